@@ -113,16 +113,6 @@ static void argmax(bench *b)
     b->k->argmax(b->big[0], b->index, 10, 0, b->batch);
 }
 
-static void copy(bench *b)
-{
-    b->k->copy(b->big[0], b->big[1], false, 0, COPY_BYTES);
-}
-
-static void copy_stream(bench *b)
-{
-    b->k->copy(b->big[0], b->big[1], true, 0, COPY_BYTES);
-}
-
 static void scale(bench *b)
 {
     b->k->scale(b->big[0], 0.5f, b->big[1], 0, N_PARAMETERS);
@@ -184,8 +174,6 @@ static const struct row {
     {"sgd nesterov 225034", sgd, 0, 20.0 * N_PARAMETERS, true},
     {"reduce_n 2 to 2, 225034", reduce, 0, 16.0 * N_PARAMETERS, true},
     {"scale 225034", scale, 0, 8.0 * N_PARAMETERS, true},
-    {"copy 4 MB", copy, 0, 2.0 * COPY_BYTES, true},
-    {"copy 4 MB streamed", copy_stream, 0, 2.0 * COPY_BYTES, true},
 };
 
 static void measure_row(bench *b, const struct row *row)

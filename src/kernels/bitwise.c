@@ -1,9 +1,6 @@
-// Bitwise operations on two arrays of bytes (truth values). The loop is bound by memory, so large results use
-// streaming stores and the operands are prefetched.
+// Bitwise operations on two arrays of bytes (truth values).
 #include "kernel_slots.h"
 #include "simd.h"
-
-enum { PREFETCH = 1024 }; // bytes
 
 MU_INLINE mu_vi combined(mu_bitwise op, mu_vi a, mu_vi b)
 {
@@ -27,48 +24,30 @@ static void combine_few(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool 
     }
 }
 
-// Bytes [begin, end) of y, whole vectors; if it streams, y + begin is aligned to a vector.
-MU_INLINE void combine_vectors(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
-                               int64_t begin, int64_t end)
+MU_INLINE void combine(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t n)
 {
-    const mu_vi one = v_splat_int((int32_t)(b[0] * 0x01010101u));
-    for (int64_t i = begin; i < end; i += VECTOR_BYTES) {
-        if (stream) {
-            v_prefetch_l2(a + i, PREFETCH);
-            if (!alone)
-                v_prefetch_l2(b + i, PREFETCH);
-        }
+    const int64_t whole = n / VECTOR_BYTES * VECTOR_BYTES;
+    const mu_vi one = v_splat_int(n > 0 ? (int32_t)(b[0] * 0x01010101u) : 0);
+    for (int64_t i = 0; i < whole; i += VECTOR_BYTES) {
         const mu_vi v = combined(op, load_bytes(a + i), alone ? one : load_bytes(b + i));
-        if (stream)
-            v_stream((float *)(void *)(y + i), (mu_vf)v);
-        else
-            memcpy(y + i, &v, sizeof v);
+        memcpy(y + i, &v, sizeof v);
     }
+    combine_few(op, a, b, alone, y, whole, n);
 }
 
-MU_INLINE void combine(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
-                       int64_t n)
+MU_INLINE void combine_any(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t n)
 {
-    const int64_t head = stream ? least(n, (int64_t)(-(uintptr_t)y % VECTOR_BYTES)) : 0;
-    const int64_t tail = head + (n - head) / VECTOR_BYTES * VECTOR_BYTES;
-    combine_few(op, a, b, alone, y, 0, head);
-    if (alone && stream)
-        combine_vectors(op, a, b, true, y, true, head, tail);
-    else if (alone)
-        combine_vectors(op, a, b, true, y, false, head, tail);
-    else if (stream)
-        combine_vectors(op, a, b, false, y, true, head, tail);
+    if (alone)
+        combine(op, a, b, true, y, n);
     else
-        combine_vectors(op, a, b, false, y, false, head, tail);
-    combine_few(op, a, b, alone, y, tail, n);
+        combine(op, a, b, false, y, n);
 }
 
-void MU_KERNEL(bitwise)(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
-                        int64_t n)
+void MU_KERNEL(bitwise)(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t n)
 {
     switch (op) {
-    case MU_BITWISE_AND: combine(MU_BITWISE_AND, a, b, alone, y, stream, n); break;
-    case MU_BITWISE_OR: combine(MU_BITWISE_OR, a, b, alone, y, stream, n); break;
-    default: combine(MU_BITWISE_XOR, a, b, alone, y, stream, n); break;
+    case MU_BITWISE_AND: combine_any(MU_BITWISE_AND, a, b, alone, y, n); break;
+    case MU_BITWISE_OR: combine_any(MU_BITWISE_OR, a, b, alone, y, n); break;
+    default: combine_any(MU_BITWISE_XOR, a, b, alone, y, n); break;
     }
 }

@@ -1,4 +1,4 @@
-// Kernels that only move memory: all-reduce of one slice, copies, scaling, bytes to floats. One pass adds all sources
+// Kernels that only move memory: all-reduce of one slice, scaling, bytes to floats. One pass adds all sources
 // and writes the sum to all destinations, so each element is read once and written once; for slices larger than the
 // caches the stores bypass them.
 #include "kernel_slots.h"
@@ -85,41 +85,6 @@ void MU_KERNEL(reduce_n)(float *const *dst, int n_dst, const float *const *src, 
     reduce_scalar(dst, n_dst, src, n_src, scale, tail, end);
     if (bypass)
         stream_fence();
-}
-
-void MU_KERNEL(put)(void *dst, const void *src, int64_t bytes)
-{
-    uint8_t *to = dst;
-    const uint8_t *from = src;
-    const int64_t head = least(bytes, (int64_t)(-(uintptr_t)to % VECTOR_BYTES));
-    int64_t left = bytes - head;
-    if (head > 0)
-        memcpy(to, from, (size_t)head);
-    to += head, from += head;
-    for (; left >= VECTOR_BYTES; to += VECTOR_BYTES, from += VECTOR_BYTES, left -= VECTOR_BYTES) {
-        mu_vf v;
-        memcpy(&v, from, sizeof v);
-        v_stream((float *)(void *)to, v);
-    }
-    if (left > 0)
-        memcpy(to, from, (size_t)left);
-}
-
-void MU_KERNEL(fence)(void)
-{
-    stream_fence();
-}
-
-void MU_KERNEL(copy)(void *dst, const void *src, bool stream, int64_t begin, int64_t end)
-{
-    uint8_t *to = (uint8_t *)dst + begin;
-    const uint8_t *from = (const uint8_t *)src + begin;
-    if (stream && end > begin) {
-        MU_KERNEL(put)(to, from, end - begin);
-        stream_fence();
-    } else if (end > begin) {
-        memcpy(to, from, (size_t)(end - begin));
-    }
 }
 
 void MU_KERNEL(scale)(const float *x, float factor, float *y, int64_t begin, int64_t end)

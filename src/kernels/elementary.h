@@ -48,9 +48,6 @@ typedef enum mu_math2 { MU_MATH_POW, MU_MATH_ATAN2, MU_MATH_FLOOR_MOD, MU_N_MATH
 typedef void mu_math_f32(mu_math function, float alpha, const float *x, float *y, int64_t n);
 typedef void mu_math_f64(mu_math function, double alpha, const double *x, double *y, int64_t n);
 
-// The same for 16-bit floats (IEEE half or bfloat16), accurate to the last place.
-typedef void mu_math_float16(mu_math function, float alpha, bool bfloat, const uint16_t *x, uint16_t *y, int64_t n);
-
 // out = f(a, b); an operand's step is 1, or 0 for a scalar.
 typedef void mu_math2_f32(mu_math2 function, const float *a, int64_t step_a, const float *b, int64_t step_b, float *out,
                           int64_t n);

@@ -1,20 +1,15 @@
 // Sums and products of rows (minmax.c has the extremes). Four vectors accumulate side by side, so that no addition
 // waits for the previous one; long rows are summed in pieces whose results are added pairwise, for accuracy.
-#include "prefetch.h"
-#include "float16.h"
 #include "kernel_slots.h"
 #include "simd.h"
 
 // PIECE: elements summed by running totals, at most CHAIN for each total. The error grows with the longest chain, so
 // narrow vectors, which make fewer totals, get shorter pieces.
-// FETCHED: prefetch distance in bytes, used only for rows from main memory; for rows in the third-level cache
-// prefetching would slow the loop down.
 enum {
     SIDE_BY_SIDE = 4,
     STEP = SIDE_BY_SIDE * MU_LANES,
     CHAIN = 64,
-    PIECE = CHAIN * STEP < 2048 ? CHAIN * STEP : 2048,
-    FETCHED = 2048
+    PIECE = CHAIN * STEP < 2048 ? CHAIN * STEP : 2048
 };
 
 // Reduces a vector to one number by halving.
@@ -44,7 +39,7 @@ MU_INLINE mu_vf combined(mu_vf a, mu_vf b, bool product)
     return product ? a * b : a + b;
 }
 
-MU_INLINE float total_of_vectors(const float *x, int64_t n, bool product, bool far)
+MU_INLINE float total_of_piece(const float *x, int64_t n, bool product)
 {
     const float neutral = product ? 1.0f : 0.0f;
     mu_vf totals[SIDE_BY_SIDE];
@@ -54,11 +49,8 @@ MU_INLINE float total_of_vectors(const float *x, int64_t n, bool product, bool f
         totals[k] = v_splat(neutral);
     for (; i + STEP <= n; i += STEP) {
         MU_UNROLL
-        for (int k = 0; k < SIDE_BY_SIDE; k++) {
-            if (far)
-                v_prefetch_l2(x + i + k * MU_LANES, FETCHED);
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
             totals[k] = combined(totals[k], v_load(x + i + k * MU_LANES), product);
-        }
     }
     for (; i < n; i += MU_LANES)
         totals[0] = combined(totals[0], v_load_padded(x + i, least(n - i, MU_LANES), neutral), product);
@@ -66,60 +58,16 @@ MU_INLINE float total_of_vectors(const float *x, int64_t n, bool product, bool f
                    product);
 }
 
-MU_INLINE float total_of_piece(const float *x, int64_t n, bool product, bool far)
-{
-    return far ? total_of_vectors(x, n, product, true) : total_of_vectors(x, n, product, false);
-}
-
-static float sum_of_row(const float *x, int64_t n, bool far)
+static float sum_of_row(const float *x, int64_t n)
 {
     const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
-    return n <= PIECE ? total_of_piece(x, n, false, far)
-                      : sum_of_row(x, half, far) + sum_of_row(x + half, n - half, far);
+    return n <= PIECE ? total_of_piece(x, n, false) : sum_of_row(x, half) + sum_of_row(x + half, n - half);
 }
 
-static float product_of_row(const float *x, int64_t n, bool far)
+static float product_of_row(const float *x, int64_t n)
 {
     const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
-    return n <= PIECE ? total_of_piece(x, n, true, far)
-                      : product_of_row(x, half, far) * product_of_row(x + half, n - half, far);
-}
-
-enum { PAIR = 2 * MU_LANES, STEP_BF16 = SIDE_BY_SIDE * PAIR, PIECE_BF16 = 2048 }; // at most CHAIN everywhere
-
-MU_INLINE float sum_of_piece_bf16(const uint16_t *x, int64_t n, bool far)
-{
-    mu_vf even[SIDE_BY_SIDE] = {{0}}, odd[SIDE_BY_SIDE] = {{0}};
-    int64_t i = 0;
-    for (; i + STEP_BF16 <= n; i += STEP_BF16) {
-        MU_UNROLL
-        for (int k = 0; k < SIDE_BY_SIDE; k++) {
-            const float16_pair here = load_pair(x + i + k * PAIR);
-            if (far)
-                v_prefetch_l2(x + i + k * PAIR, FETCHED);
-            even[k] += here.even;
-            odd[k] += here.odd;
-        }
-    }
-    for (; i < n; i += PAIR) {
-        uint16_t rest[PAIR] = {0};
-        memcpy(rest, x + i, (size_t)least(n - i, PAIR) * sizeof *x);
-        const float16_pair here = load_pair(rest);
-        even[0] += here.even;
-        odd[0] += here.odd;
-    }
-    MU_UNROLL
-    for (int k = 0; k < SIDE_BY_SIDE; k++)
-        even[k] += odd[k];
-    return v_total((even[0] + even[1]) + (even[2] + even[3]), false);
-}
-
-float MU_KERNEL(sum_bf16)(bool far, const uint16_t *x, int64_t n)
-{
-    const int64_t half = (n / 2 + PIECE_BF16 - 1) / PIECE_BF16 * PIECE_BF16;
-    if (n > PIECE_BF16)
-        return MU_KERNEL(sum_bf16)(far, x, half) + MU_KERNEL(sum_bf16)(far, x + half, n - half);
-    return far ? sum_of_piece_bf16(x, n, true) : sum_of_piece_bf16(x, n, false);
+    return n <= PIECE ? total_of_piece(x, n, true) : product_of_row(x, half) * product_of_row(x + half, n - half);
 }
 
 typedef double vector_f64 __attribute__((vector_size(4 * MU_LANES)));
@@ -137,7 +85,7 @@ MU_INLINE double total_f64(vector_f64 v)
 #endif
 }
 
-MU_INLINE double sum_of_piece_f64(const double *x, int64_t n, bool far)
+MU_INLINE double sum_of_piece_f64(const double *x, int64_t n)
 {
     vector_f64 totals[2 * SIDE_BY_SIDE] = {{0}};
     double rest = 0;
@@ -147,8 +95,6 @@ MU_INLINE double sum_of_piece_f64(const double *x, int64_t n, bool far)
         for (int k = 0; k < 2 * SIDE_BY_SIDE; k++) {
             vector_f64 here;
             memcpy(&here, x + i + k * LANES_F64, sizeof here);
-            if (far)
-                v_prefetch_l2(x + i + k * LANES_F64, FETCHED);
             totals[k] += here;
         }
     }
@@ -160,24 +106,23 @@ MU_INLINE double sum_of_piece_f64(const double *x, int64_t n, bool far)
     return total_f64((totals[0] + totals[1]) + (totals[2] + totals[3])) + rest;
 }
 
-double MU_KERNEL(sum_f64)(bool far, const double *x, int64_t n)
+double MU_KERNEL(sum_f64)(const double *x, int64_t n)
 {
     const int64_t half = (n / 2 + PIECE_F64 - 1) / PIECE_F64 * PIECE_F64;
     if (n > PIECE_F64)
-        return MU_KERNEL(sum_f64)(far, x, half) + MU_KERNEL(sum_f64)(far, x + half, n - half);
-    return far ? sum_of_piece_f64(x, n, true) : sum_of_piece_f64(x, n, false);
+        return MU_KERNEL(sum_f64)(x, half) + MU_KERNEL(sum_f64)(x + half, n - half);
+    return sum_of_piece_f64(x, n);
 }
 
 void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end)
 {
-    const bool far = (end - begin) * columns * (int64_t)sizeof *x >= MU_PREFETCH_FROM;
     for (int64_t row = begin; row < end; row++) {
         const float *from = x + row * columns;
         switch (fold) {
-        case MU_FOLD_SUM: y[row] = sum_of_row(from, columns, far); break;
-        case MU_FOLD_PRODUCT: y[row] = product_of_row(from, columns, far); break;
-        case MU_FOLD_GREATEST: y[row] = MU_KERNEL(minmax_f32)(false, far, from, columns); break;
-        case MU_FOLD_LEAST: y[row] = MU_KERNEL(minmax_f32)(true, far, from, columns); break;
+        case MU_FOLD_SUM: y[row] = sum_of_row(from, columns); break;
+        case MU_FOLD_PRODUCT: y[row] = product_of_row(from, columns); break;
+        case MU_FOLD_GREATEST: y[row] = MU_KERNEL(minmax_f32)(false, from, columns); break;
+        case MU_FOLD_LEAST: y[row] = MU_KERNEL(minmax_f32)(true, from, columns); break;
         }
     }
 }

@@ -21,9 +21,6 @@
 // - The order of summation depends on the shapes, the range and the table, never on time or alignment: the same call
 // gives the same bits. Results of different tables may differ in the last bits.
 
-// Scratch rows of floats are rounded up to a multiple of this many elements.
-enum { MU_WIDE_ROW = 64 };
-
 // Mark for a 2x2 max pool with ReLU: 0..3 names the element of the window (row by row) that receives the gradient;
 // MU_MARK_DEAD means that none does.
 enum { MU_MARK_DEAD = 4 };
@@ -86,27 +83,6 @@ typedef struct mu_product_shape {
 // a.
 enum { MU_PRODUCT_BLOCK = 480 << 10, MU_PRODUCT_SCRATCH = 512 << 10 };
 
-typedef enum mu_float16_binary {
-    MU_FLOAT16_ADD,
-    MU_FLOAT16_SUBTRACT,
-    MU_FLOAT16_MULTIPLY,
-    MU_FLOAT16_DIVIDE,
-    MU_FLOAT16_GREATER,
-    MU_FLOAT16_LESS
-} mu_float16_binary;
-typedef enum mu_binary {
-    MU_BINARY_NONE,
-    MU_BINARY_ADD,
-    MU_BINARY_SUBTRACT,
-    MU_BINARY_MULTIPLY,
-    MU_BINARY_DIVIDE,
-    MU_BINARY_GREATER,
-    MU_BINARY_LESS,
-    MU_BINARY_SQUARED_DIFFERENCE,
-    MU_BINARY_DIVIDE_NO_NAN,
-    MU_BINARY_KEEP_ABOVE_0 // a where b > 0, else 0
-} mu_binary;
-enum { MU_BINARY_BYTES = 32 };
 typedef enum mu_bitwise { MU_BITWISE_AND, MU_BITWISE_OR, MU_BITWISE_XOR } mu_bitwise;
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
@@ -182,12 +158,8 @@ typedef struct mu_kernels {
     // row's maximum; columns at least 1. A NaN makes its whole row NaN. y may be x. Range: rows.
     void (*softmax)(const float *x, float *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
 
-    // softmax_f64, softmax_float16: softmax of float64 and of 16-bit floats (IEEE half or bfloat16). For 16-bit
-    // floats the exponential has only a few bits more than the type; wide: scratch for one row, rounded up to
-    // MU_WIDE_ROW floats.
+    // softmax_f64: softmax of float64.
     void (*softmax_f64)(const double *x, double *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
-    void (*softmax_float16)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat, bool logarithm,
-                            int64_t begin, int64_t end);
 
     // softmax_row: e = exp(x - max) of one row; returns the sum of e. max is the row's maximum. e may be x.
     float (*softmax_row)(const float *x, float *e, int64_t columns, float *max);
@@ -237,22 +209,10 @@ typedef struct mu_kernels {
     void (*reduce_n)(float *const *dst, int n_dst, const float *const *src, int n_src, float scale, bool stream,
                      int64_t begin, int64_t end);
 
-    // copy: dst = src, bytes [begin, end); stream as in reduce_n.
-    void (*copy)(void *dst, const void *src, bool stream, int64_t begin, int64_t end);
-
-    // put: a copy with streaming stores; other threads are sure to see the bytes only after fence.
-    void (*put)(void *dst, const void *src, int64_t bytes);
-    void (*fence)(void);
-
-    // binary: out = a op b of floats or integers (which wrap around) of 4 or 8 bytes, written with streaming stores
-    // as by put. out is aligned to MU_BINARY_BYTES and bytes is a multiple of it. GREATER and LESS (maximum, minimum)
-    // propagate NaN. Returns false and does nothing if this table has no such kernel.
-    bool (*binary)(mu_binary op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes);
-
     // transpose: the transpose of a matrix with elements of 1, 2, 4 or 8 bytes: out [rows, columns] with out[i][j] =
-    // in[i + j * stride], stride in elements. stream as in reduce_n. Range: rows of out.
-    void (*transpose)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
-                 int64_t end);
+    // in[i + j * stride], stride in elements. Range: rows of out.
+    void (*transpose)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, int64_t begin,
+                      int64_t end);
 
     // product_f64, product_i32, product_i64: c [rows, columns] of a mu_product_shape. scratch: MU_PRODUCT_SCRATCH
     // bytes, aligned to 64. Range: rows; a row's result does not depend on the range.
@@ -273,27 +233,18 @@ typedef struct mu_kernels {
     void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
     // minmax_f32, minmax_f64: the maximum (or, if `least`, the minimum) of n numbers; of none -infinity (or
-    // infinity). A NaN makes the result NaN. far: the numbers and what follows them are expected in main memory, so
-    // the kernel prefetches. minmax_columns_f32, _f64: y [width] holds the extremes of the columns of n rows, which
-    // are `stride` elements apart.
-    float (*minmax_f32)(bool least, bool far, const float *x, int64_t n);
-    double (*minmax_f64)(bool least, bool far, const double *x, int64_t n);
+    // infinity). A NaN makes the result NaN. minmax_columns_f32, _f64: y [width] holds the extremes of the columns of
+    // n rows, which are `stride` elements apart.
+    float (*minmax_f32)(bool least, const float *x, int64_t n);
+    double (*minmax_f64)(bool least, const double *x, int64_t n);
     void (*minmax_columns_f32)(bool least, const float *x, float *y, int64_t n, int64_t stride, int64_t width);
     void (*minmax_columns_f64)(bool least, const double *x, double *y, int64_t n, int64_t stride, int64_t width);
 
-    // sum_bf16, sum_f64: the sum of n bfloat16 numbers in float32, or of n doubles; far as above.
-    float (*sum_bf16)(bool far, const uint16_t *x, int64_t n);
-    double (*sum_f64)(bool far, const double *x, int64_t n);
+    // sum_f64: the sum of n doubles.
+    double (*sum_f64)(const double *x, int64_t n);
 
-    // float16_binary: y = a op b of 16-bit floats (IEEE half or bfloat16), computed in float32 and rounded once. An
-    // operand with step 0 is a scalar. y may be a or b. GREATER and LESS propagate NaN. Range: the first n elements.
-    void (*float16_binary)(mu_float16_binary op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
-                           int64_t step_b,
-                           uint16_t *y, int64_t n);
-
-    // bitwise: y = a op b, bit by bit. If `alone`, b is a single byte. y may be a or b. stream: as in put. Range: the
-    // first n bytes.
-    void (*bitwise)(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n);
+    // bitwise: y = a op b, bit by bit. If `alone`, b is a single byte. y may be a or b. Range: the first n bytes.
+    void (*bitwise)(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t n);
 
     // scale: y = factor * x; y may be x. Range: elements.
     void (*scale)(const float *x, float factor, float *y, int64_t begin, int64_t end);
@@ -310,10 +261,9 @@ typedef struct mu_kernels {
     // significant word first) and are `step` apart.
     void (*philox)(const uint32_t counter[4], const uint32_t key[2], uint64_t step, int64_t n, uint32_t *words);
 
-    // math_f32, math_f64, math_float16, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
+    // math_f32, math_f64, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
     mu_math_f32 *math_f32;
     mu_math_f64 *math_f64;
-    mu_math_float16 *math_float16;
     mu_math2_f32 *math2_f32;
     mu_math2_f64 *math2_f64;
 
@@ -322,14 +272,6 @@ typedef struct mu_kernels {
     void (*widen_bf16)(const uint16_t *x, float *y, int64_t n);
     void (*narrow_f16)(const float *x, uint16_t *y, int64_t n);
     void (*narrow_bf16)(const float *x, uint16_t *y, int64_t n);
-
-    // f16_from_u8: n bytes to IEEE halves. i32_from_f16: n halves truncated to integers; infinities and NaN give
-    // INT32_MIN.
-    void (*f16_from_u8)(const uint8_t *x, uint16_t *y, int64_t n);
-    void (*i32_from_f16)(const uint16_t *x, int32_t *y, int64_t n);
-
-    // float16_from_i32: n int32 converted to float32 and then to 16-bit floats (IEEE half or bfloat16).
-    void (*float16_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n);
 } mu_kernels;
 
 // mu__kernels returns the table in use: the best one for this processor, unless mu__kernels_use chose another. Any

@@ -1,7 +1,6 @@
 // Maxima and minima of rows and of columns, of float32 and float64. The processor's maximum drops NaNs, so NaNs are
-// detected separately, two vectors per comparison, and written into the result afterwards; columns are folded four or
-// eight rows at a time (prefetch.h). The loops are in minmax.inc.c.
-#include "prefetch.h"
+// detected separately, two vectors per comparison, and written into the result afterwards; columns are folded four rows
+// at a time. The loops are in minmax.inc.c.
 #include "kernel_slots.h"
 #include "simd.h"
 
@@ -59,18 +58,14 @@ MU_INLINE minmax_vd minmax_of_f64(minmax_vd a, minmax_vd b, bool smallest)
 #define MARK MARK_F64
 #include "minmax.inc.c"
 
-float MU_KERNEL(minmax_f32)(bool smallest, bool far, const float *x, int64_t n)
+float MU_KERNEL(minmax_f32)(bool smallest, const float *x, int64_t n)
 {
-    if (far)
-        return smallest ? row_f32(x, n, true, true) : row_f32(x, n, false, true);
-    return smallest ? row_f32(x, n, true, false) : row_f32(x, n, false, false);
+    return smallest ? row_f32(x, n, true) : row_f32(x, n, false);
 }
 
-double MU_KERNEL(minmax_f64)(bool smallest, bool far, const double *x, int64_t n)
+double MU_KERNEL(minmax_f64)(bool smallest, const double *x, int64_t n)
 {
-    if (far)
-        return smallest ? row_f64(x, n, true, true) : row_f64(x, n, false, true);
-    return smallest ? row_f64(x, n, true, false) : row_f64(x, n, false, false);
+    return smallest ? row_f64(x, n, true) : row_f64(x, n, false);
 }
 
 void MU_KERNEL(minmax_columns_f32)(bool smallest, const float *x, float *y, int64_t n, int64_t stride, int64_t width)

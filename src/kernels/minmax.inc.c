@@ -4,9 +4,7 @@
 
 enum {
     FN(LANES) = 4 * MU_LANES / (int)sizeof(T),
-    FN(SIDES) = 4,
-    FN(PREFETCH) = 2048,
-    FN(STEP) = MU_PREFETCH_STEP / (int)sizeof(T)
+    FN(SIDES) = 4
 };
 
 MU_INLINE V FN(load)(const T *p)
@@ -23,7 +21,7 @@ MU_INLINE T FN(of_two)(T a, T b, bool smallest)
 }
 
 // The extreme of n numbers in a row; a NaN makes the result NaN.
-MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
+MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest)
 {
     const T none = smallest ? (T)INFINITY : -(T)INFINITY;
     const V start = none - (V){0};
@@ -36,8 +34,6 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
         MU_UNROLL
         for (int k = 0; k < FN(SIDES); k++) {
             here[k] = FN(load)(x + i + k * FN(LANES));
-            if (far)
-                v_prefetch_l2(x + i + k * FN(LANES), FN(PREFETCH));
             best[k] = MINMAX(here[k], best[k], smallest);
         }
         odd = (M)(odd | UNORDERED(here[0], here[1]) | UNORDERED(here[2], here[3]));
@@ -59,7 +55,7 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
     return FN(of_two)(result, lanes[0], smallest);
 }
 
-// Folds 1, 4 or 8 rows of one vector of columns into y.
+// Folds one or four rows of one vector of columns into y.
 MU_INLINE void FN(take)(int rows, const T *x, int64_t stride, T *y, bool smallest)
 {
     V best = FN(load)(y);
@@ -74,17 +70,12 @@ MU_INLINE void FN(take)(int rows, const T *x, int64_t stride, T *y, bool smalles
     memcpy(y, &best, sizeof best);
 }
 
-// Folds 1, 4 or 8 rows of all columns into y.
-MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t width, mu_prefetch prefetch,
-                             bool smallest)
+// Folds one or four rows of all columns into y.
+MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t width, bool smallest)
 {
     int64_t j = 0;
-    mu__prefetch_from(&prefetch, x + rows * stride);
-    for (; j + FN(LANES) <= width; j += FN(LANES)) {
-        if (prefetch.far && j % FN(STEP) == 0)
-            mu__prefetch_step(&prefetch);
+    for (; j + FN(LANES) <= width; j += FN(LANES))
         FN(take)(rows, x + j, stride, y + j, smallest);
-    }
     for (; j < width; j++)
         for (int64_t k = 0; k < rows; k++)
             y[j] = FN(of_two)(x[k * stride + j], y[j], smallest);
@@ -93,16 +84,13 @@ MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t
 // y[j]: the extreme of column j of n rows.
 MU_INLINE void FN(columns)(const T *x, T *y, int64_t n, int64_t stride, int64_t width, bool smallest)
 {
-    const mu_prefetch prefetch = mu__prefetch(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     int64_t i = 0;
     for (int64_t j = 0; j < width; j++)
         y[j] = smallest ? (T)INFINITY : -(T)INFINITY;
-    for (; prefetch.far && i + MU_PREFETCH_ROWS <= n; i += MU_PREFETCH_ROWS)
-        FN(take_rows)(MU_PREFETCH_ROWS, x + i * stride, stride, y, width, prefetch, smallest);
     for (; i + 4 <= n; i += 4)
-        FN(take_rows)(4, x + i * stride, stride, y, width, (mu_prefetch){0}, smallest);
+        FN(take_rows)(4, x + i * stride, stride, y, width, smallest);
     for (; i < n; i++)
-        FN(take_rows)(1, x + i * stride, stride, y, width, (mu_prefetch){0}, smallest);
+        FN(take_rows)(1, x + i * stride, stride, y, width, smallest);
 }
 
 #undef T

@@ -1,7 +1,6 @@
 // Matrix transposes. Squares as wide as a vector are loaded row by row, transposed in registers by interleaving
 // (log2(side) passes) and stored row by row, so that every cache line touched is used completely; strips of a few
-// cache lines keep reads adjacent. Results larger than the caches are written with streaming stores, wide elements by
-// cache line, narrow elements in tiles. The code depends on the element size only, not the type.
+// cache lines keep reads adjacent. The code depends on the element size only, not the type.
 #include "kernel_slots.h"
 #include "simd.h"
 
@@ -38,30 +37,13 @@ enum { CROWDED = 1024, TILED_FROM = 128 << 10 };
 #define SIDE_64 2
 #endif
 
-// Copies one aligned cache line with streaming stores.
-MU_INLINE void stream_line(void *to, const void *from)
-{
-#if MU_LANES == 16
-    _mm512_stream_si512((__m512i *)to, _mm512_load_si512(from));
-#elif MU_LANES == 8
-    _mm256_stream_si256((__m256i *)to, _mm256_load_si256(from));
-    _mm256_stream_si256((__m256i *)to + 1, _mm256_load_si256((const __m256i *)from + 1));
-#else
-    memcpy(to, from, LINE);
-#endif
-}
-
 // Copies a row of a tile to its destination and prefetches `next`, the destination of the row after next.
-MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const uint8_t *next, bool stream)
+MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const uint8_t *next)
 {
     int64_t at = 0;
     for (; at + LINE <= bytes; at += LINE) {
-        if (stream) {
-            stream_line(to + at, from + at);
-        } else {
-            __builtin_prefetch(next + at, 1);
-            memcpy(to + at, from + at, LINE);
-        }
+        __builtin_prefetch(next + at, 1);
+        memcpy(to + at, from + at, LINE);
     }
     memcpy(to + at, from + at, (size_t)(bytes - at));
 }
@@ -105,65 +87,44 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
                 out[i * columns + j] = in[i + j * stride];                                                            \
     }                                                                                                                 \
                                                                                                                       \
-    /* One cache line of each of SIDE output rows, through an aligned buffer. */                                      \
-    static void stream_lines_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns)   \
-    {                                                                                                                 \
-        enum { SIDE = SIDE_##BITS, ACROSS = LINE * 8 / BITS };                                                        \
-        _Alignas(LINE) uint##BITS##_t lines[SIDE * ACROSS];                                                           \
-        for (int64_t j = 0; j < ACROSS; j += SIDE)                                                                    \
-            transpose_square_##BITS(in + j * stride, stride, lines + j, ACROSS);                                      \
-        for (int64_t i = 0; i < SIDE; i++)                                                                            \
-            stream_line(out + i * columns, lines + i * ACROSS);                                                       \
-    }                                                                                                                 \
-                                                                                                                      \
-    /* The same for up to HEIGHT output rows of up to WIDTH elements each. */                                         \
+    /* Transposes through a buffer, up to HEIGHT output rows of up to WIDTH elements each. */                         \
     static void transpose_tile_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns, \
-                                      int64_t rows, int64_t width, bool stream)                                       \
+                                      int64_t rows, int64_t width)                                                    \
     {                                                                                                                 \
         enum { SIDE = SIDE_##BITS, HEIGHT = STRIP * LINE * 8 / BITS };                                                \
         _Alignas(LINE) uint##BITS##_t tile[HEIGHT * WIDTH];                                                           \
         for (int64_t j = 0; j < width; j += SIDE)                                                                     \
-            for (int64_t i = 0; i < rows; i += SIDE) {                                                                \
-                for (int64_t k = 0; stream && i * (BITS / 8) % LINE == 0 && k < SIDE; k++)                            \
-                    __builtin_prefetch(in + i + (j + WIDTH + k) * stride);                                            \
+            for (int64_t i = 0; i < rows; i += SIDE)                                                                  \
                 transpose_square_##BITS(in + i + j * stride, stride, tile + i * WIDTH + j, WIDTH);                    \
-            }                                                                                                         \
         for (int64_t i = 0; i < rows; i++)                                                                            \
             move_row((uint8_t *)(out + i * columns), (const uint8_t *)(tile + i * WIDTH), width * (BITS / 8),         \
-                     (const uint8_t *)(out + (i + 2) * columns), stream);                                             \
+                     (const uint8_t *)(out + (i + 2) * columns));                                                     \
     }                                                                                                                 \
                                                                                                                       \
     /* Transposes up to HEIGHT output rows of whole squares. */                                                       \
-    static void transpose_strip_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns, \
-                                       int64_t rows, bool tiled, bool stream)                                         \
+    static void transpose_strip_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns,\
+                                       int64_t rows, bool tiled)                                                      \
     {                                                                                                                 \
-        const bool lines = stream && BITS >= 32;                                                                      \
-        const int64_t step = lines ? LINE * 8 / BITS : tiled ? WIDTH : SIDE_##BITS;                                   \
-        const int64_t whole = columns / (lines ? step : SIDE_##BITS) * (lines ? step : SIDE_##BITS);                  \
+        const int64_t step = tiled ? WIDTH : SIDE_##BITS, whole = columns / SIDE_##BITS * SIDE_##BITS;                \
         for (int64_t j = 0; j < whole; j += step) {                                                                   \
-            if (tiled && !lines)                                                                                      \
-                transpose_tile_##BITS(in + j * stride, stride, out + j, columns, rows, least(WIDTH, whole - j),        \
-                                      stream);                                                                         \
-            for (int64_t i = 0; (lines || !tiled) && i < rows; i += SIDE_##BITS)                                      \
-                (lines ? stream_lines_##BITS : transpose_square_##BITS)(in + i + j * stride, stride,                   \
-                                                                        out + i * columns + j,                         \
-                                                                        columns);                                     \
+            if (tiled)                                                                                                \
+                transpose_tile_##BITS(in + j * stride, stride, out + j, columns, rows, least(WIDTH, whole - j));      \
+            for (int64_t i = 0; !tiled && i < rows; i += SIDE_##BITS)                                                 \
+                transpose_square_##BITS(in + i + j * stride, stride, out + i * columns + j, columns);                 \
         }                                                                                                             \
         transpose_edge_##BITS(in + whole * stride, stride, out + whole, columns, rows, columns - whole);              \
     }                                                                                                                 \
                                                                                                                       \
-    static void transpose_##BITS(const void *from, int64_t stride, void *to, int64_t columns, bool stream,             \
-                                 int64_t begin,                                                                        \
-                                 int64_t end)                                                                         \
+    static void transpose_##BITS(const void *from, int64_t stride, void *to, int64_t columns, int64_t begin, int64_t end)\
     {                                                                                                                 \
         enum { SIDE = SIDE_##BITS, HEIGHT = STRIP * LINE * 8 / BITS };                                                \
         const uint##BITS##_t *in = from;                                                                              \
         uint##BITS##_t *out = to;                                                                                     \
         const int64_t row = columns * (BITS / 8);                                                                     \
-        const bool tiled = stream || (row % CROWDED == 0 && (end - begin) * row >= TILED_FROM);                       \
+        const bool tiled = row % CROWDED == 0 && (end - begin) * row >= TILED_FROM;                                   \
         for (int64_t first = begin; first < end; first += HEIGHT) {                                                   \
             const int64_t rows = least(HEIGHT, end - first), whole = rows / SIDE * SIDE;                              \
-            transpose_strip_##BITS(in + first, stride, out + first * columns, columns, whole, tiled, stream);         \
+            transpose_strip_##BITS(in + first, stride, out + first * columns, columns, whole, tiled);                 \
             transpose_edge_##BITS(in + first + whole, stride, out + (first + whole) * columns, columns, rows - whole, \
                                   columns);                                                                           \
         }                                                                                                             \
@@ -174,16 +135,9 @@ TRANSPOSE(16)
 TRANSPOSE(32)
 TRANSPOSE(64)
 
-void MU_KERNEL(transpose)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream,
-                          int64_t begin,
-                     int64_t end)
+void MU_KERNEL(transpose)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, int64_t begin,
+                          int64_t end)
 {
-    const bool lines = stream && (uintptr_t)out % LINE == 0 && columns * bytes % LINE == 0;
-    (bytes == 1 ? transpose_8 : bytes == 2 ? transpose_16 : bytes == 4 ? transpose_32 : transpose_64)(in, stride, out,
-                                                                                                      columns, lines,
-                                                                                 begin, end);
-#if defined(__SSE2__)
-    if (lines)
-        _mm_sfence();
-#endif
+    (bytes == 1 ? transpose_8 : bytes == 2 ? transpose_16 : bytes == 4 ? transpose_32 : transpose_64)(
+        in, stride, out, columns, begin, end);
 }

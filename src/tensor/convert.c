@@ -1,9 +1,8 @@
 // Converts arrays from one element type to another, as TensorFlow's cast does on x86.
 //
 // Floats truncate to integers; a value that does not fit (and NaN) becomes the least int32 or int64, and its low bits
-// in smaller types, as the processor's conversion gives it. f16 and bf16 go through a small float buffer, except for
-// two pairs of types that kernels convert directly. The loops are in convert_from.inc.c, which is compiled once per
-// source type.
+// in smaller types, as the processor's conversion gives it. f16 and bf16 go through a small float buffer. The loops are
+// in convert_from.inc.c, which is compiled once per source type.
 #include "kernels/kernels.h"
 #include "tensor/tensor.h"
 
@@ -89,13 +88,6 @@ static bool is_float16(mu_dtype dtype)
     return dtype == MU_F16 || dtype == MU_BF16;
 }
 
-MU_CLONES
-static void float16_of_bools(uint16_t one, uint16_t *restrict out, const uint8_t *restrict in, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (uint16_t)(-in[i] & one);
-}
-
 void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t n)
 {
     if (n <= 0)
@@ -104,24 +96,8 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         memmove(out, in, (size_t)n * mu_dtype_bytes(to));
         return;
     }
-    if (from == MU_BOOL && is_float16(to)) {
-        float16_of_bools(to == MU_BF16 ? 0x3f80 : 0x3c00, out, in, n);
-        return;
-    }
-    if ((!is_float16(to) && !is_float16(from)) || (to == MU_BF16 && mu_dtype_bytes(from) == 1)) {
+    if (!is_float16(to) && !is_float16(from)) {
         convert_plain(to, out, from, in, n);
-        return;
-    }
-    if (from == MU_U8 && to == MU_F16) {
-        mu__kernels()->f16_from_u8(in, out, n);
-        return;
-    }
-    if (from == MU_F16 && to == MU_I32) {
-        mu__kernels()->i32_from_f16(in, out, n);
-        return;
-    }
-    if (from == MU_I32 && is_float16(to)) {
-        mu__kernels()->float16_from_i32(to == MU_BF16, in, out, n);
         return;
     }
     if (from == MU_F32) {

@@ -39,14 +39,6 @@ static void FN(from)(mu_dtype to, void *restrict out, const void *restrict in, i
         for (int64_t i = 0; i < n; i++)
             ((bool *)out)[i] = x[i] != 0;
         break;
-    case MU_BF16:  // only for bytes, which a bfloat16 holds exactly
-        for (int64_t i = 0; i < n; i++) {
-            const float wide = (float)x[i];
-            uint32_t bits;
-            memcpy(&bits, &wide, sizeof bits);
-            ((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
-        }
-        break;
     default:
         break;
     }

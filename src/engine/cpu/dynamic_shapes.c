@@ -234,7 +234,6 @@ static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *v
     }
     kernel->out = views;
     const mu_status status = node->op->ref(kernel);
-    mu__put_end();
     return status;
 }
 

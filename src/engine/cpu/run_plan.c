@@ -161,7 +161,6 @@ static mu_status run_shared(step *s)
     mu_status status = mu__shared_begin(&s->kernel, &turn);
     if (status == MU_OK && turn.runs)
         status = s->run(&s->kernel);
-    mu__put_end();
     return mu__shared_end(&s->kernel, &turn, status);
 }
 
@@ -174,7 +173,6 @@ static mu_status run_step(const mu_plan *plan, step *s, const cpu_call *call, ch
     if (s->bucket >= 0)
         return mu__overlap_start(plan, s, bucket_data(plan, &plan->buckets[s->bucket], arena));
     const mu_status status = s->run(&s->kernel);
-    mu__put_end();
     return status;
 }
 

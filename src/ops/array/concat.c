@@ -43,7 +43,7 @@ static mu_status concat_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// Interleaves two inputs; results larger than the caches are made in tiles.
+// Interleaves two inputs.
 #define INTERLEAVE(T, bits)                                                                  \
     MU_CLONES                                                                                \
     static void zip_##bits(const void *first, const void *second, void *to, int64_t n)       \
@@ -60,25 +60,10 @@ INTERLEAVE(uint16_t, 16)
 INTERLEAVE(uint32_t, 32)
 INTERLEAVE(uint64_t, 64)
 
-typedef struct interleaved {
-    const char *a, *b;
-    size_t bytes;  // of an element
-} interleaved;
-
-static void make_interleaved(void *arg, int64_t at, int64_t n, void *to)
+static void interleave(const mu_kernel *k, size_t bytes, int64_t n)
 {
-    const interleaved *pair = arg;
-    const size_t bytes = pair->bytes, skipped = (size_t)at * bytes;
-    (bytes == 1 ? zip_8 : bytes == 2 ? zip_16 : bytes == 4 ? zip_32 : zip_64)(pair->a + skipped,
-                                                                              pair->b + skipped, to, n);
-}
-
-static void interleave(const mu_kernel *k, size_t bytes, int64_t n, bool stream)
-{
-    interleaved pair = {.a = k->in[0].data, .b = k->in[1].data, .bytes = bytes};
-    const mu_tiles pieces = {.make = make_interleaved, .arg = &pair, .out = k->out[0].data, .out_bytes = 2 * bytes,
-                              .n_in = 2, .in = {pair.a, pair.b}, .in_bytes = {bytes, bytes}};
-    mu__run_tiles(&pieces, stream, n);
+    (bytes == 1 ? zip_8 : bytes == 2 ? zip_16 : bytes == 4 ? zip_32 : zip_64)(k->in[0].data, k->in[1].data,
+                                                                              k->out[0].data, n);
 }
 
 static mu_status concat_ref(const mu_kernel *k)
@@ -89,15 +74,14 @@ static mu_status concat_ref(const mu_kernel *k)
     size_t inner = (size_t)mu__elements_between(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
     size_t stride = (size_t)shape->dims[axis] * inner;
     char *out = k->out[0].data;
-    const bool stream = mu__streams(outer * (int64_t)stride);
     const bool one_each = k->n_in == 2 && k->in[0].shape.dims[axis] == 1 && k->in[1].shape.dims[axis] == 1;
     if (one_each && inner == mu_dtype_bytes(k->out[0].dtype)) {
-        interleave(k, inner, outer, stream);
+        interleave(k, inner, outer);
         return MU_OK;
     }
     for (int i = 0; i < k->n_in; i++) {
         size_t bytes = (size_t)k->in[i].shape.dims[axis] * inner;
-        mu__copy_blocks(out, stride, k->in[i].data, bytes, bytes, outer, stream);
+        mu__copy_blocks(out, stride, k->in[i].data, bytes, bytes, outer);
         out += bytes;
     }
     return MU_OK;
@@ -193,7 +177,7 @@ static mu_status concat_part_ref(const mu_kernel *k)
     for (int64_t i = 0; i < attrs->index; i++)
         before += k->in[i + 1].shape.dims[axis];
     const char *in = (const char *)k->in[0].data + (size_t)before * inner;
-    mu__copy_blocks(k->out[0].data, bytes, in, stride, bytes, outer, mu__streams(outer * (int64_t)bytes));
+    mu__copy_blocks(k->out[0].data, bytes, in, stride, bytes, outer);
     return MU_OK;
 }
 

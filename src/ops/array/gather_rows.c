@@ -95,53 +95,18 @@ static gather_loop *gather_loop_for(size_t bytes, bool wide)
     }
 }
 
-// Prefetches a row in order before it is read at random, because hardware prefetchers cannot predict random reads.
-// FARTHEST: most bytes of a row.
-enum { LINE = 64, FARTHEST = 64 << 10 };
-
-static void fetch_lines(const char *from, int64_t bytes)
-{
-    for (int64_t at = 0; at < bytes; at += LINE)
-        __builtin_prefetch(from + at);
-}
-
-// Slices of one number each, tile by tile. Each tile also prefetches its share of the next `prefetch` bytes, which
-// follow x's row of `row` bytes.
-static void gather_numbers(gather_loop *gather, const char *chosen, size_t index_bytes, const char *x, int64_t row,
-                           int64_t prefetch, size_t bytes, char *out, int64_t n, bool stream)
-{
-    _Alignas(64) char piece[MU_TILE_BYTES];
-    const int64_t step = MU_TILE_BYTES / (int64_t)sizeof(uint64_t), pieces = (n + step - 1) / step;
-    const int64_t share = pieces > 0 ? (prefetch + pieces * LINE - 1) / (pieces * LINE) * LINE : 0;
-    for (int64_t at = 0, fetched = 0; at < n; at += step, fetched += share) {
-        const int64_t count = MU_MIN(step, n - at);
-        char *to = out + (size_t)at * bytes;
-        if (fetched < prefetch)
-            fetch_lines(x + row + fetched, MU_MIN(share, prefetch - fetched));
-        gather(x, chosen + (size_t)at * index_bytes, stream ? piece : to, count);
-        if (stream)
-            mu__put_piece(to, piece, count * (int64_t)bytes);
-    }
-}
-
 void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
-                     int64_t m, int64_t rows, int64_t left, bool stream)
+                     int64_t m, int64_t rows)
 {
-    const size_t index_bytes = mu_dtype_bytes(indices->dtype), row = (size_t)slices * bytes;
-    const char *chosen = (const char *)indices->data + (size_t)first * index_bytes, *from = x;
+    const size_t row = (size_t)slices * bytes;
+    const char *chosen = (const char *)indices->data + (size_t)first * mu_dtype_bytes(indices->dtype), *from = x;
     gather_loop *gather = gather_loop_for(bytes, indices->dtype == MU_I64);
     char *to = out;
-    // Worth it if most lines of the next row are read and the caches hold both rows.
-    const bool fetches = gather && row <= FARTHEST && row >= LINE && (size_t)m * LINE >= row;
     for (int64_t i = 0; i < rows; i++, from += row, to += (size_t)m * bytes) {
         if (gather)
-            gather_numbers(gather, chosen, index_bytes, from, (int64_t)row, fetches && i + 1 < left ? (int64_t)row : 0,
-                           bytes, to, m, stream);
-        for (int64_t j = 0; j < m && !gather; j++) {
-            if (stream && j + 1 < m)
-                mu__fetch_start(from + (size_t)mu__index_at(indices, first + j + 1) * bytes, bytes);
+            gather(from, chosen, to, m);
+        for (int64_t j = 0; j < m && !gather; j++)
             mu__copy_blocks(to + (size_t)j * bytes, 0, from + (size_t)mu__index_at(indices, first + j) * bytes, 0,
-                            bytes, 1, stream);
-        }
+                            bytes, 1);
     }
 }

@@ -85,13 +85,11 @@ static mu_status gather_ref(const mu_kernel *k)
     const char *x = k->in[0].data;
     char *out = k->out[0].data;
     const int64_t all = mu__elements(&k->out[0].shape);
-    const bool stream = mu__streams(all * (int64_t)mu_dtype_bytes(k->out[0].dtype));
     if (all == 0)
         return MU_OK;
     for (int64_t b = 0; b < s.batch; b++) {
         MU_TRY(mu__check_indices(k, &k->in[1], b * s.m, s.m, s.n));
-        mu__gather_rows(&k->in[1], b * s.m, x, s.n, bytes, out, s.m, s.outer, (s.batch - b) * s.outer,
-                        stream);
+        mu__gather_rows(&k->in[1], b * s.m, x, s.n, bytes, out, s.m, s.outer);
         x += (size_t)(s.outer * s.n) * bytes;
         out += (size_t)(s.outer * s.m) * bytes;
     }
@@ -291,8 +289,7 @@ static mu_status gather_nd_ref(const mu_kernel *k)
     for (int64_t row = 0; row < rows && inner > 0; row += ROWS) {
         const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
         MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
-        mu__gather_rows(&chosen, 0, k->in[0].data, 0, bytes, (char *)k->out[0].data + (size_t)row * bytes, n, 1, 1,
-                        mu__streams(rows * (int64_t)bytes));
+        mu__gather_rows(&chosen, 0, k->in[0].data, 0, bytes, (char *)k->out[0].data + (size_t)row * bytes, n, 1);
     }
     return MU_OK;
 }
@@ -360,7 +357,7 @@ static void scatter_slices(const mu_kernel *k, mu_dtype dtype, const int64_t *pl
         mu__scatter_numbers(MU_SCATTER_PUT, dtype, out, &checked, from, n);
     else
         for (int64_t i = 0; i < n; i++)
-            mu__copy_blocks(out + (size_t)places[i] * bytes, 0, from + (size_t)i * bytes, 0, bytes, 1, false);
+            mu__copy_blocks(out + (size_t)places[i] * bytes, 0, from + (size_t)i * bytes, 0, bytes, 1);
 }
 
 static mu_status scatter_ref(const mu_kernel *k)

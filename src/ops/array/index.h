@@ -20,11 +20,10 @@ mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t 
 bool mu__indices_inside(const mu_view *indices, int64_t first, int64_t n, int64_t limit);
 mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit);
 // mu__gather_rows copies m slices from each of `rows` rows of x, selected by the indices from `first` on, which the
-// caller has checked. A row of x has `slices` slices of `bytes` bytes. left: number of rows that remain in x, from the
-// first one; stream: as in mu__copy_blocks. mu__accumulate_at combines n slices of `inner` elements, in order, into the
-// slices of `into` that `places` selects.
+// caller has checked. A row of x has `slices` slices of `bytes` bytes. mu__accumulate_at combines n slices of `inner`
+// elements, in order, into the slices of `into` that `places` selects.
 void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
-                     int64_t m, int64_t rows, int64_t left, bool stream);
+                     int64_t m, int64_t rows);
 void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int64_t *places, const void *from,
                        int64_t inner, int64_t n);
 

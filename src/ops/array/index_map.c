@@ -256,56 +256,19 @@ typedef struct element_row {
     size_t bytes;
     const int64_t *map;
     int64_t width, stride, times;  // times: repetitions per element, or 0
-    bool stream;
 } element_row;
 
-static void write_elements(const element_row *row, const char *in, char *out, int64_t first, int64_t n)
+static void write_row(const element_row *row, const char *in, char *out)
 {
     const size_t bytes = row->bytes;
+    const int64_t n = row->width;
     if (row->times > 0)
         (bytes == 1 ? spread_8 : bytes == 2 ? spread_16 : bytes == 4 ? spread_32 : spread_64)(
-            in + (size_t)(first / row->times) * bytes, row->times, out, n / row->times);
+            in, row->times, out, n / row->times);
     else
-        (bytes == 1 ? gather_8 : bytes == 2 ? gather_16 : bytes == 4 ? gather_32 : gather_64)(in, row->map + first,
+        (bytes == 1 ? gather_8 : bytes == 2 ? gather_16 : bytes == 4 ? gather_32 : gather_64)(in, row->map,
                                                                                               row->stride,
                                                                                               out, n);
-}
-
-// Prefetches the input needed 8 KiB from now.
-static void prefetch_input(const element_row *row, const char *in, const char *next, int64_t done, int64_t n)
-{
-    enum { LINE = 64, PREFETCH = 8192 };
-    const int64_t bytes = (int64_t)row->bytes, times = MU_MAX(row->times, 1), stride = row->times > 0 ? 1 : row->stride;
-    const int64_t apart = MU_MAX(stride, -stride) * bytes;
-    const int64_t later = done + MU_MAX(PREFETCH / MU_MAX(apart, 1) * times, n);
-    const int64_t at = later < row->width ? later : later - row->width;
-    if (stride == 0 || at >= row->width)
-        return;
-    const int64_t first = row->times > 0 ? at / times : row->map[stride > 0 ? at : row->width - 1 - at];
-    const char *from = (later < row->width ? in : next) + first * bytes;
-    for (int64_t k = 0; k < n / times * apart; k += MU_MAX(apart, LINE))
-        __builtin_prefetch(from + k, 0, 2);  // into the second-level cache
-}
-
-// Stores the row past the caches in tiles if it streams. A row that is read backwards is made from its end, so that
-// memory is read in ascending order.
-static void write_row(const element_row *row, const char *in, const char *next, char *out)
-{
-    enum { PIECE = 1024 };
-    _Alignas(64) char piece[PIECE];
-    int64_t step = PIECE / (int64_t)row->bytes;
-    if (row->times > 0)
-        step -= step % row->times;
-    if (!row->stream || step == 0) {
-        write_elements(row, in, out, 0, row->width);
-        return;
-    }
-    for (int64_t done = 0; done < row->width; done += step) {
-        const int64_t n = MU_MIN(step, row->width - done), at = row->stride < 0 ? row->width - done - n : done;
-        prefetch_input(row, in, next, done, n);
-        write_elements(row, in, piece, at, n);
-        mu__put_piece(out + (size_t)at * row->bytes, piece, n * (int64_t)row->bytes);
-    }
 }
 
 static int64_t stride_of(const int64_t *map, int64_t n)
@@ -325,14 +288,6 @@ static const char *row_start(const mu_kernel *k, const axis_maps *maps, const in
     return base < 0 ? NULL : (const char *)k->in[0].data + (size_t)base * block;
 }
 
-// Large slices of an operand that exceeds the caches are streamed too.
-static bool is_streamed(const mu_kernel *k)
-{
-    enum { LEAST = 8 << 20 };
-    const int64_t bytes = (int64_t)mu_dtype_bytes(k->out[0].dtype), n = mu__elements(&k->out[0].shape) * bytes;
-    return mu__streams(n) || (n >= LEAST && mu__streams(mu__elements(&k->in[0].shape) * bytes));
-}
-
 // If most runs are single elements, makes rows element by element; otherwise returns false.
 static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
 {
@@ -347,16 +302,10 @@ static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
     const element_row way = {
         .bytes = bytes, .map = map, .width = width, .stride = stride_of(map, width),
         .times = repeats ? ((const mu_counts_attrs *)k->attrs)->counts.at[maps->rank - 1] : 0,
-        .stream = is_streamed(k),
     };
     int64_t index[MU_MAX_RANK] = {0};
-    const char *in = row_start(k, maps, index);
-    for (int64_t row = 0; row < rows; row++) {
-        next_row(maps, index);  // after the last row: back to the first
-        const char *next = row_start(k, maps, index);
-        write_row(&way, in, next, (char *)k->out[0].data + (size_t)(row * width) * bytes);
-        in = next;
-    }
+    for (int64_t row = 0; row < rows; row++, next_row(maps, index))
+        write_row(&way, row_start(k, maps, index), (char *)k->out[0].data + (size_t)(row * width) * bytes);
     return true;
 }
 
@@ -365,7 +314,6 @@ typedef struct run_rows {
     const axis_maps *maps;
     size_t bytes, block;           // bytes: of an element; block: of a block
     char constant[sizeof(double)]; // one element
-    bool stream;
 } run_rows;
 
 static inline void put_element(char *to, const char *from, size_t bytes)
@@ -388,24 +336,19 @@ static void write_run(const run_rows *way, char *to, const char *from, int64_t n
         for (int64_t i = 0; i < n; i++)
             put_element(to + (size_t)i * bytes, from ? from + (size_t)i * bytes : way->constant, bytes);
     else if (from)
-        mu__copy_blocks(to, 0, from, 0, (size_t)n * bytes, 1, way->stream);
+        mu__copy_blocks(to, 0, from, 0, (size_t)n * bytes, 1);
     else
-        mu__fill(to, way->constant, bytes, n, way->stream);
+        mu__fill(to, way->constant, bytes, n);
 }
 
-// Makes one output row, run by run, and prefetches the start of the next run; the first run of the next row reads from
-// `next`.
-static void write_runs(const run_rows *way, const char *in, const char *next, char *out)
+// Makes one output row, run by run. in: NULL if the whole row is constant.
+static void write_runs(const run_rows *way, const char *in, char *out)
 {
-    const axis_maps *maps = way->maps;
     const size_t block = way->block;
-    for (int64_t r = 0; r < maps->n_runs; r++) {
-        const run *part = &maps->runs[r], *later = r + 1 < maps->n_runs ? part + 1 : maps->runs;
-        const char *from = r + 1 < maps->n_runs ? in : next;
-        if (way->stream && from && later->from >= 0)
-            mu__fetch_start(from + (size_t)later->from * block, (size_t)later->length * block);
+    for (int64_t r = 0; r < way->maps->n_runs; r++) {
+        const run *part = &way->maps->runs[r];
         write_run(way, out + (size_t)part->to * block, in && part->from >= 0 ? in + (size_t)part->from * block : NULL,
-                  part->length * maps->block);
+                  part->length * way->maps->block);
     }
 }
 
@@ -425,7 +368,7 @@ static bool write_even(const mu_kernel *k, const run_rows *way)
         return false;
     for (int64_t row = 0; row < rows; row += n, out += (size_t)n * bytes) {
         mu__copy_blocks(out, bytes, row_start(k, maps, index) + (size_t)maps->runs[0].from * way->block,
-                        (size_t)(stride * maps->steps[outer]) * way->block, bytes, n, way->stream);
+                        (size_t)(stride * maps->steps[outer]) * way->block, bytes, n);
         index[outer] = n - 1;
         next_row(maps, index);
     }
@@ -437,14 +380,9 @@ static void write_rows(const mu_kernel *k, const run_rows *way)
     const axis_maps *maps = way->maps;
     const size_t bytes = (size_t)maps->dims[maps->rank - 1] * way->block;
     int64_t index[MU_MAX_RANK] = {0};
-    const char *in = row_start(k, maps, index);
     char *out = k->out[0].data;
-    for (int64_t rows = count_rows(maps); rows > 0; rows--, out += bytes) {
-        next_row(maps, index);
-        const char *next = rows > 1 ? row_start(k, maps, index) : NULL;
-        write_runs(way, in, next, out);
-        in = next;
-    }
+    for (int64_t rows = count_rows(maps); rows > 0; rows--, out += bytes, next_row(maps, index))
+        write_runs(way, row_start(k, maps, index), out);
 }
 
 static mu_status map_ref(const mu_kernel *k)
@@ -453,11 +391,11 @@ static mu_status map_ref(const mu_kernel *k)
     if (mu__elements(&k->out[0].shape) == 0)
         return MU_OK;
     MU_TRY(make_maps(k, &k->in[0].shape, &k->out[0].shape, &maps));
-    run_rows way = {.maps = &maps, .bytes = mu_dtype_bytes(k->out[0].dtype), .stream = is_streamed(k)};
+    run_rows way = {.maps = &maps, .bytes = mu_dtype_bytes(k->out[0].dtype)};
     way.block = (size_t)maps.block * way.bytes;
     mu__write_element(k->out[0].dtype, way.constant, 0, mu__map_constant(k->op, k->attrs));
     if (maps.rank == 0)
-        mu__copy_blocks(k->out[0].data, 0, k->in[0].data, 0, way.block, 1, way.stream);
+        mu__copy_blocks(k->out[0].data, 0, k->in[0].data, 0, way.block, 1);
     else if (!map_by_elements(k, &maps) && !write_even(k, &way))
         write_rows(k, &way);
     mu__free(maps.memory);

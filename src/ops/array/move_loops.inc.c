@@ -22,9 +22,7 @@ static void FN(move)(void *arg, const mu_walk *walk, const int64_t *at, int64_t 
     T *out = (T *)k->out[0].data + out_at;
     const int64_t step = walk->strides[0][walk->rank - 1];
     if (step == 1)
-        mu__copy_blocks(out, 0, in, 0, (size_t)n * sizeof(T), 1, is_streamed(k));
-    else if (step == 0 && is_streamed(k))
-        mu__fill(out, in, sizeof(T), n, true);
+        mu__copy_blocks(out, 0, in, 0, (size_t)n * sizeof(T), 1);
     else if (step == 0)
         FN(splat)(*in, out, n);
     else

@@ -104,7 +104,7 @@ static void fill_neutral(const mu_kernel *k, int64_t begin, int64_t end, size_t 
         return;
     }
     mu__write_element(dtype, element, 0, neutral);
-    mu__fill(to, element, mu_dtype_bytes(dtype), (int64_t)(all / mu_dtype_bytes(dtype)), false);
+    mu__fill(to, element, mu_dtype_bytes(dtype), (int64_t)(all / mu_dtype_bytes(dtype)));
 }
 
 // Combines rows [first, first + count), some of which may have a negative segment number, which means that they are

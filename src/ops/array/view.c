@@ -13,11 +13,6 @@
 
 enum { STRIP = 64 };  // least rows of a transposed matrix per thread
 
-static bool is_streamed(const mu_kernel *k)
-{
-    return mu__streams(mu__elements(&k->out[0].shape) * (int64_t)mu_dtype_bytes(k->out[0].dtype));
-}
-
 #define T uint8_t
 #define FN(name) name##_8
 #include "ops/array/move_loops.inc.c"
@@ -34,7 +29,6 @@ static bool is_streamed(const mu_kernel *k)
 typedef struct transpose_job {
     const mu_kernel *kernel;
     const mu_walk *walk;
-    bool stream;
 } transpose_job;
 
 // A walk over blocks of `length` elements that are contiguous in the input too.
@@ -42,7 +36,6 @@ typedef struct block_job {
     const mu_kernel *kernel;
     size_t bytes;  // of an element
     int64_t length;
-    bool stream;
 } block_job;
 
 static void move_blocks(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
@@ -51,7 +44,7 @@ static void move_blocks(void *arg, const mu_walk *walk, const int64_t *at, int64
     const size_t block = (size_t)job->length * job->bytes;
     mu__copy_blocks((char *)job->kernel->out[0].data + (size_t)out_at * block, block,
                     (const char *)job->kernel->in[0].data + (size_t)at[0] * job->bytes,
-                    (size_t)walk->strides[0][walk->rank - 1] * job->bytes, block, n, job->stream);
+                    (size_t)walk->strides[0][walk->rank - 1] * job->bytes, block, n);
 }
 
 static mu_status run_moves(const mu_kernel *k, const mu_walk *walk)
@@ -59,7 +52,7 @@ static mu_status run_moves(const mu_kernel *k, const mu_walk *walk)
     const size_t bytes = mu_dtype_bytes(k->in[0].dtype);
     const int inner = walk->rank - 1;
     if (inner > 0 && walk->strides[0][inner] == 1) {
-        block_job job = {.kernel = k, .bytes = bytes, .length = walk->dims[inner], .stream = is_streamed(k)};
+        block_job job = {.kernel = k, .bytes = bytes, .length = walk->dims[inner]};
         mu_walk outer = *walk;
         outer.rank--;
         mu__walk_blocks(&outer, k->team, job.length, move_blocks, &job);
@@ -329,7 +322,7 @@ static void transpose_range(void *arg, int64_t begin, int64_t end)
         mu__kernels()->transpose((const char *)job->kernel->in[0].data + (size_t)at * bytes,
                             walk->strides[0][walk->rank - 1],
                             (char *)job->kernel->out[0].data + (size_t)(matrix * rows * columns) * bytes, columns,
-                            (int)bytes, job->stream, first * STRIP, MU_MIN(last * STRIP, rows));
+                            (int)bytes, first * STRIP, MU_MIN(last * STRIP, rows));
         begin += last - first;
     }
 }
@@ -349,7 +342,7 @@ static mu_status transpose_ref(const mu_kernel *k)
     mu__walk_strided(&walk, &k->out[0].shape, 1, (const int64_t (*)[MU_MAX_RANK])strides);
     if (walk.rank < 2 || walk.strides[0][walk.rank - 2] != 1)
         return run_moves(k, &walk);
-    transpose_job job = {.kernel = k, .walk = &walk, .stream = is_streamed(k)};
+    transpose_job job = {.kernel = k, .walk = &walk};
     int64_t n = mu__elements(in), matrix = walk.dims[walk.rank - 2] * walk.dims[walk.rank - 1];
     mu__share_range(k->team, matrix > 0 ? n / matrix * strips_of(&walk) : 0, 1, n, transpose_range, &job);
     return MU_OK;

@@ -126,8 +126,7 @@ mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
     const size_t bytes = mu_dtype_bytes(dtype);
     if (n > 0) {
         mu__write_element(dtype, element, 0, value);
-        mu__fill(mu__host_write(tensor), element, bytes, n, mu__streams(n * (int64_t)bytes));
-        mu__put_end();
+        mu__fill(mu__host_write(tensor), element, bytes, n);
     }
     return tensor;
 }
@@ -157,12 +156,11 @@ typedef float eight_f32 __attribute__((vector_size(32)));
 
 // Indices are counted in doubles, which are exact; converting integers would dominate the cost.
 MU_CLONES
-static void f32_progression(const progression *line, int64_t at, float *out, int64_t n)
+static void f32_progression(const progression *line, float *out, int64_t n)
 {
-    const double start = line->start, step = line->step, first = (double)at;
+    const double start = line->start, step = line->step;
     eight_f64 place = {0, 1, 2, 3, 4, 5, 6, 7};
     int64_t i = 0;
-    place += first;
     for (; i + AT_ONCE * LANES <= n; i += AT_ONCE * LANES, place += AT_ONCE * LANES) {
         for (int k = 0; k < AT_ONCE; k++) {
             const eight_f32 values = __builtin_convertvector(start + step * (place + LANES * k), eight_f32);
@@ -170,23 +168,14 @@ static void f32_progression(const progression *line, int64_t at, float *out, int
         }
     }
     for (; i < n; i++)
-        out[i] = (float)(start + step * (first + (double)i));
+        out[i] = (float)(start + step * (double)i);
 }
 
-static void make_progression(void *arg, int64_t at, int64_t n, void *to)
-{
-    f32_progression(arg, at, to, n);
-}
-
-static mu_tensor *written(mu_tensor *tensor, progression *line)
+static mu_tensor *written(mu_tensor *tensor, const progression *line)
 {
     const int64_t n = tensor ? mu__elements(&tensor->shape) : 0;
-    if (n > 0 && tensor->dtype == MU_F32) {
-        const mu_tiles pieces = {.make = make_progression, .arg = line, .out = mu__host_write(tensor),
-                                  .out_bytes = sizeof(float)};
-        mu__run_tiles(&pieces, mu__streams(n * (int64_t)sizeof(float)), n);
-        mu__put_end();
-    }
+    if (n > 0 && tensor->dtype == MU_F32)
+        f32_progression(line, mu__host_write(tensor), n);
     for (int64_t i = 0; i < n && tensor->dtype != MU_F32; i++)
         mu__write_element(tensor->dtype, mu__host_write(tensor), i, line->start + line->step * (double)i);
     if (n > 0)

@@ -1,40 +1,10 @@
 // Copies of dense blocks and fills with a constant, for ops that move memory; see loops.h.
 //
-// Short blocks are copied inline, because a call of memcpy costs more than copying their bytes. Large blocks use
-// non-temporal stores if the whole result is larger than the caches. Independent of tensors.
+// Short blocks are copied inline, because a call of memcpy costs more than copying their bytes. Independent of tensors.
 #include "ops/core/loops.h"
 
-#include "kernels/kernels.h"
-
-// In bytes: a cache line; longest block copied inline; largest block that stays cached while it is copied repeatedly;
-// least block worth streaming; tile that is streamed repeatedly; prefetched start of a block. Prefetching lines for
-// writing is slower (Zen 4).
-enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, FILLED = 2048, PREFETCH = 2048 };
-
-bool mu__streams(int64_t bytes)
-{
-    return bytes >= (INT64_C(32) << 20);
-}
-
-static _Thread_local bool has_put;
-
-void mu__put_begun(void)
-{
-    has_put = true;
-}
-
-void mu__put_piece(void *to, const void *piece, int64_t bytes)
-{
-    mu__kernels()->put(to, piece, bytes);
-    mu__put_begun();
-}
-
-void mu__put_end(void)
-{
-    if (has_put)
-        mu__kernels()->fence();
-    has_put = false;
-}
+// In bytes: a cache line; longest block copied inline; largest block that stays cached while it is copied repeatedly.
+enum { LINE = 64, SHORT = 512, REPEATED = 16384 };
 
 // Copies blocks whose size is a compile-time constant.
 #define COPY_FIXED(size)                                                             \
@@ -77,7 +47,7 @@ static void repeat_block(char *restrict to, size_t to_step, const char *restrict
     }
 }
 
-void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n, bool stream)
+void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n)
 {
     if (bytes == 0)
         return;
@@ -85,27 +55,12 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
         copy_short(to, to_step, from, from_step, bytes, n);
         return;
     }
-    if (from_step == 0 && bytes <= REPEATED && !stream) {
+    if (from_step == 0 && bytes <= REPEATED) {
         repeat_block(to, to_step, from, bytes, n);
         return;
     }
-    const bool apart = from_step != 0 && from_step != bytes;
-    for (int64_t i = 0; i < n; i++) {
-        char *target = (char *)to + (size_t)i * to_step;
-        const char *source = (const char *)from + (size_t)i * from_step;
-        if (apart && i + 1 < n)
-            mu__fetch_start(source + from_step, bytes);
-        if (stream && bytes >= STREAMED)
-            mu__put_piece(target, source, (int64_t)bytes);
-        else
-            memcpy(target, source, bytes);
-    }
-}
-
-void mu__fetch_start(const void *from, size_t bytes)
-{
-    for (size_t at = 0; at < MU_MIN(bytes, (size_t)PREFETCH); at += LINE)
-        __builtin_prefetch((const char *)from + at);
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)to + (size_t)i * to_step, (const char *)from + (size_t)i * from_step, bytes);
 }
 
 // Repeats a line, up to `bytes` bytes.
@@ -118,16 +73,9 @@ static void fill_lines(char *to, const char *line, size_t bytes)
     memcpy(to + at, line, bytes - at);
 }
 
-void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream)
+void mu__fill(void *to, const void *element, size_t bytes, int64_t n)
 {
-    _Alignas(LINE) char line[LINE], piece[FILLED];
-    const size_t all = (size_t)n * bytes;
+    _Alignas(LINE) char line[LINE];
     copy_short(line, bytes, element, 0, bytes, MU_MIN(n, (int64_t)(LINE / bytes)));
-    if (!stream || all < STREAMED) {
-        fill_lines(to, line, all);
-        return;
-    }
-    copy_short(piece, LINE, line, 0, LINE, FILLED / LINE);
-    for (size_t at = 0; at < all; at += sizeof piece)
-        mu__put_piece((char *)to + at, piece, (int64_t)MU_MIN(all - at, sizeof piece));
+    fill_lines(to, line, (size_t)n * bytes);
 }

@@ -138,7 +138,6 @@ static void run_part(void *arg, int index, int count)
     mu__team_share(job->n, job->grain, index, count, &begin, &end);
     if (begin < end)
         job->fn(job->arg, begin, end);
-    mu__put_end();
 }
 
 const mu_team *mu__team_for(const mu_team *team, int64_t work)

@@ -40,44 +40,27 @@ const mu_team *mu__team_for(const mu_team *team, int64_t work);
 void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,
                      void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
 
-// mu__streams returns whether a result of this many bytes exceeds the caches, so that non-temporal stores, which do not
-// read the replaced lines, are faster. Such a result is computed in tiles of MU_TILE_BYTES, which mu__put_piece stores.
-// mu__put_end is the store fence that makes this thread's stores visible to others. Callers of kernels issue it after
-// each kernel, because a fence per tile would cost a third of the bandwidth. Code that issues non-temporal stores
-// itself must call mu__put_begun.
-#define MU_TILE_BYTES 8192
-bool mu__streams(int64_t bytes);
-void mu__put_piece(void *to, const void *piece, int64_t bytes);
-void mu__put_begun(void);
-void mu__put_end(void);
+// mu__copy_blocks copies n blocks of `bytes`; the steps are the distances in bytes between blocks. mu__fill writes n
+// copies of an element of 1, 2, 4 or 8 bytes.
+void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n);
+void mu__fill(void *to, const void *element, size_t bytes, int64_t n);
 
-// mu__run_tiles calls make(arg, at, n, to) until elements [0, n) of a dense result are computed. If the result streams,
-// `to` is a tile that is then stored past the caches; otherwise `to` points into the result, at most `most` elements at
-// a time (0: no limit). in, in_bytes: the dense operands, which are prefetched, and their bytes per element of the
-// result (0: not dense). binary: the kernel that computes the same from two dense operands of the result's width
-// (MU_BINARY_NONE: none); floats: whether the elements are floats.
-typedef struct mu_tiles {
-    void (*make)(void *arg, int64_t at, int64_t n, void *to);
-    void *arg, *out;
-    size_t out_bytes;
+// mu__in_f32 computes n elements of 16-bit floats through float32, in chunks that stay in the first-level cache: it
+// converts the n_in operands, calls `loop`, and converts the result. step[i]: 1, or 0 for a scalar. Results of type bool
+// are not converted.
+typedef struct mu_f32_run {
+    const float *in[MU_WALK_OPERANDS];
+    void *out;            // float, or bool
+    int64_t n;
+} mu_f32_run;
+typedef struct mu_float16_run {
+    mu_dtype in_dtype, out_dtype;
     int n_in;
     const void *in[MU_WALK_OPERANDS];
-    size_t in_bytes[MU_WALK_OPERANDS];
-    int64_t most;
-    mu_binary binary;
-    bool floats;
-} mu_tiles;
-void mu__run_tiles(const mu_tiles *pieces, bool stream, int64_t n);
-
-// mu__copy_blocks copies n blocks of `bytes`; the steps are the distances in bytes between blocks. mu__fill writes n
-// copies of an element of 1, 2, 4 or 8 bytes. stream: use non-temporal stores for blocks that are large enough.
-void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n,
-                     bool stream);
-void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream);
-
-// mu__fetch_start prefetches the first lines of the next block to copy. Hardware prefetchers cannot predict the start
-// of scattered blocks.
-void mu__fetch_start(const void *from, size_t bytes);
+    int64_t step[MU_WALK_OPERANDS], n;
+    void *out;
+} mu_float16_run;
+void mu__in_f32(const mu_float16_run *run, void (*loop)(void *arg, const mu_f32_run *run), void *arg);
 
 // mu__bool_reduce_row returns whether any, or all, of n bools are true.
 bool mu__bool_reduce_row(bool all, const uint8_t *x, int64_t n);

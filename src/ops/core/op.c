@@ -196,7 +196,6 @@ static mu_status eager_run(eager_call *call)
     if (status == MU_OK && !ran)
         status = op->ref(&call->kernel);
     mu__team_unlimit(threads);
-    mu__put_end();
     return status;
 }
 

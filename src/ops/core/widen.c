@@ -1,7 +1,8 @@
 // Runs kernels on converted operands: 16-bit floats as float32, integers as wider ones.
 //
 // A kernel without loops for a short type, or without loops that are wide enough, runs on converted copies of its
-// operands; results are rounded once.
+// operands; results are rounded once. Element-wise ops convert chunk by chunk in the cache.
+#include "ops/core/loops.h"
 #include "ops/nn/nn.h"
 
 // The type that a view is converted to; its own type if no conversion is needed.
@@ -84,4 +85,28 @@ mu_status mu__prepare_f32(mu_prepare *prepare)
 {
     prepare->declined = prepare->in[0].dtype != MU_F32;
     return MU_OK;
+}
+
+// ---- Chunk by chunk -----------------------------------------------------------------------------
+
+void mu__in_f32(const mu_float16_run *run, void (*loop)(void *arg, const mu_f32_run *run), void *arg)
+{
+    enum { CHUNK = 1024 };
+    _Alignas(64) float in[MU_WALK_OPERANDS][CHUNK], out[CHUNK];
+    const bool converts = run->out_dtype != MU_BOOL;
+    mu_f32_run chunk = {.out = out};
+    for (int i = 0; i < run->n_in; i++)
+        chunk.in[i] = in[i];
+    for (int64_t at = 0; at < run->n; at += CHUNK) {
+        char *to = (char *)run->out + (size_t)at * mu_dtype_bytes(run->out_dtype);
+        chunk.n = MU_MIN((int64_t)CHUNK, run->n - at);
+        for (int i = 0; i < run->n_in; i++)
+            mu__convert(MU_F32, in[i], run->in_dtype, (const uint16_t *)run->in[i] + at * run->step[i],
+                        run->step[i] ? chunk.n : 1);
+        if (!converts)
+            chunk.out = to;
+        loop(arg, &chunk);
+        if (converts)
+            mu__convert(run->out_dtype, to, MU_F32, out, chunk.n);
+    }
 }

@@ -170,21 +170,12 @@ MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, 
 MU_CLONES static void FN(outer)(void *c_data, const void *a_data, const void *b_data, int64_t n, int64_t begin,
                                 int64_t end)
 {
-    enum { PIECE = MU_TILE_BYTES / sizeof(T) };
     const T *a = a_data, *restrict b = b_data;
-    _Alignas(64) T piece[PIECE];
-    const bool streams = mu__streams((end - begin) * n * (int64_t)sizeof(T));
     for (int64_t i = begin; i < end; i++) {
         T *restrict c = (T *)c_data + i * n;
         const T factor = a[i];
-        for (int64_t j = 0; !streams && j < n; j++)
+        for (int64_t j = 0; j < n; j++)
             c[j] = factor * b[j];
-        for (int64_t j = 0; streams && j < n; j += PIECE) {
-            const int64_t count = MU_MIN((int64_t)PIECE, n - j);
-            for (int64_t l = 0; l < count; l++)
-                piece[l] = factor * b[j + l];
-            mu__put_piece(c + j, piece, count * (int64_t)sizeof(T));
-        }
     }
 }
 

@@ -40,7 +40,7 @@ static void FN(solve_tile)(const T *factor, int64_t row, bool lower, int64_t n, 
 static void FN(transpose_block)(const T *a, int64_t row, int64_t n, T *to)
 {
     if (n == BLOCK) {
-        mu__kernels()->transpose(a, row, to, BLOCK, (int)sizeof(T), false, 0, BLOCK);
+        mu__kernels()->transpose(a, row, to, BLOCK, (int)sizeof(T), 0, BLOCK);
         return;
     }
     for (int64_t i = 0; i < n; i++)
@@ -212,7 +212,7 @@ static bool FN(factor_block)(T *a, int64_t row, int64_t n, const block_memory *m
     T *upper = memory->factor;
     const int64_t wide = (n + FN(LANES) - 1) / FN(LANES), all = wide * FN(LANES);
     if (n == all)
-        mu__kernels()->transpose(a, row, upper, all, (int)sizeof(T), false, 0, n);
+        mu__kernels()->transpose(a, row, upper, all, (int)sizeof(T), 0, n);
     else
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < all; j++)
@@ -247,7 +247,7 @@ static void FN(solve_rows)(T *p, int64_t rows, int64_t row, const T *l, int64_t 
                 for (int64_t c = 0; c < count; c++)
                     tile[i * FN(TILE) + c] = own[c * row + i];
         else
-            mu__kernels()->transpose(own, row, tile, FN(TILE), (int)sizeof(T), false, 0, n);
+            mu__kernels()->transpose(own, row, tile, FN(TILE), (int)sizeof(T), 0, n);
         FN(solve_tile)(l, row, true, n, (FN(vec) *)(void *)tile, 4);
         for (int64_t c = 0; c < count; c++)
             for (int64_t i = 0; i < n; i++)

@@ -2,7 +2,6 @@
 //
 // As in reductions, a tensor is [outer, n, inner], and blocks of columns are searched together. 16-bit floats are
 // compared as integers. Ties go to the first element, and a NaN beats all numbers.
-#include "kernels/prefetch.h"
 #include "kernels/kernels.h"
 #include "ops/core/attrs.h"
 #include "ops/core/loops.h"
@@ -30,7 +29,6 @@ REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smalles
 #define BEATS(a, b, smallest) ((a) > (b))
 #define ODD(x) false
 #define NONE 0
-#define MINMAX(smallest, x, n) mu__minmax_of_float16(MU_F16, smallest, x, n)
 #define FN(name) f16_##name
 #include "ops/math/argmax_loops.inc.c"
 
@@ -41,7 +39,6 @@ REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smalles
 #define BEATS(a, b, smallest) ((a) > (b))
 #define ODD(x) false
 #define NONE 0
-#define MINMAX(smallest, x, n) mu__minmax_of_float16(MU_BF16, smallest, x, n)
 #define FN(name) bf16_##name
 #include "ops/math/argmax_loops.inc.c"
 
@@ -52,7 +49,7 @@ REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smalles
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
 #define ODD(x) ((x) != (x))
 #define NONE (T)NAN
-#define MINMAX(smallest, x, n) mu__kernels()->minmax_f32(smallest, true, x, n)
+#define MINMAX(smallest, x, n) mu__kernels()->minmax_f32(smallest, x, n)
 #define FN(name) f32_##name
 #include "ops/math/argmax_loops.inc.c"
 
@@ -63,7 +60,7 @@ REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smalles
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
 #define ODD(x) ((x) != (x))
 #define NONE (T)NAN
-#define MINMAX(smallest, x, n) mu__kernels()->minmax_f64(smallest, true, x, n)
+#define MINMAX(smallest, x, n) mu__kernels()->minmax_f64(smallest, x, n)
 #define FN(name) f64_##name
 #include "ops/math/argmax_loops.inc.c"
 

@@ -6,7 +6,6 @@
 // the group of eight is tracked; the row within the group is found at the end.
 
 enum {
-    FN(WIDE) = MU_PREFETCH_STEP / sizeof(T),
     FN(RUN) = sizeof(P) == 1 ? 1 << 6 : sizeof(P) == 2 ? 1 << 14 : 1 << 24,  // groups of eight that P can count
 };
 
@@ -52,7 +51,6 @@ REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64
 {
     K best[MU_FOLD_BYTES / sizeof(T)];
     P eights[MU_FOLD_BYTES / sizeof(T)];
-    mu_prefetch prefetch = mu__prefetch(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     for (int64_t j = 0; j < width; j++) {
         best[j] = KEY(x[j], smallest);
         places[j] = 0;
@@ -61,16 +59,8 @@ REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64
         const int64_t end = MU_MIN(n, start + 8 * (int64_t)FN(RUN));
         int64_t i = start;
         memset(eights, -1, (size_t)width * sizeof eights[0]);
-        for (; i + 8 <= end; i += 8) {
-            const T *rows = x + i * stride;
-            int64_t j = 0;
-            mu__prefetch_from(&prefetch, rows + 8 * stride);
-            for (; prefetch.far && j + FN(WIDE) <= width; j += FN(WIDE)) {
-                mu__prefetch_step(&prefetch);
-                FN(meet)(8, FN(WIDE), rows + j, stride, best + j, eights + j, (P)((i - start) / 8), smallest);
-            }
-            FN(meet)(8, width - j, rows + j, stride, best + j, eights + j, (P)((i - start) / 8), smallest);
-        }
+        for (; i + 8 <= end; i += 8)
+            FN(meet)(8, width, x + i * stride, stride, best, eights, (P)((i - start) / 8), smallest);
         for (; i < end; i++)
             FN(meet)(1, width, x + i * stride, stride, best, eights, (P)((i - start) / 8), smallest);
         for (int64_t j = 0; j < width; j++)
@@ -103,7 +93,7 @@ REDUCE_INLINE T FN(minmax_along)(bool smallest, const T *x, int64_t n)
 {
     T best = x[0];
     for (int64_t i = 0; i < n; i++)  // from 0 on, for whole vectors
-        best = BEATS(x[i], best, smallest) ? x[i] : best;
+        best = BEATS(KEY(x[i], smallest), KEY(best, smallest), smallest) ? x[i] : best;
     return best;
 }
 #endif

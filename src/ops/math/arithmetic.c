@@ -1,7 +1,7 @@
 // Element-wise ops on two tensors with broadcasting: arithmetic, comparisons and clipping.
 //
 // A definition selects its case of the shared loops (arithmetic_loops.inc.c, compiled once per number type). float16
-// and bfloat16 are converted to float32 in small chunks. Integers wrap around; integer division by zero is an error.
+// and bfloat16 are converted to float32 chunk by chunk. Integers wrap around; integer division by zero is an error.
 #include "kernels/kernels.h"
 #include "ops/core/grads.h"
 #include "ops/array/index.h"
@@ -101,7 +101,6 @@ static mu_math2 function_of(int variant)
 #define IS_SIGNED 0
 #include "ops/math/arithmetic_loops.inc.c"
 
-#include "ops/math/compare_float16.inc.c"
 #include "ops/math/int_division.inc.c"
 
 // ---- Kernels ------------------------------------------------------------------------------------
@@ -137,87 +136,34 @@ typedef struct binary_job {
     const mu_kernel *kernel;
     loop2 *loop;
     size_t in_bytes, out_bytes;  // of an element
-    bool halves;                 // inputs are f16 or bf16
-    bool stream;
+    bool is_float16;             // inputs are float16 or bfloat16
     rows2 row;                   // binary_rows: what all rows share
 } binary_job;
 
-// A row of the result: where its operands begin, and their strides in elements.
-typedef struct binary_part {
+// One row of 16-bit floats.
+typedef struct float16_row {
     const binary_job *job;
-    const char *a, *b;
-    int64_t step_a, step_b;
-} binary_part;
+    const rows2 *row;
+} float16_row;
 
-// Finds the kernel of this op on two 16-bit floats of one type; returns false if there is none.
-static bool float16_op(const binary_part *part, mu_float16_binary *op)
+static void run_in_f32(void *arg, const mu_f32_run *run)
 {
-    static const mu_float16_binary ops[] = {[ADD] = MU_FLOAT16_ADD, [SUBTRACT] = MU_FLOAT16_SUBTRACT,
-                                     [MULTIPLY] = MU_FLOAT16_MULTIPLY, [DIVIDE] = MU_FLOAT16_DIVIDE,
-                                     [MAXIMUM] = MU_FLOAT16_GREATER, [MINIMUM] = MU_FLOAT16_LESS};
-    const int variant = part->job->kernel->op->variant;
-    *op = variant <= MINIMUM ? ops[variant] : MU_FLOAT16_ADD;
-    return (part->step_a == 0 || part->step_a == 1) && (part->step_b == 0 || part->step_b == 1)
-           && (variant == ADD || *op != MU_FLOAT16_ADD);
+    const float16_row *part = arg;
+    part->job->loop(part->job->kernel->op->variant, &ONE_ROW(run->in[0], part->row->step_a, run->in[1],
+                                                             part->row->step_b, run->out, run->n));
 }
 
-enum { CHUNK = 1024 };  // 16-bit floats widened at once
-
-static void make_float16(void *arg, int64_t at, int64_t n, void *to)
+static void make_row(const binary_job *job, const rows2 *row)
 {
-    const binary_part *part = arg;
-    const mu_kernel *k = part->job->kernel;
-    const mu_dtype dtype = k->in[0].dtype;
-    const uint16_t *a = (const uint16_t *)(const void *)part->a + at * part->step_a;
-    const uint16_t *b = (const uint16_t *)(const void *)part->b + at * part->step_b;
-    mu_float16_binary op;
-    if (part->job->out_bytes < sizeof *a) {
-        compare_float16_any(k->op->variant, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
-        return;
-    }
-    if (float16_op(part, &op)) {
-        mu__kernels()->float16_binary(op, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
-        return;
-    }
-    _Alignas(64) float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
-    mu__convert(MU_F32, wide_a, dtype, a, part->step_a ? n : 1);
-    mu__convert(MU_F32, wide_b, dtype, b, part->step_b ? n : 1);
-    part->job->loop(k->op->variant, &ONE_ROW(wide_a, part->step_a, wide_b, part->step_b, wide_out, n));
-    mu__convert(dtype, to, MU_F32, wide_out, n);
-}
-
-// Runs the loop on operands that need no conversion.
-static void make_plain(void *arg, int64_t at, int64_t n, void *to)
-{
-    const binary_part *part = arg;
-    const size_t bytes = part->job->in_bytes;
-    const char *a = part->a + (size_t)(at * part->step_a) * bytes, *b = part->b + (size_t)(at * part->step_b) * bytes;
-    part->job->loop(part->job->kernel->op->variant, &ONE_ROW(a, part->step_a, b, part->step_b, to, n));
-}
-
-// The streaming kernel that does this op on two dense operands, or MU_BINARY_NONE.
-static mu_binary pair_of(const binary_job *job)
-{
-    static const mu_binary ops[] = {[ADD] = MU_BINARY_ADD, [SUBTRACT] = MU_BINARY_SUBTRACT,
-        [MULTIPLY] = MU_BINARY_MULTIPLY,
-                                  [DIVIDE] = MU_BINARY_DIVIDE, [MAXIMUM] = MU_BINARY_GREATER,
-                                      [MINIMUM] = MU_BINARY_LESS,
-                                  [SQUARED_DIFFERENCE] = MU_BINARY_SQUARED_DIFFERENCE,
-                                  [DIVIDE_NO_NAN] = MU_BINARY_DIVIDE_NO_NAN};
-    const int variant = job->kernel->op->variant;
-    return !job->halves && variant <= SQUARED_DIFFERENCE ? ops[variant] : MU_BINARY_NONE;
-}
-
-static void make_row(binary_part *part, char *out, int64_t n)
-{
-    const binary_job *job = part->job;
-    const mu_tiles pieces = {
-        .make = job->halves ? make_float16 : make_plain, .arg = part, .most = job->halves ? CHUNK : 0,
-        .out = out, .out_bytes = job->out_bytes, .n_in = 2, .in = {part->a, part->b},
-        .in_bytes = {part->step_a == 1 ? job->in_bytes : 0, part->step_b == 1 ? job->in_bytes : 0},
-        .binary = pair_of(job), .floats = mu__dtype_is_float(job->kernel->in[0].dtype),
-    };
-    mu__run_tiles(&pieces, job->stream, n);
+    float16_row part = {job, row};
+    const mu_kernel *k = job->kernel;
+    const mu_float16_run run = {.in_dtype = k->in[0].dtype, .out_dtype = k->out[0].dtype, .n_in = 2,
+                                .in = {row->a, row->b}, .step = {row->step_a, row->step_b}, .out = row->out,
+                                .n = row->n};
+    if (job->is_float16)
+        mu__in_f32(&run, run_in_f32, &part);
+    else
+        job->loop(k->op->variant, row);
 }
 
 static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
@@ -225,15 +171,10 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
     const binary_job *job = arg;
     const mu_kernel *k = job->kernel;
     const int last = walk->rank - 1;
-    binary_part part = {
-        .job = job, .a = (const char *)k->in[0].data + (size_t)at[0] * job->in_bytes, .step_a = walk->strides[0][last],
-        .b = (const char *)k->in[1].data + (size_t)at[1] * job->in_bytes, .step_b = walk->strides[1][last],
-    };
-    char *out = (char *)k->out[0].data + (size_t)out_at * job->out_bytes;
-    if (job->stream || job->halves)
-        make_row(&part, out, n);
-    else
-        job->loop(k->op->variant, &ONE_ROW(part.a, part.step_a, part.b, part.step_b, out, n));
+    const char *a = (const char *)k->in[0].data + (size_t)at[0] * job->in_bytes,
+               *b = (const char *)k->in[1].data + (size_t)at[1] * job->in_bytes;
+    make_row(job, &ONE_ROW(a, walk->strides[0][last], b, walk->strides[1][last],
+                           (char *)k->out[0].data + (size_t)out_at * job->out_bytes, n));
 }
 
 // Rows of a walk that are short: one call handles several rows. `outer` walks the remaining axes.
@@ -323,36 +264,36 @@ static void tile_range(void *arg, int64_t begin, int64_t end)
     for (int64_t row = begin; row < end; row += job->rows) {
         const int64_t n = MU_MIN(job->rows, end - row) * job->columns, at = row * job->columns;
         const char *from = dense + (size_t)at * binary->in_bytes;
-        binary_part part = {.job = binary, .a = job->tiled == 0 ? job->tile : from, .step_a = 1,
-                            .b = job->tiled == 1 ? job->tile : from, .step_b = 1};
-        make_row(&part, (char *)binary->kernel->out[0].data + (size_t)at * binary->out_bytes, n);
+        const char *a = job->tiled == 0 ? job->tile : from, *b = job->tiled == 1 ? job->tile : from;
+        make_row(binary, &ONE_ROW(a, 1, b, 1, (char *)binary->kernel->out[0].data + (size_t)at * binary->out_bytes, n));
     }
 }
 
 // Returns false if the walk is not such a case, or if its rows are long enough without tiling.
 static bool run_tiled(const binary_job *binary, const mu_walk *walk)
 {
-    _Alignas(64) char tile[MU_TILE_BYTES];
+    enum { TILE_BYTES = 8192 };
+    _Alignas(64) char tile[TILE_BYTES];
     const int64_t columns = walk->rank == 2 ? walk->dims[1] : 0;
     const size_t row = (size_t)columns * binary->in_bytes;
     tile_job job = {.binary = binary, .columns = columns, .tile = tile};
-    if (binary->halves || columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 || walk->strides[1][1] != 1)
+    if (binary->is_float16 || columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 || walk->strides[1][1] != 1)
         return false;
     job.tiled = walk->strides[0][0] == 0 ? 0 : 1;
     if (walk->strides[job.tiled][0] != 0 || walk->strides[1 - job.tiled][0] != columns)
         return false;
     job.rows = MU_MIN((int64_t)(sizeof tile / row), walk->dims[0]);
-    mu__copy_blocks(tile, row, binary->kernel->in[job.tiled].data, 0, row, job.rows, false);
+    mu__copy_blocks(tile, row, binary->kernel->in[job.tiled].data, 0, row, job.rows);
     mu__share_range(binary->kernel->team, walk->dims[0], job.rows, walk->dims[0] * columns, tile_range, &job);
     return true;
 }
 
-// Returns false if rows are streamed, converted, or long enough for one call each.
+// Returns false if rows are converted, or long enough for one call each.
 static bool run_short_rows(binary_job *job, const mu_walk *walk)
 {
     enum { SHORT = 4096 };
     const int inner = walk->rank - 1;
-    if (job->stream || job->halves || inner == 0 || walk->dims[inner] > SHORT)
+    if (job->is_float16 || inner == 0 || walk->dims[inner] > SHORT)
         return false;
     mu_walk outer = *walk;
     outer.rank--;
@@ -365,9 +306,8 @@ static mu_status run_binary(const mu_kernel *k, loop2 *loop)
 {
     mu_dtype dtype = k->in[0].dtype;
     binary_job job = {.kernel = k, .loop = loop, .in_bytes = mu_dtype_bytes(dtype),
-                      .out_bytes = mu_dtype_bytes(k->out[0].dtype), .halves = dtype == MU_F16 || dtype == MU_BF16};
+                      .out_bytes = mu_dtype_bytes(k->out[0].dtype), .is_float16 = dtype == MU_F16 || dtype == MU_BF16};
     mu_walk walk;
-    job.stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)job.out_bytes);
     mu__walk_make(&walk, &k->out[0].shape, 2, k->in);
     if (!run_tiled(&job, &walk) && !run_short_rows(&job, &walk))
         mu__walk_run(&walk, k->team, binary_row, &job);
@@ -675,66 +615,40 @@ static clip_loop *clip_loop_of(mu_dtype dtype)
     }
 }
 
-typedef struct clip_job {
-    const mu_kernel *kernel;
-    clip_loop *loop;
-    mu_dtype dtype;
-    size_t bytes;    // of an element
-    bool stream;
-} clip_job;
-
+// A row of the result: where its operands begin, and their strides in elements.
 typedef struct clip_part {
-    const clip_job *job;
     const char *in[3];
     int64_t step[3];
 } clip_part;
 
-// Operand i from element `at` on: a pointer to it, or its conversion to float32 in `wide`.
-static const void *clip_operand(const clip_part *part, int i, int64_t at, int64_t n, float *wide)
-{
-    const mu_dtype dtype = part->job->dtype;
-    const char *from = part->in[i] + (size_t)(at * part->step[i]) * part->job->bytes;
-    if (dtype != MU_F16 && dtype != MU_BF16)
-        return from;
-    mu__convert(MU_F32, wide, dtype, from, part->step[i] ? n : 1);
-    return wide;
-}
-
-static void make_clipped(void *arg, int64_t at, int64_t n, void *to)
+static void clip_in_f32(void *arg, const mu_f32_run *run)
 {
     const clip_part *part = arg;
-    const clip_job *job = part->job;
-    _Alignas(64) float wide[3][CHUNK], clipped[CHUNK];
-    const bool halves = job->dtype == MU_F16 || job->dtype == MU_BF16;
-    const void *x = clip_operand(part, 0, at, n, wide[0]), *low = clip_operand(part, 1, at, n, wide[1]),
-               *high = clip_operand(part, 2, at, n, wide[2]);
-    job->loop(x, part->step[0], low, part->step[1], high, part->step[2], halves ? clipped : to, n);
-    if (halves)
-        mu__convert(job->dtype, to, MU_F32, clipped, n);
+    f32_clip(run->in[0], part->step[0], run->in[1], part->step[1], run->in[2], part->step[2], run->out, run->n);
 }
 
 static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
-    const clip_job *job = arg;
-    clip_part part = {.job = job};
-    mu_tiles pieces = {.make = make_clipped, .arg = &part, .most = CHUNK, .out_bytes = job->bytes, .n_in = 3,
-                        .out = (char *)job->kernel->out[0].data + (size_t)out_at * job->bytes};
+    const mu_kernel *k = arg;
+    const mu_dtype dtype = k->out[0].dtype;
+    clip_part part;
+    mu_float16_run run = {.in_dtype = dtype, .out_dtype = dtype, .n_in = 3, .n = n,
+                          .out = (char *)k->out[0].data + (size_t)out_at * mu_dtype_bytes(dtype)};
     for (int i = 0; i < 3; i++) {
-        part.step[i] = walk->strides[i][walk->rank - 1];
-        pieces.in[i] = part.in[i] = (const char *)job->kernel->in[i].data + (size_t)at[i] * job->bytes;
-        pieces.in_bytes[i] = part.step[i] == 1 ? job->bytes : 0;
+        run.step[i] = part.step[i] = walk->strides[i][walk->rank - 1];
+        run.in[i] = part.in[i] = (const char *)k->in[i].data + (size_t)at[i] * mu_dtype_bytes(dtype);
     }
-    mu__run_tiles(&pieces, job->stream, n);
+    if (dtype == MU_F16 || dtype == MU_BF16)
+        mu__in_f32(&run, clip_in_f32, &part);
+    else
+        clip_loop_of(dtype)(part.in[0], part.step[0], part.in[1], part.step[1], part.in[2], part.step[2], run.out, n);
 }
 
 static mu_status clip_ref(const mu_kernel *k)
 {
-    const mu_dtype dtype = k->in[0].dtype;
-    clip_job job = {.kernel = k, .loop = clip_loop_of(dtype), .dtype = dtype, .bytes = mu_dtype_bytes(dtype)};
     mu_walk walk;
-    job.stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)job.bytes);
     mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
-    mu__walk_run(&walk, k->team, clip_row, &job);
+    mu__walk_run(&walk, k->team, clip_row, (void *)(uintptr_t)k);
     return MU_OK;
 }
 

@@ -1,7 +1,7 @@
 // Element-wise ops on one tensor: signs, powers, exponentials, trigonometry, activations.
 //
 // A definition selects its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers).
-// float16 and bfloat16 are converted to float32 in small chunks. Gradients are composed of ops and use the output where
+// float16 and bfloat16 are converted to float32 chunk by chunk. Gradients are composed of ops and use the output where
 // that saves work.
 #include "kernels/kernels.h"
 #include "ops/core/attrs.h"
@@ -95,64 +95,35 @@ typedef struct unary_job {
     const mu_kernel *kernel;
     loop1 *loop;
     double alpha;
-    bool widened;   // 16-bit floats are converted to float32 for the loop
-    int64_t begin;  // start of this member's range
 } unary_job;
 
-enum { CHUNK = 1024 };  // 16-bit floats widened at once
-
-static void make_float16(void *arg, int64_t at, int64_t n, void *to)
+static void run_in_f32(void *arg, const mu_f32_run *run)
 {
     const unary_job *job = arg;
-    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
-    const int variant = job->kernel->op->variant;
-    _Alignas(64) float wide_in[CHUNK], wide_out[CHUNK];
-    mu__convert(MU_F32, wide_in, in->dtype, (const uint16_t *)in->data + job->begin + at, n);
-    job->loop(variant, job->alpha, wide_in, out->dtype == MU_BOOL ? to : wide_out, n);
-    if (out->dtype != MU_BOOL)
-        mu__convert(out->dtype, to, MU_F32, wide_out, n);
-}
-
-// Runs the loop on inputs that need no conversion.
-static void make_plain(void *arg, int64_t at, int64_t n, void *to)
-{
-    const unary_job *job = arg;
-    const mu_view *in = &job->kernel->in[0];
-    job->loop(job->kernel->op->variant, job->alpha,
-              (const char *)in->data + (size_t)(job->begin + at) * mu_dtype_bytes(in->dtype), to, n);
+    job->loop(job->kernel->op->variant, job->alpha, run->in[0], run->out, run->n);
 }
 
 static void unary_range(void *arg, int64_t begin, int64_t end)
 {
-    unary_job job = *(const unary_job *)arg;
-    const mu_view *in = &job.kernel->in[0], *out = &job.kernel->out[0];
-    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
-    job.begin = begin;
-    const mu_tiles pieces = {
-        .make = job.widened ? make_float16 : make_plain, .arg = &job, .most = job.widened ? CHUNK : 0,
-        .out = (char *)out->data + (size_t)begin * out_bytes, .out_bytes = out_bytes,
-        .n_in = 1, .in = {(const char *)in->data + (size_t)begin * in_bytes}, .in_bytes = {in_bytes},
-    };
-    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
-}
-
-static bool is_float16(mu_dtype dtype)
-{
-    return dtype == MU_F16 || dtype == MU_BF16;
-}
-
-static mu_status run_loop(const mu_kernel *k, loop1 *loop, bool widened)
-{
-    const mu_alpha_attrs *attrs = k->attrs;
-    unary_job job = {.kernel = k, .loop = loop, .alpha = attrs ? attrs->alpha : 0, .widened = widened};
-    int64_t n = mu__elements(&k->in[0].shape);
-    mu__share_range(k->team, n, 1024, n, unary_range, &job);
-    return MU_OK;
+    const unary_job *job = arg;
+    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
+    const void *from = (const char *)in->data + (size_t)begin * mu_dtype_bytes(in->dtype);
+    void *to = (char *)out->data + (size_t)begin * mu_dtype_bytes(out->dtype);
+    const mu_float16_run run = {.in_dtype = in->dtype, .out_dtype = out->dtype, .n_in = 1, .in = {from}, .step = {1},
+                                .out = to, .n = end - begin};
+    if (in->dtype == MU_F16 || in->dtype == MU_BF16)
+        mu__in_f32(&run, run_in_f32, arg);
+    else
+        job->loop(job->kernel->op->variant, job->alpha, from, to, end - begin);
 }
 
 static mu_status run_unary(const mu_kernel *k, loop1 *loop)
 {
-    return run_loop(k, loop, is_float16(k->in[0].dtype));
+    const mu_alpha_attrs *attrs = k->attrs;
+    unary_job job = {.kernel = k, .loop = loop, .alpha = attrs ? attrs->alpha : 0};
+    int64_t n = mu__elements(&k->in[0].shape);
+    mu__share_range(k->team, n, 1024, n, unary_range, &job);
+    return MU_OK;
 }
 
 static mu_status exponential_ref(const mu_kernel *k)
@@ -175,48 +146,9 @@ static mu_status predicate_ref(const mu_kernel *k)
     return run_unary(k, k->in[0].dtype == MU_F64 ? f64_predicate : f32_predicate);
 }
 
-// The sign of a 16-bit float, from its bits. `one` and `infinity` are the type's bit patterns.
-MU_CLONES
-static void float16_loops(int variant, uint16_t one, uint16_t infinity, const uint16_t *in, uint16_t *out, int64_t n)
-{
-    const uint16_t kept = variant == NEG ? 0xffff : 0x7fff, flipped = variant == NEG ? 0x8000 : 0;
-    const uint16_t quiet = infinity | (infinity >> 1);
-    if (variant == SIGN) {
-        MU_INDEPENDENT
-        for (int64_t i = 0; i < n; i++) {
-            const uint16_t x = in[i], size = x & 0x7fff, sign = (uint16_t)((x & 0x8000) | one);
-            out[i] = size > infinity ? (uint16_t)(x | quiet) : size == 0 ? 0 : sign;
-        }
-    } else {
-        MU_INDEPENDENT
-        for (int64_t i = 0; i < n; i++)
-            out[i] = (uint16_t)((in[i] & kept) ^ flipped);
-    }
-}
-
-static void f16_sign(int variant, double alpha, const void *in, void *out, int64_t n)
-{
-    (void)alpha;
-    if (variant == SQUARE)
-        mu__kernels()->float16_binary(MU_FLOAT16_MULTIPLY, false, in, 1, in, 1, out, n);
-    else
-        float16_loops(variant, 0x3c00, 0x7c00, in, out, n);
-}
-
-static void bf16_sign(int variant, double alpha, const void *in, void *out, int64_t n)
-{
-    (void)alpha;
-    if (variant == SQUARE)
-        mu__kernels()->float16_binary(MU_FLOAT16_MULTIPLY, true, in, 1, in, 1, out, n);
-    else
-        float16_loops(variant, 0x3f80, 0x7f80, in, out, n);
-}
-
 static mu_status sign_ref(const mu_kernel *k)
 {
     switch (k->in[0].dtype) {
-    case MU_F16: return run_loop(k, f16_sign, false);
-    case MU_BF16: return run_loop(k, bf16_sign, false);
     case MU_F64: return run_unary(k, f64_sign);
     case MU_I64: return run_unary(k, i64_sign);
     case MU_I32: return run_unary(k, i32_sign);
@@ -251,24 +183,9 @@ static void f64_math(int variant, double alpha, const void *in, void *out, int64
     mu__kernels()->math_f64(fast[variant], alpha, in, out, n);
 }
 
-static void f16_math(int variant, double alpha, const void *in, void *out, int64_t n)
-{
-    mu__kernels()->math_float16(fast[variant], (float)alpha, false, in, out, n);
-}
-
-static void bf16_math(int variant, double alpha, const void *in, void *out, int64_t n)
-{
-    mu__kernels()->math_float16(fast[variant], (float)alpha, true, in, out, n);
-}
-
 static mu_status math_run(const mu_kernel *k)
 {
-    switch (k->in[0].dtype) {
-    case MU_F64: return run_loop(k, f64_math, false);
-    case MU_F16: return run_loop(k, f16_math, false);
-    case MU_BF16: return run_loop(k, bf16_math, false);
-    default: return run_loop(k, f32_math, false);
-    }
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_math : f32_math);
 }
 
 static mu_status predicate_infer(mu_infer *infer)

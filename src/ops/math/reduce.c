@@ -3,7 +3,6 @@
 // Adjacent reduced axes are merged, so a tensor is [outer, n, inner] and every output is the fold of n elements `inner`
 // apart. If the reduced axes are not adjacent, the last group is reduced first. float16 and bfloat16 are reduced in
 // float32. The order of additions depends on the shape alone, never on the team.
-#include "kernels/prefetch.h"
 #include "kernels/kernels.h"
 #include "ops/core/attrs.h"
 #include "ops/core/grads.h"
@@ -17,11 +16,10 @@
 #include <muster/ops.h>
 
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, CUMSUM, CUMPROD };
-// Columns folded together: at least COLUMNS, at most MOST_BYTES (more columns mean longer contiguous reads). 16-bit
-// floats are widened FLOAT16 at a time, in rows of at most MOST_FLOAT16.
-enum { COLUMNS = 256, MOST_BYTES = MU_FOLD_BYTES, FLOAT16 = 1024, MOST_FLOAT16 = 1 << 16 };
-// Columns of 16-bit floats are widened FLOAT16_ROWS rows at a time, in blocks of at most FLOAT16_COLUMNS.
-enum { FLOAT16_ROWS = 8, FLOAT16_COLUMNS = 1024 };
+// Columns folded together: at least COLUMNS, at most MOST_BYTES (more columns mean longer contiguous reads).
+enum { COLUMNS = 256, MOST_BYTES = MU_FOLD_BYTES };
+// Elements of 16-bit floats widened at once, and columns of them folded together.
+enum { FLOAT16_TILE = 4096, FLOAT16_COLUMNS = 512 };
 
 // Minima or maxima of `width` columns of n rows.
 static void f32_minmax(int variant, const float *x, int64_t n, int64_t stride, int64_t width, float *out)
@@ -87,8 +85,6 @@ static void f64_minmax(int variant, const double *x, int64_t n, int64_t stride, 
 #define LOWEST 0
 #define HIGHEST UINT8_MAX
 #include "ops/math/reduce_loops.inc.c"
-
-#include "ops/math/minmax_float16.inc.c"
 
 typedef void fold_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, void *out);
 typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, int64_t width, bool exclusive,
@@ -157,105 +153,50 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
         out[row] /= (float)n;
 }
 
-// Folds a row of 16-bit floats into a float32: widened block by block, and the blocks' results folded again. Sums of
-// bfloat16 have a kernel that needs no widened copy (far: see prefetch.h).
-static float fold_float16(const fold_job *job, int variant, bool far, const uint16_t *row)
-{
-    const mu_kernels *kernels = mu__kernels();
-    float wide[FLOAT16], parts[MOST_FLOAT16 / FLOAT16], result;
-    int64_t n = 0;
-    if (job->dtype == MU_BF16 && variant == SUM)
-        return kernels->sum_bf16(far, row, job->n);
-    for (int64_t at = 0; at < job->n; at += FLOAT16, n++) {
-        const int64_t count = MU_MIN((int64_t)FLOAT16, job->n - at);
-        (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(row + at, wide, count);
-        fold_f32_rows(variant, wide, &parts[n], count, 0, 1);
-    }
-    fold_f32_rows(variant, parts, &result, n, 0, 1);
-    return result;
-}
-
 static bool is_minmax(int variant)
 {
     return variant == MAX || variant == MIN;
 }
 
-static uint16_t infinity_of(mu_dtype dtype)
-{
-    return dtype == MU_F16 ? 0x7c00 : 0x7f80;
-}
-
-uint16_t mu__minmax_of_float16(mu_dtype dtype, bool least, const uint16_t *x, int64_t n)
-{
-    return minmax_of_float16(least, infinity_of(dtype), x, n);
-}
-
-static void fold_float16_row(const fold_job *job, bool far, const uint16_t *row, void *out)
-{
-    const bool mean = job->variant == MEAN;
-    if (is_minmax(job->variant)) {
-        *(uint16_t *)out = mu__minmax_of_float16(job->dtype, job->variant == MIN, row, job->n);
-        return;
-    }
-    float result = fold_float16(job, mean ? SUM : job->variant, far, row);
-    result = mean ? result / (float)job->n : result;
-    mu__convert(job->dtype, out, MU_F32, &result, 1);
-}
-
-// Folds `width` columns of n rows of 16-bit floats into float32, a few rows at a time, and adds their results pairwise.
-// wide: room for FLOAT16_ROWS rows.
-static void fold_float16_columns(const fold_job *job, int variant, const uint16_t *x, int64_t n, int64_t width,
-                                 float *wide, float *out)
-{
-    const mu_kernels *kernels = mu__kernels();
-    float pair[2 * FLOAT16_COLUMNS];
-    if (n > FLOAT16_ROWS) {
-        const int64_t half = (n / 2 + FLOAT16_ROWS - 1) / FLOAT16_ROWS * FLOAT16_ROWS;
-        fold_float16_columns(job, variant, x, half, width, wide, pair);
-        fold_float16_columns(job, variant, x + half * job->inner, n - half, width, wide, pair + width);
-        f32_reduce(variant, pair, 2, width, width, out);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        mu__fetch_start(x + (i + FLOAT16_ROWS) * job->inner, (size_t)width * sizeof *x);
-        (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(x + i * job->inner, wide + i * width, width);
-    }
-    f32_reduce(variant, wide, n, width, width, out);
-}
-
-static void fold_float16_block(const fold_job *job, const uint16_t *x, int64_t width, uint16_t *out)
-{
-    float wide[FLOAT16_ROWS * FLOAT16_COLUMNS], totals[FLOAT16_COLUMNS];
-    const bool mean = job->variant == MEAN;
-    if (is_minmax(job->variant)) {
-        minmaxes_of_float16(job->variant == MIN, infinity_of(job->dtype), x, job->n, job->inner, width, out);
-        return;
-    }
-    fold_float16_columns(job, mean ? SUM : job->variant, x, job->n, width, wide, totals);
-    for (int64_t j = 0; j < width && mean; j++)
-        totals[j] /= (float)job->n;
-    mu__convert(job->dtype, out, MU_F32, totals, width);
-}
-
 static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
 {
     const mu_kernels *kernels = mu__kernels();
-    const bool far = (end - begin) * job->n * (int64_t)sizeof(double) >= MU_PREFETCH_FROM;
     for (int64_t row = begin; row < end; row++) {
         const double *x = (const double *)job->in + row * job->n;
         double *out = (double *)job->out + row;
         if (is_minmax(job->variant))
-            *out = kernels->minmax_f64(job->variant == MIN, far, x, job->n);
+            *out = kernels->minmax_f64(job->variant == MIN, x, job->n);
         else
-            *out = kernels->sum_f64(far, x, job->n) / (job->variant == MEAN ? (double)job->n : 1);
+            *out = kernels->sum_f64(x, job->n) / (job->variant == MEAN ? (double)job->n : 1);
     }
+}
+
+// Folds `width` columns of 16-bit floats in float32. A tile of rows is widened at a time, behind a row with the result so
+// far, so that it stays in the first-level cache.
+static void fold_float16(const fold_job *job, const uint16_t *x, int64_t width, uint16_t *out)
+{
+    float tile[FLOAT16_TILE + FLOAT16_COLUMNS], totals[FLOAT16_COLUMNS];
+    const int64_t most = FLOAT16_TILE / width;
+    const int variant = job->variant == MEAN ? SUM : job->variant;
+    int64_t held = 0;  // rows of the tile that hold the result so far
+    for (int64_t done = 0; done < job->n || !held; done += most) {
+        const int64_t rows = MU_MIN(most, job->n - done);
+        if (width == job->inner)
+            mu__convert(MU_F32, tile + held * width, job->dtype, x + done * width, rows * width);
+        for (int64_t i = 0; i < rows && width != job->inner; i++)
+            mu__convert(MU_F32, tile + (held + i) * width, job->dtype, x + (done + i) * job->inner, width);
+        f32_reduce(variant, tile, held + rows, width, width, totals);
+        memcpy(tile, totals, (size_t)width * sizeof *tile);
+        held = 1;
+    }
+    for (int64_t j = 0; j < width && job->variant == MEAN; j++)
+        totals[j] /= (float)job->n;
+    mu__convert(job->dtype, out, MU_F32, totals, width);
 }
 
 // Folds rows [begin, end) where a loop over rows is faster than blocks of columns; returns false if there is none.
 static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
 {
-    const bool half = is_float16(job->dtype);
-    const size_t bytes = mu_dtype_bytes(job->dtype);
     if (job->inner == 1 && job->dtype == MU_F32) {
         fold_f32_rows(job->variant, job->in, job->out, job->n, begin, end);
         return true;
@@ -264,17 +205,10 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
         fold_f64_rows(job, begin, end);
         return true;
     }
-    if (job->inner != 1 || (!half && job->dtype != MU_BOOL))
+    if (job->inner != 1 || job->dtype != MU_BOOL)
         return false;
-    const bool far = (end - begin) * job->n * (int64_t)bytes >= MU_PREFETCH_FROM;
-    for (int64_t row = begin; row < end; row++) {
-        const char *in = (const char *)job->in + (size_t)(row * job->n) * bytes;
-        char *out = (char *)job->out + (size_t)row * bytes;
-        if (half)
-            fold_float16_row(job, far, (const uint16_t *)(const void *)in, out);
-        else
-            *(bool *)out = mu__bool_reduce_row(job->variant == ALL, (const uint8_t *)in, job->n);
-    }
+    for (int64_t row = begin; row < end; row++)
+        ((bool *)job->out)[row] = mu__bool_reduce_row(job->variant == ALL, (const uint8_t *)job->in + row * job->n, job->n);
     return true;
 }
 
@@ -292,7 +226,7 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
         const void *in = (const char *)job->in + (size_t)(o * job->n * job->inner + column) * bytes;
         void *out = (char *)job->out + (size_t)(o * job->inner + column) * bytes;
         if (is_float16(job->dtype))
-            fold_float16_block(job, in, width, out);
+            fold_float16(job, in, width, out);
         else
             fold(job->variant, in, job->n, job->inner, width, out);
     }
@@ -300,8 +234,7 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
 
 static void run_folds(const mu_team *team, fold_job *job)
 {
-    const int64_t wide = MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
-    const int64_t most = is_float16(job->dtype) && !is_minmax(job->variant) ? FLOAT16_COLUMNS : wide;
+    const int64_t most = is_float16(job->dtype) ? FLOAT16_COLUMNS : MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
     job->columns = mu__columns_at_once(job->outer, job->inner, most, team);
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
@@ -376,12 +309,11 @@ static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
     return MU_OK;
 }
 
-// Whether x has 16-bit floats that no loop here widens itself.
+// Whether x has 16-bit floats and is reduced in two steps, between which they would be rounded.
 static bool needs_f32(const mu_view *x, unsigned reduced)
 {
     fold_job job;
-    return is_float16(x->dtype)
-           && (!as_one_group(&x->shape, reduced, &job) || (job.inner == 1 && job.n > MOST_FLOAT16));
+    return is_float16(x->dtype) && !as_one_group(&x->shape, reduced, &job);
 }
 
 static unsigned axis_bits(const mu_ints *axes)

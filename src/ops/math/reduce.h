@@ -13,9 +13,6 @@ enum { MU_FOLD_BYTES = 8192 };
 // team still gets two blocks.
 int64_t mu__columns_at_once(int64_t outer, int64_t inner, int64_t most, const mu_team *team);
 
-// mu__minmax_of_float16 returns the maximum or minimum of n 16-bit floats; NaN if any element is NaN.
-uint16_t mu__minmax_of_float16(mu_dtype dtype, bool least, const uint16_t *x, int64_t n);
-
 // mu__check_axis checks that the first input has the axis. mu__axis_of normalises an axis to be non-negative; returns
 // -1 with an error on record if it is out of range.
 mu_status mu__check_axis(const mu_infer *infer, int64_t axis);

@@ -4,8 +4,6 @@
 // LOWEST, HIGHEST: of integers; EXTREMES: the function for minima and maxima of floats. A block is [n rows][width
 // columns], reduced over its rows; a plain row has width 1. The order of all additions depends on n and width alone.
 
-enum { FN(STEP) = MU_PREFETCH_STEP / sizeof(T) };
-
 // Folds n elements. Floats use four times sixteen running totals per block of 1024; blocks are combined pairwise.
 #if IS_FLOAT
 #define FOLD_ROW(name, start, combine)                                                      \
@@ -60,33 +58,17 @@ FOLD_ROW(product_row, 1, *)
 #define FOUR(row, j) \
     (((S)(row)[j] + (S)(row)[stride + (j)]) + ((S)(row)[2 * stride + (j)] + (S)(row)[3 * stride + (j)]))
 
-// Adds eight rows to the sums, a few columns at a time, so that compilers vectorise.
-REDUCE_INLINE void FN(add_eight)(const T *x, int64_t stride, int64_t width, mu_prefetch prefetch, S *out)
-{
-    const T *next = x + 4 * stride;
-    int64_t j = 0;
-    mu__prefetch_from(&prefetch, x + 8 * stride);
-    for (; j + FN(STEP) <= width; j += FN(STEP)) {
-        mu__prefetch_step(&prefetch);
-        MU_INDEPENDENT
-        for (int lane = 0; lane < FN(STEP); lane++)
-            out[j + lane] = (out[j + lane] + FOUR(x, j + lane)) + FOUR(next, j + lane);
-    }
-    for (; j < width; j++)
-        out[j] = (out[j] + FOUR(x, j)) + FOUR(next, j);
-}
-
 // Sums of up to MOST_BYTES of columns of a block. Floats are summed in blocks of 64 rows, which are added pairwise.
 MU_CLONES
-static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, mu_prefetch prefetch, S *out)
+static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, S *out)
 {
     int64_t i = 0;
 #if IS_FLOAT
     if (n > 64) {
         S other[MOST_BYTES / sizeof(S)];
         int64_t half = (n / 2 + 63) / 64 * 64;
-        FN(sum_columns)(x, half, stride, width, prefetch, out);
-        FN(sum_columns)(x + half * stride, n - half, stride, width, prefetch, other);
+        FN(sum_columns)(x, half, stride, width, out);
+        FN(sum_columns)(x + half * stride, n - half, stride, width, other);
         for (int64_t j = 0; j < width; j++)
             out[j] += other[j];
         return;
@@ -94,8 +76,6 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
 #endif
     for (int64_t j = 0; j < width; j++)
         out[j] = 0;
-    for (; prefetch.far && i + 8 <= n; i += 8)
-        FN(add_eight)(x + i * stride, stride, width, prefetch, out);
     for (; i + 4 <= n; i += 4) {
         MU_INDEPENDENT
         for (int64_t j = 0; j < width; j++)
@@ -156,42 +136,27 @@ enum { FN(LANES) = 256 / sizeof(T) };
         out[0] = total;                           \
     } while (0)
 #endif
-// Folds four rows at a time, or eight from memory, which overlaps their reads. One statement per row, so that compilers
-// vectorise.
-#define TAKE(k, expression)               \
-    b = x[(i + (k)) * stride + j + lane]; \
+// Folds four rows at a time. One statement per row, so that compilers vectorise.
+#define TAKE(k, expression)         \
+    b = x[(i + (k)) * stride + j];  \
     a = (T)(expression);
-#define FIRST_FOUR(expression) TAKE(0, expression) TAKE(1, expression) TAKE(2, expression) TAKE(3, expression)
-#define OTHER_FOUR(expression) TAKE(4, expression) TAKE(5, expression) TAKE(6, expression) TAKE(7, expression)
-#define EACH_LANE(lanes, steps)                   \
-    for (int lane = 0; lane < (lanes); lane++) {  \
-        T a = totals[j + lane], b;                \
-        steps                                     \
-        totals[j + lane] = a;                     \
+#define EACH_COLUMN(steps)                    \
+    for (int64_t j = 0; j < width; j++) {     \
+        T a = totals[j], b;                   \
+        steps                                 \
+        totals[j] = a;                        \
     }
-#define FOLD_COLUMNS(start, expression)                                                 \
-    do {                                                                                \
-        T totals[MOST_BYTES / sizeof(T)];                                               \
-        int64_t i = 0;                                                                  \
-        for (int64_t j = 0; j < width; j++)                                             \
-            totals[j] = (T)(start);                                                     \
-        for (; prefetch.far && i + 8 <= n; i += 8) {                                    \
-            int64_t j = 0;                                                              \
-            mu__prefetch_from(&prefetch, x + (i + 8) * stride);                         \
-            for (; j + FN(STEP) <= width; j += FN(STEP)) {                              \
-                mu__prefetch_step(&prefetch);                                           \
-                EACH_LANE(FN(STEP), FIRST_FOUR(expression) OTHER_FOUR(expression))      \
-            }                                                                           \
-            for (; j < width; j++)                                                      \
-                EACH_LANE(1, FIRST_FOUR(expression) OTHER_FOUR(expression))             \
-        }                                                                               \
-        for (; i + 4 <= n; i += 4)                                                      \
-            for (int64_t j = 0; j < width; j++)                                         \
-                EACH_LANE(1, FIRST_FOUR(expression))                                    \
-        for (; i < n; i++)                                                              \
-            for (int64_t j = 0; j < width; j++)                                         \
-                EACH_LANE(1, TAKE(0, expression))                                       \
-        memcpy(out, totals, (size_t)width * sizeof *out);                               \
+#define FOLD_COLUMNS(start, expression)                                                                              \
+    do {                                                                                                             \
+        T totals[MOST_BYTES / sizeof(T)];                                                                            \
+        int64_t i = 0;                                                                                               \
+        for (int64_t j = 0; j < width; j++)                                                                          \
+            totals[j] = (T)(start);                                                                                  \
+        for (; i + 4 <= n; i += 4)                                                                                   \
+            EACH_COLUMN(TAKE(0, expression) TAKE(1, expression) TAKE(2, expression) TAKE(3, expression))             \
+        for (; i < n; i++)                                                                                           \
+            EACH_COLUMN(TAKE(0, expression))                                                                         \
+        memcpy(out, totals, (size_t)width * sizeof *out);                                                            \
     } while (0)
 #define FOLD(start, expression)              \
     do {                                     \
@@ -206,7 +171,6 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 {
     const T *x = from;
     T *out = to;
-    mu_prefetch prefetch = mu__prefetch(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     switch (variant) {
     case SUM:
     case MEAN: {
@@ -214,7 +178,7 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
         if (width == 1 && stride == 1)
             sums[0] = FN(sum_row)(x, n);
         else
-            FN(sum_columns)(x, n, stride, width, prefetch, sums);
+            FN(sum_columns)(x, n, stride, width, sums);
         for (int64_t j = 0; j < width; j++)
 #if IS_FLOAT
             out[j] = (T)(variant == MEAN ? sums[j] / (S)n : sums[j]);
@@ -242,9 +206,7 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 }
 #undef FOLD
 #undef FOLD_COLUMNS
-#undef EACH_LANE
-#undef OTHER_FOUR
-#undef FIRST_FOUR
+#undef EACH_COLUMN
 #undef TAKE
 #undef FOLD_ROW
 #undef HALVE

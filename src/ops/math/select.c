@@ -30,37 +30,24 @@ typedef struct select_part {
 #define FN(name) name##_64
 #include "ops/math/select_loops.inc.c"
 
-typedef struct select_job {
-    const mu_kernel *kernel;
-    void (*make)(void *arg, int64_t at, int64_t n, void *to);
-    size_t bytes;  // of an element
-    bool stream;
-} select_job;
-
 static void select_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
-    const select_job *job = arg;
+    const mu_kernel *k = arg;
+    const size_t bytes = mu_dtype_bytes(k->out[0].dtype);
     select_part part;
-    mu_tiles pieces = {.make = job->make, .arg = &part, .out_bytes = job->bytes, .n_in = 3,
-                        .out = (char *)job->kernel->out[0].data + (size_t)out_at * job->bytes};
     for (int i = 0; i < 3; i++) {
-        const size_t bytes = i == 0 ? 1 : job->bytes;
         part.step[i] = walk->strides[i][walk->rank - 1];
-        pieces.in[i] = part.in[i] = (const char *)job->kernel->in[i].data + (size_t)at[i] * bytes;
-        pieces.in_bytes[i] = part.step[i] == 1 ? bytes : 0;
+        part.in[i] = (const char *)k->in[i].data + (size_t)at[i] * (i == 0 ? 1 : bytes);
     }
-    mu__run_tiles(&pieces, job->stream, n);
+    (bytes == 1 ? make_8 : bytes == 2 ? make_16 : bytes == 4 ? make_32 : make_64)(
+        &part, n, (char *)k->out[0].data + (size_t)out_at * bytes);
 }
 
 static mu_status where_ref(const mu_kernel *k)
 {
-    const size_t bytes = mu_dtype_bytes(k->in[1].dtype);
-    select_job job = {.kernel = k, .bytes = bytes,
-                      .make = bytes == 1 ? make_8 : bytes == 2 ? make_16 : bytes == 4 ? make_32 : make_64,
-                      .stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)bytes)};
     mu_walk walk;
     mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
-    mu__walk_run(&walk, k->team, select_row, &job);
+    mu__walk_run(&walk, k->team, select_row, (void *)(uintptr_t)k);
     return MU_OK;
 }
 
@@ -99,27 +86,12 @@ mu_tensor *mu_where(mu_tensor *condition, mu_tensor *a, mu_tensor *b)
 
 // ---- Cast ---------------------------------------------------------------------------------------
 
-typedef struct cast_part {
-    const mu_kernel *kernel;
-    const char *from;
-} cast_part;
-
-static void make_cast(void *arg, int64_t at, int64_t n, void *to)
-{
-    const cast_part *part = arg;
-    const mu_dtype dtype = part->kernel->in[0].dtype;
-    mu__convert(part->kernel->out[0].dtype, to, dtype, part->from + (size_t)at * mu_dtype_bytes(dtype), n);
-}
-
 static void cast_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
     const mu_view *in = &k->in[0], *out = &k->out[0];
-    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
-    cast_part part = {.kernel = k, .from = (const char *)in->data + (size_t)begin * in_bytes};
-    const mu_tiles pieces = {.make = make_cast, .arg = &part, .out = (char *)out->data + (size_t)begin * out_bytes,
-                              .out_bytes = out_bytes, .n_in = 1, .in = {part.from}, .in_bytes = {in_bytes}};
-    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
+    mu__convert(out->dtype, (char *)out->data + (size_t)begin * mu_dtype_bytes(out->dtype), in->dtype,
+                (const char *)in->data + (size_t)begin * mu_dtype_bytes(in->dtype), end - begin);
 }
 
 static mu_status cast_ref(const mu_kernel *k)
@@ -172,27 +144,14 @@ mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)
 
 // ---- Truth values -------------------------------------------------------------------------------
 
-// Whether this many result bytes exceed the caches; the operands have as many bytes, or twice as many.
-static bool streams_bits(const mu_kernel *k)
-{
-    return mu__streams(2 * mu__elements(&k->out[0].shape));
-}
-
-static void combine_bits(const mu_kernel *k, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *out, int64_t n)
-{
-    const bool stream = streams_bits(k);
-    mu__kernels()->bitwise((mu_bitwise)k->op->variant, a, b, alone, out, stream, n);
-    if (stream)
-        mu__put_begun();
-}
-
 // Steps are 0 or 1; both are 0 only for a single element.
 static void logical_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const mu_kernel *k = arg;
     const uint8_t *a = (const uint8_t *)k->in[0].data + at[0], *b = (const uint8_t *)k->in[1].data + at[1];
     const bool alone_a = walk->strides[0][walk->rank - 1] == 0, alone_b = walk->strides[1][walk->rank - 1] == 0;
-    combine_bits(k, alone_a ? b : a, alone_a ? a : b, alone_a || alone_b, (uint8_t *)k->out[0].data + out_at, n);
+    mu__kernels()->bitwise((mu_bitwise)k->op->variant, alone_a ? b : a, alone_a ? a : b, alone_a || alone_b,
+                           (uint8_t *)k->out[0].data + out_at, n);
 }
 
 static mu_status logical_ref(const mu_kernel *k)
@@ -207,7 +166,8 @@ static void not_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
     const uint8_t one = 1;
-    combine_bits(k, (const uint8_t *)k->in[0].data + begin, &one, true, (uint8_t *)k->out[0].data + begin, end - begin);
+    mu__kernels()->bitwise(MU_BITWISE_XOR, (const uint8_t *)k->in[0].data + begin, &one, true,
+                           (uint8_t *)k->out[0].data + begin, end - begin);
 }
 
 static mu_status not_ref(const mu_kernel *k)

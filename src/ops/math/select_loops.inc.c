@@ -26,12 +26,11 @@ static void FN(choose)(const uint8_t *condition, const T *a, int64_t step_a, con
 }
 #undef CHOOSE
 
-static void FN(make)(void *arg, int64_t at, int64_t n, void *to)
+static void FN(make)(const select_part *part, int64_t n, void *to)
 {
-    const select_part *part = arg;
     const int64_t step_c = part->step[0], step_a = part->step[1], step_b = part->step[2];
-    const uint8_t *condition = (const uint8_t *)part->in[0] + at * step_c;
-    const T *a = (const T *)part->in[1] + at * step_a, *b = (const T *)part->in[2] + at * step_b;
+    const uint8_t *condition = part->in[0];
+    const T *a = part->in[1], *b = part->in[2];
     T *out = to;
     if (step_c == 1) {
         FN(choose)(condition, a, step_a, b, step_b, out, n);

@@ -63,33 +63,30 @@ static mu_status derivative_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// Elements [begin, end), block by block; 16-bit floats are widened to float32.
+static void derivative_in_f32(void *arg, const mu_f32_run *run)
+{
+    const mu_kernel *k = arg;
+    f32_derivative(k->op->variant, run->in[0], run->in[1], run->out, run->n);
+}
+
+// Elements [begin, end), block by block.
 static void derivative_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
     const mu_dtype dtype = k->out[0].dtype;
     const size_t bytes = mu_dtype_bytes(dtype);
-    const bool streams = mu__streams((end - begin) * (int64_t)bytes), half = bytes == 2;
-    const char *dy = k->in[0].data, *x = k->in[1].data;
-    char *dx = k->out[0].data;
-    float wide_dy[PIECE], wide_x[PIECE];
-    _Alignas(64) double piece[PIECE];
     for (int64_t i = begin; i < end; i += PIECE) {
         const int64_t n = MU_MIN(end - i, (int64_t)PIECE);
-        const size_t at = (size_t)i * bytes;
-        void *to = streams || half ? (void *)piece : dx + at;
+        const char *dy = (const char *)k->in[0].data + (size_t)i * bytes, *x = (const char *)k->in[1].data + (size_t)i * bytes;
+        void *to = (char *)k->out[0].data + (size_t)i * bytes;
+        const mu_float16_run run = {.in_dtype = dtype, .out_dtype = dtype, .n_in = 2, .in = {dy, x}, .step = {1, 1},
+                                    .out = to, .n = n};
         if (dtype == MU_F64)
-            f64_derivative(k->op->variant, (const void *)(dy + at), (const void *)(x + at), to, n);
-        else if (!half)
-            f32_derivative(k->op->variant, (const void *)(dy + at), (const void *)(x + at), to, n);
-        if (half) {
-            mu__convert(MU_F32, wide_dy, dtype, dy + at, n);
-            mu__convert(MU_F32, wide_x, dtype, x + at, n);
-            f32_derivative(k->op->variant, wide_dy, wide_x, to, n);
-            mu__convert(dtype, dx + at, MU_F32, to, n);
-        } else if (streams) {
-            mu__put_piece(dx + at, piece, n * (int64_t)bytes);
-        }
+            f64_derivative(k->op->variant, (const void *)dy, (const void *)x, to, n);
+        else if (dtype == MU_F32)
+            f32_derivative(k->op->variant, (const void *)dy, (const void *)x, to, n);
+        else
+            mu__in_f32(&run, derivative_in_f32, arg);
     }
 }
 

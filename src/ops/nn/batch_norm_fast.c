@@ -65,17 +65,8 @@ typedef struct result_job {
 static void write_rows(void *arg, int64_t begin, int64_t end)
 {
     const result_job *job = arg;
-    const int64_t channels = job->moments->channels, row_bytes = channels * (int64_t)sizeof(float);
-    const bool stream = row_bytes <= MU_TILE_BYTES && mu__streams(job->moments->rows * row_bytes);
-    const int64_t step = stream ? MU_TILE_BYTES / row_bytes : end - begin;
-    _Alignas(64) float piece[MU_TILE_BYTES / sizeof(float)];
-    for (int64_t row = begin; row < end; row += step) {
-        const int64_t count = MU_MIN(step, end - row);
-        float *to = (float *)job->kernel->out[0].data + row * channels;
-        job->make(job->kernel, job->moments, row, count, stream ? piece : to);
-        if (stream)
-            mu__put_piece(to, piece, count * row_bytes);
-    }
+    job->make(job->kernel, job->moments, begin, end - begin,
+              (float *)job->kernel->out[0].data + begin * job->moments->channels);
 }
 
 static void write_result(const mu_kernel *kernel, const moments_job *job, make_rows *make)

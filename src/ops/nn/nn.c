@@ -221,27 +221,10 @@ static mu_status relu_grad_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-typedef struct relu_grad_part {
-    const float *dy, *y;
-} relu_grad_part;
-
-static void make_relu_grad(void *arg, int64_t at, int64_t n, void *to)
-{
-    const relu_grad_part *part = arg;
-    mu__kernels()->relu_grad(part->y + at, part->dy + at, to, 0, n);
-}
-
 static void relu_grad_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *kernel = arg;
-    relu_grad_part part = {(const float *)kernel->in[0].data + begin, (const float *)kernel->in[1].data + begin};
-    const mu_tiles pieces = {
-        .make = make_relu_grad, .arg = &part, .out = (float *)kernel->out[0].data + begin, .out_bytes = sizeof(float),
-        .n_in = 2, .in = {part.dy, part.y}, .in_bytes = {sizeof(float), sizeof(float)},
-            .binary = MU_BINARY_KEEP_ABOVE_0,
-        .floats = true,
-    };
-    mu__run_tiles(&pieces, mu__streams(mu__elements(&kernel->out[0].shape) * (int64_t)sizeof(float)), end - begin);
+    mu__kernels()->relu_grad(kernel->in[1].data, kernel->in[0].data, kernel->out[0].data, begin, end);
 }
 
 static mu_status relu_grad_fast(const mu_kernel *kernel)

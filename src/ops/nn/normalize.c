@@ -155,26 +155,6 @@ static mu_status grad_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// Calls `rows` for [begin, end). A result larger than the caches is made in tiles that are stored past them.
-typedef void write_rows(const normalize_job *job, int64_t begin, int64_t end, float *to);
-
-static void write_past_caches(const normalize_job *job, int64_t row_bytes, int64_t begin, int64_t end, write_rows *rows)
-{
-    float *y = job->y;
-    const int64_t width = row_bytes / (int64_t)sizeof *y;
-    if (row_bytes > MU_TILE_BYTES || !mu__streams((end - begin) * row_bytes)) {
-        rows(job, begin, end, y + begin * width);
-        return;
-    }
-    _Alignas(64) float piece[MU_TILE_BYTES / sizeof(float)];
-    const int64_t step = MU_TILE_BYTES / row_bytes;
-    for (int64_t row = begin; row < end; row += step) {
-        const int64_t count = MU_MIN(step, end - row);
-        rows(job, row, row + count, piece);
-        mu__put_piece(y + row * width, piece, count * row_bytes);
-    }
-}
-
 static void normalize_rows(const normalize_job *job, int64_t begin, int64_t end, float *to)
 {
     const mu_kernels *kernels = mu__kernels();
@@ -186,7 +166,7 @@ static void normalize_rows(const normalize_job *job, int64_t begin, int64_t end,
 static void share_rows(void *arg, int64_t begin, int64_t end)
 {
     const normalize_job *job = arg;
-    write_past_caches(job, job->width * (int64_t)sizeof(float), begin, end, normalize_rows);
+    normalize_rows(job, begin, end, (float *)job->y + begin * job->width);
 }
 
 // A member's memory for per-channel numbers.
@@ -305,21 +285,13 @@ static void backward_sample(const normalize_job *job, int64_t sample, const chan
                            job->positions);
 }
 
-enum { MOST_PUT = 8192 };  // longest row, in elements, that is made in a buffer to be stored past the caches
-
 static void backward_rows(const normalize_job *job, int64_t begin, int64_t end, const channel_numbers *to)
 {
-    const int64_t width = job->width, row_bytes = width * (int64_t)sizeof(float);
-    const bool stream = width <= MOST_PUT && mu__streams((end - begin) * row_bytes);
-    _Alignas(64) float piece[MOST_PUT];
-    for (int64_t at = begin * width; at < end * width; at += width) {
-        float *dx = (float *)job->y + at;
+    const int64_t width = job->width;
+    for (int64_t at = begin * width; at < end * width; at += width)
         mu__kernels()->normalize_row_grad((const float *)job->x + at, job->gamma, (const float *)job->dy + at,
-                                          stream ? piece : dx, to->dgamma, to->dbeta, width, job->centered,
+                                          (float *)job->y + at, to->dgamma, to->dbeta, width, job->centered,
                                           job->epsilon);
-        if (stream)
-            mu__put_piece(dx, piece, row_bytes);
-    }
 }
 
 static void backward_members(void *arg, int index, int count)
@@ -507,7 +479,7 @@ static void affine_rows(const normalize_job *job, int64_t begin, int64_t end, fl
 static void share_affine(void *arg, int64_t begin, int64_t end)
 {
     const normalize_job *job = arg;
-    write_past_caches(job, job->width * (int64_t)sizeof(float), begin, end, affine_rows);
+    affine_rows(job, begin, end, (float *)job->y + begin * job->width);
 }
 
 static mu_status affine_fast(const mu_kernel *kernel)

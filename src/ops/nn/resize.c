@@ -27,13 +27,10 @@ typedef struct resize_job {
     void *image, *result;
     const place *rows, *columns;
     bool single;             // float32, else float64
-    bool stream;             // store the result past the caches
     _Atomic bool exhausted;
 } resize_job;
 
-// CHANNELS: channels sampled together. STREAMED: bytes of a result from which it is stored past the caches. Half of
-// what other ops use, because resizing was measured to profit earlier; the cause is unknown.
-enum { CHANNELS = 16, STREAMED = 16 << 20 };
+enum { CHANNELS = 16 };  // channels sampled together
 
 #define T float
 #define FN(name) f32_##name
@@ -188,7 +185,6 @@ static mu_status resize_ref(const mu_kernel *kernel)
         .rows = places,
         .columns = places + attrs->height,
         .single = image->dtype == MU_F32,
-        .stream = work * (int64_t)mu_dtype_bytes(result->dtype) >= STREAMED,
     };
     fill_places(places, job.height, job.out_height, attrs->method);
     fill_places(places + attrs->height, job.width, job.out_width, attrs->method);

@@ -26,19 +26,6 @@ static void FN(between)(const T *top, const T *bottom, T part, T *restrict to, i
         to[i] = top[i] + (bottom[i] - top[i]) * part;
 }
 
-// Interpolates an output row between two sampled rows; stores it past the caches if the job streams.
-static void FN(write_row)(const resize_job *j, const T *top, const T *bottom, T part, T *to, int64_t n)
-{
-    _Alignas(64) T piece[MU_TILE_BYTES / sizeof(T)];
-    const int64_t step = j->stream ? MU_TILE_BYTES / (int64_t)sizeof(T) : n;
-    for (int64_t at = 0; at < n; at += step) {
-        const int64_t count = MU_MIN(step, n - at);
-        FN(between)(top + at, bottom + at, part, j->stream ? piece : to, count);
-        if (j->stream)
-            mu__put_piece(to + at, piece, count * (int64_t)sizeof(T));
-    }
-}
-
 // Both steps at once, with the same rounding.
 MU_CLONES
 static void FN(sample_between)(const T *top, const T *bottom, T part, T *restrict to, const place *columns, int64_t n,
@@ -55,21 +42,6 @@ static void FN(sample_between)(const T *top, const T *bottom, T part, T *restric
     }
 }
 
-// Makes a row in tiles if the result is stored past the caches.
-static void FN(write_between)(const resize_job *j, const T *top, const T *bottom, T part, T *to)
-{
-    _Alignas(64) T piece[MU_TILE_BYTES / sizeof(T)];
-    const int64_t c = j->channels, most = MU_TILE_BYTES / (c * (int64_t)sizeof(T));
-    const bool stream = j->stream && most > 0;
-    const int64_t step = stream ? most : j->out_width;
-    for (int64_t at = 0; at < j->out_width; at += step) {
-        const int64_t n = MU_MIN(step, j->out_width - at);
-        FN(sample_between)(top, bottom, part, stream ? piece : to + at * c, j->columns + at, n, c);
-        if (stream)
-            mu__put_piece(to + at * c, piece, n * c * (int64_t)sizeof(T));
-    }
-}
-
 // Rows [begin, end) of all results, counted over the batch. scratch: two output rows.
 static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, void *scratch)
 {
@@ -81,8 +53,8 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
         const place *y = &j->rows[row % j->out_height];
         const int64_t first = row / j->out_height * j->height, wanted[2] = {first + y->low, first + y->high};
         if (j->height >= 2 * j->out_height) {
-            FN(write_between)(j, image + wanted[0] * j->width * c, image + wanted[1] * j->width * c, (T)y->part,
-                              (T *)j->result + row * wide);
+            FN(sample_between)(image + wanted[0] * j->width * c, image + wanted[1] * j->width * c, (T)y->part,
+                               (T *)j->result + row * wide, j->columns, j->out_width, c);
             continue;
         }
         if (held[1] == wanted[0]) {
@@ -97,7 +69,7 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
                 FN(sample_row)(image + wanted[i] * j->width * c, rows[i], j->columns, j->out_width, c);
                 held[i] = wanted[i];
             }
-        FN(write_row)(j, rows[0], rows[1], (T)y->part, (T *)j->result + row * wide, wide);
+        FN(between)(rows[0], rows[1], (T)y->part, (T *)j->result + row * wide, wide);
     }
 }
 

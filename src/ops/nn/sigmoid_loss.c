@@ -32,14 +32,17 @@ enum { MOST = 512 };  // elements per block
             out[i] = dy[i] * (s[i] - z[i]);                                                                           \
     }                                                                                                                 \
     /* dy: NULL for the loss itself. */                                                                               \
-    static void prefix##_piece(const type *dy, const type *x, const type *z, type *out, int64_t n)                    \
+    static void prefix##_range(const type *dy, const type *x, const type *z, type *out, int64_t n)                    \
     {                                                                                                                 \
         type curve[MOST];                                                                                             \
-        mu__kernels()->math(dy ? MU_MATH_SIGMOID : MU_MATH_SOFTPLUS, 0, x, curve, n);                                 \
-        if (dy)                                                                                                       \
-            prefix##_derivative_of(dy, curve, z, out, n);                                                             \
-        else                                                                                                          \
-            prefix##_loss_of(curve, x, z, out, n);                                                                    \
+        for (int64_t i = 0; i < n; i += MOST) {                                                                       \
+            const int64_t count = MU_MIN((int64_t)MOST, n - i);                                                       \
+            mu__kernels()->math(dy ? MU_MATH_SIGMOID : MU_MATH_SOFTPLUS, 0, x + i, curve, count);                     \
+            if (dy)                                                                                                   \
+                prefix##_derivative_of(dy + i, curve, z + i, out + i, count);                                         \
+            else                                                                                                      \
+                prefix##_loss_of(curve, x + i, z + i, out + i, count);                                                \
+        }                                                                                                             \
     }
 LOOPS(f32, float, math_f32)
 LOOPS(f64, double, math_f64)
@@ -49,7 +52,6 @@ typedef struct loss_job {
     const mu_kernel *kernel;
     mu_dtype dtype;
     const char *dy, *x, *z;
-    int64_t from;  // the first element
 } loss_job;
 
 static loss_job job_of(const mu_kernel *kernel)
@@ -82,41 +84,26 @@ static mu_status loss_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-static void make_float16(const loss_job *j, size_t at, int64_t n, void *to)
-{
-    float dy[MOST], x[MOST], z[MOST], out[MOST];
-    if (j->dy)
-        mu__convert(MU_F32, dy, j->dtype, j->dy + at, n);
-    mu__convert(MU_F32, x, j->dtype, j->x + at, n);
-    mu__convert(MU_F32, z, j->dtype, j->z + at, n);
-    f32_piece(j->dy ? dy : NULL, x, z, out, n);
-    mu__convert(j->dtype, to, MU_F32, out, n);
-}
-
-static void make_piece(void *arg, int64_t from, int64_t n, void *to)
+static void loss_in_f32(void *arg, const mu_f32_run *run)
 {
     const loss_job *j = arg;
-    const size_t at = (size_t)(j->from + from) * mu_dtype_bytes(j->dtype);
-    const void *dy = j->dy ? j->dy + at : NULL, *x = j->x + at, *z = j->z + at;
-    if (j->dtype == MU_F64)
-        f64_piece(dy, x, z, to, n);
-    else if (j->dtype == MU_F32)
-        f32_piece(dy, x, z, to, n);
-    else
-        make_float16(j, at, n, to);
+    f32_range(j->dy ? run->in[2] : NULL, run->in[0], run->in[1], run->out, run->n);
 }
 
 static void loss_range(void *arg, int64_t begin, int64_t end)
 {
-    loss_job job = *(const loss_job *)arg;
-    const size_t bytes = mu_dtype_bytes(job.dtype), at = (size_t)begin * bytes;
-    job.from = begin;
-    const mu_tiles pieces = {
-        .make = make_piece, .arg = &job, .out = (char *)job.kernel->out[0].data + at, .out_bytes = bytes,
-        .n_in = job.dy ? 3 : 2, .in = {job.x + at, job.z + at, job.dy ? job.dy + at : NULL},
-        .in_bytes = {bytes, bytes, bytes}, .most = MOST,
-    };
-    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)bytes), end - begin);
+    const loss_job *j = arg;
+    const size_t at = (size_t)begin * mu_dtype_bytes(j->dtype);
+    const void *dy = j->dy ? j->dy + at : NULL, *x = j->x + at, *z = j->z + at;
+    void *to = (char *)j->kernel->out[0].data + at;
+    const mu_float16_run run = {.in_dtype = j->dtype, .out_dtype = j->dtype, .n_in = dy ? 3 : 2, .in = {x, z, dy},
+                                .step = {1, 1, 1}, .out = to, .n = end - begin};
+    if (j->dtype == MU_F64)
+        f64_range(dy, x, z, to, end - begin);
+    else if (j->dtype == MU_F32)
+        f32_range(dy, x, z, to, end - begin);
+    else
+        mu__in_f32(&run, loss_in_f32, arg);
 }
 
 static mu_status loss_run(const mu_kernel *kernel)

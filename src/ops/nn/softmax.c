@@ -150,38 +150,30 @@ static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, i
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
-// Rows of n elements; wide: a row of floats, needed for 16-bit floats.
-typedef struct row_job {
-    mu_dtype dtype;
-    int64_t n;
-    bool logarithm;
-    float *wide;
-} row_job;
-
-static void softmax_some(const row_job *job, const void *x, void *y, int64_t rows)
-{
-    const mu_kernels *kernels = mu__kernels();
-    if (job->dtype == MU_F64)
-        kernels->softmax_f64(x, y, job->n, job->logarithm, 0, rows);
-    else if (job->dtype == MU_F32)
-        kernels->softmax(x, y, job->n, job->logarithm, 0, rows);
-    else
-        kernels->softmax_float16(x, y, job->wide, job->n, job->dtype == MU_BF16, job->logarithm, 0, rows);
-}
-
+// Rows of n elements; 16-bit floats go through a row of float32.
 static mu_status softmax_rows(const mu_kernel *kernel, int64_t rows, int64_t n, bool logarithm)
 {
+    const mu_kernels *kernels = mu__kernels();
     const mu_dtype dtype = kernel->in[0].dtype;
-    const int64_t wide = mu_dtype_bytes(dtype) == 2 ? (n + MU_WIDE_ROW - 1) / MU_WIDE_ROW * MU_WIDE_ROW : 0;
-    float *memory = NULL;
-    if (wide > 0) {
-        memory = mu__alloc((size_t)wide * sizeof *memory);
-        if (!memory)
-            return MU_RESOURCE_EXHAUSTED;
+    if (dtype == MU_F64) {
+        kernels->softmax_f64(kernel->in[0].data, kernel->out[0].data, n, logarithm, 0, rows);
+        return MU_OK;
     }
-    const row_job job = {dtype, n, logarithm, memory};
-    softmax_some(&job, kernel->in[0].data, kernel->out[0].data, rows);
-    mu__free(memory);
+    if (dtype == MU_F32) {
+        kernels->softmax(kernel->in[0].data, kernel->out[0].data, n, logarithm, 0, rows);
+        return MU_OK;
+    }
+    const uint16_t *x = kernel->in[0].data;
+    uint16_t *y = kernel->out[0].data;
+    float *wide = mu__alloc((size_t)n * sizeof *wide);
+    if (!wide)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int64_t row = 0; row < rows; row++, x += n, y += n) {
+        mu__convert(MU_F32, wide, dtype, x, n);
+        kernels->softmax(wide, wide, n, logarithm, 0, 1);
+        mu__convert(dtype, y, MU_F32, wide, n);
+    }
+    mu__free(wide);
     return MU_OK;
 }
 

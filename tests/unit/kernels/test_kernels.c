@@ -646,13 +646,6 @@ static void check_copies(void)
     for (int64_t n = 1; n < 600; n = n * 3 / 2 + 1) {
         uint8_t *x = bytes_below(n + 5, 256), *y = guarded(n + 5);
         int64_t index[4] = {2, 0, 1, 2};
-        for (int stream = 0; stream < 2; stream++) {
-            memset(y, 0, (size_t)n + 5);
-            k->copy(y + 3, x + 1, stream, 0, n / 2);
-            k->copy(y + 3, x + 1, stream, n / 2, n);
-            assert_memory_equal(y + 3, x + 1, (size_t)n);
-            assert_true(y[2] == 0 && y[n + 3] == 0);
-        }
         float *f = floats(n), *g = floats(n);
         k->scale_u8(x, 0.25f, f, 0, n / 2);
         k->scale_u8(x, 0.25f, f, n / 2, n);
