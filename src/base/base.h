@@ -8,6 +8,8 @@
 
 #include <muster/base.h>
 
+#include "kernels/dispatch.h"
+
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -76,15 +78,6 @@ mu_status mu__errno_code(int error_number);
 mu_status mu__args_copy(void *out, size_t size, const void *args, const char *function);
 
 // ---- Loops ------------------------------------------------------------------------------------------
-
-// For functions whose loops gain from wide registers: the compiler builds several versions, and the loader picks one.
-// Sanitizers do not support such functions, so their builds use the plain version.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define MU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define MU_CLONES
-#endif
 
 // The loop's iterations are independent although an output may be the same array as an input. clang would warn of
 // each loop that it cannot vectorise, so it checks for overlap at run time instead.

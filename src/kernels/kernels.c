@@ -1,5 +1,7 @@
-// Picks the best table of kernels for this processor. The list of required instructions must match the compiler flags
-// in the build file. This file does not read the environment: a caller that wants another table selects it by name.
+// The one place that chooses an instruction set, for the tables of kernels and for the loops of dispatch.h. The lists
+// of required instructions must match the compiler flags in the build file and the targets in dispatch.h. This file does
+// not read the environment: a caller that wants another set selects it by name.
+#include "dispatch.h"
 #include "kernels.h"
 
 #include <stdatomic.h>
@@ -13,11 +15,18 @@ extern const mu_kernels mu__table_base;
 
 extern const mu_kernels mu__table_avx512, mu__table_avx2;
 
+// The levels that dispatch.h compiles for have a few instructions that the tables do not need.
+#if MU_PER_ISA_X86
+#define HAS_LEVEL(name) __builtin_cpu_supports(name)
+#else
+#define HAS_LEVEL(name) true
+#endif
+
 static bool has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("fma");
+           __builtin_cpu_supports("fma") && HAS_LEVEL("x86-64-v4");
 }
 
 // clang 14's __builtin_cpu_supports does not know this feature.
@@ -29,7 +38,7 @@ static bool has_f16c(void)
 
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() && HAS_LEVEL("x86-64-v3");
 }
 #endif
 
@@ -38,48 +47,53 @@ static bool has_base(void)
     return true;
 }
 
+// In ascending order, as mu_isa numbers them.
 static const struct candidate {
     bool (*supported)(void);
     const mu_kernels *table;
 } candidates[] = {
+    [MU_ISA_BASE] = {has_base, &mu__table_base},
 #if MU_KERNELS_X86
-    {has_avx512, &mu__table_avx512},
-    {has_avx2, &mu__table_avx2},
+    [MU_ISA_AVX2] = {has_avx2, &mu__table_avx2},
+    [MU_ISA_AVX512] = {has_avx512, &mu__table_avx512},
 #endif
-    {has_base, &mu__table_base},
 };
 
-static const mu_kernels *first_supported(const char *isa)
+// The best set of this name (NULL: of all) that the processor has, or -1.
+static int best_supported(const char *isa)
 {
-    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
+    for (int i = (int)(sizeof candidates / sizeof candidates[0]) - 1; i >= 0; i--) {
         const struct candidate *c = &candidates[i];
         if ((isa == NULL || strcmp(isa, c->table->isa) == 0) && c->supported())
-            return c->table;
+            return i;
     }
-    return NULL;
+    return -1;
 }
 
-static _Atomic(const mu_kernels *) used;  // cached: querying the processor is slow, above all in virtual machines
+atomic_int mu__isa_in_use = -1;  // cached: querying the processor is slow, above all in virtual machines
+
+mu_isa mu__isa_choose(void)
+{
+    int isa = -1;
+    const int best = best_supported(NULL);
+    return atomic_compare_exchange_strong(&mu__isa_in_use, &isa, best) ? (mu_isa)best : (mu_isa)isa;
+}
 
 const mu_kernels *mu__kernels(void)
 {
-    const mu_kernels *table = atomic_load_explicit(&used, memory_order_relaxed);
-    if (table == NULL) {
-        table = first_supported(NULL);
-        atomic_store_explicit(&used, table, memory_order_relaxed);
-    }
-    return table;
+    return candidates[mu__isa()].table;
 }
 
 bool mu__kernels_use(const char *isa)
 {
-    const mu_kernels *table = first_supported(isa);
-    if (table != NULL)
-        atomic_store_explicit(&used, table, memory_order_relaxed);
-    return table != NULL;
+    const int found = best_supported(isa);
+    if (found >= 0)
+        atomic_store_explicit(&mu__isa_in_use, found, memory_order_relaxed);
+    return found >= 0;
 }
 
 const mu_kernels *mu__kernels_for(const char *isa)
 {
-    return isa == NULL ? NULL : first_supported(isa);
+    const int found = isa == NULL ? -1 : best_supported(isa);
+    return found < 0 ? NULL : candidates[found].table;
 }

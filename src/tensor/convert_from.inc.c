@@ -2,8 +2,7 @@
 //
 // T: the source's C type; FN(name): the name of this copy. NARROW(x) and WIDE(x) bring an element to int32_t
 // and int64_t; they differ for floating and integer sources.
-MU_CLONES
-static void FN(from)(mu_dtype to, void *restrict out, const void *restrict in, int64_t n)
+MU_PER_ISA(FN(from), (mu_dtype to, void *restrict out, const void *restrict in, int64_t n), (to, out, in, n))
 {
     const T *x = in;
     switch (to) {

@@ -45,8 +45,7 @@ static mu_status concat_infer(mu_infer *infer)
 
 // Interleaves two inputs.
 #define INTERLEAVE(T, bits)                                                                  \
-    MU_CLONES                                                                                \
-    static void zip_##bits(const void *first, const void *second, void *to, int64_t n)       \
+    MU_PER_ISA(zip_##bits, (const void *first, const void *second, void *to, int64_t n), (first, second, to, n))\
     {                                                                                        \
         const T *a = first, *b = second;                                                     \
         T *restrict out = to;                                                                \

@@ -34,8 +34,7 @@ mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t 
 }
 
 #define LARGEST(T, name)                                      \
-    MU_CLONES                                                 \
-    static T name(const T *indices, int64_t n)                \
+    MU_PER_ISA_RESULT(T, name, (const T *indices, int64_t n), (indices, n))\
     {                                                         \
         T largest = 0;                                        \
         for (int64_t i = 0; i < n; i++)                       \

@@ -247,8 +247,9 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
         return !outside;                                                                                         \
     }                                                                                                            \
                                                                                                                  \
-    MU_CLONES                                                                                                    \
-    static bool name(const index_type *indices, int depth, const int64_t *dims, int64_t n, int64_t *places)      \
+    MU_PER_ISA_RESULT(bool, name, (const index_type *indices, int depth, const int64_t *dims, int64_t n,         \
+                      int64_t *places),                                                                          \
+                      (indices, depth, dims, n, places))                                                         \
     {                                                                                                            \
         return depth == 1   ? name##_of(indices, 1, dims, n, places)                                             \
                : depth == 2 ? name##_of(indices, 2, dims, n, places)                                             \

@@ -216,8 +216,8 @@ static int64_t count_rows(const axis_maps *maps)
 // Loops for elements of one size: out[i] = in[map[i]]; a loop without the map for constant strides, as in slices and
 // reversals; and a loop that repeats each element.
 #define BY_ELEMENTS(T, bits)                                                                          \
-    MU_CLONES                                                                                         \
-    static void gather_##bits(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \
+    MU_PER_ISA(gather_##bits, (const void *from, const int64_t *map, int64_t stride, void *to, int64_t n),\
+               (from, map, stride, to, n))                                                            \
     {                                                                                                 \
         const T *in = from;                                                                           \
         T *restrict out = to;                                                                         \
@@ -233,8 +233,7 @@ static int64_t count_rows(const axis_maps *maps)
                 out[i] = in[map[i]];                                                                  \
     }                                                                                                 \
                                                                                                       \
-    MU_CLONES                                                                                         \
-    static void spread_##bits(const void *from, int64_t times, void *to, int64_t n)                   \
+    MU_PER_ISA(spread_##bits, (const void *from, int64_t times, void *to, int64_t n), (from, times, to, n))\
     {                                                                                                 \
         const T *in = from;                                                                           \
         T *restrict out = to;                                                                         \

@@ -1,14 +1,12 @@
 // Strided copies of elements of one size; included by view.c once per size. T: the element type, FN(name).
 
-MU_CLONES
-static void FN(pick)(const T *in, int64_t step, T *restrict out, int64_t n)
+MU_PER_ISA(FN(pick), (const T *in, int64_t step, T *restrict out, int64_t n), (in, step, out, n))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = in[i * step];
 }
 
-MU_CLONES
-static void FN(splat)(T value, T *out, int64_t n)
+MU_PER_ISA(FN(splat), (T value, T *out, int64_t n), (value, out, n))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = value;

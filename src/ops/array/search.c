@@ -62,8 +62,8 @@ enum { SIDE_BY_SIDE = 32 };
         }                                                                                                     \
     }                                                                                                         \
                                                                                                               \
-    MU_CLONES                                                                                                 \
-    static void name(const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *places)   \
+    MU_PER_ISA(name, (const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *places), \
+               (in, n, wanted, m, right, places))                                                             \
     {                                                                                                         \
         if (right)                                                                                            \
             name##_side(in, n, wanted, m, true, places);                                                      \

@@ -160,15 +160,13 @@ static mu_status combine_unsorted(const mu_kernel *k, int64_t rows, int64_t inne
     return MU_OK;
 }
 
-MU_CLONES
-static void divide_f32(float *y, float count, int64_t n)
+MU_PER_ISA(divide_f32, (float *y, float count, int64_t n), (y, count, n))
 {
     for (int64_t i = 0; i < n; i++)
         y[i] /= count;
 }
 
-MU_CLONES
-static void divide_f64(double *y, double count, int64_t n)
+MU_PER_ISA(divide_f64, (double *y, double count, int64_t n), (y, count, n))
 {
     for (int64_t i = 0; i < n; i++)
         y[i] /= count;
@@ -424,26 +422,6 @@ mu_tensor *mu_unsorted_segment_max(mu_tensor *x, mu_tensor *segments, int64_t n)
 mu_tensor *mu_unsorted_segment_min(mu_tensor *x, mu_tensor *segments, int64_t n)
 {
     return unsorted(&mu_op_unsorted_segment_min, x, segments, n);
-}
-
-mu_tensor *mu_segment_sum(mu_tensor *x, mu_tensor *segments)
-{
-    return mu__apply2(&mu_op_segment_sum, NULL, x, segments);
-}
-
-mu_tensor *mu_segment_prod(mu_tensor *x, mu_tensor *segments)
-{
-    return mu__apply2(&mu_op_segment_prod, NULL, x, segments);
-}
-
-mu_tensor *mu_segment_max(mu_tensor *x, mu_tensor *segments)
-{
-    return mu__apply2(&mu_op_segment_max, NULL, x, segments);
-}
-
-mu_tensor *mu_segment_min(mu_tensor *x, mu_tensor *segments)
-{
-    return mu__apply2(&mu_op_segment_min, NULL, x, segments);
 }
 
 mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n)

@@ -47,9 +47,9 @@ static inline bool f32_odd(float value)
 // Makes words of rows of n elements with 32-bit keys. Returns bit 0: some element cannot be restored from its key; bit
 // 1: some word is below the limit.
 #define WORDS(name, T, KEY, NAN_OF, ODD)                                                                             \
-    MU_CLONES                                                                                                        \
-    static int name(const void *from, int64_t rows, int64_t n, int64_t place, bool descending, int64_t limit,        \
-                    int64_t *words)                                                                                  \
+    MU_PER_ISA_RESULT(int, name, (const void *from, int64_t rows, int64_t n, int64_t place, bool descending,         \
+                      int64_t limit, int64_t *words),                                                                \
+                      (from, rows, n, place, descending, limit, words))                                              \
     {                                                                                                                \
         const int32_t flip = descending ? -1 : 0;                                                                    \
         int32_t odd = 0;                                                                                             \
@@ -105,8 +105,8 @@ static inline int64_t key_of_f64(int64_t bits, int64_t flip)
 }
 
 #define KEYS(name, KEY)                                                                                              \
-    MU_CLONES                                                                                                        \
-    static void name(const void *from, int64_t n, bool descending, int64_t *keys, int64_t *least, int64_t *greatest) \
+    MU_PER_ISA(name, (const void *from, int64_t n, bool descending, int64_t *keys, int64_t *least, int64_t *greatest),\
+               (from, n, descending, keys, least, greatest))                                                         \
     {                                                                                                                \
         const int64_t *x = from;                                                                                     \
         const int64_t flip = descending ? -1 : 0;                                                                    \
@@ -310,8 +310,8 @@ void mu__sort_keys_first(mu_sort_keys *w, const void *x, int64_t count)
 
 // ---- Back to elements ---------------------------------------------------------------------------
 
-MU_CLONES
-static void take_f32(const int64_t *words, int64_t n, bool descending, float *values, int32_t *places)
+MU_PER_ISA(take_f32, (const int64_t *words, int64_t n, bool descending, float *values, int32_t *places),
+           (words, n, descending, values, places))
 {
     const int32_t flip = descending ? -1 : 0;
     for (int64_t i = 0; i < n; i++) {
@@ -321,8 +321,8 @@ static void take_f32(const int64_t *words, int64_t n, bool descending, float *va
     }
 }
 
-MU_CLONES
-static void take_i32(const int64_t *words, int64_t n, bool descending, int32_t *values, int32_t *places)
+MU_PER_ISA(take_i32, (const int64_t *words, int64_t n, bool descending, int32_t *values, int32_t *places),
+           (words, n, descending, values, places))
 {
     const int32_t flip = descending ? -1 : 0;
     for (int64_t i = 0; i < n; i++) {

@@ -221,18 +221,8 @@ static mu_tensor *identity_grad(mu_grad *g, int i)
 static const mu_sample samples_any[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}}, {.n_in = 1, .in = {MU_DIMS(0)}}, {0}};
 const mu_op mu_op_identity = {VIEW1("identity", mu__infer_same), .grad = identity_grad, .samples = samples_any,
                               .lower = mu__lower_reshape};
-mu_tensor *mu_identity(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_identity, NULL, x);
-}
-
 const mu_op mu_op_stop_gradient = {VIEW1("stop_gradient", mu__infer_same), .samples = samples_any,
                                    .lower = mu__lower_reshape};
-mu_tensor *mu_stop_gradient(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_stop_gradient, NULL, x);
-}
-
 // inner_read(a, b): a is what a function body read of a variable that it also writes; b is a read of the variable
 // outside the body. Returns a's value, but its gradient goes to b. So a gradient with respect to the variable leaves
 // the body.

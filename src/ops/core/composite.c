@@ -155,8 +155,7 @@ typedef double eight_f64 __attribute__((vector_size(64)));
 typedef float eight_f32 __attribute__((vector_size(32)));
 
 // Indices are counted in doubles, which are exact; converting integers would dominate the cost.
-MU_CLONES
-static void f32_progression(const progression *line, float *out, int64_t n)
+MU_PER_ISA(f32_progression, (const progression *line, float *out, int64_t n), (line, out, n))
 {
     const double start = line->start, step = line->step;
     eight_f64 place = {0, 1, 2, 3, 4, 5, 6, 7};

@@ -13,9 +13,9 @@ enum { LINE = 64, SHORT = 512, REPEATED = 16384 };
     return
 
 // Copies whole lines; the last one overlaps the line before it.
-MU_CLONES
-static void copy_short(char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes,
-                       int64_t n)
+MU_PER_ISA(copy_short, (char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes,
+           int64_t n),
+           (to, to_step, from, from_step, bytes, n))
 {
     switch (bytes) {
     case 1: COPY_FIXED(1);
@@ -37,8 +37,8 @@ static void copy_short(char *restrict to, size_t to_step, const char *restrict f
     }
 }
 
-MU_CLONES
-static void repeat_block(char *restrict to, size_t to_step, const char *restrict from, size_t bytes, int64_t n)
+MU_PER_ISA(repeat_block, (char *restrict to, size_t to_step, const char *restrict from, size_t bytes, int64_t n),
+           (to, to_step, from, bytes, n))
 {
     for (int64_t i = 0; i < n; i++, to += to_step) {
         for (size_t at = 0; at + LINE <= bytes; at += LINE)
@@ -64,8 +64,7 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
 }
 
 // Repeats a line, up to `bytes` bytes.
-MU_CLONES
-static void fill_lines(char *to, const char *line, size_t bytes)
+MU_PER_ISA(fill_lines, (char *to, const char *line, size_t bytes), (to, line, bytes))
 {
     size_t at = 0;
     for (; at + LINE <= bytes; at += LINE)

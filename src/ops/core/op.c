@@ -11,7 +11,6 @@
 static const mu_op *const table[] = {
 #define MU_OP(word) &mu_op_##word,
 #include "ops/core/ops.def"
-#undef MU_OP
 };
 
 const mu_op *mu__op_by_name(const char *name)

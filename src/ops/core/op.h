@@ -277,7 +277,6 @@ struct mu_op {
 // Every op by name: mu_op_add, …
 #define MU_OP(word) extern const mu_op mu_op_##word;
 #include "ops/core/ops.def"
-#undef MU_OP
 
 // Attributes of the ops that feed a graph (source.c).
 typedef struct mu_input_attrs {

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void FN(halve)(T *x, int n)
 
 // Dot product of two rows, in many running sums that are added in a fixed order. Each halving is a separate call with a
 // constant size, so that compilers keep the sums in registers.
-MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
+MU_PER_ISA_RESULT(T, FN(dot), (const T *a, const T *b, int64_t k), (a, b, k))
 {
     T lanes[SUMS] = {0}, sum = 0;
     int64_t p = 0;
@@ -70,8 +70,9 @@ MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
 }
 
 // y[j] += the sum of f[p * step] rows[p * row + j] over p, for j in [0, n).
-MU_CLONES static void FN(combine)(T *restrict y, const T *restrict f, int64_t step, const T *restrict rows, int64_t row,
-                                  int64_t n, int64_t k)
+MU_PER_ISA(FN(combine), (T *restrict y, const T *restrict f, int64_t step, const T *restrict rows, int64_t row,
+           int64_t n, int64_t k),
+           (y, f, step, rows, row, n, k))
 {
     int64_t p = 0;
     for (; p + 8 <= k; p += 8) {
@@ -145,8 +146,9 @@ static inline __attribute__((always_inline)) void FN(block)(T *c, int64_t c_row,
         FN(rows)(1, c + i * c_row, c_row, a + i * a_row, a_row, a_col, b, b_row, n, k);
 }
 
-MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col,
-                               const void *b_data, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
+MU_PER_ISA(FN(gemm), (void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col, const void *b_data,
+           int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k),
+           (c_data, c_row, a_data, a_row, a_col, b_data, b_row, b_col, m, n, k))
 {
     enum { WIDTH = FN(WIDTH) };
     const T *a = a_data, *b = b_data;
@@ -167,8 +169,8 @@ MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, 
 }
 
 // c[i][j] = a[i] b[j], n columns, for rows [begin, end).
-MU_CLONES static void FN(outer)(void *c_data, const void *a_data, const void *b_data, int64_t n, int64_t begin,
-                                int64_t end)
+MU_PER_ISA(FN(outer), (void *c_data, const void *a_data, const void *b_data, int64_t n, int64_t begin, int64_t end),
+           (c_data, a_data, b_data, n, begin, end))
 {
     const T *a = a_data, *restrict b = b_data;
     for (int64_t i = begin; i < end; i++) {

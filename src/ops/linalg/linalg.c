@@ -218,11 +218,6 @@ const mu_op mu_op_cholesky = {
     .ref = cholesky_ref, .samples = samples_cholesky, .lower = mu__lower_cholesky,
 };
 
-mu_tensor *mu_cholesky(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_cholesky, NULL, x);
-}
-
 // ---- triangular_solve ---------------------------------------------------------------------------
 
 static mu_shape batch_axes(const mu_shape *shape)

@@ -25,8 +25,8 @@ static inline __attribute__((always_inline)) void FN(solve_wide)(const T *factor
     }
 }
 
-MU_CLONES
-static void FN(solve_tile)(const T *factor, int64_t row, bool lower, int64_t n, FN(vec) *x, int64_t wide)
+MU_PER_ISA(FN(solve_tile), (const T *factor, int64_t row, bool lower, int64_t n, FN(vec) *x, int64_t wide),
+           (factor, row, lower, n, x, wide))
 {
     if (wide == 1)
         FN(solve_wide)(factor, row, lower, n, x, 1);
@@ -131,8 +131,7 @@ static inline __attribute__((always_inline)) void FN(take_off)(const T *a, int64
 }
 
 // One column, rows of op(A) contiguous. For each group of rows, subtracts the known part, then solves within the group.
-MU_CLONES
-static void FN(solve_by_rows)(const T *a, int64_t row, bool lower, int64_t n, T *x)
+MU_PER_ISA(FN(solve_by_rows), (const T *a, int64_t row, bool lower, int64_t n, T *x), (a, row, lower, n, x))
 {
     for (int64_t done = 0; done < n; done += FEW) {
         const int64_t count = MU_MIN((int64_t)FEW, n - done), first = lower ? done : n - done - count;
@@ -151,8 +150,7 @@ static void FN(solve_by_rows)(const T *a, int64_t row, bool lower, int64_t n, T 
 }
 
 // One column, columns of op(A) contiguous: each element found is eliminated from all that follow.
-MU_CLONES
-static void FN(solve_by_columns)(const T *a, int64_t col, bool lower, int64_t n, T *x)
+MU_PER_ISA(FN(solve_by_columns), (const T *a, int64_t col, bool lower, int64_t n, T *x), (a, col, lower, n, x))
 {
     for (int64_t step = 0; step < n; step++) {
         const int64_t j = lower ? step : n - 1 - step, from = lower ? j + 1 : 0, to = lower ? n : j;
@@ -199,8 +197,7 @@ static inline __attribute__((always_inline)) bool FN(factor_wide)(FN(vec) *a, in
     return true;
 }
 
-MU_CLONES
-static bool FN(factor_upper)(FN(vec) *a, int64_t n, int64_t wide)
+MU_PER_ISA_RESULT(bool, FN(factor_upper), (FN(vec) *a, int64_t n, int64_t wide), (a, n, wide))
 {
     return wide == 1 ? FN(factor_wide)(a, n, 1) : FN(factor_wide)(a, n, wide);
 }

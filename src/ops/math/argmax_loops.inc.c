@@ -114,9 +114,9 @@ REDUCE_INLINE int64_t FN(place_along)(const T *x, int64_t n, bool smallest)
     return place + FN(first_in_row)(most, x + place, n - place, smallest);
 }
 
-MU_CLONES
-static void FN(places_of_columns)(int variant, const void *from, int64_t n, int64_t stride, int64_t width,
-                                  int64_t *places)
+MU_PER_ISA(FN(places_of_columns), (int variant, const void *from, int64_t n, int64_t stride, int64_t width,
+           int64_t *places),
+           (variant, from, n, stride, width, places))
 {
     if (variant == ARGMIN)
         FN(places_below)(from, n, stride, width, places, true);
@@ -124,8 +124,7 @@ static void FN(places_of_columns)(int variant, const void *from, int64_t n, int6
         FN(places_below)(from, n, stride, width, places, false);
 }
 
-MU_CLONES
-static int64_t FN(place_in_row)(int variant, const void *from, int64_t n)
+MU_PER_ISA_RESULT(int64_t, FN(place_in_row), (int variant, const void *from, int64_t n), (variant, from, n))
 {
     return variant == ARGMIN ? FN(place_along)(from, n, true) : FN(place_along)(from, n, false);
 }

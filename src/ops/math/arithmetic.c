@@ -408,11 +408,6 @@ static mu_tensor *add_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_add = {ROW2("add", ADD, MU_OP_COMMUTES, MU_NUMBERS), .grad = add_grad,
                          .hlo = "stablehlo.add", SIMPLE};
-mu_tensor *mu_add(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_add, NULL, a, b);
-}
-
 static mu_tensor *subtract_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = mu__unbroadcast(g, g->dy, i);
@@ -420,22 +415,12 @@ static mu_tensor *subtract_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_subtract = {ROW2("subtract", SUBTRACT, 0, MU_NUMBERS), .grad = subtract_grad,
                               .hlo = "stablehlo.subtract", SIMPLE};
-mu_tensor *mu_subtract(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_subtract, NULL, a, b);
-}
-
 static mu_tensor *multiply_grad(mu_grad *g, int i)
 {
     return mu__unbroadcast(g, mu_multiply(g->dy, g->x[1 - i]), i);
 }
 const mu_op mu_op_multiply = {ROW2("multiply", MULTIPLY, MU_OP_COMMUTES, MU_NUMBERS), .grad = multiply_grad,
                               .hlo = "stablehlo.multiply", SIMPLE};
-mu_tensor *mu_multiply(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_multiply, NULL, a, b);
-}
-
 static mu_tensor *divide_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = mu__apply2(g->op, NULL, g->dy, g->x[1]);  // the gradient of divide_no_nan uses it too
@@ -470,11 +455,6 @@ mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
 
 const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = integer_ref,
                                   .samples = samples_divide, .lower = mu__lower_whole_division};
-mu_tensor *mu_floor_divide(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_floor_divide, NULL, a, b);
-}
-
 static mu_tensor *mod_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = i == 0 ? g->dy : mu_neg(mu_multiply(g->dy, mu_floor_divide(g->x[0], g->x[1])));
@@ -483,11 +463,6 @@ static mu_tensor *mod_grad(mu_grad *g, int i)
 const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref,
                          .cpu = {.run = math_run},        .grad = mod_grad,
                          .samples = samples_divide,       .lower = mu__lower_whole_division};
-mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_mod, NULL, a, b);
-}
-
 // d/dy x^y = x^y log x. If x is not positive, log x counts as 0, as in TensorFlow.
 static mu_tensor *pow_grad(mu_grad *g, int i)
 {
@@ -503,11 +478,6 @@ static mu_tensor *pow_grad(mu_grad *g, int i)
 const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref,
                          .cpu = {.run = math_run},        .grad = pow_grad,
                          .hlo = "stablehlo.power",        .samples = samples_power};
-mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y)
-{
-    return mu__apply2(&mu_op_pow, NULL, x, y);
-}
-
 // At a tie the first operand gets the whole gradient.
 static mu_tensor *minmax_grad(mu_grad *g, int i)
 {
@@ -518,18 +488,8 @@ static mu_tensor *minmax_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_maximum = {ROW2("maximum", MAXIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
                              .hlo = "stablehlo.maximum", SIMPLE};
-mu_tensor *mu_maximum(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_maximum, NULL, a, b);
-}
-
 const mu_op mu_op_minimum = {ROW2("minimum", MINIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
                              .hlo = "stablehlo.minimum", SIMPLE};
-mu_tensor *mu_minimum(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_minimum, NULL, a, b);
-}
-
 static mu_tensor *squared_difference_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = mu_multiply(mu__scale(g->dy, i == 0 ? 2 : -2), mu_subtract(g->x[0], g->x[1]));
@@ -537,11 +497,6 @@ static mu_tensor *squared_difference_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_squared_difference = {ROW2("squared_difference", SQUARED_DIFFERENCE, MU_OP_COMMUTES, MU_NUMBERS),
                                         .grad = squared_difference_grad, SIMPLE, .lower = mu__lower_squared_difference};
-mu_tensor *mu_squared_difference(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_squared_difference, NULL, a, b);
-}
-
 static mu_tensor *atan2_grad(mu_grad *g, int i)
 {
     mu_tensor *y = g->x[0], *x = g->x[1];
@@ -550,11 +505,6 @@ static mu_tensor *atan2_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .cpu = {.run = math_run}, .grad = atan2_grad,
                            .hlo = "stablehlo.atan2", SIMPLE};
-mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x)
-{
-    return mu__apply2(&mu_op_atan2, NULL, y, x);
-}
-
 // ---- Comparisons --------------------------------------------------------------------------------
 
 #define ROW_COMPARE(text, which, allowed)                                                             \
@@ -562,41 +512,11 @@ mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x)
     .infer = compare_infer, .ref = compare_ref, .samples = samples2
 
 const mu_op mu_op_equal = {ROW_COMPARE("equal", EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
-mu_tensor *mu_equal(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_equal, NULL, a, b);
-}
-
 const mu_op mu_op_not_equal = {ROW_COMPARE("not_equal", NOT_EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
-mu_tensor *mu_not_equal(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_not_equal, NULL, a, b);
-}
-
 const mu_op mu_op_less = {ROW_COMPARE("less", LESS, MU_NUMBERS), .lower = mu__lower_compare};
-mu_tensor *mu_less(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_less, NULL, a, b);
-}
-
 const mu_op mu_op_less_equal = {ROW_COMPARE("less_equal", LESS_EQUAL, MU_NUMBERS), .lower = mu__lower_compare};
-mu_tensor *mu_less_equal(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_less_equal, NULL, a, b);
-}
-
 const mu_op mu_op_greater = {ROW_COMPARE("greater", GREATER, MU_NUMBERS), .lower = mu__lower_compare};
-mu_tensor *mu_greater(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_greater, NULL, a, b);
-}
-
 const mu_op mu_op_greater_equal = {ROW_COMPARE("greater_equal", GREATER_EQUAL, MU_NUMBERS), .lower = mu__lower_compare};
-mu_tensor *mu_greater_equal(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_greater_equal, NULL, a, b);
-}
-
 // ---- Clipping -----------------------------------------------------------------------------------
 
 typedef void clip_loop(const void *x, int64_t step, const void *low, int64_t step_low, const void *high,

@@ -98,8 +98,7 @@ static inline T FN(squared_difference)(T x, T y)
     }                                            \
     break
 
-MU_CLONES
-static void FN(binary)(int variant, const rows2 *r)
+MU_PER_ISA(FN(binary), (int variant, const rows2 *r), (variant, r))
 {
     const int64_t n = r->n, step_a = r->step_a, step_b = r->step_b;
     const T *a = r->a, *b = r->b;
@@ -122,8 +121,7 @@ static void FN(binary)(int variant, const rows2 *r)
     }
 }
 
-MU_CLONES
-static void FN(compare)(int variant, const rows2 *r)
+MU_PER_ISA(FN(compare), (int variant, const rows2 *r), (variant, r))
 {
     const int64_t n = r->n, step_a = r->step_a, step_b = r->step_b;
     const T *a = r->a, *b = r->b;
@@ -163,9 +161,9 @@ static inline bool FN(is_number)(T x)
 }
 
 // If the bounds cross, the larger one wins, as in TensorFlow.
-MU_CLONES
-static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step_low, const void *high,
-                     int64_t step_high, void *to, int64_t n)
+MU_PER_ISA(FN(clip), (const void *in, int64_t step, const void *low, int64_t step_low, const void *high,
+           int64_t step_high, void *to, int64_t n),
+           (in, step, low, step_low, high, step_high, to, n))
 {
     const T *x = in, *l = low, *h = high;
     T *out = to;
@@ -221,8 +219,7 @@ static int64_t FN(combine_at)(int variant, void *into, const mu_scatter_indices 
 
 #if !IS_FLOAT
 // Whether any of n elements is an invalid divisor (0) or, for powers, an invalid exponent (negative).
-MU_CLONES
-static bool FN(has_bad)(bool power, const void *in, int64_t n)
+MU_PER_ISA_RESULT(bool, FN(has_bad), (bool power, const void *in, int64_t n), (power, in, n))
 {
     const T *x = in;
     T bad = 0;

@@ -3,8 +3,7 @@
 // Folds bytes in vectors, block by block, and stops as soon as the answer is known.
 #include "ops/core/loops.h"
 
-MU_CLONES
-static bool bool_reduce_row(bool all, const uint8_t *x, int64_t n)
+MU_PER_ISA_RESULT(bool, bool_reduce_row, (bool all, const uint8_t *x, int64_t n), (all, x, n))
 {
     enum { PIECE = 4096 };
     for (int64_t at = 0; at < n; at += PIECE) {

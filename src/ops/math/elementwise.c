@@ -273,6 +273,10 @@ const mu_op mu_op_floor = {ROW1("floor", FLOOR, MU_FLOATS, exponential_ref, samp
 const mu_op mu_op_ceil = {ROW1("ceil", CEIL, MU_FLOATS, exponential_ref, samples_real), .hlo = "stablehlo.ceil"};
 const mu_op mu_op_round = {ROW1("round", ROUND, MU_FLOATS, exponential_ref, samples_real),
                            .hlo = "stablehlo.round_nearest_even"};
+mu_tensor *mu_round(mu_tensor *x)
+{
+    return x && mu__dtype_is_integer(x->dtype) ? mu_identity(x) : mu__apply1(&mu_op_round, NULL, x);
+}
 
 // ---- Exponentials, logarithms, powers -----------------------------------------------------------
 

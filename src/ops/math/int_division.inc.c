@@ -4,8 +4,7 @@
 // whole differs from a whole number by more than a double's rounding error, so the result is exact. Blocks with larger
 // numbers use plain division.
 
-MU_CLONES
-static bool all_small(const int64_t *x, int64_t n)
+MU_PER_ISA_RESULT(bool, all_small, (const int64_t *x, int64_t n), (x, n))
 {
     uint64_t high = 0;
     for (int64_t i = 0; i < n; i++)
@@ -36,9 +35,9 @@ static inline int64_t small_to_int(double x)
     return bits - none;
 }
 
-MU_CLONES
-static void divide_small(bool rest, const int64_t *a, int64_t step_a, const int64_t *b, int64_t step_b, int64_t *out,
-                         int64_t n)
+MU_PER_ISA(divide_small, (bool rest, const int64_t *a, int64_t step_a, const int64_t *b, int64_t step_b, int64_t *out,
+           int64_t n),
+           (rest, a, step_a, b, step_b, out, n))
 {
     if (step_a == 1 && step_b == 1) {
         MU_INDEPENDENT

@@ -11,8 +11,7 @@
     }                                       \
     break
 
-MU_CLONES
-static void FN(sign)(int variant, double alpha, const void *from, void *to, int64_t n)
+MU_PER_ISA(FN(sign), (int variant, double alpha, const void *from, void *to, int64_t n), (variant, alpha, from, to, n))
 {
     const T *in = from;
     T *out = to;

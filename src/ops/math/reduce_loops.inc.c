@@ -7,8 +7,7 @@
 // Folds n elements. Floats use four times sixteen running totals per block of 1024; blocks are combined pairwise.
 #if IS_FLOAT
 #define FOLD_ROW(name, start, combine)                                                      \
-    MU_CLONES                                                                               \
-    static S FN(name)(const T *x, int64_t n)                                                \
+    MU_PER_ISA_RESULT(S, FN(name), (const T *x, int64_t n), (x, n))                         \
     {                                                                                       \
         if (n > 1024) {                                                                     \
             const int64_t half = (n / 2 + 1023) / 1024 * 1024;                              \
@@ -41,8 +40,7 @@
 #else
 // One running total, which the compiler vectorises. The elements are read in order, which suits memory best.
 #define FOLD_ROW(name, start, combine)                                                      \
-    MU_CLONES                                                                               \
-    static S FN(name)(const T *x, int64_t n)                                                \
+    MU_PER_ISA_RESULT(S, FN(name), (const T *x, int64_t n), (x, n))                         \
     {                                                                                       \
         S total = start;                                                                    \
         for (int64_t i = 0; i < n; i++)                                                     \
@@ -59,8 +57,7 @@ FOLD_ROW(product_row, 1, *)
     (((S)(row)[j] + (S)(row)[stride + (j)]) + ((S)(row)[2 * stride + (j)] + (S)(row)[3 * stride + (j)]))
 
 // Sums of up to MOST_BYTES of columns of a block. Floats are summed in blocks of 64 rows, which are added pairwise.
-MU_CLONES
-static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, S *out)
+MU_PER_ISA(FN(sum_columns), (const T *x, int64_t n, int64_t stride, int64_t width, S *out), (x, n, stride, width, out))
 {
     int64_t i = 0;
 #if IS_FLOAT
@@ -166,8 +163,8 @@ enum { FN(LANES) = 256 / sizeof(T) };
             FOLD_COLUMNS(start, expression); \
     } while (0)
 
-MU_CLONES
-static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride, int64_t width, void *to)
+MU_PER_ISA(FN(reduce), (int variant, const void *from, int64_t n, int64_t stride, int64_t width, void *to),
+           (variant, from, n, stride, width, to))
 {
     const T *x = from;
     T *out = to;
@@ -225,9 +222,9 @@ static void FN(divide)(void *sums, int64_t n, int64_t count)
 
 // Cumulative sums or products over n rows of `width` columns, with rows `step` apart; exclusive: without the own
 // element.
-MU_CLONES
-static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive,
-                         void *to)
+MU_PER_ISA(FN(cumulate), (int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive,
+           void *to),
+           (variant, from, n, step, width, exclusive, to))
 {
     const T *x = from;
     T *out = to;

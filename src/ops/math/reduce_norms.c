@@ -30,8 +30,7 @@ typedef struct size_job {
 #define CUBE(x) (SQUARE(x) * SIZE_OF(x))
 
 #define MAP(T, name)                                                          \
-    MU_CLONES                                                                 \
-    static void name(int variant, const T *x, T *y, int64_t n)                \
+    MU_PER_ISA(name, (int variant, const T *x, T *y, int64_t n), (variant, x, y, n))\
     {                                                                         \
         if (variant == SQUARES)                                               \
             for (int64_t i = 0; i < n; i++)                                   \
@@ -48,8 +47,8 @@ MAP(double, map_f64)
 
 // Writes x - center, or its square. step 0: one number for all; 1: one number per element.
 #define DIFFER(T, name)                                                                          \
-    MU_CLONES                                                                                    \
-    static void name(bool square, const T *x, const T *center, int64_t step, T *y, int64_t n)    \
+    MU_PER_ISA(name, (bool square, const T *x, const T *center, int64_t step, T *y, int64_t n),  \
+               (square, x, center, step, y, n))                                                  \
     {                                                                                            \
         if (step == 0)                                                                           \
             for (int64_t i = 0; i < n; i++)                                                      \
@@ -65,8 +64,7 @@ DIFFER(double, differ_f64)
 
 // Sums the terms of n elements in many lanes.
 #define SUM(T, name, MADE)                                                    \
-    MU_CLONES                                                                 \
-    static void name(const T *x, T *y, int64_t n)                             \
+    MU_PER_ISA(name, (const T *x, T *y, int64_t n), (x, y, n))                \
     {                                                                         \
         T lanes[LANES] = {0}, sum = 0;                                        \
         int64_t i = 0;                                                        \

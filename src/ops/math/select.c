@@ -187,30 +187,11 @@ static const mu_sample samples_logical[] = {
     .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref, .samples = samples_logical
 
 const mu_op mu_op_logical_and = {LOGICAL("logical_and", MU_BITWISE_AND), .hlo = "stablehlo.and"};
-mu_tensor *mu_logical_and(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_logical_and, NULL, a, b);
-}
-
 const mu_op mu_op_logical_or = {LOGICAL("logical_or", MU_BITWISE_OR), .hlo = "stablehlo.or"};
-mu_tensor *mu_logical_or(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_logical_or, NULL, a, b);
-}
-
 const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", MU_BITWISE_XOR), .hlo = "stablehlo.xor"};
-mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_logical_xor, NULL, a, b);
-}
-
 static const mu_sample samples_not[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .dtypes = {MU_BOOL}, .no_grad = 1}, {0}};
 const mu_op mu_op_logical_not = {
     .name = "logical_not", .variant = MU_BITWISE_XOR, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,
     .dtypes = MU_BOOLS, .in_place = 1, .infer = mu__infer_same, .ref = not_ref, .hlo = "stablehlo.not",
     .samples = samples_not,
 };
-mu_tensor *mu_logical_not(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_logical_not, NULL, x);
-}

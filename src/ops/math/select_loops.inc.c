@@ -10,9 +10,9 @@
         }                                               \
     } while (0)
 
-MU_CLONES
-static void FN(choose)(const uint8_t *condition, const T *a, int64_t step_a, const T *b, int64_t step_b, T *out,
-                       int64_t n)
+MU_PER_ISA(FN(choose), (const uint8_t *condition, const T *a, int64_t step_a, const T *b, int64_t step_b, T *out,
+           int64_t n),
+           (condition, a, step_a, b, step_b, out, n))
 {
     const T first_a = a[0], first_b = b[0];
     if (step_a == 1 && step_b == 1)

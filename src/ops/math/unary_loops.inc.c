@@ -69,8 +69,8 @@ static inline T FN(gelu_by_tanh)(T x)
     }                                       \
     break
 
-MU_CLONES
-static void FN(exponential)(int variant, double alpha, const void *from, void *to, int64_t n)
+MU_PER_ISA(FN(exponential), (int variant, double alpha, const void *from, void *to, int64_t n),
+           (variant, alpha, from, to, n))
 {
     const T *in = from;
     T *out = to;
@@ -94,8 +94,8 @@ static void FN(exponential)(int variant, double alpha, const void *from, void *t
     }
 }
 
-MU_CLONES
-static void FN(trigonometric)(int variant, double alpha, const void *from, void *to, int64_t n)
+MU_PER_ISA(FN(trigonometric), (int variant, double alpha, const void *from, void *to, int64_t n),
+           (variant, alpha, from, to, n))
 {
     const T *in = from;
     T *out = to;
@@ -117,8 +117,8 @@ static void FN(trigonometric)(int variant, double alpha, const void *from, void 
 }
 
 // NaN propagates through all of these.
-MU_CLONES
-static void FN(activation)(int variant, double alpha, const void *from, void *to, int64_t n)
+MU_PER_ISA(FN(activation), (int variant, double alpha, const void *from, void *to, int64_t n),
+           (variant, alpha, from, to, n))
 {
     const T *in = from, slope = (T)alpha;
     const T selu_scale = (T)1.0507009873554804934, selu_low = (T)1.7580993408473768599;  // scale * alpha
@@ -141,8 +141,8 @@ static void FN(activation)(int variant, double alpha, const void *from, void *to
     }
 }
 
-MU_CLONES
-static void FN(predicate)(int variant, double alpha, const void *from, void *to, int64_t n)
+MU_PER_ISA(FN(predicate), (int variant, double alpha, const void *from, void *to, int64_t n),
+           (variant, alpha, from, to, n))
 {
     const T *in = from;
     bool *out = to;

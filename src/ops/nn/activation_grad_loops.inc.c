@@ -1,7 +1,7 @@
 // Derivatives of activations for one element type T, named by FN; activation_grad.c includes it once per type. MATH
 // calls the vectorised elementary functions. n is at most PIECE; out may alias dy or x.
 
-MU_CLONES static void FN(derivative)(int variant, const T *dy, const T *x, T *out, int64_t n)
+MU_PER_ISA(FN(derivative), (int variant, const T *dy, const T *x, T *out, int64_t n), (variant, dy, x, out, n))
 {
     T a[PIECE], b[PIECE];
     switch (variant) {

@@ -37,7 +37,7 @@ mu_status mu__attention_prepare(mu_prepare *prepare)
     return mu__prepare_f32(prepare);
 }
 
-MU_CLONES static void scale_row(float *x, float factor, int64_t n)
+MU_PER_ISA(scale_row, (float *x, float factor, int64_t n), (x, factor, n))
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
@@ -73,7 +73,7 @@ static void multiply(const tile_memory *memory, bool transpose_a, bool transpose
         *memory->failed = 1;
 }
 
-MU_CLONES static void hide(float *scores, const uint8_t *mask, int64_t step, int64_t n)
+MU_PER_ISA(hide, (float *scores, const uint8_t *mask, int64_t step, int64_t n), (scores, mask, step, n))
 {
     for (int64_t i = 0; i < n; i++)
         scores[i] = mask[i * step] ? scores[i] : HIDDEN;
@@ -207,7 +207,7 @@ mu_status mu__attention_fast(const mu_kernel *kernel)
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-MU_CLONES static float product_of(const float *a, const float *b, int64_t n)
+MU_PER_ISA_RESULT(float, product_of, (const float *a, const float *b, int64_t n), (a, b, n))
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -215,7 +215,8 @@ MU_CLONES static float product_of(const float *a, const float *b, int64_t n)
     return (float)sum;
 }
 
-MU_CLONES static void through_softmax(const float *weights, float *through, float along, float scale, int64_t n)
+MU_PER_ISA(through_softmax, (const float *weights, float *through, float along, float scale, int64_t n),
+           (weights, through, along, scale, n))
 {
     for (int64_t i = 0; i < n; i++)
         through[i] = weights[i] * (through[i] - along) * scale;

@@ -2,7 +2,7 @@
 //
 // Processes BLOCK channels at a time, with sums in double; within a block each row is contiguous.
 
-MU_CLONES static void FN(moments)(const norm_job *j)
+MU_PER_ISA(FN(moments), (const norm_job *j), (j))
 {
     const T *x = j->x;
     T *mean = j->mean, *variance = j->variance;
@@ -26,7 +26,7 @@ MU_CLONES static void FN(moments)(const norm_job *j)
     }
 }
 
-MU_CLONES static void FN(normalize)(const norm_job *j)
+MU_PER_ISA(FN(normalize), (const norm_job *j), (j))
 {
     const T *x = j->x, *gamma = j->gamma, *beta = j->beta, *mean = j->mean, *variance = j->variance;
     T *restrict y = j->y;
@@ -47,7 +47,7 @@ MU_CLONES static void FN(normalize)(const norm_job *j)
 }
 
 // dx, dgamma and dbeta from dy, with the mean and variance of x.
-MU_CLONES static void FN(backward)(const norm_job *j)
+MU_PER_ISA(FN(backward), (const norm_job *j), (j))
 {
     const T *x = j->x, *dy = j->dy, *gamma = j->gamma, *mean = j->mean, *variance = j->variance;
     T *restrict dx = j->y, *dgamma = j->dgamma, *dbeta = j->dbeta;

@@ -70,7 +70,8 @@ typedef struct dropout_job {
     double scale;
 } dropout_job;
 
-MU_CLONES static void keep_f32(const float *x, float *y, const uint32_t *bits, uint32_t limit, float scale, int64_t n)
+MU_PER_ISA(keep_f32, (const float *x, float *y, const uint32_t *bits, uint32_t limit, float scale, int64_t n),
+           (x, y, bits, limit, scale, n))
 {
     MU_INDEPENDENT
     for (int64_t i = 0; i < n; i++)

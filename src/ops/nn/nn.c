@@ -87,7 +87,8 @@ static mu_status bias_add_ref(const mu_kernel *kernel)
     return add.op->ref(&add);
 }
 
-MU_CLONES static void add_to_rows(const float *x, const float *bias, float *y, int64_t rows, int64_t channels)
+MU_PER_ISA(add_to_rows, (const float *x, const float *bias, float *y, int64_t rows, int64_t channels),
+           (x, bias, y, rows, channels))
 {
     for (int64_t r = 0; r < rows; r++) {
         MU_INDEPENDENT

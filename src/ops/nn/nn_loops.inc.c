@@ -2,7 +2,8 @@
 //
 // Sums are in double, so that float32 results do not lose accuracy with length.
 
-MU_CLONES static void FN(add_bias)(void *to, const void *from, int64_t rows, int64_t channels, bool relu)
+MU_PER_ISA(FN(add_bias), (void *to, const void *from, int64_t rows, int64_t channels, bool relu),
+           (to, from, rows, channels, relu))
 {
     T *restrict y = to;
     const T *restrict bias = from;
@@ -16,7 +17,7 @@ MU_CLONES static void FN(add_bias)(void *to, const void *from, int64_t rows, int
     }
 }
 
-MU_CLONES static void FN(column_sums)(const void *from, void *to, int64_t rows, int64_t channels)
+MU_PER_ISA(FN(column_sums), (const void *from, void *to, int64_t rows, int64_t channels), (from, to, rows, channels))
 {
     const T *restrict x = from;
     T *restrict sums = to;
@@ -32,7 +33,7 @@ MU_CLONES static void FN(column_sums)(const void *from, void *to, int64_t rows, 
     }
 }
 
-MU_CLONES static void FN(relu_grad)(const void *dy_data, const void *y_data, void *to, int64_t n)
+MU_PER_ISA(FN(relu_grad), (const void *dy_data, const void *y_data, void *to, int64_t n), (dy_data, y_data, to, n))
 {
     const T *dy = dy_data, *y = y_data;
     T *dx = to;

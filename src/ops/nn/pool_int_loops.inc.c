@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void FN(pixel)(const mu_pool_call *
         FN(start)(NULL, best, narrow, wide, 0, channels);
 }
 
-MU_CLONES static void FN(max_pool)(const mu_pool_call *p, int64_t begin, int64_t end)
+MU_PER_ISA(FN(max_pool), (const mu_pool_call *p, int64_t begin, int64_t end), (p, begin, end))
 {
     for (int64_t n = begin; n < end; n++)
         for (int64_t oy = 0; oy < p->window.y.out; oy++)

@@ -127,8 +127,8 @@ static void spread(void *arg, int64_t begin, int64_t end)
 }
 
 // Copies pixels of whole words in vectors; memcpy would branch on the size for every pixel.
-MU_CLONES
-static void copy_pixels(const uint32_t *from, uint32_t *restrict to, const place *columns, int64_t n, int64_t words)
+MU_PER_ISA(copy_pixels, (const uint32_t *from, uint32_t *restrict to, const place *columns, int64_t n, int64_t words),
+           (from, to, columns, n, words))
 {
     for (int64_t o = 0; o < n; o++, to += words) {
         const uint32_t *pixel = from + columns[o].low * words;

@@ -4,8 +4,8 @@
 // sampled once, and the second step is one long loop. Images that shrink to half or less are sampled in one step,
 // because no row is used twice and the temporary rows would only cost memory traffic.
 
-MU_CLONES
-static void FN(sample_row)(const T *from, T *restrict to, const place *columns, int64_t n, int64_t c)
+MU_PER_ISA(FN(sample_row), (const T *from, T *restrict to, const place *columns, int64_t n, int64_t c),
+           (from, to, columns, n, c))
 {
     for (int64_t o = 0; o < n; o++, to += c) {
         const T *left = from + columns[o].low * c, *right = from + columns[o].high * c;
@@ -19,17 +19,16 @@ static void FN(sample_row)(const T *from, T *restrict to, const place *columns, 
     }
 }
 
-MU_CLONES
-static void FN(between)(const T *top, const T *bottom, T part, T *restrict to, int64_t n)
+MU_PER_ISA(FN(between), (const T *top, const T *bottom, T part, T *restrict to, int64_t n), (top, bottom, part, to, n))
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = top[i] + (bottom[i] - top[i]) * part;
 }
 
 // Both steps at once, with the same rounding.
-MU_CLONES
-static void FN(sample_between)(const T *top, const T *bottom, T part, T *restrict to, const place *columns, int64_t n,
-                               int64_t c)
+MU_PER_ISA(FN(sample_between), (const T *top, const T *bottom, T part, T *restrict to, const place *columns, int64_t n,
+           int64_t c),
+           (top, bottom, part, to, columns, n, c))
 {
     for (int64_t o = 0; o < n; o++, to += c) {
         const int64_t left = columns[o].low * c, right = columns[o].high * c;
@@ -73,8 +72,8 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
     }
 }
 
-MU_CLONES
-static void FN(spread_row)(const T *from, T *to, const place *columns, int64_t n, int64_t c)
+MU_PER_ISA(FN(spread_row), (const T *from, T *to, const place *columns, int64_t n, int64_t c),
+           (from, to, columns, n, c))
 {
     for (int64_t o = 0; o < n; o++, from += c) {
         T *left = to + columns[o].low * c, *right = to + columns[o].high * c;
@@ -86,8 +85,7 @@ static void FN(spread_row)(const T *from, T *to, const place *columns, int64_t n
     }
 }
 
-MU_CLONES
-static void FN(add_part)(const T *from, T part, T *to, int64_t n)
+MU_PER_ISA(FN(add_part), (const T *from, T part, T *to, int64_t n), (from, part, to, n))
 {
     for (int64_t i = 0; i < n; i++)
         to[i] += from[i] * part;

@@ -19,13 +19,15 @@ enum { MOST = 512 };  // elements per block
 
 // a: the softplus of x, or dy and the sigmoid of x; z: the labels.
 #define LOOPS(prefix, type, math)                                                                                     \
-    MU_CLONES static void prefix##_loss_of(const type *above, const type *x, const type *z, type *out, int64_t n)     \
+    MU_PER_ISA(prefix##_loss_of, (const type *above, const type *x, const type *z, type *out, int64_t n),             \
+               (above, x, z, out, n))                                                                                 \
     {                                                                                                                 \
         MU_INDEPENDENT                                                                                                \
         for (int64_t i = 0; i < n; i++)                                                                               \
             out[i] = above[i] - x[i] * z[i];                                                                          \
     }                                                                                                                 \
-    MU_CLONES static void prefix##_derivative_of(const type *dy, const type *s, const type *z, type *out, int64_t n)  \
+    MU_PER_ISA(prefix##_derivative_of, (const type *dy, const type *s, const type *z, type *out, int64_t n),          \
+               (dy, s, z, out, n))                                                                                    \
     {                                                                                                                 \
         MU_INDEPENDENT                                                                                                \
         for (int64_t i = 0; i < n; i++)                                                                               \

@@ -89,22 +89,21 @@ static mu_status softmax_ref(const mu_kernel *kernel)
 // after row. A NaN makes its column's sum NaN, and so the column.
 enum { COLUMNS = 128 };
 
-MU_CLONES
-static void subtract_from(const float *x, const float *most, float *y, int64_t width)
+MU_PER_ISA(subtract_from, (const float *x, const float *most, float *y, int64_t width), (x, most, y, width))
 {
     for (int64_t j = 0; j < width; j++)
         y[j] = x[j] - most[j];
 }
 
-MU_CLONES
-static void subtract_both_from(const float *x, const float *most, const float *offset, float *y, int64_t width)
+MU_PER_ISA(subtract_both_from, (const float *x, const float *most, const float *offset, float *y, int64_t width),
+           (x, most, offset, y, width))
 {
     for (int64_t j = 0; j < width; j++)
         y[j] = (x[j] - most[j]) - offset[j];
 }
 
-MU_CLONES
-static void column_maxima(const float *x, int64_t n, int64_t step, int64_t width, float *most)
+MU_PER_ISA(column_maxima, (const float *x, int64_t n, int64_t step, int64_t width, float *most),
+           (x, n, step, width, most))
 {
     for (int64_t j = 0; j < width; j++)
         most[j] = x[j];
@@ -113,15 +112,13 @@ static void column_maxima(const float *x, int64_t n, int64_t step, int64_t width
             most[j] = x[i * step + j] > most[j] ? x[i * step + j] : most[j];
 }
 
-MU_CLONES
-static void add_to_sums(const float *e, double *sums, int64_t width)
+MU_PER_ISA(add_to_sums, (const float *e, double *sums, int64_t width), (e, sums, width))
 {
     for (int64_t j = 0; j < width; j++)
         sums[j] += (double)e[j];
 }
 
-MU_CLONES
-static void divide_by(float *y, const float *sums, int64_t width)
+MU_PER_ISA(divide_by, (float *y, const float *sums, int64_t width), (y, sums, width))
 {
     for (int64_t j = 0; j < width; j++)
         y[j] /= sums[j];
@@ -392,8 +389,8 @@ static const mu_sample dense_samples[] = {
 };
 
 // One row: dx = softmax(x) - p, from exponentials in dx and their sum; returns the loss against p.
-MU_CLONES
-static double finish_row(const float *x, const float *p, float max, float sum, float *dx, int64_t n)
+MU_PER_ISA_RESULT(double, finish_row, (const float *x, const float *p, float max, float sum, float *dx, int64_t n),
+                  (x, p, max, sum, dx, n))
 {
     const double offset = log((double)sum) + (double)max;
     double lanes[8] = {0}, rest = 0;

@@ -27,13 +27,13 @@ static inline __attribute__((always_inline)) T FN(sum)(const T *a, const T *b, i
     return lanes[0] + rest;
 }
 
-MU_CLONES static T FN(sum_of_row)(const T *a, int64_t n)
+MU_PER_ISA_RESULT(T, FN(sum_of_row), (const T *a, int64_t n), (a, n))
 {
     return FN(sum)(a, NULL, n);
 }
 
 // One row of softmax's gradient.
-MU_CLONES static void FN(row)(const T *dy, const T *y, T *dx, int64_t n)
+MU_PER_ISA(FN(row), (const T *dy, const T *y, T *dx, int64_t n), (dy, y, dx, n))
 {
     const T sum = FN(sum)(dy, y, n);
     MU_INDEPENDENT
@@ -42,7 +42,8 @@ MU_CLONES static void FN(row)(const T *dy, const T *y, T *dx, int64_t n)
 }
 
 // y: softmax's result, or the exponential of log_softmax's.
-MU_CLONES static void FN(finish)(const T *dy, const T *y, T *dx, const T *restrict sums, int64_t n, bool logarithm)
+MU_PER_ISA(FN(finish), (const T *dy, const T *y, T *dx, const T *restrict sums, int64_t n, bool logarithm),
+           (dy, y, dx, sums, n, logarithm))
 {
     if (logarithm) {
         MU_INDEPENDENT
@@ -55,7 +56,7 @@ MU_CLONES static void FN(finish)(const T *dy, const T *y, T *dx, const T *restri
         dx[i] = y[i] * (dy[i] - sums[i]);
 }
 
-MU_CLONES static void FN(add_up)(const T *dy, const T *y, T *sums, int64_t n)
+MU_PER_ISA(FN(add_up), (const T *dy, const T *y, T *sums, int64_t n), (dy, y, sums, n))
 {
     for (int64_t i = 0; i < n; i++)
         sums[i] += y ? dy[i] * y[i] : dy[i];

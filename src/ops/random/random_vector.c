@@ -14,29 +14,29 @@ enum { GROUP = MU_RANDOM_GROUP, GROUPS = 64, WORDS = 4 * GROUPS, CHOICES = 2 * G
 
 // ---- Words to numbers ---------------------------------------------------------------------------
 
-MU_CLONES static void uniform_floats(const uint32_t *words, float *out, int64_t n)
+MU_PER_ISA(uniform_floats, (const uint32_t *words, float *out, int64_t n), (words, out, n))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = mu__random_float(words[i]);
 }
 
 // Uses as many random bits as a 16-bit float has fraction bits.
-MU_CLONES static void uniform_float16(const uint32_t *words, uint32_t mask, float *out, int64_t n)
+MU_PER_ISA(uniform_float16, (const uint32_t *words, uint32_t mask, float *out, int64_t n), (words, mask, out, n))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = (float)(int32_t)(words[i] & mask) * (1 / ((float)(int32_t)mask + 1));
 }
 
-MU_CLONES static void doubles_of(const uint32_t *words, double *out, int64_t n)
+MU_PER_ISA(random_doubles, (const uint32_t *words, double *out, int64_t n), (words, out, n))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
 }
 
-// A function with MU_CLONES would be exported unless static, hence this wrapper.
-void mu__random_doubles(const uint32_t *words, double *out, int64_t n) { doubles_of(words, out, n); }
+void mu__random_doubles(const uint32_t *words, double *out, int64_t n) { random_doubles(words, out, n); }
 
-MU_CLONES static void radii_and_angles(const uint32_t *words, float *radius, float *angle, int64_t pairs)
+MU_PER_ISA(radii_and_angles, (const uint32_t *words, float *radius, float *angle, int64_t pairs),
+           (words, radius, angle, pairs))
 {
     for (int64_t i = 0; i < pairs; i++) {
         const float drawn = mu__random_float(words[2 * i]);
@@ -45,7 +45,8 @@ MU_CLONES static void radii_and_angles(const uint32_t *words, float *radius, flo
     }
 }
 
-MU_CLONES static void pairs_of(const float *log, const float *sine, const float *cosine, float *out, int64_t pairs)
+MU_PER_ISA(pairs_of, (const float *log, const float *sine, const float *cosine, float *out, int64_t pairs),
+           (log, sine, cosine, out, pairs))
 {
     for (int64_t i = 0; i < pairs; i++) {
         const float radius = sqrtf(-2 * log[i]);
@@ -66,7 +67,8 @@ static void normal_floats(const uint32_t *words, float *out, int64_t n)
     pairs_of(log, sine, angle, out, pairs);
 }
 
-MU_CLONES static void fine_radii_and_angles(const uint32_t *words, double *radius, double *angle, int64_t pairs)
+MU_PER_ISA(fine_radii_and_angles, (const uint32_t *words, double *radius, double *angle, int64_t pairs),
+           (words, radius, angle, pairs))
 {
     for (int64_t i = 0; i < pairs; i++) {
         const double drawn = mu__random_double(words[4 * i], words[4 * i + 1]);
@@ -75,8 +77,8 @@ MU_CLONES static void fine_radii_and_angles(const uint32_t *words, double *radiu
     }
 }
 
-MU_CLONES static void fine_pairs_of(const double *log, const double *sine, const double *cosine, double *out,
-                                    int64_t pairs)
+MU_PER_ISA(fine_pairs_of, (const double *log, const double *sine, const double *cosine, double *out, int64_t pairs),
+           (log, sine, cosine, out, pairs))
 {
     for (int64_t i = 0; i < pairs; i++) {
         const double radius = sqrt(-2 * log[i]);
@@ -98,7 +100,8 @@ void mu__random_normals_of(const uint32_t *words, double *out, int64_t pairs)
 
 // ---- Integers: remainder by multiplying with the reciprocal; the quotient is at most 2 too small
 
-MU_CLONES static void remainders_32(const uint32_t *words, uint32_t range, uint32_t low, int32_t *out, int64_t n)
+MU_PER_ISA(remainders_32, (const uint32_t *words, uint32_t range, uint32_t low, int32_t *out, int64_t n),
+           (words, range, low, out, n))
 {
     const uint32_t reciprocal = UINT32_MAX / range;
     for (int64_t i = 0; i < n; i++) {
@@ -117,7 +120,8 @@ static inline uint64_t product_above(uint64_t a, uint64_t b)
     return a_high * b_high + (middle >> 32) + (other >> 32);
 }
 
-MU_CLONES static void remainders_64(const uint32_t *words, uint64_t range, uint64_t low, int64_t *out, int64_t n)
+MU_PER_ISA(remainders_64, (const uint32_t *words, uint64_t range, uint64_t low, int64_t *out, int64_t n),
+           (words, range, low, out, n))
 {
     const uint64_t reciprocal = UINT64_MAX / range;
     for (int64_t i = 0; i < n; i++) {
@@ -237,7 +241,7 @@ mu_status mu__random_many(const mu_kernel *k)
 
 // word % (last - i + 1) of 64-bit words, two per counter. A quotient in doubles leaves a remainder small enough for a
 // second quotient, which is off by at most one. Multiplies by the reciprocal instead of dividing.
-MU_CLONES static void choices(const uint32_t *words, int64_t last, int64_t *chosen, int64_t n)
+MU_PER_ISA(choices, (const uint32_t *words, int64_t last, int64_t *chosen, int64_t n), (words, last, chosen, n))
 {
     MU_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 // Optimizer loops for one float type T, named by FN; M names its square root.
 
-MU_CLONES static void FN(descend)(const update_job *j, int64_t begin, int64_t end)
+MU_PER_ISA(FN(descend), (const update_job *j, int64_t begin, int64_t end), (j, begin, end))
 {
     T *restrict variable = j->variable;
     T *restrict velocity = j->slots[0];
@@ -17,7 +17,7 @@ MU_CLONES static void FN(descend)(const update_job *j, int64_t begin, int64_t en
     }
 }
 
-MU_CLONES static void FN(adam)(const update_job *j, int64_t begin, int64_t end)
+MU_PER_ISA(FN(adam), (const update_job *j, int64_t begin, int64_t end), (j, begin, end))
 {
     T *restrict variable = j->variable;
     T *restrict m = j->slots[0], *restrict v = j->slots[1];

@@ -1,0 +1,68 @@
+// Loops that the compiler vectorises, compiled once per instruction set. A call runs the version for the set in use,
+// which is the same one for these loops and for the tables of kernels.h, and which MUSTER_ISA selects.
+#ifndef MU_SRC_KERNELS_DISPATCH_H
+#define MU_SRC_KERNELS_DISPATCH_H
+
+#include <stdatomic.h>
+
+// Instruction sets, in ascending order.
+typedef enum mu_isa { MU_ISA_BASE, MU_ISA_AVX2, MU_ISA_AVX512 } mu_isa;
+
+extern atomic_int mu__isa_in_use;  // mu_isa; -1 until the first use
+mu_isa mu__isa_choose(void);       // selects the best set of this processor unless one is selected already
+
+static inline mu_isa mu__isa(void)
+{
+    const int isa = atomic_load_explicit(&mu__isa_in_use, memory_order_relaxed);
+    return isa >= 0 ? (mu_isa)isa : mu__isa_choose();
+}
+
+// MU_PER_ISA(name, (parameters), (arguments)) { body } defines the static function `name`, which returns nothing;
+// MU_PER_ISA_RESULT takes the type of a result first. The arguments are the parameters' names. clang and sanitizers
+// compile the plain version only: clang 14 has no names for these sets, and sanitizers refuse to inline between them.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define MU_PER_ISA_X86 1
+#define MU_PER_ISA_CODE(type, name, parameters)                                                                \
+    static type name parameters;                                                                               \
+    static inline __attribute__((always_inline)) type name##_body parameters
+#define MU_PER_ISA_NAMED(name, parameters, arguments)                                                          \
+    MU_PER_ISA_CODE(void, name, parameters);                                                                   \
+    static __attribute__((target("arch=x86-64-v4"))) void name##_avx512 parameters { name##_body arguments; }  \
+    static __attribute__((target("arch=x86-64-v3"))) void name##_avx2 parameters { name##_body arguments; }    \
+    static __attribute__((noinline)) void name##_base parameters { name##_body arguments; }                    \
+    static void name parameters                                                                                \
+    {                                                                                                          \
+        switch (mu__isa()) {                                                                                   \
+        case MU_ISA_AVX512: name##_avx512 arguments; break;                                                    \
+        case MU_ISA_AVX2: name##_avx2 arguments; break;                                                        \
+        default: name##_base arguments;                                                                        \
+        }                                                                                                      \
+    }                                                                                                          \
+    MU_PER_ISA_CODE(void, name, parameters)
+#define MU_PER_ISA_RESULT_NAMED(type, name, parameters, arguments)                                             \
+    MU_PER_ISA_CODE(type, name, parameters);                                                                   \
+    static __attribute__((target("arch=x86-64-v4"))) type name##_avx512 parameters                             \
+    {                                                                                                          \
+        return name##_body arguments;                                                                          \
+    }                                                                                                          \
+    static __attribute__((target("arch=x86-64-v3"))) type name##_avx2 parameters { return name##_body arguments; } \
+    static __attribute__((noinline)) type name##_base parameters { return name##_body arguments; }             \
+    static type name parameters                                                                                \
+    {                                                                                                          \
+        switch (mu__isa()) {                                                                                   \
+        case MU_ISA_AVX512: return name##_avx512 arguments;                                                    \
+        case MU_ISA_AVX2: return name##_avx2 arguments;                                                        \
+        default: return name##_base arguments;                                                                 \
+        }                                                                                                      \
+    }                                                                                                          \
+    MU_PER_ISA_CODE(type, name, parameters)
+#define MU_PER_ISA(name, parameters, arguments) MU_PER_ISA_NAMED(name, parameters, arguments)
+#define MU_PER_ISA_RESULT(type, name, parameters, arguments) MU_PER_ISA_RESULT_NAMED(type, name, parameters, arguments)
+#else
+#define MU_PER_ISA_X86 0
+#define MU_PER_ISA(name, parameters, arguments) static void name parameters
+#define MU_PER_ISA_RESULT(type, name, parameters, arguments) static type name parameters
+#endif
+
+#endif
