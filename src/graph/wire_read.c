@@ -237,8 +237,6 @@ static mu_status read_node(reader *r, const Mu__WireNode *wire)
     if (!op)
         return mu__error(MU_INVALID_ARGUMENT,
                          "there is no op of this name here; `muster ops` lists those of this version");
-    if (op->flags & MU_OP_ENGINE)
-        return mu__error(MU_INVALID_ARGUMENT, "engines make this op when they rewrite a graph; no other graph has it");
     if (wire->n_inputs > MU_WIRE_EDGES || wire->n_resources > MU_WIRE_RESOURCES)
         return mu__error(MU_DATA_LOSS, "it has %zu inputs and %zu resources; at most %d and %d are possible",
                          wire->n_inputs, wire->n_resources, MU_WIRE_EDGES, MU_WIRE_RESOURCES);

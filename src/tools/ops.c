@@ -1,6 +1,7 @@
 // `muster ops`: prints the op definitions as a matrix, one line per op.
 //
 // A missing gradient, fast CPU kernel or lowering is a dash; the last column says why.
+#include "engine/cpu/fused_ops.h"
 #include "ops/core/op.h"
 #include "tools/tools.h"
 
@@ -48,14 +49,10 @@ static const char *no_gradient_reason(const mu_op *op)
 // Fused ops, which only the native engine's passes create; other engines never see them.
 static bool is_fused(const mu_op *op)
 {
-    static const mu_op *const fused[] = {&mu_op_matmul_bias,           &mu_op_conv2d_bias,
-                                         &mu_op_relu_max_pool2d,       &mu_op_relu_max_pool2d_grad,
-                                         &mu_op_conv2d_relu_pool,      &mu_op_conv2d_relu_pool_grad,
-                                         &mu_op_conv2d_relu_pool_grads};
-    for (size_t i = 0; i < MU_COUNT(fused); i++)
-        if (op == fused[i])
+    for (int i = 0; mu__fused_op_at(i); i++)
+        if (op == mu__fused_op_at(i))
             return true;
-    return false;
+    return op == &mu_op_matmul_bias || op == &mu_op_conv2d_bias;
 }
 
 static const char *no_lowering_reason(const mu_op *op)
@@ -87,13 +84,19 @@ static void print_op(const mu_op *op)
            op->ref ? "yes" : "-", op->cpu.run ? "yes" : "ref", lowers(op) ? "yes" : "-", reasons);
 }
 
+// All ops, and after them the fused ones; NULL after the last.
+static const mu_op *op_at(int i)
+{
+    return i < mu__op_count() ? mu__op_at(i) : mu__fused_op_at(i - mu__op_count());
+}
+
 static bool run(const mu_tool_arguments *a)
 {
-    int with_gradient = 0, with_cpu = 0, with_hlo = 0;
+    int n_ops = 0, with_gradient = 0, with_cpu = 0, with_hlo = 0;
     (void)a;
     printf("%-34s %-12s %-4s %-4s %-4s %-9s %s\n", "op", "types", "grad", "ref", "cpu", "stablehlo", "why not");
-    for (int i = 0; i < mu__op_count(); i++) {
-        const mu_op *op = mu__op_at(i);
+    for (int i = 0; op_at(i); i++, n_ops++) {
+        const mu_op *op = op_at(i);
         print_op(op);
         with_gradient += op->grad != NULL;
         with_cpu += op->cpu.run != NULL;
@@ -101,7 +104,7 @@ static bool run(const mu_tool_arguments *a)
     }
     printf("%d ops: %d with a gradient, %d with a fast CPU kernel (the others run their reference loops), %d with a "
            "StableHLO lowering\n",
-           mu__op_count(), with_gradient, with_cpu, with_hlo);
+           n_ops, with_gradient, with_cpu, with_hlo);
     return true;
 }
 

@@ -153,7 +153,7 @@ static void make_corpus(void)
     const int functions = n_corpus;
     for (int o = 0; o < mu__op_count(); o++) {
         const mu_op *op = mu__op_at(o);
-        const bool sent = op->n_resources == 0 && !(op->flags & MU_OP_ENGINE);
+        const bool sent = op->n_resources == 0;
         for (int s = 0; op->samples && sent && op->samples[s].n_in > 0; s++)
             keep_sample(op, &op->samples[s], op->dtypes && !(op->dtypes & MU_DTYPE_BIT(MU_F32)) ? MU_I64 : MU_F32);
     }

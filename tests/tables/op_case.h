@@ -5,6 +5,7 @@
 #ifndef MU_TESTS_OP_CASE_H
 #define MU_TESTS_OP_CASE_H
 
+#include "engine/cpu/fused_ops.h"
 #include "graph/graph.h"
 
 #include <math.h>
@@ -25,6 +26,12 @@ typedef struct op_case {
     int n_out;
     mu_spec in[MOST_INPUTS], out[MOST_OUTPUTS];
 } op_case;
+
+// Every op, and after them the fused ones; NULL after the last.
+static inline const mu_op *any_op_at(int i)
+{
+    return i < mu__op_count() ? mu__op_at(i) : mu__fused_op_at(i - mu__op_count());
+}
 
 static inline void describe(const op_case *c, const char *what)
 {

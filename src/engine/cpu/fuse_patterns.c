@@ -1,12 +1,10 @@
-// Replaces groups of memory-bound ops by fused ops.
+// Replaces groups of memory-bound ops by fused ops, by a table of rules at the end of this file.
 //
-// Works on a copy of the graph, in this order: bias into convolution and matrix product; ReLU with the 2x2 max pool
-// after it, and their gradients (the ReLU mask is applied after the pool, which commutes and needs a quarter of the
-// data); the convolution of a first layer into the result; a remaining ReLU into the product before it. Each rewrite
-// turns the last node of the group into the fused op; unused nodes are pruned at the end.
-#include "engine/cpu/plan.h"
+// Works on a copy of the graph. Each rule turns the last node of a group into the fused op; unused nodes are pruned
+// after each rule.
+#include "engine/cpu/fused_ops.h"
 #include "engine/cpu/fusion.h"
-#include "ops/nn/fused.h"
+#include "engine/cpu/plan.h"
 
 // The users of each node: lists in one array; graph outputs are flagged separately.
 typedef struct users {
@@ -60,42 +58,48 @@ static bool is_edge(mu_edge edge, const mu_node *node, int output)
 
 // ---- Bias into products -------------------------------------------------------------------------
 
-static mu_status fuse_bias(mu_graph *graph, const users *u)
+// Products, and what they are with a bias.
+static const struct biased_product {
+    const mu_op *product, *biased;
+    int rank;  // of the result; 0: any
+} biased_products[] = {
+    {&mu_op_conv2d, &mu_op_conv2d_bias, 0},
+    {&mu_op_matmul, &mu_op_matmul_bias, 2},
+};
+
+static mu_status fuse_bias(mu_graph *graph, const users *u, mu_node *bias)
 {
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        mu_node *bias = graph->nodes.items[i];
-        mu_node *product = bias->op == &mu_op_bias_add ? bias->in[0].node : NULL;
-        if (!product || !mu__dtype_is_float(bias->out[0].dtype) || !only_user(u, product, bias))
+    const mu_node *product = bias->in[0].node;
+    (void)graph;
+    if (!mu__dtype_is_float(bias->out[0].dtype) || !only_user(u, product, bias))
+        return MU_OK;
+    for (size_t i = 0; i < MU_COUNT(biased_products); i++) {
+        const struct biased_product *known = &biased_products[i];
+        if (product->op != known->product || (known->rank > 0 && product->out[0].shape.rank != known->rank))
             continue;
-        const mu_op *fused = product->op == &mu_op_conv2d   ? &mu_op_conv2d_bias
-                             : product->op == &mu_op_matmul && product->out[0].shape.rank == 2 ? &mu_op_matmul_bias
-                                                                                                 : NULL;
-        mu_edge in[] = {product->n_in > 0 ? product->in[0] : (mu_edge){0},
-                        product->n_in > 1 ? product->in[1] : (mu_edge){0}, bias->in[1]};
-        if (fused)
-            MU_TRY(mu__graph_rewrite(bias, fused, product->attrs, 3, in));
+        const mu_edge in[] = {product->in[0], product->in[1], bias->in[1]};
+        return mu__graph_rewrite(bias, known->biased, product->attrs, 3, in);
     }
     return MU_OK;
 }
 
 // Fuses a ReLU into a product with bias if it is the product's only user; its gradient needs only the result.
-static mu_status fuse_relu(mu_graph *graph, const users *u)
+static mu_status fuse_relu(mu_graph *graph, const users *u, mu_node *relu)
 {
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        mu_node *relu = graph->nodes.items[i];
-        const mu_node *product = relu->op == &mu_op_relu ? relu->in[0].node : NULL;
-        if (!product || !only_user(u, product, relu))
-            continue;
-        if (product->op == &mu_op_conv2d_bias) {
-            mu_conv_attrs attrs = *(const mu_conv_attrs *)product->attrs;
-            attrs.relu = true;
-            MU_TRY(mu__graph_rewrite(relu, &mu_op_conv2d_bias, &attrs, 3, product->in));
-        } else if (product->op == &mu_op_matmul_bias) {
-            mu_matmul_attrs attrs;
-            memcpy(&attrs, product->attrs, sizeof attrs);
-            attrs.relu = true;
-            MU_TRY(mu__graph_rewrite(relu, &mu_op_matmul_bias, &attrs, 3, product->in));
-        }
+    const mu_node *product = relu->in[0].node;
+    (void)graph;
+    if (!only_user(u, product, relu))
+        return MU_OK;
+    if (product->op == &mu_op_conv2d_bias) {
+        mu_conv_attrs attrs = *(const mu_conv_attrs *)product->attrs;
+        attrs.relu = true;
+        return mu__graph_rewrite(relu, &mu_op_conv2d_bias, &attrs, 3, product->in);
+    }
+    if (product->op == &mu_op_matmul_bias) {
+        mu_matmul_attrs attrs;
+        memcpy(&attrs, product->attrs, sizeof attrs);
+        attrs.relu = true;
+        return mu__graph_rewrite(relu, &mu_op_matmul_bias, &attrs, 3, product->in);
     }
     return MU_OK;
 }
@@ -149,23 +153,22 @@ static void redirect(mu_graph *graph, const mu_node *from, mu_edge to)
             graph->outputs.items[i] = to;
 }
 
-static mu_status fuse_relu_pool(mu_graph *graph, const users *u)
+// The ReLU mask is applied after the pool, which commutes and needs a quarter of the data.
+static mu_status fuse_relu_pool(mu_graph *graph, const users *u, mu_node *pool)
 {
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        relu_pool m;
-        mu_node *pool = graph->nodes.items[i], *user;
-        if (pool->op != &mu_op_max_pool2d || !match_relu_pool(u, pool, &m))
-            continue;
-        mu_edge x = m.relu->in[0];
-        MU_TRY(mu__graph_rewrite(pool, &mu_op_relu_max_pool2d, NULL, 1, &x));
-        if (!m.unpool)
-            continue;
-        mu_edge in[] = {m.unpool->in[0], {.node = pool, .output = 1}, x};
-        MU_TRY(mu__graph_rewrite(m.relu_grad, &mu_op_relu_max_pool2d_grad, NULL, 3, in));
-        MU_EACH_USER(u, m.relu_grad, user)  // the fused gradient also computes the bias gradient
-            if (user->op == &mu_op_bias_add_grad)
-                redirect(graph, user, (mu_edge){.node = m.relu_grad, .output = 1});
-    }
+    relu_pool m;
+    mu_node *user;
+    if (!match_relu_pool(u, pool, &m))
+        return MU_OK;
+    const mu_edge x = m.relu->in[0];
+    MU_TRY(mu__graph_rewrite(pool, &mu__op_relu_max_pool2d, NULL, 1, &x));
+    if (!m.unpool)
+        return MU_OK;
+    const mu_edge in[] = {m.unpool->in[0], {.node = pool, .output = 1}, x};
+    MU_TRY(mu__graph_rewrite(m.relu_grad, &mu__op_relu_max_pool2d_grad, NULL, 3, in));
+    MU_EACH_USER(u, m.relu_grad, user)  // the fused gradient also computes the bias gradient
+        if (user->op == &mu_op_bias_add_grad)
+            redirect(graph, user, (mu_edge){.node = m.relu_grad, .output = 1});
     return MU_OK;
 }
 
@@ -197,7 +200,7 @@ static bool match_first_layer(const users *u, mu_node *pool, first_layer *m)
     if (m->conv->op != &mu_op_conv2d_bias || u->is_output[m->conv->id] || !few_channels(m->conv))
         return false;
     MU_EACH_USER(u, m->conv, user) {
-        if (user->op == &mu_op_relu_max_pool2d_grad && is_edge(user->in[2], m->conv, 0))
+        if (user->op == &mu__op_relu_max_pool2d_grad && is_edge(user->in[2], m->conv, 0))
             m->unpool = user;
         else if (user != pool)
             return false;
@@ -218,23 +221,22 @@ static bool match_first_layer(const users *u, mu_node *pool, first_layer *m)
     return m->filter_grad != NULL;
 }
 
-static mu_status fuse_first_layer(mu_graph *graph, const users *u)
+static mu_status fuse_first_layer(mu_graph *graph, const users *u, mu_node *pool)
 {
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        first_layer m;
-        mu_node *pool = graph->nodes.items[i], *user;
-        if (pool->op != &mu_op_relu_max_pool2d || !match_first_layer(u, pool, &m))
-            continue;
-        MU_TRY(mu__graph_rewrite(pool, &mu_op_conv2d_relu_pool, m.conv->attrs, 3, m.conv->in));
-        if (!m.unpool)
-            continue;
-        mu_edge in[] = {m.conv->in[0], {.node = pool, .output = 1}, m.unpool->in[0], m.conv->in[1]};
-        MU_TRY(mu__graph_rewrite(m.filter_grad, &mu_op_conv2d_relu_pool_grad, m.conv->attrs, 4, in));
-        MU_EACH_USER(u, m.unpool, user)
-            for (int k = 0; k < user->n_in; k++)
-                if (is_edge(user->in[k], m.unpool, 1))
-                    user->in[k] = (mu_edge){.node = m.filter_grad, .output = 1};
-    }
+    first_layer m;
+    mu_node *user;
+    (void)graph;
+    if (!match_first_layer(u, pool, &m))
+        return MU_OK;
+    MU_TRY(mu__graph_rewrite(pool, &mu__op_conv2d_relu_pool, m.conv->attrs, 3, m.conv->in));
+    if (!m.unpool)
+        return MU_OK;
+    const mu_edge in[] = {m.conv->in[0], {.node = pool, .output = 1}, m.unpool->in[0], m.conv->in[1]};
+    MU_TRY(mu__graph_rewrite(m.filter_grad, &mu__op_conv2d_relu_pool_grad, m.conv->attrs, 4, in));
+    MU_EACH_USER(u, m.unpool, user)
+        for (int k = 0; k < user->n_in; k++)
+            if (is_edge(user->in[k], m.unpool, 1))
+                user->in[k] = (mu_edge){.node = m.filter_grad, .output = 1};
     return MU_OK;
 }
 
@@ -276,52 +278,65 @@ static bool all_behind(const users *u, const mu_node *node, const mu_node *place
     return true;
 }
 
-static mu_status fuse_deep_layer(mu_graph *graph, const users *u)
+static mu_status fuse_deep_layer(mu_graph *graph, const users *u, mu_node *unpool)
 {
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        deep_layer m;
-        mu_node *unpool = graph->nodes.items[i], *user;
-        if (unpool->op != &mu_op_relu_max_pool2d_grad || !match_deep_layer(u, unpool, &m))
-            continue;
-        mu_node *place = m.input_grad->id < m.filter_grad->id ? m.input_grad : m.filter_grad;
-        bool sums_behind = true;
-        MU_EACH_USER(u, unpool, user)
-            sums_behind &= user == m.filter_grad || user == m.input_grad || user->id > place->id;
-        if (!sums_behind || !all_behind(u, m.filter_grad, place) || !all_behind(u, m.input_grad, place))
-            continue;
-        mu_edge in[] = {m.conv->in[0], m.conv->in[1], unpool->in[1], unpool->in[0]};
-        const void *attrs = m.conv->attrs;
-        redirect(graph, m.input_grad, (mu_edge){.node = place, .output = 2});
-        if (place == m.input_grad)  // the node's first output is now the filter gradient
-            redirect(graph, m.filter_grad, (mu_edge){.node = place, .output = 0});
-        MU_EACH_USER(u, unpool, user)
-            for (int k = 0; k < user->n_in; k++)
-                if (is_edge(user->in[k], unpool, 1))
-                    user->in[k] = (mu_edge){.node = place, .output = 1};
-        MU_TRY(mu__graph_rewrite(place, &mu_op_conv2d_relu_pool_grads, attrs, 4, in));
-    }
-    return MU_OK;
+    deep_layer m;
+    mu_node *user;
+    if (!match_deep_layer(u, unpool, &m))
+        return MU_OK;
+    mu_node *place = m.input_grad->id < m.filter_grad->id ? m.input_grad : m.filter_grad;
+    bool sums_behind = true;
+    MU_EACH_USER(u, unpool, user)
+        sums_behind &= user == m.filter_grad || user == m.input_grad || user->id > place->id;
+    if (!sums_behind || !all_behind(u, m.filter_grad, place) || !all_behind(u, m.input_grad, place))
+        return MU_OK;
+    const mu_edge in[] = {m.conv->in[0], m.conv->in[1], unpool->in[1], unpool->in[0]};
+    const void *attrs = m.conv->attrs;
+    redirect(graph, m.input_grad, (mu_edge){.node = place, .output = 2});
+    if (place == m.input_grad)  // the node's first output is now the filter gradient
+        redirect(graph, m.filter_grad, (mu_edge){.node = place, .output = 0});
+    MU_EACH_USER(u, unpool, user)
+        for (int k = 0; k < user->n_in; k++)
+            if (is_edge(user->in[k], unpool, 1))
+                user->in[k] = (mu_edge){.node = place, .output = 1};
+    return mu__graph_rewrite(place, &mu__op_conv2d_relu_pool_grads, attrs, 4, in);
 }
 
-// ---- All of them --------------------------------------------------------------------------------
+// ---- The rules ----------------------------------------------------------------------------------
+
+// A rule looks at every node of the op `last`; `apply` rewrites the graph if the node ends a group that matches. Rules
+// run in this order, each over the whole graph.
+typedef struct rule {
+    const mu_op *last;
+    mu_status (*apply)(mu_graph *graph, const users *u, mu_node *node);
+} rule;
+static const rule rules[] = {
+    {&mu_op_bias_add, fuse_bias},                     // bias into a convolution or matrix product
+    {&mu_op_max_pool2d, fuse_relu_pool},              // ReLU and 2x2 max pool, and their gradients
+    {&mu__op_relu_max_pool2d, fuse_first_layer},      // first convolution, ReLU and pool
+    {&mu__op_relu_max_pool2d_grad, fuse_deep_layer},  // all gradients of a deeper convolution, ReLU and pool
+    {&mu_op_relu, fuse_relu},                         // ReLU into a product with bias
+};
+
+static mu_status apply_rule(mu_graph *graph, const rule *rule)
+{
+    users u;
+    mu_status status = find_users(graph, &u);
+    for (size_t i = 0; i < graph->nodes.n && status == MU_OK; i++)
+        if (graph->nodes.items[i]->op == rule->last)
+            status = rule->apply(graph, &u, graph->nodes.items[i]);
+    free_users(&u);
+    return status == MU_OK ? mu__pass_prune(graph) : status;
+}
 
 mu_graph *mu__cpu_lower(const mu_graph *graph)
 {
-    static mu_status (*const rewrites[])(mu_graph *, const users *) = {fuse_bias, fuse_relu_pool, fuse_first_layer,
-                                                                        fuse_deep_layer, fuse_relu};
     mu_graph *lowered = mu__graph_inline(graph, false);
     mu_status status = lowered ? MU_OK : mu_error_code();
     for (size_t i = 0; status == MU_OK && i < lowered->nodes.n; i++)
         status = mu__replace_bodies(lowered->nodes.items[i], mu__cpu_lower);
-    for (size_t i = 0; i < MU_COUNT(rewrites) && status == MU_OK; i++) {
-        users u;
-        status = find_users(lowered, &u);
-        if (status == MU_OK)
-            status = rewrites[i](lowered, &u);
-        free_users(&u);
-        if (status == MU_OK)
-            status = mu__pass_prune(lowered);
-    }
+    for (size_t i = 0; i < MU_COUNT(rules) && status == MU_OK; i++)
+        status = apply_rule(lowered, &rules[i]);
     if (status == MU_OK && mu__setting_bool(MU_SETTING_FUSION))
         status = mu__fusion_fuse(lowered);
     if (status == MU_OK)

@@ -238,7 +238,6 @@ typedef enum mu_op_flags {
     MU_OP_COLLECTIVE = 1 << 6,
     MU_OP_DATA_DEPENDENT = 1 << 7,  // output shapes depend on elements: plans break here
     MU_OP_CONTROL = 1 << 8,         // has graphs as attributes, which engines run
-    MU_OP_ENGINE = 1 << 10,         // only engines make it, with inputs they vouch for; not accepted in loaded graphs
 } mu_op_flags;
 
 struct mu_op {

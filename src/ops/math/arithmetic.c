@@ -101,7 +101,6 @@ static mu_math2 function_of(int variant)
 #define IS_SIGNED 0
 #include "ops/math/arithmetic_loops.inc.c"
 
-#include "ops/math/int_division.inc.c"
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
@@ -109,7 +108,7 @@ static loop2 *arithmetic_loop(mu_dtype dtype)
 {
     switch (dtype) {
     case MU_F64: return f64_binary;
-    case MU_I64: return i64_arithmetic;
+    case MU_I64: return i64_binary;
     case MU_I32: return i32_binary;
     case MU_I16: return i16_binary;
     case MU_I8: return i8_binary;

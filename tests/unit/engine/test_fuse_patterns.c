@@ -1,6 +1,7 @@
 // Fused rows: a lowered training step gives the numbers of the graph that it was made from, for shapes that take
 // every rewrite and for those that take none.
 #include "../model/model_test.h"
+#include "engine/cpu/fused_ops.h"
 #include "engine/cpu/plan.h"
 #include "ops/nn/nn.h"
 
@@ -59,8 +60,8 @@ static int fused_nodes(const mu_graph *graph)
     int n = 0;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_op *op = graph->nodes.items[i]->op;
-        n += op == &mu_op_conv2d_bias || op == &mu_op_matmul_bias || op == &mu_op_relu_max_pool2d ||
-             op == &mu_op_relu_max_pool2d_grad || op == &mu_op_conv2d_relu_pool || op == &mu_op_conv2d_relu_pool_grad;
+        n += op == &mu_op_conv2d_bias || op == &mu_op_matmul_bias || op == &mu__op_relu_max_pool2d ||
+             op == &mu__op_relu_max_pool2d_grad || op == &mu__op_conv2d_relu_pool || op == &mu__op_conv2d_relu_pool_grad;
     }
     return n;
 }

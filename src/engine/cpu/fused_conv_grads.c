@@ -2,8 +2,8 @@
 //
 // An engine pass makes this op if the convolution's input needs a gradient too. The fast kernel visits only the
 // elements that passed a gradient on, which are few; the plain one unpools and calls the plain ops.
+#include "engine/cpu/fused_ops.h"
 #include "ops/nn/conv.h"
-#include "ops/nn/fused.h"
 #include "ops/nn/nn_loops.h"
 
 #include "kernels/kernels.h"
@@ -116,8 +116,8 @@ static const mu_sample grads_samples[] = {
     {0},
 };
 
-const mu_op mu_op_conv2d_relu_pool_grads = {
-    .name = "conv2d_relu_pool_grads", .flags = MU_OP_ENGINE, .n_in = 4, .n_out = 3, .dtypes = MU_FLOATS,
+const mu_op mu__op_conv2d_relu_pool_grads = {
+    .name = "conv2d_relu_pool_grads", .n_in = 4, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = grads_infer, .ref = grads_ref, .cpu = {grads_prepare, grads_fast, NULL},
     .samples = grads_samples,

@@ -1,6 +1,8 @@
 // Fused rows against the plain rows that they stand for: plain loops against the composition, fast kernels
 // against plain loops, over odd sizes and where the fast ones must decline.
-#include "nn_check.h"
+#include "../ops/nn_check.h"
+
+#include "engine/cpu/fused_ops.h"
 
 static const mu_pool_attrs two = {.window = {2, {2, 2}}, .strides = {2, {2, 2}}, .padding = "valid"};
 static const mu_conv_attrs valid = {.strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
@@ -32,17 +34,17 @@ static void test_relu_and_pool(void **state)
     for (int k = 0; k < 6; k++) {
         mu_tensor *x = random_tensor(types[k % 2], shapes[k / 2], -1, 0.5, 3), *pooled, *out[2], *grad[2], *db;
         mu_tensor *in[] = {x};
-        run_row(&mu_op_relu_max_pool2d, NULL, 1, in, out, false);
+        run_row(&mu__op_relu_max_pool2d, NULL, 1, in, out, false);
         mu_tensor *dy = random_tensor(types[k % 2], out[0]->shape, -1, 1, 4);
         mu_tensor *dx = unfused_grad(x, dy, &pooled);
         mu_tensor *back[] = {dy, out[1], x};
-        run_row(&mu_op_relu_max_pool2d_grad, NULL, 3, back, grad, false);
+        run_row(&mu__op_relu_max_pool2d_grad, NULL, 3, back, grad, false);
         run_row(&mu_op_bias_add_grad, NULL, 1, &dx, &db, false);
         assert_close(out[0], pooled, 0);
         assert_close(grad[0], dx, 0);
         assert_close(grad[1], db, 0);
-        check_fast(&mu_op_relu_max_pool2d, NULL, 1, in, 0, types[k % 2] == MU_F32);
-        check_fast(&mu_op_relu_max_pool2d_grad, NULL, 3, back, 1e-5, types[k % 2] == MU_F32);
+        check_fast(&mu__op_relu_max_pool2d, NULL, 1, in, 0, types[k % 2] == MU_F32);
+        check_fast(&mu__op_relu_max_pool2d_grad, NULL, 3, back, 1e-5, types[k % 2] == MU_F32);
     }
     mu_pool_close(pool);
 }
@@ -72,7 +74,7 @@ static void test_convolution_too(void **state)
                            random_tensor(dtype, mu_shape_make(4, layer->w), -1, 1, 2),
                            random_tensor(dtype, MU_SHAPE(layer->w[3]), -1, 0.5, 3)};
         mu_tensor *z, *pooled, *out[2], *grad[2], *dw, *db;
-        run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, out, false);
+        run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, out, false);
         run_row(&mu_op_conv2d_bias, &valid, 3, in, &z, false);
         mu_tensor *dy = random_tensor(dtype, out[0]->shape, -1, 1, 4);
         mu_tensor *dz = unfused_grad(z, dy, &pooled);
@@ -80,13 +82,13 @@ static void test_convolution_too(void **state)
         mu_tensor *filter[] = {in[0], dz, in[1]}, *back[] = {in[0], out[1], dy, in[1]};
         run_row(&mu_op_conv2d_filter_grad, &valid, 3, filter, &dw, false);
         run_row(&mu_op_bias_add_grad, NULL, 1, &dz, &db, false);
-        run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grad, false);
+        run_row(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, grad, false);
         assert_close(grad[0], dw, 0);
         assert_close(grad[1], db, 0);
-        check_fast(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, 1e-4, fast);
+        check_fast(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, 1e-4, fast);
         mu_tensor *plain[2], *quick[2];
-        run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, plain, false);
-        assert_int_equal(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, quick, true), fast);
+        run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, plain, false);
+        assert_int_equal(run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, quick, true), fast);
         if (fast)
             assert_close(quick[0], plain[0], 1e-5);  // marks may differ where sums in another order tie
     }
@@ -115,10 +117,10 @@ static void test_ties_in_the_pool(void **state)
         mu_tensor *x = whole_tensor(types[k % 2], shapes[k / 2], -1, 1, 11), *pooled, *out[2], *grad[2];
         mu_tensor *in[] = {x};
         for (int fast = 0; fast <= (types[k % 2] == MU_F32); fast++) {
-            assert_true(run_row(&mu_op_relu_max_pool2d, NULL, 1, in, out, fast));
+            assert_true(run_row(&mu__op_relu_max_pool2d, NULL, 1, in, out, fast));
             mu_tensor *dy = whole_tensor(types[k % 2], out[0]->shape, 1, 9, 12);
             mu_tensor *dx = unfused_grad(x, dy, &pooled), *back[] = {dy, out[1], x};
-            assert_true(run_row(&mu_op_relu_max_pool2d_grad, NULL, 3, back, grad, fast));
+            assert_true(run_row(&mu__op_relu_max_pool2d_grad, NULL, 3, back, grad, fast));
             assert_close(out[0], pooled, 0);
             assert_close(grad[0], dx, 0);
         }
@@ -138,13 +140,13 @@ static void test_ties_behind_a_convolution(void **state)
                            whole_tensor(MU_F32, mu_shape_make(4, layers[k].w), -1, 1, 2),
                            whole_tensor(MU_F32, MU_SHAPE(layers[k].w[3]), -1, 1, 3)};
         mu_tensor *plain[2], *fast[2], *grads[2][2];
-        run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, plain, false);
-        assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
+        run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, plain, false);
+        assert_true(run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, fast, true));
         assert_close(fast[0], plain[0], 0);
         assert_close(fast[1], plain[1], 0);  // the positions
         mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 5, 4), *back[] = {in[0], fast[1], dy, in[1]};
-        run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads[0], false);
-        assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads[1], true));
+        run_row(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, grads[0], false);
+        assert_true(run_row(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, grads[1], true));
         assert_close(grads[1][0], grads[0][0], 0);
         assert_close(grads[1][1], grads[0][1], 0);
     }
@@ -163,7 +165,7 @@ static void test_ties_after_rounding(void **state)
     for (int64_t i = 0; i < 32; i++)
         mu__write_element(MU_F32, mu__host_write(in[2]), i, 16777216);
     mu_tensor *fast[2], *z, *pooled[2];
-    assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
+    assert_true(run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, fast, true));
     run_row(&mu_op_conv2d_bias, &valid, 3, in, &z, false);
     run_row(&mu_op_max_pool2d, &two, 1, &z, pooled, false);
     assert_close(fast[0], pooled[0], 0);
@@ -190,15 +192,15 @@ static void test_zeros_beside_infinity(void **state)
                        whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), 0, 1, 2),
                        random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
     mu_tensor *fast[2], *grads[2];
-    assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
+    assert_true(run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, fast, true));
     mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 3, 4);
     for (int64_t i = 0; i < mu__elements(&dy->shape); i++)
         if (i % 32 < 16)
             mu__write_element(MU_F32, mu__host_write(dy), i, 0);
     mu_tensor *finite[2], *back[] = {in[0], fast[1], dy, in[1]};
-    assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, finite, true));
+    assert_true(run_row(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, finite, true));
     mu__write_element(MU_F32, mu__host_write(in[0]), 33, INFINITY);
-    assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads, true));
+    assert_true(run_row(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, grads, true));
     for (int64_t i = 0; i < mu__elements(&grads[0]->shape); i++) {
         const double value = element(grads[0], i);
         assert_true(i % 32 < 16 ? isnan(value) || value == 0

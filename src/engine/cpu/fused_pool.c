@@ -1,12 +1,11 @@
-// Fused ops that engine passes create: ReLU with a 2x2 max pool, and a convolution before them.
+// Fused ops: ReLU with a 2x2 max pool, and a convolution before them.
 //
 // The separate ops are bound by memory bandwidth. Each forward op also returns a mask: for every element of the result,
 // the tap of its window that passes the gradient, or MU_MARK_DEAD if none does. The backward ops need nothing else from
-// the forward pass. The reference kernels call those of the plain ops. Users cannot create these ops, and they have no
-// gradients.
-#include "ops/nn/conv.h"
-#include "ops/nn/fused.h"
+// the forward pass. The reference kernels call those of the plain ops.
+#include "engine/cpu/fused_ops.h"
 #include "ops/core/loops.h"
+#include "ops/nn/conv.h"
 #include "ops/nn/nn_loops.h"
 
 #include "kernels/kernels.h"
@@ -337,31 +336,38 @@ static const mu_sample conv_pool_grad_samples[] = {
     {0},
 };
 
-const mu_op mu_op_relu_max_pool2d = {
-    .name = "relu_max_pool2d", .flags = MU_OP_ENGINE, .n_in = 1, .n_out = 2, .dtypes = MU_FLOATS,
+const mu_op mu__op_relu_max_pool2d = {
+    .name = "relu_max_pool2d", .n_in = 1, .n_out = 2, .dtypes = MU_FLOATS,
     .infer = relu_pool_infer, .ref = relu_pool_ref, .cpu = {mu__prepare_f32, relu_pool_fast, NULL},
     .samples = relu_pool_samples,
 };
 
-const mu_op mu_op_relu_max_pool2d_grad = {
-    .name = "relu_max_pool2d_grad", .flags = MU_OP_ENGINE, .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
+const mu_op mu__op_relu_max_pool2d_grad = {
+    .name = "relu_max_pool2d_grad", .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
     .shape_only = 1u << 2,
     .infer = relu_pool_grad_infer, .ref = relu_pool_grad_ref,
     .cpu = {relu_pool_grad_prepare, relu_pool_grad_fast, NULL},
     .samples = relu_pool_grad_samples,
 };
 
-const mu_op mu_op_conv2d_relu_pool = {
-    .name = "conv2d_relu_pool", .flags = MU_OP_ENGINE, .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
+const mu_op mu__op_conv2d_relu_pool = {
+    .name = "conv2d_relu_pool", .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = conv_pool_infer, .ref = conv_pool_ref, .cpu = {conv_pool_prepare, conv_pool_fast, NULL},
     .samples = conv_pool_samples,
 };
 
-const mu_op mu_op_conv2d_relu_pool_grad = {
-    .name = "conv2d_relu_pool_grad", .flags = MU_OP_ENGINE, .n_in = 4, .n_out = 2, .dtypes = MU_FLOATS,
+const mu_op mu__op_conv2d_relu_pool_grad = {
+    .name = "conv2d_relu_pool_grad", .n_in = 4, .n_out = 2, .dtypes = MU_FLOATS,
     .shape_only = 1u << 3,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = conv_pool_grad_infer, .ref = conv_pool_grad_ref, .cpu = {conv_pool_prepare, conv_pool_grad_fast, NULL},
     .samples = conv_pool_grad_samples,
 };
+
+const mu_op *mu__fused_op_at(int i)
+{
+    static const mu_op *const all[] = {&mu__op_relu_max_pool2d, &mu__op_relu_max_pool2d_grad, &mu__op_conv2d_relu_pool,
+                                       &mu__op_conv2d_relu_pool_grad, &mu__op_conv2d_relu_pool_grads};
+    return i >= 0 && i < (int)MU_COUNT(all) ? all[i] : NULL;
+}

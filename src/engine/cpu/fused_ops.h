@@ -1,8 +1,16 @@
-// Shared by the fused ops of convolution, ReLU and pool: shape rules and the unfused reference.
-#ifndef MU_SRC_OPS_FUSED_H
-#define MU_SRC_OPS_FUSED_H
+// The fused ops of convolution, ReLU and pool: definitions, and the shape rules and unfused reference that they share.
+//
+// Only this engine's patterns create such ops; they have no gradients, and no graph that is loaded has any.
+#ifndef MU_SRC_ENGINE_CPU_FUSED_OPS_H
+#define MU_SRC_ENGINE_CPU_FUSED_OPS_H
 
 #include "ops/nn/nn.h"
+
+extern const mu_op mu__op_relu_max_pool2d, mu__op_relu_max_pool2d_grad, mu__op_conv2d_relu_pool,
+    mu__op_conv2d_relu_pool_grad, mu__op_conv2d_relu_pool_grads;
+
+// mu__fused_op_at returns the fused ops one by one; NULL after the last.
+const mu_op *mu__fused_op_at(int i);
 
 // mu__pooled_convolution computes the shape of a 2x2 max pool of a convolution of x with w (infer->attrs).
 mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out);
