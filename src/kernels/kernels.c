@@ -1,6 +1,6 @@
 // The one place that chooses an instruction set, for the tables of kernels and for the loops of dispatch.h. The lists
-// of required instructions must match the compiler flags in the build file and the targets in dispatch.h. This file does
-// not read the environment: a caller that wants another set selects it by name.
+// of required instructions must match the compiler flags in the build file and the targets in dispatch.h. This file
+// does not read the environment: a caller that wants another set selects it by name.
 #include "dispatch.h"
 #include "kernels.h"
 

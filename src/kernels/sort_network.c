@@ -257,11 +257,11 @@ static void sort_short(int64_t *words, int64_t *scratch, int64_t n, int64_t rows
         memset(whole + rows * n, 0, (size_t)((LANES - rows) * n) * sizeof *whole);
         memcpy(whole, words, (size_t)(rows * n) * sizeof *whole);
     }
-    MU_KERNEL(transpose)(whole, n, lanes, LANES, 8, false, 0, n);
+    MU_KERNEL(transpose)(whole, n, lanes, LANES, 8, 0, n);
     for (int64_t i = n * LANES; i < power * LANES; i++)
         lanes[i] = INT64_MAX;
     sort_lanes((vec *)(void *)lanes, power);
-    MU_KERNEL(transpose)(lanes, LANES, whole, n, 8, false, 0, LANES);
+    MU_KERNEL(transpose)(lanes, LANES, whole, n, 8, 0, LANES);
     if (rows < LANES)
         memcpy(words, whole, (size_t)(rows * n) * sizeof *words);
 }
@@ -280,7 +280,7 @@ static void sort_long(int64_t *words, int64_t *scratch, int64_t n)
 #if MU_LANES == 16
     merge_lanes((vec *)(void *)lanes, height, 4);
 #endif
-    MU_KERNEL(transpose)(lanes, LANES, whole, height, 8, false, 0, LANES);
+    MU_KERNEL(transpose)(lanes, LANES, whole, height, 8, 0, LANES);
     memcpy(words, whole, (size_t)n * sizeof *words);
 }
 

@@ -115,7 +115,8 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
         transpose_edge_##BITS(in + whole * stride, stride, out + whole, columns, rows, columns - whole);              \
     }                                                                                                                 \
                                                                                                                       \
-    static void transpose_##BITS(const void *from, int64_t stride, void *to, int64_t columns, int64_t begin, int64_t end)\
+    static void transpose_##BITS(const void *from, int64_t stride, void *to, int64_t columns, int64_t begin,          \
+                                 int64_t end)                                                                         \
     {                                                                                                                 \
         enum { SIDE = SIDE_##BITS, HEIGHT = STRIP * LINE * 8 / BITS };                                                \
         const uint##BITS##_t *in = from;                                                                              \

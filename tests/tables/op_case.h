@@ -108,7 +108,7 @@ static inline bool set_up(op_case *c, const mu_op *op, const mu_sample *sample, 
     if (sample->n_in > 0 && op->dtypes && !(op->dtypes & MU_DTYPE_BIT(c->in[0].dtype)))
         return false;
     if (!infer_case(c)) {
-        if (dtype == MU_F32 || dtype == MU_F64)
+        if (sample == &op->samples[number] && (dtype == MU_F32 || dtype == MU_F64))
             describe(c, "the shape rule refuses the sample");
         mu_error_take();
         return false;

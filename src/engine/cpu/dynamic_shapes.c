@@ -233,8 +233,7 @@ static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *v
         views[i] = (mu_view){.dtype = out[i].dtype, .shape = out[i].shape, .data = mu__host_write(results[i])};
     }
     kernel->out = views;
-    const mu_status status = node->op->ref(kernel);
-    return status;
+    return mu__run_direct(kernel);
 }
 
 static mu_status run_and_free(const mu_plan *plan, mu_kernel *kernel, mu_view *views, const mu_spec *in, mu_spec *out,

@@ -318,13 +318,13 @@ static const rule rules[] = {
     {&mu_op_relu, fuse_relu},                         // ReLU into a product with bias
 };
 
-static mu_status apply_rule(mu_graph *graph, const rule *rule)
+static mu_status apply_rule(mu_graph *graph, const rule *applied)
 {
     users u;
     mu_status status = find_users(graph, &u);
     for (size_t i = 0; i < graph->nodes.n && status == MU_OK; i++)
-        if (graph->nodes.items[i]->op == rule->last)
-            status = rule->apply(graph, &u, graph->nodes.items[i]);
+        if (graph->nodes.items[i]->op == applied->last)
+            status = applied->apply(graph, &u, graph->nodes.items[i]);
     free_users(&u);
     return status == MU_OK ? mu__pass_prune(graph) : status;
 }

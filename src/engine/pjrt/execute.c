@@ -87,7 +87,7 @@ static mu_status reduce_on_host(const mu_pjrt_plan *plan, mu_pjrt_programs *p, c
                               .collective = run->collective,
                               .number = node->number,
                               .replica = run->replica_id};
-    MU_GO(node->op->ref(&kernel));
+    MU_GO(mu__run_direct(&kernel));
     for (int i = 0; i < node->n_out; i++)
         MU_GO(mu__pjrt_upload((const mu_pjrt_place *)plan->device->place, &views[node->n_in + i], what,
                               &p->slots[p->cut.first[node->id] + i]));

@@ -6,6 +6,7 @@
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 
 #include <muster/ops.h>
 
@@ -67,6 +68,21 @@ static void interleave(const mu_kernel *k, size_t bytes, int64_t n)
 
 static mu_status concat_ref(const mu_kernel *k)
 {
+    const int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
+    const mu_view *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
+        int64_t index[MU_MAX_RANK];
+        int from = 0;
+        mu__index_of(&out->shape, i, index);
+        for (; index[axis] >= k->in[from].shape.dims[axis]; from++)
+            index[axis] -= k->in[from].shape.dims[axis];
+        mu__copy_element(out, i, &k->in[from], mu__element_at(&k->in[from].shape, index));
+    }
+    return MU_OK;
+}
+
+static mu_status concat_fast(const mu_kernel *k)
+{
     int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
     const mu_shape *shape = &k->out[0].shape;
     int64_t outer = mu__elements_between(shape, 0, axis);
@@ -125,7 +141,8 @@ static const mu_sample samples_concat[] = {
 };
 const mu_op mu_op_concat = {
     .name = "concat", .n_in = 1, .max_in = MU_VARIADIC, .n_out = 1, .attrs_bytes = sizeof(mu_axis_attrs),
-    .attrs = axis_attrs, .infer = concat_infer, .grad = concat_grad, .ref = concat_ref, .samples = samples_concat,
+    .attrs = axis_attrs, .infer = concat_infer, .grad = concat_grad, .ref = concat_ref, .cpu = {.run = concat_fast},
+    .samples = samples_concat,
     .lower = mu__lower_concat,
 };
 mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis)
@@ -166,6 +183,20 @@ static mu_status concat_part_infer(mu_infer *infer)
 }
 
 static mu_status concat_part_ref(const mu_kernel *k)
+{
+    const mu_part_attrs *attrs = k->attrs;
+    const mu_view *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
+        int64_t index[MU_MAX_RANK];
+        mu__index_of(&out->shape, i, index);
+        for (int64_t before = 0; before < attrs->index; before++)
+            index[attrs->axis] += k->in[before + 1].shape.dims[attrs->axis];
+        mu__copy_element(out, i, &k->in[0], mu__element_at(&k->in[0].shape, index));
+    }
+    return MU_OK;
+}
+
+static mu_status concat_part_fast(const mu_kernel *k)
 {
     const mu_part_attrs *attrs = k->attrs;
     int axis = (int)attrs->axis;
@@ -224,7 +255,8 @@ static const mu_sample samples_part[] = {
 const mu_op mu_op_concat_part = {
     .name = "concat_part", .n_in = 2, .max_in = MU_VARIADIC, .n_out = 1, .shape_only = ~1u,
     .attrs_bytes = sizeof(mu_part_attrs), .attrs = part_attrs, .infer = concat_part_infer,
-    .view_at = concat_part_view, .grad = concat_part_grad, .ref = concat_part_ref, .samples = samples_part,
+    .view_at = concat_part_view, .grad = concat_part_grad, .ref = concat_part_ref, .cpu = {.run = concat_part_fast},
+    .samples = samples_part,
     .lower = mu__lower_concat_part,
 };
 

@@ -8,6 +8,7 @@
 #include "ops/array/index.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 
 #include <muster/ops.h>
 
@@ -78,7 +79,28 @@ static mu_status gather_infer(mu_infer *infer)
     return gather_result(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
 }
 
+// Slice number j, counted over [batch, outer, m], of a gather's result, and the slice of x that it reads.
+static int64_t slice_read(const gather_shape *s, const mu_view *indices, int64_t j)
+{
+    const int64_t batch = j / (s->outer * s->m);
+    return j / s->m * s->n + mu__index_at(indices, batch * s->m + j % s->m);
+}
+
+static mu_status check_all_indices(const mu_kernel *k, const gather_shape *s)
+{
+    return mu__check_indices(k, &k->in[1], 0, s->outer * s->inner > 0 ? s->batch * s->m : 0, s->n);
+}
+
 static mu_status gather_ref(const mu_kernel *k)
+{
+    const gather_shape s = gather_shape_of(k->attrs, &k->in[0].shape, &k->in[1].shape);
+    MU_TRY(check_all_indices(k, &s));
+    for (int64_t i = 0; i < mu__elements(&k->out[0].shape); i++)
+        mu__copy_element(&k->out[0], i, &k->in[0], slice_read(&s, &k->in[1], i / s.inner) * s.inner + i % s.inner);
+    return MU_OK;
+}
+
+static mu_status gather_fast(const mu_kernel *k)
 {
     gather_shape s = gather_shape_of(k->attrs, &k->in[0].shape, &k->in[1].shape);
     size_t bytes = (size_t)s.inner * mu_dtype_bytes(k->in[0].dtype);
@@ -130,7 +152,8 @@ static const mu_sample samples_gather[] = {
 };
 const mu_op mu_op_gather = {
     .name = "gather", .n_in = 2, .n_out = 1, .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs,
-    .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .samples = samples_gather, .lower = mu__lower_gather,
+    .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .cpu = {.run = gather_fast},
+    .samples = samples_gather, .lower = mu__lower_gather,
 };
 mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
 {
@@ -166,9 +189,23 @@ static mu_status gather_grad_infer(mu_infer *infer)
     return MU_OK;
 }
 
+static mu_status gather_grad_ref(const mu_kernel *k)
+{
+    const gather_shape s = gather_shape_of(k->attrs, &k->in[2].shape, &k->in[1].shape);
+    mu_totals sums;
+    MU_TRY(check_all_indices(k, &s));
+    memset(k->out[0].data, 0, (size_t)mu__elements(&k->out[0].shape) * mu_dtype_bytes(k->out[0].dtype));
+    MU_TRY(mu__totals_open(&sums, &k->out[0]));
+    for (int64_t i = 0; i < mu__elements(&k->in[0].shape); i++)
+        mu__totals_combine(&sums, MU_COMBINE_ADD, slice_read(&s, &k->in[1], i / s.inner) * s.inner + i % s.inner,
+                           &k->in[0], i);
+    mu__totals_close(&sums);
+    return MU_OK;
+}
+
 // Adds the slices of each row of dy into a row of zeros. Each row is zeroed just before it is used, so that it is in
 // the cache.
-static mu_status gather_grad_ref(const mu_kernel *k)
+static mu_status gather_grad_fast(const mu_kernel *k)
 {
     gather_shape s = gather_shape_of(k->attrs, &k->in[2].shape, &k->in[1].shape);
     mu_dtype dtype = k->in[0].dtype;
@@ -206,7 +243,7 @@ static const mu_sample samples_gather_grad[] = {
 const mu_op mu_op_gather_grad = {
     .name = "gather_grad", .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 4,
     .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs, .infer = gather_grad_infer,
-    .grad = gather_grad_rule, .ref = gather_grad_ref, .samples = samples_gather_grad,
+    .grad = gather_grad_rule, .ref = gather_grad_ref, .cpu = {.run = gather_grad_fast}, .samples = samples_gather_grad,
     .lower = mu__lower_gather_grad,
 };
 
@@ -283,6 +320,18 @@ static mu_status gather_nd_infer(mu_infer *infer)
 static mu_status gather_nd_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
+    const int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
+    for (int64_t i = 0; i < mu__elements(&k->out[0].shape); i++) {
+        int64_t slice = 0;
+        MU_TRY(slice_places(k, &k->in[1], x, i / inner, 1, &slice));
+        mu__copy_element(&k->out[0], i, &k->in[0], slice * inner + i % inner);
+    }
+    return MU_OK;
+}
+
+static mu_status gather_nd_fast(const mu_kernel *k)
+{
+    const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
     int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), places[ROWS];
     int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
@@ -307,7 +356,7 @@ static const mu_sample samples_gather_nd[] = {
 };
 const mu_op mu_op_gather_nd = {
     .name = "gather_nd", .n_in = 2, .n_out = 1, .infer = gather_nd_infer, .grad = gather_nd_grad,
-    .ref = gather_nd_ref, .samples = samples_gather_nd,
+    .ref = gather_nd_ref, .cpu = {.run = gather_nd_fast}, .samples = samples_gather_nd,
     .lower = mu__lower_gather_nd,
 };
 mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices)
@@ -363,6 +412,31 @@ static void scatter_slices(const mu_kernel *k, mu_dtype dtype, const int64_t *pl
 
 static mu_status scatter_ref(const mu_kernel *k)
 {
+    const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
+    const int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
+    const size_t all = (size_t)mu__elements(x) * mu_dtype_bytes(k->in[0].dtype);
+    mu_totals totals;
+    mu_status status = MU_OK;
+    if (k->out[0].data != k->in[0].data && all)
+        memcpy(k->out[0].data, k->in[0].data, all);
+    MU_TRY(mu__totals_open(&totals, &k->out[0]));
+    for (int64_t i = 0; i < mu__elements(&k->in[2].shape) && status == MU_OK; i++) {
+        int64_t slice = 0;
+        status = slice_places(k, &k->in[1], x, i / inner, 1, &slice);
+        const int64_t to = slice * inner + i % inner;
+        if (status == MU_OK && k->op->variant != MU_SCATTER_PUT)
+            mu__totals_combine(&totals, (mu_combine)k->op->variant, to, &k->in[2], i);
+        else if (status == MU_OK && totals.reals)
+            totals.reals[to] = mu__read_real(&k->in[2], i);
+        else if (status == MU_OK)
+            mu__copy_element(&k->out[0], to, &k->in[2], i);
+    }
+    mu__totals_close(&totals);
+    return status;
+}
+
+static mu_status scatter_fast(const mu_kernel *k)
+{
     static const mu_dtype whole[] = {[1] = MU_I8, [2] = MU_I16, [4] = MU_I32, [8] = MU_I64};
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
     mu_dtype dtype = k->in[0].dtype;
@@ -416,7 +490,8 @@ static const mu_sample samples_scatter[] = {
 };
 #define SCATTER(text, which)                                                                                \
     .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,              \
-    .infer = scatter_infer, .ref = scatter_ref, .samples = samples_scatter, .lower = mu__lower_scatter
+    .infer = scatter_infer, .ref = scatter_ref, .cpu = {.run = scatter_fast}, .samples = samples_scatter,    \
+    .lower = mu__lower_scatter
 
 const mu_op mu_op_tensor_scatter_update = {
     SCATTER("tensor_scatter_update", MU_SCATTER_PUT), .grad = scatter_update_grad

@@ -8,6 +8,7 @@
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/array/index_map.h"
 #include "ops/nn/nn.h"
 
@@ -384,7 +385,67 @@ static void write_rows(const mu_kernel *k, const run_rows *way)
         write_runs(way, row_start(k, maps, index), out);
 }
 
+// The element that element `at` of `out` reads, or -1 for the constant. `map` has room for the largest axis.
+static int64_t read_by(const mu_kernel *k, const mu_shape *in, const mu_shape *out, int64_t at, int64_t *map)
+{
+    int64_t index[MU_MAX_RANK];
+    mu__index_of(out, at, index);
+    for (int axis = 0; axis < out->rank; axis++) {
+        mu__map_axis(k->op, k->attrs, axis, in->dims[axis], out->dims[axis], map);
+        index[axis] = map[index[axis]];
+        if (index[axis] < 0)
+            return -1;
+    }
+    return mu__element_at(in, index);
+}
+
+static int64_t *room_for_axis(const mu_shape *shape)
+{
+    int64_t most = 1;
+    for (int axis = 0; axis < shape->rank; axis++)
+        most = MU_MAX(most, shape->dims[axis]);
+    return mu__alloc((size_t)most * sizeof(int64_t));
+}
+
 static mu_status map_ref(const mu_kernel *k)
+{
+    const mu_view *in = &k->in[0], *out = &k->out[0];
+    int64_t *map = room_for_axis(&out->shape);
+    if (!map)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
+        const int64_t from = read_by(k, &in->shape, &out->shape, i, map);
+        if (from >= 0)
+            mu__copy_element(out, i, in, from);
+        else
+            mu__write_real(out, i, mu__map_constant(k->op, k->attrs));
+    }
+    mu__free(map);
+    return MU_OK;
+}
+
+static mu_status map_grad_ref(const mu_kernel *k)
+{
+    const mu_view *dy = &k->in[0], *dx = &k->out[0];
+    const int64_t n = mu__elements(&dx->shape);
+    int64_t *map = room_for_axis(&dy->shape);
+    mu_totals sums = {0};
+    mu_status status = map ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    memset(dx->data, 0, (size_t)n * mu_dtype_bytes(dx->dtype));
+    MU_GO(status);
+    MU_GO(mu__totals_open(&sums, dx));
+    for (int64_t i = 0; n > 0 && i < mu__elements(&dy->shape); i++) {
+        const int64_t to = read_by(k, &dx->shape, &dy->shape, i, map);
+        if (to >= 0)
+            mu__totals_combine(&sums, MU_COMBINE_ADD, to, dy, i);
+    }
+    mu__totals_close(&sums);
+out:
+    mu__free(map);
+    return status;
+}
+
+static mu_status map_fast(const mu_kernel *k)
 {
     axis_maps maps;
     if (mu__elements(&k->out[0].shape) == 0)
@@ -422,12 +483,12 @@ static void add_back(const axis_maps *maps, mu_dtype dtype, const char *dy, char
     }
 }
 
-static mu_status map_grad_ref(const mu_kernel *k)
+static mu_status map_grad_fast(const mu_kernel *k)
 {
     axis_maps maps;
     mu_dtype dtype = k->out[0].dtype;
     if (dtype == MU_F16 || dtype == MU_BF16)
-        return mu__run_as_f32(k, map_grad_ref);
+        return mu__run_as_f32(k, map_grad_fast);
     int64_t n_dy = mu__elements(&k->in[0].shape), n = mu__elements(&k->out[0].shape);
     memset(k->out[0].data, 0, (size_t)n * mu_dtype_bytes(dtype));
     if (n_dy == 0 || n == 0)
@@ -522,11 +583,12 @@ static mu_tensor *map_grad_grad(mu_grad *g, int i)
 #define LOWERING(which) ((which) == TILE || (which) == REPEAT ? mu__lower_copies : mu__lower_map)
 #define MAP(text, which, struct_name, fields, rule, inputs)                                                      \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(struct_name), .attrs = fields,   \
-    .infer = map_infer, .grad = rule, .ref = map_ref, .samples = inputs, .lower = LOWERING(which)
+    .infer = map_infer, .grad = rule, .ref = map_ref, .cpu = {.run = map_fast}, .samples = inputs,                \
+    .lower = LOWERING(which)
 #define MAP_GRAD(text, which, struct_name, fields, inputs)                                                       \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 2,                  \
     .attrs_bytes = sizeof(struct_name), .attrs = fields, .infer = map_grad_infer, .grad = map_grad_grad,          \
-    .ref = map_grad_ref, .samples = inputs, .lower = LOWERING(which)
+    .ref = map_grad_ref, .cpu = {.run = map_grad_fast}, .samples = inputs, .lower = LOWERING(which)
 
 static const mu_attr_spec slice_attrs[] = {
     {"begin", MU_ATTR_INTS, offsetof(mu_slice_attrs, begin)},

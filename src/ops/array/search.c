@@ -3,6 +3,7 @@
 // Binary search for many values in parallel, without branches, so that their memory accesses overlap. A NaN sorts last.
 // Independent of how the rows were sorted.
 #include "ops/core/attrs.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
 #include <muster/ops.h>
@@ -93,11 +94,35 @@ static search *search_for(mu_dtype dtype)
     }
 }
 
+// Whether element i of the sequence stands before the position of value j.
+static bool stands_before(const mu_kernel *k, int64_t i, int64_t j, bool right)
+{
+    if (!mu__dtype_is_float(k->in[0].dtype)) {
+        const int64_t x = mu__read_whole(&k->in[0], i), value = mu__read_whole(&k->in[1], j);
+        return right ? x <= value : x < value;
+    }
+    const double x = mu__read_real(&k->in[0], i), value = mu__read_real(&k->in[1], j);
+    return right ? x <= value || value != value : x < value || (value != value && x == x);
+}
+
 static mu_status search_ref(const mu_kernel *k)
+{
+    const bool right = ((const mu_search_attrs *)k->attrs)->right;
+    const int64_t n = last_dim(&k->in[0].shape), m = last_dim(&k->in[1].shape);
+    for (int64_t j = 0; j < mu__elements(&k->in[1].shape); j++) {
+        int32_t place = 0;
+        while (place < n && stands_before(k, j / m * n + place, j, right))
+            place++;
+        ((int32_t *)k->out[0].data)[j] = place;
+    }
+    return MU_OK;
+}
+
+static mu_status search_fast(const mu_kernel *k)
 {
     const mu_dtype dtype = k->in[0].dtype;
     if (dtype == MU_F16 || dtype == MU_BF16)
-        return mu__run_as_f32(k, search_ref);
+        return mu__run_as_f32(k, search_fast);
     const bool right = ((const mu_search_attrs *)k->attrs)->right;
     const int64_t n = last_dim(&k->in[0].shape), m = last_dim(&k->in[1].shape);
     const int64_t rows = m > 0 ? mu__elements(&k->in[1].shape) / m : 0;
@@ -120,7 +145,8 @@ static const mu_sample samples_search[] = {
 };
 const mu_op mu_op_searchsorted = {
     .name = "searchsorted", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_search_attrs),
-    .attrs = search_attrs, .infer = search_infer, .ref = search_ref, .samples = samples_search,
+    .attrs = search_attrs, .infer = search_infer, .ref = search_ref, .cpu = {.run = search_fast},
+    .samples = samples_search,
 };
 mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right)
 {

@@ -10,6 +10,8 @@
 #include "ops/array/index.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
+#include "ops/nn/nn.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -256,7 +258,49 @@ static void combine_sorted_numbers(const mu_kernel *k, int64_t rows)
         }
 }
 
+// In the order of the rows. A sorted segment starts from its first row, an unsorted one from the neutral element.
+static mu_status combine_plainly(const mu_kernel *k, const mu_totals *totals, int64_t inner, int64_t *counts)
+{
+    const mu_view *x = &k->in[0], *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&x->shape); i++) {
+        const int64_t segment = mu__index_at(&k->in[1], i / inner), to = segment * inner + i % inner;
+        if (segment >= out->shape.dims[0])
+            return mu__index_error(k, i / inner, segment, out->shape.dims[0]);
+        if (segment < 0)
+            continue;
+        const bool first = counts[segment] == 0;
+        counts[segment] += i % inner == inner - 1;
+        if (!first || !is_sorted_row(k->op))
+            mu__totals_combine(totals, (mu_combine)k->op->variant, to, x, i);
+        else if (totals->reals)
+            totals->reals[to] = mu__read_real(x, i);
+        else
+            mu__copy_element(out, to, x, i);
+    }
+    for (int64_t i = 0; k->op == &mu_op_segment_mean && i < mu__elements(&out->shape); i++)
+        totals->reals[i] /= (double)MU_MAX(counts[i / inner], 1);
+    return MU_OK;
+}
+
 static mu_status segment_ref(const mu_kernel *k)
+{
+    const mu_view *x = &k->in[0], *out = &k->out[0];
+    const int64_t inner = mu__elements_between(&x->shape, k->in[1].shape.rank, x->shape.rank);
+    int64_t *counts = mu__calloc((size_t)out->shape.dims[0], sizeof *counts);
+    mu_totals totals = {0};
+    mu_status status = counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    MU_GO(status);
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++)
+        mu__write_real(out, i, mu__segment_neutral(k->op, out->dtype));
+    MU_GO(mu__totals_open(&totals, out));
+    status = combine_plainly(k, &totals, inner, counts);
+    mu__totals_close(&totals);
+out:
+    mu__free(counts);
+    return status;
+}
+
+static mu_status segment_fast(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *segments = &k->in[1].shape;
     const int64_t n = k->out[0].shape.dims[0], rows = mu__elements(segments);
@@ -268,6 +312,10 @@ static mu_status segment_ref(const mu_kernel *k)
             combine_sorted_rows(k, rows, inner);
         return MU_OK;
     }
+    // Sums and products of many 16-bit floats are too inexact in 16 bits.
+    if (mu_dtype_bytes(k->in[0].dtype) == 2 && mu__dtype_is_float(k->in[0].dtype) && k->op->variant != MU_COMBINE_MAX &&
+        k->op->variant != MU_COMBINE_MIN)
+        return mu__run_as_f32(k, segment_fast);
     fill_neutral(k, 0, n, (size_t)inner * mu_dtype_bytes(k->in[0].dtype));
     return inner == 1 ? combine_unsorted_numbers(k, rows) : combine_unsorted(k, rows, inner);
 }
@@ -378,10 +426,11 @@ static const mu_sample samples_sorted[] = {
 #define UNSORTED(text, which, rule, some)                                                                \
     {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS,                         \
      .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
-     .ref = segment_ref, .samples = some, .lower = mu__lower_segment}
+     .ref = segment_ref, .cpu = {.run = segment_fast}, .samples = some, .lower = mu__lower_segment}
 #define SORTED(text, which, types, rule)                                                                 \
     {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = types, .flags = MU_OP_DATA_DEPENDENT, \
-     .infer = segment_infer, .grad = rule, .ref = segment_ref, .measure = sorted_measure, .samples = samples_sorted}
+     .infer = segment_infer, .grad = rule, .ref = segment_ref, .cpu = {.run = segment_fast},                \
+     .measure = sorted_measure, .samples = samples_sorted}
 
 const mu_op mu_op_unsorted_segment_sum = UNSORTED("unsorted_segment_sum", MU_COMBINE_ADD, sum_grad, samples_segment);
 const mu_op mu_op_unsorted_segment_prod =

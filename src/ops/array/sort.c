@@ -7,6 +7,7 @@
 #include "ops/core/composed.h"
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
+#include "ops/core/plain.h"
 #include "ops/array/sort_keys.h"
 
 #include <muster/ops.h>
@@ -63,6 +64,40 @@ static mu_status write_first(const mu_kernel *k, bool descending, int64_t count)
                          : MU_OK;
 }
 
+// Whether element i of a row must come before element j, which is in front of it. NaNs come last.
+static bool comes_before(const mu_view *x, int64_t i, int64_t j, bool descending)
+{
+    if (!mu__dtype_is_float(x->dtype)) {
+        const int64_t a = mu__read_whole(x, i), b = mu__read_whole(x, j);
+        return descending ? a > b : a < b;
+    }
+    const double a = mu__read_real(x, i), b = mu__read_real(x, j);
+    return (descending ? a > b : a < b) || (a == a && b != b);
+}
+
+// A stable insertion sort of each row, which keeps the first `count` elements.
+static mu_status write_first_plainly(const mu_kernel *k, bool descending, int64_t count)
+{
+    const mu_view *x = &k->in[0];
+    const int64_t n = last_dim(&x->shape), rows = n > 0 ? mu__elements(&x->shape) / n : 0;
+    int32_t *order = mu__alloc((size_t)n * sizeof *order);
+    if (!order)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t i = 0, at; i < n; i++) {
+            for (at = i; at > 0 && comes_before(x, row * n + i, row * n + order[at - 1], descending); at--)
+                order[at] = order[at - 1];
+            order[at] = (int32_t)i;
+        }
+        for (int64_t i = 0; i < count; i++) {
+            mu__copy_element(&k->out[0], row * count + i, x, row * n + order[i]);
+            ((int32_t *)k->out[1].data)[row * count + i] = order[i];
+        }
+    }
+    mu__free(order);
+    return MU_OK;
+}
+
 static mu_status need_an_axis(const mu_infer *infer)
 {
     if (infer->in[0].shape.rank > 0)
@@ -79,6 +114,11 @@ static mu_status sort_infer(mu_infer *infer)
 }
 
 static mu_status sort_ref(const mu_kernel *k)
+{
+    return write_first_plainly(k, ((const mu_sort_attrs *)k->attrs)->descending, last_dim(&k->in[0].shape));
+}
+
+static mu_status sort_fast(const mu_kernel *k)
 {
     return write_first(k, ((const mu_sort_attrs *)k->attrs)->descending, last_dim(&k->in[0].shape));
 }
@@ -102,7 +142,8 @@ static const mu_sample samples_sort[] = {
 };
 const mu_op mu_op_sort = {
     .name = "sort", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_sort_attrs),
-    .attrs = sort_attrs, .infer = sort_infer, .grad = ordered_grad, .ref = sort_ref, .samples = samples_sort,
+    .attrs = sort_attrs, .infer = sort_infer, .grad = ordered_grad, .ref = sort_ref, .cpu = {.run = sort_fast},
+    .samples = samples_sort,
 };
 
 // Sorts along any axis and returns output `which`, in x's order of axes. Errors name `function`.
@@ -150,6 +191,11 @@ static mu_status top_k_infer(mu_infer *infer)
 
 static mu_status top_k_ref(const mu_kernel *k)
 {
+    return write_first_plainly(k, true, ((const mu_top_k_attrs *)k->attrs)->k);
+}
+
+static mu_status top_k_fast(const mu_kernel *k)
+{
     return write_first(k, true, ((const mu_top_k_attrs *)k->attrs)->k);
 }
 
@@ -162,7 +208,8 @@ static const mu_sample samples_top_k[] = {
 };
 const mu_op mu_op_top_k = {
     .name = "top_k", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_top_k_attrs),
-    .attrs = top_k_attrs, .infer = top_k_infer, .grad = ordered_grad, .ref = top_k_ref, .samples = samples_top_k,
+    .attrs = top_k_attrs, .infer = top_k_infer, .grad = ordered_grad, .ref = top_k_ref, .cpu = {.run = top_k_fast},
+    .samples = samples_top_k,
 };
 
 static mu_status apply_pair(const mu_op *op, const void *attrs, mu_tensor *x, mu_tensor **first, mu_tensor **second)

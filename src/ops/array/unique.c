@@ -4,6 +4,7 @@
 // Seen elements are in a growing hash table with open addressing. An entry holds a key (equal for equal elements) and a
 // number: one word for 32-bit keys, else two words. The count must be known before the outputs are allocated, so
 // measure keeps its numbers for the run. A NaN equals nothing, not even itself.
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
 #include <muster/ops.h>
@@ -233,7 +234,28 @@ static void take_firsts(const void *x, const int32_t *numbers, size_t bytes, int
     }
 }
 
+static bool equal_elements(const mu_view *a, int64_t i, const mu_view *b, int64_t j)
+{
+    return mu__dtype_is_float(a->dtype) ? mu__read_real(a, i) == mu__read_real(b, j)
+                                        : mu__read_whole(a, i) == mu__read_whole(b, j);
+}
+
 static mu_status unique_ref(const mu_kernel *k)
+{
+    const mu_view *x = &k->in[0], *distinct = &k->out[0];
+    int32_t *numbers = k->out[1].data, known = 0;
+    for (int64_t i = 0; i < x->shape.dims[0]; i++) {
+        int32_t number = 0;
+        while (number < known && !equal_elements(distinct, number, x, i))
+            number++;
+        if (number == known)
+            mu__copy_element(distinct, known++, x, i);
+        numbers[i] = number;
+    }
+    return MU_OK;
+}
+
+static mu_status unique_fast(const mu_kernel *k)
 {
     int64_t count = k->out[0].shape.dims[0];
     int32_t *numbers = k->out[1].data;
@@ -248,7 +270,8 @@ static mu_status unique_ref(const mu_kernel *k)
 static const mu_sample samples_unique[] = {{.n_in = 1, .in = {MU_DIMS(9)}, .no_grad = 1}, {0}};
 const mu_op mu_op_unique = {
     .name = "unique", .n_in = 1, .n_out = 2, .flags = MU_OP_DATA_DEPENDENT, .dtypes = MU_NUMBERS,
-    .infer = unique_infer, .ref = unique_ref, .measure = unique_measure, .samples = samples_unique,
+    .infer = unique_infer, .ref = unique_ref, .cpu = {.run = unique_fast}, .measure = unique_measure,
+    .samples = samples_unique,
 };
 mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places)
 {

@@ -8,6 +8,7 @@
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 
 #include <muster/ops.h>
 
@@ -319,6 +320,19 @@ static void transpose_range(void *arg, int64_t begin, int64_t end)
 
 static mu_status transpose_ref(const mu_kernel *k)
 {
+    const mu_ints *axes = &((const mu_axes_attrs *)k->attrs)->axes;
+    for (int64_t i = 0; i < mu__elements(&k->out[0].shape); i++) {
+        int64_t index[MU_MAX_RANK], from[MU_MAX_RANK];
+        mu__index_of(&k->out[0].shape, i, index);
+        for (int axis = 0; axis < axes->n; axis++)
+            from[axes->at[axis]] = index[axis];
+        mu__copy_element(&k->out[0], i, &k->in[0], mu__element_at(&k->in[0].shape, from));
+    }
+    return MU_OK;
+}
+
+static mu_status transpose_fast(const mu_kernel *k)
+{
     const mu_shape *in = &k->in[0].shape;
     const mu_ints *axes = &((const mu_axes_attrs *)k->attrs)->axes;
     int64_t steps[MU_MAX_RANK], strides[1][MU_MAX_RANK] = {{0}}, step = 1;
@@ -360,7 +374,8 @@ static const mu_sample samples_transpose[] = {
 };
 const mu_op mu_op_transpose = {
     .name = "transpose", .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(mu_axes_attrs), .attrs = axes_attrs,
-    .infer = transpose_infer, .grad = transpose_grad, .ref = transpose_ref, .samples = samples_transpose,
+    .infer = transpose_infer, .grad = transpose_grad, .ref = transpose_ref, .cpu = {.run = transpose_fast},
+    .samples = samples_transpose,
     .lower = mu__lower_transpose,
 };
 mu_tensor *mu_transpose(mu_tensor *x, const int *axes)
@@ -378,6 +393,14 @@ mu_tensor *mu_transpose(mu_tensor *x, const int *axes)
 // ---- Broadcasting -------------------------------------------------------------------------------
 
 static mu_status broadcast_ref(const mu_kernel *k)
+{
+    const mu_view *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++)
+        mu__copy_element(out, i, &k->in[0], mu__broadcast_at(&out->shape, &k->in[0].shape, i));
+    return MU_OK;
+}
+
+static mu_status broadcast_fast(const mu_kernel *k)
 {
     mu_walk walk;
     mu__walk_make(&walk, &k->out[0].shape, 1, k->in);
@@ -423,7 +446,8 @@ static const mu_sample samples_broadcast_to[] = {
 const mu_op mu_op_broadcast_to = {
     .name = "broadcast_to", .n_in = 1, .n_out = 1, .flags = MU_OP_VIEW_IF_SAME, .attrs_bytes = sizeof(mu_shape_attrs),
     .attrs = shape_attrs,
-    .infer = broadcast_to_infer, .grad = broadcast_grad, .ref = broadcast_ref, .samples = samples_broadcast_to,
+    .infer = broadcast_to_infer, .grad = broadcast_grad, .ref = broadcast_ref, .cpu = {.run = broadcast_fast},
+    .samples = samples_broadcast_to,
     .lower = mu__lower_broadcast,
 };
 mu_tensor *mu_broadcast_to(mu_tensor *x, int rank, const int64_t *dims)
@@ -447,7 +471,7 @@ static const mu_sample samples_broadcast_like[] = {
 const mu_op mu_op_broadcast_like = {
     .name = "broadcast_like", .n_in = 2, .n_out = 1, .shape_only = 2, .flags = MU_OP_VIEW_IF_SAME,
     .infer = broadcast_like_infer,
-    .grad = broadcast_grad, .ref = broadcast_ref, .samples = samples_broadcast_like,
+    .grad = broadcast_grad, .ref = broadcast_ref, .cpu = {.run = broadcast_fast}, .samples = samples_broadcast_like,
     .lower = mu__lower_broadcast,
 };
 mu_tensor *mu_broadcast_like(mu_tensor *x, mu_tensor *like)

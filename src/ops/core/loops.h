@@ -46,8 +46,8 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
 void mu__fill(void *to, const void *element, size_t bytes, int64_t n);
 
 // mu__in_f32 computes n elements of 16-bit floats through float32, in chunks that stay in the first-level cache: it
-// converts the n_in operands, calls `loop`, and converts the result. step[i]: 1, or 0 for a scalar. Results of type bool
-// are not converted.
+// converts the n_in operands, calls `loop`, and converts the result. step[i]: 1, or 0 for a scalar. Results of type
+// bool are not converted.
 typedef struct mu_f32_run {
     const float *in[MU_WALK_OPERANDS];
     void *out;            // float, or bool

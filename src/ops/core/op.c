@@ -184,6 +184,12 @@ static mu_status run_fast(eager_call *call, bool *ran)
     return status;
 }
 
+mu_status mu__run_direct(const mu_kernel *kernel)
+{
+    const mu_op *op = kernel->op;
+    return op->cpu.run && !op->cpu.prepare ? op->cpu.run(kernel) : op->ref(kernel);
+}
+
 static mu_status eager_run(eager_call *call)
 {
     const mu_op *op = call->infer.op;

@@ -257,13 +257,13 @@ struct mu_op {
     int (*attr_outputs)(const void *attrs);      // ops whose number of outputs is an attribute (split)
     int variant;                    // which case of a kernel shared by several ops
     const mu_op *pure_of;           // the effect whose pure form this op is (pure.c)
-    mu_kernel_run *ref;             // plain loops: oracle and fallback, every dtype; required
+    mu_kernel_run *ref;             // plain loops: oracle of the fast kernel, and fallback; every dtype; required
     // Data-dependent ops: fills the shapes that the shape rule left unknown, before the outputs are allocated
     // (kernel->out is NULL). Required with MU_OP_DATA_DEPENDENT.
     mu_status (*measure)(const mu_kernel *kernel, mu_spec *out);
     // Optional: whether output 0 is a range of input 0's bytes, and at which offset. `in` has all inputs.
     bool (*view_at)(const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset);
-    struct {                        // optional: the fast kernel
+    struct {                        // optional: the fast kernel, which overrides ref
         mu_status (*prepare)(mu_prepare *prepare);
         mu_kernel_run *run;
         void (*release)(void *state);
@@ -365,6 +365,10 @@ bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out);
 // mu__op_is_part returns whether output 0 should share a part of input 0's bytes. A small part of a large input is
 // copied instead, so that it does not keep the large input alive.
 bool mu__op_is_part(const mu_op *op, const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset);
+
+// mu__run_direct runs the op of a kernel for another op's kernel: the fast one if it needs no preparation, else the
+// reference.
+mu_status mu__run_direct(const mu_kernel *kernel);
 
 // Short forms for ops with one output; NULL on failure.
 mu_tensor *mu__apply1(const mu_op *op, const void *attrs, mu_tensor *a);

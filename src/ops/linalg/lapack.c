@@ -11,9 +11,9 @@
 static const char library_name[] = "liblapack.so.3";
 
 // The length of the text `job` follows the other arguments.
-typedef void decompose(const char *job, const int *rows, const int *columns, double *a, const int *a_step, double *values,
-                       double *u, const int *u_step, double *v, const int *v_step, double *work, const int *work_length,
-                       int *integers, int *info, size_t job_length);
+typedef void decompose(const char *job, const int *rows, const int *columns, double *a, const int *a_step,
+                       double *values, double *u, const int *u_step, double *v, const int *v_step, double *work,
+                       const int *work_length, int *integers, int *info, size_t job_length);
 static decompose *dgesdd;
 static char reason[256];   // why the library cannot be used
 static pthread_once_t once = PTHREAD_ONCE_INIT;

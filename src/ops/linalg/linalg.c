@@ -8,6 +8,7 @@
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
 #include "kernels/kernels.h"
@@ -145,18 +146,53 @@ static void factor_matrices(void *arg, int64_t begin, int64_t end)
     close_memory(&memory);
 }
 
+static mu_status not_definite(int64_t matrix, int64_t batches)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "cholesky: matrix %lld of %lld is not positive definite", (long long)matrix,
+                     (long long)batches);
+}
+
+// One matrix, row by row: l[i][j] = (a[i][j] - the product of the rows so far) / l[j][j].
+static bool factor_plainly(const mu_view *a, int64_t first, int64_t n, double *l)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            double rest = mu__read_real(a, first + i * n + j);
+            for (int64_t p = 0; p < j; p++)
+                rest -= l[i * n + p] * l[j * n + p];
+            if (i == j && !(rest > 0))
+                return false;
+            l[i * n + j] = i == j ? sqrt(rest) : rest / l[j * n + j];
+        }
+    return true;
+}
+
 static mu_status cholesky_ref(const mu_kernel *kernel)
 {
+    const mu_shape *shape = &kernel->in[0].shape;
+    const int64_t n = shape->dims[shape->rank - 1], batches = matrices_in(shape);
+    double *l = mu__calloc((size_t)(n * n), sizeof *l);
+    mu_status status = l ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int64_t matrix = 0; status == MU_OK && matrix < batches; matrix++) {
+        const int64_t first = matrix * n * n;
+        if (!factor_plainly(&kernel->in[0], first, n, l))
+            status = not_definite(matrix, batches);
+        for (int64_t i = 0; status == MU_OK && i < n * n; i++)
+            mu__write_real(&kernel->out[0], first + i, l[i]);
+    }
+    mu__free(l);
+    return status;
+}
+
+static mu_status cholesky_fast(const mu_kernel *kernel)
+{
     if (kernel->in[0].dtype != MU_F32 && kernel->in[0].dtype != MU_F64)
-        return mu__run_as_f32(kernel, cholesky_ref);
+        return mu__run_as_f32(kernel, cholesky_fast);
     const mu_shape *shape = &kernel->in[0].shape;
     batch_call call = {.kernel = kernel, .n = shape->dims[shape->rank - 1]};
     const int64_t batches = matrices_in(shape);
     MU_TRY(run_batch(&call, call.n ? batches : 0, batches * call.n * call.n * call.n, factor_matrices));
-    if (call.failed < 0)
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "cholesky: matrix %lld of %lld is not positive definite",
-                     (long long)call.failed, (long long)batches);
+    return call.failed < 0 ? MU_OK : not_definite(call.failed, batches);
 }
 
 // The same weights if a trace does not know n: compares row and column numbers in float32, which is exact up to 2^24.
@@ -215,7 +251,7 @@ static const mu_sample samples_cholesky[] = {
 };
 const mu_op mu_op_cholesky = {
     .name = "cholesky", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .infer = cholesky_infer, .grad = cholesky_grad,
-    .ref = cholesky_ref, .samples = samples_cholesky, .lower = mu__lower_cholesky,
+    .ref = cholesky_ref, .cpu = {.run = cholesky_fast}, .samples = samples_cholesky, .lower = mu__lower_cholesky,
 };
 
 // ---- triangular_solve ---------------------------------------------------------------------------
@@ -282,10 +318,39 @@ static void solve_matrices(void *arg, int64_t begin, int64_t end)
     close_memory(&memory);
 }
 
+// Element by element in the order of substitution: x[i] = (b[i] - a[i][j] x[j] of all known j) / a[i][i].
 static mu_status solve_ref(const mu_kernel *kernel)
 {
+    const mu_solve_attrs *attrs = kernel->attrs;
+    const mu_view *a = &kernel->in[0], *b = &kernel->in[1], *x = &kernel->out[0];
+    const int64_t n = x->shape.dims[x->shape.rank - 2], columns = x->shape.dims[x->shape.rank - 1];
+    const int64_t row = attrs->adjoint ? 1 : n, col = attrs->adjoint ? n : 1;
+    const bool lower = attrs->lower != attrs->adjoint;
+    double *known = mu__alloc((size_t)n * sizeof *known);
+    if (!known)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int64_t system = 0; n > 0 && system < mu__elements(&x->shape) / n; system++) {
+        const int64_t matrix = system / columns, column = system % columns;
+        const int64_t own = matrix_under(&x->shape, &a->shape, matrix) * n * n;
+        const int64_t right = matrix_under(&x->shape, &b->shape, matrix) * n * columns + column;
+        for (int64_t step = 0; step < n; step++) {
+            const int64_t i = lower ? step : n - 1 - step;
+            double rest = mu__read_real(b, right + i * columns);
+            for (int64_t j = lower ? 0 : i + 1; j < (lower ? i : n); j++)
+                rest -= mu__read_real(a, own + i * row + j * col) * known[j];
+            known[i] = rest / mu__read_real(a, own + i * (row + col));
+        }
+        for (int64_t i = 0; i < n; i++)
+            mu__write_real(x, (matrix * n + i) * columns + column, known[i]);
+    }
+    mu__free(known);
+    return MU_OK;
+}
+
+static mu_status solve_fast(const mu_kernel *kernel)
+{
     if (kernel->in[0].dtype != MU_F32 && kernel->in[0].dtype != MU_F64)
-        return mu__run_as_f32(kernel, solve_ref);
+        return mu__run_as_f32(kernel, solve_fast);
     const mu_shape *out = &kernel->out[0].shape;
     batch_call call = {.kernel = kernel, .n = out->dims[out->rank - 2], .columns = out->dims[out->rank - 1]};
     const int64_t batches = matrices_in(out), work = batches * call.n * call.n * call.columns;
@@ -336,7 +401,8 @@ static const mu_sample samples_solve[] = {
 };
 const mu_op mu_op_triangular_solve = {
     .name = "triangular_solve", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .attrs_bytes = sizeof(mu_solve_attrs),
-    .attrs = solve_fields, .infer = solve_infer, .grad = solve_grad, .ref = solve_ref, .samples = samples_solve,
+    .attrs = solve_fields, .infer = solve_infer, .grad = solve_grad, .ref = solve_ref, .cpu = {.run = solve_fast},
+    .samples = samples_solve,
     .lower = mu__lower_triangular_solve,
 };
 

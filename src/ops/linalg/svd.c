@@ -100,9 +100,10 @@ static mu_status run_all(const mu_kernel *kernel)
     if (call.failed == EXHAUSTED)
         return mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory to work on a matrix of %lld by %lld; give smaller ones",
                          kernel->op->name, (long long)call.m, (long long)call.n);
-    return call.failed == NONE ? MU_OK
-                               : mu__error(MU_INTERNAL, "%s: LAPACK's iteration did not converge for a matrix of %lld by "
-                                           "%lld", kernel->op->name, (long long)call.m, (long long)call.n);
+    if (call.failed == DIVERGED)
+        return mu__error(MU_INTERNAL, "%s: LAPACK's iteration did not converge for a matrix of %lld by %lld; scale it",
+                         kernel->op->name, (long long)call.m, (long long)call.n);
+    return MU_OK;
 }
 
 // ---- svd ----------------------------------------------------------------------------------------

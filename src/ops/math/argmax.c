@@ -6,6 +6,7 @@
 #include "ops/core/attrs.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 #include "ops/math/reduce.h"
 
@@ -175,7 +176,7 @@ static void argmax_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static mu_status argmax_ref(const mu_kernel *k)
+static mu_status make_job(const mu_kernel *k, argmax_job *out)
 {
     argmax_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
     const int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
@@ -188,6 +189,39 @@ static mu_status argmax_ref(const mu_kernel *k)
         return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of shape %s is empty, so nothing there is an extreme",
                          k->op->name, axis, mu__shape_text(shape, text));
     }
+    *out = job;
+    return MU_OK;
+}
+
+// Whether element i takes the place of the extreme so far; a NaN that none can replace does.
+static bool beats(const argmax_job *job, const mu_view *x, int64_t i, int64_t best)
+{
+    const double here = mu__read_real(x, i), most = mu__read_real(x, best);
+    if (mu__dtype_is_float(job->dtype))
+        return most == most && (here != here || (job->variant == ARGMIN ? here < most : here > most));
+    const int64_t a = mu__read_whole(x, i), b = mu__read_whole(x, best);
+    return job->variant == ARGMIN ? a < b : a > b;
+}
+
+static mu_status argmax_ref(const mu_kernel *k)
+{
+    argmax_job job = {0};
+    MU_TRY(make_job(k, &job));
+    for (int64_t at = 0; at < job.outer * job.inner; at++) {
+        const int64_t first = at / job.inner * job.n * job.inner + at % job.inner;
+        int64_t best = 0;
+        for (int64_t i = 1; i < job.n; i++)
+            if (beats(&job, &k->in[0], first + i * job.inner, first + best * job.inner))
+                best = i;
+        ((int64_t *)job.out)[at] = best;
+    }
+    return MU_OK;
+}
+
+static mu_status argmax_fast(const mu_kernel *k)
+{
+    argmax_job job = {0};
+    MU_TRY(make_job(k, &job));
     const int64_t wide = MU_FOLD_BYTES / (int64_t)mu_dtype_bytes(job.dtype);
     job.columns = mu__columns_at_once(job.outer, job.inner, wide, k->team);
     mu__share_range(k->team, job.outer * blocks_of(&job), 1, job.outer * job.n * job.inner, argmax_range, &job);
@@ -217,7 +251,8 @@ static const mu_sample samples_argmax[] = {
 };
 #define PLACE(text, which)                                                                                       \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                               \
-    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref,          \
+    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref,           \
+    .cpu = {.run = argmax_fast},                                                                                  \
     .samples = samples_argmax
 
 static mu_tensor *argmax_of(const mu_op *op, mu_tensor *x, int axis)

@@ -7,6 +7,7 @@
 #include "ops/array/index.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -276,7 +277,8 @@ static bool run_tiled(const binary_job *binary, const mu_walk *walk)
     const int64_t columns = walk->rank == 2 ? walk->dims[1] : 0;
     const size_t row = (size_t)columns * binary->in_bytes;
     tile_job job = {.binary = binary, .columns = columns, .tile = tile};
-    if (binary->is_float16 || columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 || walk->strides[1][1] != 1)
+    if (binary->is_float16 || columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 ||
+        walk->strides[1][1] != 1)
         return false;
     job.tiled = walk->strides[0][0] == 0 ? 0 : 1;
     if (walk->strides[job.tiled][0] != 0 || walk->strides[1 - job.tiled][0] != columns)
@@ -313,12 +315,12 @@ static mu_status run_binary(const mu_kernel *k, loop2 *loop)
     return MU_OK;
 }
 
-static mu_status arithmetic_ref(const mu_kernel *k)
+static mu_status arithmetic_fast(const mu_kernel *k)
 {
     return run_binary(k, arithmetic_loop(k->in[0].dtype));
 }
 
-static mu_status compare_ref(const mu_kernel *k)
+static mu_status compare_fast(const mu_kernel *k)
 {
     return run_binary(k, compare_loop(k->in[0].dtype));
 }
@@ -335,13 +337,13 @@ static bool has_bad(mu_dtype dtype, bool power, const void *data, int64_t n)
 }
 
 // Reports the first element of the second operand that is invalid: a zero divisor or a negative exponent.
-static mu_status integer_ref(const mu_kernel *k)
+static mu_status check_integers(const mu_kernel *k)
 {
     const mu_view *b = &k->in[1];
     bool power = k->op->variant == POW;
     int64_t n = mu__dtype_is_integer(b->dtype) && mu__elements(&k->out[0].shape) > 0 ? mu__elements(&b->shape) : 0;
-    if (n > 0 && !has_bad(b->dtype, power, b->data, n))
-        n = 0;
+    if (n == 0 || !has_bad(b->dtype, power, b->data, n))
+        return MU_OK;
     for (int64_t i = 0; i < n; i++) {
         double value = mu__read_element(b->dtype, b->data, i);
         if (power ? value < 0 : value == 0)
@@ -350,7 +352,13 @@ static mu_status integer_ref(const mu_kernel *k)
                              : "%s: integer division by %g (element %lld of the divisor)", k->op->name, value,
                              (long long)i);
     }
-    return arithmetic_ref(k);
+    return MU_OK;
+}
+
+static mu_status integer_fast(const mu_kernel *k)
+{
+    MU_TRY(check_integers(k));
+    return arithmetic_fast(k);
 }
 
 static mu_status math_run(const mu_kernel *k)
@@ -358,7 +366,122 @@ static mu_status math_run(const mu_kernel *k)
     const mu_dtype dtype = k->in[0].dtype;
     if (dtype == MU_F64)
         return run_binary(k, f64_math);
-    return dtype == MU_F32 || dtype == MU_F16 || dtype == MU_BF16 ? run_binary(k, f32_math) : k->op->ref(k);
+    return dtype == MU_F32 || dtype == MU_F16 || dtype == MU_BF16 ? run_binary(k, f32_math) : integer_fast(k);
+}
+
+// ---- Plain loops --------------------------------------------------------------------------------
+
+static double real_of_two(int variant, mu_dtype dtype, double x, double y)
+{
+    const double rest = fmod(x, y), apart = mu__rounded(dtype, x - y);
+    switch (variant) {
+    case ADD: return x + y;
+    case SUBTRACT: return x - y;
+    case MULTIPLY: return x * y;
+    case DIVIDE: return x / y;
+    case DIVIDE_NO_NAN: return y == 0 ? 0 : x / y;
+    case FLOOR_DIVIDE: return floor(mu__rounded(dtype, x / y));
+    case MOD: return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+    case POW: return pow(x, y);
+    case MAXIMUM: return x > y || x != x ? x : y;
+    case MINIMUM: return x < y || x != x ? x : y;
+    case SQUARED_DIFFERENCE: return apart * apart;
+    default: return atan2(x, y);
+    }
+}
+
+// x to the power y, and the quotient rounded down; both wrap around.
+static uint64_t whole_power(uint64_t x, uint64_t y)
+{
+    uint64_t result = 1;
+    for (; y > 0; y >>= 1, x *= x)
+        result *= y & 1 ? x : 1;
+    return result;
+}
+
+static uint64_t whole_quotient(int64_t x, int64_t y)
+{
+    return y == -1 ? 0 - (uint64_t)x : (uint64_t)(x / y - (x % y != 0 && (x < 0) != (y < 0)));
+}
+
+static int64_t whole_of_two(int variant, int64_t x, int64_t y)
+{
+    const uint64_t a = (uint64_t)x, b = (uint64_t)y;
+    switch (variant) {
+    case ADD: return (int64_t)(a + b);
+    case SUBTRACT: return (int64_t)(a - b);
+    case MULTIPLY: return (int64_t)(a * b);
+    case FLOOR_DIVIDE: return (int64_t)whole_quotient(x, y);
+    case MOD: return (int64_t)(a - whole_quotient(x, y) * b);
+    case POW: return (int64_t)whole_power(a, b);
+    case MAXIMUM: return MU_MAX(x, y);
+    case MINIMUM: return MU_MIN(x, y);
+    default: return (int64_t)((a - b) * (a - b));
+    }
+}
+
+static mu_status arithmetic_ref(const mu_kernel *k)
+{
+    const mu_view *a = &k->in[0], *b = &k->in[1], *out = &k->out[0];
+    const int variant = k->op->variant;
+    const bool checked = variant == FLOOR_DIVIDE || variant == MOD || variant == POW;
+    MU_TRY(checked ? check_integers(k) : MU_OK);
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
+        const int64_t x = mu__broadcast_at(&out->shape, &a->shape, i), y = mu__broadcast_at(&out->shape, &b->shape, i);
+        if (mu__dtype_is_float(out->dtype))
+            mu__write_real(out, i, real_of_two(variant, out->dtype, mu__read_real(a, x), mu__read_real(b, y)));
+        else
+            mu__write_whole(out, i, whole_of_two(variant, mu__read_whole(a, x), mu__read_whole(b, y)));
+    }
+    return MU_OK;
+}
+
+static bool compared(int variant, bool less, bool equal, bool greater)
+{
+    switch (variant) {
+    case EQUAL: return equal;
+    case NOT_EQUAL: return !equal;
+    case LESS: return less;
+    case LESS_EQUAL: return less || equal;
+    case GREATER: return greater;
+    default: return greater || equal;
+    }
+}
+
+static mu_status compare_ref(const mu_kernel *k)
+{
+    const mu_view *a = &k->in[0], *b = &k->in[1];
+    const mu_shape *out = &k->out[0].shape;
+    for (int64_t i = 0; i < mu__elements(out); i++) {
+        const int64_t at = mu__broadcast_at(out, &a->shape, i), bt = mu__broadcast_at(out, &b->shape, i);
+        const double x = mu__read_real(a, at), y = mu__read_real(b, bt);
+        bool less = x < y, equal = x == y, greater = x > y;
+        if (!mu__dtype_is_float(a->dtype)) {
+            const int64_t left = mu__read_whole(a, at), right = mu__read_whole(b, bt);
+            less = left < right, equal = left == right, greater = left > right;
+        }
+        ((bool *)k->out[0].data)[i] = compared(k->op->variant, less, equal, greater);
+    }
+    return MU_OK;
+}
+
+// If the bounds cross, the lower one wins, as in TensorFlow.
+static mu_status clip_ref(const mu_kernel *k)
+{
+    const mu_view *x = &k->in[0], *low = &k->in[1], *high = &k->in[2], *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
+        const int64_t at = mu__broadcast_at(&out->shape, &x->shape, i);
+        const int64_t lt = mu__broadcast_at(&out->shape, &low->shape, i);
+        const int64_t ht = mu__broadcast_at(&out->shape, &high->shape, i);
+        if (mu__dtype_is_float(out->dtype)) {
+            const double below = real_of_two(MINIMUM, out->dtype, mu__read_real(x, at), mu__read_real(high, ht));
+            mu__write_real(out, i, real_of_two(MAXIMUM, out->dtype, below, mu__read_real(low, lt)));
+        } else {
+            const int64_t below = MU_MIN(mu__read_whole(x, at), mu__read_whole(high, ht));
+            mu__write_whole(out, i, MU_MAX(below, mu__read_whole(low, lt)));
+        }
+    }
+    return MU_OK;
 }
 
 static mu_status compare_infer(mu_infer *infer)
@@ -399,7 +522,8 @@ static const mu_sample samples_power[] = {
 #define ROW2(text, which, more_flags, allowed)                                                     \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | (more_flags), \
     .dtypes = allowed, .in_place = 3, .infer = mu__infer_broadcast
-#define SIMPLE .ref = arithmetic_ref, .samples = samples2
+#define FAST .ref = arithmetic_ref, .cpu = {.run = arithmetic_fast}
+#define SIMPLE FAST, .samples = samples2
 
 static mu_tensor *add_grad(mu_grad *g, int i)
 {
@@ -426,7 +550,7 @@ static mu_tensor *divide_grad(mu_grad *g, int i)
     return mu__unbroadcast(g, i == 0 ? dx : mu_neg(mu_multiply(dx, g->y[0])), i);
 }
 const mu_op mu_op_divide = {ROW2("divide", DIVIDE, 0, MU_FLOATS), .grad = divide_grad,
-                            .hlo = "stablehlo.divide", .samples = samples_divide, .ref = arithmetic_ref};
+                            .hlo = "stablehlo.divide", .samples = samples_divide, FAST};
 
 // Integers are divided as floats, as in TensorFlow's true division.
 static mu_tensor *true_division(const mu_op *op, mu_tensor *a, mu_tensor *b)
@@ -445,21 +569,22 @@ mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b)
 }
 
 const mu_op mu_op_divide_no_nan = {ROW2("divide_no_nan", DIVIDE_NO_NAN, 0, MU_FLOATS),
-                                   .grad = divide_grad, .samples = samples_divide, .ref = arithmetic_ref,
+                                   .grad = divide_grad, .samples = samples_divide, FAST,
                                    .lower = mu__lower_divide_no_nan};
 mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
 {
     return true_division(&mu_op_divide_no_nan, a, b);
 }
 
-const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = integer_ref,
-                                  .samples = samples_divide, .lower = mu__lower_whole_division};
+const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = arithmetic_ref,
+                                  .cpu = {.run = integer_fast}, .samples = samples_divide,
+                                  .lower = mu__lower_whole_division};
 static mu_tensor *mod_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = i == 0 ? g->dy : mu_neg(mu_multiply(g->dy, mu_floor_divide(g->x[0], g->x[1])));
     return mu__unbroadcast(g, dx, i);
 }
-const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref,
+const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = arithmetic_ref,
                          .cpu = {.run = math_run},        .grad = mod_grad,
                          .samples = samples_divide,       .lower = mu__lower_whole_division};
 // d/dy x^y = x^y log x. If x is not positive, log x counts as 0, as in TensorFlow.
@@ -474,7 +599,7 @@ static mu_tensor *pow_grad(mu_grad *g, int i)
     }
     return mu__unbroadcast(g, mu_multiply(g->dy, dx), i);
 }
-const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref,
+const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = arithmetic_ref,
                          .cpu = {.run = math_run},        .grad = pow_grad,
                          .hlo = "stablehlo.power",        .samples = samples_power};
 // At a tie the first operand gets the whole gradient.
@@ -503,12 +628,12 @@ static mu_tensor *atan2_grad(mu_grad *g, int i)
     return mu__unbroadcast(g, i == 0 ? mu_multiply(x, factor) : mu_neg(mu_multiply(y, factor)), i);
 }
 const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .cpu = {.run = math_run}, .grad = atan2_grad,
-                           .hlo = "stablehlo.atan2", SIMPLE};
+                           .ref = arithmetic_ref, .hlo = "stablehlo.atan2", .samples = samples2};
 // ---- Comparisons --------------------------------------------------------------------------------
 
 #define ROW_COMPARE(text, which, allowed)                                                             \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed, \
-    .infer = compare_infer, .ref = compare_ref, .samples = samples2
+    .infer = compare_infer, .ref = compare_ref, .cpu = {.run = compare_fast}, .samples = samples2
 
 const mu_op mu_op_equal = {ROW_COMPARE("equal", EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
 const mu_op mu_op_not_equal = {ROW_COMPARE("not_equal", NOT_EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
@@ -563,7 +688,7 @@ static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t 
         clip_loop_of(dtype)(part.in[0], part.step[0], part.in[1], part.step[1], part.in[2], part.step[2], run.out, n);
 }
 
-static mu_status clip_ref(const mu_kernel *k)
+static mu_status clip_fast(const mu_kernel *k)
 {
     mu_walk walk;
     mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
@@ -600,7 +725,8 @@ static const mu_sample samples_clip[] = {
 };
 const mu_op mu_op_clip_by_value = {
     .name = "clip_by_value", .n_in = 3, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_NUMBERS, .in_place = 1,
-    .infer = clip_infer, .grad = clip_grad, .ref = clip_ref, .samples = samples_clip, .lower = mu__lower_clip,
+    .infer = clip_infer, .grad = clip_grad, .ref = clip_ref, .cpu = {.run = clip_fast}, .samples = samples_clip,
+    .lower = mu__lower_clip,
 };
 mu_tensor *mu_clip_by_value(mu_tensor *x, mu_tensor *low, mu_tensor *high)
 {

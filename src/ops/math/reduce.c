@@ -8,6 +8,7 @@
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 #include "ops/math/reduce.h"
 
@@ -171,8 +172,8 @@ static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
     }
 }
 
-// Folds `width` columns of 16-bit floats in float32. A tile of rows is widened at a time, behind a row with the result so
-// far, so that it stays in the first-level cache.
+// Folds `width` columns of 16-bit floats in float32. A tile of rows is widened at a time, behind a row with the result
+// so far, so that it stays in the first-level cache.
 static void fold_float16(const fold_job *job, const uint16_t *x, int64_t width, uint16_t *out)
 {
     float tile[FLOAT16_TILE + FLOAT16_COLUMNS], totals[FLOAT16_COLUMNS];
@@ -207,8 +208,9 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
     }
     if (job->inner != 1 || job->dtype != MU_BOOL)
         return false;
+    const uint8_t *x = job->in;
     for (int64_t row = begin; row < end; row++)
-        ((bool *)job->out)[row] = mu__bool_reduce_row(job->variant == ALL, (const uint8_t *)job->in + row * job->n, job->n);
+        ((bool *)job->out)[row] = mu__bool_reduce_row(job->variant == ALL, x + row * job->n, job->n);
     return true;
 }
 
@@ -324,14 +326,101 @@ static unsigned axis_bits(const mu_ints *axes)
     return bits;
 }
 
-static mu_status reduce_ref(const mu_kernel *k)
+static mu_status reduce_fast(const mu_kernel *k)
 {
     const unsigned reduced = axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes);
     if (k->op->variant == MEAN && mu__dtype_is_integer(k->in[0].dtype) && k->in[0].dtype != MU_I64)
-        return mu__run_wide(k, reduce_ref);
+        return mu__run_wide(k, reduce_fast);
     if (needs_f32(&k->in[0], reduced))
-        return mu__run_as_f32(k, reduce_ref);
+        return mu__run_as_f32(k, reduce_fast);
     return reduce_bits(k, k->op->variant, reduced);
+}
+
+// ---- Plain loops --------------------------------------------------------------------------------
+
+static double real_of_two(int variant, double total, double x)
+{
+    switch (variant) {
+    case PROD:
+    case CUMPROD: return total * x;
+    case MAX: return total > x || total != total ? total : x;
+    case MIN: return total < x || total != total ? total : x;
+    default: return total + x;
+    }
+}
+
+static int64_t whole_of_two(int variant, int64_t total, int64_t x)
+{
+    switch (variant) {
+    case PROD:
+    case CUMPROD: return (int64_t)((uint64_t)total * (uint64_t)x);
+    case MAX:
+    case ANY: return MU_MAX(total, x);
+    case MIN:
+    case ALL: return MU_MIN(total, x);
+    default: return (int64_t)((uint64_t)total + (uint64_t)x);
+    }
+}
+
+// What a reduction of no elements gives.
+static double real_start(int variant)
+{
+    return variant == PROD || variant == CUMPROD ? 1 : variant == MAX ? -INFINITY : variant == MIN ? INFINITY : 0;
+}
+
+static int64_t whole_start(int variant, mu_dtype dtype)
+{
+    const int bits = 8 * (int)mu_dtype_bytes(dtype);
+    const int64_t highest = dtype == MU_U8 ? UINT8_MAX : (int64_t)(UINT64_MAX >> (65 - bits));
+    switch (variant) {
+    case PROD:
+    case CUMPROD:
+    case ALL: return 1;
+    case MAX: return dtype == MU_U8 ? 0 : -highest - 1;
+    case MIN: return highest;
+    default: return 0;
+    }
+}
+
+// The input element at position `at` of the kept axes and `fold` of the reduced ones, whose shapes have 1 elsewhere.
+static int64_t element_of(const mu_shape *in, const mu_shape *kept, int64_t at, const mu_shape *folded, int64_t fold)
+{
+    int64_t index[MU_MAX_RANK], along[MU_MAX_RANK];
+    mu__index_of(kept, at, index);
+    mu__index_of(folded, fold, along);
+    for (int axis = 0; axis < in->rank; axis++)
+        index[axis] += along[axis];
+    return mu__element_at(in, index);
+}
+
+static mu_status reduce_plainly(const mu_kernel *k, int variant, unsigned reduced)
+{
+    const mu_view *in = &k->in[0], *out = &k->out[0];
+    mu_shape kept = in->shape, folded = in->shape;
+    for (int axis = 0; axis < in->shape.rank; axis++)
+        (reduced >> axis & 1 ? &kept : &folded)->dims[axis] = 1;
+    const int64_t n = mu__elements(&folded);
+    for (int64_t at = 0; at < mu__elements(&kept); at++) {
+        double real = real_start(variant);
+        int64_t whole = whole_start(variant, in->dtype);
+        for (int64_t fold = 0; fold < n; fold++) {
+            const int64_t i = element_of(&in->shape, &kept, at, &folded, fold);
+            if (mu__dtype_is_float(in->dtype))
+                real = real_of_two(variant, real, mu__read_real(in, i));
+            else
+                whole = whole_of_two(variant, whole, mu__read_whole(in, i));
+        }
+        if (mu__dtype_is_float(in->dtype))
+            mu__write_real(out, at, variant == MEAN ? real / (double)n : real);
+        else
+            mu__write_whole(out, at, variant == MEAN && n > 0 ? whole / n : whole);
+    }
+    return MU_OK;
+}
+
+static mu_status reduce_ref(const mu_kernel *k)
+{
+    return reduce_plainly(k, k->op->variant, axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes));
 }
 
 static mu_status reduce_infer(mu_infer *infer)
@@ -440,6 +529,7 @@ static const mu_sample samples_bool[] = {
 #define REDUCTION(text, which, allowed, inputs)                                                             \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = allowed,                                \
     .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = reduce_attrs, .infer = reduce_infer, .ref = reduce_ref, \
+    .cpu = {.run = reduce_fast},                                                                             \
     .samples = inputs
 
 const mu_op mu_op_reduce_sum = {REDUCTION("reduce_sum", SUM, MU_NUMBERS, samples_reduce), .grad = sum_grad,
@@ -470,17 +560,29 @@ static mu_status sum_to_like_infer(mu_infer *infer)
     return mu__infer_like(infer);
 }
 
-static mu_status sum_to_like_ref(const mu_kernel *k)
+// The axes that broadcasting added or repeated.
+static unsigned broadcast_axes(const mu_shape *x, const mu_shape *like)
 {
-    const mu_shape *x = &k->in[0].shape, *like = &k->in[1].shape;
     unsigned reduced = 0;
     for (int axis = 0; axis < x->rank; axis++) {
         int at = axis - (x->rank - like->rank);
         if (at < 0 || (like->dims[at] == 1 && x->dims[axis] != 1))
             reduced |= 1u << axis;
     }
+    return reduced;
+}
+
+static mu_status sum_to_like_ref(const mu_kernel *k)
+{
+    return reduce_plainly(k, SUM, broadcast_axes(&k->in[0].shape, &k->in[1].shape));
+}
+
+static mu_status sum_to_like_fast(const mu_kernel *k)
+{
+    const mu_shape *x = &k->in[0].shape;
+    const unsigned reduced = broadcast_axes(x, &k->in[1].shape);
     if (needs_f32(&k->in[0], reduced))
-        return mu__run_as_f32(k, sum_to_like_ref);
+        return mu__run_as_f32(k, sum_to_like_fast);
     if (reduced)
         return reduce_bits(k, SUM, reduced);
     size_t bytes = (size_t)mu__elements(x) * mu_dtype_bytes(k->in[0].dtype);
@@ -503,7 +605,7 @@ static const mu_sample samples_sum_to_like[] = {
 const mu_op mu_op_sum_to_like = {
     .name = "sum_to_like", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 2, .flags = MU_OP_VIEW_IF_SAME,
     .infer = sum_to_like_infer,
-    .grad = sum_to_like_grad, .ref = sum_to_like_ref, .samples = samples_sum_to_like,
+    .grad = sum_to_like_grad, .ref = sum_to_like_ref, .cpu = {.run = sum_to_like_fast}, .samples = samples_sum_to_like,
     .lower = mu__lower_sum_to_like,
 };
 mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like)
@@ -550,11 +652,11 @@ static void running_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static mu_status running_ref(const mu_kernel *k)
+static mu_status running_fast(const mu_kernel *k)
 {
     const mu_cumulate_attrs *attrs = k->attrs;
     if (is_float16(k->in[0].dtype))
-        return mu__run_as_f32(k, running_ref);
+        return mu__run_as_f32(k, running_fast);
     fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data,
                     .exclusive = attrs->exclusive, .backward = attrs->reverse};
     split_at_axis(&k->in[0].shape, attrs->axis, &job);
@@ -562,6 +664,33 @@ static mu_status running_ref(const mu_kernel *k)
     if (job.n > 0)
         mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, running_range,
                         &job);
+    return MU_OK;
+}
+
+static mu_status running_ref(const mu_kernel *k)
+{
+    const mu_cumulate_attrs *attrs = k->attrs;
+    const mu_view *in = &k->in[0], *out = &k->out[0];
+    const int variant = k->op->variant;
+    fold_job shape;
+    split_at_axis(&in->shape, attrs->axis, &shape);
+    for (int64_t line = 0; line < shape.outer * shape.inner; line++) {
+        const int64_t first = line / MU_MAX(shape.inner, 1) * shape.n * shape.inner + line % MU_MAX(shape.inner, 1);
+        double real = real_start(variant);
+        int64_t whole = whole_start(variant, in->dtype);
+        for (int64_t step = 0; step < shape.n; step++) {
+            const int64_t at = first + (attrs->reverse ? shape.n - 1 - step : step) * shape.inner;
+            const double real_before = real;
+            const int64_t whole_before = whole;
+            if (mu__dtype_is_float(in->dtype)) {
+                real = real_of_two(variant, real, mu__read_real(in, at));
+                mu__write_real(out, at, attrs->exclusive ? real_before : real);
+            } else {
+                whole = whole_of_two(variant, whole, mu__read_whole(in, at));
+                mu__write_whole(out, at, attrs->exclusive ? whole_before : whole);
+            }
+        }
+    }
     return MU_OK;
 }
 
@@ -611,7 +740,7 @@ static const mu_sample samples_cumulate[] = {
 #define CUMULATE(text, which)                                                                                 \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS,                               \
     .attrs_bytes = sizeof(mu_cumulate_attrs), .attrs = cumulate_attrs, .infer = running_infer,                 \
-    .ref = running_ref, .samples = samples_cumulate, .lower = mu__lower_cumulate
+    .ref = running_ref, .cpu = {.run = running_fast}, .samples = samples_cumulate, .lower = mu__lower_cumulate
 
 static mu_tensor *cumulate(const mu_op *op, mu_tensor *x, int axis, bool exclusive, bool reverse)
 {

@@ -9,8 +9,10 @@
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
+#include <math.h>
 #include <muster/ops.h>
 
 enum { SQUARES, CUBES, SIZES, LARGEST, SQUARES_ABOUT, EXP_ABOUT };
@@ -151,7 +153,7 @@ static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t colu
     copy.in = &in;
     copy.out = &out;
     copy.team = &alone;
-    return op->ref(&copy);
+    return mu__run_direct(&copy);
 }
 
 // Whether the sum can be computed while the row is read.
@@ -258,18 +260,18 @@ static mu_status reduce_whole(const mu_kernel *k)
     map_elements(k, k->in[0].data, made.data, n);
     copy.op = op;
     copy.in = &made;
-    const mu_status status = op->ref(&copy);
+    const mu_status status = mu__run_direct(&copy);
     mu__free_data(made.data, bytes);
     return status;
 }
 
-static mu_status size_ref(const mu_kernel *k)
+static mu_status size_fast(const mu_kernel *k)
 {
     const mu_ints *axes = &((const mu_reduce_attrs *)k->attrs)->axes;
     const mu_shape *shape = &k->in[0].shape;
     const int first = axes->n > 0 ? (int)axes->at[0] : shape->rank, behind = first + (int)axes->n;
     if (k->in[0].dtype != MU_F32 && k->in[0].dtype != MU_F64)
-        return mu__run_as_f32(k, size_ref);
+        return mu__run_as_f32(k, size_fast);
     if (axes->n > 0 && axes->at[axes->n - 1] != behind - 1)
         return reduce_whole(k);
     size_job job = {.kernel = k, .center = k->n_in > 1 ? k->in[1].data : NULL,
@@ -279,6 +281,42 @@ static mu_status size_ref(const mu_kernel *k)
     if (job.inner > 0)
         mu__share_range(k->team, job.outer, 1, mu__elements(shape), fold_part, &job);
     return job.status == MU_OK ? MU_OK : mu__error((mu_status)job.status, "%s: no memory for a piece", k->op->name);
+}
+
+// ---- Plain loops --------------------------------------------------------------------------------
+
+static double term_of(int variant, double x, double center)
+{
+    switch (variant) {
+    case SQUARES: return x * x;
+    case CUBES: return x * x * fabs(x);
+    case SQUARES_ABOUT: return (x - center) * (x - center);
+    case EXP_ABOUT: return exp(x - center);
+    default: return fabs(x);
+    }
+}
+
+static mu_status size_ref(const mu_kernel *k)
+{
+    const mu_view *x = &k->in[0];
+    const int variant = k->op->variant;
+    mu_view totals = k->out[0], center = k->n_in > 1 ? k->in[1] : k->out[0];
+    mu_totals sums;
+    totals.shape = x->shape;  // with size 1 at the reduced axes
+    for (int64_t i = 0; i < ((const mu_reduce_attrs *)k->attrs)->axes.n; i++)
+        totals.shape.dims[((const mu_reduce_attrs *)k->attrs)->axes.at[i]] = 1;
+    center.shape = totals.shape;
+    for (int64_t i = 0; i < mu__elements(&totals.shape); i++)
+        mu__write_real(&totals, i, variant == LARGEST ? -INFINITY : 0);
+    MU_TRY(mu__totals_open(&sums, &totals));
+    for (int64_t i = 0; i < mu__elements(&x->shape); i++) {
+        const int64_t at = mu__broadcast_at(&x->shape, &totals.shape, i);
+        double term = term_of(variant, mu__read_real(x, i), k->n_in > 1 ? mu__read_real(&center, at) : 0);
+        const mu_view one = {.dtype = MU_F64, .data = &term};
+        mu__totals_combine(&sums, variant == LARGEST ? MU_COMBINE_MAX : MU_COMBINE_ADD, at, &one, 0);
+    }
+    mu__totals_close(&sums);
+    return MU_OK;
 }
 
 static mu_status size_infer(mu_infer *infer)
@@ -372,7 +410,7 @@ static const mu_sample samples_size[] = {
 #define SIZE(text, which)                                                                                        \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS,                                  \
     .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = size_infer, .grad = size_grad,       \
-    .ref = size_ref, .samples = samples_size, .lower = mu__lower_reduce
+    .ref = size_ref, .cpu = {.run = size_fast}, .samples = samples_size, .lower = mu__lower_reduce
 
 const mu_op mu_op_reduce_squares = {SIZE("reduce_squares", SQUARES)};
 const mu_op mu_op_reduce_cubes = {SIZE("reduce_cubes", CUBES)};
@@ -392,7 +430,7 @@ static const mu_sample samples_about[] = {
 #define ABOUT(text, which)                                                                                       \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_F32) | MU_DTYPE_BIT(MU_F64), \
     .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = about_infer, .grad = about_grad,      \
-    .ref = size_ref, .samples = samples_about, .lower = mu__lower_reduce_about
+    .ref = size_ref, .cpu = {.run = size_fast}, .samples = samples_about, .lower = mu__lower_reduce_about
 
 const mu_op mu_op_reduce_squares_about = {ABOUT("reduce_squares_about", SQUARES_ABOUT)};
 const mu_op mu_op_reduce_exp_about = {ABOUT("reduce_exp_about", EXP_ABOUT)};

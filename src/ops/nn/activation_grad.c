@@ -77,7 +77,8 @@ static void derivative_range(void *arg, int64_t begin, int64_t end)
     const size_t bytes = mu_dtype_bytes(dtype);
     for (int64_t i = begin; i < end; i += PIECE) {
         const int64_t n = MU_MIN(end - i, (int64_t)PIECE);
-        const char *dy = (const char *)k->in[0].data + (size_t)i * bytes, *x = (const char *)k->in[1].data + (size_t)i * bytes;
+        const char *dy = (const char *)k->in[0].data + (size_t)i * bytes,
+                   *x = (const char *)k->in[1].data + (size_t)i * bytes;
         void *to = (char *)k->out[0].data + (size_t)i * bytes;
         const mu_float16_run run = {.in_dtype = dtype, .out_dtype = dtype, .n_in = 2, .in = {dy, x}, .step = {1, 1},
                                     .out = to, .n = n};

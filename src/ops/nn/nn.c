@@ -108,6 +108,10 @@ static void bias_add_range(void *arg, int64_t begin, int64_t end)
 static mu_status bias_add_fast(const mu_kernel *kernel)
 {
     int64_t rows, channels;
+    mu_kernel add = *kernel;
+    add.op = &mu_op_add;
+    if (kernel->in[0].dtype != MU_F32)
+        return mu__run_direct(&add);
     rows_of(&kernel->in[0].shape, &rows, &channels);
     mu__share_range(kernel->team, rows, 64, rows * channels, bias_add_range, (void *)kernel);
     return MU_OK;
@@ -125,7 +129,7 @@ const mu_op mu_op_bias_add = {
     .name = "bias_add", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,
     .infer = bias_add_infer, .grad = bias_add_grad_rule, .ref = bias_add_ref,
     .samples = bias_add_samples,
-    .cpu = {.prepare = mu__prepare_f32, .run = bias_add_fast},
+    .cpu = {.run = bias_add_fast},
     .lower = mu__lower_bias_add,
 };
 

@@ -9,13 +9,13 @@
 
 // ---- Elements -----------------------------------------------------------------------------------
 
-MU_CLONES static void add_f32(float *restrict sum, const float *restrict x, int64_t n)
+MU_PER_ISA(add_f32, (float *restrict sum, const float *restrict x, int64_t n), (sum, x, n))
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += x[i];
 }
 
-MU_CLONES static void add_f64(double *restrict sum, const double *restrict x, int64_t n)
+MU_PER_ISA(add_f64, (double *restrict sum, const double *restrict x, int64_t n), (sum, x, n))
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += x[i];
@@ -39,13 +39,13 @@ void mu__add_elements(mu_dtype dtype, void *sum, const void *x, int64_t n)
         add_f16(dtype, sum, x, n);
 }
 
-MU_CLONES static void divide_f32(float *out, const float *x, int64_t n, float count)
+MU_PER_ISA(divide_f32, (float *out, const float *x, int64_t n, float count), (out, x, n, count))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = x[i] / count;
 }
 
-MU_CLONES static void divide_f64(double *out, const double *x, int64_t n, double count)
+MU_PER_ISA(divide_f64, (double *out, const double *x, int64_t n, double count), (out, x, n, count))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = x[i] / count;

@@ -52,7 +52,7 @@ static mu_status change_row(const mu_kernel *kernel, void *row, void *values, in
         return MU_OK;
     }
     mu_kernel inner = {.op = ops[kind], .n_in = 2, .in = in, .n_out = 1, .out = in, .team = kernel->team};
-    return ops[kind]->ref(&inner);
+    return mu__run_direct(&inner);
 }
 
 static int64_t index_at(const mu_view *indices, int64_t i)

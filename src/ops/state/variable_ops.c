@@ -49,7 +49,7 @@ static mu_status update_ref(const mu_kernel *kernel)
     inner.n_out = 1;
     inner.out = kernel->resources;
     inner.n_resources = 0;
-    return plain->ref(&inner);
+    return mu__run_direct(&inner);
 }
 
 const mu_op mu_op_read_variable = {

@@ -61,7 +61,8 @@ static int fused_nodes(const mu_graph *graph)
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_op *op = graph->nodes.items[i]->op;
         n += op == &mu_op_conv2d_bias || op == &mu_op_matmul_bias || op == &mu__op_relu_max_pool2d ||
-             op == &mu__op_relu_max_pool2d_grad || op == &mu__op_conv2d_relu_pool || op == &mu__op_conv2d_relu_pool_grad;
+             op == &mu__op_relu_max_pool2d_grad || op == &mu__op_conv2d_relu_pool ||
+             op == &mu__op_conv2d_relu_pool_grad;
     }
     return n;
 }

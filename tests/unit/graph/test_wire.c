@@ -4,6 +4,8 @@
 // bytes; damaged bytes without end are the fuzzer's affair (fuzz_graph.c).
 #include "../model/model_test.h"
 
+#include "engine/cpu/fused_ops.h"
+
 static mu_model *model;
 static mu_optimizer *optimizer;
 
