@@ -1,17 +1,12 @@
-// The monotonic clock, and deadlines on it.
-//
-// There is deliberately no wall-clock time here: it jumps, and no wait may depend on it.
-#include "base/base.h"
+// Time, waiting and random bytes of the system in use (system.h), and deadlines on its clock.
+#include "base/system.h"
 
+#include <errno.h>
 #include <math.h>
-#include <time.h>
 
-int64_t mu__now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+int64_t mu__now_ns(void) { return mu__system->now_ns(); }
+
+void mu__sleep_ns(int64_t ns) { mu__system->sleep_ns(ns); }
 
 int64_t mu__deadline_ns(double seconds_from_now)
 {
@@ -20,4 +15,11 @@ int64_t mu__deadline_ns(double seconds_from_now)
         return now;
     const double ns = seconds_from_now * 1e9;
     return ns < (double)(MU_FOREVER / 2) ? now + (int64_t)ns : MU_FOREVER;
+}
+
+mu_status mu__random(void *out, size_t bytes)
+{
+    return mu__system->random(out, bytes)
+               ? MU_OK
+               : mu__error(MU_INTERNAL, "the system gives no random bytes: %s", strerror(errno));
 }

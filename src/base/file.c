@@ -2,6 +2,7 @@
 //
 // Allocations follow what was actually read, never what a header claims. A writer works on a temporary file next to
 // its target, so a crash or a full disk leaves the old file unchanged.
+#include "base/linux.h"
 #include "base/temporary.h"
 
 #include <errno.h>
@@ -230,7 +231,7 @@ static mu_status read_open(reader *in, size_t expected)
     return read_plain(in, expected);
 }
 
-mu_status mu__file_read(const char *path, size_t limit, void **data, size_t *bytes)
+mu_status mu__linux_read_file(const char *path, size_t limit, void **data, size_t *bytes)
 {
     *data = NULL;
     *bytes = 0;
@@ -249,6 +250,11 @@ mu_status mu__file_read(const char *path, size_t limit, void **data, size_t *byt
     *data = in.data;
     *bytes = in.n;
     return MU_OK;
+}
+
+mu_status mu__file_read(const char *path, size_t limit, void **data, size_t *bytes)
+{
+    return mu__system->read_file(path, limit, data, bytes);
 }
 
 // ---- Writing ------------------------------------------------------------------------------------

@@ -75,49 +75,16 @@ static mu_status check_exchange_blocks(mu_mesh *mesh, const char *what, bool *co
                            left->name, mu__peer_where(left), mesh->peers[mesh->rank].name, own);
 }
 
-static mu_status too_late(mu_mesh *mesh, const char *what)
-{
-    char who[700];
-    pthread_mutex_unlock(&mesh->lock);
-    mu__mesh_late_text(mesh, is_late, &mesh, who, sizeof who);
-    pthread_mutex_lock(&mesh->lock);
-    return mu__error(MU_DEADLINE_EXCEEDED, "waited %g s (MUSTER_TIMEOUT) to exchange \"%.120s\" with %s", mesh->timeout,
-                     what, who);
-}
-
-static mu_status wait_for_blocks(mu_mesh *mesh, const char *what)
-{
-    char about[MU_MAX_WHAT + 32];
-    snprintf(about, sizeof about, "the exchange of \"%.*s\"", MU_MAX_WHAT, what);
-    const int64_t deadline = mu__deadline_ns(mesh->timeout);
-    mu_lateness lateness = mu__lateness();
-    for (;;) {
-        bool complete;
-        MU_TRY(check_exchange_blocks(mesh, what, &complete));
-        if (complete)
-            return MU_OK;
-        if (mu__now_ns() >= deadline)
-            return too_late(mesh, what);
-        pthread_mutex_unlock(&mesh->lock);
-        mu__mesh_late(mesh, &lateness, about, is_late, &mesh);
-        pthread_mutex_lock(&mesh->lock);
-        MU_TRY(check_exchange_blocks(mesh, what, &complete));
-        if (!complete)
-            MU_TRY(mu__mesh_pause(mesh));
-    }
-}
-
 static mu_status send_blocks(mu_mesh *mesh, const char *what, const void *data, size_t bytes)
 {
     mu_block block = {.number = mesh->exchange, .data = data, .bytes = bytes};
     snprintf(block.what, sizeof block.what, "%s", what);
     for (int rank = 0; rank < mesh->ranks; rank++) {
-        mu_peer *peer = &mesh->peers[rank];
-        if (peer->state != MU_PEER_HERE)
+        mu_session *session = mu__peer_session(mesh, rank);
+        if (mesh->peers[rank].state != MU_PEER_HERE)
             continue;
-        MU_TRY(mu__frame_put_block(&peer->handshake.out, peer->number, &block));
-        peer->number++;
-        mu__peer_flush(mesh, rank);
+        MU_TRY(mu__session_queued(session, mu__frame_put_block(&session->handshake.out, session->number, &block)));
+        mu__session_flush(&mesh->node, rank);
     }
     return MU_OK;
 }
@@ -156,26 +123,90 @@ static mu_status make_blocks(const mu_mesh *mesh, const void *data, size_t bytes
     return MU_OK;
 }
 
-mu_status mu__mesh_exchange(mu_mesh *mesh, const char *what, const void *data, size_t bytes, mu_blocks *out)
+mu_status mu__exchange_begin(mu_mesh *mesh, const char *what, const void *data, size_t bytes, mu_exchange *out)
 {
-    *out = (mu_blocks){0};
+    *out = (mu_exchange){.mesh = mesh};
     if (mu__pending())
         return mu_error_code();
     if (bytes > MU_MAX_BLOCK)
         return mu__error(MU_INVALID_ARGUMENT, "the block \"%.120s\" has %zu bytes; an exchange takes at most %d", what,
                          bytes, MU_MAX_BLOCK);
-    MU_TRY(make_blocks(mesh, data, bytes, out));
+    MU_TRY(make_blocks(mesh, data, bytes, &out->blocks));
+    snprintf(out->what, sizeof out->what, "%s", what);
+    out->deadline_ns = mu__deadline_ns(mesh->timeout);
     pthread_mutex_lock(&mesh->lock);
     mu_status status = mu__error_raise(&mesh->failure);
     if (status == MU_OK)
         status = send_blocks(mesh, what, data, bytes);
-    if (status == MU_OK)
-        status = wait_for_blocks(mesh, what);
-    take_blocks(mesh, status == MU_OK ? out : NULL);
-    mesh->exchange++;
     pthread_mutex_unlock(&mesh->lock);
     if (status != MU_OK)
-        mu__blocks_free(out);
+        mu__exchange_end(out, NULL);
+    return status;
+}
+
+static mu_status too_late(const mu_exchange *exchange)
+{
+    char who[700];
+    mu__mesh_late_text(exchange->mesh, is_late, &exchange->mesh, who, sizeof who);
+    return mu__error(MU_DEADLINE_EXCEEDED, "waited %g s (MUSTER_TIMEOUT) to exchange \"%.120s\" with %s",
+                     exchange->mesh->timeout, exchange->what, who);
+}
+
+mu_status mu__exchange_check(mu_exchange *exchange, bool *complete)
+{
+    pthread_mutex_lock(&exchange->mesh->lock);
+    const mu_status status = check_exchange_blocks(exchange->mesh, exchange->what, complete);
+    pthread_mutex_unlock(&exchange->mesh->lock);
+    if (status != MU_OK || *complete || mu__now_ns() < exchange->deadline_ns)
+        return status;
+    return too_late(exchange);
+}
+
+void mu__exchange_end(mu_exchange *exchange, mu_blocks *out)
+{
+    pthread_mutex_lock(&exchange->mesh->lock);
+    take_blocks(exchange->mesh, out != NULL ? &exchange->blocks : NULL);
+    exchange->mesh->exchange++;
+    pthread_mutex_unlock(&exchange->mesh->lock);
+    if (out != NULL)
+        *out = exchange->blocks;
+    else
+        mu__blocks_free(&exchange->blocks);
+}
+
+// Waits until something changes, unless it has done so since the last check.
+static mu_status wait_for_change(mu_exchange *exchange)
+{
+    bool complete;
+    pthread_mutex_lock(&exchange->mesh->lock);
+    mu_status status = check_exchange_blocks(exchange->mesh, exchange->what, &complete);
+    if (status == MU_OK && !complete)
+        status = mu__mesh_pause(exchange->mesh);
+    pthread_mutex_unlock(&exchange->mesh->lock);
+    return status;
+}
+
+static mu_status wait_for_blocks(mu_exchange *exchange)
+{
+    char about[MU_MAX_WHAT + 32];
+    snprintf(about, sizeof about, "the exchange of \"%s\"", exchange->what);
+    mu_lateness lateness = mu__lateness();
+    for (bool complete;;) {
+        MU_TRY(mu__exchange_check(exchange, &complete));
+        if (complete)
+            return MU_OK;
+        mu__mesh_late(exchange->mesh, &lateness, about, is_late, &exchange->mesh);
+        MU_TRY(wait_for_change(exchange));
+    }
+}
+
+mu_status mu__mesh_exchange(mu_mesh *mesh, const char *what, const void *data, size_t bytes, mu_blocks *out)
+{
+    mu_exchange exchange;
+    *out = (mu_blocks){0};
+    MU_TRY(mu__exchange_begin(mesh, what, data, bytes, &exchange));
+    const mu_status status = wait_for_blocks(&exchange);
+    mu__exchange_end(&exchange, status == MU_OK ? out : NULL);
     return status;
 }
 

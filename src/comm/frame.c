@@ -20,6 +20,8 @@ static const struct frame_row {
     [MU_FRAME_BLOCK] = {"block", MU_MAX_BLOCK + MU_MAX_WHAT + 64},
     [MU_FRAME_FAILURE] = {"failure", MU_MAX_REASON + 64},
     [MU_FRAME_LEAVE] = {"leave", 0},
+    [MU_FRAME_REQUEST] = {"request", MU_MAX_BLOCK + MU_MAX_METHOD + 64},
+    [MU_FRAME_REPLY] = {"reply", MU_MAX_BLOCK + 64},
 };
 
 const char *mu__frame_name(mu_frame_type type) { return type > 0 && type < MU_N_FRAMES ? rows[type].name : "unknown"; }
@@ -132,6 +134,27 @@ mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_pe
     return end(out, at);
 }
 
+mu_status mu__frame_put_request(mu_bytes *out, uint32_t number, const mu_request *request)
+{
+    const size_t at = out->n;
+    MU_TRY(begin(out, number, MU_FRAME_REQUEST, sizeof *request + request->bytes + 64));
+    put_number(out, request->id, 8);
+    put_number(out, request->patience_ns, 8);
+    put_text(out, request->method, MU_MAX_METHOD);
+    put(out, request->data, request->bytes);
+    return end(out, at);
+}
+
+mu_status mu__frame_put_reply(mu_bytes *out, uint32_t number, const mu_reply *reply)
+{
+    const size_t at = out->n;
+    MU_TRY(begin(out, number, MU_FRAME_REPLY, sizeof *reply + reply->bytes + 64));
+    put_number(out, reply->id, 8);
+    put_number(out, (uint64_t)reply->code, 4);
+    put(out, reply->data, reply->bytes);
+    return end(out, at);
+}
+
 mu_status mu__frame_put_word(mu_bytes *out, uint32_t number, mu_frame_type type)
 {
     const size_t at = out->n;
@@ -198,13 +221,39 @@ bool mu__frame_heartbeat(const mu_frame *frame, mu_heartbeat *out)
     return at_end(&cursor);
 }
 
+// What is left of a body is data.
+static const uint8_t *get_data(mu_cursor *cursor, size_t *bytes)
+{
+    *bytes = mu__cursor_left(cursor);
+    return mu__cursor_bytes(cursor, *bytes);
+}
+
+bool mu__frame_request(const mu_frame *frame, mu_request *out)
+{
+    mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
+    *out = (mu_request){.id = mu__cursor_u64_little(&cursor)};
+    out->patience_ns = mu__cursor_u64_little(&cursor);
+    get_text(&cursor, out->method, MU_MAX_METHOD);
+    out->data = get_data(&cursor, &out->bytes);
+    return !cursor.bad && out->bytes <= MU_MAX_BLOCK;
+}
+
+bool mu__frame_reply(const mu_frame *frame, mu_reply *out)
+{
+    mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
+    *out = (mu_reply){.id = mu__cursor_u64_little(&cursor)};
+    const uint32_t code = mu__cursor_u32_little(&cursor);
+    out->code = (mu_status)MU_MIN(code, (uint32_t)MU_UNAUTHENTICATED);
+    out->data = get_data(&cursor, &out->bytes);
+    return !cursor.bad && code <= MU_UNAUTHENTICATED && out->bytes <= MU_MAX_BLOCK;
+}
+
 bool mu__frame_block(const mu_frame *frame, mu_block *out)
 {
     mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
     *out = (mu_block){.number = mu__cursor_u64_little(&cursor)};
     get_text(&cursor, out->what, MU_MAX_WHAT);
-    out->bytes = mu__cursor_left(&cursor);
-    out->data = mu__cursor_bytes(&cursor, out->bytes);
+    out->data = get_data(&cursor, &out->bytes);
     return !cursor.bad && out->bytes <= MU_MAX_BLOCK;
 }
 

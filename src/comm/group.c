@@ -3,10 +3,10 @@
 // A rank that enters a collective publishes a signature (run, op, name, type, count). After the rendezvous each rank
 // compares all signatures with rank 0's, so all reach the same verdict. A group keeps its first error until it is reset
 // and fails every call with it. Does not depend on algorithms: a policy selects them and a list of steps executes them.
+#include "base/system.h"
 #include "comm/group.h"
 
 #include <sched.h>
-#include <time.h>
 #include <unistd.h>
 
 // How long a rank that sees a failure waits for its reason, and how long it waits for ranks of other processes to stop
@@ -61,7 +61,7 @@ static bool hear_of_failure(mu_group *group, mu_error_value *out)
         }
         if (mu__now_ns() >= deadline)
             return false;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        mu__sleep_ns(1000000);
     }
     return true;
 }
@@ -91,7 +91,7 @@ static bool hear_of_end(member *m)
     while (mu__mesh_check(m->group->joined.mesh, m->channel.waiting_for / mu__n_local(m->group)) == MU_OK) {
         if (atomic_load(&m->group->failed) || mu__now_ns() >= deadline)
             return atomic_load(&m->group->failed);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        mu__sleep_ns(1000000);
     }
     return true;
 }

@@ -1,15 +1,13 @@
 // Incoming connections: untrusted until they have proven the key and identified themselves.
 //
-// An accepted connection comes from a higher rank that joins, or from a process of the job that opens a stream; all
-// others are closed. Each has little time and few are allowed, so that connections which never identify themselves
-// cannot exhaust this process. If no entry is free, the oldest connection of the address with the most connections is
-// closed, so that one host cannot displace the connections of another. Only some are accepted per iteration, so that
-// existing ones can finish first.
-#include "comm/mesh_private.h"
+// Who is admitted is the membership policy's decision. Each connection has little time and few are allowed, so that
+// connections which never identify themselves cannot exhaust this process. If no entry is free, the oldest connection
+// of the address with the most connections is closed, so that one host cannot displace the connections of another. Only
+// some are accepted per iteration, so that existing ones can finish first.
+#include "comm/session.h"
 
 #include <netinet/in.h>
 #include <poll.h>
-#include <unistd.h>
 
 #define INCOMING_NS 10000000000
 enum { AT_ONCE = MU_MAX_INCOMING / 4 };
@@ -20,18 +18,22 @@ static void send_away(mu_incoming *in)
     *in = (mu_incoming){0};
 }
 
-void mu__incoming_end(mu_mesh *mesh)
+void mu__incoming_end(mu_node *node)
 {
     for (int i = 0; i < MU_MAX_INCOMING; i++)
-        if (mesh->incoming[i].handshake.link != NULL)
-            send_away(&mesh->incoming[i]);
+        if (node->incoming[i].handshake.link != NULL)
+            send_away(&node->incoming[i]);
 }
 
-void mu__incoming_poll(mu_mesh *mesh, int64_t now)
+void mu__incoming_poll(mu_node *node, int64_t now, int64_t *next)
 {
-    for (int i = 0; i < MU_MAX_INCOMING; i++)
-        if (mesh->incoming[i].handshake.link != NULL && now >= mesh->incoming[i].deadline_ns)
-            send_away(&mesh->incoming[i]);
+    for (int i = 0; i < MU_MAX_INCOMING; i++) {
+        mu_incoming *in = &node->incoming[i];
+        if (in->handshake.link != NULL && now >= in->deadline_ns)
+            send_away(in);
+        if (in->handshake.link != NULL)
+            mu__sooner(next, in->deadline_ns);
+    }
 }
 
 // Whether two connections have the same source: an IPv4 address, or the network part of an IPv6 address.
@@ -46,100 +48,65 @@ static bool same_source(const mu_endpoint *a, const mu_endpoint *b)
            ((const struct sockaddr_in *)&b->address)->sin_addr.s_addr;
 }
 
-static int count_from(const mu_mesh *mesh, const mu_endpoint *there)
+static int count_from(const mu_node *node, const mu_endpoint *there)
 {
     int n = 0;
     for (int i = 0; i < MU_MAX_INCOMING; i++)
-        n += same_source(&mesh->incoming[i].there, there);
+        n += same_source(&node->incoming[i].there, there);
     return n;
 }
 
-static int free_place(mu_mesh *mesh)
+static int free_place(mu_node *node)
 {
     int worst = 0, most = 0;
     for (int i = 0; i < MU_MAX_INCOMING; i++)
-        if (mesh->incoming[i].handshake.link == NULL)
+        if (node->incoming[i].handshake.link == NULL)
             return i;
     for (int i = 0; i < MU_MAX_INCOMING; i++) {
-        const int n = count_from(mesh, &mesh->incoming[i].there);
-        if (n < most || (n == most && mesh->incoming[i].deadline_ns >= mesh->incoming[worst].deadline_ns))
+        const int n = count_from(node, &node->incoming[i].there);
+        if (n < most || (n == most && node->incoming[i].deadline_ns >= node->incoming[worst].deadline_ns))
             continue;
         worst = i;
         most = n;
     }
-    send_away(&mesh->incoming[worst]);
+    send_away(&node->incoming[worst]);
     return worst;
 }
 
-static void take_in(mu_mesh *mesh, int fd, int64_t now)
+static void take_in(mu_node *node, int fd, int64_t now)
 {
     mu_endpoint there;
     mu_error_value ignored;
-    if (!mu__endpoint_there(fd, &there) || (!mesh->open && !mu__endpoint_is_loopback(&there))) {
-        close(fd);
+    if (!mu__system->endpoint(fd, true, &there) || (!node->open && !mu__endpoint_is_loopback(&there))) {
+        mu__system->close(fd);
         return;
     }
-    const int place = free_place(mesh);
-    mu_incoming *in = &mesh->incoming[place];
-    mu__socket_settle(fd, mesh->heartbeat_seconds * 1.5);
-    in->handshake.link = mu__link_new(mesh->keyring, fd, false, mesh->rank, -1);
+    const int place = free_place(node);
+    mu_incoming *in = &node->incoming[place];
+    mu__system->settle(fd, node->heartbeat_seconds * 1.5);
+    in->handshake.link = mu__link_new(node->keyring, fd, false, node->own.rank, -1);
     in->deadline_ns = now + INCOMING_NS;
     in->there = there;
     mu__error_move(&ignored);
     if (in->handshake.link == NULL)
         return;
-    mu__mesh_listen_for(mesh, fd, MU_SOURCE_INCOMING, place, POLLIN);
-    mu__incoming_event(mesh, place, now);
+    mu__node_watch(node, fd, MU_SOURCE_INCOMING, place, POLLIN);
+    mu__incoming_event(node, place, now);
 }
 
-void mu__incoming_accept(mu_mesh *mesh, int listener, int64_t now)
+void mu__incoming_accept(mu_node *node, int listener, int64_t now)
 {
-    for (int i = 0, fd; i < AT_ONCE && (fd = mu__accept(listener)) >= 0; i++)
-        take_in(mesh, fd, now);
+    for (int i = 0, fd; i < AT_ONCE && (fd = mu__system->accept(listener)) >= 0; i++)
+        take_in(node, fd, now);
 }
 
-// ---- Purpose of an incoming connection ----------------------------------------------------------
-
-// Whether this process may join; if not, fills `why`.
-static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now)
-{
-    mu_peer *peer = &mesh->peers[MU_MIN(hello->rank, mesh->ranks - 1)];
-    const size_t bytes = sizeof why->message;
-    *why = (mu_failure){.code = MU_UNAVAILABLE};
-    if (mesh->joined && mesh->failure.code != MU_OK)
-        snprintf(why->message, bytes, "the job that runs there has failed and is ending");
-    else if (mesh->joined && hello->ranks == mesh->ranks && peer->state == MU_PEER_HERE)
-        mu__refusal_of_twin(mesh, hello, why, now);
-    else if (mesh->joined)
-        snprintf(why->message, bytes, "a job runs there already, without this process; it must end first");
-    else if (mesh->failure.code != MU_OK || mu__hello_differs(mesh, hello, why->message, bytes)) {
-        why->code = MU_FAILED_PRECONDITION;
-        mu__mesh_fail_text(mesh, why->code, "%s", why->message);
-        why->code = mesh->failure.code;
-        snprintf(why->message, bytes, "%s", mesh->failure.message);
-        peer->told = true;
-    } else if (hello->rank <= mesh->rank)
-        snprintf(why->message, bytes, "rank %d must not connect to rank %d", hello->rank, mesh->rank);
-    else if (peer->state == MU_PEER_HERE)
-        mu__refusal_of_twin(mesh, hello, why, now);
-    else
-        return true;
-    return false;
-}
-
-static bool may_stream(const mu_mesh *mesh, const mu_hello *hello, mu_failure *why)
-{
-    *why = (mu_failure){.code = MU_UNAVAILABLE, .message = "the stream belongs to another job"};
-    return hello->ranks == mesh->ranks && mesh->peers[hello->rank].state == MU_PEER_HERE &&
-           memcmp(hello->incarnation, mesh->peers[hello->rank].incarnation, MU_INCARNATION) == 0 &&
-           memcmp(hello->peer, mesh->incarnation, MU_INCARNATION) == 0;
-}
+// ---- Admission ----------------------------------------------------------------------------------
 
 // Returns false if the connection must be closed at once.
-static bool answer(mu_mesh *mesh, mu_incoming *in, int64_t now)
+static bool answer(mu_node *node, mu_incoming *in, int64_t now)
 {
     mu_frame frame;
-    mu_failure why;
+    mu_failure why = {.code = MU_UNAVAILABLE};
     mu_hello own;
     if (mu__frames_next(&in->handshake.frames, in->handshake.link, &frame) != MU_OK)
         return false;
@@ -148,18 +115,20 @@ static bool answer(mu_mesh *mesh, mu_incoming *in, int64_t now)
     if (frame.type != MU_FRAME_HELLO || !mu__frame_hello(&frame, &in->hello))
         return false;
     const mu_hello *hello = &in->hello;
-    if (hello->to != mesh->rank || hello->rank != mu__link_from(in->handshake.link))
+    if (hello->to != node->own.rank || hello->rank != mu__link_from(in->handshake.link))
         return false;
     in->answered = true;
-    in->refused = !(hello->stream[0] == '\0' ? may_join(mesh, hello, &why, now) : may_stream(mesh, hello, &why));
+    in->member = node->membership->admit(node, hello, &why, now);
+    in->refused = in->member < 0;
     if (in->refused)
         return mu__frame_put_failure(&in->handshake.out, 0, MU_FRAME_REFUSE, &why) == MU_OK;
-    mu__hello_fill(mesh, hello->rank, &own);
+    mu__node_hello(node, hello->rank, &own);
     return mu__frame_put_hello(&in->handshake.out, 0, MU_FRAME_WELCOME, &own) == MU_OK;
 }
 
-// An admitted connection becomes a peer or a stream.
-static void let_in(mu_mesh *mesh, mu_incoming *in)
+// An admitted connection becomes a session or a stream. Two connections of one process may be admitted before either
+// has its answer: the first one counts.
+static void let_in(mu_node *node, mu_incoming *in, int64_t now)
 {
     bool all;
     if (mu__handshake_flush(&in->handshake, &all) != MU_OK || (all && in->refused)) {
@@ -170,32 +139,35 @@ static void let_in(mu_mesh *mesh, mu_incoming *in)
         return;
     mu_incoming taken = *in;
     *in = (mu_incoming){0};
-    if (taken.hello.stream[0] == '\0')
-        mu__peer_take(mesh, &taken.hello, &taken.handshake);
+    if (taken.hello.stream[0] != '\0')
+        node->membership->stream(node, &taken.handshake, &taken.hello);
+    else if (mu__session_is_open(&node->members[taken.member]->session))
+        mu__handshake_end(&taken.handshake);
     else
-        mu__stream_arrived(mesh, &taken.handshake, &taken.hello);
+        mu__session_open(node, taken.member, &taken.hello, &taken.handshake, now);
 }
 
-void mu__incoming_event(mu_mesh *mesh, int index, int64_t now)
+void mu__incoming_event(mu_node *node, int index, int64_t now)
 {
-    mu_incoming *in = &mesh->incoming[index];
+    mu_incoming *in = &node->incoming[index];
     mu_error_value ignored;
     if (in->handshake.link == NULL)
         return;
     const mu_status shaken = in->shaken ? MU_OK : mu__link_shake(in->handshake.link, &in->shaken);
     if (shaken != MU_OK) {
-        mu__refusal_by_proof(mesh, in, shaken);
+        if (node->membership->refused != NULL)
+            node->membership->refused(node, &in->there, in->handshake.link, shaken);
         mu__log(MU_LOG_DEBUG, "a connection was refused: %s", mu__link_reason(in->handshake.link));
         send_away(in);
         return;
     }
-    const bool good = !in->shaken || in->answered || answer(mesh, in, now);
+    const bool good = !in->shaken || in->answered || answer(node, in, now);
     mu__error_move(&ignored);
     if (!good)
         send_away(in);
     else if (in->answered)
-        let_in(mesh, in);
+        let_in(node, in, now);
     if (in->handshake.link != NULL)
-        mu__mesh_listen_for(mesh, mu__link_fd(in->handshake.link), MU_SOURCE_INCOMING, index,
-                            mu__handshake_events(&in->handshake));
+        mu__node_watch(node, mu__link_fd(in->handshake.link), MU_SOURCE_INCOMING, index,
+                       mu__handshake_events(&in->handshake));
 }

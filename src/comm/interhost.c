@@ -3,11 +3,11 @@
 // Ranks of one host share memory (shm.c), which also has slots for the ranks of other hosts. At a rendezvous the
 // leaders exchange the signatures and windows of their hosts and store what they receive in those slots. Sends wait in
 // one queue per stream and continue whenever the leader waits for anything. Does not depend on what is reduced.
+#include "base/system.h"
 #include "comm/shm.h"
 
 #include <poll.h>
 #include <sched.h>
-#include <time.h>
 
 enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 13, POLL_MS = 20, MAGIC = 0x6d757374 };
 
@@ -150,7 +150,7 @@ static void sleep_shortly(mu_interhost *interhost, int host)
 {
     const span *other = &interhost->spans[interhost->host == 0 ? 1 : 0];
     if (mu__stream_fd(other->stream) < 0) {
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        mu__sleep_ns(20000);
         return;
     }
     nfds_t n = 0;

@@ -6,11 +6,9 @@
 #include "comm/net.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <poll.h>
 #include <pthread.h>
-#include <unistd.h>
 
 enum { GREETING = 48, PROOF = MU_KEY_BYTES };
 
@@ -64,14 +62,14 @@ static mu_status greet(mu_link *link)
     text[7] = (uint8_t)mu__keyring_protection(link->keyring);
     put_rank(text + 8, link->from);
     put_rank(text + 12, link->to);
-    return mu__nonce(text + 16, MU_NONCE_BYTES);
+    return mu__random(text + 16, MU_NONCE_BYTES);
 }
 
 mu_link *mu__link_new(mu_keyring *keyring, int fd, bool client, int from, int to)
 {
     mu_link *link = mu__calloc(1, sizeof *link);
     if (link == NULL) {
-        close(fd);
+        mu__system->close(fd);
         return NULL;
     }
     *link = (mu_link){.keyring = mu_retain(keyring), .fd = fd, .client = client, .from = from, .to = to, .reason = ""};
@@ -90,7 +88,7 @@ void mu__link_free(mu_link *link)
     if (link == NULL)
         return;
     mu__tls_free(link->tls);
-    close(link->fd);
+    mu__system->close(link->fd);
     pthread_mutex_destroy(&link->lock);
     mu_release(link->keyring);
     mu__free(link);
@@ -109,14 +107,9 @@ short mu__link_events(const mu_link *link)
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-// One system call: a socket that transfers less than requested is full, or empty.
 static mu_status plain_send_all(mu_link *link, const struct iovec *extents, int n_extents, size_t *moved)
 {
-    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)extents, .msg_iovlen = (size_t)n_extents};
-    ssize_t n;
-    do
-        n = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
+    const ssize_t n = mu__system->send(link->fd, extents, n_extents);
     *moved = n > 0 ? (size_t)n : 0;
     return n >= 0 || errno == EAGAIN || errno == EWOULDBLOCK ? MU_OK : MU_UNAVAILABLE;
 }
@@ -129,10 +122,7 @@ static mu_status plain_send(mu_link *link, const uint8_t *data, size_t bytes, si
 
 static mu_status plain_recv(mu_link *link, uint8_t *data, size_t bytes, size_t *moved)
 {
-    ssize_t n;
-    do
-        n = recv(link->fd, data, bytes, MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
+    const ssize_t n = mu__system->recv(link->fd, data, bytes);
     *moved = n > 0 ? (size_t)n : 0;
     return n > 0 || bytes == 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) ? MU_OK : MU_UNAVAILABLE;
 }

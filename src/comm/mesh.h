@@ -46,6 +46,18 @@ mu_status mu__mesh_key(char **out);
 // FAILED_PRECONDITION if processes that have the key send different greetings.
 mu_mesh *mu__mesh_join(const mu_mesh_options *options);
 
+// The same in steps, for a caller that drives the mesh itself, as the simulator does. mu__mesh_begin returns a mesh
+// that has begun to join and has no thread; errors as above, if known at once. mu__mesh_step sleeps until something
+// arrives, at most until `until_ns` (0: not at all), does what is due, and returns the time by which it must be called
+// again. mu__mesh_is_joining is false as soon as the mesh has joined or the job has failed (mu__mesh_check). After
+// mu__mesh_leave, steps continue until mu__mesh_has_left; then the mesh is released. A mesh that is released without a
+// thread and before it has left just closes its connections.
+mu_mesh *mu__mesh_begin(const mu_mesh_options *options);
+int64_t mu__mesh_step(mu_mesh *mesh, int64_t until_ns);
+bool mu__mesh_is_joining(mu_mesh *mesh);
+void mu__mesh_leave(mu_mesh *mesh);
+bool mu__mesh_has_left(mu_mesh *mesh);
+
 int mu__mesh_rank(const mu_mesh *mesh);
 int mu__mesh_ranks(const mu_mesh *mesh);
 const char *mu__mesh_name(const mu_mesh *mesh, int rank);
@@ -73,6 +85,20 @@ typedef struct mu_blocks {
 // processes that did not call it and what they are doing; the job's failure.
 mu_status mu__mesh_exchange(mu_mesh *mesh, const char *what, const void *data, size_t bytes, mu_blocks *out);
 void mu__blocks_free(mu_blocks *blocks);
+
+// An exchange in steps: begin, check until complete or an error, end. mu__exchange_begin sends this process's block;
+// after an error there is nothing to end. mu__exchange_check never blocks. mu__exchange_end gives the blocks to `out`;
+// NULL: the exchange failed.
+enum { MU_MAX_WHAT = 120 }; // bytes in the name of an exchange
+typedef struct mu_exchange {
+    mu_mesh *mesh;
+    char what[MU_MAX_WHAT + 1];
+    int64_t deadline_ns;
+    mu_blocks blocks;
+} mu_exchange;
+mu_status mu__exchange_begin(mu_mesh *mesh, const char *what, const void *data, size_t bytes, mu_exchange *out);
+mu_status mu__exchange_check(mu_exchange *exchange, bool *complete);
+void mu__exchange_end(mu_exchange *exchange, mu_blocks *out);
 
 // ---- Streams ------------------------------------------------------------------------------------
 

@@ -5,43 +5,16 @@
 #ifndef MU_SRC_COMM_NET_H
 #define MU_SRC_COMM_NET_H
 
-#include "base/base.h"
+#include "base/system.h"
+#include "comm/mesh.h"
 
-#include <sys/socket.h>
+// ---- Addresses (address.c, listen.c) ------------------------------------------------------------
 
-// ---- Addresses and sockets (socket.c) -----------------------------------------------------------
-
-enum { MU_MAX_HOST = 255, MU_MAX_ADDRESS = MU_MAX_HOST + 10, MU_MAX_ENDPOINTS = 8, MU_MAX_LISTENERS = 8 };
-
-typedef struct mu_endpoint {
-    socklen_t bytes;
-    struct sockaddr_storage address;
-} mu_endpoint;
-
-typedef struct mu_endpoints {
-    int n;
-    mu_endpoint items[MU_MAX_ENDPOINTS];
-} mu_endpoints;
+enum { MU_MAX_ADDRESS = MU_MAX_HOST + 10, MU_MAX_LISTENERS = 8 };
 
 // mu__address_split splits "host:port" or "[ipv6]:port"; `host` has MU_MAX_HOST + 1 bytes. Errors: INVALID_ARGUMENT
 // naming the address.
 mu_status mu__address_split(const char *address, char *host, int *port);
-
-bool mu__endpoint_is_loopback(const mu_endpoint *endpoint);
-int mu__endpoint_port(const mu_endpoint *endpoint);
-void mu__endpoint_set_port(mu_endpoint *endpoint, int port);
-// mu__endpoint_text writes "1.2.3.4:5" or "[::1]:5".
-void mu__endpoint_text(const mu_endpoint *endpoint, char *text, size_t bytes);
-bool mu__endpoint_here(int fd, mu_endpoint *out);  // this end of a connected socket
-bool mu__endpoint_there(int fd, mu_endpoint *out); // the other end
-
-// A look-up of a host name in its own thread, because it may block for long. Numeric addresses are resolved at once.
-typedef struct mu_lookup mu_lookup;
-mu_lookup *mu__lookup_start(const char *host, int port);
-// mu__lookup_done says whether the look-up has ended: `out` has the addresses found; if there are none, `reason` says
-// why.
-bool mu__lookup_done(const mu_lookup *lookup, mu_endpoints *out, const char **reason);
-void mu__lookup_drop(mu_lookup *lookup); // NULL accepted; does not block
 
 // A listener: several descriptors if a name has several addresses.
 typedef struct mu_listener {
@@ -49,12 +22,28 @@ typedef struct mu_listener {
     int port;
 } mu_listener;
 
-// mu__listen listens on this process's own address; "": on a port that the system chooses. With `open` false only
+// What is needed to listen on this process's own address; "": on a port that the system chooses. With `open` false only
 // loopback addresses are allowed. If the name resolves to an address that this host does not have (of a service in
 // front of it), or to the loopback although it is the host's name, it listens on all addresses. If `own` has addresses,
-// it listens only on these, unless the address is the loopback. Errors: UNAUTHENTICATED for a network address if `open`
-// is false; ALREADY_EXISTS naming the port and the process that has it; INVALID_ARGUMENT, NOT_FOUND.
-mu_status mu__listen(const char *address, bool open, const mu_endpoints *own, mu_listener *out);
+// it listens only on these, unless the address is the loopback.
+typedef struct mu_listening {
+    const char *address; // must outlive the listening
+    bool open;
+    mu_endpoints own;
+    // The rest is the state of listen.c; zero at the start.
+    mu_lookup *lookup;
+    mu_endpoints endpoints;
+    int port;
+    bool found, all;
+    int64_t name_deadline_ns, busy_deadline_ns;
+} mu_listening;
+
+// mu__listen_step continues without blocking and sets `done` when `out` listens; otherwise it is called again some
+// milliseconds later, because the name is still looked up or the port may become free. Errors: UNAUTHENTICATED for a
+// network address if `open` is false; ALREADY_EXISTS naming the port and the process that has it; INVALID_ARGUMENT,
+// NOT_FOUND. mu__listen_end frees what the state holds.
+mu_status mu__listen_step(mu_listening *listening, mu_listener *out, bool *done);
+void mu__listen_end(mu_listening *listening);
 void mu__listener_close(mu_listener *listener);
 
 // A reserved port: bound but not listened on, so that the system gives it to no other process.
@@ -78,25 +67,8 @@ mu_status mu__network_endpoints(mu_endpoints *out);
 // ones.
 mu_status mu__interface_endpoints(const char *interface, mu_endpoints *out);
 
-// mu__connect_start starts to connect, from one of the addresses in `own` unless the target is the loopback. Returns a
-// descriptor that becomes writable, or -1 with errno.
-int mu__connect_start(const mu_endpoint *endpoint, const mu_endpoints *own);
-int mu__connect_result(int fd); // 0, EINPROGRESS or the error
-
-// mu__accept accepts a connection as a non-blocking descriptor; -1 if there is none.
-int mu__accept(int listener);
-
-// mu__socket_settle sets the options of all connections: no delay, and an error if sent data is not acknowledged within
-// `seconds`.
-void mu__socket_settle(int fd, double seconds);
-
 // mu__network_reason returns the end of a sentence for a failed call: "connection refused".
 const char *mu__network_reason(int error_number);
-
-void mu__socket_close(int fd); // negative: does nothing
-
-// mu__wait_fd waits for one of `events` (poll's flags) and returns true, or false after one second or at `deadline_ns`.
-bool mu__wait_fd(int fd, short events, int64_t deadline_ns);
 
 // ---- Links (link.c, secure.c) -------------------------------------------------------------------
 
@@ -124,9 +96,6 @@ mu_keyring *mu__keyring_new(const char *key, bool plain);
 mu_protection mu__keyring_protection(const mu_keyring *keyring);
 // mu__keyring_rekey_after makes a TLS link update its keys after this many bytes sent. For tests.
 void mu__keyring_rekey_after(mu_keyring *keyring, int64_t bytes);
-
-// mu__nonce writes random bytes for an identity or a challenge.
-mu_status mu__nonce(uint8_t *out, size_t bytes);
 
 // A connection whose ends greet each other, prove the key, and then carry bytes. One thread may send while another
 // receives.
@@ -177,18 +146,20 @@ typedef enum mu_frame_type {
     MU_FRAME_BLOCK,     // a block of an exchange
     MU_FRAME_FAILURE,   // the job has failed
     MU_FRAME_LEAVE,     // this process leaves in an orderly way
+    MU_FRAME_REQUEST,   // asks the other end for something
+    MU_FRAME_REPLY,     // answers a request
     MU_N_FRAMES
 } mu_frame_type;
 const char *mu__frame_name(mu_frame_type type); // "hello"
 
 enum {
-    MU_MESH_VERSION = 2,
+    MU_MESH_VERSION = 3,
     MU_FRAME_HEADER = 12,
     MU_MAX_GREETING = 4000,
     MU_MAX_STREAM_NAME = 120,
     MU_MAX_WORD = 160,    // what a process is doing
-    MU_MAX_WHAT = 120,    // the name of an exchange
     MU_MAX_REASON = 1000, // the reason of a failure
+    MU_MAX_METHOD = 60,   // the name of what a request asks for
     MU_MAX_BLOCK = 1 << 20,
     MU_INCARNATION = 16,
     MU_PLACE = 32
@@ -254,6 +225,21 @@ typedef struct mu_failure { // of REFUSE and FAILURE
     char message[MU_MAX_REASON + 1];
 } mu_failure;
 
+typedef struct mu_request {
+    uint64_t id;          // of the sender's choice, echoed in the reply
+    uint64_t patience_ns; // for how long the sender waits for the reply
+    char method[MU_MAX_METHOD + 1];
+    const uint8_t *data;
+    size_t bytes;
+} mu_request;
+
+typedef struct mu_reply {
+    uint64_t id;
+    mu_status code;
+    const uint8_t *data; // MU_OK: what was asked for; else the error's message
+    size_t bytes;
+} mu_reply;
+
 typedef struct mu_peer_address {
     int rank;
     char address[MU_MAX_ADDRESS + 1];
@@ -266,13 +252,17 @@ mu_status mu__frame_put_heartbeat(mu_bytes *out, uint32_t number, const mu_heart
 mu_status mu__frame_put_block(mu_bytes *out, uint32_t number, const mu_block *block);
 mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_failure *news);
 mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_peer_address *whereabouts);
+mu_status mu__frame_put_request(mu_bytes *out, uint32_t number, const mu_request *request);
+mu_status mu__frame_put_reply(mu_bytes *out, uint32_t number, const mu_reply *reply);
 mu_status mu__frame_put_word(mu_bytes *out, uint32_t number, mu_frame_type type); // READY, GO, LEAVE
 
-// These functions parse a body; false if it is not valid. A block's data point into the body.
+// These functions parse a body; false if it is not valid. The data of blocks, requests and replies point into the body.
 bool mu__frame_hello(const mu_frame *frame, mu_hello *out);
 bool mu__frame_heartbeat(const mu_frame *frame, mu_heartbeat *out);
 bool mu__frame_block(const mu_frame *frame, mu_block *out);
 bool mu__frame_failure(const mu_frame *frame, mu_failure *out);
+bool mu__frame_request(const mu_frame *frame, mu_request *out);
+bool mu__frame_reply(const mu_frame *frame, mu_reply *out);
 bool mu__frame_peer_address(const mu_frame *frame, mu_peer_address *out);
 
 #endif

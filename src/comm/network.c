@@ -7,14 +7,12 @@
 #include "comm/network.h"
 #include "comm/net.h"
 
-#include <openssl/rand.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <time.h>
 
 enum { LONGEST_PATH = 4096, MAX_TAG = 32767 };
 static const size_t longest_message = (size_t)1 << 30;
@@ -227,7 +225,7 @@ static void make_up(mu_mpi_bootstrap *out, mu_kept_port *kept)
 {
     unsigned char secret[32];
     char host[256] = "";
-    if (gethostname(host, sizeof host - 1) != 0 || RAND_bytes(secret, sizeof secret) != 1)
+    if (gethostname(host, sizeof host - 1) != 0 || !mu__system->random(secret, sizeof secret))
         return;
     if (mu__ports_keep(kept, 1, false) != MU_OK) {
         mu_error_take(); // all processes report that there is none
@@ -393,7 +391,7 @@ static void ask_opener(call *c)
         if (now < quick)
             sched_yield();
         else
-            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+            mu__sleep_ns(50000);
     }
 }
 

@@ -13,7 +13,7 @@
 int64_t mu__refusal_patience(const mu_mesh *mesh, mu_status why)
 {
     // A running job may need a full heartbeat timeout to notice that the previous process of this task has died.
-    const int64_t most = PATIENCE_NS + (why == MU_ALREADY_EXISTS ? (int64_t)(mesh->heartbeat_seconds * 1e9) : 0);
+    const int64_t most = PATIENCE_NS + (why == MU_ALREADY_EXISTS ? (int64_t)(mesh->node.heartbeat_seconds * 1e9) : 0);
     return MU_MIN(most, (int64_t)(mesh->join_seconds * 0.5e9));
 }
 
@@ -51,16 +51,16 @@ static mu_strangers *find_strangers(mu_mesh *mesh, const char *address)
     return NULL;
 }
 
-void mu__refusal_by_proof(mu_mesh *mesh, const mu_incoming *in, mu_status why)
+void mu__equals_refused(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why)
 {
-    const mu_link *link = in->handshake.link;
-    mu_endpoint there = in->there;
+    mu_mesh *mesh = mu__mesh_of(node);
+    mu_endpoint at = *there;
     char address[80];
     const int claimed = mu__link_from(link);
     if (mesh->joined || (why != MU_UNAUTHENTICATED && why != MU_FAILED_PRECONDITION))
         return;
-    mu__endpoint_set_port(&there, 0);
-    mu__endpoint_text(&there, address, sizeof address);
+    mu__endpoint_set_port(&at, 0);
+    mu__endpoint_text(&at, address, sizeof address);
     *strrchr(address, ':') = '\0';
     if (claimed > mesh->rank && claimed < mesh->ranks && mesh->peers[claimed].state == MU_PEER_AWAY)
         snprintf(mesh->peers[claimed].reason, sizeof mesh->peers[claimed].reason, "somebody at %s came as it, but %s",
@@ -102,8 +102,8 @@ mu_status mu__refusal_unproven(const mu_mesh *mesh)
 {
     for (int rank = 0; rank < mesh->ranks; rank++) {
         const mu_peer *peer = &mesh->peers[rank];
-        if (rank != mesh->rank && peer->state == MU_PEER_AWAY && peer->outgoing.unproven != MU_OK)
-            return peer->outgoing.unproven;
+        if (rank != mesh->rank && peer->state == MU_PEER_AWAY && peer->member.dial.unproven != MU_OK)
+            return peer->member.dial.unproven;
     }
     return mesh->strangers[0].why;
 }
@@ -121,11 +121,13 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, 
         return;
     }
     // A host that was switched off leaves a connection open; only its silence shows that it is gone.
-    const double silent = (double)(now - peer->heard_ns) / 1e9;
-    if (silent > SILENT_HEARTBEATS * mu__heartbeat_seconds(mesh)) {
+    const double silent = (double)(now - peer->member.session.heard_ns) / 1e9;
+    if (silent > SILENT_HEARTBEATS * mu__heartbeat_seconds(&mesh->node)) {
         peer->twins = (mu_refusals){0};
-        snprintf(why->message, bytes, "the process that was %s before has been silent for %.1f s; it counts as lost "
-                                      "after %g s (MUSTER_HEARTBEAT)", peer->name, silent, mesh->heartbeat_seconds);
+        snprintf(why->message, bytes,
+                 "the process that was %s before has been silent for %.1f s; it counts as lost after %g s "
+                 "(MUSTER_HEARTBEAT)",
+                 peer->name, silent, mesh->node.heartbeat_seconds);
         return;
     }
     why->code = MU_INVALID_ARGUMENT;

@@ -65,9 +65,9 @@ static mu_status listen_at_all(mu_mesh *mesh, mu_endpoints *own)
     MU_TRY(mu__network_endpoints(own));
     pthread_mutex_lock(&mesh->lock);
     for (int i = 0; i < own->n; i++)
-        if (mu__listen_more(&own->items[i], &mesh->listener))
-            mu__mesh_listen_for(mesh, mesh->listener.fds[mesh->listener.n - 1], MU_SOURCE_LISTENER,
-                                mesh->listener.n - 1, POLLIN);
+        if (mu__listen_more(&own->items[i], &mesh->node.listener))
+            mu__node_watch(&mesh->node, mesh->node.listener.fds[mesh->node.listener.n - 1], MU_SOURCE_LISTENER,
+                           mesh->node.listener.n - 1, POLLIN);
     pthread_mutex_unlock(&mesh->lock);
     return MU_OK;
 }
@@ -76,7 +76,7 @@ static mu_status share_addresses(mu_mesh *mesh, mu_blocks *all)
 {
     uint8_t mine[MU_MAX_ENDPOINTS * ADDRESS];
     mu_endpoints own = {0};
-    if (mesh->open)
+    if (mesh->node.open)
         MU_TRY(listen_at_all(mesh, &own));
     for (int i = 0; i < own.n; i++)
         put_address(&own.items[i], mine + (size_t)i * ADDRESS);
@@ -100,7 +100,7 @@ static mu_status move(mu_mesh *mesh, int rank, mu_stream *stream, void *data, si
             continue;
         MU_TRY(mu__mesh_check(mesh, rank));
         MU_TRY(mu__check_stop());
-        if (!mu__wait_fd(mu__stream_fd(stream), out ? POLLOUT : POLLIN, deadline) && mu__now_ns() >= deadline)
+        if (!mu__system->wait(mu__stream_fd(stream), out ? POLLOUT : POLLIN, deadline) && mu__now_ns() >= deadline)
             return mu__error(MU_DEADLINE_EXCEEDED, "%s does not answer for %g s while networks are tried",
                              mesh->peers[rank].name, seconds);
     }
@@ -187,26 +187,27 @@ static bool same_address(const mu_endpoint *a, const mu_endpoint *b)
 static void take_best(const trial *t)
 {
     char before[MU_MAX_ADDRESS + 1], now[MU_MAX_ADDRESS + 1];
-    mu_peer *peer = &t->mesh->peers[t->rank];
+    const mu_peer *peer = &t->mesh->peers[t->rank];
+    mu_session *session = mu__peer_session(t->mesh, t->rank);
     if (t->fastest < BETTER * t->usual)
         return;
-    mu__endpoint_text(&peer->endpoint, before, sizeof before);
+    mu__endpoint_text(&session->endpoint, before, sizeof before);
     mu__endpoint_text(&t->best, now, sizeof now);
     mu__log(MU_LOG_WARNING, "%s reaches %s by %s with %.3g MB/s; by %s, where it was found, with %.3g MB/s",
             t->mesh->peers[t->mesh->rank].name, peer->name, now, t->fastest, before, t->usual);
-    peer->endpoint = t->best;
+    session->endpoint = t->best;
 }
 
 static mu_status try_all(trial *t, const uint8_t *addresses, int n)
 {
-    const mu_peer *peer = &t->mesh->peers[t->rank];
+    const mu_session *session = mu__peer_session(t->mesh, t->rank);
     MU_TRY(tell(t, USUAL));
     MU_TRY(pour(t->mesh, t->rank, t->words, t->buffer, &t->usual));
     for (int i = 0; i < n; i++) {
         mu_endpoint at;
-        if (!get_address(addresses + (size_t)i * ADDRESS, peer->port, &at))
+        if (!get_address(addresses + (size_t)i * ADDRESS, session->port, &at))
             continue;
-        if (!same_address(&at, &peer->endpoint))
+        if (!same_address(&at, &session->endpoint))
             MU_TRY(try_address(t, i, &at));
     }
     take_best(t);

@@ -13,9 +13,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/kdf.h>
-#include <openssl/rand.h>
 #include <openssl/ssl.h>
-#include <unistd.h>
 
 static const char identity[] = "muster";           // identity of the pre-shared key in the handshake
 static const unsigned char suite[] = {0x13, 0x01}; // TLS_AES_128_GCM_SHA256
@@ -62,11 +60,6 @@ static mu_status crypto_error(const char *what)
         ERR_error_string_n(error, text, sizeof text);
     ERR_clear_error();
     return mu__error(MU_INTERNAL, "OpenSSL cannot %s: %s", what, text);
-}
-
-mu_status mu__nonce(uint8_t *out, size_t bytes)
-{
-    return RAND_bytes(out, (int)bytes) == 1 ? MU_OK : crypto_error("draw random bytes");
 }
 
 static const char salt[] = "muster cluster key, version 1";
@@ -158,10 +151,7 @@ static int socket_read(BIO *bio, char *data, int bytes)
 {
     mu_tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    ssize_t n;
-    do
-        n = recv(tls->fd, data, (size_t)MU_MAX(bytes, 0), MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
+    const ssize_t n = mu__system->recv(tls->fd, data, (size_t)MU_MAX(bytes, 0));
     if (n > 0)
         return (int)n;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -315,10 +305,8 @@ void mu__tls_free(mu_tls *tls)
 static mu_status flush(mu_tls *tls)
 {
     while (tls->out_from < tls->out_n) {
-        const ssize_t n =
-            send(tls->fd, tls->out + tls->out_from, tls->out_n - tls->out_from, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
+        const struct iovec rest = {.iov_base = tls->out + tls->out_from, .iov_len = tls->out_n - tls->out_from};
+        const ssize_t n = mu__system->send(tls->fd, &rest, 1);
         if (n < 0)
             return errno == EAGAIN || errno == EWOULDBLOCK ? MU_OK : MU_UNAVAILABLE;
         tls->out_from += (size_t)n;

@@ -4,9 +4,9 @@
 // between threads, and between processes if the data is in the segment. Messages exist too, so that any list runs here:
 // a sender puts address and size in the mailbox of the pair, and the receiver copies directly from there; data that the
 // receiver cannot address is first copied by the sender. Does not depend on what is reduced.
+#include "base/system.h"
 #include "comm/shm.h"
 
-#include <time.h>
 
 typedef struct shm_message {
     uint64_t at;
@@ -220,7 +220,7 @@ static mu_status wait_change(mu_channel *channel, int peer, const atomic_uint *c
         channel->waiting_for = peer;
         status = mu__backoff_check(&backoff);
         own->messages = NULL;
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        mu__sleep_ns(NAP_NS);
     }
     return status == MU_OK && atomic_load(&shm->head->barrier.failed) ? MU_ABORTED : status;
 }

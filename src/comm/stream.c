@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <unistd.h>
 
 // A stream over a connection of the mesh.
 typedef struct link_stream {
@@ -24,14 +23,15 @@ void mu__pending_streams_end(mu_mesh *mesh)
     mu__free(mesh->pending_streams.items);
 }
 
-void mu__stream_arrived(mu_mesh *mesh, mu_handshake *handshake, const mu_hello *hello)
+void mu__equals_stream(mu_node *node, mu_handshake *handshake, const mu_hello *hello)
 {
+    mu_mesh *mesh = mu__mesh_of(node);
     mu_pending_stream pending = {.link = handshake->link, .rank = hello->rank};
     memcpy(pending.name, hello->stream, sizeof pending.name);
     handshake->link = NULL;
     mu__handshake_end(handshake);
     // The mesh's thread no longer polls this descriptor.
-    mu__mesh_forget(mesh, mu__link_fd(pending.link));
+    mu__system->poller_unset(node->poller, mu__link_fd(pending.link));
     mu_error_value ignored;
     if (mesh->pending_streams.n >= MAX_PENDING || MU_PUSH(&mesh->pending_streams, pending) != MU_OK)
         mu__link_free(pending.link);
@@ -116,7 +116,7 @@ static mu_status cannot_open(const opening *o, const char *why)
 static mu_status sleep_on(const opening *o, int fd, short events)
 {
     // Data that has arrived counts, even if the peer has left or the job has failed since.
-    if (mu__wait_fd(fd, events, o->deadline_ns))
+    if (mu__system->wait(fd, events, o->deadline_ns))
         return MU_OK;
     MU_TRY(mu__mesh_check(o->mesh, o->rank));
     MU_TRY(mu__check_stop());
@@ -125,16 +125,16 @@ static mu_status sleep_on(const opening *o, int fd, short events)
 
 static mu_status connect_socket(opening *o, int *out)
 {
-    const int fd = mu__connect_start(o->at, &o->mesh->own);
+    const int fd = mu__system->connect(o->at, &o->mesh->node.from);
     *out = fd;
     if (fd < 0)
         return cannot_open(o, mu__network_reason(errno));
-    int error = mu__connect_result(fd);
+    int error = mu__system->connect_result(fd);
     while (error == EINPROGRESS) {
         MU_TRY(sleep_on(o, fd, POLLOUT));
-        error = mu__connect_result(fd);
+        error = mu__system->connect_result(fd);
     }
-    mu__socket_settle(fd, o->mesh->heartbeat_seconds * 1.5);
+    mu__system->settle(fd, o->mesh->node.heartbeat_seconds * 1.5);
     o->cut_off = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
     return error == 0 ? MU_OK : cannot_open(o, mu__network_reason(error));
 }
@@ -160,7 +160,7 @@ static mu_status check_welcome(const opening *o, const mu_frame *frame)
     if (frame->type == MU_FRAME_REFUSE && mu__frame_failure(frame, &news))
         return cannot_open(o, news.message);
     if (frame->type != MU_FRAME_WELCOME || !mu__frame_hello(frame, &hello) || hello.rank != o->rank ||
-        memcmp(hello.incarnation, o->mesh->peers[o->rank].incarnation, MU_INCARNATION) != 0)
+        memcmp(hello.incarnation, mu__peer_session(o->mesh, o->rank)->incarnation, MU_INCARNATION) != 0)
         return cannot_open(o, "another process listens there now");
     return MU_OK;
 }
@@ -168,8 +168,8 @@ static mu_status check_welcome(const opening *o, const mu_frame *frame)
 static mu_status introduce(opening *o, mu_handshake *handshake)
 {
     mu_hello hello;
-    mu__hello_fill(o->mesh, o->rank, &hello);
-    memcpy(hello.peer, o->mesh->peers[o->rank].incarnation, sizeof hello.peer);
+    mu__node_hello(&o->mesh->node, o->rank, &hello);
+    memcpy(hello.peer, mu__peer_session(o->mesh, o->rank)->incarnation, sizeof hello.peer);
     memcpy(hello.stream, o->name, strlen(o->name) + 1);
     MU_TRY(mu__frame_put_hello(&handshake->out, 0, MU_FRAME_HELLO, &hello));
     for (;;) {
@@ -195,7 +195,7 @@ static mu_link *try_to_open(opening *o)
     mu_status status = MU_OK;
     o->cut_off = false;
     MU_GO(connect_socket(o, &fd));
-    handshake.link = mu__link_new(o->mesh->keyring, fd, true, o->mesh->rank, o->rank);
+    handshake.link = mu__link_new(o->mesh->node.keyring, fd, true, o->mesh->rank, o->rank);
     fd = -1;
     if (handshake.link == NULL)
         return NULL;
@@ -204,7 +204,8 @@ static mu_link *try_to_open(opening *o)
     link = handshake.link;
     handshake.link = NULL;
 out:
-    mu__socket_close(fd);
+    if (fd >= 0)
+        mu__system->close(fd);
     mu__handshake_end(&handshake);
     return status == MU_OK ? link : NULL;
 }
@@ -220,7 +221,7 @@ static mu_link *open_link(mu_mesh *mesh, int rank, const mu_endpoint *at, const 
         if (link != NULL || !o.cut_off || tries == MOST_TRIES || mu__now_ns() + PAUSE_NS >= o.deadline_ns)
             return link;
         mu__error_move(&why);
-        usleep(PAUSE_NS / 1000);
+        mu__sleep_ns(PAUSE_NS);
         if (mu__mesh_check(mesh, rank) != MU_OK || mu__check_stop() != MU_OK)
             return NULL;
     }
@@ -279,7 +280,8 @@ mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name)
     }
     if (mu__mesh_check(mesh, -1) != MU_OK)
         return NULL;
-    mu_link *link = rank < mesh->rank ? open_link(mesh, rank, &mesh->peers[rank].endpoint, name, mesh->timeout)
+    const mu_endpoint *at = &mu__peer_session(mesh, rank)->endpoint;
+    mu_link *link = rank < mesh->rank ? open_link(mesh, rank, at, name, mesh->timeout)
                                       : await_pending(mesh, rank, name);
     return link != NULL ? stream_of(link) : NULL;
 }

@@ -3,10 +3,9 @@
 // The calling thread traces (once per signature), selects each replica's arguments and posts one job to each device's
 // thread, which finds or compiles the plan and runs it. Two runs may be in progress, so that input is prepared while
 // devices compute. If a replica fails, the group releases the others.
+#include "base/system.h"
 #include "distribute/distribute.h"
 #include "ops/nn/nn.h"
-
-#include <time.h>
 
 typedef struct job {
     struct replica_run *running;
@@ -356,7 +355,7 @@ static void wait_for_replicas(replica_run *running)
     mu_group *group = running->head.strategy->group;
     while (group && mu__group_needs_service(group) && !mu__latch_done(&running->done)) {
         mu__group_serve(group);
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        mu__sleep_ns(20000);
     }
     mu__latch_wait(&running->done, MU_FOREVER, "replicas");
 }

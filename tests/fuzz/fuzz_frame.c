@@ -34,6 +34,28 @@ static void try_hello(const mu_frame *frame)
     mu__bytes_free(&out);
 }
 
+static void try_requests(const mu_frame *frame)
+{
+    mu_bytes out = {0};
+    mu_request request, same_request;
+    mu_reply reply, same_reply;
+    if (mu__frame_request(frame, &request)) {
+        demand(mu__frame_put_request(&out, 7, &request) == MU_OK);
+        const mu_frame copy = written(&out);
+        demand(mu__frame_request(&copy, &same_request) && strcmp(request.method, same_request.method) == 0);
+        demand(request.id == same_request.id && request.patience_ns == same_request.patience_ns);
+        demand(request.bytes == same_request.bytes && memcmp(request.data, same_request.data, request.bytes) == 0);
+    }
+    out.n = 0;
+    if (mu__frame_reply(frame, &reply)) {
+        demand(mu__frame_put_reply(&out, 7, &reply) == MU_OK);
+        const mu_frame copy = written(&out);
+        demand(mu__frame_reply(&copy, &same_reply) && reply.id == same_reply.id && reply.code == same_reply.code);
+        demand(reply.bytes == same_reply.bytes && memcmp(reply.data, same_reply.data, reply.bytes) == 0);
+    }
+    mu__bytes_free(&out);
+}
+
 static void try_others(const mu_frame *frame)
 {
     mu_bytes out = {0};
@@ -78,6 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         bytes -= MU_FRAME_HEADER;
         frame.bytes = MU_MIN(frame.bytes, bytes);
         try_hello(&frame);
+        try_requests(&frame);
         try_others(&frame);
         data = frame.body + frame.bytes;
         bytes -= frame.bytes;

@@ -2,7 +2,7 @@
 //
 // The system's resolver may block for many seconds if a name server is down, so it runs in its own thread. The caller
 // may drop the lookup before the thread ends: whichever of the two finishes last frees it.
-#include "comm/net.h"
+#include "base/linux.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -41,7 +41,7 @@ static void *look_up_slowly(void *arg)
     mu_lookup *lookup = arg;
     lookup->failed = look_up(lookup, 0);
     atomic_store(&lookup->done, true);
-    mu__lookup_drop(lookup);
+    mu__linux_lookup_drop(lookup);
     return NULL;
 }
 
@@ -62,7 +62,7 @@ static bool start_thread(mu_lookup *lookup)
     return false;
 }
 
-mu_lookup *mu__lookup_start(const char *host, int port)
+mu_lookup *mu__linux_lookup_start(const char *host, int port)
 {
     mu_lookup *lookup = mu__calloc(1, sizeof *lookup);
     if (lookup == NULL)
@@ -77,7 +77,7 @@ mu_lookup *mu__lookup_start(const char *host, int port)
     return lookup;
 }
 
-bool mu__lookup_done(const mu_lookup *lookup, mu_endpoints *out, const char **reason)
+bool mu__linux_lookup_done(const mu_lookup *lookup, mu_endpoints *out, const char **reason)
 {
     if (!atomic_load(&lookup->done))
         return false;
@@ -92,7 +92,7 @@ bool mu__lookup_done(const mu_lookup *lookup, mu_endpoints *out, const char **re
     return true;
 }
 
-void mu__lookup_drop(mu_lookup *lookup)
+void mu__linux_lookup_drop(mu_lookup *lookup)
 {
     if (lookup != NULL && atomic_fetch_sub(&lookup->holders, 1) == 1)
         mu__free(lookup);
