@@ -26,3 +26,15 @@ file(RELATIVE_PATH pkgconfig_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pkgconfig_to_prefix ${pkgconfig_to_prefix})
 configure_file(cmake/muster.pc.in muster.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/muster.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The description of the interface, from which bindings of other languages can be made; python3 reads the headers.
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  set(MUSTER_INTERFACE ${PROJECT_BINARY_DIR}/muster.json)
+  file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h ${PROJECT_SOURCE_DIR}/include/muster/*.h)
+  add_custom_command(OUTPUT ${MUSTER_INTERFACE}
+    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/describe_interface ${MUSTER_INTERFACE}
+    DEPENDS ${public_headers} ${PROJECT_SOURCE_DIR}/scripts/describe_interface ${PROJECT_SOURCE_DIR}/scripts/public_headers.py)
+  add_custom_target(muster_interface ALL DEPENDS ${MUSTER_INTERFACE})
+  install(FILES ${MUSTER_INTERFACE} DESTINATION ${CMAKE_INSTALL_DATADIR}/muster)
+endif()

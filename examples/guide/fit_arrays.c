@@ -13,8 +13,8 @@ int main(void)
         model = mu_sequential(mu_dense(1));
         mu_compile(model, .loss = mu_mean_squared_error_loss(), .optimizer = mu_sgd());
     }
-    mu_history *history = mu_fit(model, .arrays = mu_list(inputs, targets, MU_END), .epochs = 2, .batch_size = 10);
-    mu_history *result = mu_evaluate(model, .arrays = mu_list(inputs, targets, MU_END), .batch_size = 10);
+    mu_history *history = mu_fit(model, inputs, targets, .epochs = 2, .batch_size = 10);
+    mu_history *result = mu_evaluate(model, inputs, targets, .batch_size = 10);
     if (result)
         printf("loss %.6f on %d replicas\n", mu_history_last(result, "loss"), mu_num_replicas_in_sync(strategy));
     return mu_exit(history != NULL && result != NULL);

@@ -22,6 +22,7 @@ typedef struct mu_accumulator mu_accumulator;
 
 typedef struct mu_conditional_accumulator_args {
     size_t size;
+    const char *given;
     mu_dtype dtype;              // of the gradients: MU_F16, MU_BF16, MU_F32 or MU_F64
     mu_keyword_only only_;
     // Shape of the gradients, copied; dimensions may be MU_UNKNOWN. Default: any shape; the first gradient after a take
@@ -37,10 +38,10 @@ typedef struct mu_conditional_accumulator_args {
 // INVALID_ARGUMENT for another type or reduction, and for a shared_name whose accumulator has another kind, type, shape
 // or reduction.
 #define mu_conditional_accumulator(...) \
-    mu_conditional_accumulator_with(MU_ARGS(mu_conditional_accumulator_args, __VA_ARGS__))
+    mu_conditional_accumulator_with(MU_ARGS(mu_conditional_accumulator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_accumulator *mu_conditional_accumulator_with(const mu_conditional_accumulator_args *args);
 #define mu_sparse_conditional_accumulator(...) \
-    mu_sparse_conditional_accumulator_with(MU_ARGS(mu_conditional_accumulator_args, __VA_ARGS__))
+    mu_sparse_conditional_accumulator_with(MU_ARGS(mu_conditional_accumulator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_accumulator *mu_sparse_conditional_accumulator_with(const mu_conditional_accumulator_args *args);
 
 // mu_accumulator_find returns the open accumulator with a shared_name. Errors: NOT_FOUND.
@@ -65,6 +66,7 @@ MU_API mu_status mu_accumulator_apply_grad(mu_accumulator *accumulator, mu_tenso
 
 typedef struct mu_accumulator_take_grad_args {
     size_t size;
+    const char *given;
     mu_accumulator *accumulator;
     int num_required;            // least number of gradients, 1 or more
     mu_keyword_only only_;
@@ -78,7 +80,7 @@ typedef struct mu_accumulator_take_grad_args {
 // less than 1; CANCELLED if the thread's cancellation is cancelled (mu_cancellation_use), the accumulator is closed, or
 // a signal asks to stop; DEADLINE_EXCEEDED.
 #define mu_accumulator_take_grad(...) \
-    mu_accumulator_take_grad_with(MU_ARGS(mu_accumulator_take_grad_args, __VA_ARGS__))
+    mu_accumulator_take_grad_with(MU_ARGS(mu_accumulator_take_grad_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_accumulator_take_grad_with(const mu_accumulator_take_grad_args *args);
 
 // ---- Both kinds ---------------------------------------------------------------------------------
@@ -107,7 +109,7 @@ MU_API mu_status mu_sparse_accumulator_apply_indexed_slices_grad(mu_accumulator 
 // accumulator's first dimension, -1 if that is not known). MEAN divides each row by the number of gradients that had
 // its index, SUM does not divide.
 #define mu_sparse_accumulator_take_grad(...) \
-    mu_sparse_accumulator_take_grad_with(MU_ARGS(mu_accumulator_take_grad_args, __VA_ARGS__))
+    mu_sparse_accumulator_take_grad_with(MU_ARGS(mu_accumulator_take_grad_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_sparse_accumulator_take_grad_with(const mu_accumulator_take_grad_args *args);
 
 // ---- TensorFlow's operations, by their names ----------------------------------------------------

@@ -9,13 +9,15 @@
 //   Ownership. An object returned by a mu_ function belongs to the thread's innermost open pool and is freed when
 //              that pool closes. mu_retain keeps it longer; mu_release undoes mu_retain. Arguments are borrowed;
 //              strings and arrays are copied.
-//   Arguments. Options are structs with designated initializers, wrapped by a macro with the function's name. Zero
-//              means the default. NAME_with takes a pointer to the struct, for other languages.
+//   Arguments. Options are structs with designated initializers, wrapped by a macro with the function's name. An
+//              argument that is left out has its default; one that is written has its value, 0 too. NAME_with takes a
+//              pointer to the struct, for other languages; there zero means the default, see `given` below.
 #ifndef MUSTER_BASE_H
 #define MUSTER_BASE_H
 
-// Argument structs leave fields out on purpose. g++ warns about that in macros, except in system headers.
-#if defined(__cplusplus) && defined(__GNUC__) && !defined(__clang__)
+// Argument structs leave fields out on purpose. g++ warns about that in macros, except in system headers; and gcc
+// explains a mistake in an argument at the call and not in the macros below.
+#if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC system_header
 #endif
 
@@ -98,14 +100,28 @@ MU_API mu_error mu_error_take(void);
 #define mu_fail(code, ...) mu_fail_at(code, __FILE__, __LINE__, __VA_ARGS__)
 MU_API mu_status mu_fail_at(mu_status code, const char *file, int line, const char *format, ...) MU_PRINTF(4, 5);
 
+// mu_line_enter says where the call is that follows; `file` is static storage. mu_line_leave ends it: a failure in
+// between gets the line. mu_line_failed says before that that the call failed; `name` is static storage. If it did so
+// because an error was pending already, the log says once that it and later calls do nothing. Enter and leave come in
+// pairs. Programs in C and C++ need none of these: the macros of muster/lines.h call them.
+MU_API void mu_line_enter(const char *file, int line);
+MU_API void mu_line_failed(const char *name);
+MU_API void mu_line_leave(void);
+
 // ---- Keyword arguments --------------------------------------------------------------------------
 
-// MU_ARGS makes the argument struct of one call; it lives until the call returns. In C++20 all arguments need their
-// names, in the order of the fields: mu_conv2d(.filters = 32, .kernel_size = 3).
+// Every argument struct begins with two members that the macro sets:
+//   size   sizeof the struct. The library accepts structs of older versions, which are smaller, and refuses a larger
+//          one that sets an argument unknown to it.
+//   given  the text of the arguments, such as "64, .momentum = 0". An argument that is 0 and named there is 0; one that
+//          is not named there has its default. A program that fills a struct itself, in C or in another language,
+//          leaves given NULL, or names each argument that shall be 0: ".learning_rate, .seed".
+// The struct lives until the call returns. In C++20 all arguments need their names, in the order of the fields:
+// mu_conv2d(.filters = 32, .kernel_size = 3).
 #ifndef __cplusplus
-#define MU_ARGS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
+#define MU_ARGS(type, text, ...) (&(type){.size = sizeof(type), .given = text, __VA_ARGS__})
 #else
-#define MU_ARGS(type, ...) mu_address_of(type{.size = sizeof(type), __VA_ARGS__})
+#define MU_ARGS(type, text, ...) mu_address_of(type{.size = sizeof(type), .given = text, __VA_ARGS__})
 extern "C++" {
 template <typename T> inline const T *mu_address_of(const T &args)
 {
@@ -116,12 +132,6 @@ template <typename T> inline const T *mu_address_of(const T &args)
 
 // Fields after a member of this type can only be given by name.
 typedef const struct mu_keyword_only_marker *mu_keyword_only;
-
-// Write MU_ZERO for 0 in a field where 0 is a legal value but not the default (the field's comment mentions it).
-#define MU_ZERO (-3.40282346638528859812e+38)
-
-// mu_exactly maps a computed 0 to MU_ZERO, so that it does not mean "default".
-static inline double mu_exactly(double value) { return value == 0.0 ? MU_ZERO : value; }
 
 // Lists of pointers end with this sentinel. NULL cannot end a list because an element whose call failed is NULL.
 MU_API extern const char mu_list_end;
@@ -142,6 +152,64 @@ template <typename T, typename... Items> inline mu_list_holder<T, sizeof...(Item
     return {{items..., static_cast<T *>(MU_END)}};
 }
 }
+#endif
+
+// A list of objects and names for an argument that takes several. mu_items_of retains the objects and copies the names;
+// `items` ends with MU_END. MU_ITEMS(a, "b") makes a list.
+typedef struct mu_items mu_items;
+MU_API mu_items *mu_items_of(const void *const *items);
+#ifndef __cplusplus
+#define MU_ITEMS(...) mu_items_of((const void *const[]){__VA_ARGS__, MU_END})
+#else
+extern "C++" {
+template <typename... Items> inline mu_items *mu_items_listed(Items... items)
+{
+    const void *const all[] = {items..., MU_END};
+    return mu_items_of(all);
+}
+}
+#define MU_ITEMS(...) mu_items_listed(__VA_ARGS__)
+#endif
+
+// MU_ANY(name, type *, …) declares an argument that is a pointer of any of these types, such as an object or its name.
+// In C it is a plain pointer, and the library refuses others when it is called; in C++ others do not compile.
+#ifndef __cplusplus
+#define MU_ANY(name, ...) typedef const void *name
+#else
+extern "C++" {
+template <typename A, typename B> struct mu_same {
+    static const bool value = false;
+};
+template <typename A> struct mu_same<A, A> {
+    static const bool value = true;
+};
+template <typename T, typename... Types> struct mu_one_of {
+    static const bool value = false;
+};
+template <typename T, typename First, typename... Rest> struct mu_one_of<T, First, Rest...> {
+    static const bool value =
+        mu_same<T *, First>::value || mu_same<const T *, First>::value || mu_one_of<T, Rest...>::value;
+};
+template <bool> struct mu_only_if {
+};
+template <> struct mu_only_if<true> {
+    typedef int type;
+};
+template <typename... Types> class mu_any {
+public:
+    mu_any() = default;
+    mu_any(decltype(nullptr)) {}
+    template <typename T, typename mu_only_if<mu_one_of<T, Types...>::value>::type = 0>
+    mu_any(T *argument) : pointer_(argument)
+    {
+    }
+    operator const void *() const { return pointer_; }
+
+private:
+    const void *pointer_ = nullptr;
+};
+}
+#define MU_ANY(name, ...) typedef mu_any<__VA_ARGS__> name
 #endif
 
 // ---- Ownership ----------------------------------------------------------------------------------
@@ -168,22 +236,22 @@ typedef struct mu_runtime mu_runtime;
 
 typedef struct mu_runtime_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     int threads;        // threads that compute, for all devices together; default: every core this process may use
     int cpu_devices;    // logical CPU devices; default: one per core, at most 8
     uint64_t seed;      // see mu_set_seed; default: random, from the system
-    bool has_seed;      // set it to use seed 0
     const char *log;    // level as in MUSTER_LOG: "error", "warning" (default), "info" or "debug"
 } mu_runtime_args;
 
 // mu_init makes the default runtime and opens the outermost pool. A second call is an error. Errors:
 // MU_INVALID_ARGUMENT for an invalid setting; the message names it.
-#define mu_init(...) mu_init_with(MU_ARGS(mu_runtime_args, __VA_ARGS__))
+#define mu_init(...) mu_init_with(MU_ARGS(mu_runtime_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_init_with(const mu_runtime_args *args);
 
 // mu_runtime_new makes another runtime (a process may have several). mu_runtime_use selects the runtime that this
 // thread uses (NULL: the default one) and returns the previous one.
-#define mu_runtime_new(...) mu_runtime_new_with(MU_ARGS(mu_runtime_args, __VA_ARGS__))
+#define mu_runtime_new(...) mu_runtime_new_with(MU_ARGS(mu_runtime_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_runtime *mu_runtime_new_with(const mu_runtime_args *args);
 MU_API mu_runtime *mu_runtime_use(mu_runtime *runtime);
 

@@ -19,6 +19,7 @@ typedef struct mu_checkpoint mu_checkpoint;  // objects that are saved together
 
 typedef struct mu_checkpoint_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     mu_model *model;          // weights and random states; also optimizer and metrics if it is compiled
     mu_optimizer *optimizer;  // optimizer of a custom training loop
@@ -28,7 +29,7 @@ typedef struct mu_checkpoint_args {
 
 // mu_checkpoint_new groups the objects that are saved together, and retains them. Errors: INVALID_ARGUMENT if there is
 // nothing to save, or if .variables holds anything but variables.
-#define mu_checkpoint_new(...) mu_checkpoint_new_with(MU_ARGS(mu_checkpoint_args, __VA_ARGS__))
+#define mu_checkpoint_new(...) mu_checkpoint_new_with(MU_ARGS(mu_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *args);
 
 // mu_checkpoint_save writes the state to a file, atomically. Collective: under a strategy with several workers every
@@ -47,6 +48,7 @@ typedef struct mu_checkpoint_manager mu_checkpoint_manager;  // the numbered che
 
 typedef struct mu_checkpoint_manager_args {
     size_t size;
+    const char *given;
     mu_checkpoint *checkpoint;
     const char *directory;    // created if it does not exist
     mu_keyword_only only_;
@@ -56,7 +58,7 @@ typedef struct mu_checkpoint_manager_args {
 
 // mu_checkpoint_manager_new manages the numbered checkpoints of one run in a folder.
 #define mu_checkpoint_manager_new(...) \
-    mu_checkpoint_manager_new_with(MU_ARGS(mu_checkpoint_manager_args, __VA_ARGS__))
+    mu_checkpoint_manager_new_with(MU_ARGS(mu_checkpoint_manager_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_checkpoint_manager *mu_checkpoint_manager_new_with(const mu_checkpoint_manager_args *args);
 
 // mu_checkpoint_manager_save writes the checkpoint with this number; a negative number means the latest number plus 1.
@@ -71,6 +73,7 @@ MU_API int64_t mu_checkpoint_manager_restore(mu_checkpoint_manager *manager);
 
 typedef struct mu_backup_and_restore_args {
     size_t size;
+    const char *given;
     const char *backup_dir;         // folder for this run only; created if missing, deleted after a successful end
     mu_keyword_only only_;
     int64_t save_freq;              // steps between backups; default: one backup at the end of each epoch
@@ -82,7 +85,7 @@ typedef struct mu_backup_and_restore_args {
 // (mu_stop_on_signals), it also saves after the step in progress, which all workers agree on; mu_exit then returns 128
 // + the signal's number: 143 for SIGTERM.
 #define mu_backup_and_restore(...) \
-    mu_backup_and_restore_with(MU_ARGS(mu_backup_and_restore_args, __VA_ARGS__))
+    mu_backup_and_restore_with(MU_ARGS(mu_backup_and_restore_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *args);
 
 // ---- Preemption in custom loops -----------------------------------------------------------------
@@ -91,6 +94,7 @@ typedef struct mu_preemption_handler mu_preemption_handler;  // the save and the
 
 typedef struct mu_preemption_handler_args {
     size_t size;
+    const char *given;
     mu_checkpoint *checkpoint;       // what to save; or set .manager
     const char *directory;           // folder to save in; only the latest file is kept
     mu_keyword_only only_;
@@ -113,7 +117,7 @@ typedef struct mu_preemption_handler_args {
 // makes one. Errors: INVALID_ARGUMENT without a checkpoint or directory, or if workers do not see the same files;
 // UNIMPLEMENTED for clusters with parameter servers; and the errors of mu_checkpoint_manager_restore.
 #define mu_preemption_handler_new(...) \
-    mu_preemption_handler_new_with(MU_ARGS(mu_preemption_handler_args, __VA_ARGS__))
+    mu_preemption_handler_new_with(MU_ARGS(mu_preemption_handler_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_preemption_handler *mu_preemption_handler_new_with(const mu_preemption_handler_args *args);
 
 // mu_preemption_run runs and counts one step: it calls `fn`, which takes the next batch and runs the replicas. All

@@ -77,6 +77,7 @@ MU_API mu_status mu_cluster_check(mu_cluster *cluster);
 
 typedef struct mu_simple_cluster_resolver_args {
     size_t size;
+    const char *given;
     mu_cluster_spec *cluster_spec; // copied
     mu_keyword_only only_;
     const char *task_type;         // default: none
@@ -90,11 +91,12 @@ typedef struct mu_simple_cluster_resolver_args {
 
 // mu_simple_cluster_resolver makes a cluster from the given values.
 #define mu_simple_cluster_resolver(...) \
-    mu_simple_cluster_resolver_with(MU_ARGS(mu_simple_cluster_resolver_args, __VA_ARGS__))
+    mu_simple_cluster_resolver_with(MU_ARGS(mu_simple_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_simple_cluster_resolver_with(const mu_simple_cluster_resolver_args *args);
 
 typedef struct mu_tf_config_cluster_resolver_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     const char *task_type;   // overrides the one in TF_CONFIG
     int task_id;             // index for task_type; ignored without it
@@ -105,7 +107,7 @@ typedef struct mu_tf_config_cluster_resolver_args {
 // mu_tf_config_cluster_resolver reads TF_CONFIG at each query, so the query reports a mistake in it. The old job name
 // "master" is read as chief.
 #define mu_tf_config_cluster_resolver(...) \
-    mu_tf_config_cluster_resolver_with(MU_ARGS(mu_tf_config_cluster_resolver_args, __VA_ARGS__))
+    mu_tf_config_cluster_resolver_with(MU_ARGS(mu_tf_config_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_tf_config_cluster_resolver_with(const mu_tf_config_cluster_resolver_args *args);
 
 typedef struct mu_job_size {
@@ -120,6 +122,7 @@ typedef struct mu_host_tasks {
 
 typedef struct mu_slurm_cluster_resolver_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     const mu_job_size *jobs; // ends with job NULL; default: every task of the step is a worker
     int port_base;           // port of the first task on each host; default 8888
@@ -135,7 +138,7 @@ typedef struct mu_slurm_cluster_resolver_args {
 // in the order of the jobs' names, on hosts in the order of the hosts' names. Errors: FAILED_PRECONDITION if a variable
 // is missing, or if jobs, tasks and GPUs do not match.
 #define mu_slurm_cluster_resolver(...) \
-    mu_slurm_cluster_resolver_with(MU_ARGS(mu_slurm_cluster_resolver_args, __VA_ARGS__))
+    mu_slurm_cluster_resolver_with(MU_ARGS(mu_slurm_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_slurm_cluster_resolver_with(const mu_slurm_cluster_resolver_args *args);
 
 // mu_rank_cluster_resolver reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them; without the
@@ -157,6 +160,7 @@ typedef enum mu_executable_location { MU_WITHIN_CLUSTER = 0, MU_OFF_CLUSTER = 1 
 
 typedef struct mu_kubernetes_cluster_resolver_args {
     size_t size;
+    const char *given;
     const mu_job_labels *jobs;  // ends with job NULL; default: worker with "job-name=tensorflow"
     mu_keyword_only only_;
     int port;                   // port of every task; default 8470
@@ -175,11 +179,12 @@ typedef struct mu_kubernetes_cluster_resolver_args {
 // 30 s; UNAUTHENTICATED and PERMISSION_DENIED from the API; DATA_LOSS or INVALID_ARGUMENT (not JSON) for a malformed
 // answer.
 #define mu_kubernetes_cluster_resolver(...) \
-    mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, __VA_ARGS__))
+    mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);
 
 typedef struct mu_union_cluster_resolver_args {
     size_t size;
+    const char *given;
     mu_cluster *const *resolvers; // ends with MU_END; retained
     mu_keyword_only only_;
     const char *task_type;        // default: the first one's
@@ -191,7 +196,7 @@ typedef struct mu_union_cluster_resolver_args {
 // one of them is a map, its indices are used as they are. Everything else comes from the first cluster. Errors:
 // INVALID_ARGUMENT for an empty list; ALREADY_EXISTS, at the query, for an index that two clusters have.
 #define mu_union_cluster_resolver(...) \
-    mu_union_cluster_resolver_with(MU_ARGS(mu_union_cluster_resolver_args, __VA_ARGS__))
+    mu_union_cluster_resolver_with(MU_ARGS(mu_union_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *args);
 // MU_CLUSTERS(a, b) makes the list for .resolvers.
 #define MU_CLUSTERS(...) MU_LIST_OF(mu_cluster, __VA_ARGS__)
@@ -216,6 +221,7 @@ MU_API mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_l
 
 typedef struct mu_cluster_master_args {
     size_t size;
+    const char *given;
     mu_cluster *cluster;   // the cluster to ask
     const char *task_type; // default: this process's task
     int task_id;           // of task_type
@@ -224,7 +230,7 @@ typedef struct mu_cluster_master_args {
 } mu_cluster_master_args;
 
 // mu_cluster_master returns the address to connect to: "grpc://host:port", or "host:port" without an RPC layer.
-#define mu_cluster_master(...) mu_cluster_master_with(MU_ARGS(mu_cluster_master_args, __VA_ARGS__))
+#define mu_cluster_master(...) mu_cluster_master_with(MU_ARGS(mu_cluster_master_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API const char *mu_cluster_master_with(const mu_cluster_master_args *args);
 
 // As the mu_cluster_spec_ functions, for this process. A process that is alone (an empty cluster) is the chief and the

@@ -21,6 +21,9 @@ typedef enum mu_communication {
 } mu_communication;
 
 typedef struct mu_communication_options {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
     mu_communication implementation;  // default MU_COMM_AUTO
     int64_t bytes_per_pack; // gradients are packed into messages of about this many bytes; default: the library chooses
     double timeout_seconds; // limit for one collective, in seconds; default MUSTER_TIMEOUT
@@ -35,6 +38,9 @@ typedef struct mu_communication_options {
     bool deterministic;
     const void *mpi_communicator; // address of the program's MPI_Comm, for MU_COMM_MPI; default MPI_COMM_WORLD
 } mu_communication_options;
+
+// MU_COMMUNICATION_OPTIONS(.bytes_per_pack = 1 << 20) is a pointer to options; they live until the call returns.
+#define MU_COMMUNICATION_OPTIONS(...) MU_ARGS(mu_communication_options, #__VA_ARGS__, __VA_ARGS__)
 
 // mu_communication_name returns the name, such as "RING" (static storage); "unknown" for an invalid number.
 MU_API const char *mu_communication_name(mu_communication communication);

@@ -34,6 +34,7 @@ MU_API mu_value *mu_switch_case(mu_tensor *index, int n, mu_body *const *branche
 // gradients is allocated once; without it, memory grows while the loop runs.
 typedef struct mu_while_loop_args {
     size_t size;
+    const char *given;
     mu_condition *condition;     // returns a bool scalar: whether to run the body again
     mu_body *body;               // returns the next loop_vars
     mu_value *loop_vars;         // the first loop_vars
@@ -42,7 +43,7 @@ typedef struct mu_while_loop_args {
     int64_t maximum_iterations;  // 0: no limit
     const char *name;            // for messages; default "while_loop"
 } mu_while_loop_args;
-#define mu_while_loop(...) mu_while_loop_with(MU_ARGS(mu_while_loop_args, __VA_ARGS__))
+#define mu_while_loop(...) mu_while_loop_with(MU_ARGS(mu_while_loop_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_while_loop_with(const mu_while_loop_args *args);
 
 // mu_scan calls state = fn(state, element, arg) for each slice of elems along the first axis, from first to last (or
@@ -51,6 +52,7 @@ MU_API mu_value *mu_while_loop_with(const mu_while_loop_args *args);
 typedef mu_value *mu_scan_step(mu_value *state, mu_value *element, void *arg);
 typedef struct mu_scan_args {
     size_t size;
+    const char *given;
     mu_scan_step *fn;            // returns the next state
     mu_value *elems;             // tensors [n, …]; n is the same for all
     mu_value *initializer;       // the first state
@@ -59,7 +61,7 @@ typedef struct mu_scan_args {
     bool reverse;                // from the last slice to the first
     const char *name;            // default "scan"
 } mu_scan_args;
-#define mu_scan(...) mu_scan_with(MU_ARGS(mu_scan_args, __VA_ARGS__))
+#define mu_scan(...) mu_scan_with(MU_ARGS(mu_scan_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_scan_with(const mu_scan_args *args);
 
 // mu_map_fn calls fn(element, arg) for each slice of elems along the first axis and stacks the results.

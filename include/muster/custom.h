@@ -23,6 +23,7 @@ typedef struct mu_array {
 // in parallel on the threads of all replicas. infer and gradient run where the op is used.
 typedef struct mu_custom_op {
     size_t size;
+    const char *given;
     const char *name;   // letters, digits and underscores; names the op in calls and in graphs sent to other processes
     int n_in, n_out;    // 1 to MU_CUSTOM_INPUTS, 1 to MU_CUSTOM_OUTPUTS
     mu_keyword_only only_;
@@ -42,7 +43,7 @@ typedef struct mu_custom_op {
 
 // mu_register_op registers an op for the rest of the process. A graph from another process names its custom ops; it is
 // rejected before it runs if one of them is not registered here. Errors: ALREADY_EXISTS if another op has the name.
-#define mu_register_op(...) mu_register_op_with(MU_ARGS(mu_custom_op, __VA_ARGS__))
+#define mu_register_op(...) mu_register_op_with(MU_ARGS(mu_custom_op, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_register_op_with(const mu_custom_op *op);
 
 // mu_call_op applies a registered op, eagerly or in a trace; `out` receives n_out tensors. mu_call_op1 is for ops with

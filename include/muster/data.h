@@ -35,6 +35,7 @@ MU_API mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step);
 
 typedef struct mu_dataset_generator_args {
     size_t size;
+    const char *given;
     mu_value *(*next)(void *state);  // returns the next element; NULL at the end or after mu_fail
     void *arg;                       // must live as long as the dataset
     mu_keyword_only only_;
@@ -47,7 +48,7 @@ typedef struct mu_dataset_generator_args {
 // mu_dataset_generator gets each element from a C callback. Threads: the callback runs on the thread that iterates, one
 // call at a time.
 #define mu_dataset_generator(...) \
-    mu_dataset_generator_with(MU_ARGS(mu_dataset_generator_args, __VA_ARGS__))
+    mu_dataset_generator_with(MU_ARGS(mu_dataset_generator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args);
 
 // ---- Files --------------------------------------------------------------------------------------
@@ -79,6 +80,7 @@ MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 
 typedef struct mu_dataset_csv_args {
     size_t size;
+    const char *given;
     const char *path;          // file, plain or gzip; NULL with .paths
     mu_keyword_only only_;
     mu_dataset *paths;         // a dataset of file names, instead of path
@@ -92,28 +94,29 @@ typedef struct mu_dataset_csv_args {
 // mu_dataset_csv reads lines of numbers. Fields may be in double quotes; empty lines are skipped. Errors: DATA_LOSS
 // naming file, line and column.
 #define mu_dataset_csv(...) \
-    mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, __VA_ARGS__))
+    mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);
 
 // ---- Stages -------------------------------------------------------------------------------------
 
 typedef struct mu_dataset_shuffle_args {
     size_t size;
+    const char *given;
     mu_dataset *dataset;
     int64_t buffer_size;              // number of elements from which the next one is drawn
     mu_keyword_only only_;
     uint64_t seed;                    // default: from the program's seed (mu_set_seed)
-    bool has_seed;                    // set it to use seed 0
     bool no_reshuffle_each_iteration; // use the same order in every iteration
 } mu_dataset_shuffle_args;
 
 // mu_dataset_shuffle draws each element uniformly from a buffer of the next buffer_size input elements.
 #define mu_dataset_shuffle(...) \
-    mu_dataset_shuffle_with(MU_ARGS(mu_dataset_shuffle_args, __VA_ARGS__))
+    mu_dataset_shuffle_with(MU_ARGS(mu_dataset_shuffle_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args);
 
 typedef struct mu_dataset_batch_args {
     size_t size;
+    const char *given;
     mu_dataset *dataset;
     int64_t batch_size;   // number of elements in a batch, at least 1
     mu_keyword_only only_;
@@ -122,13 +125,13 @@ typedef struct mu_dataset_batch_args {
 
 // mu_dataset_batch stacks batch_size elements along a new axis 0. Errors: INVALID_ARGUMENT if their shapes differ.
 #define mu_dataset_batch(...) \
-    mu_dataset_batch_with(MU_ARGS(mu_dataset_batch_args, __VA_ARGS__))
+    mu_dataset_batch_with(MU_ARGS(mu_dataset_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args);
 
 // mu_dataset_padded_batch is mu_dataset_batch for elements of different shapes: each is padded with zeros at the end of
 // every axis to the largest size in its batch.
 #define mu_dataset_padded_batch(...) \
-    mu_dataset_padded_batch_with(MU_ARGS(mu_dataset_batch_args, __VA_ARGS__))
+    mu_dataset_padded_batch_with(MU_ARGS(mu_dataset_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_batch_args *args);
 
 // mu_dataset_unbatch splits every element along axis 0 into its rows.
@@ -166,6 +169,7 @@ MU_API mu_dataset *mu_dataset_enumerate(mu_dataset *dataset, int64_t start);
 
 typedef struct mu_dataset_map_args {
     size_t size;
+    const char *given;
     mu_dataset *dataset;
     mu_value *(*fn)(mu_value *element, void *arg);  // returns the new element; NULL only after mu_fail
     void *arg;                                      // must live as long as the dataset
@@ -181,7 +185,7 @@ typedef struct mu_dataset_map_args {
 // with parallel_calls > 1, several threads call fn at the same time; the callback of .function is never called in
 // parallel. Errors: INVALID_ARGUMENT for a traced function that writes variables or communicates with other replicas.
 #define mu_dataset_map(...) \
-    mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, __VA_ARGS__))
+    mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args);
 
 // mu_dataset_filter keeps the elements for which keep returns true.
@@ -192,6 +196,7 @@ MU_API mu_dataset *mu_dataset_flat_map(mu_dataset *dataset, mu_dataset *(*fn)(mu
 
 typedef struct mu_dataset_interleave_args {
     size_t size;
+    const char *given;
     mu_dataset *dataset;
     mu_dataset *(*fn)(mu_value *element, void *arg);  // makes a dataset of an element
     void *arg;                                        // must live as long as the dataset
@@ -202,11 +207,12 @@ typedef struct mu_dataset_interleave_args {
 
 // mu_dataset_interleave is mu_dataset_flat_map that cycles through several of the datasets.
 #define mu_dataset_interleave(...) \
-    mu_dataset_interleave_with(MU_ARGS(mu_dataset_interleave_args, __VA_ARGS__))
+    mu_dataset_interleave_with(MU_ARGS(mu_dataset_interleave_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args);
 
 typedef struct mu_dataset_window_args {
     size_t size;
+    const char *given;
     mu_dataset *dataset;
     int64_t window_size;  // number of elements in a window, at least 1
     mu_keyword_only only_;
@@ -218,11 +224,12 @@ typedef struct mu_dataset_window_args {
 // mu_dataset_window yields windows of consecutive elements, which may overlap. Each is stacked along a new axis 0, like
 // a batch.
 #define mu_dataset_window(...) \
-    mu_dataset_window_with(MU_ARGS(mu_dataset_window_args, __VA_ARGS__))
+    mu_dataset_window_with(MU_ARGS(mu_dataset_window_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args);
 
 typedef struct mu_dataset_cache_args {
     size_t size;
+    const char *given;
     mu_dataset *dataset;
     const char *file;         // default: in memory
     mu_keyword_only only_;
@@ -232,7 +239,7 @@ typedef struct mu_dataset_cache_args {
 // them from there; with a file, later runs of the program too. The file belongs to one pipeline: delete it if that
 // changes.
 #define mu_dataset_cache(...) \
-    mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, __VA_ARGS__))
+    mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args);
 
 // How a distributed dataset is divided among workers; TensorFlow's numbers.
@@ -246,6 +253,7 @@ typedef enum mu_auto_shard_policy {
 
 typedef struct mu_dataset_options_args {
     size_t size;
+    const char *given;
     mu_dataset *dataset;
     mu_keyword_only only_;
     mu_auto_shard_policy auto_shard_policy;  // default AUTO
@@ -253,7 +261,7 @@ typedef struct mu_dataset_options_args {
 
 // mu_dataset_options sets options of a pipeline. If they are set more than once, the last stage's count.
 #define mu_dataset_options(...) \
-    mu_dataset_options_with(MU_ARGS(mu_dataset_options_args, __VA_ARGS__))
+    mu_dataset_options_with(MU_ARGS(mu_dataset_options_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 
 // ---- Queries ------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ typedef struct mu_cross_device_ops mu_cross_device_ops;  // a way to reduce the 
 
 typedef struct mu_mirrored_strategy_args {
     size_t size;
+    const char *given;
     const char *const *devices;  // names, ends with NULL; default: every device
     mu_keyword_only only_;
     int replicas;                // or: how many of the first devices
@@ -31,7 +32,7 @@ typedef struct mu_mirrored_strategy_args {
 // mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients. Errors:
 // INVALID_ARGUMENT for an unknown or duplicate device, an empty list, or more replicas than devices.
 #define mu_mirrored_strategy(...) \
-    mu_mirrored_strategy_with(MU_ARGS(mu_mirrored_strategy_args, __VA_ARGS__))
+    mu_mirrored_strategy_with(MU_ARGS(mu_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *args);
 
 // Ways to reduce the values of several replicas. num_packs: tensors reduced together are split into this many packs of
@@ -59,6 +60,7 @@ MU_API mu_value *mu_cross_device_broadcast(mu_cross_device_ops *ops, mu_tensor *
 
 typedef struct mu_central_storage_strategy_args {
     size_t size;
+    const char *given;
     const char *const *compute_devices;  // names, ends with NULL; default: every XLA device, else "CPU:0"
     const char *parameter_device;        // default: the compute device if there is only one, else "CPU:0"
     mu_keyword_only only_;
@@ -70,11 +72,12 @@ typedef struct mu_central_storage_strategy_args {
 // error; synchronization is ignored). Scatter updates are applied one replica after the other. Errors: as
 // mu_mirrored_strategy.
 #define mu_central_storage_strategy(...) \
-    mu_central_storage_strategy_with(MU_ARGS(mu_central_storage_strategy_args, __VA_ARGS__))
+    mu_central_storage_strategy_with(MU_ARGS(mu_central_storage_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_args *args);
 
 typedef struct mu_multi_worker_mirrored_strategy_args {
     size_t size;
+    const char *given;
     mu_cluster *cluster_resolver;  // default: mu_cluster_from_environment; retained
     mu_keyword_only only_;
     mu_communication communication;  // overrides the implementation in the options
@@ -96,7 +99,7 @@ typedef struct mu_multi_worker_mirrored_strategy_args {
 // differ in version or in number of devices, if the cluster's variables changed after the first strategy was made, or
 // if an earlier strategy of this process uses another cluster.
 #define mu_multi_worker_mirrored_strategy(...) \
-    mu_multi_worker_mirrored_strategy_with(MU_ARGS(mu_multi_worker_mirrored_strategy_args, __VA_ARGS__))
+    mu_multi_worker_mirrored_strategy_with(MU_ARGS(mu_multi_worker_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *args);
 
 // mu_strategy_cluster_resolver returns the strategy's cluster, NULL for strategies of one process.
@@ -148,6 +151,11 @@ MU_API void mu_scope_close(mu_scope_guard *guard);
 // innermost now closes. Errors: FAILED_PRECONDITION inside a scope or a replica.
 MU_API mu_status mu_set_strategy(mu_strategy *strategy);
 
+// mu_set_device makes one device current, such as "CPU:1" (NULL: none): variables that are made and functions that run
+// from here on use it, as under mu_one_device_strategy. It lasts as mu_set_strategy does. Errors: INVALID_ARGUMENT for
+// an unknown device; those of mu_set_strategy.
+MU_API mu_status mu_set_device(const char *device);
+
 // mu_colocate_open is mu_scope_open for variables that go on the devices of `variable`. Errors: FAILED_PRECONDITION
 // outside of the strategy's scope; INVALID_ARGUMENT for a variable of another strategy.
 MU_API mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable);
@@ -173,6 +181,24 @@ MU_API bool mu_variable_created_in_scope(const mu_strategy *strategy, const mu_v
 // ("w", "w/replica_1", …) as snprintf does, and returns its length.
 MU_API int mu_variable_component_count(const mu_variable *variable);
 MU_API int mu_variable_component_name(const mu_variable *variable, int component, char *name, size_t bytes);
+
+// mu_strategy_timeout returns how long the strategy's replicas wait for each other, in seconds; a collective that takes
+// longer fails with DEADLINE_EXCEEDED. mu_strategy_set_timeout sets it (at first: timeout_seconds of the communication
+// options, else MUSTER_TIMEOUT). MU_TIMEOUT(strategy, seconds) { … } sets it for the calls in the block, by
+// mu_timeout_open and mu_timeout_close; do not leave it with return, goto or break. Errors: INVALID_ARGUMENT for 0 or
+// less; FAILED_PRECONDITION while a function runs.
+typedef struct mu_timeout_guard {
+    mu_strategy *strategy;
+    double seconds_before;
+    bool once;
+} mu_timeout_guard;
+MU_API double mu_strategy_timeout(const mu_strategy *strategy);
+MU_API mu_status mu_strategy_set_timeout(mu_strategy *strategy, double seconds);
+MU_API mu_timeout_guard mu_timeout_open(mu_strategy *strategy, double seconds);
+MU_API void mu_timeout_close(mu_timeout_guard *guard);
+#define MU_TIMEOUT(strategy, seconds) \
+    for (mu_timeout_guard mu_timeout_ = mu_timeout_open(strategy, seconds); mu_timeout_.once; \
+         mu_timeout_close(&mu_timeout_))
 
 // ---- Running ------------------------------------------------------------------------------------
 
@@ -212,7 +238,9 @@ MU_API mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value
 // mu_reduce_axes reduces over several axes inside each replica, 1 to MU_MAX_RANK of them.
 MU_API mu_value *mu_reduce_axes(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int n_axes, const int *axes);
 
-// mu_reduce_op_from_name accepts "sum" and "mean" in any case. Errors (-1): INVALID_ARGUMENT.
+// mu_reduce_op_name returns "SUM" or "MEAN", "UNRECOGNIZED" for another number (static storage). mu_reduce_op_from_name
+// returns the value of a name, in any case. Errors (-1): INVALID_ARGUMENT.
+MU_API const char *mu_reduce_op_name(mu_reduce_op op);
 MU_API int mu_reduce_op_from_name(const char *name);
 
 // mu_strategy_gather concatenates the replicas' tensors along an axis, in replica order; in a nest, each leaf. A value
@@ -231,10 +259,17 @@ typedef struct mu_value_context {
 MU_API mu_value *mu_distribute_values(mu_strategy *strategy,
                                       mu_value *(*fn)(const mu_value_context *context, void *arg), void *arg);
 
+// mu_per_replica makes a per-replica value of one component for each local replica, in their order; the last argument
+// is MU_END. mu_per_replica_of takes an array of n. Components are values or tensors, as the elements of mu_list.
+// Errors: INVALID_ARGUMENT for another number of components than the strategy has local replicas.
+MU_API mu_value *mu_per_replica(mu_strategy *strategy, ...);
+MU_API mu_value *mu_per_replica_of(mu_strategy *strategy, int n, mu_value *const *components);
+
 // mu_reduce_to reduces as mu_reduce does and puts the result on the given devices: mirrored with several, plain with
 // one.
 typedef struct mu_reduce_to_args {
     size_t size;
+    const char *given;
     mu_strategy *strategy;
     mu_reduce_op op;                // MU_SUM (default) or MU_MEAN
     mu_value *value;
@@ -242,7 +277,7 @@ typedef struct mu_reduce_to_args {
     mu_value *like;                 // use the devices of this variable or value; default: the host
     const char *const *devices;     // or these devices; ends with NULL
 } mu_reduce_to_args;
-#define mu_reduce_to(...) mu_reduce_to_with(MU_ARGS(mu_reduce_to_args, __VA_ARGS__))
+#define mu_reduce_to(...) mu_reduce_to_with(MU_ARGS(mu_reduce_to_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_reduce_to_with(const mu_reduce_to_args *args);
 
 // mu_batch_reduce_to reduces a list of values; the result of each goes to the devices of the element of `likes` with
@@ -251,6 +286,7 @@ MU_API mu_value *mu_batch_reduce_to(mu_strategy *strategy, mu_reduce_op op, mu_v
 
 typedef struct mu_broadcast_to_devices_args {
     size_t size;
+    const char *given;
     mu_strategy *strategy;
     mu_value *value;
     mu_value *like;                 // the devices of this variable or value
@@ -259,7 +295,8 @@ typedef struct mu_broadcast_to_devices_args {
 } mu_broadcast_to_devices_args;
 
 // mu_broadcast_to_devices copies a value to devices: mirrored with several, plain with one.
-#define mu_broadcast_to_devices(...) mu_broadcast_to_devices_with(MU_ARGS(mu_broadcast_to_devices_args, __VA_ARGS__))
+#define mu_broadcast_to_devices(...) \
+    mu_broadcast_to_devices_with(MU_ARGS(mu_broadcast_to_devices_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *args);
 
 // mu_update_variable calls fn once for each copy of a variable, on the copy's device. Inside fn the variable (and every
@@ -267,6 +304,7 @@ MU_API mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args
 // mu_merge_call. The results are grouped as a mirrored value or, with .local_results, as a list with one for each copy.
 typedef struct mu_update_variable_args {
     size_t size;
+    const char *given;
     mu_strategy *strategy;
     mu_variable *variable;
     mu_value *(*fn)(mu_variable *variable, mu_value *arguments, void *arg);
@@ -276,7 +314,7 @@ typedef struct mu_update_variable_args {
     bool local_results;
 } mu_update_variable_args;
 #define mu_update_variable(...) \
-    mu_update_variable_with(MU_ARGS(mu_update_variable_args, __VA_ARGS__))
+    mu_update_variable_with(MU_ARGS(mu_update_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_update_variable_with(const mu_update_variable_args *args);
 
 // mu_update_non_slot calls fn once for each device that holds variables other than optimizer slots: all devices; for
@@ -342,11 +380,16 @@ typedef enum mu_input_replication_mode { MU_PER_WORKER = 0, MU_PER_REPLICA = 1 }
 // As TensorFlow's InputOptions. Batches are in host memory, which CPU devices use directly, so only replication_mode
 // has an effect. Combinations that TensorFlow rejects are rejected too.
 typedef struct mu_input_options {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
     bool no_fetch_to_device;                    // default: batches are copied to the replicas' devices
     mu_input_replication_mode replication_mode; // default MU_PER_WORKER
     bool place_dataset_on_device;               // only with MU_PER_REPLICA and no_fetch_to_device
     int per_replica_buffer_size;                // batches prefetched for each replica; default 1
 } mu_input_options;
+// MU_INPUT_OPTIONS(.replication_mode = MU_PER_REPLICA) is a pointer to options; they live until the call returns.
+#define MU_INPUT_OPTIONS(...) MU_ARGS(mu_input_options, #__VA_ARGS__, __VA_ARGS__)
 
 // mu_distribute_dataset_options is mu_distribute_dataset with options (NULL: defaults). Errors: UNIMPLEMENTED for
 // MU_PER_REPLICA, which needs a dataset per replica.

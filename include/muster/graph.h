@@ -2,6 +2,7 @@
 #ifndef MUSTER_GRAPH_H
 #define MUSTER_GRAPH_H
 
+#include <limits.h>
 #include <muster/tensor.h>
 
 #ifdef __cplusplus
@@ -28,8 +29,16 @@ typedef enum mu_variable_aggregation {
     MU_AGGREGATION_ONLY_FIRST_REPLICA = 3
 } mu_variable_aggregation;
 
+// Names of these values, such as "ON_WRITE"; "UNRECOGNIZED" for another number (static storage). The values of names,
+// in any case. Errors (-1): INVALID_ARGUMENT.
+MU_API const char *mu_variable_synchronization_name(mu_variable_synchronization synchronization);
+MU_API const char *mu_variable_aggregation_name(mu_variable_aggregation aggregation);
+MU_API int mu_variable_synchronization_from_name(const char *name);
+MU_API int mu_variable_aggregation_from_name(const char *name);
+
 typedef struct mu_variable_args {
     size_t size;
+    const char *given;
     mu_tensor *initial_value;       // its dtype and shape become the variable's
     const char *name;               // default "Variable"
     mu_keyword_only only_;
@@ -37,15 +46,20 @@ typedef struct mu_variable_args {
     mu_variable_synchronization synchronization;  // default MU_SYNCHRONIZATION_AUTO
     mu_variable_aggregation aggregation;          // default MU_AGGREGATION_NONE
     bool trainable;                 // makes an ON_READ variable trainable; not together with not_trainable
+    // instead of initial_value: makes it; called once, eagerly, in a trace too
+    mu_tensor *(*initial_value_fn)(void *arg);
+    void *arg;                      // passed to initial_value_fn
 } mu_variable_args;
 
 // mu_variable_new makes a variable under the strategy in scope (without one: a plain variable). Errors:
 // FAILED_PRECONDITION in a retrace of a function (only its first trace may make variables); INVALID_ARGUMENT for an
 // ON_READ variable with aggregation MEAN that is not a float, if the strategy keeps a copy on each device.
-#define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, __VA_ARGS__))
+#define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 
 MU_API const char *mu_variable_name(const mu_variable *variable);  // as it was made; belongs to the variable
+// mu_variable_print prints name, element type, shape and value; in a trace, where the value is not known, without it.
+MU_API mu_status mu_variable_print(mu_variable *variable, FILE *out);
 MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);  // the element type
 MU_API mu_shape mu_variable_shape(const mu_variable *variable);  // the shape of its value
 MU_API bool mu_variable_is_trainable(const mu_variable *variable);  // whether mu_trainable_variables lists it
@@ -91,11 +105,30 @@ MU_API mu_variable *mu_value_variable(const mu_value *value);
 
 typedef struct mu_function mu_function;  // a C callback that is traced and compiled
 
+#define MU_NO_BATCH (INT_MIN + 1)  // in a list of axes, for a tensor: none
+
+typedef struct mu_function_args {
+    size_t size;
+    const char *given;
+    mu_value *(*fn)(mu_value *arguments, void *arg);
+    void *arg;                 // must live as long as the function
+    mu_keyword_only only_;
+    const char *name;          // in traces, logs, timelines and graphs sent to other processes; default: the callback's
+    // for each tensor of the arguments its batch axis or MU_NO_BATCH; the last entry holds for all further tensors
+    const int *batch_axes;
+    int n_batch_axes;
+} mu_function_args;
+
 // mu_function_new makes a function from a C callback. The callback is traced and compiled once per signature of the
-// arguments; later calls run without it. The first axis of each argument is a batch axis, whose size is unknown in the
-// trace. If tracing fails that way on one replica, the callback is traced again for each batch size. `arg` must live as
-// long as the function.
-MU_API mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), void *arg);
+// arguments; later calls run without it. The size of a batch axis is unknown in the trace, so that one trace serves all
+// batches. With batch_axes, those are the batch axes, and a callback that needs to know their size fails. Without, the
+// first axis of each tensor is one; if tracing fails that way on one replica, the callback is traced again for each
+// batch size. Errors: INVALID_ARGUMENT, when it is called, for a batch axis that a tensor does not have.
+#define mu_function_new(...) mu_function_new_with(MU_ARGS(mu_function_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_function *mu_function_new_with(const mu_function_args *args);
+
+// mu_function_name returns the function's name; it belongs to the function.
+MU_API const char *mu_function_name(const mu_function *function);
 
 // mu_function_trace_count returns how many times the callback has been traced.
 MU_API int mu_function_trace_count(const mu_function *function);

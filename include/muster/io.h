@@ -13,6 +13,7 @@ extern "C" {
 
 typedef struct mu_save_tensors_args {
     size_t size;
+    const char *given;
     const char *path;             // file to write
     const mu_value *tensors;      // a map from names to tensors or variables; the file keeps its order
     mu_keyword_only only_;
@@ -22,7 +23,7 @@ typedef struct mu_save_tensors_args {
 // mu_save_tensors writes a map of tensors to a file.
 // Errors: RESOURCE_EXHAUSTED if the disk is full; the previous file is kept.
 #define mu_save_tensors(...) \
-    mu_save_tensors_with(MU_ARGS(mu_save_tensors_args, __VA_ARGS__))
+    mu_save_tensors_with(MU_ARGS(mu_save_tensors_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_save_tensors_with(const mu_save_tensors_args *args);
 
 // mu_load_tensors reads all tensors of a file into a map, in the order of the file's header. Errors: NOT_FOUND;

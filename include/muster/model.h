@@ -1,7 +1,7 @@
 // Models as in Keras: layers, losses, metrics, optimizers; compile, fit, evaluate, predict; callbacks.
 //
 // Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
-// (.no_bias, .no_shuffle), so that the zero value means the default.
+// (.no_bias, .no_shuffle), so that false is the default of every option.
 #ifndef MUSTER_MODEL_H
 #define MUSTER_MODEL_H
 
@@ -36,6 +36,7 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 
 typedef struct mu_dense_args {
     size_t size;
+    const char *given;
     int units;                               // size of the last axis of the output
     mu_keyword_only only_;
     const char *activation;                  // a name listed above; default "linear"
@@ -47,11 +48,12 @@ typedef struct mu_dense_args {
     const char *name;
 } mu_dense_args;
 // mu_dense makes a fully connected layer: y = activation(x · kernel + bias); x: [batch, …, in], y: [batch, …, units].
-#define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, __VA_ARGS__))
+#define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_dense_with(const mu_dense_args *args);
 
 typedef struct mu_conv2d_args {
     size_t size;
+    const char *given;
     int filters, kernel_size;
     mu_keyword_only only_;
     int kernel_width;                        // default: kernel_size (square)
@@ -66,11 +68,12 @@ typedef struct mu_conv2d_args {
     const char *name;
 } mu_conv2d_args;
 // mu_conv2d makes a convolution layer; x: [batch, height, width, channels], y: [batch, height', width', filters].
-#define mu_conv2d(...) mu_conv2d_with(MU_ARGS(mu_conv2d_args, __VA_ARGS__))
+#define mu_conv2d(...) mu_conv2d_with(MU_ARGS(mu_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_conv2d_with(const mu_conv2d_args *args);
 
 typedef struct mu_pool2d_args {
     size_t size;
+    const char *given;
     int pool_size;                           // default 2
     mu_keyword_only only_;
     int strides;                             // default: pool_size
@@ -79,9 +82,9 @@ typedef struct mu_pool2d_args {
 } mu_pool2d_args;
 // mu_max_pool2d and mu_average_pool2d make layers that take the maximum or mean of each window; x: [batch, height,
 // width, channels], y: [batch, height', width', channels].
-#define mu_max_pool2d(...) mu_max_pool2d_with(MU_ARGS(mu_pool2d_args, __VA_ARGS__))
+#define mu_max_pool2d(...) mu_max_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_max_pool2d_with(const mu_pool2d_args *args);
-#define mu_average_pool2d(...) mu_average_pool2d_with(MU_ARGS(mu_pool2d_args, __VA_ARGS__))
+#define mu_average_pool2d(...) mu_average_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_average_pool2d_with(const mu_pool2d_args *args);
 
 // mu_flatten makes a layer that reshapes [batch, a, b, …] to [batch, a·b·…].
@@ -89,17 +92,19 @@ MU_API mu_layer *mu_flatten(void);
 
 typedef struct mu_dropout_args {
     size_t size;
+    const char *given;
     double rate;                             // fraction of elements set to 0 in training, 0 ≤ rate < 1
     mu_keyword_only only_;
     uint64_t seed;                           // default: from the program's seed
     const char *name;
 } mu_dropout_args;
 // mu_dropout makes a layer that drops elements in training and scales the others by 1 / (1 - rate); the shape stays.
-#define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, __VA_ARGS__))
+#define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_dropout_with(const mu_dropout_args *args);
 
 typedef struct mu_batch_normalization_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     double momentum;                         // momentum of the moving statistics; default 0.99
     double epsilon;                          // default 1e-3
@@ -110,11 +115,12 @@ typedef struct mu_batch_normalization_args {
 // mu_batch_normalization makes a layer that normalizes each channel (last axis). In training it uses the batch's mean
 // and variance, otherwise their moving averages.
 #define mu_batch_normalization(...) \
-    mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, __VA_ARGS__))
+    mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args);
 
 typedef struct mu_embedding_args {
     size_t size;
+    const char *given;
     int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
     mu_keyword_only only_;
     const char *embeddings_initializer;      // an initializer listed above; default "uniform"
@@ -123,7 +129,7 @@ typedef struct mu_embedding_args {
 } mu_embedding_args;
 // mu_embedding makes a lookup table; x: integers in [0, input_dim), [batch, …]; y: their rows, [batch, …, output_dim].
 // The gradient of the table is indexed slices.
-#define mu_embedding(...) mu_embedding_with(MU_ARGS(mu_embedding_args, __VA_ARGS__))
+#define mu_embedding(...) mu_embedding_with(MU_ARGS(mu_embedding_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_embedding_with(const mu_embedding_args *args);
 
 // mu_activation makes a layer that applies an activation, by a name listed above.
@@ -149,13 +155,14 @@ MU_API mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims);
 
 typedef struct mu_call_args {
     size_t size;
+    const char *given;
     mu_model *model;
     mu_tensor *x;
     mu_keyword_only only_;
     bool training;                           // apply dropout, and normalize by the batch's statistics
 } mu_call_args;
 // mu_call runs the model's layers on x: [batch, …].
-#define mu_call(...) mu_call_with(MU_ARGS(mu_call_args, __VA_ARGS__))
+#define mu_call(...) mu_call_with(MU_ARGS(mu_call_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_call_with(const mu_call_args *args);
 
 MU_API mu_value *mu_trainable_variables(mu_model *model);  // a list, in the order of the layers
@@ -174,13 +181,14 @@ MU_API mu_status mu_load_weights(mu_model *model, const char *path);
 
 typedef struct mu_crossentropy_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     bool from_logits;                        // predictions are logits, not probabilities
 } mu_crossentropy_args;
 // mu_sparse_categorical_crossentropy_loss makes a loss for labels that are class numbers: labels [batch, …] integers,
 // predictions [batch, …, classes].
 #define mu_sparse_categorical_crossentropy_loss(...) \
-    mu_sparse_categorical_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, __VA_ARGS__))
+    mu_sparse_categorical_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_crossentropy_args *args);
 MU_API mu_loss *mu_mean_squared_error_loss(void);  // mean of (label - prediction)² over the last axis
 
@@ -200,19 +208,21 @@ MU_API const char *mu_metric_name(const mu_metric *metric);  // belongs to the m
 
 typedef struct mu_adam_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     double learning_rate;                    // default 0.001
-    double beta_1, beta_2;                   // default 0.9, 0.999; MU_ZERO for 0
+    double beta_1, beta_2;                   // default 0.9, 0.999
     double epsilon;                          // default 1e-7
     double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
 } mu_adam_args;
 // mu_adam makes an Adam optimizer. Its state is two tensors per variable, made with the first update. Errors:
 // INVALID_ARGUMENT for a negative learning rate or epsilon, betas outside [0, 1), or several kinds of clipping.
-#define mu_adam(...) mu_adam_with(MU_ARGS(mu_adam_args, __VA_ARGS__))
+#define mu_adam(...) mu_adam_with(MU_ARGS(mu_adam_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_optimizer *mu_adam_with(const mu_adam_args *args);
 
 typedef struct mu_sgd_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     double learning_rate;                    // default 0.01
     double momentum;                         // default 0
@@ -221,17 +231,30 @@ typedef struct mu_sgd_args {
 } mu_sgd_args;
 // mu_sgd makes a gradient descent optimizer; with momentum it keeps one tensor per variable. Errors: INVALID_ARGUMENT
 // for a negative learning rate, a momentum outside [0, 1), or several kinds of clipping.
-#define mu_sgd(...) mu_sgd_with(MU_ARGS(mu_sgd_args, __VA_ARGS__))
+#define mu_sgd(...) mu_sgd_with(MU_ARGS(mu_sgd_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_optimizer *mu_sgd_with(const mu_sgd_args *args);
 
-// mu_apply_gradients sums the gradients of all replicas and updates the variables. `gradients` comes from mu_gradients
-// or mu_clip_gradients, which record the variables. Collective: every replica must call it. Indexed slices stay sparse.
-// If several slices have the same row, all of them count; Adam squares each separately, as Keras does. The optimizer's
-// own clipping is applied first, to each replica's gradients.
-MU_API mu_status mu_apply_gradients(mu_optimizer *optimizer, mu_value *gradients);
+typedef struct mu_apply_gradients_args {
+    size_t size;
+    const char *given;
+    mu_optimizer *optimizer;
+    mu_value *gradients;                     // a list of tensors, indexed slices or variables that hold them
+    mu_keyword_only only_;
+    mu_value *variables;                     // those to update, in the order of the gradients
+} mu_apply_gradients_args;
+// mu_apply_gradients sums the gradients of all replicas and updates the variables. Gradients from mu_gradients or
+// mu_clip_gradients know their variables; for gradients from anywhere else (accumulated, scaled, averaged), give
+// .variables. Collective: every replica must call it. Indexed slices stay sparse. If several slices have the same row,
+// all of them count; Adam squares each separately, as Keras does. The optimizer's own clipping is applied first, to
+// each replica's gradients. Errors: INVALID_ARGUMENT for gradients without variables, or with another number of them,
+// and for a gradient of another type or shape than its variable.
+#define mu_apply_gradients(...) \
+    mu_apply_gradients_with(MU_ARGS(mu_apply_gradients_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_status mu_apply_gradients_with(const mu_apply_gradients_args *args);
 
 typedef struct mu_clip_gradients_args {
     size_t size;
+    const char *given;
     mu_value *gradients;                     // result of mu_gradients
     mu_keyword_only only_;
     double norm;                             // limit for the norm of each gradient; or
@@ -240,13 +263,14 @@ typedef struct mu_clip_gradients_args {
 } mu_clip_gradients_args;
 // mu_clip_gradients returns clipped gradients for mu_apply_gradients. Set one of the three limits. Indexed slices are
 // clipped as they are, without adding rows with the same index first.
-#define mu_clip_gradients(...) mu_clip_gradients_with(MU_ARGS(mu_clip_gradients_args, __VA_ARGS__))
+#define mu_clip_gradients(...) mu_clip_gradients_with(MU_ARGS(mu_clip_gradients_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_clip_gradients_with(const mu_clip_gradients_args *args);
 MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);  // a scalar; assign to it to change the rate
 MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: updates so far
 
 typedef struct mu_average_loss_args {
     size_t size;
+    const char *given;
     mu_tensor *losses;                       // loss of each sample of this replica
     mu_keyword_only only_;
     int64_t global_batch_size;               // default: the number of samples of all replicas
@@ -254,66 +278,80 @@ typedef struct mu_average_loss_args {
 // mu_compute_average_loss returns sum(losses) / global batch size. The results of all replicas add up to the mean over
 // the global batch, also if replicas have different numbers of samples.
 #define mu_compute_average_loss(...) \
-    mu_compute_average_loss_with(MU_ARGS(mu_average_loss_args, __VA_ARGS__))
+    mu_compute_average_loss_with(MU_ARGS(mu_average_loss_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *args);
 
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
 
-#define MU_METRICS(...) MU_LIST_OF(mu_metric, __VA_ARGS__)
-#define MU_CALLBACKS(...) MU_LIST_OF(mu_callback, __VA_ARGS__)
+// Arguments that are an object or its name in Keras, one or several of them, or samples of several kinds. Names, in any
+// case: "adam", "sgd"; "mean_squared_error" or "mse", "sparse_categorical_crossentropy"; "accuracy" or "acc".
+MU_ANY(mu_any_optimizer, mu_optimizer *, const char *);
+MU_ANY(mu_any_loss, mu_loss *, const char *);
+MU_ANY(mu_any_metrics, mu_metric *, const char *, mu_items *);
+MU_ANY(mu_any_callbacks, mu_callback *, mu_items *);
+MU_ANY(mu_any_samples, mu_dataset *, mu_tensor *, mu_value *);
+#define MU_METRICS(...) MU_ITEMS(__VA_ARGS__)
+#define MU_CALLBACKS(...) MU_ITEMS(__VA_ARGS__)
 
 typedef struct mu_compile_args {
     size_t size;
+    const char *given;
     mu_model *model;
     mu_keyword_only only_;
-    mu_optimizer *optimizer;                 // may be left out if the model is only evaluated
-    mu_loss *loss;                           // required
-    mu_metric *const *metrics;               // MU_METRICS(…)
+    mu_any_optimizer optimizer;              // may be left out if the model is only evaluated
+    mu_any_loss loss;                        // required
+    mu_any_metrics metrics;                  // one, or several: MU_METRICS(…)
 } mu_compile_args;
-// mu_compile sets what mu_fit and mu_evaluate use, and retains it. Errors: INVALID_ARGUMENT without a loss, or if two
-// metrics have one name; FAILED_PRECONDITION while mu_fit runs in another thread.
-#define mu_compile(...) mu_compile_with(MU_ARGS(mu_compile_args, __VA_ARGS__))
+// mu_compile sets what mu_fit and mu_evaluate use, and retains it. Errors: INVALID_ARGUMENT without a loss, for an
+// unknown name or an argument of another kind, or if two metrics have one name; FAILED_PRECONDITION while mu_fit runs
+// in another thread.
+#define mu_compile(...) mu_compile_with(MU_ARGS(mu_compile_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_compile_with(const mu_compile_args *args);
 
 typedef enum mu_verbose { MU_VERBOSE_AUTO = 0, MU_VERBOSE_SILENT, MU_VERBOSE_BAR, MU_VERBOSE_LINES } mu_verbose;
 
 typedef struct mu_fit_args {
     size_t size;
+    const char *given;
     mu_model *model;
-    mu_dataset *x;                           // batches: elements are lists of inputs and labels
+    // a dataset of batches, whose elements are lists of inputs and labels; or inputs, one row per sample, with y; or a
+    // list of inputs and labels
+    mu_any_samples x;
+    mu_any_samples y;                        // labels, one row per sample
     mu_keyword_only only_;
-    // number of the last epoch (default 1); with initial_epoch 0, the number of epochs
+    // number of the last epoch (default 1; 0: none); with initial_epoch 0, the number of epochs
     int epochs;
     int initial_epoch;                       // epoch to start at; default 0
     int64_t steps_per_epoch;                 // default: until the data ends; required if it never ends
-    mu_dataset *validation_data;             // batches to evaluate after each epoch; default: none
+    // evaluated after each epoch: a dataset of batches, or a list of inputs and labels; default: none
+    mu_any_samples validation_data;
     int64_t validation_steps;                // default: until validation_data ends
-    mu_callback *const *callbacks;           // MU_CALLBACKS(…)
+    mu_any_callbacks callbacks;              // one, or several: MU_CALLBACKS(…)
     mu_verbose verbose;                      // default: a progress bar on a terminal, else lines
-    mu_value *arrays;                        // instead of x: a list of inputs and labels, one row per sample
-    int64_t batch_size;                      // with arrays; default 32
-    bool no_shuffle;                         // with arrays: do not shuffle the rows
+    int64_t batch_size;                      // for rows that are not in batches; default 32
+    bool no_shuffle;                         // for rows that are not in batches: do not shuffle them
 } mu_fit_args;
 // mu_fit trains the model under the strategy in whose scope it was made. Every batch is split among the replicas; the
 // result is the same as with one replica on the whole batch. Returns the history; NULL on error. Errors: CANCELLED
 // after a signal (mu_stop_on_signals), at the end of the step in progress.
-#define mu_fit(...) mu_fit_with(MU_ARGS(mu_fit_args, __VA_ARGS__))
+#define mu_fit(...) mu_fit_with(MU_ARGS(mu_fit_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_fit_with(const mu_fit_args *args);
 
 typedef struct mu_evaluate_args {
     size_t size;
+    const char *given;
     mu_model *model;
-    mu_dataset *x;                           // batches, as in mu_fit
+    mu_any_samples x;                        // as in mu_fit; mu_predict accepts inputs alone
+    mu_any_samples y;                        // as in mu_fit
     mu_keyword_only only_;
     int64_t steps;                           // default: until the data ends
     mu_verbose verbose;                      // as in mu_fit
-    mu_value *arrays;                        // instead of x, as in mu_fit; mu_predict accepts a list of inputs alone
-    int64_t batch_size;                      // with arrays; default 32
+    int64_t batch_size;                      // for rows that are not in batches; default 32
 } mu_evaluate_args;
 // mu_evaluate computes loss and metrics; every sample counts exactly once. Returns a history of one epoch.
-#define mu_evaluate(...) mu_evaluate_with(MU_ARGS(mu_evaluate_args, __VA_ARGS__))
+#define mu_evaluate(...) mu_evaluate_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_evaluate_with(const mu_evaluate_args *args);
-#define mu_predict(...) mu_predict_with(MU_ARGS(mu_evaluate_args, __VA_ARGS__))
+#define mu_predict(...) mu_predict_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 // mu_predict returns the outputs for all samples, in order: [samples, …]. Elements may be inputs alone.
 MU_API mu_tensor *mu_predict_with(const mu_evaluate_args *args);
 
@@ -338,6 +376,7 @@ typedef struct mu_logs {
 
 typedef struct mu_callback_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     // Each function returns MU_OK, or the result of mu_fail(…), which ends training. NULL: not called. A callback may
     // call mu_evaluate, mu_predict and mu_fit on the same model, as in Keras; these share weights, optimizer, metrics
@@ -350,13 +389,14 @@ typedef struct mu_callback_args {
     void *arg;
 } mu_callback_args;
 // mu_callback_new makes a callback for mu_fit; `arg` must live as long as the callback.
-#define mu_callback_new(...) mu_callback_new_with(MU_ARGS(mu_callback_args, __VA_ARGS__))
+#define mu_callback_new(...) mu_callback_new_with(MU_ARGS(mu_callback_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_callback_new_with(const mu_callback_args *args);
 // mu_stop_training makes mu_fit end after this epoch, or after this batch if called in on_batch_end.
 MU_API void mu_stop_training(mu_model *model);
 
 typedef struct mu_model_checkpoint_args {
     size_t size;
+    const char *given;
     const char *path;                        // safetensors file, written atomically
     mu_keyword_only only_;
     const char *monitor;                     // a name in the history, for save_best_only; default "val_loss"
@@ -365,11 +405,12 @@ typedef struct mu_model_checkpoint_args {
 // mu_model_checkpoint saves the weights at the end of every epoch. With save_best_only it saves them only if the
 // monitored value has improved: larger is better for names that contain "accuracy", smaller for all others.
 #define mu_model_checkpoint(...) \
-    mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, __VA_ARGS__))
+    mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *args);
 
 typedef struct mu_early_stopping_args {
     size_t size;
+    const char *given;
     mu_keyword_only only_;
     const char *monitor;                     // a name in the history; default "val_loss"
     double min_delta;                        // smallest change that counts as an improvement; default 0
@@ -377,7 +418,7 @@ typedef struct mu_early_stopping_args {
 } mu_early_stopping_args;
 // mu_early_stopping stops training when the monitored value no longer improves (as for mu_model_checkpoint).
 #define mu_early_stopping(...) \
-    mu_early_stopping_with(MU_ARGS(mu_early_stopping_args, __VA_ARGS__))
+    mu_early_stopping_with(MU_ARGS(mu_early_stopping_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_early_stopping_with(const mu_early_stopping_args *args);
 
 #ifdef __cplusplus

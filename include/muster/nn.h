@@ -30,6 +30,7 @@ MU_API mu_tensor *mu_nn_bias_add(mu_tensor *x, mu_tensor *bias);
 
 typedef struct mu_nn_conv2d_args {
     size_t size;
+    const char *given;
     mu_tensor *x;           // [batch, height, width, channels]
     mu_tensor *kernel;      // [height, width, channels / groups, filters]
     mu_keyword_only only_;
@@ -42,18 +43,19 @@ typedef struct mu_nn_conv2d_args {
 
 // mu_nn_conv2d is a 2-D convolution; result [batch, height out, width out, filters]. All convolutions and transposed
 // convolutions accept floats and int32; int32 sums wrap around.
-#define mu_nn_conv2d(...) mu_nn_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
+#define mu_nn_conv2d(...) mu_nn_conv2d_with(MU_ARGS(mu_nn_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args);
 
 // mu_nn_depthwise_conv2d convolves each channel separately; kernel [height, width, channels, multiplier]; the result
 // has channels * multiplier channels.
 #define mu_nn_depthwise_conv2d(...) \
-    mu_nn_depthwise_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
+    mu_nn_depthwise_conv2d_with(MU_ARGS(mu_nn_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args);
 
 // mu_nn_separable_conv2d is a depthwise convolution followed by a 1 x 1 convolution.
 typedef struct mu_nn_separable_conv2d_args {
     size_t size;
+    const char *given;
     mu_tensor *x;                  // [batch, height, width, channels]
     mu_tensor *depthwise_kernel;   // [height, width, channels, multiplier]
     mu_tensor *pointwise_kernel;   // [1, 1, channels * multiplier, filters]
@@ -65,11 +67,12 @@ typedef struct mu_nn_separable_conv2d_args {
 } mu_nn_separable_conv2d_args;
 
 #define mu_nn_separable_conv2d(...) \
-    mu_nn_separable_conv2d_with(MU_ARGS(mu_nn_separable_conv2d_args, __VA_ARGS__))
+    mu_nn_separable_conv2d_with(MU_ARGS(mu_nn_separable_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args);
 
 typedef struct mu_nn_conv1d_args {
     size_t size;
+    const char *given;
     mu_tensor *x;           // [batch, length, channels]
     mu_tensor *kernel;      // [length, channels / groups, filters]
     mu_keyword_only only_;
@@ -82,11 +85,12 @@ typedef struct mu_nn_conv1d_args {
 
 // mu_nn_conv1d is a 1-D convolution; result [batch, length out, filters]. "causal" pads in front only, so that no
 // output depends on later inputs.
-#define mu_nn_conv1d(...) mu_nn_conv1d_with(MU_ARGS(mu_nn_conv1d_args, __VA_ARGS__))
+#define mu_nn_conv1d(...) mu_nn_conv1d_with(MU_ARGS(mu_nn_conv1d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args);
 
 typedef struct mu_nn_conv3d_args {
     size_t size;
+    const char *given;
     mu_tensor *x;           // [batch, depth, height, width, channels]
     mu_tensor *kernel;      // [depth, height, width, channels / groups, filters]
     mu_keyword_only only_;
@@ -98,13 +102,14 @@ typedef struct mu_nn_conv3d_args {
 } mu_nn_conv3d_args;
 
 // mu_nn_conv3d is a 3-D convolution; result [batch, depth out, height out, width out, filters].
-#define mu_nn_conv3d(...) mu_nn_conv3d_with(MU_ARGS(mu_nn_conv3d_args, __VA_ARGS__))
+#define mu_nn_conv3d(...) mu_nn_conv3d_with(MU_ARGS(mu_nn_conv3d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args);
 
 // Transposed convolutions: the gradient of a convolution with the same kernel and options with respect to its input,
 // where x has the shape of the convolution's result. kernel: […, filters / groups, channels], as in TensorFlow.
 typedef struct mu_nn_conv1d_transpose_args {
     size_t size;
+    const char *given;
     mu_tensor *x;            // [batch, length, channels]
     mu_tensor *kernel;       // [length, filters / groups, channels]
     mu_keyword_only only_;
@@ -118,6 +123,7 @@ typedef struct mu_nn_conv1d_transpose_args {
 
 typedef struct mu_nn_conv2d_transpose_args {
     size_t size;
+    const char *given;
     mu_tensor *x;            // [batch, height, width, channels]
     mu_tensor *kernel;       // [height, width, filters / groups, channels]
     mu_keyword_only only_;
@@ -131,6 +137,7 @@ typedef struct mu_nn_conv2d_transpose_args {
 
 typedef struct mu_nn_conv3d_transpose_args {
     size_t size;
+    const char *given;
     mu_tensor *x;            // [batch, depth, height, width, channels]
     mu_tensor *kernel;       // [depth, height, width, filters / groups, channels]
     mu_keyword_only only_;
@@ -145,11 +152,11 @@ typedef struct mu_nn_conv3d_transpose_args {
 // mu_nn_conv1d_transpose, mu_nn_conv2d_transpose and mu_nn_conv3d_transpose: result [batch, length or depth, height and
 // width of the output, filters]. Errors: INVALID_ARGUMENT for an output_size that does not yield the size of x.
 #define mu_nn_conv1d_transpose(...) \
-    mu_nn_conv1d_transpose_with(MU_ARGS(mu_nn_conv1d_transpose_args, __VA_ARGS__))
+    mu_nn_conv1d_transpose_with(MU_ARGS(mu_nn_conv1d_transpose_args, #__VA_ARGS__, __VA_ARGS__))
 #define mu_nn_conv2d_transpose(...) \
-    mu_nn_conv2d_transpose_with(MU_ARGS(mu_nn_conv2d_transpose_args, __VA_ARGS__))
+    mu_nn_conv2d_transpose_with(MU_ARGS(mu_nn_conv2d_transpose_args, #__VA_ARGS__, __VA_ARGS__))
 #define mu_nn_conv3d_transpose(...) \
-    mu_nn_conv3d_transpose_with(MU_ARGS(mu_nn_conv3d_transpose_args, __VA_ARGS__))
+    mu_nn_conv3d_transpose_with(MU_ARGS(mu_nn_conv3d_transpose_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv1d_transpose_with(const mu_nn_conv1d_transpose_args *args);
 MU_API mu_tensor *mu_nn_conv2d_transpose_with(const mu_nn_conv2d_transpose_args *args);
 MU_API mu_tensor *mu_nn_conv3d_transpose_with(const mu_nn_conv3d_transpose_args *args);
@@ -158,6 +165,7 @@ MU_API mu_tensor *mu_nn_conv3d_transpose_with(const mu_nn_conv3d_transpose_args 
 
 typedef struct mu_nn_pool2d_args {
     size_t size;
+    const char *given;
     mu_tensor *x;           // [batch, height, width, channels]
     int64_t window[2];      // height, width
     mu_keyword_only only_;
@@ -170,14 +178,15 @@ typedef struct mu_nn_pool2d_args {
 // of a maximum goes to the first of equal elements. Maximum pooling of any rank accepts floats and integers, average
 // pooling floats.
 #define mu_nn_max_pool2d(...) \
-    mu_nn_max_pool2d_with(MU_ARGS(mu_nn_pool2d_args, __VA_ARGS__))
+    mu_nn_max_pool2d_with(MU_ARGS(mu_nn_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
 #define mu_nn_avg_pool2d(...) \
-    mu_nn_avg_pool2d_with(MU_ARGS(mu_nn_pool2d_args, __VA_ARGS__))
+    mu_nn_avg_pool2d_with(MU_ARGS(mu_nn_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_max_pool2d_with(const mu_nn_pool2d_args *args);
 MU_API mu_tensor *mu_nn_avg_pool2d_with(const mu_nn_pool2d_args *args);
 
 typedef struct mu_nn_pool1d_args {
     size_t size;
+    const char *given;
     mu_tensor *x;           // [batch, length, channels]
     int64_t window;         // length
     mu_keyword_only only_;
@@ -188,6 +197,7 @@ typedef struct mu_nn_pool1d_args {
 
 typedef struct mu_nn_pool3d_args {
     size_t size;
+    const char *given;
     mu_tensor *x;           // [batch, depth, height, width, channels]; all but the batch known
     int64_t window[3];      // depth, height, width
     mu_keyword_only only_;
@@ -198,10 +208,10 @@ typedef struct mu_nn_pool3d_args {
 
 // mu_nn_max_pool1d, mu_nn_avg_pool1d, mu_nn_max_pool3d and mu_nn_avg_pool3d do the same for 1-D and 3-D data; the
 // result has the axes of x: [batch, length out, channels] or [batch, depth out, height out, width out, channels].
-#define mu_nn_max_pool1d(...) mu_nn_max_pool1d_with(MU_ARGS(mu_nn_pool1d_args, __VA_ARGS__))
-#define mu_nn_avg_pool1d(...) mu_nn_avg_pool1d_with(MU_ARGS(mu_nn_pool1d_args, __VA_ARGS__))
-#define mu_nn_max_pool3d(...) mu_nn_max_pool3d_with(MU_ARGS(mu_nn_pool3d_args, __VA_ARGS__))
-#define mu_nn_avg_pool3d(...) mu_nn_avg_pool3d_with(MU_ARGS(mu_nn_pool3d_args, __VA_ARGS__))
+#define mu_nn_max_pool1d(...) mu_nn_max_pool1d_with(MU_ARGS(mu_nn_pool1d_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_nn_avg_pool1d(...) mu_nn_avg_pool1d_with(MU_ARGS(mu_nn_pool1d_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_nn_max_pool3d(...) mu_nn_max_pool3d_with(MU_ARGS(mu_nn_pool3d_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_nn_avg_pool3d(...) mu_nn_avg_pool3d_with(MU_ARGS(mu_nn_pool3d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_max_pool1d_with(const mu_nn_pool1d_args *args);
 MU_API mu_tensor *mu_nn_avg_pool1d_with(const mu_nn_pool1d_args *args);
 MU_API mu_tensor *mu_nn_max_pool3d_with(const mu_nn_pool3d_args *args);
@@ -267,6 +277,7 @@ MU_API mu_tensor *mu_nn_stateless_dropout(mu_tensor *x, double rate, mu_tensor *
 
 typedef struct mu_nn_attention_args {
     size_t size;
+    const char *given;
     mu_tensor *query;       // [..., queries, width]
     mu_tensor *key;         // [..., keys, width]
     mu_tensor *value;       // [..., keys, any]
@@ -278,7 +289,7 @@ typedef struct mu_nn_attention_args {
 
 // mu_nn_attention is dot-product attention: softmax(scale · query · keyᵀ) · value; result [..., queries, any].
 #define mu_nn_attention(...) \
-    mu_nn_attention_with(MU_ARGS(mu_nn_attention_args, __VA_ARGS__))
+    mu_nn_attention_with(MU_ARGS(mu_nn_attention_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args);
 
 #ifdef __cplusplus

@@ -20,17 +20,20 @@ typedef struct mu_partitioner mu_partitioner;
 
 typedef struct mu_fixed_shards_partitioner_args {
     size_t size;
+    const char *given;
     int64_t num_shards;        // 1 or more; an axis with fewer rows gets one part for each row
+    mu_keyword_only only_;
 } mu_fixed_shards_partitioner_args;
 
 // mu_fixed_shards_partitioner makes the same number of parts of every variable. Errors: INVALID_ARGUMENT for num_shards
 // below 1.
 #define mu_fixed_shards_partitioner(...) \
-    mu_fixed_shards_partitioner_with(MU_ARGS(mu_fixed_shards_partitioner_args, __VA_ARGS__))
+    mu_fixed_shards_partitioner_with(MU_ARGS(mu_fixed_shards_partitioner_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_partitioner *mu_fixed_shards_partitioner_with(const mu_fixed_shards_partitioner_args *args);
 
 typedef struct mu_min_size_partitioner_args {
     size_t size;
+    const char *given;
     int64_t min_shard_bytes;   // default 262144
     int64_t max_shards;        // default 1: no partitioning
     mu_keyword_only only_;
@@ -40,11 +43,12 @@ typedef struct mu_min_size_partitioner_args {
 // mu_min_size_partitioner makes as many parts as there are times min_shard_bytes in the variable, rounded up (so parts
 // may be smaller), at most max_shards. All three numbers must be positive: INVALID_ARGUMENT.
 #define mu_min_size_partitioner(...) \
-    mu_min_size_partitioner_with(MU_ARGS(mu_min_size_partitioner_args, __VA_ARGS__))
+    mu_min_size_partitioner_with(MU_ARGS(mu_min_size_partitioner_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_partitioner *mu_min_size_partitioner_with(const mu_min_size_partitioner_args *args);
 
 typedef struct mu_max_size_partitioner_args {
     size_t size;
+    const char *given;
     int64_t max_shard_bytes;   // 1 or more
     int64_t max_shards;        // default: no limit
     mu_keyword_only only_;
@@ -53,7 +57,7 @@ typedef struct mu_max_size_partitioner_args {
 
 // mu_max_size_partitioner makes parts of at most max_shard_bytes, of one row at least, at most max_shards of them.
 #define mu_max_size_partitioner(...) \
-    mu_max_size_partitioner_with(MU_ARGS(mu_max_size_partitioner_args, __VA_ARGS__))
+    mu_max_size_partitioner_with(MU_ARGS(mu_max_size_partitioner_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_partitioner *mu_max_size_partitioner_with(const mu_max_size_partitioner_args *args);
 
 // mu_partitioner_new makes a partitioner from a function of the program. It writes one count per axis of the shape and
@@ -80,6 +84,7 @@ typedef struct mu_partition_info {
 
 typedef struct mu_sharded_variable_args {
     size_t size;
+    const char *given;
     mu_tensor *initial_value;         // the whole value; or give initial_value_fn
     const char *name;                 // default "Variable"
     mu_keyword_only only_;
@@ -101,7 +106,7 @@ typedef struct mu_sharded_variable_args {
 // Errors: INVALID_ARGUMENT without an initial value, and if the partitioner returns no counts, none for axis 0, or more
 // than one for another axis.
 #define mu_sharded_variable_new(...) \
-    mu_sharded_variable_new_with(MU_ARGS(mu_sharded_variable_args, __VA_ARGS__))
+    mu_sharded_variable_new_with(MU_ARGS(mu_sharded_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_sharded_variable_new_with(const mu_sharded_variable_args *args);
 
 // mu_sharded_variable_of makes a sharded variable of existing variables, whose rows follow each other; any numbers of
@@ -141,6 +146,7 @@ MU_API mu_tensor *mu_variable_sparse_read(mu_variable *variable, mu_tensor *indi
 
 typedef struct mu_nn_embedding_lookup_args {
     size_t size;
+    const char *given;
     mu_variable *params;              // the table, sharded or not
     mu_tensor *ids;                   // int32 or int64, any shape
     mu_keyword_only only_;
@@ -151,11 +157,12 @@ typedef struct mu_nn_embedding_lookup_args {
 // mu_nn_embedding_lookup returns the rows of the table with these ids: ids.shape + row.shape. Errors: INVALID_ARGUMENT
 // for an id that the table does not have.
 #define mu_nn_embedding_lookup(...) \
-    mu_nn_embedding_lookup_with(MU_ARGS(mu_nn_embedding_lookup_args, __VA_ARGS__))
+    mu_nn_embedding_lookup_with(MU_ARGS(mu_nn_embedding_lookup_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_embedding_lookup_with(const mu_nn_embedding_lookup_args *args);
 
 typedef struct mu_nn_embedding_lookup_sparse_args {
     size_t size;
+    const char *given;
     mu_variable *params;              // the table, sharded or not
     mu_tensor *ids;                   // [n], int32 or int64
     mu_tensor *rows;                  // [n], int32 or int64, ascending: the row of the result that each id belongs to
@@ -172,13 +179,13 @@ typedef struct mu_nn_embedding_lookup_sparse_args {
 
 // mu_nn_embedding_lookup_sparse combines the table's rows of several ids into one row each: [n_rows] + row.shape.
 #define mu_nn_embedding_lookup_sparse(...) \
-    mu_nn_embedding_lookup_sparse_with(MU_ARGS(mu_nn_embedding_lookup_sparse_args, __VA_ARGS__))
+    mu_nn_embedding_lookup_sparse_with(MU_ARGS(mu_nn_embedding_lookup_sparse_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_embedding_lookup_sparse_with(const mu_nn_embedding_lookup_sparse_args *args);
 
 // mu_nn_safe_embedding_lookup_sparse also accepts ids that are negative, and weights that are not positive unless the
 // combiner is "sum": it leaves them out. n_rows is required.
 #define mu_nn_safe_embedding_lookup_sparse(...) \
-    mu_nn_safe_embedding_lookup_sparse_with(MU_ARGS(mu_nn_embedding_lookup_sparse_args, __VA_ARGS__))
+    mu_nn_safe_embedding_lookup_sparse_with(MU_ARGS(mu_nn_embedding_lookup_sparse_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_safe_embedding_lookup_sparse_with(const mu_nn_embedding_lookup_sparse_args *args);
 
 #ifdef __cplusplus

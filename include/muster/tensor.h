@@ -74,6 +74,12 @@ MU_API mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t b
 // is a mu_tensor * or a mu_value *.
 MU_API double mu_scalar(const void *tensor_or_value);
 
+// mu_tensor_item returns element i in row-major order, of any type; mu_tensor_item_int does so without rounding for
+// integers of 64 bits (floats are truncated). Errors (NaN; 0): OUT_OF_RANGE for another i; FAILED_PRECONDITION for a
+// symbolic tensor.
+MU_API double mu_tensor_item(const mu_tensor *tensor, int64_t i);
+MU_API int64_t mu_tensor_item_int(const mu_tensor *tensor, int64_t i);
+
 // mu_tensor_print prints the tensor as NumPy does; long axes are abbreviated.
 MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
 

@@ -19,15 +19,17 @@ typedef struct mu_tpu_topology mu_tpu_topology;
 
 typedef struct mu_tpu_topology_args {
     size_t size;
+    const char *given;
     int mesh_shape[MU_TPU_RANK];      // x, y, z, core; each 1 or more
     int num_tasks;
     int num_tpu_devices_per_task;
     const int *device_coordinates;    // [num_tasks, num_tpu_devices_per_task, 4], copied
+    mu_keyword_only only_;
 } mu_tpu_topology_args;
 
 // mu_tpu_topology_new says where in the mesh each device of each task is. Places without a device are missing. Errors:
 // INVALID_ARGUMENT for sizes below 1, and for coordinates outside of the mesh.
-#define mu_tpu_topology_new(...) mu_tpu_topology_new_with(MU_ARGS(mu_tpu_topology_args, __VA_ARGS__))
+#define mu_tpu_topology_new(...) mu_tpu_topology_new_with(MU_ARGS(mu_tpu_topology_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tpu_topology *mu_tpu_topology_new_with(const mu_tpu_topology_args *args);
 
 // Task, and device of that task, at a place of the mesh; -1, without an error, if the device is missing. Errors (-1):
@@ -57,6 +59,7 @@ typedef enum mu_tpu_device_order {
 
 typedef struct mu_tpu_device_assignment_args {
     size_t size;
+    const char *given;
     mu_tpu_topology *topology;             // retained
     mu_keyword_only only_;
     int computation_shape[MU_TPU_RANK];    // cores of one replica along each axis; default: 1 each
@@ -70,7 +73,7 @@ typedef struct mu_tpu_device_assignment_args {
 // 1, a computation that exceeds the mesh, more replicas than fit, RING where AUTO would not use it, and strides if
 // devices are missing.
 #define mu_tpu_device_assignment_build(...) \
-    mu_tpu_device_assignment_build_with(MU_ARGS(mu_tpu_device_assignment_args, __VA_ARGS__))
+    mu_tpu_device_assignment_build_with(MU_ARGS(mu_tpu_device_assignment_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tpu_device_assignment *mu_tpu_device_assignment_build_with(const mu_tpu_device_assignment_args *args);
 
 // mu_tpu_device_assignment_new assigns cores as listed: core_assignment: [replicas, cores_per_replica, 4]. Errors:

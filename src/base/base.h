@@ -46,6 +46,7 @@ typedef struct mu_error_value {
     int line;
     const char *file;     // static storage
     char message[1000];
+    bool skipped;         // the log has said that calls do nothing because of it
 } mu_error_value;
 
 // mu__error_move moves this thread's recorded error into `out` (code MU_OK if there is none).
@@ -72,10 +73,45 @@ mu_status mu__error_raise(const mu_error_value *value);
 // mu__errno_code maps errno to a status: ENOENT is NOT_FOUND, ENOSPC RESOURCE_EXHAUSTED, …
 mu_status mu__errno_code(int error_number);
 
-// mu__args_copy copies a caller's argument struct, whose size may be that of an older version, into `out` of `size`
-// bytes and zeroes the rest; a NULL `args` gives all defaults. A struct of a newer version (larger, with a non-zero
-// tail) is INVALID_ARGUMENT.
-mu_status mu__args_copy(void *out, size_t size, const void *args, const char *function);
+// ---- Argument structs (arguments.c) -------------------------------------------------------------
+
+// How every argument struct begins; muster/base.h says what the members mean.
+typedef struct mu_args_head {
+    size_t size;
+    const char *given;
+} mu_args_head;
+
+// mu__args_copy copies a caller's argument struct, whose size may be that of an older version, into `*out` of `bytes`
+// bytes and zeroes the rest; a NULL `args` gives all defaults. Errors: INVALID_ARGUMENT for a struct of a newer version
+// (larger, with a non-zero tail), and for an argument without a name that must have one.
+#define mu__args_copy(out, bytes, args, function) \
+    mu__args_take(out, bytes, offsetof(__typeof__(*(out)), only_), args, function)
+mu_status mu__args_take(void *out, size_t size, size_t only, const void *args, const char *function);
+
+// mu__args_given tells whether the text of the arguments names this one: then its 0 is not the default.
+// MU_GIVEN(&args, field) tells whether the caller set an argument, to 0 or anything else.
+bool mu__args_given(const void *args, const char *name);
+#define MU_GIVEN(args, field) ((args)->field != 0 || mu__args_given(args, #field))
+
+// mu__args_text returns the text of an argument, by its name or its number among those without one: where it begins, up
+// to the next comma outside of parentheses. NULL if it is not there. mu__in_name tells whether a character can be part
+// of an identifier.
+const char *mu__args_text(const void *args, const char *name, int position);
+bool mu__in_name(char c);
+
+// mu__args_positive refuses an argument that is negative, or 0 although 0 is not the default.
+mu_status mu__args_positive(const void *args, const char *name, int64_t value, const char *function);
+
+// ---- Names of enums (enum_name.c) ---------------------------------------------------------------
+
+// One value of an enum; a table of them ends with NULL as name. mu__enum_name returns `unknown` for another number.
+// mu__enum_number accepts a name in any case, else records INVALID_ARGUMENT with all names and returns `failed`.
+typedef struct mu_enum_name {
+    int number;
+    const char *name;
+} mu_enum_name;
+const char *mu__enum_name(const mu_enum_name *names, int number, const char *unknown);
+int mu__enum_number(const mu_enum_name *names, const char *name, int failed, const char *function);
 
 // ---- Loops ------------------------------------------------------------------------------------------
 
@@ -130,6 +166,7 @@ mu_status mu__grow(void **items, size_t *capacity, size_t wanted, size_t item_by
 typedef struct mu_type {
     const char *name;               // "tensor"
     void (*destroy)(void *object);  // frees what the object owns, not the object itself
+    size_t (*bytes)(const void *object);  // memory that only this object holds; NULL: little
     atomic_long live;
     struct mu_type *next;           // list of types in use, for mu__live_objects
     atomic_int listed;
@@ -137,9 +174,17 @@ typedef struct mu_type {
 
 // First member of every object that mu_retain accepts.
 typedef struct mu_object {
-    mu_type *type;
+    unsigned char mark;      // MU_OBJECT_MARK
     atomic_int references;
+    mu_type *type;
 } mu_object;
+
+// No name begins with this byte, so that an argument may be an object or a name.
+enum { MU_OBJECT_MARK = 0x01 };
+static inline bool mu__is_object(const void *argument)
+{
+    return argument != NULL && *(const unsigned char *)argument == MU_OBJECT_MARK;
+}
 
 // mu__new makes a zeroed object with one reference that the caller owns.
 void *mu__new(mu_type *type, size_t bytes);
@@ -154,6 +199,14 @@ void *mu__pool_return(mu_pool *pool, void *object);
 
 // mu__is tells whether an object (first member mu_object) has this type.
 bool mu__is(const void *object, const mu_type *type);
+
+// A list of objects and names, from mu_items_of; both belong to it.
+typedef struct mu_items {
+    mu_object object;
+    int n;
+    void **items;
+} mu_items;
+extern mu_type mu__items_type;
 
 // mu__live_objects counts the live objects of all types; if `out` is given, it writes one line per type.
 long mu__live_objects(FILE *out);
@@ -190,6 +243,7 @@ typedef struct mu_context {
     int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_inlined;              // depth of traced functions that call each other (graph)
+    uint64_t n_calls;           // public calls so far that no other one made
     int n_lines;                // public calls in progress (ops/core/source_line.c)
     mu_site lines[MU_LINE_DEPTH];
 } mu_context;

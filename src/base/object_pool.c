@@ -6,12 +6,13 @@
 
 #include "base/private.h"
 
-enum { REPORTED_SIZE = 1000000 }; // a pool this large usually means a loop without MU_EACH
+enum { WATCHED_SIZE = 256 };  // from this many objects on, a pool watches for a loop that fills it (pool_growth.c)
 
 struct mu_pool {
     mu_pool *below;
     void **items;
     size_t n, capacity;
+    mu_pool_growth *growth;  // NULL: the pool is small
     int n_lines;  // public calls in progress when the pool was opened; closing it forgets calls that a longjmp skipped
 };
 
@@ -34,6 +35,7 @@ void *mu__new(mu_type *type, size_t bytes)
     mu_object *object = mu__calloc(1, bytes);
     if (object == NULL)
         return NULL;
+    object->mark = MU_OBJECT_MARK;
     object->type = type;
     atomic_init(&object->references, 1);
     list_type(type);
@@ -66,10 +68,10 @@ void mu_release(void *object)
 
 bool mu__is(const void *object, const mu_type *type)
 {
-    return object != NULL && ((const mu_object *)object)->type == type;
+    return mu__is_object(object) && ((const mu_object *)object)->type == type;
 }
 
-// Compares the first member with the listed types and never dereferences it: the argument may be anything.
+// Compares the type with the listed ones and never dereferences it: the argument may be anything.
 const char *mu__type_name(const void *object)
 {
     if (object == NULL)
@@ -116,12 +118,9 @@ mu_pool *mu_pool_open(void)
 
 static mu_status pool_add(mu_pool *pool, void *object)
 {
-    MU_TRY(MU_PUSH(pool, object));
-    if (pool->n == REPORTED_SIZE)
-        mu__log(MU_LOG_WARNING,
-                "a pool holds %d objects; give each iteration of the loop that fills it a pool (MU_EACH, mu_pool_open)",
-                REPORTED_SIZE);
-    return MU_OK;
+    if (pool->n >= WATCHED_SIZE)
+        MU_TRY(mu__pool_grows(&pool->growth, object, pool->n + 1, pool->n_lines));
+    return MU_PUSH(pool, object);
 }
 
 void *mu__give(void *object)
@@ -160,6 +159,7 @@ static void close_top(mu_context *context)
     }
     context->pool = pool->below;
     context->n_lines = MU_MIN(context->n_lines, pool->n_lines);
+    mu__free(pool->growth);
     mu__free(pool->items);
     mu__free(pool);
 }

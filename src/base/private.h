@@ -75,6 +75,12 @@ mu_runtime *mu__runtime_present(void);
 // mu__pool_push opens a pool in a context that need not be current.
 mu_pool *mu__pool_push(mu_context *context);
 
+// mu__pool_grows counts an object that a large pool got, and warns once of a loop that leaves more on each turn.
+// `n` is the number of objects in the pool, `depth` the number of public calls that were in progress when it was opened
+// (pool_growth.c).
+typedef struct mu_pool_growth mu_pool_growth;
+mu_status mu__pool_grows(mu_pool_growth **growth, const mu_object *object, size_t n, int depth);
+
 // mu__pools_close closes every pool of the context.
 void mu__pools_close(mu_context *context);
 

@@ -110,7 +110,7 @@ static mu_status runtime_fill(mu_runtime *runtime, const mu_runtime_args *args)
     runtime->log_level = mu__settings_log_level(&runtime->settings);
     MU_TRY(choose_kernels(runtime));
     MU_TRY(find_cpus(runtime));
-    atomic_init(&runtime->seed, args->has_seed || args->seed != 0 ? args->seed : system_seed());
+    atomic_init(&runtime->seed, MU_GIVEN(args, seed) ? args->seed : system_seed());
     if (runtime->settings.values[MU_SETTING_TRACE].text == NULL)
         return MU_OK;
     runtime->timeline = mu__timeline_new();

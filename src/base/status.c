@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdarg.h>
 
-enum { MAX_CONTEXT_LINES = 4, MAX_ARGS_BYTES = 1 << 16 };
+enum { MAX_CONTEXT_LINES = 4 };
 
 const char mu_list_end = 0;
 
@@ -59,6 +59,7 @@ mu_status mu_fail_at(mu_status code, const char *file, int line, const char *for
     error->code = number > 0 && number <= MU_UNAUTHENTICATED ? code : MU_UNKNOWN_ERROR;
     error->file = file != NULL ? file : "";
     error->line = line;
+    error->skipped = false;
     error->message[0] = '\0';
     context->n_error_context = 0;
     va_list values;
@@ -183,28 +184,4 @@ mu_status mu__errno_code(int error_number)
     case EIO: return MU_DATA_LOSS;
     default: return MU_UNKNOWN_ERROR;
     }
-}
-
-mu_status mu__args_copy(void *out, size_t size, const void *args, const char *function)
-{
-    memset(out, 0, size);
-    memcpy(out, &size, sizeof size);
-    if (args == NULL)
-        return MU_OK;
-    size_t given;
-    memcpy(&given, args, sizeof given);
-    if (given < sizeof given || given > MAX_ARGS_BYTES)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: the argument struct says that it has %zu bytes; set .size to its sizeof (%zu here), "
-                         "as the macro of that name does",
-                         function, given, size);
-    for (size_t i = size; i < given; i++)
-        if (((const unsigned char *)args)[i] != 0)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: the caller's argument struct has %zu bytes and sets one after the %zu that version "
-                             "%s of the library knows; install the version that the caller was built for",
-                             function, given, size, mu_version());
-    const size_t known = MU_MIN(given, size);
-    memcpy((char *)out + sizeof size, (const char *)args + sizeof size, known - sizeof size);
-    return MU_OK;
 }

@@ -254,8 +254,8 @@ static mu_status read_gpus(const mu_slurm_cluster_resolver_args *args, slurm_ste
     int most = 0;
     for (size_t i = 0; i < out->hosts.n; i++)
         most = MU_MAX(most, out->nodes[i].tasks);
-    const int per_node = args->gpus_per_node != 0 ? args->gpus_per_node : visible_gpus();
-    out->gpus_per_task = args->gpus_per_task != 0 ? args->gpus_per_task : per_node / MU_MAX(most, 1);
+    const int per_node = MU_GIVEN(args, gpus_per_node) ? args->gpus_per_node : visible_gpus();
+    out->gpus_per_task = MU_GIVEN(args, gpus_per_task) ? args->gpus_per_task : per_node / MU_MAX(most, 1);
     if ((int64_t)most * out->gpus_per_task > per_node)
         return mu__error(MU_FAILED_PRECONDITION,
                          "%d tasks on a node with %d GPUs each need %lld GPUs, but a node has %d; start fewer "

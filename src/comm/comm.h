@@ -447,6 +447,7 @@ bool mu__group_needs_service(const mu_group *group);
 // algorithms from a text for mu__policy_parse; all processes must set the same. Call both while no rank is in a
 // collective.
 void mu__group_set_timeout(mu_group *group, double seconds);
+double mu__group_timeout(const mu_group *group);
 mu_status mu__group_set_policy(mu_group *group, const char *policy);
 
 // mu__group_price writes what `deterministic` costs this group, as the rest of a sentence.
@@ -501,5 +502,10 @@ void *mu__segment_memory(const mu_segment *segment, size_t *bytes); // all of it
 // mu__segment_take allocates from the heap number `place`; one process may use each heap. NULL if the heap is full,
 // without an error record; with one only if ordinary memory ran out.
 mu_buffer *mu__segment_take(mu_segment *segment, int place, size_t bytes);
+
+// ---- Options of the user (options.c) ------------------------------------------------------------
+
+// mu__communication_options_copy copies a caller's options (NULL: defaults) and checks them. Errors: INVALID_ARGUMENT.
+mu_status mu__communication_options_copy(mu_communication_options *out, const mu_communication_options *options);
 
 #endif

@@ -773,6 +773,8 @@ void mu__group_set_timeout(mu_group *group, double seconds)
         group->members[i].channel.timeout = seconds;
 }
 
+double mu__group_timeout(const mu_group *group) { return group->members[0].channel.timeout; }
+
 mu_status mu__group_set_policy(mu_group *group, const char *text)
 {
     mu_policy policy;

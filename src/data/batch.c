@@ -265,7 +265,7 @@ mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args)
     mu_dataset_window_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_window") != MU_OK)
         return NULL;
-    int64_t shift = a.shift != 0 ? a.shift : a.window_size, stride = a.stride != 0 ? a.stride : 1;
+    const int64_t shift = MU_GIVEN(&a, shift) ? a.shift : a.window_size, stride = MU_GIVEN(&a, stride) ? a.stride : 1;
     if (a.window_size < 1 || shift < 1 || stride < 1 || a.window_size > INT32_MAX || stride > INT32_MAX) {
         mu__error(MU_INVALID_ARGUMENT,
                   "mu_dataset_window: window_size %lld, shift %lld, stride %lld; expected window_size and stride "

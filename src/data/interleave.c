@@ -153,7 +153,8 @@ mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args)
     mu_dataset_interleave_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_interleave") != MU_OK)
         return NULL;
-    int64_t cycle = a.cycle_length != 0 ? a.cycle_length : 4, block = a.block_length != 0 ? a.block_length : 1;
+    const int64_t cycle = MU_GIVEN(&a, cycle_length) ? a.cycle_length : 4;
+    const int64_t block = MU_GIVEN(&a, block_length) ? a.block_length : 1;
     if (cycle < 1 || cycle > UINT16_MAX || block < 1) {
         mu__error(MU_INVALID_ARGUMENT,
                   "mu_dataset_interleave with cycle_length %lld and block_length %lld; expected 1 to %d, and at least "

@@ -128,7 +128,7 @@ mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
                   (long long)a.buffer_size, (long long)UINT32_MAX);
         return NULL;
     }
-    uint64_t seed = a.seed != 0 || a.has_seed ? a.seed : mu__runtime_next_seed(mu__runtime());
+    uint64_t seed = MU_GIVEN(&a, seed) ? a.seed : mu__runtime_next_seed(mu__runtime());
     const shuffle_args stage = {a.buffer_size, {.seed = seed, .fixed = a.no_reshuffle_each_iteration}};
     return mu__dataset_stage(&shuffle_stage, &stage, a.dataset);
 }

@@ -4,17 +4,18 @@
 // All local devices share one memory, so a destination only determines the number of copies.
 #include "distribute/distribute.h"
 
-#include <strings.h>
+#include <stdarg.h>
+
+static const mu_enum_name reduce_ops[] = {{MU_SUM, "SUM"}, {MU_MEAN, "MEAN"}, {0, NULL}};
+
+const char *mu_reduce_op_name(mu_reduce_op op)
+{
+    return mu__enum_name(reduce_ops, (int)op, "UNRECOGNIZED");
+}
 
 int mu_reduce_op_from_name(const char *name)
 {
-    if (name && strcasecmp(name, "sum") == 0)
-        return MU_SUM;
-    if (name && strcasecmp(name, "mean") == 0)
-        return MU_MEAN;
-    mu__error(MU_INVALID_ARGUMENT, "mu_reduce_op_from_name: '%s' is neither \"sum\" nor \"mean\"",
-              name ? name : "NULL");
-    return -1;
+    return mu__enum_number(reduce_ops, name, -1, "mu_reduce_op_from_name");
 }
 
 // ---- What a strategy and its variables are ------------------------------------------------------
@@ -140,6 +141,46 @@ mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_valu
         return NULL;
     }
     return mu__cross_replica(strategy)->distribute_values(strategy, fn, arg);
+}
+
+typedef struct components {
+    int first_replica;
+    mu_value **items;
+} components;
+
+static mu_value *component_of(const mu_value_context *context, void *arg)
+{
+    const components *all = arg;
+    return all->items[context->replica_id - all->first_replica];
+}
+
+mu_value *mu_per_replica_of(mu_strategy *given, int n, mu_value *const *items)
+{
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    if (mu__pending() || !strategy)
+        return NULL;
+    if (n != strategy->n_local) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_per_replica: %d components for %d local replicas of %s; give one for each",
+                  n, strategy->n_local, mu_strategy_name(strategy));
+        return NULL;
+    }
+    const mu_value *values = mu_list_of(n, items);
+    if (!values)
+        return NULL;
+    components all = {.first_replica = strategy->first_replica, .items = values->items};
+    return mu_distribute_values(strategy, component_of, &all);
+}
+
+mu_value *mu_per_replica(mu_strategy *strategy, ...)
+{
+    mu_value *items[MU_MAX_REPLICAS];
+    int n = 0;
+    va_list rest;
+    va_start(rest, strategy);
+    for (void *item = va_arg(rest, void *); item != MU_END && n < MU_MAX_REPLICAS; item = va_arg(rest, void *))
+        items[n++] = item;
+    va_end(rest);
+    return mu_per_replica_of(strategy, n, items);
 }
 
 // ---- Destinations -------------------------------------------------------------------------------

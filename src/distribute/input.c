@@ -289,12 +289,13 @@ mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *da
 
 static bool for_each_replica(const mu_input_options *options)
 {
-    return options && options->replication_mode == MU_PER_REPLICA;
+    return options->replication_mode == MU_PER_REPLICA;
 }
 
-static mu_status check_options(const mu_input_options *options, const char *function)
+static mu_status copy_options(mu_input_options *options, const mu_input_options *given, const char *function)
 {
-    if (options && ((unsigned)options->replication_mode > MU_PER_REPLICA || options->per_replica_buffer_size < 0))
+    MU_TRY(mu__args_copy(options, sizeof *options, given, function));
+    if ((unsigned)options->replication_mode > MU_PER_REPLICA || options->per_replica_buffer_size < 0)
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: replication_mode %d is neither MU_PER_WORKER nor MU_PER_REPLICA, or "
                          "per_replica_buffer_size %d is negative",
@@ -303,16 +304,17 @@ static mu_status check_options(const mu_input_options *options, const char *func
 }
 
 mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dataset *dataset,
-                                                      const mu_input_options *options)
+                                                      const mu_input_options *given_options)
 {
+    mu_input_options options;
     mu_strategy *strategy = mu__strategy_or_default(given);
-    if (mu__pending() || !strategy || check_options(options, "mu_distribute_dataset") != MU_OK)
+    if (mu__pending() || !strategy || copy_options(&options, given_options, "mu_distribute_dataset") != MU_OK)
         return NULL;
     if (!dataset) {
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_dataset: the dataset is NULL");
         return NULL;
     }
-    if (for_each_replica(options)) {
+    if (for_each_replica(&options)) {
         mu__error(MU_UNIMPLEMENTED,
                   "mu_distribute_dataset: MU_PER_REPLICA needs a pipeline for each replica; make them with "
                   "mu_distribute_datasets_from_function_options");
@@ -323,11 +325,12 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
 }
 
 // Checks which of TensorFlow's options may be combined, and under which strategy.
-static mu_status check_pipelines(const mu_strategy *strategy, const mu_input_options *options)
+static mu_status check_pipelines(const mu_strategy *strategy, mu_input_options *options,
+                                 const mu_input_options *given)
 {
     static const char name[] = "mu_distribute_datasets_from_function";
-    MU_TRY(check_options(options, name));
-    if (options && options->place_dataset_on_device && (!for_each_replica(options) || !options->no_fetch_to_device))
+    MU_TRY(copy_options(options, given, name));
+    if (options->place_dataset_on_device && (!for_each_replica(options) || !options->no_fetch_to_device))
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: place_dataset_on_device goes with MU_PER_REPLICA and no_fetch_to_device only; set both",
                          name);
@@ -349,17 +352,18 @@ static mu_dataset *call_for_pipeline(mu_dataset *(*fn)(const mu_input_context *c
 mu_distributed_dataset *
 mu_distribute_datasets_from_function_options(mu_strategy *given,
                                              mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,
-                                             const mu_input_options *options)
+                                             const mu_input_options *given_options)
 {
     mu_strategy *strategy = mu__strategy_or_default(given);
     mu_dataset *datasets[MU_MAX_REPLICAS];
-    if (mu__pending() || !strategy || check_pipelines(strategy, options) != MU_OK)
+    mu_input_options options;
+    if (mu__pending() || !strategy || check_pipelines(strategy, &options, given_options) != MU_OK)
         return NULL;
     if (!fn) {
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function is NULL");
         return NULL;
     }
-    const bool each = for_each_replica(options);
+    const bool each = for_each_replica(&options);
     const int n = each ? strategy->n_local : 1;
     for (int i = 0; i < n; i++) {
         const mu_input_context context = {.num_input_pipelines = each ? n : mu_strategy_worker_count(strategy),

@@ -308,11 +308,11 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_multi_worker_mirrored_strategy") != MU_OK)
         return NULL;
     joining j = {.cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment()};
-    if (args.communication_options)
-        j.options = *args.communication_options;
+    if (!j.cluster || mu__communication_options_copy(&j.options, args.communication_options) != MU_OK)
+        return NULL;
     if (args.communication != MU_COMM_AUTO)
         j.options.implementation = args.communication;
-    if (!j.cluster || mu_communication_options_check(&j.options) != MU_OK)
+    if (mu_communication_options_check(&j.options) != MU_OK)
         return NULL;
     const bool sealed = !args.cluster_resolver;
     mu_strategy *strategy = !sealed || mu__cluster_seal() == MU_OK ? join_cluster(&j) : NULL;

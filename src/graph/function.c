@@ -2,8 +2,8 @@
 //
 // A signature is the structure of the arguments with the type and shape of each tensor. Batch axes are unknown from the
 // start; any other axis that differs between calls is unknown in the next trace, so a function is traced only a few
-// times. A function that needs known sizes (to split a batch, for example) is traced for each size. The log gives the
-// reason for each trace.
+// times. If the batch axes were not named, a function that needs known sizes (to split a batch, for example) is traced
+// for each size. The log gives the reason for each trace.
 #include "graph/graph.h"
 
 #include <pthread.h>
@@ -14,7 +14,9 @@ struct mu_function {
     mu_object object;
     mu_traceable *fn;
     void *arg;
-    char name[32];
+    char *name;
+    int *batch_axes;       // as in mu_function_args; NULL: not given
+    int n_batch_axes;
     pthread_mutex_t lock;  // held while a thread looks up or traces a graph
     int n_traces;
     bool exact;            // can only be traced with known sizes
@@ -42,19 +44,59 @@ static void function_destroy(void *object)
     for (size_t i = 0; i < function->concretes.n; i++)
         mu_release(function->concretes.items[i]);
     mu__free(function->concretes.items);
+    mu__free(function->batch_axes);
+    mu__free(function->name);
     pthread_mutex_destroy(&function->lock);
 }
 
 static mu_type function_type = {.name = "function", .destroy = function_destroy};
 
-mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), void *arg)
+static mu_status check_args(const mu_function_args *args)
 {
-    if (mu__pending())
+    if (!args->fn)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_function_new: the callback is NULL");
+    if (args->n_batch_axes < 0 || !args->batch_axes != !args->n_batch_axes)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_function_new: %d batch axes%s; give batch_axes and their number, "
+                         "n_batch_axes, or neither", args->n_batch_axes, args->batch_axes ? "" : " without batch_axes");
+    return MU_OK;
+}
+
+// The name of the callback as the call has it: of `&steps[2].fn` it is steps.
+static char *name_of(const mu_function_args *args)
+{
+    enum { LONGEST = 64 };
+    const char *text = mu__args_text(args, "fn", 0);
+    while (text && *text && !mu__in_name(*text))
+        text++;
+    int length = 0;
+    while (text && mu__in_name(text[length]) && length < LONGEST)
+        length++;
+    if (args->name || length == 0)
+        return mu__strdup(args->name ? args->name : "function");
+    return mu__sprintf("%.*s", length, text);
+}
+
+static mu_status fill(mu_function *function, const mu_function_args *args)
+{
+    const size_t bytes = (size_t)args->n_batch_axes * sizeof *args->batch_axes;
+    function->fn = args->fn;
+    function->arg = args->arg;
+    function->n_batch_axes = args->n_batch_axes;
+    function->batch_axes = bytes ? mu__alloc(bytes) : NULL;
+    function->name = name_of(args);
+    if (!function->name || (bytes && !function->batch_axes))
+        return MU_RESOURCE_EXHAUSTED;
+    if (bytes)
+        memcpy(function->batch_axes, args->batch_axes, bytes);
+    return MU_OK;
+}
+
+mu_function *mu_function_new_with(const mu_function_args *given)
+{
+    mu_function_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_function_new") != MU_OK ||
+        check_args(&args) != MU_OK)
         return NULL;
-    if (!fn) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_function_new: the callback is NULL");
-        return NULL;
-    }
     mu_function *function = mu__new(&function_type, sizeof *function);
     if (!function)
         return NULL;
@@ -63,11 +105,15 @@ mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), vo
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&function->lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
-    function->fn = fn;
-    function->arg = arg;
-    snprintf(function->name, sizeof function->name, "function_%llx",
-             (unsigned long long)(uintptr_t)function & 0xffffff);
-    return mu__give(function);
+    if (fill(function, &args) == MU_OK)
+        return mu__give(function);
+    mu_release(function);
+    return NULL;
+}
+
+const char *mu_function_name(const mu_function *function)
+{
+    return function ? function->name : NULL;
 }
 
 int mu_function_trace_count(const mu_function *function)
@@ -110,7 +156,24 @@ static void free_signature(signature *s)
     mu__free(s->own);
 }
 
-static mu_status signature_of(const mu_value *arguments, bool batch, signature *out)
+// Makes the size of the i-th tensor's batch axis unknown.
+static mu_status forget_batch(const mu_function *function, int i, mu_shape *shape)
+{
+    int axis = 0;
+    if (function->batch_axes) {
+        const int named = function->batch_axes[MU_MIN(i, function->n_batch_axes - 1)];
+        axis = named == MU_NO_BATCH ? shape->rank : named < 0 ? named + shape->rank : named;
+        char text[MU_SHAPE_TEXT];
+        if (axis < 0 || (axis >= shape->rank && named != MU_NO_BATCH))
+            return mu__error(MU_INVALID_ARGUMENT, "%s: tensor %d of the arguments has shape %s and no axis %d; correct "
+                             "batch_axes of mu_function_new", function->name, i, mu__shape_text(shape, text), named);
+    }
+    if (axis < shape->rank)
+        shape->dims[axis] = MU_UNKNOWN;
+    return MU_OK;
+}
+
+static mu_status signature_of(const mu_function *function, const mu_value *arguments, bool batch, signature *out)
 {
     int n = mu__value_flatten(arguments, NULL, 0);
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
@@ -122,17 +185,18 @@ static mu_status signature_of(const mu_value *arguments, bool batch, signature *
         return MU_RESOURCE_EXHAUSTED;
     }
     mu__value_flatten(arguments, leaves, n);
-    for (int i = 0; i < n; i++) {
+    mu_status status = MU_OK;
+    for (int i = 0; i < n && status == MU_OK; i++) {
         if (!mu__is(leaves[i], &mu__tensor_type))
             continue;
         mu_spec spec = mu__spec_of((mu_tensor *)leaves[i]);
-        if (batch && spec.shape.rank > 0)
-            spec.shape.dims[0] = MU_UNKNOWN;
+        if (batch || function->batch_axes)
+            status = forget_batch(function, out->n, &spec.shape);
         out->own[out->n] = mu__made_here((mu_tensor *)leaves[i]);
         out->specs[out->n++] = spec;
     }
     mu__free(leaves);
-    return MU_OK;
+    return status;
 }
 
 static const mu_spec *concrete_spec(const mu_concrete *concrete, size_t i)
@@ -268,7 +332,7 @@ static mu_concrete *trace_exactly(mu_function *function, const mu_value *argumen
     char *reason = mu__strdup(mu_error_message());
     mu_error_take();
     mu_concrete *found = NULL;
-    if (signature_of(arguments, false, &s) == MU_OK)
+    if (signature_of(function, arguments, false, &s) == MU_OK)
         found = trace_concrete(function, arguments, &s, owner);
     if (found) {
         function->exact = true;
@@ -286,7 +350,7 @@ static mu_concrete *find_or_trace(mu_function *function, const mu_value *argumen
     const bool exact = batch == MU_BATCH_PREFERRED && function->exact;
     if (exact)
         batch = MU_BATCH_NONE;
-    if (mu__pending() || signature_of(arguments, batch != MU_BATCH_NONE, &s) != MU_OK)
+    if (mu__pending() || signature_of(function, arguments, batch != MU_BATCH_NONE, &s) != MU_OK)
         goto out;
     for (size_t i = 0; i < function->concretes.n && !found; i++) {
         mu_concrete *concrete = function->concretes.items[i];
@@ -303,7 +367,7 @@ static mu_concrete *find_or_trace(mu_function *function, const mu_value *argumen
         explain(function, arguments, &s, owner);
     if (!found)
         found = trace_concrete(function, arguments, &s, owner);
-    if (!found && batch == MU_BATCH_PREFERRED)
+    if (!found && batch == MU_BATCH_PREFERRED && !function->batch_axes)
         found = trace_exactly(function, arguments, owner);
 out:
     free_signature(&s);

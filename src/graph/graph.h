@@ -274,4 +274,9 @@ typedef struct mu_gradient {
 mu_status mu__pullback_slices(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,
                               void *const *xs, mu_gradient *dxs);
 
+// ---- Generators (generator.c) -------------------------------------------------------------------
+
+// mu__generator_new makes a generator with this key, 0 too.
+mu_variable *mu__generator_new(uint64_t key, const char *name);
+
 #endif

@@ -56,15 +56,24 @@ mu_status mu__variable_set_slice(mu_variable *variable, const char *full_name, c
     return MU_OK;
 }
 
-static mu_status check_args(const mu_variable_args *args)
+static mu_status check_initial(const mu_variable_args *args)
 {
     if (!args->initial_value)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': initial_value is NULL; give a tensor",
-                         args->name ? args->name : "Variable");
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': %s", args->name ? args->name : "Variable",
+                         args->initial_value_fn ? "initial_value_fn returned NULL"
+                                                : "initial_value is NULL; give a tensor");
     if (args->initial_value->node)
         return mu__error(MU_FAILED_PRECONDITION,
                          "variable '%s': the initial value is a symbolic tensor of the trace in progress; make the "
                          "variable outside the function, or from a constant",
+                         args->name ? args->name : "Variable");
+    return MU_OK;
+}
+
+static mu_status check_args(const mu_variable_args *args)
+{
+    if (args->initial_value && args->initial_value_fn)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': initial_value and initial_value_fn are both set; set one",
                          args->name ? args->name : "Variable");
     if ((unsigned)args->synchronization > MU_SYNCHRONIZATION_ON_READ)
         return mu__error(MU_INVALID_ARGUMENT,
@@ -82,7 +91,19 @@ static mu_status check_args(const mu_variable_args *args)
                          "variable '%s' is made in a later trace of a function, but only the first may make variables; "
                          "make it once, before the function, and keep it",
                          args->name ? args->name : "Variable");
-    return MU_OK;
+    return args->initial_value_fn ? MU_OK : check_initial(args);
+}
+
+// Makes the variable; nothing in it is part of a trace in progress.
+static mu_variable *make_eagerly(mu_variable_args *args)
+{
+    struct mu_scope *scope = mu__context()->scope;
+    if (args->initial_value_fn) {
+        args->initial_value = args->initial_value_fn(args->arg);
+        if (mu__pending() || check_initial(args) != MU_OK)
+            return NULL;
+    }
+    return scope ? scope->make_variable(scope, args) : mu__variable_make(args, args->initial_value, 1);
 }
 
 mu_variable *mu_variable_new_with(const mu_variable_args *given)
@@ -91,10 +112,8 @@ mu_variable *mu_variable_new_with(const mu_variable_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_variable_new") != MU_OK ||
         check_args(&args) != MU_OK)
         return NULL;
-    struct mu_scope *scope = mu__context()->scope;
-    mu_suspended suspended = mu__trace_suspend();
-    mu_variable *variable =
-        scope ? scope->make_variable(scope, &args) : mu__variable_make(&args, args.initial_value, 1);
+    const mu_suspended suspended = mu__trace_suspend();
+    mu_variable *variable = make_eagerly(&args);
     mu__trace_resume(suspended);
     return mu__give(variable);
 }

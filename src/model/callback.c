@@ -8,14 +8,14 @@ static void callback_destroy(void *object)
     mu__free(((mu_callback *)object)->state);
 }
 
-static mu_type callback_type = {.name = "callback", .destroy = callback_destroy};
+mu_type mu__callback_type = {.name = "callback", .destroy = callback_destroy};
 
 mu_callback *mu_callback_new_with(const mu_callback_args *given)
 {
     mu_callback_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_callback_new") != MU_OK)
         return NULL;
-    mu_callback *callback = mu__new(&callback_type, sizeof *callback);
+    mu_callback *callback = mu__new(&mu__callback_type, sizeof *callback);
     if (!callback)
         return NULL;
     callback->hooks = args;
@@ -140,7 +140,6 @@ mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
     mu_early_stopping_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_early_stopping") != MU_OK)
         return NULL;
-    args.min_delta = args.min_delta == MU_ZERO ? 0 : args.min_delta;
     if (args.patience < 0 || !(args.min_delta >= 0)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_early_stopping: patience %d, min_delta %g; both must be 0 or more",
                   args.patience, args.min_delta);

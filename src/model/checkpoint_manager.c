@@ -61,9 +61,7 @@ static mu_status check_args(const mu_checkpoint_manager_args *args)
     if (!args->checkpoint || !args->directory || !*args->directory)
         return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_new: the %s is missing",
                          args->checkpoint ? "directory" : "checkpoint");
-    if (args->max_to_keep < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_new: max_to_keep is %d; it must be 1 or more",
-                         args->max_to_keep);
+    MU_TRY(mu__args_positive(args, "max_to_keep", args->max_to_keep, "mu_checkpoint_manager_new"));
     if (args->name && (!*args->name || strchr(args->name, '/')))
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_checkpoint_manager_new: the name '%s' cannot begin the name of a file", args->name);

@@ -3,6 +3,7 @@
 // The three steps are ordinary functions over the public interface, traced once and run on the replicas. Each batch is
 // split among them. Losses are scaled by the total number of samples, so N replicas compute the same as one. Two steps
 // are in progress at a time: while devices compute, the next batch is prepared.
+#include "data/dataset.h"
 #include "model/model.h"
 
 #include <math.h>
@@ -28,29 +29,8 @@ static void forget_compiled(mu_model *model)
     model->loss = NULL;
 }
 
-// Values are logged by name; names of validation values begin with "val_".
-static mu_status check_name(mu_metric *const *metrics, int n)
+static mu_status keep_metrics(mu_model *model, mu_metric *const *metrics, int n)
 {
-    const char *name = metrics[n]->name;
-    bool taken = strcmp(name, "loss") == 0 || strncmp(name, "val_", 4) == 0;
-    for (int i = 0; i < n; i++)
-        taken |= strcmp(metrics[i]->name, name) == 0;
-    return taken ? mu__error(MU_INVALID_ARGUMENT,
-                             "mu_compile: metric %d is named '%s'; names must differ, 'loss' is taken and "
-                             "'val_' is for validation",
-                             n, name)
-                 : MU_OK;
-}
-
-static mu_status keep_metrics(mu_model *model, mu_metric *const *metrics)
-{
-    int n = 0;
-    while (metrics && (const void *)metrics[n] != MU_END) {
-        if (!metrics[n])
-            return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d is NULL", n);
-        MU_TRY(check_name(metrics, n));
-        n++;
-    }
     if (2 * (n + 1) > MAX_LOGS)
         return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d metrics; at most %d are supported", n, MAX_LOGS / 2 - 1);
     mu_metric *loss = mu_mean_metric("loss");
@@ -77,10 +57,19 @@ mu_status mu_compile_with(const mu_compile_args *given)
         return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s", args.model ? "give a loss" : "the model is NULL");
     MU_TRY(mu__model_need_idle(args.model, "mu_compile"));
     mu_model *model = args.model;
+    mu_loss *loss = mu__loss_argument(args.loss, "mu_compile");
+    mu_optimizer *optimizer = mu__pending() ? NULL : mu__optimizer_argument(args.optimizer, "mu_compile");
+    mu_metric **metrics = NULL;
+    int n = 0;
+    if (mu__pending() || mu__metrics_argument(args.metrics, "mu_compile", &metrics, &n) != MU_OK)
+        return mu_error_code();
     forget_compiled(model);
-    MU_TRY(keep_metrics(model, args.metrics));
-    model->loss = mu_retain(args.loss);
-    model->optimizer = mu_retain(args.optimizer);
+    const mu_status status = keep_metrics(model, metrics, n);
+    mu__free(metrics);
+    if (status != MU_OK)
+        return status;
+    model->loss = mu_retain(loss);
+    model->optimizer = mu_retain(optimizer);
     model->train_function = mu_retain(mu_function_new(train_step, model));
     model->test_function = mu_retain(mu_function_new(test_step, model));
     return mu_error_code();
@@ -457,16 +446,16 @@ static mu_status add_epoch(mu_history *history, const pass *train, const pass *v
     return mu__history_add(history, n, values);
 }
 
-static mu_history *evaluate(const mu_evaluate_args *args)
+static mu_history *evaluate(const mu_evaluate_args *args, mu_dataset *data)
 {
     mu_progress progress;
     bool told_of_nan = false;
     pass p = {.model = args->model, .limit = args->steps > 0 ? args->steps : -1, .progress = &progress,
               .told_of_nan = &told_of_nan};
-    int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(args->x);
+    int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(data);
     int64_t begin = mu__now_ns();
     mu__progress_begin(&progress, verbose_on(args->model, args->verbose), 0, 0, target);
-    if (measure(&p, args->x) != MU_OK) {
+    if (measure(&p, data) != MU_OK) {
         mu__progress_abandon(&progress);
         return NULL;
     }
@@ -486,24 +475,25 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     mu_evaluate_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_evaluate") != MU_OK)
         return NULL;
-    args.x = mu__fit_dataset(args.x, args.arrays, args.batch_size, false, "mu_evaluate");
-    if (mu__pending() || need_compiled(args.model, args.x, "mu_evaluate") != MU_OK ||
-        need_end(args.x, args.steps, "mu_evaluate", "steps") != MU_OK)
+    mu_dataset *data = mu__samples_dataset(&(mu_samples){args.x, args.y, args.batch_size, false}, "mu_evaluate");
+    if (mu__pending() || mu__args_positive(&args, "steps", args.steps, "mu_evaluate") != MU_OK ||
+        need_compiled(args.model, data, "mu_evaluate") != MU_OK ||
+        need_end(data, args.steps, "mu_evaluate", "steps") != MU_OK)
         return NULL;
     mu_model_use use;
     if (mu__model_enter(args.model, &use, "mu_evaluate") != MU_OK)
         return NULL;
-    mu_history *history = evaluate(&args);
+    mu_history *history = evaluate(&args, data);
     mu__model_leave(args.model);
     return history;
 }
-static mu_tensor *predict(const mu_evaluate_args *args)
+static mu_tensor *predict(const mu_evaluate_args *args, mu_dataset *data)
 {
     mu_model *model = args->model;
     if (!model->predict_function)
         model->predict_function = mu_retain(mu_function_new(predict_step, model));
     pass p = {.model = model, .function = model->predict_function, .limit = args->steps > 0 ? args->steps : -1};
-    p.iterator = iterate_parts(model, args->x);
+    p.iterator = iterate_parts(model, data);
     mu_status status = p.iterator ? run_pass(&p) : mu_error_code();
     mu_release(p.iterator);
     if (status == MU_OK && p.n_outputs == 0)
@@ -520,19 +510,19 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
     mu_evaluate_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_predict") != MU_OK)
         return NULL;
-    args.x = mu__fit_dataset(args.x, args.arrays, args.batch_size, false, "mu_predict");
-    if (mu__pending())
+    mu_dataset *data = mu__samples_dataset(&(mu_samples){args.x, args.y, args.batch_size, false}, "mu_predict");
+    if (mu__pending() || mu__args_positive(&args, "steps", args.steps, "mu_predict") != MU_OK)
         return NULL;
-    if (!args.model || !args.x) {
+    if (!args.model || !data) {
         mu__error(MU_INVALID_ARGUMENT, "mu_predict: %s is NULL", args.model ? "the dataset" : "the model");
         return NULL;
     }
-    if (need_end(args.x, args.steps, "mu_predict", "steps") != MU_OK)
+    if (need_end(data, args.steps, "mu_predict", "steps") != MU_OK)
         return NULL;
     mu_model_use use;
     if (mu__model_enter(args.model, &use, "mu_predict") != MU_OK)
         return NULL;
-    mu_tensor *outputs = predict(&args);
+    mu_tensor *outputs = predict(&args, data);
     mu__model_leave(args.model);
     return outputs;
 }
@@ -540,6 +530,8 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
 
 typedef struct fitting {
     mu_fit_args args;
+    mu_dataset *data, *validation;
+    mu_callback **callbacks;  // ends with MU_END
     mu_history *history;
     mu_iterator *iterator;  // kept over epochs if steps_per_epoch is set
     mu_fit_position position;
@@ -554,7 +546,7 @@ static mu_status open_data(fitting *f)
     mu_fit_position *at = &f->position;
     if (!at->iterator) {
         mu_release(f->iterator);
-        at->iterator = f->iterator = iterate_parts(f->args.model, f->args.x);
+        at->iterator = f->iterator = iterate_parts(f->args.model, f->data);
         if (f->iterator && at->restored)
             MU_TRY(mu_iterator_restore(f->iterator, at->restored));
         mu__free(at->restored);
@@ -595,7 +587,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
 {
     mu_model *model = f->args.model;
     int64_t limit = f->args.steps_per_epoch > 0 ? f->args.steps_per_epoch : -1;
-    int64_t target = limit > 0 ? limit : mu_dataset_cardinality(f->args.x);
+    int64_t target = limit > 0 ? limit : mu_dataset_cardinality(f->data);
     if (target < 0)
         target = f->known_steps;
     *p = (pass){.model = model,
@@ -603,8 +595,8 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
                 .limit = limit,
                 .training = true,
                 .progress = &f->progress,
-                .callbacks = f->args.callbacks,
-                .in_step = mu__watches_batches(f->args.callbacks),
+                .callbacks = f->callbacks,
+                .in_step = mu__watches_batches(f->callbacks),
                 .told_of_nan = &f->told_of_nan,
                 .epoch = epoch,
                 .steps = f->position.step};
@@ -613,7 +605,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     p->iterator = f->iterator;
     mu_logs logs = pass_logs(p);
     logs.n = 0;
-    MU_TRY(mu__call_hooks(f->args.callbacks, MU_HOOK_EPOCH_BEGIN, &logs));
+    MU_TRY(mu__call_hooks(f->callbacks, MU_HOOK_EPOCH_BEGIN, &logs));
     mu__progress_begin(&f->progress, verbose_on(model, f->args.verbose), epoch + 1, f->args.epochs, target);
     int64_t begin = mu__now_ns();
     MU_TRY(run_pass(p));
@@ -651,7 +643,7 @@ static mu_status end_epoch(fitting *f, const pass *train, const pass *validation
     logs.n = n;
     logs.names = names;
     logs.values = values;
-    return mu__call_hooks(f->args.callbacks, MU_HOOK_EPOCH_END, &logs);
+    return mu__call_hooks(f->callbacks, MU_HOOK_EPOCH_END, &logs);
 }
 
 // Validation uses the metrics of training: if it is interrupted, their values are restored.
@@ -682,7 +674,7 @@ static mu_status fit_epoch(fitting *f, int epoch)
         f->args.model->stop = true;
         return MU_OK;
     }
-    if (f->args.validation_data && measure(&validation, f->args.validation_data) != MU_OK) {
+    if (f->validation && measure(&validation, f->validation) != MU_OK) {
         put_back_metrics(&train);
         return mu_error_code();
     }
@@ -690,7 +682,7 @@ static mu_status fit_epoch(fitting *f, int epoch)
     f->position.step = 0;
     if (f->args.steps_per_epoch <= 0)
         f->position.iterator = NULL;
-    return end_epoch(f, &train, f->args.validation_data ? &validation : NULL);
+    return end_epoch(f, &train, f->validation ? &validation : NULL);
 }
 
 // After a signal ended fit, callbacks save backups. Their failures are reported; the exit code stays the signal's.
@@ -699,8 +691,8 @@ static void call_interrupt_hooks(fitting *f)
     mu_error_value first;
     mu__error_move(&first);
     const mu_logs logs = {.model = f->args.model, .epoch = f->position.epoch, .step = f->position.step};
-    for (int i = 0; f->args.callbacks && (const void *)f->args.callbacks[i] != MU_END; i++) {
-        const mu_callback *callback = f->args.callbacks[i];
+    for (int i = 0; f->callbacks && (const void *)f->callbacks[i] != MU_END; i++) {
+        const mu_callback *callback = f->callbacks[i];
         if (callback && callback->on_interrupt && callback->on_interrupt(&logs, callback->hooks.arg) != MU_OK) {
             mu_error_value error;
             mu__error_move(&error);
@@ -710,20 +702,23 @@ static void call_interrupt_hooks(fitting *f)
     mu__error_raise(&first);
 }
 
-static mu_status check_fit(const mu_fit_args *args)
+static mu_status check_fit(const fitting *f)
 {
-    MU_TRY(need_compiled(args->model, args->x, "mu_fit"));
+    const mu_fit_args *args = &f->args;
+    MU_TRY(need_compiled(args->model, f->data, "mu_fit"));
     if (!args->model->optimizer)
         return mu__error(MU_FAILED_PRECONDITION, "mu_fit: the model was compiled without an optimizer");
-    if (args->epochs < 1 || args->initial_epoch < 0 || args->steps_per_epoch < 0 || args->validation_steps < 0)
+    if (args->epochs < 0 || args->initial_epoch < 0 || args->steps_per_epoch < 0 || args->validation_steps < 0)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_fit: epochs %d, initial_epoch %d, steps_per_epoch %lld, validation_steps %lld; "
                          "none may be negative",
                          args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
                          (long long)args->validation_steps);
-    MU_TRY(mu__check_callbacks(args->callbacks, args->model, args->validation_data != NULL));
-    MU_TRY(need_end(args->validation_data, args->validation_steps, "mu_fit", "validation_steps"));
-    return need_end(args->x, args->steps_per_epoch, "mu_fit", "steps_per_epoch");
+    MU_TRY(mu__args_positive(args, "steps_per_epoch", args->steps_per_epoch, "mu_fit"));
+    MU_TRY(mu__args_positive(args, "validation_steps", args->validation_steps, "mu_fit"));
+    MU_TRY(mu__check_callbacks(f->callbacks, args->model, f->validation != NULL));
+    MU_TRY(need_end(f->validation, args->validation_steps, "mu_fit", "validation_steps"));
+    return need_end(f->data, args->steps_per_epoch, "mu_fit", "steps_per_epoch");
 }
 
 static mu_status fit(fitting *f)
@@ -733,13 +728,13 @@ static mu_status fit(fitting *f)
     model->stop = false;
     model->use->position = &f->position;
     f->position.epoch = f->args.initial_epoch;
-    f->position.data = f->args.x;
+    f->position.data = f->data;
     mu_logs logs = {.model = model};
-    mu_status status = mu__call_hooks(f->args.callbacks, MU_HOOK_TRAIN_BEGIN, &logs);
+    mu_status status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_BEGIN, &logs);
     for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->stop; epoch++)
         status = fit_epoch(f, epoch);
     if (status == MU_OK)
-        status = mu__call_hooks(f->args.callbacks, MU_HOOK_TRAIN_END, &logs);
+        status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_END, &logs);
     else
         mu__progress_abandon(&f->progress);
     if (status == MU_CANCELLED && mu__stop_signal() != 0)
@@ -748,20 +743,36 @@ static mu_status fit(fitting *f)
     return status;
 }
 
+// Makes datasets and callbacks of the arguments.
+static mu_status resolve(fitting *f)
+{
+    const mu_fit_args *args = &f->args;
+    const mu_samples samples = {args->x, args->y, args->batch_size, !args->no_shuffle};
+    f->data = mu__samples_dataset(&samples, "mu_fit");
+    if (mu__pending())
+        return mu_error_code();
+    const bool batched = mu__is(args->validation_data, &mu__dataset_type);
+    const mu_samples validation = {.x = args->validation_data, .batch_size = batched ? 0 : args->batch_size};
+    f->validation = mu__samples_dataset(&validation, "mu_fit");
+    return mu__pending() ? mu_error_code() : mu__callbacks_argument(args->callbacks, "mu_fit", &f->callbacks);
+}
+
 mu_history *mu_fit_with(const mu_fit_args *given)
 {
     fitting f = {0};
     mu_model_use use;
     if (mu__pending() || mu__args_copy(&f.args, sizeof f.args, given, "mu_fit") != MU_OK)
         return NULL;
-    f.args.epochs = f.args.epochs ? f.args.epochs : 1;
-    f.args.x = mu__fit_dataset(f.args.x, f.args.arrays, f.args.batch_size, !f.args.no_shuffle, "mu_fit");
-    if (mu__pending() || check_fit(&f.args) != MU_OK || mu__model_enter(f.args.model, &use, "mu_fit") != MU_OK)
+    f.args.epochs = MU_GIVEN(&f.args, epochs) ? f.args.epochs : 1;
+    if (resolve(&f) != MU_OK || check_fit(&f) != MU_OK || mu__model_enter(f.args.model, &use, "mu_fit") != MU_OK) {
+        mu__free(f.callbacks);
         return NULL;
+    }
     f.history = mu__history_new();
     const mu_status status = f.history ? fit(&f) : mu_error_code();
     mu__model_leave(f.args.model);
     mu__free(f.position.restored);
+    mu__free(f.callbacks);
     mu_release(f.iterator);
     if (status == MU_OK)
         return mu__give(f.history);

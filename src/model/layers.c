@@ -278,7 +278,8 @@ static mu_status dropout_build(mu_layer *layer, const mu_shape *input)
     const mu_dropout_args *args = layer->args;
     char *name = mu__sprintf("%s/seed_generator_state", mu_layer_name(layer));
     if (name)
-        layer->generator = mu_retain(mu_generator_new(args->seed, name));
+        layer->generator = mu_retain(MU_GIVEN(args, seed) ? mu__generator_new(args->seed, name)
+                                                           : mu_generator_new(0, name));
     mu__free(name);
     return layer->generator ? MU_OK : mu_error_code();
 }
@@ -301,11 +302,11 @@ mu_layer *mu_dropout_with(const mu_dropout_args *given)
     mu_dropout_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_dropout") != MU_OK)
         return NULL;
-    args.rate = args.rate == MU_ZERO ? 0 : args.rate;
     if (!(args.rate >= 0 && args.rate < 1)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_dropout: the rate is %g; it must be from 0 to below 1", args.rate);
         return NULL;
     }
+    args.given = args.seed == 0 && mu__args_given(&args, "seed") ? ".seed" : NULL;  // kept until the layer is built
     return mu__layer_new(&dropout_ops, &args, args.name);
 }
 
@@ -428,8 +429,8 @@ mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *given)
     mu_batch_normalization_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_batch_normalization") != MU_OK)
         return NULL;
-    args.momentum = args.momentum == 0 ? 0.99 : args.momentum == MU_ZERO ? 0 : args.momentum;
-    args.epsilon = args.epsilon == 0 ? 1e-3 : args.epsilon == MU_ZERO ? 0 : args.epsilon;
+    args.momentum = MU_GIVEN(&args, momentum) ? args.momentum : 0.99;
+    args.epsilon = MU_GIVEN(&args, epsilon) ? args.epsilon : 1e-3;
     if (!(args.momentum >= 0 && args.momentum <= 1) || !(args.epsilon >= 0)) {
         mu__error(MU_INVALID_ARGUMENT,
                   "mu_batch_normalization: momentum %g, epsilon %g; momentum must be from 0 to 1, epsilon 0 "

@@ -4,7 +4,7 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-static mu_type loss_type = {.name = "loss"};
+mu_type mu__loss_type = {.name = "loss"};
 static mu_type regularizer_type = {.name = "regularizer"};
 
 static mu_loss *new_loss(const char *name, mu_tensor *(*call)(const mu_loss *, mu_tensor *, mu_tensor *),
@@ -12,7 +12,7 @@ static mu_loss *new_loss(const char *name, mu_tensor *(*call)(const mu_loss *, m
 {
     if (mu__pending())
         return NULL;
-    mu_loss *loss = mu__new(&loss_type, sizeof *loss);
+    mu_loss *loss = mu__new(&mu__loss_type, sizeof *loss);
     if (!loss)
         return NULL;
     loss->name = name;

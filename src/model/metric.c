@@ -16,7 +16,7 @@ static void metric_destroy(void *object)
     mu__free(metric->name);
 }
 
-static mu_type metric_type = {.name = "metric", .destroy = metric_destroy};
+mu_type mu__metric_type = {.name = "metric", .destroy = metric_destroy};
 
 static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *, mu_tensor *))
 {
@@ -27,7 +27,7 @@ static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *,
                   strlen(name), LONGEST_NAME, name);
         return NULL;
     }
-    mu_metric *metric = mu__new(&metric_type, sizeof *metric);
+    mu_metric *metric = mu__new(&mu__metric_type, sizeof *metric);
     if (!metric)
         return NULL;
     metric->values = values;

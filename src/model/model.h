@@ -202,9 +202,22 @@ bool mu__watches_batches(mu_callback *const *callbacks);
 // one returns a code without recording an error.
 mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_logs *logs);
 
-// mu__fit_dataset returns `x`, or a dataset of the rows of `arrays` (belongs to the pool); NULL on error, also if both
-// are given.
-mu_dataset *mu__fit_dataset(mu_dataset *x, mu_value *arrays, int64_t batch_size, bool shuffle, const char *function);
+// Arguments that may be of several kinds (arguments.c, arrays.c); `function` names the caller in errors. What they
+// return is borrowed or belongs to the pool; a NULL argument gives NULL without an error.
+mu_optimizer *mu__optimizer_argument(const void *given, const char *function);
+mu_loss *mu__loss_argument(const void *given, const char *function);
+// mu__metrics_argument and mu__callbacks_argument fill a list of `*n` objects, for mu__free.
+mu_status mu__metrics_argument(const void *given, const char *function, mu_metric ***metrics, int *n);
+mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***callbacks);
+extern mu_type mu__optimizer_type, mu__loss_type, mu__metric_type, mu__callback_type;
+
+// Samples for fit, evaluate and predict: a dataset of batches, or rows that become one.
+typedef struct mu_samples {
+    const void *x, *y;
+    int64_t batch_size;      // 0: the default
+    bool shuffle;
+} mu_samples;
+mu_dataset *mu__samples_dataset(const mu_samples *samples, const char *function);
 
 // ---- Progress (progress.c) ----------------------------------------------------------------------
 

@@ -21,13 +21,7 @@ static void optimizer_destroy(void *object)
     mu_release(optimizer->strategy);
 }
 
-static mu_type optimizer_type = {.name = "optimizer", .destroy = optimizer_destroy};
-
-// 0 means the default, MU_ZERO means 0.
-static double option(double given, double otherwise)
-{
-    return given == 0 ? otherwise : given == MU_ZERO ? 0 : given;
-}
+mu_type mu__optimizer_type = {.name = "optimizer", .destroy = optimizer_destroy};
 
 static mu_optimizer *new_optimizer(const mu_optimizer_ops *ops, double learning_rate)
 {
@@ -35,7 +29,7 @@ static mu_optimizer *new_optimizer(const mu_optimizer_ops *ops, double learning_
         mu__error(MU_INVALID_ARGUMENT, "mu_%s: learning_rate is %g; it must be 0 or more", ops->name, learning_rate);
         return NULL;
     }
-    mu_optimizer *optimizer = mu__new(&optimizer_type, sizeof *optimizer);
+    mu_optimizer *optimizer = mu__new(&mu__optimizer_type, sizeof *optimizer);
     if (!optimizer)
         return NULL;
     optimizer->ops = ops;
@@ -205,6 +199,18 @@ typedef struct pairs {
     mu_gradient *gradients;
 } pairs;
 
+static mu_status check_gradient(const mu_variable *variable, const mu_tensor *gradient)
+{
+    const mu_spec *spec = &variable->resource.spec;
+    char expected[MU_SHAPE_TEXT], got[MU_SHAPE_TEXT];
+    if (!gradient || (gradient->dtype == spec->dtype && mu__shape_compatible(&gradient->shape, &spec->shape)))
+        return mu_error_code();
+    return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: the gradient for variable '%s' is %s %s; expected %s "
+                     "%s, as the variable is", variable->resource.name, mu_dtype_name(gradient->dtype),
+                     mu__shape_text(&gradient->shape, got), mu_dtype_name(spec->dtype),
+                     mu__shape_text(&spec->shape, expected));
+}
+
 static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
 {
     mu_gradient *g = &p->gradients[p->n];
@@ -212,9 +218,12 @@ static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
         return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: gradient %d is of a tensor, not of a variable",
                          p->n);
     mu_variable *variable = p->variables[p->n++] = (mu_variable *)source;
-    if (gradient->kind != MU_VALUE_SLICES)
-        g->dense = mu_value_tensor(gradient);
-    else if (p->ops->apply_slices)
+    if (gradient->kind != MU_VALUE_SLICES) {
+        g->dense = gradient->kind == MU_VALUE_VARIABLE ? mu_variable_read(mu_value_variable(gradient))
+                                                       : mu_value_tensor(gradient);
+        return check_gradient(variable, g->dense);
+    }
+    if (p->ops->apply_slices)
         *g = (mu_gradient){.values = mu_at(gradient, 0), .indices = mu_at(gradient, 1)};
     else
         g->dense =
@@ -235,15 +244,20 @@ static mu_status collect_pairs(pairs *p, const mu_value *gradients, const mu_val
     return MU_OK;
 }
 
-mu_status mu_apply_gradients(mu_optimizer *optimizer, mu_value *gradients)
+mu_status mu_apply_gradients_with(const mu_apply_gradients_args *given)
 {
     if (mu__pending())
         return mu_error_code();
+    mu_apply_gradients_args args;
+    MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_apply_gradients"));
+    mu_optimizer *optimizer = args.optimizer;
+    const mu_value *gradients = args.gradients;
     if (!optimizer || !gradients)
         return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: %s is NULL", optimizer ? "gradients" : "optimizer");
-    const mu_value *sources = gradients->sources;
+    const mu_value *sources = args.variables ? args.variables : gradients->sources;
     if (!sources)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: the gradients are not what mu_gradients returned");
+        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: the gradients are not what mu_gradients returned; "
+                         "name the variables that they are for with .variables");
     const size_t n = (size_t)mu__value_flatten(sources, NULL, 0) + 1;
     pairs p = {.ops = optimizer->ops,
                .variables = mu__calloc(n, sizeof *p.variables),
@@ -311,7 +325,9 @@ mu_optimizer *mu_adam_with(const mu_adam_args *given)
     mu_adam_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_adam") != MU_OK)
         return NULL;
-    double beta_1 = option(args.beta_1, 0.9), beta_2 = option(args.beta_2, 0.999), epsilon = option(args.epsilon, 1e-7);
+    const double beta_1 = MU_GIVEN(&args, beta_1) ? args.beta_1 : 0.9;
+    const double beta_2 = MU_GIVEN(&args, beta_2) ? args.beta_2 : 0.999;
+    const double epsilon = MU_GIVEN(&args, epsilon) ? args.epsilon : 1e-7;
     if (!(epsilon >= 0)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_adam: epsilon is %g; it must be 0 or more", epsilon);
         return NULL;
@@ -320,7 +336,7 @@ mu_optimizer *mu_adam_with(const mu_adam_args *given)
     if (check_share(beta_1, "adam", "beta_1") != MU_OK || check_share(beta_2, "adam", "beta_2") != MU_OK ||
         mu__check_clipping(&clipping, "mu_adam") != MU_OK)
         return NULL;
-    mu_optimizer *optimizer = new_optimizer(&adam_ops, option(args.learning_rate, 0.001));
+    mu_optimizer *optimizer = new_optimizer(&adam_ops, MU_GIVEN(&args, learning_rate) ? args.learning_rate : 0.001);
     if (!optimizer)
         return NULL;
     optimizer->beta_1 = beta_1;
@@ -363,12 +379,12 @@ mu_optimizer *mu_sgd_with(const mu_sgd_args *given)
     mu_sgd_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_sgd") != MU_OK)
         return NULL;
-    args.momentum = option(args.momentum, 0);
     const mu_clipping clipping = {.norm = args.clipnorm, .global_norm = args.global_clipnorm, .value = args.clipvalue};
     if (check_share(args.momentum, "sgd", "momentum") != MU_OK || mu__check_clipping(&clipping, "mu_sgd") != MU_OK)
         return NULL;
     mu_optimizer *optimizer =
-        new_optimizer(args.momentum > 0 ? &sgd_momentum_ops : &sgd_ops, option(args.learning_rate, 0.01));
+        new_optimizer(args.momentum > 0 ? &sgd_momentum_ops : &sgd_ops,
+                      MU_GIVEN(&args, learning_rate) ? args.learning_rate : 0.01);
     if (!optimizer)
         return NULL;
     optimizer->momentum = args.momentum;

@@ -107,7 +107,7 @@ static mu_status restore(mu_preemption_handler *handler)
 static mu_status fill(mu_preemption_handler *handler, const mu_preemption_handler_args *args)
 {
     handler->args = *args;
-    if (args->exit_code == 0)
+    if (!MU_GIVEN(args, exit_code))
         handler->args.exit_code = EXIT_CODE;
     mu_checkpoint_manager *manager =
         args->manager ? args->manager : mu_checkpoint_manager_new(args->checkpoint, args->directory, .max_to_keep = 1);

@@ -13,7 +13,14 @@ static void destroy_tensor(void *object)
     mu_release(tensor->graph);
 }
 
-mu_type mu__tensor_type = {.name = "tensor", .destroy = destroy_tensor};
+static size_t tensor_bytes(const void *object)
+{
+    const mu_tensor *tensor = object;
+    const mu_spec spec = mu__spec_of(tensor);
+    return tensor->node == NULL ? mu__spec_bytes(&spec) : 0;
+}
+
+mu_type mu__tensor_type = {.name = "tensor", .destroy = destroy_tensor, .bytes = tensor_bytes};
 
 mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype, const mu_shape *shape)
 {
@@ -195,6 +202,36 @@ int64_t mu_tensor_elements(const mu_tensor *tensor)
 bool mu_tensor_is_symbolic(const mu_tensor *tensor)
 {
     return tensor && !tensor->buffer;
+}
+
+static bool has_item(const mu_tensor *tensor, int64_t i, const char *function)
+{
+    if (mu__need(tensor, "mu_tensor_item: the tensor") != MU_OK || mu_tensor_data(tensor) == NULL)
+        return false;
+    const int64_t n = mu__elements(&tensor->shape);
+    if (i >= 0 && i < n)
+        return true;
+    mu__error(MU_OUT_OF_RANGE, "%s: item %lld of a tensor with %lld elements; the first is 0", function, (long long)i,
+              (long long)n);
+    return false;
+}
+
+double mu_tensor_item(const mu_tensor *tensor, int64_t i)
+{
+    return has_item(tensor, i, "mu_tensor_item") ? mu__read_element(tensor->dtype, mu_tensor_data(tensor), i) : NAN;
+}
+
+int64_t mu_tensor_item_int(const mu_tensor *tensor, int64_t i)
+{
+    if (!has_item(tensor, i, "mu_tensor_item_int"))
+        return 0;
+    const void *data = mu_tensor_data(tensor);
+    if (tensor->dtype == MU_I64)
+        return ((const int64_t *)data)[i];
+    int64_t item;
+    const double value = mu__read_element(tensor->dtype, data, i);
+    mu__convert(MU_I64, &item, MU_F64, &value, 1);
+    return item;
 }
 
 const void *mu_tensor_data(const mu_tensor *tensor)

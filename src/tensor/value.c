@@ -22,7 +22,20 @@ static void destroy_value(void *object)
     mu__free(value->keys);
 }
 
-mu_type mu__value_type = {.name = "value", .destroy = destroy_value};
+// What nothing else holds; a tensor that stands in a pool too counts there.
+static size_t value_bytes(const void *object)
+{
+    const mu_value *value = object;
+    size_t bytes = 0;
+    if (mu__is(value->leaf, &mu__tensor_type) && atomic_load(&value->leaf->references) == 1)
+        bytes += mu__tensor_type.bytes(value->leaf);
+    for (int i = 0; i < value->n; i++)
+        if (value->items != NULL && value->items[i] != NULL && atomic_load(&value->items[i]->object.references) == 1)
+            bytes += value_bytes(value->items[i]);
+    return bytes;
+}
+
+mu_type mu__value_type = {.name = "value", .destroy = destroy_value, .bytes = value_bytes};
 
 mu_value *mu__value_leaf(mu_value_kind kind, void *object)
 {

@@ -8,7 +8,7 @@
 static void check_parts(int line, void *dataset, int n, const int *sizes, int n_values, const double *values)
 {
     int part = 0, seen = 0;
-    MU_EACH(batch, dataset) {
+    MU_EACH(batch, (mu_dataset *)dataset) {
         const int parts = batch->kind == MU_VALUE_PER_REPLICA ? batch->n : 1;
         for (int r = 0; r < parts; r++, part++) {
             const mu_tensor *tensor = mu_value_tensor(parts > 1 ? batch->items[r] : batch);

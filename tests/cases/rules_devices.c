@@ -143,13 +143,15 @@ static void direct_misuse(void)
 
 static void communication_options(void)
 {
-    const mu_communication_options base = {.bytes_per_pack = 8, .timeout_seconds = 3, .implementation = MU_COMM_RING},
-                                   none = {0}, over = {.timeout_seconds = 5, .implementation = MU_COMM_NCCL};
-    mu_communication_options merged = mu_communication_options_merge(&base, &none);
+    const mu_communication_options *base =
+        MU_COMMUNICATION_OPTIONS(.bytes_per_pack = 8, .timeout_seconds = 3, .implementation = MU_COMM_RING);
+    const mu_communication_options *over =
+        MU_COMMUNICATION_OPTIONS(.timeout_seconds = 5, .implementation = MU_COMM_NCCL);
+    mu_communication_options merged = mu_communication_options_merge(base, MU_COMMUNICATION_OPTIONS());
     CHECK(merged.bytes_per_pack == 8 && merged.timeout_seconds == 3 && merged.implementation == MU_COMM_RING);
-    merged = mu_communication_options_merge(&base, &over);
+    merged = mu_communication_options_merge(base, over);
     CHECK(merged.bytes_per_pack == 8 && merged.timeout_seconds == 5 && merged.implementation == MU_COMM_NCCL);
-    merged = mu_communication_options_merge(NULL, &base);
+    merged = mu_communication_options_merge(NULL, base);
     CHECK(merged.bytes_per_pack == 8);
     CHECK(mu_communication_from_name("ring") == MU_COMM_RING && mu_communication_from_name("Auto") == MU_COMM_AUTO);
     CHECK(mu_communication_from_name("NCCL") == MU_COMM_NCCL && mu_communication_from_name("mpi") == MU_COMM_MPI);
@@ -157,15 +159,16 @@ static void communication_options(void)
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
     CHECK(mu_communication_from_name(NULL) == -1);
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    const mu_communication_options wrong[] = {
-        {.bytes_per_pack = -1}, {.timeout_seconds = -1}, {.implementation = (mu_communication)17}};
+    const mu_communication_options *wrong[] = {MU_COMMUNICATION_OPTIONS(.bytes_per_pack = -1),
+                                               MU_COMMUNICATION_OPTIONS(.timeout_seconds = -1),
+                                               MU_COMMUNICATION_OPTIONS(.implementation = (mu_communication)17)};
     for (int i = 0; i < 3; i++) {
-        CHECK(mu_communication_options_check(&wrong[i]) != MU_OK);
+        CHECK(mu_communication_options_check(wrong[i]) != MU_OK);
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
-        CHECK(!mu_multi_worker_mirrored_strategy(.communication_options = &wrong[i]));
+        CHECK(!mu_multi_worker_mirrored_strategy(.communication_options = wrong[i]));
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
     }
-    CHECK(mu_communication_options_check(&base) == MU_OK && mu_communication_options_check(NULL) == MU_OK);
+    CHECK(mu_communication_options_check(base) == MU_OK && mu_communication_options_check(NULL) == MU_OK);
 }
 
 static void packs(void)

@@ -21,7 +21,7 @@ typedef struct seen {
 static seen see(void *dataset)
 {
     seen s = {0};
-    MU_EACH(batch, dataset) {
+    MU_EACH(batch, (mu_dataset *)dataset) {
         const int parts = mu_value_kind_of(batch) == MU_VALUE_PER_REPLICA ? mu_value_count(batch) : 1;
         for (int r = 0; r < parts; r++) {
             const mu_tensor *tensor = mu_value_tensor(parts > 1 ? mu_value_at(batch, r) : batch);
@@ -251,39 +251,41 @@ static void functions_that_fail(void)
 static void per_replica_pipelines(void)
 {
     pipelines p = {0};
-    const mu_input_options each = {.replication_mode = MU_PER_REPLICA},
-                           placed = {.replication_mode = MU_PER_REPLICA, .no_fetch_to_device = true,
-                                     .place_dataset_on_device = true};
-    SIZES(mu_distribute_datasets_from_function_options(mirrored(2), note_context, &p, &each), 9, 2, 2, 1, 2);
+    const mu_input_options *each = MU_INPUT_OPTIONS(.replication_mode = MU_PER_REPLICA);
+    const mu_input_options *placed = MU_INPUT_OPTIONS(.replication_mode = MU_PER_REPLICA, .no_fetch_to_device = true,
+                                                      .place_dataset_on_device = true);
+    SIZES(mu_distribute_datasets_from_function_options(mirrored(2), note_context, &p, each), 9, 2, 2, 1, 2);
     CHECK(p.calls == 2 && had(&p.seen[0], 2, 0, 2) && had(&p.seen[1], 2, 1, 2));
     mu_distributed_dataset *three =
-        mu_distribute_datasets_from_function_options(mirrored(3), note_context, &p, &placed);
+        mu_distribute_datasets_from_function_options(mirrored(3), note_context, &p, placed);
     SIZES(three, 19, 2, 2, 2, 1, 2, 2, 0, 0, 1);
 }
 
 static void options(void)
 {
     pipelines p = {0};
-    const mu_input_options each = {.replication_mode = MU_PER_REPLICA}, plain = {.per_replica_buffer_size = 4};
-    const mu_input_options wrong[] = {{.place_dataset_on_device = true},
-                                      {.place_dataset_on_device = true, .no_fetch_to_device = true},
-                                      {.place_dataset_on_device = true, .replication_mode = MU_PER_REPLICA},
-                                      {.replication_mode = (mu_input_replication_mode)2},
-                                      {.per_replica_buffer_size = -1}};
+    const mu_input_options *each = MU_INPUT_OPTIONS(.replication_mode = MU_PER_REPLICA);
+    const mu_input_options *plain = MU_INPUT_OPTIONS(.per_replica_buffer_size = 4);
+    const mu_input_options *wrong[] = {
+        MU_INPUT_OPTIONS(.place_dataset_on_device = true),
+        MU_INPUT_OPTIONS(.place_dataset_on_device = true, .no_fetch_to_device = true),
+        MU_INPUT_OPTIONS(.place_dataset_on_device = true, .replication_mode = MU_PER_REPLICA),
+        MU_INPUT_OPTIONS(.replication_mode = (mu_input_replication_mode)2),
+        MU_INPUT_OPTIONS(.per_replica_buffer_size = -1)};
     for (int i = 0; i < 5; i++) {
-        CHECK(!mu_distribute_datasets_from_function_options(mirrored(2), note_context, &p, &wrong[i]));
+        CHECK(!mu_distribute_datasets_from_function_options(mirrored(2), note_context, &p, wrong[i]));
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
     }
     mu_strategy *others[] = {mu_central_storage_strategy(.replicas = 2), mu_one_device_strategy("CPU:0")};
     for (int i = 0; i < 2; i++) {
-        CHECK(!mu_distribute_datasets_from_function_options(others[i], note_context, &p, &each));
+        CHECK(!mu_distribute_datasets_from_function_options(others[i], note_context, &p, each));
         EXPECT_ERROR(MU_UNIMPLEMENTED);
-        CHECK(!mu_distribute_dataset_options(others[i], batches(4, 2), &each));
+        CHECK(!mu_distribute_dataset_options(others[i], batches(4, 2), each));
         EXPECT_ERROR(MU_UNIMPLEMENTED);
     }
-    CHECK(!mu_distribute_dataset_options(mirrored(2), batches(4, 2), &each) && p.calls == 0);
+    CHECK(!mu_distribute_dataset_options(mirrored(2), batches(4, 2), each) && p.calls == 0);
     EXPECT_ERROR(MU_UNIMPLEMENTED);
-    SIZES(mu_distribute_dataset_options(mirrored(2), batches(4, 2), &plain), 6, 1, 1, 1, 1);
+    SIZES(mu_distribute_dataset_options(mirrored(2), batches(4, 2), plain), 6, 1, 1, 1, 1);
 }
 
 // ---- 6.4: iteration -----------------------------------------------------------------------------

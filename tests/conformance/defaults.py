@@ -125,7 +125,7 @@ def compare_optimizer(report, mu, floatx, row):
             loss = mu.mu_reduce_sum(mu.mu_multiply(y, mu.mu_at(batch, 1)), muster.ALL_AXES)
             gradients = mu.mu_gradients(tape, loss, mu.mu_trainable_variables(ours))
             mu.mu_tape_close(tape)
-            mu.mu_apply_gradients(our_optimizer, gradients)
+            mu.mu_apply_gradients(optimizer=our_optimizer, gradients=gradients)
             return mu.mu_of(loss)
 
         function, _callback = mu.function(step)
@@ -171,8 +171,8 @@ def compare_loss(report, mu, floatx, case):
     wanted = theirs.evaluate(p, y, verbose=0, return_dict=True)
     with mu.pool():
         ours = mu.model([mu.mu_flatten()])
-        mu.mu_compile(model=ours, loss=getattr(mu, f"mu_{loss}_loss")(), metrics=[mu.mu_accuracy(), mu.end])
-        history = mu.mu_evaluate(model=ours, arrays=mu.values([mu.tensor(p), mu.tensor(y)]), verbose=MU_VERBOSE_SILENT)
+        mu.mu_compile(model=ours, loss=getattr(mu, f"mu_{loss}_loss")(), metrics=mu.mu_accuracy())
+        history = mu.mu_evaluate(model=ours, x=mu.values([mu.tensor(p), mu.tensor(y)]), verbose=MU_VERBOSE_SILENT)
         seen = {name: mu.mu_history_last(history, name) for name in wanted}
     far = {name: off(seen[name], wanted[name]) for name in wanted}
     report.check(f"{loss}, {title}, {floatx}", ", ".join(f"{name} within {value:.1e}" for name, value in far.items()),

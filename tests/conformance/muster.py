@@ -29,7 +29,6 @@ DTYPES = {
     np.dtype(np.float16): 19,
 }
 NUMPY_TYPES = {number: dtype for dtype, number in DTYPES.items()}
-MU_ZERO = -3.40282346638528859812e+38
 ALL_AXES = -2**31
 MU_INTERNAL = 13  # a status; the header lists them by a macro
 STEP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -52,6 +51,7 @@ class Declarations:
         text = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", re.sub(r"//.*", "", text), flags=re.M)
         self.constants |= {name: int(value) for name, value in re.findall(r"\b(MU_[A-Z0-9_]+) = (-?\d+)", text)}
         self.enums = set(re.findall(r"typedef enum (\w+) \{", text))
+        self.pointers = set(re.findall(r"MU_ANY\((\w+),", text))  # an object of several types, or its name
         self.structs = {}
         for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", text, re.S):
             self.structs[name] = type(name, (ctypes.Structure,), {"_fields_": self.fields(body)})
@@ -67,6 +67,8 @@ class Declarations:
         word = text.replace("const ", "").split()[0]
         if word in self.enums:
             return ctypes.c_int
+        if word in self.pointers:
+            return ctypes.c_void_p
         return self.structs[word] if word in self.structs else NUMBERS[word]
 
     def fields(self, body):
@@ -144,7 +146,8 @@ class Library:
 
         def call(**options):
             kept = {key: to_c(value) for key, value in options.items()}
-            args = struct(size=ctypes.sizeof(struct))
+            named = ", ".join(f".{key}" for key in options).encode()
+            args = struct(size=ctypes.sizeof(struct), given=named)
             for key, value in kept.items():
                 if isinstance(kinds[key], type) and issubclass(kinds[key], ctypes.Array):
                     value = kinds[key](*options[key])
@@ -217,7 +220,7 @@ class Library:
     def function(self, step):
         """A mu_function of step(batch) -> mu_value; returns it with what must stay alive as long as it does."""
         callback = STEP(lambda batch, _: self.call_back(lambda: step(batch), None))
-        return self.mu_function_new(callback, None), callback
+        return self.mu_function_new(fn=callback), callback
 
     # ---- Models -----------------------------------------------------------------------------------
 

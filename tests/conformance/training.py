@@ -279,7 +279,7 @@ def fit(mu, case, model, optimizer, dataset):
     hook = HOOK(lambda logs, arg: mu.call_back(lambda: on_batch_end(logs, arg), 13))
     mu.mu_compile(model=model, optimizer=optimizer, loss=muster_loss(mu, case))
     mu.mu_fit(model=model, x=dataset, epochs=STEPS, steps_per_epoch=1, verbose=MU_VERBOSE_SILENT,
-              callbacks=[mu.mu_callback_new(on_batch_end=hook), mu.end])
+              callbacks=mu.mu_callback_new(on_batch_end=hook))
     return losses
 
 
@@ -292,7 +292,7 @@ def run_steps(mu, strategy, model, optimizer, dataset):
         loss = mu.mu_compute_average_loss(losses=losses)
         gradients = mu.mu_gradients(tape, loss, mu.mu_trainable_variables(model))
         mu.mu_tape_close(tape)
-        mu.mu_apply_gradients(optimizer, gradients)
+        mu.mu_apply_gradients(optimizer=optimizer, gradients=gradients)
         return mu.mu_of(loss)
 
     function, _callback = mu.function(step)
@@ -397,7 +397,7 @@ def evaluate(report, tf, mu, replicas):
             model = muster_model(mu, case)
             mu.mu_model_build(model, 3, list(x.shape[1:]))
             mu.write_weights(model, first)
-            mu.mu_compile(model=model, loss=muster_loss(mu, case), metrics=[mu.mu_accuracy(), mu.end])
+            mu.mu_compile(model=model, loss=muster_loss(mu, case), metrics=mu.mu_accuracy())
             history = mu.mu_evaluate(model=model, x=dataset, verbose=MU_VERBOSE_SILENT)
         ours = [mu.mu_history_last(history, name) for name in ("loss", "accuracy")]
         samples = mu.mu_history_samples(history)

@@ -174,8 +174,8 @@ static int worker(const char *path, const char *how)
     results found = {0};
     if (mu_init(.seed = 7) != MU_OK || mu_set_floatx(MU_F64) != MU_OK)
         return mu_exit(false);
-    const mu_communication_options options = {.deterministic = deterministic};
-    joined = mu_multi_worker_mirrored_strategy(.communication_options = &options);
+    joined = mu_multi_worker_mirrored_strategy(
+        .communication_options = MU_COMMUNICATION_OPTIONS(.deterministic = deterministic));
     if (!joined)
         return mu_exit(false);
     if (!deterministic)

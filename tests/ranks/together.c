@@ -74,12 +74,13 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
     const bool one = strcmp(mode, "one") == 0 || strcmp(mode, "deterministic") == 0;
-    const mu_communication_options options = {.deterministic = strcmp(mode, "deterministic") == 0};
+    const mu_communication_options *options =
+        MU_COMMUNICATION_OPTIONS(.deterministic = strcmp(mode, "deterministic") == 0);
     training first = {0}, second = {0};
     mu_init(.seed = 1);
-    make(&first, &options, 1);
+    make(&first, options, 1);
     if (!one)
-        make(&second, &options, 2);
+        make(&second, options, 2);
     for (int i = 0; i < STEPS && mu_error_code() == MU_OK; i++) {
         mu_run(first.strategy, first.step, batch(i));
         if (!one && mu_error_code() == MU_OK)

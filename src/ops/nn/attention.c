@@ -397,7 +397,7 @@ mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args)
     memset(&attrs, 0, sizeof attrs);
     attrs.causal = a.causal;
     attrs.scale = a.scale;
-    if (a.scale == 0 && a.query && a.query->shape.rank > 0) {
+    if (!MU_GIVEN(&a, scale) && a.query && a.query->shape.rank > 0) {
         const int64_t width = mu_tensor_dim(a.query, -1);
         attrs.scale = width == MU_UNKNOWN ? 1 : 1 / sqrt((double)width);
         if (width == MU_UNKNOWN && !(a.query = scaled_query(a.query)))

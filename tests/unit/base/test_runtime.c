@@ -154,7 +154,7 @@ static void test_seeds(void **state)
 static void test_seed_zero(void **state)
 {
     (void)state;
-    mu_init(.seed = 0, .has_seed = true);
+    mu_init(.seed = 0);
     assert_int_equal(mu__runtime_seed(mu__runtime()), 0);
     mu_exit(true);
     mu_init();

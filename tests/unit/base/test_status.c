@@ -98,56 +98,6 @@ static void test_errno_codes(void **state)
     assert_int_equal(mu__errno_code(EDOM), MU_UNKNOWN_ERROR);
 }
 
-typedef struct small_args {
-    size_t size;
-    int a;
-} small_args;
-
-typedef struct large_args {
-    size_t size;
-    int a, b;
-    double c;
-} large_args;
-
-static void test_args_of_an_older_caller(void **state)
-{
-    (void)state;
-    const small_args old = {.size = sizeof old, .a = 5};
-    large_args out = {.b = 3};
-    assert_int_equal(mu__args_copy(&out, sizeof out, &old, "f"), MU_OK);
-    assert_int_equal(out.size, sizeof out);
-    assert_int_equal(out.a, 5);
-    assert_true(out.c == 0);
-    assert_int_equal(mu__args_copy(&out, sizeof out, NULL, "f"), MU_OK);
-    assert_int_equal(out.a, 0);
-}
-
-static void test_args_of_a_newer_caller(void **state)
-{
-    (void)state;
-    large_args given;
-    memset(&given, 0, sizeof given);
-    given.size = sizeof given;
-    given.a = 4;
-    small_args out;
-    assert_int_equal(mu__args_copy(&out, sizeof out, &given, "mu_f"), MU_OK);
-    assert_int_equal(out.a, 4);
-    given.c = 1;
-    assert_int_equal(mu__args_copy(&out, sizeof out, &given, "mu_f"), MU_INVALID_ARGUMENT);
-    assert_taken(MU_INVALID_ARGUMENT, "mu_f");
-}
-
-static void test_args_without_size(void **state)
-{
-    (void)state;
-    small_args given = {.size = 0}, out;
-    assert_int_equal(mu__args_copy(&out, sizeof out, &given, "mu_f"), MU_INVALID_ARGUMENT);
-    assert_taken(MU_INVALID_ARGUMENT, "mu_f");
-    given.size = SIZE_MAX;
-    assert_int_equal(mu__args_copy(&out, sizeof out, &given, "mu_f"), MU_INVALID_ARGUMENT);
-    assert_taken(MU_INVALID_ARGUMENT, "mu_f");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,9 +109,6 @@ int main(void)
         cmocka_unit_test(test_control_characters_are_replaced),
         cmocka_unit_test(test_values_travel),
         cmocka_unit_test(test_errno_codes),
-        cmocka_unit_test(test_args_of_an_older_caller),
-        cmocka_unit_test(test_args_of_a_newer_caller),
-        cmocka_unit_test(test_args_without_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

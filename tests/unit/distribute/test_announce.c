@@ -62,8 +62,7 @@ static void train(void)
     }
     mu_tensor *x = mu_tensor_new(MU_F32, 2, (int64_t[]){8, 4}, NULL);
     mu_tensor *y = mu_tensor_new(MU_F32, 2, (int64_t[]){8, 1}, NULL);
-    assert_non_null(mu_fit(model, .arrays = mu_list(x, y, MU_END), .batch_size = 4, .epochs = 2,
-                           .verbose = MU_VERBOSE_SILENT));
+    assert_non_null(mu_fit(model, x, y, .batch_size = 4, .epochs = 2, .verbose = MU_VERBOSE_SILENT));
 }
 
 static void make_mirrored(void) { assert_non_null(mu_mirrored_strategy(.replicas = 2)); }

@@ -137,6 +137,46 @@ static void results_of_every_kind(void **state)
     mu_release(result);
 }
 
+// With batch_axes, one trace serves all batches, and a callback that must know their size fails at once.
+static void batch_axes_are_not_guessed(void **state)
+{
+    (void)state;
+    int calls = 0;
+    const int none[] = {MU_NO_BATCH}, second[] = {1}, beyond[] = {2};
+    mu_function *along_columns = mu_function_new(sum_rows, &calls, .batch_axes = second, .n_batch_axes = 1);
+    for (int64_t columns = 1; columns < 9; columns++)
+        assert_int_equal(mu_tensor_dim(mu_at(mu_run(NULL, along_columns, ones(MU_F64, 3, columns)), 0), 0), columns);
+    assert_int_equal(calls, 1);
+    assert_non_null(mu_run(NULL, along_columns, ones(MU_F64, 4, 2)));
+    assert_int_equal(calls, 2);
+    mu_function *halves = mu_function_new(cut_in_two, &calls, .batch_axes = (const int[]){0}, .n_batch_axes = 1);
+    assert_null(mu_run(NULL, halves, ones(MU_F64, 4, 2)));
+    expect_error(MU_INVALID_ARGUMENT, "");
+    assert_int_equal(calls, 3);  // no second trace
+    mu_function *exact = mu_function_new(cut_in_two, &calls, .batch_axes = none, .n_batch_axes = 1);
+    assert_non_null(mu_run(NULL, exact, ones(MU_F64, 4, 2)));
+    assert_int_equal(calls, 4);
+    assert_null(mu_run(NULL, mu_function_new(sum_rows, &calls, .batch_axes = beyond, .n_batch_axes = 1),
+                       ones(MU_F64, 4, 2)));
+    expect_error(MU_INVALID_ARGUMENT, "sum_rows: tensor 0 of the arguments has shape [4, 2] and no axis 2");
+    assert_null(mu_function_new(sum_rows, &calls, .batch_axes = none));
+    expect_error(MU_INVALID_ARGUMENT, "n_batch_axes");
+}
+
+static void functions_have_the_names_of_their_callbacks(void **state)
+{
+    (void)state;
+    mu_traceable *const steps[] = {sum_rows};
+    assert_string_equal(mu_function_name(mu_function_new(sum_rows)), "sum_rows");
+    assert_string_equal(mu_function_name(mu_function_new(&sum_rows, NULL)), "sum_rows");
+    assert_string_equal(mu_function_name(mu_function_new(.fn = sum_rows)), "sum_rows");
+    assert_string_equal(mu_function_name(mu_function_new(steps[0])), "steps");
+    assert_string_equal(mu_function_name(mu_function_new(sum_rows, .name = "my step")), "my step");
+    const mu_function_args args = {.size = sizeof args, .fn = sum_rows};
+    assert_string_equal(mu_function_name(mu_function_new_with(&args)), "function");
+    assert_null(mu_function_name(NULL));
+}
+
 static void null_callbacks_are_refused(void **state)
 {
     (void)state;
@@ -153,6 +193,8 @@ int main(void)
         MODEL_TEST(sizes_that_a_trace_must_know),
         MODEL_TEST(only_the_first_trace_makes_variables),
         MODEL_TEST(results_of_every_kind),
+        MODEL_TEST(batch_axes_are_not_guessed),
+        MODEL_TEST(functions_have_the_names_of_their_callbacks),
         MODEL_TEST(null_callbacks_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

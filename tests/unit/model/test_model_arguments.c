@@ -110,14 +110,14 @@ static void training_refuses(void **state)
 {
     (void)state;
     mu_model *model = dense_model(), *bare = mu_sequential(mu_dense(3));
-    mu_metric *twice[] = {mu_accuracy(), mu_accuracy(), MU_END};
     REFUSED_STATUS(mu_compile(model), MU_INVALID_ARGUMENT, "give a loss");
     REFUSED_STATUS(mu_compile(NULL), MU_INVALID_ARGUMENT, "the model is NULL");
     mu_loss *loss = mu_mean_squared_error_loss();
-    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = twice), MU_INVALID_ARGUMENT, "'accuracy'");
+    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_METRICS(mu_accuracy(), "accuracy")),
+                   MU_INVALID_ARGUMENT, "'accuracy'");
     REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_METRICS(mu_mean_metric("loss"))), MU_INVALID_ARGUMENT,
                    "'loss'");
-    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = (mu_metric *const[]){NULL, MU_END}), MU_INVALID_ARGUMENT,
+    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_ITEMS(NULL)), MU_INVALID_ARGUMENT,
                    "metric 0");
     bare = mu_sequential(mu_dense(3));
     assert_null(mu_fit(bare, good_data()));
@@ -289,6 +289,34 @@ static void failed_arguments_stay_failed(void **state)
 }
 
 // Arrays are cut and shuffled as a dataset of them would be; an order that is kept gives the same weights.
+// An object or its name, one or several, as in Keras.
+static void names_stand_for_objects(void **state)
+{
+    (void)state;
+    mu_tensor *inputs = numbers(2, (int64_t[]){20, 3}, 1), *labels = numbers(2, (int64_t[]){20, 2}, 2);
+    mu_model *model = mu_sequential(mu_dense(2));
+    assert_int_equal(mu_compile(model, .optimizer = "SGD", .loss = "mse", .metrics = "accuracy"), MU_OK);
+    mu_history *history = mu_fit(model, inputs, labels, .callbacks = mu_early_stopping(.monitor = "loss"),
+                                 .validation_data = mu_list(inputs, labels, MU_END), .verbose = MU_VERBOSE_SILENT);
+    assert_true(isfinite(mu_history_last(history, "accuracy")) && isfinite(mu_history_last(history, "val_loss")));
+    assert_int_equal(mu_compile(model, .optimizer = "adam", .loss = "mse",
+                                .metrics = MU_METRICS("acc", mu_mean_metric("m"))), MU_OK);
+    assert_non_null(mu_evaluate(model, inputs, labels, .verbose = MU_VERBOSE_SILENT));
+    assert_int_equal(mu_tensor_dim(mu_predict(model, inputs), 0), 20);
+    REFUSED_STATUS(mu_compile(model, .loss = "least_cubes"), MU_INVALID_ARGUMENT,
+                   "no loss is named 'least_cubes'; expected one of \"mean_squared_error\"");
+    REFUSED_STATUS(mu_compile(model, .loss = mu_accuracy()), MU_INVALID_ARGUMENT, "the loss is of type metric");
+    REFUSED_STATUS(mu_compile(model, .loss = "mse", .optimizer = model), MU_INVALID_ARGUMENT, "is of type model");
+    REFUSED_STATUS(mu_compile(model, .loss = "mse", .metrics = MU_METRICS("acc", mu_sgd())), MU_INVALID_ARGUMENT,
+                   "the metric is of type optimizer");
+    REFUSED(mu_fit(model, mu_sgd()), "x is of type optimizer");
+    REFUSED(mu_fit(model, inputs, model), "y is of type model");
+    REFUSED(mu_fit(model, inputs, labels, .callbacks = mu_sgd()), "the callback is of type optimizer");
+    REFUSED(mu_fit(model, inputs, labels, .steps_per_epoch = 0), "steps_per_epoch is 0");
+    history = mu_fit(model, inputs, labels, .epochs = 0);
+    assert_int_equal(mu_history_epochs(history), 0);
+}
+
 static void arrays_are_a_dataset(void **state)
 {
     (void)state;
@@ -305,14 +333,14 @@ static void arrays_are_a_dataset(void **state)
         }
         mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(arrays), 8);
         assert_non_null(
-            i ? mu_fit(model, .arrays = arrays, .batch_size = 8, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT)
+            i ? mu_fit(model, arrays, .batch_size = 8, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT)
               : mu_fit(model, data, .verbose = MU_VERBOSE_SILENT));
-        assert_number(mu_history_last(mu_evaluate(model, .arrays = arrays, .verbose = MU_VERBOSE_SILENT), "loss"),
+        assert_number(mu_history_last(mu_evaluate(model, arrays, .verbose = MU_VERBOSE_SILENT), "loss"),
                       mu_history_last(mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT), "loss"), 1e-12);
-        assert_int_equal(mu_tensor_dim(mu_predict(model, .arrays = arrays), 0), 20);
+        assert_int_equal(mu_tensor_dim(mu_predict(model, arrays), 0), 20);
         seen[i] = weights_of(model, &n);
-        assert_null(mu_fit(model, data, .arrays = arrays));
-        expect_error(MU_INVALID_ARGUMENT, "both a dataset and .arrays");
+        assert_null(mu_fit(model, data, arrays));
+        expect_error(MU_INVALID_ARGUMENT, "leave y out");
         assert_null(mu_fit(model, data, .batch_size = 8));
         expect_error(MU_INVALID_ARGUMENT, "mu_dataset_batch");
     }
@@ -330,6 +358,7 @@ int main(void)
         MODEL_TEST(training_refuses),
         MODEL_TEST(data_are_refused),
         MODEL_TEST(optimizers_refuse),
+        MODEL_TEST(names_stand_for_objects),
         MODEL_TEST(arrays_are_a_dataset),
         MODEL_TEST(failed_layers_stay_failed),
         MODEL_TEST(failed_arguments_stay_failed),

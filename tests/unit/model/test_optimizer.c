@@ -74,13 +74,35 @@ static void adam(void **state)
     assert_near(seen, wanted, 2, 1e-12);
 }
 
+// Gradients that the program has made itself: averaged over two steps, or kept in a variable.
+static void gradients_from_anywhere(void **state)
+{
+    (void)state;
+    mu_variable *w = mu_variable_new(vector(2, (double[]){1, 2}), "w");
+    mu_variable *sum = mu_variable_new(vector(2, (double[]){3, 5}), "sum", .not_trainable = true);
+    mu_optimizer *optimizer = mu_sgd(.learning_rate = 1);
+    mu_value *variables = mu_variables(w, MU_END);
+    mu_tensor *mean = mu_multiply(vector(2, (double[]){2, 4}), mu_constant(MU_F64, .5));
+    assert_int_equal(mu_apply_gradients(optimizer, mu_list(mean, MU_END), .variables = variables), MU_OK);
+    assert_near(doubles(mu_variable_read(w)), (double[]){0, 0}, 2, 1e-15);
+    assert_int_equal(mu_apply_gradients(optimizer, mu_variables(sum, MU_END), .variables = variables), MU_OK);
+    assert_near(doubles(mu_variable_read(w)), (double[]){-3, -5}, 2, 1e-15);
+    assert_int_not_equal(mu_apply_gradients(optimizer, mu_list(mean, mean, MU_END), .variables = variables), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "2 gradients for 1 variables");
+    mu_value *wrong = mu_list(vector(3, (double[]){1, 2, 3}), MU_END);
+    assert_int_not_equal(mu_apply_gradients(optimizer, wrong, .variables = variables), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "variable 'w' is float64 [3]; expected float64 [2]");
+    assert_int_not_equal(mu_apply_gradients(optimizer, mu_list(mean, MU_END)), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, ".variables");
+}
+
 static void zero_is_reachable(void **state)
 {
     (void)state;
     double seen[2];
-    run_steps(mu_sgd(.learning_rate = mu_exactly(0), .momentum = mu_exactly(0)), seen);
+    run_steps(mu_sgd(.learning_rate = 0, .momentum = 0), seen);
     assert_true(seen[0] == 0 && seen[1] == 0);
-    run_steps(mu_adam(.beta_1 = MU_ZERO, .beta_2 = MU_ZERO, .learning_rate = MU_ZERO), seen);
+    run_steps(mu_adam(.beta_1 = 0, .beta_2 = 0, .learning_rate = 0), seen);
     assert_true(seen[0] == 0 && seen[1] == 0);
 }
 
@@ -148,6 +170,7 @@ int main(void)
         MODEL_TEST(gradient_descent),
         MODEL_TEST(momentum),
         MODEL_TEST(adam),
+        MODEL_TEST(gradients_from_anywhere),
         MODEL_TEST(zero_is_reachable),
         MODEL_TEST(learning_rate_is_a_variable),
         MODEL_TEST(losses_per_sample),

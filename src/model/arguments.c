@@ -1,0 +1,135 @@
+// Arguments of compile and fit that are an object or its name in Keras, one of them or several.
+#include "model/model.h"
+
+#include <strings.h>
+
+typedef void *make_object(void);
+
+static void *make_mse(void) { return mu_mean_squared_error_loss(); }
+static void *make_sparse(void) { return mu_sparse_categorical_crossentropy_loss(); }
+static void *make_adam(void) { return mu_adam(); }
+static void *make_sgd(void) { return mu_sgd(); }
+static void *make_accuracy(void) { return mu_accuracy(); }
+
+typedef struct named {
+    const char *name;
+    make_object *make;
+} named;
+
+// What an argument may be: its type, what it is called in messages, and the names that stand for one.
+typedef struct argument_kind {
+    const mu_type *type;
+    const char *what;
+    const named *names;
+} argument_kind;
+
+static const named no_names[] = {{NULL, NULL}};
+static const named optimizers[] = {{"adam", make_adam}, {"sgd", make_sgd}, {NULL, NULL}};
+static const named losses[] = {{"mean_squared_error", make_mse},
+                               {"mse", make_mse},
+                               {"sparse_categorical_crossentropy", make_sparse},
+                               {NULL, NULL}};
+static const named metric_names[] = {{"accuracy", make_accuracy}, {"acc", make_accuracy}, {NULL, NULL}};
+
+static const argument_kind optimizer_kind = {&mu__optimizer_type, "optimizer", optimizers};
+static const argument_kind loss_kind = {&mu__loss_type, "loss", losses};
+static const argument_kind metric_kind = {&mu__metric_type, "metric", metric_names};
+static const argument_kind callback_kind = {&mu__callback_type, "callback", no_names};
+
+static void refuse(const argument_kind *kind, const char *name, const char *function)
+{
+    char expected[200] = "";
+    for (const named *at = kind->names; at->name; at++) {
+        const size_t used = strlen(expected);
+        snprintf(expected + used, sizeof expected - used, "%s\"%s\"", used ? ", " : "", at->name);
+    }
+    if (*expected)
+        mu__error(MU_INVALID_ARGUMENT, "%s: no %s is named '%s'; expected one of %s, or an object", function,
+                  kind->what, name, expected);
+    else
+        mu__error(MU_INVALID_ARGUMENT, "%s: a %s has no names; give an object instead of '%s'", function, kind->what,
+                  name);
+}
+
+// The object that an argument is or names.
+static void *object_of(const argument_kind *kind, const void *given, const char *function)
+{
+    if (!given || mu__is(given, kind->type))
+        return (void *)(uintptr_t)given;
+    if (mu__is_object(given)) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: the %s is of type %s; expected %s%s", function, kind->what,
+                  ((const mu_object *)given)->type->name, kind->what, kind->names->name ? " or a name" : "");
+        return NULL;
+    }
+    for (const named *at = kind->names; at->name; at++)
+        if (strcasecmp(at->name, given) == 0)
+            return at->make();
+    refuse(kind, given, function);
+    return NULL;
+}
+
+mu_optimizer *mu__optimizer_argument(const void *given, const char *function)
+{
+    return object_of(&optimizer_kind, given, function);
+}
+
+mu_loss *mu__loss_argument(const void *given, const char *function)
+{
+    return object_of(&loss_kind, given, function);
+}
+
+// A list of objects that ends with MU_END, for mu__free.
+static mu_status objects_of(const argument_kind *kind, const void *given, const char *function, void ***out, int *n)
+{
+    const mu_items *list = mu__is(given, &mu__items_type) ? given : NULL;
+    *n = list ? list->n : given ? 1 : 0;
+    *out = mu__calloc((size_t)*n + 1, sizeof **out);
+    if (!*out)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < *n; i++) {
+        const void *item = list ? list->items[i] : given;
+        if (!item)
+            mu__error(MU_INVALID_ARGUMENT, "%s: %s %d is NULL; leave it out, or give an object", function, kind->what,
+                      i);
+        (*out)[i] = object_of(kind, item, function);
+        if (mu__pending()) {
+            mu__free(*out);
+            *out = NULL;
+            return mu_error_code();
+        }
+    }
+    (*out)[*n] = MU_END;
+    return MU_OK;
+}
+
+// Values are logged by name; names of validation values begin with "val_".
+static mu_status check_name(mu_metric *const *metrics, int n)
+{
+    const char *name = metrics[n]->name;
+    bool taken = strcmp(name, "loss") == 0 || strncmp(name, "val_", 4) == 0;
+    for (int i = 0; i < n; i++)
+        taken |= strcmp(metrics[i]->name, name) == 0;
+    return taken ? mu__error(MU_INVALID_ARGUMENT,
+                             "mu_compile: metric %d is named '%s'; names must differ, 'loss' is taken and "
+                             "'val_' is for validation",
+                             n, name)
+                 : MU_OK;
+}
+
+mu_status mu__metrics_argument(const void *given, const char *function, mu_metric ***out, int *n)
+{
+    mu_status status = objects_of(&metric_kind, given, function, (void ***)out, n);
+    for (int i = 0; status == MU_OK && i < *n; i++)
+        status = check_name(*out, i);
+    if (status == MU_OK)
+        return MU_OK;
+    mu__free(*out);
+    *out = NULL;
+    return status;
+}
+
+mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***out)
+{
+    int n;
+    return objects_of(&callback_kind, given, function, (void ***)out, &n);
+}
