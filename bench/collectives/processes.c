@@ -146,7 +146,7 @@ static int run_process(int process, const job *j)
         pin(process);
     mu_mesh *mesh =
         mu__mesh_join(&(mu_mesh_options){.rank = process, .ranks = j->n, .peers = peers, .key = j->key});
-    const mu_communication_options options = {.deterministic = j->deterministic};
+    const mu_communication_options options = {.size = sizeof options, .deterministic = j->deterministic};
     mu_group *group = mesh != NULL ? mu__group_join(mesh, j->ranks_each, "bench", &options) : NULL;
     if (group == NULL)
         fprintf(stderr, "bench_processes: process %d cannot join: %s\n", process, mu_error_message());

@@ -126,7 +126,8 @@ static mu_status read_choices(const mu_tool_arguments *a, request *out)
     out->dtype = types[type];
     out->operation = reduction_names[reduction];
     out->reduction = reductions[reduction];
-    out->options = (mu_communication_options){.implementation = (mu_communication)communication,
+    out->options = (mu_communication_options){.size = sizeof out->options,
+                                              .implementation = (mu_communication)communication,
                                               .algorithms = a->values[ALGORITHMS],
                                               .deterministic = a->values[DETERMINISTIC] != NULL};
     return MU_OK;

@@ -36,7 +36,7 @@ static void *meet_on_thread(void *arg)
 // Every operation, type and size over MPI, with one and two replicas in each process.
 static int do_everything(mu_mesh *mesh)
 {
-    static const mu_communication_options mpi = {.implementation = MU_COMM_MPI};
+    static const mu_communication_options mpi = {.size = sizeof mpi, .implementation = MU_COMM_MPI};
     for (int n_local = 1; n_local <= 2; n_local++)
         for (int types = 0; types < 2; types++) {
             world w = {.processes = test_ranks, .n_local = n_local, .run = types ? every_type : every_operation};
