@@ -66,8 +66,7 @@ static mu_status check_part(const mu_variable *first, const mu_variable *part, i
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     if (!part || !mu__is(part, &mu__variable_type) || part->n_shards > 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_sharded_variable_of: element %d is %s; give plain variables only", i,
-                         !part ? "NULL" : part->n_shards > 0 && mu__is(part, &mu__variable_type) ? "sharded itself"
-                                                                                                 : "not a variable");
+                         !part ? "NULL" : mu__is(part, &mu__variable_type) ? "sharded itself" : "not a variable");
     mu_shape shape = part->resource.spec.shape;
     const mu_spec *like = &first->resource.spec;
     if (part->slice)

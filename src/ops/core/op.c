@@ -150,12 +150,13 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
         call->views |= i == 0 && call->infer.n_in > 0 && mu__op_is_view(op, &call->in_specs[0], spec);
         size_t offset = 0;
         call->views |= i == 0 && mu__op_is_part(op, call->infer.attrs, call->in_specs, spec, &offset);
-        out[i] = i == 0 && call->views
-                     ? mu__tensor_view(in[0]->buffer, in[0]->offset + offset, spec->dtype, &spec->shape)
-                     : mu__tensor_alloc(spec->dtype, &spec->shape);
+        const bool view = i == 0 && call->views;  // nothing is written, and its buffer may be on a device
+        out[i] = view ? mu__tensor_view(in[0]->buffer, in[0]->offset + offset, spec->dtype, &spec->shape)
+                      : mu__tensor_alloc(spec->dtype, &spec->shape);
         if (!out[i])
             return MU_RESOURCE_EXHAUSTED;
-        call->out[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = mu__host_write(out[i])};
+        call->out[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape,
+                                 .data = view ? NULL : mu__host_write(out[i])};
     }
     return MU_OK;
 }
