@@ -22,6 +22,8 @@
 #include <muster/io.h>
 #include <muster/distribute.h>
 #include <muster/sharding.h>
+#include <muster/layer.h>
+#include <muster/loss.h>
 #include <muster/model.h>
 #include <muster/checkpoint.h>
 

@@ -8,6 +8,8 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include" / "muster"
 NOT_FOR_PROGRAMS = {"lines.h", "network.h"}  # macros of names declared elsewhere; what modules implement
+# A type that programs see only as a pointer, or another name for one.
+OBJECT = re.compile(r"^typedef (?:struct )?(mu_\w+) (mu_\w+);", re.M)
 OPTIONS = re.compile(r"size_t size;\s*const char \*given;")
 
 
@@ -145,7 +147,7 @@ def read(name):
         "constants": [{"name": constant, "value": number(value)} for constant, value in constants],
         "enums": list(enums(text)),
         "structs": list(structs(text)),
-        "objects": sorted(re.findall(r"^typedef struct (\w+) \1;", plain, re.M)),
+        "objects": sorted(name for _, name in OBJECT.findall(plain)),
         "any": [{"name": kind, "types": split(types)} for kind, types in re.findall(r"^MU_ANY\((\w+), ([^;]*)\);", plain, re.M)],
         "callbacks": [{"name": kind, "result": words(result), "parameters": parameters(arguments)}
                       for result, kind, arguments in kinds],

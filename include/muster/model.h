@@ -1,153 +1,63 @@
-// Models as in Keras: layers, losses, metrics, optimizers; compile, fit, evaluate, predict; callbacks.
+// Models as in Keras: sequential and functional models, optimizers; compile, fit, evaluate, predict; callbacks. Layers
+// are in muster/layer.h, losses and metrics in muster/loss.h, which this header includes.
 //
 // Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
 // (.no_bias, .no_shuffle), so that false is the default of every option.
 #ifndef MUSTER_MODEL_H
 #define MUSTER_MODEL_H
 
-#include <muster/distribute.h>
+#include <muster/layer.h>
+#include <muster/loss.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef struct mu_layer mu_layer;  // a layer of a model
-typedef struct mu_model mu_model;  // layers that are applied one after the other
-typedef struct mu_loss mu_loss;  // a loss function of labels and predictions
-typedef struct mu_metric mu_metric;  // a running value over batches, such as an accuracy
 typedef struct mu_optimizer mu_optimizer;  // the rule and the state with which gradients update variables
-typedef struct mu_regularizer mu_regularizer;  // a penalty that a layer adds to the loss for large weights
 typedef struct mu_callback mu_callback;  // functions that mu_fit calls at moments of the training
 typedef struct mu_history mu_history;  // the values of a training run, by name and epoch
 
-// mu_set_floatx sets the type of weights and of computation in layers: MU_F32 (default) or MU_F64. Errors:
-// INVALID_ARGUMENT for any other type.
-MU_API mu_status mu_set_floatx(mu_dtype dtype);
-
-// ---- Layers -------------------------------------------------------------------------------------
-
-// Names that the options of layers accept; any other is an INVALID_ARGUMENT error:
-//   activations   "linear", "relu", "sigmoid", "tanh", "softmax" (over the last axis), "exponential"
-//   initializers  "zeros", "ones", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_uniform",
-//                 "lecun_normal", "random_uniform" or "uniform" (-0.05 to 0.05), "random_normal" (deviation 0.05)
-//   paddings      "valid" (none), "same" (result size: size / strides, rounded up)
-// Regularizers are retained; NULL means none. `name` is the layer's name; by default it follows from the layer's kind,
-// with a number if the model has several of that kind. A layer returns NULL on error.
-
-typedef struct mu_dense_args {
-    size_t size;
-    const char *given;
-    int units;                               // size of the last axis of the output
-    mu_keyword_only only_;
-    const char *activation;                  // a name listed above; default "linear"
-    bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
-    const char *bias_initializer;            // an initializer listed above; default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
-    const char *name;
-} mu_dense_args;
-// mu_dense makes a fully connected layer: y = activation(x · kernel + bias); x: [batch, …, in], y: [batch, …, units].
-#define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_dense_with(const mu_dense_args *args);
-
-typedef struct mu_conv2d_args {
-    size_t size;
-    const char *given;
-    int filters, kernel_size;
-    mu_keyword_only only_;
-    int kernel_width;                        // default: kernel_size (square)
-    int strides, dilation_rate, groups;      // default 1
-    const char *padding;                     // "valid" (default) or "same"
-    const char *activation;                  // a name listed above; default "linear"
-    bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
-    const char *bias_initializer;            // an initializer listed above; default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
-    const char *name;
-} mu_conv2d_args;
-// mu_conv2d makes a convolution layer; x: [batch, height, width, channels], y: [batch, height', width', filters].
-#define mu_conv2d(...) mu_conv2d_with(MU_ARGS(mu_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_conv2d_with(const mu_conv2d_args *args);
-
-typedef struct mu_pool2d_args {
-    size_t size;
-    const char *given;
-    int pool_size;                           // default 2
-    mu_keyword_only only_;
-    int strides;                             // default: pool_size
-    const char *padding;                     // "valid" (default) or "same"
-    const char *name;
-} mu_pool2d_args;
-// mu_max_pool2d and mu_average_pool2d make layers that take the maximum or mean of each window; x: [batch, height,
-// width, channels], y: [batch, height', width', channels].
-#define mu_max_pool2d(...) mu_max_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_max_pool2d_with(const mu_pool2d_args *args);
-#define mu_average_pool2d(...) mu_average_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_average_pool2d_with(const mu_pool2d_args *args);
-
-// mu_flatten makes a layer that reshapes [batch, a, b, …] to [batch, a·b·…].
-MU_API mu_layer *mu_flatten(void);
-
-typedef struct mu_dropout_args {
-    size_t size;
-    const char *given;
-    double rate;                             // fraction of elements set to 0 in training, 0 ≤ rate < 1
-    mu_keyword_only only_;
-    uint64_t seed;                           // default: from the program's seed
-    const char *name;
-} mu_dropout_args;
-// mu_dropout makes a layer that drops elements in training and scales the others by 1 / (1 - rate); the shape stays.
-#define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_dropout_with(const mu_dropout_args *args);
-
-typedef struct mu_batch_normalization_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    double momentum;                         // momentum of the moving statistics; default 0.99
-    double epsilon;                          // default 1e-3
-    bool no_center, no_scale;                // leave out beta, or gamma
-    bool synchronized;                       // compute statistics over the batches of all replicas
-    const char *name;
-} mu_batch_normalization_args;
-// mu_batch_normalization makes a layer that normalizes each channel (last axis). In training it uses the batch's mean
-// and variance, otherwise their moving averages.
-#define mu_batch_normalization(...) \
-    mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args);
-
-typedef struct mu_embedding_args {
-    size_t size;
-    const char *given;
-    int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
-    mu_keyword_only only_;
-    const char *embeddings_initializer;      // an initializer listed above; default "uniform"
-    mu_regularizer *embeddings_regularizer;
-    const char *name;
-} mu_embedding_args;
-// mu_embedding makes a lookup table; x: integers in [0, input_dim), [batch, …]; y: their rows, [batch, …, output_dim].
-// The gradient of the table is indexed slices.
-#define mu_embedding(...) mu_embedding_with(MU_ARGS(mu_embedding_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_embedding_with(const mu_embedding_args *args);
-
-// mu_activation makes a layer that applies an activation, by a name listed above.
-MU_API mu_layer *mu_activation(const char *name);
-
-// mu_l2 makes a regularizer that adds factor · Σ w² to the loss (Keras's default factor is 0.01). Errors:
-// INVALID_ARGUMENT for a negative factor.
-MU_API mu_regularizer *mu_l2(double factor);
-
-MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the layer
-
 // ---- Models -------------------------------------------------------------------------------------
 
-// mu_sequential(layer, layer, …) makes a model that applies the layers one after the other. Retains: the layers.
+// mu_sequential(layer, layer, …) makes a model that applies the layers one after the other. Retains: the layers. If
+// the first is mu_input_layer, the weights are made at once; otherwise from the shape of the first input.
 #ifndef __cplusplus
 #define mu_sequential(...) mu_sequential_of((mu_layer *const[]){__VA_ARGS__, MU_END})
 #endif
 MU_API mu_model *mu_sequential_of(mu_layer *const *layers);  // `layers` ends with MU_END
+
+typedef struct mu_input_args {
+    size_t size;
+    const char *given;
+    int64_t shape[MU_MAX_SAMPLE_RANK];          // of a sample, without the batch axis; ends with 0
+    mu_keyword_only only_;
+    mu_dtype dtype;                          // default: that of mu_set_floatx
+    const char *name;
+} mu_input_args;
+// mu_input makes a tensor that stands for a model's input: mu_input({28, 28, 1}). Calling a layer on it (mu_call) makes
+// the layer's weights and returns a tensor that stands for the output. Ops do not take such tensors; layers do.
+#define mu_input(...) mu_input_with(MU_ARGS(mu_input_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_tensor *mu_input_with(const mu_input_args *args);
+// mu_input_layer makes a layer that begins a sequential model and says the shape of its input.
+#define mu_input_layer(...) mu_input_layer_with(MU_ARGS(mu_input_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_input_layer_with(const mu_input_args *args);
+
+#define MU_MAX_MODEL_INPUTS 64
+
+typedef struct mu_model_args {
+    size_t size;
+    const char *given;
+    mu_tensor *input, *output;
+    mu_keyword_only only_;
+    mu_value *inputs;                        // instead of input: a list of tensors of mu_input
+    mu_value *outputs;                       // instead of output: a list
+    const char *name;
+} mu_model_args;
+// mu_model_new makes a model of the layers that lead from the inputs to the outputs: a functional model. A layer that
+// was called several times is shared. Inputs and outputs number at most MU_MAX_MODEL_INPUTS each. Errors:
+// INVALID_ARGUMENT if an output depends on an input that is not given.
+#define mu_model_new(...) mu_model_new_with(MU_ARGS(mu_model_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_model *mu_model_new_with(const mu_model_args *args);
 
 // mu_model_build makes the weights for inputs of this shape (`dims` without the batch axis). mu_fit and mu_call do it
 // automatically, from the shape of their input.
@@ -156,14 +66,19 @@ MU_API mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims);
 typedef struct mu_call_args {
     size_t size;
     const char *given;
-    mu_model *model;
+    mu_model *model;                         // or a layer
     mu_tensor *x;
     mu_keyword_only only_;
     bool training;                           // apply dropout, and normalize by the batch's statistics
+    mu_value *inputs;                        // instead of x: a list of several inputs
+    mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step of x out
 } mu_call_args;
-// mu_call runs the model's layers on x: [batch, …].
+// mu_call runs a model or a layer on x: [batch, …]. mu_call_values does so where there are several outputs, and returns
+// them in the structure of the model's .outputs.
 #define mu_call(...) mu_call_with(MU_ARGS(mu_call_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_call_with(const mu_call_args *args);
+#define mu_call_values(...) mu_call_values_with(MU_ARGS(mu_call_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_value *mu_call_values_with(const mu_call_args *args);
 
 MU_API mu_value *mu_trainable_variables(mu_model *model);  // a list, in the order of the layers
 MU_API mu_value *mu_model_weights(mu_model *model);          // trainable and other weights, in the order of the layers
@@ -171,40 +86,19 @@ MU_API int64_t mu_model_parameters(const mu_model *model);   // total number of 
 // mu_summary prints a table of layers, output shapes and parameters, as Keras does.
 MU_API mu_status mu_summary(mu_model *model, FILE *out);
 
+// mu_layer_config returns a layer's or model's configuration as Keras's JSON (valid until the pool closes), from which
+// keras.layers.deserialize makes the same layer. mu_layer_from_config makes a layer of such text. Errors:
+// INVALID_ARGUMENT for text that is not such a configuration; UNIMPLEMENTED for a class or option that Muster lacks.
+MU_API const char *mu_layer_config(const mu_layer *layer);
+MU_API mu_layer *mu_layer_from_config(const char *json);
+
 // mu_save_weights writes all weights to a safetensors file, atomically, under names such as "conv2d/kernel".
 // mu_load_weights reads them back. Errors: RESOURCE_EXHAUSTED (disk full; the old file is kept), NOT_FOUND, DATA_LOSS;
 // INVALID_ARGUMENT if names or shapes do not match the model.
 MU_API mu_status mu_save_weights(mu_model *model, const char *path);
 MU_API mu_status mu_load_weights(mu_model *model, const char *path);
 
-// ---- Losses, metrics, optimizers ----------------------------------------------------------------
-
-typedef struct mu_crossentropy_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    bool from_logits;                        // predictions are logits, not probabilities
-} mu_crossentropy_args;
-// mu_sparse_categorical_crossentropy_loss makes a loss for labels that are class numbers: labels [batch, …] integers,
-// predictions [batch, …, classes].
-#define mu_sparse_categorical_crossentropy_loss(...) \
-    mu_sparse_categorical_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_crossentropy_args *args);
-MU_API mu_loss *mu_mean_squared_error_loss(void);  // mean of (label - prediction)² over the last axis
-
-// mu_accuracy makes a metric: the fraction of correct predictions. As in Keras, the shapes select how they are
-// compared:
-//   predictions [batch, …, 1]        labels [batch, …] or [batch, …, 1] of 0 or 1: is the prediction over 0.5 for a 1?
-//   predictions [batch, …, classes]  labels [batch, …] or [batch, …, 1]: is the largest prediction that of the class?
-//   predictions [batch, …, classes]  one-hot labels [batch, …, classes]: are the largest of both at the same index?
-// Errors: INVALID_ARGUMENT for other shapes. mu_mean_metric makes a metric that averages values.
-MU_API mu_metric *mu_accuracy(void);
-MU_API mu_metric *mu_mean_metric(const char *name);
-// mu_metric_update adds a batch: labels and predictions for accuracy; values and NULL for a mean.
-MU_API mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred);
-MU_API double mu_metric_result(mu_metric *metric);           // result over all replicas; 0 before the first update
-MU_API mu_status mu_metric_reset(mu_metric *metric);  // forgets all batches so far
-MU_API const char *mu_metric_name(const mu_metric *metric);  // belongs to the metric
+// ---- Optimizers ---------------------------------------------------------------------------------
 
 typedef struct mu_adam_args {
     size_t size;
@@ -268,29 +162,17 @@ MU_API mu_value *mu_clip_gradients_with(const mu_clip_gradients_args *args);
 MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);  // a scalar; assign to it to change the rate
 MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: updates so far
 
-typedef struct mu_average_loss_args {
-    size_t size;
-    const char *given;
-    mu_tensor *losses;                       // loss of each sample of this replica
-    mu_keyword_only only_;
-    int64_t global_batch_size;               // default: the number of samples of all replicas
-} mu_average_loss_args;
-// mu_compute_average_loss returns sum(losses) / global batch size. The results of all replicas add up to the mean over
-// the global batch, also if replicas have different numbers of samples.
-#define mu_compute_average_loss(...) \
-    mu_compute_average_loss_with(MU_ARGS(mu_average_loss_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *args);
-
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
 
 // Arguments that are an object or its name in Keras, one or several of them, or samples of several kinds. Names, in any
 // case: "adam", "sgd"; "mean_squared_error" or "mse", "sparse_categorical_crossentropy"; "accuracy" or "acc".
 MU_ANY(mu_any_optimizer, mu_optimizer *, const char *);
-MU_ANY(mu_any_loss, mu_loss *, const char *);
+MU_ANY(mu_any_loss, mu_loss *, const char *, mu_items *);
 MU_ANY(mu_any_metrics, mu_metric *, const char *, mu_items *);
 MU_ANY(mu_any_callbacks, mu_callback *, mu_items *);
 MU_ANY(mu_any_samples, mu_dataset *, mu_tensor *, mu_value *);
 #define MU_METRICS(...) MU_ITEMS(__VA_ARGS__)
+#define MU_LOSSES(...) MU_ITEMS(__VA_ARGS__)
 #define MU_CALLBACKS(...) MU_ITEMS(__VA_ARGS__)
 
 typedef struct mu_compile_args {
@@ -299,9 +181,13 @@ typedef struct mu_compile_args {
     mu_model *model;
     mu_keyword_only only_;
     mu_any_optimizer optimizer;              // may be left out if the model is only evaluated
-    mu_any_loss loss;                        // required
+    mu_any_loss loss;                        // required; MU_LOSSES(…) gives one for each output of the model
     mu_any_metrics metrics;                  // one, or several: MU_METRICS(…)
+    const double *loss_weights;              // one for each loss; default 1
+    const int *metric_outputs;               // which output each metric compares; default 0, the first
 } mu_compile_args;
+// A batch of training is a list of inputs, labels and, optionally, a weight for each sample; inputs and labels are
+// tensors, or lists in the order of the model's inputs and outputs.
 // mu_compile sets what mu_fit and mu_evaluate use, and retains it. Errors: INVALID_ARGUMENT without a loss, for an
 // unknown name or an argument of another kind, or if two metrics have one name; FAILED_PRECONDITION while mu_fit runs
 // in another thread.

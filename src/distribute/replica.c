@@ -129,6 +129,8 @@ static mu_status reduce_in_buckets(reduction_list *list, size_t bytes_per_pack)
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
                               const char *const *names, size_t bytes_per_pack)
 {
+    if (n == 0)
+        return MU_OK;
     if (mu_replica_count() == 1) {
         memcpy(out, in, sizeof *in * (size_t)n);
         return MU_OK;

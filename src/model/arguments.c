@@ -3,53 +3,31 @@
 
 #include <strings.h>
 
-typedef void *make_object(void);
-
-static void *make_mse(void) { return mu_mean_squared_error_loss(); }
-static void *make_sparse(void) { return mu_sparse_categorical_crossentropy_loss(); }
-static void *make_adam(void) { return mu_adam(); }
-static void *make_sgd(void) { return mu_sgd(); }
-static void *make_accuracy(void) { return mu_accuracy(); }
-
-typedef struct named {
-    const char *name;
-    make_object *make;
-} named;
-
-// What an argument may be: its type, what it is called in messages, and the names that stand for one.
+// What an argument may be: its type, what it is called in messages, and who makes one of a name (NULL: no names).
 typedef struct argument_kind {
     const mu_type *type;
     const char *what;
-    const named *names;
+    void *(*make)(const char *name, const char *function);
 } argument_kind;
 
-static const named no_names[] = {{NULL, NULL}};
-static const named optimizers[] = {{"adam", make_adam}, {"sgd", make_sgd}, {NULL, NULL}};
-static const named losses[] = {{"mean_squared_error", make_mse},
-                               {"mse", make_mse},
-                               {"sparse_categorical_crossentropy", make_sparse},
-                               {NULL, NULL}};
-static const named metric_names[] = {{"accuracy", make_accuracy}, {"acc", make_accuracy}, {NULL, NULL}};
+static void *make_loss(const char *name, const char *function) { return mu__loss_named(name, function); }
+static void *make_metric(const char *name, const char *function) { return mu__metric_named(name, function); }
 
-static const argument_kind optimizer_kind = {&mu__optimizer_type, "optimizer", optimizers};
-static const argument_kind loss_kind = {&mu__loss_type, "loss", losses};
-static const argument_kind metric_kind = {&mu__metric_type, "metric", metric_names};
-static const argument_kind callback_kind = {&mu__callback_type, "callback", no_names};
-
-static void refuse(const argument_kind *kind, const char *name, const char *function)
+static void *make_optimizer(const char *name, const char *function)
 {
-    char expected[200] = "";
-    for (const named *at = kind->names; at->name; at++) {
-        const size_t used = strlen(expected);
-        snprintf(expected + used, sizeof expected - used, "%s\"%s\"", used ? ", " : "", at->name);
-    }
-    if (*expected)
-        mu__error(MU_INVALID_ARGUMENT, "%s: no %s is named '%s'; expected one of %s, or an object", function,
-                  kind->what, name, expected);
-    else
-        mu__error(MU_INVALID_ARGUMENT, "%s: a %s has no names; give an object instead of '%s'", function, kind->what,
-                  name);
+    if (strcasecmp(name, "adam") == 0)
+        return mu_adam();
+    if (strcasecmp(name, "sgd") == 0)
+        return mu_sgd();
+    mu__error(MU_INVALID_ARGUMENT, "%s: no optimizer is named '%.60s'; expected an object or one of adam, sgd",
+              function, name);
+    return NULL;
 }
+
+static const argument_kind optimizer_kind = {&mu__optimizer_type, "optimizer", make_optimizer};
+static const argument_kind loss_kind = {&mu__loss_type, "loss", make_loss};
+static const argument_kind metric_kind = {&mu__metric_type, "metric", make_metric};
+static const argument_kind callback_kind = {&mu__callback_type, "callback", NULL};
 
 // The object that an argument is or names.
 static void *object_of(const argument_kind *kind, const void *given, const char *function)
@@ -58,24 +36,19 @@ static void *object_of(const argument_kind *kind, const void *given, const char 
         return (void *)(uintptr_t)given;
     if (mu__is_object(given)) {
         mu__error(MU_INVALID_ARGUMENT, "%s: the %s is of type %s; expected %s%s", function, kind->what,
-                  ((const mu_object *)given)->type->name, kind->what, kind->names->name ? " or a name" : "");
+                  ((const mu_object *)given)->type->name, kind->what, kind->make ? " or a name" : "");
         return NULL;
     }
-    for (const named *at = kind->names; at->name; at++)
-        if (strcasecmp(at->name, given) == 0)
-            return at->make();
-    refuse(kind, given, function);
+    if (kind->make)
+        return kind->make(given, function);
+    mu__error(MU_INVALID_ARGUMENT, "%s: a %s has no names; give an object instead of '%s'", function, kind->what,
+              (const char *)given);
     return NULL;
 }
 
 mu_optimizer *mu__optimizer_argument(const void *given, const char *function)
 {
     return object_of(&optimizer_kind, given, function);
-}
-
-mu_loss *mu__loss_argument(const void *given, const char *function)
-{
-    return object_of(&loss_kind, given, function);
 }
 
 // A list of objects that ends with MU_END, for mu__free.
@@ -114,6 +87,11 @@ static mu_status check_name(mu_metric *const *metrics, int n)
                              "'val_' is for validation",
                              n, name)
                  : MU_OK;
+}
+
+mu_status mu__losses_argument(const void *given, const char *function, mu_loss ***losses, int *n)
+{
+    return objects_of(&loss_kind, given, function, (void ***)losses, n);
 }
 
 mu_status mu__metrics_argument(const void *given, const char *function, mu_metric ***out, int *n)

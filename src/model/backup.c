@@ -27,7 +27,7 @@ static const char *const data_key = "muster.data";
 static mu_status save(backup *state, mu_model *model)
 {
     char epoch[24], step[24];
-    const mu_fit_position *at = model->use->position;
+    const mu_fit_position *at = model->trainer->use->position;
     char *data = mu__fit_data_state(model);
     mu_checkpoint *checkpoint = data ? mu_checkpoint_new(.model = model) : NULL;
     snprintf(epoch, sizeof epoch, "%d", at->epoch);
@@ -62,7 +62,7 @@ static mu_status take_up(mu_model *model, mu_tensor_file *file)
     const char *data = mu_tensor_file_metadata(file, data_key);
     mu_checkpoint *checkpoint = mu_checkpoint_new(.model = model);
     MU_TRY(checkpoint ? mu__checkpoint_read(checkpoint, file) : mu_error_code());
-    mu_fit_position *at = model->use->position;
+    mu_fit_position *at = model->trainer->use->position;
     at->epoch = (int)epoch;
     at->step = step;
     mu__free(at->restored);
@@ -101,7 +101,8 @@ static mu_status save_batch(const mu_logs *logs, void *arg)
 static mu_status save_interrupted(const mu_logs *logs, void *arg)
 {
     const mu_model *model = logs->model;
-    const bool begun = model->n_metrics > 0 && model->metrics[0]->total;  // otherwise there is nothing to restore
+    const mu_trainer *trainer = model->trainer;
+    const bool begun = trainer->n_metrics > 0 && trainer->metrics[0]->states.n > 0;  // else there is nothing to restore
     return begun ? save(arg, logs->model) : MU_OK;
 }
 

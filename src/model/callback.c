@@ -36,8 +36,8 @@ mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state)
 
 void mu_stop_training(mu_model *model)
 {
-    if (model)
-        model->stop = true;
+    if (model && model->trainer)
+        model->trainer->stop = true;
 }
 
 // The watched value. Smaller is better, except for names that contain "accuracy".

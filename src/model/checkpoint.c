@@ -67,6 +67,8 @@ mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
                   "mu_checkpoint_new: nothing to save is given; give .model, .optimizer, .variables or .iterator");
         return NULL;
     }
+    if (args.model && mu__need_model(args.model, "mu_checkpoint_new") != MU_OK)
+        return NULL;
     mu_checkpoint *checkpoint = mu__new(&checkpoint_type, sizeof *checkpoint);
     if (!checkpoint)
         return NULL;
@@ -84,7 +86,8 @@ void mu__checkpoint_count(mu_checkpoint *checkpoint, int64_t *counter) { checkpo
 
 static mu_optimizer *optimizer_of(const mu_checkpoint *checkpoint)
 {
-    return checkpoint->optimizer ? checkpoint->optimizer : checkpoint->model ? checkpoint->model->optimizer : NULL;
+    const mu_trainer *trainer = checkpoint->model ? checkpoint->model->trainer : NULL;
+    return checkpoint->optimizer ? checkpoint->optimizer : trainer ? trainer->optimizer : NULL;
 }
 
 static mu_status add(entries *all, mu_variable *variable)
@@ -103,17 +106,23 @@ static mu_status add(entries *all, mu_variable *variable)
     return MU_PUSH(all, variable);
 }
 
+static mu_status add_layers(entries *all, const mu_model *model, mu_weight_choice choice)
+{
+    mu_variable_list list = {0};
+    mu_status status = mu__layer_collect(model, choice, &list);
+    for (size_t i = 0; i < list.n && status == MU_OK; i++)
+        status = add(all, list.items[i]);
+    mu__free(list.items);
+    return status;
+}
+
 static mu_status add_model(entries *all, const mu_model *model)
 {
-    for (int l = 0; l < model->n_layers; l++) {
-        const mu_layer *layer = model->layers[l];
-        for (int w = 0; w < layer->n_weights; w++)
-            MU_TRY(add(all, layer->weights[w]));
-        MU_TRY(add(all, layer->generator));
-    }
-    for (int i = 0; i < model->n_metrics; i++) {
-        MU_TRY(add(all, model->metrics[i]->total));
-        MU_TRY(add(all, model->metrics[i]->count));
+    MU_TRY(add_layers(all, model, MU_WEIGHTS_AND_SEEDS));
+    for (int i = 0; i < model->trainer->n_metrics; i++) {
+        const mu_metric *metric = model->trainer->metrics[i];
+        for (size_t k = 0; k < metric->states.n; k++)
+            MU_TRY(add(all, metric->states.items[k]));
     }
     return MU_OK;
 }
@@ -164,10 +173,10 @@ static bool will_be_made(const mu_checkpoint *checkpoint, const entries *all, co
 {
     const mu_optimizer *optimizer = optimizer_of(checkpoint);
     bool found = false;
-    for (int i = 0; checkpoint->model && i < checkpoint->model->n_metrics; i++) {
-        const mu_metric *metric = checkpoint->model->metrics[i];
-        found |= (!metric->total && is_joined(name, metric->name, "total", NULL)) ||
-                 (!metric->count && is_joined(name, metric->name, "count", NULL));
+    for (int i = 0; checkpoint->model && i < checkpoint->model->trainer->n_metrics; i++) {
+        const mu_metric *metric = checkpoint->model->trainer->metrics[i];
+        for (int k = (int)metric->states.n; k < mu__metric_state_count(metric); k++)
+            found |= is_joined(name, metric->name, mu__metric_state_name(metric, k), NULL);
     }
     if (!optimizer)
         return found;
@@ -203,9 +212,8 @@ static mu_status list_trainable(const mu_checkpoint *checkpoint, entries *out)
 {
     entries all = {0};
     mu_status status = MU_OK;
-    for (int l = 0; checkpoint->model && status == MU_OK && l < checkpoint->model->n_layers; l++)
-        for (int w = 0; status == MU_OK && w < checkpoint->model->layers[l]->n_weights; w++)
-            status = add(&all, checkpoint->model->layers[l]->weights[w]);
+    if (checkpoint->model)
+        status = add_layers(&all, checkpoint->model, MU_WEIGHTS_ALL);
     if (status == MU_OK && checkpoint->variables)
         status = add_variables(&all, checkpoint->variables);
     for (size_t i = 0; status == MU_OK && i < all.n; i++)
@@ -226,8 +234,8 @@ static mu_status build_state(const mu_checkpoint *checkpoint)
         return MU_OK;
     mu_scope_guard scope = mu_scope_open(model ? model->strategy : optimizer->strategy);
     mu_status status = mu__pending() ? mu_error_code() : MU_OK;
-    for (int i = 0; model && status == MU_OK && i < model->n_metrics; i++)
-        status = mu__metric_build(model->metrics[i]);
+    for (int i = 0; model && status == MU_OK && i < model->trainer->n_metrics; i++)
+        status = mu__metric_build(model->trainer->metrics[i]);
     if (status == MU_OK && optimizer)
         status = list_trainable(checkpoint, &variables);
     if (status == MU_OK && optimizer)
@@ -244,7 +252,7 @@ enum { MAX_METADATA = 32 };
 // The shape of one sample ("28,28,1"), from which a model without weights can be built.
 static void input_shape_text(const mu_model *model, char text[MU_SHAPE_TEXT])
 {
-    const mu_shape *shape = &model->layers[0]->input;
+    const mu_shape *shape = &model->input;
     size_t used = 0;
     text[0] = '\0';
     for (int i = 1; i < shape->rank && used < MU_SHAPE_TEXT; i++)
@@ -265,7 +273,7 @@ static mu_status metadata_of(const mu_checkpoint *checkpoint, const char *const 
     int n = 0;
     all[n++] = format_key;
     all[n++] = "1";
-    if (checkpoint->model && checkpoint->model->n_layers > 0 && checkpoint->model->layers[0]->built) {
+    if (checkpoint->model && mu__layer_is_built(checkpoint->model)) {
         input_shape_text(checkpoint->model, out->shape);
         all[n++] = input_key;
         all[n++] = out->shape;
@@ -382,7 +390,7 @@ static mu_status build_model(mu_model *model, const mu_tensor_file *file)
     const char *text = mu_tensor_file_metadata(file, input_key);
     int64_t dims[MU_MAX_RANK];
     int rank = 0;
-    if (model->n_layers == 0 || model->layers[0]->built || !text)
+    if (mu__layer_is_built(model) || !text)
         return MU_OK;
     for (char *end; *text && rank < MU_MAX_RANK - 1; text = *end == ',' ? end + 1 : end) {
         dims[rank] = strtoll(text, &end, 10);

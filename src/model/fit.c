@@ -1,166 +1,12 @@
-// compile, fit, evaluate, predict.
+// fit, evaluate, predict.
 //
-// The three steps are ordinary functions over the public interface, traced once and run on the replicas. Each batch is
-// split among them. Losses are scaled by the total number of samples, so N replicas compute the same as one. Two steps
-// are in progress at a time: while devices compute, the next batch is prepared.
+// The steps (step.c) are traced once and run on the replicas; each batch is split among them. Two steps are in progress
+// at a time: while devices compute, the next batch is prepared.
 #include "data/dataset.h"
 #include "model/model.h"
 
 #include <math.h>
 #include <muster/ops.h>
-
-#define MAX_LOGS 64
-
-// ---- compile ------------------------------------------------------------------------------------
-
-static void forget_compiled(mu_model *model)
-{
-    for (int i = 0; i < model->n_metrics; i++)
-        mu_release(model->metrics[i]);
-    mu__free(model->metrics);
-    model->metrics = NULL;
-    model->n_metrics = 0;
-    mu_release(model->train_function);
-    mu_release(model->test_function);
-    mu_release(model->optimizer);
-    mu_release(model->loss);
-    model->train_function = model->test_function = NULL;
-    model->optimizer = NULL;
-    model->loss = NULL;
-}
-
-static mu_status keep_metrics(mu_model *model, mu_metric *const *metrics, int n)
-{
-    if (2 * (n + 1) > MAX_LOGS)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d metrics; at most %d are supported", n, MAX_LOGS / 2 - 1);
-    mu_metric *loss = mu_mean_metric("loss");
-    model->metrics = loss ? mu__calloc((size_t)n + 1, sizeof *model->metrics) : NULL;
-    if (!model->metrics)
-        return mu_error_code();
-    model->metrics[model->n_metrics++] = mu_retain(loss);
-    for (int i = 0; i < n; i++)
-        model->metrics[model->n_metrics++] = mu_retain(metrics[i]);
-    return MU_OK;
-}
-
-static mu_value *train_step(mu_value *batch, void *arg);
-static mu_value *test_step(mu_value *batch, void *arg);
-static mu_value *predict_step(mu_value *batch, void *arg);
-
-mu_status mu_compile_with(const mu_compile_args *given)
-{
-    mu_compile_args args;
-    if (mu__pending())
-        return mu_error_code();
-    MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_compile"));
-    if (!args.model || !args.loss)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s", args.model ? "give a loss" : "the model is NULL");
-    MU_TRY(mu__model_need_idle(args.model, "mu_compile"));
-    mu_model *model = args.model;
-    mu_loss *loss = mu__loss_argument(args.loss, "mu_compile");
-    mu_optimizer *optimizer = mu__pending() ? NULL : mu__optimizer_argument(args.optimizer, "mu_compile");
-    mu_metric **metrics = NULL;
-    int n = 0;
-    if (mu__pending() || mu__metrics_argument(args.metrics, "mu_compile", &metrics, &n) != MU_OK)
-        return mu_error_code();
-    forget_compiled(model);
-    const mu_status status = keep_metrics(model, metrics, n);
-    mu__free(metrics);
-    if (status != MU_OK)
-        return status;
-    model->loss = mu_retain(loss);
-    model->optimizer = mu_retain(optimizer);
-    model->train_function = mu_retain(mu_function_new(train_step, model));
-    model->test_function = mu_retain(mu_function_new(test_step, model));
-    return mu_error_code();
-}
-
-// ---- The steps ----------------------------------------------------------------------------------
-
-// After a step: every metric's total and count on this replica.
-static mu_value *metric_states(const mu_model *model)
-{
-    mu_value *items[2 * MAX_LOGS];
-    for (int i = 0; i < model->n_metrics; i++) {
-        mu_tensor *total = mu_variable_read(model->metrics[i]->total),
-                  *count = mu_variable_read(model->metrics[i]->count);
-        items[2 * i] = total ? mu_of(total) : NULL;
-        items[2 * i + 1] = count ? mu_of(count) : NULL;
-        if (!items[2 * i] || !items[2 * i + 1])
-            return NULL;
-    }
-    return mu_list_of(2 * model->n_metrics, items);
-}
-
-static mu_status update_metrics(const mu_model *model, mu_tensor *losses, mu_tensor *penalty, mu_tensor *y_true,
-                                mu_tensor *y_pred)
-{
-    mu_tensor *count = mu_cast(mu_dim_size(losses, MU_ALL_AXES), mu__floatx());
-    mu_tensor *total = mu_reduce_sum(losses, MU_ALL_AXES);
-    if (penalty)
-        total = mu_add(total, mu_multiply(penalty, count));
-    if (!total || mu__metric_add(model->metrics[0], total, count) != MU_OK)
-        return mu_error_code();
-    for (int i = 1; i < model->n_metrics; i++)
-        MU_TRY(mu_metric_update(model->metrics[i], y_true, y_pred));
-    return MU_OK;
-}
-
-static mu_status need_labels(const mu_value *batch)
-{
-    const int n = mu_value_count(batch);
-    return n > 1 ? MU_OK
-                 : mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; expected a list of inputs "
-                             "and labels", n, n == 1 ? "" : "s");
-}
-
-// Endless data needs a limit on the number of steps.
-static mu_status need_end(const mu_dataset *dataset, int64_t steps, const char *function, const char *argument)
-{
-    return !dataset || steps > 0 || mu_dataset_cardinality(dataset) != MU_INFINITE
-               ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "%s: the dataset repeats for ever; say with .%s when to stop", function,
-                           argument);
-}
-
-static mu_value *train_step(mu_value *batch, void *arg)
-{
-    mu_model *model = arg;
-    if (need_labels(batch) != MU_OK)
-        return NULL;
-    mu_tensor *x = mu_at(batch, 0), *y_true = mu_at(batch, 1);
-    mu_tape *tape = mu_tape_open();
-    mu_tensor *y_pred = mu_call(model, x, .training = true);
-    mu_tensor *losses = y_pred ? model->loss->call(model->loss, y_true, y_pred) : NULL;
-    mu_tensor *loss = mu_compute_average_loss(losses), *penalty = mu__regularization(model);
-    if (penalty)  // each replica adds its share, so that the sum includes it once
-        loss = mu_add(loss, mu_divide(penalty, mu_constant(mu__floatx(), mu_replica_count())));
-    mu_value *gradients = mu_gradients(tape, loss, mu_trainable_variables(model));
-    mu_tape_close(tape);
-    if (mu_apply_gradients(model->optimizer, gradients) != MU_OK ||
-        update_metrics(model, losses, penalty, y_true, y_pred) != MU_OK)
-        return NULL;
-    return metric_states(model);
-}
-
-static mu_value *test_step(mu_value *batch, void *arg)
-{
-    mu_model *model = arg;
-    if (need_labels(batch) != MU_OK)
-        return NULL;
-    mu_tensor *x = mu_at(batch, 0), *y_true = mu_at(batch, 1);
-    mu_tensor *y_pred = mu_call(model, x);
-    mu_tensor *losses = y_pred ? model->loss->call(model->loss, y_true, y_pred) : NULL;
-    if (!losses || update_metrics(model, losses, mu__regularization(model), y_true, y_pred) != MU_OK)
-        return NULL;
-    return metric_states(model);
-}
-
-static mu_value *predict_step(mu_value *batch, void *arg)
-{
-    mu_tensor *y = mu_call((mu_model *)arg, mu_at(batch, 0));
-    return y ? mu_of(y) : NULL;
-}
 
 // ---- One pass over data -------------------------------------------------------------------------
 
@@ -178,23 +24,63 @@ typedef struct pass {
     // results
     int64_t steps, samples;
     double input_before;           // the devices' waiting time for input at the start, in seconds
-    mu_value *unread;              // totals and counts after the last step, until they are read
+    mu_value *unread;              // the metrics' states after the last step, until they are read
+    double *sums;                  // the states as they were last read, summed over replicas; owned
     int64_t read_before;           // step after which they were last read; 0: none
-    const char *names[MAX_LOGS];
-    double values[MAX_LOGS];
+    const char *names[MU_MAX_LOGS];
+    double values[MU_MAX_LOGS];
     mu_tensor **outputs;           // predict: the outputs of every batch, in order
     size_t n_outputs, outputs_capacity;
 } pass;
 
 static mu_logs pass_logs(const pass *p)
 {
-    return (mu_logs){.model = p->model, .epoch = p->epoch, .step = p->steps, .n = p->model->n_metrics,
+    return (mu_logs){.model = p->model, .epoch = p->epoch, .step = p->steps, .n = p->model->trainer->n_metrics,
                      .names = p->names, .values = p->values};
 }
 
-static double on_replica(const mu_value *value, int r)
+// Writes the numbers of a state on replica r; returns how many there are.
+static int64_t on_replica(const mu_value *value, int r, double *out)
 {
-    return mu_scalar(value->kind == MU_VALUE_PER_REPLICA ? value->items[r] : value);
+    const mu_value *own = value->kind == MU_VALUE_PER_REPLICA ? value->items[r] : value;
+    const mu_tensor *state = mu_value_tensor(own);
+    const int64_t n = state ? mu_tensor_elements(state) : 0;
+    const void *data = state ? mu_tensor_data(state) : NULL;
+    for (int64_t i = 0; data && i < n; i++)
+        out[i] = mu__read_element(state->dtype, data, i);
+    return n;
+}
+
+static int64_t count_numbers(const mu_trainer *trainer)
+{
+    int64_t n = 0;
+    for (int i = 0; i < trainer->n_metrics; i++)
+        n += mu__metric_numbers(trainer->metrics[i]);
+    return n;
+}
+
+static mu_status need_sums(pass *p)
+{
+    if (!p->sums)
+        p->sums = mu__calloc((size_t)count_numbers(p->model->trainer) + 1, sizeof *p->sums);
+    return p->sums ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+static void forget_sums(pass *p)
+{
+    mu__free(p->sums);
+    p->sums = NULL;
+}
+
+static void compute_values(pass *p)
+{
+    const double *sums = p->sums;
+    for (int i = 0; i < p->model->trainer->n_metrics; i++) {
+        const mu_metric *metric = p->model->trainer->metrics[i];
+        p->names[i] = metric->name;
+        p->values[i] = metric->ops->result(metric, sums);
+        sums += mu__metric_numbers(metric);
+    }
 }
 
 // A NaN stays in all later sums, so only the first step with one is reported.
@@ -202,9 +88,9 @@ static void warn_of_nan(pass *p)
 {
     const mu_strategy *strategy = p->model->strategy;
     int i = 0;
-    while (i < p->model->n_metrics && isfinite(p->values[i]))
+    while (i < p->model->trainer->n_metrics && isfinite(p->values[i]))
         i++;
-    if (i == p->model->n_metrics || *p->told_of_nan || !mu_strategy_should_checkpoint(strategy))
+    if (i == p->model->trainer->n_metrics || *p->told_of_nan || !mu_strategy_should_checkpoint(strategy))
         return;
     *p->told_of_nan = true;
     if (p->progress)
@@ -214,28 +100,26 @@ static void warn_of_nan(pass *p)
             "%s: '%s' became %s %s step %lld of epoch %d%s. Look for such numbers in the data, or lower the learning "
             "rate "
             "or clip the gradients (.global_clipnorm of the optimizer)",
-            p->model->use->function, p->names[i], isnan(p->values[i]) ? "nan" : "infinite",
+            p->model->trainer->use->function, p->names[i], isnan(p->values[i]) ? "nan" : "infinite",
             every_step ? "in" : "before or in",
             (long long)p->steps, p->epoch + 1, p->training ? "" : " of the measured data");
 }
 
 static mu_status read_metrics(pass *p)
 {
-    const mu_value *states = p->unread;
     mu_strategy *strategy = p->model->strategy;
-    const int n = 2 * p->model->n_metrics;
-    double sums[2 * MAX_LOGS], *parts = mu__calloc((size_t)strategy->n_local * (size_t)n, sizeof *parts);
+    const int64_t n = count_numbers(p->model->trainer);
+    MU_TRY(need_sums(p));
+    double *parts = mu__calloc((size_t)(strategy->n_local * n) + 1, sizeof *parts);
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < strategy->n_local; r++)
-        for (int i = 0; i < n; i++)
-            parts[r * n + i] = on_replica(states->items[i], r);
-    const mu_status status = mu__workers_sum(strategy, "metrics", n, parts, sums);
+        for (int64_t i = 0, at = r * n; i < p->unread->n; i++)
+            at += on_replica(p->unread->items[i], r, parts + at);
+    const mu_status status = mu__workers_sum(strategy, "metrics", (int)n, parts, p->sums);
     mu__free(parts);
-    for (int i = 0; status == MU_OK && i < p->model->n_metrics; i++) {
-        p->names[i] = p->model->metrics[i]->name;
-        p->values[i] = sums[2 * i + 1] > 0 ? sums[2 * i] / sums[2 * i + 1] : sums[2 * i];
-    }
+    if (status == MU_OK)
+        compute_values(p);
     mu_release(p->unread);
     p->unread = NULL;
     if (status == MU_OK)
@@ -270,7 +154,7 @@ static mu_status take_metrics(pass *p, mu_value *states)
     MU_TRY(read_metrics(p));
     note_input(p);
     if (p->progress)
-        mu__progress_step(p->progress, p->steps, p->model->n_metrics, p->names, p->values);
+        mu__progress_step(p->progress, p->steps, p->model->trainer->n_metrics, p->names, p->values);
     return MU_OK;
 }
 
@@ -289,7 +173,7 @@ static void count_step(pass *p)
 {
     p->steps++;
     if (p->training)
-        p->model->use->position->step = p->steps;
+        p->model->trainer->use->position->step = p->steps;
 }
 
 static mu_status check_stop(const mu_strategy *strategy)
@@ -303,7 +187,7 @@ static mu_status finish_step(pass *p, mu_running *running)
     if (!result)
         return mu_error_code();
     count_step(p);
-    if (p->function == p->model->predict_function)
+    if (p->function == p->model->trainer->predict_function)
         return keep_outputs(p, result);
     MU_TRY(take_metrics(p, result));
     if (p->training) {
@@ -349,7 +233,7 @@ static mu_status run_steps(pass *p)
             status = finish_step(p, before);
             before = NULL;
         }
-        bool more = pool && (p->limit < 0 || started < p->limit) && !(p->training && p->model->stop);
+        bool more = pool && (p->limit < 0 || started < p->limit) && !(p->training && p->model->trainer->stop);
         mu_running *running = more && status == MU_OK ? start_step(p) : NULL;
         if (before)
             status = finish_step(p, before);
@@ -390,20 +274,30 @@ static mu_status reset_metrics(const mu_model *model)
 {
     mu_pool *pool = mu_pool_open();
     mu_scope_guard scope = mu_scope_open(model->strategy);
-    for (int i = 0; i < model->n_metrics && !mu__pending(); i++)
-        mu_metric_reset(model->metrics[i]);
+    for (int i = 0; i < model->trainer->n_metrics && !mu__pending(); i++)
+        mu_metric_reset(model->trainer->metrics[i]);
     mu_scope_close(&scope);
     mu_pool_close(pool);
     return mu_error_code();
+}
+
+// Endless data needs a limit on the number of steps.
+static mu_status need_end(const mu_dataset *dataset, int64_t steps, const char *function, const char *argument)
+{
+    return !dataset || steps > 0 || mu_dataset_cardinality(dataset) != MU_INFINITE
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: the dataset repeats for ever; say with .%s when to stop", function,
+                           argument);
 }
 
 // ---- evaluate and predict -----------------------------------------------------------------------
 
 static mu_status need_compiled(const mu_model *model, const void *x, const char *function)
 {
-    if (!model || !x)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %s is NULL", function, model ? "the dataset" : "the model");
-    return model->loss
+    MU_TRY(mu__need_model(model, function));
+    if (!x)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset is NULL", function);
+    return model->trainer->n_losses > 0
                ? MU_OK
                : mu__error(MU_FAILED_PRECONDITION, "%s: the model is not compiled; call mu_compile first", function);
 }
@@ -417,7 +311,7 @@ static mu_status no_batches(const char *function)
 static mu_status measure(pass *p, mu_dataset *dataset)
 {
     MU_TRY(reset_metrics(p->model));
-    p->function = p->model->test_function;
+    p->function = p->model->trainer->test_function;
     p->iterator = iterate_parts(p->model, dataset);
     mu_status status = p->iterator ? run_pass(p) : mu_error_code();
     mu_release(p->iterator);
@@ -429,15 +323,15 @@ static mu_status measure(pass *p, mu_dataset *dataset)
 
 static mu_status add_epoch(mu_history *history, const pass *train, const pass *validation)
 {
-    double values[2 * MAX_LOGS];
+    double values[2 * MU_MAX_LOGS];
     char name[128];
     int n = 0;
-    for (int i = 0; train && i < train->model->n_metrics; i++, n++) {
+    for (int i = 0; train && i < train->model->trainer->n_metrics; i++, n++) {
         values[n] = train->values[i];
         if (mu__history_name(history, train->names[i]) < 0)
             return mu_error_code();
     }
-    for (int i = 0; validation && i < validation->model->n_metrics; i++, n++) {
+    for (int i = 0; validation && i < validation->model->trainer->n_metrics; i++, n++) {
         values[n] = validation->values[i];
         snprintf(name, sizeof name, "%s%s", train ? "val_" : "", validation->names[i]);
         if (mu__history_name(history, name) < 0)
@@ -455,11 +349,13 @@ static mu_history *evaluate(const mu_evaluate_args *args, mu_dataset *data)
     int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(data);
     int64_t begin = mu__now_ns();
     mu__progress_begin(&progress, verbose_on(args->model, args->verbose), 0, 0, target);
-    if (measure(&p, data) != MU_OK) {
+    const mu_status status = measure(&p, data);
+    forget_sums(&p);
+    if (status != MU_OK) {
         mu__progress_abandon(&progress);
         return NULL;
     }
-    mu__progress_end(&progress, p.steps, args->model->n_metrics, p.names, p.values);
+    mu__progress_end(&progress, p.steps, args->model->trainer->n_metrics, p.names, p.values);
     mu_history *history = mu__history_new();
     if (history && add_epoch(history, NULL, &p) == MU_OK) {
         history->seconds = (double)(mu__now_ns() - begin) / 1e9;
@@ -490,9 +386,10 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
 static mu_tensor *predict(const mu_evaluate_args *args, mu_dataset *data)
 {
     mu_model *model = args->model;
-    if (!model->predict_function)
-        model->predict_function = mu_retain(mu_function_new(predict_step, model));
-    pass p = {.model = model, .function = model->predict_function, .limit = args->steps > 0 ? args->steps : -1};
+    if (!model->trainer->predict_function)
+        model->trainer->predict_function = mu_retain(mu_function_new(mu__predict_step, model));
+    pass p = {.model = model, .function = model->trainer->predict_function,
+              .limit = args->steps > 0 ? args->steps : -1};
     p.iterator = iterate_parts(model, data);
     mu_status status = p.iterator ? run_pass(&p) : mu_error_code();
     mu_release(p.iterator);
@@ -513,10 +410,8 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
     mu_dataset *data = mu__samples_dataset(&(mu_samples){args.x, args.y, args.batch_size, false}, "mu_predict");
     if (mu__pending() || mu__args_positive(&args, "steps", args.steps, "mu_predict") != MU_OK)
         return NULL;
-    if (!args.model || !data) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_predict: %s is NULL", args.model ? "the dataset" : "the model");
+    if (mu__need_model(args.model, "mu_predict") != MU_OK || mu__need(data, "mu_predict: the dataset") != MU_OK)
         return NULL;
-    }
     if (need_end(data, args.steps, "mu_predict", "steps") != MU_OK)
         return NULL;
     mu_model_use use;
@@ -557,7 +452,7 @@ static mu_status open_data(fitting *f)
 
 char *mu__fit_data_state(const mu_model *model)
 {
-    const mu_fit_position *at = model->use->position;
+    const mu_fit_position *at = model->trainer->use->position;
     mu_iterator *next = at->iterator ? mu_retain(at->iterator) : mu__dataset_iterate(at->data);
     const char *state = next ? mu_iterator_state(next) : NULL;
     char *copy = state ? mu__strdup(state) : NULL;
@@ -576,10 +471,13 @@ static void warn_of_early_end(const pass *p)
 // A run restored within an epoch has values so far, and no further steps if all were done.
 static mu_status read_restored(pass *p)
 {
-    for (int i = 0; i < p->model->n_metrics; i++) {
-        p->names[i] = p->model->metrics[i]->name;
-        p->values[i] = mu_metric_result(p->model->metrics[i]);
+    MU_TRY(need_sums(p));
+    double *sums = p->sums;
+    for (int i = 0; i < p->model->trainer->n_metrics; i++) {
+        MU_TRY(mu__metric_read(p->model->trainer->metrics[i], sums));
+        sums += mu__metric_numbers(p->model->trainer->metrics[i]);
     }
+    compute_values(p);
     return mu_error_code();
 }
 
@@ -591,7 +489,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     if (target < 0)
         target = f->known_steps;
     *p = (pass){.model = model,
-                .function = model->train_function,
+                .function = model->trainer->train_function,
                 .limit = limit,
                 .training = true,
                 .progress = &f->progress,
@@ -613,9 +511,9 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     f->history->samples += p->samples;
     if (p->steps == 0 && epoch == f->args.initial_epoch)
         return no_batches("mu_fit");
-    if (limit > 0 && p->steps < limit && !model->stop)
+    if (limit > 0 && p->steps < limit && !model->trainer->stop)
         warn_of_early_end(p);
-    if (limit < 0 && !model->stop)
+    if (limit < 0 && !model->trainer->stop)
         f->known_steps = p->steps;
     return MU_OK;
 }
@@ -624,15 +522,15 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
 static mu_status end_epoch(fitting *f, const pass *train, const pass *validation)
 {
     static const char *const prefix = "val_";
-    const char *names[2 * MAX_LOGS];
-    double values[2 * MAX_LOGS];
-    char val_names[MAX_LOGS][72];
+    const char *names[2 * MU_MAX_LOGS];
+    double values[2 * MU_MAX_LOGS];
+    char val_names[MU_MAX_LOGS][72];
     int n = 0;
-    for (int i = 0; i < train->model->n_metrics; i++, n++) {
+    for (int i = 0; i < train->model->trainer->n_metrics; i++, n++) {
         names[n] = train->names[i];
         values[n] = train->values[i];
     }
-    for (int i = 0; validation && i < validation->model->n_metrics; i++, n++) {
+    for (int i = 0; validation && i < validation->model->trainer->n_metrics; i++, n++) {
         snprintf(val_names[i], sizeof val_names[i], "%s%s", prefix, validation->names[i]);
         names[n] = val_names[i];
         values[n] = validation->values[i];
@@ -653,10 +551,12 @@ static void put_back_metrics(const pass *train)
     mu__error_move(&first);
     mu_pool *pool = mu_pool_open();
     mu_scope_guard scope = mu_scope_open(train->model->strategy);
-    for (int i = 0; i < train->model->n_metrics; i++) {
-        const mu_metric *metric = train->model->metrics[i];
-        mu_variable_assign(metric->total, mu_constant(mu_variable_dtype(metric->total), train->values[i]));
-        mu_variable_assign(metric->count, mu_constant(mu_variable_dtype(metric->count), 1));
+    const double *sums = train->sums;
+    for (int i = 0; i < train->model->trainer->n_metrics && sums; i++) {
+        mu_metric *metric = train->model->trainer->metrics[i];
+        if (mu__metric_write(metric, sums) != MU_OK)
+            break;
+        sums += mu__metric_numbers(metric);
     }
     mu_scope_close(&scope);
     mu_pool_close(pool);
@@ -669,14 +569,16 @@ static mu_status fit_epoch(fitting *f, int epoch)
     pass train,
         validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
                       .epoch = epoch, .told_of_nan = &f->told_of_nan};
-    MU_TRY(train_epoch(f, epoch, &train));
-    if (train.steps == 0) {
-        f->args.model->stop = true;
-        return MU_OK;
-    }
-    if (f->validation && measure(&validation, f->validation) != MU_OK) {
+    mu_status status = train_epoch(f, epoch, &train);
+    if (status == MU_OK && train.steps > 0 && f->validation &&
+        (status = measure(&validation, f->validation)) != MU_OK)
         put_back_metrics(&train);
-        return mu_error_code();
+    forget_sums(&train);
+    forget_sums(&validation);
+    MU_TRY(status);
+    if (train.steps == 0) {
+        f->args.model->trainer->stop = true;
+        return MU_OK;
     }
     f->position.epoch = epoch + 1;
     f->position.step = 0;
@@ -706,7 +608,7 @@ static mu_status check_fit(const fitting *f)
 {
     const mu_fit_args *args = &f->args;
     MU_TRY(need_compiled(args->model, f->data, "mu_fit"));
-    if (!args->model->optimizer)
+    if (!args->model->trainer->optimizer)
         return mu__error(MU_FAILED_PRECONDITION, "mu_fit: the model was compiled without an optimizer");
     if (args->epochs < 0 || args->initial_epoch < 0 || args->steps_per_epoch < 0 || args->validation_steps < 0)
         return mu__error(MU_INVALID_ARGUMENT,
@@ -725,13 +627,13 @@ static mu_status fit(fitting *f)
 {
     mu_model *model = f->args.model;
     model->strategy->ops->cross_worker->hold_stop(true);
-    model->stop = false;
-    model->use->position = &f->position;
+    model->trainer->stop = false;
+    model->trainer->use->position = &f->position;
     f->position.epoch = f->args.initial_epoch;
     f->position.data = f->data;
     mu_logs logs = {.model = model};
     mu_status status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_BEGIN, &logs);
-    for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->stop; epoch++)
+    for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->trainer->stop; epoch++)
         status = fit_epoch(f, epoch);
     if (status == MU_OK)
         status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_END, &logs);

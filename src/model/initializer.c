@@ -5,6 +5,7 @@
 // "Delving deep into rectifiers", 2015.
 #include "model/model.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <muster/ops.h>
 
@@ -71,6 +72,7 @@ static const struct {
     {"random_uniform", UNIFORM, FAN_NONE, 0.05},
     {"uniform", UNIFORM, FAN_NONE, 0.05},
     {"random_normal", NORMAL, FAN_NONE, 0.05},
+    {"truncated_normal", TRUNCATED_NORMAL, FAN_NONE, 0.05},
 };
 
 static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
@@ -110,7 +112,7 @@ static int find_initializer(const char *name)
     return -1;
 }
 
-mu_status mu__initializer_known(const char *name, const char *layer)
+mu_status mu__initializer_known(const char *name, const char *function)
 {
     if (!name || find_initializer(name) >= 0)
         return MU_OK;
@@ -119,7 +121,7 @@ mu_status mu__initializer_known(const char *name, const char *layer)
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", initializers[i].name);
     }
-    return mu__error(MU_INVALID_ARGUMENT, "%s: no initializer is named '%s'; there are %s", layer, name, known);
+    return mu__error(MU_INVALID_ARGUMENT, "%s: no initializer is named '%s'; there are %s", function, name, known);
 }
 
 mu_tensor *mu__initial_value(const char *name, mu_dtype dtype, const mu_shape *shape)
@@ -127,4 +129,23 @@ mu_tensor *mu__initial_value(const char *name, mu_dtype dtype, const mu_shape *s
     if (mu__pending() || mu__initializer_known(name, "a weight") != MU_OK)
         return NULL;
     return draw((size_t)find_initializer(name), dtype, shape);
+}
+
+// Whether a class in camel case ("GlorotUniform") is this name ("glorot_uniform").
+static bool is_class_of(const char *class_name, const char *name)
+{
+    while (*class_name && *name)
+        if (*name == '_')
+            name++;
+        else if (tolower((unsigned char)*class_name++) != *name++)
+            return false;
+    return !*class_name && !*name;
+}
+
+const char *mu__keras_name(const char *class_name)
+{
+    for (size_t i = 0; class_name && i < MU_COUNT(initializers); i++)
+        if (is_class_of(class_name, initializers[i].name))
+            return initializers[i].name;
+    return NULL;
 }

@@ -1,171 +1,396 @@
-// Common to all layers: names, building on first use, weights, activations.
+// Common to all layers: options, names, sublayers, building on first use, calls; and layers of the user's own.
 #include "model/model.h"
 
-#include <muster/nn.h>
 #include <muster/ops.h>
-
-static void **field(const mu_layer *layer, size_t offset)
-{
-    return (void **)(void *)((char *)layer->args + offset);
-}
 
 static void forget_weights(mu_layer *layer)
 {
-    for (int i = 0; i < layer->n_weights; i++) {
-        mu_release(layer->weights[i]);
-        mu_release(layer->regularizers[i]);
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        mu__free(layer->weights.items[i].name);
+        mu_release(layer->weights.items[i].variable);
+        mu_release(layer->weights.items[i].regularizer);
     }
-    layer->n_weights = 0;
+    layer->weights.n = 0;
 }
 
 static void layer_destroy(void *object)
 {
     mu_layer *layer = object;
-    const mu_layer_ops *ops = layer->ops;
+    mu__trainer_free(layer->trainer);
+    if (layer->ops->release && layer->state)
+        layer->ops->release(layer);
     forget_weights(layer);
-    for (size_t i = 0; layer->args && i < MU_COUNT(ops->texts) && ops->texts[i]; i++)
-        mu__free(*field(layer, ops->texts[i]));
-    for (size_t i = 0; layer->args && i < MU_COUNT(ops->objects) && ops->objects[i]; i++)
-        mu_release(*field(layer, ops->objects[i]));
-    mu_release(layer->generator);
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        mu_release(layer->sublayers.items[i]);
+    mu__free(layer->weights.items);
+    mu__free(layer->sublayers.items);
+    mu__fields_drop(&layer->ops->class, layer->args);
+    mu_release(layer->strategy);
     mu__free(layer->name);
-    mu__free(layer->args);
+    mu__free(layer->path);
 }
 
 mu_type mu__layer_type = {.name = "layer", .destroy = layer_destroy};
 
-// Copies the caller's struct and what it points to, because the layer is built later.
-static mu_status keep_args(mu_layer *layer, const void *args)
-{
-    const mu_layer_ops *ops = layer->ops;
-    mu_status status = MU_OK;
-    if (!(layer->args = mu__alloc(ops->args_bytes)))
-        return MU_RESOURCE_EXHAUSTED;
-    memcpy(layer->args, args, ops->args_bytes);
-    for (size_t i = 0; i < MU_COUNT(ops->texts) && ops->texts[i]; i++) {
-        void **text = field(layer, ops->texts[i]);
-        if (*text && !(*text = mu__strdup(*text)))
-            status = MU_RESOURCE_EXHAUSTED;
-    }
-    for (size_t i = 0; i < MU_COUNT(ops->objects) && ops->objects[i]; i++)
-        mu_retain(*field(layer, ops->objects[i]));
-    return status;
-}
-
-mu_layer *mu__layer_new(const mu_layer_ops *ops, const void *args, const char *name)
+// Keeps a copy of the options, because the layer is built later.
+static mu_layer *layer_of(const mu_layer_ops *ops, const void *args)
 {
     mu_layer *layer = mu__new(&mu__layer_type, sizeof *layer);
     if (!layer)
         return NULL;
     layer->ops = ops;
+    const char *name = mu__fields_name(&ops->class, args);
+    layer->args = mu__fields_keep(&ops->class, args);
     layer->name = name ? mu__strdup(name) : NULL;
-    if (keep_args(layer, args) != MU_OK || (name && !layer->name)) {
-        mu_release(layer);
-        return NULL;
-    }
-    return mu__give(layer);
-}
-
-const char *mu_layer_name(const mu_layer *layer)
-{
-    return layer ? layer->name ? layer->name : layer->ops->name : NULL;
-}
-
-mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer,
-                              bool trainable, mu_regularizer *regularizer)
-{
-    mu_variable *variable = NULL;
-    char *full = mu__sprintf("%s/%s", mu_layer_name(layer), name);
-    assert(layer->n_weights < MU_MAX_LAYER_WEIGHTS);
-    // Weights are made eagerly, also while a function is being traced.
-    mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *value = full ? mu__initial_value(initializer, mu__floatx(), &shape) : NULL;
-    mu__trace_resume(suspended);
-    if (value)
-        variable = mu_variable_new(value, full, .not_trainable = !trainable,
-                                   .aggregation = trainable ? MU_AGGREGATION_NONE : MU_AGGREGATION_MEAN);
-    mu__free(full);
-    if (!variable)
-        return NULL;
-    layer->regularizers[layer->n_weights] = mu_retain(regularizer);
-    layer->weights[layer->n_weights++] = mu_retain(variable);
-    return variable;
-}
-
-static mu_status build(mu_layer *layer, const mu_tensor *x)
-{
-    layer->input = x->shape;
-    if (x->shape.rank > 0)
-        layer->input.dims[0] = MU_UNKNOWN;
-    mu_status status = layer->ops->build ? layer->ops->build(layer, &layer->input) : MU_OK;
-    if (status != MU_OK)
-        forget_weights(layer);
-    layer->built = status == MU_OK;
-    return status;
-}
-
-mu_tensor *mu__layer_call(mu_layer *layer, mu_tensor *x, bool training)
-{
-    if (mu__pending() || !x)
-        return NULL;
-    if (!layer->built && build(layer, x) != MU_OK) {
-        mu__error_context("while building layer '%s'", mu_layer_name(layer));
-        return NULL;
-    }
-    mu_site site = mu__line();
-    site.layer = mu_layer_name(layer);
-    mu__line_push(mu__context(), site);
-    mu_tensor *y = layer->ops->call(layer, x, training);
-    mu__line_pop(mu__context());
-    if (!y) {
-        mu__error_context("in layer '%s'", mu_layer_name(layer));
-        return NULL;
-    }
-    layer->output = y->shape;
-    if (y->shape.rank > 0)
-        layer->output.dims[0] = MU_UNKNOWN;
-    return y;
-}
-
-// ---- Activations --------------------------------------------------------------------------------
-
-static mu_tensor *softmax_last(mu_tensor *x)
-{
-    return mu_nn_softmax(x, -1);
-}
-
-static const struct {
-    const char *name;
-    mu_tensor *(*call)(mu_tensor *x);
-} activations[] = {
-    {"relu", mu_nn_relu},      {"sigmoid", mu_sigmoid}, {"tanh", mu_tanh},
-    {"softmax", softmax_last}, {"exponential", mu_exp},
-};
-
-static mu_tensor *(*find_activation(const char *name))(mu_tensor *)
-{
-    for (size_t i = 0; i < MU_COUNT(activations); i++)
-        if (strcmp(activations[i].name, name) == 0)
-            return activations[i].call;
+    if (layer->args && (layer->name || !name))
+        return mu__give(layer);
+    mu_release(layer);
     return NULL;
 }
 
-static bool is_linear(const char *activation)
+mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args)
 {
-    return !activation || strcmp(activation, "linear") == 0;
+    void *filled = mu__pending() ? NULL : mu__alloc(ops->class.args_bytes);
+    mu_layer *layer = NULL;
+    if (filled && mu__fields_fill(&ops->class, filled, args) == MU_OK)
+        layer = layer_of(ops, filled);
+    mu__free(filled);
+    return layer;
 }
 
-mu_status mu__activation_known(const char *activation, const char *layer)
+// ---- Names --------------------------------------------------------------------------------------
+
+const char *mu_layer_name(const mu_layer *layer)
 {
-    if (is_linear(activation) || find_activation(activation))
+    return layer ? layer->name ? layer->name : mu__layer_class(layer) : NULL;
+}
+
+const char *mu__layer_path(const mu_layer *layer)
+{
+    return layer->path ? layer->path : mu_layer_name(layer);
+}
+
+static mu_status rename_weights(mu_layer *layer)
+{
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        mu_variable *variable = layer->weights.items[i].variable;
+        char *name = mu__sprintf("%s/%s", mu__layer_path(layer), layer->weights.items[i].name);
+        if (!name)
+            return MU_RESOURCE_EXHAUSTED;
+        mu__free(variable->resource.name);
+        variable->resource.name = name;
+    }
+    return MU_OK;
+}
+
+mu_status mu__layer_rename(mu_layer *layer, const char *around)
+{
+    char *path = around ? mu__sprintf("%s/%s", around, mu_layer_name(layer)) : mu__strdup(mu_layer_name(layer));
+    if (!path)
+        return MU_RESOURCE_EXHAUSTED;
+    mu__free(layer->path);
+    layer->path = path;
+    MU_TRY(rename_weights(layer));
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu__layer_rename(layer->sublayers.items[i], layer->path));
+    return MU_OK;
+}
+
+// ---- Sublayers ----------------------------------------------------------------------------------
+
+// The position of another sublayer with this name; -1 if there is none.
+static int sublayer_named(const mu_layer *layer, const char *name, const mu_layer *except)
+{
+    for (size_t i = 0; i < layer->sublayers.n; i++) {
+        const mu_layer *sublayer = layer->sublayers.items[i];
+        if (sublayer != except && sublayer->name && strcmp(sublayer->name, name) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+// Chooses the first of "dense", "dense_1", … that no other sublayer has.
+static mu_status choose_name(const mu_layer *layer, mu_layer *sublayer)
+{
+    const char *class_name = mu__layer_class(sublayer);
+    for (int before = 0; !sublayer->name; before++) {
+        char *name = before ? mu__sprintf("%s_%d", class_name, before) : mu__strdup(class_name);
+        if (!name)
+            return MU_RESOURCE_EXHAUSTED;
+        if (sublayer_named(layer, name, sublayer) < 0)
+            sublayer->name = name;
+        else
+            mu__free(name);
+    }
+    return MU_OK;
+}
+
+mu_status mu__layer_adopt(mu_layer *layer, mu_layer *sublayer)
+{
+    MU_TRY(MU_PUSH(&layer->sublayers, sublayer));
+    mu_retain(sublayer);
+    return MU_OK;
+}
+
+mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function)
+{
+    for (size_t i = 0; i < layer->sublayers.n; i++) {
+        mu_layer *sublayer = layer->sublayers.items[i];
+        const int other = sublayer->name ? sublayer_named(layer, sublayer->name, sublayer) : -1;
+        if (other >= 0)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: layers %d and %d are both named '%s'; names must differ, as weights are saved under "
+                             "them",
+                             function, MU_MIN(other, (int)i), MU_MAX(other, (int)i), sublayer->name);
+        MU_TRY(choose_name(layer, sublayer));
+    }
+    // A model that is not part of another leaves its own name out of the weights' names, as Keras's files do.
+    const char *around = layer->trainer && !layer->path ? NULL : mu__layer_path(layer);
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu__layer_rename(layer->sublayers.items[i], around));
+    return MU_OK;
+}
+
+int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        const mu_weight *weight = &layer->weights.items[i];
+        if (!weight->seed && (!trainable_only || mu_variable_is_trainable(weight->variable)))
+            sum += mu__elements(&weight->variable->resource.spec.shape);
+    }
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        sum += mu__layer_parameters(layer->sublayers.items[i], trainable_only);
+    return sum;
+}
+
+// Layers that only move elements leave the decision to the next one. A functional model's inputs have types of their
+// own.
+bool mu__layer_takes_integers(const mu_layer *layer)
+{
+    if (layer->ops != &mu__sequential_ops)
+        return layer->ops->takes_integers;
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        if (!layer->sublayers.items[i]->ops->moves_only)
+            return mu__layer_takes_integers(layer->sublayers.items[i]);
+    return false;
+}
+
+bool mu__layer_is_built(const mu_layer *layer)
+{
+    bool built = layer->built;
+    for (size_t i = 0; built && i < layer->sublayers.n; i++)
+        built = mu__layer_is_built(layer->sublayers.items[i]);
+    return built;
+}
+
+static mu_status collect_one(const mu_weight *weight, mu_weight_choice choice, mu_variable_list *list)
+{
+    if (choice != MU_WEIGHTS_AND_SEEDS && weight->seed)
+        return MU_OK;
+    if (choice == MU_WEIGHTS_TRAINABLE && !mu_variable_is_trainable(weight->variable))
+        return MU_OK;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i] == weight->variable)
+            return MU_OK;
+    return MU_PUSH(list, weight->variable);
+}
+
+mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list)
+{
+    for (size_t i = 0; i < layer->weights.n; i++)
+        MU_TRY(collect_one(&layer->weights.items[i], choice, list));
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu__layer_collect(layer->sublayers.items[i], choice, list));
+    return MU_OK;
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+static bool is_integer(const mu_tensor *tensor)
+{
+    return tensor->dtype == MU_I32 || tensor->dtype == MU_I64;
+}
+
+// Converts the inputs to the model's type where the layer computes with them.
+static mu_value *convert_inputs(const mu_layer *layer, mu_value *inputs)
+{
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    const bool integers = mu__layer_takes_integers(layer);
+    if (layer->ops->moves_only)
+        return inputs;
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_value *converted = NULL;
+    bool whole = leaves != NULL;
+    if (whole)
+        mu__value_flatten(inputs, leaves, n);
+    for (int i = 0; whole && i < n; i++) {
+        mu_tensor *tensor = (mu_tensor *)leaves[i];
+        if (mu__is(leaves[i], &mu__tensor_type) && !(integers && is_integer(tensor)))
+            leaves[i] = (mu_object *)mu_cast(tensor, mu__floatx());
+        whole = leaves[i] != NULL;
+    }
+    if (whole)
+        converted = mu__give(mu__value_pack(inputs, leaves, n));
+    mu__free(leaves);
+    return converted;
+}
+
+static mu_shape shape_without_batch(const mu_tensor *tensor)
+{
+    mu_shape shape = tensor->shape;
+    if (shape.rank > 0)
+        shape.dims[0] = MU_UNKNOWN;
+    return shape;
+}
+
+// The shape of a value's first tensor.
+static mu_shape first_shape(const mu_value *value)
+{
+    mu_object *leaf = NULL;
+    mu__value_flatten(value, &leaf, 1);
+    return leaf && mu__is(leaf, &mu__tensor_type) ? shape_without_batch((mu_tensor *)leaf) : (mu_shape){0};
+}
+
+static mu_status build(mu_layer *layer, const mu_value *inputs)
+{
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_shape *shapes = mu__calloc((size_t)n + 1, sizeof *shapes);
+    mu_status status = leaves && shapes ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (leaves)
+        mu__value_flatten(inputs, leaves, n);
+    for (int i = 0; status == MU_OK && i < n; i++)
+        if (mu__is(leaves[i], &mu__tensor_type))
+            shapes[i] = shape_without_batch((mu_tensor *)leaves[i]);
+    layer->input = first_shape(inputs);
+    if (status == MU_OK && layer->ops->build)
+        status = layer->ops->build(layer, n, shapes);
+    if (status != MU_OK)
+        forget_weights(layer);
+    layer->built = status == MU_OK;
+    mu__free(leaves);
+    mu__free(shapes);
+    return status;
+}
+
+// Errors inside a model name the layer, not the models around it.
+static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
+{
+    mu_value *output_mask = NULL;
+    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
+    mu_value *outputs = layer->ops->call(layer, inputs, &inner);
+    if (outputs)
+        layer->output = first_shape(outputs);
+    if (mask)
+        *mask = output_mask;
+    return outputs;
+}
+
+mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
+{
+    if (mu__pending() || !inputs || !(inputs = convert_inputs(layer, inputs)))
+        return NULL;
+    if (!layer->built && build(layer, inputs) != MU_OK) {
+        mu__error_context("while building layer '%s'", mu_layer_name(layer));
+        return NULL;
+    }
+    if (layer->trainer)
+        return call_model(layer, inputs, context, mask);
+    mu_value *output_mask = layer->ops->passes_mask ? context->mask : NULL;
+    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
+    mu_site site = mu__line();
+    site.layer = mu_layer_name(layer);
+    mu__line_push(mu__context(), site);
+    mu_value *outputs = layer->ops->call(layer, inputs, &inner);
+    mu__line_pop(mu__context());
+    if (!outputs) {
+        mu__error_context("in layer '%s'", mu_layer_name(layer));
+        return NULL;
+    }
+    layer->output = first_shape(outputs);
+    if (mask)
+        *mask = output_mask;
+    return outputs;
+}
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high)
+{
+    char text[MU_SHAPE_TEXT];
+    if (input->rank >= low && input->rank <= high)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: no activation is named '%s'; there are linear, relu, sigmoid, tanh, softmax and "
-                     "exponential",
-                     layer, activation);
+                     "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s",
+                     mu_layer_name(layer), low, high > low ? " or more" : "", mu__shape_text(input, text));
 }
 
-mu_tensor *mu__activate(const char *activation, mu_tensor *x)
+mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input)
 {
-    return is_linear(activation) || !x ? x : find_activation(activation)(x);
+    char text[MU_SHAPE_TEXT];
+    if (input->dims[input->rank - 1] != MU_UNKNOWN)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs a known last axis to make its weights; it was given %s",
+                     mu_layer_name(layer), mu__shape_text(input, text));
+}
+
+// ---- Layers of the user's own -------------------------------------------------------------------
+
+static const mu_field own_fields[] = {
+    MU_FIELD(mu_layer_args, class_name, TEXT, .internal = true),
+    MU_FIELD(mu_layer_args, name, NAME),
+    {0},
+};
+
+static mu_status own_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    const mu_layer_args *args = layer->args;
+    const mu_status status = args->build ? args->build(layer, n, inputs, args->arg) : MU_OK;
+    return mu__pending() || status == MU_OK
+               ? mu_error_code()
+               : mu__error(status, "layer '%s': its build function returned %s without an error; return mu_fail(code, "
+                           "reason)", mu_layer_name(layer), mu_status_name(status));
+}
+
+static mu_value *own_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_layer_args *args = layer->args;
+    mu_value *outputs = args->call(layer, inputs, context, args->arg);
+    if (!outputs && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s': its call function returned NULL without an error; return the "
+                  "output, or NULL after mu_fail(code, reason)", mu_layer_name(layer));
+    return outputs;
+}
+
+static mu_status own_complete(void *arguments)
+{
+    const mu_layer_args *args = arguments;
+    return args->call ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_layer_new: .call is NULL; give the function that "
+                                          "computes the layer's output");
+}
+
+// Integers stay as they are: the user's function decides on their type.
+static const mu_layer_ops own_ops = {
+    .class = {.name = "layer", .keras = "Layer", .function = "mu_layer_new",
+              .args_bytes = sizeof(mu_layer_args), .only = offsetof(mu_layer_args, only_),
+              .fields = own_fields, .complete = own_complete},
+    .takes_integers = true, .build = own_build, .call = own_call,
+};
+
+const char *mu__layer_class(const mu_layer *layer)
+{
+    const mu_layer_args *own = layer->ops == &own_ops ? layer->args : NULL;
+    return own && own->class_name ? own->class_name : layer->ops->class.name;
+}
+
+mu_layer *mu_layer_new_with(const mu_layer_args *args)
+{
+    return mu__layer_make(&own_ops, args);
+}
+
+void mu_call_set_mask(const mu_call_context *context, mu_value *mask)
+{
+    if (context && context->output_mask)
+        *context->output_mask = mask;
 }

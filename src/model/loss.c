@@ -1,71 +1,167 @@
-// Losses per sample, and their mean over the global batch.
+// Losses: what all classes share. A loss is computed for each sample; weights, masks and the reduction come after it.
 #include "model/model.h"
 
-#include <muster/nn.h>
 #include <muster/ops.h>
 
-mu_type mu__loss_type = {.name = "loss"};
-static mu_type regularizer_type = {.name = "regularizer"};
-
-static mu_loss *new_loss(const char *name, mu_tensor *(*call)(const mu_loss *, mu_tensor *, mu_tensor *),
-                         bool from_logits)
+static void loss_destroy(void *object)
 {
-    if (mu__pending())
-        return NULL;
+    mu_loss *loss = object;
+    mu__fields_drop(&loss->ops->class, loss->args);
+}
+
+mu_type mu__loss_type = {.name = "loss", .destroy = loss_destroy};
+
+static mu_loss *loss_of(const mu_loss_ops *ops, const void *args)
+{
     mu_loss *loss = mu__new(&mu__loss_type, sizeof *loss);
     if (!loss)
         return NULL;
-    loss->name = name;
-    loss->call = call;
-    loss->from_logits = from_logits;
-    return mu__give(loss);
+    loss->ops = ops;
+    if ((loss->args = mu__fields_keep(&ops->class, args)))
+        return mu__give(loss);
+    mu_release(loss);
+    return NULL;
 }
 
-// Labels may have shape [batch] or [batch, 1].
-static mu_tensor *class_numbers(mu_tensor *y_true, const mu_tensor *y_pred)
+mu_loss *mu__loss_make(const mu_loss_ops *ops, const void *args)
 {
-    int rank = mu_tensor_rank(y_true);
-    if (rank > 0 && rank == mu_tensor_rank(y_pred) && mu_tensor_dim(y_true, -1) == 1)
-        return mu_squeeze(y_true, -1);
-    return y_true;
+    void *filled = mu__pending() ? NULL : mu__alloc(ops->class.args_bytes);
+    mu_loss *loss = NULL;
+    if (filled && mu__fields_fill(&ops->class, filled, args) == MU_OK)
+        loss = loss_of(ops, filled);
+    mu__free(filled);
+    return loss;
 }
 
-static mu_tensor *sparse_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+const char *mu_loss_name(const mu_loss *loss)
 {
-    mu_tensor *labels = class_numbers(y_true, y_pred);
-    if (loss->from_logits)
-        return mu_nn_sparse_softmax_cross_entropy(labels, y_pred);
-    // Keras clips probabilities before the logarithm; its epsilon is 1e-7.
-    mu_dtype dtype = mu_tensor_dtype(y_pred);
-    mu_tensor *clipped = mu_minimum(mu_maximum(y_pred, mu_constant(dtype, 1e-7)), mu_constant(dtype, 1 - 1e-7));
-    return mu_nn_sparse_softmax_cross_entropy(labels, mu_log(clipped));
+    const mu_loss_args *args = loss ? loss->args : NULL;
+    return args && args->name ? args->name : loss ? loss->ops->class.name : NULL;
 }
 
-mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_crossentropy_args *given)
+const char *const mu__reductions[] = {"sum_over_batch_size", "mean", "sum", "mean_with_sample_weight", NULL};
+const mu_field mu__loss_fields[] = {MU_LOSS_FIELDS(mu_loss_args), {0}};
+
+// ---- A loss of the user's own -------------------------------------------------------------------
+
+static const mu_field own_fields[] = {MU_LOSS_FIELDS(mu_own_loss_args), {0}};
+
+static mu_status own_complete(void *arguments)
 {
-    mu_crossentropy_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_sparse_categorical_crossentropy_loss") != MU_OK)
+    const mu_own_loss_args *args = arguments;
+    return args->call ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_loss_new: .call is NULL; give the function that "
+                                          "computes the loss of each sample");
+}
+
+static mu_tensor *own_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    const mu_own_loss_args *args = loss->args;
+    mu_tensor *losses = args->call(y_true, y_pred, args->arg);
+    if (!losses && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "loss '%s': its function returned NULL without an error; return the loss of "
+                  "each sample, or NULL after mu_fail(code, reason)", mu_loss_name(loss));
+    return losses;
+}
+
+static const mu_loss_ops own_ops = {
+    .class = {"loss", "Loss", "mu_loss_new", MU_OPTIONS(mu_own_loss_args), own_fields, own_complete},
+    .takes_labels = true, .call = own_call,
+};
+
+mu_loss *mu_loss_new_with(const mu_own_loss_args *args)
+{
+    return mu__loss_make(&own_ops, args);
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+// Labels [batch] and predictions [batch, 1], or the other way round, give one value per sample, not a [batch, batch]
+// matrix of differences.
+static mu_tensor *same_rank(mu_tensor *y_true, const mu_tensor *y_pred)
+{
+    const int labels = mu_tensor_rank(y_true), rank = mu_tensor_rank(y_pred);
+    if (labels + 1 == rank && mu_tensor_dim(y_pred, -1) == 1)
+        return mu_expand_dims(y_true, -1);
+    return labels == rank + 1 && mu_tensor_dim(y_true, -1) == 1 ? mu_squeeze(y_true, -1) : y_true;
+}
+
+mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    if (mu__pending() || !y_true || !y_pred)
         return NULL;
-    return new_loss("sparse_categorical_crossentropy", sparse_crossentropy, args.from_logits);
+    if (!loss->ops->takes_labels)
+        y_true = same_rank(mu_cast(y_true, mu_tensor_dtype(y_pred)), y_pred);
+    return y_true ? loss->ops->call(loss, y_true, y_pred) : NULL;
 }
 
-static mu_tensor *squared_error(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+mu_tensor *mu_loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
-    (void)loss;
-    mu_dtype dtype = mu_tensor_dtype(y_pred);
-    // Labels [batch] and predictions [batch, 1] give one value per sample, not a [batch, batch] matrix of differences.
-    if (mu_tensor_rank(y_true) + 1 == mu_tensor_rank(y_pred) && mu_tensor_dim(y_pred, -1) == 1)
-        y_true = mu_expand_dims(y_true, -1);
-    mu_tensor *squares = mu_squared_difference(y_pred, mu_cast(y_true, dtype));
-    return mu_tensor_rank(squares) > 1 ? mu_reduce_mean(squares, -1) : squares;
+    if (mu__pending() || mu__need(loss, "mu_loss_call: the loss") != MU_OK ||
+        mu__need(y_true, "mu_loss_call: y_true") != MU_OK || mu__need(y_pred, "mu_loss_call: y_pred") != MU_OK)
+        return NULL;
+    return mu__loss_call(loss, y_true, y_pred);
 }
 
-mu_loss *mu_mean_squared_error_loss(void)
+mu_tensor *mu__weights_like(mu_tensor *weights, mu_tensor *values)
 {
-    return new_loss("mean_squared_error", squared_error, false);
+    while (weights && mu_tensor_rank(weights) < mu_tensor_rank(values))
+        weights = mu_expand_dims(weights, -1);
+    if (weights && mu_tensor_rank(weights) > mu_tensor_rank(values) && mu_tensor_dim(weights, -1) == 1)
+        weights = mu_squeeze(weights, -1);
+    return weights ? mu_broadcast_like(mu_cast(weights, mu_tensor_dtype(values)), values) : NULL;
+}
+
+mu_tensor *mu__join_weights(mu_tensor *weights, mu_tensor *mask, mu_tensor *values)
+{
+    mu_tensor *joined = weights ? mu__weights_like(weights, values) : NULL;
+    if (!mask || mu_tensor_rank(mask) > mu_tensor_rank(values))
+        return joined;
+    mu_tensor *valid = mu__weights_like(mask, values);
+    return joined ? mu_multiply(joined, valid) : valid;
 }
 
 // ---- Scaling ------------------------------------------------------------------------------------
+
+static mu_tensor *over_replicas(mu_tensor *sum)
+{
+    return sum && mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, sum) : sum;
+}
+
+static mu_tensor *elements_of(mu_tensor *losses)
+{
+    return mu_cast(mu_dim_size(losses, MU_ALL_AXES), mu_tensor_dtype(losses));
+}
+
+// What the sum of all replicas is divided by.
+static mu_tensor *divisor(const mu_loss *loss, mu_tensor *losses, mu_tensor *weights, mu_tensor *mask)
+{
+    const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
+    if (strcmp(reduction, "sum") == 0)
+        return mu_constant(mu_tensor_dtype(losses), 1);
+    if (strcmp(reduction, "mean_with_sample_weight") == 0 && (weights || mask))
+        return over_replicas(mu_reduce_sum(mu__join_weights(weights, mask, losses), MU_ALL_AXES));
+    return over_replicas(mask && mu_tensor_rank(mask) <= mu_tensor_rank(losses)
+                             ? mu_reduce_sum(mu__weights_like(mask, losses), MU_ALL_AXES) : elements_of(losses));
+}
+
+mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
+{
+    mu_tensor *losses = mu__loss_call(loss, in->y_true, in->y_pred);
+    if (!losses)
+        return mu_error_code();
+    const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
+    const bool mean = strcmp(reduction, "sum_over_batch_size") == 0 || strcmp(reduction, "mean") == 0;
+    const bool plain = mean && !in->mask;
+    mu_tensor *weights = mu__join_weights(in->weights, in->mask, losses);
+    mu_tensor *weighted = weights ? mu_multiply(losses, weights) : losses;
+    out->count = elements_of(losses);
+    out->total = mu_reduce_sum(weighted, MU_ALL_AXES);
+    out->share = plain ? mu_compute_average_loss(weighted)
+                       : mu_divide_no_nan(out->total, divisor(loss, losses, in->weights, in->mask));
+    if (!plain)  // the mean of the steps' losses is weighted by their samples
+        out->total = mu_multiply(out->share, over_replicas(out->count));
+    return mu_error_code();
+}
 
 mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *given)
 {
@@ -80,47 +176,8 @@ mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *given)
             mu__error(MU_INVALID_ARGUMENT, "mu_compute_average_loss: losses is NULL");
         return NULL;
     }
-    mu_dtype dtype = mu_tensor_dtype(args.losses);
-    mu_tensor *count;
-    if (args.global_batch_size > 0)
-        count = mu_constant(dtype, (double)args.global_batch_size);
-    else
-        count = mu_cast(mu_dim_size(args.losses, MU_ALL_AXES), dtype);
-    if (args.global_batch_size == 0 && mu_replica_count() > 1)
-        count = mu_all_reduce(MU_SUM, count);
+    mu_tensor *count = args.global_batch_size > 0
+                           ? mu_constant(mu_tensor_dtype(args.losses), (double)args.global_batch_size)
+                           : over_replicas(elements_of(args.losses));
     return mu_divide(mu_reduce_sum(args.losses, MU_ALL_AXES), count);
-}
-
-// ---- Regularisation -----------------------------------------------------------------------------
-
-mu_regularizer *mu_l2(double factor)
-{
-    if (mu__pending())
-        return NULL;
-    if (!(factor >= 0)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_l2: the factor is %g; it must be 0 or more", factor);
-        return NULL;
-    }
-    mu_regularizer *regularizer = mu__new(&regularizer_type, sizeof *regularizer);
-    if (!regularizer)
-        return NULL;
-    regularizer->l2 = factor;
-    return mu__give(regularizer);
-}
-
-mu_tensor *mu__regularization(const mu_model *model)
-{
-    mu_tensor *sum = NULL;
-    for (int l = 0; l < model->n_layers; l++)
-        for (int w = 0; w < model->layers[l]->n_weights; w++) {
-            const mu_layer *layer = model->layers[l];
-            if (!layer->regularizers[w])
-                continue;
-            mu_tensor *weight = mu_variable_read(layer->weights[w]);
-            mu_tensor *squares = mu_reduce_sum(mu_square(weight), MU_ALL_AXES);
-            mu_tensor *penalty =
-                mu_multiply(squares, mu_constant(mu_variable_dtype(layer->weights[w]), layer->regularizers[w]->l2));
-            sum = sum ? mu_add(sum, penalty) : penalty;
-        }
-    return sum;
 }

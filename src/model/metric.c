@@ -1,6 +1,7 @@
-// Metrics: a total and a count per replica, summed over replicas when read.
+// Metrics: what all classes share. A metric's state is any number of variables that add up over steps and replicas.
 //
-// Both are ON_READ variables with aggregation SUM, so every sample counts once for any division of batches.
+// Each is an ON_READ variable with aggregation SUM, so every sample counts once for any division of batches. What the
+// state means is computed from the sums as plain numbers.
 #include "model/model.h"
 
 #include <math.h>
@@ -11,17 +12,18 @@
 static void metric_destroy(void *object)
 {
     mu_metric *metric = object;
-    mu_release(metric->total);
-    mu_release(metric->count);
+    for (size_t i = 0; i < metric->states.n; i++)
+        mu_release(metric->states.items[i]);
+    mu__free(metric->states.items);
+    mu__fields_drop(&metric->ops->class, metric->args);
+    mu_release(metric->loss);
     mu__free(metric->name);
 }
 
 mu_type mu__metric_type = {.name = "metric", .destroy = metric_destroy};
 
-static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *, mu_tensor *))
+static mu_metric *metric_of(const mu_metric_ops *ops, const void *args, const char *name)
 {
-    if (mu__pending())
-        return NULL;
     if (strlen(name) > LONGEST_NAME) {
         mu__error(MU_INVALID_ARGUMENT, "the name of a metric has %zu characters; at most %d are supported: '%s'",
                   strlen(name), LONGEST_NAME, name);
@@ -30,96 +32,25 @@ static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *,
     mu_metric *metric = mu__new(&mu__metric_type, sizeof *metric);
     if (!metric)
         return NULL;
-    metric->values = values;
+    metric->ops = ops;
+    metric->args = mu__fields_keep(&ops->class, args);
     metric->name = mu__strdup(name);
-    if (!metric->name) {
-        mu_release(metric);
-        return NULL;
+    if (metric->args && metric->name)
+        return mu__give(metric);
+    mu_release(metric);
+    return NULL;
+}
+
+mu_metric *mu__metric_make(const mu_metric_ops *ops, const void *args)
+{
+    void *filled = mu__pending() ? NULL : mu__alloc(ops->class.args_bytes);
+    mu_metric *metric = NULL;
+    if (filled && mu__fields_fill(&ops->class, filled, args) == MU_OK) {
+        const char *name = mu__fields_name(&ops->class, filled);
+        metric = metric_of(ops, filled, name ? name : ops->class.name);
     }
-    return mu__give(metric);
-}
-
-// ---- Accuracy -----------------------------------------------------------------------------------
-
-#define THRESHOLD .5  // of Keras's BinaryAccuracy
-
-// How "accuracy" compares labels and predictions: chosen by their shapes, as in Keras.
-typedef enum comparison { BINARY, SPARSE, CATEGORICAL } comparison;
-
-static comparison comparison_of(const mu_shape *labels, const mu_shape *predictions)
-{
-    if (predictions->dims[predictions->rank - 1] == 1)
-        return BINARY;
-    return labels->rank < predictions->rank || labels->dims[labels->rank - 1] == 1 ? SPARSE : CATEGORICAL;
-}
-
-// Rejects labels that would broadcast against the predictions.
-static mu_status check_accuracy(const mu_shape *labels, const mu_shape *predictions)
-{
-    char seen[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
-    mu_shape wanted = *predictions;
-    if (predictions->rank < 2)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_accuracy: the predictions have shape %s; expected [batch, classes], or [batch, 1] for two "
-                         "classes. Reshape the model's output",
-                         mu__shape_text(predictions, seen));
-    const comparison how = comparison_of(labels, predictions);
-    if (how != CATEGORICAL)
-        wanted.dims[wanted.rank - 1] = 1;
-    if (labels->rank < wanted.rank)
-        wanted.rank--;
-    if (mu__shape_compatible(labels, &wanted))
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "mu_accuracy: the labels have shape %s, the predictions %s; expected %s. Check the last axis of "
-                     "the "
-                     "labels and the number of units of the last layer",
-                     mu__shape_text(labels, seen), mu__shape_text(predictions, other),
-                     how == BINARY ? "one label of 0 or 1 for each prediction"
-                                   : "one class number for each row of predictions, or a column of labels for each "
-                                     "column of predictions");
-}
-
-// 1 where a prediction over the threshold has label 1, or another has label 0.
-static mu_tensor *right_decisions(mu_tensor *y_true, mu_tensor *y_pred)
-{
-    if (mu_tensor_rank(y_true) < mu_tensor_rank(y_pred))
-        y_true = mu_expand_dims(y_true, -1);
-    mu_tensor *over = mu_greater(y_pred, mu_constant(mu_tensor_dtype(y_pred), THRESHOLD));
-    return mu_equal(mu_cast(over, mu_tensor_dtype(y_true)), y_true);
-}
-
-// 1 where the index of the largest output equals the label. A label that is not an integer is never correct.
-static mu_tensor *right_classes(mu_tensor *y_true, mu_tensor *y_pred)
-{
-    const mu_dtype dtype = mu__dtype_is_float(mu_tensor_dtype(y_true)) ? MU_F64 : MU_I64;
-    if (mu_tensor_rank(y_true) == mu_tensor_rank(y_pred))
-        y_true = mu_squeeze(y_true, -1);
-    return mu_equal(mu_cast(y_true, dtype), mu_cast(mu_argmax(y_pred, -1), dtype));
-}
-
-static mu_tensor *right_columns(mu_tensor *y_true, mu_tensor *y_pred)
-{
-    return mu_equal(mu_argmax(mu_cast(y_true, mu__floatx()), -1), mu_argmax(y_pred, -1));
-}
-
-static mu_tensor *right_answers(mu_tensor *y_true, mu_tensor *y_pred)
-{
-    if (check_accuracy(&y_true->shape, &y_pred->shape) != MU_OK)
-        return NULL;
-    mu_tensor *(*const compare[])(mu_tensor *, mu_tensor *) = {
-        [BINARY] = right_decisions, [SPARSE] = right_classes, [CATEGORICAL] = right_columns};
-    return mu_cast(compare[comparison_of(&y_true->shape, &y_pred->shape)](y_true, y_pred), mu__floatx());
-}
-
-mu_metric *mu_accuracy(void)
-{
-    return new_metric("accuracy", right_answers);
-}
-
-mu_metric *mu_mean_metric(const char *name)
-{
-    return new_metric(name ? name : "mean", NULL);
+    mu__free(filled);
+    return metric;
 }
 
 const char *mu_metric_name(const mu_metric *metric)
@@ -129,27 +60,54 @@ const char *mu_metric_name(const mu_metric *metric)
 
 // ---- State --------------------------------------------------------------------------------------
 
-static mu_variable *state(const char *metric, const char *name)
+static mu_variable *make_state(const mu_metric *metric, const char *name, const mu_shape *shape)
 {
-    char *full = mu__sprintf("%s/%s", metric, name);
+    char *full = mu__sprintf("%s/%s", metric->name, name);
     mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *zero = full ? mu_constant(mu__floatx(), 0) : NULL;
+    mu_tensor *zeros = full ? mu_tensor_new(mu__floatx(), shape->rank, shape->dims, NULL) : NULL;
     mu__trace_resume(suspended);
     mu_variable *variable = NULL;
-    if (zero)
-        variable = mu_variable_new(zero, full, .synchronization = MU_SYNCHRONIZATION_ON_READ,
+    if (zeros)
+        variable = mu_variable_new(zeros, full, .synchronization = MU_SYNCHRONIZATION_ON_READ,
                                    .aggregation = MU_AGGREGATION_SUM, .not_trainable = true);
     mu__free(full);
-    return mu_retain(variable);
+    return variable;
+}
+
+int mu__metric_state_count(const mu_metric *metric)
+{
+    mu_metric_state states[MU_MAX_METRIC_STATES];
+    return metric->ops->states(metric, states);
+}
+
+const char *mu__metric_state_name(const mu_metric *metric, int i)
+{
+    mu_metric_state states[MU_MAX_METRIC_STATES];
+    return i < metric->ops->states(metric, states) ? states[i].name : NULL;
+}
+
+int64_t mu__metric_numbers(const mu_metric *metric)
+{
+    mu_metric_state states[MU_MAX_METRIC_STATES];
+    const int n = metric->ops->states(metric, states);
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += mu__elements(&states[i].shape);
+    return sum;
 }
 
 mu_status mu__metric_build(mu_metric *metric)
 {
-    if (!metric->total)
-        metric->total = state(metric->name, "total");
-    if (!metric->count)
-        metric->count = state(metric->name, "count");
-    return metric->total && metric->count ? MU_OK : mu_error_code();
+    mu_metric_state states[MU_MAX_METRIC_STATES];
+    const int n = metric->ops->states(metric, states);
+    while (metric->states.n < (size_t)n) {
+        const mu_metric_state *next = &states[metric->states.n];
+        mu_variable *variable = make_state(metric, next->name, &next->shape);
+        if (!variable || MU_PUSH(&metric->states, variable) != MU_OK)
+            return mu_error_code();
+        mu_retain(variable);
+    }
+    return MU_OK;
 }
 
 // A value added outside of replicas counts once: on the first copy.
@@ -165,38 +123,114 @@ static mu_status add_to(mu_variable *variable, mu_tensor *value)
     return status;
 }
 
-mu_status mu__metric_add(mu_metric *metric, mu_tensor *total, mu_tensor *count)
+mu_status mu_metric_add(mu_metric *metric, int state, mu_tensor *delta)
 {
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__need(metric, "mu_metric_add: the metric"));
+    MU_TRY(mu__need(delta, "mu_metric_add: the delta"));
     MU_TRY(mu__metric_build(metric));
-    MU_TRY(add_to(metric->total, total));
-    return add_to(metric->count, count);
+    if (state < 0 || (size_t)state >= metric->states.n)
+        return mu__error(MU_OUT_OF_RANGE, "mu_metric_add: state %d of metric '%s', which has %zu", state, metric->name,
+                         metric->states.n);
+    mu_tensor *typed = mu_cast(delta, mu__floatx());
+    return typed ? add_to(metric->states.items[state], typed) : mu_error_code();
+}
+
+// ---- Mean metrics -------------------------------------------------------------------------------
+
+int mu__mean_states(const mu_metric *metric, mu_metric_state *states)
+{
+    (void)metric;
+    states[0] = (mu_metric_state){.name = "total"};
+    states[1] = (mu_metric_state){.name = "count"};
+    return 2;
+}
+
+double mu__mean_result(const mu_metric *metric, const double *sums)
+{
+    (void)metric;
+    return sums[1] > 0 ? sums[0] / sums[1] : sums[0];
+}
+
+mu_status mu__mean_update(mu_metric *metric, mu_tensor *values, mu_tensor *weights)
+{
+    mu_tensor *each = weights ? mu__weights_like(weights, values) : NULL;
+    mu_tensor *total = mu_reduce_sum(each ? mu_multiply(values, each) : values, MU_ALL_AXES);
+    mu_tensor *count = each ? mu_reduce_sum(each, MU_ALL_AXES) : mu_dim_size(values, MU_ALL_AXES);
+    if (!total || !count || mu_metric_add(metric, 0, total) != MU_OK)
+        return mu_error_code();
+    return mu_metric_add(metric, 1, count);
+}
+
+// ---- Public -------------------------------------------------------------------------------------
+
+static mu_status need_update(const mu_metric *metric, const mu_tensor *y_true, const mu_tensor *y_pred)
+{
+    if (metric && y_true && (y_pred || !metric->ops->compares))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "mu_metric_update: %s is NULL", !metric ? "metric"
+                                                                         : !y_true ? "y_true" : "y_pred");
+}
+
+mu_status mu_metric_update_weighted(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(need_update(metric, y_true, y_pred));
+    const mu_status status = metric->ops->update(metric, y_true, y_pred, weights);
+    return status == MU_OK || mu__pending()
+               ? mu_error_code()
+               : mu__error(status, "metric '%s': its update function returned %s without an error; return "
+                           "mu_fail(code, reason)", metric->name, mu_status_name(status));
 }
 
 mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred)
 {
-    if (mu__pending())
-        return mu_error_code();
-    if (!metric || !y_true || (metric->values && !y_pred))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_update: %s is NULL",
-                         !metric   ? "metric"
-                         : !y_true ? "y_true"
-                                   : "y_pred");
-    mu_tensor *values = metric->values ? metric->values(y_true, y_pred) : mu_cast(y_true, mu__floatx());
-    mu_tensor *total = values ? mu_reduce_sum(values, MU_ALL_AXES) : NULL;
-    mu_tensor *count = values ? mu_cast(mu_dim_size(values, MU_ALL_AXES), mu__floatx()) : NULL;
-    return count ? mu__metric_add(metric, total, count) : mu_error_code();
+    return mu_metric_update_weighted(metric, y_true, y_pred, NULL);
+}
+
+static mu_status read_state(mu_variable *variable, double *out)
+{
+    mu_tensor *value = mu_variable_read(variable);
+    mu_tensor *wide = value ? mu_cast(value, MU_F64) : NULL;
+    return wide ? mu_tensor_copy_to(wide, out, (size_t)mu_tensor_elements(wide) * sizeof *out) : mu_error_code();
+}
+
+mu_status mu__metric_read(const mu_metric *metric, double *sums)
+{
+    for (size_t i = 0; i < metric->states.n; i++) {
+        MU_TRY(read_state(metric->states.items[i], sums));
+        sums += mu__elements(&metric->states.items[i]->resource.spec.shape);
+    }
+    return MU_OK;
+}
+
+mu_status mu__metric_write(mu_metric *metric, const double *sums)
+{
+    for (size_t i = 0; i < metric->states.n; i++) {
+        const mu_shape *shape = &metric->states.items[i]->resource.spec.shape;
+        mu_tensor *value = mu_tensor_new(MU_F64, shape->rank, shape->dims, sums);
+        MU_TRY(value ? mu_variable_assign(metric->states.items[i], mu_cast(value, mu__floatx())) : mu_error_code());
+        sums += mu__elements(shape);
+    }
+    return MU_OK;
 }
 
 double mu_metric_result(mu_metric *metric)
 {
     if (mu__pending() || mu__need(metric, "mu_metric_result: the metric") != MU_OK)
         return NAN;
-    if (!metric->total)
+    if (metric->states.n == 0)
         return 0;
-    mu_pool *pool = mu_pool_open();
-    double total = mu_scalar(mu_variable_read(metric->total)), count = mu_scalar(mu_variable_read(metric->count));
+    double *sums = mu__calloc((size_t)mu__metric_numbers(metric) + 1, sizeof *sums);
+    mu_pool *pool = sums ? mu_pool_open() : NULL;
+    double result = NAN;
+    if (pool && mu__metric_read(metric, sums) == MU_OK)
+        result = metric->ops->result(metric, sums);
     mu_pool_close(pool);
-    return count > 0 ? total / count : total;
+    mu__free(sums);
+    return result;
 }
 
 mu_status mu_metric_reset(mu_metric *metric)
@@ -204,8 +238,58 @@ mu_status mu_metric_reset(mu_metric *metric)
     if (mu__pending())
         return mu_error_code();
     MU_TRY(mu__need(metric, "mu_metric_reset: the metric"));
-    if (!metric->total)
-        return MU_OK;
-    MU_TRY(mu_variable_assign(metric->total, mu_constant(mu_variable_dtype(metric->total), 0)));
-    return mu_variable_assign(metric->count, mu_constant(mu_variable_dtype(metric->count), 0));
+    double *zeros = mu__calloc((size_t)mu__metric_numbers(metric) + 1, sizeof *zeros);
+    const mu_status status = zeros ? mu__metric_write(metric, zeros) : MU_RESOURCE_EXHAUSTED;
+    mu__free(zeros);
+    return status;
+}
+
+// ---- Metrics of the user's own ------------------------------------------------------------------
+
+static const mu_field own_fields[] = {MU_FIELD(mu_metric_args, name, NAME), {0}};
+
+static int own_states(const mu_metric *metric, mu_metric_state *states)
+{
+    const mu_metric_args *args = metric->args;
+    memcpy(states, args->states, sizeof *states * (size_t)args->n_states);
+    return args->n_states;
+}
+
+static mu_status own_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
+{
+    const mu_metric_args *args = metric->args;
+    return args->update(metric, y_true, y_pred, weights, args->arg);
+}
+
+static double own_result(const mu_metric *metric, const double *sums)
+{
+    const mu_metric_args *args = metric->args;
+    return args->result(sums, args->arg);
+}
+
+static mu_status own_complete(void *arguments)
+{
+    const mu_metric_args *args = arguments;
+    if (!args->name || !args->update || !args->result)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_new: %s is NULL", !args->name ? "the name"
+                         : args->update ? ".result" : ".update");
+    if (!args->states || args->n_states < 1 || args->n_states > MU_MAX_METRIC_STATES)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_new: '%s' has %d states; give 1 to %d in .states", args->name,
+                         args->states ? args->n_states : 0, MU_MAX_METRIC_STATES);
+    for (int i = 0; i < args->n_states; i++) {
+        if (!args->states[i].name)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_metric_new: state %d of '%s' has no name", i, args->name);
+        MU_TRY(mu__shape_check(&args->states[i].shape, "mu_metric_new"));
+    }
+    return MU_OK;
+}
+
+static const mu_metric_ops own_ops = {
+    .class = {"metric", "Metric", "mu_metric_new", MU_OPTIONS(mu_metric_args), own_fields, own_complete},
+    .compares = true, .states = own_states, .update = own_update, .result = own_result,
+};
+
+mu_metric *mu_metric_new_with(const mu_metric_args *args)
+{
+    return mu__metric_make(&own_ops, args);
 }

@@ -1,78 +1,45 @@
-// Internal interface of models: layers, losses, metrics, optimizers, and the state of fit.
+// Internal interface of models: losses, metrics, optimizers, and the state of fit. Layers: layer.h.
 //
-// Each kind of layer has a mu_layer_ops (build, call); its options are a copy of the public argument struct. Weights
-// are variables named after the layer, as in Keras. Distribution of variables and reduction of gradients are the
-// strategy's task.
+// Each class has a table of fields and a few functions written with ops. Distribution of variables and reduction of
+// gradients are the strategy's task.
 #ifndef MU_SRC_MODEL_MODEL_H
 #define MU_SRC_MODEL_MODEL_H
 
-#include "distribute/distribute.h"
+#include "model/layer.h"
 
 #include <muster/model.h>
 #include <pthread.h>
 
-typedef struct mu_layer_ops mu_layer_ops;
+#define MU_MAX_LOGS 64  // values of one epoch, those of validation included
+
 typedef struct mu_fit_position mu_fit_position;
 typedef struct mu_model_use mu_model_use;
+typedef struct mu_layer_call mu_layer_call;
 
-#define MU_MAX_LAYER_WEIGHTS 8
-
-struct mu_layer {
-    mu_object object;
-    const mu_layer_ops *ops;
-    char *name;                                    // "conv2d_1"; chosen by the user, else by the model
-    bool built;
-    mu_shape input, output;                        // shapes seen when built, batch axis unknown
-    int n_weights;
-    mu_variable *weights[MU_MAX_LAYER_WEIGHTS];    // retained, in Keras's order
-    mu_regularizer *regularizers[MU_MAX_LAYER_WEIGHTS];  // retained; NULL where there is none
-    mu_variable *generator;                        // dropout's state; retained
-    void *args;                                    // copy of the public struct; the layer owns its strings and objects
-};
-
-struct mu_layer_ops {
-    const char *name;          // Keras's class in snake case: "conv2d"
-    size_t args_bytes;
-    size_t texts[4];           // offsets of strings in args to copy; ends with 0
-    size_t objects[2];         // offsets of objects in args to retain; ends with 0
-    bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
-    bool moves_only;           // only moves elements, so the next layer decides on takes_integers
-    // build makes the weights for inputs of this shape. Optional: a layer without weights has none.
-    mu_status (*build)(mu_layer *layer, const mu_shape *input);
-    // call applies the layer; the result belongs to the pool, NULL on error.
-    mu_tensor *(*call)(mu_layer *layer, mu_tensor *x, bool training);
-};
-
-extern mu_type mu__layer_type;
-
-// mu__layer_new copies `args` (of ops->args_bytes, checked by the caller); `name` may be NULL. The result belongs to
-// the pool.
-mu_layer *mu__layer_new(const mu_layer_ops *ops, const void *args, const char *name);
-// mu__layer_weight makes a weight "LAYER/NAME" with a named initializer and adds it to the layer. Retains: regularizer.
-mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer,
-                              bool trainable, mu_regularizer *regularizer);
-mu_tensor *mu__layer_call(mu_layer *layer, mu_tensor *x, bool training);  // builds first if needed
-mu_tensor *mu__activate(const char *activation, mu_tensor *x);            // NULL or "linear": x itself
-mu_status mu__activation_known(const char *activation, const char *layer);
-
-// mu__initial_value draws a weight's initial value (eager). The result belongs to the pool.
-mu_status mu__initializer_known(const char *initializer, const char *layer);  // NULL is valid: the default
-mu_tensor *mu__initial_value(const char *initializer, mu_dtype dtype, const mu_shape *shape);
-mu_dtype mu__floatx(void);
-
-struct mu_model {
-    mu_object object;
-    mu_strategy *strategy;       // in whose scope it was made; retained
-    int n_layers;
-    mu_layer **layers;           // retained
+// What compile and fit keep of a model.
+struct mu_trainer {
     mu_optimizer *optimizer;     // set by compile; retained, like the next fields
-    mu_loss *loss;
+    int n_losses;                // 1, or one for each output
+    mu_loss **losses;
+    double *loss_weights;        // of the outputs' losses; owned
     int n_metrics;
     mu_metric **metrics;         // the mean loss first, then compile's metrics
+    int *metric_outputs;         // which output each metric compares; owned
     mu_function *train_function, *test_function, *predict_function;
     bool stop;
     mu_model_use *use;           // the innermost running call of fit, evaluate or predict; NULL: none
 };
+
+// mu__model_make makes a model of a class of layers that call others. Belongs to the pool; NULL on error.
+mu_model *mu__model_make(const mu_layer_ops *ops, const void *args);
+void mu__trainer_free(mu_trainer *trainer);  // NULL is accepted
+// mu__need_model checks that a layer is a model. Errors: INVALID_ARGUMENT in the name of `function`.
+mu_status mu__need_model(const mu_model *model, const char *function);
+
+// The steps of fit, evaluate and predict, for mu_function_new with the model as argument (step.c).
+mu_value *mu__train_step(mu_value *batch, void *model);
+mu_value *mu__test_step(mu_value *batch, void *model);
+mu_value *mu__predict_step(mu_value *batch, void *model);
 
 // ---- Use of a model (use.c) ---------------------------------------------------------------------
 
@@ -95,31 +62,92 @@ mu_status mu__model_need_idle(const mu_model *model, const char *function);
 void mu__model_callback_begin(mu_model *model);
 void mu__model_callback_end(mu_model *model);
 
-mu_status mu__model_variables(const mu_model *model, bool trainable_only, int *n, mu_variable ***variables); // mu__free
-
-struct mu_regularizer {
-    mu_object object;
-    double l2;
-};
 // mu__regularization returns the sum of all penalties; NULL without an error if there are none.
 mu_tensor *mu__regularization(const mu_model *model);
 
+// ---- Losses (loss.c, losses.c) ------------------------------------------------------------------
+
+typedef struct mu_loss_ops {
+    mu_class class;
+    const char *short_name;    // "mse"; NULL: none
+    bool takes_labels;         // y_true stays as it is; otherwise it gets the type and the rank of y_pred
+    // call returns the loss of each sample: [batch, …]. Belongs to the pool; NULL on error.
+    mu_tensor *(*call)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);
+} mu_loss_ops;
+
 struct mu_loss {
     mu_object object;
-    const char *name;
-    bool from_logits;
-    mu_tensor *(*call)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);  // per sample
+    const mu_loss_ops *ops;
+    void *args;                // begins with the members of mu_loss_args
 };
 
-// A metric is a total and a count in ON_READ SUM variables: exact over unequal parts.
+// The options that every class of losses begins with.
+extern const char *const mu__reductions[];
+extern const mu_field mu__loss_fields[];
+#define MU_LOSS_FIELDS(type)                                                                            \
+    MU_FIELD(type, reduction, WORD, .text = "sum_over_batch_size", .words = mu__reductions),            \
+    MU_FIELD(type, name, NAME)
+
+mu_loss *mu__loss_make(const mu_loss_ops *ops, const void *args);  // belongs to the pool; NULL on error
+const mu_loss_ops *mu__loss_find(const char *name);                // by Keras's names; NULL: there is none
+mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);
+// mu__weights_like broadcasts weights [batch, …] to `values`. mu__join_weights multiplies weights and mask, each of
+// which may be NULL; a mask of more axes than `values` does not apply to them. NULL without an error: neither is there.
+mu_tensor *mu__weights_like(mu_tensor *weights, mu_tensor *values);
+mu_tensor *mu__join_weights(mu_tensor *weights, mu_tensor *mask, mu_tensor *values);
+
+typedef struct mu_loss_inputs {
+    mu_tensor *y_true, *y_pred, *weights, *mask;  // the last two may be NULL
+} mu_loss_inputs;
+typedef struct mu_loss_share {
+    mu_tensor *share;          // this replica's share of the batch's loss: the shares of all replicas add up to it
+    mu_tensor *total, *count;  // what it adds to the mean loss of the epoch
+} mu_loss_share;
+mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out);
+
+// ---- Metrics (metric.c, metrics.c, metrics_counting.c) ------------------------------------------
+
+typedef struct mu_metric_ops {
+    mu_class class;
+    bool compares;             // update needs y_pred
+    // states writes names and shapes, at most MU_MAX_METRIC_STATES, and returns how many there are.
+    int (*states)(const mu_metric *metric, mu_metric_state *states);
+    // update adds a batch with mu_metric_add; `weights` may be NULL.
+    mu_status (*update)(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights);
+    // result computes the metric from the numbers of all states, side by side, summed over all replicas.
+    double (*result)(const mu_metric *metric, const double *sums);
+} mu_metric_ops;
+
 struct mu_metric {
     mu_object object;
+    const mu_metric_ops *ops;
+    void *args;
     char *name;
-    mu_variable *total, *count;  // made on first use; retained
-    mu_tensor *(*values)(mu_tensor *y_true, mu_tensor *y_pred);  // values to average; NULL: y_true itself
+    struct { mu_variable **items; size_t n, capacity; } states;  // made on first use; retained
+    mu_loss *loss;             // of a metric that averages a loss; retained
 };
+
+typedef struct mu_metric_name_args {  // of classes without options
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *name;
+} mu_metric_name_args;
+mu_metric *mu__metric_make(const mu_metric_ops *ops, const void *args);  // belongs to the pool; NULL on error
+const mu_metric_ops *mu__counting_metric_find(const char *name);         // by Keras's names; NULL: there is none
 mu_status mu__metric_build(mu_metric *metric);
-mu_status mu__metric_add(mu_metric *metric, mu_tensor *total, mu_tensor *count);
+int mu__metric_state_count(const mu_metric *metric);
+const char *mu__metric_state_name(const mu_metric *metric, int i);
+int64_t mu__metric_numbers(const mu_metric *metric);                     // of all states together
+// mu__metric_read reads the sums over all replicas; mu__metric_write makes them these numbers.
+mu_status mu__metric_read(const mu_metric *metric, double *sums);
+mu_status mu__metric_write(mu_metric *metric, const double *sums);
+// A mean: what classes whose result is the mean of values per sample have in common.
+int mu__mean_states(const mu_metric *metric, mu_metric_state *states);
+mu_status mu__mean_update(mu_metric *metric, mu_tensor *values, mu_tensor *weights);
+double mu__mean_result(const mu_metric *metric, const double *sums);
+
+// ---- Optimizers ---------------------------------------------------------------------------------
 
 // At most one field is set.
 typedef struct mu_clipping {
@@ -205,8 +233,11 @@ mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_
 // Arguments that may be of several kinds (arguments.c, arrays.c); `function` names the caller in errors. What they
 // return is borrowed or belongs to the pool; a NULL argument gives NULL without an error.
 mu_optimizer *mu__optimizer_argument(const void *given, const char *function);
-mu_loss *mu__loss_argument(const void *given, const char *function);
-// mu__metrics_argument and mu__callbacks_argument fill a list of `*n` objects, for mu__free.
+// mu__losses_argument, mu__metrics_argument and mu__callbacks_argument fill a list of `*n` objects, for mu__free.
+// mu__loss_named and mu__metric_named make an object with default options by Keras's name.
+mu_loss *mu__loss_named(const char *name, const char *function);
+mu_metric *mu__metric_named(const char *name, const char *function);
+mu_status mu__losses_argument(const void *given, const char *function, mu_loss ***losses, int *n);
 mu_status mu__metrics_argument(const void *given, const char *function, mu_metric ***metrics, int *n);
 mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***callbacks);
 extern mu_type mu__optimizer_type, mu__loss_type, mu__metric_type, mu__callback_type;

@@ -181,7 +181,7 @@ static mu_status reduce_dense(int n, mu_variable *const *variables, mu_gradient 
             names[count] = mu_variable_name(variables[i]);
             in[count++] = gradients[i].dense;
         }
-    if (status == MU_OK)
+    if (status == MU_OK && count > 0)
         status = mu__all_reduce_list(MU_REDUCTION_SUM, count, in, out, names, mu_get_strategy()->bytes_per_pack);
     for (int i = 0, k = 0; i < n && status == MU_OK; i++)
         if (gradients[i].dense)

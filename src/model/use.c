@@ -26,11 +26,11 @@ mu_status mu__model_enter(mu_model *model, mu_model_use *use, const char *functi
 {
     *use = (mu_model_use){.function = function, .thread = pthread_self()};
     pthread_mutex_lock(&lock);
-    mu_model_use *present = model->use;
+    mu_model_use *present = model->trainer->use;
     const bool allowed = !present || (present->in_callback && pthread_equal(present->thread, use->thread));
     if (allowed) {
         use->outer = present;
-        model->use = use;
+        model->trainer->use = use;
     }
     pthread_mutex_unlock(&lock);
     return allowed ? MU_OK : refuse(present, function);
@@ -39,14 +39,14 @@ mu_status mu__model_enter(mu_model *model, mu_model_use *use, const char *functi
 void mu__model_leave(mu_model *model)
 {
     pthread_mutex_lock(&lock);
-    model->use = model->use->outer;
+    model->trainer->use = model->trainer->use->outer;
     pthread_mutex_unlock(&lock);
 }
 
 mu_status mu__model_need_idle(const mu_model *model, const char *function)
 {
     pthread_mutex_lock(&lock);
-    const char *user = model->use ? model->use->function : NULL;
+    const char *user = model->trainer->use ? model->trainer->use->function : NULL;
     pthread_mutex_unlock(&lock);
     return user ? mu__error(MU_FAILED_PRECONDITION, "%s: %s of the same model has not returned; call %s after it",
                             function,
@@ -57,15 +57,15 @@ mu_status mu__model_need_idle(const mu_model *model, const char *function)
 void mu__model_callback_begin(mu_model *model)
 {
     pthread_mutex_lock(&lock);
-    model->use->in_callback = true;
+    model->trainer->use->in_callback = true;
     pthread_mutex_unlock(&lock);
-    model->use->callback_before = mu__callback_enter("a callback of mu_fit");
+    model->trainer->use->callback_before = mu__callback_enter("a callback of mu_fit");
 }
 
 void mu__model_callback_end(mu_model *model)
 {
-    mu__callback_leave(model->use->callback_before);
+    mu__callback_leave(model->trainer->use->callback_before);
     pthread_mutex_lock(&lock);
-    model->use->in_callback = false;
+    model->trainer->use->in_callback = false;
     pthread_mutex_unlock(&lock);
 }

@@ -7,38 +7,48 @@
 // A map from names to the weights' values outside of replicas.
 static mu_value *named_weights(const mu_model *model)
 {
-    int n;
-    mu_variable **variables;
-    if (mu__model_variables(model, false, &n, &variables) != MU_OK)
+    mu_variable_list list = {0};
+    if (mu__layer_collect(model, MU_WEIGHTS_ALL, &list) != MU_OK)
         return NULL;
     mu_value *result = NULL;
-    const char **names = mu__calloc((size_t)n + 1, sizeof *names);
-    mu_value **items = mu__calloc((size_t)n + 1, sizeof *items);
+    const char **names = mu__calloc(list.n + 1, sizeof *names);
+    mu_value **items = mu__calloc(list.n + 1, sizeof *items);
     bool whole = names && items;
-    for (int i = 0; whole && i < n; i++) {
-        mu_tensor *value = mu_variable_read(variables[i]);
-        names[i] = mu_variable_name(variables[i]);
+    for (size_t i = 0; whole && i < list.n; i++) {
+        mu_tensor *value = mu_variable_read(list.items[i]);
+        names[i] = mu_variable_name(list.items[i]);
         items[i] = value ? mu_of(value) : NULL;
         whole = items[i] != NULL;
     }
     if (whole)
-        result = mu_map_of(n, names, items);
+        result = mu_map_of((int)list.n, names, items);
     mu__free(names);
     mu__free(items);
-    mu__free(variables);
+    mu__free(list.items);
     return result;
+}
+
+// The first layer without weights of its own to come; NULL: all are built.
+static const mu_layer *not_built(const mu_layer *layer)
+{
+    for (size_t i = 0; i < layer->sublayers.n; i++) {
+        const mu_layer *found = not_built(layer->sublayers.items[i]);
+        if (found)
+            return found;
+    }
+    return layer->built || layer->sublayers.n > 0 ? NULL : layer;
 }
 
 static mu_status need_built(const mu_model *model, const char *path, const char *function)
 {
     if (!model || !path)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, model ? "path" : "model");
-    for (int i = 0; i < model->n_layers; i++)
-        if (!model->layers[i]->built)
-            return mu__error(MU_FAILED_PRECONDITION,
-                             "%s: layer '%s' has no weights yet; call mu_model_build, or run the model once", function,
-                             model->layers[i]->name);
-    return MU_OK;
+    MU_TRY(mu__need_model(model, function));
+    const mu_layer *layer = not_built(model);
+    return !layer ? MU_OK
+                  : mu__error(MU_FAILED_PRECONDITION,
+                              "%s: layer '%s' has no weights yet; call mu_model_build, or run the model once", function,
+                              mu_layer_name(layer));
 }
 
 mu_status mu_save_weights(mu_model *model, const char *path)
@@ -97,15 +107,14 @@ mu_status mu_load_weights(mu_model *model, const char *path)
     mu_pool *pool = mu_pool_open();
     mu_tensor_file *file = pool ? mu_tensor_file_open(path) : NULL;
     mu_status status = mu_error_code();
-    int n = 0;
-    mu_variable **variables = NULL;
+    mu_variable_list list = {0};
     if (file)
-        status = mu__model_variables(model, false, &n, &variables);
-    for (int i = 0; file && status == MU_OK && i < n; i++)
-        status = check_one(file, variables[i], path);
-    for (int i = 0; file && status == MU_OK && i < n; i++)
-        status = load_one(file, variables[i], path);
-    mu__free(variables);
+        status = mu__layer_collect(model, MU_WEIGHTS_ALL, &list);
+    for (size_t i = 0; file && status == MU_OK && i < list.n; i++)
+        status = check_one(file, list.items[i], path);
+    for (size_t i = 0; file && status == MU_OK && i < list.n; i++)
+        status = load_one(file, list.items[i], path);
+    mu__free(list.items);
     mu_pool_close(pool);
     return status;
 }

@@ -28,6 +28,20 @@ LAYERS = [
     ("AveragePooling2D", "mu_average_pool2d", {"pool_size": 2}, (7, 6, 3), 0),
     ("BatchNormalization", "mu_batch_normalization", {}, (6,), 0),
     ("Embedding", "mu_embedding", {"input_dim": 50, "output_dim": 20}, (4,), 50),
+    ("Conv1D", "mu_conv1d", {"filters": 12, "kernel_size": 3}, (9, 20), 0),
+    ("DepthwiseConv2D", "mu_depthwise_conv2d", {"kernel_size": 3}, (9, 8, 40), 0),
+    ("LeakyReLU", "mu_leaky_relu", {}, (6,), 0),
+    ("ELU", "mu_elu", {}, (6,), 0),
+    ("Softmax", "mu_softmax", {}, (6,), 0),
+    ("GlobalMaxPooling2D", "mu_global_max_pool2d", {}, (7, 6, 3), 0),
+    ("GlobalAveragePooling2D", "mu_global_average_pool2d", {}, (7, 6, 3), 0),
+    ("GlobalAveragePooling1D", "mu_global_average_pool1d", {}, (7, 6), 0),
+    ("UpSampling2D", "mu_up_sampling2d", {}, (4, 3, 2), 0),
+    ("ZeroPadding2D", "mu_zero_padding2d", {}, (4, 3, 2), 0),
+    ("RepeatVector", "mu_repeat_vector", {"n": 3}, (5,), 0),
+    ("LayerNormalization", "mu_layer_normalization", {}, (6,), 0),
+    ("RMSNormalization", "mu_rms_normalization", {}, (6,), 0),
+    ("GroupNormalization", "mu_group_normalization", {}, (5, 4, 64), 0),
 ]
 OPTIMIZERS = [("SGD", "mu_sgd", {}), ("SGD", "mu_sgd", {"momentum": 0.9}), ("Adam", "mu_adam", {})]
 

@@ -102,7 +102,7 @@ static void metric_counts_parts(void **state)
                        .metrics = MU_METRICS(accuracy));
         }
         assert_non_null(mu_evaluate(model, rows_and_classes(1000, 6, 3, 7), .verbose = MU_VERBOSE_SILENT));
-        assert_true(mu_scalar(mu_variable_read(accuracy->count)) == 1000);
+        assert_true(mu_scalar(mu_variable_read(accuracy->states.items[1])) == 1000);
         mu_pool_close(pool);
     }
 }

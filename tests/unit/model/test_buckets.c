@@ -107,7 +107,7 @@ static void the_last_layers_go_first(void **state)
     mu_value *batch = mu_next(mu_iterate(rows_and_classes(40, 5, 3, 8)));
     mu_strategy_replica replica = {.replica = {.id = -1}, .strategy = model->strategy};
     mu_saved_context before = mu__enter_replica(&replica, NULL, 0);
-    mu_concrete *concrete = mu__function_concrete(model->train_function, batch, true, model->strategy);
+    mu_concrete *concrete = mu__function_concrete(model->trainer->train_function, batch, true, model->strategy);
     mu__leave_replica(before);
     assert_non_null(concrete);
     assert_int_equal(reductions(concrete->graph, at, &last), 2 * LAYERS);

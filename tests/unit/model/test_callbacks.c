@@ -95,8 +95,9 @@ static void callbacks_train_the_model(void **state)
         assert_int_equal(n.calls, 1 + 2 * (1 + 4 + 1));
         assert_int_equal(mu_history_epochs(history), 2);
         const int64_t outer = 8, inner = h == 0 ? 0 : 4 * (int64_t)n.calls;
-        assert_true(mu_scalar(mu_variable_read(mu_optimizer_iterations(model->optimizer))) == (double)(outer + inner));
-        assert_null(model->use);
+        mu_variable *iterations = mu_optimizer_iterations(model->trainer->optimizer);
+        assert_true(mu_scalar(mu_variable_read(iterations)) == (double)(outer + inner));
+        assert_null(model->trainer->use);
     }
 }
 

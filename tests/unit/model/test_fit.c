@@ -46,7 +46,7 @@ static void history_holds_every_epoch(void **state)
     assert_true(isnan(mu_history_last(history, "val_accurate")));
     mu_history *measured = need(mu_evaluate(model, small_data(), .verbose = MU_VERBOSE_SILENT));
     assert_number(mu_history_last(measured, "loss"), mu_history_last(history, "val_loss"), 1e-14);
-    assert_int_equal(mu_function_trace_count(model->train_function), 1);
+    assert_int_equal(mu_function_trace_count(model->trainer->train_function), 1);
 }
 
 typedef struct seen {
@@ -114,7 +114,7 @@ static void callbacks_see_everything(void **state)
     (void)state;
     seen s = {0};
     mu_model *model = small_model(2, mu_dense(4));
-    s.watched = mu_optimizer_iterations(model->optimizer);
+    s.watched = mu_optimizer_iterations(model->trainer->optimizer);
     mu_history *history = FIT(model, small_data(), .epochs = 2, .callbacks = MU_CALLBACKS(watch(&s)));
     assert_int_equal(s.begins, 1);
     assert_int_equal(s.epochs_begun, 2);
@@ -173,7 +173,7 @@ static void early_stopping_waits(void **state)
 {
     (void)state;
     mu_model *model = small_model(1, mu_dense(4));
-    mu_variable_assign(mu_optimizer_learning_rate(model->optimizer), mu_constant(MU_F64, 0));
+    mu_variable_assign(mu_optimizer_learning_rate(model->trainer->optimizer), mu_constant(MU_F64, 0));
     mu_callback *patient = mu_early_stopping(.monitor = "loss", .patience = 3);
     assert_int_equal(mu_history_epochs(FIT(model, small_data(), .epochs = 9, .callbacks = MU_CALLBACKS(patient))), 4);
     assert_int_equal(mu_history_epochs(FIT(model, small_data(), .epochs = 9, .callbacks = MU_CALLBACKS(patient))), 4);

@@ -115,7 +115,7 @@ static void checkpoints_are_saved(void **state)
     assert_int_equal(mu_load_weights(copy, path), MU_OK);
     assert_same_weights(model, copy);
     mu_callback *best = mu_model_checkpoint(path, .save_best_only = true, .monitor = "loss");
-    mu_variable_assign(mu_optimizer_learning_rate(model->optimizer), mu_constant(MU_F64, 1e3));
+    mu_variable_assign(mu_optimizer_learning_rate(model->trainer->optimizer), mu_constant(MU_F64, 1e3));
     assert_non_null(mu_fit(model, data(), .epochs = 1, .callbacks = MU_CALLBACKS(best), .verbose = MU_VERBOSE_SILENT));
     assert_int_equal(mu_load_weights(copy, path), MU_OK);
     assert_same_weights(model, copy);

@@ -1,0 +1,426 @@
+// Layers as in Keras, and layers of your own; regularizers. Models are made of them: muster/model.h.
+//
+// Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
+// (.no_bias), so that false is the default of every option.
+#ifndef MUSTER_LAYER_H
+#define MUSTER_LAYER_H
+
+#include <muster/distribute.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MU_MAX_SAMPLE_RANK 7  // axes of one sample: MU_MAX_RANK without the batch axis
+
+typedef struct mu_layer mu_layer;  // a layer of a model
+typedef mu_layer mu_model;  // a model is a layer that can be compiled and trained, so models are parts of models
+typedef struct mu_regularizer mu_regularizer;  // a penalty that a layer adds to the loss for large weights
+
+// mu_set_floatx sets the type of weights and of computation in layers: MU_F32 (default) or MU_F64. Errors:
+// INVALID_ARGUMENT for any other type.
+MU_API mu_status mu_set_floatx(mu_dtype dtype);
+
+// ---- Layers -------------------------------------------------------------------------------------
+
+// Names that the options of layers accept; any other is an INVALID_ARGUMENT error:
+//   activations   "linear", "relu", "sigmoid", "tanh", "softmax" (over the last axis), "exponential", "relu6",
+//                 "leaky_relu" (slope 0.2), "elu", "selu", "gelu", "silu" or "swish", "mish", "softplus", "softsign",
+//                 "hard_sigmoid", "hard_silu" or "hard_swish", "log_sigmoid", "log_softmax"
+//   initializers  "zeros", "ones", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_uniform",
+//                 "lecun_normal", "random_uniform" or "uniform" (-0.05 to 0.05), "random_normal" and
+//                 "truncated_normal" (deviation 0.05)
+//   paddings      "valid" (none), "same" (result size: size / strides, rounded up)
+// Regularizers are retained; NULL means none. `name` is the layer's name; by default it follows from the layer's kind,
+// with a number if the model has several of that kind. A layer returns NULL on error.
+
+typedef struct mu_dense_args {
+    size_t size;
+    const char *given;
+    int units;                               // size of the last axis of the output
+    mu_keyword_only only_;
+    const char *activation;                  // a name listed above; default "linear"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
+    const char *bias_initializer;            // an initializer listed above; default "zeros"
+    mu_regularizer *kernel_regularizer;
+    mu_regularizer *bias_regularizer;
+    const char *name;
+} mu_dense_args;
+// mu_dense makes a fully connected layer: y = activation(x · kernel + bias); x: [batch, …, in], y: [batch, …, units].
+#define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_dense_with(const mu_dense_args *args);
+
+typedef struct mu_conv2d_args {
+    size_t size;
+    const char *given;
+    int filters, kernel_size;
+    mu_keyword_only only_;
+    int kernel_width;                        // default: kernel_size (square)
+    int strides, dilation_rate, groups;      // default 1
+    const char *padding;                     // "valid" (default) or "same"
+    const char *activation;                  // a name listed above; default "linear"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
+    const char *bias_initializer;            // an initializer listed above; default "zeros"
+    mu_regularizer *kernel_regularizer;
+    mu_regularizer *bias_regularizer;
+    const char *name;
+} mu_conv2d_args;
+// mu_conv2d makes a convolution layer; x: [batch, height, width, channels], y: [batch, height', width', filters].
+#define mu_conv2d(...) mu_conv2d_with(MU_ARGS(mu_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_conv2d_with(const mu_conv2d_args *args);
+
+typedef struct mu_pool2d_args {
+    size_t size;
+    const char *given;
+    int pool_size;                           // default 2
+    mu_keyword_only only_;
+    int strides;                             // default: pool_size
+    const char *padding;                     // "valid" (default) or "same"
+    const char *name;
+} mu_pool2d_args;
+// mu_max_pool2d and mu_average_pool2d make layers that take the maximum or mean of each window; x: [batch, height,
+// width, channels], y: [batch, height', width', channels].
+#define mu_max_pool2d(...) mu_max_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_max_pool2d_with(const mu_pool2d_args *args);
+#define mu_average_pool2d(...) mu_average_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_average_pool2d_with(const mu_pool2d_args *args);
+
+// mu_flatten makes a layer that reshapes [batch, a, b, …] to [batch, a·b·…].
+MU_API mu_layer *mu_flatten(void);
+
+typedef struct mu_dropout_args {
+    size_t size;
+    const char *given;
+    double rate;                             // fraction of elements set to 0 in training, 0 ≤ rate < 1
+    mu_keyword_only only_;
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_dropout_args;
+// mu_dropout makes a layer that drops elements in training and scales the others by 1 / (1 - rate); the shape stays.
+#define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_dropout_with(const mu_dropout_args *args);
+
+typedef struct mu_batch_normalization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double momentum;                         // momentum of the moving statistics; default 0.99
+    double epsilon;                          // default 1e-3
+    bool no_center, no_scale;                // leave out beta, or gamma
+    bool synchronized;                       // compute statistics over the batches of all replicas
+    const char *name;
+} mu_batch_normalization_args;
+// mu_batch_normalization makes a layer that normalizes each channel (last axis). In training it uses the batch's mean
+// and variance, otherwise their moving averages.
+#define mu_batch_normalization(...) \
+    mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args);
+
+typedef struct mu_embedding_args {
+    size_t size;
+    const char *given;
+    int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
+    mu_keyword_only only_;
+    const char *embeddings_initializer;      // an initializer listed above; default "uniform"
+    mu_regularizer *embeddings_regularizer;
+    const char *name;
+    bool mask_zero;                          // index 0 is padding: later layers, loss and metrics leave it out
+} mu_embedding_args;
+// mu_embedding makes a lookup table; x: integers in [0, input_dim), [batch, …]; y: their rows, [batch, …, output_dim].
+// The gradient of the table is indexed slices.
+#define mu_embedding(...) mu_embedding_with(MU_ARGS(mu_embedding_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_embedding_with(const mu_embedding_args *args);
+
+// mu_activation makes a layer that applies an activation, by a name listed above.
+MU_API mu_layer *mu_activation(const char *name);
+
+typedef struct mu_leaky_relu_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double negative_slope;                   // default 0.3
+    const char *name;
+} mu_leaky_relu_args;
+// mu_leaky_relu makes a layer: x where it is positive, negative_slope · x elsewhere; the shape stays.
+#define mu_leaky_relu(...) mu_leaky_relu_with(MU_ARGS(mu_leaky_relu_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_leaky_relu_with(const mu_leaky_relu_args *args);
+
+typedef struct mu_elu_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double alpha;                            // default 1
+    const char *name;
+} mu_elu_args;
+// mu_elu makes a layer: x where it is positive, alpha · (exp(x) - 1) elsewhere; the shape stays.
+#define mu_elu(...) mu_elu_with(MU_ARGS(mu_elu_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_elu_with(const mu_elu_args *args);
+
+typedef struct mu_softmax_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    int axis;                                // default -1, the last
+    const char *name;
+} mu_softmax_args;
+// mu_softmax makes a layer that turns numbers along an axis into probabilities; the shape stays.
+#define mu_softmax(...) mu_softmax_with(MU_ARGS(mu_softmax_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_softmax_with(const mu_softmax_args *args);
+
+typedef struct mu_masking_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double mask_value;                       // default 0
+    const char *name;
+} mu_masking_args;
+// mu_masking masks the steps of [batch, steps, …] whose features all have mask_value.
+#define mu_masking(...) mu_masking_with(MU_ARGS(mu_masking_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_masking_with(const mu_masking_args *args);
+
+typedef struct mu_conv1d_args {
+    size_t size;
+    const char *given;
+    int filters, kernel_size;
+    mu_keyword_only only_;
+    int strides, dilation_rate, groups;      // default 1
+    const char *padding;                     // "valid" (default), "same" or "causal"
+    const char *activation;                  // default "linear"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
+    const char *bias_initializer;            // an initializer listed above; default "zeros"
+    mu_regularizer *kernel_regularizer;
+    mu_regularizer *bias_regularizer;
+    const char *name;
+} mu_conv1d_args;
+// mu_conv1d makes a convolution layer; x: [batch, steps, channels], y: [batch, steps', filters].
+#define mu_conv1d(...) mu_conv1d_with(MU_ARGS(mu_conv1d_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_conv1d_with(const mu_conv1d_args *args);
+
+typedef struct mu_depthwise_conv2d_args {
+    size_t size;
+    const char *given;
+    int kernel_size;
+    mu_keyword_only only_;
+    int strides, dilation_rate;              // default 1
+    int depth_multiplier;                    // filters for each channel; default 1
+    const char *padding;                     // "valid" (default) or "same"
+    const char *activation;                  // default "linear"
+    bool no_bias;                            // leave the bias out
+    const char *depthwise_initializer;       // default "glorot_uniform"
+    const char *bias_initializer;            // an initializer listed above; default "zeros"
+    mu_regularizer *depthwise_regularizer;
+    mu_regularizer *bias_regularizer;
+    const char *name;
+} mu_depthwise_conv2d_args;
+// mu_depthwise_conv2d convolves each channel of [batch, height, width, channels] by itself.
+#define mu_depthwise_conv2d(...) mu_depthwise_conv2d_with(MU_ARGS(mu_depthwise_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_depthwise_conv2d_with(const mu_depthwise_conv2d_args *args);
+
+typedef struct mu_global_pool_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    bool keepdims;                           // keep the pooled axes, with size 1
+    const char *name;
+} mu_global_pool_args;
+// Global pooling reduces images [batch, height, width, channels] or sequences [batch, steps, channels] to
+// [batch, channels]. The average of a sequence leaves masked steps out.
+#define mu_global_max_pool2d(...) mu_global_max_pool2d_with(MU_ARGS(mu_global_pool_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_global_max_pool2d_with(const mu_global_pool_args *args);
+#define mu_global_average_pool2d(...) \
+    mu_global_average_pool2d_with(MU_ARGS(mu_global_pool_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_global_average_pool2d_with(const mu_global_pool_args *args);
+#define mu_global_average_pool1d(...) \
+    mu_global_average_pool1d_with(MU_ARGS(mu_global_pool_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_global_average_pool1d_with(const mu_global_pool_args *args);
+
+typedef struct mu_up_sampling2d_args {
+    size_t size;
+    const char *given;
+    int factor;                              // Keras's size; default 2
+    mu_keyword_only only_;
+    const char *interpolation;               // "nearest" (default) or "bilinear"
+    const char *name;
+} mu_up_sampling2d_args;
+// mu_up_sampling2d makes a layer that enlarges images; y: [batch, factor · height, factor · width, channels].
+#define mu_up_sampling2d(...) mu_up_sampling2d_with(MU_ARGS(mu_up_sampling2d_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_up_sampling2d_with(const mu_up_sampling2d_args *args);
+
+typedef struct mu_zero_padding2d_args {
+    size_t size;
+    const char *given;
+    int padding;                             // rows and columns of zeros on each side; default 1
+    mu_keyword_only only_;
+    const char *name;
+} mu_zero_padding2d_args;
+// mu_zero_padding2d makes a layer that adds zeros around images; height and width grow by 2 · padding.
+#define mu_zero_padding2d(...) mu_zero_padding2d_with(MU_ARGS(mu_zero_padding2d_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_zero_padding2d_with(const mu_zero_padding2d_args *args);
+
+typedef struct mu_reshape_layer_args {
+    size_t size;
+    const char *given;
+    int64_t shape[MU_MAX_SAMPLE_RANK];          // of a sample, ends with 0; one dimension may be MU_UNKNOWN
+    mu_keyword_only only_;
+    const char *name;
+} mu_reshape_layer_args;
+// mu_reshape_layer gives every sample a shape: mu_reshape_layer({7, 7, 64}).
+#define mu_reshape_layer(...) mu_reshape_layer_with(MU_ARGS(mu_reshape_layer_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_reshape_layer_with(const mu_reshape_layer_args *args);
+
+typedef struct mu_permute_args {
+    size_t size;
+    const char *given;
+    int64_t dims[MU_MAX_SAMPLE_RANK];           // axis dims[i] of the input becomes axis i + 1; the batch axis is 0
+    mu_keyword_only only_;
+    const char *name;
+} mu_permute_args;
+// mu_permute makes a layer that exchanges the axes of each sample. Errors: INVALID_ARGUMENT unless dims has each once.
+#define mu_permute(...) mu_permute_with(MU_ARGS(mu_permute_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_permute_with(const mu_permute_args *args);
+
+typedef struct mu_repeat_vector_args {
+    size_t size;
+    const char *given;
+    int n;
+    mu_keyword_only only_;
+    const char *name;
+} mu_repeat_vector_args;
+// mu_repeat_vector makes [batch, n, features] of [batch, features].
+#define mu_repeat_vector(...) mu_repeat_vector_with(MU_ARGS(mu_repeat_vector_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_repeat_vector_with(const mu_repeat_vector_args *args);
+
+typedef struct mu_layer_normalization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double epsilon;                          // default 1e-3
+    bool no_center, no_scale;                // leave out beta, or gamma
+    const char *name;
+} mu_layer_normalization_args;
+// mu_layer_normalization normalizes each sample along its last axis.
+#define mu_layer_normalization(...) \
+    mu_layer_normalization_with(MU_ARGS(mu_layer_normalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args);
+
+typedef struct mu_rms_normalization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double epsilon;                          // default 1e-6
+    const char *name;
+} mu_rms_normalization_args;
+// mu_rms_normalization divides by the root mean square of the last axis.
+#define mu_rms_normalization(...) \
+    mu_rms_normalization_with(MU_ARGS(mu_rms_normalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args);
+
+typedef struct mu_group_normalization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    int groups;                              // default 32; must divide the number of channels
+    double epsilon;                          // default 1e-3
+    bool no_center, no_scale;                // leave out beta, or gamma
+    const char *name;
+} mu_group_normalization_args;
+// mu_group_normalization normalizes groups of channels of each sample.
+#define mu_group_normalization(...) \
+    mu_group_normalization_with(MU_ARGS(mu_group_normalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args);
+
+typedef struct mu_merge_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *name;
+} mu_merge_args;
+// Layers of several inputs, called with .inputs = mu_list(a, b, MU_END); the shapes broadcast.
+#define mu_add_layer(...) mu_add_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_add_layer_with(const mu_merge_args *args);
+#define mu_subtract_layer(...) mu_subtract_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_subtract_layer_with(const mu_merge_args *args);
+#define mu_multiply_layer(...) mu_multiply_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_multiply_layer_with(const mu_merge_args *args);
+#define mu_average_layer(...) mu_average_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_average_layer_with(const mu_merge_args *args);
+#define mu_maximum_layer(...) mu_maximum_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_maximum_layer_with(const mu_merge_args *args);
+#define mu_minimum_layer(...) mu_minimum_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_minimum_layer_with(const mu_merge_args *args);
+
+typedef struct mu_concatenate_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    int axis;                                // default -1, the last
+    const char *name;
+} mu_concatenate_args;
+// mu_concatenate joins its inputs along an axis.
+#define mu_concatenate(...) mu_concatenate_with(MU_ARGS(mu_concatenate_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_concatenate_with(const mu_concatenate_args *args);
+
+// Regularizers add a penalty on a weight w to the loss: mu_l1 factor · Σ |w|, mu_l2 factor · Σ w², mu_l1_l2 both
+// (Keras's default factor is 0.01). Errors: INVALID_ARGUMENT for a negative factor.
+MU_API mu_regularizer *mu_l1(double factor);
+MU_API mu_regularizer *mu_l2(double factor);
+MU_API mu_regularizer *mu_l1_l2(double l1, double l2);
+
+MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the layer
+
+// ---- Layers of your own -------------------------------------------------------------------------
+
+// What a layer's call is told besides its inputs.
+typedef struct mu_call_context {
+    bool training;                           // apply dropout, and normalize by the batch's statistics
+    mu_value *mask;                          // masks (bool) of the inputs, in their structure; NULL: there are none
+    mu_value **output_mask;                  // see mu_call_set_mask
+} mu_call_context;
+
+typedef struct mu_layer_args {
+    size_t size;
+    const char *given;
+    const char *class_name;                  // in snake case, for names and the summary; default "layer"
+    mu_keyword_only only_;
+    // build makes the weights (mu_layer_add_weight) for n inputs of these shapes, whose batch axes are unknown. Called
+    // before the first call. Optional.
+    mu_status (*build)(mu_layer *layer, int n, const mu_shape *inputs, void *arg);
+    // call computes the outputs with ops; it runs eagerly and in traces. Floats arrive as the type of mu_set_floatx. A
+    // single input is a value of one tensor (mu_at(inputs, 0)), several are a list. Returns NULL on error.
+    mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg);
+    void *arg;                               // must live as long as the layer
+    const char *name;
+} mu_layer_args;
+// mu_layer_new makes a layer whose weights and outputs are made by C functions.
+#define mu_layer_new(...) mu_layer_new_with(MU_ARGS(mu_layer_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_layer_new_with(const mu_layer_args *args);
+
+typedef struct mu_layer_add_weight_args {
+    size_t size;
+    const char *given;
+    mu_layer *layer;
+    const char *name;                        // such as "kernel"; the variable is named LAYER/NAME
+    mu_shape shape;
+    mu_keyword_only only_;
+    const char *initializer;                 // default "glorot_uniform"
+    mu_regularizer *regularizer;
+    bool not_trainable;                      // such as moving statistics; replicas' assignments are averaged
+} mu_layer_add_weight_args;
+// mu_layer_add_weight makes a weight of a layer, which fit trains, files hold and the summary counts; a layer has any
+// number. mu_layer_weight finds one again. Errors of the latter: NOT_FOUND.
+#define mu_layer_add_weight(...) mu_layer_add_weight_with(MU_ARGS(mu_layer_add_weight_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_variable *mu_layer_add_weight_with(const mu_layer_add_weight_args *args);
+MU_API mu_variable *mu_layer_weight(const mu_layer *layer, const char *name);
+// mu_layer_add_sublayer makes a layer part of another, whose `call` calls it: its weights become the other's. Call it
+// before the layer is used. Retains: sublayer.
+MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
+// mu_call_set_mask sets the masks of a call's outputs. Without it, the outputs have no mask.
+MU_API void mu_call_set_mask(const mu_call_context *context, mu_value *mask);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

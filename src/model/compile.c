@@ -1,0 +1,130 @@
+// compile: what a model is trained with.
+#include "model/model.h"
+
+static void forget_losses(mu_trainer *trainer)
+{
+    for (int i = 0; i < trainer->n_losses; i++)
+        mu_release(trainer->losses[i]);
+    mu__free(trainer->losses);
+    mu__free(trainer->loss_weights);
+    trainer->losses = NULL;
+    trainer->loss_weights = NULL;
+    trainer->n_losses = 0;
+}
+
+static void forget_metrics(mu_trainer *trainer)
+{
+    for (int i = 0; i < trainer->n_metrics; i++)
+        mu_release(trainer->metrics[i]);
+    mu__free(trainer->metrics);
+    mu__free(trainer->metric_outputs);
+    trainer->metrics = NULL;
+    trainer->metric_outputs = NULL;
+    trainer->n_metrics = 0;
+}
+
+static void forget_compiled(mu_trainer *trainer)
+{
+    forget_losses(trainer);
+    forget_metrics(trainer);
+    mu_release(trainer->train_function);
+    mu_release(trainer->test_function);
+    mu_release(trainer->optimizer);
+    trainer->train_function = trainer->test_function = NULL;
+    trainer->optimizer = NULL;
+}
+
+void mu__trainer_free(mu_trainer *trainer)
+{
+    if (!trainer)
+        return;
+    forget_compiled(trainer);
+    mu_release(trainer->predict_function);
+    mu__free(trainer);
+}
+
+static mu_status check_metrics(const int *outputs, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (outputs && outputs[i] < 0)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d compares output %d; outputs count from 0", i,
+                             outputs[i]);
+    if (2 * (n + 1) > MU_MAX_LOGS)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d metrics; at most %d are supported", n,
+                         MU_MAX_LOGS / 2 - 1);
+    return MU_OK;
+}
+
+static mu_status keep_metrics(mu_trainer *trainer, mu_metric *const *metrics, int n, const int *outputs)
+{
+    MU_TRY(check_metrics(outputs, n));
+    mu_metric *loss = mu_mean_metric("loss");
+    trainer->metrics = loss ? mu__calloc((size_t)n + 1, sizeof *trainer->metrics) : NULL;
+    trainer->metric_outputs = mu__calloc((size_t)n + 1, sizeof *trainer->metric_outputs);
+    if (!trainer->metrics || !trainer->metric_outputs)
+        return mu_error_code();
+    trainer->metrics[trainer->n_metrics++] = mu_retain(loss);
+    for (int i = 0; i < n; i++) {
+        trainer->metric_outputs[trainer->n_metrics] = outputs ? outputs[i] : 0;
+        trainer->metrics[trainer->n_metrics++] = mu_retain(metrics[i]);
+    }
+    return MU_OK;
+}
+
+static mu_status keep_losses(mu_trainer *trainer, mu_loss *const *losses, int n, const double *weights)
+{
+    trainer->losses = mu__calloc((size_t)n + 1, sizeof *trainer->losses);
+    trainer->loss_weights = mu__calloc((size_t)n + 1, sizeof *trainer->loss_weights);
+    if (!trainer->losses || !trainer->loss_weights)
+        return mu_error_code();
+    for (int i = 0; i < n; i++) {
+        trainer->loss_weights[i] = weights ? weights[i] : 1;
+        trainer->losses[trainer->n_losses++] = mu_retain(losses[i]);
+    }
+    return MU_OK;
+}
+
+// What the arguments are or name; the lists are for mu__free.
+typedef struct compiled {
+    mu_optimizer *optimizer;
+    mu_loss **losses;
+    mu_metric **metrics;
+    int n_losses, n_metrics;
+} compiled;
+
+static mu_status resolve(const mu_compile_args *args, compiled *out)
+{
+    MU_TRY(mu__need_model(args->model, "mu_compile"));
+    MU_TRY(mu__model_need_idle(args->model, "mu_compile"));
+    MU_TRY(mu__losses_argument(args->loss, "mu_compile", &out->losses, &out->n_losses));
+    if (out->n_losses == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: give a loss");
+    out->optimizer = mu__optimizer_argument(args->optimizer, "mu_compile");
+    MU_TRY(mu_error_code());
+    return mu__metrics_argument(args->metrics, "mu_compile", &out->metrics, &out->n_metrics);
+}
+
+static mu_status keep(mu_model *model, const compiled *from, const mu_compile_args *args)
+{
+    mu_trainer *trainer = model->trainer;
+    forget_compiled(trainer);
+    MU_TRY(keep_metrics(trainer, from->metrics, from->n_metrics, args->metric_outputs));
+    MU_TRY(keep_losses(trainer, from->losses, from->n_losses, args->loss_weights));
+    trainer->optimizer = mu_retain(from->optimizer);
+    trainer->train_function = mu_retain(mu_function_new(mu__train_step, model));
+    trainer->test_function = mu_retain(mu_function_new(mu__test_step, model));
+    return mu_error_code();
+}
+
+mu_status mu_compile_with(const mu_compile_args *given)
+{
+    mu_compile_args args;
+    compiled found = {0};
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_compile"));
+    const mu_status status = resolve(&args, &found) == MU_OK ? keep(args.model, &found, &args) : mu_error_code();
+    mu__free(found.losses);
+    mu__free(found.metrics);
+    return status;
+}

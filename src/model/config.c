@@ -1,0 +1,227 @@
+// Layers and sequential models as Keras's JSON, in both directions.
+//
+// A layer is {"module": …, "class_name": "Dense", "config": {…}}; its options come from the class's table of fields.
+// The reader executes nothing: it knows the classes in layers.def, and refuses what it does not know.
+#include "model/model.h"
+
+typedef struct text_object {
+    mu_object object;
+    char text[];
+} text_object;
+static mu_type text_type = {.name = "text"};
+
+// ---- Writing ------------------------------------------------------------------------------------
+
+static json_t *layer_json(const mu_layer *layer);
+
+static json_t *batch_shape(const mu_shape *shape)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < shape->rank; i++)
+        json_array_append_new(list, i == 0 || shape->dims[i] == MU_UNKNOWN ? json_null()
+                                                                           : json_integer(shape->dims[i]));
+    return list;
+}
+
+static json_t *wrap(const char *module, const char *class_name, json_t *config)
+{
+    return json_pack("{s:s, s:s, s:o, s:n}", "module", module, "class_name", class_name, "config", config,
+                     "registered_name");
+}
+
+static json_t *input_json(const char *name, mu_dtype dtype, const mu_shape *shape)
+{
+    return wrap("keras.layers", "InputLayer",
+                json_pack("{s:s, s:s, s:b, s:b, s:o}", "name", name, "dtype", mu_dtype_name(dtype), "sparse", 0,
+                          "ragged", 0, "batch_shape", batch_shape(shape)));
+}
+
+static mu_shape declared_shape(const mu_input_args *args)
+{
+    mu_shape shape = {.rank = 1, .dims = {MU_UNKNOWN}};
+    for (int i = 0; i < MU_MAX_SAMPLE_RANK && args->shape[i] != 0; i++)
+        shape.dims[shape.rank++] = args->shape[i];
+    return shape;
+}
+
+static mu_status add_sublayers(const mu_layer *model, json_t *list)
+{
+    const mu_layer *first = model->sublayers.items[0];
+    const mu_dtype dtype = mu__layer_takes_integers(model) ? MU_I32 : mu__floatx();
+    if (model->built && first->ops != &mu__input_layer_ops)
+        json_array_append_new(list, input_json("input_layer", dtype, &model->input));
+    for (size_t i = 0; i < model->sublayers.n; i++) {
+        json_t *layer = layer_json(model->sublayers.items[i]);
+        if (!layer)
+            return mu_error_code();
+        json_array_append_new(list, layer);
+    }
+    return MU_OK;
+}
+
+static json_t *sequential_json(const mu_layer *model)
+{
+    json_t *list = json_array();
+    if (add_sublayers(model, list) != MU_OK) {
+        json_decref(list);
+        return NULL;
+    }
+    return wrap("keras", "Sequential", json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable", 1,
+                                                 "dtype", mu_dtype_name(mu__floatx()), "layers", list));
+}
+
+static json_t *layer_json(const mu_layer *layer)
+{
+    const mu_class *class = &layer->ops->class;
+    if (layer->ops == &mu__sequential_ops)
+        return sequential_json(layer);
+    if (layer->ops == &mu__input_layer_ops) {
+        const mu_input_args *args = layer->args;
+        const mu_shape shape = declared_shape(args);
+        return input_json(mu_layer_name(layer), args->dtype ? args->dtype : mu__floatx(), &shape);
+    }
+    bool listed = false;
+#define MU_LAYER(name) listed |= layer->ops == &mu__##name##_ops;
+#include "model/layers.def"
+#undef MU_LAYER
+    if (!listed) {
+        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a %s, which has no configuration in Keras's JSON yet",
+                  mu_layer_name(layer), class->keras);
+        return NULL;
+    }
+    json_t *config = json_pack("{s:s, s:b, s:s}", "name", mu_layer_name(layer), "trainable", 1, "dtype",
+                               mu_dtype_name(mu__floatx()));
+    if (config && mu__fields_json(class, layer->args, config) == MU_OK)
+        return wrap("keras.layers", class->keras, config);
+    json_decref(config);
+    return NULL;
+}
+
+const char *mu_layer_config(const mu_layer *layer)
+{
+    if (mu__pending() || mu__need(layer, "mu_layer_config: the layer") != MU_OK)
+        return NULL;
+    json_t *json = layer_json(layer);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(json);
+    if (!text) {
+        if (!mu__pending())
+            mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the configuration of '%s'", mu_layer_name(layer));
+        return NULL;
+    }
+    const size_t bytes = strlen(text) + 1;
+    text_object *copy = mu__new(&text_type, sizeof *copy + bytes);
+    if (copy)
+        memcpy(copy->text, text, bytes);
+    free(text);
+    return mu__give(copy) ? copy->text : NULL;
+}
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+enum { MAX_CONFIG_DEPTH = 32, MAX_CONFIG_BYTES = 64 << 20 };
+
+static mu_layer *layer_from(const json_t *json, int depth);
+
+static mu_layer *input_from(const json_t *config, const char *name)
+{
+    mu_input_args args = {.size = sizeof args, .name = name};
+    const json_t *shape = json_object_get(config, "batch_shape");
+    const char *dtype = json_string_value(json_object_get(config, "dtype"));
+    if (json_array_size(shape) < 1 || json_array_size(shape) > MU_MAX_RANK) {
+        mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has no batch_shape of 1 to %d axes",
+                  MU_MAX_RANK);
+        return NULL;
+    }
+    for (size_t i = 1; i < json_array_size(shape); i++) {
+        const json_t *size = json_array_get(shape, i);
+        args.shape[i - 1] = json_is_integer(size) ? json_integer_value(size) : MU_UNKNOWN;
+    }
+    args.dtype = dtype ? mu__dtype_from_name(dtype) : MU_DTYPE_DEFAULT;
+    return mu_input_layer_with(&args);
+}
+
+static mu_model *sequential_from(const json_t *config, int depth)
+{
+    const json_t *list = json_object_get(config, "layers");
+    const size_t n = json_array_size(list);
+    mu_layer **layers = mu__calloc(n + 1, sizeof *layers);
+    bool whole = layers != NULL;
+    for (size_t i = 0; whole && i < n; i++)
+        whole = (layers[i] = layer_from(json_array_get(list, i), depth + 1)) != NULL;
+    if (whole)
+        layers[n] = MU_END;
+    mu_model *model = whole ? mu_sequential_of(layers) : NULL;
+    mu__free(layers);
+    return model;
+}
+
+// Makes a layer of a class from its options.
+static mu_layer *make(const mu_layer_ops *ops, const json_t *config)
+{
+    mu_layer *layer = NULL;
+    mu_args_head *args = mu__calloc(1, ops->class.args_bytes);
+    char *written = args ? mu__fields_written(&ops->class, config) : NULL;
+    if (written && mu__fields_read(&ops->class, args, config) == MU_OK) {
+        args->given = written;
+        layer = mu__layer_make(ops, args);
+    }
+    mu__free(written);
+    mu__free(args);
+    return layer;
+}
+
+// Keras writes the last axis as -1 or by its number, and in some classes as a list; here it is -1.
+static void name_last_axis(const json_t *json, json_t *config)
+{
+    const size_t rank = json_array_size(json_object_get(json_object_get(json, "build_config"), "input_shape"));
+    const json_t *axis = json_object_get(config, "axis");
+    const json_t *number = json_array_size(axis) == 1 ? json_array_get(axis, 0) : axis;
+    const json_int_t at = json_integer_value(number);
+    if (json_is_integer(number) && (at == -1 || (rank > 1 && at == (json_int_t)rank - 1)))
+        json_object_set_new(config, "axis", json_integer(-1));
+}
+
+static mu_layer *layer_from(const json_t *json, int depth)
+{
+    const char *class_name = json_string_value(json_object_get(json, "class_name"));
+    json_t *config = json_object_get(json, "config");
+    const char *name = json_string_value(json_object_get(config, "name"));
+    if (!class_name || !json_is_object(config) || depth > MAX_CONFIG_DEPTH) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_layer_from_config: expected {\"class_name\": …, \"config\": {…}}, at most "
+                  "%d deep", MAX_CONFIG_DEPTH);
+        return NULL;
+    }
+    name_last_axis(json, config);
+    if (strcmp(class_name, "Sequential") == 0)
+        return sequential_from(config, depth);
+    if (strcmp(class_name, "InputLayer") == 0)
+        return input_from(config, name);
+    static const mu_layer_ops *const known[] = {
+#define MU_LAYER(word) &mu__##word##_ops,
+#include "model/layers.def"
+#undef MU_LAYER
+    };
+    for (size_t i = 0; i < MU_COUNT(known); i++)
+        if (strcmp(known[i]->class.keras, class_name) == 0)
+            return make(known[i], config);
+    mu__error(MU_UNIMPLEMENTED, "mu_layer_from_config: Muster has no layer of Keras's class '%.60s'", class_name);
+    return NULL;
+}
+
+mu_layer *mu_layer_from_config(const char *json)
+{
+    json_error_t error;
+    if (mu__pending() || mu__need(json, "mu_layer_from_config: the text") != MU_OK)
+        return NULL;
+    const size_t bytes = strlen(json);
+    json_t *root = bytes <= MAX_CONFIG_BYTES ? json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (!root) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_layer_from_config: the text is not JSON: %s",
+                  bytes <= MAX_CONFIG_BYTES ? error.text : "it is too long");
+        return NULL;
+    }
+    mu_layer *layer = layer_from(root, 0);
+    json_decref(root);
+    return layer;
+}

@@ -1,0 +1,330 @@
+// Defaults, checks and copies of options, by the class's table of fields.
+#include "model/fields.h"
+
+#include "model/model.h"
+
+static void *at(const void *args, const mu_field *field)
+{
+    return (char *)(uintptr_t)args + field->offset;
+}
+
+static const char **text_at(const void *args, const mu_field *field)
+{
+    return at(args, field);
+}
+
+static bool is_text(const mu_field *field)
+{
+    return field->kind == MU_FIELD_TEXT || field->kind == MU_FIELD_WORD || field->kind == MU_FIELD_ACTIVATION ||
+           field->kind == MU_FIELD_INITIALIZER || field->kind == MU_FIELD_NAME;
+}
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+static bool within(mu_limit limit, double value, bool whole)
+{
+    switch (limit) {
+    case MU_ANY_NUMBER: return true;
+    case MU_POSITIVE: return whole ? value >= 1 : value > 0;
+    case MU_NOT_NEGATIVE: return value >= 0;
+    case MU_FRACTION: return value >= 0 && value <= 1;
+    case MU_BELOW_ONE: return value >= 0 && value < 1;
+    }
+    return false;
+}
+
+static mu_status check_number(const mu_class *class, const mu_field *field, double value, bool whole)
+{
+    static const char *const expected[] = {
+        [MU_ANY_NUMBER] = "", [MU_NOT_NEGATIVE] = "0 or more", [MU_FRACTION] = "from 0 to 1",
+        [MU_BELOW_ONE] = "from 0 to below 1"};
+    if (within(field->limit, value, whole))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %s is %g; it must be %s", class->function, field->name, value,
+                     field->limit != MU_POSITIVE ? expected[field->limit] : whole ? "1 or more" : "above 0");
+}
+
+static mu_status check_word(const mu_class *class, const mu_field *field, const char *word)
+{
+    char known[256] = "";
+    for (int i = 0; field->words[i]; i++) {
+        if (strcmp(field->words[i], word) == 0)
+            return MU_OK;
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s'%s'", i ? ", " : "", field->words[i]);
+    }
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %s is '%s'; it must be one of %s", class->function, field->name, word,
+                     known);
+}
+
+static mu_status check_dims(const mu_class *class, const mu_field *field, const int64_t *dims)
+{
+    for (int i = 0; i < MU_MAX_SAMPLE_RANK && dims[i] != 0; i++)
+        if (dims[i] < 1 && dims[i] != MU_UNKNOWN)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: dimension %d of %s is %lld; it must be positive, or MU_UNKNOWN",
+                             class->function, i, field->name, (long long)dims[i]);
+    return MU_OK;
+}
+
+// ---- Defaults -----------------------------------------------------------------------------------
+
+// The number of arguments that may go without a name before this one; -1 if it needs its name.
+static int position(const mu_class *class, const mu_field *field)
+{
+    int before = 0;
+    for (const mu_field *other = class->fields; other->kind != MU_FIELD_END; other++)
+        before += other->kind != MU_FIELD_FIXED && other->offset < field->offset;
+    return field->offset < class->only ? before : -1;
+}
+
+// An argument that is written counts, also if it is 0.
+static bool is_given(const mu_class *class, const mu_field *field, const void *args)
+{
+    return mu__args_text(args, field->name, position(class, field)) != NULL;
+}
+
+// Puts in the default and checks one field.
+static mu_status fill(const mu_class *class, const mu_field *field, void *args)
+{
+    const char **text = text_at(args, field);
+    int *number = at(args, field);
+    int64_t *wide = at(args, field);
+    double *real = at(args, field);
+    switch (field->kind) {
+    case MU_FIELD_INT:
+        *number = *number || is_given(class, field, args) ? *number : (int)field->number;
+        return check_number(class, field, *number, true);
+    case MU_FIELD_INT64:
+        *wide = *wide || is_given(class, field, args) ? *wide : (int64_t)field->number;
+        return check_number(class, field, (double)*wide, true);
+    case MU_FIELD_DOUBLE:
+        *real = *real != 0 || is_given(class, field, args) ? *real : field->number;
+        return check_number(class, field, *real, false);
+    case MU_FIELD_WORD:
+        *text = *text ? *text : field->text;
+        return *text ? check_word(class, field, *text) : MU_OK;
+    case MU_FIELD_ACTIVATION:
+        *text = *text ? *text : field->text ? field->text : "linear";
+        return mu__activation_known(*text, class->function);
+    case MU_FIELD_INITIALIZER:
+        *text = *text ? *text : field->text;
+        return mu__initializer_known(*text, class->function);
+    case MU_FIELD_DIMS: return check_dims(class, field, wide);
+    default: return MU_OK;
+    }
+}
+
+mu_status mu__fields_fill(const mu_class *class, void *args, const void *given)
+{
+    MU_TRY(mu__args_take(args, class->args_bytes, class->only, given, class->function));
+    bool seeded = false;
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++) {
+        MU_TRY(fill(class, field, args));
+        seeded |= field->kind == MU_FIELD_SEED && is_given(class, field, args);
+    }
+    MU_TRY(class->complete ? class->complete(args) : MU_OK);
+    ((mu_args_head *)args)->given = seeded ? ".seed" : NULL;  // the caller's text does not live as long as the object
+    return MU_OK;
+}
+
+// ---- Copies -------------------------------------------------------------------------------------
+
+void mu__fields_drop(const mu_class *class, void *args)
+{
+    if (!args)
+        return;
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (is_text(field))
+            mu__free((void *)(uintptr_t)*text_at(args, field));
+        else if (field->kind == MU_FIELD_REGULARIZER)
+            mu_release(*(mu_regularizer **)at(args, field));
+    mu__free(args);
+}
+
+void *mu__fields_keep(const mu_class *class, const void *args)
+{
+    void *copy = mu__alloc(class->args_bytes);
+    bool whole = copy != NULL;
+    if (!copy)
+        return NULL;
+    memcpy(copy, args, class->args_bytes);
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (is_text(field) && *text_at(copy, field))
+            whole &= (*text_at(copy, field) = mu__strdup(*text_at(args, field))) != NULL;
+        else if (field->kind == MU_FIELD_REGULARIZER)
+            mu_retain(*(mu_regularizer **)at(copy, field));
+    if (whole)
+        return copy;
+    mu__fields_drop(class, copy);
+    return NULL;
+}
+
+const char *mu__fields_name(const mu_class *class, const void *args)
+{
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (field->kind == MU_FIELD_NAME)
+            return *text_at(args, field);
+    return NULL;
+}
+
+// ---- Keras's JSON -------------------------------------------------------------------------------
+
+mu_status mu__json_member(json_t *object, const char *key, json_t *value)
+{
+    if (value && json_object_set_new(object, key, value) == 0)
+        return MU_OK;
+    return mu__pending() ? mu_error_code()
+                         : mu__error(MU_RESOURCE_EXHAUSTED, "no memory for '%s' of the JSON configuration", key);
+}
+
+static json_t *int_json(const void *args, const mu_field *field)
+{
+    const int value = *(const int *)at(args, field);
+    const int second = field->second ? *(const int *)(const void *)((const char *)args + field->second) : value;
+    if (field->n == 0)
+        return json_integer(value);
+    json_t *list = json_array();
+    for (int i = 0; list && i < field->n; i++)
+        json_array_append_new(list, field->pairs ? json_pack("[i, i]", value, value)
+                                                 : json_integer(i == 1 ? second : value));
+    return list;
+}
+
+static json_t *dims_json(const int64_t *dims)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < MU_MAX_SAMPLE_RANK && dims[i] != 0; i++)
+        json_array_append_new(list, dims[i] == MU_UNKNOWN ? json_integer(-1) : json_integer(dims[i]));
+    return list;
+}
+
+static json_t *value_json(const void *args, const mu_field *field)
+{
+    const void *value = at(args, field);
+    switch (field->kind) {
+    case MU_FIELD_INT: return int_json(args, field);
+    case MU_FIELD_INT64: return json_integer(*(const int64_t *)value);
+    case MU_FIELD_DOUBLE: return json_real(*(const double *)value);
+    case MU_FIELD_FLAG: return json_boolean(*(const bool *)value);
+    case MU_FIELD_NOT: return json_boolean(!*(const bool *)value);
+    case MU_FIELD_SEED: return *(const uint64_t *)value || mu__args_given(args, field->name)
+                                   ? json_integer((json_int_t)*(const uint64_t *)value)
+                                   : json_null();
+    case MU_FIELD_DIMS: return dims_json(value);
+    case MU_FIELD_REGULARIZER: return mu__regularizer_json(*(mu_regularizer *const *)value);
+    default: return *text_at(args, field) ? json_string(*text_at(args, field)) : json_null();
+    }
+}
+
+mu_status mu__fields_json(const mu_class *class, const void *args, json_t *config)
+{
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (!field->internal && field->kind != MU_FIELD_NAME && field->kind != MU_FIELD_FIXED)
+            MU_TRY(mu__json_member(config, field->keras ? field->keras : field->name, value_json(args, field)));
+    return MU_OK;
+}
+
+// Keras writes an object as {"class_name": …, "config": …}, and accepts the name alone.
+static const char *name_in(const json_t *value)
+{
+    return json_is_object(value) ? mu__keras_name(json_string_value(json_object_get(value, "class_name")))
+                                 : json_string_value(value);
+}
+
+static bool read_dims(const json_t *value, int64_t *dims)
+{
+    const size_t n = json_array_size(value);
+    for (size_t i = 0; i < n && n < MU_MAX_RANK; i++)
+        dims[i] = json_is_integer(json_array_get(value, i)) ? json_integer_value(json_array_get(value, i)) : MU_UNKNOWN;
+    return json_is_array(value) && n < MU_MAX_RANK;
+}
+
+// Reads an integer, or a list of as many as Keras writes, which are equal unless the class tells them apart.
+static bool read_int(void *args, const mu_field *field, const json_t *value)
+{
+    const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
+    if (field->pairs && json_is_array(first) && json_equal(json_array_get(first, 0), json_array_get(first, 1)) &&
+        json_equal(first, json_array_get(value, 1)))
+        value = first = json_array_get(first, 0);
+    const json_t *second = json_is_array(value) && field->n > 1 ? json_array_get(value, 1) : first;
+    for (size_t i = 1; i < json_array_size(value); i++)
+        if (!json_equal(json_array_get(value, i), i == 1 && field->second ? second : first))
+            return false;
+    *(int *)at(args, field) = (int)json_integer_value(first);
+    if (field->second)
+        *(int *)(void *)((char *)args + field->second) = (int)json_integer_value(second);
+    return json_is_integer(first) && json_is_integer(second);
+}
+
+// Reads one value; false if it is of another type.
+static bool read_value(void *args, const mu_field *field, const json_t *value)
+{
+    void *out = at(args, field);
+    const char *name = name_in(value);
+    switch (field->kind) {
+    case MU_FIELD_INT: return read_int(args, field, value);
+    case MU_FIELD_INT64: *(int64_t *)out = json_integer_value(value); return json_is_integer(value);
+    case MU_FIELD_DOUBLE: *(double *)out = json_number_value(value); return json_is_number(value);
+    case MU_FIELD_FLAG: *(bool *)out = json_is_true(value); return json_is_boolean(value);
+    case MU_FIELD_NOT: *(bool *)out = json_is_false(value); return json_is_boolean(value);
+    case MU_FIELD_SEED: *(uint64_t *)out = (uint64_t)json_integer_value(value); return json_is_integer(value);
+    case MU_FIELD_DIMS: return read_dims(value, out);
+    case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
+                                            : json_is_number(value) && json_number_value(value) == field->number;
+    case MU_FIELD_REGULARIZER: return (*(mu_regularizer **)out = mu__regularizer_from(value)) != NULL;
+    default: return (*text_at(args, field) = name) != NULL;
+    }
+}
+
+// What Keras writes for options that every layer has there, and whose only value here is Keras's default.
+static bool is_fixed(const char *key, const json_t *value)
+{
+    static const char *const keys[] = {"dtype", "trainable", "name", "registered_name", "build_config", "autocast"};
+    for (size_t i = 0; i < MU_COUNT(keys); i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    const char *text = json_string_value(value);
+    return json_is_null(value) || json_is_false(value) || (text && strcmp(text, "channels_last") == 0) ||
+           (json_is_integer(value) && strcmp(key, "axis") == 0 && json_integer_value(value) == -1);
+}
+
+static const mu_field *field_named(const mu_class *class, const char *key)
+{
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (!field->internal && strcmp(field->keras ? field->keras : field->name, key) == 0)
+            return field;
+    return NULL;
+}
+
+mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config)
+{
+    const char *key;
+    json_t *value;
+    *(size_t *)args = class->args_bytes;
+    json_object_foreach((json_t *)(uintptr_t)config, key, value)
+    {
+        const mu_field *field = field_named(class, key);
+        if (!field && !is_fixed(key, value))
+            return mu__error(MU_UNIMPLEMENTED, "%s has no option '%.60s' as Keras's %s has in this configuration; "
+                             "leave it at Keras's default", class->function, key, class->keras);
+        if (field && !json_is_null(value) && !read_value(args, field, value))
+            return mu__pending() ? mu_error_code()
+                                 : mu__error(MU_INVALID_ARGUMENT, "%s: '%.60s' of the configuration has a value that "
+                                             "%s does not take", class->keras, key, class->function);
+    }
+    return MU_OK;
+}
+
+char *mu__fields_written(const mu_class *class, const json_t *config)
+{
+    char *text = mu__strdup("");
+    for (const mu_field *field = class->fields; text && field && field->kind != MU_FIELD_END; field++) {
+        const json_t *value = json_object_get(config, field->keras ? field->keras : field->name);
+        if (field->internal || !value || json_is_null(value))
+            continue;
+        char *longer = mu__sprintf("%s.%s,", text, field->name);
+        mu__free(text);
+        text = longer;
+    }
+    return text;
+}

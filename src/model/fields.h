@@ -1,0 +1,99 @@
+// One table of fields per class of layer, loss, metric or optimizer: what its options are called, what they default
+// to, which values they accept and how Keras writes them.
+//
+// From the table come the defaults, the checks and their messages, the copy that an object keeps, and Keras's JSON in
+// both directions. A class with a new option changes its public struct and one row here.
+#ifndef MU_SRC_MODEL_FIELDS_H
+#define MU_SRC_MODEL_FIELDS_H
+
+#include "base/base.h"
+
+#include <jansson.h>
+#include <muster/model.h>
+
+typedef enum mu_field_kind {
+    MU_FIELD_END,
+    MU_FIELD_INT,          // int
+    MU_FIELD_INT64,        // int64_t
+    MU_FIELD_DOUBLE,       // double
+    MU_FIELD_FLAG,         // bool
+    MU_FIELD_NOT,          // bool that negates Keras's option of the name `keras`: no_bias is use_bias
+    MU_FIELD_SEED,         // uint64_t; left out it is Keras's None
+    MU_FIELD_DIMS,         // int64_t[MU_MAX_SAMPLE_RANK] that ends with 0: the shape of a sample
+    MU_FIELD_TEXT,         // const char *: any
+    MU_FIELD_WORD,         // const char *: one of `words`
+    MU_FIELD_ACTIVATION,   // const char *
+    MU_FIELD_INITIALIZER,  // const char *
+    MU_FIELD_REGULARIZER,  // mu_regularizer *; NULL: none
+    MU_FIELD_FIXED,        // no member: an option of Keras whose only value here is Keras's default; not written
+    MU_FIELD_NAME,         // const char *: the object's own name; NULL: chosen by the class
+} mu_field_kind;
+
+// The values that a number may have.
+typedef enum mu_limit {
+    MU_ANY_NUMBER,
+    MU_POSITIVE,       // an integer from 1, a double above 0
+    MU_NOT_NEGATIVE,
+    MU_FRACTION,       // from 0 to 1
+    MU_BELOW_ONE,      // from 0 to below 1
+} mu_limit;
+
+typedef struct mu_field {
+    const char *name;           // in the public struct
+    const char *keras;          // Keras's name; NULL: the same
+    mu_field_kind kind;
+    mu_limit limit;
+    size_t offset;
+    double number;              // default of a number
+    const char *text;           // default of a word, an activation or an initializer
+    const char *const *words;   // ends with NULL
+    int n;                      // Keras writes the number this often, in a list; 0: once, by itself
+    size_t second;              // offset of another int, which is the second of Keras's pair; 0: none
+    bool pairs;                 // Keras writes each number of the list twice: before and after
+    bool internal;              // Keras does not have it
+} mu_field;
+
+// MU_FIELD(struct, member, kind without MU_FIELD_, other fields of the row by name …)
+#define MU_FIELD(type, member, ...) {.name = #member, MU_FIELD_KIND(__VA_ARGS__, .offset = offsetof(type, member))}
+// MU_FIELD_ONLY(Keras's option, .text = its default, a name; or .number = its default)
+#define MU_FIELD_ONLY(keras_name, value) {.name = keras_name, .kind = MU_FIELD_FIXED, value}
+#define MU_FIELD_KIND(field_kind, ...) .kind = MU_FIELD_##field_kind, __VA_ARGS__
+
+#define MU_OPTIONS(type) sizeof(type), offsetof(type, only_)
+
+// What a class of objects has in common with the other classes of its kind.
+typedef struct mu_class {
+    const char *name;           // Keras's class in snake case: "conv2d"; default of the names of objects
+    const char *keras;          // Keras's class: "Conv2D"
+    const char *function;       // "mu_conv2d", for messages
+    size_t args_bytes, only;    // of the struct of options, and where its member only_ is: MU_OPTIONS(struct)
+    const mu_field *fields;     // ends with a field of kind MU_FIELD_END; NULL: none
+    // What no row can say: defaults that depend on other options, and checks of several. Optional.
+    mu_status (*complete)(void *args);
+} mu_class;
+
+// mu__fields_fill copies a caller's struct (NULL: all defaults) into `args` of class->args_bytes, puts in the defaults
+// of the options that were left out, and checks every field. Strings and objects are still the caller's. Errors:
+// INVALID_ARGUMENT naming field and value.
+mu_status mu__fields_fill(const mu_class *class, void *args, const void *given);
+// mu__fields_keep returns a copy of filled options that owns its strings and retains its objects; NULL on error.
+// mu__fields_drop frees it; NULL is accepted.
+void *mu__fields_keep(const mu_class *class, const void *args);
+void mu__fields_drop(const mu_class *class, void *args);
+// mu__fields_name returns the object's own name in its options; NULL: none was given.
+const char *mu__fields_name(const mu_class *class, const void *args);
+
+// mu__fields_json adds the options to a JSON object under Keras's names. mu__fields_read reads them back into `args`
+// (zeroed, of class->args_bytes), whose strings then belong to `config` and whose objects to the pool. Errors of the
+// latter: INVALID_ARGUMENT for a value of another type, UNIMPLEMENTED for an option that the class lacks; both name it.
+mu_status mu__fields_json(const mu_class *class, const void *args, json_t *config);
+mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config);
+// mu__fields_written returns the text that says which options a JSON configuration sets, for the member `given` of
+// their struct; for mu__free. NULL on error.
+char *mu__fields_written(const mu_class *class, const json_t *config);
+
+// mu__json_member sets a member of an object and takes over the reference to `value`, which may be NULL after a failed
+// call. Errors: RESOURCE_EXHAUSTED.
+mu_status mu__json_member(json_t *object, const char *key, json_t *value);
+
+#endif

@@ -1,0 +1,411 @@
+// Functional models: layers called on tensors that stand for values to come, and the models made of these calls.
+//
+// mu_input makes such a layer tensor; calling a layer on layer tensors builds the layer and makes others. Each knows
+// the call that made it, so a model is what lies between its inputs and its outputs. To run the model is to repeat the
+// calls, in the order in which each finds its inputs: eagerly or in a trace, like any other layer.
+#include "model/model.h"
+
+#include <muster/ops.h>
+
+// ---- Layer tensors ------------------------------------------------------------------------------
+
+// A call of a layer, or an input. Its tensors refer to the nodes of a graph of its own, one node per output, and keep
+// the call alive; the call keeps its inputs.
+struct mu_layer_call {
+    mu_object object;
+    mu_layer *layer;    // retained; NULL: an input
+    mu_value *inputs;   // nest of layer tensors and constants; retained; NULL: an input
+    mu_graph *graph;    // one `input` node per output
+    char *name;         // of an input; owned
+};
+
+static void call_destroy(void *object)
+{
+    mu_layer_call *call = object;
+    mu_release(call->layer);
+    mu_release(call->inputs);
+    mu_release(call->graph);
+    mu__free(call->name);
+}
+
+static mu_type call_type = {.name = "layer call", .destroy = call_destroy};
+
+bool mu__is_layer_tensor(const mu_tensor *tensor)
+{
+    return tensor->graph && mu__is(tensor->graph, &call_type);
+}
+
+static mu_layer_call *call_of(const mu_tensor *tensor)
+{
+    return (mu_layer_call *)tensor->graph;
+}
+
+bool mu__has_layer_tensor(const mu_value *value)
+{
+    if (value->leaf)
+        return mu__is(value->leaf, &mu__tensor_type) && mu__is_layer_tensor((mu_tensor *)value->leaf);
+    for (int i = 0; i < value->n; i++)
+        if (mu__has_layer_tensor(value->items[i]))
+            return true;
+    return false;
+}
+
+static mu_layer_call *new_call(mu_layer *layer, mu_value *inputs)
+{
+    mu_layer_call *call = mu__new(&call_type, sizeof *call);
+    if (!call)
+        return NULL;
+    call->layer = mu_retain(layer);
+    call->inputs = mu_retain(inputs);
+    call->graph = mu__graph_new(layer ? mu_layer_name(layer) : "mu_input");
+    return call->graph ? mu__give(call) : (mu_release(call), NULL);
+}
+
+// The next output of a call. Belongs to the pool.
+static mu_tensor *new_tensor(mu_layer_call *call, const mu_spec *spec)
+{
+    mu_node *node = mu__graph_input(call->graph, spec, NULL);
+    return node ? mu__give(mu__tensor_symbolic(node, 0, spec, &call->object)) : NULL;
+}
+
+mu_tensor *mu_input_with(const mu_input_args *given)
+{
+    mu_input_args args;
+    if (mu__pending() || mu__fields_fill(&mu__input_layer_ops.class, &args, given) != MU_OK)
+        return NULL;
+    if (args.dtype && !mu__dtype_ok(args.dtype)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_input: dtype is %d, which is no element type", (int)args.dtype);
+        return NULL;
+    }
+    mu_layer_call *call = new_call(NULL, NULL);
+    if (!call || (args.name && !(call->name = mu__strdup(args.name))))
+        return NULL;
+    mu_spec spec = {.dtype = args.dtype ? args.dtype : mu__floatx(), .shape = {.rank = 1, .dims = {MU_UNKNOWN}}};
+    for (int i = 0; i < MU_MAX_SAMPLE_RANK && args.shape[i] != 0; i++)
+        spec.shape.dims[spec.shape.rank++] = args.shape[i];
+    return new_tensor(call, &spec);
+}
+
+// ---- Calling a layer on layer tensors -----------------------------------------------------------
+
+typedef struct connection {
+    mu_layer *layer;
+    const mu_call_context *context;
+} connection;
+
+static mu_value *trace_call(mu_value *arguments, void *arg)
+{
+    const connection *c = arg;
+    return mu__layer_call(c->layer, arguments, c->context, NULL);
+}
+
+// The outputs of a traced call as layer tensors in the same structure.
+static mu_value *outputs_of(mu_layer_call *call, const mu_value *traced)
+{
+    const int n = mu__value_flatten(traced, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_value *outputs = NULL;
+    bool whole = leaves != NULL;
+    if (whole)
+        mu__value_flatten(traced, leaves, n);
+    for (int i = 0; whole && i < n; i++) {
+        const mu_spec spec = mu__spec_of((const mu_tensor *)leaves[i]);
+        leaves[i] = (mu_object *)new_tensor(call, &spec);
+        whole = leaves[i] != NULL;
+    }
+    if (whole)
+        outputs = mu__give(mu__value_pack(traced, leaves, n));
+    mu__free(leaves);
+    return outputs;
+}
+
+static mu_status need_tensors(int n, mu_object *const *leaves, const mu_layer *layer)
+{
+    for (int i = 0; i < n; i++)
+        if (!mu__is(leaves[i], &mu__tensor_type))
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': input %d is a variable; give tensors of mu_input",
+                             mu_layer_name(layer), i);
+    return MU_OK;
+}
+
+mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_spec *specs = mu__calloc((size_t)n + 1, sizeof *specs);
+    connection c = {.layer = layer, .context = context};
+    mu_traced traced = {0};
+    mu_value *outputs = NULL;
+    mu_status status = leaves && specs ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (leaves)
+        mu__value_flatten(inputs, leaves, n);
+    if (status == MU_OK)
+        status = need_tensors(n, leaves, layer);
+    for (int i = 0; status == MU_OK && i < n; i++)
+        specs[i] = mu__spec_of((const mu_tensor *)leaves[i]);
+    if (status == MU_OK)
+        status = mu__trace_run(mu_layer_name(layer), trace_call, &c, inputs, specs, true, &traced);
+    mu_layer_call *call = status == MU_OK ? new_call(layer, inputs) : NULL;
+    if (call)
+        outputs = outputs_of(call, traced.outputs);
+    mu_release(traced.graph);
+    mu_release(traced.inputs);
+    mu_release(traced.outputs);
+    mu__free(leaves);
+    mu__free(specs);
+    return outputs;
+}
+
+// ---- The model ----------------------------------------------------------------------------------
+
+// What a functional model is made of: the calls in an order in which each finds its inputs.
+typedef struct functional {
+    mu_value *inputs, *outputs;  // nests of layer tensors; retained
+    struct { mu_layer_call **items; size_t n, capacity; } calls;  // retained; those of the inputs first
+    size_t n_inputs;             // how many of the calls made the inputs
+} functional;
+
+static void functional_release(mu_layer *layer)
+{
+    functional *f = layer->state;
+    for (size_t i = 0; i < f->calls.n; i++)
+        mu_release(f->calls.items[i]);
+    mu__free(f->calls.items);
+    mu_release(f->inputs);
+    mu_release(f->outputs);
+    mu__free(f);
+}
+
+static int place_of(const functional *f, const mu_layer_call *call)
+{
+    for (size_t i = 0; i < f->calls.n; i++)
+        if (f->calls.items[i] == call)
+            return (int)i;
+    return -1;
+}
+
+// The position of a tensor among the leaves of a value; -1 if it is none of them.
+static int leaf_of(const mu_value *value, const mu_tensor *tensor)
+{
+    const int n = mu__value_flatten(value, NULL, 0);
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    mu__value_flatten(value, leaves, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
+        if (((mu_tensor *)leaves[i])->node == tensor->node)
+            return i;
+    return -1;
+}
+
+static mu_status visit(functional *f, const mu_value *value);
+
+static mu_status visit_call(functional *f, const mu_tensor *tensor)
+{
+    mu_layer_call *call = call_of(tensor);
+    if (place_of(f, call) >= 0)
+        return MU_OK;
+    if (leaf_of(f->inputs, tensor) < 0) {
+        if (!call->layer)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: an output depends on the input '%s', which is not "
+                             "among the model's inputs; add it to .inputs", call->name ? call->name : "mu_input");
+        MU_TRY(visit(f, call->inputs));
+    }
+    MU_TRY(MU_PUSH(&f->calls, call));
+    mu_retain(call);
+    return MU_OK;
+}
+
+// Adds the calls that a nest of layer tensors depends on, deepest first.
+static mu_status visit(functional *f, const mu_value *value)
+{
+    if (!value->leaf) {
+        for (int i = 0; i < value->n; i++)
+            MU_TRY(visit(f, value->items[i]));
+        return MU_OK;
+    }
+    const mu_tensor *tensor = (const mu_tensor *)value->leaf;
+    return mu__is_layer_tensor(tensor) ? visit_call(f, tensor) : MU_OK;
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// The values of one run: what each call returned, and the masks.
+typedef struct run {
+    const functional *f;
+    mu_value *given;     // in the structure of f->inputs
+    mu_value **values, **masks;
+} run;
+
+static mu_tensor *leaf_at(const mu_value *value, int i)
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    return mu__value_flatten(value, leaves, MU_MAX_MODEL_INPUTS) > i ? (mu_tensor *)leaves[i] : NULL;
+}
+
+// What stands for a layer tensor in this run, or for its mask.
+static mu_tensor *stand_in(const run *r, const mu_tensor *tensor, bool mask)
+{
+    if (!mu__is_layer_tensor(tensor))
+        return mask ? NULL : (mu_tensor *)(uintptr_t)tensor;
+    const int input = leaf_of(r->f->inputs, tensor);
+    if (input >= 0)
+        return mask ? NULL : leaf_at(r->given, input);
+    mu_value *const *found = mask ? r->masks : r->values;
+    const int place = place_of(r->f, call_of(tensor));
+    if (!found[place] && !mask)
+        mu__error(MU_FAILED_PRECONDITION, "the model needs another output of layer '%s', whose output is one of the "
+                  "model's inputs; add it to .inputs", mu_layer_name(call_of(tensor)->layer));
+    return found[place] ? leaf_at(found[place], tensor->node->id) : NULL;
+}
+
+// A nest of layer tensors with the run's values, or masks, in their places. NULL: an error, or no mask.
+static mu_value *replace(const run *r, const mu_value *nest, bool mask)
+{
+    const int n = mu__value_flatten(nest, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_value *value = NULL;
+    bool whole = leaves != NULL;
+    if (whole)
+        mu__value_flatten(nest, leaves, n);
+    for (int i = 0; whole && i < n; i++)
+        whole = (leaves[i] = (mu_object *)stand_in(r, (const mu_tensor *)leaves[i], mask)) != NULL;
+    if (whole)
+        value = mu__give(mu__value_pack(nest, leaves, n));
+    mu__free(leaves);
+    return value;
+}
+
+static mu_status run_calls(run *r, bool training)
+{
+    for (size_t i = r->f->n_inputs; i < r->f->calls.n; i++) {
+        const mu_layer_call *call = r->f->calls.items[i];
+        mu_value *inputs = replace(r, call->inputs, false);
+        if (!inputs)
+            return mu_error_code();
+        const mu_call_context context = {.training = training, .mask = replace(r, call->inputs, true)};
+        r->values[i] = mu__layer_call(call->layer, inputs, &context, &r->masks[i]);
+        if (!r->values[i])
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
+// Converts each input to the type that mu_input gave it.
+static mu_value *typed_inputs(const functional *f, const mu_value *given)
+{
+    const int n = mu__value_flatten(f->inputs, NULL, 0);
+    mu_object *leaves[MU_MAX_MODEL_INPUTS], *wanted[MU_MAX_MODEL_INPUTS];
+    const int seen = mu__value_flatten(given, leaves, MU_MAX_MODEL_INPUTS);
+    mu__value_flatten(f->inputs, wanted, MU_MAX_MODEL_INPUTS);
+    if (seen != n) {
+        mu__error(MU_INVALID_ARGUMENT, "the model has %d inputs and was given %d tensors; give them in the order of "
+                  ".inputs", n, seen);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++)
+        if (!(leaves[i] = (mu_object *)mu_cast((mu_tensor *)leaves[i], ((mu_tensor *)wanted[i])->dtype)))
+            return NULL;
+    return mu__give(mu__value_pack(f->inputs, leaves, n));
+}
+
+static mu_value *functional_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const functional *f = layer->state;
+    run r = {.f = f, .given = typed_inputs(f, inputs)};
+    mu_value *outputs = NULL;
+    if (!r.given)
+        return NULL;
+    r.values = mu__calloc(2 * f->calls.n + 1, sizeof *r.values);
+    r.masks = r.values + f->calls.n;
+    if (r.values && run_calls(&r, context->training) == MU_OK) {
+        outputs = replace(&r, f->outputs, false);
+        mu_call_set_mask(context, replace(&r, f->outputs, true));
+    }
+    mu__free(r.values);
+    return outputs;
+}
+
+typedef struct functional_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *name;
+} functional_args;
+
+static const mu_field functional_fields[] = {MU_FIELD(functional_args, name, NAME), {0}};
+
+const mu_layer_ops mu__functional_ops = {
+    .class = {"functional", "Functional", "mu_model_new", MU_OPTIONS(functional_args), functional_fields, NULL},
+    .takes_integers = true, .call = functional_call, .release = functional_release,
+};
+
+// ---- Making the model ---------------------------------------------------------------------------
+
+static mu_status check_nest(const mu_value *nest, const char *what)
+{
+    const int n = mu__value_flatten(nest, NULL, 0);
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    if (n < 1 || n > MU_MAX_MODEL_INPUTS)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: %d %s; a model has 1 to %d", n, what,
+                         MU_MAX_MODEL_INPUTS);
+    mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < n; i++)
+        if (!mu__is(leaves[i], &mu__tensor_type) || !mu__is_layer_tensor((mu_tensor *)leaves[i]))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: element %d of the %s is not a tensor of mu_input, nor "
+                             "what a layer returned for one", i, what);
+    return MU_OK;
+}
+
+static mu_status collect_layers(mu_model *model)
+{
+    const functional *f = model->state;
+    for (size_t i = f->n_inputs; i < f->calls.n; i++) {
+        mu_layer *layer = f->calls.items[i]->layer;
+        bool known = false;
+        for (size_t k = 0; !known && k < model->sublayers.n; k++)
+            known = model->sublayers.items[k] == layer;
+        if (!known)
+            MU_TRY(mu__layer_adopt(model, layer));
+    }
+    return mu__layer_name_sublayers(model, "mu_model_new");
+}
+
+static mu_status connect_layers(mu_model *model, mu_value *inputs, mu_value *outputs)
+{
+    functional *f = model->state = mu__calloc(1, sizeof *f);
+    if (!f)
+        return MU_RESOURCE_EXHAUSTED;
+    f->inputs = mu_retain(inputs);
+    f->outputs = mu_retain(outputs);
+    MU_TRY(visit(f, inputs));
+    f->n_inputs = f->calls.n;
+    MU_TRY(visit(f, outputs));
+    MU_TRY(collect_layers(model));
+    mu_object *first = NULL, *last = NULL;
+    mu__value_flatten(inputs, &first, 1);
+    mu__value_flatten(outputs, &last, 1);
+    model->input = ((mu_tensor *)first)->shape;
+    model->output = ((mu_tensor *)last)->shape;
+    model->built = true;
+    return MU_OK;
+}
+
+mu_model *mu_model_new_with(const mu_model_args *given)
+{
+    mu_model_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_model_new") != MU_OK)
+        return NULL;
+    if ((args.input && args.inputs) || (args.output && args.outputs)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_model_new: %s are both given; give one of them",
+                  args.input && args.inputs ? "input and .inputs" : "output and .outputs");
+        return NULL;
+    }
+    mu_value *inputs = args.input ? mu_of(args.input) : args.inputs;
+    mu_value *outputs = args.output ? mu_of(args.output) : args.outputs;
+    if (mu__need(inputs, "mu_model_new: the input") != MU_OK ||
+        mu__need(outputs, "mu_model_new: the output") != MU_OK || check_nest(inputs, "inputs") != MU_OK ||
+        check_nest(outputs, "outputs") != MU_OK)
+        return NULL;
+    const functional_args options = {.size = sizeof options, .name = args.name};
+    mu_model *model = mu__model_make(&mu__functional_ops, &options);
+    return model && connect_layers(model, inputs, outputs) == MU_OK ? model : NULL;
+}

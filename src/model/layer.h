@@ -1,0 +1,126 @@
+// Internal interface of layers: what a class of layers is, what a layer keeps, and how layers are called.
+//
+// A class is one entry: its table of fields, `build`, which makes the weights, and `call`, which uses ops. Layers call
+// other layers (sublayers), so models are layers too. Distribution of variables is the strategy's task.
+#ifndef MU_SRC_MODEL_LAYER_H
+#define MU_SRC_MODEL_LAYER_H
+
+#include "distribute/distribute.h"
+#include "model/fields.h"
+
+typedef struct mu_layer_ops mu_layer_ops;
+typedef struct mu_trainer mu_trainer;
+
+// A variable of a layer under the name that it has there.
+typedef struct mu_weight {
+    char *name;                  // "kernel"
+    mu_variable *variable;       // retained
+    mu_regularizer *regularizer; // retained; NULL: none
+    bool seed;                   // the state of random choices, which Keras does not count among the weights
+} mu_weight;
+
+struct mu_layer {
+    mu_object object;
+    const mu_layer_ops *ops;
+    void *args;                  // the class's options (mu__fields_keep); NULL: none
+    char *name;                  // the user's, else chosen by the first model that the layer is part of; NULL: not yet
+    char *path;                  // the names of the models around it and its own, which its weights' names begin with
+    bool built;
+    mu_shape input, output;      // of the first tensor, when built and last called; batch axis unknown
+    struct { mu_weight *items; size_t n, capacity; } weights;    // in Keras's order
+    struct { mu_layer **items; size_t n, capacity; } sublayers;  // retained, in the order of their weights
+    void *state;                 // of the class; ops->release frees it
+    mu_strategy *strategy;       // of a model: in whose scope it was made; retained
+    mu_trainer *trainer;         // of a model: what compile and fit keep; owned
+};
+
+struct mu_layer_ops {
+    mu_class class;
+    bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
+    bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
+    bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking)
+    // build makes the weights for n input tensors of these shapes (batch axis unknown). Optional: none are needed.
+    mu_status (*build)(mu_layer *layer, int n, const mu_shape *inputs);
+    // call applies the layer; the result belongs to the pool, NULL on error. Tensors in `inputs` have the model's type
+    // unless takes_integers or moves_only is set.
+    mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
+    void (*release)(mu_layer *layer);  // frees `state`; optional
+};
+
+// A word in this list is a class that mu_layer_from_config knows: `mu__NAME_ops`.
+#define MU_LAYER(name) extern const mu_layer_ops mu__##name##_ops;
+#include "model/layers.def"
+#undef MU_LAYER
+extern const mu_layer_ops mu__sequential_ops, mu__functional_ops;
+
+extern mu_type mu__layer_type;
+
+// mu__layer_make makes a layer of a class from the caller's options (NULL: the defaults). The result belongs to the
+// pool; NULL on error.
+mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args);
+// mu__layer_call calls a layer, built first if needed, and gives the masks of its outputs to `mask` (NULL: not wanted).
+// The result belongs to the pool; NULL on error.
+mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask);
+// mu__layer_adopt adds a sublayer without a name. Retains: sublayer. mu__layer_name_sublayers then names all sublayers
+// that have none and sets the names of their weights. Errors: INVALID_ARGUMENT, in the name of `function`, for two
+// sublayers with one name.
+mu_status mu__layer_adopt(mu_layer *layer, mu_layer *sublayer);
+mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function);
+// mu__layer_rename sets the path, and renames the weights and sublayers accordingly.
+mu_status mu__layer_rename(mu_layer *layer, const char *around);
+const char *mu__layer_path(const mu_layer *layer);
+const char *mu__layer_class(const mu_layer *layer);  // its class in snake case, for names and the summary
+bool mu__layer_takes_integers(const mu_layer *layer);
+bool mu__layer_is_built(const mu_layer *layer);  // the layer and all of its sublayers
+int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
+
+// mu__weight makes a weight "PATH/NAME" with a named initializer and adds it to the layer. Retains: regularizer.
+mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
+                     mu_regularizer *regularizer);
+// mu__weight_seed adds a generator (seed NULL: from the program's seed); mu__weight_next_seed returns its next seed.
+mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed);
+mu_tensor *mu__weight_next_seed(const mu_layer *layer);
+mu_variable *mu__weight_named(const mu_layer *layer, const char *name);  // NULL: there is none
+mu_tensor *mu__weight_read(const mu_layer *layer, const char *name);     // NULL without an error: there is none
+
+// mu__layer_collect adds the variables of a layer and its sublayers to a list, each once. Borrowed; free the items.
+typedef enum mu_weight_choice { MU_WEIGHTS_TRAINABLE, MU_WEIGHTS_ALL, MU_WEIGHTS_AND_SEEDS } mu_weight_choice;
+typedef struct mu_variable_list {
+    mu_variable **items;
+    size_t n, capacity;
+} mu_variable_list;
+mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list);
+
+// Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
+mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high);
+mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
+
+mu_tensor *mu__activate(const char *activation, mu_tensor *x);  // NULL or "linear": x itself
+mu_status mu__activation_known(const char *activation, const char *function);
+
+// mu__initial_value draws a weight's initial value (eager). The result belongs to the pool.
+mu_status mu__initializer_known(const char *initializer, const char *function);  // NULL is valid: the default
+mu_tensor *mu__initial_value(const char *initializer, mu_dtype dtype, const mu_shape *shape);
+mu_dtype mu__floatx(void);
+
+struct mu_regularizer {
+    mu_object object;
+    double l1, l2;
+};
+json_t *mu__regularizer_json(const mu_regularizer *regularizer);  // NULL: Keras's None
+mu_regularizer *mu__regularizer_from(const json_t *value);        // belongs to the pool; NULL on error
+mu_tensor *mu__penalty(const mu_regularizer *regularizer, mu_tensor *weight);
+
+// mu__keras_name turns Keras's class ("GlorotUniform") into a name that options take ("glorot_uniform"): static
+// storage; NULL if there is no such name.
+const char *mu__keras_name(const char *class_name);
+
+// ---- Functional models (functional.c) -----------------------------------------------------------
+
+// A tensor of mu_input, or what a layer returned for one: it stands for values that do not exist yet.
+bool mu__is_layer_tensor(const mu_tensor *tensor);
+bool mu__has_layer_tensor(const mu_value *value);
+// mu__layer_connect records the call of a layer on such tensors, and builds it. Belongs to the pool; NULL on error.
+mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
+
+#endif

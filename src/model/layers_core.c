@@ -1,0 +1,265 @@
+// Layers that most models have: dense, embedding, activations, the input of a sequential model, masking.
+//
+// Each class is its fields, what builds its weights and what computes it. Computations consist of ops, so layers work
+// eagerly, in traces and on replicas, and have gradients.
+#include "model/model.h"
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+// ---- Dense --------------------------------------------------------------------------------------
+
+static const mu_field dense_fields[] = {
+    MU_FIELD(mu_dense_args, units, INT, .limit = MU_POSITIVE),
+    MU_FIELD(mu_dense_args, activation, ACTIVATION),
+    MU_FIELD(mu_dense_args, no_bias, NOT, .keras = "use_bias"),
+    MU_FIELD(mu_dense_args, kernel_initializer, INITIALIZER, .text = "glorot_uniform"),
+    MU_FIELD(mu_dense_args, bias_initializer, INITIALIZER, .text = "zeros"),
+    MU_FIELD(mu_dense_args, kernel_regularizer, REGULARIZER),
+    MU_FIELD(mu_dense_args, bias_regularizer, REGULARIZER),
+    MU_FIELD(mu_dense_args, name, NAME),
+    {0},
+};
+
+static mu_status dense_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_dense_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    const mu_shape kernel = MU_SHAPE(input->dims[input->rank - 1], args->units);
+    MU_TRY(mu__weight(layer, "kernel", kernel, args->kernel_initializer, true, args->kernel_regularizer));
+    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->units), args->bias_initializer, true,
+                                              args->bias_regularizer);
+}
+
+static mu_value *dense_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_dense_args *args = layer->args;
+    mu_tensor *y = mu_matmul(mu_at(inputs, 0), mu__weight_read(layer, "kernel"));
+    if (!args->no_bias)
+        y = mu_nn_bias_add(y, mu__weight_read(layer, "bias"));
+    return mu_of(mu__activate(args->activation, y));
+}
+
+const mu_layer_ops mu__dense_ops = {
+    .class = {"dense", "Dense", "mu_dense", MU_OPTIONS(mu_dense_args), dense_fields, NULL},
+    .passes_mask = true, .build = dense_build, .call = dense_call,
+};
+
+mu_layer *mu_dense_with(const mu_dense_args *args)
+{
+    return mu__layer_make(&mu__dense_ops, args);
+}
+
+// ---- Embedding ----------------------------------------------------------------------------------
+
+static const mu_field embedding_fields[] = {
+    MU_FIELD(mu_embedding_args, input_dim, INT64, .limit = MU_POSITIVE),
+    MU_FIELD(mu_embedding_args, output_dim, INT64, .limit = MU_POSITIVE),
+    MU_FIELD(mu_embedding_args, embeddings_initializer, INITIALIZER, .text = "uniform"),
+    MU_FIELD(mu_embedding_args, embeddings_regularizer, REGULARIZER),
+    MU_FIELD(mu_embedding_args, mask_zero, FLAG),
+    MU_FIELD(mu_embedding_args, name, NAME),
+    {0},
+};
+
+static mu_status embedding_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_embedding_args *args = layer->args;
+    if (input->rank < 1 || input->rank >= MU_MAX_RANK)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' takes indices of rank 1 to %d with the batch axis first; it was given rank %d",
+                         mu_layer_name(layer), MU_MAX_RANK - 1, input->rank);
+    return mu__weight(layer, "embeddings", MU_SHAPE(args->input_dim, args->output_dim), args->embeddings_initializer,
+                      true, args->embeddings_regularizer);
+}
+
+// Negative numbers count from the table's end, as in Keras. The table is gathered from along its first axis, so its
+// gradient is a list of slices unless the table is used in another way too.
+static mu_value *embedding_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_embedding_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    mu_tensor *indices = !x || x->dtype == MU_I32 || x->dtype == MU_I64 ? x : mu_cast(x, MU_I32);
+    if (!indices)
+        return NULL;
+    mu_tensor *zero = mu_constant(indices->dtype, 0), *rows = mu_constant(indices->dtype, (double)args->input_dim);
+    if (args->mask_zero)
+        mu_call_set_mask(context, mu_of(mu_not_equal(indices, zero)));
+    mu_tensor *places = mu_where(mu_less(indices, zero), mu_add(indices, rows), indices);
+    return mu_of(mu_gather(mu__weight_read(layer, "embeddings"), places, 0, 0));
+}
+
+const mu_layer_ops mu__embedding_ops = {
+    .class = {"embedding", "Embedding", "mu_embedding", MU_OPTIONS(mu_embedding_args), embedding_fields, NULL},
+    .takes_integers = true, .build = embedding_build, .call = embedding_call,
+};
+
+mu_layer *mu_embedding_with(const mu_embedding_args *args)
+{
+    return mu__layer_make(&mu__embedding_ops, args);
+}
+
+// ---- Activations --------------------------------------------------------------------------------
+
+typedef struct activation_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *activation, *name;
+} activation_args;
+
+static const mu_field activation_fields[] = {
+    MU_FIELD(activation_args, activation, ACTIVATION),
+    MU_FIELD(activation_args, name, NAME),
+    {0},
+};
+
+static mu_value *activation_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    return mu_of(mu__activate(((const activation_args *)layer->args)->activation, mu_at(inputs, 0)));
+}
+
+const mu_layer_ops mu__activation_ops = {
+    .class = {"activation", "Activation", "mu_activation", MU_OPTIONS(activation_args), activation_fields, NULL},
+    .passes_mask = true, .call = activation_call,
+};
+
+mu_layer *mu_activation(const char *name)
+{
+    return mu__layer_make(&mu__activation_ops, &(activation_args){.size = sizeof(activation_args), .activation = name});
+}
+
+static const mu_field leaky_relu_fields[] = {
+    MU_FIELD(mu_leaky_relu_args, negative_slope, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .3),
+    MU_FIELD(mu_leaky_relu_args, name, NAME),
+    {0},
+};
+
+static mu_value *leaky_relu_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    return mu_of(mu_nn_leaky_relu(mu_at(inputs, 0), ((const mu_leaky_relu_args *)layer->args)->negative_slope));
+}
+
+const mu_layer_ops mu__leaky_relu_ops = {
+    .class = {"leaky_re_lu", "LeakyReLU", "mu_leaky_relu", MU_OPTIONS(mu_leaky_relu_args), leaky_relu_fields, NULL},
+    .passes_mask = true, .call = leaky_relu_call,
+};
+
+mu_layer *mu_leaky_relu_with(const mu_leaky_relu_args *args)
+{
+    return mu__layer_make(&mu__leaky_relu_ops, args);
+}
+
+static const mu_field elu_fields[] = {
+    MU_FIELD(mu_elu_args, alpha, DOUBLE, .number = 1),
+    MU_FIELD(mu_elu_args, name, NAME),
+    {0},
+};
+
+// Where x is positive, elu is x; elsewhere it is alpha times what elu with alpha 1 is.
+static mu_value *elu_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    mu_tensor *x = mu_at(inputs, 0), *y = mu_nn_elu(x), *zero = x ? mu_constant(x->dtype, 0) : NULL;
+    mu_tensor *alpha = zero ? mu_constant(x->dtype, ((const mu_elu_args *)layer->args)->alpha) : NULL;
+    return mu_of(mu_where(mu_greater(x, zero), y, mu_multiply(y, alpha)));
+}
+
+const mu_layer_ops mu__elu_ops = {
+    .class = {"elu", "ELU", "mu_elu", MU_OPTIONS(mu_elu_args), elu_fields, NULL}, .passes_mask = true, .call = elu_call,
+};
+
+mu_layer *mu_elu_with(const mu_elu_args *args)
+{
+    return mu__layer_make(&mu__elu_ops, args);
+}
+
+static const mu_field softmax_fields[] = {
+    MU_FIELD(mu_softmax_args, axis, INT, .number = -1),
+    MU_FIELD(mu_softmax_args, name, NAME),
+    {0},
+};
+
+static mu_value *softmax_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    return mu_of(mu_nn_softmax(mu_at(inputs, 0), ((const mu_softmax_args *)layer->args)->axis));
+}
+
+const mu_layer_ops mu__softmax_ops = {
+    .class = {"softmax", "Softmax", "mu_softmax", MU_OPTIONS(mu_softmax_args), softmax_fields, NULL},
+    .passes_mask = true, .call = softmax_call,
+};
+
+mu_layer *mu_softmax_with(const mu_softmax_args *args)
+{
+    return mu__layer_make(&mu__softmax_ops, args);
+}
+
+// ---- The input of a sequential model ------------------------------------------------------------
+
+static const mu_field input_layer_fields[] = {
+    MU_FIELD(mu_input_args, shape, DIMS, .keras = "batch_shape", .internal = true),
+    MU_FIELD(mu_input_args, name, NAME),
+    {0},
+};
+
+static mu_value *input_layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)layer;
+    (void)context;
+    return inputs;
+}
+
+const mu_layer_ops mu__input_layer_ops = {
+    .class = {"input_layer", "InputLayer", "mu_input_layer", MU_OPTIONS(mu_input_args), input_layer_fields, NULL},
+    .moves_only = true, .passes_mask = true, .call = input_layer_call,
+};
+
+mu_layer *mu_input_layer_with(const mu_input_args *args)
+{
+    return mu__layer_make(&mu__input_layer_ops, args);
+}
+
+// ---- Masking ------------------------------------------------------------------------------------
+
+static const mu_field masking_fields[] = {
+    MU_FIELD(mu_masking_args, mask_value, DOUBLE),
+    MU_FIELD(mu_masking_args, name, NAME),
+    {0},
+};
+
+// A step is masked where all its features have the value; masked steps become 0.
+static mu_value *masking_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    mu_tensor *x = mu_at(inputs, 0);
+    mu_tensor *value = x ? mu_constant(x->dtype, ((const mu_masking_args *)layer->args)->mask_value) : NULL;
+    const int last = mu_tensor_rank(x) - 1;
+    mu_tensor *valid = value ? mu_reduce_any_axes(mu_not_equal(x, value), 1, &last, true) : NULL;
+    if (!valid)
+        return NULL;
+    mu_call_set_mask(context, mu_of(mu_squeeze(valid, -1)));
+    return mu_of(mu_multiply(x, mu_cast(valid, x->dtype)));
+}
+
+static mu_status masking_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    return mu__need_input_rank(layer, input, 2, MU_MAX_RANK);
+}
+
+const mu_layer_ops mu__masking_ops = {
+    .class = {"masking", "Masking", "mu_masking", MU_OPTIONS(mu_masking_args), masking_fields, NULL},
+    .build = masking_build, .call = masking_call,
+};
+
+mu_layer *mu_masking_with(const mu_masking_args *args)
+{
+    return mu__layer_make(&mu__masking_ops, args);
+}

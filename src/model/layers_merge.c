@@ -1,0 +1,125 @@
+// Layers of several inputs: add, subtract, multiply, average, maximum, minimum, concatenate.
+//
+// An input is a list of tensors whose shapes broadcast (concatenate: agree but for one axis).
+#include "model/model.h"
+
+#include <muster/ops.h>
+
+static const mu_field merge_fields[] = {MU_FIELD(mu_merge_args, name, NAME), {0}};
+
+static mu_status merge_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    (void)inputs;
+    return n >= 2 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' combines 2 or more tensors; it was given %d. "
+                                      "Give them as .inputs = mu_list(a, b, MU_END)", mu_layer_name(layer), n);
+}
+
+// The tensors of a list combined from left to right.
+static mu_tensor *combine(mu_value *inputs, mu_tensor *(*op)(mu_tensor *, mu_tensor *))
+{
+    mu_tensor *y = mu_at(inputs, 0);
+    for (int i = 1; i < mu_value_count(inputs) && y; i++)
+        y = op(y, mu_at(inputs, i));
+    return y;
+}
+
+static mu_value *add_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)layer;
+    (void)context;
+    return mu_of(combine(inputs, mu_add));
+}
+
+static mu_value *multiply_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)layer;
+    (void)context;
+    return mu_of(combine(inputs, mu_multiply));
+}
+
+static mu_value *maximum_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)layer;
+    (void)context;
+    return mu_of(combine(inputs, mu_maximum));
+}
+
+static mu_value *minimum_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)layer;
+    (void)context;
+    return mu_of(combine(inputs, mu_minimum));
+}
+
+static mu_value *average_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)layer;
+    (void)context;
+    mu_tensor *sum = combine(inputs, mu_add);
+    return sum ? mu_of(mu_divide(sum, mu_constant(sum->dtype, mu_value_count(inputs)))) : NULL;
+}
+
+static mu_status subtract_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    (void)inputs;
+    return n == 2 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' subtracts the second of 2 tensors from the "
+                                      "first; it was given %d", mu_layer_name(layer), n);
+}
+
+static mu_value *subtract_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)layer;
+    (void)context;
+    return mu_of(mu_subtract(mu_at(inputs, 0), mu_at(inputs, 1)));
+}
+
+// A word's class, and the function that makes such a layer.
+#define MERGE(word, keras_class, builder)                                                                         \
+    const mu_layer_ops mu__##word##_ops = {                                                                       \
+        .class = {#word, keras_class, "mu_" #word "_layer", MU_OPTIONS(mu_merge_args), merge_fields, NULL},           \
+        .passes_mask = true, .build = builder, .call = word##_call,                                               \
+    };                                                                                                            \
+    mu_layer *mu_##word##_layer_with(const mu_merge_args *args)                                                   \
+    {                                                                                                             \
+        return mu__layer_make(&mu__##word##_ops, args);                                                           \
+    }
+
+MERGE(add, "Add", merge_build)
+MERGE(subtract, "Subtract", subtract_build)
+MERGE(multiply, "Multiply", merge_build)
+MERGE(average, "Average", merge_build)
+MERGE(maximum, "Maximum", merge_build)
+MERGE(minimum, "Minimum", merge_build)
+
+// ---- Concatenate --------------------------------------------------------------------------------
+
+static const mu_field concatenate_fields[] = {
+    MU_FIELD(mu_concatenate_args, axis, INT, .number = -1),
+    MU_FIELD(mu_concatenate_args, name, NAME),
+    {0},
+};
+
+static mu_value *concatenate_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const int n = mu_value_count(inputs);
+    mu_tensor **tensors = mu__calloc((size_t)n, sizeof *tensors), *y = NULL;
+    bool whole = tensors != NULL;
+    for (int i = 0; whole && i < n; i++)
+        whole = (tensors[i] = mu_at(inputs, i)) != NULL;
+    if (whole)
+        y = mu_concat(n, tensors, ((const mu_concatenate_args *)layer->args)->axis);
+    mu__free(tensors);
+    return mu_of(y);
+}
+
+const mu_layer_ops mu__concatenate_ops = {
+    .class = {"concatenate", "Concatenate", "mu_concatenate", MU_OPTIONS(mu_concatenate_args),
+              concatenate_fields, NULL},
+    .build = merge_build, .call = concatenate_call,
+};
+
+mu_layer *mu_concatenate_with(const mu_concatenate_args *args)
+{
+    return mu__layer_make(&mu__concatenate_ops, args);
+}

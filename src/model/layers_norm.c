@@ -1,0 +1,248 @@
+// Layers that normalize: over the batch, the last axis, its root mean square, or groups of channels.
+#include "model/model.h"
+#include "ops/nn/nn.h"
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+// ---- Batch normalisation ------------------------------------------------------------------------
+
+static const mu_field batch_fields[] = {
+    MU_FIELD(mu_batch_normalization_args, momentum, DOUBLE, .limit = MU_FRACTION, .number = .99),
+    MU_FIELD(mu_batch_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    MU_FIELD(mu_batch_normalization_args, no_center, NOT, .keras = "center"),
+    MU_FIELD(mu_batch_normalization_args, no_scale, NOT, .keras = "scale"),
+    MU_FIELD(mu_batch_normalization_args, synchronized, FLAG),
+    MU_FIELD_ONLY("beta_initializer", .text = "zeros"),
+    MU_FIELD_ONLY("gamma_initializer", .text = "ones"),
+    MU_FIELD_ONLY("moving_mean_initializer", .text = "zeros"),
+    MU_FIELD_ONLY("moving_variance_initializer", .text = "ones"),
+    MU_FIELD_ONLY("renorm_momentum", .number = .99),
+    MU_FIELD(mu_batch_normalization_args, name, NAME),
+    {0},
+};
+
+static mu_status batch_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_batch_normalization_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
+    if (!args->no_scale)
+        MU_TRY(mu__weight(layer, "gamma", shape, "ones", true, NULL));
+    if (!args->no_center)
+        MU_TRY(mu__weight(layer, "beta", shape, "zeros", true, NULL));
+    MU_TRY(mu__weight(layer, "moving_mean", shape, "zeros", false, NULL));
+    return mu__weight(layer, "moving_variance", shape, "ones", false, NULL);
+}
+
+// Sums over all axes but the last.
+static mu_tensor *sum_to_channels(mu_tensor *x)
+{
+    int axes[MU_MAX_RANK], rank = mu_tensor_rank(x);
+    for (int i = 0; i + 1 < rank; i++)
+        axes[i] = i;
+    return mu_reduce_sum_axes(x, rank - 1, axes, false);
+}
+
+static mu_tensor *rows_of(mu_tensor *x)
+{
+    mu_dtype dtype = mu_tensor_dtype(x);
+    mu_tensor *elements = mu_cast(mu_dim_size(x, MU_ALL_AXES), dtype);
+    return mu_divide(elements, mu_constant(dtype, (double)mu_tensor_dim(x, -1)));
+}
+
+typedef struct moments {
+    mu_tensor *mean, *variance;
+} moments;
+
+// Statistics of this replica's rows, or of all replicas' if synchronized; an empty part has mean 0.
+static moments batch_moments(mu_tensor *x, mu_tensor *rows, bool synchronized)
+{
+    mu_tensor *one = mu_constant(mu_tensor_dtype(x), 1);
+    mu_tensor *sum = sum_to_channels(x), *n = rows;
+    if (synchronized) {
+        sum = mu_all_reduce(MU_SUM, sum);
+        n = mu_all_reduce(MU_SUM, rows);
+    }
+    mu_tensor *mean = mu_divide(sum, mu_maximum(n, one));
+    mu_tensor *squares = sum_to_channels(mu_square(mu_subtract(x, mean)));
+    if (synchronized)
+        squares = mu_all_reduce(MU_SUM, squares);
+    return (moments){.mean = mean, .variance = mu_divide(squares, mu_maximum(n, one))};
+}
+
+// Moves the statistic towards the mean over all replicas, weighted by rows.
+static mu_status move_statistic(const mu_layer *layer, const char *name, mu_tensor *batch, mu_tensor *rows)
+{
+    const mu_batch_normalization_args *args = layer->args;
+    mu_variable *variable = mu__weight_named(layer, name);
+    mu_dtype dtype = mu_variable_dtype(variable);
+    mu_tensor *parts[] = {mu_multiply(mu_stop_gradient(batch), rows), rows}, *sums[2] = {NULL};
+    if (!parts[0] || mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, NULL, 0) != MU_OK)
+        return mu_error_code();
+    mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
+    mu_tensor *old = mu_variable_read(variable);
+    mu_tensor *moved = mu_add(mu_multiply(old, mu_constant(dtype, args->momentum)),
+                              mu_multiply(mean, mu_constant(dtype, 1 - args->momentum)));
+    return moved ? mu__variable_update(variable, MU_UPDATE_ASSIGN, moved) : mu_error_code();
+}
+
+static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_batch_normalization_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    mu_dtype dtype = mu_tensor_dtype(x);
+    moments m;
+    if (context->training) {
+        mu_tensor *rows = rows_of(x);
+        m = batch_moments(x, rows, args->synchronized && mu_replica_count() > 1);
+        if (move_statistic(layer, "moving_mean", m.mean, rows) != MU_OK ||
+            move_statistic(layer, "moving_variance", m.variance, rows) != MU_OK)
+            return NULL;
+    } else {
+        m = (moments){.mean = mu__weight_read(layer, "moving_mean"),
+                      .variance = mu__weight_read(layer, "moving_variance")};
+    }
+    mu_tensor *scale = mu_rsqrt(mu_add(m.variance, mu_constant(dtype, args->epsilon)));
+    if (!args->no_scale)
+        scale = mu_multiply(scale, mu__weight_read(layer, "gamma"));
+    mu_tensor *y = mu_multiply(mu_subtract(x, m.mean), scale);
+    return mu_of(args->no_center ? y : mu_add(y, mu__weight_read(layer, "beta")));
+}
+
+const mu_layer_ops mu__batch_normalization_ops = {
+    .class = {"batch_normalization", "BatchNormalization", "mu_batch_normalization",
+              MU_OPTIONS(mu_batch_normalization_args), batch_fields, NULL},
+    .passes_mask = true, .build = batch_build, .call = batch_call,
+};
+
+mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
+{
+    return mu__layer_make(&mu__batch_normalization_ops, args);
+}
+
+// ---- Layer normalisation ------------------------------------------------------------------------
+
+static const mu_field layer_fields[] = {
+    MU_FIELD(mu_layer_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    MU_FIELD(mu_layer_normalization_args, no_center, NOT, .keras = "center"),
+    MU_FIELD(mu_layer_normalization_args, no_scale, NOT, .keras = "scale"),
+    MU_FIELD_ONLY("beta_initializer", .text = "zeros"),
+    MU_FIELD_ONLY("gamma_initializer", .text = "ones"),
+    MU_FIELD(mu_layer_normalization_args, name, NAME),
+    {0},
+};
+
+static mu_status layer_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_layer_normalization_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
+    if (!args->no_scale)
+        MU_TRY(mu__weight(layer, "gamma", shape, "ones", true, NULL));
+    return args->no_center ? MU_OK : mu__weight(layer, "beta", shape, "zeros", true, NULL);
+}
+
+static mu_value *layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_layer_normalization_args *args = layer->args;
+    return mu_of(mu_nn_layer_normalization(mu_at(inputs, 0), mu__weight_read(layer, "gamma"),
+                                           mu__weight_read(layer, "beta"), args->epsilon));
+}
+
+const mu_layer_ops mu__layer_normalization_ops = {
+    .class = {"layer_normalization", "LayerNormalization", "mu_layer_normalization",
+              MU_OPTIONS(mu_layer_normalization_args), layer_fields, NULL},
+    .passes_mask = true, .build = layer_build, .call = layer_call,
+};
+
+mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args)
+{
+    return mu__layer_make(&mu__layer_normalization_ops, args);
+}
+
+// ---- Root mean square ---------------------------------------------------------------------------
+
+static const mu_field rms_fields[] = {
+    MU_FIELD(mu_rms_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-6),
+    MU_FIELD(mu_rms_normalization_args, name, NAME),
+    {0},
+};
+
+static mu_status rms_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    return mu__weight(layer, "scale", MU_SHAPE(input->dims[input->rank - 1]), "ones", true, NULL);
+}
+
+static mu_value *rms_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    return mu_of(mu_nn_rms_normalization(mu_at(inputs, 0), mu__weight_read(layer, "scale"),
+                                         ((const mu_rms_normalization_args *)layer->args)->epsilon));
+}
+
+const mu_layer_ops mu__rms_normalization_ops = {
+    .class = {"rms_normalization", "RMSNormalization", "mu_rms_normalization", MU_OPTIONS(mu_rms_normalization_args),
+              rms_fields, NULL},
+    .passes_mask = true, .build = rms_build, .call = rms_call,
+};
+
+mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args)
+{
+    return mu__layer_make(&mu__rms_normalization_ops, args);
+}
+
+// ---- Groups of channels -------------------------------------------------------------------------
+
+static const mu_field group_fields[] = {
+    MU_FIELD(mu_group_normalization_args, groups, INT, .limit = MU_POSITIVE, .number = 32),
+    MU_FIELD(mu_group_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    MU_FIELD(mu_group_normalization_args, no_center, NOT, .keras = "center"),
+    MU_FIELD(mu_group_normalization_args, no_scale, NOT, .keras = "scale"),
+    MU_FIELD_ONLY("beta_initializer", .text = "zeros"),
+    MU_FIELD_ONLY("gamma_initializer", .text = "ones"),
+    MU_FIELD(mu_group_normalization_args, name, NAME),
+    {0},
+};
+
+static mu_status group_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_group_normalization_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    const int64_t channels = input->dims[input->rank - 1];
+    if (channels % args->groups)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %lld channels cannot be divided into %d equal groups",
+                         mu_layer_name(layer), (long long)channels, args->groups);
+    if (!args->no_scale)
+        MU_TRY(mu__weight(layer, "gamma", MU_SHAPE(channels), "ones", true, NULL));
+    return args->no_center ? MU_OK : mu__weight(layer, "beta", MU_SHAPE(channels), "zeros", true, NULL);
+}
+
+static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_group_normalization_args *args = layer->args;
+    return mu_of(mu_nn_group_normalization(mu_at(inputs, 0), args->groups, mu__weight_read(layer, "gamma"),
+                                           mu__weight_read(layer, "beta"), args->epsilon));
+}
+
+const mu_layer_ops mu__group_normalization_ops = {
+    .class = {"group_normalization", "GroupNormalization", "mu_group_normalization",
+              MU_OPTIONS(mu_group_normalization_args), group_fields, NULL},
+    .build = group_build, .call = group_call,
+};
+
+mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args)
+{
+    return mu__layer_make(&mu__group_normalization_ops, args);
+}

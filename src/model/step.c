@@ -1,0 +1,176 @@
+// The steps of fit, evaluate and predict: ordinary functions over the public interface, traced once and run on the
+// replicas.
+//
+// Losses are scaled by the total number of samples, so N replicas compute the same as one. A step returns the state of
+// every metric on this replica.
+#include "model/model.h"
+
+#include <muster/ops.h>
+
+// An element of the data in its parts.
+typedef struct example {
+    mu_value *x, *y;       // inputs and labels, nests of tensors
+    mu_tensor *weights;    // of the samples; NULL: none
+} example;
+
+static mu_status take_apart(mu_value *batch, example *out)
+{
+    const int n = mu_value_count(batch);
+    if (n < 2)
+        return mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; expected a list of inputs "
+                         "and labels", n, n == 1 ? "" : "s");
+    *out = (example){.x = mu_value_at(batch, 0), .y = mu_value_at(batch, 1),
+                     .weights = n > 2 ? mu_at(batch, 2) : NULL};
+    return mu_error_code();
+}
+
+// The tensors of a nest, in order.
+typedef struct tensors {
+    int n;
+    mu_tensor *items[MU_MAX_MODEL_INPUTS];
+} tensors;
+
+static mu_status tensors_of(const mu_value *nest, const char *what, tensors *out)
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    out->n = mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS);
+    if (out->n > MU_MAX_MODEL_INPUTS)
+        return mu__error(MU_INVALID_ARGUMENT, "%d %s; at most %d are supported", out->n, what, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < out->n; i++)
+        out->items[i] = (mu_tensor *)leaves[i];
+    return MU_OK;
+}
+
+// A forward pass with its losses.
+typedef struct forward {
+    tensors labels, outputs, masks;
+    mu_tensor *loss;           // this replica's share
+    mu_tensor *total, *count;  // for the mean loss
+} forward;
+
+static mu_status need_pairs(const mu_trainer *trainer, const forward *f)
+{
+    if (f->outputs.n != trainer->n_losses)
+        return mu__error(MU_INVALID_ARGUMENT, "the model has %d outputs and was compiled with %d losses; give "
+                         "mu_compile .losses with one for each output", f->outputs.n, trainer->n_losses);
+    if (f->labels.n != f->outputs.n)
+        return mu__error(MU_INVALID_ARGUMENT, "the data have %d labels for %d outputs of the model; give a list of "
+                         "labels in the order of the outputs", f->labels.n, f->outputs.n);
+    return MU_OK;
+}
+
+static mu_tensor *scaled(mu_tensor *x, double factor)
+{
+    return factor == 1 || !x ? x : mu_multiply(x, mu_constant(mu_tensor_dtype(x), factor));
+}
+
+static mu_tensor *plus(mu_tensor *sum, mu_tensor *x)
+{
+    return sum ? mu_add(sum, x) : x;
+}
+
+static mu_status add_losses(const mu_trainer *trainer, mu_tensor *weights, forward *f)
+{
+    for (int i = 0; i < f->outputs.n; i++) {
+        const mu_loss_inputs in = {.y_true = f->labels.items[i], .y_pred = f->outputs.items[i], .weights = weights,
+                                   .mask = f->masks.n > i ? f->masks.items[i] : NULL};
+        mu_loss_share share;
+        MU_TRY(mu__loss_share(trainer->losses[i], &in, &share));
+        f->loss = plus(f->loss, scaled(share.share, trainer->loss_weights[i]));
+        f->total = plus(f->total, scaled(share.total, trainer->loss_weights[i]));
+        f->count = f->count ? f->count : share.count;
+    }
+    return mu_error_code();
+}
+
+static mu_status run_forward(mu_model *model, const example *e, bool training, forward *f)
+{
+    const mu_call_context context = {.training = training};
+    mu_value *mask = NULL;
+    mu_value *outputs = mu__layer_call(model, e->x, &context, &mask);
+    *f = (forward){0};
+    if (!outputs)
+        return mu_error_code();
+    MU_TRY(tensors_of(outputs, "outputs", &f->outputs));
+    MU_TRY(tensors_of(e->y, "labels", &f->labels));
+    if (mask)
+        MU_TRY(tensors_of(mask, "masks", &f->masks));
+    MU_TRY(need_pairs(model->trainer, f));
+    return add_losses(model->trainer, e->weights, f);
+}
+
+// Adds the batch to the metrics; outputs and labels of each are those that it compares.
+static mu_status update_metrics(const mu_model *model, const forward *f, mu_tensor *penalty)
+{
+    const mu_trainer *trainer = model->trainer;
+    mu_tensor *total = penalty ? mu_add(f->total, mu_multiply(penalty, f->count)) : f->total;
+    if (!total || mu_metric_add(trainer->metrics[0], 0, total) != MU_OK ||
+        mu_metric_add(trainer->metrics[0], 1, f->count) != MU_OK)
+        return mu_error_code();
+    for (int i = 1; i < trainer->n_metrics; i++) {
+        const int k = trainer->metric_outputs[i];
+        if (k >= f->outputs.n)
+            return mu__error(MU_INVALID_ARGUMENT, "metric '%s' compares output %d of a model that has %d",
+                             mu_metric_name(trainer->metrics[i]), k, f->outputs.n);
+        mu_tensor *mask = f->masks.n > k ? f->masks.items[k] : NULL;
+        mu_tensor *weights = mask ? mu_cast(mask, mu__floatx()) : NULL;
+        MU_TRY(mu_metric_update_weighted(trainer->metrics[i], f->labels.items[k], f->outputs.items[k], weights));
+    }
+    return MU_OK;
+}
+
+// After a step: every state of every metric on this replica, in order.
+static mu_value *metric_states(const mu_trainer *trainer)
+{
+    struct { mu_value **items; size_t n, capacity; } list = {0};
+    mu_value *states = NULL;
+    mu_status status = MU_OK;
+    for (int i = 0; i < trainer->n_metrics && status == MU_OK; i++)
+        for (size_t k = 0; k < trainer->metrics[i]->states.n && status == MU_OK; k++) {
+            mu_tensor *value = mu_variable_read(trainer->metrics[i]->states.items[k]);
+            mu_value *leaf = value ? mu_of(value) : NULL;
+            status = leaf ? MU_PUSH(&list, leaf) : mu_error_code();
+        }
+    if (status == MU_OK)
+        states = mu_list_of((int)list.n, list.items);
+    mu__free(list.items);
+    return states;
+}
+
+mu_value *mu__train_step(mu_value *batch, void *arg)
+{
+    mu_model *model = arg;
+    example e;
+    forward f;
+    if (take_apart(batch, &e) != MU_OK)
+        return NULL;
+    mu_tape *tape = mu_tape_open();
+    mu_status status = run_forward(model, &e, true, &f);
+    mu_tensor *penalty = status == MU_OK ? mu__regularization(model) : NULL;
+    if (penalty)  // each replica adds its share, so that the sum includes it once
+        f.loss = mu_add(f.loss, mu_divide(penalty, mu_constant(mu__floatx(), mu_replica_count())));
+    mu_value *gradients = mu_gradients(tape, f.loss, mu_trainable_variables(model));
+    mu_tape_close(tape);
+    if (mu_apply_gradients(model->trainer->optimizer, gradients) != MU_OK ||
+        update_metrics(model, &f, penalty) != MU_OK)
+        return NULL;
+    return metric_states(model->trainer);
+}
+
+mu_value *mu__test_step(mu_value *batch, void *arg)
+{
+    mu_model *model = arg;
+    example e;
+    forward f;
+    if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK ||
+        update_metrics(model, &f, mu__regularization(model)) != MU_OK)
+        return NULL;
+    return metric_states(model->trainer);
+}
+
+mu_value *mu__predict_step(mu_value *batch, void *model)
+{
+    const mu_call_context context = {0};
+    mu_value *inputs = mu_value_at(batch, 0);
+    return inputs ? mu__layer_call(model, inputs, &context, NULL) : NULL;
+}

@@ -1,0 +1,206 @@
+# Classes of Keras and of Muster side by side: each loss with each reduction and with sample weights, each metric over
+# several batches, each option of the activations, configurations in both directions, and functional models that train.
+#
+# A loss is compared as evaluate computes it, a metric through its update and result. It must not know how the library
+# gets its results.
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import muster
+from defaults import FLOATX, TOLERANCE, off, set_floatx
+from report import Report
+
+MU_VERBOSE_SILENT = 1
+ROWS, OUTPUTS = 24, 4
+
+
+def numbers(seed, kind, dtype):
+    """Labels or predictions of the kind that a class takes."""
+    generator = np.random.default_rng(seed)
+    if kind == "real":
+        return generator.normal(0, 2, (ROWS, OUTPUTS)).astype(dtype)
+    if kind == "positive":
+        return generator.uniform(0.1, 3, (ROWS, OUTPUTS)).astype(dtype)
+    if kind == "bits":
+        return generator.integers(0, 2, (ROWS, OUTPUTS)).astype(dtype)
+    if kind == "share":
+        return generator.uniform(0, 1, (ROWS, OUTPUTS)).astype(dtype)
+    if kind == "classes":
+        return generator.integers(0, OUTPUTS, ROWS).astype(np.int32)
+    rows = generator.uniform(0.05, 1, (ROWS, OUTPUTS))
+    if kind == "one-hot":
+        return np.eye(OUTPUTS)[rows.argmax(-1)].astype(dtype)
+    return (rows / rows.sum(-1, keepdims=True)).astype(dtype)  # "distribution"
+
+
+# Keras's class, the kinds of labels and of predictions, options.
+LOSSES = [
+    ("MeanSquaredError", "real", "real", {}), ("MeanAbsoluteError", "real", "real", {}),
+    ("MeanAbsolutePercentageError", "real", "real", {}), ("MeanSquaredLogarithmicError", "positive", "positive", {}),
+    ("Huber", "real", "real", {}), ("Huber", "real", "real", {"delta": 0.5}), ("LogCosh", "real", "real", {}),
+    ("CosineSimilarity", "real", "real", {}), ("Hinge", "bits", "real", {}), ("SquaredHinge", "bits", "real", {}),
+    ("CategoricalHinge", "one-hot", "real", {}), ("KLDivergence", "distribution", "distribution", {}),
+    ("Poisson", "positive", "positive", {}), ("BinaryCrossentropy", "bits", "share", {}),
+    ("BinaryCrossentropy", "bits", "real", {"from_logits": True, "label_smoothing": 0.25}),
+    ("CategoricalCrossentropy", "one-hot", "positive", {"label_smoothing": 0.125}),
+    ("CategoricalCrossentropy", "distribution", "real", {"from_logits": True}),
+    ("SparseCategoricalCrossentropy", "classes", "distribution", {}),
+    ("SparseCategoricalCrossentropy", "classes", "real", {"from_logits": True}),
+    ("BinaryFocalCrossentropy", "bits", "share", {}),
+    ("BinaryFocalCrossentropy", "bits", "real", {"from_logits": True, "apply_class_balancing": True, "gamma": 1.5}),
+    ("CategoricalFocalCrossentropy", "one-hot", "distribution", {}),
+    ("CategoricalFocalCrossentropy", "one-hot", "real", {"from_logits": True, "alpha": 0.5}),
+]
+REDUCTIONS = ("sum_over_batch_size", "sum", "mean_with_sample_weight")
+METRICS = [
+    ("BinaryAccuracy", "bits", "share", {}), ("BinaryAccuracy", "bits", "share", {"threshold": 0.25}),
+    ("CategoricalAccuracy", "one-hot", "real", {}), ("SparseCategoricalAccuracy", "classes", "real", {}),
+    ("TopKCategoricalAccuracy", "one-hot", "real", {"k": 2}),
+    ("SparseTopKCategoricalAccuracy", "classes", "real", {"k": 3}),
+    ("Precision", "bits", "share", {}), ("Recall", "bits", "share", {}),
+    ("AUC", "bits", "share", {}), ("AUC", "bits", "share", {"curve": "PR"}),
+    ("AUC", "bits", "share", {"num_thresholds": 20}), ("MeanIoU", "classes", "classes", {"num_classes": OUTPUTS}),
+    ("RootMeanSquaredError", "real", "real", {}),
+]
+
+
+def snake(name):
+    """Keras's class as a function of ours names it."""
+    special = {"KLDivergence": "kl_divergence", "AUC": "auc", "MeanIoU": "mean_iou"}
+    return special.get(name) or "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+def compare_loss(report, mu, floatx, row):
+    name, labels, predictions, options = row
+    dtype = FLOATX[floatx]
+    y, p = numbers(1, labels, dtype), numbers(2, predictions, dtype)
+    weights = np.random.default_rng(3).uniform(0, 2, ROWS).astype(dtype)
+    far = {}
+    for reduction in REDUCTIONS:
+        for weighted in (False, True):
+            theirs = getattr(tf.keras.losses, name)(reduction=reduction, **options)
+            wanted = theirs(y, p, sample_weight=weights if weighted else None).numpy()
+            with mu.pool():
+                ours = mu.model([mu.mu_flatten()])
+                loss = getattr(mu, f"mu_{snake(name)}_loss")(reduction=reduction, **options)
+                mu.mu_compile(model=ours, loss=loss)
+                parts = [mu.tensor(p), mu.tensor(y)] + ([mu.tensor(weights)] if weighted else [])
+                history = mu.mu_evaluate(model=ours, x=mu.values(parts), batch_size=ROWS,
+                                         verbose=MU_VERBOSE_SILENT)
+                far[f"{reduction}{', weighted' if weighted else ''}"] = off(mu.mu_history_last(history, "loss"), wanted)
+    worst = max(far, key=far.get)
+    report.check(f"loss {name} {options}, {floatx}", f"within {far[worst]:.1e} ({worst})",
+                 far[worst] <= TOLERANCE[floatx])
+
+
+def compare_metric(report, mu, floatx, row):
+    """Three batches, the second with weights."""
+    name, labels, predictions, options = row
+    dtype = FLOATX[floatx]
+    theirs = getattr(tf.keras.metrics, name)(**options)
+    with mu.pool():
+        ours = getattr(mu, f"mu_{snake(name)}_metric")(**options)
+        for seed in range(3):
+            y, p = numbers(seed, labels, dtype), numbers(seed + 10, predictions, dtype)
+            weighted = seed == 1 and name != "MeanIoU"  # whose weights Keras rounds to integers
+            weights = np.random.default_rng(seed).uniform(0, 2, ROWS).astype(dtype) if weighted else None
+            narrow = p.astype(np.float32) if "TopK" in name else p  # TensorFlow's op has no float64
+            theirs.update_state(y, narrow, sample_weight=weights)
+            mu.mu_metric_update_weighted(ours, mu.tensor(y), mu.tensor(p), None if weights is None else mu.tensor(weights))
+        far = off(mu.mu_metric_result(ours), theirs.result().numpy())
+    report.check(f"metric {name} {options}, {floatx}", f"within {far:.1e}", far <= TOLERANCE[floatx])
+
+
+def compare_activations(report, mu, floatx, names):
+    x = np.random.default_rng(4).normal(0, 2, (6, 5)).astype(FLOATX[floatx])
+    far = {}
+    for name in names:
+        with mu.pool():
+            ours = mu.array(mu.mu_call(model=mu.mu_activation(name), x=mu.tensor(x)))
+        far[name] = off(ours, tf.keras.activations.get(name)(tf.constant(x)).numpy())
+    worst = max(far, key=far.get)
+    report.check(f"activations, {floatx}", f"{len(far)} within {far[worst]:.1e} ({worst})", far[worst] <= TOLERANCE[floatx])
+
+
+ACTIVATIONS = ("linear relu sigmoid tanh softmax exponential relu6 leaky_relu elu selu gelu silu swish mish softplus "
+               "softsign hard_sigmoid hard_silu hard_swish log_sigmoid log_softmax").split()
+
+
+def layers_for_config():
+    layers = tf.keras.layers
+    return [layers.Input((8, 8, 3)), layers.ZeroPadding2D(1), layers.Conv2D(4, (3, 1), padding="same", activation="gelu"),
+            layers.BatchNormalization(momentum=0.75), layers.DepthwiseConv2D(3), layers.LeakyReLU(0.125), layers.MaxPooling2D(3, 2),
+            layers.UpSampling2D(2), layers.GlobalAveragePooling2D(), layers.Dropout(0.25, seed=7),
+            layers.LayerNormalization(), layers.Dense(6, use_bias=False, kernel_regularizer=tf.keras.regularizers.L1L2(0.5, 0.25)),
+            layers.Reshape((3, 2)), layers.Permute((2, 1)), layers.Flatten(), layers.Dense(3, "softmax")]
+
+
+def compare_configuration(report, mu, floatx, _):
+    """Keras's JSON is read here and gives the same outputs; ours is read by Keras and gives the same model."""
+    theirs = tf.keras.Sequential(layers_for_config())
+    x = np.random.default_rng(5).normal(size=(4, 8, 8, 3)).astype(FLOATX[floatx])
+    weights = {"/".join(v.path.split("/")[-2:]): v.numpy() for v in theirs.weights if "seed" not in v.path}
+    with mu.pool():
+        ours = mu.mu_layer_from_config(theirs.to_json())
+        mu.write_weights(ours, weights)
+        seen = mu.array(mu.mu_call(model=ours, x=mu.tensor(x)))
+        text = mu.mu_layer_config(ours)
+    far = off(seen, theirs(x).numpy())
+    report.check(f"Keras's configuration read here, {floatx}", f"outputs within {far:.1e}", far <= TOLERANCE[floatx])
+    again = tf.keras.models.model_from_json(text.decode() if isinstance(text, bytes) else text)
+    again.set_weights(theirs.get_weights())
+    far = off(again(x).numpy(), theirs(x).numpy())
+    same = [layer.__class__.__name__ for layer in again.layers] == [layer.__class__.__name__ for layer in theirs.layers]
+    report.check(f"our configuration read by Keras, {floatx}", f"outputs within {far:.1e}", same and far <= TOLERANCE[floatx])
+
+
+def compare_functional(report, mu, floatx, _):
+    """A residual model of two inputs and a shared layer, after 20 steps of SGD."""
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(6)
+    a, b, y = (generator.normal(size=(ROWS, n)).astype(dtype) for n in (4, 4, 2))
+    layers = tf.keras.layers
+    left, right = layers.Input((4,)), layers.Input((4,))
+    shared = layers.Dense(4, "tanh", name="shared")
+    total = layers.Add()([shared(left), shared(right), left])
+    theirs = tf.keras.Model([left, right], layers.Dense(2, name="head")(layers.Concatenate()([total, right])))
+    theirs.compile(tf.keras.optimizers.SGD(0.1), "mse")
+    weights = {"/".join(v.path.split("/")[-2:]): v.numpy() for v in theirs.weights}
+    with mu.pool():
+        p, q = mu.mu_input(shape=[4]), mu.mu_input(shape=[4])
+        dense = mu.mu_dense(units=4, activation="tanh", name="shared")
+        first, second = mu.mu_call(model=dense, x=p), mu.mu_call(model=dense, x=q)
+        sums = mu.mu_call(model=mu.mu_add_layer(), inputs=mu.values([first, second, p]))
+        joined = mu.mu_call(model=mu.mu_concatenate(), inputs=mu.values([sums, q]))
+        ours = mu.mu_model_new(inputs=mu.values([p, q]), output=mu.mu_call(model=mu.mu_dense(units=2, name="head"), x=joined))
+        mu.write_weights(ours, weights)
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.1), loss=mu.mu_mean_squared_error_loss())
+        x = mu.values([mu.tensor(a), mu.tensor(b)])
+        mu.mu_fit(model=ours, x=mu.mu_list_of(2, [x, mu.mu_of(mu.tensor(y))]), batch_size=ROWS, epochs=20,
+                  no_shuffle=True, verbose=MU_VERBOSE_SILENT)
+        after = mu.read_weights(ours)
+    theirs.fit([a, b], y, batch_size=ROWS, epochs=20, shuffle=False, verbose=0)
+    far = max(off(after["/".join(v.path.split("/")[-2:])], v.numpy()) for v in theirs.weights)
+    report.check(f"functional model, {floatx}", f"weights within {far:.1e} after 20 steps", far <= TOLERANCE[floatx])
+
+
+def main(library, only=""):
+    mu = muster.Library(library)
+    report = Report("classes")
+    for floatx in FLOATX:
+        parts = [(compare_loss, row, f"loss {row[0]}") for row in LOSSES]
+        parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS]
+        parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
+                  (compare_functional, None, "functional")]
+        for compare, row, name in parts:
+            if only in name:
+                with report.guard(f"{name}, {floatx}"):
+                    set_floatx(mu, floatx)
+                    compare(report, mu, floatx, row)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())

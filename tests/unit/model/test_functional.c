@@ -1,0 +1,256 @@
+// Functional models: residual connections, shared layers, several inputs and outputs through fit, models in models,
+// masks; and what is refused.
+#include "model_test.h"
+
+static mu_tensor *need(mu_tensor *tensor)
+{
+    if (!tensor)
+        fail_msg("%s", mu_error_message());
+    return tensor;
+}
+
+// A residual block: relu(x · kernel + bias) + x.
+static mu_model *residual_model(void)
+{
+    mu_tensor *x = mu_input({4});
+    mu_tensor *h = mu_call(mu_dense(4, .activation = "relu"), x);
+    mu_tensor *sum = mu_call(mu_add_layer(), .inputs = mu_list(h, x, MU_END));
+    mu_model *model = mu_model_new(x, mu_call(mu_dense(3, .name = "head"), sum));
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    return model;
+}
+
+static void residual_computes(void **state)
+{
+    (void)state;
+    mu_model *model = residual_model();
+    assert_int_equal(mu_model_parameters(model), 4 * 4 + 4 + 4 * 3 + 3);
+    mu_tensor *x = numbers(2, (int64_t[]){5, 4}, 1);
+    mu_value *weights = mu_model_weights(model);
+    mu_tensor *w[4];
+    for (int i = 0; i < 4; i++)
+        w[i] = mu_variable_read(mu_value_variable(mu_value_at(weights, i)));
+    assert_string_equal(mu_variable_name(mu_value_variable(mu_value_at(weights, 0))), "dense/kernel");
+    assert_string_equal(mu_variable_name(mu_value_variable(mu_value_at(weights, 3))), "head/bias");
+    mu_tensor *h = mu_add(mu_nn_relu(mu_nn_bias_add(mu_matmul(x, w[0]), w[1])), x);
+    mu_tensor *wanted = mu_nn_bias_add(mu_matmul(h, w[2]), w[3]);
+    assert_near(doubles(need(mu_call(model, x))), doubles(wanted), 15, 1e-14);
+}
+
+// The same weights on one device and on several replicas, with batches of odd sizes.
+static void residual_trains_alike_on_replicas(void **state)
+{
+    (void)state;
+    double *wanted = NULL;
+    for (int replicas = 1; replicas <= 3; replicas++) {
+        mu_model *model = NULL;
+        mu_strategy *strategy = strategy_of(replicas);
+        mu_set_seed(3);
+        MU_SCOPE(strategy) {
+            model = residual_model();
+            mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .metrics = MU_METRICS(mu_accuracy()),
+                       .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+        }
+        mu_history *history = mu_fit(model, rows_and_classes(23, 4, 3, 5), .epochs = 2, .verbose = MU_VERBOSE_SILENT);
+        if (!history)
+            fail_msg("%s", mu_error_message());
+        int64_t n;
+        double *weights = weights_of(model, &n);
+        if (wanted)
+            assert_near(weights, wanted, n, 1e-12);
+        else
+            wanted = weights, weights = NULL;
+        free(weights);
+    }
+    free(wanted);
+}
+
+// A layer called twice has one set of weights, whose gradient is the sum over both calls.
+static void layers_are_shared(void **state)
+{
+    (void)state;
+    mu_tensor *a = mu_input({3}), *b = mu_input({3});
+    mu_layer *shared = mu_dense(2, .no_bias = true);
+    mu_tensor *y = mu_call(mu_concatenate(), .inputs = mu_list(mu_call(shared, a), mu_call(shared, b), MU_END));
+    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END), .output = y);
+    assert_non_null(model);
+    assert_int_equal(mu_value_count(mu_trainable_variables(model)), 1);
+    mu_tensor *xa = numbers(2, (int64_t[]){2, 3}, 1), *xb = numbers(2, (int64_t[]){2, 3}, 2);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *out = need(mu_call(model, .inputs = mu_list(xa, xb, MU_END)));
+    mu_value *gradients = mu_gradients(tape, mu_reduce_sum(out, MU_ALL_AXES), mu_trainable_variables(model));
+    const double *slope = doubles(mu_at(gradients, 0)), *pa = doubles(xa), *pb = doubles(xb);
+    for (int i = 0; i < 6; i++)
+        assert_number(slope[i], pa[i / 2] + pa[3 + i / 2] + pb[i / 2] + pb[3 + i / 2], 1e-14);
+}
+
+// Two inputs and two outputs with a loss each, through fit, evaluate and predict of one output.
+static void several_inputs_and_outputs_are_fitted(void **state)
+{
+    (void)state;
+    mu_tensor *a = mu_input({3}, .name = "a"), *b = mu_input({2}, .name = "b");
+    mu_tensor *h = mu_call(mu_concatenate(), .inputs = mu_list(mu_call(mu_dense(4), a), b, MU_END));
+    mu_value *outputs = mu_list(mu_call(mu_dense(1), h), mu_call(mu_dense(3), h), MU_END);
+    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END), .outputs = outputs);
+    assert_non_null(model);
+    mu_loss *classes_loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true);
+    assert_int_equal(mu_compile(model, .optimizer = mu_adam(.learning_rate = .01),
+                                .loss = MU_LOSSES(mu_mean_squared_error_loss(), classes_loss),
+                                .loss_weights = (double[]){.5, 2}, .metrics = MU_METRICS(mu_accuracy()),
+                                .metric_outputs = (int[]){1}), MU_OK);
+    mu_value *x = mu_list(numbers(2, (int64_t[]){20, 3}, 1), numbers(2, (int64_t[]){20, 2}, 2), MU_END);
+    mu_value *y = mu_list(numbers(2, (int64_t[]){20, 1}, 3), classes(20, 3, 4), MU_END);
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)), 5);
+    mu_history *history = mu_fit(model, data, .epochs = 8, .verbose = MU_VERBOSE_SILENT);
+    if (!history)
+        fail_msg("%s", mu_error_message());
+    assert_true(mu_history_last(history, "loss") < mu_history_at(history, "loss", 0));
+    mu_history *measured = mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT);
+    mu_value *guess = mu_call_values(model, .inputs = x);
+    mu_tensor *squares = mu_loss_call(mu_mean_squared_error_loss(), mu_at(y, 0), mu_at(guess, 0));
+    mu_tensor *entropy = mu_loss_call(classes_loss, mu_at(y, 1), mu_at(guess, 1));
+    const double wanted = .5 * mu_scalar(mu_reduce_mean(squares, MU_ALL_AXES)) +
+                          2 * mu_scalar(mu_reduce_mean(entropy, MU_ALL_AXES));
+    assert_number(mu_history_last(measured, "loss"), wanted, 1e-12);
+    assert_true(mu_history_last(measured, "accuracy") >= 0);
+}
+
+// A model is a layer of another; names say where a weight is.
+static void models_nest(void **state)
+{
+    (void)state;
+    mu_model *inner = mu_sequential(mu_dense(3, .activation = "tanh"), mu_dense(2));
+    mu_model *outer = mu_sequential(inner, mu_dense(1));
+    assert_int_equal(mu_model_build(outer, 1, (int64_t[]){4}), MU_OK);
+    mu_value *weights = mu_model_weights(outer);
+    assert_int_equal(mu_value_count(weights), 6);
+    assert_string_equal(mu_variable_name(mu_value_variable(mu_value_at(weights, 0))), "sequential/dense/kernel");
+    assert_string_equal(mu_variable_name(mu_value_variable(mu_value_at(weights, 4))), "dense/kernel");
+    mu_tensor *x = mu_input({4});
+    mu_model *around = mu_model_new(x, mu_call(mu_dense(1), mu_call(inner, x)));
+    assert_int_equal(mu_model_parameters(around), mu_model_parameters(outer));
+    mu_model *known = mu_sequential(mu_input_layer({4}), mu_dense(2));
+    assert_int_equal(mu_model_parameters(known), 10);
+}
+
+// ---- Masks --------------------------------------------------------------------------------------
+
+static void masks_reach_layers_and_losses(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_embedding(5, 2, .mask_zero = true), mu_global_average_pool1d());
+    const int64_t words[] = {1, 2, 0, 3, 0, 0};
+    mu_tensor *x = mu_tensor_new(MU_I64, 2, (int64_t[]){2, 3}, words);
+    const double *seen = doubles(need(mu_call(model, x)));
+    mu_tensor *table = mu_variable_read(mu_layer_weight(mu_value_count(mu_model_weights(model)) == 1
+                                                            ? model->sublayers.items[0] : NULL, "embeddings"));
+    const double *rows = doubles(table);
+    const double wanted[] = {(rows[2] + rows[4]) / 2, (rows[3] + rows[5]) / 2, rows[6], rows[7]};
+    assert_near(seen, wanted, 4, 1e-14);
+    // A loss per step counts the steps that are there.
+    mu_model *steps = mu_sequential(mu_embedding(5, 2, .mask_zero = true), mu_dense(1));
+    mu_compile(steps, .loss = mu_mean_squared_error_loss());
+    mu_tensor *y = numbers(3, (int64_t[]){2, 3, 1}, 5);
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)), 2);
+    mu_history *measured = mu_evaluate(steps, data, .verbose = MU_VERBOSE_SILENT);
+    assert_non_null(measured);
+    const double *guess = doubles(need(mu_call(steps, x))), *labels = doubles(y);
+    double sum = 0;
+    for (int i = 0; i < 6; i++)
+        sum += words[i] ? (guess[i] - labels[i]) * (guess[i] - labels[i]) : 0;
+    assert_number(mu_history_last(measured, "loss"), sum / 3, 1e-12);
+}
+
+static void sample_weights_count(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_dense(1));
+    mu_compile(model, .loss = mu_mean_squared_error_loss());
+    mu_tensor *x = numbers(2, (int64_t[]){4, 2}, 1), *y = numbers(2, (int64_t[]){4, 1}, 2);
+    mu_value *all = mu_list(x, y, vector(4, (double[]){1, 0, 3, .5}), MU_END);
+    mu_history *measured = mu_evaluate(model, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 4),
+                                       .verbose = MU_VERBOSE_SILENT);
+    assert_non_null(measured);
+    const double *guess = doubles(need(mu_call(model, x))), *labels = doubles(y), weights[] = {1, 0, 3, .5};
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += weights[i] * (guess[i] - labels[i]) * (guess[i] - labels[i]);
+    assert_number(mu_history_last(measured, "loss"), sum / 4, 1e-12);
+}
+
+// ---- Configuration ------------------------------------------------------------------------------
+
+static void configurations_come_back(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(
+        mu_input_layer({8, 8, 3}), mu_conv2d(4, 3, .kernel_width = 1, .padding = "same", .activation = "gelu"),
+        mu_batch_normalization(.momentum = .8, .no_scale = true), mu_max_pool2d(3, .strides = 2), mu_flatten(),
+        mu_dropout(.25, .seed = 7), mu_dense(2, .no_bias = true, .kernel_regularizer = mu_l1_l2(.1, .2),
+                                             .kernel_initializer = "he_normal", .name = "head"));
+    const char *text = mu_layer_config(model);
+    assert_non_null(text);
+    mu_layer *again = mu_layer_from_config(text);
+    if (!again)
+        fail_msg("%s", mu_error_message());
+    assert_string_equal(mu_layer_config(again), text);
+    assert_int_equal(mu_model_parameters(again), mu_model_parameters(model));
+    assert_non_null(strstr(text, "\"kernel_size\":[3,1]"));
+    static const struct {
+        const char *text;
+        mu_status code;
+        const char *part;
+    } wrong[] = {
+        {"{", MU_INVALID_ARGUMENT, "not JSON"},
+        {"{\"class_name\": \"Dense\"}", MU_INVALID_ARGUMENT, "expected"},
+        {"{\"class_name\": \"LSTM\", \"config\": {}}", MU_UNIMPLEMENTED, "'LSTM'"},
+        {"{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"lora_rank\": 3}}", MU_UNIMPLEMENTED, "'lora_rank'"},
+        {"{\"class_name\": \"Dense\", \"config\": {\"units\": \"two\"}}", MU_INVALID_ARGUMENT, "'units'"},
+        {"{\"class_name\": \"Dense\", \"config\": {\"units\": 0}}", MU_INVALID_ARGUMENT, "units is 0"},
+        {"{\"class_name\": \"Dense\", \"config\": {\"units\": 1, \"activation\": \"rellu\"}}", MU_INVALID_ARGUMENT,
+         "'rellu'"},
+    };
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        assert_null(mu_layer_from_config(wrong[i].text));
+        expect_error(wrong[i].code, wrong[i].part);
+    }
+}
+
+static void wrong_models_are_refused(void **state)
+{
+    (void)state;
+    mu_tensor *a = mu_input({3}), *b = mu_input({3});
+    mu_tensor *y = mu_call(mu_add_layer(), .inputs = mu_list(a, b, MU_END));
+    assert_null(mu_model_new(a, y));
+    expect_error(MU_INVALID_ARGUMENT, "not among the model's inputs");
+    assert_null(mu_model_new(a, vector(1, (double[]){1})));
+    expect_error(MU_INVALID_ARGUMENT, "element 0 of the outputs");
+    assert_null(mu_call(mu_add_layer(), a));
+    expect_error(MU_INVALID_ARGUMENT, "2 or more tensors");
+    assert_null(mu_nn_relu(a));
+    expect_error(MU_FAILED_PRECONDITION, "symbolic");
+    assert_null(mu_fit(mu_dense(1), rows_and_classes(4, 3, 2, 2)));
+    expect_error(MU_INVALID_ARGUMENT, "'dense' is a layer, not a model");
+    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END), .output = y);
+    assert_null(mu_call(model, numbers(2, (int64_t[]){2, 3}, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "2 inputs and was given 1");
+    mu_compile(model, .loss = MU_LOSSES("mse", "least_cubes"));
+    expect_error(MU_INVALID_ARGUMENT, "least_cubes");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(residual_computes),
+        MODEL_TEST(residual_trains_alike_on_replicas),
+        MODEL_TEST(layers_are_shared),
+        MODEL_TEST(several_inputs_and_outputs_are_fitted),
+        MODEL_TEST(models_nest),
+        MODEL_TEST(masks_reach_layers_and_losses),
+        MODEL_TEST(sample_weights_count),
+        MODEL_TEST(configurations_come_back),
+        MODEL_TEST(wrong_models_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,93 @@
+// A layer, a loss and a metric of the test's own, through the public functions alone: trained on several replicas to
+// the weights of one, saved and loaded.
+#include "model_test.h"
+
+// y = x · scale_0 · scale_1 · …, with as many weights as `arg` says.
+static mu_status scale_build(mu_layer *layer, int n, const mu_shape *inputs, void *arg)
+{
+    (void)n;
+    const mu_shape shape = {1, {inputs[0].dims[inputs[0].rank - 1]}};
+    char name[32];
+    for (int i = 0; i < *(int *)arg; i++) {
+        snprintf(name, sizeof name, "scale_%d", i);
+        if (!mu_layer_add_weight(layer, name, shape, .initializer = "ones"))
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
+static mu_value *scale_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context;
+    char name[32];
+    mu_tensor *y = mu_at(inputs, 0);
+    for (int i = 0; i < *(int *)arg; i++) {
+        snprintf(name, sizeof name, "scale_%d", i);
+        y = mu_multiply(y, mu_variable_read(mu_layer_weight(layer, name)));
+    }
+    return mu_of(y);
+}
+
+static mu_tensor *fourth_power(mu_tensor *y_true, mu_tensor *y_pred, void *arg)
+{
+    (void)arg;
+    return mu_reduce_mean(mu_square(mu_squared_difference(y_true, y_pred)), -1);
+}
+
+// Two states of different shapes: the sum of each column of labels, and the number of rows.
+static const mu_metric_state states[] = {{"columns", {1, {2}}}, {"rows", {0, {0}}}};
+
+static mu_status sums_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights, void *arg)
+{
+    (void)y_pred, (void)weights, (void)arg;
+    if (mu_metric_add(metric, 0, mu_reduce_sum(y_true, 0)) != MU_OK)
+        return mu_error_code();
+    return mu_metric_add(metric, 1, mu_dim_size(y_true, 0));
+}
+
+static double sums_result(const double *sums, void *arg)
+{
+    (void)arg;
+    return (sums[0] + 10 * sums[1]) / sums[2];
+}
+
+static void own_classes_train(void **state)
+{
+    (void)state;
+    int n_weights = 12;
+    double *wanted = NULL;
+    mu_tensor *x = numbers(2, (int64_t[]){11, 2}, 1), *y = numbers(2, (int64_t[]){11, 2}, 2);
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)), 4);
+    for (int replicas = 1; replicas <= 3; replicas++) {
+        mu_model *model = NULL;
+        MU_SCOPE(strategy_of(replicas)) {
+            model = mu_sequential(mu_layer_new("scale", .build = scale_build, .call = scale_call, .arg = &n_weights));
+            mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .loss = mu_loss_new(.call = fourth_power),
+                       .metrics = MU_METRICS(mu_metric_new("sums", .n_states = 2, .states = states,
+                                                           .update = sums_update, .result = sums_result)));
+        }
+        mu_history *history = mu_fit(model, data, .epochs = 2, .verbose = MU_VERBOSE_SILENT);
+        if (!history)
+            fail_msg("%s", mu_error_message());
+        const double *labels = doubles(y);
+        double sum = 0;
+        for (int i = 0; i < 22; i++)
+            sum += (i % 2 ? 10 : 1) * labels[i];
+        assert_number(mu_history_last(history, "sums"), sum / 11, 1e-12);
+        int64_t n;
+        double *weights = weights_of(model, &n);
+        assert_int_equal(n, 2 * n_weights);
+        if (wanted)
+            assert_near(weights, wanted, n, 1e-12);
+        free(wanted);
+        wanted = weights;
+        assert_true(weights[0] != 1);
+    }
+    free(wanted);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
