@@ -57,10 +57,44 @@ static inline mu_isa mu__isa(void)
         }                                                                                                      \
     }                                                                                                          \
     MU_PER_ISA_CODE(type, name, parameters)
+// MU_PER_ISA_VECTORS is MU_PER_ISA for a body with one more parameter in front, vector_bytes: the size of the vectors that
+// the set has. The compiler turns operations on larger ones into loads and stores.
+#define MU_PER_ISA_LIST(...) __VA_ARGS__
+#define MU_PER_ISA_VECTORS_NAMED(name, parameters, arguments)                                                  \
+    static void name parameters;                                                                               \
+    static inline __attribute__((always_inline)) void name##_body(const int vector_bytes, MU_PER_ISA_LIST parameters); \
+    static __attribute__((target("arch=x86-64-v4"))) void name##_avx512 parameters                             \
+    {                                                                                                          \
+        name##_body(64, MU_PER_ISA_LIST arguments);                                                            \
+    }                                                                                                          \
+    static __attribute__((target("arch=x86-64-v3"))) void name##_avx2 parameters                               \
+    {                                                                                                          \
+        name##_body(32, MU_PER_ISA_LIST arguments);                                                            \
+    }                                                                                                          \
+    static __attribute__((noinline)) void name##_base parameters                                               \
+    {                                                                                                          \
+        name##_body(16, MU_PER_ISA_LIST arguments);                                                            \
+    }                                                                                                          \
+    static void name parameters                                                                                \
+    {                                                                                                          \
+        switch (mu__isa()) {                                                                                   \
+        case MU_ISA_AVX512: name##_avx512 arguments; break;                                                    \
+        case MU_ISA_AVX2: name##_avx2 arguments; break;                                                        \
+        default: name##_base arguments;                                                                        \
+        }                                                                                                      \
+    }                                                                                                          \
+    static inline __attribute__((always_inline)) void name##_body(const int vector_bytes, MU_PER_ISA_LIST parameters)
+#define MU_PER_ISA_VECTORS(name, parameters, arguments) MU_PER_ISA_VECTORS_NAMED(name, parameters, arguments)
 #define MU_PER_ISA(name, parameters, arguments) MU_PER_ISA_NAMED(name, parameters, arguments)
 #define MU_PER_ISA_RESULT(type, name, parameters, arguments) MU_PER_ISA_RESULT_NAMED(type, name, parameters, arguments)
 #else
 #define MU_PER_ISA_X86 0
+#define MU_PER_ISA_LIST(...) __VA_ARGS__
+#define MU_PER_ISA_VECTORS_NAMED(name, parameters, arguments)                                                  \
+    static inline void name##_body(const int vector_bytes, MU_PER_ISA_LIST parameters);                        \
+    static void name parameters { name##_body(16, MU_PER_ISA_LIST arguments); }                                \
+    static inline void name##_body(const int vector_bytes, MU_PER_ISA_LIST parameters)
+#define MU_PER_ISA_VECTORS(name, parameters, arguments) MU_PER_ISA_VECTORS_NAMED(name, parameters, arguments)
 #define MU_PER_ISA(name, parameters, arguments) static void name parameters
 #define MU_PER_ISA_RESULT(type, name, parameters, arguments) static type name parameters
 #endif

@@ -4,10 +4,10 @@
 #include "ops/core/loops.h"
 #include "ops/nn/nn.h"
 
-// VECTOR: bytes of the widest vector. DEPTH: rows of a panel of b, which is 32 KB. ROWS: rows of a per panel. SUMS:
+// DEPTH: rows of a panel of b, which is 32 KB with vectors of 64 bytes. ROWS: rows of a per panel. SUMS:
 // parallel running sums of a dot product. NEAR: rows of b of at most this many panels are used in place, without
 // copying.
-enum { VECTOR = 64, DEPTH = 256, ROWS = 256, SUMS = 64, NEAR = 8 };
+enum { DEPTH = 256, ROWS = 256, SUMS = 64, NEAR = 8 };
 
 #define T float
 #define FN(name) f32_##name
