@@ -62,7 +62,8 @@ static inline mu_isa mu__isa(void)
 #define MU_PER_ISA_LIST(...) __VA_ARGS__
 #define MU_PER_ISA_VECTORS_NAMED(name, parameters, arguments)                                                  \
     static void name parameters;                                                                               \
-    static inline __attribute__((always_inline)) void name##_body(const int vector_bytes, MU_PER_ISA_LIST parameters); \
+    static inline __attribute__((always_inline)) void name##_body(const int vector_bytes,                      \
+                                                                  MU_PER_ISA_LIST parameters);                 \
     static __attribute__((target("arch=x86-64-v4"))) void name##_avx512 parameters                             \
     {                                                                                                          \
         name##_body(64, MU_PER_ISA_LIST arguments);                                                            \

@@ -1,5 +1,5 @@
-// The part of the plain matrix product that depends on the size of the vectors, VECTOR bytes: panels of b two vectors wide,
-// and four rows of c at a time. gemm.inc.c includes it once for each size; TILE names the functions.
+// The part of the plain matrix product that depends on the size of the vectors, VECTOR bytes: panels of b two vectors
+// wide, and four rows of c at a time. gemm.inc.c includes it once for each size; TILE names the functions.
 
 typedef T TILE(vector_of) __attribute__((vector_size(VECTOR)));
 enum { TILE(WIDTH) = 2 * VECTOR / sizeof(T) };  // columns per panel
@@ -68,9 +68,9 @@ static inline __attribute__((always_inline)) void TILE(block)(T *c, int64_t c_ro
         TILE(rows)(1, c + i * c_row, c_row, a + i * a_row, a_row, a_col, b, b_row, n, k);
 }
 
-static inline __attribute__((always_inline)) void TILE(product)(T *c, int64_t c_row, const T *a, int64_t a_row, int64_t a_col,
-                                                                const T *b, int64_t b_row, int64_t b_col, int64_t m,
-                                                                int64_t n, int64_t k)
+static inline __attribute__((always_inline)) void TILE(product)(T *c, int64_t c_row, const T *a, int64_t a_row,
+                                                                int64_t a_col, const T *b, int64_t b_row,
+                                                                int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
     enum { WIDTH = TILE(WIDTH) };
     _Alignas(VECTOR) T panel[DEPTH * WIDTH];
