@@ -11,6 +11,7 @@
 #include "kernels/dispatch.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -385,6 +386,19 @@ void mu__latch_arrive(mu_latch *latch);
 mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what);  // DEADLINE_EXCEEDED naming `what`
 bool mu__latch_done(const mu_latch *latch);  // all have arrived
 void mu__latch_free(mu_latch *latch);
+
+// A monitor is a lock and a condition (monitor.c). mu__monitor_wait sleeps until somebody signals `changed`, for 0.1 s
+// at most, so that the caller's loop can look for a signal or a cancellation; the caller holds the lock. It returns
+// false, and does not sleep, once the deadline has passed. `what` names the owner in the error of an init that fails;
+// mu__monitor_free accepts a zeroed monitor.
+typedef struct mu_monitor {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool made;
+} mu_monitor;
+mu_status mu__monitor_init(mu_monitor *monitor, const char *what);
+void mu__monitor_free(mu_monitor *monitor);
+bool mu__monitor_wait(mu_monitor *monitor, int64_t deadline_ns);
 
 // ---- Log and timeline (log.c, timeline.c) -------------------------------------------------------
 

@@ -1,0 +1,51 @@
+// Monitors: a lock and a condition that are used together, with waits that end.
+#include "base/base.h"
+
+#include <time.h>
+
+static int make_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    int failed = pthread_condattr_init(&attributes);
+    if (failed != 0)
+        return failed;
+    failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (failed == 0)
+        failed = pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return failed;
+}
+
+mu_status mu__monitor_init(mu_monitor *monitor, const char *what)
+{
+    monitor->made = false;
+    if (pthread_mutex_init(&monitor->lock, NULL) == 0) {
+        monitor->made = make_condition(&monitor->changed) == 0;
+        if (!monitor->made)
+            pthread_mutex_destroy(&monitor->lock);
+    }
+    return monitor->made ? MU_OK
+                         : mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system has no room for a lock; free memory", what);
+}
+
+void mu__monitor_free(mu_monitor *monitor)
+{
+    if (!monitor->made)
+        return;
+    pthread_cond_destroy(&monitor->changed);
+    pthread_mutex_destroy(&monitor->lock);
+    monitor->made = false;
+}
+
+bool mu__monitor_wait(mu_monitor *monitor, int64_t deadline_ns)
+{
+    enum { SECOND = 1000000000 };
+    static const int64_t longest = SECOND / 10;
+    const int64_t now = mu__now_ns();
+    if (now >= deadline_ns)
+        return false;
+    const int64_t until = deadline_ns - now < longest ? deadline_ns : now + longest;
+    const struct timespec time = {.tv_sec = until / SECOND, .tv_nsec = until % SECOND};
+    pthread_cond_timedwait(&monitor->changed, &monitor->lock, &time);
+    return true;
+}

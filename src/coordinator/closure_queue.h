@@ -1,0 +1,64 @@
+// The queue of a coordinator: calls that wait for a worker, calls that a worker runs, and the first error.
+//
+// The order of events is TensorFlow's. One error is kept, the first. Whoever then puts, waits or asks
+// (mu__closures_put, _wait, _done) raises it: the calls that run are cancelled and awaited, those that wait are
+// cancelled, and the queue is as new. So after an error was raised nothing runs, and no error is raised twice.
+//
+// A call with a tag is for one worker only; it is taken before all others, and joins do not wait for it.
+#ifndef MU_SRC_COORDINATOR_CLOSURE_QUEUE_H
+#define MU_SRC_COORDINATOR_CLOSURE_QUEUE_H
+
+#include "coordinator/remote_value.h"
+
+#include <muster/cancellation.h>
+
+enum { MU_NO_TAG = -1 };
+
+// One call. Whoever embeds it says what is called.
+typedef struct mu_closure {
+    mu_object object;
+    struct mu_closure *next;        // in the queue
+    int tag;                        // number of the worker that must run it; MU_NO_TAG: any
+    mu_remote_value *output;        // retained; NULL: nobody asks for it
+} mu_closure;
+
+typedef struct mu_closure_queue mu_closure_queue;
+
+// mu__closures_new makes a queue of at most `capacity` calls without a tag (0: no limit). Free it after all threads
+// that use it have ended.
+mu_closure_queue *mu__closures_new(int64_t capacity);
+void mu__closures_free(mu_closure_queue *queue);
+
+// mu__closures_put appends a call and retains it. A full queue makes it wait for a free place, until the deadline.
+// Errors: a raised one (the call is then cancelled too); RESOURCE_EXHAUSTED if the queue is still full; CANCELLED if a
+// signal asks to stop; FAILED_PRECONDITION after mu__closures_stop.
+mu_status mu__closures_put(mu_closure_queue *queue, mu_closure *closure, int64_t deadline_ns);
+// mu__closures_put_tagged appends a call with a tag; it neither waits nor raises.
+void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure);
+
+// mu__closures_get takes the next call for a worker, and what cancels it (retained, as the call); NULL when the
+// deadline has passed, or after mu__closures_stop. One of the three functions below must follow for each call.
+mu_closure *mu__closures_get(mu_closure_queue *queue, int tag, int64_t deadline_ns, mu_cancellation **cancellation);
+void mu__closures_finished(mu_closure_queue *queue, const mu_closure *closure);
+void mu__closures_failed(mu_closure_queue *queue, const mu_closure *closure, const mu_error_value *error);
+// mu__closures_put_back is for a call whose worker was lost: it goes to the end of the queue, or is cancelled if there
+// is an error.
+void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure);
+// mu__closures_clear_tag drops the calls for one worker that wait.
+void mu__closures_clear_tag(mu_closure_queue *queue, int tag);
+
+// mu__closures_wait waits until no call without a tag waits or runs. Errors: a raised one; DEADLINE_EXCEEDED; CANCELLED
+// if a signal asks to stop.
+mu_status mu__closures_wait(mu_closure_queue *queue, int64_t deadline_ns);
+// mu__closures_done sets whether that is so now. Errors: a raised one.
+mu_status mu__closures_done(mu_closure_queue *queue, bool *done);
+
+// Calls without a tag that wait, and that run.
+void mu__closures_count(mu_closure_queue *queue, int64_t *waiting, int64_t *in_flight);
+// mu__closures_cancelling returns whether the calls that run are being cancelled.
+bool mu__closures_cancelling(mu_closure_queue *queue);
+
+// mu__closures_stop cancels everything; from then on mu__closures_get returns NULL at once.
+void mu__closures_stop(mu_closure_queue *queue);
+
+#endif
