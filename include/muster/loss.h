@@ -42,9 +42,6 @@ MU_API mu_loss *mu_mean_absolute_percentage_error_loss_with(const mu_loss_args *
 MU_API mu_loss *mu_mean_squared_logarithmic_error_loss_with(const mu_loss_args *args);
 #define mu_log_cosh_loss(...) mu_log_cosh_loss_with(MU_ARGS(mu_loss_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_log_cosh_loss_with(const mu_loss_args *args);
-// The negative cosine of the angle between labels and predictions along the last axis.
-#define mu_cosine_similarity_loss(...) mu_cosine_similarity_loss_with(MU_ARGS(mu_loss_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_loss *mu_cosine_similarity_loss_with(const mu_loss_args *args);
 // Hinge losses take labels of -1 or 1; labels that are all 0 or 1 are converted.
 #define mu_hinge_loss(...) mu_hinge_loss_with(MU_ARGS(mu_loss_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_hinge_loss_with(const mu_loss_args *args);
@@ -56,6 +53,20 @@ MU_API mu_loss *mu_categorical_hinge_loss_with(const mu_loss_args *args);
 MU_API mu_loss *mu_kl_divergence_loss_with(const mu_loss_args *args);
 #define mu_poisson_loss(...) mu_poisson_loss_with(MU_ARGS(mu_loss_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_poisson_loss_with(const mu_loss_args *args);
+
+typedef struct mu_cosine_similarity_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *reduction;                   // as in mu_loss_args
+    const char *name;
+    int axis;                                // default -1, the last
+} mu_cosine_similarity_args;
+// mu_cosine_similarity_loss makes a loss: the negative cosine of the angle between labels and predictions along an
+// axis.
+#define mu_cosine_similarity_loss(...) \
+    mu_cosine_similarity_loss_with(MU_ARGS(mu_cosine_similarity_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_loss *mu_cosine_similarity_loss_with(const mu_cosine_similarity_args *args);
 
 typedef struct mu_huber_args {
     size_t size;
@@ -77,20 +88,31 @@ typedef struct mu_crossentropy_args {
     const char *name;
     bool from_logits;                        // predictions are logits, not probabilities
     double label_smoothing;                  // share of each label that is spread over all classes; default 0
+    int axis;                                // of the classes; default -1, the last
 } mu_crossentropy_args;
-// Labels are 0 or 1 for each output (binary), one-hot or distributions (categorical), or class numbers [batch, …] or
-// [batch, …, 1] (sparse, which has no label smoothing).
+// Labels are 0 or 1 for each output (binary), or one-hot or distributions (categorical).
 #define mu_binary_crossentropy_loss(...) \
     mu_binary_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_binary_crossentropy_loss_with(const mu_crossentropy_args *args);
 #define mu_categorical_crossentropy_loss(...) \
     mu_categorical_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_categorical_crossentropy_loss_with(const mu_crossentropy_args *args);
-// mu_sparse_categorical_crossentropy_loss makes a loss for labels that are class numbers: labels [batch, …] integers,
-// predictions [batch, …, classes].
+
+typedef struct mu_sparse_crossentropy_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *reduction;                   // as in mu_loss_args
+    const char *name;
+    bool from_logits;                        // predictions are logits, not probabilities
+    int ignore_class;                        // samples with this label do not count; default: all count
+    int axis;                                // of the classes in the predictions; default -1, the last
+} mu_sparse_crossentropy_args;
+// mu_sparse_categorical_crossentropy_loss makes a loss for labels that are class numbers: labels [batch, …] or
+// [batch, …, 1], predictions [batch, …, classes].
 #define mu_sparse_categorical_crossentropy_loss(...) \
-    mu_sparse_categorical_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_crossentropy_args *args);
+    mu_sparse_categorical_crossentropy_loss_with(MU_ARGS(mu_sparse_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_sparse_crossentropy_args *args);
 
 typedef struct mu_focal_args {
     size_t size;
@@ -103,6 +125,7 @@ typedef struct mu_focal_args {
     double alpha;                            // weight of the positive class; default 0.25
     double gamma;                            // how little outputs that are right count; default 2
     bool apply_class_balancing;              // binary: use alpha; categorical losses always do
+    int axis;                                // of the classes; default -1, the last
 } mu_focal_args;
 // Cross-entropies that count outputs less the more they are right; labels as for the cross-entropies without focus.
 #define mu_binary_focal_crossentropy_loss(...) \
@@ -112,6 +135,70 @@ MU_API mu_loss *mu_binary_focal_crossentropy_loss_with(const mu_focal_args *args
 #define mu_categorical_focal_crossentropy_loss(...) \
     mu_categorical_focal_crossentropy_loss_with(MU_ARGS(mu_focal_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_categorical_focal_crossentropy_loss_with(const mu_focal_args *args);
+
+typedef struct mu_generalized_crossentropy_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *reduction;                   // as in mu_loss_args
+    const char *name;
+    double q;                                // 0 to 1: from cross-entropy to absolute error; default 0.5
+} mu_generalized_crossentropy_args;
+// mu_categorical_generalized_cross_entropy_loss makes a loss for labels with mistakes: (1 - p^q) / q of the label's
+// probability p. Labels are class numbers [batch, …], predictions probabilities [batch, …, classes].
+#define mu_categorical_generalized_cross_entropy_loss(...) \
+    mu_categorical_generalized_cross_entropy_loss_with( \
+        MU_ARGS(mu_generalized_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_loss *mu_categorical_generalized_cross_entropy_loss_with(const mu_generalized_crossentropy_args *args);
+
+typedef struct mu_dice_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *reduction;                   // as in mu_loss_args
+    const char *name;
+    int n_axis;                              // number of axes
+    const int *axis;                         // axes that make up a region; default: all, the batch's included
+} mu_dice_args;
+// mu_dice_loss makes a loss: 1 - 2 |A ∩ B| / (|A| + |B|), where labels and predictions are memberships from 0 to 1.
+// With the default axes a batch has one loss; each replica computes that of its part.
+#define mu_dice_loss(...) mu_dice_loss_with(MU_ARGS(mu_dice_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_loss *mu_dice_loss_with(const mu_dice_args *args);
+
+typedef struct mu_tversky_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *reduction;                   // as in mu_loss_args
+    const char *name;
+    double alpha, beta;                      // weights of what is missed and of what is wrongly predicted; default 0.5
+    int n_axis;                              // as in mu_dice_args
+    const int *axis;
+} mu_tversky_args;
+// mu_tversky_loss makes a loss like mu_dice_loss, which weights the two kinds of errors.
+#define mu_tversky_loss(...) mu_tversky_loss_with(MU_ARGS(mu_tversky_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_loss *mu_tversky_loss_with(const mu_tversky_args *args);
+
+typedef struct mu_circle_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *reduction;                   // as in mu_loss_args
+    const char *name;
+    double gamma;                            // scale of the distances; default 80
+    double margin;                           // default 0.4
+    bool keep_diagonal;                      // a sample is a pair with itself
+} mu_circle_args;
+// mu_circle_loss makes a loss for embeddings of length 1: y_pred [batch, dimensions], labels class numbers [batch] or
+// [batch, 1]. Samples with one label attract, others repel each other; each replica compares the samples of its part.
+#define mu_circle_loss(...) mu_circle_loss_with(MU_ARGS(mu_circle_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_loss *mu_circle_loss_with(const mu_circle_args *args);
+
+// mu_ctc_loss makes a loss for sequences without alignment (connectionist temporal classification). Labels are class
+// numbers [batch, labels] from 1, with 0 behind the last label of a sample; predictions are logits [batch, time,
+// classes], where class 0 is the blank. The loss is infinite if the time is too short for the labels.
+#define mu_ctc_loss(...) mu_ctc_loss_with(MU_ARGS(mu_loss_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_loss *mu_ctc_loss_with(const mu_loss_args *args);
 
 // mu_loss_named makes a loss with default options by Keras's name: "mse", "mean_squared_error", "MeanSquaredError".
 MU_API mu_loss *mu_loss_named(const char *name);

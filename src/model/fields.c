@@ -29,6 +29,7 @@ static bool within(mu_limit limit, double value, bool whole)
     case MU_NOT_NEGATIVE: return value >= 0;
     case MU_FRACTION: return value >= 0 && value <= 1;
     case MU_BELOW_ONE: return value >= 0 && value < 1;
+    case MU_INSIDE: return value > 0 && value < 1;
     }
     return false;
 }
@@ -37,7 +38,7 @@ static mu_status check_number(const mu_class *class, const mu_field *field, doub
 {
     static const char *const expected[] = {
         [MU_ANY_NUMBER] = "", [MU_NOT_NEGATIVE] = "0 or more", [MU_FRACTION] = "from 0 to 1",
-        [MU_BELOW_ONE] = "from 0 to below 1"};
+        [MU_BELOW_ONE] = "from 0 to below 1", [MU_INSIDE] = "between 0 and 1"};
     if (within(field->limit, value, whole))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s is %g; it must be %s", class->function, field->name, value,
@@ -55,6 +56,39 @@ static mu_status check_word(const mu_class *class, const mu_field *field, const 
     }
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s is '%s'; it must be one of %s", class->function, field->name, word,
                      known);
+}
+
+// Lists: a pointer to numbers, and how many there are.
+static size_t number_bytes(const mu_field *field)
+{
+    return field->kind == MU_FIELD_INTS ? sizeof(int) : field->kind == MU_FIELD_DOUBLES ? sizeof(double) : 0;
+}
+
+static const void **list_at(const void *args, const mu_field *field)
+{
+    return at(args, field);
+}
+
+static int list_length(const void *args, const mu_field *field)
+{
+    return *(const int *)(const void *)((const char *)args + field->second);
+}
+
+static double list_number(const void *args, const mu_field *field, int i)
+{
+    const void *list = *list_at(args, field);
+    return field->kind == MU_FIELD_INTS ? ((const int *)list)[i] : ((const double *)list)[i];
+}
+
+static mu_status check_list(const mu_class *class, const mu_field *field, const void *args)
+{
+    const int n = list_length(args, field);
+    if (n < 0 || (n > 0) != (*list_at(args, field) != NULL))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: n_%s is %d and %s is %s; give a list and its length, or neither",
+                         class->function, field->name, n, field->name, *list_at(args, field) ? "a list" : "NULL");
+    for (int i = 0; i < n; i++)
+        MU_TRY(check_number(class, field, list_number(args, field, i), field->kind == MU_FIELD_INTS));
+    return MU_OK;
 }
 
 static mu_status check_dims(const mu_class *class, const mu_field *field, const int64_t *dims)
@@ -110,6 +144,8 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
         *text = *text ? *text : field->text;
         return mu__initializer_known(*text, class->function);
     case MU_FIELD_DIMS: return check_dims(class, field, wide);
+    case MU_FIELD_INTS:
+    case MU_FIELD_DOUBLES: return check_list(class, field, args);
     default: return MU_OK;
     }
 }
@@ -134,11 +170,19 @@ void mu__fields_drop(const mu_class *class, void *args)
     if (!args)
         return;
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
-        if (is_text(field))
+        if (is_text(field) || number_bytes(field) > 0)
             mu__free((void *)(uintptr_t)*text_at(args, field));
         else if (field->kind == MU_FIELD_REGULARIZER)
             mu_release(*(mu_regularizer **)at(args, field));
     mu__free(args);
+}
+
+// A copy of a list, which is not empty; NULL on error.
+static void *copy_list(const void *args, const mu_field *field)
+{
+    const size_t bytes = (size_t)list_length(args, field) * number_bytes(field);
+    void *copy = mu__alloc(bytes);
+    return copy ? memcpy(copy, *list_at(args, field), bytes) : NULL;
 }
 
 void *mu__fields_keep(const mu_class *class, const void *args)
@@ -151,6 +195,8 @@ void *mu__fields_keep(const mu_class *class, const void *args)
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
         if (is_text(field) && *text_at(copy, field))
             whole &= (*text_at(copy, field) = mu__strdup(*text_at(args, field))) != NULL;
+        else if (number_bytes(field) > 0 && *list_at(args, field))
+            whole &= (*list_at(copy, field) = copy_list(args, field)) != NULL;
         else if (field->kind == MU_FIELD_REGULARIZER)
             mu_retain(*(mu_regularizer **)at(copy, field));
     if (whole)
@@ -198,6 +244,18 @@ static json_t *dims_json(const int64_t *dims)
     return list;
 }
 
+static json_t *list_json(const void *args, const mu_field *field)
+{
+    if (!*list_at(args, field))
+        return json_null();
+    json_t *list = json_array();
+    for (int i = 0; list && i < list_length(args, field); i++)
+        json_array_append_new(list, field->kind == MU_FIELD_INTS
+                                        ? json_integer((json_int_t)list_number(args, field, i))
+                                        : json_real(list_number(args, field, i)));
+    return list;
+}
+
 static json_t *value_json(const void *args, const mu_field *field)
 {
     const void *value = at(args, field);
@@ -211,6 +269,8 @@ static json_t *value_json(const void *args, const mu_field *field)
                                    ? json_integer((json_int_t)*(const uint64_t *)value)
                                    : json_null();
     case MU_FIELD_DIMS: return dims_json(value);
+    case MU_FIELD_INTS:
+    case MU_FIELD_DOUBLES: return list_json(args, field);
     case MU_FIELD_REGULARIZER: return mu__regularizer_json(*(mu_regularizer *const *)value);
     default: return *text_at(args, field) ? json_string(*text_at(args, field)) : json_null();
     }
@@ -269,6 +329,8 @@ static bool read_value(void *args, const mu_field *field, const json_t *value)
     case MU_FIELD_NOT: *(bool *)out = json_is_false(value); return json_is_boolean(value);
     case MU_FIELD_SEED: *(uint64_t *)out = (uint64_t)json_integer_value(value); return json_is_integer(value);
     case MU_FIELD_DIMS: return read_dims(value, out);
+    case MU_FIELD_INTS:
+    case MU_FIELD_DOUBLES: return false;  // of losses and metrics, which are not read from JSON
     case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
                                             : json_is_number(value) && json_number_value(value) == field->number;
     case MU_FIELD_REGULARIZER: return (*(mu_regularizer **)out = mu__regularizer_from(value)) != NULL;

@@ -20,6 +20,8 @@ typedef enum mu_field_kind {
     MU_FIELD_NOT,          // bool that negates Keras's option of the name `keras`: no_bias is use_bias
     MU_FIELD_SEED,         // uint64_t; left out it is Keras's None
     MU_FIELD_DIMS,         // int64_t[MU_MAX_SAMPLE_RANK] that ends with 0: the shape of a sample
+    MU_FIELD_INTS,         // const int *: as many as the int at `second` says; 0: Keras's None
+    MU_FIELD_DOUBLES,      // const double *: likewise
     MU_FIELD_TEXT,         // const char *: any
     MU_FIELD_WORD,         // const char *: one of `words`
     MU_FIELD_ACTIVATION,   // const char *
@@ -36,6 +38,7 @@ typedef enum mu_limit {
     MU_NOT_NEGATIVE,
     MU_FRACTION,       // from 0 to 1
     MU_BELOW_ONE,      // from 0 to below 1
+    MU_INSIDE,         // between 0 and 1, neither included
 } mu_limit;
 
 typedef struct mu_field {
@@ -48,7 +51,7 @@ typedef struct mu_field {
     const char *text;           // default of a word, an activation or an initializer
     const char *const *words;   // ends with NULL
     int n;                      // Keras writes the number this often, in a list; 0: once, by itself
-    size_t second;              // offset of another int, which is the second of Keras's pair; 0: none
+    size_t second;              // offset of another int: the second of Keras's pair, or the length of a list; 0: none
     bool pairs;                 // Keras writes each number of the list twice: before and after
     bool internal;              // Keras does not have it
 } mu_field;

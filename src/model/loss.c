@@ -144,20 +144,42 @@ static mu_tensor *divisor(const mu_loss *loss, mu_tensor *losses, mu_tensor *wei
                              ? mu_reduce_sum(mu__weights_like(mask, losses), MU_ALL_AXES) : elements_of(losses));
 }
 
+// A number for each sample of the batch, of the weights' shape if there are weights.
+static mu_tensor *samples_of(const mu_loss_inputs *in)
+{
+    int axes[MU_MAX_RANK], n = 0;
+    if (in->weights)
+        return in->weights;
+    for (int i = 1; i < mu_tensor_rank(in->y_pred); i++)
+        axes[n++] = i;
+    return n > 0 ? mu_reduce_max_axes(in->y_pred, n, axes, false) : in->y_pred;
+}
+
+// The mask of the outputs and that of the loss itself.
+static mu_tensor *joined_mask(const mu_loss *loss, const mu_loss_inputs *in, mu_tensor *losses)
+{
+    mu_tensor *valid = loss->ops->valid ? loss->ops->valid(loss, in->y_true, in->y_pred, losses) : NULL;
+    return valid && in->mask ? mu_logical_and(valid, mu_cast(in->mask, MU_BOOL)) : valid ? valid : in->mask;
+}
+
 mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
 {
     mu_tensor *losses = mu__loss_call(loss, in->y_true, in->y_pred);
     if (!losses)
         return mu_error_code();
+    mu_tensor *mask = joined_mask(loss, in, losses);
     const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
     const bool mean = strcmp(reduction, "sum_over_batch_size") == 0 || strcmp(reduction, "mean") == 0;
-    const bool plain = mean && !in->mask;
-    mu_tensor *weights = mu__join_weights(in->weights, in->mask, losses);
+    // A class that returns one loss for all samples (Dice): each sample has it, but a sum has it once.
+    if (mu_tensor_rank(losses) == 0 && (mean || in->weights))
+        losses = mu_broadcast_like(losses, mu_cast(samples_of(in), mu_tensor_dtype(losses)));
+    const bool plain = mean && !mask;
+    mu_tensor *weights = mu__join_weights(in->weights, mask, losses);
     mu_tensor *weighted = weights ? mu_multiply(losses, weights) : losses;
-    out->count = elements_of(losses);
+    out->count = elements_of(mu_tensor_rank(losses) == 0 ? mu_cast(samples_of(in), mu_tensor_dtype(losses)) : losses);
     out->total = mu_reduce_sum(weighted, MU_ALL_AXES);
     out->share = plain ? mu_compute_average_loss(weighted)
-                       : mu_divide_no_nan(out->total, divisor(loss, losses, in->weights, in->mask));
+                       : mu_divide_no_nan(out->total, divisor(loss, losses, in->weights, mask));
     if (!plain)  // the mean of the steps' losses is weighted by their samples
         out->total = mu_multiply(out->share, over_replicas(out->count));
     return mu_error_code();

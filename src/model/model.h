@@ -73,6 +73,8 @@ typedef struct mu_loss_ops {
     bool takes_labels;         // y_true stays as it is; otherwise it gets the type and the rank of y_pred
     // call returns the loss of each sample: [batch, …]. Belongs to the pool; NULL on error.
     mu_tensor *(*call)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);
+    // valid returns which of these losses count, bool of their shape; NULL without an error: all. Optional.
+    mu_tensor *(*valid)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *losses);
 } mu_loss_ops;
 
 struct mu_loss {
@@ -91,6 +93,9 @@ extern const mu_field mu__loss_fields[];
 mu_loss *mu__loss_make(const mu_loss_ops *ops, const void *args);  // belongs to the pool; NULL on error
 const mu_loss_ops *mu__loss_find(const char *name);                // by Keras's names; NULL: there is none
 mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);
+// mu__ctc_loss (loss_ctc.c) returns CTC's loss of each sample: [batch]. y_true: class numbers [batch, labels], 0 behind
+// the last; y_pred: logits [batch, time, classes], class 0 the blank.
+mu_tensor *mu__ctc_loss(mu_tensor *y_true, mu_tensor *y_pred);
 // mu__weights_like broadcasts weights [batch, …] to `values`. mu__join_weights multiplies weights and mask, each of
 // which may be NULL; a mask of more axes than `values` does not apply to them. NULL without an error: neither is there.
 mu_tensor *mu__weights_like(mu_tensor *weights, mu_tensor *values);

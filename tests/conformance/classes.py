@@ -3,6 +3,7 @@
 #
 # A loss is compared as evaluate computes it, a metric through its update and result. It must not know how the library
 # gets its results.
+import ctypes
 import sys
 
 import numpy as np
@@ -29,6 +30,18 @@ def numbers(seed, kind, dtype):
         return generator.uniform(0, 1, (ROWS, OUTPUTS)).astype(dtype)
     if kind == "classes":
         return generator.integers(0, OUTPUTS, ROWS).astype(np.int32)
+    if kind == "labels":  # 1 to 3 of them, then 0
+        labels = generator.integers(1, OUTPUTS, (ROWS, 3))
+        return np.where(np.arange(3) < generator.integers(1, 4, (ROWS, 1)), labels, 0).astype(np.int32)
+    if kind == "sequence":
+        return generator.normal(0, 2, (ROWS, 7, OUTPUTS)).astype(dtype)
+    if kind == "maps":
+        return generator.uniform(0, 1, (ROWS, 3, OUTPUTS)).astype(dtype)
+    if kind == "images":
+        return generator.uniform(0, 1, (ROWS, 3, 2, OUTPUTS)).astype(dtype)
+    if kind == "unit":
+        rows = generator.normal(0, 1, (ROWS, OUTPUTS))
+        return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(dtype)
     rows = generator.uniform(0.05, 1, (ROWS, OUTPUTS))
     if kind == "one-hot":
         return np.eye(OUTPUTS)[rows.argmax(-1)].astype(dtype)
@@ -52,6 +65,19 @@ LOSSES = [
     ("BinaryFocalCrossentropy", "bits", "real", {"from_logits": True, "apply_class_balancing": True, "gamma": 1.5}),
     ("CategoricalFocalCrossentropy", "one-hot", "distribution", {}),
     ("CategoricalFocalCrossentropy", "one-hot", "real", {"from_logits": True, "alpha": 0.5}),
+    ("CosineSimilarity", "maps", "maps", {"axis": 1}), ("BinaryCrossentropy", "maps", "maps", {"axis": 1}),
+    # Without label_smoothing, which Keras divides by the size of the last axis, wherever the classes are.
+    ("CategoricalCrossentropy", "maps", "maps", {"axis": 1}),
+    ("CategoricalFocalCrossentropy", "maps", "maps", {"axis": 1}),
+    ("BinaryFocalCrossentropy", "maps", "maps", {"axis": 1, "label_smoothing": 0.25}),
+    ("SparseCategoricalCrossentropy", "classes", "distribution", {"ignore_class": 2}),
+    ("SparseCategoricalCrossentropy", "classes", "real", {"from_logits": True, "ignore_class": 0}),
+    ("CategoricalGeneralizedCrossEntropy", "classes", "distribution", {}),
+    ("CategoricalGeneralizedCrossEntropy", "classes", "distribution", {"q": 0.875}),
+    ("Dice", "images", "images", {}), ("Dice", "images", "images", {"axis": (1, 2, 3)}),
+    ("Tversky", "images", "images", {}), ("Tversky", "images", "images", {"axis": (1, 2, 3), "alpha": 0.25, "beta": 1.5}),
+    ("Circle", "classes", "unit", {}), ("Circle", "classes", "unit", {"gamma": 4.0, "margin": 0.25}),
+    ("Circle", "classes", "unit", {"gamma": 4.0, "remove_diagonal": False}), ("CTC", "labels", "sequence", {}),
 ]
 REDUCTIONS = ("sum_over_batch_size", "sum", "mean_with_sample_weight")
 METRICS = [
@@ -68,8 +94,44 @@ METRICS = [
 
 def snake(name):
     """Keras's class as a function of ours names it."""
-    special = {"KLDivergence": "kl_divergence", "AUC": "auc", "MeanIoU": "mean_iou"}
+    special = {"KLDivergence": "kl_divergence", "AUC": "auc", "MeanIoU": "mean_iou", "CTC": "ctc"}
     return special.get(name) or "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+NEGATED = {"remove_diagonal": "keep_diagonal"}  # an option that is true by default has the opposite name here
+
+
+def options_here(options):
+    """Keras's options as our functions take them: a list is a pointer and a number."""
+    out = {}
+    for key, value in options.items():
+        if isinstance(value, tuple):
+            kind = ctypes.c_int if all(isinstance(item, int) for item in value) else ctypes.c_double
+            out |= {f"n_{key}": len(value), key: (kind * len(value))(*value)}
+        elif key in NEGATED:
+            out[NEGATED[key]] = not value
+        else:
+            out[key] = value
+    return out
+
+
+def compare_gradient(report, mu, floatx, row):
+    """The gradient of the sum of the losses of all samples, which no reduction touches."""
+    name, labels, predictions, options = row
+    dtype = FLOATX[floatx]
+    y, p = numbers(1, labels, dtype), tf.constant(numbers(2, predictions, dtype))
+    theirs = getattr(tf.keras.losses, name)(reduction="sum", **options)
+    with tf.GradientTape() as tape:
+        tape.watch(p)
+        total = theirs(y, p)
+    with mu.pool():
+        loss = getattr(mu, f"mu_{snake(name)}_loss")(**options_here(options))
+        source, record = mu.tensor(p.numpy()), mu.mu_tape_open()
+        each = mu.mu_loss_call(loss, mu.tensor(y), mu.mu_identity(source))
+        gradients = mu.mu_gradients(record, mu.mu_reduce_sum(each, muster.ALL_AXES), mu.values([source]))
+        mu.mu_tape_close(record)
+        far = off(mu.array(mu.mu_convert_to_tensor(mu.mu_value_at(gradients, 0))), tape.gradient(total, p).numpy())
+    report.check(f"gradient of loss {name} {options}, {floatx}", f"within {far:.1e}", far <= TOLERANCE[floatx])
 
 
 def compare_loss(report, mu, floatx, row):
@@ -81,10 +143,12 @@ def compare_loss(report, mu, floatx, row):
     for reduction in REDUCTIONS:
         for weighted in (False, True):
             theirs = getattr(tf.keras.losses, name)(reduction=reduction, **options)
-            wanted = theirs(y, p, sample_weight=weights if weighted else None).numpy()
+            # Keras does not broadcast weights over later axes.
+            whole = np.repeat(weights[:, None], OUTPUTS, 1) if labels == "maps" else weights
+            wanted = theirs(y, p, sample_weight=whole if weighted else None).numpy()
             with mu.pool():
-                ours = mu.model([mu.mu_flatten()])
-                loss = getattr(mu, f"mu_{snake(name)}_loss")(reduction=reduction, **options)
+                ours = mu.model([mu.mu_activation("linear")])
+                loss = getattr(mu, f"mu_{snake(name)}_loss")(reduction=reduction, **options_here(options))
                 mu.mu_compile(model=ours, loss=loss)
                 parts = [mu.tensor(p), mu.tensor(y)] + ([mu.tensor(weights)] if weighted else [])
                 history = mu.mu_evaluate(model=ours, x=mu.values(parts), batch_size=ROWS,
@@ -101,7 +165,7 @@ def compare_metric(report, mu, floatx, row):
     dtype = FLOATX[floatx]
     theirs = getattr(tf.keras.metrics, name)(**options)
     with mu.pool():
-        ours = getattr(mu, f"mu_{snake(name)}_metric")(**options)
+        ours = getattr(mu, f"mu_{snake(name)}_metric")(**options_here(options))
         for seed in range(3):
             y, p = numbers(seed, labels, dtype), numbers(seed + 10, predictions, dtype)
             weighted = seed == 1 and name != "MeanIoU"  # whose weights Keras rounds to integers
@@ -191,6 +255,7 @@ def main(library, only=""):
     report = Report("classes")
     for floatx in FLOATX:
         parts = [(compare_loss, row, f"loss {row[0]}") for row in LOSSES]
+        parts += [(compare_gradient, row, f"gradient of loss {row[0]}") for row in LOSSES]
         parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional")]
