@@ -57,8 +57,8 @@ static inline mu_isa mu__isa(void)
         }                                                                                                      \
     }                                                                                                          \
     MU_PER_ISA_CODE(type, name, parameters)
-// MU_PER_ISA_VECTORS is MU_PER_ISA for a body with one more parameter in front, vector_bytes: the size of the vectors that
-// the set has. The compiler turns operations on larger ones into loads and stores.
+// MU_PER_ISA_VECTORS is MU_PER_ISA for a body with one more parameter in front, vector_bytes: the size of the vectors
+// that the set has. The compiler turns operations on larger ones into loads and stores.
 #define MU_PER_ISA_LIST(...) __VA_ARGS__
 #define MU_PER_ISA_VECTORS_NAMED(name, parameters, arguments)                                                  \
     static void name parameters;                                                                               \
