@@ -22,6 +22,7 @@
 #include <muster/io.h>
 #include <muster/distribute.h>
 #include <muster/sharding.h>
+#include <muster/parameter_server.h>
 #include <muster/layer.h>
 #include <muster/loss.h>
 #include <muster/model.h>

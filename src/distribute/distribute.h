@@ -45,6 +45,7 @@ struct mu_strategy {
     int64_t n_rendezvous;                 // rendezvous of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
     bool sealed;                          // the cluster came from the environment, which must not change any more
+    struct mu_servers *servers;           // owned; NULL for strategies without parameter servers (parameter_server.h)
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
     size_t bytes_per_pack;                // approximate bytes of a bucket of gradients; 0: all in one
     char logged[4][MU_LOGGED_BYTES];      // latest log messages about its pipelines, to log each once
@@ -74,6 +75,9 @@ typedef struct mu_strategy_scope {
     struct mu_strategy_replica *merging;  // inside a merge_call of a trace: the replica that is traced
     bool set;                             // made by mu_set_strategy
     bool mixed;                           // inside a scope of the default strategy: variables are not allowed
+    bool part;                            // a part of a sharded variable is made: it is not partitioned again
+    bool colocated;                       // variables go where another one is
+    int server;                           // colocated: its parameter server; -1: none
 } mu_strategy_scope;
 
 // Context of a function that runs on replicas. In a trace the id is not a number but a value in the graph.
@@ -84,6 +88,16 @@ typedef struct mu_strategy_replica {
     int local;                            // index among the local replicas
     bool sync_on_read;                    // reads of ON_READ variables aggregate all copies
 } mu_strategy_replica;
+
+// mu__scope_for_parts and mu__scope_beside change how the innermost scope makes variables, until mu__scope_restore: as
+// parts of a sharded variable, and where `variable` is. Outside of scopes they change nothing.
+typedef struct mu_scope_change {
+    mu_strategy_scope scope;
+    struct mu_scope *before;
+} mu_scope_change;
+void mu__scope_for_parts(mu_scope_change *change);
+void mu__scope_beside(mu_scope_change *change, const mu_variable *variable);
+void mu__scope_restore(const mu_scope_change *change);
 
 mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
 
@@ -209,6 +223,9 @@ mu_value *mu__like_all(mu_strategy *strategy, const mu_value *arguments, int64_t
 
 // ---- Running (strategy_run.c) -------------------------------------------------------------------
 
+// mu__trace_for_replicas returns the graph of a function for such arguments under a strategy. It is traced on the
+// calling thread, if needed. Borrowed.
+mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function, const mu_value *arguments);
 // mu__run_start traces and compiles if needed, and posts the work to the replicas' threads; NULL on error.
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 // mu__run_wait waits for the run, frees it and returns the regrouped results, which belong to the pool; NULL on error.

@@ -5,6 +5,7 @@
 #include "distribute/sharded_variable.h"
 
 #include "base/callback.h"
+#include "distribute/parameter_server.h"
 #include "graph/trace.h"
 
 #include <muster/ops.h>
@@ -230,6 +231,16 @@ static mu_variable *make_part(const making *m, int64_t i)
     return part;
 }
 
+static mu_status make_parts(const making *m, mu_variable **parts)
+{
+    mu_scope_change scope;
+    mu__scope_for_parts(&scope);
+    for (int64_t i = 0; i < m->parts && !mu__pending(); i++)
+        parts[i] = make_part(m, i);
+    mu__scope_restore(&scope);
+    return mu_error_code();
+}
+
 // All parts in a pool of their own; the whole retains them.
 static mu_variable *make_all(making *m)
 {
@@ -241,9 +252,8 @@ static mu_variable *make_all(making *m)
         goto out;
     if (!(parts = mu__calloc((size_t)m->parts, sizeof *parts)))
         goto out;
-    for (int64_t i = 0; i < m->parts; i++)
-        if (!(parts[i] = make_part(m, i)))
-            goto out;
+    if (make_parts(m, parts) != MU_OK)
+        goto out;
     whole = m->parts == 1 ? parts[0] : mu__give(new_sharded((int)m->parts, parts, m->name));
     mu__pool_return(pool, whole);
 out:
@@ -258,6 +268,9 @@ mu_variable *mu_sharded_variable_new_with(const mu_sharded_variable_args *given)
     if (mu__pending() || mu__args_copy(&m.args, sizeof m.args, given, "mu_sharded_variable_new") != MU_OK)
         return NULL;
     m.name = m.args.name ? m.args.name : "Variable";
+    const mu_strategy *strategy = mu__current_strategy();
+    if (!m.args.partitioner && strategy && strategy->servers)
+        m.args.partitioner = strategy->servers->partitioner;
     if (!mu__trace_may_make_variables()) {
         mu__error(MU_FAILED_PRECONDITION, "variable '%s' is made in a later trace of a function, but only the first "
                   "may make variables; make it once, before the function, and keep it", m.name);

@@ -41,6 +41,23 @@ static const mu_cross_replica_ops central_values = {
     .distribute_values = mu__distribute_each,
 };
 
+// One replica in each worker; effects on variables are requests to their servers.
+static const mu_cross_replica_ops server_values = {
+    .variable_components = mu__components_local,
+    .read_variable = mu__read_components,
+    .copy = mu__copy_local,
+    .run = mu__run_served,
+    .wait = mu__wait_served,
+    .run_callback = mu__run_callback_replicas,
+    .reduce_to = mu__reduce_plain,
+    .batch_reduce_to = mu__batch_reduce_local,
+    .gather_to = mu__gather_local,
+    .local_results = mu__results_plain,
+    .update_variable = mu__update_plain,
+    .broadcast_to = mu__broadcast_plain,
+    .distribute_values = mu__distribute_plain,
+};
+
 static const mu_cross_replica_ops worker_values = {
     DEVICE_SLOTS,
     .reduce_to = mu__reduce_workers,
@@ -110,6 +127,14 @@ const mu_strategy_ops mu__central_ops = {
     .make_variable = mu__make_central_variable,
     .on_write = &mu__central_rules,
     .values = &central_values,
+};
+
+const mu_strategy_ops mu__parameter_server_ops = {
+    ONE_PROCESS,
+    .name = "ParameterServerStrategy",
+    .between_graph = true,
+    .make_variable = mu__make_served_variable,
+    .values = &server_values,
 };
 
 // The only worker of a cluster needs no other process.

@@ -4,6 +4,7 @@
 // cross-replica context of the innermost scope's strategy. Calls in a wrong context fail with FAILED_PRECONDITION.
 #include "distribute/distribute.h"
 #include "distribute/job.h"
+#include "distribute/parameter_server.h"
 
 static void strategy_destroy(void *object)
 {
@@ -16,6 +17,7 @@ static void strategy_destroy(void *object)
     mu_release(strategy->cluster);
     mu_release(strategy->cross_device);
     mu__free(strategy->devices);
+    mu__servers_free(strategy->servers);
     pthread_mutex_destroy(&strategy->order);
 }
 
@@ -251,6 +253,44 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     return guard;
 }
 
+// ---- How a scope makes variables ----------------------------------------------------------------
+
+static bool copy_scope(mu_scope_change *change)
+{
+    mu_context *context = mu__context();
+    change->before = context->scope;
+    if (!context->scope)
+        return false;
+    change->scope = *(mu_strategy_scope *)context->scope;
+    change->scope.set = false;
+    change->scope.scope.outer = context->scope;
+    context->scope = &change->scope.scope;
+    return true;
+}
+
+static void put_beside(mu_strategy_scope *scope, const mu_variable *variable)
+{
+    scope->colocated = true;
+    scope->server = mu__variable_server(variable);
+}
+
+void mu__scope_for_parts(mu_scope_change *change)
+{
+    if (copy_scope(change))
+        change->scope.part = true;
+}
+
+void mu__scope_beside(mu_scope_change *change, const mu_variable *variable)
+{
+    if (copy_scope(change))
+        put_beside(&change->scope, variable);
+}
+
+void mu__scope_restore(const mu_scope_change *change)
+{
+    mu__context()->scope = change->before;
+}
+
 mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
 {
     const mu_scope_guard none = {.once = true};
@@ -261,8 +301,12 @@ mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
                   mu_strategy_name(strategy));
         return none;
     }
-    if (variable && variable->owner == strategy)
-        return mu_scope_open(strategy);
+    if (variable && variable->owner == strategy) {
+        const mu_scope_guard guard = mu_scope_open(strategy);
+        if (guard.scope)
+            put_beside(&((scope_object *)guard.scope)->head, variable);
+        return guard;
+    }
     mu__error(MU_INVALID_ARGUMENT,
               "mu_colocate_open: variable '%s' was not made under this %s; others have no devices in common with it",
               variable ? variable->resource.name : "NULL", mu_strategy_name(strategy));

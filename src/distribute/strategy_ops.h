@@ -148,7 +148,7 @@ typedef struct mu_strategy_ops {
 } mu_strategy_ops;
 
 extern const mu_strategy_ops mu__default_ops, mu__one_device_ops, mu__mirrored_ops, mu__central_ops,
-    mu__multi_worker_ops, mu__lone_worker_ops;
+    mu__multi_worker_ops, mu__lone_worker_ops, mu__parameter_server_ops;
 extern const mu_cross_worker_ops mu__one_process, mu__many_workers;
 
 // mu__cross_replica returns the table for values outside of replicas in this thread's context.
@@ -160,6 +160,7 @@ const mu_cross_replica_ops *mu__cross_replica(const mu_strategy *strategy);
 mu_variable *mu__make_plain_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_variable *mu__make_central_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_variable *mu__make_mirrored_variable(mu_strategy *strategy, const mu_variable_args *args);
+mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_args *args);  // (parameter_server.c)
 extern const mu_variable_rules mu__mirrored_rules, mu__central_rules, mu__on_read_rules;
 mu_status mu__mirrored_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
@@ -217,5 +218,7 @@ mu_value *mu__next_step_workers(mu_strategy *strategy, mu_step_input *input, mu_
 mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 mu_value *mu__wait_replicas(mu_running *running);
 mu_value *mu__run_callback_replicas(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments);
+mu_running *mu__run_served(mu_strategy *strategy, mu_function *function, mu_value *arguments);  // (served_run.c)
+mu_value *mu__wait_served(mu_running *running);
 
 #endif

@@ -212,6 +212,11 @@ static mu_concrete *trace_like(mu_strategy *strategy, mu_function *function, con
     return concrete;
 }
 
+mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
+{
+    return trace_like(strategy, function, arguments, false);
+}
+
 // Only the first trace shows whether the function gathers; then it is looked up again with the sizes of all workers.
 static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
 {

@@ -115,7 +115,10 @@ static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable,
     mu_suspended suspended = mu__trace_suspend();
     mu_tensor *zeros = full ? mu_tensor_new(spec->dtype, spec->shape.rank, spec->shape.dims, NULL) : NULL;
     mu__trace_resume(suspended);
+    mu_scope_change scope;
+    mu__scope_beside(&scope, variable);
     mu_variable *made = zeros ? mu_variable_new(zeros, full, .not_trainable = true) : NULL;
+    mu__scope_restore(&scope);
     mu__free(full);
     if (!made || slice_slot(optimizer, made, variable, slot) != MU_OK || MU_PUSH(&optimizer->slots, made) != MU_OK)
         return mu_error_code();

@@ -287,15 +287,105 @@ static void ps_032(void)
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }
 
+// ---- On parameter servers -----------------------------------------------------------------------
+
+static mu_strategy *on_servers(int servers, mu_partitioner *partitioner)
+{
+    char json[160];
+    int used = snprintf(json, sizeof json, "{\"worker\": [\"w:1\"], \"ps\": [");
+    for (int i = 0; i < servers; i++)
+        used += snprintf(json + used, sizeof json - (size_t)used, "%s\"p%d:1\"", i > 0 ? ", " : "", i);
+    snprintf(json + used, sizeof json - (size_t)used, "]}");
+    return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(json)), partitioner,
+                                        .in_process = true);
+}
+
+static bool is_on(const mu_variable *variable, int server)
+{
+    char name[64];
+    const char *device = mu_variable_device(variable);
+    snprintf(name, sizeof name, "/job:ps/replica:0/task:%d/device:CPU:0", server);
+    return device && strcmp(device, name) == 0;
+}
+
+static void ps_007(void)
+{
+    mu_strategy *strategy = on_servers(3, NULL);
+    mu_variable *v[4] = {NULL};
+    MU_SCOPE(strategy) {
+        v[0] = mu_variable_new(scalar(0));
+        v[1] = mu_variable_new(scalar(1));
+    }
+    MU_SCOPE(strategy) {
+        v[2] = mu_variable_new(scalar(2));
+        v[3] = mu_variable_new(scalar(3));
+    }
+    CHECK(is_on(v[0], 0) && is_on(v[1], 1) && is_on(v[2], 2) && is_on(v[3], 0));
+    mu_variable *beside = NULL;
+    MU_SCOPE(strategy) {
+        MU_COLOCATE(strategy, v[2]) beside = mu_variable_new(scalar(4));
+        v[0] = mu_variable_new(scalar(5));
+    }
+    CHECK(is_on(beside, 2) && is_on(v[0], 1));
+    CHECK(!mu_variable_device(mu_variable_new(scalar(6))));
+}
+
+// A variable 0, 1, 2, … of `rows` rows under a strategy in scope.
+static mu_variable *counted(mu_strategy *strategy, mu_dtype dtype, int64_t rows, int64_t columns)
+{
+    mu_variable *v = NULL;
+    mu_tensor *whole = mu_reshape(mu_range(dtype, 0, (double)(rows * columns), 1), 2, (int64_t[]){rows, columns});
+    MU_SCOPE(strategy) v = mu_variable_new(whole, "v");
+    return v;
+}
+
+static void ps_008(void)
+{
+    mu_strategy *strategy = on_servers(2, mu_fixed_shards_partitioner(2));
+    mu_variable *a = counted(strategy, MU_I64, 5, 2), *b = counted(strategy, MU_I64, 6, 1);
+    CHECK(mu_variable_shard_count(a) == 2 && mu_variable_shard_count(b) == 2);
+    EXPECT(value_of(mu_variable_shard(a, 0)), 0, 1, 2, 3, 4, 5);
+    EXPECT(value_of(mu_variable_shard(a, 1)), 6, 7, 8, 9);
+    EXPECT(value_of(mu_variable_shard(b, 0)), 0, 1, 2);
+    EXPECT(value_of(mu_variable_shard(b, 1)), 3, 4, 5);
+    for (int i = 0; i < 2; i++)
+        CHECK(is_on(mu_variable_shard(a, i), i) && is_on(mu_variable_shard(b, i), i));
+    CHECK(strcmp(mu_variable_name(mu_variable_shard(a, 1)), "v/part_1") == 0);
+}
+
+static void ps_010(void)
+{
+    mu_variable *v = NULL;
+    mu_strategy *strategy = on_servers(2, mu_fixed_shards_partitioner(4));
+    MU_SCOPE(strategy) v = mu_variable_new(VECTOR(0, 1, 2), "v");
+    CHECK(mu_variable_shard_count(v) == 3);
+    for (int i = 0; i < 3; i++) {
+        EXPECT(value_of(mu_variable_shard(v, i)), i);
+        CHECK(is_on(mu_variable_shard(v, i), i % 2));
+    }
+}
+
+static void ps_011(void)
+{
+    mu_variable *v[2] = {NULL};
+    mu_strategy *strategy =
+        on_servers(2, mu_min_size_partitioner(.min_shard_bytes = 64 << 20, .max_shards = 2));
+    MU_SCOPE(strategy)
+        for (int i = 0; i < 2; i++)
+            v[i] = mu_variable_new(mu_range(MU_F32, 0, 10, 1), "v");
+    CHECK(mu_variable_shard_count(v[0]) == 0 && mu_variable_shard_count(v[1]) == 0);
+    CHECK(is_on(v[0], 0) && is_on(v[1], 1));
+}
+
 const one_case sharded_cases[] = {
     {"ps-001", ps_001, NULL},
     {"ps-002", ps_002, NULL},
     {"ps-004", ps_004, NULL},
     {"ps-005", ps_005, NULL},
-    {"ps-007", NULL, "variables are placed on servers by ParameterServerStrategy, which is not there yet"},
-    {"ps-008", NULL, "variables are placed on servers by ParameterServerStrategy, which is not there yet"},
-    {"ps-010", NULL, "variables are placed on servers by ParameterServerStrategy, which is not there yet"},
-    {"ps-011", NULL, "variables are placed on servers by ParameterServerStrategy, which is not there yet"},
+    {"ps-007", ps_007, NULL},
+    {"ps-008", ps_008, NULL},
+    {"ps-010", ps_010, NULL},
+    {"ps-011", ps_011, NULL},
     {"ps-013", ps_013, NULL},
     {"ps-014", ps_014, NULL},
     {"ps-016", ps_016, NULL},

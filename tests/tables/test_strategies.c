@@ -22,8 +22,9 @@ static void reaches_the_parameters_of_one_device(void **state)
     (void)state;
     for (size_t i = 0; i < MU_COUNT(recipes); i++) {
         outcome wanted = train(&recipes[i], 0);
-        for (int k = -1; k <= 2 * DEVICES; k++) {
-            outcome seen = train(&recipes[i], k <= DEVICES ? k : CENTRAL + k - DEVICES);
+        for (int k = -1; k <= 2 * DEVICES + 2; k++) {
+            const int served = k - 2 * DEVICES, central = k - DEVICES;
+            outcome seen = train(&recipes[i], served > 0 ? SERVED + served : central > 0 ? CENTRAL + central : k);
             assert_int_equal(seen.n_weights, wanted.n_weights);
             assert_near(seen.weights, wanted.weights, wanted.n_weights, TOLERANCE);
             assert_near(seen.losses, wanted.losses, wanted.epochs, TOLERANCE);
@@ -73,7 +74,7 @@ static void measure(int kind, measured *out)
 static void counts_every_sample_once(void **state)
 {
     (void)state;
-    static const int kinds[] = {-1, 1, 2, 3, 7, 8, CENTRAL + 2, CENTRAL + 7};
+    static const int kinds[] = {-1, 1, 2, 3, 7, 8, CENTRAL + 2, CENTRAL + 7, SERVED + 2};
     static measured wanted, seen;
     measure(0, &wanted);
     assert_int_equal(wanted.samples, 1000);

@@ -284,6 +284,11 @@ mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
     for (size_t i = 0; i < plan->graph->inputs.n; i++)
         if (!(plan->input_data[i] = (void *)mu__host_read(args->in[i])))
             return mu_error_code();
-    return mu__cpu_call(plan,
-                        &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
+    mu_resource *const *resources = plan->graph->resources.items;
+    const int n = (int)plan->graph->resources.n;
+    mu__resources_lock(n, resources);
+    const mu_status status = mu__cpu_call(
+        plan, &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
+    mu__resources_unlock(n, resources);
+    return status;
 }

@@ -256,6 +256,15 @@ out:
     return status;
 }
 
+static mu_status apply_locked(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                              mu_resource *const *resources, int n_out, mu_tensor **out)
+{
+    mu__resources_lock(n_resources, resources);
+    const mu_status status = apply_eagerly(op, attrs, n_in, in, n_resources, resources, n_out, out);
+    mu__resources_unlock(n_resources, resources);
+    return status;
+}
+
 // ---- Applying an op -----------------------------------------------------------------------------
 
 static mu_status no_tensor(const mu_op *op, int i, const void *given)
@@ -315,7 +324,7 @@ mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *con
     if (context->trace)
         MU_TRY(context->trace->add(context->trace, op, attrs, n_in, in, n_resources, resources, out));
     else
-        MU_TRY(apply_eagerly(op, attrs, n_in, in, n_resources, resources, n_out, out));
+        MU_TRY(apply_locked(op, attrs, n_in, in, n_resources, resources, n_out, out));
     for (struct mu_tape *tape = context->tape; tape; tape = tape->outer)
         if (!tape->paused)
             MU_TRY(tape->record(tape, op, attrs, n_in, in, n_resources, resources, n_out, out));

@@ -329,7 +329,13 @@ struct mu_resource {
     char *name;
     mu_spec spec;
     bool shared;    // one storage for all replicas of this process
+    // Held while an op, or a plan, uses the resource; NULL: one thread at a time uses it anyway. Outlives the resource.
+    pthread_mutex_t *lock;
 };
+
+// mu__resources_lock takes the locks of n resources, each once (resource_lock.c); mu__resources_unlock gives them back.
+void mu__resources_lock(int n, mu_resource *const *resources);
+void mu__resources_unlock(int n, mu_resource *const *resources);
 
 // mu__access_of returns how an op with these flags (mu_op_flags) uses its resources.
 static inline mu_access mu__access_of(unsigned flags)

@@ -9,6 +9,7 @@
 #include <muster/io.h>
 #include <muster/nn.h>
 #include <muster/ops.h>
+#include <muster/parameter_server.h>
 
 #include <math.h>
 
@@ -22,11 +23,25 @@ static inline int start_devices(void **state)
 
 #define MODEL_TEST(name) cmocka_unit_test_setup_teardown(name, start_devices, end_library)
 
+// A parameter-server strategy in this process with so many workers and servers.
+static inline mu_strategy *on_servers(int workers, int servers, mu_partitioner *partitioner)
+{
+    mu_cluster_spec *spec = mu_cluster_spec_parse("{}");
+    for (int i = 0; i < workers; i++)
+        mu_cluster_spec_add(spec, "worker", -1, "");
+    for (int i = 0; i < servers; i++)
+        mu_cluster_spec_add(spec, "ps", -1, "");
+    return mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), partitioner, .in_process = true);
+}
+
 // Kinds of strategies by number: -1 one device, 0 the default, n mirrored on the first n devices, CENTRAL + n with
-// central storage.
+// central storage, SERVED + n with n parameter servers.
 #define CENTRAL 100
+#define SERVED 200
 static inline mu_strategy *strategy_of(int kind)
 {
+    if (kind > SERVED)
+        return on_servers(2, kind - SERVED, NULL);
     if (kind == 0)
         return mu_default_strategy();
     if (kind > CENTRAL)

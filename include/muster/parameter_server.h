@@ -1,0 +1,55 @@
+// Parameter servers: variables that live on servers, and workers that use them each at its own pace.
+//
+// ParameterServerStrategy is for asynchronous training. A coordinator (muster/coordinator.h) hands out steps to
+// workers. A worker reads the newest values of the variables that its step needs, computes, and sends updates, which
+// the server of each variable applies one at a time. Workers do not wait for each other.
+#ifndef MUSTER_PARAMETER_SERVER_H
+#define MUSTER_PARAMETER_SERVER_H
+
+#include <muster/distribute.h>
+#include <muster/sharding.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mu_parameter_server_strategy_args {
+    size_t size;
+    const char *given;
+    mu_cluster *cluster_resolver;          // default: mu_cluster_from_environment; retained
+    mu_partitioner *variable_partitioner;  // divides variables among the servers; default: variables stay whole
+    mu_keyword_only only_;
+    bool in_process;                       // workers and servers are threads of this process
+} mu_parameter_server_strategy_args;
+
+// mu_parameter_server_strategy puts the variables made in its scope on the parameter servers of a cluster, in turn: the
+// k-th variable on server k modulo the number of servers. Each part of a sharded variable counts as one. An optimizer's
+// slots are on the server of their variable, as is a variable made in MU_COLOCATE; neither counts, nor is divided. A
+// mu_set_device has no effect. The cluster has jobs "worker" and "ps" with one task or more, and may have a "chief" and
+// an "evaluator".
+//
+// With in_process the tasks are threads of this process, whatever their addresses: worker i computes on CPU device
+// i modulo the number of devices, and the variables are in this process's memory. That is asynchronous training on the
+// cores of one machine.
+//
+// mu_num_replicas_in_sync is 1, because workers are not synchronized; the aggregation of a variable is therefore not
+// used. mu_run runs a function in this process, mu_schedule on a worker. Errors: INVALID_ARGUMENT for an empty cluster,
+// another job, a task of this process that is not in the cluster, two chiefs or evaluators, and a cluster without
+// workers or servers; UNIMPLEMENTED without in_process, because tasks in other processes are not supported yet.
+#define mu_parameter_server_strategy(...) \
+    mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);
+
+// mu_strategy_num_ps and mu_strategy_num_workers return the number of parameter servers and of workers; 0 for other
+// strategies.
+MU_API int mu_strategy_num_ps(const mu_strategy *strategy);
+MU_API int mu_strategy_num_workers(const mu_strategy *strategy);
+
+// mu_variable_device returns where a variable is: "/job:ps/replica:0/task:1/device:CPU:0" on a parameter server, else
+// NULL: it is in this process, on each device of its strategy. The text belongs to the pool.
+MU_API const char *mu_variable_device(const mu_variable *variable);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,150 @@
+// ParameterServerStrategy: makes it, and places its variables on the servers in turn.
+//
+// The servers here are threads' memory of this process: a server is a lock that is held for one effect on its variables
+// (served_run.c). Which function runs on which worker is the coordinator's affair.
+#include "distribute/parameter_server.h"
+
+#include "cluster/cluster.h"
+#include "distribute/sharded_variable.h"
+
+static const char constructor[] = "mu_parameter_server_strategy";
+
+// ---- Variables ----------------------------------------------------------------------------------
+
+int mu__variable_server(const mu_variable *variable)
+{
+    const mu_strategy *strategy = variable->owner;
+    const mu_servers *servers = strategy ? strategy->servers : NULL;
+    for (int i = 0; servers && i < servers->n; i++)
+        if (variable->resource.lock == &servers->servers[i].lock)
+            return i;
+    return -1;
+}
+
+static mu_variable *make_parts(mu_servers *servers, const mu_variable_args *args)
+{
+    return mu_retain(mu_sharded_variable_new(args->initial_value, args->name, .partitioner = servers->partitioner,
+                                             .not_trainable = args->not_trainable, .trainable = args->trainable,
+                                             .synchronization = args->synchronization,
+                                             .aggregation = args->aggregation));
+}
+
+mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_args *args)
+{
+    mu_servers *servers = strategy->servers;
+    const mu_strategy_scope *scope = (const mu_strategy_scope *)mu__context()->scope;
+    const bool colocated = scope && scope->colocated, whole = colocated || (scope && scope->part);
+    const mu_spec spec = mu__spec_of(args->initial_value);
+    const int64_t parts =
+        whole ? 1 : mu__partition_count(servers->partitioner, &spec, args->name ? args->name : "Variable");
+    if (parts != 1)
+        return parts > 1 ? make_parts(servers, args) : NULL;
+    mu_variable *variable = mu__make_plain_variable(strategy, args);
+    if (!variable)
+        return NULL;
+    const int server = colocated ? scope->server : (int)(atomic_fetch_add(&servers->n_placed, 1) % servers->n);
+    variable->resource.lock = server >= 0 ? &servers->servers[server].lock : NULL;
+    return variable;
+}
+
+const char *mu_variable_device(const mu_variable *variable)
+{
+    if (mu__need(variable, "mu_variable_device: the variable") != MU_OK)
+        return NULL;
+    char name[64];
+    const int server = mu__variable_server(variable);
+    snprintf(name, sizeof name, "/job:ps/replica:0/task:%d/device:CPU:0", server);
+    return server >= 0 ? mu__text_give(name) : NULL;
+}
+
+// ---- Making the strategy ------------------------------------------------------------------------
+
+void mu__servers_free(mu_servers *servers)
+{
+    if (!servers)
+        return;
+    for (int i = 0; i < servers->n_made; i++)
+        pthread_mutex_destroy(&servers->servers[i].lock);
+    pthread_mutex_destroy(&servers->outside);
+    pthread_mutex_destroy(&servers->coordinator_lock);
+    mu_release(servers->partitioner);
+    mu__free(servers->servers);
+    mu__free(servers->worker_devices);
+    mu__free(servers);
+}
+
+static mu_status make_servers(mu_servers *servers, int n_servers, int n_workers)
+{
+    const int n_devices = mu__device_count(mu__runtime());
+    servers->servers = mu__calloc((size_t)n_servers, sizeof *servers->servers);
+    servers->worker_devices = mu__calloc((size_t)n_workers, sizeof *servers->worker_devices);
+    if (n_devices < 1 || !servers->servers || !servers->worker_devices)
+        return mu_error_code();
+    servers->n = n_servers;
+    servers->n_workers = n_workers;
+    for (; servers->n_made < n_servers; servers->n_made++)
+        if (pthread_mutex_init(&servers->servers[servers->n_made].lock, NULL) != 0)
+            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system has no room for the locks of %d servers; free memory",
+                             constructor, n_servers);
+    for (int i = 0; i < n_workers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "CPU:%d", i % n_devices);
+        if (!(servers->worker_devices[i] = mu__device_by_name(mu__runtime(), name)))
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
+static mu_servers *new_servers(mu_cluster *cluster, mu_partitioner *partitioner)
+{
+    mu_cluster_view view = {0};
+    mu_servers *servers = NULL;
+    if (mu__cluster_read(cluster, &view) == MU_OK && (servers = mu__calloc(1, sizeof *servers))) {
+        pthread_mutex_init(&servers->outside, NULL);
+        pthread_mutex_init(&servers->coordinator_lock, NULL);
+        servers->partitioner = mu_retain(partitioner);
+        if (make_servers(servers, mu__spec_count(view.spec, "ps"), mu__spec_count(view.spec, "worker")) != MU_OK) {
+            mu__servers_free(servers);
+            servers = NULL;
+        }
+    }
+    mu__view_clear(&view);
+    return servers;
+}
+
+static mu_status check_place(const mu_parameter_server_strategy_args *args)
+{
+    return args->in_process
+               ? MU_OK
+               : mu__error(MU_UNIMPLEMENTED, "%s: workers and parameter servers in other processes are not supported "
+                           "yet; set .in_process = true to run them as threads of this process", constructor);
+}
+
+mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *given)
+{
+    mu_parameter_server_strategy_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, constructor) != MU_OK)
+        return NULL;
+    mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment();
+    if (!cluster || mu__check_parameter_servers(cluster) != MU_OK || check_place(&args) != MU_OK)
+        return NULL;
+    mu_servers *servers = new_servers(cluster, args.variable_partitioner);
+    mu_strategy *strategy = servers ? mu__strategy_new(&mu__parameter_server_ops, 1, servers->worker_devices) : NULL;
+    if (!strategy) {
+        mu__servers_free(servers);
+        return NULL;
+    }
+    strategy->servers = servers;
+    strategy->cluster = mu_retain(cluster);
+    return mu__give(mu__strategy_announce(strategy));
+}
+
+int mu_strategy_num_ps(const mu_strategy *strategy)
+{
+    return strategy && strategy->servers ? strategy->servers->n : 0;
+}
+
+int mu_strategy_num_workers(const mu_strategy *strategy)
+{
+    return strategy && strategy->servers ? strategy->servers->n_workers : 0;
+}

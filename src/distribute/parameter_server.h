@@ -1,0 +1,42 @@
+// ParameterServerStrategy inside the library: its servers, the devices of its workers, and running a function on one.
+#ifndef MU_SRC_DISTRIBUTE_PARAMETER_SERVER_H
+#define MU_SRC_DISTRIBUTE_PARAMETER_SERVER_H
+
+#include "distribute/distribute.h"
+
+#include <muster/parameter_server.h>
+
+// One parameter server of this process. It applies one effect on its variables at a time.
+typedef struct mu_parameter_server {
+    pthread_mutex_t lock;
+} mu_parameter_server;
+
+// What a ParameterServerStrategy has beside the rest of a strategy.
+typedef struct mu_servers {
+    int n;
+    int n_made;                        // servers whose lock exists
+    mu_parameter_server *servers;      // [n]
+    pthread_mutex_t outside;           // of variables that workers use and no server has; taken before a server's
+    atomic_llong n_placed;             // variables and parts of variables placed so far
+    mu_partitioner *partitioner;       // retained; NULL: variables stay whole
+    int n_workers;
+    mu_device **worker_devices;        // [n_workers] several workers may share a device
+    void *coordinator;                 // the strategy's only coordinator, not retained; NULL: none (coordinator)
+    pthread_mutex_t coordinator_lock;  // guards it
+} mu_servers;
+
+void mu__servers_free(mu_servers *servers);
+
+// mu__variable_server returns the index of the server that has the variable, -1 if none has.
+int mu__variable_server(const mu_variable *variable);
+
+// mu__served_trace returns the graph of a function for such arguments (as mu__function_concrete, NULL: none). Tracing
+// happens on the calling thread; it may make variables. Borrowed.
+mu_concrete *mu__served_trace(mu_strategy *strategy, mu_function *function, const mu_value *arguments);
+
+// mu__served_call runs a function on one device and waits for it. Effects on variables happen one by one, as requests
+// to their servers, so that calls on several devices at the same time see each other's updates. Any thread may call it.
+// The result belongs to the caller; NULL on error.
+mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments);
+
+#endif

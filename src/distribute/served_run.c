@@ -1,0 +1,312 @@
+// Runs a function whose variables are on parameter servers, on one device.
+//
+// The graph is cut at its effects (graph/segments.h). The device's thread runs the segments between them as plans of
+// its engine, and applies each effect by itself, under the lock of the variable's server. So two workers that add to
+// one variable at the same time both count, and a worker reads what others wrote before its read.
+#include "distribute/parameter_server.h"
+#include "graph/segments.h"
+
+#include <muster/cancellation.h>
+
+// A cut graph with a place for the plans of each segment. Kept in the place of a graph's plans.
+typedef struct served_graph {
+    mu_segments *segments;
+    mu_concrete *plans;        // [n_steps] only graph, lock and plans of each are used
+} served_graph;
+
+// ---- Preparing ----------------------------------------------------------------------------------
+
+static void free_served(void *object)
+{
+    served_graph *served = object;
+    for (int s = 0; served->plans && s < served->segments->n_steps; s++) {
+        if (served->plans[s].plans)
+            served->plans[s].free_plans(served->plans[s].plans);
+        pthread_mutex_destroy(&served->plans[s].lock);
+    }
+    mu__free(served->plans);
+    mu__segments_free(served->segments);
+    mu__free(served);
+}
+
+static served_graph *new_served(mu_concrete *concrete, const mu_engine *engine)
+{
+    served_graph *served = mu__calloc(1, sizeof *served);
+    if (!served)
+        return NULL;
+    served->segments = mu__segments_cut(concrete->graph);
+    const int n = served->segments ? served->segments->n_steps : 0;
+    served->plans = served->segments ? mu__calloc((size_t)n + 1, sizeof *served->plans) : NULL;
+    mu_status status = served->plans ? MU_OK : mu_error_code();
+    for (int s = 0; served->plans && s < n; s++) {
+        pthread_mutex_init(&served->plans[s].lock, NULL);
+        served->plans[s].graph = served->segments->steps[s].segment;
+        if (status == MU_OK && served->plans[s].graph)
+            status = mu__concrete_prepare(&served->plans[s], engine);
+    }
+    if (status == MU_OK)
+        return served;
+    free_served(served);
+    return NULL;
+}
+
+// The first thread that comes cuts the graph.
+static const served_graph *prepare(mu_concrete *concrete, const mu_device *device)
+{
+    pthread_mutex_lock(&concrete->lock);
+    if (!concrete->plans) {
+        served_graph *served = new_served(concrete, device->engine);
+        concrete->free_plans = free_served;
+        concrete->plans = served;
+    }
+    const served_graph *served = concrete->plans;
+    pthread_mutex_unlock(&concrete->lock);
+    return served;
+}
+
+// ---- On the device's thread ---------------------------------------------------------------------
+
+typedef struct served_call {
+    mu_concrete *concrete;
+    const served_graph *served;
+    mu_device *device;
+    pthread_mutex_t *outside;  // of mu_servers
+    mu_tensor **values;        // [n_values] owned
+    struct mu_cancellation *cancellation;
+    mu_status status;
+    mu_error_value error;
+    mu_latch done;
+} served_call;
+
+// What one step takes and gives; one block for the largest step.
+typedef struct step_space {
+    mu_tensor **in, **out;
+    mu_spec *specs;
+    mu_resource **resources;
+} step_space;
+
+// Whether an effect is on a variable that no server has: the strategy's lock keeps other workers away meanwhile.
+static bool is_outside(const mu_graph *graph, const mu_node *effect)
+{
+    for (int r = 0; effect && r < effect->n_resources; r++) {
+        const mu_resource *resource = graph->resources.items[effect->resources[r]];
+        if (!resource->lock && !resource->kind->opaque)
+            return true;
+    }
+    return false;
+}
+
+static mu_status run_segment(const served_call *call, int s, const step_space *space)
+{
+    const mu_graph_step *step = &call->served->segments->steps[s];
+    mu_concrete *plans = &call->served->plans[s];
+    for (int k = 0; k < step->n_in; k++)
+        space->specs[k] = mu__spec_of(space->in[k]);
+    mu_plan *plan = mu__concrete_planned(plans, call->device, space->specs, step->n_in);
+    if (!plan)
+        plan = mu__concrete_compile(plans, call->device, space->specs, step->n_in);
+    if (!plan)
+        return mu_error_code();
+    return call->device->engine->run(plan, &(mu_run_args){.in = space->in, .out = space->out});
+}
+
+// An op on resources, at once. Its results come from the pool.
+static mu_status run_effect(const mu_graph *graph, const mu_node *node, const step_space *space)
+{
+    for (int r = 0; r < node->n_resources; r++)
+        space->resources[r] = graph->resources.items[node->resources[r]];
+    const mu_status status = mu__apply(node->op, node->attrs, node->n_in, space->in, node->n_resources,
+                                       space->resources, space->out);
+    for (int k = 0; status == MU_OK && k < node->n_out; k++)
+        mu_retain(space->out[k]);
+    if (status != MU_OK)
+        mu__error_place(mu__node_site(node));
+    return status;
+}
+
+// Drops the values that no later step needs.
+static void drop_used(const served_call *call, int s)
+{
+    const mu_segments *segments = call->served->segments;
+    const mu_graph_step *step = &segments->steps[s];
+    for (int list = 0; list < 2; list++)
+        for (int k = 0; k < (list ? step->n_out : step->n_in); k++) {
+            const int value = (list ? step->out : step->in)[k];
+            if (segments->last_use[value] > s)
+                continue;
+            mu_release(call->values[value]);
+            call->values[value] = NULL;
+        }
+}
+
+static mu_status run_step(const served_call *call, int s, const step_space *space)
+{
+    const mu_segments *segments = call->served->segments;
+    const mu_graph_step *step = &segments->steps[s];
+    mu_pool *pool = mu_pool_open();
+    mu_status status = pool ? mu__check_stop() : mu_error_code();
+    for (int k = 0; k < step->n_in; k++)
+        space->in[k] = call->values[step->in[k]];
+    pthread_mutex_t *outside = is_outside(segments->graph, step->effect) ? call->outside : NULL;
+    if (outside)
+        pthread_mutex_lock(outside);
+    if (status == MU_OK)
+        status = step->segment ? run_segment(call, s, space) : run_effect(segments->graph, step->effect, space);
+    if (outside)
+        pthread_mutex_unlock(outside);
+    for (int k = 0; status == MU_OK && k < step->n_out; k++)
+        call->values[step->out[k]] = space->out[k];
+    mu_pool_close(pool);
+    drop_used(call, s);
+    return status;
+}
+
+static mu_status run_steps(const served_call *call)
+{
+    const mu_segments *segments = call->served->segments;
+    size_t most_in = 0, most_out = 0;
+    for (int s = 0; s < segments->n_steps; s++) {
+        most_in = MU_MAX(most_in, (size_t)segments->steps[s].n_in);
+        most_out = MU_MAX(most_out, (size_t)segments->steps[s].n_out);
+    }
+    step_space space = {.in = mu__calloc(most_in + 1, sizeof *space.in),
+                        .out = mu__calloc(most_out + 1, sizeof *space.out),
+                        .specs = mu__calloc(most_in + 1, sizeof *space.specs),
+                        .resources = mu__calloc(segments->graph->resources.n + 1, sizeof *space.resources)};
+    mu_status status = space.in && space.out && space.specs && space.resources ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int s = 0; s < segments->n_steps && status == MU_OK; s++)
+        status = mu_cancellation_is_cancelled(call->cancellation)
+                     ? mu__error(MU_CANCELLED, "'%s' was cancelled between two of its steps", segments->graph->name)
+                     : run_step(call, s, &space);
+    mu__free(space.in);
+    mu__free(space.out);
+    mu__free(space.specs);
+    mu__free(space.resources);
+    return status;
+}
+
+static void do_call(void *argument)
+{
+    served_call *call = argument;
+    mu_context context = {0};
+    call->status = mu__context_enter(&context, mu__context());
+    if (call->status != MU_OK) {
+        mu__error_move(&call->error);
+    } else {
+        context.cancellation = call->cancellation;
+        call->status = run_steps(call);
+        mu__context_leave(&context, NULL, &call->error);
+    }
+    mu__latch_arrive(&call->done);
+}
+
+// ---- On the caller's thread ---------------------------------------------------------------------
+
+mu_concrete *mu__served_trace(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
+{
+    mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+    mu_concrete *concrete = arguments || none ? mu__trace_for_replicas(strategy, function, arguments ? arguments : none)
+                                              : NULL;
+    mu_release(none);
+    return concrete;
+}
+
+static mu_status take_arguments(served_call *call, const mu_value *arguments)
+{
+    mu_value *mine = arguments ? mu__select(arguments, 0) : NULL;
+    const int n = mu__value_flatten(mine, NULL, 0), n_inputs = (int)call->concrete->graph->inputs.n;
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    int tensors = 0;
+    if (leaves)
+        mu__value_flatten(mine, leaves, n);
+    for (int i = 0; leaves && i < n; i++)
+        if (mu__is(leaves[i], &mu__tensor_type) && tensors < n_inputs)
+            call->values[tensors++] = mu_retain(leaves[i]);
+    const mu_segments *segments = call->served->segments;
+    for (int i = 0; i < segments->n_values; i++)
+        if (segments->constants[i])
+            call->values[i] = mu_retain(segments->constants[i]);
+    mu__free(leaves);
+    mu_release(mine);
+    return leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+static mu_status post_and_wait(served_call *call)
+{
+    MU_TRY(mu__latch_init(&call->done, 1));
+    mu_worker *worker = mu__device_worker(call->device);
+    mu_status status = worker ? mu__worker_post(worker, do_call, call) : mu_error_code();
+    if (status == MU_OK) {
+        (void)mu__latch_wait(&call->done, MU_FOREVER, "a function on a device");
+        status = call->status;
+        mu__error_raise(&call->error);
+    }
+    mu__latch_free(&call->done);
+    return status;
+}
+
+static mu_value *result_of(const served_call *call)
+{
+    const mu_segments *segments = call->served->segments;
+    const int n = (int)segments->graph->outputs.n;
+    mu_tensor **out = mu__calloc((size_t)n + 1, sizeof *out);
+    for (int i = 0; out && i < n; i++)
+        out[i] = call->values[segments->outputs[i]];
+    mu_value *result = out ? mu__concrete_result(call->concrete, out, out) : NULL;
+    mu__free(out);
+    return result;
+}
+
+static mu_value *call_concrete(mu_servers *servers, mu_device *device, mu_concrete *concrete,
+                               const mu_value *arguments)
+{
+    served_call call = {.concrete = concrete, .device = device, .outside = &servers->outside,
+                        .cancellation = mu__context()->cancellation};
+    if (!(call.served = prepare(concrete, device)))
+        return NULL;
+    const int n = call.served->segments->n_values;
+    mu_value *result = NULL;
+    if ((call.values = mu__calloc((size_t)n + 1, sizeof *call.values)) && take_arguments(&call, arguments) == MU_OK &&
+        post_and_wait(&call) == MU_OK)
+        result = result_of(&call);
+    for (int i = 0; call.values && i < n; i++)
+        mu_release(call.values[i]);
+    mu__free(call.values);
+    return result;
+}
+
+mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments)
+{
+    mu_concrete *concrete = mu__served_trace(strategy, function, arguments);
+    return concrete ? call_concrete(strategy->servers, device, concrete, arguments) : NULL;
+}
+
+// ---- As slots of a strategy ---------------------------------------------------------------------
+
+// A run outside of the coordinator's workers has ended when it was started.
+typedef struct served_run {
+    mu_running head;           // first
+    mu_value *result;          // owned; NULL: it failed
+    mu_error_value error;
+} served_run;
+
+mu_running *mu__run_served(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    served_run *run = mu__calloc(1, sizeof *run);
+    if (!run)
+        return NULL;
+    run->head.strategy = mu_retain(strategy);
+    if (!(run->result = mu__served_call(strategy, strategy->devices[0], function, arguments)))
+        mu__error_move(&run->error);
+    return &run->head;
+}
+
+mu_value *mu__wait_served(mu_running *running)
+{
+    served_run *run = (served_run *)running;
+    mu__error_raise(&run->error);
+    mu_value *result = mu__give(run->result);
+    mu_release(run->head.strategy);
+    mu__free(run);
+    return result;
+}

@@ -1,0 +1,214 @@
+// ParameterServerStrategy with servers in this process: effects one by one, on several devices at the same time; and
+// training that ends where one device's does.
+#include "distribute_test.h"
+#include "distribute/parameter_server.h"
+#include "graph/segments.h"
+
+#include <muster/control.h>
+#include <pthread.h>
+
+// ---- Cutting graphs -----------------------------------------------------------------------------
+
+typedef struct two {
+    mu_variable *a, *b;
+} two;
+
+static mu_value *read_compute_update(mu_value *arguments, void *arg)
+{
+    const two *t = arg;
+    mu_tensor *x = mu_value_tensor(arguments);
+    mu_tensor *sum = mu_add(mu_variable_read(t->a), mu_multiply(mu_variable_read(t->b), x));
+    mu_variable_assign_add(t->a, x);
+    mu_variable_assign(t->b, mu_multiply(sum, mu_constant(MU_F64, 2)));
+    return mu_list(sum, mu_variable_read(t->a), mu_subtract(mu_variable_read(t->b), sum), mu_constant(MU_F64, 9), x,
+                   MU_END);
+}
+
+static void a_step_reads_computes_and_updates(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = on_servers(1, 2, NULL);
+    two t = {0};
+    MU_SCOPE(strategy) {
+        t.a = mu_variable_new(mu_constant(MU_F64, 3), "a");
+        t.b = mu_variable_new(mu_constant(MU_F64, 5), "b");
+    }
+    mu_value *x = mu_of(mu_constant(MU_F64, 10)), *one = mu_run(strategy, mu_function_new(read_compute_update, &t), x);
+    assert_non_null(one);
+    const double wanted[] = {53, 13, 53, 9, 10};
+    for (int i = 0; i < 5; i++)
+        assert_true(mu_scalar(mu_at(one, i)) == wanted[i]);
+    assert_true(mu_scalar(mu_variable_read(t.a)) == 13 && mu_scalar(mu_variable_read(t.b)) == 106);
+    // Reads, a segment, updates and reads, and a segment: 2 + 1 + 4 + 1.
+    mu_concrete *concrete = mu__served_trace(strategy, mu_function_new(read_compute_update, &t), x);
+    mu_segments *segments = mu__segments_cut(concrete->graph);
+    assert_non_null(segments);
+    int computing = 0;
+    for (int i = 0; i < segments->n_steps; i++)
+        computing += !segments->steps[i].effect;
+    assert_int_equal(computing, 2);
+    assert_int_equal(segments->n_steps, 8);
+    mu__segments_free(segments);
+}
+
+static mu_value *count_down(mu_value *arguments, void *arg)
+{
+    mu_variable_assign_add(arg, mu_constant(MU_F64, 1));
+    return mu_of(mu_subtract(mu_value_tensor(arguments), mu_constant(MU_F64, 1)));
+}
+
+static mu_tensor *positive(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_greater(mu_value_tensor(arguments), mu_constant(MU_F64, 0));
+}
+
+static mu_value *loop(mu_value *arguments, void *arg)
+{
+    return mu_while_loop(positive, count_down, arguments, .arg = arg);
+}
+
+static void effects_in_loops_stay_together(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = on_servers(1, 1, NULL);
+    mu_variable *steps = NULL;
+    MU_SCOPE(strategy) steps = mu_variable_new(mu_constant(MU_F64, 0), "steps");
+    mu_value *left = mu_run(strategy, mu_function_new(loop, steps), mu_of(mu_constant(MU_F64, 7)));
+    assert_true(mu_scalar(left) == 0 && mu_scalar(mu_variable_read(steps)) == 7);
+}
+
+// ---- At the same time ---------------------------------------------------------------------------
+
+enum { WORKERS = 4, CALLS = 50 };
+
+typedef struct adding {
+    mu_strategy *strategy;
+    mu_function *function;
+    int worker;
+    bool failed;
+} adding;
+
+static mu_value *add_one(mu_value *arguments, void *arg)
+{
+    const two *t = arg;
+    (void)arguments;
+    mu_variable_assign_add(t->a, mu_constant(MU_F64, 1));
+    mu_variable_assign_sub(t->b, mu_constant(MU_F64, 1));
+    return mu_of(mu_variable_read(t->a));
+}
+
+static void *add_often(void *arg)
+{
+    adding *a = arg;
+    mu_device *device = a->strategy->servers->worker_devices[a->worker];
+    for (int i = 0; i < CALLS; i++) {
+        mu_value *result = mu__served_call(a->strategy, device, a->function, NULL);
+        a->failed |= !result;
+        mu_release(result);
+    }
+    return NULL;
+}
+
+static void no_update_is_lost(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = on_servers(WORKERS, 2, NULL);
+    two t = {.b = mu_variable_new(mu_constant(MU_F64, 0), "on no server")};
+    MU_SCOPE(strategy) t.a = mu_variable_new(mu_constant(MU_F64, 0), "on a server");
+    assert_string_equal(mu_variable_device(t.a), "/job:ps/replica:0/task:0/device:CPU:0");
+    adding all[WORKERS];
+    pthread_t threads[WORKERS];
+    mu_function *function = mu_function_new(add_one, &t);
+    for (int i = 0; i < WORKERS; i++) {
+        all[i] = (adding){.strategy = strategy, .function = function, .worker = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, add_often, &all[i]), 0);
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_false(all[i].failed);
+    }
+    assert_true(mu_scalar(mu_variable_read(t.a)) == WORKERS * CALLS);
+    assert_true(mu_scalar(mu_variable_read(t.b)) == -WORKERS * CALLS);
+    assert_int_equal(mu_function_trace_count(function), 1);
+}
+
+// ---- Training -----------------------------------------------------------------------------------
+
+static mu_model *fit_small(mu_strategy *strategy, mu_dataset *data)
+{
+    mu_model *model = NULL;
+    mu_set_seed(3);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(5, .activation = "tanh"), mu_dense(2));
+        mu_compile(model, .optimizer = mu_adam(.learning_rate = 0.05), .loss = mu_mean_squared_error_loss());
+    }
+    mu_history *history = mu_fit(model, data, .epochs = 3, .verbose = MU_VERBOSE_SILENT);
+    if (!history)
+        fail_msg("%s", mu_error_message());
+    return model;
+}
+
+static void training_ends_where_one_device_does(void **state)
+{
+    (void)state;
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(
+        numbers(2, (int64_t[]){24, 3}, 1), numbers(2, (int64_t[]){24, 2}, 2), MU_END)), 8);
+    mu_strategy *strategy = on_servers(2, 2, NULL);
+    mu_value *one = mu_model_weights(fit_small(mu_one_device_strategy("CPU:0"), data)),
+             *served = mu_model_weights(fit_small(strategy, data));
+    assert_int_equal(mu_value_count(served), 4);
+    for (int i = 0; i < 4; i++) {
+        mu_tensor *a = mu_variable_read(mu_value_variable(mu_value_at(one, i)));
+        mu_variable *v = mu_value_variable(mu_value_at(served, i));
+        const double far = mu_scalar(mu_reduce_max(mu_abs(mu_subtract(a, mu_variable_read(v))), MU_ALL_AXES));
+        assert_true(far < 1e-12);
+        assert_int_equal(mu__variable_server(v) >= 0, 1);
+    }
+}
+
+static void slots_are_beside_their_variables(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = on_servers(1, 3, NULL);
+    mu_variable *w = NULL, *next = NULL;
+    mu_optimizer *optimizer = NULL;
+    MU_SCOPE(strategy) {
+        (void)mu_variable_new(mu_constant(MU_F64, 0), "first");
+        w = mu_variable_new(mu_constant(MU_F64, 0), "w");
+        optimizer = mu_adam();
+        mu__optimizer_build(optimizer, 1, &w);
+        next = mu_variable_new(mu_constant(MU_F64, 0), "next");
+    }
+    assert_int_equal(mu__variable_server(w), 1);
+    for (size_t i = 0; i < optimizer->slots.n; i++)
+        assert_int_equal(mu__variable_server(optimizer->slots.items[i]), 1);
+    // iterations and learning_rate took 2 and 0
+    assert_int_equal(mu__variable_server(next), 1);
+}
+
+static void refuses_what_it_cannot_do(void **state)
+{
+    (void)state;
+    mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}");
+    mu_cluster *cluster = mu_simple_cluster_resolver(spec);
+    assert_null(mu_parameter_server_strategy(cluster));
+    assert_non_null(strstr(mu_error_message(), "in_process"));
+    assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
+    assert_null(mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"b:1\"]}")),
+                                             .in_process = true));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    assert_int_equal(mu_strategy_num_ps(on_servers(4, 3, NULL)), 3);
+    assert_int_equal(mu_strategy_num_workers(on_servers(4, 3, NULL)), 4);
+    assert_int_equal(mu_strategy_num_ps(NULL) + mu_strategy_num_workers(mu_default_strategy()), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(a_step_reads_computes_and_updates), MODEL_TEST(effects_in_loops_stay_together),
+        MODEL_TEST(no_update_is_lost),                 MODEL_TEST(training_ends_where_one_device_does),
+        MODEL_TEST(slots_are_beside_their_variables),  MODEL_TEST(refuses_what_it_cannot_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
