@@ -24,6 +24,7 @@
 #include <muster/sharding.h>
 #include <muster/parameter_server.h>
 #include <muster/layer.h>
+#include <muster/recurrent.h>
 #include <muster/loss.h>
 #include <muster/model.h>
 #include <muster/checkpoint.h>

@@ -29,7 +29,7 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 //                 "hard_sigmoid", "hard_silu" or "hard_swish", "log_sigmoid", "log_softmax"
 //   initializers  "zeros", "ones", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_uniform",
 //                 "lecun_normal", "random_uniform" or "uniform" (-0.05 to 0.05), "random_normal" and
-//                 "truncated_normal" (deviation 0.05)
+//                 "truncated_normal" (deviation 0.05), "orthogonal" (at least two axes)
 //   paddings      "valid" (none), "same" (result size: size / strides, rounded up)
 // Regularizers are retained; NULL means none. `name` is the layer's name; by default it follows from the layer's kind,
 // with a number if the model has several of that kind. A layer returns NULL on error.

@@ -4,6 +4,8 @@
 // The reader executes nothing: it knows the classes in layers.def, and refuses what it does not know.
 #include "model/model.h"
 
+#include <muster/recurrent.h>
+
 typedef struct text_object {
     mu_object object;
     char text[];
@@ -11,8 +13,6 @@ typedef struct text_object {
 static mu_type text_type = {.name = "text"};
 
 // ---- Writing ------------------------------------------------------------------------------------
-
-static json_t *layer_json(const mu_layer *layer);
 
 static json_t *batch_shape(const mu_shape *shape)
 {
@@ -51,7 +51,7 @@ static mu_status add_sublayers(const mu_layer *model, json_t *list)
     if (model->built && first->ops != &mu__input_layer_ops)
         json_array_append_new(list, input_json("input_layer", dtype, &model->input));
     for (size_t i = 0; i < model->sublayers.n; i++) {
-        json_t *layer = layer_json(model->sublayers.items[i]);
+        json_t *layer = mu__layer_json(model->sublayers.items[i]);
         if (!layer)
             return mu_error_code();
         json_array_append_new(list, layer);
@@ -70,11 +70,29 @@ static json_t *sequential_json(const mu_layer *model)
                                                  "dtype", mu_dtype_name(mu__floatx()), "layers", list));
 }
 
-static json_t *layer_json(const mu_layer *layer)
+static json_t *cells_json(const mu_layer *stack)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < stack->sublayers.n; i++) {
+        json_t *cell = mu__layer_json(stack->sublayers.items[i]);
+        if (!cell) {
+            json_decref(list);
+            return NULL;
+        }
+        json_array_append_new(list, cell);
+    }
+    return wrap("keras.layers", "StackedRNNCells",
+                json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable", 1, "dtype",
+                          mu_dtype_name(mu__floatx()), "cells", list));
+}
+
+json_t *mu__layer_json(const mu_layer *layer)
 {
     const mu_class *class = &layer->ops->class;
     if (layer->ops == &mu__sequential_ops)
         return sequential_json(layer);
+    if (layer->ops == &mu__stacked_rnn_cells_ops)
+        return cells_json(layer);
     if (layer->ops == &mu__input_layer_ops) {
         const mu_input_args *args = layer->args;
         const mu_shape shape = declared_shape(args);
@@ -101,7 +119,7 @@ const char *mu_layer_config(const mu_layer *layer)
 {
     if (mu__pending() || mu__need(layer, "mu_layer_config: the layer") != MU_OK)
         return NULL;
-    json_t *json = layer_json(layer);
+    json_t *json = mu__layer_json(layer);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(json);
     if (!text) {
@@ -121,8 +139,6 @@ const char *mu_layer_config(const mu_layer *layer)
 
 enum { MAX_CONFIG_DEPTH = 32, MAX_CONFIG_BYTES = 64 << 20 };
 
-static mu_layer *layer_from(const json_t *json, int depth);
-
 static mu_layer *input_from(const json_t *config, const char *name)
 {
     mu_input_args args = {.size = sizeof args, .name = name};
@@ -141,28 +157,28 @@ static mu_layer *input_from(const json_t *config, const char *name)
     return mu_input_layer_with(&args);
 }
 
-static mu_model *sequential_from(const json_t *config, int depth)
+// Makes a layer of the layers in a list.
+static mu_layer *list_from(const json_t *list, int depth, mu_layer *(*of)(mu_layer *const *layers))
 {
-    const json_t *list = json_object_get(config, "layers");
     const size_t n = json_array_size(list);
     mu_layer **layers = mu__calloc(n + 1, sizeof *layers);
     bool whole = layers != NULL;
     for (size_t i = 0; whole && i < n; i++)
-        whole = (layers[i] = layer_from(json_array_get(list, i), depth + 1)) != NULL;
+        whole = (layers[i] = mu__layer_from_json(json_array_get(list, i), depth + 1)) != NULL;
     if (whole)
         layers[n] = MU_END;
-    mu_model *model = whole ? mu_sequential_of(layers) : NULL;
+    mu_layer *layer = whole ? of(layers) : NULL;
     mu__free(layers);
-    return model;
+    return layer;
 }
 
 // Makes a layer of a class from its options.
-static mu_layer *make(const mu_layer_ops *ops, const json_t *config)
+static mu_layer *make(const mu_layer_ops *ops, const json_t *config, int depth)
 {
     mu_layer *layer = NULL;
     mu_args_head *args = mu__calloc(1, ops->class.args_bytes);
     char *written = args ? mu__fields_written(&ops->class, config) : NULL;
-    if (written && mu__fields_read(&ops->class, args, config) == MU_OK) {
+    if (written && mu__fields_read(&ops->class, args, config, depth) == MU_OK) {
         args->given = written;
         layer = mu__layer_make(ops, args);
     }
@@ -182,7 +198,7 @@ static void name_last_axis(const json_t *json, json_t *config)
         json_object_set_new(config, "axis", json_integer(-1));
 }
 
-static mu_layer *layer_from(const json_t *json, int depth)
+mu_layer *mu__layer_from_json(const json_t *json, int depth)
 {
     const char *class_name = json_string_value(json_object_get(json, "class_name"));
     json_t *config = json_object_get(json, "config");
@@ -194,7 +210,9 @@ static mu_layer *layer_from(const json_t *json, int depth)
     }
     name_last_axis(json, config);
     if (strcmp(class_name, "Sequential") == 0)
-        return sequential_from(config, depth);
+        return list_from(json_object_get(config, "layers"), depth, mu_sequential_of);
+    if (strcmp(class_name, "StackedRNNCells") == 0)
+        return list_from(json_object_get(config, "cells"), depth, mu_stacked_rnn_cells_of);
     if (strcmp(class_name, "InputLayer") == 0)
         return input_from(config, name);
     static const mu_layer_ops *const known[] = {
@@ -204,7 +222,7 @@ static mu_layer *layer_from(const json_t *json, int depth)
     };
     for (size_t i = 0; i < MU_COUNT(known); i++)
         if (strcmp(known[i]->class.keras, class_name) == 0)
-            return make(known[i], config);
+            return make(known[i], config, depth);
     mu__error(MU_UNIMPLEMENTED, "mu_layer_from_config: Muster has no layer of Keras's class '%.60s'", class_name);
     return NULL;
 }
@@ -221,7 +239,7 @@ mu_layer *mu_layer_from_config(const char *json)
                   bytes <= MAX_CONFIG_BYTES ? error.text : "it is too long");
         return NULL;
     }
-    mu_layer *layer = layer_from(root, 0);
+    mu_layer *layer = mu__layer_from_json(root, 0);
     json_decref(root);
     return layer;
 }

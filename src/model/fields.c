@@ -13,6 +13,11 @@ static const char **text_at(const void *args, const mu_field *field)
     return at(args, field);
 }
 
+static bool is_object(const mu_field *field)
+{
+    return field->kind == MU_FIELD_REGULARIZER || field->kind == MU_FIELD_LAYER;
+}
+
 static bool is_text(const mu_field *field)
 {
     return field->kind == MU_FIELD_TEXT || field->kind == MU_FIELD_WORD || field->kind == MU_FIELD_ACTIVATION ||
@@ -172,8 +177,8 @@ void mu__fields_drop(const mu_class *class, void *args)
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
         if (is_text(field) || number_bytes(field) > 0)
             mu__free((void *)(uintptr_t)*text_at(args, field));
-        else if (field->kind == MU_FIELD_REGULARIZER)
-            mu_release(*(mu_regularizer **)at(args, field));
+        else if (is_object(field))
+            mu_release(*(void **)at(args, field));
     mu__free(args);
 }
 
@@ -197,8 +202,8 @@ void *mu__fields_keep(const mu_class *class, const void *args)
             whole &= (*text_at(copy, field) = mu__strdup(*text_at(args, field))) != NULL;
         else if (number_bytes(field) > 0 && *list_at(args, field))
             whole &= (*list_at(copy, field) = copy_list(args, field)) != NULL;
-        else if (field->kind == MU_FIELD_REGULARIZER)
-            mu_retain(*(mu_regularizer **)at(copy, field));
+        else if (is_object(field))
+            mu_retain(*(void **)at(copy, field));
     if (whole)
         return copy;
     mu__fields_drop(class, copy);
@@ -272,6 +277,7 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES: return list_json(args, field);
     case MU_FIELD_REGULARIZER: return mu__regularizer_json(*(mu_regularizer *const *)value);
+    case MU_FIELD_LAYER: return *(mu_layer *const *)value ? mu__layer_json(*(mu_layer *const *)value) : json_null();
     default: return *text_at(args, field) ? json_string(*text_at(args, field)) : json_null();
     }
 }
@@ -317,7 +323,7 @@ static bool read_int(void *args, const mu_field *field, const json_t *value)
 }
 
 // Reads one value; false if it is of another type.
-static bool read_value(void *args, const mu_field *field, const json_t *value)
+static bool read_value(void *args, const mu_field *field, const json_t *value, int depth)
 {
     void *out = at(args, field);
     const char *name = name_in(value);
@@ -334,6 +340,7 @@ static bool read_value(void *args, const mu_field *field, const json_t *value)
     case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
                                             : json_is_number(value) && json_number_value(value) == field->number;
     case MU_FIELD_REGULARIZER: return (*(mu_regularizer **)out = mu__regularizer_from(value)) != NULL;
+    case MU_FIELD_LAYER: return (*(mu_layer **)out = mu__layer_from_json(value, depth + 1)) != NULL;
     default: return (*text_at(args, field) = name) != NULL;
     }
 }
@@ -358,7 +365,7 @@ static const mu_field *field_named(const mu_class *class, const char *key)
     return NULL;
 }
 
-mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config)
+mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config, int depth)
 {
     const char *key;
     json_t *value;
@@ -369,7 +376,7 @@ mu_status mu__fields_read(const mu_class *class, void *args, const json_t *confi
         if (!field && !is_fixed(key, value))
             return mu__error(MU_UNIMPLEMENTED, "%s has no option '%.60s' as Keras's %s has in this configuration; "
                              "leave it at Keras's default", class->function, key, class->keras);
-        if (field && !json_is_null(value) && !read_value(args, field, value))
+        if (field && !json_is_null(value) && !read_value(args, field, value, depth))
             return mu__pending() ? mu_error_code()
                                  : mu__error(MU_INVALID_ARGUMENT, "%s: '%.60s' of the configuration has a value that "
                                              "%s does not take", class->keras, key, class->function);

@@ -27,6 +27,7 @@ typedef enum mu_field_kind {
     MU_FIELD_ACTIVATION,   // const char *
     MU_FIELD_INITIALIZER,  // const char *
     MU_FIELD_REGULARIZER,  // mu_regularizer *; NULL: none
+    MU_FIELD_LAYER,        // mu_layer *; NULL: none
     MU_FIELD_FIXED,        // no member: an option of Keras whose only value here is Keras's default; not written
     MU_FIELD_NAME,         // const char *: the object's own name; NULL: chosen by the class
 } mu_field_kind;
@@ -87,10 +88,11 @@ void mu__fields_drop(const mu_class *class, void *args);
 const char *mu__fields_name(const mu_class *class, const void *args);
 
 // mu__fields_json adds the options to a JSON object under Keras's names. mu__fields_read reads them back into `args`
-// (zeroed, of class->args_bytes), whose strings then belong to `config` and whose objects to the pool. Errors of the
-// latter: INVALID_ARGUMENT for a value of another type, UNIMPLEMENTED for an option that the class lacks; both name it.
+// (zeroed, of class->args_bytes), whose strings then belong to `config` and whose objects to the pool; `depth` counts
+// the layers around this one. Errors of the latter: INVALID_ARGUMENT for a value of another type, UNIMPLEMENTED for an
+// option that the class lacks; both name it.
 mu_status mu__fields_json(const mu_class *class, const void *args, json_t *config);
-mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config);
+mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config, int depth);
 // mu__fields_written returns the text that says which options a JSON configuration sets, for the member `given` of
 // their struct; for mu__free. NULL on error.
 char *mu__fields_written(const mu_class *class, const json_t *config);

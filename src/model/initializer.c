@@ -52,7 +52,7 @@ static void fans(const mu_shape *shape, double *in, double *out)
     *out = shape->rank >= 1 ? (shape->rank >= 2 ? field : 1) * (double)shape->dims[shape->rank - 1] : 1;
 }
 
-typedef enum distribution { CONSTANT, UNIFORM, TRUNCATED_NORMAL, NORMAL } distribution;
+typedef enum distribution { CONSTANT, UNIFORM, TRUNCATED_NORMAL, NORMAL, ORTHOGONAL } distribution;
 typedef enum fan { FAN_NONE, FAN_IN, FAN_AVERAGE } fan;
 
 static const struct {
@@ -73,6 +73,7 @@ static const struct {
     {"uniform", UNIFORM, FAN_NONE, 0.05},
     {"random_normal", NORMAL, FAN_NONE, 0.05},
     {"truncated_normal", TRUNCATED_NORMAL, FAN_NONE, 0.05},
+    {"orthogonal", ORTHOGONAL, FAN_NONE, 1},
 };
 
 static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
@@ -97,6 +98,8 @@ static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
     case NORMAL:
         unit = mu_stateless_random_normal(seed, dtype, shape->rank, shape->dims);
         return mu_multiply(unit, mu_constant(dtype, spread));
+    case ORTHOGONAL:
+        return mu__orthogonal(seed, dtype, shape);
     case CONSTANT:
         break;
     }

@@ -55,7 +55,7 @@ mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args)
     if (filled && mu__fields_fill(&ops->class, filled, args) == MU_OK)
         layer = layer_of(ops, filled);
     mu__free(filled);
-    return layer;
+    return layer && (!ops->make || ops->make(layer) == MU_OK) ? layer : NULL;
 }
 
 // ---- Names --------------------------------------------------------------------------------------
@@ -168,6 +168,8 @@ int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
 // own.
 bool mu__layer_takes_integers(const mu_layer *layer)
 {
+    if (layer->ops->asks_sublayer)
+        return mu__layer_takes_integers(layer->sublayers.items[0]);
     if (layer->ops != &mu__sequential_ops)
         return layer->ops->takes_integers;
     for (size_t i = 0; i < layer->sublayers.n; i++)
@@ -252,7 +254,21 @@ static mu_shape first_shape(const mu_value *value)
     return leaf && mu__is(leaf, &mu__tensor_type) ? shape_without_batch((mu_tensor *)leaf) : (mu_shape){0};
 }
 
-static mu_status build(mu_layer *layer, const mu_value *inputs)
+mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    if (layer->built)
+        return MU_OK;
+    layer->input = inputs[0];
+    const mu_status status = layer->ops->build ? layer->ops->build(layer, n, inputs) : MU_OK;
+    if (status != MU_OK) {
+        forget_weights(layer);
+        mu__error_context("while building layer '%s'", mu_layer_name(layer));
+    }
+    layer->built = status == MU_OK;
+    return status;
+}
+
+static mu_status build_for(mu_layer *layer, const mu_value *inputs)
 {
     const int n = mu__value_flatten(inputs, NULL, 0);
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
@@ -263,15 +279,19 @@ static mu_status build(mu_layer *layer, const mu_value *inputs)
     for (int i = 0; status == MU_OK && i < n; i++)
         if (mu__is(leaves[i], &mu__tensor_type))
             shapes[i] = shape_without_batch((mu_tensor *)leaves[i]);
-    layer->input = first_shape(inputs);
-    if (status == MU_OK && layer->ops->build)
-        status = layer->ops->build(layer, n, shapes);
-    if (status != MU_OK)
-        forget_weights(layer);
-    layer->built = status == MU_OK;
+    if (status == MU_OK)
+        status = mu__layer_build(layer, n, shapes);
     mu__free(leaves);
     mu__free(shapes);
     return status;
+}
+
+mu_tensor *mu__mask_at(const mu_value *mask, int i)
+{
+    if (!mask || mu_value_kind_of(mask) == MU_VALUE_TENSOR)
+        return mask && i == 0 ? mu_at(mask, 0) : NULL;
+    const mu_value *item = i < mu_value_count(mask) ? mu_value_at(mask, i) : NULL;
+    return item && mu_value_kind_of(item) == MU_VALUE_TENSOR ? mu_at(item, 0) : NULL;
 }
 
 // Errors inside a model name the layer, not the models around it.
@@ -291,10 +311,8 @@ mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_contex
 {
     if (mu__pending() || !inputs || !(inputs = convert_inputs(layer, inputs)))
         return NULL;
-    if (!layer->built && build(layer, inputs) != MU_OK) {
-        mu__error_context("while building layer '%s'", mu_layer_name(layer));
+    if (!layer->built && build_for(layer, inputs) != MU_OK)
         return NULL;
-    }
     if (layer->trainer)
         return call_model(layer, inputs, context, mask);
     mu_value *output_mask = layer->ops->passes_mask ? context->mask : NULL;

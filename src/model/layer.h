@@ -9,6 +9,7 @@
 #include "model/fields.h"
 
 typedef struct mu_layer_ops mu_layer_ops;
+typedef struct mu_cell_ops mu_cell_ops;
 typedef struct mu_trainer mu_trainer;
 
 // A variable of a layer under the name that it has there.
@@ -38,7 +39,11 @@ struct mu_layer_ops {
     mu_class class;
     bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
+    bool asks_sublayer;        // its first sublayer decides on takes_integers
     bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking)
+    const mu_cell_ops *cell;   // of a cell of recurrent layers (recurrent.h); NULL: it is none
+    // make completes a new layer: its sublayers and its state. Optional.
+    mu_status (*make)(mu_layer *layer);
     // build makes the weights for n input tensors of these shapes (batch axis unknown). Optional: none are needed.
     mu_status (*build)(mu_layer *layer, int n, const mu_shape *inputs);
     // call applies the layer; the result belongs to the pool, NULL on error. Tensors in `inputs` have the model's type
@@ -51,7 +56,7 @@ struct mu_layer_ops {
 #define MU_LAYER(name) extern const mu_layer_ops mu__##name##_ops;
 #include "model/layers.def"
 #undef MU_LAYER
-extern const mu_layer_ops mu__sequential_ops, mu__functional_ops;
+extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rnn_cells_ops;
 
 extern mu_type mu__layer_type;
 
@@ -61,6 +66,10 @@ mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args);
 // mu__layer_call calls a layer, built first if needed, and gives the masks of its outputs to `mask` (NULL: not wanted).
 // The result belongs to the pool; NULL on error.
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask);
+// mu__layer_build builds a layer that is not built yet, for n inputs of these shapes (batch axes unknown).
+mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs);
+// mu__mask_at returns the mask of input i; NULL: it has none. A list of masks has an empty list for such an input.
+mu_tensor *mu__mask_at(const mu_value *mask, int i);
 // mu__layer_adopt adds a sublayer without a name. Retains: sublayer. mu__layer_name_sublayers then names all sublayers
 // that have none and sets the names of their weights. Errors: INVALID_ARGUMENT, in the name of `function`, for two
 // sublayers with one name.
@@ -91,6 +100,11 @@ typedef struct mu_variable_list {
 } mu_variable_list;
 mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list);
 
+// A layer's configuration as Keras's JSON, and a layer of one (the result belongs to the pool); NULL on error. `depth`
+// counts the layers around it. (config.c)
+json_t *mu__layer_json(const mu_layer *layer);
+mu_layer *mu__layer_from_json(const json_t *json, int depth);
+
 // Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
 mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high);
 mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
@@ -101,6 +115,9 @@ mu_status mu__activation_known(const char *activation, const char *function);
 // mu__initial_value draws a weight's initial value (eager). The result belongs to the pool.
 mu_status mu__initializer_known(const char *initializer, const char *function);  // NULL is valid: the default
 mu_tensor *mu__initial_value(const char *initializer, mu_dtype dtype, const mu_shape *shape);
+// mu__orthogonal draws a matrix whose rows or columns (the fewer of them) have length 1 and are at right angles. The
+// axes before the last count as one. Errors: INVALID_ARGUMENT for a rank below 2.
+mu_tensor *mu__orthogonal(mu_tensor *seed, mu_dtype dtype, const mu_shape *shape);
 mu_dtype mu__floatx(void);
 
 struct mu_regularizer {

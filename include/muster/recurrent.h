@@ -1,0 +1,200 @@
+// Recurrent layers as in Keras: LSTM, GRU, simple RNN, their cells, layers around any cell, and wrappers.
+//
+// Sequences have shape [batch, steps, features]. A recurrent layer returns [batch, units], the output of the last step,
+// or with .return_sequences [batch, steps, units]. With .return_state its outputs are a list: the output, then the
+// last states [batch, units] (mu_call_values). Called with .inputs = mu_list(sequence, state, …, MU_END), it begins
+// with these states instead of zeros.
+//
+// A mask [batch, steps] (of mu_embedding's .mask_zero, mu_masking, or mu_call's .mask) leaves steps out: states stay,
+// and the output of the step before is repeated. Names of activations and initializers are those of muster/layer.h.
+#ifndef MUSTER_RECURRENT_H
+#define MUSTER_RECURRENT_H
+
+#include <muster/layer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Layers -------------------------------------------------------------------------------------
+
+typedef struct mu_simple_rnn_args {
+    size_t size;
+    const char *given;
+    int units;                               // size of the state and of the output
+    mu_keyword_only only_;
+    const char *activation;                  // default "tanh"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // default "glorot_uniform"
+    const char *recurrent_initializer;       // default "orthogonal"
+    const char *bias_initializer;            // default "zeros"
+    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    double dropout;                          // share of the input's features dropped in training, alike in all steps
+    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
+    uint64_t seed;                           // of dropout; default: from the program's seed
+    const char *name;
+    bool return_sequences;                   // return the outputs of all steps
+    bool return_state;                       // return the last states too
+    bool go_backwards;                       // from the last step to the first; outputs are in that order
+    bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+} mu_simple_rnn_args;
+// mu_simple_rnn makes a recurrent layer: h' = activation(x · kernel + h · recurrent_kernel + bias). State: h.
+#define mu_simple_rnn(...) mu_simple_rnn_with(MU_ARGS(mu_simple_rnn_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_simple_rnn_with(const mu_simple_rnn_args *args);
+
+typedef struct mu_lstm_args {
+    size_t size;
+    const char *given;
+    int units;                               // size of each state and of the output
+    mu_keyword_only only_;
+    const char *activation;                  // default "tanh"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // default "glorot_uniform"
+    const char *recurrent_initializer;       // default "orthogonal"
+    const char *bias_initializer;            // default "zeros"
+    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    double dropout;                          // share of the input's features dropped in training, alike in all steps
+    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
+    uint64_t seed;                           // of dropout; default: from the program's seed
+    const char *name;
+    bool return_sequences;                   // return the outputs of all steps
+    bool return_state;                       // return the last states too
+    bool go_backwards;                       // from the last step to the first; outputs are in that order
+    bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+    const char *recurrent_activation;        // of the gates; default "sigmoid"
+    bool no_unit_forget_bias;                // the forget gate's bias does not begin with 1
+} mu_lstm_args;
+// mu_lstm makes a layer of long short-term memory. States: h and c. Its kernels have the columns of the input gate, the
+// forget gate, the cell and the output gate side by side. Hochreiter and Schmidhuber, "Long short-term memory", 1997.
+#define mu_lstm(...) mu_lstm_with(MU_ARGS(mu_lstm_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_lstm_with(const mu_lstm_args *args);
+
+typedef struct mu_gru_args {
+    size_t size;
+    const char *given;
+    int units;                               // size of the state and of the output
+    mu_keyword_only only_;
+    const char *activation;                  // default "tanh"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // default "glorot_uniform"
+    const char *recurrent_initializer;       // default "orthogonal"
+    const char *bias_initializer;            // default "zeros"
+    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    double dropout;                          // share of the input's features dropped in training, alike in all steps
+    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
+    uint64_t seed;                           // of dropout; default: from the program's seed
+    const char *name;
+    bool return_sequences;                   // return the outputs of all steps
+    bool return_state;                       // return the last state too
+    bool go_backwards;                       // from the last step to the first; outputs are in that order
+    bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+    const char *recurrent_activation;        // of the gates; default "sigmoid"
+    bool no_reset_after;                     // multiply the state by the reset gate before its matrix product
+} mu_gru_args;
+// mu_gru makes a layer of gated recurrent units. State: h. Its kernels have the columns of the update gate, the reset
+// gate and the candidate side by side; the bias is [2, 3 · units] (of the input, of the state), or [3 · units] with
+// .no_reset_after. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014.
+#define mu_gru(...) mu_gru_with(MU_ARGS(mu_gru_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_gru_with(const mu_gru_args *args);
+
+// ---- Cells --------------------------------------------------------------------------------------
+
+// A cell computes one step: called with .inputs = mu_list(x, state, …, MU_END), where x is [batch, features], it
+// returns a list: the output, then the next states. A layer of your own (mu_layer_new) that does so is a cell.
+
+typedef struct mu_simple_rnn_cell_args {
+    size_t size;
+    const char *given;
+    int units;                               // size of the state and of the output
+    mu_keyword_only only_;
+    const char *activation;                  // default "tanh"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // default "glorot_uniform"
+    const char *recurrent_initializer;       // default "orthogonal"
+    const char *bias_initializer;            // default "zeros"
+    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    double dropout, recurrent_dropout;       // as in mu_simple_rnn
+    uint64_t seed;                           // of dropout; default: from the program's seed
+    const char *name;
+} mu_simple_rnn_cell_args;
+// mu_simple_rnn_cell makes the cell of mu_simple_rnn.
+#define mu_simple_rnn_cell(...) mu_simple_rnn_cell_with(MU_ARGS(mu_simple_rnn_cell_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_simple_rnn_cell_with(const mu_simple_rnn_cell_args *args);
+
+typedef struct mu_lstm_cell_args {
+    size_t size;
+    const char *given;
+    int units;                               // size of each state and of the output
+    mu_keyword_only only_;
+    const char *activation;                  // default "tanh"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // default "glorot_uniform"
+    const char *recurrent_initializer;       // default "orthogonal"
+    const char *bias_initializer;            // default "zeros"
+    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    double dropout, recurrent_dropout;       // as in mu_lstm
+    uint64_t seed;                           // of dropout; default: from the program's seed
+    const char *name;
+    const char *recurrent_activation;        // of the gates; default "sigmoid"
+    bool no_unit_forget_bias;                // the forget gate's bias does not begin with 1
+} mu_lstm_cell_args;
+// mu_lstm_cell makes the cell of mu_lstm.
+#define mu_lstm_cell(...) mu_lstm_cell_with(MU_ARGS(mu_lstm_cell_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_lstm_cell_with(const mu_lstm_cell_args *args);
+
+typedef struct mu_gru_cell_args {
+    size_t size;
+    const char *given;
+    int units;                               // size of the state and of the output
+    mu_keyword_only only_;
+    const char *activation;                  // default "tanh"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // default "glorot_uniform"
+    const char *recurrent_initializer;       // default "orthogonal"
+    const char *bias_initializer;            // default "zeros"
+    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    double dropout, recurrent_dropout;       // as in mu_gru
+    uint64_t seed;                           // of dropout; default: from the program's seed
+    const char *name;
+    const char *recurrent_activation;        // of the gates; default "sigmoid"
+    bool no_reset_after;                     // multiply the state by the reset gate before its matrix product
+} mu_gru_cell_args;
+// mu_gru_cell makes the cell of mu_gru.
+#define mu_gru_cell(...) mu_gru_cell_with(MU_ARGS(mu_gru_cell_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_gru_cell_with(const mu_gru_cell_args *args);
+
+// mu_stacked_rnn_cells(cell, cell, …) makes a cell in which each cell's output is the next one's input. Its states are
+// those of all cells, in order. Cells of your own cannot be stacked. Retains: the cells.
+#ifndef __cplusplus
+#define mu_stacked_rnn_cells(...) mu_stacked_rnn_cells_of((mu_layer *const[]){__VA_ARGS__, MU_END})
+#endif
+MU_API mu_layer *mu_stacked_rnn_cells_of(mu_layer *const *cells);  // `cells` ends with MU_END
+
+#define MU_MAX_CELL_STATES 16
+
+typedef struct mu_rnn_args {
+    size_t size;
+    const char *given;
+    mu_layer *cell;
+    mu_keyword_only only_;
+    bool return_sequences;                   // return the outputs of all steps
+    bool return_state;                       // return the last states too
+    bool go_backwards;                       // from the last step to the first; outputs are in that order
+    bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+    int64_t state_size[MU_MAX_CELL_STATES];  // of each state of a cell of your own; ends with 0
+    int64_t output_size;                     // of a cell of your own; default: state_size[0]
+    const char *name;
+} mu_rnn_args;
+// mu_rnn makes a recurrent layer of any cell. Retains: cell. Errors: INVALID_ARGUMENT for a cell of your own without
+// state_size.
+#define mu_rnn(...) mu_rnn_with(MU_ARGS(mu_rnn_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_rnn_with(const mu_rnn_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

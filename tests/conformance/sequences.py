@@ -1,0 +1,272 @@
+# Layers for sequences in Keras and in Muster: recurrent layers with their cells and wrappers, masks on their way through
+# a model.
+#
+# A row is a layer with options, the shapes of its inputs and what else it is called with. Both sides get the same
+# weights under the same names; outputs are compared eagerly and in a traced function, and so is the gradient of a
+# weighted sum of all outputs by every weight. Configurations go both ways, and models are trained for 200 steps.
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import muster
+from defaults import FLOATX, TOLERANCE, off, set_floatx
+from report import Report
+
+MU_VERBOSE_SILENT = 1
+ROWS, STEPS, FEATURES, UNITS = 5, 7, 3, 4
+TRAINING_STEPS, TOLERANCE_F64 = 200, 1e-9
+# Options that say the opposite of Keras's.
+OPPOSITES = {"use_bias": "no_bias", "unit_forget_bias": "no_unit_forget_bias", "reset_after": "no_reset_after"}
+FUNCTIONS = {"LSTM": "mu_lstm", "GRU": "mu_gru", "SimpleRNN": "mu_simple_rnn", "RNN": "mu_rnn", "LSTMCell": "mu_lstm_cell",
+             "GRUCell": "mu_gru_cell", "SimpleRNNCell": "mu_simple_rnn_cell", "StackedRNNCells": "mu_stacked_rnn_cells_of"}
+
+
+def layer(keras, **options):
+    """A layer's description, which either side turns into a layer of its own."""
+    return keras, options
+
+
+ALL = {"activation": "relu", "use_bias": False, "kernel_initializer": "he_normal", "recurrent_initializer": "glorot_uniform",
+       "return_sequences": True, "return_state": True, "go_backwards": True}
+STACK = layer("StackedRNNCells", cells=[layer("LSTMCell", units=UNITS), layer("GRUCell", units=3)])
+
+# A layer, and how it is called: with a mask, with first states.
+ROWS_OF_LAYERS = [(layer(kind, units=UNITS, **options), mask, states)
+                  for kind in ("LSTM", "GRU", "SimpleRNN")
+                  for options, mask, states in (
+                      ({}, False, False), ({"return_sequences": True}, True, False), ({}, True, False),
+                      ({"return_sequences": True, "return_state": True}, True, True), (ALL, False, False),
+                      ({"go_backwards": True, "return_state": True}, True, True),
+                      ({"unroll": True, "return_sequences": True, "go_backwards": True}, True, False),
+                      ({"zero_output_for_mask": True, "return_sequences": True}, True, True))]
+ROWS_OF_LAYERS += [
+    (layer("LSTM", units=UNITS, recurrent_activation="hard_sigmoid", unit_forget_bias=False), False, False),
+    (layer("GRU", units=UNITS, recurrent_activation="hard_sigmoid", reset_after=False), False, False),
+    (layer("GRU", units=UNITS, reset_after=False, use_bias=False, return_sequences=True), True, True),
+    (layer("RNN", cell=layer("GRUCell", units=UNITS), return_sequences=True), True, False),
+    (layer("RNN", cell=STACK, return_sequences=True), False, False),
+    (layer("RNN", cell=STACK), True, False),
+    (layer("RNN", cell=STACK, unroll=True, go_backwards=True, return_sequences=True), True, False),
+]
+
+
+def is_layer(value):
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], dict)
+
+
+def in_keras(described):
+    name, options = described
+    made = {key: in_keras(value) if is_layer(value) else [in_keras(item) for item in value]
+            if isinstance(value, list) and is_layer(value[0]) else value for key, value in options.items()}
+    return getattr(tf.keras.layers, name)(**made)
+
+
+def in_muster(mu, described):
+    name, options = described
+    if "cells" in options:
+        return mu.mu_stacked_rnn_cells_of([*(in_muster(mu, cell) for cell in options["cells"]), mu.end])
+    made = {}
+    for key, value in options.items():
+        opposite = OPPOSITES.get(key)
+        made[opposite or key] = in_muster(mu, value) if is_layer(value) else not value if opposite else value
+    return getattr(mu, FUNCTIONS[name])(**made)
+
+
+def title(described, mask, states):
+    name, options = described
+    parts = [title(value, False, False) if is_layer(value) else "+".join(title(item, False, False) for item in value)
+             if isinstance(value, list) and is_layer(value[0]) else f"{key} {value}"
+             for key, value in options.items() if key != "units"]
+    return f"{name}({', '.join(parts)}){' masked' * mask}{' from states' * states}"
+
+
+# ---- One layer ----------------------------------------------------------------------------------------
+
+def random_weights(variables, generator, dtype):
+    for variable in variables:
+        variable.assign(generator.normal(0, 0.5, tuple(variable.shape)).astype(dtype))
+
+
+def weights_of(keras_layer):
+    """The weights by the names that they have in a model of Muster: without the model's name."""
+    return {variable.path: variable.numpy() for variable in keras_layer.weights}
+
+
+def flat(value):
+    return [part for item in value for part in flat(item)] if isinstance(value, (list, tuple)) else [value]
+
+
+def arguments_of(row, generator, dtype):
+    """The inputs, and the mask (some rows are masked at the start, in the middle, at the end, and throughout)."""
+    (name, options), masked, states = row
+    inputs = [generator.normal(size=(ROWS, STEPS, FEATURES)).astype(dtype)]
+    if states:
+        inputs += [generator.normal(size=(ROWS, options["units"])).astype(dtype) for _ in range(2 if name == "LSTM" else 1)]
+    mask = generator.random((ROWS, STEPS)) < 0.6 if masked else None
+    if masked:
+        mask[0], mask[1, :3], mask[2, -3:] = False, False, False
+    return inputs, mask
+
+
+def call_keras(theirs, inputs, mask, factors):
+    with tf.GradientTape() as tape:
+        tensors = [tf.constant(x) for x in inputs]
+        states = {"initial_state": tensors[1:]} if len(tensors) > 1 else {}
+        outputs = flat(theirs(tensors[0], mask=None if mask is None else tf.constant(mask), **states))
+        loss = sum(tf.reduce_sum(y * factors(i, y.shape)) for i, y in enumerate(outputs))
+    return [y.numpy() for y in outputs], [g.numpy() for g in tape.gradient(loss, theirs.trainable_weights)]
+
+
+def call_muster(mu, ours, inputs, mask, factors, shapes):
+    """Outputs and gradients; used eagerly and in a traced function."""
+    tape = mu.mu_tape_open()
+    masks = {"mask": mask} if mask else {}
+    result = mu.mu_call_values(model=ours, inputs=mu.values(inputs), **masks)
+    n = len(shapes)
+    outputs = [mu.mu_at(result, i) for i in range(n)]
+    losses = [mu.mu_reduce_sum(mu.mu_multiply(y, mu.tensor(factors(i, shapes[i]))), muster.ALL_AXES)
+              for i, y in enumerate(outputs)]
+    loss = losses[0]
+    for other in losses[1:]:
+        loss = mu.mu_add(loss, other)
+    gradients = mu.mu_gradients(tape, loss, mu.mu_trainable_variables(ours))
+    mu.mu_tape_close(tape)
+    count = mu.mu_value_count(gradients)
+    return outputs + [mu.mu_convert_to_tensor(mu.mu_value_at(gradients, i)) for i in range(count)]
+
+
+def compare_layer(report, mu, floatx, row):
+    described, masked, states = row
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(2)
+    inputs, mask = arguments_of(row, generator, dtype)
+    theirs = in_keras(described)
+    theirs(inputs[0])
+    random_weights(theirs.trainable_weights, generator, dtype)
+
+    def factors(i, shape):
+        return np.random.default_rng(i).normal(size=tuple(shape)).astype(dtype)
+
+    outputs, gradients = call_keras(theirs, inputs, mask, factors)
+    wanted, shapes = outputs + gradients, [y.shape for y in outputs]
+    with mu.pool():
+        ours = in_muster(mu, described)
+        model = mu.model([ours])
+        mu.mu_model_build(model, 2, [STEPS, FEATURES])
+        mu.write_weights(model, weights_of(theirs))
+        tensors = [mu.tensor(x) for x in inputs] + ([mu.tensor(mask)] if masked else [])
+        count = len(inputs)
+
+        def call(given):
+            return call_muster(mu, ours, given[:count], given[count] if masked else None, factors, shapes)
+
+        eager = [mu.array(y) for y in call(tensors)]
+        function, _callback = mu.function(
+            lambda batch: mu.values(call([mu.mu_at(batch, i) for i in range(len(tensors))])))
+        result = mu.mu_run(None, function, mu.values(tensors))
+        traced = [mu.array(mu.mu_at(result, i)) for i in range(len(wanted))]
+    far = [max((off(a, b) for a, b in zip(seen, wanted, strict=True))) for seen in (eager, traced)]
+    report.check(f"{title(*row)}, {floatx}", f"outputs and gradients within {far[0]:.1e}, traced {far[1]:.1e}",
+                 max(far) <= TOLERANCE[floatx])
+
+
+# ---- Configurations -----------------------------------------------------------------------------------
+
+def models_for_config():
+    return {
+        "recurrent": [layer("LSTM", units=4, activation="relu", use_bias=False, dropout=0.25, recurrent_dropout=0.5, seed=3,
+                            return_sequences=True, go_backwards=True, unroll=True),
+                      layer("GRU", units=3, reset_after=False, recurrent_activation="hard_sigmoid", return_sequences=True),
+                      layer("RNN", cell=STACK, return_sequences=True), layer("SimpleRNN", units=2)],
+    }
+
+
+def compare_configuration(report, mu, floatx, row):
+    """Keras's JSON is read here and gives the same outputs; ours is read by Keras and gives the same model."""
+    name, layers = row
+    dtype = FLOATX[floatx]
+    theirs = tf.keras.Sequential([tf.keras.Input((STEPS, FEATURES)), *map(in_keras, layers)])
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(ROWS, STEPS, FEATURES)).astype(dtype)
+    random_weights(theirs.trainable_weights, generator, dtype)
+    weights = {variable.path.partition("/")[2]: variable.numpy() for variable in theirs.weights}
+    with mu.pool():
+        ours = mu.mu_layer_from_config(theirs.to_json())
+        mu.write_weights(ours, weights)
+        seen = mu.array(mu.mu_call(model=ours, x=mu.tensor(x)))
+        text = mu.mu_layer_config(ours)
+    far = off(seen, theirs(x).numpy())
+    report.check(f"configuration {name}: Keras's read here, {floatx}", f"outputs within {far:.1e}", far <= TOLERANCE[floatx])
+    again = tf.keras.models.model_from_json(text.decode() if isinstance(text, bytes) else text)
+    again.set_weights(theirs.get_weights())
+    far = off(again(x).numpy(), theirs(x).numpy())
+    same = again.to_json() == theirs.to_json().replace(theirs.name, again.name)
+    report.check(f"configuration {name}: ours read by Keras, {floatx}", f"outputs within {far:.1e}",
+                 same and far <= TOLERANCE[floatx])
+
+
+# ---- Training -----------------------------------------------------------------------------------------
+
+WORDS, SENTENCE = 40, 6
+MODELS = {
+    "LSTM": [layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True), layer("LSTM", units=8, return_sequences=True),
+             layer("LSTM", units=5), layer("Dense", units=3)],
+    "GRU": [layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True), layer("GRU", units=8), layer("Dense", units=3)],
+    "simple RNN, a label for each step": [
+        layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True),
+        layer("SimpleRNN", units=8, return_sequences=True), layer("Dense", units=3)],
+}
+FUNCTIONS |= {"Embedding": "mu_embedding", "Dense": "mu_dense"}
+
+
+def compare_training(report, mu, floatx, row):
+    """Losses and weights of 200 steps of SGD with momentum on sentences of different lengths."""
+    name, layers = row
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(4)
+    x = generator.integers(1, WORDS, (ROWS * 4, SENTENCE)).astype(np.int32)
+    x[np.arange(SENTENCE)[None] >= generator.integers(1, SENTENCE + 1, len(x))[:, None]] = 0
+    each_step = "each step" in name
+    y = (x % 3 if each_step else x.sum(1) % 3).astype(np.int32)
+    theirs = tf.keras.Sequential([tf.keras.Input((SENTENCE,), dtype="int32"), *map(in_keras, layers)])
+    random_weights(theirs.trainable_weights, generator, dtype)
+    weights = {variable.path.partition("/")[2]: variable.numpy() for variable in theirs.weights}
+    momentum = float(np.float32(0.9))
+    theirs.compile(tf.keras.optimizers.SGD(0.0625, momentum=momentum),
+                   tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    history = theirs.fit(x, y, batch_size=len(x), epochs=TRAINING_STEPS, shuffle=False, verbose=0).history
+    with mu.pool():
+        ours = mu.model([in_muster(mu, item) for item in layers])
+        mu.mu_model_build(ours, 1, [SENTENCE])
+        mu.write_weights(ours, weights)
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.0625, momentum=momentum),
+                      loss=mu.mu_sparse_categorical_crossentropy_loss(from_logits=True), metrics=mu.mu_accuracy())
+        seen = mu.mu_fit(model=ours, x=mu.values([mu.tensor(x), mu.tensor(y)]), batch_size=len(x), epochs=TRAINING_STEPS,
+                         no_shuffle=True, verbose=MU_VERBOSE_SILENT)
+        last = {key: mu.mu_history_last(seen, key) for key in ("loss", "accuracy")}
+        after = mu.read_weights(ours)
+    far = max(off(after[variable.path.partition("/")[2]], variable.numpy()) for variable in theirs.weights)
+    far_loss = max(off(last[key], history[key][-1]) for key in last)
+    report.check(f"training {name}, {floatx}", f"after {TRAINING_STEPS} steps weights within {far:.1e}, loss and accuracy "
+                 f"within {far_loss:.1e}", far <= TOLERANCE_F64 and far_loss <= 1e-6)
+
+
+def main(library, only=""):
+    mu = muster.Library(library)
+    report = Report("sequences")
+    for floatx in FLOATX:
+        parts = [(compare_layer, row, title(*row)) for row in ROWS_OF_LAYERS]
+        parts += [(compare_configuration, row, f"configuration {row[0]}") for row in models_for_config().items()]
+        if floatx == "f64":
+            parts += [(compare_training, row, f"training {row[0]}") for row in MODELS.items()]
+        for compare, row, name in parts:
+            if only in name:
+                with report.guard(f"{name}, {floatx}"):
+                    set_floatx(mu, floatx)
+                    compare(report, mu, floatx, row)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())

@@ -1,0 +1,256 @@
+// Recurrent layers: first weights, traces of any length, replicas, states, dropout, cells of the program's own, and
+// what is refused. What they compute is compared with Keras in tests/conformance/sequences.py.
+#include "model_test.h"
+
+#include <muster/control.h>
+#include <muster/recurrent.h>
+
+static mu_tensor *sequences(int64_t batch, int64_t steps, int64_t features, uint64_t seed)
+{
+    return numbers(3, (int64_t[]){batch, steps, features}, seed);
+}
+
+static mu_tensor *called(mu_layer *layer, mu_tensor *x, bool training)
+{
+    mu_tensor *y = mu_call(layer, x, .training = training);
+    if (!y)
+        fail_msg("%s", mu_error_message());
+    return y;
+}
+
+static mu_tensor *weight(mu_model *model, int i)
+{
+    return mu_variable_read((mu_variable *)mu_value_at(mu_model_weights(model), i)->leaf);
+}
+
+// ---- First weights ------------------------------------------------------------------------------
+
+// The rows of a matrix with more columns than rows, or the columns, are orthonormal.
+static void assert_orthonormal(const double *at, int64_t rows, int64_t columns)
+{
+    const int64_t n = MU_MIN(rows, columns), m = MU_MAX(rows, columns);
+    const int64_t next = rows < columns ? columns : 1, along = rows < columns ? 1 : columns;
+    for (int64_t a = 0; a < n; a++)
+        for (int64_t b = 0; b <= a; b++) {
+            double product = 0;
+            for (int64_t i = 0; i < m; i++)
+                product += at[a * next + i * along] * at[b * next + i * along];
+            assert_number(product, a == b, 1e-13);
+        }
+}
+
+static void first_weights(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_lstm(50));
+    assert_int_equal(mu_model_build(model, 2, (int64_t[]){MU_UNKNOWN, 3}), MU_OK);
+    assert_int_equal(mu_model_parameters(model), 4 * 50 * (3 + 50 + 1));
+    assert_string_equal(mu_variable_name((mu_variable *)mu_value_at(mu_model_weights(model), 1)->leaf),
+                        "lstm/lstm_cell/recurrent_kernel");
+    assert_orthonormal(doubles(weight(model, 1)), 50, 200);
+    const double *bias = doubles(weight(model, 2));
+    for (int i = 0; i < 200; i++)
+        assert_number(bias[i], i / 50 == 1, 0);
+    const mu_shape tall = {.rank = 3, .dims = {3, 5, 4}}, square = {.rank = 2, .dims = {128, 128}};
+    assert_orthonormal(doubles(mu__initial_value("orthogonal", MU_F64, &tall)), 15, 4);
+    assert_orthonormal(doubles(mu__initial_value("orthogonal", MU_F64, &square)), 128, 128);
+    assert_null(mu_call(mu_dense(2, .bias_initializer = "orthogonal"), sequences(1, 1, 2, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "'orthogonal' makes matrices, and a weight has 1 axis");
+}
+
+// ---- Traces and replicas ------------------------------------------------------------------------
+
+static mu_value *trace_model(mu_value *arguments, void *arg)
+{
+    return mu_of(mu_call(arg, mu_at(arguments, 0)));
+}
+
+// One trace serves every length and batch, and one step alone.
+static void any_length(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_gru(4, .return_sequences = true, .go_backwards = true), mu_lstm(3));
+    mu_tensor *x = sequences(2, 5, 3, 1);
+    called(model, x, false);
+    mu_function *function = mu_function_new(trace_model, model);
+    const int64_t sizes[][2] = {{2, 5}, {3, 9}, {1, 1}};
+    for (size_t i = 0; i < MU_COUNT(sizes); i++) {
+        x = sequences(sizes[i][0], sizes[i][1], 3, i);
+        mu_tensor *wanted = called(model, x, false);
+        mu_tensor *seen = mu_value_tensor(mu_run(NULL, function, mu_of(x)));
+        assert_near(doubles(seen), doubles(wanted), mu_tensor_elements(wanted), 1e-14);
+    }
+}
+
+// Replicas reach the weights that one device reaches.
+static void replicas_train_alike(void **state)
+{
+    (void)state;
+    double *wanted = NULL;
+    int64_t n = 0;
+    mu_value *all = mu_list(sequences(14, 4, 3, 3), classes(14, 2, 5), MU_END);
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(all), 5);
+    for (int replicas = 1; replicas <= 3; replicas++) {
+        mu_model *model = NULL;
+        mu_set_seed(11);
+        MU_SCOPE(strategy_of(replicas)) {
+            model = mu_sequential(mu_lstm(4, .return_sequences = true), mu_simple_rnn(3), mu_dense(2));
+            mu_model_build(model, 2, (int64_t[]){4, 3});
+            mu_compile(model, .optimizer = mu_adam(.learning_rate = .01),
+                       .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+        }
+        if (!mu_fit(model, data, .epochs = 3, .verbose = MU_VERBOSE_SILENT))
+            fail_msg("%s", mu_error_message());
+        double *weights = weights_of(model, &n);
+        assert_near(weights, wanted ? wanted : weights, n, 1e-10);
+        if (wanted)
+            free(weights);
+        else
+            wanted = weights;
+    }
+    free(wanted);
+}
+
+// ---- States and dropout -------------------------------------------------------------------------
+
+// The second half of a sequence, from the states of the first, ends like the whole sequence.
+static void continues_from_states(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_lstm(3, .return_state = true);
+    mu_tensor *x = sequences(2, 6, 2, 1), *halves[2];
+    assert_int_equal(mu_split(x, 2, 1, halves), MU_OK);
+    mu_value *whole = mu_call_values(layer, x), *first = mu_call_values(layer, halves[0]);
+    assert_int_equal(mu_value_count(whole), 3);
+    mu_value *second = mu_call_values(layer, .inputs = mu_list(halves[1], mu_at(first, 1), mu_at(first, 2), MU_END));
+    for (int i = 0; i < 3; i++)
+        assert_near(doubles(mu_at(second, i)), doubles(mu_at(whole, i)), 6, 1e-15);
+}
+
+// A functional model takes states as inputs.
+static void states_are_inputs(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_input({4, 2}), *h = mu_input({3});
+    mu_model *model = mu_model_new(.inputs = mu_list(x, h, MU_END),
+                                   .output = mu_call(mu_gru(3), .inputs = mu_list(x, h, MU_END)));
+    mu_value *given = mu_list(sequences(5, 4, 2, 1), numbers(2, (int64_t[]){5, 3}, 2), MU_END);
+    assert_int_equal(mu_tensor_dim(mu_call(model, .inputs = given), 1), 3);
+}
+
+// A layer that sums its features shows that the same ones are dropped in all steps.
+static void drops_alike_in_all_steps(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_simple_rnn(40, .activation = "linear", .kernel_initializer = "ones", .dropout = .5, .seed = 3,
+                                    .recurrent_initializer = "zeros", .return_sequences = true);
+    mu_tensor *x = mu_ones(MU_F64, 3, (int64_t[]){3, 6, 20});
+    const double *y = doubles(called(layer, x, true));
+    for (int row = 0; row < 3; row++) {
+        assert_true(y[row * 240] > 0 && y[row * 240] < 40 && fmod(y[row * 240], 2) == 0);
+        for (int i = 0; i < 240; i++)
+            assert_number(y[row * 240 + i], y[row * 240], 0);
+    }
+    assert_number(doubles(called(layer, x, false))[0], 20, 0);
+    assert_int_equal(mu_value_count(mu_model_weights(layer)), 3);  // Keras does not count the generator
+}
+
+// Each gate drops other elements of the state and of the input, as in Keras where the state is dropped.
+static void gates_drop_differently(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"lstm", "gru", "gru before"};
+    for (int kind = 0; kind < 3; kind++) {
+        mu_layer *layer = kind == 0 ? mu_lstm(20, .dropout = .25, .recurrent_dropout = .5, .seed = 5)
+                                    : mu_gru(20, .dropout = .25, .recurrent_dropout = .5, .no_reset_after = kind == 2);
+        mu_tensor *x = sequences(4, 5, 30, 2);
+        mu_tensor *first = called(layer, x, true), *second = called(layer, x, true);
+        mu_function *function = mu_function_new(trace_model, layer);
+        mu_tensor *calm = called(layer, x, false);
+        assert_memory_not_equal(doubles(first), doubles(second), 80 * sizeof(double));
+        mu_tensor *traced = mu_value_tensor(mu_run(NULL, function, mu_of(x)));
+        if (!traced)
+            fail_msg("%s: %s", kinds[kind], mu_error_message());
+        assert_near(doubles(traced), doubles(calm), 80, 1e-14);
+    }
+}
+
+// ---- Cells --------------------------------------------------------------------------------------
+
+// Counts its steps, and returns the sum of x and the count.
+static mu_value *counting_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context, (void)arg;
+    mu_tensor *count = mu_add(mu_at(inputs, 1), mu_ones_like(mu_at(inputs, 1)));
+    return mu_list(mu_add(mu_at(inputs, 0), count), count, MU_END);
+}
+
+static void cell_of_ones_own(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_rnn(mu_layer_new("counter", .call = counting_call), .state_size = {1}, .output_size = 2,
+                             .return_sequences = true);
+    mu_tensor *x = mu_zeros(MU_F64, 3, (int64_t[]){1, 4, 2});
+    const double wanted[] = {1, 1, 2, 2, 3, 3, 4, 4}, masked[] = {0, 0, 1, 1, 1, 1, 2, 2};
+    assert_near(doubles(called(layer, x, false)), wanted, 8, 0);
+    mu_function *function = mu_function_new(trace_model, layer);
+    assert_near(doubles(mu_value_tensor(mu_run(NULL, function, mu_of(x)))), wanted, 8, 0);
+    const bool steps[] = {false, true, false, true};
+    mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, (int64_t[]){1, 4}, steps);
+    assert_near(doubles(mu_call(layer, x, .mask = mask)), masked, 8, 0);
+}
+
+static void cells_compute_one_step(void **state)
+{
+    (void)state;
+    mu_layer *cell = mu_lstm_cell(3), *layer = mu_rnn(cell, .return_state = true);
+    mu_tensor *x = sequences(2, 1, 4, 1), *zero = mu_zeros(MU_F64, 2, (int64_t[]){2, 3});
+    mu_value *wanted = mu_call_values(layer, x);
+    mu_value *seen = mu_call_values(cell, .inputs = mu_list(mu_squeeze(x, 1), zero, zero, MU_END));
+    assert_int_equal(mu_value_count(seen), 3);
+    for (int i = 0; i < 3; i++)
+        assert_near(doubles(mu_at(seen, i)), doubles(mu_at(wanted, i)), 6, 1e-15);
+    assert_null(mu_call_values(cell, mu_squeeze(x, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "called with a list of x and 2 states; it was given 1 tensors");
+}
+
+// ---- What is refused ----------------------------------------------------------------------------
+
+static void refuses(void **state)
+{
+    (void)state;
+    mu_tensor *x = sequences(2, 3, 4, 1), *h = mu_zeros(MU_F64, 2, (int64_t[]){2, 3});
+    assert_null(mu_lstm(0));
+    expect_error(MU_INVALID_ARGUMENT, "mu_lstm: units is 0; it must be 1 or more");
+    assert_null(mu_gru(3, .recurrent_activation = "sigmoidal"));
+    expect_error(MU_INVALID_ARGUMENT, "no activation is named 'sigmoidal'");
+    assert_null(mu_gru(3, .dropout = 1));
+    expect_error(MU_INVALID_ARGUMENT, "dropout is 1; it must be from 0 to below 1");
+    assert_null(mu_call(mu_lstm(3), numbers(2, (int64_t[]){2, 3}, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "takes inputs of rank 3");
+    assert_null(mu_call(mu_lstm(3), .inputs = mu_list(x, h, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "a sequence and 2 states; it was given 2 tensors");
+    assert_null(mu_rnn(NULL));
+    expect_error(MU_INVALID_ARGUMENT, "mu_rnn: the cell is NULL");
+    assert_null(mu_rnn(mu_dense(3)));
+    expect_error(MU_INVALID_ARGUMENT, "give the sizes of its states as .state_size");
+    assert_null(mu_stacked_rnn_cells(mu_lstm_cell(2), mu_dense(3)));
+    expect_error(MU_INVALID_ARGUMENT, "layer 1 is dense; give cells such as mu_lstm_cell");
+    assert_null(mu_call(mu_rnn(mu_dense(3), .state_size = {3}), x));
+    expect_error(MU_INVALID_ARGUMENT, "a cell with 1 states returns a list of its output and 1 states");
+    mu_layer *unrolled = mu_gru(3, .unroll = true);
+    assert_null(mu_call(unrolled, mu_input({MU_UNKNOWN, 4})));
+    expect_error(MU_INVALID_ARGUMENT, "unroll needs a known number of steps");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(first_weights),         MODEL_TEST(any_length),
+        MODEL_TEST(replicas_train_alike),  MODEL_TEST(continues_from_states),
+        MODEL_TEST(states_are_inputs),     MODEL_TEST(drops_alike_in_all_steps),
+        MODEL_TEST(gates_drop_differently), MODEL_TEST(cell_of_ones_own),
+        MODEL_TEST(cells_compute_one_step), MODEL_TEST(refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
