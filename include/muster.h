@@ -25,6 +25,7 @@
 #include <muster/parameter_server.h>
 #include <muster/layer.h>
 #include <muster/recurrent.h>
+#include <muster/spatial.h>
 #include <muster/loss.h>
 #include <muster/model.h>
 #include <muster/checkpoint.h>

@@ -51,42 +51,6 @@ typedef struct mu_dense_args {
 #define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_dense_with(const mu_dense_args *args);
 
-typedef struct mu_conv2d_args {
-    size_t size;
-    const char *given;
-    int filters, kernel_size;
-    mu_keyword_only only_;
-    int kernel_width;                        // default: kernel_size (square)
-    int strides, dilation_rate, groups;      // default 1
-    const char *padding;                     // "valid" (default) or "same"
-    const char *activation;                  // a name listed above; default "linear"
-    bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
-    const char *bias_initializer;            // an initializer listed above; default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
-    const char *name;
-} mu_conv2d_args;
-// mu_conv2d makes a convolution layer; x: [batch, height, width, channels], y: [batch, height', width', filters].
-#define mu_conv2d(...) mu_conv2d_with(MU_ARGS(mu_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_conv2d_with(const mu_conv2d_args *args);
-
-typedef struct mu_pool2d_args {
-    size_t size;
-    const char *given;
-    int pool_size;                           // default 2
-    mu_keyword_only only_;
-    int strides;                             // default: pool_size
-    const char *padding;                     // "valid" (default) or "same"
-    const char *name;
-} mu_pool2d_args;
-// mu_max_pool2d and mu_average_pool2d make layers that take the maximum or mean of each window; x: [batch, height,
-// width, channels], y: [batch, height', width', channels].
-#define mu_max_pool2d(...) mu_max_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_max_pool2d_with(const mu_pool2d_args *args);
-#define mu_average_pool2d(...) mu_average_pool2d_with(MU_ARGS(mu_pool2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_average_pool2d_with(const mu_pool2d_args *args);
-
 // mu_flatten makes a layer that reshapes [batch, a, b, …] to [batch, a·b·…].
 MU_API mu_layer *mu_flatten(void);
 
@@ -179,86 +143,6 @@ typedef struct mu_masking_args {
 // mu_masking masks the steps of [batch, steps, …] whose features all have mask_value.
 #define mu_masking(...) mu_masking_with(MU_ARGS(mu_masking_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_masking_with(const mu_masking_args *args);
-
-typedef struct mu_conv1d_args {
-    size_t size;
-    const char *given;
-    int filters, kernel_size;
-    mu_keyword_only only_;
-    int strides, dilation_rate, groups;      // default 1
-    const char *padding;                     // "valid" (default), "same" or "causal"
-    const char *activation;                  // default "linear"
-    bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
-    const char *bias_initializer;            // an initializer listed above; default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
-    const char *name;
-} mu_conv1d_args;
-// mu_conv1d makes a convolution layer; x: [batch, steps, channels], y: [batch, steps', filters].
-#define mu_conv1d(...) mu_conv1d_with(MU_ARGS(mu_conv1d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_conv1d_with(const mu_conv1d_args *args);
-
-typedef struct mu_depthwise_conv2d_args {
-    size_t size;
-    const char *given;
-    int kernel_size;
-    mu_keyword_only only_;
-    int strides, dilation_rate;              // default 1
-    int depth_multiplier;                    // filters for each channel; default 1
-    const char *padding;                     // "valid" (default) or "same"
-    const char *activation;                  // default "linear"
-    bool no_bias;                            // leave the bias out
-    const char *depthwise_initializer;       // default "glorot_uniform"
-    const char *bias_initializer;            // an initializer listed above; default "zeros"
-    mu_regularizer *depthwise_regularizer;
-    mu_regularizer *bias_regularizer;
-    const char *name;
-} mu_depthwise_conv2d_args;
-// mu_depthwise_conv2d convolves each channel of [batch, height, width, channels] by itself.
-#define mu_depthwise_conv2d(...) mu_depthwise_conv2d_with(MU_ARGS(mu_depthwise_conv2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_depthwise_conv2d_with(const mu_depthwise_conv2d_args *args);
-
-typedef struct mu_global_pool_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    bool keepdims;                           // keep the pooled axes, with size 1
-    const char *name;
-} mu_global_pool_args;
-// Global pooling reduces images [batch, height, width, channels] or sequences [batch, steps, channels] to
-// [batch, channels]. The average of a sequence leaves masked steps out.
-#define mu_global_max_pool2d(...) mu_global_max_pool2d_with(MU_ARGS(mu_global_pool_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_global_max_pool2d_with(const mu_global_pool_args *args);
-#define mu_global_average_pool2d(...) \
-    mu_global_average_pool2d_with(MU_ARGS(mu_global_pool_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_global_average_pool2d_with(const mu_global_pool_args *args);
-#define mu_global_average_pool1d(...) \
-    mu_global_average_pool1d_with(MU_ARGS(mu_global_pool_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_global_average_pool1d_with(const mu_global_pool_args *args);
-
-typedef struct mu_up_sampling2d_args {
-    size_t size;
-    const char *given;
-    int factor;                              // Keras's size; default 2
-    mu_keyword_only only_;
-    const char *interpolation;               // "nearest" (default) or "bilinear"
-    const char *name;
-} mu_up_sampling2d_args;
-// mu_up_sampling2d makes a layer that enlarges images; y: [batch, factor · height, factor · width, channels].
-#define mu_up_sampling2d(...) mu_up_sampling2d_with(MU_ARGS(mu_up_sampling2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_up_sampling2d_with(const mu_up_sampling2d_args *args);
-
-typedef struct mu_zero_padding2d_args {
-    size_t size;
-    const char *given;
-    int padding;                             // rows and columns of zeros on each side; default 1
-    mu_keyword_only only_;
-    const char *name;
-} mu_zero_padding2d_args;
-// mu_zero_padding2d makes a layer that adds zeros around images; height and width grow by 2 · padding.
-#define mu_zero_padding2d(...) mu_zero_padding2d_with(MU_ARGS(mu_zero_padding2d_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_layer *mu_zero_padding2d_with(const mu_zero_padding2d_args *args);
 
 typedef struct mu_reshape_layer_args {
     size_t size;

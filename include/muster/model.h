@@ -1,5 +1,5 @@
 // Models as in Keras: sequential and functional models, optimizers; compile, fit, evaluate, predict; callbacks. Layers
-// are in muster/layer.h, losses and metrics in muster/loss.h, which this header includes.
+// are in muster/layer.h and muster/spatial.h, losses and metrics in muster/loss.h, which this header includes.
 //
 // Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
 // (.no_bias, .no_shuffle), so that false is the default of every option.
@@ -8,6 +8,7 @@
 
 #include <muster/layer.h>
 #include <muster/loss.h>
+#include <muster/spatial.h>
 
 #ifdef __cplusplus
 extern "C" {

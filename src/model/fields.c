@@ -50,6 +50,18 @@ static mu_status check_number(const mu_class *class, const mu_field *field, doub
                      field->limit != MU_POSITIVE ? expected[field->limit] : whole ? "1 or more" : "above 0");
 }
 
+// A negative default, Keras's None, is outside of what callers may give.
+static mu_status check_array_number(const mu_class *class, const mu_field *field, bool in_array, int i, int value)
+{
+    char name[64];
+    if (!in_array && value < 0 && value == (int)field->number)
+        return MU_OK;
+    snprintf(name, sizeof name, in_array ? "%s[%d]" : "%s", in_array ? field->array : field->name, i);
+    mu_field named = *field;
+    named.name = name;
+    return check_number(class, &named, value, true);
+}
+
 static mu_status check_word(const mu_class *class, const mu_field *field, const char *word)
 {
     char known[256] = "";
@@ -96,6 +108,17 @@ static mu_status check_list(const mu_class *class, const mu_field *field, const 
     return MU_OK;
 }
 
+// The number of ints in a field's array, and the array.
+static int array_count(const mu_field *field)
+{
+    return field->pairs ? 2 * field->n : field->n;
+}
+
+static int *array_at(const void *args, const mu_field *field)
+{
+    return (int *)(void *)((char *)(uintptr_t)args + field->array_offset);
+}
+
 static mu_status check_dims(const mu_class *class, const mu_field *field, const int64_t *dims)
 {
     for (int i = 0; i < MU_MAX_SAMPLE_RANK && dims[i] != 0; i++)
@@ -120,6 +143,28 @@ static int position(const mu_class *class, const mu_field *field)
 static bool is_given(const mu_class *class, const mu_field *field, const void *args)
 {
     return mu__args_text(args, field->name, position(class, field)) != NULL;
+}
+
+// Completes and checks the array of a field that has a number for each axis.
+static mu_status fill_array(const mu_class *class, const mu_field *field, void *args)
+{
+    enum { MAX_AXES = 3 };
+    const int n = array_count(field), room = field->pairs ? 2 * MAX_AXES : MAX_AXES;
+    int *common = at(args, field), *array = array_at(args, field), last = 0;
+    for (int i = 0; i < room; i++)
+        last = array[i] != 0 ? i + 1 : last;
+    const bool has_array = last > 0 || mu__args_given(args, field->array);
+    if (has_array && *common != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %s and %s are both given; give one of them", class->function,
+                         field->name, field->array);
+    if (last > n)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %s has %d numbers; give %d", class->function, field->array, last, n);
+    const int value = *common || is_given(class, field, args) ? *common : (int)field->number;
+    for (int i = 0; i < n; i++) {
+        array[i] = has_array ? array[i] : value;
+        MU_TRY(check_array_number(class, field, has_array, i, array[i]));
+    }
+    return MU_OK;
 }
 
 // Puts in the default and checks one field.
@@ -148,6 +193,7 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
     case MU_FIELD_INITIALIZER:
         *text = *text ? *text : field->text;
         return mu__initializer_known(*text, class->function);
+    case MU_FIELD_AXES: return fill_array(class, field, args);
     case MU_FIELD_DIMS: return check_dims(class, field, wide);
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES: return check_list(class, field, args);
@@ -228,16 +274,18 @@ mu_status mu__json_member(json_t *object, const char *key, json_t *value)
                          : mu__error(MU_RESOURCE_EXHAUSTED, "no memory for '%s' of the JSON configuration", key);
 }
 
-static json_t *int_json(const void *args, const mu_field *field)
+// Keras writes a list with a number for each axis, or a list of pairs; the pair itself if there is one axis.
+static json_t *array_json(const void *args, const mu_field *field)
 {
-    const int value = *(const int *)at(args, field);
-    const int second = field->second ? *(const int *)(const void *)((const char *)args + field->second) : value;
-    if (field->n == 0)
-        return json_integer(value);
+    const int *array = array_at(args, field);
+    if (array[0] < 0)
+        return json_null();
+    if (field->pairs && field->n == 1)
+        return json_pack("[i, i]", array[0], array[1]);
     json_t *list = json_array();
     for (int i = 0; list && i < field->n; i++)
-        json_array_append_new(list, field->pairs ? json_pack("[i, i]", value, value)
-                                                 : json_integer(i == 1 ? second : value));
+        json_array_append_new(list, field->pairs ? json_pack("[i, i]", array[2 * i], array[2 * i + 1])
+                                                 : json_integer(array[i]));
     return list;
 }
 
@@ -265,7 +313,8 @@ static json_t *value_json(const void *args, const mu_field *field)
 {
     const void *value = at(args, field);
     switch (field->kind) {
-    case MU_FIELD_INT: return int_json(args, field);
+    case MU_FIELD_INT: return json_integer(*(const int *)value);
+    case MU_FIELD_AXES: return array_json(args, field);
     case MU_FIELD_INT64: return json_integer(*(const int64_t *)value);
     case MU_FIELD_DOUBLE: return json_real(*(const double *)value);
     case MU_FIELD_FLAG: return json_boolean(*(const bool *)value);
@@ -305,21 +354,43 @@ static bool read_dims(const json_t *value, int64_t *dims)
     return json_is_array(value) && n < MU_MAX_RANK;
 }
 
-// Reads an integer, or a list of as many as Keras writes, which are equal unless the class tells them apart.
-static bool read_int(void *args, const mu_field *field, const json_t *value)
+// Appends the integers of a number or of nested lists; returns how many there are then, or -1.
+static int flatten_ints(const json_t *value, int depth, int n, int room, int *out)
 {
-    const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
-    if (field->pairs && json_is_array(first) && json_equal(json_array_get(first, 0), json_array_get(first, 1)) &&
-        json_equal(first, json_array_get(value, 1)))
-        value = first = json_array_get(first, 0);
-    const json_t *second = json_is_array(value) && field->n > 1 ? json_array_get(value, 1) : first;
-    for (size_t i = 1; i < json_array_size(value); i++)
-        if (!json_equal(json_array_get(value, i), i == 1 && field->second ? second : first))
-            return false;
-    *(int *)at(args, field) = (int)json_integer_value(first);
-    if (field->second)
-        *(int *)(void *)((char *)args + field->second) = (int)json_integer_value(second);
-    return json_is_integer(first) && json_is_integer(second);
+    if (json_is_integer(value) && n >= 0 && n < room) {
+        const json_int_t number = json_integer_value(value);
+        out[n] = (int)number;
+        return out[n] == number ? n + 1 : -1;
+    }
+    if (!json_is_array(value) || depth == 0)
+        return -1;
+    for (size_t i = 0; n >= 0 && i < json_array_size(value); i++)
+        n = flatten_ints(json_array_get(value, i), depth - 1, n, room, out);
+    return n;
+}
+
+// Reads one number for all axes, or a list with one for each, which may all be equal.
+static bool read_array(void *args, const mu_field *field, const json_t *value)
+{
+    int numbers[6], n = array_count(field);
+    const int found = flatten_ints(value, 2, 0, (int)MU_COUNT(numbers), numbers);
+    bool equal = true;
+    for (int i = 1; i < found; i++)
+        equal &= numbers[i] == numbers[0];
+    if (found != n && !(found == 1 && json_is_integer(value)))
+        return false;
+    if (equal)
+        *(int *)at(args, field) = numbers[0];
+    else
+        memcpy(array_at(args, field), numbers, (size_t)n * sizeof *numbers);
+    return true;
+}
+
+static bool read_int(int *out, const json_t *value)
+{
+    const json_int_t number = json_integer_value(value);
+    *out = (int)number;
+    return json_is_integer(value) && *out == number;
 }
 
 // Reads one value; false if it is of another type.
@@ -328,7 +399,8 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     void *out = at(args, field);
     const char *name = name_in(value);
     switch (field->kind) {
-    case MU_FIELD_INT: return read_int(args, field, value);
+    case MU_FIELD_INT: return read_int(out, value);
+    case MU_FIELD_AXES: return read_array(args, field, value);
     case MU_FIELD_INT64: *(int64_t *)out = json_integer_value(value); return json_is_integer(value);
     case MU_FIELD_DOUBLE: *(double *)out = json_number_value(value); return json_is_number(value);
     case MU_FIELD_FLAG: *(bool *)out = json_is_true(value); return json_is_boolean(value);

@@ -19,6 +19,7 @@ typedef enum mu_field_kind {
     MU_FIELD_FLAG,         // bool
     MU_FIELD_NOT,          // bool that negates Keras's option of the name `keras`: no_bias is use_bias
     MU_FIELD_SEED,         // uint64_t; left out it is Keras's None
+    MU_FIELD_AXES,         // int for all spatial axes, or an array with an int for each (MU_FIELD_PER_AXIS)
     MU_FIELD_DIMS,         // int64_t[MU_MAX_SAMPLE_RANK] that ends with 0: the shape of a sample
     MU_FIELD_INTS,         // const int *: as many as the int at `second` says; 0: Keras's None
     MU_FIELD_DOUBLES,      // const double *: likewise
@@ -51,9 +52,11 @@ typedef struct mu_field {
     double number;              // default of a number
     const char *text;           // default of a word, an activation or an initializer
     const char *const *words;   // ends with NULL
-    int n;                      // Keras writes the number this often, in a list; 0: once, by itself
-    size_t second;              // offset of another int: the second of Keras's pair, or the length of a list; 0: none
-    bool pairs;                 // Keras writes each number of the list twice: before and after
+    int n;                      // MU_FIELD_AXES: the number of axes; Keras writes a list of as many numbers
+    const char *array;          // MU_FIELD_AXES: name and offset of the array
+    size_t array_offset;
+    bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
+    size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
     bool internal;              // Keras does not have it
 } mu_field;
 
@@ -61,6 +64,15 @@ typedef struct mu_field {
 #define MU_FIELD(type, member, ...) {.name = #member, MU_FIELD_KIND(__VA_ARGS__, .offset = offsetof(type, member))}
 // MU_FIELD_ONLY(Keras's option, .text = its default, a name; or .number = its default)
 #define MU_FIELD_ONLY(keras_name, value) {.name = keras_name, .kind = MU_FIELD_FIXED, value}
+// Two members of a struct: `int member` for all `axes` spatial axes, and an array with one int for each axis, or with
+// two for each, before and after. The caller gives one of them; mu__fields_fill completes the array. A negative default
+// is Keras's None.
+#define MU_FIELD_PER_AXIS(type, member, axes, ...) MU_FIELD_ARRAY(type, member, member##_per_axis, axes, __VA_ARGS__)
+#define MU_FIELD_PER_SIDE(type, member, axes, ...) \
+    MU_FIELD_ARRAY(type, member, member##_per_side, axes, .pairs = true, __VA_ARGS__)
+#define MU_FIELD_ARRAY(type, member, array_member, axes, ...)                                                        \
+    {.name = #member, .kind = MU_FIELD_AXES, .offset = offsetof(type, member), .n = axes, .array = #array_member, \
+     .array_offset = offsetof(type, array_member), __VA_ARGS__}
 #define MU_FIELD_KIND(field_kind, ...) .kind = MU_FIELD_##field_kind, __VA_ARGS__
 
 #define MU_OPTIONS(type) sizeof(type), offsetof(type, only_)

@@ -40,6 +40,7 @@ struct mu_layer_ops {
     bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
+    int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
     bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking)
     const mu_cell_ops *cell;   // of a cell of recurrent layers (recurrent.h); NULL: it is none
     // make completes a new layer: its sublayers and its state. Optional.
@@ -57,6 +58,16 @@ struct mu_layer_ops {
 #include "model/layers.def"
 #undef MU_LAYER
 extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rnn_cells_ops;
+
+// A class of layers and the function mu_WORD_with that makes such layers: its word in layers.def, its name in snake
+// case, Keras's class, its struct of options, their fields and `complete` (or NULL), and members of mu_layer_ops.
+#define MU_LAYER_CLASS(word, snake, keras_class, args_type, args_fields, completer, ...)                              \
+    const mu_layer_ops mu__##word##_ops = {                                                                           \
+        .class = {snake, keras_class, "mu_" #word, MU_OPTIONS(args_type), args_fields, completer}, __VA_ARGS__};      \
+    mu_layer *mu_##word##_with(const args_type *args)                                                                 \
+    {                                                                                                                 \
+        return mu__layer_make(&mu__##word##_ops, args);                                                               \
+    }
 
 extern mu_type mu__layer_type;
 
@@ -108,6 +119,9 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth);
 // Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
 mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high);
 mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
+// mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].
+mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
+extern const char *const mu__paddings[];  // "valid", "same"
 
 mu_tensor *mu__activate(const char *activation, mu_tensor *x);  // NULL or "linear": x itself
 mu_status mu__activation_known(const char *activation, const char *function);

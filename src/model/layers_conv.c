@@ -1,374 +1,298 @@
-// Convolution, pooling, up-sampling and padding of images and sequences.
+// Convolution layers for 1 to 3 spatial axes: plain, transposed, depthwise and separable.
+//
+// Classes that differ in the number of axes have the same functions, which read it from ops->axes.
 #include "model/model.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-static const char *const paddings[] = {"valid", "same", NULL};
+const char *const mu__paddings[] = {"valid", "same", NULL};
 static const char *const causal_paddings[] = {"valid", "same", "causal", NULL};
+
+// ---- Shared -------------------------------------------------------------------------------------
+
+mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    return mu__need_input_rank(layer, input, layer->ops->axes + 2, layer->ops->axes + 2);
+}
+
+static mu_status need_channels(mu_layer *layer, const mu_shape *input)
+{
+    MU_TRY(mu__need_spatial(layer, 1, input));
+    return mu__need_last_axis(layer, input);
+}
+
+// The shape of a kernel: its sizes along the spatial axes, then two kinds of channels.
+static mu_shape kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows, int64_t columns)
+{
+    const int axes = layer->ops->axes;
+    mu_shape shape = {.rank = axes + 2};
+    for (int i = 0; i < axes; i++)
+        shape.dims[i] = sizes[i];
+    shape.dims[axes] = rows;
+    shape.dims[axes + 1] = columns;
+    return shape;
+}
+
+static mu_value *bias_and_activation(const mu_layer *layer, mu_tensor *y, const char *activation)
+{
+    mu_tensor *bias = mu__weight_read(layer, "bias");
+    return mu_of(mu__activate(activation, bias ? mu_nn_bias_add(y, bias) : y));
+}
+
+// Options that all convolutions begin with.
+#define SIZE_FIELDS(type, axes, padding_words)                                        \
+    MU_FIELD_PER_AXIS(type, kernel_size, axes, .limit = MU_POSITIVE),                 \
+    MU_FIELD_PER_AXIS(type, strides, axes, .limit = MU_POSITIVE, .number = 1),        \
+    MU_FIELD_PER_AXIS(type, dilation_rate, axes, .limit = MU_POSITIVE, .number = 1),  \
+    MU_FIELD(type, padding, WORD, .text = "valid", .words = padding_words)
+// A kernel's options, and those that all convolutions end with.
+#define KERNEL_FIELDS(type, kernel)                                                   \
+    MU_FIELD(type, kernel##_initializer, INITIALIZER, .text = "glorot_uniform"),      \
+    MU_FIELD(type, kernel##_regularizer, REGULARIZER)
+#define OUTPUT_FIELDS(type)                                                           \
+    MU_FIELD(type, activation, ACTIVATION),                                           \
+    MU_FIELD(type, no_bias, NOT, .keras = "use_bias"),                                \
+    MU_FIELD(type, bias_initializer, INITIALIZER, .text = "zeros"),                   \
+    MU_FIELD(type, bias_regularizer, REGULARIZER),                                    \
+    MU_FIELD(type, name, NAME), {0}
 
 // ---- Convolution --------------------------------------------------------------------------------
 
-static const mu_field conv2d_fields[] = {
-    MU_FIELD(mu_conv2d_args, filters, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_conv2d_args, kernel_size, INT, .limit = MU_POSITIVE, .n = 2,
-             .second = offsetof(mu_conv2d_args, kernel_width)),
-    MU_FIELD(mu_conv2d_args, kernel_width, INT, .limit = MU_NOT_NEGATIVE, .internal = true),
-    MU_FIELD(mu_conv2d_args, strides, INT, .limit = MU_POSITIVE, .number = 1, .n = 2),
-    MU_FIELD(mu_conv2d_args, padding, WORD, .text = "valid", .words = paddings),
-    MU_FIELD(mu_conv2d_args, dilation_rate, INT, .limit = MU_POSITIVE, .number = 1, .n = 2),
-    MU_FIELD(mu_conv2d_args, groups, INT, .limit = MU_POSITIVE, .number = 1),
-    MU_FIELD(mu_conv2d_args, activation, ACTIVATION),
-    MU_FIELD(mu_conv2d_args, no_bias, NOT, .keras = "use_bias"),
-    MU_FIELD(mu_conv2d_args, kernel_initializer, INITIALIZER, .text = "glorot_uniform"),
-    MU_FIELD(mu_conv2d_args, bias_initializer, INITIALIZER, .text = "zeros"),
-    MU_FIELD(mu_conv2d_args, kernel_regularizer, REGULARIZER),
-    MU_FIELD(mu_conv2d_args, bias_regularizer, REGULARIZER),
-    MU_FIELD(mu_conv2d_args, name, NAME),
-    {0},
-};
+#define CONV_FIELDS(axes, padding_words)                                                                     \
+    {MU_FIELD(mu_conv_args, filters, INT, .limit = MU_POSITIVE), SIZE_FIELDS(mu_conv_args, axes, padding_words), \
+     MU_FIELD(mu_conv_args, groups, INT, .limit = MU_POSITIVE, .number = 1), KERNEL_FIELDS(mu_conv_args, kernel), \
+     OUTPUT_FIELDS(mu_conv_args)}
+static const mu_field conv1d_fields[] = CONV_FIELDS(1, causal_paddings);
+static const mu_field conv2d_fields[] = CONV_FIELDS(2, mu__paddings);
+static const mu_field conv3d_fields[] = CONV_FIELDS(3, mu__paddings);
 
-static mu_status conv2d_complete(void *arguments)
+static mu_status conv_build(mu_layer *layer, int n, const mu_shape *input)
 {
-    mu_conv2d_args *args = arguments;
-    args->kernel_width = args->kernel_width ? args->kernel_width : args->kernel_size;
+    (void)n;
+    const mu_conv_args *args = layer->args;
+    MU_TRY(need_channels(layer, input));
+    const int64_t channels = input->dims[input->rank - 1];
+    if (channels % args->groups || args->filters % args->groups)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %d groups divide neither %lld input channels nor %d filters "
+                         "evenly", mu_layer_name(layer), args->groups, (long long)channels, args->filters);
+    const mu_shape kernel = kernel_shape(layer, args->kernel_size_per_axis, channels / args->groups, args->filters);
+    MU_TRY(mu__weight(layer, "kernel", kernel, args->kernel_initializer, true, args->kernel_regularizer));
+    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), args->bias_initializer, true,
+                                              args->bias_regularizer);
+}
+
+static mu_tensor *convolve(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_args *args)
+{
+    const int *strides = args->strides_per_axis, *dilations = args->dilation_rate_per_axis;
+    if (axes == 1)
+        return mu_nn_conv1d(x, kernel, .stride = strides[0], .dilation = dilations[0], .padding = args->padding,
+                            .groups = args->groups);
+    if (axes == 2)
+        return mu_nn_conv2d(x, kernel, .strides = {strides[0], strides[1]}, .dilations = {dilations[0], dilations[1]},
+                            .padding = args->padding, .groups = args->groups);
+    return mu_nn_conv3d(x, kernel, .strides = {strides[0], strides[1], strides[2]},
+                        .dilations = {dilations[0], dilations[1], dilations[2]}, .padding = args->padding,
+                        .groups = args->groups);
+}
+
+static mu_value *conv_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_conv_args *args = layer->args;
+    mu_tensor *y = convolve(layer->ops->axes, mu_at(inputs, 0), mu__weight_read(layer, "kernel"), args);
+    return bias_and_activation(layer, y, args->activation);
+}
+
+#define CONV(word, snake, keras_class, n_axes) \
+    MU_LAYER_CLASS(word, snake, keras_class, mu_conv_args, word##_fields, NULL, .axes = n_axes, .build = conv_build, \
+                   .call = conv_call)
+CONV(conv1d, "conv1d", "Conv1D", 1)
+CONV(conv2d, "conv2d", "Conv2D", 2)
+CONV(conv3d, "conv3d", "Conv3D", 3)
+
+// ---- Transposed ---------------------------------------------------------------------------------
+
+#define TRANSPOSE_FIELDS(axes)                                                                                       \
+    {MU_FIELD(mu_conv_transpose_args, filters, INT, .limit = MU_POSITIVE),                                           \
+     SIZE_FIELDS(mu_conv_transpose_args, axes, mu__paddings),                                                        \
+     MU_FIELD_PER_AXIS(mu_conv_transpose_args, output_padding, axes, .limit = MU_NOT_NEGATIVE, .number = -1),        \
+     KERNEL_FIELDS(mu_conv_transpose_args, kernel), OUTPUT_FIELDS(mu_conv_transpose_args)}
+static const mu_field conv1d_transpose_fields[] = TRANSPOSE_FIELDS(1);
+static const mu_field conv2d_transpose_fields[] = TRANSPOSE_FIELDS(2);
+static const mu_field conv3d_transpose_fields[] = TRANSPOSE_FIELDS(3);
+
+static mu_status transpose_complete(void *arguments)
+{
+    const mu_conv_transpose_args *args = arguments;
+    for (int i = 0; i < 3 && args->strides_per_axis[i] > 0; i++)
+        if (args->output_padding_per_axis[i] >= args->strides_per_axis[i])
+            return mu__error(MU_INVALID_ARGUMENT, "transposed convolution: output_padding is %d along spatial axis %d; "
+                             "it must be below strides, which is %d", args->output_padding_per_axis[i], i,
+                             args->strides_per_axis[i]);
     return MU_OK;
 }
 
-static mu_status check_groups(const mu_layer *layer, int64_t groups, int64_t channels, int filters)
-{
-    if (channels % groups == 0 && filters % groups == 0)
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "layer '%s': %lld groups divide neither %lld input channels nor %d filters evenly",
-                     mu_layer_name(layer), (long long)groups, (long long)channels, filters);
-}
-
-static mu_status conv2d_build(mu_layer *layer, int n, const mu_shape *input)
+static mu_status transpose_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
-    const mu_conv2d_args *args = layer->args;
-    MU_TRY(mu__need_input_rank(layer, input, 4, 4));
-    MU_TRY(mu__need_last_axis(layer, input));
-    MU_TRY(check_groups(layer, args->groups, input->dims[3], args->filters));
+    const mu_conv_transpose_args *args = layer->args;
+    MU_TRY(need_channels(layer, input));
     const mu_shape kernel =
-        MU_SHAPE(args->kernel_size, args->kernel_width, input->dims[3] / args->groups, args->filters);
+        kernel_shape(layer, args->kernel_size_per_axis, args->filters, input->dims[input->rank - 1]);
     MU_TRY(mu__weight(layer, "kernel", kernel, args->kernel_initializer, true, args->kernel_regularizer));
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), args->bias_initializer, true,
                                               args->bias_regularizer);
 }
 
-static mu_value *conv2d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+// The size of the result along each axis; 0: mu_nn_conv2d_transpose and its like choose as Keras does.
+static mu_status result_sizes(const mu_layer *layer, const mu_tensor *x, int64_t *sizes)
+{
+    const mu_conv_transpose_args *args = layer->args;
+    const bool same = strcmp(args->padding, "same") == 0;
+    for (int i = 0; i < layer->ops->axes; i++) {
+        const int64_t n = mu_tensor_dim(x, i + 1), more = args->output_padding_per_axis[i];
+        const int64_t size = (args->kernel_size_per_axis[i] - 1) * (int64_t)args->dilation_rate_per_axis[i] + 1;
+        if (n == MU_UNKNOWN)
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs known spatial axes, which the size of its result "
+                             "follows from; axis %d is unknown", mu_layer_name(layer), i + 1);
+        sizes[i] = more < 0 ? 0 : (n - 1) * args->strides_per_axis[i] + (same ? size % 2 : size) + more;
+    }
+    return MU_OK;
+}
+
+static mu_tensor *convolve_transposed(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_transpose_args *args,
+                                      const int64_t *sizes)
+{
+    const int *strides = args->strides_per_axis, *dilations = args->dilation_rate_per_axis;
+    if (axes == 1)
+        return mu_nn_conv1d_transpose(x, kernel, .output_size = sizes[0], .stride = strides[0],
+                                      .dilation = dilations[0], .padding = args->padding);
+    if (axes == 2)
+        return mu_nn_conv2d_transpose(x, kernel, .output_size = {sizes[0], sizes[1]},
+                                      .strides = {strides[0], strides[1]}, .dilations = {dilations[0], dilations[1]},
+                                      .padding = args->padding);
+    return mu_nn_conv3d_transpose(x, kernel, .output_size = {sizes[0], sizes[1], sizes[2]},
+                                  .strides = {strides[0], strides[1], strides[2]},
+                                  .dilations = {dilations[0], dilations[1], dilations[2]}, .padding = args->padding);
+}
+
+static mu_value *transpose_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    const mu_conv2d_args *args = layer->args;
-    mu_tensor *y = mu_nn_conv2d(mu_at(inputs, 0), mu__weight_read(layer, "kernel"),
-                                .strides = {args->strides, args->strides},
-                                .dilations = {args->dilation_rate, args->dilation_rate}, .padding = args->padding,
-                                .groups = args->groups);
-    if (!args->no_bias)
-        y = mu_nn_bias_add(y, mu__weight_read(layer, "bias"));
-    return mu_of(mu__activate(args->activation, y));
+    const mu_conv_transpose_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    int64_t sizes[3] = {0};
+    if (!x || result_sizes(layer, x, sizes) != MU_OK)
+        return NULL;
+    mu_tensor *y = convolve_transposed(layer->ops->axes, x, mu__weight_read(layer, "kernel"), args, sizes);
+    return bias_and_activation(layer, y, args->activation);
 }
 
-const mu_layer_ops mu__conv2d_ops = {
-    .class = {"conv2d", "Conv2D", "mu_conv2d", MU_OPTIONS(mu_conv2d_args), conv2d_fields, conv2d_complete},
-    .build = conv2d_build, .call = conv2d_call,
-};
+#define TRANSPOSE(word, snake, keras_class, n_axes)                                                                  \
+    MU_LAYER_CLASS(word, snake, keras_class, mu_conv_transpose_args, word##_fields, transpose_complete,              \
+                   .axes = n_axes, .build = transpose_build, .call = transpose_call)
+TRANSPOSE(conv1d_transpose, "conv1d_transpose", "Conv1DTranspose", 1)
+TRANSPOSE(conv2d_transpose, "conv2d_transpose", "Conv2DTranspose", 2)
+TRANSPOSE(conv3d_transpose, "conv3d_transpose", "Conv3DTranspose", 3)
 
-mu_layer *mu_conv2d_with(const mu_conv2d_args *args)
-{
-    return mu__layer_make(&mu__conv2d_ops, args);
-}
+// ---- Depthwise ----------------------------------------------------------------------------------
 
-static const mu_field conv1d_fields[] = {
-    MU_FIELD(mu_conv1d_args, filters, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_conv1d_args, kernel_size, INT, .limit = MU_POSITIVE, .n = 1),
-    MU_FIELD(mu_conv1d_args, strides, INT, .limit = MU_POSITIVE, .number = 1, .n = 1),
-    MU_FIELD(mu_conv1d_args, padding, WORD, .text = "valid", .words = causal_paddings),
-    MU_FIELD(mu_conv1d_args, dilation_rate, INT, .limit = MU_POSITIVE, .number = 1, .n = 1),
-    MU_FIELD(mu_conv1d_args, groups, INT, .limit = MU_POSITIVE, .number = 1),
-    MU_FIELD(mu_conv1d_args, activation, ACTIVATION),
-    MU_FIELD(mu_conv1d_args, no_bias, NOT, .keras = "use_bias"),
-    MU_FIELD(mu_conv1d_args, kernel_initializer, INITIALIZER, .text = "glorot_uniform"),
-    MU_FIELD(mu_conv1d_args, bias_initializer, INITIALIZER, .text = "zeros"),
-    MU_FIELD(mu_conv1d_args, kernel_regularizer, REGULARIZER),
-    MU_FIELD(mu_conv1d_args, bias_regularizer, REGULARIZER),
-    MU_FIELD(mu_conv1d_args, name, NAME),
-    {0},
-};
-
-static mu_status conv1d_build(mu_layer *layer, int n, const mu_shape *input)
-{
-    (void)n;
-    const mu_conv1d_args *args = layer->args;
-    MU_TRY(mu__need_input_rank(layer, input, 3, 3));
-    MU_TRY(mu__need_last_axis(layer, input));
-    MU_TRY(check_groups(layer, args->groups, input->dims[2], args->filters));
-    const mu_shape kernel = MU_SHAPE(args->kernel_size, input->dims[2] / args->groups, args->filters);
-    MU_TRY(mu__weight(layer, "kernel", kernel, args->kernel_initializer, true, args->kernel_regularizer));
-    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), args->bias_initializer, true,
-                                              args->bias_regularizer);
-}
-
-static mu_value *conv1d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const mu_conv1d_args *args = layer->args;
-    mu_tensor *y = mu_nn_conv1d(mu_at(inputs, 0), mu__weight_read(layer, "kernel"), .stride = args->strides,
-                                .dilation = args->dilation_rate, .padding = args->padding, .groups = args->groups);
-    if (!args->no_bias)
-        y = mu_nn_bias_add(y, mu__weight_read(layer, "bias"));
-    return mu_of(mu__activate(args->activation, y));
-}
-
-const mu_layer_ops mu__conv1d_ops = {
-    .class = {"conv1d", "Conv1D", "mu_conv1d", MU_OPTIONS(mu_conv1d_args), conv1d_fields, NULL},
-    .build = conv1d_build, .call = conv1d_call,
-};
-
-mu_layer *mu_conv1d_with(const mu_conv1d_args *args)
-{
-    return mu__layer_make(&mu__conv1d_ops, args);
-}
-
-static const mu_field depthwise_fields[] = {
-    MU_FIELD(mu_depthwise_conv2d_args, kernel_size, INT, .limit = MU_POSITIVE, .n = 2),
-    MU_FIELD(mu_depthwise_conv2d_args, strides, INT, .limit = MU_POSITIVE, .number = 1, .n = 2),
-    MU_FIELD(mu_depthwise_conv2d_args, padding, WORD, .text = "valid", .words = paddings),
-    MU_FIELD(mu_depthwise_conv2d_args, depth_multiplier, INT, .limit = MU_POSITIVE, .number = 1),
-    MU_FIELD(mu_depthwise_conv2d_args, dilation_rate, INT, .limit = MU_POSITIVE, .number = 1, .n = 2),
-    MU_FIELD(mu_depthwise_conv2d_args, activation, ACTIVATION),
-    MU_FIELD(mu_depthwise_conv2d_args, no_bias, NOT, .keras = "use_bias"),
-    MU_FIELD(mu_depthwise_conv2d_args, depthwise_initializer, INITIALIZER, .text = "glorot_uniform"),
-    MU_FIELD(mu_depthwise_conv2d_args, bias_initializer, INITIALIZER, .text = "zeros"),
-    MU_FIELD(mu_depthwise_conv2d_args, depthwise_regularizer, REGULARIZER),
-    MU_FIELD(mu_depthwise_conv2d_args, bias_regularizer, REGULARIZER),
-    MU_FIELD(mu_depthwise_conv2d_args, name, NAME),
-    {0},
-};
+#define DEPTHWISE_FIELDS(axes)                                                                                       \
+    {SIZE_FIELDS(mu_depthwise_conv_args, axes, mu__paddings),                                                        \
+     MU_FIELD(mu_depthwise_conv_args, depth_multiplier, INT, .limit = MU_POSITIVE, .number = 1),                     \
+     KERNEL_FIELDS(mu_depthwise_conv_args, depthwise), OUTPUT_FIELDS(mu_depthwise_conv_args)}
+static const mu_field depthwise_conv1d_fields[] = DEPTHWISE_FIELDS(1);
+static const mu_field depthwise_conv2d_fields[] = DEPTHWISE_FIELDS(2);
 
 static mu_status depthwise_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
-    const mu_depthwise_conv2d_args *args = layer->args;
-    MU_TRY(mu__need_input_rank(layer, input, 4, 4));
-    MU_TRY(mu__need_last_axis(layer, input));
-    const int64_t channels = input->dims[3];
-    const mu_shape kernel = MU_SHAPE(args->kernel_size, args->kernel_size, channels, args->depth_multiplier);
+    const mu_depthwise_conv_args *args = layer->args;
+    MU_TRY(need_channels(layer, input));
+    const int64_t channels = input->dims[input->rank - 1];
+    const mu_shape kernel = kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
     MU_TRY(mu__weight(layer, "kernel", kernel, args->depthwise_initializer, true, args->depthwise_regularizer));
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(channels * args->depth_multiplier),
                                               args->bias_initializer, true, args->bias_regularizer);
 }
 
+// Sequences become images of height 1, whose kernels have height 1 too; along a height of 1 the stride does not matter.
+static mu_tensor *as_image(const mu_layer *layer, mu_tensor *x)
+{
+    return layer->ops->axes == 1 ? mu_expand_dims(x, 1) : x;
+}
+
+static mu_tensor *as_image_kernel(const mu_layer *layer, mu_tensor *kernel)
+{
+    return layer->ops->axes == 1 ? mu_expand_dims(kernel, 0) : kernel;
+}
+
+static mu_tensor *from_image(const mu_layer *layer, mu_tensor *y)
+{
+    return layer->ops->axes == 1 ? mu_squeeze(y, 1) : y;
+}
+
 static mu_value *depthwise_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    const mu_depthwise_conv2d_args *args = layer->args;
-    mu_tensor *y = mu_nn_depthwise_conv2d(mu_at(inputs, 0), mu__weight_read(layer, "kernel"),
-                                          .strides = {args->strides, args->strides},
-                                          .dilations = {args->dilation_rate, args->dilation_rate},
-                                          .padding = args->padding);
-    if (!args->no_bias)
-        y = mu_nn_bias_add(y, mu__weight_read(layer, "bias"));
-    return mu_of(mu__activate(args->activation, y));
+    const mu_depthwise_conv_args *args = layer->args;
+    const int last = layer->ops->axes - 1, *strides = args->strides_per_axis, *dilations = args->dilation_rate_per_axis;
+    mu_tensor *y = mu_nn_depthwise_conv2d(as_image(layer, mu_at(inputs, 0)),
+                                          as_image_kernel(layer, mu__weight_read(layer, "kernel")),
+                                          .strides = {strides[0], strides[last]},
+                                          .dilations = {dilations[0], dilations[last]}, .padding = args->padding);
+    return bias_and_activation(layer, from_image(layer, y), args->activation);
 }
 
-const mu_layer_ops mu__depthwise_conv2d_ops = {
-    .class = {"depthwise_conv2d", "DepthwiseConv2D", "mu_depthwise_conv2d", MU_OPTIONS(mu_depthwise_conv2d_args),
-              depthwise_fields, NULL},
-    .build = depthwise_build, .call = depthwise_call,
-};
+MU_LAYER_CLASS(depthwise_conv1d, "depthwise_conv1d", "DepthwiseConv1D", mu_depthwise_conv_args,
+               depthwise_conv1d_fields, NULL, .axes = 1, .build = depthwise_build, .call = depthwise_call)
+MU_LAYER_CLASS(depthwise_conv2d, "depthwise_conv2d", "DepthwiseConv2D", mu_depthwise_conv_args,
+               depthwise_conv2d_fields, NULL, .axes = 2, .build = depthwise_build, .call = depthwise_call)
 
-mu_layer *mu_depthwise_conv2d_with(const mu_depthwise_conv2d_args *args)
-{
-    return mu__layer_make(&mu__depthwise_conv2d_ops, args);
-}
+// ---- Separable ----------------------------------------------------------------------------------
 
-// ---- Pooling ------------------------------------------------------------------------------------
+#define SEPARABLE_FIELDS(axes)                                                                                       \
+    {MU_FIELD(mu_separable_conv_args, filters, INT, .limit = MU_POSITIVE),                                           \
+     SIZE_FIELDS(mu_separable_conv_args, axes, mu__paddings),                                                        \
+     MU_FIELD(mu_separable_conv_args, depth_multiplier, INT, .limit = MU_POSITIVE, .number = 1),                     \
+     KERNEL_FIELDS(mu_separable_conv_args, depthwise), KERNEL_FIELDS(mu_separable_conv_args, pointwise),             \
+     OUTPUT_FIELDS(mu_separable_conv_args)}
+static const mu_field separable_conv1d_fields[] = SEPARABLE_FIELDS(1);
+static const mu_field separable_conv2d_fields[] = SEPARABLE_FIELDS(2);
 
-static const mu_field pool2d_fields[] = {
-    MU_FIELD(mu_pool2d_args, pool_size, INT, .limit = MU_POSITIVE, .number = 2, .n = 2),
-    MU_FIELD(mu_pool2d_args, strides, INT, .limit = MU_NOT_NEGATIVE, .n = 2),
-    MU_FIELD(mu_pool2d_args, padding, WORD, .text = "valid", .words = paddings),
-    MU_FIELD(mu_pool2d_args, name, NAME),
-    {0},
-};
-
-static mu_status pool2d_complete(void *arguments)
-{
-    mu_pool2d_args *args = arguments;
-    args->strides = args->strides ? args->strides : args->pool_size;
-    return MU_OK;
-}
-
-static mu_status image_build(mu_layer *layer, int n, const mu_shape *input)
+static mu_status separable_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
-    return mu__need_input_rank(layer, input, 4, 4);
+    const mu_separable_conv_args *args = layer->args;
+    MU_TRY(need_channels(layer, input));
+    const int64_t channels = input->dims[input->rank - 1];
+    const mu_shape depthwise = kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
+    const mu_shape pointwise =
+        kernel_shape(layer, (const int[]){1, 1}, channels * args->depth_multiplier, args->filters);
+    MU_TRY(mu__weight(layer, "depthwise_kernel", depthwise, args->depthwise_initializer, true,
+                      args->depthwise_regularizer));
+    MU_TRY(mu__weight(layer, "pointwise_kernel", pointwise, args->pointwise_initializer, true,
+                      args->pointwise_regularizer));
+    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), args->bias_initializer, true,
+                                              args->bias_regularizer);
 }
 
-static mu_value *max_pool2d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+static mu_value *separable_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    const mu_pool2d_args *args = layer->args;
-    return mu_of(mu_nn_max_pool2d(mu_at(inputs, 0), .window = {args->pool_size, args->pool_size},
-                                  .strides = {args->strides, args->strides}, .padding = args->padding));
+    const mu_separable_conv_args *args = layer->args;
+    const int last = layer->ops->axes - 1, *strides = args->strides_per_axis, *dilations = args->dilation_rate_per_axis;
+    mu_tensor *y = mu_nn_separable_conv2d(as_image(layer, mu_at(inputs, 0)),
+                                          as_image_kernel(layer, mu__weight_read(layer, "depthwise_kernel")),
+                                          as_image_kernel(layer, mu__weight_read(layer, "pointwise_kernel")),
+                                          .strides = {strides[0], strides[last]},
+                                          .dilations = {dilations[0], dilations[last]}, .padding = args->padding);
+    return bias_and_activation(layer, from_image(layer, y), args->activation);
 }
 
-static mu_value *average_pool2d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const mu_pool2d_args *args = layer->args;
-    return mu_of(mu_nn_avg_pool2d(mu_at(inputs, 0), .window = {args->pool_size, args->pool_size},
-                                  .strides = {args->strides, args->strides}, .padding = args->padding));
-}
-
-const mu_layer_ops mu__max_pool2d_ops = {
-    .class = {"max_pooling2d", "MaxPooling2D", "mu_max_pool2d", MU_OPTIONS(mu_pool2d_args), pool2d_fields,
-              pool2d_complete},
-    .build = image_build, .call = max_pool2d_call,
-};
-const mu_layer_ops mu__average_pool2d_ops = {
-    .class = {"average_pooling2d", "AveragePooling2D", "mu_average_pool2d", MU_OPTIONS(mu_pool2d_args), pool2d_fields,
-              pool2d_complete},
-    .build = image_build, .call = average_pool2d_call,
-};
-
-mu_layer *mu_max_pool2d_with(const mu_pool2d_args *args)
-{
-    return mu__layer_make(&mu__max_pool2d_ops, args);
-}
-
-mu_layer *mu_average_pool2d_with(const mu_pool2d_args *args)
-{
-    return mu__layer_make(&mu__average_pool2d_ops, args);
-}
-
-// ---- Pooling over all positions -----------------------------------------------------------------
-
-static const mu_field global_fields[] = {
-    MU_FIELD(mu_global_pool_args, keepdims, FLAG),
-    MU_FIELD(mu_global_pool_args, name, NAME),
-    {0},
-};
-
-static mu_value *global_max2d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const mu_global_pool_args *args = layer->args;
-    return mu_of(mu_reduce_max_axes(mu_at(inputs, 0), 2, (int[]){1, 2}, args->keepdims));
-}
-
-static mu_value *global_average2d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const mu_global_pool_args *args = layer->args;
-    return mu_of(mu_reduce_mean_axes(mu_at(inputs, 0), 2, (int[]){1, 2}, args->keepdims));
-}
-
-static mu_status sequence_build(mu_layer *layer, int n, const mu_shape *input)
-{
-    (void)n;
-    return mu__need_input_rank(layer, input, 3, 3);
-}
-
-// With a mask, masked steps count neither in the sum nor in the number of steps.
-static mu_value *global_average1d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    const mu_global_pool_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0);
-    if (!context->mask)
-        return mu_of(mu_reduce_mean_axes(x, 1, (int[]){1}, args->keepdims));
-    mu_tensor *valid = x ? mu_expand_dims(mu_cast(mu_at(context->mask, 0), x->dtype), -1) : NULL;
-    mu_tensor *sum = mu_reduce_sum_axes(mu_multiply(x, valid), 1, (int[]){1}, args->keepdims);
-    return mu_of(mu_divide(sum, mu_reduce_sum_axes(valid, 1, (int[]){1}, args->keepdims)));
-}
-
-const mu_layer_ops mu__global_max_pool2d_ops = {
-    .class = {"global_max_pooling2d", "GlobalMaxPooling2D", "mu_global_max_pool2d", MU_OPTIONS(mu_global_pool_args),
-              global_fields, NULL},
-    .build = image_build, .call = global_max2d_call,
-};
-const mu_layer_ops mu__global_average_pool2d_ops = {
-    .class = {"global_average_pooling2d", "GlobalAveragePooling2D", "mu_global_average_pool2d",
-              MU_OPTIONS(mu_global_pool_args), global_fields, NULL},
-    .build = image_build, .call = global_average2d_call,
-};
-const mu_layer_ops mu__global_average_pool1d_ops = {
-    .class = {"global_average_pooling1d", "GlobalAveragePooling1D", "mu_global_average_pool1d",
-              MU_OPTIONS(mu_global_pool_args), global_fields, NULL},
-    .build = sequence_build, .call = global_average1d_call,
-};
-
-mu_layer *mu_global_max_pool2d_with(const mu_global_pool_args *args)
-{
-    return mu__layer_make(&mu__global_max_pool2d_ops, args);
-}
-
-mu_layer *mu_global_average_pool2d_with(const mu_global_pool_args *args)
-{
-    return mu__layer_make(&mu__global_average_pool2d_ops, args);
-}
-
-mu_layer *mu_global_average_pool1d_with(const mu_global_pool_args *args)
-{
-    return mu__layer_make(&mu__global_average_pool1d_ops, args);
-}
-
-// ---- Sizes of images ----------------------------------------------------------------------------
-
-static const char *const interpolations[] = {"nearest", "bilinear", NULL};
-
-static const mu_field up_sampling_fields[] = {
-    MU_FIELD(mu_up_sampling2d_args, factor, INT, .keras = "size", .limit = MU_POSITIVE, .number = 2, .n = 2),
-    MU_FIELD(mu_up_sampling2d_args, interpolation, WORD, .text = "nearest", .words = interpolations),
-    MU_FIELD(mu_up_sampling2d_args, name, NAME),
-    {0},
-};
-
-static mu_value *up_sampling_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const mu_up_sampling2d_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0);
-    const mu_resize_method method =
-        strcmp(args->interpolation, "nearest") == 0 ? MU_RESIZE_NEAREST : MU_RESIZE_BILINEAR;
-    return mu_of(mu_image_resize(x, mu_tensor_dim(x, 1) * args->factor, mu_tensor_dim(x, 2) * args->factor, method));
-}
-
-const mu_layer_ops mu__up_sampling2d_ops = {
-    .class = {"up_sampling2d", "UpSampling2D", "mu_up_sampling2d", MU_OPTIONS(mu_up_sampling2d_args),
-              up_sampling_fields,
-              NULL},
-    .build = image_build, .call = up_sampling_call,
-};
-
-mu_layer *mu_up_sampling2d_with(const mu_up_sampling2d_args *args)
-{
-    return mu__layer_make(&mu__up_sampling2d_ops, args);
-}
-
-static const mu_field zero_padding_fields[] = {
-    MU_FIELD(mu_zero_padding2d_args, padding, INT, .limit = MU_NOT_NEGATIVE, .number = 1, .n = 2, .pairs = true),
-    MU_FIELD(mu_zero_padding2d_args, name, NAME),
-    {0},
-};
-
-static mu_value *zero_padding_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const int64_t n = ((const mu_zero_padding2d_args *)layer->args)->padding, around[] = {0, n, n, 0};
-    return mu_of(mu_pad(mu_at(inputs, 0), around, around, NULL, 0));
-}
-
-const mu_layer_ops mu__zero_padding2d_ops = {
-    .class = {"zero_padding2d", "ZeroPadding2D", "mu_zero_padding2d", MU_OPTIONS(mu_zero_padding2d_args),
-              zero_padding_fields, NULL},
-    .build = image_build, .call = zero_padding_call,
-};
-
-mu_layer *mu_zero_padding2d_with(const mu_zero_padding2d_args *args)
-{
-    return mu__layer_make(&mu__zero_padding2d_ops, args);
-}
+MU_LAYER_CLASS(separable_conv1d, "separable_conv1d", "SeparableConv1D", mu_separable_conv_args,
+               separable_conv1d_fields, NULL, .axes = 1, .build = separable_build, .call = separable_call)
+MU_LAYER_CLASS(separable_conv2d, "separable_conv2d", "SeparableConv2D", mu_separable_conv_args,
+               separable_conv2d_fields, NULL, .axes = 2, .build = separable_build, .call = separable_call)

@@ -42,7 +42,32 @@ LAYERS = [
     ("LayerNormalization", "mu_layer_normalization", {}, (6,), 0),
     ("RMSNormalization", "mu_rms_normalization", {}, (6,), 0),
     ("GroupNormalization", "mu_group_normalization", {}, (5, 4, 64), 0),
+    ("Conv3D", "mu_conv3d", {"filters": 12, "kernel_size": 3}, (5, 4, 6, 3), 0),
+    ("Conv1DTranspose", "mu_conv1d_transpose", {"filters": 12, "kernel_size": 3}, (9, 20), 0),
+    ("Conv2DTranspose", "mu_conv2d_transpose", {"filters": 12, "kernel_size": 3}, (5, 4, 9), 0),
+    ("Conv3DTranspose", "mu_conv3d_transpose", {"filters": 6, "kernel_size": 3}, (4, 3, 5, 3), 0),
+    ("DepthwiseConv1D", "mu_depthwise_conv1d", {"kernel_size": 5}, (9, 60), 0),
+    ("SeparableConv1D", "mu_separable_conv1d", {"filters": 30, "kernel_size": 5}, (9, 60), 0),
+    ("SeparableConv2D", "mu_separable_conv2d", {"filters": 30, "kernel_size": 3}, (9, 8, 40), 0),
+    ("MaxPooling1D", "mu_max_pool1d", {}, (7, 3), 0),
+    ("AveragePooling1D", "mu_average_pool1d", {"pool_size": 2}, (7, 3), 0),
+    ("MaxPooling3D", "mu_max_pool3d", {}, (5, 7, 4, 3), 0),
+    ("AveragePooling3D", "mu_average_pool3d", {"pool_size": 2}, (5, 7, 4, 3), 0),
+    ("GlobalMaxPooling1D", "mu_global_max_pool1d", {}, (7, 6), 0),
+    ("GlobalMaxPooling3D", "mu_global_max_pool3d", {}, (5, 7, 6, 3), 0),
+    ("GlobalAveragePooling3D", "mu_global_average_pool3d", {}, (5, 7, 6, 3), 0),
+    ("AdaptiveMaxPooling2D", "mu_adaptive_max_pool2d", {"output_size": 3}, (7, 6, 3), 0),
+    ("AdaptiveAveragePooling2D", "mu_adaptive_average_pool2d", {"output_size": 3}, (7, 6, 3), 0),
+    ("UpSampling1D", "mu_up_sampling1d", {}, (4, 2), 0),
+    ("UpSampling3D", "mu_up_sampling3d", {}, (4, 3, 5, 2), 0),
+    ("ZeroPadding1D", "mu_zero_padding1d", {}, (4, 2), 0),
+    ("ZeroPadding3D", "mu_zero_padding3d", {}, (4, 3, 5, 2), 0),
+    ("Cropping1D", "mu_cropping1d", {}, (4, 2), 0),
+    ("Cropping2D", "mu_cropping2d", {}, (4, 3, 2), 0),
+    ("Cropping3D", "mu_cropping3d", {}, (4, 3, 5, 2), 0),
 ]
+# TensorFlow has no pooling of volumes in f64.
+F32_ONLY = ("mu_max_pool3d", "mu_average_pool3d", "mu_adaptive_max_pool3d", "mu_adaptive_average_pool3d")
 OPTIMIZERS = [("SGD", "mu_sgd", {}), ("SGD", "mu_sgd", {"momentum": 0.9}), ("Adam", "mu_adam", {})]
 
 
@@ -200,7 +225,7 @@ def main(library, only=""):
         parts = [(compare_layer, row, row[1]) for row in LAYERS] + [(compare_optimizer, row, row[1]) for row in OPTIMIZERS]
         parts += [(compare_loss, case, case[1]) for case in loss_cases(FLOATX[floatx])]
         for compare, row, name in parts:
-            if only in name:
+            if only in name and (floatx == "f32" or name not in F32_ONLY):
                 with report.guard(f"{name}, {floatx}"):
                     compare(report, mu, floatx, row)
     return report

@@ -134,4 +134,37 @@ static inline mu_dataset *images_and_classes(int64_t n, int64_t count, int64_t b
     return mu_dataset_batch(mu_dataset_from_tensor_slices(all), batch);
 }
 
+// ---- Gradients ----------------------------------------------------------------------------------
+
+static inline mu_tensor *loss_of(mu_model *model, mu_tensor *x)
+{
+    return mu_reduce_sum(mu_square(mu_call(model, x, .training = true)), MU_ALL_AXES);
+}
+
+// Compares the gradients of a model's weights with finite differences, for every third weight.
+static inline void check_gradients(mu_model *model, mu_tensor *x)
+{
+    loss_of(model, x);
+    assert_int_equal(mu_error_code(), MU_OK);
+    mu_value *variables = mu_trainable_variables(model);
+    mu_tape *tape = mu_tape_open();
+    mu_value *gradients = mu_gradients(tape, loss_of(model, x), variables);
+    mu_tape_close(tape);
+    for (int v = 0; v < mu_value_count(variables); v++) {
+        mu_variable *variable = (mu_variable *)mu_value_at(variables, v)->leaf;
+        mu_tensor *value = mu_variable_read(variable);
+        const double *derivative = doubles(mu_at(gradients, v));
+        double *at = mu__host_write(variable->components[0]), step = 1e-5;
+        for (int64_t i = 0; i < mu_tensor_elements(value); i += 3) {
+            double kept = at[i];
+            at[i] = kept + step;
+            double above = mu_scalar(loss_of(model, x));
+            at[i] = kept - step;
+            double below = mu_scalar(loss_of(model, x));
+            at[i] = kept;
+            assert_number(derivative[i], (above - below) / (2 * step), 2e-5);
+        }
+    }
+}
+
 #endif

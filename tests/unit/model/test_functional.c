@@ -185,7 +185,8 @@ static void configurations_come_back(void **state)
 {
     (void)state;
     mu_model *model = mu_sequential(
-        mu_input_layer({8, 8, 3}), mu_conv2d(4, 3, .kernel_width = 1, .padding = "same", .activation = "gelu"),
+        mu_input_layer({8, 8, 3}), mu_conv2d(4, .kernel_size_per_axis = {3, 1}, .padding = "same",
+                                                   .activation = "gelu"),
         mu_batch_normalization(.momentum = .8, .no_scale = true), mu_max_pool2d(3, .strides = 2), mu_flatten(),
         mu_dropout(.25, .seed = 7), mu_dense(2, .no_bias = true, .kernel_regularizer = mu_l1_l2(.1, .2),
                                              .kernel_initializer = "he_normal", .name = "head"));

@@ -1,0 +1,217 @@
+# Layers of Keras and of Muster with their arguments given: what they compute, their weights, and their JSON both ways.
+# (defaults.py compares the same layers with their arguments left out.)
+#
+# Both get the same input and weights. Then Keras reads Muster's JSON, and Muster reads Keras's; each must compute the same
+# as before. Last, every class of the installed Keras's `keras.layers` is either there or in NOT_THERE, with the reason.
+# It must not leave out an argument that both sides have.
+import inspect
+import json
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import muster
+from defaults import F32_ONLY, FLOATX, TOLERANCE, named, off, random_model, set_floatx
+from report import Report
+
+CONV = {"kernel_initializer": "he_normal", "bias_initializer": "random_normal"}
+LINE, IMAGE, VOLUME = (9, 4), (9, 8, 4), (6, 5, 7, 4)
+
+# Keras's class, Muster's function, Keras's arguments, those of Muster that are written differently, the shape of a sample.
+# An argument of Keras that is None here is one that Muster writes differently.
+LAYERS = [
+    ("Conv1D", "mu_conv1d", {"filters": 6, "kernel_size": 3, "strides": 2, "padding": "same", "groups": 2,
+                             "activation": "tanh", **CONV}, {}, LINE),
+    ("Conv1D", "mu_conv1d", {"filters": 6, "kernel_size": 3, "padding": "causal", "dilation_rate": 2,
+                             "use_bias": False}, {"no_bias": True}, LINE),
+    ("Conv2D", "mu_conv2d", {"filters": 6, "kernel_size": (3, 2), "strides": (2, 1), "padding": "same", "groups": 2,
+                             "activation": "relu", **CONV},
+     {"kernel_size_per_axis": [3, 2, 0], "strides_per_axis": [2, 1, 0]}, IMAGE),
+    ("Conv2D", "mu_conv2d", {"filters": 6, "kernel_size": 3, "dilation_rate": (1, 2)},
+     {"dilation_rate_per_axis": [1, 2, 0]}, IMAGE),
+    ("Conv3D", "mu_conv3d", {"filters": 6, "kernel_size": (3, 2, 1), "strides": (1, 2, 3), "padding": "same",
+                             "activation": "relu", **CONV},
+     {"kernel_size_per_axis": [3, 2, 1], "strides_per_axis": [1, 2, 3]}, VOLUME),
+    ("Conv3D", "mu_conv3d", {"filters": 6, "kernel_size": 2, "dilation_rate": 2, "use_bias": False},
+     {"no_bias": True}, VOLUME),
+    ("Conv1DTranspose", "mu_conv1d_transpose", {"filters": 6, "kernel_size": 4, "strides": 3, "padding": "same",
+                                                "output_padding": 2, "activation": "tanh", **CONV}, {}, LINE),
+    ("Conv1DTranspose", "mu_conv1d_transpose", {"filters": 6, "kernel_size": 2, "strides": 3}, {}, LINE),
+    ("Conv1DTranspose", "mu_conv1d_transpose", {"filters": 6, "kernel_size": 4, "strides": 3, "output_padding": 1}, {},
+     LINE),
+    ("Conv2DTranspose", "mu_conv2d_transpose", {"filters": 6, "kernel_size": (3, 2), "strides": (2, 3),
+                                                "padding": "same", "use_bias": False},
+     {"kernel_size_per_axis": [3, 2, 0], "strides_per_axis": [2, 3, 0], "no_bias": True}, IMAGE),
+    ("Conv2DTranspose", "mu_conv2d_transpose", {"filters": 6, "kernel_size": 3, "strides": 2, "padding": "same",
+                                                "output_padding": (1, 0)}, {"output_padding_per_axis": [1, 0, 0]}, IMAGE),
+    ("Conv3DTranspose", "mu_conv3d_transpose", {"filters": 3, "kernel_size": 3, "strides": 2, "padding": "same",
+                                                "activation": "relu", **CONV}, {}, VOLUME),
+    ("Conv3DTranspose", "mu_conv3d_transpose", {"filters": 3, "kernel_size": (3, 2, 1), "strides": (1, 2, 2)},
+     {"kernel_size_per_axis": [3, 2, 1], "strides_per_axis": [1, 2, 2]}, VOLUME),
+    ("DepthwiseConv1D", "mu_depthwise_conv1d", {"kernel_size": 3, "strides": 2, "padding": "same", "depth_multiplier": 2,
+                                                "activation": "tanh", "depthwise_initializer": "he_normal",
+                                                "bias_initializer": "random_normal"}, {}, LINE),
+    ("DepthwiseConv1D", "mu_depthwise_conv1d", {"kernel_size": 3, "dilation_rate": 2, "use_bias": False},
+     {"no_bias": True}, LINE),
+    ("DepthwiseConv2D", "mu_depthwise_conv2d", {"kernel_size": (3, 2), "strides": 2, "padding": "same",
+                                                "depth_multiplier": 2, "activation": "tanh"},
+     {"kernel_size_per_axis": [3, 2, 0]}, IMAGE),
+    ("SeparableConv1D", "mu_separable_conv1d", {"filters": 5, "kernel_size": 3, "strides": 2, "padding": "same",
+                                                "depth_multiplier": 2, "activation": "tanh",
+                                                "depthwise_initializer": "he_normal",
+                                                "pointwise_initializer": "he_uniform",
+                                                "bias_initializer": "random_normal"}, {}, LINE),
+    ("SeparableConv2D", "mu_separable_conv2d", {"filters": 5, "kernel_size": (3, 2), "dilation_rate": 2,
+                                                "depth_multiplier": 2, "use_bias": False},
+     {"kernel_size_per_axis": [3, 2, 0], "no_bias": True}, IMAGE),
+    ("MaxPooling1D", "mu_max_pool1d", {"pool_size": 3, "strides": 2, "padding": "same"}, {}, LINE),
+    ("MaxPooling2D", "mu_max_pool2d", {"pool_size": (3, 2), "strides": (1, 2), "padding": "same"},
+     {"pool_size_per_axis": [3, 2, 0], "strides_per_axis": [1, 2, 0]}, IMAGE),
+    ("MaxPooling3D", "mu_max_pool3d", {"pool_size": (3, 2, 1), "strides": 2, "padding": "same"},
+     {"pool_size_per_axis": [3, 2, 1]}, VOLUME),
+    ("AveragePooling1D", "mu_average_pool1d", {"pool_size": 3, "strides": 2, "padding": "same"}, {}, LINE),
+    ("AveragePooling2D", "mu_average_pool2d", {"pool_size": (3, 2), "strides": (1, 2), "padding": "same"},
+     {"pool_size_per_axis": [3, 2, 0], "strides_per_axis": [1, 2, 0]}, IMAGE),
+    ("AveragePooling3D", "mu_average_pool3d", {"pool_size": (3, 2, 1), "strides": 2, "padding": "same"},
+     {"pool_size_per_axis": [3, 2, 1]}, VOLUME),
+    *((f"Global{kind}Pooling{n}D", f"mu_global_{name}_pool{n}d", {"keepdims": True}, {}, shape)
+      for kind, name in (("Max", "max"), ("Average", "average")) for n, shape in ((1, LINE), (2, IMAGE), (3, VOLUME))),
+    *((f"Adaptive{kind}Pooling{n}D", f"mu_adaptive_{name}_pool{n}d", {"output_size": size}, {}, shape)
+      for kind, name in (("Max", "max"), ("Average", "average"))
+      for n, size, shape in ((1, 4, LINE), (1, 3, LINE), (2, 4, IMAGE), (3, 2, VOLUME))),
+    ("AdaptiveAveragePooling2D", "mu_adaptive_average_pool2d", {"output_size": (2, 5)},
+     {"output_size_per_axis": [2, 5, 0]}, IMAGE),
+    ("UpSampling1D", "mu_up_sampling1d", {"size": 3}, {"size": None, "factor": 3}, LINE),
+    ("UpSampling2D", "mu_up_sampling2d", {"size": (3, 2), "interpolation": "nearest"},
+     {"size": None, "factor_per_axis": [3, 2, 0]}, IMAGE),
+    ("UpSampling2D", "mu_up_sampling2d", {"size": (3, 2), "interpolation": "bilinear"},
+     {"size": None, "factor_per_axis": [3, 2, 0]}, IMAGE),
+    ("UpSampling3D", "mu_up_sampling3d", {"size": (1, 2, 3)}, {"size": None, "factor_per_axis": [1, 2, 3]}, VOLUME),
+    ("ZeroPadding1D", "mu_zero_padding1d", {"padding": (2, 0)}, {"padding_per_side": [2, 0, 0, 0, 0, 0]}, LINE),
+    ("ZeroPadding2D", "mu_zero_padding2d", {"padding": ((1, 2), (0, 3))}, {"padding_per_side": [1, 2, 0, 3, 0, 0]}, IMAGE),
+    ("ZeroPadding3D", "mu_zero_padding3d", {"padding": ((1, 2), (0, 3), (1, 1))}, {"padding_per_side": [1, 2, 0, 3, 1, 1]},
+     VOLUME),
+    ("Cropping1D", "mu_cropping1d", {"cropping": (2, 0)}, {"cropping_per_side": [2, 0, 0, 0, 0, 0]}, LINE),
+    ("Cropping2D", "mu_cropping2d", {"cropping": ((1, 2), (0, 3))}, {"cropping_per_side": [1, 2, 0, 3, 0, 0]}, IMAGE),
+    ("Cropping3D", "mu_cropping3d", {"cropping": ((1, 2), (0, 3), (1, 1))}, {"cropping_per_side": [1, 2, 0, 3, 1, 1]},
+     VOLUME),
+]
+
+NOT_YET = "not written yet"
+NO_TEXT = "tensors have no text: Muster has no element type for strings"
+FRAMEWORK = "runs a part of a model that another framework's Python library computes"
+BASE = "Python's base class; mu_layer_new makes a layer of C functions"
+AUGMENTATION = "few users; compose it in a data set's map from the image functions, or with mu_layer_new"
+SPECTRUM = "needs a Fourier transform, which is not among the ops"
+# Classes that Muster lacks. A row whose class is there does no harm and can go.
+NOT_THERE = {
+    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RNN", "Bidirectional", "TimeDistributed", "GRU", "GRUCell",
+                     "LSTM", "LSTMCell", "SimpleRNN", "SimpleRNNCell", "StackedRNNCells", "AdditiveAttention", "Attention",
+                     "GroupedQueryAttention", "MultiHeadAttention"), NOT_YET),
+    **dict.fromkeys(("ActivityRegularization", "AlphaDropout", "CategoryEncoding", "CenterCrop", "Discretization", "Dot",
+                     "EinsumDense", "GaussianDropout", "GaussianNoise", "Hashing", "HashedCrossing", "Identity",
+                     "IntegerLookup", "Normalization", "PReLU", "RandomBrightness", "RandomContrast", "RandomCrop",
+                     "RandomFlip", "RandomRotation", "RandomTranslation", "RandomZoom", "ReLU", "Rescaling", "Resizing",
+                     "ReversibleEmbedding", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D",
+                     "SpectralNormalization", "UnitNormalization"), NOT_YET),
+    **dict.fromkeys(("StringLookup", "TextVectorization"), NO_TEXT),
+    **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
+    **dict.fromkeys(("Layer", "Wrapper"), BASE),
+    **dict.fromkeys(("AugMix", "AutoContrast", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "Equalization",
+                     "MixUp", "RandAugment", "RandomColorDegeneration", "RandomColorJitter", "RandomElasticTransform",
+                     "RandomErasing", "RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert",
+                     "RandomPerspective", "RandomPosterization", "RandomSaturation", "RandomSharpness", "RandomShear",
+                     "Solarization"), AUGMENTATION),
+    **dict.fromkeys(("MelSpectrogram", "STFTSpectrogram"), SPECTRUM),
+    "InputSpec": "describes what a layer of Python's takes; it is no layer",
+    "Lambda": "holds a Python function; mu_layer_new takes a C function",
+    "MaxNumBoundingBoxes": "changes bounding boxes, which Muster's layers do not carry",
+    "Pipeline": "a list of preprocessing layers; mu_sequential is one",
+}
+
+
+def ours_of(options, different):
+    """Keras's arguments as Muster takes them; an array in place of a number replaces it."""
+    replaced = {name.removesuffix("_per_axis").removesuffix("_per_side") for name in different} | \
+               {"use_bias" if name == "no_bias" else name for name in different}
+    return {key: value for key, value in options.items() if key not in replaced} | \
+           {key: value for key, value in different.items() if value is not None}
+
+
+def keras_model(layer, shape, dtype):
+    return tf.keras.Sequential([tf.keras.Input(shape, dtype=dtype), layer])
+
+
+def compute(mu, model, weights, x):
+    if weights:
+        mu.mu_model_build(model, x.ndim - 1, list(x.shape[1:]))
+        mu.write_weights(model, {key: weights[key] for key in weights})
+    return mu.array(mu.mu_call(model=model, x=mu.tensor(x), training=False))
+
+
+def compare_json(mu, keras_layer, ours, weights, x, wanted):
+    """How far results are from `wanted` when each side reads the other's JSON."""
+    shape, dtype = x.shape[1:], x.dtype.name
+    text = mu.mu_layer_config(ours).decode()
+    read = tf.keras.layers.deserialize(json.loads(text)["config"]["layers"][-1])
+    theirs = keras_model(read, shape, dtype)
+    for name, variable in named(theirs):
+        variable.assign(weights[name])
+    back = off(theirs(x).numpy(), wanted)
+    again = mu.mu_layer_from_config(json.dumps(tf.keras.layers.serialize(keras_layer)))
+    return back, off(compute(mu, mu.model([again]), weights, x), wanted)
+
+
+def compare_layer(report, mu, floatx, row):
+    keras_name, name, options, different, shape = row[:5]
+    set_floatx(mu, floatx)
+    x = np.random.default_rng(5).normal(1, 2, (6, *shape)).astype(FLOATX[floatx])
+    keras_layer = getattr(tf.keras.layers, keras_name)(**options)
+    theirs = keras_model(keras_layer, shape, x.dtype.name)
+    weights = random_model(theirs)
+    wanted = theirs(x).numpy()
+    with mu.pool():
+        ours = mu.model([getattr(mu, name)(**ours_of(options, different))])
+        far = [off(compute(mu, ours, weights, x), wanted), *compare_json(mu, keras_layer, ours, weights, x, wanted)]
+    given = ", ".join(f"{key} {value}" for key, value in options.items())
+    report.check(f"{name}, {given}, {floatx}",
+                 "results within {:.1e}, read by Keras {:.1e}, read from Keras {:.1e}".format(*far),
+                 max(far) <= TOLERANCE[floatx])
+
+
+def has_class(mu, keras_name):
+    try:
+        mu.mu_layer_from_config(json.dumps({"class_name": keras_name, "config": {}}))
+    except muster.MusterError as error:
+        return "no layer of Keras's class" not in str(error)
+    return True
+
+
+def compare_classes(report, mu):
+    """Every class of keras.layers, by its own name, is there or has a reason."""
+    classes = {value.__name__ for value in vars(keras.layers).values() if inspect.isclass(value)}
+    with mu.pool():
+        lacking = sorted(name for name in classes if not has_class(mu, name))
+    unexplained = [name for name in lacking if name not in NOT_THERE]
+    report.check("classes of keras.layers", f"{len(classes) - len(lacking)} of {len(classes)} are there, "
+                 f"{len(lacking) - len(unexplained)} have a reason" +
+                 (f", these have none: {', '.join(unexplained)}" if unexplained else ""), not unexplained)
+
+
+def main(library, only=""):
+    mu = muster.Library(library)
+    report = Report("layers")
+    for floatx in FLOATX:
+        for row in LAYERS:
+            if only in row[1] and (floatx == "f32" or row[1] not in F32_ONLY):
+                with report.guard(f"{row[1]}, {floatx}"):
+                    compare_layer(report, mu, floatx, row)
+    if only in "classes":
+        compare_classes(report, mu)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())
