@@ -150,7 +150,7 @@ static mu_status cond_infer(mu_infer *infer)
 const mu_op mu_op_cond = {
     .name = "cond", .n_in = 1, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
     .attrs_bytes = sizeof(mu_cond_attrs), .attrs = cond_attrs, .attr_outputs = cond_outputs, .infer = cond_infer,
-    .grad = mu__cond_grad, .ref = cannot_run,
+    .grad = mu__cond_grad, .ref = cannot_run, .lower = mu__lower_cond,
 };
 
 // ---- while_loop ---------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ static mu_status loop_infer(mu_infer *infer)
 const mu_op mu_op_while_loop = {
     .name = "while_loop", .n_in = 1, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
     .attrs_bytes = sizeof(mu_loop_attrs), .attrs = loop_attrs, .attr_outputs = loop_outputs, .infer = loop_infer,
-    .grad = mu__loop_grad, .ref = cannot_run,
+    .grad = mu__loop_grad, .ref = cannot_run, .lower = mu__lower_loop,
 };
 
 // ---- call ---------------------------------------------------------------------------------------
@@ -337,5 +337,5 @@ static mu_status call_infer(mu_infer *infer)
 const mu_op mu_op_call = {
     .name = "call", .n_in = 0, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
     .attrs_bytes = sizeof(mu_call_attrs), .attrs = call_attrs, .attr_outputs = call_outputs, .infer = call_infer,
-    .grad = mu__call_grad, .ref = cannot_run,
+    .grad = mu__call_grad, .ref = cannot_run, .lower = mu__lower_call,
 };

@@ -109,6 +109,12 @@ typedef mu_tensor *mu_known_value(void *arg, const mu_node *node, int output);
 mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known_value *known, void *arg,
                            mu_tensor **out);
 
+// ---- Lowerings to StableHLO (lower_control.c) ---------------------------------------------------
+
+mu_status mu__lower_cond(mu_lowering *l);
+mu_status mu__lower_loop(mu_lowering *l);
+mu_status mu__lower_call(mu_lowering *l);
+
 // ---- Values (control_value.c) -------------------------------------------------------------------
 
 // The tensors of a value, in order.

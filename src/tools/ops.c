@@ -7,7 +7,7 @@
 
 #include <muster/tensor.h>
 
-enum { TYPES_WIDTH = 34, REASON_BYTES = 200 };
+enum { TYPES_WIDTH = 34, REASON_BYTES = 300 };
 
 static const mu_dtype dtypes[] = {
 #define MU_DTYPE(id, name, type, number, hlo, safetensors, kind) MU_##id,
@@ -46,33 +46,18 @@ static const char *no_gradient_reason(const mu_op *op)
     return "gradient: constant or not differentiable";
 }
 
-// Fused ops, which only the native engine's passes create; other engines never see them.
-static bool is_fused(const mu_op *op)
-{
-    for (int i = 0; mu__fused_op_at(i); i++)
-        if (op == mu__fused_op_at(i))
-            return true;
-    return op == &mu_op_matmul_bias || op == &mu_op_conv2d_bias;
-}
-
+// Other engines never see fused ops.
 static const char *no_lowering_reason(const mu_op *op)
 {
-    if (op->flags & MU_OP_EFFECT)
-        return "stablehlo: has a side effect, which its programs cannot express";
-    if (op->flags & MU_OP_DATA_DEPENDENT)
-        return "stablehlo: the shape depends on elements";
-    if (is_fused(op))
-        return "stablehlo: only the native engine's passes create it";
-    if (strstr(op->name, "stateless_") || strstr(op->name, "dropout") || strstr(op->name, "generator"))
-        return "stablehlo: the generator's output is unsigned, a type that the emitter lacks";
-    if (op == &mu_op_sort || op == &mu_op_top_k)
-        return "stablehlo: two results; the emitter supports only one";
-    return "stablehlo: no lowering written";
+    if (op->no_lowering)
+        return op->no_lowering;
+    return op == &mu_op_input ? "an argument of the program" : "only the native engine's passes create it";
 }
 
 static void reasons_text(const mu_op *op, char text[REASON_BYTES])
 {
-    snprintf(text, REASON_BYTES, "%s%s%s", op->grad ? "" : no_gradient_reason(op), op->grad || lowers(op) ? "" : "; ",
+    snprintf(text, REASON_BYTES, "%s%s%s%s", op->grad ? "" : no_gradient_reason(op),
+             op->grad || lowers(op) ? "" : "; ", lowers(op) ? "" : "stablehlo: ",
              lowers(op) ? "" : no_lowering_reason(op));
 }
 

@@ -1,20 +1,28 @@
 // Writes a pure graph with known shapes as StableHLO text in generic form: one function @main for each part.
 //
 // Each node is lowered by its op's definition, in program order. Values are named %v0, %v1, …, starting with the
-// arguments. The plugin that compiles the text checks it and reports errors by line.
+// arguments. The plugin that compiles the text checks it and reports errors by line. Bodies of control flow are written
+// where their op's lowering asks for them, inside of a region.
 #include "engine/pjrt/pjrt.h"
 #include "ops/core/lower.h"
 
 #include <stdarg.h>
 
+// The values of a graph that is being written.
+typedef struct graph_values {
+    const mu_graph *graph;
+    const int *first;         // slot of each node's output 0
+    mu_hlo *slots;            // outputs of all nodes
+} graph_values;
+
 typedef struct writer {
     mu_emitter emitter;       // first member
-    const mu_graph *graph;
+    graph_values whole;       // of the graph that the parts divide
     const mu_pjrt_parts *parts;
     mu_pjrt_text *text;
     mu_arena memory;
     int n_values;             // values in the text
-    mu_hlo *slots;            // outputs of all nodes
+    int indent;               // of operations in regions
 } writer;
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -42,7 +50,68 @@ static void print_type(writer *w, const mu_spec *spec)
     int used = snprintf(text, sizeof text, "tensor<");
     for (int i = 0; i < spec->shape.rank; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%lldx", (long long)spec->shape.dims[i]);
-    print(w, "%s%s>", text, mu__dtype_hlo(spec->dtype));
+    print(w, "%s%s>", text, mu__hlo_type(spec->dtype));
+}
+
+static void print_indent(writer *w) { print(w, "%*s", 4 + 4 * w->indent, ""); }
+
+static void print_ids(writer *w, int n, const mu_hlo *values)
+{
+    for (int i = 0; i < n; i++)
+        print(w, "%s%%v%d", i ? ", " : "", values[i].id);
+}
+
+static void print_types(writer *w, int n, const mu_hlo *values)
+{
+    for (int i = 0; i < n; i++) {
+        print(w, "%s", i ? ", " : "");
+        print_type(w, &values[i].spec);
+    }
+}
+
+static void print_arguments_of_region(writer *w, int n, const mu_hlo *arguments)
+{
+    for (int i = 0; i < n; i++) {
+        print(w, "%s%%v%d: ", i ? ", " : "", arguments[i].id);
+        print_type(w, &arguments[i].spec);
+    }
+}
+
+// Fails if a value is missing that an operation needs.
+static mu_status need_values(writer *w, const char *op, int n, const mu_hlo *values)
+{
+    for (int i = 0; i < n && w->emitter.status == MU_OK; i++)
+        if (values[i].id < 0)
+            w->emitter.status = mu__error(MU_INTERNAL, "%s is written with operand %d missing", op, i);
+    return w->emitter.status;
+}
+
+static void number_values(writer *w, int n, mu_hlo *values)
+{
+    for (int i = 0; i < n; i++)
+        values[i].id = w->emitter.status == MU_OK ? w->n_values++ : -1;
+}
+
+// "%v7, %v8 = "op"(%v1, %v2) "
+static void print_begin(writer *w, const char *op, int n_in, const mu_hlo *in, int n_out, mu_hlo *out)
+{
+    need_values(w, op, n_in, in);
+    number_values(w, n_out, out);
+    print_indent(w);
+    print_ids(w, n_out, out);
+    print(w, "%s\"%s\"(", n_out ? " = " : "", op);
+    print_ids(w, n_in, in);
+    print(w, ") ");
+}
+
+// ": (types) -> (types)"
+static void print_end(writer *w, int n_in, const mu_hlo *in, int n_out, const mu_hlo *out)
+{
+    print(w, " : (");
+    print_types(w, n_in, in);
+    print(w, ") -> %s", n_out == 1 ? "" : "(");
+    print_types(w, n_out, out);
+    print(w, "%s\n", n_out == 1 ? "" : ")");
 }
 
 static mu_hlo add(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
@@ -50,30 +119,69 @@ static mu_hlo add(mu_emitter *emitter, const mu_spec *spec, const char *op, int 
 {
     writer *w = (writer *)emitter;
     mu_hlo value = {.id = -1, .spec = *spec};
-    for (int i = 0; i < n; i++)
-        if (operands[i].id < 0 && emitter->status == MU_OK)
-            emitter->status = mu__error(MU_INTERNAL, "%s is written with operand %d missing", op, i);
+    print_begin(w, op, n, operands, 1, &value);
+    print(w, "%s", rest ? rest : "");
+    print_end(w, n, operands, 1, &value);
     if (emitter->status != MU_OK)
-        return value;
-    print(w, "    %%v%d = \"%s\"(", w->n_values, op);
-    for (int i = 0; i < n; i++)
-        print(w, "%s%%v%d", i ? ", " : "", operands[i].id);
-    print(w, ") %s : (", rest ? rest : "");
-    for (int i = 0; i < n; i++) {
-        print(w, "%s", i ? ", " : "");
-        print_type(w, &operands[i].spec);
-    }
-    print(w, ") -> ");
-    print_type(w, spec);
-    print(w, "\n");
-    if (emitter->status == MU_OK)
-        value.id = w->n_values++;
+        value.id = -1;
     return value;
+}
+
+// ---- Operations with regions --------------------------------------------------------------------
+
+static void open_operation(mu_emitter *emitter, mu_hlo_operation *o)
+{
+    o->n_regions = 0;
+    print_begin((writer *)emitter, o->name, o->n_in, o->in, o->n_out, o->out);
+}
+
+// A block without arguments has no header.
+static void enter_region(mu_emitter *emitter, mu_hlo_operation *o, int n, mu_hlo *arguments)
+{
+    writer *w = (writer *)emitter;
+    print(w, o->n_regions++ ? ", {\n" : "({\n");
+    number_values(w, n, arguments);
+    if (n > 0) {
+        print_indent(w);
+        print(w, "^bb0(");
+        print_arguments_of_region(w, n, arguments);
+        print(w, "):\n");
+    }
+    w->indent++;
+}
+
+static void leave_region(mu_emitter *emitter, int n, const mu_hlo *results)
+{
+    writer *w = (writer *)emitter;
+    need_values(w, "stablehlo.return", n, results);
+    print_indent(w);
+    print(w, "\"stablehlo.return\"(");
+    print_ids(w, n, results);
+    print(w, ") : (");
+    print_types(w, n, results);
+    print(w, ") -> ()\n");
+    w->indent--;
+    print_indent(w);
+    print(w, "}");
+}
+
+static void close_operation(mu_emitter *emitter, const mu_hlo_operation *o, const char *attributes)
+{
+    writer *w = (writer *)emitter;
+    print(w, "%s%s", o->n_regions ? ") " : "", attributes ? attributes : "");
+    print_end(w, o->n_in, o->in, o->n_out, o->out);
 }
 
 // ---- Nodes --------------------------------------------------------------------------------------
 
-static mu_status infer(writer *w, const mu_node *node, const mu_lowering *l)
+static mu_status cannot_lower(const mu_op *op)
+{
+    return mu__error(MU_UNIMPLEMENTED, "op %s has no StableHLO lowering: %s", op->name,
+                     op->no_lowering ? op->no_lowering
+                                     : "its definition has none (mu_op_args.lower); run the function on a CPU device");
+}
+
+static mu_status infer(const graph_values *v, const mu_node *node, const mu_lowering *l)
 {
     mu_spec *specs = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *specs), *out = specs + node->n_in;
     if (!specs)
@@ -90,10 +198,12 @@ static mu_status infer(writer *w, const mu_node *node, const mu_lowering *l)
     for (int i = 0; status == MU_OK && i < node->n_out; i++) {
         l->out[i] = (mu_hlo){.id = -1, .spec = out[i]};
         if (!mu__shape_known(&out[i].shape))
-            status = mu__error(MU_UNIMPLEMENTED,
-                               "op %s in '%s' has an output whose shape depends on elements; call it outside of "
-                               "traced functions",
-                               node->op->name, w->graph->name);
+            status = node->op->no_lowering
+                         ? cannot_lower(node->op)
+                         : mu__error(MU_UNIMPLEMENTED,
+                                     "op %s in '%s' has an output whose shape is known only at run time; device "
+                                     "programs need constant shapes, so run the function on a CPU device",
+                                     node->op->name, v->graph->name);
     }
     mu__free(specs);
     return status;
@@ -103,10 +213,7 @@ static mu_status lower(mu_lowering *l)
 {
     const mu_op *op = l->op;
     if (!op->lower && !op->hlo)
-        return mu__error(MU_UNIMPLEMENTED,
-                         "op %s has no StableHLO lowering (`muster ops` lists which have); run the function on a "
-                         "CPU device",
-                         op->name);
+        return cannot_lower(op);
     MU_TRY(op->lower ? op->lower(l) : mu__lower_elementwise(l));
     for (int i = 0; i < l->n_out; i++)
         if (l->out[i].id < 0)
@@ -114,34 +221,79 @@ static mu_status lower(mu_lowering *l)
     return MU_OK;
 }
 
-static mu_status emit_call(writer *w, const mu_node *node, mu_lowering *l, bool on_host)
+// The host performs collectives one by one, and has no values of a program's regions.
+static mu_status check_on_host(const mu_node *node)
 {
-    MU_TRY(infer(w, node, l));
-    if (on_host)
+    if (!(node->flags & MU_OP_CONTROL))
         return MU_OK;
-    print(w, "    // %s\n", node->op->name);
+    return mu__error(MU_UNIMPLEMENTED,
+                     "op %s contains a collective; on several replicas a device program cannot perform it, so move the "
+                     "collective out of the body, or run the function on CPU devices",
+                     node->op->name);
+}
+
+// "// matmul (dense_1, train.c:42)"
+static void print_origin(writer *w, const mu_node *node)
+{
+    const mu_site site = mu__node_site(node);
+    print_indent(w);
+    print(w, "// %s", node->op->name);
+    if (site.file)
+        print(w, " (%s%s%s:%d)", site.layer ? site.layer : "", site.layer ? ", " : "", site.file, site.line);
+    print(w, "\n");
+}
+
+static mu_status emit_call(writer *w, const graph_values *v, const mu_node *node, mu_lowering *l, bool on_host)
+{
+    MU_TRY(infer(v, node, l));
+    if (on_host)
+        return check_on_host(node);
+    print_origin(w, node);
     return lower(l);
 }
 
-static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
+static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node, bool on_host)
 {
     mu_hlo *in = mu__arena_alloc(&w->memory, sizeof *in * (size_t)(node->n_in + 1));
     if (!in)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)
-        in[i] = w->slots[w->parts->first[node->in[i].node->id] + node->in[i].output];
+        in[i] = v->slots[v->first[node->in[i].node->id] + node->in[i].output];
     mu_lowering l = {.emitter = &w->emitter,
                      .op = node->op,
                      .attrs = node->attrs,
                      .n_in = node->n_in,
                      .n_out = node->n_out,
                      .in = in,
-                     .out = w->slots + w->parts->first[node->id]};
-    if (emit_call(w, node, &l, on_host) != MU_OK) {
+                     .out = v->slots + v->first[node->id]};
+    if (emit_call(w, v, node, &l, on_host) != MU_OK) {
         mu__error_place(mu__node_site(node));
         return mu_error_code();
     }
     return on_host ? MU_OK : w->emitter.status;
+}
+
+// ---- Bodies -------------------------------------------------------------------------------------
+
+static mu_status emit_body(mu_emitter *emitter, const mu_graph *graph, const mu_hlo *in, mu_hlo *out)
+{
+    writer *w = (writer *)emitter;
+    int *first = mu__arena_alloc(&w->memory, sizeof *first * (graph->nodes.n + 1)), n = 0;
+    for (size_t i = 0; first && i < graph->nodes.n; i++) {
+        first[i] = n;
+        n += graph->nodes.items[i]->n_out;
+    }
+    const graph_values v = {graph, first, mu__arena_alloc(&w->memory, sizeof *v.slots * (size_t)(n + 1))};
+    if (!first || !v.slots)
+        return w->emitter.status = MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        v.slots[first[graph->inputs.items[i]->id]] = in[i];
+    for (size_t i = 0; i < graph->nodes.n && w->emitter.status == MU_OK; i++)
+        if (graph->nodes.items[i]->op != &mu_op_input)
+            w->emitter.status = emit_node(w, &v, graph->nodes.items[i], false);
+    for (size_t i = 0; i < graph->outputs.n && w->emitter.status == MU_OK; i++)
+        out[i] = v.slots[first[graph->outputs.items[i].node->id] + graph->outputs.items[i].output];
+    return w->emitter.status;
 }
 
 // ---- Functions ----------------------------------------------------------------------------------
@@ -149,11 +301,12 @@ static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
 static void print_slots(writer *w, int n, const int *slots, bool types)
 {
     for (int i = 0; i < n; i++) {
+        const mu_hlo *value = &w->whole.slots[slots[i]];
         print(w, "%s", i ? ", " : "");
         if (types)
-            print_type(w, &w->slots[slots[i]].spec);
+            print_type(w, &value->spec);
         else
-            print(w, "%%v%d", w->slots[slots[i]].id);
+            print(w, "%%v%d", value->id);
     }
 }
 
@@ -161,8 +314,9 @@ static void print_slots(writer *w, int n, const int *slots, bool types)
 static void print_arguments(writer *w, const mu_pjrt_part *part)
 {
     for (int i = 0; i < part->n_taken; i++) {
-        print(w, "%s%%v%d: ", i ? ", " : "", w->slots[part->taken[i]].id);
-        print_type(w, &w->slots[part->taken[i]].spec);
+        const mu_hlo *argument = &w->whole.slots[part->taken[i]];
+        print(w, "%s%%v%d: ", i ? ", " : "", argument->id);
+        print_type(w, &argument->spec);
         for (int d = 0; d < part->n_donated; d++)
             if (part->donated[d].argument == i)
                 print(w, " {tf.aliasing_output = %d : i32}", part->donated[d].result);
@@ -172,17 +326,18 @@ static void print_arguments(writer *w, const mu_pjrt_part *part)
 // The function's header lists the arguments and their types; the result types are known only after the body.
 static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *out)
 {
+    const mu_graph *graph = w->whole.graph;
     mu_pjrt_text head = {0}, body = {0};
     w->n_values = 0;
     for (int i = 0; i < part->n_taken; i++)
-        w->slots[part->taken[i]].id = w->n_values++;
+        w->whole.slots[part->taken[i]].id = w->n_values++;
     w->text = &head;
     print_arguments(w, part);
     w->text = &body;
     mu_status status = w->emitter.status;
     for (int i = part->begin; status == MU_OK && i < part->end; i++)
-        if (w->graph->nodes.items[i]->op != &mu_op_input)
-            status = emit_node(w, w->graph->nodes.items[i], false);
+        if (graph->nodes.items[i]->op != &mu_op_input)
+            status = emit_node(w, &w->whole, graph->nodes.items[i], false);
     w->text = out;
     print(w, "module @muster {\n  func.func public @main(%s) -> (", head.items ? head.items : "");
     print_slots(w, part->n_left, part->left, true);
@@ -198,27 +353,33 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
 
 static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *texts, mu_spec *specs)
 {
-    const mu_graph *graph = w->graph;
-    w->slots = mu__arena_alloc(&w->memory, sizeof *w->slots * (size_t)(w->parts->n_values + 1));
-    if (!w->slots)
+    const mu_graph *graph = w->whole.graph;
+    const graph_values *v = &w->whole;
+    w->whole.slots = mu__arena_alloc(&w->memory, sizeof *v->slots * (size_t)(w->parts->n_values + 1));
+    if (!v->slots)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->inputs.n; i++)
-        w->slots[w->parts->first[graph->inputs.items[i]->id]].spec = inputs[i];
+        v->slots[v->first[graph->inputs.items[i]->id]].spec = inputs[i];
     for (int i = 0; i < w->parts->n_parts; i++) {
         const mu_pjrt_part *part = &w->parts->parts[i];
         MU_TRY(write_part(w, part, &texts[i]));
         if (part->end < (int)graph->nodes.n)
-            MU_TRY(emit_node(w, graph->nodes.items[part->end], true));
+            MU_TRY(emit_node(w, v, graph->nodes.items[part->end], true));
     }
     for (int i = 0; i < w->parts->n_values; i++)
-        specs[i] = w->slots[i].spec;
+        specs[i] = v->slots[i].spec;
     return MU_OK;
 }
 
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
                         mu_pjrt_text *texts, mu_spec *specs)
 {
-    writer w = {.emitter = {.replica = replica, .add = add}, .graph = graph, .parts = parts};
+    writer w = {
+        .emitter = {.replica = replica, .add = add, .open = open_operation, .enter = enter_region,
+                    .leave = leave_region, .close = close_operation, .body = emit_body},
+        .whole = {.graph = graph, .first = parts->first},
+        .parts = parts,
+    };
     memset(texts, 0, sizeof *texts * (size_t)parts->n_parts);
     const mu_status status = write_parts(&w, inputs, texts, specs);
     mu__arena_free(&w.memory);

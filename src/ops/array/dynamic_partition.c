@@ -96,6 +96,8 @@ const mu_op mu_op_dynamic_partition = {
     .attrs_bytes = sizeof(mu_segment_attrs), .attrs = partition_fields, .attr_outputs = partition_outputs,
     .infer = partition_infer, .measure = partition_measure, .ref = partition_ref, .grad = partition_grad,
     .samples = samples_partition,
+    .no_lowering = "the parts' sizes depend on the elements; use mu_where with a mask for each part, or run the "
+                   "function on a CPU device",
 };
 
 // ---- Short forms --------------------------------------------------------------------------------

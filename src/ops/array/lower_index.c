@@ -29,7 +29,7 @@ static mu_hlo take_rows(mu_emitter *e, mu_hlo a, mu_hlo index)
 static mu_hlo put_rows(mu_emitter *e, const char *op, mu_hlo a, mu_hlo index, mu_hlo updates)
 {
     char text[MU_HLO_TEXT], body[256] = "";
-    const char *type = mu__dtype_hlo(a.spec.dtype), *result = op ? "%r" : "%q";
+    const char *type = mu__hlo_type(a.spec.dtype), *result = op ? "%r" : "%q";
     const mu_hlo operands[] = {a, index, updates};
     if (mu__elements(&updates.spec.shape) == 0 || mu__elements(&a.spec.shape) == 0)
         return a;
@@ -81,6 +81,27 @@ static mu_hlo exchanged(mu_emitter *e, mu_hlo a, int64_t batch, int64_t first, i
     const mu_ints order = {.n = 4, .at = {0, 2, 1, 3}};
     const mu_hlo seen = mu__hlo_reshape(e, a, &shape);
     return first == 1 || second == 1 ? seen : mu__hlo_transpose(e, seen, &order);
+}
+
+mu_hlo mu__hlo_take(mu_emitter *e, mu_hlo a, int axis, mu_hlo index)
+{
+    mu_shape shape = a.spec.shape;
+    const int64_t outer = mu__elements_between(&shape, 0, axis), n = shape.dims[axis], m = index.spec.shape.dims[0],
+                  inner = mu__elements_between(&shape, axis + 1, shape.rank);
+    const mu_shape rows = MU_SHAPE(n, outer * inner);
+    const mu_hlo table = mu__hlo_reshape(e, exchanged(e, a, 1, outer, n, inner), &rows);
+    shape.dims[axis] = m;
+    return mu__hlo_reshape(e, exchanged(e, take_rows(e, table, index), 1, m, outer, inner), &shape);
+}
+
+mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo index, mu_hlo slices)
+{
+    const mu_shape *shape = &a.spec.shape;
+    const int64_t inner = mu__elements_between(shape, 1, shape->rank);
+    const mu_shape rows = MU_SHAPE(shape->dims[0], inner), taken = MU_SHAPE(index.spec.shape.dims[0], inner);
+    const mu_hlo sum =
+        put_rows(e, operation, mu__hlo_reshape(e, a, &rows), index, mu__hlo_reshape(e, slices, &taken));
+    return mu__hlo_reshape(e, sum, shape);
 }
 
 mu_status mu__lower_gather(mu_lowering *l)

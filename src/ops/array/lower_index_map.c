@@ -33,39 +33,7 @@ static int cut_into_stretches(const int64_t *map, int64_t n, stretch *out)
     return count;
 }
 
-static mu_hlo slice_axis(mu_emitter *e, mu_hlo a, int axis, int64_t begin, int64_t end, int64_t stride)
-{
-    const mu_shape *shape = &a.spec.shape;
-    mu_ints begins = {.n = shape->rank}, ends = {.n = shape->rank}, strides = {.n = shape->rank};
-    if (begin == 0 && end == shape->dims[axis] && stride == 1)
-        return a;
-    for (int i = 0; i < shape->rank; i++) {
-        begins.at[i] = i == axis ? begin : 0;
-        ends.at[i] = i == axis ? end : shape->dims[i];
-        strides.at[i] = i == axis ? stride : 1;
-    }
-    return mu__hlo_slice(e, a, &begins, &ends, &strides);
-}
-
-static mu_hlo turned(mu_emitter *e, mu_hlo a, int axis)
-{
-    char text[64];
-    snprintf(text, sizeof text, "{dimensions = array<i64: %d>}", axis);
-    return e->add(e, &a.spec, "stablehlo.reverse", 1, &a, text);
-}
-
-static mu_hlo joined(mu_emitter *e, int n, const mu_hlo *parts, int axis, int64_t size)
-{
-    char text[64];
-    mu_spec spec = parts[0].spec;
-    if (n == 1)
-        return parts[0];
-    spec.shape.dims[axis] = size;
-    snprintf(text, sizeof text, "{dimension = %d : i64}", axis);
-    return e->add(e, &spec, "stablehlo.concatenate", n, parts, text);
-}
-
-static mu_hlo forward_axis(mu_emitter *e, mu_hlo a, int axis, int n, const stretch *runs, int64_t size, double constant)
+static mu_hlo forward_axis(mu_emitter *e, mu_hlo a, int axis, int n, const stretch *runs, double constant)
 {
     mu_hlo parts[MOST_RUNS];
     mu_shape shape = a.spec.shape;
@@ -77,12 +45,12 @@ static mu_hlo forward_axis(mu_emitter *e, mu_hlo a, int axis, int n, const stret
         if (s->from < 0)
             parts[i] = mu__hlo_fill(e, a.spec.dtype, &shape, constant);
         else
-            parts[i] = slice_axis(e, a, axis, low, high + 1, s->step < 0 ? -s->step : s->step);
+            parts[i] = mu__hlo_slice_axis(e, a, axis, low, high + 1, s->step < 0 ? -s->step : s->step);
         if (s->from >= 0 && s->step < 0)
-            parts[i] = turned(e, parts[i], axis);
+            parts[i] = mu__hlo_reverse(e, parts[i], axis);
     }
     shape.dims[axis] = 0;
-    return n == 0 ? mu__hlo_fill(e, a.spec.dtype, &shape, 0) : joined(e, n, parts, axis, size);
+    return n == 0 ? mu__hlo_fill(e, a.spec.dtype, &shape, 0) : mu__hlo_concat(e, n, parts, axis);
 }
 
 static mu_hlo backward_axis(mu_emitter *e, mu_hlo dy, int axis, int n, const stretch *runs, int64_t size)
@@ -98,9 +66,9 @@ static mu_hlo backward_axis(mu_emitter *e, mu_hlo dy, int axis, int n, const str
         mu_ints before = {.n = rank}, after = {.n = rank}, inner = {.n = rank};
         if (s->from < 0)
             continue;
-        mu_hlo part = slice_axis(e, dy, axis, s->to, s->to + s->length, 1);
+        mu_hlo part = mu__hlo_slice_axis(e, dy, axis, s->to, s->to + s->length, 1);
         if (s->step < 0)
-            part = turned(e, part, axis);
+            part = mu__hlo_reverse(e, part, axis);
         before.at[axis] = low;
         after.at[axis] = size - 1 - high;
         inner.at[axis] = (s->step < 0 ? -s->step : s->step) - 1;
@@ -125,7 +93,7 @@ static mu_status lower_axis(mu_lowering *l, const mu_shape *in, const mu_shape *
         return mu__error(MU_UNIMPLEMENTED, "op %s has no lowering if axis %d is split into more than %d runs",
                          l->op->name, axis, (int)MOST_RUNS);
     *value = backward ? backward_axis(l->emitter, *value, axis, count, runs, n)
-                      : forward_axis(l->emitter, *value, axis, count, runs, n_out, mu__map_constant(l->op, l->attrs));
+                      : forward_axis(l->emitter, *value, axis, count, runs, mu__map_constant(l->op, l->attrs));
     return l->emitter->status;
 }
 

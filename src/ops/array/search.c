@@ -3,6 +3,7 @@
 // Binary search for many values in parallel, without branches, so that their memory accesses overlap. A NaN sorts last.
 // Independent of how the rows were sorted.
 #include "ops/core/attrs.h"
+#include "ops/core/lower.h"
 #include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
@@ -146,7 +147,7 @@ static const mu_sample samples_search[] = {
 const mu_op mu_op_searchsorted = {
     .name = "searchsorted", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_search_attrs),
     .attrs = search_attrs, .infer = search_infer, .ref = search_ref, .cpu = {.run = search_fast},
-    .samples = samples_search,
+    .samples = samples_search, .lower = mu__lower_search,
 };
 mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right)
 {

@@ -7,6 +7,7 @@
 #include "ops/core/composed.h"
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
+#include "ops/core/lower.h"
 #include "ops/core/plain.h"
 #include "ops/array/sort_keys.h"
 
@@ -143,7 +144,7 @@ static const mu_sample samples_sort[] = {
 const mu_op mu_op_sort = {
     .name = "sort", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_sort_attrs),
     .attrs = sort_attrs, .infer = sort_infer, .grad = ordered_grad, .ref = sort_ref, .cpu = {.run = sort_fast},
-    .samples = samples_sort,
+    .samples = samples_sort, .lower = mu__lower_sort,
 };
 
 // Sorts along any axis and returns output `which`, in x's order of axes. Errors name `function`.
@@ -209,7 +210,7 @@ static const mu_sample samples_top_k[] = {
 const mu_op mu_op_top_k = {
     .name = "top_k", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_top_k_attrs),
     .attrs = top_k_attrs, .infer = top_k_infer, .grad = ordered_grad, .ref = top_k_ref, .cpu = {.run = top_k_fast},
-    .samples = samples_top_k,
+    .samples = samples_top_k, .lower = mu__lower_sort,
 };
 
 static mu_status apply_pair(const mu_op *op, const void *attrs, mu_tensor *x, mu_tensor **first, mu_tensor **second)

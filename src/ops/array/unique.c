@@ -272,6 +272,8 @@ const mu_op mu_op_unique = {
     .name = "unique", .n_in = 1, .n_out = 2, .flags = MU_OP_DATA_DEPENDENT, .dtypes = MU_NUMBERS,
     .infer = unique_infer, .ref = unique_ref, .cpu = {.run = unique_fast}, .measure = unique_measure,
     .samples = samples_unique,
+    .no_lowering = "the number of results depends on the elements; call it outside of the function, or run the "
+                   "function on a CPU device",
 };
 mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places)
 {

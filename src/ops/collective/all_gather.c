@@ -3,6 +3,7 @@
 // The tensors may differ in size along the axis. Shapes are exchanged first, so that the total size is known before
 // memory is allocated; plans break here if the trace does not know the size (a batch axis). The second output holds
 // every replica's size, from which the gradient finds this replica's part. Independent of transports.
+#include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
 enum { SHAPE_INTS = MU_MAX_RANK + 1 };  // a rank and its dimensions, as exchanged
@@ -203,7 +204,16 @@ const mu_op mu_op_all_gather = {
     .name = "all_gather", .n_in = 1, .n_out = 2, .flags = MU_OP_COLLECTIVE, .dtypes = MU_ALL_DTYPES,
     .attrs_bytes = sizeof(mu_all_gather_attrs), .attrs = all_gather_fields, .infer = all_gather_infer,
     .grad = all_gather_grad, .ref = all_gather_ref, .measure = all_gather_measure,
+    .lower = mu__lower_all_gather,
 };
+
+// In a group of one; with several replicas the engine gathers between programs.
+mu_status mu__lower_all_gather(mu_lowering *l)
+{
+    const int64_t extent = l->in[0].spec.shape.dims[((const mu_all_gather_attrs *)l->attrs)->axis];
+    l->out[1] = mu__hlo_data(l->emitter, &l->out[1].spec, &extent);
+    return mu__lowered(l, 0, l->in[0]);
+}
 
 // ---- all_gather_part: (dy, x, extents) to this replica's part of dy -----------------------------
 
@@ -241,9 +251,24 @@ static mu_status part_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
+mu_status mu__lower_all_gather_part(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const int axis = (int)((const mu_axis_attrs *)l->attrs)->axis;
+    const mu_hlo extents = l->in[2];
+    const mu_shape *ranks = &extents.spec.shape;
+    const mu_ints all = {.n = 1};
+    const mu_hlo own = mu__hlo_broadcast_to(e, mu__hlo_replica(e, MU_I64), ranks);
+    const mu_hlo earlier = mu__hlo_compare(e, "LT", mu__hlo_iota(e, MU_I64, ranks, 0), own);
+    const mu_hlo sizes = mu__hlo_select(e, earlier, extents, mu__hlo_fill(e, MU_I64, ranks, 0));
+    const mu_hlo begin = mu__hlo_reduce(e, "stablehlo.add", sizes, mu__hlo_number(e, MU_I64, 0), &all);
+    return mu__lowered(l, 0, mu__hlo_part(e, l->in[0], axis, begin, l->out[0].spec.shape.dims[axis]));
+}
+
 static const mu_attr_spec part_fields[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
 
 const mu_op mu_op_all_gather_part = {
     .name = "all_gather_part", .n_in = 3, .n_out = 1, .shape_only = 1u << 1, .attrs_bytes = sizeof(mu_axis_attrs),
     .attrs = part_fields, .infer = part_infer, .ref = part_ref,
+    .lower = mu__lower_all_gather_part,
 };

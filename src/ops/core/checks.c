@@ -47,6 +47,8 @@ const mu_op mu_op_check_numerics = {
     .name = "check_numerics", .n_in = 1, .n_out = 1, .flags = MU_OP_EFFECT, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = mu__infer_same, .grad = check_numerics_grad,
     .ref = check_numerics_ref, .samples = samples_check,
+    .no_lowering = "a device program cannot stop with an error; return mu_is_finite of the tensor and check that, or "
+                   "run the function on a CPU device",
 };
 mu_tensor *mu_check_numerics(mu_tensor *x, const char *message)
 {
@@ -76,6 +78,8 @@ static mu_status assert_ref(const mu_kernel *k)
 const mu_op mu_op_assert = {
     .name = "assert", .n_in = 1, .n_out = 0, .flags = MU_OP_EFFECT, .dtypes = MU_BOOLS,
     .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = no_output, .ref = assert_ref,
+    .no_lowering = "a device program cannot stop with an error; return the condition and check it after the call, or "
+                   "run the function on a CPU device",
 };
 mu_status mu_assert(mu_tensor *condition, const char *message)
 {
@@ -104,6 +108,8 @@ static mu_status print_ref(const mu_kernel *k)
 const mu_op mu_op_print = {
     .name = "print", .n_in = 1, .n_out = 0, .flags = MU_OP_EFFECT, .attrs_bytes = sizeof(mu_text_attrs),
     .attrs = text_attrs, .infer = no_output, .ref = print_ref,
+    .no_lowering = "a device program cannot write to the host's terminal; return the tensor and print it after the "
+                   "call, or run the function on a CPU device",
 };
 mu_status mu_print(mu_tensor *x, const char *label)
 {

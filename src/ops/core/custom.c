@@ -172,7 +172,9 @@ static mu_status add_op(const mu_custom_op *op)
                           .infer = custom_infer,
                           .ref = custom_ref,
                           .flags = op->has_effect ? MU_OP_EFFECT : 0,
-                          .grad = custom_grad};
+                          .grad = custom_grad,
+                          .no_lowering = "a program's own op is a C function; call it outside of the function, or run "
+                                         "the function on a CPU device"};
     memcpy(&entry->op, &filled, sizeof filled);
     entry->next = atomic_load(&custom_ops);
     atomic_store(&custom_ops, entry);

@@ -12,6 +12,11 @@ mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value)
     return l->emitter->status;
 }
 
+const char *mu__hlo_type(mu_dtype dtype)
+{
+    return dtype == MU_HLO_U32 ? "ui32" : dtype == MU_HLO_U64 ? "ui64" : mu__dtype_hlo(dtype);
+}
+
 const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4])
 {
     int used = snprintf(text, MU_HLO_TEXT / 4, "array<i64%s", list->n ? ":" : "");
@@ -39,7 +44,7 @@ static mu_hlo small_constant(mu_emitter *e, const mu_spec *spec, const void *dat
         }
     }
     at += sprintf(at, "%s> : tensor<", spec->dtype == MU_BOOL ? "]" : "\"");
-    at += sprintf(at, "%lldx%s>}", (long long)mu__elements(&spec->shape), mu__dtype_hlo(spec->dtype));
+    at += sprintf(at, "%lldx%s>}", (long long)mu__elements(&spec->shape), mu__hlo_type(spec->dtype));
     const mu_spec flat = {.dtype = spec->dtype, .shape = MU_SHAPE(mu__elements(&spec->shape))};
     return mu__hlo_reshape(e, e->add(e, &flat, "stablehlo.constant", 0, NULL, text), &spec->shape);
 }
@@ -121,6 +126,19 @@ mu_hlo mu__hlo_wide(mu_emitter *e, mu_hlo a)
     return a.spec.dtype == MU_F16 || a.spec.dtype == MU_BF16 ? mu__hlo_convert(e, a, MU_F32) : a;
 }
 
+static size_t type_bytes(mu_dtype dtype)
+{
+    return dtype == MU_HLO_U32 ? 4 : dtype == MU_HLO_U64 ? 8 : mu_dtype_bytes(dtype);
+}
+
+mu_hlo mu__hlo_bits(mu_emitter *e, mu_hlo a, mu_dtype dtype)
+{
+    mu_spec spec = {.dtype = dtype, .shape = a.spec.shape};
+    if (type_bytes(dtype) > type_bytes(a.spec.dtype))
+        spec.shape.dims[--spec.shape.rank] = 0;
+    return e->add(e, &spec, "stablehlo.bitcast_convert", 1, &a, NULL);
+}
+
 // ---- Shapes -------------------------------------------------------------------------------------
 
 mu_hlo mu__hlo_reshape(mu_emitter *e, mu_hlo a, const mu_shape *shape)
@@ -180,12 +198,74 @@ mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_int
     return e->add(e, &spec, "stablehlo.slice", 1, &a, text);
 }
 
+mu_hlo mu__hlo_slice_axis(mu_emitter *e, mu_hlo a, int axis, int64_t begin, int64_t end, int64_t stride)
+{
+    const mu_shape *shape = &a.spec.shape;
+    mu_ints begins = {.n = shape->rank}, ends = {.n = shape->rank}, strides = {.n = shape->rank};
+    if (begin == 0 && end == shape->dims[axis] && stride == 1)
+        return a;
+    for (int i = 0; i < shape->rank; i++) {
+        begins.at[i] = i == axis ? begin : 0;
+        ends.at[i] = i == axis ? end : shape->dims[i];
+        strides.at[i] = i == axis ? stride : 1;
+    }
+    return mu__hlo_slice(e, a, &begins, &ends, &strides);
+}
+
+mu_hlo mu__hlo_concat(mu_emitter *e, int n, const mu_hlo *parts, int axis)
+{
+    char text[64];
+    mu_spec spec = parts[0].spec;
+    if (n == 1)
+        return parts[0];
+    for (int i = 1; i < n; i++)
+        spec.shape.dims[axis] += parts[i].spec.shape.dims[axis];
+    snprintf(text, sizeof text, "{dimension = %d : i64}", axis);
+    return e->add(e, &spec, "stablehlo.concatenate", n, parts, text);
+}
+
+mu_hlo mu__hlo_reverse(mu_emitter *e, mu_hlo a, int axis)
+{
+    char text[64];
+    snprintf(text, sizeof text, "{dimensions = array<i64: %d>}", axis);
+    return e->add(e, &a.spec, "stablehlo.reverse", 1, &a, text);
+}
+
+// Fills in the start of a slice along each axis: `at` along one, 0 along the others.
+static void starts(mu_emitter *e, int rank, int axis, mu_hlo at, mu_hlo *out)
+{
+    for (int i = 0; i < rank; i++)
+        out[i] = i == axis ? at : mu__hlo_number(e, at.spec.dtype, 0);
+}
+
+mu_hlo mu__hlo_part(mu_emitter *e, mu_hlo a, int axis, mu_hlo at, int64_t size)
+{
+    char list[MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
+    mu_hlo operands[1 + MU_MAX_RANK] = {a};
+    mu_spec spec = a.spec;
+    mu_ints sizes = {.n = spec.shape.rank};
+    spec.shape.dims[axis] = size;
+    memcpy(sizes.at, spec.shape.dims, sizeof *sizes.at * (size_t)sizes.n);
+    starts(e, spec.shape.rank, axis, at, operands + 1);
+    snprintf(text, sizeof text, "{slice_sizes = %s}", mu__hlo_list(&sizes, list));
+    return e->add(e, &spec, "stablehlo.dynamic_slice", 1 + spec.shape.rank, operands, text);
+}
+
+mu_hlo mu__hlo_put_part(mu_emitter *e, mu_hlo a, int axis, mu_hlo at, mu_hlo part)
+{
+    mu_hlo operands[2 + MU_MAX_RANK] = {a, part};
+    starts(e, a.spec.shape.rank, axis, at, operands + 2);
+    return e->add(e, &a.spec, "stablehlo.dynamic_update_slice", 2 + a.spec.shape.rank, operands, NULL);
+}
+
+mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype) { return mu__hlo_number(e, dtype, e->replica); }
+
 // ---- Reductions ---------------------------------------------------------------------------------
 
 mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes)
 {
     char list[MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
-    const char *type = mu__dtype_hlo(a.spec.dtype);
+    const char *type = mu__hlo_type(a.spec.dtype);
     const mu_hlo operands[] = {a, start};
     mu_spec spec = {.dtype = a.spec.dtype, .shape = {.rank = 0}};
     int64_t next = 0;

@@ -14,6 +14,12 @@
 // mu__lowered sets output i and returns the emitter's status.
 mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
 
+// Unsigned types, which only programs have: random words and keys. They work with the functions below except for
+// constants; mu__hlo_bits makes them from signed integers.
+#define MU_HLO_U32 ((mu_dtype)100)
+#define MU_HLO_U64 ((mu_dtype)101)
+const char *mu__hlo_type(mu_dtype dtype);  // StableHLO's name of an element type, of these too
+
 // ---- Constants ----------------------------------------------------------------------------------
 
 mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data);             // dense elements
@@ -31,6 +37,9 @@ mu_hlo mu__hlo_select(mu_emitter *e, mu_hlo which, mu_hlo yes, mu_hlo no);
 mu_hlo mu__hlo_convert(mu_emitter *e, mu_hlo a, mu_dtype dtype);
 // mu__hlo_wide converts float16 and bfloat16 to float32, because sums in 16 bits are too inexact.
 mu_hlo mu__hlo_wide(mu_emitter *e, mu_hlo a);
+// mu__hlo_bits reinterprets bits. A type of twice the width takes pairs along the last axis, the low half first, and
+// drops that axis.
+mu_hlo mu__hlo_bits(mu_emitter *e, mu_hlo a, mu_dtype dtype);
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -43,12 +52,33 @@ mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape);    
 // between neighbours.
 mu_hlo mu__hlo_pad(mu_emitter *e, mu_hlo a, mu_hlo with, const mu_ints *low, const mu_ints *high, const mu_ints *inner);
 mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_ints *end, const mu_ints *strides);
+mu_hlo mu__hlo_slice_axis(mu_emitter *e, mu_hlo a, int axis, int64_t begin, int64_t end, int64_t stride);
+mu_hlo mu__hlo_concat(mu_emitter *e, int n, const mu_hlo *parts, int axis);
+mu_hlo mu__hlo_reverse(mu_emitter *e, mu_hlo a, int axis);
+// mu__hlo_part is the slice of this size from index `at` (an integer scalar) on along an axis; mu__hlo_put_part puts
+// such a slice in. A slice that would reach beyond the axis is moved inside.
+mu_hlo mu__hlo_part(mu_emitter *e, mu_hlo a, int axis, mu_hlo at, int64_t size);
+mu_hlo mu__hlo_put_part(mu_emitter *e, mu_hlo a, int axis, mu_hlo at, mu_hlo part);
+
+// ---- Slices by index (lower_index.c) ------------------------------------------------------------
+
+// mu__hlo_take takes the slices `index` ([m]) of a along an axis. mu__hlo_combine combines slices along the first axis
+// with those of `a` at the places `index`, in any order; operation NULL: replaces them. An index outside the axis is
+// clamped by the first and ignored by the second.
+mu_hlo mu__hlo_take(mu_emitter *e, mu_hlo a, int axis, mu_hlo index);
+mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo index, mu_hlo slices);
 
 // mu__hlo_reduce reduces the axes with "stablehlo.add", "stablehlo.maximum", …; `start` is the initial scalar.
 mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes);
 
 // mu__hlo_product multiplies batches of matrices with equal leading axes; either may be transposed.
 mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b);
+
+// mu__hlo_with_bias adds a bias along the last axis and, with `relu`, clamps at 0.
+mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu);
+
+// mu__hlo_replica is the id of the replica that runs the program, a scalar.
+mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype);
 
 // mu__hlo_list writes "array<i64: 1, 2>".
 const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
@@ -69,6 +99,7 @@ mu_status mu__lower_dim_size(mu_lowering *l);
 mu_status mu__lower_constant(mu_lowering *l);
 mu_status mu__lower_replica_id(mu_lowering *l);
 mu_status mu__lower_square(mu_lowering *l);
+mu_status mu__lower_sizes(mu_lowering *l);        // abs, sign
 mu_status mu__lower_activation(mu_lowering *l);
 mu_status mu__lower_predicate(mu_lowering *l);
 mu_status mu__lower_clip(mu_lowering *l);
@@ -114,5 +145,16 @@ mu_status mu__lower_softmax(mu_lowering *l);
 mu_status mu__lower_cross_entropy(mu_lowering *l);
 mu_status mu__lower_descent(mu_lowering *l);
 mu_status mu__lower_adam(mu_lowering *l);
+mu_status mu__lower_descent_slices(mu_lowering *l);
+mu_status mu__lower_adam_slices(mu_lowering *l);
+mu_status mu__lower_scatter_variable(mu_lowering *l);
+mu_status mu__lower_generator(mu_lowering *l);
+mu_status mu__lower_dropout(mu_lowering *l);
+mu_status mu__lower_random(mu_lowering *l);
+mu_status mu__lower_permutation(mu_lowering *l);
+mu_status mu__lower_sort(mu_lowering *l);
+mu_status mu__lower_search(mu_lowering *l);
+mu_status mu__lower_all_gather(mu_lowering *l);
+mu_status mu__lower_all_gather_part(mu_lowering *l);
 
 #endif

@@ -57,6 +57,18 @@ mu_status mu__lower_square(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_binary(l->emitter, "stablehlo.multiply", l->in[0], l->in[0]));
 }
 
+// StableHLO has neither for unsigned types: there a value is its own size, and its sign is 1 unless it is 0.
+mu_status mu__lower_sizes(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo x = l->in[0];
+    const bool sign = l->op == &mu_op_sign;
+    if (x.spec.dtype != MU_U8)
+        return mu__lowered(l, 0, mu__hlo_unary(e, sign ? "stablehlo.sign" : "stablehlo.abs", x));
+    const mu_hlo one = mu__hlo_fill(e, MU_U8, &x.spec.shape, 1);
+    return mu__lowered(l, 0, sign ? mu__hlo_binary(e, "stablehlo.minimum", x, one) : x);
+}
+
 // ---- Shapes -------------------------------------------------------------------------------------
 
 mu_status mu__lower_reshape(mu_lowering *l)
@@ -217,5 +229,5 @@ mu_status mu__lower_collective(mu_lowering *l)
 
 mu_status mu__lower_replica_id(mu_lowering *l)
 {
-    return mu__lowered(l, 0, mu__hlo_number(l->emitter, MU_I32, l->emitter->replica));
+    return mu__lowered(l, 0, mu__hlo_replica(l->emitter, MU_I32));
 }

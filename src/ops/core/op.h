@@ -11,6 +11,7 @@
 
 typedef struct mu_op mu_op;
 struct mu_node;     // graph
+struct mu_graph;    // graph
 
 // ---- Attributes ---------------------------------------------------------------------------------
 
@@ -183,6 +184,14 @@ typedef struct mu_hlo {
     mu_spec spec;
 } mu_hlo;
 
+// An operation with any number of results, and with regions: programs of its own, as a loop has for its body.
+typedef struct mu_hlo_operation {
+    const char *name;
+    int n_in, n_out, n_regions;   // open sets n_regions to 0, and enter counts
+    const mu_hlo *in;
+    mu_hlo *out;                  // [n_out] the caller sets the specs, open sets the ids
+} mu_hlo_operation;
+
 // Receives the text of lowerings. Implemented by engine/pjrt; lower.h has common operations.
 typedef struct mu_emitter mu_emitter;
 struct mu_emitter {
@@ -192,6 +201,15 @@ struct mu_emitter {
     // regions, if any, followed by its attributes; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
                   const char *rest);
+    // open, then enter and leave for each region, then close write an operation with several results or with regions.
+    // enter starts a region with n arguments, whose specs the caller sets; leave ends it with the values that it
+    // returns. What is written in between belongs to the region. close writes the attributes ("{…}"; NULL: none).
+    void (*open)(mu_emitter *emitter, mu_hlo_operation *operation);
+    void (*enter)(mu_emitter *emitter, mu_hlo_operation *operation, int n, mu_hlo *arguments);
+    void (*leave)(mu_emitter *emitter, int n, const mu_hlo *results);
+    void (*close)(mu_emitter *emitter, const mu_hlo_operation *operation, const char *attributes);
+    // body writes the operations of a pure graph on `in` and returns its outputs (with their specs) in `out`.
+    mu_status (*body)(mu_emitter *emitter, const struct mu_graph *graph, const mu_hlo *in, mu_hlo *out);
 };
 
 typedef struct mu_lowering {
@@ -270,6 +288,7 @@ struct mu_op {
     } cpu;
     const char *hlo;                // "stablehlo.exponential", if a single operation suffices
     mu_status (*lower)(mu_lowering *lowering);   // otherwise
+    const char *no_lowering;        // or the reason why it has no lowering, and what to use instead
     const mu_sample *samples;       // inputs for tests and benches, with edge cases
 };
 

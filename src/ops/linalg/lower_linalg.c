@@ -8,18 +8,11 @@
 
 // ---- cumsum and cumprod -------------------------------------------------------------------------
 
-static mu_hlo turned(mu_emitter *e, mu_hlo a, int axis)
-{
-    char text[64];
-    snprintf(text, sizeof text, "{dimensions = array<i64: %d>}", axis);
-    return e->add(e, &a.spec, "stablehlo.reverse", 1, &a, text);
-}
-
 // Reduces each element with all elements before it along an axis.
 static mu_hlo folded(mu_emitter *e, const char *op, mu_hlo a, double start, int axis)
 {
     char lists[MU_HLO_TEXT / 4], pads[MU_HLO_TEXT / 4], text[2 * MU_HLO_TEXT];
-    const char *type = mu__dtype_hlo(a.spec.dtype);
+    const char *type = mu__hlo_type(a.spec.dtype);
     const int rank = a.spec.shape.rank;
     const int64_t n = a.spec.shape.dims[axis];
     const mu_hlo operands[] = {a, mu__hlo_number(e, a.spec.dtype, start)};
@@ -58,10 +51,10 @@ mu_status mu__lower_cumulate(mu_lowering *l)
     mu_hlo x = mu__hlo_wide(e, l->in[0]);
     if (mu__elements(&x.spec.shape) == 0)
         return mu__lowered(l, 0, l->in[0]);
-    x = attrs->reverse ? turned(e, x, axis) : x;
+    x = attrs->reverse ? mu__hlo_reverse(e, x, axis) : x;
     x = folded(e, sum ? "stablehlo.add" : "stablehlo.multiply", attrs->exclusive ? shifted(e, x, start, axis) : x,
                start, axis);
-    x = attrs->reverse ? turned(e, x, axis) : x;
+    x = attrs->reverse ? mu__hlo_reverse(e, x, axis) : x;
     return mu__lowered(l, 0, mu__hlo_convert(e, x, l->out[0].spec.dtype));
 }
 

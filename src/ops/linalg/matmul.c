@@ -490,7 +490,7 @@ const mu_op mu_op_matmul_bias = {
     .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_bias_fields,
     .infer = matmul_bias_infer, .grad = matmul_bias_grad, .ref = matmul_bias_ref,
     .cpu = {matmul_prepare, matmul_run, state_free},
-    .samples = matmul_bias_samples,
+    .samples = matmul_bias_samples, .lower = mu__lower_matmul,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -171,6 +171,10 @@ static mu_tensor *svd_grad(mu_grad *g, int i)
     return dx;
 }
 
+#define NO_LOWERING                                                                                          \
+    "StableHLO has no operation for singular values; call it outside of the function, or run the function on a " \
+    "CPU device"
+
 static const mu_sample samples_svd[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 3)}},    {.n_in = 1, .in = {MU_DIMS(4, 2)}}, {.n_in = 1, .in = {MU_DIMS(2, 2, 3)}},
     {.n_in = 1, .in = {MU_DIMS(2, 1, 1)}}, {.n_in = 1, .in = {MU_DIMS(0, 3)}}, {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
@@ -178,7 +182,7 @@ static const mu_sample samples_svd[] = {
 };
 const mu_op mu_op_svd = {
     .name = "svd", .n_in = 1, .n_out = 3, .dtypes = MU_FLOATS, .infer = svd_infer, .grad = svd_grad, .ref = run_all,
-    .samples = samples_svd,
+    .samples = samples_svd, .no_lowering = NO_LOWERING,
 };
 
 // ---- spectral_norm ------------------------------------------------------------------------------
@@ -226,8 +230,8 @@ static const mu_sample samples_spectral_norm[] = {
     {.n_in = 1, .in = {MU_DIMS(2, 1, 1)}}, {.n_in = 1, .in = {MU_DIMS(0, 3)}}, {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
     {.n_in = 1, .in = {MU_DIMS(7, 5)}},    {0},
 };
-// No lowering, as for svd: StableHLO has no operation for singular values.
 const mu_op mu_op_spectral_norm = {
     .name = "spectral_norm", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .infer = spectral_norm_infer,
     .grad = spectral_norm_grad, .ref = spectral_norm_ref, .samples = samples_spectral_norm,
+    .no_lowering = NO_LOWERING,
 };

@@ -249,7 +249,7 @@ static mu_tensor *abs_grad(mu_grad *g, int i)
     return times(g, mu_sign(g->x[0]));
 }
 const mu_op mu_op_abs = {ROW1("abs", ABS, MU_NUMBERS, sign_ref, samples_real), .grad = abs_grad,
-                         .hlo = "stablehlo.abs"};
+                         .lower = mu__lower_sizes};
 
 static mu_tensor *flat_grad(mu_grad *g, int i)
 {
@@ -257,7 +257,7 @@ static mu_tensor *flat_grad(mu_grad *g, int i)
     return mu__zeros_like(g->x[0]);
 }
 const mu_op mu_op_sign = {ROW1("sign", SIGN, MU_NUMBERS, sign_ref, samples_real), .grad = flat_grad,
-                          .hlo = "stablehlo.sign"};
+                          .lower = mu__lower_sizes};
 
 static mu_tensor *square_grad(mu_grad *g, int i)
 {

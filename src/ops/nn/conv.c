@@ -667,7 +667,7 @@ const mu_op mu_op_conv2d_bias = {
     .name = "conv2d_bias", .variant = 2, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_bias_fields,
     .infer = conv_bias_infer, .grad = conv_bias_grad, .ref = mu__conv_bias_ref,
-    .cpu = {conv_prepare, conv_run, state_free},
+    .cpu = {conv_prepare, conv_run, state_free}, .lower = mu__lower_conv,
     .samples = conv_bias_samples,
 };
 

@@ -5,8 +5,9 @@
 // generators. Replicas fold their id into the key, so their masks differ.
 #include "ops/core/composed.h"
 #include "ops/core/loops.h"
+#include "ops/core/lower.h"
 #include "ops/nn/nn.h"
-#include "ops/random/philox.h"
+#include "ops/random/random.h"
 
 #include <math.h>
 #include <muster/nn.h>
@@ -15,6 +16,7 @@
 // ---- generator_next: one resource -> seed [2] ---------------------------------------------------
 
 enum { GENERATOR_WORDS = 3, SEED_WORDS = 2 };
+#define REPLICA_STEP 0x9E3779B97F4A7C15u  // between the keys of two replicas
 
 static mu_status generator_infer(mu_infer *infer)
 {
@@ -29,15 +31,35 @@ static mu_status generator_infer(mu_infer *infer)
 static mu_status generator_ref(const mu_kernel *kernel)
 {
     uint64_t *state = kernel->resources[0].data, *seed = kernel->out[0].data;
-    seed[0] = state[2] + (uint64_t)kernel->replica * 0x9E3779B97F4A7C15u;
+    seed[0] = state[2] + (uint64_t)kernel->replica * REPLICA_STEP;
     seed[1] = state[0]++;
     state[1] += state[0] == 0;
     return MU_OK;
 }
 
+mu_status mu__lower_generator(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const int64_t step = (int64_t)REPLICA_STEP;
+    const mu_spec spec = {.dtype = MU_I64};
+    const mu_shape vector = MU_SHAPE(1);
+    mu_hlo words[GENERATOR_WORDS];
+    for (int i = 0; i < GENERATOR_WORDS; i++)
+        words[i] = mu__hlo_slice_axis(e, l->state[0], 0, i, i + 1, 1);
+    const mu_hlo offset =
+        mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_replica(e, MU_I64), mu__hlo_data(e, &spec, &step));
+    const mu_hlo key = mu__hlo_binary(e, "stablehlo.add", words[2], mu__hlo_reshape(e, offset, &vector));
+    const mu_hlo seed[] = {key, words[0]};
+    words[0] = mu__hlo_binary(e, "stablehlo.add", words[0], mu__hlo_fill(e, MU_I64, &vector, 1));
+    const mu_hlo carry = mu__hlo_compare(e, "EQ", words[0], mu__hlo_fill(e, MU_I64, &vector, 0));
+    words[1] = mu__hlo_binary(e, "stablehlo.add", words[1], mu__hlo_convert(e, carry, MU_I64));
+    l->state[0] = mu__hlo_concat(e, GENERATOR_WORDS, words, 0);
+    return mu__lowered(l, 0, mu__hlo_concat(e, SEED_WORDS, seed, 0));
+}
+
 const mu_op mu_op_generator_next = {
     .name = "generator_next", .n_out = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
-    .infer = generator_infer, .ref = generator_ref,
+    .infer = generator_infer, .ref = generator_ref, .lower = mu__lower_generator,
 };
 
 // ---- dropout: x, seed -> y ----------------------------------------------------------------------
@@ -63,10 +85,16 @@ static mu_tensor *dropout_grad(mu_grad *g, int i)
 enum { WORDS = 256 };             // random words computed at a time
 #define UNIFORM_BITS 0x7FFFFFu   // bits of a word that make its uniform number: bits / 2^23, as in TensorFlow
 
+// Words whose bits are below the limit are dropped: elements are kept if their uniform number is at least the rate.
+static uint32_t limit_of(const mu_dropout_attrs *attrs)
+{
+    return (uint32_t)ceil((double)(float)attrs->rate * (UNIFORM_BITS + 1.0));
+}
+
 typedef struct dropout_job {
     const mu_view *x, *y;
     mu_philox generator;
-    uint32_t limit;  // words whose bits are below it are dropped
+    uint32_t limit;
     double scale;
 } dropout_job;
 
@@ -115,10 +143,29 @@ static mu_status dropout_ref(const mu_kernel *kernel)
     dropout_job job = {
         .x = &kernel->in[0], .y = &kernel->out[0], .scale = 1 / (1 - attrs->rate),
         .generator = mu__philox_seeded(seed[0], seed[1]),
-        .limit = (uint32_t)ceil((double)(float)attrs->rate * (UNIFORM_BITS + 1.0)),  // kept if uniform >= rate
+        .limit = limit_of(attrs),
     };
     mu__share_range(kernel->team, (n + WORDS - 1) / WORDS, 1, n, drop_groups, &job);
     return MU_OK;
+}
+
+mu_status mu__lower_dropout(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_dropout_attrs *attrs = l->attrs;
+    const mu_hlo x = mu__hlo_wide(e, l->in[0]);
+    const mu_shape *shape = &x.spec.shape;
+    if (mu__elements(shape) == 0)
+        return mu__lowered(l, 0, l->in[0]);
+    const mu_hlo words = mu__hlo_reshape(e, mu__hlo_words(e, l->in[1], mu__elements(shape)), shape);
+    const mu_hlo mask = mu__hlo_fill(e, MU_I32, shape, UNIFORM_BITS), limit = mu__hlo_fill(e, MU_I32, shape,
+                                                                                           limit_of(attrs));
+    const mu_hlo bits = mu__hlo_binary(e, "stablehlo.and", mu__hlo_bits(e, words, MU_I32), mask);
+    const mu_hlo scale = mu__hlo_fill(e, x.spec.dtype, shape, 1 / (1 - attrs->rate));
+    const mu_hlo y = mu__hlo_select(e, mu__hlo_compare(e, "GE", bits, limit),
+                                    mu__hlo_binary(e, "stablehlo.multiply", x, scale),
+                                    mu__hlo_fill(e, x.spec.dtype, shape, 0));
+    return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
 static const mu_attr_spec dropout_fields[] = {{"rate", MU_ATTR_REAL, offsetof(mu_dropout_attrs, rate)}, {0}};
@@ -138,6 +185,7 @@ const mu_op mu_op_dropout = {
     .name = "dropout", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_dropout_attrs), .attrs = dropout_fields,
     .infer = dropout_infer, .grad = dropout_grad, .ref = dropout_ref, .samples = dropout_samples,
+    .lower = mu__lower_dropout,
 };
 
 // ---- Functions ----------------------------------------------------------------------------------

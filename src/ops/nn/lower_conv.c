@@ -134,5 +134,6 @@ mu_status mu__lower_conv(mu_lowering *l)
     case MU_CONV_INPUT_GRAD: y = input_grad(l, &w, attrs->groups); break;
     case MU_CONV_FILTER_GRAD: y = filter_grad(l, &w, attrs->groups); break;
     }
-    return mu__lowered(l, 0, y);
+    const bool has_bias = l->op == &mu_op_conv2d_bias;
+    return mu__lowered(l, 0, has_bias ? mu__hlo_with_bias(l->emitter, y, l->in[2], attrs->relu) : y);
 }

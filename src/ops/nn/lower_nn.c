@@ -1,4 +1,4 @@
-// Lowerings of the neural network ops to StableHLO: products, pools, softmax and losses, updates.
+// Lowerings of the neural network ops to StableHLO: products, pools, softmax and losses.
 //
 // They compute the same results as the reference loops, hidden outputs included, so a gradient may run on either
 // engine. Pools are written tap by tap, which makes the positions of maxima exact (ties go to the first, as in the
@@ -41,15 +41,22 @@ mu_status mu__lower_matmul(mu_lowering *l)
     const mu_matmul_attrs *attrs = l->attrs;
     const mu_shape *result = &l->out[0].spec.shape;
     const mu_hlo a = with_batches(l->emitter, l->in[0], result), b = with_batches(l->emitter, l->in[1], result);
-    return mu__lowered(l, 0, mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b));
+    const mu_hlo y = mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b);
+    return mu__lowered(l, 0, l->n_in == 3 ? mu__hlo_with_bias(l->emitter, y, l->in[2], attrs->relu) : y);
 }
 
 // ---- Bias and ReLU ------------------------------------------------------------------------------
 
+mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu)
+{
+    const mu_shape *shape = &a.spec.shape;
+    const mu_hlo sum = mu__hlo_binary(e, "stablehlo.add", a, mu__hlo_broadcast_to(e, bias, shape));
+    return relu ? mu__hlo_binary(e, "stablehlo.maximum", sum, mu__hlo_fill(e, sum.spec.dtype, shape, 0)) : sum;
+}
+
 mu_status mu__lower_bias_add(mu_lowering *l)
 {
-    const mu_hlo bias = mu__hlo_broadcast_to(l->emitter, l->in[1], &l->in[0].spec.shape);
-    return mu__lowered(l, 0, mu__hlo_binary(l->emitter, "stablehlo.add", l->in[0], bias));
+    return mu__lowered(l, 0, mu__hlo_with_bias(l->emitter, l->in[0], l->in[1], false));
 }
 
 mu_status mu__lower_bias_add_grad(mu_lowering *l)
@@ -133,17 +140,57 @@ static mu_hlo plus(mu_emitter *e, mu_hlo sum, mu_hlo more)
     return sum.id < 0 ? more : mu__hlo_binary(e, "stablehlo.add", sum, more);
 }
 
+// Where tap number `tap` of the windows lies inside the image.
+static mu_hlo inside(const taps *t, const mu_hlo *image, int64_t tap)
+{
+    mu_shape pixels = image->spec.shape;
+    pixels.dims[0] = pixels.dims[3] = 1;
+    const mu_hlo padded = mu__hlo_pad(t->e, mu__hlo_fill(t->e, MU_BOOL, &pixels, 1), mu__hlo_number(t->e, MU_BOOL, 0),
+                                      &t->before, &t->after, &t->none);
+    return seen(t, padded, tap);
+}
+
+static bool is_padded(const taps *t)
+{
+    for (int i = 1; i <= 2; i++)
+        if (t->before.at[i] > 0 || t->after.at[i] > 0)
+            return true;
+    return false;
+}
+
+// Whether `here` takes the place of `best`: ties go to the first, and a NaN beats all numbers.
+static mu_hlo is_better(mu_emitter *e, mu_hlo here, mu_hlo best)
+{
+    const mu_hlo greater = mu__hlo_compare(e, "GT", here, best);
+    if (!mu__dtype_is_float(here.spec.dtype))
+        return greater;
+    const mu_hlo first_nan =
+        mu__hlo_binary(e, "stablehlo.and", mu__hlo_compare(e, "NE", here, here), mu__hlo_compare(e, "EQ", best, best));
+    return mu__hlo_binary(e, "stablehlo.or", greater, first_nan);
+}
+
+// The first tap inside the image is the start, so that padding is never chosen, not even where the image has the lowest
+// value of its type.
 static mu_status max_pool(mu_lowering *l, const taps *t)
 {
     mu_emitter *e = t->e;
+    const bool has_padding = is_padded(t);
     const mu_hlo padded =
         mu__hlo_pad(e, l->in[0], mu__hlo_minmax(e, l->in[0].spec.dtype, false), &t->before, &t->after, &t->none);
-    mu_hlo best = seen(t, padded, 0);
-    mu_hlo place = mu__hlo_fill(e, l->out[1].spec.dtype, &best.spec.shape, 0);
-    for (int64_t tap = 1; tap < tap_count(t); tap++) {
-        const mu_hlo here = seen(t, padded, tap), better = mu__hlo_compare(e, "GT", here, best);
-        place = mu__hlo_select(e, better, mu__hlo_fill(e, place.spec.dtype, &best.spec.shape, (double)tap), place);
-        best = mu__hlo_binary(e, "stablehlo.maximum", best, here);
+    mu_hlo best = seen(t, padded, 0), place = mu__hlo_fill(e, l->out[1].spec.dtype, &best.spec.shape, 0);
+    mu_hlo found = {.id = -1};
+    for (int64_t tap = 0; tap < tap_count(t); tap++) {
+        const mu_hlo here = seen(t, padded, tap), within = has_padding ? inside(t, &l->in[0], tap) : found;
+        if (tap > 0) {
+            mu_hlo better = is_better(e, here, best);
+            if (has_padding) {
+                const mu_hlo first = mu__hlo_compare(e, "GT", within, found);
+                better = mu__hlo_binary(e, "stablehlo.or", better, mu__hlo_broadcast_to(e, first, &best.spec.shape));
+            }
+            place = mu__hlo_select(e, better, mu__hlo_fill(e, place.spec.dtype, &best.spec.shape, (double)tap), place);
+            best = mu__hlo_binary(e, "stablehlo.maximum", best, here);
+        }
+        found = tap > 0 && has_padding ? mu__hlo_binary(e, "stablehlo.or", found, within) : within;
     }
     l->out[1] = place;
     return mu__lowered(l, 0, best);
@@ -184,10 +231,12 @@ static mu_hlo sum_of_taps(const taps *t, mu_hlo image)
     return sum;
 }
 
-// Number of taps of each window inside the image; averages exclude padding.
+// Number of taps of each window inside the image, at least 1; averages exclude padding.
 static mu_hlo taps_inside(const taps *t, const mu_hlo *image)
 {
-    return sum_of_taps(t, mu__hlo_fill(t->e, image->spec.dtype, &image->spec.shape, 1));
+    const mu_hlo count = sum_of_taps(t, mu__hlo_fill(t->e, image->spec.dtype, &image->spec.shape, 1));
+    const mu_hlo one = mu__hlo_fill(t->e, image->spec.dtype, &count.spec.shape, 1);
+    return mu__hlo_binary(t->e, "stablehlo.maximum", count, one);
 }
 
 static mu_status average_pool(mu_lowering *l, const taps *t)
@@ -334,62 +383,4 @@ mu_status mu__lower_cross_entropy(mu_lowering *l)
     mu_hlo valid = {.id = -1};
     const mu_hlo hit = at_label(e, &x, l->in[1], &valid), zero = mu__hlo_fill(e, logs.spec.dtype, &logs.spec.shape, 0);
     return lower_loss(l, &x, mu__hlo_select(e, hit, logs, zero), mu__hlo_convert(e, hit, logs.spec.dtype), &valid);
-}
-
-// ---- Updates ------------------------------------------------------------------------------------
-
-static mu_hlo scaled(mu_emitter *e, mu_hlo a, mu_hlo scalar)
-{
-    return mu__hlo_binary(e, "stablehlo.multiply", a,
-                          mu__hlo_broadcast_to(e, mu__hlo_convert(e, scalar, a.spec.dtype), &a.spec.shape));
-}
-
-mu_status mu__lower_descent(mu_lowering *l)
-{
-    mu_emitter *e = l->emitter;
-    const mu_hlo step = scaled(e, l->in[2], l->in[0]);
-    mu_hlo change = mu__hlo_unary(e, "stablehlo.negate", step);
-    if (l->n_resources > 1) {
-        l->state[1] = mu__hlo_binary(e, "stablehlo.subtract", scaled(e, l->state[1], l->in[1]), step);
-        change = ((const mu_nesterov_attrs *)l->attrs)->nesterov
-                     ? mu__hlo_binary(e, "stablehlo.subtract", scaled(e, l->state[1], l->in[1]), step)
-                     : l->state[1];
-    }
-    l->state[0] = mu__hlo_binary(e, "stablehlo.add", l->state[0], change);
-    return e->status;
-}
-
-static mu_hlo one_minus(mu_emitter *e, mu_hlo a)
-{
-    return mu__hlo_binary(e, "stablehlo.subtract", mu__hlo_number(e, a.spec.dtype, 1), a);
-}
-
-// old + (new - old) rate
-static mu_hlo towards(mu_emitter *e, mu_hlo old, mu_hlo new_value, mu_hlo rate)
-{
-    return mu__hlo_binary(e, "stablehlo.add", old,
-                          scaled(e, mu__hlo_binary(e, "stablehlo.subtract", new_value, old), rate));
-}
-
-// Computes the scalars in float64, as the kernel does.
-mu_status mu__lower_adam(mu_lowering *l)
-{
-    mu_emitter *e = l->emitter;
-    mu_hlo scalars[5];
-    for (int i = 0; i < 5; i++)
-        scalars[i] = mu__hlo_convert(e, l->in[i], MU_F64);
-    const mu_hlo step = mu__hlo_binary(e, "stablehlo.add", scalars[4], mu__hlo_number(e, MU_F64, 1));
-    const mu_hlo left_1 = one_minus(e, mu__hlo_binary(e, "stablehlo.power", scalars[1], step));
-    const mu_hlo left_2 = one_minus(e, mu__hlo_binary(e, "stablehlo.power", scalars[2], step));
-    const mu_hlo ratio = mu__hlo_binary(e, "stablehlo.divide", mu__hlo_unary(e, "stablehlo.sqrt", left_2), left_1);
-    const mu_hlo rate = mu__hlo_binary(e, "stablehlo.multiply", scalars[0], ratio);
-    const mu_hlo grad = l->in[5], squared = mu__hlo_binary(e, "stablehlo.multiply", grad, grad);
-    l->state[1] = towards(e, l->state[1], grad, one_minus(e, scalars[1]));
-    l->state[2] = towards(e, l->state[2], squared, one_minus(e, scalars[2]));
-    const mu_hlo root = mu__hlo_unary(e, "stablehlo.sqrt", l->state[2]);
-    const mu_hlo epsilon = mu__hlo_broadcast_to(e, mu__hlo_convert(e, scalars[3], root.spec.dtype), &root.spec.shape);
-    const mu_hlo below = mu__hlo_binary(e, "stablehlo.add", root, epsilon);
-    const mu_hlo change = mu__hlo_binary(e, "stablehlo.divide", scaled(e, l->state[1], rate), below);
-    l->state[0] = mu__hlo_binary(e, "stablehlo.subtract", l->state[0], change);
-    return e->status;
 }

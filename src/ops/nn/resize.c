@@ -5,6 +5,7 @@
 // each element to the pixels it was sampled from, and the gradient of that is the resizing itself.
 #include "ops/core/composed.h"
 #include "ops/core/loops.h"
+#include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
 #include <math.h>
@@ -198,6 +199,117 @@ static mu_status resize_ref(const mu_kernel *kernel)
                          : MU_OK;
 }
 
+// ---- Lowerings ----------------------------------------------------------------------------------
+
+// One axis in a program: the neighbours of each output row or column, [out], and the weight of the second.
+typedef struct lowered_axis {
+    int64_t in, out;
+    mu_hlo low, high, part;  // part: without a value if there is one neighbour
+} lowered_axis;
+
+static mu_status lower_axis(mu_emitter *e, int64_t in, int64_t out, int64_t method, mu_dtype dtype, lowered_axis *axis)
+{
+    place *places = mu__alloc((size_t)out * sizeof *places);
+    int64_t *low = mu__alloc((size_t)out * 2 * sizeof *low), *high = low ? low + out : NULL;
+    float *parts = mu__alloc((size_t)out * sizeof *parts);
+    const mu_spec index = {.dtype = MU_I64, .shape = MU_SHAPE(out)}, weight = {.dtype = MU_F32, .shape = MU_SHAPE(out)};
+    *axis = (lowered_axis){.in = in, .out = out, .part = {.id = -1}};
+    if (!places || !low || !parts)
+        e->status = MU_RESOURCE_EXHAUSTED;
+    if (e->status == MU_OK) {
+        fill_places(places, in, out, method);
+        for (int64_t o = 0; o < out; o++) {
+            low[o] = places[o].low;
+            high[o] = places[o].high;
+            parts[o] = places[o].part;
+        }
+        axis->low = axis->high = mu__hlo_data(e, &index, low);
+        if (method != MU_RESIZE_NEAREST) {
+            axis->high = mu__hlo_data(e, &index, high);
+            axis->part = mu__hlo_convert(e, mu__hlo_data(e, &weight, parts), dtype);
+        }
+    }
+    mu__free(places);
+    mu__free(low);
+    mu__free(parts);
+    return e->status;
+}
+
+static mu_hlo weights_along(mu_emitter *e, const lowered_axis *axis, const mu_shape *shape, int number)
+{
+    const mu_ints axes = {.n = 1, .at = {number}};
+    return mu__hlo_broadcast(e, axis->part, shape, &axes);
+}
+
+// Samples along axis `number` of images.
+static mu_hlo sample_axis(mu_emitter *e, mu_hlo a, const lowered_axis *axis, int number)
+{
+    const mu_hlo first = mu__hlo_take(e, a, number, axis->low);
+    if (axis->part.id < 0)
+        return first;
+    const mu_hlo apart = mu__hlo_binary(e, "stablehlo.subtract", mu__hlo_take(e, a, number, axis->high), first);
+    const mu_hlo step =
+        mu__hlo_binary(e, "stablehlo.multiply", apart, weights_along(e, axis, &apart.spec.shape, number));
+    return mu__hlo_binary(e, "stablehlo.add", first, step);
+}
+
+// Adds the slices of dy along axis `number` to those at the places `index` of `sum`.
+static mu_hlo add_along(mu_emitter *e, mu_hlo sum, int number, mu_hlo index, mu_hlo dy)
+{
+    mu_ints order = {.n = 4, .at = {0, 1, 2, 3}};
+    order.at[0] = number;
+    order.at[number] = 0;
+    const mu_hlo moved = mu__hlo_transpose(e, sum, &order);
+    return mu__hlo_transpose(
+        e, mu__hlo_combine(e, "stablehlo.add", moved, index, mu__hlo_transpose(e, dy, &order)), &order);
+}
+
+static mu_hlo spread_axis(mu_emitter *e, mu_hlo dy, const lowered_axis *axis, int number)
+{
+    mu_shape shape = dy.spec.shape;
+    shape.dims[number] = axis->in;
+    const mu_hlo zeros = mu__hlo_fill(e, dy.spec.dtype, &shape, 0);
+    if (axis->part.id < 0)
+        return add_along(e, zeros, number, axis->low, dy);
+    const mu_hlo second =
+        mu__hlo_binary(e, "stablehlo.multiply", dy, weights_along(e, axis, &dy.spec.shape, number));
+    const mu_hlo first = mu__hlo_binary(e, "stablehlo.subtract", dy, second);
+    return add_along(e, add_along(e, zeros, number, axis->low, first), number, axis->high, second);
+}
+
+// Along a row, then between rows, as in the loops; the gradient in the reverse order.
+static mu_status lower_resize(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_resize_attrs *attrs = l->attrs;
+    const bool copies = attrs->method == MU_RESIZE_NEAREST;
+    const mu_spec *result = &l->out[0].spec;
+    const mu_hlo x = copies ? l->in[0] : mu__hlo_wide(e, l->in[0]);
+    const int64_t *image = x.spec.shape.dims;
+    lowered_axis rows, columns;
+    if (mu__elements(&result->shape) == 0)
+        return mu__lowered(l, 0, mu__hlo_fill(e, result->dtype, &result->shape, 0));
+    MU_TRY(lower_axis(e, image[1], attrs->height, attrs->method, x.spec.dtype, &rows));
+    MU_TRY(lower_axis(e, image[2], attrs->width, attrs->method, x.spec.dtype, &columns));
+    const mu_hlo y = sample_axis(e, sample_axis(e, x, &columns, 2), &rows, 1);
+    return mu__lowered(l, 0, mu__hlo_convert(e, y, result->dtype));
+}
+
+static mu_status lower_resize_grad(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_resize_attrs *attrs = l->attrs;
+    const mu_spec *image = &l->out[0].spec;
+    const mu_hlo dy = mu__hlo_wide(e, l->in[0]);
+    lowered_axis rows, columns;
+    if (mu__elements(&dy.spec.shape) == 0)
+        return mu__lowered(l, 0, mu__hlo_fill(e, image->dtype, &image->shape, 0));
+    MU_TRY(lower_axis(e, image->shape.dims[1], attrs->height, attrs->method, dy.spec.dtype, &rows));
+    MU_TRY(lower_axis(e, image->shape.dims[2], attrs->width, attrs->method, dy.spec.dtype, &columns));
+    const mu_hlo dx = spread_axis(e, spread_axis(e, dy, &rows, 1), &columns, 2);
+    return mu__lowered(l, 0, mu__hlo_convert(e, dx, image->dtype));
+}
+
 // ---- Op definitions -----------------------------------------------------------------------------
 
 static mu_tensor *resize_rule(mu_grad *g, int i)
@@ -237,6 +349,7 @@ static const mu_sample samples_resize_grad[] = {
 const mu_op mu_op_resize = {
     .name = "resize", .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_resize_attrs),
     .attrs = resize_fields, .infer = resize_infer, .grad = resize_rule, .ref = resize_ref, .samples = samples_resize,
+    .lower = lower_resize,
 };
 const mu_op mu_op_resize_grad = {
     .name = "resize_grad",
@@ -250,6 +363,7 @@ const mu_op mu_op_resize_grad = {
     .grad = resize_grad_rule,
     .ref = resize_ref,
     .samples = samples_resize_grad,
+    .lower = lower_resize_grad,
 };
 
 mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resize_method method)

@@ -6,6 +6,7 @@
 #include "ops/core/attrs.h"
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
+#include "ops/core/lower.h"
 #include "ops/random/random.h"
 
 #include "kernels/kernels.h"
@@ -249,7 +250,7 @@ static const mu_sample samples_permutation[] = {
     .attrs_bytes = sizeof(mu_random_attrs), .attrs = random_attrs, .infer = random_infer, .ref = kernel, \
     .samples = inputs
 
-#define MANY_FAST .cpu = {.run = mu__random_many}
+#define MANY_FAST .lower = mu__lower_random, .cpu = {.run = mu__random_many}
 
 const mu_op mu_op_stateless_random_uniform = {
     RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random), MANY_FAST};
@@ -261,7 +262,7 @@ const mu_op mu_op_stateless_random_uniform_int = {
     RANDOM("stateless_random_uniform_int", INTEGERS, random_ref, samples_integers), MANY_FAST};
 const mu_op mu_op_stateless_permutation = {
     RANDOM("stateless_permutation", PERMUTATION, permutation_ref, samples_permutation),
-    .cpu = {.run = mu__permutation_many}};
+    .cpu = {.run = mu__permutation_many}, .lower = mu__lower_permutation};
 
 // ---- Public functions ---------------------------------------------------------------------------
 

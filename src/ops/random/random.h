@@ -5,6 +5,10 @@
 #include "ops/core/op.h"
 #include "ops/random/philox.h"
 
+// mu__hlo_words writes the first n words ([n], MU_HLO_U32) of the generator of a seed, as mu__philox_next would give
+// them one after the other (lower_random.c).
+mu_hlo mu__hlo_words(mu_emitter *e, mu_hlo seed, int64_t n);
+
 mu_status mu__need_seed(const mu_infer *infer);           // error unless input 0 is two integers
 mu_status mu__need_known_shape(const mu_shape *shape, const char *what);  // for a shape to draw
 mu_philox mu__random_generator(const mu_view *seed);

@@ -313,16 +313,22 @@ static const mu_sample samples_derivative[] = {
     {.n_in = 2, .in = {MU_NO_DIMS, MU_DIMS(0)}, .low = {0.2, 0.1}, .high = {6, 8}, .no_grad = 3},
     {0},
 };
+#define NO_LOWERING                                                                                     \
+    "its numbers are drawn by rejection; draw them outside of the function and pass them in, or run the " \
+    "function on a CPU device"
+
 #define DRAW(text, some)                                                                                \
     .name = text, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),          \
-    .attrs_bytes = sizeof(mu_random_attrs), .attrs = draw_fields, .infer = draw_infer, .ref = draw_ref, .samples = some
+    .attrs_bytes = sizeof(mu_random_attrs), .attrs = draw_fields, .infer = draw_infer, .ref = draw_ref,                \
+    .samples = some, .no_lowering = NO_LOWERING
 
 const mu_op mu_op_stateless_random_gamma = {DRAW("stateless_random_gamma", samples_gamma), .grad = gamma_rule};
 const mu_op mu_op_stateless_random_poisson = {DRAW("stateless_random_poisson", samples_poisson)};
 const mu_op mu_op_random_gamma_grad = {
     .name = "random_gamma_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .infer = derivative_infer,
-        .ref = derivative_ref,
-    .samples = samples_derivative,
+    .ref = derivative_ref, .samples = samples_derivative,
+    .no_lowering = "its series has as many terms as the elements need; compute it outside of the function, or run the "
+                   "function on a CPU device",
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

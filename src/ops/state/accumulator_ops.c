@@ -189,25 +189,30 @@ static mu_status sparse_take_ref(const mu_kernel *k)
 
 enum { CHANGES = MU_OP_READS | MU_OP_WRITES };
 
+#define NO_LOWERING                                                                                           \
+    "accumulators live on the host, where workers meet; use them outside of the function, or run the function on a " \
+    "CPU device"
+
 const mu_op mu_op_resource_accumulator_apply_gradient = {
     .name = "resource_accumulator_apply_gradient", .n_in = 2, .n_resources = 1, .flags = CHANGES,
     .resource_kind = "conditional_accumulator", .infer = apply_infer, .ref = apply_ref,
+    .no_lowering = NO_LOWERING,
 };
 
 const mu_op mu_op_resource_accumulator_take_gradient = {
     .name = "resource_accumulator_take_gradient", .n_in = 1, .n_out = 1, .n_resources = 1,
     .flags = CHANGES | MU_OP_DATA_DEPENDENT, .resource_kind = "conditional_accumulator",
     .attrs_bytes = sizeof(take_attrs), .attrs = take_fields, .infer = take_infer, .measure = take_measure,
-    .ref = take_ref,
+    .ref = take_ref, .no_lowering = NO_LOWERING,
 };
 
 // Other threads change the number, so two reads are never merged: it is an effect.
 #define COUNT_OP(text, kind)                                                                                  \
     {.name = text, .n_out = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_EFFECT, .resource_kind = kind, \
-     .infer = count_infer, .ref = count_ref}
+     .infer = count_infer, .ref = count_ref, .no_lowering = NO_LOWERING}
 #define STEP_OP(text, kind)                                                                                   \
     {.name = text, .n_in = 1, .n_resources = 1, .flags = CHANGES, .resource_kind = kind, .infer = step_infer, \
-     .ref = step_ref}
+     .ref = step_ref, .no_lowering = NO_LOWERING}
 
 const mu_op mu_op_resource_accumulator_num_accumulated =
     COUNT_OP("resource_accumulator_num_accumulated", "conditional_accumulator");
@@ -221,13 +226,14 @@ const mu_op mu_op_sparse_accumulator_set_global_step =
 const mu_op mu_op_sparse_accumulator_apply_gradient = {
     .name = "sparse_accumulator_apply_gradient", .n_in = 3, .max_in = 4, .n_resources = 1, .flags = CHANGES,
     .resource_kind = "sparse_conditional_accumulator", .infer = sparse_apply_infer, .ref = sparse_apply_ref,
+    .no_lowering = NO_LOWERING,
 };
 
 const mu_op mu_op_sparse_accumulator_take_gradient = {
     .name = "sparse_accumulator_take_gradient", .n_in = 1, .n_out = 3, .n_resources = 1,
     .flags = CHANGES | MU_OP_DATA_DEPENDENT, .resource_kind = "sparse_conditional_accumulator",
     .attrs_bytes = sizeof(take_attrs), .attrs = take_fields, .infer = sparse_take_infer,
-    .measure = sparse_take_measure, .ref = sparse_take_ref,
+    .measure = sparse_take_measure, .ref = sparse_take_ref, .no_lowering = NO_LOWERING,
 };
 
 // ---- Short forms --------------------------------------------------------------------------------

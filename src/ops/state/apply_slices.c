@@ -5,6 +5,7 @@
 // order, even if their counts differ; if the dense sums over the variable are smaller, those are all-reduced instead.
 // Both orders are deterministic.
 #include "ops/core/loops.h"
+#include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
 #include <math.h>
@@ -239,8 +240,10 @@ static const mu_attr_spec slices_fields[] = {
 
 // Inputs: learning rate, momentum, values, indices. Resources: variable, and a velocity where momentum is used.
 const mu_op mu_op_apply_gradient_descent_slices = {SLICES("apply_gradient_descent_slices", descent_ref), .n_in = 4,
-                                                   .n_resources = MU_VARIADIC};
+                                                   .n_resources = MU_VARIADIC,
+                                                   .lower = mu__lower_descent_slices};
 
 // Inputs: learning rate, beta 1, beta 2, epsilon, number of earlier updates, values, indices. Resources:
 // variable, first moment, second moment.
-const mu_op mu_op_apply_adam_slices = {SLICES("apply_adam_slices", adam_ref), .n_in = 7, .n_resources = 3};
+const mu_op mu_op_apply_adam_slices = {SLICES("apply_adam_slices", adam_ref), .n_in = 7, .n_resources = 3,
+                                        .lower = mu__lower_adam_slices};

@@ -1,6 +1,7 @@
 // scatter_variable: updates rows of a variable in place, one after the other, by indices and values.
 //
 // One op for all seven kinds (add, sub, mul, div, min, max, update). An index that occurs twice is applied twice.
+#include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
 static mu_status scatter_infer(mu_infer *infer)
@@ -83,4 +84,5 @@ static const mu_attr_spec scatter_fields[] = {{"kind", MU_ATTR_INT, offsetof(mu_
 const mu_op mu_op_scatter_variable = {
     .name = "scatter_variable", .n_in = 2, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
     .attrs_bytes = sizeof(mu_scatter_attrs), .attrs = scatter_fields, .infer = scatter_infer, .ref = scatter_ref,
+    .lower = mu__lower_scatter_variable,
 };

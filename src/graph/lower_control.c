@@ -1,0 +1,192 @@
+// Lowerings of cond, while_loop and call to StableHLO: bodies become regions.
+//
+// Branches use values from outside directly. A loop carries everything that it uses: the number of iterations so far,
+// its values, the rows collected, and then the slices and captured tensors, which stay the same.
+#include "graph/control.h"
+#include "ops/core/lower.h"
+
+static mu_hlo *new_values(mu_emitter *e, size_t n)
+{
+    mu_hlo *values = mu__calloc(n + 1, sizeof *values);
+    if (!values && e->status == MU_OK)
+        e->status = MU_RESOURCE_EXHAUSTED;
+    return values;
+}
+
+// ---- call ---------------------------------------------------------------------------------------
+
+mu_status mu__lower_call(mu_lowering *l)
+{
+    return l->emitter->body(l->emitter, ((const mu_call_attrs *)l->attrs)->body, l->in, l->out);
+}
+
+// ---- cond ---------------------------------------------------------------------------------------
+
+// A branch returns what both share, the values that it keeps, and zeros for those of the other branch.
+static void write_branch(mu_lowering *l, mu_hlo_operation *operation, const mu_graph *branch, bool is_then)
+{
+    mu_emitter *e = l->emitter;
+    const int shared = (int)((const mu_cond_attrs *)l->attrs)->n_shared, n = (int)branch->outputs.n;
+    const int first = is_then ? shared : l->n_out - (n - shared);  // of the values that it keeps
+    mu_hlo *made = new_values(e, (size_t)n), *results = new_values(e, (size_t)l->n_out);
+    e->enter(e, operation, 0, NULL);
+    if (made && results && e->body(e, branch, l->in + 1, made) == MU_OK) {
+        for (int i = 0; i < l->n_out; i++)
+            results[i] = i < shared                            ? made[i]
+                         : i >= first && i < first + n - shared ? made[shared + i - first]
+                                                                : mu__hlo_fill(e, l->out[i].spec.dtype,
+                                                                               &l->out[i].spec.shape, 0);
+        e->leave(e, l->n_out, results);
+    }
+    mu__free(made);
+    mu__free(results);
+}
+
+mu_status mu__lower_cond(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_cond_attrs *attrs = l->attrs;
+    mu_hlo_operation operation = {
+        .name = "stablehlo.if", .n_in = 1, .in = l->in, .n_out = l->n_out, .out = l->out};
+    e->open(e, &operation);
+    write_branch(l, &operation, attrs->then, true);
+    write_branch(l, &operation, attrs->otherwise, false);
+    e->close(e, &operation, NULL);
+    return e->status;
+}
+
+// ---- while_loop ---------------------------------------------------------------------------------
+
+// What the loop carries, in this order: the count, the carried values, stacks of rows, then the limit, the slices and
+// the captured tensors.
+typedef struct loop_state {
+    mu_lowering *l;
+    const mu_loop_attrs *attrs;
+    int n_carried, n_rows, n_fixed, n;
+    mu_hlo *begin, *end, *now;      // [n] before the loop, after it, in a region
+    mu_hlo *given, *made;           // a body's inputs and outputs
+} loop_state;
+
+static void free_state(loop_state *s)
+{
+    mu__free(s->begin);
+    mu__free(s->end);
+    mu__free(s->now);
+    mu__free(s->given);
+    mu__free(s->made);
+}
+
+static mu_hlo *stacks(const loop_state *s, mu_hlo *values) { return values + 1 + s->n_carried; }
+
+static mu_hlo *fixed(const loop_state *s, mu_hlo *values) { return stacks(s, values) + s->n_rows; }
+
+static mu_status make_state(mu_lowering *l, loop_state *s)
+{
+    mu_emitter *e = l->emitter;
+    *s = (loop_state){.l = l, .attrs = l->attrs};
+    s->n_carried = (int)s->attrs->n_carried;
+    s->n_rows = l->n_out - 1 - s->n_carried;
+    s->n_fixed = l->n_in - s->n_carried;
+    s->n = 1 + s->n_carried + s->n_rows + s->n_fixed;
+    s->begin = new_values(e, (size_t)s->n);
+    s->end = new_values(e, (size_t)s->n);
+    s->now = new_values(e, (size_t)s->n);
+    s->given = new_values(e, (size_t)l->n_in);
+    s->made = new_values(e, (size_t)l->n_out);
+    if (e->status != MU_OK)
+        return e->status;
+    s->begin[0] = mu__hlo_number(e, MU_I64, 0);
+    memcpy(s->begin + 1, l->in + 1, sizeof *l->in * (size_t)s->n_carried);
+    for (int i = 0; i < s->n_rows; i++) {
+        const mu_spec *spec = &l->out[1 + s->n_carried + i].spec;
+        stacks(s, s->begin)[i] = mu__hlo_fill(e, spec->dtype, &spec->shape, 0);
+    }
+    fixed(s, s->begin)[0] = l->in[0];
+    memcpy(fixed(s, s->begin) + 1, l->in + 1 + s->n_carried, sizeof *l->in * (size_t)(s->n_fixed - 1));
+    memcpy(s->end, s->begin, sizeof *s->end * (size_t)s->n);
+    return e->status;
+}
+
+static void enter(loop_state *s, mu_hlo_operation *operation)
+{
+    memcpy(s->now, s->begin, sizeof *s->now * (size_t)s->n);
+    s->l->emitter->enter(s->l->emitter, operation, s->n, s->now);
+}
+
+// Runs on while the count is below the limit and the condition, if any, holds.
+static void write_condition(loop_state *s, mu_hlo_operation *operation)
+{
+    mu_emitter *e = s->l->emitter;
+    const int n_slices = (int)s->attrs->n_slices, n_captured = s->n_fixed - 1 - n_slices;
+    enter(s, operation);
+    mu_hlo on = mu__hlo_compare(e, "LT", s->now[0], fixed(s, s->now)[0]), holds = on;
+    if (s->attrs->condition) {
+        memcpy(s->given, s->now + 1, sizeof *s->given * (size_t)s->n_carried);
+        memcpy(s->given + s->n_carried, fixed(s, s->now) + 1 + n_slices, sizeof *s->given * (size_t)n_captured);
+        if (e->body(e, s->attrs->condition, s->given, &holds) != MU_OK)
+            return;
+        on = mu__hlo_binary(e, "stablehlo.and", on, holds);
+    }
+    e->leave(e, 1, &on);
+}
+
+// The index of this iteration's slices and rows.
+static mu_hlo place_of(const loop_state *s)
+{
+    mu_emitter *e = s->l->emitter;
+    if (!s->attrs->reverse)
+        return s->now[0];
+    const mu_hlo left = mu__hlo_binary(e, "stablehlo.subtract", fixed(s, s->now)[0], s->now[0]);
+    return mu__hlo_binary(e, "stablehlo.subtract", left, mu__hlo_number(e, MU_I64, 1));
+}
+
+static mu_hlo slice_at(mu_emitter *e, mu_hlo whole, mu_hlo place)
+{
+    mu_shape shape = whole.spec.shape;
+    memmove(shape.dims, shape.dims + 1, sizeof *shape.dims * (size_t)--shape.rank);
+    shape.dims[shape.rank] = 0;
+    return mu__hlo_reshape(e, mu__hlo_part(e, whole, 0, place, 1), &shape);
+}
+
+static mu_hlo with_row(mu_emitter *e, mu_hlo stack, mu_hlo place, mu_hlo row)
+{
+    mu_shape shape = stack.spec.shape;
+    shape.dims[0] = 1;
+    return mu__hlo_put_part(e, stack, 0, place, mu__hlo_reshape(e, row, &shape));
+}
+
+static void write_body(loop_state *s, mu_hlo_operation *operation)
+{
+    mu_emitter *e = s->l->emitter;
+    const int n_slices = (int)s->attrs->n_slices, n_own = s->n_carried + n_slices;
+    enter(s, operation);
+    const mu_hlo place = place_of(s);
+    memcpy(s->given, s->now + 1, sizeof *s->given * (size_t)s->n_carried);
+    for (int i = 0; i < n_slices; i++)
+        s->given[s->n_carried + i] = slice_at(e, fixed(s, s->now)[1 + i], place);
+    memcpy(s->given + n_own, fixed(s, s->now) + 1 + n_slices, sizeof *s->given * (size_t)(s->n_fixed - 1 - n_slices));
+    if (e->body(e, s->attrs->body, s->given, s->made) != MU_OK)
+        return;
+    s->now[0] = mu__hlo_binary(e, "stablehlo.add", s->now[0], mu__hlo_number(e, MU_I64, 1));
+    memcpy(s->now + 1, s->made, sizeof *s->made * (size_t)s->n_carried);
+    for (int i = 0; i < s->n_rows; i++)
+        stacks(s, s->now)[i] = with_row(e, stacks(s, s->now)[i], place, s->made[s->n_carried + i]);
+    e->leave(e, s->n, s->now);
+}
+
+mu_status mu__lower_loop(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    loop_state s;
+    if (make_state(l, &s) == MU_OK) {
+        mu_hlo_operation operation = {
+            .name = "stablehlo.while", .n_in = s.n, .in = s.begin, .n_out = s.n, .out = s.end};
+        e->open(e, &operation);
+        write_condition(&s, &operation);
+        write_body(&s, &operation);
+        e->close(e, &operation, NULL);
+        memcpy(l->out, s.end, sizeof *l->out * (size_t)l->n_out);
+    }
+    free_state(&s);
+    return e->status;
+}
