@@ -17,6 +17,7 @@
 #include <muster/engine.h>
 #include <muster/comm.h>
 #include <muster/cluster.h>
+#include <muster/rpc.h>
 #include <muster/tpu.h>
 #include <muster/data.h>
 #include <muster/io.h>

@@ -38,6 +38,9 @@ static mu_cancellation *cancellation;
 static mu_accumulator *dense, *sparse;
 static mu_partitioner *partitioner;
 static mu_variable *sharded;
+static mu_rpc_server *server;
+static mu_rpc_client *client;
+static mu_rpc_result *answered;
 static mu_tpu_topology *topology;
 static mu_tpu_device_assignment *assignment;
 static mu_tensor *out[8], *late;
@@ -239,6 +242,11 @@ static void make_objects(void)
     sharded = mu_sharded_variable_new(x, "sharded", .partitioner = partitioner);
     topology = mu_tpu_topology_new({1, 1, 1, 1}, 1, 1, origin);
     assignment = mu_tpu_device_assignment_build(topology);
+    server = mu_rpc_server_new("muster", "localhost:0");
+    mu_rpc_server_register(server, "echo", .fn = echo);
+    mu_rpc_server_start(server);
+    client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    answered = mu_rpc_call(client, "echo", v);
     tape = mu_tape_open();
     loss = mu_reduce_sum(mu_variable_read(w), MU_ALL_AXES);
 }

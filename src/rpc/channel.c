@@ -1,0 +1,290 @@
+// Sends and receives messages in parts; see channel.h.
+#include "rpc/channel.h"
+
+#define PART_SECONDS 120.0
+enum { WINDOW = 8, MOST_ARRIVING = 1024, PART_HEAD = 16 };
+
+struct mu_outgoing {
+    mu_outgoing *next;
+    mu_channel *channel;
+    mu_message *message; // retained
+    uint64_t transfer;
+    size_t sent_bytes;
+    int n_unanswered;
+    bool accepted; // the first part was answered: there is room for the message
+    bool done;     // `sent` was called, or is not wanted any more
+    mu_status failed;
+    char why[200];
+    mu_sent *sent;
+    void *arg;
+};
+
+struct mu_arriving {
+    mu_arriving *next;
+    uint64_t transfer;
+    mu_message *message;
+    size_t have;
+};
+
+uint8_t *mu__put_number(uint8_t *to, uint64_t number, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *to++ = (uint8_t)(number >> 8 * i);
+    return to;
+}
+
+uint8_t *mu__put_bytes(uint8_t *to, const void *from, size_t bytes)
+{
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+    return to + bytes;
+}
+
+bool mu__budget_take(mu_budget *budget, size_t bytes)
+{
+    if (bytes > budget->limit - budget->used)
+        return false;
+    budget->used += bytes;
+    return true;
+}
+
+// ---- Sending ------------------------------------------------------------------------------------
+
+static void outgoing_free(mu_outgoing *out)
+{
+    for (mu_outgoing **at = &out->channel->outgoing; *at != NULL; at = &(*at)->next)
+        if (*at == out) {
+            *at = out->next;
+            break;
+        }
+    mu_release(out->message);
+    mu__free(out);
+}
+
+uint64_t mu__channel_send(mu_channel *channel, mu_message *message, mu_sent *sent, void *arg)
+{
+    mu_outgoing *out = mu__calloc(1, sizeof *out), **end = &channel->outgoing;
+    if (out == NULL)
+        return 0;
+    *out = (mu_outgoing){.channel = channel, .message = mu_retain(message), .transfer = ++channel->n_transfers,
+                         .sent = sent, .arg = arg};
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = out;
+    return out->transfer;
+}
+
+// Calls `sent` when all is sent or the transfer has failed; frees it when no answer is missing.
+static void settle(mu_outgoing *out)
+{
+    const bool all = out->sent_bytes == out->message->bytes;
+    if (!out->done && (all || out->failed != MU_OK)) {
+        out->done = true;
+        out->sent(out->arg, out->transfer, all ? MU_OK : out->failed, out->why);
+    }
+    if (out->done && out->n_unanswered == 0)
+        outgoing_free(out);
+}
+
+static void part_answered(void *arg, mu_status code, const void *data, size_t bytes)
+{
+    mu_outgoing *out = arg;
+    out->channel->n_unanswered--;
+    out->n_unanswered--;
+    out->accepted = out->accepted || code == MU_OK;
+    if (code != MU_OK && out->failed == MU_OK) {
+        out->failed = code;
+        snprintf(out->why, sizeof out->why, "%.*s", (int)MU_MIN(bytes, sizeof out->why - 1), (const char *)data);
+        mu__printable(out->why, false);
+    }
+    settle(out);
+}
+
+static mu_status send_part(mu_outgoing *out)
+{
+    mu_channel *channel = out->channel;
+    const size_t bytes = MU_MIN(out->message->bytes - out->sent_bytes, (size_t)MU_RPC_PART);
+    if (channel->part == NULL && (channel->part = mu__alloc(MU_RPC_PART + PART_HEAD)) == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    uint8_t *end = mu__put_number(channel->part, out->transfer, 8);
+    end = mu__put_number(end, out->message->bytes, 8);
+    end = mu__put_bytes(end, out->message->data + out->sent_bytes, bytes);
+    MU_TRY(mu__session_request(channel->session, &(mu_request_options){.method = "rpc.part", .data = channel->part,
+                               .bytes = (size_t)(end - channel->part), .seconds = PART_SECONDS,
+                               .replied = part_answered, .arg = out}));
+    out->sent_bytes += bytes;
+    out->n_unanswered++;
+    channel->n_unanswered++;
+    return MU_OK;
+}
+
+// The first one in the list that has bytes to send, and does not wait for the answer to its first part.
+static mu_outgoing *next_to_send(const mu_channel *channel)
+{
+    for (mu_outgoing *out = channel->outgoing; out != NULL; out = out->next)
+        if (!out->done && (out->accepted || out->sent_bytes == 0))
+            return out;
+    return NULL;
+}
+
+static void to_the_end(mu_channel *channel, mu_outgoing *out)
+{
+    mu_outgoing **at = &channel->outgoing;
+    while (*at != out)
+        at = &(*at)->next;
+    *at = out->next;
+    out->next = NULL;
+    for (at = &channel->outgoing; *at != NULL; at = &(*at)->next)
+        continue;
+    *at = out;
+}
+
+void mu__channel_pump(mu_channel *channel)
+{
+    mu_outgoing *out;
+    while (channel->n_unanswered < WINDOW && mu__session_is_open(channel->session) &&
+           (out = next_to_send(channel)) != NULL) {
+        to_the_end(channel, out); // so that each message has its turn
+        if (send_part(out) != MU_OK) {
+            mu_error_value error;
+            mu__error_move(&error);
+            out->failed = error.code;
+            snprintf(out->why, sizeof out->why, "%.199s", error.message);
+        }
+        settle(out);
+    }
+}
+
+static void drop_answered(void *arg, mu_status code, const void *data, size_t bytes)
+{
+    (void)arg, (void)code, (void)data, (void)bytes;
+}
+
+void mu__channel_drop(mu_channel *channel, uint64_t transfer)
+{
+    mu_outgoing *out = channel->outgoing;
+    uint8_t number[8];
+    mu_error_value ignored;
+    while (out != NULL && (out->transfer != transfer || out->done))
+        out = out->next;
+    if (out == NULL)
+        return;
+    out->done = true;
+    mu__put_number(number, transfer, 8);
+    // If this cannot be sent, the other end keeps the parts until the connection ends.
+    if (out->sent_bytes > 0 &&
+        mu__session_request(channel->session, &(mu_request_options){.method = "rpc.drop", .data = number,
+                            .bytes = sizeof number, .seconds = PART_SECONDS, .replied = drop_answered}) != MU_OK)
+        mu__error_move(&ignored);
+    if (out->n_unanswered == 0)
+        outgoing_free(out);
+}
+
+// ---- Receiving ----------------------------------------------------------------------------------
+
+static mu_arriving **find(mu_channel *channel, uint64_t transfer)
+{
+    mu_arriving **at = &channel->arriving;
+    while (*at != NULL && (*at)->transfer != transfer)
+        at = &(*at)->next;
+    return at;
+}
+
+static void forget(mu_channel *channel, mu_arriving **at, bool give_back)
+{
+    mu_arriving *gone = *at;
+    *at = gone->next;
+    if (give_back)
+        channel->budget->used -= gone->message->bytes;
+    channel->n_arriving--;
+    mu_release(gone->message);
+    mu__free(gone);
+}
+
+// Makes the message for the first part of a transfer; an error is the answer.
+static mu_status begin(mu_channel *channel, uint64_t transfer, uint64_t total, mu_arriving **at)
+{
+    if (channel->n_arriving == MOST_ARRIVING)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "%d messages arrive at one time; no more are accepted", MOST_ARRIVING);
+    if (total > SIZE_MAX || !mu__budget_take(channel->budget, (size_t)total))
+        return mu__error(MU_RESOURCE_EXHAUSTED, "a message of %llu bytes does not fit: %zu of at most %zu bytes are in "
+                         "use; send less at one time, or raise max_bytes", (unsigned long long)total,
+                         channel->budget->used, channel->budget->limit);
+    mu_arriving *made = mu__calloc(1, sizeof *made);
+    mu_message *message = made != NULL ? mu__message_new((size_t)total) : NULL;
+    if (message == NULL) {
+        mu__free(made);
+        channel->budget->used -= (size_t)total;
+        return MU_RESOURCE_EXHAUSTED;
+    }
+    *made = (mu_arriving){.transfer = transfer, .message = message};
+    *at = made;
+    channel->n_arriving++;
+    return MU_OK;
+}
+
+static mu_status take_part(mu_channel *channel, const mu_request *request)
+{
+    mu_cursor cursor = mu__cursor(request->data, request->bytes);
+    const uint64_t transfer = mu__cursor_u64_little(&cursor), total = mu__cursor_u64_little(&cursor);
+    const size_t bytes = mu__cursor_left(&cursor);
+    if (cursor.bad || bytes == 0 || transfer == 0)
+        return mu__error(MU_DATA_LOSS, "a part of a message is damaged");
+    mu_arriving **at = find(channel, transfer);
+    if (*at == NULL)
+        MU_TRY(begin(channel, transfer, total, at));
+    mu_arriving *here = *at;
+    if (here->message->bytes != total || bytes > total - here->have) {
+        forget(channel, at, true);
+        return mu__error(MU_DATA_LOSS, "the parts of a message are larger than the message");
+    }
+    memcpy(here->message->data + here->have, cursor.at, bytes);
+    here->have += bytes;
+    return MU_OK;
+}
+
+static mu_status take_drop(mu_channel *channel, const mu_request *request)
+{
+    mu_cursor cursor = mu__cursor(request->data, request->bytes);
+    mu_arriving **at = find(channel, mu__cursor_u64_little(&cursor));
+    if (*at != NULL)
+        forget(channel, at, true);
+    return MU_OK;
+}
+
+bool mu__channel_asked(mu_channel *channel, const mu_request *request)
+{
+    const bool part = strcmp(request->method, "rpc.part") == 0;
+    if (!part && strcmp(request->method, "rpc.drop") != 0)
+        return false;
+    mu_error_value error = {.code = MU_OK};
+    if ((part ? take_part(channel, request) : take_drop(channel, request)) != MU_OK)
+        mu__error_move(&error);
+    if (mu__session_reply(channel->session, request->id, error.code, error.message, strlen(error.message)) != MU_OK)
+        mu__error_move(&error); // the other end's part runs into its deadline
+    return true;
+}
+
+mu_message *mu__channel_take(mu_channel *channel, uint64_t transfer)
+{
+    mu_arriving **at = find(channel, transfer);
+    if (*at == NULL || (*at)->have != (*at)->message->bytes)
+        return NULL;
+    mu_message *message = mu_retain((*at)->message);
+    forget(channel, at, false);
+    return message;
+}
+
+void mu__channel_end(mu_channel *channel)
+{
+    while (channel->outgoing != NULL) {
+        mu_outgoing *out = channel->outgoing;
+        out->failed = out->failed != MU_OK ? out->failed : MU_UNAVAILABLE;
+        out->n_unanswered = 0;
+        settle(out);
+    }
+    while (channel->arriving != NULL)
+        forget(channel, &channel->arriving, true);
+    mu__free(channel->part);
+    *channel = (mu_channel){.session = channel->session, .budget = channel->budget};
+}

@@ -1,0 +1,78 @@
+// A client's parts: its one connection, the calls that wait or are on their way, and their results. client.c makes and
+// ends it and keeps the connection; result.c is what a caller waits for.
+//
+// Two locks, always taken in this order: the client's, which protects the connection and the lists, and a result's,
+// which protects how the call ended. A result outlives its client, so the client ends all of its results.
+#ifndef MU_SRC_RPC_CLIENT_H
+#define MU_SRC_RPC_CLIENT_H
+
+#include "rpc/channel.h"
+
+#include <stddef.h>
+
+struct mu_rpc_result {
+    mu_object object;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int made; // locks that exist
+    bool done;
+    mu_rpc_client *client; // NULL when done
+    mu_error_value error;  // how it ended
+    mu_message *reply;     // MU_OK: the value, from `offset`
+    size_t offset;
+    mu_value *value; // decoded by the first who asked
+    bool decoded;
+    char method[MU_RPC_NAME + 1];
+
+    // Protected by the client's lock.
+    mu_rpc_client *owner;       // while it is in one of the client's lists
+    struct mu_rpc_result *next;
+    mu_message *message;
+    uint64_t id, transfer; // transfer: of the arguments while parts are sent; 0: none
+    int64_t deadline_ns;
+    bool told; // the server was told that the call is cancelled
+    atomic_bool cancelled;
+};
+
+// Calls in the order of their beginning.
+typedef struct mu_result_list {
+    mu_rpc_result *first, *last;
+    int n;
+} mu_result_list;
+
+struct mu_rpc_client {
+    mu_object object;
+    mu_node node;
+    mu_member member, *members[1];
+    pthread_mutex_t lock;
+    bool has_lock, ending, said_goodbye, ended;
+    int64_t goodbye_ns, retry_ns, pause_ns; // retry_ns: when to dial again
+    int64_t until_ns;                       // how long the thread sleeps at most
+    char *name, *address;
+    double timeout; // of calls, in seconds
+    bool fail_fast;
+    bool tried; // a dial has failed since there was a connection
+    int max_waiting, credits;
+    mu_worker *driver;
+    mu_channel channel;
+    mu_budget budget;
+    mu_result_list waiting, sent; // sent: to be answered, or on their way
+    atomic_bool cancels;          // a call was cancelled, and the thread has not seen it
+    int64_t due_ns;               // no call's deadline is earlier
+    uint64_t n_calls, server;     // server: its number; 0: not connected
+    char **methods, **signatures; // of the last listing
+    int n_methods;
+};
+
+static inline mu_rpc_client *mu__client_of(mu_node *node)
+{
+    return (mu_rpc_client *)((char *)node - offsetof(mu_rpc_client, node));
+}
+
+// mu__result_new makes a result with a reference for the caller. mu__result_end ends it once; later calls do nothing.
+// `reply` is retained.
+mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method);
+void mu__result_end(mu_rpc_result *result, const mu_error_value *error, mu_message *reply, size_t offset);
+bool mu__result_is_done(mu_rpc_result *result);
+
+#endif

@@ -1,0 +1,44 @@
+// Private header of the layer rpc: values and signatures as bytes, and the channel that both ends of a connection use.
+//
+// A connection is a session of the mesh (comm/session.h); channel.c puts messages of any size on it, server.c and
+// client.c give them their meaning. docs/rpc.md has the protocol. Nothing here knows graphs, engines or strategies.
+#ifndef MU_SRC_RPC_H
+#define MU_SRC_RPC_H
+
+#include "tensor/tensor.h"
+
+#include <muster/rpc.h>
+
+// ---- Messages (message.c) -----------------------------------------------------------------------
+
+// The bytes of a value, aligned to 64: tensors of a received message use its memory. An object.
+typedef struct mu_message {
+    mu_object object;
+    uint8_t *data;
+    size_t bytes;
+} mu_message;
+
+// mu__message_new makes a message with undefined bytes; the caller owns it. NULL: RESOURCE_EXHAUSTED, recorded.
+mu_message *mu__message_new(size_t bytes);
+
+// mu__message_of encodes a value (NULL: nothing). Owned by the caller. Errors: INVALID_ARGUMENT for what cannot be
+// sent, naming `what`: variables, per-replica values, symbolic tensors.
+mu_message *mu__message_of(const mu_value *value, const char *what);
+
+// mu__message_value decodes untrusted bytes from `offset` to the message's end; `out` is owned by the caller, NULL:
+// nothing. Large tensors use the message's memory and retain it. Errors: DATA_LOSS.
+mu_status mu__message_value(mu_message *message, size_t offset, mu_value **out);
+
+// ---- Signatures (signature.c) -------------------------------------------------------------------
+
+// mu__signature_check checks that arguments (NULL: none) match a signature such as "(int32[], {a: float32[?, 2]})".
+// mu__signature_valid checks the signature itself. Errors: INVALID_ARGUMENT naming the place.
+mu_status mu__signature_check(const char *signature, const mu_value *arguments);
+mu_status mu__signature_valid(const char *signature);
+
+// ---- Functions ----------------------------------------------------------------------------------
+
+// Implemented by distribute, as part of the public interface: calls a traced function outside of traces and replicas.
+mu_value *mu_function_call(mu_function *function, mu_value *arguments);
+
+#endif

@@ -1,0 +1,86 @@
+// A server's parts: its methods, its connections, and the calls that it runs. server.c makes and ends it; calls.c
+// answers calls.
+//
+// One thread drives the node and does nothing else, so that heartbeats go out while functions run; functions run on
+// threads of their own, as many as there are calls, up to a limit. The server's lock protects everything; it is not
+// held while a function runs.
+#ifndef MU_SRC_RPC_SERVER_H
+#define MU_SRC_RPC_SERVER_H
+
+#include "rpc/channel.h"
+
+#include <muster/cancellation.h>
+
+#include <stddef.h>
+
+typedef struct mu_rpc_entry {
+    char *name, *input, *output; // signatures; NULL: not known
+    mu_rpc_method *fn;
+    void *arg;
+    mu_function *function; // retained; NULL: fn
+} mu_rpc_entry;
+
+typedef struct mu_connection {
+    mu_member member;
+    mu_channel channel;
+    uint64_t number; // of this client among all: a slot is used again
+    int n_calls;
+} mu_connection;
+
+typedef struct mu_server_call {
+    struct mu_server_call *next_waiting, *next;
+    mu_rpc_server *server;
+    mu_connection *connection;
+    uint64_t client;  // connection->number when it came
+    uint64_t request; // of the session
+    uint64_t id;      // of the client's choice
+    int64_t deadline_ns;
+    const mu_rpc_entry *entry; // NULL: the list of methods
+    mu_message *message;       // the arguments, from `offset`
+    size_t offset;
+    size_t held; // bytes of the budget
+    bool cancelled, overdue; // overdue: because its deadline passed
+    mu_cancellation *cancellation; // while the function runs; borrowed
+    mu_message *reply;
+} mu_server_call;
+
+struct mu_rpc_server {
+    mu_object object;
+    mu_runtime *runtime; // of whoever made it: the functions run with it
+    mu_node node;
+    pthread_mutex_t lock;
+    pthread_cond_t work; // a call waits, or the threads shall end
+    bool has_lock, started, stopping, said_goodbye, ended;
+    int64_t goodbye_ns;   // when a stopped server no longer waits for its clients to hear of it
+    char *wanted, *address; // as given; with the port that it has
+    int max_threads, credits, n_threads, n_idle, n_waiting;
+    mu_worker *driver, **threads;
+    pthread_mutex_t function_lock; // traced functions run one after the other
+    struct {
+        mu_rpc_entry *items;
+        size_t n, capacity;
+    } methods;
+    mu_connection *connections; // [node.n_members]
+    uint64_t n_clients;
+    mu_budget budget;
+    mu_server_call *calls;                  // all
+    mu_server_call *first_waiting, *last_waiting; // for a thread
+};
+
+static inline mu_rpc_server *mu__server_of(mu_node *node)
+{
+    return (mu_rpc_server *)((char *)node - offsetof(mu_rpc_server, node));
+}
+
+// calls.c; with the lock held. mu__server_asked takes a request of a client. mu__server_cancel_of cancels the calls of
+// a connection that has ended. mu__server_overdue cancels calls whose clients no longer wait and returns the next such
+// time.
+void mu__server_asked(mu_node *node, int member, const mu_request *request);
+void mu__server_cancel_of(mu_rpc_server *server, uint64_t client);
+int64_t mu__server_overdue(mu_rpc_server *server, int64_t now);
+// mu__server_add registers a method of any name, also one of the library's own (server.c).
+mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_args *args);
+// mu__server_stop_calls cancels all calls and ends the threads; without the lock.
+void mu__server_stop_calls(mu_rpc_server *server);
+
+#endif
