@@ -244,6 +244,10 @@ MU_API mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *args)
 // Errors: INVALID_ARGUMENT for other shapes. mu_mean_metric makes a metric that averages values.
 MU_API mu_metric *mu_accuracy(void);
 MU_API mu_metric *mu_mean_metric(const char *name);
+// mu_sum_metric makes a metric that adds up values. mu_accuracy_metric is Keras's class Accuracy: how often labels and
+// predictions of one shape are equal.
+MU_API mu_metric *mu_sum_metric(const char *name);
+MU_API mu_metric *mu_accuracy_metric(const char *name);
 // mu_loss_metric makes a metric that averages a loss over samples, named like it. mu_metric_named makes a metric with
 // default options by Keras's name: "accuracy", "auc", "mae", ….
 MU_API mu_metric *mu_loss_metric(mu_loss *loss);
@@ -269,13 +273,161 @@ MU_API mu_metric *mu_categorical_accuracy_metric_with(const mu_threshold_args *a
 #define mu_sparse_categorical_accuracy_metric(...) \
     mu_sparse_categorical_accuracy_metric_with(MU_ARGS(mu_threshold_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_sparse_categorical_accuracy_metric_with(const mu_threshold_args *args);
-// Labels of 0 or 1 for each prediction. The F1 score is the harmonic mean of precision and recall over all outputs.
-#define mu_precision_metric(...) mu_precision_metric_with(MU_ARGS(mu_threshold_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_metric *mu_precision_metric_with(const mu_threshold_args *args);
-#define mu_recall_metric(...) mu_recall_metric_with(MU_ARGS(mu_threshold_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_metric *mu_recall_metric_with(const mu_threshold_args *args);
-#define mu_f1_score_metric(...) mu_f1_score_metric_with(MU_ARGS(mu_threshold_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_metric *mu_f1_score_metric_with(const mu_threshold_args *args);
+
+typedef struct mu_count_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double threshold;                        // a prediction above it counts as 1; default 0.5
+    int n_thresholds;                        // several thresholds instead: mu_metric_results has a number for each
+    const double *thresholds;
+    const char *name;
+} mu_count_args;
+// Metrics that count decisions, in the sum of the samples' weights; labels are 0 or 1 for each prediction.
+#define mu_true_positives_metric(...) mu_true_positives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_true_positives_metric_with(const mu_count_args *args);
+#define mu_false_positives_metric(...) \
+    mu_false_positives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_false_positives_metric_with(const mu_count_args *args);
+#define mu_true_negatives_metric(...) mu_true_negatives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_true_negatives_metric_with(const mu_count_args *args);
+#define mu_false_negatives_metric(...) \
+    mu_false_negatives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_false_negatives_metric_with(const mu_count_args *args);
+
+typedef struct mu_precision_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double threshold;                        // as in mu_count_args
+    int n_thresholds;
+    const double *thresholds;
+    const char *name;
+    int top_k;                               // only the k largest predictions of a row are positive; default: any
+    int class_id;                            // compare only this column; default: all
+} mu_precision_args;
+// Labels are 0 or 1 for each prediction. Precision is the share of positive predictions that are right, recall the
+// share of positive labels that are found.
+#define mu_precision_metric(...) mu_precision_metric_with(MU_ARGS(mu_precision_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_precision_metric_with(const mu_precision_args *args);
+#define mu_recall_metric(...) mu_recall_metric_with(MU_ARGS(mu_precision_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_recall_metric_with(const mu_precision_args *args);
+
+typedef struct mu_precision_at_recall_args {
+    size_t size;
+    const char *given;
+    double recall;
+    mu_keyword_only only_;
+    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
+    int class_id;                            // compare only this column; default: all
+    const char *name;
+} mu_precision_at_recall_args;
+// Metrics: the largest precision at a threshold where the recall is at least this; 0 if there is none. The others
+// alike. Sensitivity is recall, specificity the share of negative labels that are found.
+#define mu_precision_at_recall_metric(...) \
+    mu_precision_at_recall_metric_with(MU_ARGS(mu_precision_at_recall_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_precision_at_recall_metric_with(const mu_precision_at_recall_args *args);
+
+typedef struct mu_recall_at_precision_args {
+    size_t size;
+    const char *given;
+    double precision;
+    mu_keyword_only only_;
+    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
+    int class_id;                            // compare only this column; default: all
+    const char *name;
+} mu_recall_at_precision_args;
+// mu_recall_at_precision_metric is the largest recall where the precision is at least this.
+#define mu_recall_at_precision_metric(...) \
+    mu_recall_at_precision_metric_with(MU_ARGS(mu_recall_at_precision_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_recall_at_precision_metric_with(const mu_recall_at_precision_args *args);
+
+typedef struct mu_sensitivity_at_specificity_args {
+    size_t size;
+    const char *given;
+    double specificity;
+    mu_keyword_only only_;
+    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
+    int class_id;                            // compare only this column; default: all
+    const char *name;
+} mu_sensitivity_at_specificity_args;
+// mu_sensitivity_at_specificity_metric is the largest sensitivity where the specificity is at least this.
+#define mu_sensitivity_at_specificity_metric(...) \
+    mu_sensitivity_at_specificity_metric_with(MU_ARGS(mu_sensitivity_at_specificity_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_sensitivity_at_specificity_metric_with(const mu_sensitivity_at_specificity_args *args);
+
+typedef struct mu_specificity_at_sensitivity_args {
+    size_t size;
+    const char *given;
+    double sensitivity;
+    mu_keyword_only only_;
+    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
+    int class_id;                            // compare only this column; default: all
+    const char *name;
+} mu_specificity_at_sensitivity_args;
+// mu_specificity_at_sensitivity_metric is the largest specificity where the sensitivity is at least this.
+#define mu_specificity_at_sensitivity_metric(...) \
+    mu_specificity_at_sensitivity_metric_with(MU_ARGS(mu_specificity_at_sensitivity_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_specificity_at_sensitivity_metric_with(const mu_specificity_at_sensitivity_args *args);
+
+typedef struct mu_f1_score_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *average;                     // "micro": all outputs together; "macro": their mean; "weighted":
+                                             // by their labels; default: one for each output, in mu_metric_results
+    double threshold;                        // a prediction above it counts as 1; default: the largest of its row does
+    const char *name;
+} mu_f1_score_args;
+// mu_f1_score_metric makes a metric: the harmonic mean of precision and recall, for labels of 0 or 1 [batch,
+// outputs].
+#define mu_f1_score_metric(...) mu_f1_score_metric_with(MU_ARGS(mu_f1_score_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_f1_score_metric_with(const mu_f1_score_args *args);
+
+typedef struct mu_fbeta_score_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *average;                     // as in mu_f1_score_args
+    double threshold;
+    const char *name;
+    double beta;                             // how much recall weighs against precision; default 1
+} mu_fbeta_score_args;
+// mu_fbeta_score_metric makes a metric like mu_f1_score_metric with a weighted harmonic mean.
+#define mu_fbeta_score_metric(...) mu_fbeta_score_metric_with(MU_ARGS(mu_fbeta_score_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_fbeta_score_metric_with(const mu_fbeta_score_args *args);
+
+typedef struct mu_r2_score_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *class_aggregation;           // "uniform_average" (default), "variance_weighted_average", or "none": one
+                                             // score for each output, in mu_metric_results
+    int num_regressors;                      // adjusts the score for so many independent inputs; default 0
+    const char *name;
+} mu_r2_score_args;
+// mu_r2_score_metric makes a metric: 1 - residual / variance of the labels, [batch, outputs].
+#define mu_r2_score_metric(...) mu_r2_score_metric_with(MU_ARGS(mu_r2_score_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_r2_score_metric_with(const mu_r2_score_args *args);
+
+typedef struct mu_axis_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    int axis;                                // default -1, the last
+    const char *name;
+} mu_axis_args;
+// Metrics: how alike labels and predictions of one shape are along an axis; 1 is the best. The cosine metric has the
+// sign opposite to the loss.
+#define mu_cosine_similarity_metric(...) \
+    mu_cosine_similarity_metric_with(MU_ARGS(mu_axis_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_cosine_similarity_metric_with(const mu_axis_args *args);
+#define mu_pearson_correlation_metric(...) \
+    mu_pearson_correlation_metric_with(MU_ARGS(mu_axis_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_pearson_correlation_metric_with(const mu_axis_args *args);
+#define mu_concordance_correlation_metric(...) \
+    mu_concordance_correlation_metric_with(MU_ARGS(mu_axis_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_concordance_correlation_metric_with(const mu_axis_args *args);
 
 typedef struct mu_top_k_args {
     size_t size;
@@ -298,25 +450,73 @@ typedef struct mu_auc_args {
     const char *given;
     mu_keyword_only only_;
     int num_thresholds;                      // default 200
-    const char *curve;                       // "ROC" (default) or "PR", precision over recall
+    const char *curve;                       // "ROC" (default); "PR", precision over recall; "PRGAIN", their gains
     bool from_logits;
     const char *name;
+    const char *summation_method;            // "interpolation" (default), or heights: "minoring", "majoring"
+    int n_thresholds;                        // thresholds between 0 and 1, instead of evenly spaced ones
+    const double *thresholds;
+    bool multi_label;                        // the mean of the areas of num_labels columns
+    int num_labels;                          // required with multi_label
+    int n_label_weights;                     // of the columns
+    const double *label_weights;
 } mu_auc_args;
-// mu_auc_metric makes a metric: the area under a curve, from counts at evenly spaced thresholds.
+// mu_auc_metric makes a metric: the area under a curve, from counts at thresholds. Labels are 0 or 1 for each
+// prediction.
 #define mu_auc_metric(...) mu_auc_metric_with(MU_ARGS(mu_auc_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_auc_metric_with(const mu_auc_args *args);
 
-typedef struct mu_mean_iou_args {
+typedef struct mu_iou_args {
     size_t size;
     const char *given;
     int num_classes;
     mu_keyword_only only_;
+    int n_target_class_ids;                  // classes to average over: required for mu_iou_metric, else all
+    const int *target_class_ids;
     const char *name;
-} mu_mean_iou_args;
-// mu_mean_iou_metric makes a metric: intersection over union of class numbers, averaged over classes. Labels and
-// predictions are class numbers of one shape.
-#define mu_mean_iou_metric(...) mu_mean_iou_metric_with(MU_ARGS(mu_mean_iou_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_metric *mu_mean_iou_metric_with(const mu_mean_iou_args *args);
+    int ignore_class;                        // labels with this number do not count; default: all count
+    bool dense_y_true;                       // labels are one-hot, not class numbers
+    bool dense_y_pred;                       // predictions are probabilities or logits, not class numbers
+    int axis;                                // of the classes, where dense; default -1, the last
+} mu_iou_args;
+// Metrics: intersection over union of class numbers, averaged over some classes or all (mean) that occur. Labels and
+// predictions have one shape. Numbers outside of the classes do not count.
+#define mu_iou_metric(...) mu_iou_metric_with(MU_ARGS(mu_iou_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_iou_metric_with(const mu_iou_args *args);
+#define mu_mean_iou_metric(...) mu_mean_iou_metric_with(MU_ARGS(mu_iou_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_mean_iou_metric_with(const mu_iou_args *args);
+
+typedef struct mu_one_hot_iou_args {
+    size_t size;
+    const char *given;
+    int num_classes;
+    mu_keyword_only only_;
+    int n_target_class_ids;                  // as in mu_iou_args
+    const int *target_class_ids;
+    const char *name;
+    int ignore_class;                        // as in mu_iou_args
+    bool sparse_y_pred;                      // predictions are class numbers, not probabilities
+    int axis;                                // of the classes; default -1, the last
+} mu_one_hot_iou_args;
+// The same for one-hot labels.
+#define mu_one_hot_iou_metric(...) mu_one_hot_iou_metric_with(MU_ARGS(mu_one_hot_iou_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_one_hot_iou_metric_with(const mu_one_hot_iou_args *args);
+#define mu_one_hot_mean_iou_metric(...) \
+    mu_one_hot_mean_iou_metric_with(MU_ARGS(mu_one_hot_iou_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_one_hot_mean_iou_metric_with(const mu_one_hot_iou_args *args);
+
+typedef struct mu_binary_iou_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    int n_target_class_ids;                  // 0, 1 or both, the default
+    const int *target_class_ids;
+    double threshold;                        // a prediction of at least this is a 1; default 0.5
+    const char *name;
+} mu_binary_iou_args;
+// mu_binary_iou_metric makes a metric: intersection over union of labels and predictions of 0 and 1.
+#define mu_binary_iou_metric(...) mu_binary_iou_metric_with(MU_ARGS(mu_binary_iou_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_metric *mu_binary_iou_metric_with(const mu_binary_iou_args *args);
 
 // A variable of a metric's state, which adds up over steps and replicas.
 typedef struct mu_metric_state {
@@ -348,6 +548,10 @@ MU_API mu_status mu_metric_add(mu_metric *metric, int state, mu_tensor *delta);
 MU_API mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred);
 MU_API mu_status mu_metric_update_weighted(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights);
 MU_API double mu_metric_result(mu_metric *metric);           // result over all replicas; 0 before the first update
+// mu_metric_results writes at most n results of a metric that has several (one for each threshold, output or class) and
+// returns how many there are: 1 for other metrics, 0 before the first update, -1 after an error. mu_metric_result is
+// their mean.
+MU_API int mu_metric_results(mu_metric *metric, int n, double *results);
 MU_API mu_status mu_metric_reset(mu_metric *metric);  // forgets all batches so far
 MU_API const char *mu_metric_name(const mu_metric *metric);  // belongs to the metric
 

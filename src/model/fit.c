@@ -78,7 +78,7 @@ static void compute_values(pass *p)
     for (int i = 0; i < p->model->trainer->n_metrics; i++) {
         const mu_metric *metric = p->model->trainer->metrics[i];
         p->names[i] = metric->name;
-        p->values[i] = metric->ops->result(metric, sums);
+        p->values[i] = mu__metric_value(metric, sums);
         sums += mu__metric_numbers(metric);
     }
 }

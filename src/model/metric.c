@@ -100,6 +100,8 @@ mu_status mu__metric_build(mu_metric *metric)
 {
     mu_metric_state states[MU_MAX_METRIC_STATES];
     const int n = metric->ops->states(metric, states);
+    if (metric->ops->by_column && metric->columns == 0)
+        return MU_OK;
     while (metric->states.n < (size_t)n) {
         const mu_metric_state *next = &states[metric->states.n];
         mu_variable *variable = make_state(metric, next->name, &next->shape);
@@ -217,20 +219,71 @@ mu_status mu__metric_write(mu_metric *metric, const double *sums)
     return MU_OK;
 }
 
+// The numbers of all states; for mu__free. NULL on error.
+static double *read_sums(const mu_metric *metric)
+{
+    double *sums = mu__calloc((size_t)mu__metric_numbers(metric) + 1, sizeof *sums);
+    mu_pool *pool = sums ? mu_pool_open() : NULL;
+    const mu_status status = pool ? mu__metric_read(metric, sums) : mu_error_code();
+    mu_pool_close(pool);
+    if (status == MU_OK)
+        return sums;
+    mu__free(sums);
+    return NULL;
+}
+
+// All results of a metric that has been updated; for mu__free. NULL on error.
+static double *results_of(const mu_metric *metric, const double *sums, int *n)
+{
+    double *results = mu__calloc((size_t)mu__metric_numbers(metric) + 1, sizeof *results);
+    *n = 1;
+    if (results && metric->ops->results)
+        *n = metric->ops->results(metric, sums, results);
+    else if (results)
+        results[0] = metric->ops->result(metric, sums);
+    return results;
+}
+
+double mu__metric_value(const mu_metric *metric, const double *sums)
+{
+    double sum = 0;
+    int n = 0;
+    if (metric->ops->result)
+        return metric->ops->result(metric, sums);
+    double *results = results_of(metric, sums, &n);
+    for (int i = 0; results && i < n; i++)
+        sum += results[i];
+    mu__free(results);
+    return results && n > 0 ? sum / n : NAN;
+}
+
 double mu_metric_result(mu_metric *metric)
 {
     if (mu__pending() || mu__need(metric, "mu_metric_result: the metric") != MU_OK)
         return NAN;
     if (metric->states.n == 0)
         return 0;
-    double *sums = mu__calloc((size_t)mu__metric_numbers(metric) + 1, sizeof *sums);
-    mu_pool *pool = sums ? mu_pool_open() : NULL;
-    double result = NAN;
-    if (pool && mu__metric_read(metric, sums) == MU_OK)
-        result = metric->ops->result(metric, sums);
-    mu_pool_close(pool);
+    double *sums = read_sums(metric);
+    const double result = sums ? mu__metric_value(metric, sums) : NAN;
     mu__free(sums);
     return result;
+}
+
+int mu_metric_results(mu_metric *metric, int n, double *results)
+{
+    int count = 0;
+    if (mu__pending() || mu__need(metric, "mu_metric_results: the metric") != MU_OK ||
+        (n > 0 && mu__need(results, "mu_metric_results: the results") != MU_OK))
+        return -1;
+    if (metric->states.n == 0)
+        return 0;
+    double *sums = read_sums(metric);
+    double *all = sums ? results_of(metric, sums, &count) : NULL;
+    if (all && n > 0)
+        memcpy(results, all, (size_t)MU_MIN(n, count) * sizeof *results);
+    mu__free(sums);
+    mu__free(all);
+    return all ? count : -1;
 }
 
 mu_status mu_metric_reset(mu_metric *metric)

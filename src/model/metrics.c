@@ -1,4 +1,4 @@
-// The metrics: mean of values, accuracies, precision and recall, area under a curve, intersection over union.
+// Metrics that are means over samples: of values, losses and accuracies; sums; and the names of all metrics.
 //
 // Formulas, thresholds and names are Keras 3's. A class says which states it has, how a batch adds to them, and what
 // the sums mean.
@@ -28,11 +28,46 @@ mu_metric *mu_mean_metric(const char *name)
     return mu__metric_make(&mean_ops, &(mu_metric_name_args){.size = sizeof(mu_metric_name_args), .name = name});
 }
 
+static int sum_states(const mu_metric *metric, mu_metric_state *states)
+{
+    (void)metric;
+    states[0] = (mu_metric_state){.name = "total"};
+    return 1;
+}
+
+static mu_status sum_update(mu_metric *metric, mu_tensor *values, mu_tensor *none, mu_tensor *weights)
+{
+    (void)none;
+    mu_tensor *numbers = mu_cast(values, mu__floatx());
+    mu_tensor *each = weights && numbers ? mu__weights_like(weights, numbers) : NULL;
+    mu_tensor *total = mu_reduce_sum(each ? mu_multiply(numbers, each) : numbers, MU_ALL_AXES);
+    return total ? mu_metric_add(metric, 0, total) : mu_error_code();
+}
+
+static double sum_result(const mu_metric *metric, const double *sums)
+{
+    (void)metric;
+    return sums[0];
+}
+
+static const mu_metric_ops sum_ops = {
+    .class = {"sum", "Sum", "mu_sum_metric", MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
+    .states = sum_states, .update = sum_update, .result = sum_result,
+};
+
+mu_metric *mu_sum_metric(const char *name)
+{
+    return mu__metric_make(&sum_ops, &(mu_metric_name_args){.size = sizeof(mu_metric_name_args), .name = name});
+}
+
 // The mean of a loss over samples: Keras's mean_squared_error, hinge, kl_divergence … as metrics.
 static mu_status loss_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
 {
-    mu_tensor *values = mu__loss_call(metric->loss, y_true, y_pred);
-    return values ? mu__mean_update(metric, values, weights) : mu_error_code();
+    const mu_loss *loss = metric->loss;
+    mu_tensor *values = mu__loss_call(loss, y_true, y_pred);
+    mu_tensor *valid = values && loss->ops->valid ? loss->ops->valid(loss, y_true, y_pred, values) : NULL;
+    return values ? mu__mean_update(metric, values, valid ? mu__join_weights(weights, valid, values) : weights)
+                  : mu_error_code();
 }
 
 static const mu_metric_ops loss_ops = {
@@ -204,29 +239,50 @@ static const mu_field top_k_fields[] = {
     {0},
 };
 
+// Keras's class Accuracy: how often labels and predictions are equal.
+static mu_status equal_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
+{
+    char seen[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    mu_tensor *labels = mu_cast(y_true, mu_tensor_dtype(y_pred));
+    const int more = mu_tensor_rank(y_pred) - mu_tensor_rank(y_true);
+    labels = more == 1 ? mu_expand_dims(labels, -1) : more == -1 ? mu_squeeze(labels, -1) : labels;
+    if (!labels)
+        return mu_error_code();
+    if (!mu__shape_compatible(&labels->shape, &y_pred->shape))
+        return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the labels have shape %s, the predictions %s; expected one "
+                         "shape. mu_accuracy compares classes with probabilities", metric->name,
+                         mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
+    mu_tensor *values = mu_cast(mu_equal(labels, y_pred), mu__floatx());
+    return values ? mu__mean_update(metric, values, weights) : mu_error_code();
+}
+
+static const mu_metric_ops equal_ops = {
+    .class = {"accuracy", "Accuracy", "mu_accuracy_metric", MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
+    .compares = true, .states = mu__mean_states, .update = equal_update, .result = mu__mean_result, .maximized = true,
+};
+
+mu_metric *mu_accuracy_metric(const char *name)
+{
+    return mu__metric_make(&equal_ops, &(mu_metric_name_args){.size = sizeof(mu_metric_name_args), .name = name});
+}
+
 // ---- Classes ------------------------------------------------------------------------------------
 
-// The class of a mean metric, whose function takes options.
-#define MEAN_METRIC(word, keras_class, args_type, args_fields, update_function)                                  \
-    static const mu_metric_ops word##_ops = {                                                                    \
-        .class = {#word, keras_class, "mu_" #word "_metric", MU_OPTIONS(args_type), args_fields, NULL},              \
-        .compares = true, .states = mu__mean_states, .update = update_function, .result = mu__mean_result};      \
-    mu_metric *mu_##word##_metric_with(const args_type *args)                                                    \
-    {                                                                                                            \
-        return mu__metric_make(&word##_ops, args);                                                               \
-    }
+#define ACCURACY(word, keras_class, args_type, args_fields, update_function)                              \
+    MU_METRIC(word, keras_class, args_type, args_fields, NULL, .states = mu__mean_states,                 \
+              .update = update_function, .result = mu__mean_result, .maximized = true)
 
-MEAN_METRIC(binary_accuracy, "BinaryAccuracy", mu_threshold_args, threshold_fields, binary_update)
-MEAN_METRIC(categorical_accuracy, "CategoricalAccuracy", mu_threshold_args, threshold_fields, categorical_update)
-MEAN_METRIC(sparse_categorical_accuracy, "SparseCategoricalAccuracy", mu_threshold_args, threshold_fields,
-            sparse_update)
-MEAN_METRIC(top_k_categorical_accuracy, "TopKCategoricalAccuracy", mu_top_k_args, top_k_fields, top_k_update)
-MEAN_METRIC(sparse_top_k_categorical_accuracy, "SparseTopKCategoricalAccuracy", mu_top_k_args, top_k_fields,
-            sparse_top_k_update)
+ACCURACY(binary_accuracy, "BinaryAccuracy", mu_threshold_args, threshold_fields, binary_update)
+ACCURACY(categorical_accuracy, "CategoricalAccuracy", mu_threshold_args, threshold_fields, categorical_update)
+ACCURACY(sparse_categorical_accuracy, "SparseCategoricalAccuracy", mu_threshold_args, threshold_fields, sparse_update)
+ACCURACY(top_k_categorical_accuracy, "TopKCategoricalAccuracy", mu_top_k_args, top_k_fields, top_k_update)
+ACCURACY(sparse_top_k_categorical_accuracy, "SparseTopKCategoricalAccuracy", mu_top_k_args, top_k_fields,
+         sparse_top_k_update)
 
 static const mu_metric_ops accuracy_ops = {
-    .class = {"accuracy", "Accuracy", "mu_accuracy", MU_OPTIONS(mu_threshold_args), threshold_fields, NULL},
+    .class = {"accuracy", "acc", "mu_accuracy", MU_OPTIONS(mu_threshold_args), threshold_fields, NULL},
     .compares = true, .states = mu__mean_states, .update = accuracy_update, .result = mu__mean_result,
+    .maximized = true,
 };
 
 mu_metric *mu_accuracy(void)
@@ -234,34 +290,50 @@ mu_metric *mu_accuracy(void)
     return mu__metric_make(&accuracy_ops, NULL);
 }
 
+const mu_metric_ops *const mu__mean_metrics[] = {
+    &accuracy_ops, &binary_accuracy_ops, &categorical_accuracy_ops, &sparse_categorical_accuracy_ops,
+    &top_k_categorical_accuracy_ops, &sparse_top_k_categorical_accuracy_ops, NULL,
+};
+
+// ---- Names --------------------------------------------------------------------------------------
+
+static const mu_metric_ops *const *const families[] = {
+    mu__mean_metrics, mu__counting_metrics, mu__iou_metrics, mu__column_metrics, mu__correlation_metrics,
+};
+
+static const mu_metric_ops *find_class(const char *name)
+{
+    for (size_t i = 0; i < MU_COUNT(families); i++)
+        for (const mu_metric_ops *const *ops = families[i]; *ops; ops++)
+            if (strcasecmp(name, (*ops)->class.name) == 0 || strcasecmp(name, (*ops)->class.keras) == 0)
+                return *ops;
+    return NULL;
+}
+
+static mu_metric *unknown_name(const char *name, const char *function)
+{
+    char known[1024] = "";
+    for (size_t i = 0; i < MU_COUNT(families); i++)
+        for (const mu_metric_ops *const *ops = families[i]; *ops; ops++) {
+            const size_t used = strlen(known);
+            snprintf(known + used, sizeof known - used, "%s, ", (*ops)->class.name);
+        }
+    mu__error(MU_INVALID_ARGUMENT, "%s: no metric is named '%.60s'; expected an object or one of %s"
+              "root_mean_squared_error, or a loss", function, name, known);
+    return NULL;
+}
+
 mu_metric *mu__metric_named(const char *name, const char *function)
 {
-    const struct {
-        const char *name, *other;
-        const mu_metric_ops *ops;
-    } known[] = {
-        {"accuracy", "acc", &accuracy_ops},
-        {"binary_accuracy", "BinaryAccuracy", &binary_accuracy_ops},
-        {"categorical_accuracy", "CategoricalAccuracy", &categorical_accuracy_ops},
-        {"sparse_categorical_accuracy", "SparseCategoricalAccuracy", &sparse_categorical_accuracy_ops},
-        {"top_k_categorical_accuracy", "TopKCategoricalAccuracy", &top_k_categorical_accuracy_ops},
-        {"sparse_top_k_categorical_accuracy", "SparseTopKCategoricalAccuracy", &sparse_top_k_categorical_accuracy_ops},
-    };
-    for (size_t i = 0; i < MU_COUNT(known); i++)
-        if (strcasecmp(name, known[i].name) == 0 || strcasecmp(name, known[i].other) == 0)
-            return mu__metric_make(known[i].ops, NULL);
-    const mu_metric_ops *counting = mu__counting_metric_find(name);
-    if (counting)
-        return mu__metric_make(counting, NULL);
-    if (strcasecmp(name, "root_mean_squared_error") == 0 || strcasecmp(name, "rmse") == 0)
+    const mu_metric_ops *ops = find_class(name);
+    if (ops)
+        return mu__metric_make(ops, NULL);
+    if (strcasecmp(name, "root_mean_squared_error") == 0 || strcasecmp(name, "RootMeanSquaredError") == 0 ||
+        strcasecmp(name, "rmse") == 0)
         return mu_root_mean_squared_error_metric();
-    if (mu__loss_find(name))
-        return mu_loss_metric(mu_loss_named(name));
-    mu__error(MU_INVALID_ARGUMENT, "%s: no metric is named '%.60s'; expected an object or one of accuracy, "
-              "binary_accuracy, categorical_accuracy, sparse_categorical_accuracy, top_k_categorical_accuracy, "
-              "sparse_top_k_categorical_accuracy, precision, recall, auc, root_mean_squared_error, or a loss",
-              function, name);
-    return NULL;
+    if (strcasecmp(name, "log_cosh_error") == 0 || strcasecmp(name, "LogCoshError") == 0)
+        return mu_loss_metric(mu_log_cosh_loss());
+    return mu__loss_find(name) ? mu_loss_metric(mu_loss_named(name)) : unknown_name(name, function);
 }
 
 mu_metric *mu_metric_named(const char *name)

@@ -110,7 +110,7 @@ typedef struct mu_loss_share {
 } mu_loss_share;
 mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out);
 
-// ---- Metrics (metric.c, metrics.c, metrics_counting.c) ------------------------------------------
+// ---- Metrics (metric.c, metrics*.c) -------------------------------------------------------------
 
 typedef struct mu_metric_ops {
     mu_class class;
@@ -119,9 +119,23 @@ typedef struct mu_metric_ops {
     int (*states)(const mu_metric *metric, mu_metric_state *states);
     // update adds a batch with mu_metric_add; `weights` may be NULL.
     mu_status (*update)(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights);
-    // result computes the metric from the numbers of all states, side by side, summed over all replicas.
+    // result computes the metric from the numbers of all states, side by side, summed over all replicas. Instead,
+    // results writes several, at most one per number of the states, and returns how many; their mean is the result.
     double (*result)(const mu_metric *metric, const double *sums);
+    int (*results)(const mu_metric *metric, const double *sums, double *out);
+    bool maximized;            // larger is better
+    bool by_column;            // the states' shapes are known from the first batch on, in `columns`
 } mu_metric_ops;
+
+// A class of metrics and the function that makes one; the other fields of its mu_metric_ops by name.
+#define MU_METRIC(word, keras_class, args_type, args_fields, completes, ...)                                       \
+    static const mu_metric_ops word##_ops = {                                                                      \
+        .class = {#word, keras_class, "mu_" #word "_metric", MU_OPTIONS(args_type), args_fields, completes},       \
+        .compares = true, __VA_ARGS__};                                                                            \
+    mu_metric *mu_##word##_metric_with(const args_type *args)                                                      \
+    {                                                                                                              \
+        return mu__metric_make(&word##_ops, args);                                                                 \
+    }
 
 struct mu_metric {
     mu_object object;
@@ -130,6 +144,7 @@ struct mu_metric {
     char *name;
     struct { mu_variable **items; size_t n, capacity; } states;  // made on first use; retained
     mu_loss *loss;             // of a metric that averages a loss; retained
+    int64_t columns;           // of the predictions, for classes whose states have as many; 0: not known yet
 };
 
 typedef struct mu_metric_name_args {  // of classes without options
@@ -139,7 +154,10 @@ typedef struct mu_metric_name_args {  // of classes without options
     const char *name;
 } mu_metric_name_args;
 mu_metric *mu__metric_make(const mu_metric_ops *ops, const void *args);  // belongs to the pool; NULL on error
-const mu_metric_ops *mu__counting_metric_find(const char *name);         // by Keras's names; NULL: there is none
+// The classes of each file, which end with NULL.
+extern const mu_metric_ops *const mu__mean_metrics[], *const mu__counting_metrics[], *const mu__iou_metrics[],
+    *const mu__column_metrics[], *const mu__correlation_metrics[];
+double mu__metric_value(const mu_metric *metric, const double *sums);    // NaN after an error
 mu_status mu__metric_build(mu_metric *metric);
 int mu__metric_state_count(const mu_metric *metric);
 const char *mu__metric_state_name(const mu_metric *metric, int i);

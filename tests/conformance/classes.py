@@ -89,16 +89,56 @@ METRICS = [
     ("AUC", "bits", "share", {}), ("AUC", "bits", "share", {"curve": "PR"}),
     ("AUC", "bits", "share", {"num_thresholds": 20}), ("MeanIoU", "classes", "classes", {"num_classes": OUTPUTS}),
     ("RootMeanSquaredError", "real", "real", {}),
+    ("TruePositives", "bits", "share", {}), ("FalsePositives", "bits", "share", {"thresholds": (0.25, 0.75)}),
+    ("TrueNegatives", "bits", "share", {}), ("FalseNegatives", "bits", "share", {"thresholds": (0.1, 0.4, 0.9)}),
+    ("Precision", "bits", "share", {"thresholds": (0.25, 0.6, 0.75)}), ("Precision", "bits", "share", {"top_k": 2}),
+    ("Precision", "bits", "share", {"class_id": 1}), ("Recall", "bits", "share", {"top_k": 1, "class_id": 2}),
+    ("Recall", "bits", "share", {"thresholds": (0.25, 0.6)}),
+    ("PrecisionAtRecall", "bits", "share", {"recall": 0.5}), ("RecallAtPrecision", "bits", "share", {"precision": 0.5}),
+    ("SensitivityAtSpecificity", "bits", "share", {"specificity": 0.75, "num_thresholds": 50}),
+    ("SpecificityAtSensitivity", "bits", "share", {"sensitivity": 0.25, "class_id": 3}),
+    ("AUC", "bits", "share", {"curve": "PRGAIN"}), ("AUC", "bits", "share", {"summation_method": "minoring"}),
+    ("AUC", "bits", "share", {"curve": "PR", "summation_method": "majoring", "thresholds": (0.5, 0.2, 0.9)}),
+    ("AUC", "bits", "share", {"multi_label": True, "num_labels": OUTPUTS}),
+    ("AUC", "bits", "share", {"multi_label": True, "num_labels": OUTPUTS, "curve": "PR",
+                              "label_weights": (0.5, 1.0, 2.0, 0.25)}),
+    ("AUC", "bits", "real", {"from_logits": True, "label_weights": (0.5, 1.0, 2.0, 0.25)}),
+    ("F1Score", "bits", "share", {}), ("F1Score", "bits", "share", {"average": "macro", "threshold": 0.5}),
+    ("F1Score", "bits", "share", {"average": "micro"}),
+    ("FBetaScore", "bits", "share", {"beta": 2.0, "average": "weighted"}),
+    ("FBetaScore", "one-hot", "distribution", {"beta": 0.5, "threshold": 0.25}),
+    ("R2Score", "real", "real", {}), ("R2Score", "real", "real", {"class_aggregation": None}),
+    ("R2Score", "real", "real", {"class_aggregation": "variance_weighted_average", "num_regressors": 3}),
+    ("CosineSimilarity", "real", "real", {}), ("CosineSimilarity", "maps", "maps", {"axis": 1}),
+    ("PearsonCorrelation", "real", "real", {}), ("ConcordanceCorrelation", "real", "real", {}),
+    ("ConcordanceCorrelation", "maps", "maps", {"axis": 1}),
+    ("IoU", "classes", "classes", {"num_classes": OUTPUTS, "target_class_ids": (0, 2)}),
+    ("IoU", "one-hot", "real", {"num_classes": OUTPUTS, "target_class_ids": (1,), "sparse_y_true": False,
+                                "sparse_y_pred": False}),
+    ("MeanIoU", "classes", "classes", {"num_classes": OUTPUTS, "ignore_class": 1}),
+    ("MeanIoU", "classes", "classes", {"num_classes": OUTPUTS - 1}),
+    ("OneHotIoU", "one-hot", "real", {"num_classes": OUTPUTS, "target_class_ids": (0, 3)}),
+    ("OneHotMeanIoU", "one-hot", "classes", {"num_classes": OUTPUTS, "sparse_y_pred": True}),
+    ("BinaryIoU", "bits", "share", {}), ("BinaryIoU", "bits", "share", {"target_class_ids": (1,), "threshold": 0.25}),
+    ("Accuracy", "classes", "classes", {}), ("Sum", "real", None, {}), ("Mean", "real", None, {}),
 ]
+# Metrics that are the mean of a loss; mu_loss_metric makes them of the loss. Not with ignore_class: Keras leaves such
+# labels out of a metric only if samples have weights.
+LOSS_METRICS = [row for row in LOSSES if row[0] in (
+    "MeanSquaredError MeanAbsoluteError MeanAbsolutePercentageError MeanSquaredLogarithmicError LogCosh Hinge "
+    "SquaredHinge CategoricalHinge KLDivergence Poisson BinaryCrossentropy CategoricalCrossentropy "
+    "SparseCategoricalCrossentropy").split() and row[1] != "maps" and "ignore_class" not in row[3]]
 
 
 def snake(name):
     """Keras's class as a function of ours names it."""
-    special = {"KLDivergence": "kl_divergence", "AUC": "auc", "MeanIoU": "mean_iou", "CTC": "ctc"}
+    special = {"KLDivergence": "kl_divergence", "AUC": "auc", "MeanIoU": "mean_iou", "CTC": "ctc",
+               "IoU": "iou", "BinaryIoU": "binary_iou", "OneHotIoU": "one_hot_iou",
+               "OneHotMeanIoU": "one_hot_mean_iou", "FBetaScore": "fbeta_score"}
     return special.get(name) or "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
 
 
-NEGATED = {"remove_diagonal": "keep_diagonal"}  # an option that is true by default has the opposite name here
+NEGATED = {"remove_diagonal": "keep_diagonal", "sparse_y_true": "dense_y_true"}  # an option that is true by default has the opposite name here
 
 
 def options_here(options):
@@ -108,8 +148,10 @@ def options_here(options):
         if isinstance(value, tuple):
             kind = ctypes.c_int if all(isinstance(item, int) for item in value) else ctypes.c_double
             out |= {f"n_{key}": len(value), key: (kind * len(value))(*value)}
-        elif key in NEGATED:
-            out[NEGATED[key]] = not value
+        elif key in NEGATED or (key == "sparse_y_pred" and not value):
+            out[NEGATED.get(key, "dense_y_pred")] = not value
+        elif value is None:
+            out[key] = "none"
         else:
             out[key] = value
     return out
@@ -159,21 +201,43 @@ def compare_loss(report, mu, floatx, row):
                  far[worst] <= TOLERANCE[floatx])
 
 
+def metric_here(mu, name, options):
+    if name in ("Mean", "Sum", "Accuracy"):
+        return getattr(mu, "mu_accuracy_metric" if name == "Accuracy" else f"mu_{snake(name)}_metric")(snake(name))
+    if (name, options) in [(row[0], row[3]) for row in LOSS_METRICS]:
+        return mu.mu_loss_metric(getattr(mu, f"mu_{snake(name)}_loss")(**options_here(options)))
+    return getattr(mu, f"mu_{snake(name)}_metric")(**options_here(options))
+
+
+def results_here(mu, metric):
+    """One number, or an array of several."""
+    out = (ctypes.c_double * 16)()
+    n = mu.mu_metric_results(metric, 16, out)
+    assert abs(mu.mu_metric_result(metric) - np.mean(out[:n])) < 1e-12
+    return np.array(out[:n]) if n > 1 else out[0]
+
+
 def compare_metric(report, mu, floatx, row):
     """Three batches, the second with weights."""
     name, labels, predictions, options = row
     dtype = FLOATX[floatx]
-    theirs = getattr(tf.keras.metrics, name)(**options)
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
+    theirs = getattr(tf.keras.metrics, name + "Error" if name == "LogCosh" else name)(**listed)
     with mu.pool():
-        ours = getattr(mu, f"mu_{snake(name)}_metric")(**options_here(options))
+        ours = metric_here(mu, name, options)
         for seed in range(3):
-            y, p = numbers(seed, labels, dtype), numbers(seed + 10, predictions, dtype)
-            weighted = seed == 1 and name != "MeanIoU"  # whose weights Keras rounds to integers
+            y = numbers(seed, labels, dtype)
+            p = None if predictions is None else numbers(seed + 10, predictions, dtype)
+            weighted = seed == 1 and "IoU" not in name  # whose weights Keras rounds to integers
             weights = np.random.default_rng(seed).uniform(0, 2, ROWS).astype(dtype) if weighted else None
-            narrow = p.astype(np.float32) if "TopK" in name else p  # TensorFlow's op has no float64
-            theirs.update_state(y, narrow, sample_weight=weights)
-            mu.mu_metric_update_weighted(ours, mu.tensor(y), mu.tensor(p), None if weights is None else mu.tensor(weights))
-        far = off(mu.mu_metric_result(ours), theirs.result().numpy())
+            # TensorFlow's top-k has no float64; a sum's weights are not spread over later axes.
+            narrow = p.astype(np.float32) if "TopK" in name else p
+            spread = weights[:, None] if weighted and name == "Sum" else weights
+            pair = (y,) if p is None else (y, narrow)
+            theirs.update_state(*pair, sample_weight=spread)
+            mu.mu_metric_update_weighted(ours, mu.tensor(y), None if p is None else mu.tensor(p),
+                                         None if weights is None else mu.tensor(weights))
+        far = off(results_here(mu, ours), theirs.result().numpy())
     report.check(f"metric {name} {options}, {floatx}", f"within {far:.1e}", far <= TOLERANCE[floatx])
 
 
@@ -256,7 +320,7 @@ def main(library, only=""):
     for floatx in FLOATX:
         parts = [(compare_loss, row, f"loss {row[0]}") for row in LOSSES]
         parts += [(compare_gradient, row, f"gradient of loss {row[0]}") for row in LOSSES]
-        parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS]
+        parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS + LOSS_METRICS]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional")]
         for compare, row, name in parts:

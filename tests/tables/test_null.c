@@ -54,6 +54,7 @@ static int world;
 static float floats[6] = {1, 2, 3, 4, 5, 6};
 static char space[24], folder[64], path[100], saved[100];
 static const int64_t two[] = {2}, two_three[] = {2, 3}, three_two[] = {3, 2}, zeros[] = {0, 0}, ones[] = {1, 1};
+static const double half = .5;
 static const int axes[] = {0}, swapped[] = {1, 0};
 static const mu_dtype dtypes[] = {MU_F32};
 static const mu_input_options options = {.size = sizeof options, .per_replica_buffer_size = 1};

@@ -1,0 +1,151 @@
+// Losses and metrics of Keras's classes over replicas: each is the same on one device, on several with parts of
+// different sizes, and eagerly; and what their options refuse. Values: tests/conformance/classes.py.
+#include "model_test.h"
+
+#define ROWS 22
+#define OUTPUTS 3
+
+static mu_tensor *bits(uint64_t seed)
+{
+    mu_tensor *random = numbers(2, (int64_t[]){ROWS, OUTPUTS}, seed);
+    return mu_cast(mu_greater(random, mu_constant(MU_F64, 0)), MU_F64);
+}
+
+static mu_tensor *shares(uint64_t seed)
+{
+    return mu_sigmoid(numbers(2, (int64_t[]){ROWS, OUTPUTS}, seed));
+}
+
+static mu_items *all_metrics(void)
+{
+    static const double thresholds[] = {.25, .5};
+    static const int targets[] = {1};
+    return MU_METRICS(
+        mu_true_positives_metric(.n_thresholds = 2, .thresholds = thresholds), mu_false_negatives_metric(),
+        mu_precision_metric(.top_k = 2), mu_recall_metric(.class_id = 1), mu_precision_at_recall_metric(.5),
+        mu_recall_at_precision_metric(.5), mu_sensitivity_at_specificity_metric(.5),
+        mu_specificity_at_sensitivity_metric(.5), mu_auc_metric(.multi_label = true, .num_labels = OUTPUTS),
+        mu_f1_score_metric(), mu_fbeta_score_metric(.beta = 2, .average = "weighted"), mu_r2_score_metric(),
+        mu_cosine_similarity_metric(), mu_concordance_correlation_metric(),
+        mu_one_hot_iou_metric(OUTPUTS, .n_target_class_ids = 1, .target_class_ids = targets), mu_binary_iou_metric());
+}
+
+static mu_history *measure(int replicas)
+{
+    mu_strategy *strategy = strategy_of(replicas);
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_activation("linear"));
+        mu_compile(model, .loss = mu_tversky_loss(.n_axis = 1, .axis = (int[]){1}), .metrics = all_metrics());
+    }
+    return mu_evaluate(model, shares(2), bits(1), .batch_size = 8, .verbose = MU_VERBOSE_SILENT);
+}
+
+static void one_result_on_any_number_of_replicas(void **state)
+{
+    (void)state;
+    mu_history *one = measure(-1);
+    if (!one)
+        fail_msg("%s", mu_error_message());
+    for (int replicas = 2; replicas <= DEVICES; replicas += 3) {
+        mu_history *several = measure(replicas);
+        if (!several)
+            fail_msg("%s", mu_error_message());
+        for (size_t i = 0; i < one->names.n; i++) {
+            const char *name = one->names.items[i];
+            if (!(fabs(mu_history_last(several, name) - mu_history_last(one, name)) < 1e-12))
+                fail_msg("%s: %g on %d replicas, %g on one", name, mu_history_last(several, name), replicas,
+                         mu_history_last(one, name));
+        }
+    }
+}
+
+static void several_results(void **state)
+{
+    (void)state;
+    double results[OUTPUTS] = {0};
+    mu_metric *score = mu_f1_score_metric();
+    assert_int_equal(mu_metric_results(score, OUTPUTS, results), 0);
+    assert_int_equal(mu_metric_update(score, bits(1), shares(2)), MU_OK);
+    assert_int_equal(mu_metric_results(score, 1, results), OUTPUTS);
+    assert_true(results[0] > 0 && results[1] == 0);
+    assert_int_equal(mu_metric_results(score, OUTPUTS, results), OUTPUTS);
+    assert_number(mu_metric_result(score), (results[0] + results[1] + results[2]) / 3, 1e-15);
+    assert_int_equal(mu_metric_results(mu_accuracy(), 1, results), 0);
+    assert_int_equal(mu_metric_update(score, numbers(2, (int64_t[]){4, 2}, 1), numbers(2, (int64_t[]){4, 2}, 2)),
+                     MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "with the same outputs in every batch");
+}
+
+static void options_are_checked(void **state)
+{
+    (void)state;
+    assert_null(mu_iou_metric(2));
+    expect_error(MU_INVALID_ARGUMENT, "mu_iou_metric: 0 target_class_ids; give the classes");
+    assert_null(mu_mean_iou_metric(2, .n_target_class_ids = 1, .target_class_ids = (int[]){1}));
+    expect_error(MU_INVALID_ARGUMENT, "leave them out");
+    assert_null(mu_binary_iou_metric(.n_target_class_ids = 1, .target_class_ids = (int[]){2}));
+    expect_error(MU_INVALID_ARGUMENT, "target_class_ids has class 2; there are 2 classes");
+    assert_null(mu_precision_metric(.n_thresholds = 2));
+    expect_error(MU_INVALID_ARGUMENT, "n_thresholds is 2 and thresholds is NULL");
+    assert_null(mu_recall_metric(.n_thresholds = 1, .thresholds = (double[]){1.5}));
+    expect_error(MU_INVALID_ARGUMENT, "thresholds is 1.5; it must be from 0 to 1");
+    assert_null(mu_auc_metric(.multi_label = true));
+    expect_error(MU_INVALID_ARGUMENT, "multi_label is true and num_labels 0");
+    assert_null(mu_f1_score_metric(.average = "median"));
+    expect_error(MU_INVALID_ARGUMENT, "must be one of 'micro', 'macro', 'weighted'");
+    assert_null(mu_categorical_generalized_cross_entropy_loss(.q = 1));
+    expect_error(MU_INVALID_ARGUMENT, "q is 1; it must be between 0 and 1");
+    assert_null(mu_metric_named("iuo"));
+    expect_error(MU_INVALID_ARGUMENT, "no metric is named 'iuo'; expected an object or one of accuracy, ");
+}
+
+static void shapes_are_checked(void **state)
+{
+    (void)state;
+    mu_tensor *labels = mu_zeros(MU_I64, 1, (int64_t[]){4}), *logits = numbers(3, (int64_t[]){4, 5, 3}, 1);
+    assert_null(mu_loss_call(mu_ctc_loss(), labels, logits));
+    expect_error(MU_INVALID_ARGUMENT, "mu_ctc_loss: the labels have shape [4], the predictions [4, 5, 3]; expected");
+    assert_null(mu_loss_call(mu_cosine_similarity_loss(.axis = 4), logits, logits));
+    expect_error(MU_INVALID_ARGUMENT, "axis is 4; the predictions have 3 axes");
+    mu_metric *precision = mu_precision_metric(.class_id = 7);
+    assert_int_equal(mu_metric_update(precision, bits(1), shares(2)), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "more than class_id 7");
+    assert_int_equal(mu_metric_update(mu_pearson_correlation_metric(), labels, logits), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "expected one shape that has this axis");
+}
+
+static void ctc_of_too_many_labels_is_infinite(void **state)
+{
+    (void)state;
+    mu_tensor *labels = mu_ones(MU_I64, 2, (int64_t[]){2, 3}), *logits = numbers(3, (int64_t[]){2, 4, 3}, 1);
+    mu_tensor *losses = mu_loss_call(mu_ctc_loss(), labels, logits);  // three equal labels need two blanks: 5 moments
+    assert_true(isinf(mu_tensor_item(losses, 0)) && isinf(mu_tensor_item(losses, 1)));
+}
+
+// Labels of the ignored class neither add to the loss nor to what it is divided by.
+static void ignored_class(void **state)
+{
+    (void)state;
+    mu_tensor *scores = numbers(2, (int64_t[]){4, 3}, 3);
+    mu_tensor *labels = mu_tensor_new(MU_I64, 1, (int64_t[]){4}, (int64_t[]){0, 2, 255, 1});
+    mu_loss *all = mu_sparse_categorical_crossentropy_loss(.from_logits = true);
+    mu_loss *some = mu_sparse_categorical_crossentropy_loss(.from_logits = true, .ignore_class = 255);
+    mu_tensor *losses = mu_loss_call(some, labels, scores);
+    assert_true(mu_tensor_item(losses, 2) == 0);
+    mu_metric *mean = mu_loss_metric(some), *wanted = mu_loss_metric(all);
+    const int64_t kept[] = {0, 1, 3};
+    mu_tensor *which = mu_tensor_new(MU_I64, 1, (int64_t[]){3}, kept);
+    assert_int_equal(mu_metric_update(mean, labels, scores), MU_OK);
+    assert_int_equal(mu_metric_update(wanted, mu_gather(labels, which, 0, 0), mu_gather(scores, which, 0, 0)), MU_OK);
+    assert_number(mu_metric_result(mean), mu_metric_result(wanted), 1e-15);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
+        MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
