@@ -28,6 +28,7 @@
 #include <muster/recurrent.h>
 #include <muster/spatial.h>
 #include <muster/loss.h>
+#include <muster/optimizer.h>
 #include <muster/model.h>
 #include <muster/checkpoint.h>
 

@@ -1,5 +1,6 @@
-// Models as in Keras: sequential and functional models, optimizers; compile, fit, evaluate, predict; callbacks. Layers
-// are in muster/layer.h and muster/spatial.h, losses and metrics in muster/loss.h, which this header includes.
+// Models as in Keras: sequential and functional models; compile, fit, evaluate, predict; callbacks. Layers are in
+// muster/layer.h and muster/spatial.h, losses and metrics in muster/loss.h, optimizers in muster/optimizer.h, which
+// this header includes.
 //
 // Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
 // (.no_bias, .no_shuffle), so that false is the default of every option.
@@ -8,13 +9,13 @@
 
 #include <muster/layer.h>
 #include <muster/loss.h>
+#include <muster/optimizer.h>
 #include <muster/spatial.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef struct mu_optimizer mu_optimizer;  // the rule and the state with which gradients update variables
 typedef struct mu_callback mu_callback;  // functions that mu_fit calls at moments of the training
 typedef struct mu_history mu_history;  // the values of a training run, by name and epoch
 
@@ -99,74 +100,10 @@ MU_API mu_layer *mu_layer_from_config(const char *json);
 MU_API mu_status mu_save_weights(mu_model *model, const char *path);
 MU_API mu_status mu_load_weights(mu_model *model, const char *path);
 
-// ---- Optimizers ---------------------------------------------------------------------------------
-
-typedef struct mu_adam_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    double beta_1, beta_2;                   // default 0.9, 0.999
-    double epsilon;                          // default 1e-7
-    double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
-} mu_adam_args;
-// mu_adam makes an Adam optimizer. Its state is two tensors per variable, made with the first update. Errors:
-// INVALID_ARGUMENT for a negative learning rate or epsilon, betas outside [0, 1), or several kinds of clipping.
-#define mu_adam(...) mu_adam_with(MU_ARGS(mu_adam_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_optimizer *mu_adam_with(const mu_adam_args *args);
-
-typedef struct mu_sgd_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    double learning_rate;                    // default 0.01
-    double momentum;                         // default 0
-    bool nesterov;                           // use Nesterov's momentum
-    double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
-} mu_sgd_args;
-// mu_sgd makes a gradient descent optimizer; with momentum it keeps one tensor per variable. Errors: INVALID_ARGUMENT
-// for a negative learning rate, a momentum outside [0, 1), or several kinds of clipping.
-#define mu_sgd(...) mu_sgd_with(MU_ARGS(mu_sgd_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_optimizer *mu_sgd_with(const mu_sgd_args *args);
-
-typedef struct mu_apply_gradients_args {
-    size_t size;
-    const char *given;
-    mu_optimizer *optimizer;
-    mu_value *gradients;                     // a list of tensors, indexed slices or variables that hold them
-    mu_keyword_only only_;
-    mu_value *variables;                     // those to update, in the order of the gradients
-} mu_apply_gradients_args;
-// mu_apply_gradients sums the gradients of all replicas and updates the variables. Gradients from mu_gradients or
-// mu_clip_gradients know their variables; for gradients from anywhere else (accumulated, scaled, averaged), give
-// .variables. Collective: every replica must call it. Indexed slices stay sparse. If several slices have the same row,
-// all of them count; Adam squares each separately, as Keras does. The optimizer's own clipping is applied first, to
-// each replica's gradients. Errors: INVALID_ARGUMENT for gradients without variables, or with another number of them,
-// and for a gradient of another type or shape than its variable.
-#define mu_apply_gradients(...) \
-    mu_apply_gradients_with(MU_ARGS(mu_apply_gradients_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_status mu_apply_gradients_with(const mu_apply_gradients_args *args);
-
-typedef struct mu_clip_gradients_args {
-    size_t size;
-    const char *given;
-    mu_value *gradients;                     // result of mu_gradients
-    mu_keyword_only only_;
-    double norm;                             // limit for the norm of each gradient; or
-    double global_norm;                      // limit for the norm of all gradients together; or
-    double value;                            // limit every element to [-value, value]
-} mu_clip_gradients_args;
-// mu_clip_gradients returns clipped gradients for mu_apply_gradients. Set one of the three limits. Indexed slices are
-// clipped as they are, without adding rows with the same index first.
-#define mu_clip_gradients(...) mu_clip_gradients_with(MU_ARGS(mu_clip_gradients_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_value *mu_clip_gradients_with(const mu_clip_gradients_args *args);
-MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);  // a scalar; assign to it to change the rate
-MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: updates so far
-
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
 
 // Arguments that are an object or its name in Keras, one or several of them, or samples of several kinds. Names, in any
-// case: "adam", "sgd"; "mean_squared_error" or "mse", "sparse_categorical_crossentropy"; "accuracy" or "acc".
+// case: "adam", "rmsprop"; "mean_squared_error" or "mse", "sparse_categorical_crossentropy"; "accuracy" or "acc".
 MU_ANY(mu_any_optimizer, mu_optimizer *, const char *);
 MU_ANY(mu_any_loss, mu_loss *, const char *, mu_items *);
 MU_ANY(mu_any_metrics, mu_metric *, const char *, mu_items *);

@@ -1,8 +1,6 @@
 // Arguments of compile and fit that are an object or its name in Keras, one of them or several.
 #include "model/model.h"
 
-#include <strings.h>
-
 // What an argument may be: its type, what it is called in messages, and who makes one of a name (NULL: no names).
 typedef struct argument_kind {
     const mu_type *type;
@@ -12,17 +10,7 @@ typedef struct argument_kind {
 
 static void *make_loss(const char *name, const char *function) { return mu__loss_named(name, function); }
 static void *make_metric(const char *name, const char *function) { return mu__metric_named(name, function); }
-
-static void *make_optimizer(const char *name, const char *function)
-{
-    if (strcasecmp(name, "adam") == 0)
-        return mu_adam();
-    if (strcasecmp(name, "sgd") == 0)
-        return mu_sgd();
-    mu__error(MU_INVALID_ARGUMENT, "%s: no optimizer is named '%.60s'; expected an object or one of adam, sgd",
-              function, name);
-    return NULL;
-}
+static void *make_optimizer(const char *name, const char *function) { return mu__optimizer_named(name, function); }
 
 static const argument_kind optimizer_kind = {&mu__optimizer_type, "optimizer", make_optimizer};
 static const argument_kind loss_kind = {&mu__loss_type, "loss", make_loss};

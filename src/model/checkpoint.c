@@ -129,6 +129,10 @@ static mu_status add_model(entries *all, const mu_model *model)
 
 static mu_status add_optimizer(entries *all, const mu_optimizer *optimizer)
 {
+    for (int i = 0; i < optimizer->n_scalars; i++)
+        MU_TRY(add(all, optimizer->scalars[i]));
+    if (optimizer->inner)
+        return add_optimizer(all, optimizer->inner);
     MU_TRY(add(all, optimizer->iterations));
     MU_TRY(add(all, optimizer->learning_rate));
     for (size_t i = 0; i < optimizer->slots.n; i++)
@@ -168,6 +172,19 @@ static bool is_joined(const char *name, const char *a, const char *b, const char
     return *name == '\0';
 }
 
+static bool optimizer_will_make(const mu_optimizer *optimizer, const entries *all, const char *name)
+{
+    const char *own = mu__optimizer_name(optimizer);
+    bool found = !optimizer->inner && ((!optimizer->iterations && is_joined(name, own, "iterations", NULL)) ||
+                                       (!optimizer->learning_rate && is_joined(name, own, "learning_rate", NULL)));
+    for (int i = 0; i < optimizer->n_scalars; i++)
+        found |= !optimizer->scalars[i] && is_joined(name, own, optimizer->scalar_kinds[i].name, NULL);
+    for (size_t i = 0; i < all->n; i++)
+        for (int s = 0; s < optimizer->n_slots && optimizer->slots.n == 0; s++)
+            found |= is_joined(name, own, mu_variable_name(all->items[i]), optimizer->slot_kinds[s].name);
+    return found;
+}
+
 // Whether metrics or optimizer will make a variable of this name in the first step, or before the first save.
 static bool will_be_made(const mu_checkpoint *checkpoint, const entries *all, const char *name)
 {
@@ -180,13 +197,8 @@ static bool will_be_made(const mu_checkpoint *checkpoint, const entries *all, co
     }
     if (!optimizer)
         return found;
-    const char *own = optimizer->ops->name;
-    found |= (!optimizer->iterations && is_joined(name, own, "iterations", NULL)) ||
-             (!optimizer->learning_rate && is_joined(name, own, "learning_rate", NULL));
-    for (size_t i = 0; i < all->n; i++)
-        for (int s = 0; s < optimizer->ops->n_slots && optimizer->slots.n == 0; s++)
-            found |= is_joined(name, own, mu_variable_name(all->items[i]), optimizer->ops->slot_names[s]);
-    return found;
+    return found || optimizer_will_make(optimizer, all, name) ||
+           (optimizer->inner && optimizer_will_make(optimizer->inner, all, name));
 }
 
 // Reports duplicate names when the checkpoint is made, not when hours of training are to be saved. Variables of layers

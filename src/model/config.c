@@ -6,12 +6,6 @@
 
 #include <muster/recurrent.h>
 
-typedef struct text_object {
-    mu_object object;
-    char text[];
-} text_object;
-static mu_type text_type = {.name = "text"};
-
 // ---- Writing ------------------------------------------------------------------------------------
 
 static json_t *batch_shape(const mu_shape *shape)
@@ -23,17 +17,11 @@ static json_t *batch_shape(const mu_shape *shape)
     return list;
 }
 
-static json_t *wrap(const char *module, const char *class_name, json_t *config)
-{
-    return json_pack("{s:s, s:s, s:o, s:n}", "module", module, "class_name", class_name, "config", config,
-                     "registered_name");
-}
-
 static json_t *input_json(const char *name, mu_dtype dtype, const mu_shape *shape)
 {
-    return wrap("keras.layers", "InputLayer",
-                json_pack("{s:s, s:s, s:b, s:b, s:o}", "name", name, "dtype", mu_dtype_name(dtype), "sparse", 0,
-                          "ragged", 0, "batch_shape", batch_shape(shape)));
+    return mu__keras_json("keras.layers", "InputLayer",
+                          json_pack("{s:s, s:s, s:b, s:b, s:o}", "name", name, "dtype", mu_dtype_name(dtype), "sparse",
+                                    0, "ragged", 0, "batch_shape", batch_shape(shape)));
 }
 
 static mu_shape declared_shape(const mu_input_args *args)
@@ -66,8 +54,9 @@ static json_t *sequential_json(const mu_layer *model)
         json_decref(list);
         return NULL;
     }
-    return wrap("keras", "Sequential", json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable", 1,
-                                                 "dtype", mu_dtype_name(mu__floatx()), "layers", list));
+    return mu__keras_json("keras", "Sequential",
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable", 1, "dtype",
+                                    mu_dtype_name(mu__floatx()), "layers", list));
 }
 
 static json_t *cells_json(const mu_layer *stack)
@@ -81,9 +70,9 @@ static json_t *cells_json(const mu_layer *stack)
         }
         json_array_append_new(list, cell);
     }
-    return wrap("keras.layers", "StackedRNNCells",
-                json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable", 1, "dtype",
-                          mu_dtype_name(mu__floatx()), "cells", list));
+    return mu__keras_json("keras.layers", "StackedRNNCells",
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable", 1, "dtype",
+                                    mu_dtype_name(mu__floatx()), "cells", list));
 }
 
 json_t *mu__layer_json(const mu_layer *layer)
@@ -110,7 +99,7 @@ json_t *mu__layer_json(const mu_layer *layer)
     json_t *config = json_pack("{s:s, s:b, s:s}", "name", mu_layer_name(layer), "trainable", 1, "dtype",
                                mu_dtype_name(mu__floatx()));
     if (config && mu__fields_json(class, layer->args, config) == MU_OK)
-        return wrap("keras.layers", class->keras, config);
+        return mu__keras_json("keras.layers", class->keras, config);
     json_decref(config);
     return NULL;
 }
@@ -120,24 +109,12 @@ const char *mu_layer_config(const mu_layer *layer)
     if (mu__pending() || mu__need(layer, "mu_layer_config: the layer") != MU_OK)
         return NULL;
     json_t *json = mu__layer_json(layer);
-    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(json);
-    if (!text) {
-        if (!mu__pending())
-            mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the configuration of '%s'", mu_layer_name(layer));
-        return NULL;
-    }
-    const size_t bytes = strlen(text) + 1;
-    text_object *copy = mu__new(&text_type, sizeof *copy + bytes);
-    if (copy)
-        memcpy(copy->text, text, bytes);
-    free(text);
-    return mu__give(copy) ? copy->text : NULL;
+    return json ? mu__json_text(json, "mu_layer_config") : NULL;
 }
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-enum { MAX_CONFIG_DEPTH = 32, MAX_CONFIG_BYTES = 64 << 20 };
+enum { MAX_CONFIG_DEPTH = 32 };
 
 static mu_layer *input_from(const json_t *config, const char *name)
 {
@@ -175,15 +152,9 @@ static mu_layer *list_from(const json_t *list, int depth, mu_layer *(*of)(mu_lay
 // Makes a layer of a class from its options.
 static mu_layer *make(const mu_layer_ops *ops, const json_t *config, int depth)
 {
-    mu_layer *layer = NULL;
-    mu_args_head *args = mu__calloc(1, ops->class.args_bytes);
-    char *written = args ? mu__fields_written(&ops->class, config) : NULL;
-    if (written && mu__fields_read(&ops->class, args, config, depth) == MU_OK) {
-        args->given = written;
-        layer = mu__layer_make(ops, args);
-    }
-    mu__free(written);
-    mu__free(args);
+    void *args = mu__fields_from(&ops->class, config, depth);
+    mu_layer *layer = args ? mu__layer_make(ops, args) : NULL;
+    mu__fields_from_free(args);
     return layer;
 }
 
@@ -229,16 +200,11 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth)
 
 mu_layer *mu_layer_from_config(const char *json)
 {
-    json_error_t error;
     if (mu__pending() || mu__need(json, "mu_layer_from_config: the text") != MU_OK)
         return NULL;
-    const size_t bytes = strlen(json);
-    json_t *root = bytes <= MAX_CONFIG_BYTES ? json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (!root) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_layer_from_config: the text is not JSON: %s",
-                  bytes <= MAX_CONFIG_BYTES ? error.text : "it is too long");
+    json_t *root = mu__json_read(json, "mu_layer_from_config");
+    if (!root)
         return NULL;
-    }
     mu_layer *layer = mu__layer_from_json(root, 0);
     json_decref(root);
     return layer;

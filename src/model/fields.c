@@ -13,9 +13,13 @@ static const char **text_at(const void *args, const mu_field *field)
     return at(args, field);
 }
 
-static bool is_object(const mu_field *field)
+// The member that holds an object, or NULL if the field has none.
+static void **object_at(const void *args, const mu_field *field)
 {
-    return field->kind == MU_FIELD_REGULARIZER || field->kind == MU_FIELD_LAYER;
+    const bool is_object = field->kind == MU_FIELD_REGULARIZER || field->kind == MU_FIELD_LAYER ||
+                           field->kind == MU_FIELD_OPTIMIZER;
+    return is_object ? at(args, field)
+           : field->kind == MU_FIELD_RATE ? (void **)(void *)((char *)(uintptr_t)args + field->second) : NULL;
 }
 
 static bool is_text(const mu_field *field)
@@ -32,6 +36,7 @@ static bool within(mu_limit limit, double value, bool whole)
     case MU_ANY_NUMBER: return true;
     case MU_POSITIVE: return whole ? value >= 1 : value > 0;
     case MU_NOT_NEGATIVE: return value >= 0;
+    case MU_NOT_POSITIVE: return value <= 0;
     case MU_FRACTION: return value >= 0 && value <= 1;
     case MU_BELOW_ONE: return value >= 0 && value < 1;
     case MU_INSIDE: return value > 0 && value < 1;
@@ -42,7 +47,8 @@ static bool within(mu_limit limit, double value, bool whole)
 static mu_status check_number(const mu_class *class, const mu_field *field, double value, bool whole)
 {
     static const char *const expected[] = {
-        [MU_ANY_NUMBER] = "", [MU_NOT_NEGATIVE] = "0 or more", [MU_FRACTION] = "from 0 to 1",
+        [MU_ANY_NUMBER] = "", [MU_NOT_NEGATIVE] = "0 or more", [MU_NOT_POSITIVE] = "0 or less",
+        [MU_FRACTION] = "from 0 to 1",
         [MU_BELOW_ONE] = "from 0 to below 1", [MU_INSIDE] = "between 0 and 1"};
     if (within(field->limit, value, whole))
         return MU_OK;
@@ -182,6 +188,7 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
         *wide = *wide || is_given(class, field, args) ? *wide : (int64_t)field->number;
         return check_number(class, field, (double)*wide, true);
     case MU_FIELD_DOUBLE:
+    case MU_FIELD_RATE:
         *real = *real != 0 || is_given(class, field, args) ? *real : field->number;
         return check_number(class, field, *real, false);
     case MU_FIELD_WORD:
@@ -223,8 +230,8 @@ void mu__fields_drop(const mu_class *class, void *args)
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
         if (is_text(field) || number_bytes(field) > 0)
             mu__free((void *)(uintptr_t)*text_at(args, field));
-        else if (is_object(field))
-            mu_release(*(void **)at(args, field));
+        else if (object_at(args, field))
+            mu_release(*object_at(args, field));
     mu__free(args);
 }
 
@@ -248,8 +255,8 @@ void *mu__fields_keep(const mu_class *class, const void *args)
             whole &= (*text_at(copy, field) = mu__strdup(*text_at(args, field))) != NULL;
         else if (number_bytes(field) > 0 && *list_at(args, field))
             whole &= (*list_at(copy, field) = copy_list(args, field)) != NULL;
-        else if (is_object(field))
-            mu_retain(*(void **)at(copy, field));
+        else if (object_at(copy, field))
+            mu_retain(*object_at(copy, field));
     if (whole)
         return copy;
     mu__fields_drop(class, copy);
@@ -309,9 +316,22 @@ static json_t *list_json(const void *args, const mu_field *field)
     return list;
 }
 
+static json_t *rate_json(const void *args, const mu_field *field)
+{
+    const mu_learning_rate_schedule *schedule = *object_at(args, field);
+    return schedule ? mu__schedule_json(schedule) : json_real(*(const double *)at(args, field));
+}
+
+static bool is_none(const void *value, const mu_field *field)
+{
+    return field->none && (field->kind == MU_FIELD_DOUBLE ? *(const double *)value == 0 : *(const int *)value == 0);
+}
+
 static json_t *value_json(const void *args, const mu_field *field)
 {
     const void *value = at(args, field);
+    if (is_none(value, field))
+        return json_null();
     switch (field->kind) {
     case MU_FIELD_INT: return json_integer(*(const int *)value);
     case MU_FIELD_AXES: return array_json(args, field);
@@ -326,6 +346,8 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES: return list_json(args, field);
     case MU_FIELD_REGULARIZER: return mu__regularizer_json(*(mu_regularizer *const *)value);
+    case MU_FIELD_OPTIMIZER: return mu__optimizer_json(*(mu_optimizer *const *)value);
+    case MU_FIELD_RATE: return rate_json(args, field);
     case MU_FIELD_LAYER: return *(mu_layer *const *)value ? mu__layer_json(*(mu_layer *const *)value) : json_null();
     default: return *text_at(args, field) ? json_string(*text_at(args, field)) : json_null();
     }
@@ -393,6 +415,37 @@ static bool read_int(int *out, const json_t *value)
     return json_is_integer(value) && *out == number;
 }
 
+// The list belongs to the pool.
+static bool read_doubles(void *args, const mu_field *field, const json_t *value)
+{
+    typedef struct doubles {
+        mu_object object;
+        double items[];
+    } doubles;
+    static mu_type type = {.name = "numbers"};
+    const size_t n = json_array_size(value);
+    doubles *list = n > 0 && n <= INT32_MAX ? mu__new(&type, sizeof *list + sizeof *list->items * n) : NULL;
+    bool numbers = list != NULL;
+    for (size_t i = 0; numbers && i < n; i++) {
+        numbers = json_is_number(json_array_get(value, i));
+        list->items[i] = json_number_value(json_array_get(value, i));
+    }
+    mu__give(list);
+    if (!numbers)
+        return false;
+    *list_at(args, field) = list->items;
+    *(int *)(void *)((char *)args + field->second) = (int)n;
+    return true;
+}
+
+static bool read_rate(void *args, const mu_field *field, const json_t *value)
+{
+    if (json_is_object(value))
+        return (*object_at(args, field) = mu__schedule_from(value)) != NULL;
+    *(double *)at(args, field) = json_number_value(value);
+    return json_is_number(value);
+}
+
 // Reads one value; false if it is of another type.
 static bool read_value(void *args, const mu_field *field, const json_t *value, int depth)
 {
@@ -407,8 +460,10 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     case MU_FIELD_NOT: *(bool *)out = json_is_false(value); return json_is_boolean(value);
     case MU_FIELD_SEED: *(uint64_t *)out = (uint64_t)json_integer_value(value); return json_is_integer(value);
     case MU_FIELD_DIMS: return read_dims(value, out);
-    case MU_FIELD_INTS:
-    case MU_FIELD_DOUBLES: return false;  // of losses and metrics, which are not read from JSON
+    case MU_FIELD_INTS: return false;  // of losses and metrics, which are not read from JSON
+    case MU_FIELD_DOUBLES: return read_doubles(args, field, value);
+    case MU_FIELD_OPTIMIZER: return (*(mu_optimizer **)out = mu__optimizer_from(value)) != NULL;
+    case MU_FIELD_RATE: return read_rate(args, field, value);
     case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
                                             : json_is_number(value) && json_number_value(value) == field->number;
     case MU_FIELD_REGULARIZER: return (*(mu_regularizer **)out = mu__regularizer_from(value)) != NULL;
@@ -437,7 +492,7 @@ static const mu_field *field_named(const mu_class *class, const char *key)
     return NULL;
 }
 
-mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config, int depth)
+static mu_status read_fields(const mu_class *class, void *args, const json_t *config, int depth)
 {
     const char *key;
     json_t *value;
@@ -456,7 +511,7 @@ mu_status mu__fields_read(const mu_class *class, void *args, const json_t *confi
     return MU_OK;
 }
 
-char *mu__fields_written(const mu_class *class, const json_t *config)
+static char *written(const mu_class *class, const json_t *config)
 {
     char *text = mu__strdup("");
     for (const mu_field *field = class->fields; text && field && field->kind != MU_FIELD_END; field++) {
@@ -468,4 +523,24 @@ char *mu__fields_written(const mu_class *class, const json_t *config)
         text = longer;
     }
     return text;
+}
+
+void *mu__fields_from(const mu_class *class, const json_t *config, int depth)
+{
+    mu_args_head *args = mu__calloc(1, class->args_bytes);
+    char *given = args ? written(class, config) : NULL;
+    if (args && given && read_fields(class, args, config, depth) == MU_OK) {
+        args->given = given;
+        return args;
+    }
+    mu__free(given);
+    mu__free(args);
+    return NULL;
+}
+
+void mu__fields_from_free(void *args)
+{
+    if (args)
+        mu__free((void *)(uintptr_t)((mu_args_head *)args)->given);
+    mu__free(args);
 }

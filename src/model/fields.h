@@ -29,6 +29,8 @@ typedef enum mu_field_kind {
     MU_FIELD_INITIALIZER,  // const char *
     MU_FIELD_REGULARIZER,  // mu_regularizer *; NULL: none
     MU_FIELD_LAYER,        // mu_layer *; NULL: none
+    MU_FIELD_OPTIMIZER,    // mu_optimizer *
+    MU_FIELD_RATE,         // double, and at `second` a mu_learning_rate_schedule * that is instead of it; NULL: none
     MU_FIELD_FIXED,        // no member: an option of Keras whose only value here is Keras's default; not written
     MU_FIELD_NAME,         // const char *: the object's own name; NULL: chosen by the class
 } mu_field_kind;
@@ -38,6 +40,7 @@ typedef enum mu_limit {
     MU_ANY_NUMBER,
     MU_POSITIVE,       // an integer from 1, a double above 0
     MU_NOT_NEGATIVE,
+    MU_NOT_POSITIVE,
     MU_FRACTION,       // from 0 to 1
     MU_BELOW_ONE,      // from 0 to below 1
     MU_INSIDE,         // between 0 and 1, neither included
@@ -57,6 +60,7 @@ typedef struct mu_field {
     size_t array_offset;
     bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
+    bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None
     bool internal;              // Keras does not have it
 } mu_field;
 
@@ -99,15 +103,26 @@ void mu__fields_drop(const mu_class *class, void *args);
 // mu__fields_name returns the object's own name in its options; NULL: none was given.
 const char *mu__fields_name(const mu_class *class, const void *args);
 
-// mu__fields_json adds the options to a JSON object under Keras's names. mu__fields_read reads them back into `args`
-// (zeroed, of class->args_bytes), whose strings then belong to `config` and whose objects to the pool; `depth` counts
-// the layers around this one. Errors of the latter: INVALID_ARGUMENT for a value of another type, UNIMPLEMENTED for an
-// option that the class lacks; both name it.
+// mu__fields_json adds the options to a JSON object under Keras's names.
 mu_status mu__fields_json(const mu_class *class, const void *args, json_t *config);
-mu_status mu__fields_read(const mu_class *class, void *args, const json_t *config, int depth);
-// mu__fields_written returns the text that says which options a JSON configuration sets, for the member `given` of
-// their struct; for mu__free. NULL on error.
-char *mu__fields_written(const mu_class *class, const json_t *config);
+// mu__fields_from reads them back into a struct for mu__fields_fill; free it with mu__fields_from_free. Its strings
+// belong to `config`, its objects to the pool; `depth` counts the objects around this one. Returns NULL on error:
+// INVALID_ARGUMENT for a value of another type, UNIMPLEMENTED for an option that the class lacks; both name it.
+void *mu__fields_from(const mu_class *class, const json_t *config, int depth);
+void mu__fields_from_free(void *args);  // NULL is accepted
+
+// JSON as text (json.c). mu__keras_json makes {"module", "class_name", "config", "registered_name"}, as Keras writes
+// objects, and takes over `config`; NULL on error, like the next two. mu__json_text returns a JSON value, which it
+// takes over, as text that belongs to the pool. mu__json_read reads a text from anywhere, at most 64 MiB; release the
+// result with json_decref. Errors: INVALID_ARGUMENT in the name of `function`.
+json_t *mu__keras_json(const char *module, const char *class_name, json_t *config);
+const char *mu__json_text(json_t *json, const char *function);
+json_t *mu__json_read(const char *text, const char *function);
+// What optimizers and schedules are in such a configuration; belong to the pool, NULL on error.
+json_t *mu__schedule_json(const mu_learning_rate_schedule *schedule);
+mu_learning_rate_schedule *mu__schedule_from(const json_t *json);
+json_t *mu__optimizer_json(const mu_optimizer *optimizer);
+mu_optimizer *mu__optimizer_from(const json_t *json);
 
 // mu__json_member sets a member of an object and takes over the reference to `value`, which may be NULL after a failed
 // call. Errors: RESOURCE_EXHAUSTED.

@@ -635,6 +635,8 @@ static mu_status fit(fitting *f)
     mu_status status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_BEGIN, &logs);
     for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->trainer->stop; epoch++)
         status = fit_epoch(f, epoch);
+    if (status == MU_OK && f->args.epochs > 0)
+        status = mu_optimizer_finalize_variable_values(model->trainer->optimizer);
     if (status == MU_OK)
         status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_END, &logs);
     else

@@ -170,7 +170,21 @@ int mu__mean_states(const mu_metric *metric, mu_metric_state *states);
 mu_status mu__mean_update(mu_metric *metric, mu_tensor *values, mu_tensor *weights);
 double mu__mean_result(const mu_metric *metric, const double *sums);
 
-// ---- Optimizers ---------------------------------------------------------------------------------
+// ---- Learning rate schedules (schedules.c) ------------------------------------------------------
+
+typedef struct mu_schedule_ops {
+    mu_class class;
+    // call returns the rate for a step; both are scalars of one type. Belongs to the pool; NULL on error.
+    mu_tensor *(*call)(const void *args, mu_tensor *step);
+} mu_schedule_ops;
+
+struct mu_learning_rate_schedule {
+    mu_object object;
+    const mu_schedule_ops *ops;
+    void *args;
+};
+
+// ---- Optimizers (optimizer.c, optimizers.c, apply_gradients.c, loss_scale.c) --------------------
 
 // At most one field is set.
 typedef struct mu_clipping {
@@ -180,32 +194,84 @@ mu_status mu__check_clipping(const mu_clipping *clipping, const char *function);
 // mu__clip clips gradients in place, with ops.
 mu_status mu__clip(const mu_clipping *clipping, int n, mu_gradient *gradients);
 
+enum { MU_MAX_SLOTS = 5, MU_MAX_OPTIMIZER_SCALARS = 2 };
+
+typedef struct mu_optimizer_slot {
+    const char *name;            // Keras's name
+    double initial;
+} mu_optimizer_slot;
+
+// A scalar that an optimizer keeps besides its slots.
+typedef struct mu_optimizer_scalar {
+    const char *name;
+    mu_dtype dtype;              // MU_DTYPE_DEFAULT: that of mu_set_floatx
+    double initial;
+} mu_optimizer_scalar;
+
+// The update of one variable. Tensors have the variable's type.
+typedef struct mu_optimizer_update {
+    mu_optimizer *optimizer;
+    mu_variable *variable;
+    mu_variable *const *slots;   // in the order of the class's `slots`
+    mu_gradient gradient;        // the sum of all replicas; for update_slices this replica's slices
+    mu_tensor *magnitude;        // the class's magnitude of it; NULL if the class has none
+    mu_tensor *rate, *step;      // scalars: the learning rate; the number of this update, from 1
+    mu_tensor *earlier;          // int64 scalar: the number of earlier updates
+} mu_optimizer_update;
+
 typedef struct mu_optimizer_ops {
-    const char *name;            // "adam"
-    int n_slots;                 // per variable
-    const char *slot_names[4];
-    // apply updates one variable from its reduced gradient.
-    mu_status (*apply)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, mu_tensor *gradient);
-    // apply_slices updates a variable from this replica's slices, and itself combines those of all replicas. Optional:
-    // slices become dense first.
-    mu_status (*apply_slices)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots,
-                              const mu_gradient *gradient);
+    mu_class class;
+    // slots writes what each variable has, at most MU_MAX_SLOTS - 2, and returns how many. Optional: none.
+    int (*slots)(const void *args, mu_optimizer_slot *slots);
+    // scalars writes what the optimizer has, at most MU_MAX_OPTIMIZER_SCALARS, and returns how many. Optional: none.
+    int (*scalars)(const void *args, mu_optimizer_scalar *scalars);
+    // The function of the gradient's size that the formula has: mu_square or mu_abs. Slices count separately in it.
+    // Optional.
+    mu_tensor *(*magnitude)(mu_tensor *gradient);
+    // begin updates the scalars, before the variables of an update. Optional.
+    mu_status (*begin)(mu_optimizer *optimizer, mu_tensor *earlier);
+    // update updates a variable and its slots, with ops.
+    mu_status (*update)(const mu_optimizer_update *update);
+    // takes_slices tells whether update_slices updates this variable from this replica's slices, and itself combines
+    // those of all replicas. Optional: slices become dense first.
+    bool (*takes_slices)(const void *args, const mu_variable *variable);
+    mu_status (*update_slices)(const mu_optimizer_update *update);
 } mu_optimizer_ops;
 
 struct mu_optimizer {
     mu_object object;
     const mu_optimizer_ops *ops;
-    double learning_rate_value, momentum, beta_1, beta_2, epsilon;
-    bool nesterov;
-    mu_clipping clipping;
+    void *args;                  // begins with the members of mu_optimizer_args, except for a loss scale optimizer
+    mu_optimizer *inner;         // of a loss scale optimizer; retained. NULL: an optimizer that updates itself
     mu_strategy *strategy;       // in whose scope it was made; retained
-    mu_variable *iterations, *learning_rate;
+    int n_slots;                 // of each variable
+    mu_optimizer_slot slot_kinds[MU_MAX_SLOTS];
+    int average, accumulator;    // which slots they are; -1: none
+    mu_variable *iterations, *learning_rate;                        // learning_rate is NULL under a schedule
+    int n_scalars;
+    mu_optimizer_scalar scalar_kinds[MU_MAX_OPTIMIZER_SCALARS];
+    mu_variable *scalars[MU_MAX_OPTIMIZER_SCALARS];                 // NULL before the first step
     struct { mu_variable **items; size_t n, capacity; } variables;  // in order of first use
     struct { mu_variable **items; size_t n, capacity; } slots;      // n_slots for each of them
-    mu_tensor *step;             // the value of iterations in the step being traced
+    mu_value *excluded;          // variables that weight decay leaves alone; retained. NULL: none
+    char *excluded_names;        // a regular expression; NULL: none
 };
+extern const mu_optimizer_ops mu__loss_scale_ops;
+
+mu_optimizer *mu__optimizer_make(const mu_optimizer_ops *ops, const void *args);  // belongs to the pool; NULL on error
+mu_optimizer *mu__optimizer_named(const char *name, const char *function);        // with default options
+const mu_optimizer_ops *mu__optimizer_find(const char *name);                     // by Keras's names; NULL: none
+const char *mu__optimizer_name(const mu_optimizer *optimizer);                    // its state's names begin with it
+// mu__optimizer_need makes the scalars of the optimizer's state where they are missing.
+mu_status mu__optimizer_need(mu_optimizer *optimizer);
 // mu__optimizer_build makes the optimizer's state for these variables, as the first step would.
 mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const *variables);
+// mu__optimizer_slots returns the slots of a variable, made if they are missing; NULL on error.
+mu_variable *const *mu__optimizer_slots(mu_optimizer *optimizer, mu_variable *variable);
+bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *variable);
+// mu__loss_scale_update changes the scale after a step whose gradients are all finite (a bool scalar), or are not.
+mu_tensor *mu__loss_scale(const mu_optimizer *optimizer);
+mu_status mu__loss_scale_update(mu_optimizer *optimizer, mu_tensor *finite);
 
 struct mu_history {
     mu_object object;
@@ -263,7 +329,7 @@ mu_metric *mu__metric_named(const char *name, const char *function);
 mu_status mu__losses_argument(const void *given, const char *function, mu_loss ***losses, int *n);
 mu_status mu__metrics_argument(const void *given, const char *function, mu_metric ***metrics, int *n);
 mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***callbacks);
-extern mu_type mu__optimizer_type, mu__loss_type, mu__metric_type, mu__callback_type;
+extern mu_type mu__optimizer_type, mu__schedule_type, mu__loss_type, mu__metric_type, mu__callback_type;
 
 // Samples for fit, evaluate and predict: a dataset of batches, or rows that become one.
 typedef struct mu_samples {

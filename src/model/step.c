@@ -149,7 +149,8 @@ mu_value *mu__train_step(mu_value *batch, void *arg)
     mu_tensor *penalty = status == MU_OK ? mu__regularization(model) : NULL;
     if (penalty)  // each replica adds its share, so that the sum includes it once
         f.loss = mu_add(f.loss, mu_divide(penalty, mu_constant(mu__floatx(), mu_replica_count())));
-    mu_value *gradients = mu_gradients(tape, f.loss, mu_trainable_variables(model));
+    mu_tensor *scaled_loss = status == MU_OK ? mu_scale_loss(model->trainer->optimizer, f.loss) : NULL;
+    mu_value *gradients = mu_gradients(tape, scaled_loss, mu_trainable_variables(model));
     mu_tape_close(tape);
     if (mu_apply_gradients(model->trainer->optimizer, gradients) != MU_OK ||
         update_metrics(model, &f, penalty) != MU_OK)

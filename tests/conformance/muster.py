@@ -16,7 +16,7 @@ import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "layer", "spatial", "recurrent", "loss",
-           "model", "cancellation", "accumulator", "sharding", "tpu")
+           "optimizer", "model", "checkpoint", "cancellation", "accumulator", "sharding", "tpu")
 
 NUMBERS = {
     "int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "size_t": ctypes.c_size_t, "char": ctypes.c_char,
@@ -217,6 +217,13 @@ class Library:
         """A mu_value list of tensors."""
         return self.mu_list_of(len(tensors), [self.mu_of(tensor) for tensor in tensors])
 
+    def variables(self, handles):
+        """A mu_value list of variables."""
+        self.lib.mu_variables.restype = ctypes.c_void_p
+        result = self.lib.mu_variables(*(ctypes.c_void_p(handle) for handle in [*handles, self.end]))
+        self.check()
+        return result
+
     def function(self, step):
         """A mu_function of step(batch) -> mu_value; returns it with what must stay alive as long as it does."""
         callback = STEP(lambda batch, _: self.call_back(lambda: step(batch), None))
@@ -226,6 +233,13 @@ class Library:
 
     def model(self, layers):
         return self.mu_sequential_of([*layers, self.end])
+
+    def read_state(self, optimizer):
+        """Every tensor of an optimizer's state by its name in a checkpoint."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "state.safetensors"
+            self.mu_checkpoint_save(self.mu_checkpoint_new(optimizer=optimizer), str(path))
+            return safetensors.numpy.load_file(path)
 
     def read_weights(self, model):
         """Every weight by its name, in the order of layers; none on workers other than the chief, which writes them."""

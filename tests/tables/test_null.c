@@ -30,6 +30,7 @@ static mu_cross_device_ops *ways;
 static mu_model *model, *compiled;
 static mu_metric *metric;
 static mu_optimizer *optimizer;
+static mu_learning_rate_schedule *schedule;
 static mu_history *history;
 static mu_checkpoint *checkpoint;
 static mu_checkpoint_manager *manager;
@@ -153,6 +154,11 @@ static mu_tensor *own_loss(mu_tensor *y_true, mu_tensor *y_pred, void *arg)
     (void)y_true, (void)arg;
     return y_pred;
 }
+static mu_tensor *own_schedule(mu_tensor *step, void *arg)
+{
+    (void)arg;
+    return step;
+}
 static mu_status own_update(mu_metric *m, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights, void *arg)
 {
     (void)m, (void)y_true, (void)y_pred, (void)weights, (void)arg;
@@ -227,6 +233,7 @@ static void make_objects(void)
     compiled = mu_sequential(mu_dense(2));
     metric = mu_accuracy();
     optimizer = mu_sgd();
+    schedule = mu_exponential_decay(.5, 9, .5);
     mu_compile(compiled, .optimizer = mu_sgd(),
                .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
     history = mu_fit(compiled, pairs, .verbose = MU_VERBOSE_SILENT);
