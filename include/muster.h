@@ -19,6 +19,7 @@
 #include <muster/cluster.h>
 #include <muster/rpc.h>
 #include <muster/tpu.h>
+#include <muster/tpu_strategy.h>
 #include <muster/data.h>
 #include <muster/io.h>
 #include <muster/distribute.h>

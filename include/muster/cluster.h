@@ -182,6 +182,29 @@ typedef struct mu_kubernetes_cluster_resolver_args {
     mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);
 
+typedef struct mu_tpu_cluster_resolver_args {
+    size_t size;
+    const char *given;
+    // "" or "local": the TPU of this host; "grpc://10.0.0.2:8470", several separated by commas: workers at these
+    // addresses; else the name of a TPU. Default: KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS (addresses), else TPU_NAME (a name)
+    const char *tpu;
+    mu_keyword_only only_;
+    const char *job_name;             // of the TPU's workers; default "worker"
+    const char *coordinator_name;     // a job of one task for the coordinator; needs coordinator_address
+    const char *coordinator_address;
+    const char *metadata_address;     // "host:port" of the metadata server; default GCE_METADATA_HOST
+} mu_tpu_cluster_resolver_args;
+
+// mu_tpu_cluster_resolver finds a TPU. A name is looked up when the cluster is queried: if TPU_NAME has this name, the
+// workers are those of TPU_WORKER_HOSTNAMES; else the metadata server is asked, if its address is known, which gives up
+// after 5 s. A TPU whose only worker is this host has an empty specification, as "local". The task is "worker" 0, the
+// RPC layer "grpc". The number of accelerators ("TPU") is that of this host's cores once mu_tpu_initialize has run, 0
+// before. Errors: INVALID_ARGUMENT for an address without a port or a coordinator's name without an address; at the
+// query: NOT_FOUND for a name that nobody knows; those of the metadata server.
+#define mu_tpu_cluster_resolver(...) \
+    mu_tpu_cluster_resolver_with(MU_ARGS(mu_tpu_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_cluster *mu_tpu_cluster_resolver_with(const mu_tpu_cluster_resolver_args *args);
+
 typedef struct mu_union_cluster_resolver_args {
     size_t size;
     const char *given;

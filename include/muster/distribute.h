@@ -111,7 +111,7 @@ MU_API int mu_strategy_worker_index(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_checkpoint(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_save_summary(const mu_strategy *strategy);
 // Properties of TensorFlow's StrategyExtended. between_graph is true for central storage and for several workers,
-// should_init is always true (each process makes its variables), require_static_shapes is always false.
+// should_init is always true (each process makes its variables), require_static_shapes is true for mu_tpu_strategy.
 MU_API bool mu_strategy_between_graph(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_init(const mu_strategy *strategy);
 MU_API bool mu_strategy_require_static_shapes(const mu_strategy *strategy);

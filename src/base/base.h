@@ -287,6 +287,7 @@ void mu__cancel_hook_remove(struct mu_cancellation *cancellation, mu_cancel_hook
 // What higher layers keep per runtime: created on first use, destroyed in reverse order of creation.
 typedef enum mu_slot {
     MU_SLOT_ENGINE,
+    MU_SLOT_TPU,
     MU_SLOT_PREPARED,
     MU_SLOT_CLUSTER,
     MU_SLOT_JOB,

@@ -134,7 +134,7 @@ mu_status mu__cluster_check_sealed(void);
 
 typedef struct mu_https_request {
     const char *url;
-    const char *token;   // for "Authorization: Bearer"; NULL: none
+    const char *header;  // one header line of the request, "Name: value"; NULL: none
     const char *ca_file; // file of CA certificates for the server; NULL: the system's
     double seconds;      // longest wait, in seconds
 } mu_https_request;

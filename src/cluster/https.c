@@ -118,17 +118,15 @@ char *mu__https_get(const mu_https_request *request)
     if (open_curl(&curl) != MU_OK || mu__grow((void **)&b.items, &b.capacity, 1, 1) != MU_OK)
         return NULL;
     CURL *handle = curl.easy_init();
-    char *bearer = request->token != NULL ? mu__sprintf("Authorization: Bearer %s", request->token) : NULL;
-    struct curl_slist *headers = bearer != NULL ? curl.slist_append(NULL, bearer) : NULL;
+    struct curl_slist *headers = request->header != NULL ? curl.slist_append(NULL, request->header) : NULL;
     mu_status status = MU_RESOURCE_EXHAUSTED;
-    if (handle == NULL || (request->token != NULL && headers == NULL))
+    if (handle == NULL || (request->header != NULL && headers == NULL))
         mu__error(status, "no memory to ask %s", request->url);
     else if (curl.easy_setopt(handle, CURLOPT_HTTPHEADER, headers) == CURLE_OK)
         status = perform(&curl, handle, request, &b);
     if (handle != NULL)
         curl.easy_cleanup(handle);
     curl.slist_free_all(headers);
-    mu__free(bearer);
     if (status != MU_OK) {
         mu__free(b.items);
         return NULL;

@@ -76,42 +76,39 @@ static char *encoded(const char *text)
     return out;
 }
 
-// The service account's token without its final newline. The caller owns it.
-static char *read_token(const char *folder)
+// The header line that proves the service account: its token, without the file's final newline. The caller owns it.
+static char *read_authorization(const char *folder)
 {
-    char *path = mu__sprintf("%s/token", folder), *token = NULL;
+    char *path = mu__sprintf("%s/token", folder), *header = NULL;
     void *data = NULL;
     size_t bytes = 0;
-    if (path != NULL && mu__file_read(path, MAX_SECRET, &data, &bytes) == MU_OK &&
-        (token = mu__calloc(1, bytes + 1)) != NULL) {
-        memcpy(token, data, bytes);
-        token[strcspn(token, "\r\n")] = '\0';
-    }
+    if (path != NULL && mu__file_read(path, MAX_SECRET, &data, &bytes) == MU_OK)
+        header = mu__sprintf("Authorization: Bearer %.*s", (int)strcspn(data, "\r\n"), (const char *)data);
     mu__free(data);
     mu__free(path);
-    return token;
+    return header;
 }
 
 // Requests the pods of one selector. The caller owns the response.
 static char *ask(const kubernetes *k, const char *server, const char *labels)
 {
     char *selector_text = encoded(labels), *space = k->namespace_name != NULL ? encoded(k->namespace_name) : NULL;
-    char *url = NULL, *token = NULL, *ca_file = NULL, *answer = NULL;
+    char *url = NULL, *header = NULL, *ca_file = NULL, *answer = NULL;
     if (selector_text != NULL && space != NULL)
         url = mu__sprintf("%s/api/v1/namespaces/%s/pods?labelSelector=%s", server, space, selector_text);
     else if (selector_text != NULL)
         url = mu__sprintf("%s/api/v1/pods?labelSelector=%s", server, selector_text);
     if (url != NULL && k->credentials != NULL) {
-        token = read_token(k->credentials);
+        header = read_authorization(k->credentials);
         ca_file = mu__sprintf("%s/ca.crt", k->credentials);
     }
-    if (url != NULL && (k->credentials == NULL || (token != NULL && ca_file != NULL)))
+    if (url != NULL && (k->credentials == NULL || (header != NULL && ca_file != NULL)))
         answer = mu__https_get(
-            &(mu_https_request){.url = url, .token = token, .ca_file = ca_file, .seconds = seconds_to_wait});
+            &(mu_https_request){.url = url, .header = header, .ca_file = ca_file, .seconds = seconds_to_wait});
     mu__free(selector_text);
     mu__free(space);
     mu__free(url);
-    mu__free(token);
+    mu__free(header);
     mu__free(ca_file);
     return answer;
 }

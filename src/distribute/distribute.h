@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 
 #include <muster/distribute.h>
+#include <muster/tpu.h>
 #include <pthread.h>
 
 // Limit of local replicas per process.
@@ -44,6 +45,9 @@ struct mu_strategy {
     mu_group *workers;                    // one rank per worker; NULL for one worker
     int64_t n_rendezvous;                 // rendezvous of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
+    mu_tpu_device_assignment *assignment; // retained; which cores the replicas of a TPUStrategy are, NULL for others
+    bool spmd;                            // all logical cores of its replicas run one program
+    int tpu_life;                         // the life of the TPU system (engine/tpu.c) that it belongs to
     bool sealed;                          // the cluster came from the environment, which must not change any more
     struct mu_servers *servers;           // owned; NULL for strategies without parameter servers (parameter_server.h)
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
@@ -100,6 +104,9 @@ void mu__scope_beside(mu_scope_change *change, const mu_variable *variable);
 void mu__scope_restore(const mu_scope_change *change);
 
 mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
+
+// mu__strategy_usable fails if the strategy has been lost, as one of a TPU that was initialised again.
+mu_status mu__strategy_usable(const mu_strategy *strategy);
 
 // mu__need_cross_replica checks that the caller is in the cross-replica (or default) context of this strategy. Errors:
 // FAILED_PRECONDITION inside a replica, or under another strategy.

@@ -37,7 +37,7 @@ const char *mu_strategy_device(const mu_strategy *strategy, int i)
     if (need_devices(strategy) != MU_OK)
         return NULL;
     if (i >= 0 && i < strategy->n_local)
-        return strategy->devices[i]->name;
+        return strategy->ops->device_name ? strategy->ops->device_name(strategy, i) : strategy->devices[i]->name;
     mu__error(MU_OUT_OF_RANGE, "mu_strategy_device: device %d of %d", i, strategy->n_local);
     return NULL;
 }
@@ -66,8 +66,7 @@ bool mu_strategy_should_init(const mu_strategy *strategy)
 
 bool mu_strategy_require_static_shapes(const mu_strategy *strategy)
 {
-    (void)strategy;
-    return false;
+    return strategy && strategy->ops->static_shapes;
 }
 
 bool mu_strategy_should_save_summary(const mu_strategy *strategy)

@@ -4,9 +4,10 @@
 // ---- Values outside of replicas -----------------------------------------------------------------
 
 // Slots of all strategies whose replicas are devices of this process, for values that exist.
-#define DEVICE_SLOTS                                                                                     \
+#define COMPILED_SLOTS                                                                                         \
     .variable_components = mu__components_local, .read_variable = mu__read_components, .copy = mu__copy_local, \
-    .run = mu__run_replicas, .wait = mu__wait_replicas, .run_callback = mu__run_callback_replicas
+    .run = mu__run_replicas, .wait = mu__wait_replicas
+#define DEVICE_SLOTS COMPILED_SLOTS, .run_callback = mu__run_callback_replicas
 
 static const mu_cross_replica_ops plain_values = {
     DEVICE_SLOTS,
@@ -19,16 +20,15 @@ static const mu_cross_replica_ops plain_values = {
     .distribute_values = mu__distribute_plain,
 };
 
-static const mu_cross_replica_ops mirrored_values = {
-    DEVICE_SLOTS,
-    .reduce_to = mu__reduce_local,
-    .batch_reduce_to = mu__batch_reduce_local,
-    .gather_to = mu__gather_local,
-    .local_results = mu__results_local,
-    .update_variable = mu__update_copies,
-    .broadcast_to = mu__broadcast_copies,
-    .distribute_values = mu__distribute_each,
-};
+#define MIRRORED_SLOTS                                                                                       \
+    .reduce_to = mu__reduce_local, .batch_reduce_to = mu__batch_reduce_local, .gather_to = mu__gather_local, \
+    .local_results = mu__results_local, .update_variable = mu__update_copies,                                \
+    .broadcast_to = mu__broadcast_copies, .distribute_values = mu__distribute_each
+
+static const mu_cross_replica_ops mirrored_values = {DEVICE_SLOTS, MIRRORED_SLOTS};
+
+static const mu_cross_replica_ops tpu_values = {
+    COMPILED_SLOTS, MIRRORED_SLOTS, .run_callback = mu__tpu_run_callback};
 
 static const mu_cross_replica_ops central_values = {
     DEVICE_SLOTS,
@@ -135,6 +135,18 @@ const mu_strategy_ops mu__parameter_server_ops = {
     .between_graph = true,
     .make_variable = mu__make_served_variable,
     .values = &server_values,
+};
+
+const mu_strategy_ops mu__tpu_ops = {
+    ONE_PROCESS,
+    .name = "TPUStrategy",
+    .static_shapes = true,
+    .usable = mu__tpu_usable,
+    .device_name = mu__tpu_device_name,
+    .make_variable = mu__make_mirrored_variable,
+    .on_write = &mu__mirrored_rules,
+    .on_read = &mu__on_read_rules,
+    .values = &tpu_values,
 };
 
 // The only worker of a cluster needs no other process.

@@ -15,6 +15,7 @@ static void strategy_destroy(void *object)
         mu__job_leave(strategy->job);
     mu_release(strategy->job);
     mu_release(strategy->cluster);
+    mu_release(strategy->assignment);
     mu_release(strategy->cross_device);
     mu__free(strategy->devices);
     mu__servers_free(strategy->servers);
@@ -205,9 +206,15 @@ mu_strategy *mu__current_strategy(void)
     return context->scope ? ((mu_strategy_scope *)context->scope)->strategy : NULL;
 }
 
+mu_status mu__strategy_usable(const mu_strategy *strategy)
+{
+    return strategy && strategy->ops->usable ? strategy->ops->usable(strategy) : MU_OK;
+}
+
 static mu_status may_enter(const mu_strategy *strategy)
 {
     const mu_strategy *current = mu__current_strategy();
+    MU_TRY(mu__strategy_usable(strategy));
     if (mu__context()->replica)
         return mu__error(MU_FAILED_PRECONDITION,
                          "a scope of %s is opened inside a function that runs on replicas; open it "
@@ -369,6 +376,7 @@ bool mu_in_cross_replica_context(void)
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function)
 {
     const mu_strategy *current = mu__current_strategy();
+    MU_TRY(mu__strategy_usable(strategy));
     if (current && current != strategy)
         return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under another %s; strategies may not be mixed",
                          function, mu_strategy_name(strategy), mu_strategy_name(current));

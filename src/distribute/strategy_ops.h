@@ -134,6 +134,11 @@ typedef struct mu_strategy_ops {
     const char *name;                // "MirroredStrategy"
     bool between_graph;              // what mu_strategy_between_graph reports
     bool replica_pipelines;          // input may have a pipeline for each replica (MU_PER_REPLICA)
+    bool static_shapes;              // what mu_strategy_require_static_shapes reports
+    // Whether the strategy can still be used; NULL: always.
+    mu_status (*usable)(const mu_strategy *strategy);
+    // The name of local device i for the program, in the pool; NULL: the name of the engine's device.
+    const char *(*device_name)(const mu_strategy *strategy, int i);
     bool known_rows;                 // sizes of the replicas' parts follow from the batch size
     mu_variable *(*make_variable)(mu_strategy *strategy, const mu_variable_args *args);  // owned; NULL on error
     const mu_variable_rules *on_write, *on_read;  // reads and updates of variables by their synchronization
@@ -148,7 +153,8 @@ typedef struct mu_strategy_ops {
 } mu_strategy_ops;
 
 extern const mu_strategy_ops mu__default_ops, mu__one_device_ops, mu__mirrored_ops, mu__central_ops,
-    mu__multi_worker_ops, mu__lone_worker_ops, mu__parameter_server_ops;
+    mu__multi_worker_ops, mu__lone_worker_ops, mu__tpu_ops,
+    mu__parameter_server_ops;
 extern const mu_cross_worker_ops mu__one_process, mu__many_workers;
 
 // mu__cross_replica returns the table for values outside of replicas in this thread's context.
@@ -204,6 +210,11 @@ mu_value *mu__traced_copy(mu_value *value);
 mu_value *mu__traced_distribute_values(mu_strategy *strategy, mu_value_fn *fn, void *arg);
 mu_running *mu__traced_run(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 mu_value *mu__traced_run_callback(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments);
+
+// What differs under TPUStrategy (tpu_strategy.c).
+mu_status mu__tpu_usable(const mu_strategy *strategy);
+const char *mu__tpu_device_name(const mu_strategy *strategy, int i);
+mu_value *mu__tpu_run_callback(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments);
 
 // What several workers do in cross-worker slots (like.c).
 mu_status mu__workers_join_specs(mu_strategy *strategy, int n, mu_spec *specs);

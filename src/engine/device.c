@@ -254,6 +254,14 @@ static mu_pjrt_client *client_of(device_table *table, const char *name)
     return client;
 }
 
+mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n)
+{
+    device_table *table = devices(runtime);
+    const mu_pjrt_client *client = table ? client_of(table, plugin) : NULL;
+    *n = client ? client->n_devices : 0;
+    return client ? client->devices : NULL;
+}
+
 static bool plugin_preferred(void)
 {
     const char *plugin = mu__setting_text(MU_SETTING_PJRT);
@@ -385,6 +393,11 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *given)
             return &table->devices[i];
     char *end = NULL;
     const long index = name[kind_length] == ':' ? strtol(name + kind_length + 1, &end, 10) : -1;
+    mu_device *core = strncmp(name, "TPU:", 4) == 0 && end && *end == '\0' && index >= 0 && index < INT32_MAX
+                          ? mu__tpu_core(runtime, (int)index)
+                          : NULL;
+    if (core)
+        return core;
     if (table && strncmp(name, "CPU:", 4) != 0 && kind_length > 0 && kind_length < MU_PJRT_KIND && end &&
         *end == '\0' && end > name + kind_length + 1 && index >= 0 && index < INT32_MAX)
         return device_of_plugin(table, name, kind_length, (int)index);

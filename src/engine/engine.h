@@ -64,6 +64,23 @@ int mu__device_count(mu_runtime *runtime);
 mu_device *mu__device_at(mu_runtime *runtime, int i);
 mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);
 
+// mu__device_plugin opens the plugin with this name, unless it is open, and returns its devices and their number; NULL
+// on error.
+mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n);
+
+// ---- The TPU system (tpu.c) ---------------------------------------------------------------------
+
+// mu__tpu_initialize chooses the devices that are the cores of this host's TPU system: those of the plugin "tpu", else
+// of the plugin that MUSTER_PJRT or the first entry of PJRT_NAMES_AND_LIBRARY_PATHS names, else the CPU devices, with
+// a warning. From then on they are named "TPU:0", "TPU:1" and so on as well. mu__tpu_shutdown ends the system.
+// mu__tpu_life numbers the initialisations from 1; 0 while there is no system. What was made in an earlier life is
+// lost.
+mu_status mu__tpu_initialize(mu_runtime *runtime);
+bool mu__tpu_shutdown(mu_runtime *runtime);  // false: there was none
+int mu__tpu_life(mu_runtime *runtime);
+int mu__tpu_core_count(mu_runtime *runtime);
+mu_device *mu__tpu_core(mu_runtime *runtime, int i);  // NULL if there is none
+
 // Processes that may use the same cores divide them. mu__device_cores returns the cores that the CPU devices were
 // made for. mu__device_share restricts the process to part `index` of `count` equal parts of these cores, in the
 // order of their numbers: its devices (as many as the smallest part has cores, unless the user set a number) and all

@@ -4,7 +4,7 @@
 // stay within 1e-4 of the native engine's, and the weights at the end close as well; on one device and on two.
 #include "skip.h"
 
-#include "graph/graph.h"
+#include "engine/engine.h"
 
 #include <muster.h>
 
@@ -74,6 +74,18 @@ static void keep_weights(training *job)
     }
 }
 
+// Replicas that see the same batch have the same loss; the numbers say which one is off.
+static void same_on_all_replicas(mu_strategy *strategy, mu_value *losses, int step)
+{
+    const mu_value *all = mu_local_results(strategy, losses);
+    const double first = mu_scalar(mu_value_tensor(mu_value_at(all, 0)));
+    for (int r = 1; r < mu_value_count(all); r++) {
+        const double other = mu_scalar(mu_value_tensor(mu_value_at(all, r)));
+        if (fabs(first - other) > 1e-5)
+            fail_msg("step %d: loss %.7f on replica 0, %.7f on replica %d", step, first, other, r);
+    }
+}
+
 static void train(mu_strategy *strategy, training *job)
 {
     mu_pool *pool = mu_pool_open();
@@ -93,6 +105,7 @@ static void train(mu_strategy *strategy, training *job)
         mu_value *result = mu_run(strategy, step, make_batch(i));
         if (!result)
             fail_msg("step %d of %s: %s", i, mu_strategy_name(strategy), mu_error_message());
+        same_on_all_replicas(strategy, result, i);
         job->losses[i] = mu_scalar(mu_reduce(strategy, MU_SUM, result));
     }
     job->accuracy_at_end = mu_metric_result(job->accuracy);
@@ -142,10 +155,26 @@ static void test_same_losses_on_two_replicas(void **state)
     free(plugin.weights);
 }
 
+// TPUStrategy takes the plugin's devices as its cores.
+static void test_same_losses_by_tpu_strategy(void **state)
+{
+    (void)state;
+    training native = {0}, plugin = {0};
+    train(mu_one_device_strategy("CPU:0"), &native);
+    assert_non_null(mu_tpu_initialize(NULL));
+    assert_ptr_equal(mu__tpu_core(mu__runtime(), 1), mu__device_by_name(mu__runtime(), "XLA_CPU:1"));
+    train(mu_tpu_strategy(), &plugin);
+    assert_int_equal(plugin.replicas, 2);
+    compare(&native, &plugin);
+    free(native.weights);
+    free(plugin.weights);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_losses),
-                                       cmocka_unit_test(test_same_losses_on_two_replicas)};
+                                       cmocka_unit_test(test_same_losses_on_two_replicas),
+                                       cmocka_unit_test(test_same_losses_by_tpu_strategy)};
     if (plugin_missing())
         return SKIPPED;
     mu_init(.cpu_devices = 2);

@@ -43,6 +43,8 @@ static mu_rpc_server *server;
 static mu_rpc_client *client;
 static mu_rpc_result *answered;
 static mu_tpu_topology *topology;
+static mu_cluster *tpu;
+static mu_strategy *on_tpu;
 static mu_tpu_device_assignment *assignment;
 static mu_tensor *out[8], *late;
 #define LATE 1000000  // a step that no gradient is behind
@@ -255,6 +257,9 @@ static void make_objects(void)
     mu_rpc_server_start(server);
     client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
     answered = mu_rpc_call(client, "echo", v);
+    tpu = mu_tpu_cluster_resolver("");
+    mu_tpu_initialize(tpu);
+    on_tpu = mu_tpu_strategy(tpu);
     tape = mu_tape_open();
     loss = mu_reduce_sum(mu_variable_read(w), MU_ALL_AXES);
 }

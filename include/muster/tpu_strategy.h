@@ -1,0 +1,91 @@
+// TPUStrategy: one replica for each core of a TPU, or of any device of an XLA plugin.
+//
+// A program finds the TPU (mu_tpu_cluster_resolver in cluster.h), initialises it and makes the strategy:
+//   mu_cluster *tpu = mu_tpu_cluster_resolver(.tpu = "");
+//   mu_connect_to_cluster(tpu);
+//   mu_tpu_initialize(tpu);
+//   mu_strategy *strategy = mu_tpu_strategy(tpu);
+// The cores are the devices of the plugin "tpu" (libtpu); without it those of the plugin that MUSTER_PJRT or the first
+// entry of PJRT_NAMES_AND_LIBRARY_PATHS names; without any plugin the CPU devices of the native engine, with a warning.
+// Names and behaviour are those of tf.distribute.TPUStrategy and tf.tpu.experimental.
+#ifndef MUSTER_TPU_STRATEGY_H
+#define MUSTER_TPU_STRATEGY_H
+
+#include <muster/distribute.h>
+#include <muster/tpu.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- The TPU system -----------------------------------------------------------------------------
+
+// mu_connect_to_cluster makes the devices of a cluster's workers usable. This host's own TPU (an empty specification)
+// needs nothing. Errors: UNIMPLEMENTED for workers on other hosts: run the program on them, with .tpu = "local".
+MU_API mu_status mu_connect_to_cluster(mu_cluster *cluster);
+
+// mu_tpu_initialize starts the TPU of a cluster (NULL: this host's) and returns its topology: [n/2, 1, 1, 2] for an
+// even number n of cores, else [n, 1, 1, 1], in one task. The cores are then devices "TPU:0", "TPU:1", … wherever a
+// device is named. Initialising again warns, and what was made on the TPU before is lost: its strategies and their
+// variables fail with FAILED_PRECONDITION. Errors: UNIMPLEMENTED for workers on other hosts; those of the plugin;
+// FAILED_PRECONDITION inside a scope or a replica.
+MU_API mu_tpu_topology *mu_tpu_initialize(mu_cluster *cluster);
+
+// mu_tpu_shutdown ends the TPU system; what was made on it is lost. Errors: FAILED_PRECONDITION if it is not running.
+MU_API mu_status mu_tpu_shutdown(mu_cluster *cluster);
+
+// ---- The strategy -------------------------------------------------------------------------------
+
+typedef struct mu_tpu_strategy_args {
+    size_t size;
+    const char *given;
+    mu_cluster *cluster_resolver;   // default: mu_tpu_cluster_resolver(.tpu = ""); retained
+    mu_keyword_only only_;
+    // default: one replica for each core, in the order of the cores; retained
+    mu_tpu_device_assignment *device_assignment;
+    bool use_spmd_for_xla_partitioning;  // then mu_assign_to_logical_device is an error, as in TensorFlow
+} mu_tpu_strategy_args;
+
+// mu_tpu_strategy makes a strategy with a replica for each core, or as many as the assignment has. Variables, input,
+// reductions and checkpoints are as under mu_mirrored_strategy, but functions on replicas must be compiled: mu_run
+// takes an mu_function, and mu_run_callback is UNIMPLEMENTED. A replica with several logical cores computes on its
+// first one. Errors: FAILED_PRECONDITION before mu_tpu_initialize; INVALID_ARGUMENT for an assignment of another
+// topology.
+#define mu_tpu_strategy(...) mu_tpu_strategy_with(MU_ARGS(mu_tpu_strategy_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *args);
+
+// As TensorFlow's RunOptions.
+typedef struct mu_run_options {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    // Default true: the replicas' tensors may differ in size. TensorFlow pads them; here each replica computes on its
+    // own rows, exactly. false: tensors that differ in shape are INVALID_ARGUMENT.
+    bool enable_dynamic_batch_size;
+    // TensorFlow pads sizes to powers of two, to compile less often. Nothing is padded here, so this has no effect.
+    bool bucketizing_dynamic_shape;
+} mu_run_options;
+#define MU_RUN_OPTIONS(...) MU_ARGS(mu_run_options, #__VA_ARGS__, __VA_ARGS__)
+
+// mu_run_with_options is mu_run with options (NULL: defaults), under any strategy.
+MU_API mu_value *mu_run_with_options(mu_strategy *strategy, mu_function *function, mu_value *arguments,
+                                     const mu_run_options *options);
+
+// ---- Logical devices ----------------------------------------------------------------------------
+
+// Where a tensor of a replica with several logical cores is to be computed. These check the annotation and return the
+// tensor, whose value they never change. Errors of all: INVALID_ARGUMENT for a strategy other than mu_tpu_strategy.
+// mu_assign_to_logical_device: one core. Errors: INVALID_ARGUMENT for a core that the replicas do not have, and with
+// use_spmd_for_xla_partitioning.
+MU_API mu_tensor *mu_assign_to_logical_device(mu_strategy *strategy, mu_tensor *tensor, int logical_device_id);
+// mu_split_to_logical_devices: parts[i] pieces along axis i, n of them. Errors: INVALID_ARGUMENT if n is not the
+// tensor's rank, a known size is not divisible by its number of pieces, or the product is not the number of cores of a
+// replica.
+MU_API mu_tensor *mu_split_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor, int n, const int *parts);
+// mu_replicate_to_logical_devices: a copy on every core.
+MU_API mu_tensor *mu_replicate_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,196 @@
+// TPUStrategy on the CPU devices that stand for cores: its system's life, devices, functions, models, checkpoints.
+#include "distribute_test.h"
+
+#include <muster/tpu_strategy.h>
+
+static mu_strategy *all_cores(void)
+{
+    mu_tpu_initialize(NULL);
+    mu_strategy *strategy = mu_tpu_strategy();
+    if (!strategy)
+        fail_msg("%s", mu_error_message());
+    return strategy;
+}
+
+static void needs_an_initialised_system(void **state)
+{
+    (void)state;
+    assert_null(mu_tpu_strategy());
+    expect_error(MU_FAILED_PRECONDITION, "mu_tpu_initialize");
+    assert_int_equal(mu_tpu_shutdown(NULL), MU_FAILED_PRECONDITION);
+    expect_error(MU_FAILED_PRECONDITION, "not running");
+    mu_set_device("TPU:0");
+    expect_error(MU_INVALID_ARGUMENT, "TPU:0");
+}
+
+static void lists_cores_as_devices(void **state)
+{
+    (void)state;
+    mu_tpu_topology *topology = mu_tpu_initialize(NULL);
+    const int last[] = {DEVICES / 2 - 1, 0, 0, 1}, outside[] = {DEVICES / 2, 0, 0, 0};
+    assert_int_equal(mu_tpu_topology_device(topology, last), DEVICES - 1);
+    assert_int_equal(mu_tpu_topology_device(topology, outside), -1);
+    expect_error(MU_OUT_OF_RANGE, "");
+    mu_strategy *strategy = mu_tpu_strategy();
+    assert_int_equal(mu_num_replicas_in_sync(strategy), DEVICES);
+    assert_string_equal(mu_strategy_name(strategy), "TPUStrategy");
+    assert_string_equal(mu_strategy_device(strategy, 1), "/job:localhost/task:0/device:TPU:1");
+    assert_true(mu_strategy_require_static_shapes(strategy));
+    assert_false(mu_strategy_between_graph(strategy));
+    mu_cluster *found = mu_strategy_cluster_resolver(strategy);
+    assert_int_equal(mu_cluster_num_accelerators(found, "TPU"), DEVICES);
+    assert_int_equal(mu_cluster_spec_job_count(mu_cluster_get_spec(found)), 0);
+    mu_strategy *one = mu_one_device_strategy(mu_strategy_device(strategy, 1));
+    assert_non_null(one);
+    assert_int_equal(mu_tpu_shutdown(NULL), MU_OK);
+}
+
+static mu_value *add_id(mu_value *arguments, void *arg)
+{
+    mu_tensor *mine = mu_add(mu_value_tensor(arguments), mu_cast(mu_replica_id(), MU_F64));
+    mu_variable_assign_add(arg, mine);
+    return mu_of(mine);
+}
+
+// Results and variables are those of mirrored replicas.
+static void agrees_with_mirrored(void **state)
+{
+    (void)state;
+    mu_strategy *kinds[] = {mu_mirrored_strategy(), all_cores()};
+    double sums[2], values[2], gathered[2];
+    for (int k = 0; k < 2; k++) {
+        mu_variable *v = NULL;
+        MU_SCOPE(kinds[k])
+            v = mu_variable_new(mu_constant(MU_F64, 1), "v", .aggregation = MU_AGGREGATION_SUM);
+        mu_value *out = mu_run(kinds[k], mu_function_new(add_id, v), mu_of(mu_constant(MU_F64, 2)));
+        sums[k] = mu_scalar(mu_value_tensor(mu_reduce(kinds[k], MU_SUM, out)));
+        values[k] = mu_scalar(mu_variable_read(v));
+        mu_value *row = mu_strategy_gather(kinds[k], mu_distribute_values(kinds[k], NULL, NULL), 0);
+        assert_null(row);
+        expect_error(MU_INVALID_ARGUMENT, "NULL");
+        gathered[k] = mu_value_count(mu_local_results(kinds[k], out));
+        assert_int_equal(mu_variable_component_count(v), DEVICES);
+    }
+    assert_true(sums[0] == sums[1] && values[0] == values[1] && gathered[0] == gathered[1]);
+    mu_tpu_shutdown(NULL);
+}
+
+static void initialising_again_loses_what_was_there(void **state)
+{
+    (void)state;
+    mu_strategy *old = all_cores();
+    mu_variable *v = NULL;
+    MU_SCOPE(old)
+        v = mu_variable_new(mu_constant(MU_F64, 1), "v", .aggregation = MU_AGGREGATION_SUM);
+    assert_true(mu_scalar(mu_variable_read(v)) == 1);
+    mu_strategy *fresh = all_cores();
+    assert_null(mu_variable_read(v));
+    expect_error(MU_FAILED_PRECONDITION, "initialised again");
+    assert_int_equal(mu_variable_assign(v, mu_constant(MU_F64, 2)), MU_FAILED_PRECONDITION);
+    expect_error(MU_FAILED_PRECONDITION, "lost");
+    assert_null(mu_run(old, mu_function_new(add_id, v), mu_of(mu_constant(MU_F64, 2))));
+    expect_error(MU_FAILED_PRECONDITION, "lost");
+    MU_SCOPE(old)
+        v = NULL;
+    expect_error(MU_FAILED_PRECONDITION, "lost");
+    MU_SCOPE(fresh)
+        v = mu_variable_new(mu_constant(MU_F64, 3), "v");
+    assert_true(mu_scalar(mu_variable_read(v)) == 3);
+    mu_tpu_shutdown(NULL);
+    assert_null(mu_variable_read(v));
+    expect_error(MU_FAILED_PRECONDITION, "shut down");
+}
+
+static mu_value *rows_of(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_reduce_sum(mu_value_tensor(arguments), MU_ALL_AXES));
+}
+
+// Unequal rows run exactly; with enable_dynamic_batch_size = false they are refused.
+static void options_of_a_run(void **state)
+{
+    (void)state;
+    int64_t sizes[DEVICES];
+    for (int i = 0; i < DEVICES; i++)
+        sizes[i] = i + 1;
+    mu_strategy *strategy = all_cores();
+    mu_function *function = mu_function_new(rows_of, NULL);
+    mu_value *parts = uneven(DEVICES, sizes);
+    mu_value *sums = mu_run_with_options(strategy, function, parts, MU_RUN_OPTIONS(.bucketizing_dynamic_shape = true));
+    const int n = DEVICES * (DEVICES + 1) / 2;
+    assert_true(mu_scalar(mu_value_tensor(mu_reduce(strategy, MU_SUM, sums))) == n * (n - 1) / 2.0);
+    assert_null(mu_run_with_options(strategy, function, parts, MU_RUN_OPTIONS(.enable_dynamic_batch_size = false)));
+    expect_error(MU_INVALID_ARGUMENT, "enable_dynamic_batch_size");
+    mu_tpu_shutdown(NULL);
+}
+
+static void annotations_are_checked(void **state)
+{
+    (void)state;
+    mu_tpu_topology *topology = mu_tpu_initialize(NULL);
+    mu_tpu_device_assignment *pairs =
+        mu_tpu_device_assignment_build(topology, .computation_shape = {1, 1, 1, 2}, .num_replicas = DEVICES / 2);
+    mu_strategy *strategy = mu_tpu_strategy(.device_assignment = pairs);
+    mu_strategy *spmd = mu_tpu_strategy(.device_assignment = pairs, .use_spmd_for_xla_partitioning = true);
+    mu_tensor *x = mu_zeros(MU_F32, 2, (const int64_t[]){4, 6});
+    assert_int_equal(mu_num_replicas_in_sync(strategy), DEVICES / 2);
+    assert_ptr_equal(mu_assign_to_logical_device(strategy, x, 1), x);
+    assert_ptr_equal(mu_replicate_to_logical_devices(strategy, x), x);
+    assert_null(mu_assign_to_logical_device(strategy, x, 2));
+    expect_error(MU_INVALID_ARGUMENT, "0 to 1");
+    assert_null(mu_assign_to_logical_device(spmd, x, 0));
+    expect_error(MU_INVALID_ARGUMENT, "use_spmd");
+    assert_null(mu_split_to_logical_devices(strategy, x, 2, (const int[]){2, 2}));
+    expect_error(MU_INVALID_ARGUMENT, "4 pieces");
+    assert_null(mu_replicate_to_logical_devices(mu_mirrored_strategy(), x));
+    expect_error(MU_INVALID_ARGUMENT, "MirroredStrategy");
+    mu_tpu_shutdown(NULL);
+}
+
+// fit, evaluate and predict reach what mirrored replicas reach, and a checkpoint moves between the two.
+static void trains_as_mirrored(void **state)
+{
+    (void)state;
+    mu_strategy *kinds[] = {mu_mirrored_strategy(), all_cores()};
+    double x[48], y[48], losses[2], predicted[2];
+    mu_model *models[2];
+    for (int i = 0; i < 48; i++) {
+        x[i] = (i % 7 - 3) / 4.0;
+        y[i] = 3 * x[i] - 1;
+    }
+    mu_tensor *inputs = mu_reshape(vector(48, x), 2, (const int64_t[]){48, 1});
+    mu_tensor *targets = mu_reshape(vector(48, y), 2, (const int64_t[]){48, 1});
+    for (int k = 0; k < 2; k++) {
+        mu_set_seed(5);
+        MU_SCOPE(kinds[k])
+            models[k] = mu_sequential(mu_dense(4, .activation = "tanh"), mu_dense(1));
+        mu_compile(models[k], .optimizer = mu_sgd(.learning_rate = 0.1), .loss = "mse");
+        mu_fit(models[k], inputs, targets, .batch_size = 10, .epochs = 3, .no_shuffle = true,
+               .verbose = MU_VERBOSE_SILENT);
+        losses[k] = mu_history_last(mu_evaluate(models[k], inputs, targets, .batch_size = 10,
+                                                .verbose = MU_VERBOSE_SILENT), "loss");
+        predicted[k] = mu_scalar(mu_reduce_sum(mu_predict(models[k], inputs, .verbose = MU_VERBOSE_SILENT),
+            MU_ALL_AXES));
+        assert_int_equal(mu_error_code(), MU_OK);
+    }
+    assert_true(losses[0] == losses[1] && predicted[0] == predicted[1]);
+    assert_int_equal(mu_save_weights(models[1], "tpu.safetensors"), MU_OK);
+    assert_int_equal(mu_load_weights(models[0], "tpu.safetensors"), MU_OK);
+    remove("tpu.safetensors");
+    mu_tpu_shutdown(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(needs_an_initialised_system),
+        MODEL_TEST(lists_cores_as_devices),
+        MODEL_TEST(agrees_with_mirrored),
+        MODEL_TEST(initialising_again_loses_what_was_there),
+        MODEL_TEST(options_of_a_run),
+        MODEL_TEST(annotations_are_checked),
+        MODEL_TEST(trains_as_mirrored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
