@@ -260,7 +260,8 @@ MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the laye
 // What a layer's call is told besides its inputs.
 typedef struct mu_call_context {
     bool training;                           // apply dropout, and normalize by the batch's statistics
-    mu_value *mask;                          // masks (bool) of the inputs, in their structure; NULL: there are none
+    // Masks (bool) of the inputs, in their structure; an empty list for an input without one. NULL: there are none.
+    mu_value *mask;
     mu_value **output_mask;                  // see mu_call_set_mask
 } mu_call_context;
 

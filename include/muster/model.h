@@ -74,6 +74,7 @@ typedef struct mu_call_args {
     bool training;                           // apply dropout, and normalize by the batch's statistics
     mu_value *inputs;                        // instead of x: a list of several inputs
     mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step of x out
+    mu_value *masks;                         // instead of mask: a list for .inputs; an empty list for none
 } mu_call_args;
 // mu_call runs a model or a layer on x: [batch, …]. mu_call_values does so where there are several outputs, and returns
 // them in the structure of the model's .outputs.

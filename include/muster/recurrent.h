@@ -194,6 +194,39 @@ typedef struct mu_rnn_args {
 #define mu_rnn(...) mu_rnn_with(MU_ARGS(mu_rnn_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_rnn_with(const mu_rnn_args *args);
 
+// ---- Wrappers -----------------------------------------------------------------------------------
+
+typedef struct mu_bidirectional_args {
+    size_t size;
+    const char *given;
+    mu_layer *layer;                         // a recurrent layer
+    mu_keyword_only only_;
+    const char *merge_mode;                  // "concat" (default), "sum", "mul", "ave", or "none": a list of both
+    mu_layer *backward_layer;                // default: a layer like `layer` that goes backwards
+    const char *name;
+} mu_bidirectional_args;
+// mu_bidirectional makes a layer of two recurrent layers, one from the first step to the last and one back; outputs of
+// all steps are in the order of time. It copies `layer`, which must have a configuration in Keras's JSON (cells of
+// your own have none). First states are those of the forward layer, then those of the backward layer, and so are the
+// states that are returned. Retains: backward_layer. Errors: INVALID_ARGUMENT unless the layers go in different
+// directions and agree on return_sequences and return_state.
+#define mu_bidirectional(...) mu_bidirectional_with(MU_ARGS(mu_bidirectional_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_bidirectional_with(const mu_bidirectional_args *args);
+
+typedef struct mu_time_distributed_args {
+    size_t size;
+    const char *given;
+    mu_layer *layer;
+    mu_keyword_only only_;
+    const char *name;
+} mu_time_distributed_args;
+// mu_time_distributed makes a layer that applies `layer`, which has one input and one output, to each step of
+// [batch, steps, …] by itself; y: [batch, steps, …]. Retains: layer. Errors: INVALID_ARGUMENT if a dimension behind the
+// steps is unknown; if `layer` has weights that training does not change by gradients (batch normalization), the number
+// of steps must be known too.
+#define mu_time_distributed(...) mu_time_distributed_with(MU_ARGS(mu_time_distributed_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_time_distributed_with(const mu_time_distributed_args *args);
+
 #ifdef __cplusplus
 }
 #endif

@@ -324,6 +324,8 @@ static json_t *rate_json(const void *args, const mu_field *field)
 
 static bool is_none(const void *value, const mu_field *field)
 {
+    if (field->null_word)
+        return strcmp(*(const char *const *)value, field->null_word) == 0;
     return field->none && (field->kind == MU_FIELD_DOUBLE ? *(const double *)value == 0 : *(const int *)value == 0);
 }
 
@@ -503,6 +505,8 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
         if (!field && !is_fixed(key, value))
             return mu__error(MU_UNIMPLEMENTED, "%s has no option '%.60s' as Keras's %s has in this configuration; "
                              "leave it at Keras's default", class->function, key, class->keras);
+        if (field && field->null_word && json_is_null(value))
+            *text_at(args, field) = field->null_word;
         if (field && !json_is_null(value) && !read_value(args, field, value, depth))
             return mu__pending() ? mu_error_code()
                                  : mu__error(MU_INVALID_ARGUMENT, "%s: '%.60s' of the configuration has a value that "

@@ -55,6 +55,7 @@ typedef struct mu_field {
     double number;              // default of a number
     const char *text;           // default of a word, an activation or an initializer
     const char *const *words;   // ends with NULL
+    const char *null_word;      // the word that Keras writes as None; NULL: none
     int n;                      // MU_FIELD_AXES: the number of axes; Keras writes a list of as many numbers
     const char *array;          // MU_FIELD_AXES: name and offset of the array
     size_t array_offset;

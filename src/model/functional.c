@@ -231,7 +231,7 @@ static mu_status visit(functional *f, const mu_value *value)
 // The values of one run: what each call returned, and the masks.
 typedef struct run {
     const functional *f;
-    mu_value *given;     // in the structure of f->inputs
+    mu_value *given, *given_mask;  // in the structure of f->inputs; the latter may be NULL
     mu_value **values, **masks;
 } run;
 
@@ -241,20 +241,33 @@ static mu_tensor *leaf_at(const mu_value *value, int i)
     return mu__value_flatten(value, leaves, MU_MAX_MODEL_INPUTS) > i ? (mu_tensor *)leaves[i] : NULL;
 }
 
-// What stands for a layer tensor in this run, or for its mask.
-static mu_tensor *stand_in(const run *r, const mu_tensor *tensor, bool mask)
+// What stands for a layer tensor in this run.
+static mu_tensor *stand_in(const run *r, const mu_tensor *tensor)
 {
     if (!mu__is_layer_tensor(tensor))
-        return mask ? NULL : (mu_tensor *)(uintptr_t)tensor;
+        return (mu_tensor *)(uintptr_t)tensor;
     const int input = leaf_of(r->f->inputs, tensor);
     if (input >= 0)
-        return mask ? NULL : leaf_at(r->given, input);
-    mu_value *const *found = mask ? r->masks : r->values;
+        return leaf_at(r->given, input);
     const int place = place_of(r->f, call_of(tensor));
-    if (!found[place] && !mask)
+    if (!r->values[place])
         mu__error(MU_FAILED_PRECONDITION, "the model needs another output of layer '%s', whose output is one of the "
                   "model's inputs; add it to .inputs", mu_layer_name(call_of(tensor)->layer));
-    return found[place] ? leaf_at(found[place], tensor->node->id) : NULL;
+    return r->values[place] ? leaf_at(r->values[place], tensor->node->id) : NULL;
+}
+
+// The mask of what stands for a layer tensor; NULL: none.
+static mu_tensor *mask_of(const run *r, const mu_tensor *tensor)
+{
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS] = {NULL};
+    const int input = mu__is_layer_tensor(tensor) ? leaf_of(r->f->inputs, tensor) : -1;
+    const int place = mu__is_layer_tensor(tensor) && input < 0 ? place_of(r->f, call_of(tensor)) : -1;
+    if (input >= 0 && r->given_mask)
+        mu__mask_leaves(r->given, r->given_mask, masks, MU_MAX_MODEL_INPUTS);
+    else if (place >= 0 && r->masks[place])
+        mu__mask_leaves(r->values[place], r->masks[place], masks, MU_MAX_MODEL_INPUTS);
+    const int i = input >= 0 ? input : place >= 0 ? tensor->node->id : MU_MAX_MODEL_INPUTS;
+    return i < MU_MAX_MODEL_INPUTS ? masks[i] : NULL;
 }
 
 // A nest of layer tensors with the run's values, or masks, in their places. NULL: an error, or no mask.
@@ -262,15 +275,20 @@ static mu_value *replace(const run *r, const mu_value *nest, bool mask)
 {
     const int n = mu__value_flatten(nest, NULL, 0);
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_tensor **masks = mu__calloc((size_t)n + 1, sizeof *masks);
     mu_value *value = NULL;
-    bool whole = leaves != NULL;
+    bool whole = leaves && masks;
     if (whole)
         mu__value_flatten(nest, leaves, n);
     for (int i = 0; whole && i < n; i++)
-        whole = (leaves[i] = (mu_object *)stand_in(r, (const mu_tensor *)leaves[i], mask)) != NULL;
+        if (mask)
+            masks[i] = mask_of(r, (const mu_tensor *)leaves[i]);
+        else
+            whole = (leaves[i] = (mu_object *)stand_in(r, (const mu_tensor *)leaves[i])) != NULL;
     if (whole)
-        value = mu__give(mu__value_pack(nest, leaves, n));
+        value = mask ? mu__mask_nest(nest, masks) : mu__give(mu__value_pack(nest, leaves, n));
     mu__free(leaves);
+    mu__free(masks);
     return value;
 }
 
@@ -310,7 +328,7 @@ static mu_value *typed_inputs(const functional *f, const mu_value *given)
 static mu_value *functional_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const functional *f = layer->state;
-    run r = {.f = f, .given = typed_inputs(f, inputs)};
+    run r = {.f = f, .given = typed_inputs(f, inputs), .given_mask = context->mask};
     mu_value *outputs = NULL;
     if (!r.given)
         return NULL;

@@ -286,14 +286,6 @@ static mu_status build_for(mu_layer *layer, const mu_value *inputs)
     return status;
 }
 
-mu_tensor *mu__mask_at(const mu_value *mask, int i)
-{
-    if (!mask || mu_value_kind_of(mask) == MU_VALUE_TENSOR)
-        return mask && i == 0 ? mu_at(mask, 0) : NULL;
-    const mu_value *item = i < mu_value_count(mask) ? mu_value_at(mask, i) : NULL;
-    return item && mu_value_kind_of(item) == MU_VALUE_TENSOR ? mu_at(item, 0) : NULL;
-}
-
 // Errors inside a model name the layer, not the models around it.
 static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
@@ -315,7 +307,7 @@ mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_contex
         return NULL;
     if (layer->trainer)
         return call_model(layer, inputs, context, mask);
-    mu_value *output_mask = layer->ops->passes_mask ? context->mask : NULL;
+    mu_value *output_mask = layer->ops->passes_mask ? mu__mask_join(context->mask) : NULL;
     const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
     mu_site site = mu__line();
     site.layer = mu_layer_name(layer);

@@ -41,7 +41,8 @@ struct mu_layer_ops {
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
     int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
-    bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking)
+    bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking); of several
+                               // inputs a step counts that counts in any, if all have masks
     const mu_cell_ops *cell;   // of a cell of recurrent layers (recurrent.h); NULL: it is none
     // make completes a new layer: its sublayers and its state. Optional.
     mu_status (*make)(mu_layer *layer);
@@ -81,6 +82,12 @@ mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_contex
 mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs);
 // mu__mask_at returns the mask of input i; NULL: it has none. A list of masks has an empty list for such an input.
 mu_tensor *mu__mask_at(const mu_value *mask, int i);
+// mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
+mu_value *mu__mask_join(mu_value *mask);
+// mu__mask_leaves writes the masks of the leaves of `values`, in order (at most `capacity`); NULL where there is none.
+void mu__mask_leaves(const mu_value *values, const mu_value *mask, mu_tensor **out, int capacity);
+// mu__mask_nest returns masks in the structure of `values`; NULL without an error if all are NULL.
+mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks);
 // mu__layer_adopt adds a sublayer without a name. Retains: sublayer. mu__layer_name_sublayers then names all sublayers
 // that have none and sets the names of their weights. Errors: INVALID_ARGUMENT, in the name of `function`, for two
 // sublayers with one name.

@@ -99,16 +99,42 @@ static const mu_field concatenate_fields[] = {
     {0},
 };
 
+// The mask of an input of concatenate, with all of its axes.
+static mu_tensor *whole_mask(mu_tensor *x, mu_tensor *mask)
+{
+    if (!mask)
+        return mu_cast(mu_ones_like(x), MU_BOOL);
+    if (mu_tensor_rank(mask) >= mu_tensor_rank(x))
+        return mask;
+    return mu_logical_or(mu_expand_dims(mask, -1), mu_cast(mu_zeros_like(x), MU_BOOL));
+}
+
+// A step counts if any of its elements does.
+static mu_status concatenate_masks(mu_value *inputs, const mu_call_context *context, int axis)
+{
+    const int n = mu_value_count(inputs);
+    mu_tensor **masks = mu__calloc((size_t)n, sizeof *masks);
+    bool whole = masks != NULL;
+    for (int i = 0; whole && i < n; i++)
+        whole = (masks[i] = whole_mask(mu_at(inputs, i), mu__mask_at(context->mask, i))) != NULL;
+    if (whole)
+        mu_call_set_mask(context, mu_of(mu_reduce_any(mu_concat(n, masks, axis), -1)));
+    mu__free(masks);
+    return whole ? mu_error_code() : MU_RESOURCE_EXHAUSTED;
+}
+
 static mu_value *concatenate_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
-    (void)context;
+    const int axis = ((const mu_concatenate_args *)layer->args)->axis;
+    if (context->mask && concatenate_masks(inputs, context, axis) != MU_OK)
+        return NULL;
     const int n = mu_value_count(inputs);
     mu_tensor **tensors = mu__calloc((size_t)n, sizeof *tensors), *y = NULL;
     bool whole = tensors != NULL;
     for (int i = 0; whole && i < n; i++)
         whole = (tensors[i] = mu_at(inputs, i)) != NULL;
     if (whole)
-        y = mu_concat(n, tensors, ((const mu_concatenate_args *)layer->args)->axis);
+        y = mu_concat(n, tensors, axis);
     mu__free(tensors);
     return mu_of(y);
 }

@@ -34,6 +34,10 @@ static mu_value *inputs_of(const mu_call_args *args, const char *function)
         mu__error(MU_INVALID_ARGUMENT, "%s: x and .inputs are both given; give one of them", function);
         return NULL;
     }
+    if (args->mask && args->masks) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: mask and .masks are both given; give one of them", function);
+        return NULL;
+    }
     return args->x ? mu_of(args->x) : args->inputs;
 }
 
@@ -43,7 +47,7 @@ static mu_value *call(const mu_call_args *given, const char *function)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK)
         return NULL;
     mu_value *inputs = inputs_of(&args, function);
-    const mu_call_context context = {.training = args.training, .mask = args.mask ? mu_of(args.mask) : NULL};
+    const mu_call_context context = {.training = args.training, .mask = args.mask ? mu_of(args.mask) : args.masks};
     if (!inputs || mu__pending())
         return NULL;
     if (mu__has_layer_tensor(inputs))

@@ -43,7 +43,8 @@ static mu_status tensors_of(const mu_value *nest, const char *what, tensors *out
 
 // A forward pass with its losses.
 typedef struct forward {
-    tensors labels, outputs, masks;
+    tensors labels, outputs;
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];  // of the outputs; NULL: none
     mu_tensor *loss;           // this replica's share
     mu_tensor *total, *count;  // for the mean loss
 } forward;
@@ -73,12 +74,14 @@ static mu_status add_losses(const mu_trainer *trainer, mu_tensor *weights, forwa
 {
     for (int i = 0; i < f->outputs.n; i++) {
         const mu_loss_inputs in = {.y_true = f->labels.items[i], .y_pred = f->outputs.items[i], .weights = weights,
-                                   .mask = f->masks.n > i ? f->masks.items[i] : NULL};
+                                   .mask = f->masks[i]};
         mu_loss_share share;
         MU_TRY(mu__loss_share(trainer->losses[i], &in, &share));
         f->loss = plus(f->loss, scaled(share.share, trainer->loss_weights[i]));
+        f->count = i == 0 ? share.count : f->count;
+        if (i > 0)  // an output with a loss for each step counts as often as the first one
+            share.total = mu_multiply(share.total, mu_divide_no_nan(f->count, share.count));
         f->total = plus(f->total, scaled(share.total, trainer->loss_weights[i]));
-        f->count = f->count ? f->count : share.count;
     }
     return mu_error_code();
 }
@@ -93,8 +96,7 @@ static mu_status run_forward(mu_model *model, const example *e, bool training, f
         return mu_error_code();
     MU_TRY(tensors_of(outputs, "outputs", &f->outputs));
     MU_TRY(tensors_of(e->y, "labels", &f->labels));
-    if (mask)
-        MU_TRY(tensors_of(mask, "masks", &f->masks));
+    mu__mask_leaves(outputs, mask, f->masks, MU_MAX_MODEL_INPUTS);
     MU_TRY(need_pairs(model->trainer, f));
     return add_losses(model->trainer, e->weights, f);
 }
@@ -112,7 +114,7 @@ static mu_status update_metrics(const mu_model *model, const forward *f, mu_tens
         if (k >= f->outputs.n)
             return mu__error(MU_INVALID_ARGUMENT, "metric '%s' compares output %d of a model that has %d",
                              mu_metric_name(trainer->metrics[i]), k, f->outputs.n);
-        mu_tensor *mask = f->masks.n > k ? f->masks.items[k] : NULL;
+        mu_tensor *mask = f->masks[k];
         mu_tensor *weights = mask ? mu_cast(mask, mu__floatx()) : NULL;
         MU_TRY(mu_metric_update_weighted(trainer->metrics[i], f->labels.items[k], f->outputs.items[k], weights));
     }

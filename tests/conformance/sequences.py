@@ -19,7 +19,9 @@ TRAINING_STEPS, TOLERANCE_F64 = 200, 1e-9
 # Options that say the opposite of Keras's.
 OPPOSITES = {"use_bias": "no_bias", "unit_forget_bias": "no_unit_forget_bias", "reset_after": "no_reset_after"}
 FUNCTIONS = {"LSTM": "mu_lstm", "GRU": "mu_gru", "SimpleRNN": "mu_simple_rnn", "RNN": "mu_rnn", "LSTMCell": "mu_lstm_cell",
-             "GRUCell": "mu_gru_cell", "SimpleRNNCell": "mu_simple_rnn_cell", "StackedRNNCells": "mu_stacked_rnn_cells_of"}
+             "GRUCell": "mu_gru_cell", "SimpleRNNCell": "mu_simple_rnn_cell", "StackedRNNCells": "mu_stacked_rnn_cells_of",
+             "Bidirectional": "mu_bidirectional", "TimeDistributed": "mu_time_distributed", "Embedding": "mu_embedding",
+             "Dense": "mu_dense", "Conv1D": "mu_conv1d", "BatchNormalization": "mu_batch_normalization"}
 
 
 def layer(keras, **options):
@@ -49,6 +51,21 @@ ROWS_OF_LAYERS += [
     (layer("RNN", cell=STACK), True, False),
     (layer("RNN", cell=STACK, unroll=True, go_backwards=True, return_sequences=True), True, False),
 ]
+ROWS_OF_LAYERS += [
+    (layer("Bidirectional", layer=layer(kind, units=UNITS, **options), merge_mode=mode), mask, states)
+    for kind, mode, options, mask, states in (
+        ("LSTM", "concat", {}, False, False), ("LSTM", "sum", {"return_sequences": True}, True, False),
+        ("GRU", "mul", {"return_sequences": True}, True, False), ("GRU", "ave", {}, True, False),
+        ("SimpleRNN", None, {"return_sequences": True}, False, False),
+        ("LSTM", None, {"return_sequences": True, "return_state": True}, True, True),
+        ("GRU", "concat", {"return_sequences": True, "return_state": True}, True, True))]
+ROWS_OF_LAYERS += [
+    (layer("Bidirectional", layer=layer("LSTM", units=UNITS, return_sequences=True),
+           backward_layer=layer("GRU", units=3, return_sequences=True, go_backwards=True)), True, False),
+    (layer("Bidirectional", layer=layer("GRU", units=UNITS, return_sequences=True, go_backwards=True),
+           backward_layer=layer("GRU", units=3, return_sequences=True, name="back")), False, False),
+    (layer("TimeDistributed", layer=layer("Dense", units=UNITS, activation="tanh")), True, False),
+]
 
 
 def is_layer(value):
@@ -67,6 +84,8 @@ def in_muster(mu, described):
     if "cells" in options:
         return mu.mu_stacked_rnn_cells_of([*(in_muster(mu, cell) for cell in options["cells"]), mu.end])
     made = {}
+    if options.get("merge_mode", "") is None:
+        options = options | {"merge_mode": "none"}
     for key, value in options.items():
         opposite = OPPOSITES.get(key)
         made[opposite or key] = in_muster(mu, value) if is_layer(value) else not value if opposite else value
@@ -100,9 +119,12 @@ def flat(value):
 def arguments_of(row, generator, dtype):
     """The inputs, and the mask (some rows are masked at the start, in the middle, at the end, and throughout)."""
     (name, options), masked, states = row
+    both = name == "Bidirectional"
+    if both:
+        name, options = options["layer"]
     inputs = [generator.normal(size=(ROWS, STEPS, FEATURES)).astype(dtype)]
     if states:
-        inputs += [generator.normal(size=(ROWS, options["units"])).astype(dtype) for _ in range(2 if name == "LSTM" else 1)]
+        inputs += [generator.normal(size=(ROWS, options["units"])).astype(dtype) for _ in range((1 + (name == "LSTM")) * (1 + both))]
     mask = generator.random((ROWS, STEPS)) < 0.6 if masked else None
     if masked:
         mask[0], mask[1, :3], mask[2, -3:] = False, False, False
@@ -175,6 +197,9 @@ def compare_layer(report, mu, floatx, row):
 
 def models_for_config():
     return {
+        "wrappers": [layer("Bidirectional", layer=layer("LSTM", units=4, return_sequences=True), merge_mode="mul"),
+                     layer("TimeDistributed", layer=layer("Dense", units=5, activation="relu")),
+                     layer("Bidirectional", layer=layer("GRU", units=2), name="both")],
         "recurrent": [layer("LSTM", units=4, activation="relu", use_bias=False, dropout=0.25, recurrent_dropout=0.5, seed=3,
                             return_sequences=True, go_backwards=True, unroll=True),
                       layer("GRU", units=3, reset_after=False, recurrent_activation="hard_sigmoid", return_sequences=True),
@@ -212,12 +237,17 @@ WORDS, SENTENCE = 40, 6
 MODELS = {
     "LSTM": [layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True), layer("LSTM", units=8, return_sequences=True),
              layer("LSTM", units=5), layer("Dense", units=3)],
+    "bidirectional LSTM": [
+        layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True),
+        layer("Bidirectional", layer=layer("LSTM", units=6, return_sequences=True)),
+        layer("TimeDistributed", layer=layer("Dense", units=5, activation="tanh")),
+        layer("Bidirectional", layer=layer("GRU", units=4), merge_mode="sum", name="second"),
+        layer("Dense", units=3, name="head")],
     "GRU": [layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True), layer("GRU", units=8), layer("Dense", units=3)],
     "simple RNN, a label for each step": [
         layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True),
         layer("SimpleRNN", units=8, return_sequences=True), layer("Dense", units=3)],
 }
-FUNCTIONS |= {"Embedding": "mu_embedding", "Dense": "mu_dense"}
 
 
 def compare_training(report, mu, floatx, row):
@@ -252,12 +282,78 @@ def compare_training(report, mu, floatx, row):
                  f"within {far_loss:.1e}", far <= TOLERANCE_F64 and far_loss <= 1e-6)
 
 
+# ---- Masks --------------------------------------------------------------------------------------------
+
+def masked_keras():
+    """Masks of one input and of several, beside inputs without one, up to the losses of some outputs. Keras drops the
+    mask of a recurrent layer that is called with states, unless it is given."""
+    layers = tf.keras.layers
+    first, second = layers.Input((SENTENCE,), dtype="int32"), layers.Input((SENTENCE,), dtype="int32")
+    plain, state = layers.Input((SENTENCE, 4)), layers.Input((4,))
+    table = layers.Embedding(WORDS, 4, mask_zero=True, name="table")
+    a, b = table(first), table(second)
+    outputs = [layers.LSTM(3, name="either")(layers.Add()([a, b])),
+               layers.GRU(3, name="unmasked")(layers.Add()([a, plain])),
+               layers.GRU(3, return_sequences=True, name="joined")(layers.Concatenate()([a, plain])),
+               layers.GRU(3, name="steps")(layers.Concatenate(axis=1)([a, b])),
+               layers.GRU(4, return_sequences=True, name="begun")(a, initial_state=state, mask=table.compute_mask(first)),
+               layers.LSTM(3, name="values")(layers.Masking()(plain))]
+    return tf.keras.Model([first, second, plain, state], outputs)
+
+
+def masked_muster(mu):
+    def call(made, *inputs):
+        return mu.mu_call(model=made, inputs=mu.values(inputs)) if len(inputs) > 1 else mu.mu_call(model=made, x=inputs[0])
+
+    whole = mu.declared.constants["MU_I32"]
+    first, second = (mu.mu_input(shape=[SENTENCE], dtype=whole) for _ in range(2))
+    plain, state = mu.mu_input(shape=[SENTENCE, 4]), mu.mu_input(shape=[4])
+    table = mu.mu_embedding(input_dim=WORDS, output_dim=4, mask_zero=True, name="table")
+    a, b = call(table, first), call(table, second)
+    outputs = [call(mu.mu_lstm(units=3, name="either"), call(mu.mu_add_layer(), a, b)),
+               call(mu.mu_gru(units=3, name="unmasked"), call(mu.mu_add_layer(), a, plain)),
+               call(mu.mu_gru(units=3, return_sequences=True, name="joined"), call(mu.mu_concatenate(), a, plain)),
+               call(mu.mu_gru(units=3, name="steps"), call(mu.mu_concatenate(axis=1), a, b)),
+               call(mu.mu_gru(units=4, return_sequences=True, name="begun"), a, state),
+               call(mu.mu_lstm(units=3, name="values"), call(mu.mu_masking(), plain))]
+    return mu.mu_model_new(inputs=mu.values([first, second, plain, state]), outputs=mu.values(outputs))
+
+
+def compare_masks(report, mu, floatx, _):
+    """Outputs, and the loss of every output, of a functional model with masks."""
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(8)
+    words = [generator.integers(0, 3, (ROWS * 2, SENTENCE)).astype(np.int32) for _ in range(2)]
+    plain = generator.normal(size=(ROWS * 2, SENTENCE, 4)).astype(dtype)
+    plain[generator.random((ROWS * 2, SENTENCE)) < 0.4] = 0
+    x = [*words, plain, generator.normal(size=(ROWS * 2, 4)).astype(dtype)]
+    theirs = masked_keras()
+    random_weights(theirs.trainable_weights, generator, dtype)
+    wanted = [y.numpy() for y in theirs(x)]
+    labels = [generator.normal(size=y.shape).astype(dtype) for y in wanted]
+    theirs.compile(loss="mse")
+    loss = theirs.evaluate(x, labels, batch_size=len(plain), verbose=0)
+    with mu.pool():
+        ours = masked_muster(mu)
+        mu.write_weights(ours, weights_of(theirs))
+        tensors = mu.values([mu.tensor(part) for part in x])
+        seen = mu.mu_call_values(model=ours, inputs=tensors)
+        far = [off(mu.array(mu.mu_at(seen, i)), y) for i, y in enumerate(wanted)]
+        mu.mu_compile(model=ours, loss=mu.mu_items_of([*(mu.mu_mean_squared_error_loss() for _ in wanted), mu.end]))
+        data = mu.mu_list_of(2, [tensors, mu.values([mu.tensor(y) for y in labels])])
+        history = mu.mu_evaluate(model=ours, x=data, batch_size=len(plain), verbose=MU_VERBOSE_SILENT)
+        far_loss = off(mu.mu_history_last(history, "loss"), loss if np.isscalar(loss) else loss[0])
+    report.check(f"masks, {floatx}", f"outputs within {max(far):.1e}, the sum of their losses within {far_loss:.1e}",
+                 max(*far, far_loss) <= TOLERANCE[floatx])
+
+
 def main(library, only=""):
     mu = muster.Library(library)
     report = Report("sequences")
     for floatx in FLOATX:
         parts = [(compare_layer, row, title(*row)) for row in ROWS_OF_LAYERS]
         parts += [(compare_configuration, row, f"configuration {row[0]}") for row in models_for_config().items()]
+        parts += [(compare_masks, None, "masks")]
         if floatx == "f64":
             parts += [(compare_training, row, f"training {row[0]}") for row in MODELS.items()]
         for compare, row, name in parts:

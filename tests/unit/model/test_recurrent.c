@@ -214,6 +214,73 @@ static void cells_compute_one_step(void **state)
     expect_error(MU_INVALID_ARGUMENT, "called with a list of x and 2 states; it was given 1 tensors");
 }
 
+// ---- Wrappers -----------------------------------------------------------------------------------
+
+static void wrapper_names(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_bidirectional(mu_lstm(2, .name = "words"), .name = "both");
+    mu_call(layer, sequences(1, 2, 3, 1));
+    static const char *const names[] = {"both/forward_words/lstm_cell/kernel", "both/backward_words/lstm_cell/kernel"};
+    for (int i = 0; i < 2; i++) {
+        const mu_variable *kernel = (mu_variable *)mu_value_at(mu_model_weights(layer), 3 * i)->leaf;
+        assert_string_equal(mu_variable_name(kernel), names[i]);
+    }
+}
+
+// Each step by itself is what the layer makes of all steps, whatever is known of the shape.
+static void time_distributed_steps(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(4, (int64_t[]){2, 3, 4, 2}, 1), *parts[3];
+    mu_layer *inner = mu_conv1d(3, 2), *layer = mu_time_distributed(inner);
+    const double *y = doubles(called(layer, x, false));
+    assert_int_equal(mu_unstack(x, 3, 1, parts), MU_OK);
+    for (int t = 0; t < 3; t++) {
+        const double *step = doubles(called(inner, parts[t], false));
+        for (int row = 0; row < 2; row++)
+            assert_near(y + (row * 3 + t) * 9, step + row * 9, 9, 0);
+    }
+    mu_tensor *input = mu_input({MU_UNKNOWN, 4, 2});
+    mu_model *model = mu_model_new(input, mu_call(layer, input));
+    assert_near(doubles(called(model, x, false)), y, 54, 0);
+    mu_tensor *words = mu_input({MU_UNKNOWN, 5}, .dtype = MU_I64);
+    mu_model *table = mu_model_new(words, mu_call(mu_time_distributed(mu_embedding(9, 2)), words));
+    mu_tensor *index = mu_reshape(classes(2 * 3 * 5, 9, 1), 3, (int64_t[]){2, 3, 5});
+    assert_int_equal(mu_tensor_elements(called(table, index, false)), 60);
+}
+
+// Steps of batch normalization move its statistics one after the other.
+static void time_distributed_effects(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_time_distributed(mu_batch_normalization(.momentum = .5));
+    mu_tensor *x = mu_tensor_new(MU_F64, 3, (int64_t[]){2, 2, 1}, (double[]){1, 10, 3, 30});
+    called(layer, x, true);
+    assert_number(doubles(weight(layer, 2))[0], .5 * (.5 * 2) + .5 * 20, 1e-14);
+    assert_null(mu_call(mu_time_distributed(mu_batch_normalization()), mu_input({MU_UNKNOWN, 4}), .training = true));
+    expect_error(MU_INVALID_ARGUMENT, "so the number of steps must be known");
+}
+
+static void wrappers_refuse(void **state)
+{
+    (void)state;
+    assert_null(mu_bidirectional(mu_dense(3)));
+    expect_error(MU_INVALID_ARGUMENT, "layer 'dense' is not a recurrent layer");
+    assert_null(mu_bidirectional(mu_lstm(3), .merge_mode = "add"));
+    expect_error(MU_INVALID_ARGUMENT, "merge_mode is 'add'; it must be one of 'concat', 'sum', 'mul', 'ave', 'none'");
+    assert_null(mu_bidirectional(mu_lstm(3), .backward_layer = mu_lstm(3)));
+    expect_error(MU_INVALID_ARGUMENT, "go in the same direction; set go_backwards of one of them");
+    mu_layer *all_steps = mu_gru(3, .go_backwards = true, .return_sequences = true);
+    assert_null(mu_bidirectional(mu_lstm(3), .backward_layer = all_steps));
+    expect_error(MU_INVALID_ARGUMENT, "differ in return_sequences");
+    mu_layer *own = mu_rnn(mu_layer_new("counter", .call = counting_call), .state_size = {1});
+    assert_null(mu_bidirectional(own));
+    expect_error(MU_UNIMPLEMENTED, "no configuration in Keras's JSON");
+    assert_null(mu_call(mu_time_distributed(mu_dense(2)), mu_input({3, MU_UNKNOWN})));
+    expect_error(MU_INVALID_ARGUMENT, "needs known dimensions behind the steps");
+}
+
 // ---- What is refused ----------------------------------------------------------------------------
 
 static void refuses(void **state)
@@ -250,7 +317,9 @@ int main(void)
         MODEL_TEST(replicas_train_alike),  MODEL_TEST(continues_from_states),
         MODEL_TEST(states_are_inputs),     MODEL_TEST(drops_alike_in_all_steps),
         MODEL_TEST(gates_drop_differently), MODEL_TEST(cell_of_ones_own),
-        MODEL_TEST(cells_compute_one_step), MODEL_TEST(refuses),
+        MODEL_TEST(cells_compute_one_step), MODEL_TEST(wrapper_names),
+        MODEL_TEST(time_distributed_steps), MODEL_TEST(time_distributed_effects),
+        MODEL_TEST(wrappers_refuse),       MODEL_TEST(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
