@@ -25,6 +25,7 @@
 #include <muster/distribute.h>
 #include <muster/sharding.h>
 #include <muster/parameter_server.h>
+#include <muster/coordinator.h>
 #include <muster/layer.h>
 #include <muster/recurrent.h>
 #include <muster/spatial.h>

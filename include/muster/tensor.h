@@ -85,7 +85,8 @@ MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
 
 // ---- Values: nests of tensors -------------------------------------------------------------------
 
-// A value is a tensor, a variable, indexed slices, a per-replica or mirrored value, or a list or map of values.
+// A value is a tensor, a variable, indexed slices, a per-replica or mirrored value, or a list or map of values; with a
+// coordinator (muster/coordinator.h) also what is on its workers.
 typedef struct mu_value mu_value;
 
 typedef enum mu_value_kind {
@@ -95,7 +96,9 @@ typedef enum mu_value_kind {
     MU_VALUE_MAP,
     MU_VALUE_PER_REPLICA,
     MU_VALUE_MIRRORED,
-    MU_VALUE_SLICES
+    MU_VALUE_SLICES,
+    MU_VALUE_PER_WORKER,  // a value that each worker of a coordinator has for itself
+    MU_VALUE_REMOTE       // the result of a call that a coordinator scheduled
 } mu_value_kind;
 
 MU_API mu_value *mu_of(mu_tensor *tensor);  // the tensor as a value

@@ -243,6 +243,14 @@ bool mu__closures_cancelling(mu_closure_queue *queue)
     return cancelling;
 }
 
+bool mu__closures_stopped(mu_closure_queue *queue)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    const bool stopped = queue->stopped;
+    pthread_mutex_unlock(&queue->monitor.lock);
+    return stopped;
+}
+
 void mu__closures_stop(mu_closure_queue *queue)
 {
     pthread_mutex_lock(&queue->monitor.lock);
@@ -315,6 +323,15 @@ void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure)
     else
         append(&queue->waiting, mu_retain(closure));
     end_one(queue, closure);
+    pthread_mutex_unlock(&queue->monitor.lock);
+}
+
+void mu__closures_raise(mu_closure_queue *queue, const mu_error_value *error)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    if (queue->error.code == MU_OK)
+        queue->error = *error;
+    pthread_cond_broadcast(&queue->monitor.changed);
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 

@@ -44,6 +44,8 @@ void mu__closures_failed(mu_closure_queue *queue, const mu_closure *closure, con
 // mu__closures_put_back is for a call whose worker was lost: it goes to the end of the queue, or is cancelled if there
 // is an error.
 void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure);
+// mu__closures_raise makes an error the queue's, unless it has one.
+void mu__closures_raise(mu_closure_queue *queue, const mu_error_value *error);
 // mu__closures_clear_tag drops the calls for one worker that wait.
 void mu__closures_clear_tag(mu_closure_queue *queue, int tag);
 
@@ -57,6 +59,7 @@ mu_status mu__closures_done(mu_closure_queue *queue, bool *done);
 void mu__closures_count(mu_closure_queue *queue, int64_t *waiting, int64_t *in_flight);
 // mu__closures_cancelling returns whether the calls that run are being cancelled.
 bool mu__closures_cancelling(mu_closure_queue *queue);
+bool mu__closures_stopped(mu_closure_queue *queue);
 
 // mu__closures_stop cancels everything; from then on mu__closures_get returns NULL at once.
 void mu__closures_stop(mu_closure_queue *queue);

@@ -287,7 +287,8 @@ typedef struct walk {
 static mu_value *reduce_part(const mu_value *part, const void *arg)
 {
     const walk *w = arg;
-    return w->by_kind[part->kind](w->r, part);
+    return mu__value_is_remote(part) && mu__refuse_remote(w->r->what) != MU_OK ? NULL
+                                                                               : w->by_kind[part->kind](w->r, part);
 }
 
 mu_value *mu__reduce_by_kind(const mu_reducing *r, mu_value *value, mu_reduce_part *const *by_kind)

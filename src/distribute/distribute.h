@@ -200,6 +200,7 @@ mu_status mu__need_value(const mu_value *value, const char *function);
 // mu__need_components fails with INVALID_ARGUMENT if a part of a nest has a number of components other than the
 // strategy's number of local replicas. NULL passes.
 mu_status mu__need_components(const mu_strategy *strategy, const mu_value *value, const char *function);
+mu_status mu__refuse_remote(const char *function);  // its error for values on the workers of a coordinator
 
 // How errors name parts: "mu_reduce: replica 0 has …".
 typedef struct mu_parts_name {

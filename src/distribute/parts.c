@@ -28,8 +28,24 @@ static const mu_value *misfit(const mu_value *value, int n)
     return NULL;
 }
 
+mu_status mu__refuse_remote(const char *function)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "%s: a value that is on the workers of a coordinator was given; give it to "
+                     "mu_schedule, or fetch the result of a call with mu_fetch", function);
+}
+
+static bool has_remote(const mu_value *value)
+{
+    bool found = value->leaf && mu__value_is_remote(value);
+    for (int i = 0; i < value->n && !found; i++)
+        found = has_remote(value->items[i]);
+    return found;
+}
+
 mu_status mu__need_components(const mu_strategy *strategy, const mu_value *value, const char *function)
 {
+    if (value && has_remote(value))
+        return mu__refuse_remote(function);
     const mu_value *found = value ? misfit(value, strategy->n_local) : NULL;
     if (!found)
         return MU_OK;

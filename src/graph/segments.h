@@ -11,7 +11,8 @@
 // One step. Values between steps have numbers: the graph's inputs come first.
 typedef struct mu_graph_step {
     const mu_node *effect;   // of the graph that was cut; NULL: a segment
-    mu_graph *segment;       // retained; for an effect with bodies (cond, while) a graph of that node alone; else NULL
+    mu_graph *segment;       // retained; of an effect with bodies (cond, while) a graph with that node alone, of
+                             // another effect NULL
     int n_in, n_out;
     int *in, *out;           // numbers of values
 } mu_graph_step;

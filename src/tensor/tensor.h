@@ -183,6 +183,12 @@ struct mu_value {
 mu_value *mu__value_leaf(mu_value_kind kind, void *object);
 mu_value *mu__value_container(mu_value_kind kind, int n, mu_value *const *items, const char *const *keys);
 
+// mu__value_is_remote tells whether a leaf stands for something on workers: it has neither tensor nor variable.
+static inline bool mu__value_is_remote(const mu_value *leaf)
+{
+    return leaf->kind == MU_VALUE_PER_WORKER || leaf->kind == MU_VALUE_REMOTE;
+}
+
 // mu__value_flatten writes the leaves in order (at most `capacity`) and returns how many there are.
 int mu__value_flatten(const mu_value *value, mu_object **leaves, int capacity);
 // mu__value_pack rebuilds the structure of `like` around `n` leaves (tensors); owned by the caller.

@@ -283,7 +283,8 @@ mu_tensor *mu_value_tensor(const mu_value *value)
     if (mu__need(value, "mu_value_tensor: the value") != MU_OK || need_own_component(value) != MU_OK)
         return NULL;
     mu__error(MU_INVALID_ARGUMENT, "mu_value_tensor: the value is %s, not a single tensor",
-              at ? "a variable (mu_value_variable gives it, mu_variable_read its tensor)"
+              at && mu__value_is_remote(at) ? "on workers (mu_fetch gives the result of a call)"
+              : at ? "a variable (mu_value_variable gives it, mu_variable_read its tensor)"
               : value->kind == MU_VALUE_PER_REPLICA
                   ? "per replica and used outside of eager functions that run on replicas (choose one of "
                     "mu_local_results, or reduce it)"

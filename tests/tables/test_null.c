@@ -26,7 +26,10 @@ static mu_tape *tape;
 static mu_dataset *data, *batches, *pairs;
 static mu_cluster_spec *spec;
 static mu_cluster *cluster;
-static mu_strategy *strategy;
+static mu_strategy *strategy, *served;
+static mu_coordinator *coordinator;
+static mu_worker_calls worker_calls;
+static bool flag;
 static mu_cross_device_ops *ways;
 static mu_model *model, *compiled;
 static mu_metric *metric;
@@ -210,6 +213,18 @@ static void make_tensors(void)
     name = mu_of(mu_tensor_new(MU_U8, 1, two, "ab"));
 }
 
+static mu_dataset *dataset_of_worker(void *arg)
+{
+    (void)arg;
+    return data;
+}
+
+static mu_value *value_of_worker(void *arg)
+{
+    (void)arg;
+    return mu_of(x);
+}
+
 static void make_objects(void)
 {
     w = mu_variable_new(x, "w");
@@ -224,6 +239,10 @@ static void make_objects(void)
     spec = mu_cluster_spec_parse("{\"worker\": [\"127.0.0.1:1\"]}");
     cluster = mu_simple_cluster_resolver(spec, .task_type = "worker");
     strategy = mu_mirrored_strategy(.replicas = 2);
+    served = mu_parameter_server_strategy(
+        mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}")),
+        .in_process = true);
+    coordinator = mu_coordinator_new(served);
     ways = mu_reduction_to_one_device();
     per_replica = mu_distribute_values(strategy, a_value, NULL);
     MU_SCOPE(strategy)

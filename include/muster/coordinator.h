@@ -1,0 +1,119 @@
+// The coordinator: hands out calls of functions to the workers of a parameter-server strategy, and keeps their results.
+//
+// TensorFlow's ClusterCoordinator. A program schedules steps, does other things, and joins. Each worker takes the next
+// call as soon as it is free. A call whose worker is lost goes to another worker; it starts from the beginning, so its
+// updates may happen twice.
+//
+// Errors. The first call that fails is remembered. The next mu_schedule, mu_join or mu_done cancels all other calls,
+// waits until none runs, and fails with that error. Afterwards the coordinator is as new, and no error is raised twice.
+#ifndef MUSTER_COORDINATOR_H
+#define MUSTER_COORDINATOR_H
+
+#include <muster/parameter_server.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mu_coordinator mu_coordinator;
+
+typedef struct mu_coordinator_args {
+    size_t size;
+    const char *given;
+    mu_strategy *strategy;            // a parameter-server strategy; retained
+    mu_keyword_only only_;
+    int64_t max_queued;               // most calls that wait for a worker; default 262144
+    // Reports of an unreachable parameter server, for each server, that are ignored less one: the call is tried again.
+    // Default 3; 0: the first report is the call's error.
+    int ignore_transient_ps_failures;
+    int ignore_transient_timeouts;    // the same for calls that exceed a time limit; default: the workers / 10
+} mu_coordinator_args;
+
+// mu_coordinator_new makes the coordinator of a strategy, with a thread for each worker. Each strategy has one: a
+// second call returns the same, whatever its arguments. Its end cancels all calls and waits for those that run. Errors:
+// INVALID_ARGUMENT for another kind of strategy.
+#define mu_coordinator_new(...) mu_coordinator_new_with(MU_ARGS(mu_coordinator_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_coordinator *mu_coordinator_new_with(const mu_coordinator_args *args);
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+typedef struct mu_schedule_args {
+    size_t size;
+    const char *given;
+    mu_coordinator *coordinator;
+    mu_function *function;            // retained until the call has ended
+    mu_value *arguments;              // default: none; retained likewise
+    mu_keyword_only only_;
+    bool no_wait;                     // a full queue is an error; default: waits for a free place
+} mu_schedule_args;
+
+// mu_schedule puts a call of a function into the queue, and returns its result, which is not there yet (a value of kind
+// MU_VALUE_REMOTE). Where the arguments hold a per-worker value, the function gets the value of the worker that runs
+// it, and of a per-worker dataset its next element. The function is traced under the strategy, as for one replica: here
+// if no argument is per worker, else on the thread of the first worker that runs it. Calls begin in the order of their
+// schedules. Blocks: while the queue is full, or another thread is in mu_join. Errors: of an earlier call (then this
+// one is cancelled too); INVALID_ARGUMENT for a result of mu_schedule among the arguments (fetch it first), and for
+// values of another coordinator; RESOURCE_EXHAUSTED with no_wait.
+#define mu_schedule(...) mu_schedule_with(MU_ARGS(mu_schedule_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_value *mu_schedule_with(const mu_schedule_args *args);
+
+typedef struct mu_join_args {
+    size_t size;
+    const char *given;
+    mu_coordinator *coordinator;
+    mu_keyword_only only_;
+    double timeout_seconds;           // longest wait; default: no limit
+} mu_join_args;
+
+// mu_join waits until all scheduled calls have ended. Errors: of the first call that failed; DEADLINE_EXCEEDED;
+// UNAVAILABLE if no worker was reachable for MUSTER_TIMEOUT; CANCELLED if a signal asks to stop.
+#define mu_join(...) mu_join_with(MU_ARGS(mu_join_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_status mu_join_with(const mu_join_args *args);
+
+// mu_done sets *done to whether all scheduled calls have ended. Errors: of the first call that failed.
+MU_API mu_status mu_done(mu_coordinator *coordinator, bool *done);
+
+// mu_fetch waits for results: it returns the value with each result of mu_schedule in it replaced by what the call
+// returned (an empty list if that is nothing). A result can be fetched often, also after its worker was lost. Blocks:
+// until the calls have ended. Errors: of the call; CANCELLED for a call that was cancelled; INVALID_ARGUMENT for a
+// per-worker value.
+MU_API mu_value *mu_fetch(mu_value *value);
+
+// ---- What every worker has for itself -------------------------------------------------------------
+
+// mu_create_per_worker_dataset calls fn once for each worker and iterates the dataset that it returns there; the result
+// (of kind MU_VALUE_PER_WORKER) is an argument of mu_schedule. Each worker reads its whole dataset, unless fn gives
+// each another part (mu_get_current_worker_index). A call that finds no further element fails with OUT_OF_RANGE. A
+// worker that was lost and is back begins again with a new dataset. `arg` must live as long as the result. Threads: fn
+// runs on the workers' threads in this process, one call at a time. Errors, of calls that use it: those of fn;
+// INVALID_ARGUMENT if fn makes a variable.
+MU_API mu_value *mu_create_per_worker_dataset(mu_coordinator *coordinator, mu_dataset *(*fn)(void *arg), void *arg);
+
+// mu_create_per_worker_values calls fn once for each worker and keeps the value that it returns for that worker's
+// calls. Otherwise as mu_create_per_worker_dataset.
+MU_API mu_value *mu_create_per_worker_values(mu_coordinator *coordinator, mu_value *(*fn)(void *arg), void *arg);
+
+// mu_get_current_worker_index returns the worker for which fn above runs now. Errors (-1): FAILED_PRECONDITION
+// elsewhere.
+MU_API int mu_get_current_worker_index(void);
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+// What a worker has done so far, in calls; making what is per worker does not count.
+typedef struct mu_worker_calls {
+    int64_t in_flight;                // 1 while it runs a call
+    int64_t done;                     // succeeded
+    int64_t failed;                   // with an error of the call
+    int64_t retried;                  // put back, because the worker was lost or a server not reachable
+    bool lost;                        // the worker is not reachable now
+} mu_worker_calls;
+
+// mu_coordinator_worker_calls writes the numbers of one worker. Errors: OUT_OF_RANGE.
+MU_API mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int worker, mu_worker_calls *out);
+// mu_coordinator_queued returns how many calls wait for a worker; -1 for NULL.
+MU_API int64_t mu_coordinator_queued(mu_coordinator *coordinator);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

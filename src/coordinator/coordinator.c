@@ -1,0 +1,310 @@
+// The coordinator as programs see it: makes it, schedules, joins, fetches.
+#include "coordinator/coordinator.h"
+
+enum { MOST_QUEUED = 262144, PS_FAILURES_IGNORED = 3, WORKERS_PER_TIMEOUT = 10 };
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+static void call_destroy(void *object)
+{
+    mu_call *call = object;
+    mu_release(call->closure.output);
+    mu_release(call->function);
+    mu_release(call->arguments);
+    mu_release(call->maker);
+}
+
+mu_type mu__call_type = {.name = "call of a coordinator", .destroy = call_destroy};
+
+mu_call *mu__maker_call(const mu_per_worker *per_worker, int worker)
+{
+    mu_call *call = mu__new(&mu__call_type, sizeof *call);
+    if (!call)
+        return NULL;
+    call->closure.tag = worker;
+    call->closure.output = mu_retain(per_worker->values[worker]);
+    call->maker = mu_retain(per_worker->maker);
+    return call;
+}
+
+static mu_call *function_call(mu_function *function, mu_value *arguments)
+{
+    mu_call *call = mu__new(&mu__call_type, sizeof *call);
+    if (!call)
+        return NULL;
+    call->closure.tag = MU_NO_TAG;
+    call->function = mu_retain(function);
+    call->arguments = mu_retain(arguments);
+    if ((call->closure.output = mu__remote_value_new()))
+        return call;
+    mu_release(call);
+    return NULL;
+}
+
+// ---- Making and ending it -----------------------------------------------------------------------
+
+// A thread that has started ends with the queue.
+static void end_workers(mu_coordinator *c)
+{
+    if (c->queue)
+        mu__closures_stop(c->queue);
+    for (int i = 0; c->workers && i < c->n_workers; i++) {
+        mu_dispatcher *d = &c->workers[i];
+        if (d->thread)
+            mu__worker_free(d->thread);
+        if (d->task)
+            d->task->ops->free(d->task);
+    }
+}
+
+static void coordinator_destroy(void *object)
+{
+    mu_coordinator *c = object;
+    if (c->registered) {
+        mu_servers *servers = c->strategy->servers;
+        pthread_mutex_lock(&servers->coordinator_lock);
+        if (servers->coordinator == c)
+            servers->coordinator = NULL;
+        pthread_mutex_unlock(&servers->coordinator_lock);
+    }
+    end_workers(c);
+    mu__closures_free(c->queue);
+    mu_release(c->resources);
+    mu__free(c->workers);
+    mu__free(c->ps_failures);
+    mu_release(c->strategy);
+}
+
+static mu_type coordinator_type = {.name = "coordinator", .destroy = coordinator_destroy};
+
+static void dispatch(void *arg)
+{
+    mu__dispatch(arg);
+}
+
+static mu_status start_worker(mu_coordinator *c, int i, mu_task_maker *maker, void *arg)
+{
+    char name[32];
+    mu_dispatcher *d = &c->workers[i];
+    d->coordinator = c;
+    d->worker = i;
+    snprintf(name, sizeof name, "worker %d", i);
+    if (!(d->task = maker(c->strategy, i, arg)) || !(d->thread = mu__worker_new(name, NULL, 0, c->strategy->runtime)))
+        return mu_error_code();
+    return mu__worker_post(d->thread, dispatch, d);
+}
+
+static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_task_maker *maker, void *arg)
+{
+    mu_strategy *strategy = args->strategy;
+    c->strategy = mu_retain(strategy);
+    c->queue = mu__closures_new(args->max_queued > 0 ? args->max_queued : MOST_QUEUED);
+    c->resources = mu__resource_list_new();
+    c->workers = mu__calloc((size_t)strategy->servers->n_workers, sizeof *c->workers);
+    c->ps_failures = mu__calloc((size_t)strategy->servers->n, sizeof *c->ps_failures);
+    if (!c->queue || !c->resources || !c->workers || !c->ps_failures)
+        return mu_error_code();
+    c->n_workers = strategy->servers->n_workers;
+    c->last_seen_ns = mu__now_ns();
+    c->ps_failures_ignored = MU_GIVEN(args, ignore_transient_ps_failures) ? args->ignore_transient_ps_failures
+                                                                          : PS_FAILURES_IGNORED;
+    c->timeouts_ignored = MU_GIVEN(args, ignore_transient_timeouts) ? args->ignore_transient_timeouts
+                                                                    : c->n_workers / WORKERS_PER_TIMEOUT;
+    mu_status status = MU_OK;
+    for (int i = 0; i < c->n_workers && status == MU_OK; i++)
+        status = start_worker(c, i, maker, arg);
+    return status;
+}
+
+mu_coordinator *mu__coordinator_new(const mu_coordinator_args *args, mu_task_maker *maker, void *arg)
+{
+    mu_coordinator *c = mu__new(&coordinator_type, sizeof *c);
+    if (c && fill(c, args, maker, arg) == MU_OK)
+        return c;
+    mu_release(c);
+    return NULL;
+}
+
+// Retains the strategy's coordinator, unless it is ending. Called with the lock held.
+static mu_coordinator *existing(const mu_servers *servers)
+{
+    mu_coordinator *c = servers->coordinator;
+    int references = c ? atomic_load(&c->object.references) : 0;
+    while (references > 0 && !atomic_compare_exchange_weak(&c->object.references, &references, references + 1))
+        ;
+    return references > 0 ? c : NULL;
+}
+
+static mu_status check_args(const mu_coordinator_args *args)
+{
+    if (!args->strategy || !args->strategy->servers)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: the strategy is %s; give one of "
+                         "mu_parameter_server_strategy", args->strategy ? mu_strategy_name(args->strategy) : "NULL");
+    MU_TRY(mu__args_positive(args, "max_queued", args->max_queued, "mu_coordinator_new"));
+    if (args->ignore_transient_ps_failures < 0 || args->ignore_transient_timeouts < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: %d failures and %d timeouts are to be ignored; give "
+                         "0 or more", args->ignore_transient_ps_failures, args->ignore_transient_timeouts);
+    return MU_OK;
+}
+
+mu_coordinator *mu_coordinator_new_with(const mu_coordinator_args *given)
+{
+    mu_coordinator_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_coordinator_new") != MU_OK ||
+        check_args(&args) != MU_OK)
+        return NULL;
+    mu_servers *servers = args.strategy->servers;
+    pthread_mutex_lock(&servers->coordinator_lock);
+    mu_coordinator *c = existing(servers);
+    if (!c)
+        c = mu__coordinator_new(&args, mu__local_task, NULL);
+    servers->coordinator = c;
+    if (c)
+        c->registered = true;
+    pthread_mutex_unlock(&servers->coordinator_lock);
+    return mu__give(c);
+}
+
+// ---- Scheduling ---------------------------------------------------------------------------------
+
+// Looks through the arguments of a call; sets *per_worker if a part is.
+static mu_status check_arguments(const mu_coordinator *c, const mu_value *value, bool *per_worker)
+{
+    if (value->kind == MU_VALUE_REMOTE)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_schedule: the result of another call is among the arguments; fetch "
+                         "it first, or do both in one function");
+    if (value->kind == MU_VALUE_PER_WORKER) {
+        *per_worker = true;
+        if (((const mu_per_worker *)value->leaf)->list != c->resources)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_schedule: a per-worker value of another coordinator is among the "
+                             "arguments; make one with this coordinator");
+    }
+    for (int i = 0; i < value->n; i++)
+        MU_TRY(check_arguments(c, value->items[i], per_worker));
+    return MU_OK;
+}
+
+static mu_status check_call(const mu_schedule_args *args)
+{
+    bool per_worker = false;
+    MU_TRY(mu__need(args->coordinator, "mu_schedule: the coordinator"));
+    MU_TRY(mu__need(args->function, "mu_schedule: the function"));
+    MU_TRY(mu__need_value(args->arguments, "mu_schedule"));
+    if (args->arguments)
+        MU_TRY(check_arguments(args->coordinator, args->arguments, &per_worker));
+    if (per_worker)
+        return MU_OK;
+    return mu__served_trace(args->coordinator->strategy, args->function, args->arguments) ? MU_OK : mu_error_code();
+}
+
+mu_value *mu_schedule_with(const mu_schedule_args *given)
+{
+    mu_schedule_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_schedule") != MU_OK || check_call(&args) != MU_OK)
+        return NULL;
+    mu_call *call = function_call(args.function, args.arguments);
+    mu_value *result = call ? mu__give(mu__value_leaf(MU_VALUE_REMOTE, call->closure.output)) : NULL;
+    if (result && mu__closures_put(args.coordinator->queue, &call->closure, args.no_wait ? 0 : MU_FOREVER) != MU_OK)
+        result = NULL;
+    mu_release(call);
+    return result;
+}
+
+mu_status mu_join_with(const mu_join_args *given)
+{
+    mu_join_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_join") != MU_OK)
+        return mu_error_code();
+    MU_TRY(mu__need(args.coordinator, "mu_join: the coordinator"));
+    if (MU_GIVEN(&args, timeout_seconds) && !(args.timeout_seconds >= 0))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_join: timeout_seconds is %g; give 0 or more", args.timeout_seconds);
+    const int64_t deadline = MU_GIVEN(&args, timeout_seconds) ? mu__deadline_ns(args.timeout_seconds) : MU_FOREVER;
+    return mu__closures_wait(args.coordinator->queue, deadline);
+}
+
+mu_status mu_done(mu_coordinator *coordinator, bool *done)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__need(coordinator, "mu_done: the coordinator"));
+    MU_TRY(mu__need(done, "mu_done: the result"));
+    return mu__closures_done(coordinator->queue, done);
+}
+
+// ---- Fetching -----------------------------------------------------------------------------------
+
+static mu_value *fetch_leaf(const mu_value *leaf, const void *arg)
+{
+    (void)arg;
+    if (leaf->kind == MU_VALUE_REMOTE)
+        return mu__give(mu__remote_value_take((mu_remote_value *)leaf->leaf, MU_FOREVER));
+    if (leaf->kind != MU_VALUE_PER_WORKER)
+        return (mu_value *)leaf;
+    mu__error(MU_INVALID_ARGUMENT, "mu_fetch: a per-worker value is different on each worker; schedule a function that "
+              "returns it");
+    return NULL;
+}
+
+mu_value *mu_fetch(mu_value *value)
+{
+    if (mu__pending() || mu__need(value, "mu_fetch: the value") != MU_OK || mu__need_value(value, "mu_fetch") != MU_OK)
+        return NULL;
+    return mu__map_parts(value, true, fetch_leaf, NULL);
+}
+
+// ---- Per worker ---------------------------------------------------------------------------------
+
+static mu_value *create(mu_coordinator *c, const mu_maker *maker, const char *function)
+{
+    if (mu__pending())
+        return NULL;
+    if (!c || (!maker->dataset && !maker->value)) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, c ? "function" : "coordinator");
+        return NULL;
+    }
+    mu_per_worker *made = mu__per_worker_new(c->resources, c->n_workers, maker);
+    mu_value *value = made ? mu__give(mu__value_leaf(MU_VALUE_PER_WORKER, made)) : NULL;
+    for (int i = 0; value && i < c->n_workers; i++) {
+        mu_call *call = mu__maker_call(made, i);
+        if (call)
+            mu__closures_put_tagged(c->queue, &call->closure);
+        else
+            value = NULL;
+        mu_release(call);
+    }
+    mu_release(made);
+    return value;
+}
+
+mu_value *mu_create_per_worker_dataset(mu_coordinator *coordinator, mu_dataset *(*fn)(void *arg), void *arg)
+{
+    return create(coordinator, &(mu_maker){.dataset = fn, .arg = arg}, "mu_create_per_worker_dataset");
+}
+
+mu_value *mu_create_per_worker_values(mu_coordinator *coordinator, mu_value *(*fn)(void *arg), void *arg)
+{
+    return create(coordinator, &(mu_maker){.value = fn, .arg = arg}, "mu_create_per_worker_values");
+}
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int worker, mu_worker_calls *out)
+{
+    MU_TRY(mu__need(coordinator, "mu_coordinator_worker_calls: the coordinator"));
+    MU_TRY(mu__need(out, "mu_coordinator_worker_calls: the result"));
+    if (worker < 0 || worker >= coordinator->n_workers)
+        return mu__error(MU_OUT_OF_RANGE, "mu_coordinator_worker_calls: worker %d of %d", worker,
+                         coordinator->n_workers);
+    const mu_dispatcher *d = &coordinator->workers[worker];
+    *out = (mu_worker_calls){.in_flight = d->in_flight, .done = d->done, .failed = d->failed, .retried = d->retried,
+                             .lost = d->lost};
+    return MU_OK;
+}
+
+int64_t mu_coordinator_queued(mu_coordinator *coordinator)
+{
+    int64_t waiting = -1, in_flight;
+    if (coordinator)
+        mu__closures_count(coordinator->queue, &waiting, &in_flight);
+    return waiting;
+}

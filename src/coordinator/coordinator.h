@@ -1,0 +1,55 @@
+// The coordinator's parts: the object that programs have, its workers, and what a call is.
+#ifndef MU_SRC_COORDINATOR_COORDINATOR_H
+#define MU_SRC_COORDINATOR_COORDINATOR_H
+
+#include "coordinator/closure_queue.h"
+#include "coordinator/per_worker.h"
+#include "coordinator/task.h"
+
+#include <muster/coordinator.h>
+
+// A call in the queue: of a function, or of a maker of what is per worker.
+typedef struct mu_call {
+    mu_closure closure;          // first
+    mu_function *function;       // retained; NULL: a maker's
+    mu_value *arguments;         // retained; NULL: none
+    mu_maker *maker;             // retained; NULL: a function's
+} mu_call;
+
+// What is known of one worker, and the thread that runs its calls one after the other.
+typedef struct mu_dispatcher {
+    struct mu_coordinator *coordinator;  // borrowed: it outlives the thread
+    int worker;
+    mu_task *task;
+    mu_worker *thread;
+    atomic_llong in_flight, done, failed, retried;
+    atomic_bool lost;
+} mu_dispatcher;
+
+struct mu_coordinator {
+    mu_object object;
+    mu_strategy *strategy;       // retained
+    bool registered;             // as the strategy's coordinator
+    mu_closure_queue *queue;
+    mu_resource_list *resources; // retained
+    int n_workers;
+    mu_dispatcher *workers;      // [n_workers]
+    int ps_failures_ignored, timeouts_ignored;
+    atomic_int *ps_failures;     // [servers] reports so far
+    atomic_int timeouts;
+    atomic_int n_lost;
+    atomic_llong last_seen_ns;   // when a worker was last reachable
+};
+
+extern mu_type mu__call_type;
+
+// mu__coordinator_new makes a coordinator whose workers are made by `maker`. The arguments are checked. Owned.
+mu_coordinator *mu__coordinator_new(const mu_coordinator_args *args, mu_task_maker *maker, void *arg);
+
+// mu__maker_call makes the call that makes a per-worker value on one worker. Owned.
+mu_call *mu__maker_call(const mu_per_worker *per_worker, int worker);
+
+// mu__dispatch runs on a worker's thread until the queue is stopped (dispatcher.c).
+void mu__dispatch(mu_dispatcher *dispatcher);
+
+#endif

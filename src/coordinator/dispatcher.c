@@ -1,0 +1,180 @@
+// What a coordinator's thread does for one worker: takes calls, runs them, and decides what a failure means.
+//
+// The order of the questions is TensorFlow's: did a server fail, and for how many times is that ignored; did time run
+// out, likewise; is the worker lost, unless everything is being cancelled anyway; else the error is the call's.
+#include "coordinator/coordinator.h"
+
+#include "base/system.h"
+
+// ---- Running one call ---------------------------------------------------------------------------
+
+static mu_value *own_argument(const mu_value *leaf, const void *arg)
+{
+    const mu_dispatcher *d = arg;
+    return leaf->kind == MU_VALUE_PER_WORKER
+               ? mu__per_worker_argument((const mu_per_worker *)leaf->leaf, d->worker)
+               : (mu_value *)leaf;
+}
+
+// Returns the result, owned, or NULL.
+static void *run(mu_dispatcher *d, const mu_call *call, mu_task_failure *failure)
+{
+    const mu_coordinator *c = d->coordinator;
+    if (call->maker)
+        return mu__per_worker_make(c->strategy, c->resources, call->maker, d->worker);
+    mu_value *arguments = call->arguments ? mu__map_parts(call->arguments, true, own_argument, d) : NULL;
+    return mu__pending() ? NULL : d->task->ops->call(d->task, call->function, arguments, failure);
+}
+
+typedef struct outcome {
+    void *result;        // owned; NULL: failed
+    mu_error_value error;
+    mu_task_failure failure;
+} outcome;
+
+static outcome run_in_context(mu_dispatcher *d, const mu_call *call, mu_cancellation *cancellation)
+{
+    outcome o = {0};
+    mu_context context = {0};
+    if (mu__context_enter(&context, mu__context()) != MU_OK) {
+        mu__error_move(&o.error);
+        return o;
+    }
+    context.cancellation = cancellation;
+    o.result = run(d, call, &o.failure);
+    mu__context_leave(&context, NULL, &o.error);
+    return o;
+}
+
+// ---- What a failure means -----------------------------------------------------------------------
+
+// Whether a report of trouble that may pass is ignored; with TensorFlow's rule, the report that reaches the limit is
+// not.
+static bool ignored(atomic_int *reports, int limit)
+{
+    return atomic_fetch_add(reports, 1) + 1 < limit;
+}
+
+typedef enum verdict { VERDICT_ERROR, VERDICT_AGAIN, VERDICT_LOST } verdict;
+
+static verdict judge(mu_dispatcher *d, const mu_task_failure *failure)
+{
+    mu_coordinator *c = d->coordinator;
+    switch (failure->blame) {
+    case MU_BLAME_SERVER:
+        return ignored(&c->ps_failures[failure->server], c->ps_failures_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
+    case MU_BLAME_TIME: return ignored(&c->timeouts, c->timeouts_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
+    case MU_BLAME_WORKER: return mu__closures_cancelling(c->queue) ? VERDICT_ERROR : VERDICT_LOST;
+    case MU_BLAME_CALL: break;
+    }
+    return VERDICT_ERROR;
+}
+
+// ---- A lost worker ------------------------------------------------------------------------------
+
+// If no worker has been reachable for long, the next join fails instead of waiting for ever.
+static void look_for_any(mu_coordinator *c)
+{
+    const double limit = mu__setting_real(MU_SETTING_TIMEOUT);
+    const int64_t silent = mu__now_ns() - c->last_seen_ns;
+    if (c->n_lost < c->n_workers || (double)silent / 1e9 < limit)
+        return;
+    mu_error_value error = {.code = MU_UNAVAILABLE, .file = __FILE__, .line = __LINE__};
+    snprintf(error.message, sizeof error.message, "none of the %d workers has been reachable for %g s "
+             "(MUSTER_TIMEOUT); start them again", c->n_workers, limit);
+    mu__closures_raise(c->queue, &error);
+    c->last_seen_ns = mu__now_ns();
+}
+
+// Tries until the worker is back, each time a little later, up to a second. Returns false when the coordinator ends.
+static bool wait_for_worker(mu_dispatcher *d)
+{
+    int64_t pause = 1000000;
+    while (!mu__closures_stopped(d->coordinator->queue)) {
+        if (d->task->ops->recover && d->task->ops->recover(d->task))
+            return true;
+        look_for_any(d->coordinator);
+        mu__sleep_ns(pause);
+        pause = MU_MIN(pause * 13 / 10 + 1, 1000000000);
+    }
+    return false;
+}
+
+// Everything that the worker had is made again, before its next call.
+static void make_again(mu_dispatcher *d)
+{
+    mu_coordinator *c = d->coordinator;
+    pthread_mutex_lock(&c->resources->monitor.lock);
+    mu__closures_clear_tag(c->queue, d->worker);
+    for (mu_per_worker *at = c->resources->first; at; at = at->next) {
+        mu_call *call = mu__maker_call(at, d->worker);
+        if (call)
+            mu__closures_put_tagged(c->queue, &call->closure);
+        mu_release(call);
+    }
+    pthread_mutex_unlock(&c->resources->monitor.lock);
+    mu_error_value lost;
+    mu__error_move(&lost);  // without memory for a call, its value stays aborted and says so
+}
+
+static void recover(mu_dispatcher *d, const mu_error_value *error)
+{
+    mu_coordinator *c = d->coordinator;
+    mu__log(MU_LOG_WARNING, "worker %d is lost, its call goes to another worker: %s", d->worker, error->message);
+    d->lost = true;
+    c->n_lost++;
+    mu__per_worker_abort(c->resources, d->worker, error);
+    const bool back = wait_for_worker(d);
+    if (back) {
+        make_again(d);
+        mu__log(MU_LOG_WARNING, "worker %d is back", d->worker);
+    }
+    c->n_lost--;
+    c->last_seen_ns = mu__now_ns();
+    d->lost = !back;
+}
+
+// ---- The thread ---------------------------------------------------------------------------------
+
+static void succeeded(mu_dispatcher *d, const mu_call *call, void *result)
+{
+    mu__remote_value_set(call->closure.output, result);
+    d->coordinator->last_seen_ns = mu__now_ns();
+    d->done += !call->maker;
+    d->in_flight -= !call->maker;
+    mu__closures_finished(d->coordinator->queue, &call->closure);
+}
+
+static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
+{
+    mu_closure_queue *queue = d->coordinator->queue;
+    const verdict v = call->maker ? VERDICT_ERROR : judge(d, &o->failure);
+    d->in_flight -= !call->maker;
+    if (v == VERDICT_ERROR) {
+        mu__remote_value_fail(call->closure.output, &o->error);
+        d->failed += !call->maker;
+        mu__closures_failed(queue, &call->closure, &o->error);
+        return;
+    }
+    d->retried++;
+    mu__closures_put_back(queue, &call->closure);
+    if (v == VERDICT_LOST)
+        recover(d, &o->error);
+}
+
+void mu__dispatch(mu_dispatcher *d)
+{
+    mu_cancellation *cancellation = NULL;
+    for (mu_closure *next; (next = mu__closures_get(d->coordinator->queue, d->worker, MU_FOREVER, &cancellation));) {
+        mu_call *call = (mu_call *)next;
+        d->in_flight += !call->maker;
+        outcome o = run_in_context(d, call, cancellation);
+        if (o.error.code == MU_OK)
+            succeeded(d, call, o.result);
+        else
+            failed(d, call, &o);
+        mu_release(o.result);
+        mu_release(call);
+        mu_release(cancellation);
+    }
+}

@@ -1,0 +1,49 @@
+// A worker as the coordinator sees it: something that runs a function, may be lost, and may come back.
+//
+// The table of functions is the seam between the coordinator, which knows what to do about failures, and whatever runs
+// the function: a device of this process (local_task.c), or another process.
+#ifndef MU_SRC_COORDINATOR_TASK_H
+#define MU_SRC_COORDINATOR_TASK_H
+
+#include "distribute/parameter_server.h"
+
+// Why a call failed.
+typedef enum mu_blame {
+    MU_BLAME_CALL,    // the call itself: nobody can run it
+    MU_BLAME_WORKER,  // the worker is lost
+    MU_BLAME_SERVER,  // the worker did not reach a parameter server
+    MU_BLAME_TIME     // a time limit passed
+} mu_blame;
+
+typedef struct mu_task_failure {
+    mu_blame blame;
+    int server;       // MU_BLAME_SERVER: which
+} mu_task_failure;
+
+typedef struct mu_task mu_task;
+typedef struct mu_task_ops {
+    const char *name;
+    // call runs a function with these arguments (NULL: none) and returns the result, owned by the caller. It waits for
+    // the end; the thread's cancellation ends it earlier. On error it returns NULL and fills `failure`, which is zeroed
+    // before.
+    mu_value *(*call)(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure);
+    // recover tries once to reach a lost worker again, and returns whether it did. It records no error. Optional, for
+    // tasks that are never lost.
+    bool (*recover)(mu_task *task);
+    void (*free)(mu_task *task);
+} mu_task_ops;
+
+// The head of a task. One thread at a time uses it.
+struct mu_task {
+    const mu_task_ops *ops;
+    mu_strategy *strategy;  // borrowed
+    int worker;
+};
+
+// Makes the task of one worker; NULL on error.
+typedef mu_task *mu_task_maker(mu_strategy *strategy, int worker, void *arg);
+
+// mu__local_task makes a worker that is a device of this process (local_task.c). `arg` is not used.
+mu_task *mu__local_task(mu_strategy *strategy, int worker, void *arg);
+
+#endif
