@@ -32,6 +32,7 @@
 #include <muster/loss.h>
 #include <muster/optimizer.h>
 #include <muster/model.h>
+#include <muster/callback.h>
 #include <muster/checkpoint.h>
 
 // Last: macros of the names declared above.

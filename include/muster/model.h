@@ -219,33 +219,6 @@ MU_API mu_callback *mu_callback_new_with(const mu_callback_args *args);
 // mu_stop_training makes mu_fit end after this epoch, or after this batch if called in on_batch_end.
 MU_API void mu_stop_training(mu_model *model);
 
-typedef struct mu_model_checkpoint_args {
-    size_t size;
-    const char *given;
-    const char *path;                        // safetensors file, written atomically
-    mu_keyword_only only_;
-    const char *monitor;                     // a name in the history, for save_best_only; default "val_loss"
-    bool save_best_only;                     // default: save at the end of every epoch
-} mu_model_checkpoint_args;
-// mu_model_checkpoint saves the weights at the end of every epoch. With save_best_only it saves them only if the
-// monitored value has improved: larger is better for names that contain "accuracy", smaller for all others.
-#define mu_model_checkpoint(...) \
-    mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *args);
-
-typedef struct mu_early_stopping_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    const char *monitor;                     // a name in the history; default "val_loss"
-    double min_delta;                        // smallest change that counts as an improvement; default 0
-    int patience;                            // epochs without improvement before training stops; default 0
-} mu_early_stopping_args;
-// mu_early_stopping stops training when the monitored value no longer improves (as for mu_model_checkpoint).
-#define mu_early_stopping(...) \
-    mu_early_stopping_with(MU_ARGS(mu_early_stopping_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_callback *mu_early_stopping_with(const mu_early_stopping_args *args);
-
 #ifdef __cplusplus
 }
 

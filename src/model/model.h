@@ -288,7 +288,10 @@ mu_status mu__history_add(mu_history *history, int n, const double *values);  //
 struct mu_callback {
     mu_object object;
     mu_callback_args hooks;
-    void *state;                  // built-in callbacks: what `arg` points to; owned
+    void *state;                  // built-in callbacks: owned
+    const mu_class *class;        // built-in callbacks with a table of fields; NULL: none
+    void *args;                   // their options; owned
+    void (*on_destroy)(void *state);  // releases what the state owns; optional
     const char *monitor;          // built-in callbacks: the logged value that they watch, stored in `state`; NULL: none
     // Called when a signal ends fit, after the step in progress has finished. Optional.
     mu_status (*on_interrupt)(const mu_logs *logs, void *arg);

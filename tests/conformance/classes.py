@@ -4,7 +4,9 @@
 # A loss is compared as evaluate computes it, a metric through its update and result. It must not know how the library
 # gets its results.
 import ctypes
+import pathlib
 import sys
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -314,6 +316,83 @@ def compare_functional(report, mu, floatx, _):
     report.check(f"functional model, {floatx}", f"weights within {far:.1e} after 20 steps", far <= TOLERANCE[floatx])
 
 
+SCHEDULE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int, ctypes.c_double, ctypes.c_void_p)
+# What each callback is asked to do, in Keras's words. "rate" is a learning rate at which the loss soon rises again.
+CALLBACKS = [
+    ("EarlyStopping", {"monitor": "loss", "patience": 2, "restore_best_weights": True}, 0.05),
+    ("EarlyStopping", {"monitor": "val_loss", "patience": 1, "restore_best_weights": True, "start_from_epoch": 2}, 1.6),
+    ("EarlyStopping", {"monitor": "val_loss", "patience": 2, "baseline": 1e-9, "min_delta": 0.125}, 0.05),
+    ("EarlyStopping", {"monitor": "loss", "mode": "max", "patience": 3, "restore_best_weights": True}, 0.05),
+    ("ReduceLROnPlateau", {"monitor": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.5, "cooldown": 1}, 0.4),
+    ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.25, "patience": 2, "min_delta": 10, "min_lr": 0.01}, 0.4),
+    ("LearningRateScheduler", {}, 0.4), ("CSVLogger", {"separator": ";"}, 0.05), ("CSVLogger", {"append": True}, 0.05),
+    ("TerminateOnNaN", {}, 1e200),
+]
+
+
+def halve(epoch, rate):
+    return rate / 2 if epoch % 3 == 2 else rate
+
+
+def callback_of(mu, name, options, folder, kept):
+    """Keras's callback and ours; CSV files lie in the folder."""
+    if name == "LearningRateScheduler":
+        kept.append(SCHEDULE(lambda epoch, rate, _: halve(epoch, rate)))
+        pointer = ctypes.cast(kept[-1], ctypes.c_void_p)
+        return tf.keras.callbacks.LearningRateScheduler(halve), mu.mu_learning_rate_scheduler(pointer, None)
+    theirs, ours = dict(options), dict(options)
+    if name == "CSVLogger":
+        theirs["filename"], ours["filename"] = f"{folder}/theirs.csv", f"{folder}/ours.csv"
+    function = {"ReduceLROnPlateau": "reduce_lr_on_plateau", "CSVLogger": "csv_logger",
+                "TerminateOnNaN": "terminate_on_nan"}.get(name) or snake(name)
+    return getattr(tf.keras.callbacks, name)(**theirs), getattr(mu, f"mu_{function}")(**ours)
+
+
+def table_of(path):
+    lines = pathlib.Path(path).read_bytes().decode().split("\r\n")
+    separator = ";" if ";" in lines[0] else ","
+    rows = [line.split(separator) for line in lines]
+    return rows[0], np.array([[float(item.replace("NA", "nan")) for item in row] for row in rows[1:] if row != [""]])
+
+
+def compare_callback(report, mu, floatx, row):
+    """The same regression with each callback: epochs, losses, weights, learning rate, and the files."""
+    name, options, rate = row
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(8)
+    x, kernel = generator.normal(size=(ROWS, 4)).astype(dtype), generator.normal(size=(4, 2)).astype(dtype)
+    y = (x @ kernel + generator.normal(size=(ROWS, 2))).astype(dtype)
+    weights = {"dense/kernel": np.zeros((4, 2), dtype), "dense/bias": np.zeros(2, dtype)}
+    theirs = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, name="dense")])
+    theirs.compile(tf.keras.optimizers.SGD(rate), "mse")
+    theirs.set_weights(list(weights.values()))
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        kept = []
+        callback, built = callback_of(mu, name, options, folder, kept)
+        ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, name="dense")])
+        mu.write_weights(ours, weights)
+        optimizer = mu.mu_sgd(learning_rate=rate)
+        mu.mu_compile(model=ours, optimizer=optimizer, loss=mu.mu_mean_squared_error_loss())
+        data = mu.values([mu.tensor(x[:16]), mu.tensor(y[:16])])
+        history = mu.mu_fit(model=ours, x=data, validation_data=mu.values([mu.tensor(x[16:]), mu.tensor(y[16:])]),
+                            batch_size=8, epochs=9, no_shuffle=True, callbacks=built, verbose=MU_VERBOSE_SILENT)
+        seen = theirs.fit(x[:16], y[:16], batch_size=8, epochs=9, shuffle=False, validation_data=(x[16:], y[16:]),
+                          callbacks=[callback], verbose=0).history
+        epochs = mu.mu_history_epochs(history)
+        far = 0.0
+        if name != "TerminateOnNaN":
+            losses = [[mu.mu_history_at(history, key, i) for i in range(epochs)] for key in ("loss", "val_loss")]
+            far = max(off(losses, [seen["loss"], seen["val_loss"]]),
+                      off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0]),
+                      off(mu.array(mu.mu_variable_read(mu.mu_optimizer_learning_rate(optimizer))),
+                          theirs.optimizer.learning_rate.numpy()))
+        if name == "CSVLogger":
+            (names, values), (wanted_names, wanted) = table_of(f"{folder}/ours.csv"), table_of(f"{folder}/theirs.csv")
+            far = max(far, off(values, wanted) if names == wanted_names else np.inf)
+    report.check(f"callback {name} {options}, {floatx}", f"{epochs} epochs as in Keras, within {far:.1e}",
+                 epochs == len(seen["loss"]) and far <= TOLERANCE[floatx])
+
+
 def main(library, only=""):
     mu = muster.Library(library)
     report = Report("classes")
@@ -321,6 +400,7 @@ def main(library, only=""):
         parts = [(compare_loss, row, f"loss {row[0]}") for row in LOSSES]
         parts += [(compare_gradient, row, f"gradient of loss {row[0]}") for row in LOSSES]
         parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS + LOSS_METRICS]
+        parts += [(compare_callback, row, f"callback {row[0]}") for row in CALLBACKS]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional")]
         for compare, row, name in parts:

@@ -6,6 +6,7 @@
 #include "../data/data_test.h"
 #include "model/model.h"
 
+#include <muster/callback.h>
 #include <muster/io.h>
 #include <muster/nn.h>
 #include <muster/ops.h>

@@ -1,0 +1,104 @@
+// Built-in callbacks of mu_fit: checkpoints, early stopping, learning rates, logs. Callbacks of a program's own are
+// mu_callback_new (muster/model.h); resuming an interrupted run is mu_backup_and_restore (muster/checkpoint.h).
+//
+// Options and behaviour are Keras's. A callback that watches a value names it with .monitor, as mu_history_at does:
+// "loss", "val_loss", "accuracy". mode says what is better: "min", "max", or "auto", the default: larger for metrics
+// like accuracy, precision and AUC, smaller for losses and errors; for metrics of a program's own, larger if the name
+// contains "accuracy". With several workers all watch the same values, and the chief writes the files.
+#ifndef MUSTER_CALLBACK_H
+#define MUSTER_CALLBACK_H
+
+#include <muster/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mu_model_checkpoint_args {
+    size_t size;
+    const char *given;
+    // safetensors file, written atomically; its folder is made. {epoch} (from 1), {batch} (with save_freq) and values
+    // of the history are put in, in Python's format: "weights-{epoch:02d}-{val_loss:.3f}.safetensors".
+    const char *path;
+    mu_keyword_only only_;
+    const char *monitor;                     // a name in the history, for save_best_only; default "val_loss"
+    bool save_best_only;                     // default: save each time
+    const char *mode;                        // default "auto"
+    int64_t save_freq;                       // save every so many steps; default: at the end of every epoch
+    double initial_value_threshold;          // with save_best_only, the value to improve on; default: none
+} mu_model_checkpoint_args;
+// mu_model_checkpoint saves the weights at the end of every epoch, or every so many steps. With save_best_only it saves
+// them only if the monitored value has improved. Errors while training: INVALID_ARGUMENT for a name in the path that is
+// not in the history; those of mu_save_weights.
+#define mu_model_checkpoint(...) \
+    mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *args);
+
+typedef struct mu_early_stopping_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *monitor;                     // a name in the history; default "val_loss"
+    double min_delta;                        // smallest change that counts as an improvement; default 0
+    int patience;                            // epochs without improvement before training stops; default 0
+    const char *mode;                        // default "auto"
+    double baseline;                         // a value that must be improved on within `patience`; default: none
+    bool restore_best_weights;               // at the end of training; default: the last weights stay
+    int start_from_epoch;                    // earlier epochs do not count; default 0
+} mu_early_stopping_args;
+// mu_early_stopping stops training when the monitored value no longer improves.
+#define mu_early_stopping(...) \
+    mu_early_stopping_with(MU_ARGS(mu_early_stopping_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_early_stopping_with(const mu_early_stopping_args *args);
+
+typedef struct mu_reduce_lr_on_plateau_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *monitor;                     // a name in the history; default "val_loss"
+    double factor;                           // what the learning rate is multiplied by, below 1; default 0.1
+    int patience;                            // epochs without improvement before that; default 10
+    const char *mode;                        // default "auto"
+    double min_delta;                        // smallest change that counts as an improvement; default 1e-4
+    int cooldown;                            // epochs after a reduction in which patience does not run; default 0
+    double min_lr;                           // the learning rate is not reduced below; default 0
+} mu_reduce_lr_on_plateau_args;
+// mu_reduce_lr_on_plateau reduces the optimizer's learning rate when the monitored value no longer improves.
+#define mu_reduce_lr_on_plateau(...) \
+    mu_reduce_lr_on_plateau_with(MU_ARGS(mu_reduce_lr_on_plateau_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_reduce_lr_on_plateau_with(const mu_reduce_lr_on_plateau_args *args);
+
+// Returns the learning rate of an epoch (from 0) from the one before it.
+typedef double mu_epoch_schedule(int epoch, double learning_rate, void *arg);
+// mu_learning_rate_scheduler sets the optimizer's learning rate at the beginning of every epoch. `arg` must live as
+// long as the callback.
+MU_API mu_callback *mu_learning_rate_scheduler(mu_epoch_schedule *schedule, void *arg);
+
+typedef struct mu_csv_logger_args {
+    size_t size;
+    const char *given;
+    const char *filename;
+    mu_keyword_only only_;
+    const char *separator;                   // one character; default ","
+    bool append;                             // keep what the file has; default: begin it anew
+} mu_csv_logger_args;
+// mu_csv_logger writes a line with the values of every epoch to a file, after a first line with their names. Errors
+// while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED with the file's name.
+#define mu_csv_logger(...) mu_csv_logger_with(MU_ARGS(mu_csv_logger_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_csv_logger_with(const mu_csv_logger_args *args);
+
+typedef struct mu_terminate_on_nan_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    bool raise_error;                        // mu_fit fails with OUT_OF_RANGE; default: it ends without an error
+} mu_terminate_on_nan_args;
+// mu_terminate_on_nan ends training after a step whose loss is infinite or not a number.
+#define mu_terminate_on_nan(...) \
+    mu_terminate_on_nan_with(MU_ARGS(mu_terminate_on_nan_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_terminate_on_nan_with(const mu_terminate_on_nan_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,125 @@
+// Built-in callbacks: files and their names, which value is better, what is restored, what is refused. That they act as
+// Keras's do is compared in tests/conformance/classes.py.
+#include "../scratch.h"
+#include "model_test.h"
+
+static mu_history *train(mu_model *model, int epochs, mu_callback *callback)
+{
+    mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 2}, 2), MU_END);
+    return mu_fit(model, data, .epochs = epochs, .batch_size = 4, .validation_data = data, .no_shuffle = true,
+                  .callbacks = callback, .verbose = MU_VERBOSE_SILENT);
+}
+
+static mu_model *regression(int replicas, double rate)
+{
+    mu_model *model = NULL;
+    mu_strategy *strategy = strategy_of(replicas);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(2));
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = rate), .loss = "mse", .metrics = "mae");
+    }
+    return model;
+}
+
+static void need(const void *pointer)
+{
+    if (!pointer)
+        fail_msg("%s", mu_error_message());
+}
+
+static bool is_file(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void checkpoints_have_values_in_their_names(void **state)
+{
+    (void)state;
+    need(train(regression(2, .1), 2, mu_model_checkpoint("new/w-{epoch:03d}-{{x}}.safetensors")));
+    assert_true(is_file("new/w-001-{x}.safetensors") && is_file("new/w-002-{x}.safetensors"));
+    mu_history *history = train(regression(2, 0), 1, mu_model_checkpoint("{epoch}-{batch}-{loss:.0f}", .save_freq = 2));
+    char name[32];
+    need(history);
+    snprintf(name, sizeof name, "1-2-%.0f", mu_history_last(history, "loss"));
+    assert_true(is_file(name));
+    assert_null(train(regression(2, .1), 1, mu_model_checkpoint("{accuracy}.safetensors")));
+    expect_error(MU_INVALID_ARGUMENT, "has {accuracy}; expected one of epoch, batch (with .save_freq), loss, "
+                 "mean_absolute_error, val_loss");
+    assert_null(train(regression(2, .1), 1, mu_model_checkpoint("{epoch:x}.safetensors")));
+    expect_error(MU_INVALID_ARGUMENT, "has {epoch:x}; expected");
+}
+
+// The loss grows from epoch to epoch: only the first is the best, or with .mode all are.
+static void best_checkpoints(void **state)
+{
+    (void)state;
+    static const char *const path = "best/{epoch}";
+    need(train(regression(1, 2), 3, mu_model_checkpoint(path, .save_best_only = true)));
+    assert_true(is_file("best/1") && !is_file("best/2"));
+    need(train(regression(1, 2), 3, mu_model_checkpoint(path, .save_best_only = true, .mode = "max")));
+    assert_true(is_file("best/2") && is_file("best/3"));
+    need(train(regression(1, 2), 2,
+               mu_model_checkpoint("best/none", .save_best_only = true, .initial_value_threshold = 1e-9)));
+    assert_false(is_file("best/none"));
+}
+
+static void the_best_weights_come_back(void **state)
+{
+    (void)state;
+    for (int replicas = 1; replicas <= 3; replicas += 2) {
+        mu_model *model = regression(replicas, 2);
+        mu_history *history = train(model, 9, mu_early_stopping(.patience = 3, .restore_best_weights = true));
+        need(history);
+        assert_int_equal(mu_history_epochs(history), 4);
+        mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 2}, 2), MU_END);
+        mu_history *after = mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT);
+        assert_number(mu_history_last(after, "loss"), mu_history_at(history, "val_loss", 0), 1e-9);
+        assert_true(mu_history_last(history, "val_loss") > mu_history_last(after, "loss"));
+    }
+}
+
+static double grow(int epoch, double rate, void *arg)
+{
+    return epoch == 1 ? *(double *)arg : rate;
+}
+
+static void schedules_and_nan(void **state)
+{
+    (void)state;
+    double huge = 1e200, wrong = -1;
+    mu_model *model = regression(2, .1);
+    mu_history *history = train(model, 5, mu_learning_rate_scheduler(grow, &(double){.25}));
+    need(history);
+    assert_number(mu_tensor_item(mu_variable_read(mu_optimizer_learning_rate(model->trainer->optimizer)), 0), .25, 0);
+    assert_null(train(model, 5, mu_learning_rate_scheduler(grow, &wrong)));
+    expect_error(MU_INVALID_ARGUMENT, "the schedule returned -1 for epoch 1");
+    assert_null(train(regression(2, huge), 5, mu_terminate_on_nan(.raise_error = true)));
+    expect_error(MU_OUT_OF_RANGE, "mu_terminate_on_nan: the loss is ");
+    history = train(regression(2, huge), 5, mu_terminate_on_nan());
+    need(history);
+    assert_int_equal(mu_history_epochs(history), 1);
+}
+
+static void wrong_options(void **state)
+{
+    (void)state;
+    assert_null(mu_early_stopping(.mode = "best"));
+    expect_error(MU_INVALID_ARGUMENT, "mu_early_stopping: mode is 'best'; it must be one of 'auto', 'min', 'max'");
+    assert_null(mu_reduce_lr_on_plateau(.factor = 1));
+    expect_error(MU_INVALID_ARGUMENT, "factor is 1; it must be from 0 to below 1");
+    assert_null(mu_model_checkpoint("w", .save_best_only = true, .save_freq = 3));
+    expect_error(MU_INVALID_ARGUMENT, "monitor 'val_loss' is known at the end of an epoch");
+    assert_null(mu_csv_logger("x.csv", .separator = ", "));
+    expect_error(MU_INVALID_ARGUMENT, "expected a file's name and one character");
+    assert_null(train(regression(1, .1), 1, mu_csv_logger("/no/folder/x.csv")));
+    expect_error(MU_NOT_FOUND, "mu_csv_logger: '/no/folder/x.csv' cannot be written");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(best_checkpoints),
+        MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan), MODEL_TEST(wrong_options),
+    };
+    return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
+}
