@@ -1,8 +1,7 @@
 // NULL everywhere: every public function with each of its pointers NULL in turn, with all of them NULL before mu_init,
 // after mu_exit and on a thread of its own, and with an error pending. It must end in an error, never in a crash.
 //
-// The rows stand in null_ops.def, null_objects.def and null_layers.def; null_complete compares them with what the
-// library exports.
+// The rows stand in the files null_*.def; null_complete compares them with what the library exports.
 //   ROW(name, n, call)    works as it stands, and fails when one of its P is NULL
 //   BAD(name, n, call)    fails as it stands already
 //   QUERY(name, n, call)  answers something for NULL as well, with an error or without
@@ -311,6 +310,7 @@ typedef enum kind { WORKS, FAILS, ANSWERS } kind;
 #define QUERY ROW
 #include "null_objects.def"
 #include "null_layers.def"
+#include "null_losses.def"
 #include "null_ops.def"
 #undef ROW
 #undef BAD
@@ -328,6 +328,7 @@ static const struct row {
 } table[] = {
 #include "null_objects.def"
 #include "null_layers.def"
+#include "null_losses.def"
 #include "null_ops.def"
 };
 #define TABLE_ROWS ((int)(sizeof table / sizeof table[0]))

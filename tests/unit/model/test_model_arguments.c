@@ -137,7 +137,7 @@ static void training_refuses(void **state)
     REFUSED(mu_predict(NULL, good_data()), "model is NULL");
     REFUSED(mu_model_checkpoint(NULL), "path");
     REFUSED(mu_early_stopping(.patience = -1), "patience is -1");
-    REFUSED(mu_early_stopping(.min_delta = -1), "min_delta -1");
+    REFUSED(mu_early_stopping(.min_delta = -1), "min_delta is -1");
     REFUSED_STATUS(mu_summary(NULL, stdout), MU_INVALID_ARGUMENT, "the model");
     REFUSED(mu_trainable_variables(NULL), "model is NULL");
     char name[100];
