@@ -66,6 +66,32 @@ typedef struct mu_dropout_args {
 #define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_dropout_with(const mu_dropout_args *args);
 
+// mu_spatial_dropout1d, mu_spatial_dropout2d and mu_spatial_dropout3d drop whole channels of sequences, images and
+// volumes. mu_alpha_dropout keeps mean and variance of what "selu" gives; mu_gaussian_dropout multiplies by normal
+// numbers of mean 1 and variance rate / (1 - rate).
+#define mu_spatial_dropout1d(...) mu_spatial_dropout1d_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_spatial_dropout1d_with(const mu_dropout_args *args);
+#define mu_spatial_dropout2d(...) mu_spatial_dropout2d_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_spatial_dropout2d_with(const mu_dropout_args *args);
+#define mu_spatial_dropout3d(...) mu_spatial_dropout3d_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_spatial_dropout3d_with(const mu_dropout_args *args);
+#define mu_alpha_dropout(...) mu_alpha_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_alpha_dropout_with(const mu_dropout_args *args);
+#define mu_gaussian_dropout(...) mu_gaussian_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_gaussian_dropout_with(const mu_dropout_args *args);
+
+typedef struct mu_gaussian_noise_args {
+    size_t size;
+    const char *given;
+    double stddev;                           // standard deviation, 0 to 1
+    mu_keyword_only only_;
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_gaussian_noise_args;
+// mu_gaussian_noise makes a layer that adds normal numbers of mean 0 in training; the shape stays.
+#define mu_gaussian_noise(...) mu_gaussian_noise_with(MU_ARGS(mu_gaussian_noise_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_gaussian_noise_with(const mu_gaussian_noise_args *args);
+
 typedef struct mu_batch_normalization_args {
     size_t size;
     const char *given;
@@ -74,6 +100,12 @@ typedef struct mu_batch_normalization_args {
     double epsilon;                          // default 1e-3
     bool no_center, no_scale;                // leave out beta, or gamma
     bool synchronized;                       // compute statistics over the batches of all replicas
+    const char *beta_initializer;            // default "zeros"
+    const char *gamma_initializer;           // default "ones"
+    mu_regularizer *beta_regularizer;
+    mu_regularizer *gamma_regularizer;
+    const char *moving_mean_initializer;     // default "zeros"
+    const char *moving_variance_initializer; // default "ones"
     const char *name;
 } mu_batch_normalization_args;
 // mu_batch_normalization makes a layer that normalizes each channel (last axis). In training it uses the batch's mean
@@ -81,6 +113,26 @@ typedef struct mu_batch_normalization_args {
 #define mu_batch_normalization(...) \
     mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args);
+
+typedef struct mu_einsum_dense_args {
+    size_t size;
+    const char *given;
+    const char *equation;                    // "abc,cd->abd": input, kernel, output; an axis is a letter
+    int64_t output_shape[MU_MAX_SAMPLE_RANK]; // without the batch axis and those of "..."; ends with 0; MU_UNKNOWN: any
+    mu_keyword_only only_;
+    const char *activation;                  // default "linear"
+    const char *bias_axes;                   // letters of the output's axes that the bias has; default: no bias
+    const char *kernel_initializer;          // default "glorot_uniform"
+    const char *bias_initializer;            // default "zeros"
+    mu_regularizer *kernel_regularizer;
+    mu_regularizer *bias_regularizer;
+    const char *name;
+} mu_einsum_dense_args;
+// mu_einsum_dense makes a dense layer whose product is an einsum (mu_einsum): mu_einsum_dense("abc,cde->abde", {-1, 8,
+// 64}, .bias_axes = "de"). "..." may stand in front of the input's and output's letters, or behind them. Errors:
+// INVALID_ARGUMENT for an equation of another form, or sizes that do not fit it.
+#define mu_einsum_dense(...) mu_einsum_dense_with(MU_ARGS(mu_einsum_dense_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_einsum_dense_with(const mu_einsum_dense_args *args);
 
 typedef struct mu_embedding_args {
     size_t size;
@@ -111,6 +163,33 @@ typedef struct mu_leaky_relu_args {
 #define mu_leaky_relu(...) mu_leaky_relu_with(MU_ARGS(mu_leaky_relu_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_leaky_relu_with(const mu_leaky_relu_args *args);
 
+typedef struct mu_relu_layer_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double max_value;                        // default: none
+    double negative_slope;                   // below the threshold; default 0
+    double threshold;                        // default 0
+    const char *name;
+} mu_relu_layer_args;
+// mu_relu_layer makes a layer: x above the threshold, at most max_value; negative_slope · (x - threshold) elsewhere.
+#define mu_relu_layer(...) mu_relu_layer_with(MU_ARGS(mu_relu_layer_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_relu_layer_with(const mu_relu_layer_args *args);
+
+typedef struct mu_prelu_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *alpha_initializer;           // default "zeros"
+    mu_regularizer *alpha_regularizer;
+    int64_t shared_axes[MU_MAX_SAMPLE_RANK]; // axes along which the slopes are the same, from 1; ends with 0
+    const char *name;
+} mu_prelu_args;
+// mu_prelu makes a layer: x where it is positive, alpha · x elsewhere, with a weight alpha for each element of a
+// sample.
+#define mu_prelu(...) mu_prelu_with(MU_ARGS(mu_prelu_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_prelu_with(const mu_prelu_args *args);
+
 typedef struct mu_elu_args {
     size_t size;
     const char *given;
@@ -132,6 +211,16 @@ typedef struct mu_softmax_args {
 // mu_softmax makes a layer that turns numbers along an axis into probabilities; the shape stays.
 #define mu_softmax(...) mu_softmax_with(MU_ARGS(mu_softmax_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_softmax_with(const mu_softmax_args *args);
+
+typedef struct mu_identity_layer_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *name;
+} mu_identity_layer_args;
+// mu_identity_layer makes a layer that returns its input.
+#define mu_identity_layer(...) mu_identity_layer_with(MU_ARGS(mu_identity_layer_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args);
 
 typedef struct mu_masking_args {
     size_t size;
@@ -183,6 +272,10 @@ typedef struct mu_layer_normalization_args {
     mu_keyword_only only_;
     double epsilon;                          // default 1e-3
     bool no_center, no_scale;                // leave out beta, or gamma
+    const char *beta_initializer;            // default "zeros"
+    const char *gamma_initializer;           // default "ones"
+    mu_regularizer *beta_regularizer;
+    mu_regularizer *gamma_regularizer;
     const char *name;
 } mu_layer_normalization_args;
 // mu_layer_normalization normalizes each sample along its last axis.
@@ -209,12 +302,28 @@ typedef struct mu_group_normalization_args {
     int groups;                              // default 32; must divide the number of channels
     double epsilon;                          // default 1e-3
     bool no_center, no_scale;                // leave out beta, or gamma
+    const char *beta_initializer;            // default "zeros"
+    const char *gamma_initializer;           // default "ones"
+    mu_regularizer *beta_regularizer;
+    mu_regularizer *gamma_regularizer;
     const char *name;
 } mu_group_normalization_args;
 // mu_group_normalization normalizes groups of channels of each sample.
 #define mu_group_normalization(...) \
     mu_group_normalization_with(MU_ARGS(mu_group_normalization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args);
+
+typedef struct mu_unit_normalization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    int axis;                                // default -1, the last
+    const char *name;
+} mu_unit_normalization_args;
+// mu_unit_normalization divides by the Euclidean norm along an axis.
+#define mu_unit_normalization(...) \
+    mu_unit_normalization_with(MU_ARGS(mu_unit_normalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_unit_normalization_with(const mu_unit_normalization_args *args);
 
 typedef struct mu_merge_args {
     size_t size;
@@ -246,6 +355,20 @@ typedef struct mu_concatenate_args {
 // mu_concatenate joins its inputs along an axis.
 #define mu_concatenate(...) mu_concatenate_with(MU_ARGS(mu_concatenate_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_concatenate_with(const mu_concatenate_args *args);
+
+typedef struct mu_dot_args {
+    size_t size;
+    const char *given;
+    int axes;                                // of both inputs; negative axes count from the end, 0 is refused
+    mu_keyword_only only_;
+    int axes_per_input[3];                   // instead: the axis of the first input and of the second
+    bool normalize;                          // to unit length along the axes first: cosine similarity
+    const char *name;
+} mu_dot_args;
+// mu_dot multiplies two inputs [batch, …] and sums along an axis of each, sample by sample: y has the other axes of the
+// first input, then those of the second, at least one.
+#define mu_dot(...) mu_dot_with(MU_ARGS(mu_dot_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_dot_with(const mu_dot_args *args);
 
 // Regularizers add a penalty on a weight w to the loss: mu_l1 factor · Σ |w|, mu_l2 factor · Σ w², mu_l1_l2 both
 // (Keras's default factor is 0.01). Errors: INVALID_ARGUMENT for a negative factor.

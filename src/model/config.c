@@ -96,8 +96,9 @@ json_t *mu__layer_json(const mu_layer *layer)
                   mu_layer_name(layer), class->keras);
         return NULL;
     }
-    json_t *config = json_pack("{s:s, s:b, s:s}", "name", mu_layer_name(layer), "trainable", 1, "dtype",
-                               mu_dtype_name(mu__floatx()));
+    // Without "trainable", whose default is true and which some of Keras's classes do not take.
+    json_t *config =
+        json_pack("{s:s, s:s}", "name", mu_layer_name(layer), "dtype", mu_dtype_name(mu__floatx()));
     if (config && mu__fields_json(class, layer->args, config) == MU_OK)
         return mu__keras_json("keras.layers", class->keras, config);
     json_decref(config);
@@ -161,7 +162,8 @@ static mu_layer *make(const mu_layer_ops *ops, const json_t *config, int depth)
 // Keras writes the last axis as -1 or by its number, and in some classes as a list; here it is -1.
 static void name_last_axis(const json_t *json, json_t *config)
 {
-    const size_t rank = json_array_size(json_object_get(json_object_get(json, "build_config"), "input_shape"));
+    const json_t *input = json_object_get(json_object_get(json, "build_config"), "input_shape");
+    const size_t rank = json_array_size(json_is_array(json_array_get(input, 0)) ? json_array_get(input, 0) : input);
     const json_t *axis = json_object_get(config, "axis");
     const json_t *number = json_array_size(axis) == 1 ? json_array_get(axis, 0) : axis;
     const json_int_t at = json_integer_value(number);

@@ -3,6 +3,8 @@
 
 #include "model/model.h"
 
+#include <math.h>
+
 static void *at(const void *args, const mu_field *field)
 {
     return (char *)(uintptr_t)args + field->offset;
@@ -154,10 +156,9 @@ static bool is_given(const mu_class *class, const mu_field *field, const void *a
 // Completes and checks the array of a field that has a number for each axis.
 static mu_status fill_array(const mu_class *class, const mu_field *field, void *args)
 {
-    enum { MAX_AXES = 3 };
-    const int n = array_count(field), room = field->pairs ? 2 * MAX_AXES : MAX_AXES;
+    const int n = array_count(field);
     int *common = at(args, field), *array = array_at(args, field), last = 0;
-    for (int i = 0; i < room; i++)
+    for (int i = 0; i < field->room; i++)
         last = array[i] != 0 ? i + 1 : last;
     const bool has_array = last > 0 || mu__args_given(args, field->array);
     if (has_array && *common != 0)
@@ -190,7 +191,7 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
     case MU_FIELD_DOUBLE:
     case MU_FIELD_RATE:
         *real = *real != 0 || is_given(class, field, args) ? *real : field->number;
-        return check_number(class, field, *real, false);
+        return isnan(*real) && isnan(field->number) ? MU_OK : check_number(class, field, *real, false);
     case MU_FIELD_WORD:
         *text = *text ? *text : field->text;
         return *text ? check_word(class, field, *text) : MU_OK;
@@ -285,7 +286,7 @@ mu_status mu__json_member(json_t *object, const char *key, json_t *value)
 static json_t *array_json(const void *args, const mu_field *field)
 {
     const int *array = array_at(args, field);
-    if (array[0] < 0)
+    if (field->number < 0 && array[0] < 0)
         return json_null();
     if (field->pairs && field->n == 1)
         return json_pack("[i, i]", array[0], array[1]);
@@ -296,11 +297,13 @@ static json_t *array_json(const void *args, const mu_field *field)
     return list;
 }
 
-static json_t *dims_json(const int64_t *dims)
+static json_t *dims_json(const mu_field *field, const int64_t *dims)
 {
     json_t *list = json_array();
     for (int i = 0; i < MU_MAX_SAMPLE_RANK && dims[i] != 0; i++)
-        json_array_append_new(list, dims[i] == MU_UNKNOWN ? json_integer(-1) : json_integer(dims[i]));
+        json_array_append_new(list, dims[i] != MU_UNKNOWN ? json_integer(dims[i])
+                                    : field->nulls        ? json_null()
+                                                          : json_integer(-1));
     return list;
 }
 
@@ -338,13 +341,13 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_INT: return json_integer(*(const int *)value);
     case MU_FIELD_AXES: return array_json(args, field);
     case MU_FIELD_INT64: return json_integer(*(const int64_t *)value);
-    case MU_FIELD_DOUBLE: return json_real(*(const double *)value);
+    case MU_FIELD_DOUBLE: return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
     case MU_FIELD_FLAG: return json_boolean(*(const bool *)value);
     case MU_FIELD_NOT: return json_boolean(!*(const bool *)value);
     case MU_FIELD_SEED: return *(const uint64_t *)value || mu__args_given(args, field->name)
                                    ? json_integer((json_int_t)*(const uint64_t *)value)
                                    : json_null();
-    case MU_FIELD_DIMS: return dims_json(value);
+    case MU_FIELD_DIMS: return dims_json(field, value);
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES: return list_json(args, field);
     case MU_FIELD_REGULARIZER: return mu__regularizer_json(*(mu_regularizer *const *)value);

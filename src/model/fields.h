@@ -52,16 +52,18 @@ typedef struct mu_field {
     mu_field_kind kind;
     mu_limit limit;
     size_t offset;
-    double number;              // default of a number
+    double number;              // default of a number; NAN: a double that may be left out, which is Keras's None
     const char *text;           // default of a word, an activation or an initializer
     const char *const *words;   // ends with NULL
     const char *null_word;      // the word that Keras writes as None; NULL: none
     int n;                      // MU_FIELD_AXES: the number of axes; Keras writes a list of as many numbers
     const char *array;          // MU_FIELD_AXES: name and offset of the array
     size_t array_offset;
+    int room;                   // MU_FIELD_AXES: length of the array, which may be longer than what the class uses
     bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
     bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None
+    bool nulls;                 // MU_FIELD_DIMS: Keras writes None, not -1, for an unknown dimension
     bool internal;              // Keras does not have it
 } mu_field;
 
@@ -75,9 +77,10 @@ typedef struct mu_field {
 #define MU_FIELD_PER_AXIS(type, member, axes, ...) MU_FIELD_ARRAY(type, member, member##_per_axis, axes, __VA_ARGS__)
 #define MU_FIELD_PER_SIDE(type, member, axes, ...) \
     MU_FIELD_ARRAY(type, member, member##_per_side, axes, .pairs = true, __VA_ARGS__)
-#define MU_FIELD_ARRAY(type, member, array_member, axes, ...)                                                        \
+#define MU_FIELD_ARRAY(type, member, array_member, axes, ...)                                                     \
     {.name = #member, .kind = MU_FIELD_AXES, .offset = offsetof(type, member), .n = axes, .array = #array_member, \
-     .array_offset = offsetof(type, array_member), __VA_ARGS__}
+     .array_offset = offsetof(type, array_member),                                                                \
+     .room = (int)(sizeof(((type *)0)->array_member) / sizeof(int)), __VA_ARGS__}
 #define MU_FIELD_KIND(field_kind, ...) .kind = MU_FIELD_##field_kind, __VA_ARGS__
 
 #define MU_OPTIONS(type) sizeof(type), offsetof(type, only_)

@@ -104,6 +104,10 @@ int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
 // mu__weight makes a weight "PATH/NAME" with a named initializer and adds it to the layer. Retains: regularizer.
 mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
                      mu_regularizer *regularizer);
+// mu__weight_as draws the values as for a weight of the shape `drawn`, whose last two axes are what fans are computed
+// from.
+mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn, const char *initializer,
+                        bool trainable, mu_regularizer *regularizer);
 // mu__weight_seed adds a generator (seed NULL: from the program's seed); mu__weight_next_seed returns its next seed.
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed);
 mu_tensor *mu__weight_next_seed(const mu_layer *layer);
@@ -130,6 +134,8 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
 mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
 extern const char *const mu__paddings[];  // "valid", "same"
 
+// mu__unit_norm divides x by its Euclidean norm along an axis, where that is above 1e-12.
+mu_tensor *mu__unit_norm(mu_tensor *x, int axis);
 mu_tensor *mu__activate(const char *activation, mu_tensor *x);  // NULL or "linear": x itself
 mu_status mu__activation_known(const char *activation, const char *function);
 

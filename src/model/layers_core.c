@@ -1,4 +1,4 @@
-// Layers that most models have: dense, embedding, activations, the input of a sequential model, masking.
+// Layers that most models have: dense, embedding, identity, the input of a sequential model, masking.
 //
 // Each class is its fields, what builds its weights and what computes it. Computations consist of ops, so layers work
 // eagerly, in traces and on replicas, and have gradients.
@@ -103,103 +103,25 @@ mu_layer *mu_embedding_with(const mu_embedding_args *args)
     return mu__layer_make(&mu__embedding_ops, args);
 }
 
-// ---- Activations --------------------------------------------------------------------------------
+// ---- Identity -----------------------------------------------------------------------------------
 
-typedef struct activation_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    const char *activation, *name;
-} activation_args;
+static const mu_field identity_fields[] = {MU_FIELD(mu_identity_layer_args, name, NAME), {0}};
 
-static const mu_field activation_fields[] = {
-    MU_FIELD(activation_args, activation, ACTIVATION),
-    MU_FIELD(activation_args, name, NAME),
-    {0},
-};
-
-static mu_value *activation_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+static mu_value *same_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
+    (void)layer;
     (void)context;
-    return mu_of(mu__activate(((const activation_args *)layer->args)->activation, mu_at(inputs, 0)));
+    return inputs;
 }
 
-const mu_layer_ops mu__activation_ops = {
-    .class = {"activation", "Activation", "mu_activation", MU_OPTIONS(activation_args), activation_fields, NULL},
-    .passes_mask = true, .call = activation_call,
+const mu_layer_ops mu__identity_ops = {
+    .class = {"identity", "Identity", "mu_identity_layer", MU_OPTIONS(mu_identity_layer_args), identity_fields, NULL},
+    .moves_only = true, .passes_mask = true, .call = same_call,
 };
 
-mu_layer *mu_activation(const char *name)
+mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args)
 {
-    return mu__layer_make(&mu__activation_ops, &(activation_args){.size = sizeof(activation_args), .activation = name});
-}
-
-static const mu_field leaky_relu_fields[] = {
-    MU_FIELD(mu_leaky_relu_args, negative_slope, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .3),
-    MU_FIELD(mu_leaky_relu_args, name, NAME),
-    {0},
-};
-
-static mu_value *leaky_relu_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    return mu_of(mu_nn_leaky_relu(mu_at(inputs, 0), ((const mu_leaky_relu_args *)layer->args)->negative_slope));
-}
-
-const mu_layer_ops mu__leaky_relu_ops = {
-    .class = {"leaky_re_lu", "LeakyReLU", "mu_leaky_relu", MU_OPTIONS(mu_leaky_relu_args), leaky_relu_fields, NULL},
-    .passes_mask = true, .call = leaky_relu_call,
-};
-
-mu_layer *mu_leaky_relu_with(const mu_leaky_relu_args *args)
-{
-    return mu__layer_make(&mu__leaky_relu_ops, args);
-}
-
-static const mu_field elu_fields[] = {
-    MU_FIELD(mu_elu_args, alpha, DOUBLE, .number = 1),
-    MU_FIELD(mu_elu_args, name, NAME),
-    {0},
-};
-
-// Where x is positive, elu is x; elsewhere it is alpha times what elu with alpha 1 is.
-static mu_value *elu_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    mu_tensor *x = mu_at(inputs, 0), *y = mu_nn_elu(x), *zero = x ? mu_constant(x->dtype, 0) : NULL;
-    mu_tensor *alpha = zero ? mu_constant(x->dtype, ((const mu_elu_args *)layer->args)->alpha) : NULL;
-    return mu_of(mu_where(mu_greater(x, zero), y, mu_multiply(y, alpha)));
-}
-
-const mu_layer_ops mu__elu_ops = {
-    .class = {"elu", "ELU", "mu_elu", MU_OPTIONS(mu_elu_args), elu_fields, NULL}, .passes_mask = true, .call = elu_call,
-};
-
-mu_layer *mu_elu_with(const mu_elu_args *args)
-{
-    return mu__layer_make(&mu__elu_ops, args);
-}
-
-static const mu_field softmax_fields[] = {
-    MU_FIELD(mu_softmax_args, axis, INT, .number = -1),
-    MU_FIELD(mu_softmax_args, name, NAME),
-    {0},
-};
-
-static mu_value *softmax_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    return mu_of(mu_nn_softmax(mu_at(inputs, 0), ((const mu_softmax_args *)layer->args)->axis));
-}
-
-const mu_layer_ops mu__softmax_ops = {
-    .class = {"softmax", "Softmax", "mu_softmax", MU_OPTIONS(mu_softmax_args), softmax_fields, NULL},
-    .passes_mask = true, .call = softmax_call,
-};
-
-mu_layer *mu_softmax_with(const mu_softmax_args *args)
-{
-    return mu__layer_make(&mu__softmax_ops, args);
+    return mu__layer_make(&mu__identity_ops, args);
 }
 
 // ---- The input of a sequential model ------------------------------------------------------------
@@ -210,16 +132,9 @@ static const mu_field input_layer_fields[] = {
     {0},
 };
 
-static mu_value *input_layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)layer;
-    (void)context;
-    return inputs;
-}
-
 const mu_layer_ops mu__input_layer_ops = {
     .class = {"input_layer", "InputLayer", "mu_input_layer", MU_OPTIONS(mu_input_args), input_layer_fields, NULL},
-    .moves_only = true, .passes_mask = true, .call = input_layer_call,
+    .moves_only = true, .passes_mask = true, .call = same_call,
 };
 
 mu_layer *mu_input_layer_with(const mu_input_args *args)

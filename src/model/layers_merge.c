@@ -1,4 +1,4 @@
-// Layers of several inputs: add, subtract, multiply, average, maximum, minimum, concatenate.
+// Layers of several inputs: add, subtract, multiply, average, maximum, minimum, concatenate, dot.
 //
 // An input is a list of tensors whose shapes broadcast (concatenate: agree but for one axis).
 #include "model/model.h"
@@ -148,4 +148,78 @@ const mu_layer_ops mu__concatenate_ops = {
 mu_layer *mu_concatenate_with(const mu_concatenate_args *args)
 {
     return mu__layer_make(&mu__concatenate_ops, args);
+}
+
+// ---- Dot ----------------------------------------------------------------------------------------
+
+static const mu_field dot_fields[] = {
+    MU_FIELD_ARRAY(mu_dot_args, axes, axes_per_input, 2, .limit = MU_ANY_NUMBER),
+    MU_FIELD(mu_dot_args, normalize, FLAG),
+    MU_FIELD(mu_dot_args, name, NAME),
+    {0},
+};
+
+// The axis of input i, counted from the front.
+static int dot_axis(const mu_layer *layer, int i, int rank)
+{
+    const int axis = ((const mu_dot_args *)layer->args)->axes_per_input[i];
+    return axis < 0 ? axis + rank : axis;
+}
+
+static mu_status dot_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    char first[MU_SHAPE_TEXT], second[MU_SHAPE_TEXT];
+    int64_t sizes[2];
+    if (n != 2)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' multiplies 2 tensors; it was given %d. Give them as .inputs "
+                         "= mu_list(a, b, MU_END)", mu_layer_name(layer), n);
+    for (int i = 0; i < 2; i++) {
+        const int axis = dot_axis(layer, i, inputs[i].rank);
+        if (axis < 1 || axis >= inputs[i].rank)
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': axis %d of input %d, %s, is none of its samples' axes",
+                             mu_layer_name(layer), ((const mu_dot_args *)layer->args)->axes_per_input[i], i,
+                             mu__shape_text(&inputs[i], first));
+        sizes[i] = inputs[i].dims[axis];
+    }
+    if (sizes[0] != sizes[1] && sizes[0] != MU_UNKNOWN && sizes[1] != MU_UNKNOWN)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': the axes to sum along have %lld and %lld elements, in %s "
+                         "and %s", mu_layer_name(layer), (long long)sizes[0], (long long)sizes[1],
+                         mu__shape_text(&inputs[0], first), mu__shape_text(&inputs[1], second));
+    return MU_OK;
+}
+
+// The product as an einsum: "a" is the batch axis, "z" the axis that is summed along.
+static mu_value *dot_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_dot_args *args = layer->args;
+    mu_tensor *x[2] = {mu_at(inputs, 0), mu_at(inputs, 1)};
+    char equation[4 * MU_MAX_RANK + 8] = "", result[2 * MU_MAX_RANK] = "a", letter = 'b';
+    size_t length = 0, kept = 1;
+    for (int i = 0; i < 2; i++) {
+        const int axis = dot_axis(layer, i, mu_tensor_rank(x[i]));
+        equation[length++] = 'a';
+        for (int k = 1; k < mu_tensor_rank(x[i]); k++) {
+            equation[length++] = k == axis ? 'z' : letter;
+            if (k != axis)
+                result[kept++] = letter++;
+        }
+        if (i == 0)
+            equation[length++] = ',';
+        if (args->normalize)
+            x[i] = mu__unit_norm(x[i], axis);
+    }
+    snprintf(equation + length, sizeof equation - length, "->%s", result);
+    mu_tensor *y = x[0] && x[1] ? mu_einsum(equation, 2, x) : NULL;
+    return mu_of(kept > 1 ? y : mu_expand_dims(y, -1));
+}
+
+const mu_layer_ops mu__dot_ops = {
+    .class = {"dot", "Dot", "mu_dot", MU_OPTIONS(mu_dot_args), dot_fields, NULL},
+    .build = dot_build, .call = dot_call,
+};
+
+mu_layer *mu_dot_with(const mu_dot_args *args)
+{
+    return mu__layer_make(&mu__dot_ops, args);
 }

@@ -1,22 +1,36 @@
-// Layers that normalize: over the batch, the last axis, its root mean square, or groups of channels.
+// Layers that normalize: over the batch, the last axis, its root mean square, groups of channels, or to unit length.
 #include "model/model.h"
 #include "ops/nn/nn.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
 
+// Scale and shift: which weights there are, and how they start.
+#define AFFINE_FIELDS(type)                                             \
+    MU_FIELD(type, no_center, NOT, .keras = "center"),                  \
+    MU_FIELD(type, no_scale, NOT, .keras = "scale"),                    \
+    MU_FIELD(type, beta_initializer, INITIALIZER, .text = "zeros"),     \
+    MU_FIELD(type, gamma_initializer, INITIALIZER, .text = "ones"),     \
+    MU_FIELD(type, beta_regularizer, REGULARIZER),                      \
+    MU_FIELD(type, gamma_regularizer, REGULARIZER)
+// The same in `build`: gamma and beta, in Keras's order.
+#define AFFINE_WEIGHTS(layer, args, shape)                                                                       \
+    do {                                                                                                         \
+        if (!(args)->no_scale)                                                                                   \
+            MU_TRY(mu__weight(layer, "gamma", shape, (args)->gamma_initializer, true, (args)->gamma_regularizer)); \
+        if (!(args)->no_center)                                                                                  \
+            MU_TRY(mu__weight(layer, "beta", shape, (args)->beta_initializer, true, (args)->beta_regularizer));  \
+    } while (0)
+
 // ---- Batch normalisation ------------------------------------------------------------------------
 
 static const mu_field batch_fields[] = {
     MU_FIELD(mu_batch_normalization_args, momentum, DOUBLE, .limit = MU_FRACTION, .number = .99),
     MU_FIELD(mu_batch_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
-    MU_FIELD(mu_batch_normalization_args, no_center, NOT, .keras = "center"),
-    MU_FIELD(mu_batch_normalization_args, no_scale, NOT, .keras = "scale"),
     MU_FIELD(mu_batch_normalization_args, synchronized, FLAG),
-    MU_FIELD_ONLY("beta_initializer", .text = "zeros"),
-    MU_FIELD_ONLY("gamma_initializer", .text = "ones"),
-    MU_FIELD_ONLY("moving_mean_initializer", .text = "zeros"),
-    MU_FIELD_ONLY("moving_variance_initializer", .text = "ones"),
+    AFFINE_FIELDS(mu_batch_normalization_args),
+    MU_FIELD(mu_batch_normalization_args, moving_mean_initializer, INITIALIZER, .text = "zeros"),
+    MU_FIELD(mu_batch_normalization_args, moving_variance_initializer, INITIALIZER, .text = "ones"),
     MU_FIELD_ONLY("renorm_momentum", .number = .99),
     MU_FIELD(mu_batch_normalization_args, name, NAME),
     {0},
@@ -29,12 +43,9 @@ static mu_status batch_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     MU_TRY(mu__need_last_axis(layer, input));
     const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
-    if (!args->no_scale)
-        MU_TRY(mu__weight(layer, "gamma", shape, "ones", true, NULL));
-    if (!args->no_center)
-        MU_TRY(mu__weight(layer, "beta", shape, "zeros", true, NULL));
-    MU_TRY(mu__weight(layer, "moving_mean", shape, "zeros", false, NULL));
-    return mu__weight(layer, "moving_variance", shape, "ones", false, NULL);
+    AFFINE_WEIGHTS(layer, args, shape);
+    MU_TRY(mu__weight(layer, "moving_mean", shape, args->moving_mean_initializer, false, NULL));
+    return mu__weight(layer, "moving_variance", shape, args->moving_variance_initializer, false, NULL);
 }
 
 // Sums over all axes but the last.
@@ -127,10 +138,7 @@ mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
 
 static const mu_field layer_fields[] = {
     MU_FIELD(mu_layer_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
-    MU_FIELD(mu_layer_normalization_args, no_center, NOT, .keras = "center"),
-    MU_FIELD(mu_layer_normalization_args, no_scale, NOT, .keras = "scale"),
-    MU_FIELD_ONLY("beta_initializer", .text = "zeros"),
-    MU_FIELD_ONLY("gamma_initializer", .text = "ones"),
+    AFFINE_FIELDS(mu_layer_normalization_args),
     MU_FIELD(mu_layer_normalization_args, name, NAME),
     {0},
 };
@@ -141,10 +149,8 @@ static mu_status layer_build(mu_layer *layer, int n, const mu_shape *input)
     const mu_layer_normalization_args *args = layer->args;
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     MU_TRY(mu__need_last_axis(layer, input));
-    const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
-    if (!args->no_scale)
-        MU_TRY(mu__weight(layer, "gamma", shape, "ones", true, NULL));
-    return args->no_center ? MU_OK : mu__weight(layer, "beta", shape, "zeros", true, NULL);
+    AFFINE_WEIGHTS(layer, args, MU_SHAPE(input->dims[input->rank - 1]));
+    return MU_OK;
 }
 
 static mu_value *layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -205,10 +211,7 @@ mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args)
 static const mu_field group_fields[] = {
     MU_FIELD(mu_group_normalization_args, groups, INT, .limit = MU_POSITIVE, .number = 32),
     MU_FIELD(mu_group_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
-    MU_FIELD(mu_group_normalization_args, no_center, NOT, .keras = "center"),
-    MU_FIELD(mu_group_normalization_args, no_scale, NOT, .keras = "scale"),
-    MU_FIELD_ONLY("beta_initializer", .text = "zeros"),
-    MU_FIELD_ONLY("gamma_initializer", .text = "ones"),
+    AFFINE_FIELDS(mu_group_normalization_args),
     MU_FIELD(mu_group_normalization_args, name, NAME),
     {0},
 };
@@ -223,9 +226,8 @@ static mu_status group_build(mu_layer *layer, int n, const mu_shape *input)
     if (channels % args->groups)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %lld channels cannot be divided into %d equal groups",
                          mu_layer_name(layer), (long long)channels, args->groups);
-    if (!args->no_scale)
-        MU_TRY(mu__weight(layer, "gamma", MU_SHAPE(channels), "ones", true, NULL));
-    return args->no_center ? MU_OK : mu__weight(layer, "beta", MU_SHAPE(channels), "zeros", true, NULL);
+    AFFINE_WEIGHTS(layer, args, MU_SHAPE(channels));
+    return MU_OK;
 }
 
 static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -246,3 +248,27 @@ mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args)
 {
     return mu__layer_make(&mu__group_normalization_ops, args);
 }
+
+// ---- Unit length --------------------------------------------------------------------------------
+
+static const mu_field unit_fields[] = {
+    MU_FIELD(mu_unit_normalization_args, axis, INT, .number = -1),
+    MU_FIELD(mu_unit_normalization_args, name, NAME),
+    {0},
+};
+
+mu_tensor *mu__unit_norm(mu_tensor *x, int axis)
+{
+    mu_tensor *squares = mu_reduce_sum_axes(mu_square(x), 1, &axis, true);
+    mu_tensor *most = x ? mu_constant(x->dtype, 1e12) : NULL;
+    return mu_multiply(x, mu_minimum(mu_rsqrt(squares), most));
+}
+
+static mu_value *unit_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    return mu_of(mu__unit_norm(mu_at(inputs, 0), ((const mu_unit_normalization_args *)layer->args)->axis));
+}
+
+MU_LAYER_CLASS(unit_normalization, "unit_normalization", "UnitNormalization", mu_unit_normalization_args, unit_fields,
+               NULL, .passes_mask = true, .call = unit_call)

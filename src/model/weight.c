@@ -30,15 +30,23 @@ static mu_status keep(mu_layer *layer, mu_weight weight)
     return MU_OK;
 }
 
-mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
-                     mu_regularizer *regularizer)
+mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn, const char *initializer,
+                        bool trainable, mu_regularizer *regularizer)
 {
     // Weights are made eagerly, also while a function is being traced.
     mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *value = mu__initial_value(initializer, mu__floatx(), &shape);
+    mu_tensor *value = mu__initial_value(initializer, mu__floatx(), &drawn);
+    if (value && !mu__shape_equal(&shape, &drawn))
+        value = mu_reshape(value, shape.rank, shape.dims);
     mu__trace_resume(suspended);
     return keep(layer, (mu_weight){.name = (char *)(uintptr_t)name, .regularizer = regularizer,
                                    .variable = make_variable(layer, name, value, trainable)});
+}
+
+mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
+                     mu_regularizer *regularizer)
+{
+    return mu__weight_as(layer, name, shape, shape, initializer, trainable, regularizer);
 }
 
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)

@@ -65,6 +65,10 @@ LAYERS = [
     ("Cropping1D", "mu_cropping1d", {}, (4, 2), 0),
     ("Cropping2D", "mu_cropping2d", {}, (4, 3, 2), 0),
     ("Cropping3D", "mu_cropping3d", {}, (4, 3, 5, 2), 0),
+    ("ReLU", "mu_relu_layer", {}, (6,), 0),
+    ("PReLU", "mu_prelu", {}, (4, 6), 0),
+    ("Identity", "mu_identity_layer", {}, (6,), 0),
+    ("UnitNormalization", "mu_unit_normalization", {}, (6,), 0),
 ]
 # TensorFlow has no pooling of volumes in f64.
 F32_ONLY = ("mu_max_pool3d", "mu_average_pool3d", "mu_adaptive_max_pool3d", "mu_adaptive_average_pool3d")

@@ -17,6 +17,7 @@ from defaults import F32_ONLY, FLOATX, TOLERANCE, named, off, random_model, set_
 from report import Report
 
 CONV = {"kernel_initializer": "he_normal", "bias_initializer": "random_normal"}
+AFFINE = {"beta_initializer": "random_normal", "gamma_initializer": "random_uniform"}
 LINE, IMAGE, VOLUME = (9, 4), (9, 8, 4), (6, 5, 7, 4)
 
 # Keras's class, Muster's function, Keras's arguments, those of Muster that are written differently, the shape of a sample.
@@ -97,6 +98,47 @@ LAYERS = [
     ("Cropping2D", "mu_cropping2d", {"cropping": ((1, 2), (0, 3))}, {"cropping_per_side": [1, 2, 0, 3, 0, 0]}, IMAGE),
     ("Cropping3D", "mu_cropping3d", {"cropping": ((1, 2), (0, 3), (1, 1))}, {"cropping_per_side": [1, 2, 0, 3, 1, 1]},
      VOLUME),
+    ("ReLU", "mu_relu_layer", {"max_value": 1.5, "negative_slope": 0.25, "threshold": 0.5}, {}, LINE),
+    ("ReLU", "mu_relu_layer", {"max_value": 0.0}, {}, LINE),
+    ("ReLU", "mu_relu_layer", {"negative_slope": 0.25}, {}, LINE),
+    ("PReLU", "mu_prelu", {"alpha_initializer": "random_normal", "shared_axes": [1, 2]},
+     {"shared_axes": [1, 2, 0, 0, 0, 0, 0]}, IMAGE),
+    ("LeakyReLU", "mu_leaky_relu", {"negative_slope": 0.125}, {}, LINE),
+    ("ELU", "mu_elu", {"alpha": 0.5}, {}, LINE),
+    ("Softmax", "mu_softmax", {"axis": 1}, {}, LINE),
+    ("UnitNormalization", "mu_unit_normalization", {"axis": 1}, {}, LINE),
+    ("BatchNormalization", "mu_batch_normalization", {"momentum": 0.5, "epsilon": 0.125, "scale": False, **AFFINE,
+                                                      "moving_mean_initializer": "ones",
+                                                      "moving_variance_initializer": "random_uniform"},
+     {"no_scale": True}, LINE),
+    ("LayerNormalization", "mu_layer_normalization", {"epsilon": 0.125, "center": False, **AFFINE},
+     {"no_center": True}, LINE),
+    ("GroupNormalization", "mu_group_normalization", {"groups": 2, "epsilon": 0.125, **AFFINE}, {}, LINE),
+    ("RMSNormalization", "mu_rms_normalization", {"epsilon": 0.125}, {}, LINE),
+    *((name, f"mu_{ours}", {"rate": 0.25, "seed": 3}, {}, shape)
+      for name, ours, shape in (("Dropout", "dropout", LINE), ("AlphaDropout", "alpha_dropout", LINE),
+                                ("GaussianDropout", "gaussian_dropout", LINE),
+                                ("SpatialDropout1D", "spatial_dropout1d", LINE),
+                                ("SpatialDropout2D", "spatial_dropout2d", IMAGE),
+                                ("SpatialDropout3D", "spatial_dropout3d", VOLUME))),
+    ("GaussianNoise", "mu_gaussian_noise", {"stddev": 0.25, "seed": 3}, {}, LINE),
+    ("EinsumDense", "mu_einsum_dense", {"equation": "abc,cde->abde", "output_shape": (None, 2, 3), "bias_axes": "de",
+                                        "activation": "tanh", **CONV}, {"output_shape": [-1, 2, 3, 0, 0, 0, 0]}, LINE),
+    ("EinsumDense", "mu_einsum_dense", {"equation": "...x,xy->...y", "output_shape": 5, "bias_axes": "y"},
+     {"output_shape": [5, 0, 0, 0, 0, 0, 0]}, IMAGE),
+    ("EinsumDense", "mu_einsum_dense", {"equation": "ab...,bc->ac...", "output_shape": 5, "bias_axes": "c"},
+     {"output_shape": [5, 0, 0, 0, 0, 0, 0]}, LINE),
+    ("EinsumDense", "mu_einsum_dense", {"equation": "abc,bcd->abd", "output_shape": (9, 5)},
+     {"output_shape": [9, 5, 0, 0, 0, 0, 0]}, LINE),
+]
+# Layers of two inputs: the shapes of both.
+PAIRS = [
+    ("Dot", "mu_dot", {"axes": (2, 1)}, {"axes_per_input": [2, 1]}, [(3, 5), (5, 4)]),
+    ("Dot", "mu_dot", {"axes": 1, "normalize": True}, {}, [(5,), (5,)]),
+    ("Dot", "mu_dot", {"axes": -1}, {}, [(3, 5), (2, 5)]),
+    ("Dot", "mu_dot", {"axes": (1, 2)}, {"axes_per_input": [1, 2]}, [(5,), (3, 5)]),
+    ("Minimum", "mu_minimum_layer", {}, {}, [(3, 5), (3, 5)]),
+    ("Concatenate", "mu_concatenate", {"axis": 1}, {}, [(3, 5), (2, 5)]),
 ]
 
 NOT_YET = "not written yet"
@@ -110,12 +152,12 @@ NOT_THERE = {
     **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RNN", "Bidirectional", "TimeDistributed", "GRU", "GRUCell",
                      "LSTM", "LSTMCell", "SimpleRNN", "SimpleRNNCell", "StackedRNNCells", "AdditiveAttention", "Attention",
                      "GroupedQueryAttention", "MultiHeadAttention"), NOT_YET),
-    **dict.fromkeys(("ActivityRegularization", "AlphaDropout", "CategoryEncoding", "CenterCrop", "Discretization", "Dot",
-                     "EinsumDense", "GaussianDropout", "GaussianNoise", "Hashing", "HashedCrossing", "Identity",
-                     "IntegerLookup", "Normalization", "PReLU", "RandomBrightness", "RandomContrast", "RandomCrop",
-                     "RandomFlip", "RandomRotation", "RandomTranslation", "RandomZoom", "ReLU", "Rescaling", "Resizing",
-                     "ReversibleEmbedding", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D",
-                     "SpectralNormalization", "UnitNormalization"), NOT_YET),
+    **dict.fromkeys(("ActivityRegularization", "CategoryEncoding", "CenterCrop", "Discretization", "Dot",
+                     "Hashing", "HashedCrossing", "Identity",
+                     "IntegerLookup", "Normalization", "RandomBrightness", "RandomContrast", "RandomCrop",
+                     "RandomFlip", "RandomRotation", "RandomTranslation", "RandomZoom", "Rescaling", "Resizing",
+                     "ReversibleEmbedding", "SpatialDropout3D",
+                     "SpectralNormalization"), NOT_YET),
     **dict.fromkeys(("StringLookup", "TextVectorization"), NO_TEXT),
     **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
     **dict.fromkeys(("Layer", "Wrapper"), BASE),
@@ -132,10 +174,13 @@ NOT_THERE = {
 }
 
 
+KERAS_NAMES = {"no_bias": "use_bias", "no_center": "center", "no_scale": "scale"}
+
+
 def ours_of(options, different):
     """Keras's arguments as Muster takes them; an array in place of a number replaces it."""
-    replaced = {name.removesuffix("_per_axis").removesuffix("_per_side") for name in different} | \
-               {"use_bias" if name == "no_bias" else name for name in different}
+    replaced = {name.removesuffix("_per_axis").removesuffix("_per_side").removesuffix("_per_input") for name in different} | \
+               {KERAS_NAMES.get(name, name) for name in different}
     return {key: value for key, value in options.items() if key not in replaced} | \
            {key: value for key, value in different.items() if value is not None}
 
@@ -164,6 +209,13 @@ def compare_json(mu, keras_layer, ours, weights, x, wanted):
     return back, off(compute(mu, mu.model([again]), weights, x), wanted)
 
 
+def report_row(report, name, options, floatx, far):
+    given = "".join(f", {key} {value}" for key, value in options.items())
+    report.check(f"{name}{given}, {floatx}",
+                 "results within {:.1e}, read by Keras {:.1e}, read from Keras {:.1e}".format(*far),
+                 max(far) <= TOLERANCE[floatx])
+
+
 def compare_layer(report, mu, floatx, row):
     keras_name, name, options, different, shape = row[:5]
     set_floatx(mu, floatx)
@@ -175,10 +227,24 @@ def compare_layer(report, mu, floatx, row):
     with mu.pool():
         ours = mu.model([getattr(mu, name)(**ours_of(options, different))])
         far = [off(compute(mu, ours, weights, x), wanted), *compare_json(mu, keras_layer, ours, weights, x, wanted)]
-    given = ", ".join(f"{key} {value}" for key, value in options.items())
-    report.check(f"{name}, {given}, {floatx}",
-                 "results within {:.1e}, read by Keras {:.1e}, read from Keras {:.1e}".format(*far),
-                 max(far) <= TOLERANCE[floatx])
+    report_row(report, name, options, floatx, far)
+
+
+def compare_pair(report, mu, floatx, row):
+    keras_name, name, options, different, shapes = row
+    set_floatx(mu, floatx)
+    generator = np.random.default_rng(5)
+    x = [generator.normal(1, 2, (6, *shape)).astype(FLOATX[floatx]) for shape in shapes]
+    keras_layer = getattr(tf.keras.layers, keras_name)(**options)
+    wanted = keras_layer(x).numpy()
+    with mu.pool():
+        ours = getattr(mu, name)(**ours_of(options, different))
+        inputs = mu.values([mu.tensor(part) for part in x])
+        read = tf.keras.layers.deserialize(json.loads(mu.mu_layer_config(ours).decode()))
+        again = mu.mu_layer_from_config(json.dumps(tf.keras.layers.serialize(keras_layer)))
+        far = [off(mu.array(mu.mu_call(model=ours, inputs=inputs)), wanted), off(read(x).numpy(), wanted),
+               off(mu.array(mu.mu_call(model=again, inputs=inputs)), wanted)]
+    report_row(report, name, options, floatx, far)
 
 
 def has_class(mu, keras_name):
@@ -204,10 +270,10 @@ def main(library, only=""):
     mu = muster.Library(library)
     report = Report("layers")
     for floatx in FLOATX:
-        for row in LAYERS:
+        for compare, row in [(compare_layer, row) for row in LAYERS] + [(compare_pair, row) for row in PAIRS]:
             if only in row[1] and (floatx == "f32" or row[1] not in F32_ONLY):
                 with report.guard(f"{row[1]}, {floatx}"):
-                    compare_layer(report, mu, floatx, row)
+                    compare(report, mu, floatx, row)
     if only in "classes":
         compare_classes(report, mu)
     return report

@@ -310,13 +310,28 @@ mu_tensor *mu_stateless_random_bernoulli(mu_tensor *seed, double p, int rank, co
     return mu_less(u, mu__scalar_like(u, p));
 }
 
-// Gumbel-max: the argmax of logits plus Gumbel noise is each class with its probability.
-mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits)
+static mu_tensor *random_like(const mu_op *op, mu_tensor *seed, mu_tensor *like)
 {
     mu_random_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    attrs.dtype = logits ? logits->dtype : MU_F32;
-    mu_tensor *u = mu__apply2(&mu_op_stateless_random_uniform, &attrs, seed, logits);
+    attrs.dtype = like ? like->dtype : MU_F32;
+    return mu__apply2(op, &attrs, seed, like);
+}
+
+mu_tensor *mu__random_uniform_like(mu_tensor *seed, mu_tensor *like)
+{
+    return random_like(&mu_op_stateless_random_uniform, seed, like);
+}
+
+mu_tensor *mu__random_normal_like(mu_tensor *seed, mu_tensor *like)
+{
+    return random_like(&mu_op_stateless_random_normal, seed, like);
+}
+
+// Gumbel-max: the argmax of logits plus Gumbel noise is each class with its probability.
+mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits)
+{
+    mu_tensor *u = mu__random_uniform_like(seed, logits);
     mu_tensor *noise = mu_neg(mu_log(mu_neg(mu_log(mu_maximum(u, mu__scalar_like(u, 1e-30))))));
     return mu_argmax(mu_add(logits, noise), -1);
 }

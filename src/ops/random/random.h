@@ -9,6 +9,11 @@
 // them one after the other (lower_random.c).
 mu_hlo mu__hlo_words(mu_emitter *e, mu_hlo seed, int64_t n);
 
+// Numbers as of mu_stateless_random_uniform and _normal, in the type and the shape of `like`, which a trace may not
+// know.
+mu_tensor *mu__random_uniform_like(mu_tensor *seed, mu_tensor *like);
+mu_tensor *mu__random_normal_like(mu_tensor *seed, mu_tensor *like);
+
 mu_status mu__need_seed(const mu_infer *infer);           // error unless input 0 is two integers
 mu_status mu__need_known_shape(const mu_shape *shape, const char *what);  // for a shape to draw
 mu_philox mu__random_generator(const mu_view *seed);

@@ -31,6 +31,94 @@ static void spatial_gradients_match_differences(void **state)
         check_gradients(mu_sequential(mu_dense(4, .activation = "tanh"), rows[i].layer), rows[i].x);
 }
 
+static void other_gradients_match_differences(void **state)
+{
+    (void)state;
+    mu_tensor *line = numbers(3, (int64_t[]){2, 7, 4}, 1);
+    mu_layer *const layers[] = {
+        mu_relu_layer(.max_value = .5, .negative_slope = .25, .threshold = .125), mu_prelu(.shared_axes = {1}),
+        mu_unit_normalization(), mu_layer_normalization(.gamma_initializer = "random_normal"),
+        mu_einsum_dense("abc,cde->abde", {MU_UNKNOWN, 2, 3}, .bias_axes = "e"),
+        mu_einsum_dense("ab...,bc->ac...", {5}, .bias_axes = "c"),
+    };
+    for (size_t i = 0; i < MU_COUNT(layers); i++)
+        check_gradients(mu_sequential(mu_dense(4, .activation = "tanh"), layers[i]), line);
+}
+
+// ---- Random numbers -----------------------------------------------------------------------------
+
+static mu_tensor *train(mu_layer *layer, mu_tensor *x)
+{
+    mu_tensor *y = mu_call(mu_sequential(layer), x, .training = true);
+    if (!y)
+        fail_msg("%s", mu_error_message());
+    return y;
+}
+
+static void dropout_takes_whole_channels(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_ones(MU_F64, 4, (int64_t[]){20, 2, 3, 50});
+    const double *y = doubles(train(mu_spatial_dropout2d(.25), x));
+    int dropped = 0;
+    for (int b = 0; b < 20; b++)
+        for (int c = 0; c < 50; c++) {
+            const double first = y[b * 300 + c];
+            assert_true(first == 0 || fabs(first - 4. / 3) < 1e-12);
+            dropped += first == 0;
+            for (int position = 1; position < 6; position++)
+                assert_true(y[b * 300 + position * 50 + c] == first);
+        }
+    assert_in_range(dropped, 200, 300);
+}
+
+// Mean and variance of 40,000 numbers, within five standard errors.
+static void noise_has_its_moments(void **state)
+{
+    (void)state;
+    mu_tensor *twos = mu_fill(MU_F64, 2, (int64_t[]){200, 200}, 2), *normal =
+        mu_stateless_random_normal(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){3, 4}), MU_F64, 2,
+                                   (int64_t[]){200, 200});
+    const struct {
+        mu_layer *layer;
+        mu_tensor *x;
+        double mean, variance;
+    } rows[] = {
+        {mu_gaussian_noise(.5), twos, 2, .25},
+        {mu_gaussian_dropout(.2), twos, 2, 4 * .25},
+        {mu_alpha_dropout(.2), normal, 0, 1},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        mu_tensor *y = train(rows[i].layer, rows[i].x);
+        assert_number(mu_scalar(mu_reduce_mean(y, MU_ALL_AXES)), rows[i].mean, .03);
+        assert_number(mu_scalar(mu_reduce_variance(y, MU_ALL_AXES)), rows[i].variance, .04);
+    }
+}
+
+static mu_value *call_traced(mu_value *arguments, void *layer)
+{
+    return mu_of(mu_call(layer, mu_at(arguments, 0), .training = true));
+}
+
+// A trace does not know the batch; the noise has the batch's size all the same.
+static void noise_in_a_trace(void **state)
+{
+    (void)state;
+    mu_layer *const layers[] = {mu_gaussian_noise(.5), mu_spatial_dropout1d(.5), mu_alpha_dropout(.5)};
+    for (size_t i = 0; i < MU_COUNT(layers); i++) {
+        mu_function *function = mu_function_new(call_traced, layers[i]);
+        for (int64_t batch = 2; batch < 4; batch++) {
+            mu_tensor *x = mu_ones(MU_F64, 3, (int64_t[]){batch, 8, 3});
+            mu_tensor *y = mu_at(mu_run(NULL, function, mu_of(x)), 0);
+            if (!y)
+                fail_msg("%s", mu_error_message());
+            assert_int_equal(mu_tensor_dim(y, 0), batch);
+            assert_memory_not_equal(doubles(y), doubles(x), (size_t)batch * 24 * sizeof(double));
+        }
+        assert_int_equal(mu_function_trace_count(function), 1);
+    }
+}
+
 // ---- Refusals -----------------------------------------------------------------------------------
 
 static void wrong_numbers_per_axis_are_refused(void **state)
@@ -79,6 +167,52 @@ static void wrong_inputs_are_refused(void **state)
     }
 }
 
+static void wrong_equations_are_refused(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(3, (int64_t[]){2, 3, 4}, 1);
+    static const char *const wrong[] = {"ab,bc", "ab->ab", "...ab,bc->ac", "a1,bc->ac", "ab...,bc->...ac", "",
+                                        "ab,bc->ac,"};
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        assert_null(mu_einsum_dense(wrong[i], {5}));
+        expect_error(MU_INVALID_ARGUMENT, "the equation is");
+    }
+    assert_null(mu_einsum_dense("abc,cd->abd", {3, 5}, .bias_axes = "c"));
+    expect_error(MU_INVALID_ARGUMENT, "bias_axes has 'c'");
+    const struct {
+        mu_layer *layer;
+        const char *part;
+    } rows[] = {
+        {mu_einsum_dense("ab,bc->ac", {5}), "the input of 'ab,bc->ac' has 2 axes"},
+        {mu_einsum_dense("abc,cd->abd", {5}), "has 3 axes, with output_shape it has 2"},
+        {mu_einsum_dense("abc,cd->abd", {4, 5}), "'b' is 3 in the input and 4 in output_shape"},
+        {mu_einsum_dense("abc,cd->abd", {3, MU_UNKNOWN}), "the size of the kernel's axis 'd' is unknown"},
+        {mu_einsum_dense("abc,cd->abe", {3, 5}), "'e' of the output is neither"},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        assert_null(mu_call(rows[i].layer, x));
+        expect_error(MU_INVALID_ARGUMENT, rows[i].part);
+    }
+}
+
+static void wrong_pairs_are_refused(void **state)
+{
+    (void)state;
+    mu_tensor *a = numbers(3, (int64_t[]){2, 3, 4}, 1), *b = numbers(3, (int64_t[]){2, 4, 5}, 2);
+    assert_null(mu_call(mu_dot(1), .inputs = mu_list(a, b, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "the axes to sum along have 3 and 4 elements");
+    assert_null(mu_call(mu_dot(.axes_per_input = {3, 1}), .inputs = mu_list(a, b, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "axis 3 of input 0");
+    assert_null(mu_call(mu_dot(.axes_per_input = {2, 1}), a));
+    expect_error(MU_INVALID_ARGUMENT, "multiplies 2 tensors; it was given 1");
+    assert_null(mu_call(mu_prelu(.shared_axes = {3}), a));
+    expect_error(MU_INVALID_ARGUMENT, "shared_axes has 3; the axes of its samples are 1 to 2");
+    assert_null(mu_gaussian_noise(2));
+    expect_error(MU_INVALID_ARGUMENT, "stddev is 2; it must be from 0 to 1");
+    assert_null(mu_relu_layer(.max_value = -1));
+    expect_error(MU_INVALID_ARGUMENT, "max_value is -1");
+}
+
 // Sizes that are known only when the model runs.
 static void unknown_sizes(void **state)
 {
@@ -101,6 +235,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(spatial_gradients_match_differences),
+        MODEL_TEST(other_gradients_match_differences),
+        MODEL_TEST(dropout_takes_whole_channels),
+        MODEL_TEST(noise_has_its_moments),
+        MODEL_TEST(noise_in_a_trace),
+        MODEL_TEST(wrong_equations_are_refused),
+        MODEL_TEST(wrong_pairs_are_refused),
         MODEL_TEST(wrong_numbers_per_axis_are_refused),
         MODEL_TEST(wrong_inputs_are_refused),
         MODEL_TEST(unknown_sizes),
