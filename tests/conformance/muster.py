@@ -16,7 +16,8 @@ import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "layer", "spatial", "recurrent", "loss",
-           "optimizer", "model", "callback", "checkpoint", "cancellation", "accumulator", "sharding", "tpu")
+           "optimizer", "model", "callback", "checkpoint", "cancellation", "accumulator", "sharding", "parameter_server",
+           "coordinator", "tpu")
 
 NUMBERS = {
     "int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "size_t": ctypes.c_size_t, "char": ctypes.c_char,

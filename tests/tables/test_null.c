@@ -309,6 +309,7 @@ typedef enum kind { WORKS, FAILS, ANSWERS } kind;
 #define BAD ROW
 #define QUERY ROW
 #include "null_objects.def"
+#include "null_servers.def"
 #include "null_layers.def"
 #include "null_losses.def"
 #include "null_ops.def"
@@ -327,6 +328,7 @@ static const struct row {
     unsigned (*call)(int missing);
 } table[] = {
 #include "null_objects.def"
+#include "null_servers.def"
 #include "null_layers.def"
 #include "null_losses.def"
 #include "null_ops.def"
