@@ -87,6 +87,19 @@ typedef struct mu_csv_logger_args {
 #define mu_csv_logger(...) mu_csv_logger_with(MU_ARGS(mu_csv_logger_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_csv_logger_with(const mu_csv_logger_args *args);
 
+typedef struct mu_tensorboard_args {
+    size_t size;
+    const char *given;
+    const char *log_dir;                     // folder of the run; it is made; default "logs"
+    mu_keyword_only only_;
+    int64_t update_freq;                     // write the values of every so many steps too; default: of epochs only
+} mu_tensorboard_args;
+// mu_tensorboard writes values for TensorBoard: event files in the folders "train" and "validation" of log_dir, with
+// the tags "epoch_loss", "epoch_learning_rate", "batch_loss", "evaluation_loss_vs_iterations", and so for each metric.
+// Errors while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED with the file's name.
+#define mu_tensorboard(...) mu_tensorboard_with(MU_ARGS(mu_tensorboard_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_tensorboard_with(const mu_tensorboard_args *args);
+
 typedef struct mu_terminate_on_nan_args {
     size_t size;
     const char *given;

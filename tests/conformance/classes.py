@@ -10,6 +10,7 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.summary import summary_iterator
 
 import muster
 from defaults import FLOATX, TOLERANCE, off, set_floatx
@@ -393,6 +394,47 @@ def compare_callback(report, mu, floatx, row):
                  epochs == len(seen["loss"]) and far <= TOLERANCE[floatx])
 
 
+def events_of(folder):
+    """{(tag, step): value} of a folder's one event file, which TensorFlow reads and whose checksums it checks."""
+    (path,) = pathlib.Path(folder).glob("events.out.tfevents.*.v2")
+    events = list(summary_iterator.summary_iterator(str(path)))
+    assert events[0].file_version == "brain.Event:2" and events[0].wall_time > 1.7e9
+    values = {}
+    for event in events[1:]:
+        for value in event.summary.value:
+            assert value.metadata.plugin_data.plugin_name == "scalars" and value.metadata.data_class == 1
+            values[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    return values
+
+
+def compare_tensorboard(report, mu, floatx, _):
+    """Tags, steps and values by the rules of Keras's callback; the values are those of the history."""
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(9)
+    x, y = generator.normal(size=(ROWS, 3)).astype(dtype), generator.normal(size=(ROWS, 1)).astype(dtype)
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        model = mu.model([mu.mu_dense(units=1)])
+        mu.mu_compile(model=model, optimizer=mu.mu_sgd(learning_rate=0.125), loss=mu.mu_mean_squared_error_loss(),
+                      metrics=mu.mu_metric_named("mae"))
+        data = mu.values([mu.tensor(x), mu.tensor(y)])
+        history = mu.mu_fit(model=model, x=data, validation_data=data, batch_size=8, epochs=3, verbose=MU_VERBOSE_SILENT,
+                            callbacks=mu.mu_tensorboard(log_dir=f"{folder}/run", update_freq=2))
+        names = ("loss", "mean_absolute_error")
+        train = {(f"epoch_{name}", i): mu.mu_history_at(history, name, i) for name in names for i in range(3)}
+        train |= {("epoch_learning_rate", i): 0.125 for i in range(3)}
+        other = {(f"epoch_{name}", i): mu.mu_history_at(history, f"val_{name}", i) for name in names for i in range(3)}
+        other |= {(f"evaluation_{name}_vs_iterations", 3 * (i + 1)): mu.mu_history_at(history, f"val_{name}", i)
+                  for name in names for i in range(3)}
+        seen, validation = events_of(f"{folder}/run/train"), events_of(f"{folder}/run/validation")
+        batches = {key for key in seen if key[0].startswith("batch_")}
+    right = batches == {(f"batch_{name}", step) for name in names for step in (2, 4, 6, 8)}
+    right &= seen.keys() - batches == train.keys() and validation.keys() == other.keys()
+    far = max(abs(both[key] - value) for both, wanted in ((seen, train), (validation, other))
+              for key, value in wanted.items()) if right else np.inf
+    report.check(f"TensorBoard's events, {floatx}", f"{len(seen) + len(validation)} read by TensorFlow, within {far:.1e}",
+                 right and far <= TOLERANCE[floatx])
+
+
 def main(library, only=""):
     mu = muster.Library(library)
     report = Report("classes")
@@ -401,6 +443,7 @@ def main(library, only=""):
         parts += [(compare_gradient, row, f"gradient of loss {row[0]}") for row in LOSSES]
         parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS + LOSS_METRICS]
         parts += [(compare_callback, row, f"callback {row[0]}") for row in CALLBACKS]
+        parts += [(compare_tensorboard, None, "callback TensorBoard")]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional")]
         for compare, row, name in parts:

@@ -115,11 +115,27 @@ static void wrong_options(void **state)
     expect_error(MU_NOT_FOUND, "mu_csv_logger: '/no/folder/x.csv' cannot be written");
 }
 
+static void event_files(void **state)
+{
+    (void)state;
+    need(train(regression(2, .1), 2, mu_tensorboard("a/b")));
+    need(train(regression(2, .1), 2, mu_tensorboard("a/b")));  // in the same second: a second file
+    assert_true(is_file("a/b/train") && is_file("a/b/validation"));
+    assert_null(mu_tensorboard(""));
+    expect_error(MU_INVALID_ARGUMENT, "mu_tensorboard: log_dir is empty");
+    FILE *file = fopen("plain", "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+    assert_null(train(regression(2, .1), 1, mu_tensorboard("plain")));
+    assert_true(strstr(mu_error_take().message, "the folder 'plain/train' of event files cannot be made") != NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(best_checkpoints),
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan), MODEL_TEST(wrong_options),
+        MODEL_TEST(event_files),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
