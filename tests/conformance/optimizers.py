@@ -87,18 +87,21 @@ def text_of(options):
 # ---- Training -----------------------------------------------------------------------------------------
 
 @functools.cache
-def data(floatx, repeated):
-    """First values, and for each step the gradients' constant parts and the rows of the table."""
+def data(floatx, repeated, overflows):
+    """First values, and for each step the gradients' constant parts and the rows of the table. Steps in `overflows` have an
+    infinite gradient."""
     generator = np.random.default_rng(3)
     first = {name: generator.normal(size=shape).astype(FLOATX[floatx]) for name, shape in SHAPES.items()}
     steps = [([generator.normal(size=SHAPES[name]).astype(FLOATX[floatx]) for name in ("kernel", "bias")]
               + [generator.normal(size=(WORDS, WIDTH)).astype(FLOATX[floatx])],
               (generator.integers(0, ROWS // 2, WORDS) if repeated else generator.permutation(ROWS)[:WORDS]).astype(np.int32)) for _ in range(STEPS)]
+    for step in overflows:
+        steps[step][0][step % 3][0] = np.inf
     return first, steps
 
 
-def train_keras(optimizer, floatx, repeated):
-    first, steps = data(floatx, repeated)
+def train_keras(optimizer, floatx, repeated, overflows=()):
+    first, steps = data(floatx, repeated, overflows)
     variables = [tf.keras.Variable(value, name=name) for name, value in first.items()]
 
     @tf.function
@@ -124,8 +127,8 @@ def train_keras(optimizer, floatx, repeated):
     return {v.name: v.numpy() for v in variables}, state
 
 
-def train_muster(mu, optimizer, floatx, repeated):
-    first, steps = data(floatx, repeated)
+def train_muster(mu, optimizer, floatx, repeated, overflows=()):
+    first, steps = data(floatx, repeated, overflows)
     variables = {name: mu.mu_variable_new(initial_value=mu.tensor(value), name=name) for name, value in first.items()}
     listed = mu.variables(variables.values())
 
@@ -166,10 +169,10 @@ def keras_schedule(floatx, row):
     return getattr(tf.keras.optimizers.schedules, name)(**options)
 
 
-def compare_training(report, mu, floatx, name, options, ours, theirs):
+def compare_training(report, mu, floatx, name, options, ours, theirs, overflows=()):
     with mu.pool():
-        seen = train_muster(mu, ours(), floatx, repeats(options))
-    wanted, _ = train_keras(theirs(), floatx, repeats(options))
+        seen = train_muster(mu, ours(), floatx, repeats(options), overflows)
+    wanted, _ = train_keras(theirs(), floatx, repeats(options), overflows)
     far = {variable: off(seen[variable], wanted[variable]) for variable in wanted}
     report.check(f"{name}, {floatx}", f"{text_of(options)}: kernel {far['kernel']:.1e}, bias {far['bias']:.1e}, table "
                  f"(sparse) {far['table']:.1e}", max(far.values()) <= TOLERANCE[floatx])
@@ -179,6 +182,23 @@ def compare_optimizer(report, mu, floatx, row):
     name, options = row
     compare_training(report, mu, floatx, name, options, lambda: getattr(mu, f"mu_{snake(name)}")(**options),
                      lambda: getattr(tf.keras.optimizers, name)(**options))
+
+
+def compare_exclusion(report, mu, floatx, names):
+    """Weight decay that leaves variables alone."""
+    options = {"learning_rate": 0.125, "weight_decay": 0.5}
+
+    def ours():
+        optimizer = mu.mu_adamw(**BETAS, **options)
+        mu.mu_exclude_from_weight_decay(optimizer=optimizer, names="|".join(names))
+        return optimizer
+
+    def theirs():
+        optimizer = tf.keras.optimizers.AdamW(**BETAS, **options)
+        optimizer.exclude_from_weight_decay(var_names=names)
+        return optimizer
+
+    compare_training(report, mu, floatx, f"AdamW without {' and '.join(names)}", options, ours, theirs)
 
 
 def compare_followed_schedule(report, mu, floatx, row):
@@ -191,11 +211,13 @@ def compare_followed_schedule(report, mu, floatx, row):
 
 
 def compare_loss_scale(report, mu, floatx, growth):
-    """A scale that overflows at first, is halved, and grows again."""
-    options = {"initial_scale": 2.0 ** (124 if floatx == "f32" else 20), "dynamic_growth_steps": growth}
+    """Steps whose gradients are infinite are left out, and halve the scale, which grows again."""
+    options = {"initial_scale": 2.0 ** 20, "dynamic_growth_steps": growth}
+    inner = {"learning_rate": 0.125, "momentum": 0.5}
     compare_training(report, mu, floatx, "LossScaleOptimizer", options,
-                     lambda: mu.mu_loss_scale_optimizer(inner_optimizer=mu.mu_sgd(learning_rate=0.125, momentum=0.5), **options),
-                     lambda: tf.keras.optimizers.LossScaleOptimizer(tf.keras.optimizers.SGD(0.125, 0.5), **options))
+                     lambda: mu.mu_loss_scale_optimizer(inner_optimizer=mu.mu_sgd(**inner), **options),
+                     lambda: tf.keras.optimizers.LossScaleOptimizer(tf.keras.optimizers.SGD(**inner), **options),
+                     overflows=(0, 7, 8, 30))
 
 
 # ---- Schedules ----------------------------------------------------------------------------------------
@@ -279,6 +301,7 @@ def main(library, only=""):
     for floatx in FLOATX:
         parts = [(compare_optimizer, row, row[0]) for row in OPTIMIZERS]
         parts += [(compare_loss_scale, growth, "LossScaleOptimizer") for growth in (3, 2000)]
+        parts += [(compare_exclusion, names, "AdamW without") for names in (["bias"], ["bi", "^ta.le"])]
         parts += [(compare_schedule, row, row[0]) for row in SCHEDULES]
         parts += [(compare_followed_schedule, row, row[0]) for row in SCHEDULES]
         parts += [(compare_configuration, row, f"configuration of {row[0]}") for row in OPTIMIZERS]
