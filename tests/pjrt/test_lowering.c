@@ -1,19 +1,10 @@
-// Training steps and functions whose ops only exist on devices since they have a lowering, on two engines: dropout,
-// embeddings, sparse updates, random numbers, control flow. Integers and uniform numbers have the same bits on both.
+// Training steps with dropout and embeddings, random numbers, updates of a variable's rows, and sums along an axis on
+// both engines; and what the plugin's engine refuses.
 #include "skip.h"
 
-#include "graph/graph.h"
+#include "both.h"
 
-#include <muster.h>
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 // ---- Training with an embedding and dropout -----------------------------------------------------
 
@@ -130,11 +121,186 @@ static void test_embedding_and_dropout_train_on_two_replicas(void **state)
     check_training(mu_mirrored_strategy(.devices = processors), mu_mirrored_strategy(.devices = devices));
 }
 
+// ---- Random numbers -----------------------------------------------------------------------------
+
+// Sizes with and without incomplete groups, and of several blocks.
+static const int64_t odd_dims[] = {3, 11, 31}, even_dims[] = {2000};
+
+static mu_value *draw_same_bits(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *seed = mu_at(arguments, 0);
+    return mu_list(mu_of(mu_stateless_random_uniform(seed, MU_F32, 3, odd_dims)),
+                   mu_of(mu_stateless_random_uniform(seed, MU_F64, 3, odd_dims)),
+                   mu_of(mu_stateless_random_uniform(seed, MU_F16, 1, even_dims)),
+                   mu_of(mu_stateless_random_uniform(seed, MU_BF16, 1, even_dims)),
+                   mu_of(mu_stateless_random_uniform_int(seed, MU_I32, 3, odd_dims, -7, 100)),
+                   mu_of(mu_stateless_random_uniform_int(seed, MU_I32, 1, even_dims, INT32_MIN, INT32_MAX)),
+                   mu_of(mu_stateless_random_uniform_int(seed, MU_I64, 3, odd_dims, -5, 1ll << 40)),
+                   mu_of(mu_stateless_random_uniform_int(seed, MU_I64, 1, even_dims, INT64_MIN, INT64_MAX)),
+                   mu_of(mu_stateless_random_bernoulli(seed, 0.3, 3, odd_dims)),
+                   mu_of(mu_stateless_permutation(seed, 1)), mu_of(mu_stateless_permutation(seed, 101)),
+                   mu_of(mu_nn_stateless_dropout(mu_fill(MU_F32, 1, even_dims, 1), 0.4, seed)), MU_END);
+}
+
+static mu_value *draw_normals(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *seed = mu_at(arguments, 0);
+    return mu_list(mu_of(mu_stateless_random_normal(seed, MU_F32, 3, odd_dims)),
+                   mu_of(mu_stateless_random_normal(seed, MU_F64, 3, odd_dims)),
+                   mu_of(mu_stateless_truncated_normal(seed, MU_F32, 3, odd_dims)),
+                   mu_of(mu_stateless_truncated_normal(seed, MU_F64, 1, even_dims)), MU_END);
+}
+
+static void test_random_numbers(void **state)
+{
+    (void)state;
+    static const int64_t seeds[][2] = {{1, 2}, {-3, INT64_MAX}, {0, 0}};
+    for (size_t i = 0; i < MU_COUNT(seeds); i++) {
+        mu_value *seed = mu_list(mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, seeds[i])), MU_END);
+        check_both("random numbers", draw_same_bits, NULL, seed, 0);
+        check_both("normal numbers", draw_normals, NULL, seed, 1e-6);
+    }
+    mu_value *narrow = mu_list(mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){2}, (int32_t[]){-9, 5})), MU_END);
+    check_both("a seed of int32", draw_same_bits, NULL, narrow, 0);
+}
+
+// ---- Rows of a variable -------------------------------------------------------------------------
+
+typedef struct scattering {
+    mu_dtype dtype;
+    mu_variable *rows;
+} scattering;
+
+// Every row comes at least once, one twice; an update has no row twice, because the order then matters.
+static mu_value *scatter_all(mu_value *arguments, void *arg)
+{
+    const scattering *s = arg;
+    mu_tensor *index = mu_at(arguments, 0), *values = mu_cast(mu_at(arguments, 1), s->dtype);
+    mu_tensor *once = mu_slice(index, (int64_t[]){0}, (int64_t[]){3}),
+              *part = mu_slice(values, (int64_t[]){0, 0}, (int64_t[]){3, 2});
+    mu_variable_scatter_update(s->rows, once, part);
+    mu_variable_scatter_add(s->rows, index, values);
+    mu_variable_scatter_sub(s->rows, index, mu_multiply(values, values));
+    mu_variable_scatter_mul(s->rows, index, values);
+    mu_variable_scatter_div(s->rows, index, values);
+    mu_variable_scatter_min(s->rows, index, mu_multiply(values, mu_constant(s->dtype, 2)));
+    mu_variable_scatter_max(s->rows, index, values);
+    return mu_list(mu_of(mu_variable_read(s->rows)), MU_END);
+}
+
+static void test_rows_of_variables(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_I32, MU_I64};
+    const float values[] = {1, 2, 3, 4, -2, 5, 1, 3};
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        for (int wide = 0; wide < 2; wide++) {
+            double seen[2][8];
+            for (int engine = 0; engine < 2; engine++) {
+                scattering s = {.dtype = dtypes[d],
+                                .rows = mu_variable_new(mu_fill(dtypes[d], 2, (int64_t[]){4, 2}, 7), "rows")};
+                mu_tensor *index = mu_tensor_new(MU_I32, 1, (int64_t[]){4}, (int32_t[]){2, 0, 3, 2});
+                mu_value *arguments = mu_list(mu_of(wide ? mu_cast(index, MU_I64) : index),
+                                              mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){4, 2}, values)), MU_END);
+                run_on(engine ? "XLA_CPU:0" : "CPU:0", scatter_all, &s, arguments);
+                const mu_tensor *after = mu_variable_read(s.rows);
+                for (int i = 0; i < 8; i++)
+                    seen[engine][i] = mu__read_element(dtypes[d], mu__host_read(after), i);
+            }
+            for (int i = 0; i < 8; i++)
+                assert_true(fabs(seen[0][i] - seen[1][i]) <= 1e-5 * (1 + fabs(seen[0][i])));
+        }
+}
+
+// ---- Sorting and searching ----------------------------------------------------------------------
+
+static mu_value *sort_all(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *sorted = mu_sort(x, 0, false), *values = NULL, *places = NULL;
+    mu_top_k(x, 5, &values, &places);
+    return mu_list(mu_of(sorted), mu_of(mu_sort(x, 0, true)), mu_of(mu_argsort(x, 0, false)),
+                   mu_of(mu_argsort(x, 0, true)), mu_of(values), mu_of(places),
+                   mu_of(mu_searchsorted(sorted, x, false)), mu_of(mu_searchsorted(sorted, x, true)), MU_END);
+}
+
+// Without denormal numbers, which XLA takes for 0 on processors.
+static void test_order_of_odd_numbers(void **state)
+{
+    (void)state;
+    const float odd[] = {2, NAN, -0.0f, 0, INFINITY, -INFINITY, 2, NAN, -3, 0, 1e-30f};
+    mu_tensor *x = mu_tensor_new(MU_F32, 1, (int64_t[]){11}, odd);
+    check_both("sort", sort_all, NULL, mu_list(mu_of(x), MU_END), 0);
+}
+
+// ---- What is refused ----------------------------------------------------------------------------
+
+static mu_value *with_svd(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0), *parts[3];
+    (void)arg;
+    return mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts) == MU_OK ? mu_of(parts[0]) : NULL;
+}
+
+static mu_value *with_unique(mu_value *arguments, void *arg)
+{
+    mu_tensor *values = NULL;
+    (void)arg;
+    mu_unique(mu_reshape(mu_at(arguments, 0), 1, (int64_t[]){4}), &values, NULL);
+    return mu_of(values);
+}
+
+static mu_value *with_segments(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_segment_sum(mu_at(arguments, 0), mu_cast(mu_reduce_sum(mu_at(arguments, 0), 1), MU_I32)));
+}
+
+static mu_value *with_assert(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_assert(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), mu_constant(MU_F32, 0)), "positive");
+    return mu_of(x);
+}
+
+static mu_status copy_kernel(const mu_array *in, const mu_array *out, void *arg)
+{
+    (void)in;
+    (void)out;
+    (void)arg;
+    return MU_OK;
+}
+
+static mu_value *with_own_op(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_call_op1("copy_of_mine", 1, (mu_tensor *[]){mu_at(arguments, 0)}));
+}
+
+static void test_what_is_refused(void **state)
+{
+    (void)state;
+    mu_value *x = mu_list(mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){2, 2}, (float[]){1, 2, 3, 4})), MU_END);
+    check_refused("op svd ", "call it outside", with_svd, NULL, x);
+    check_refused("op unique ", "outside of the function", with_unique, NULL, x);
+    check_refused("op segment_sum ", "the unsorted form", with_segments, NULL, x);
+    check_refused("op assert ", "check it after the call", with_assert, NULL, x);
+    assert_int_equal(mu_register_op("copy_of_mine", 1, 1, .kernel = copy_kernel), MU_OK);
+    check_refused("copy_of_mine", "is a C function", with_own_op, NULL, x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embedding_and_dropout_train),
         cmocka_unit_test(test_embedding_and_dropout_train_on_two_replicas),
+        cmocka_unit_test(test_random_numbers),
+        cmocka_unit_test(test_rows_of_variables),
+        cmocka_unit_test(test_order_of_odd_numbers),
+        cmocka_unit_test(test_what_is_refused),
     };
     if (plugin_missing())
         return SKIPPED;

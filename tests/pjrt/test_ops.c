@@ -1,7 +1,7 @@
 // Every row that has a StableHLO lowering, against its own plain loops.
 //
-// For each sample of a row, in every element type that the op has, a graph of one node is compiled by the plugin and
-// run; its outputs, hidden ones included, must be those of the reference kernel. Effects on variables run in
+// For each sample of a row, in every element type that the op has, a node is compiled by the plugin and run; its
+// outputs, hidden ones included, must be those of the reference kernel. Effects on variables run in
 // test_lowering. An op without a lowering has a reason. Arguments name the ops to check; none: all.
 #include "skip.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-enum { MOST_INPUTS = 6, MOST_OUTPUTS = 16 };
+enum { MOST_INPUTS = 6, MOST_OUTPUTS = 16, MOST_CASES = 10 };
 
 static const mu_team alone = {.n_threads = 1};
 
@@ -96,18 +96,27 @@ static bool set_up(op_case *c)
 
 // ---- The same by the plugin ---------------------------------------------------------------------
 
-static mu_graph *graph_of(const op_case *c)
+// One program for several cases, because compiling is what takes time.
+typedef struct batch {
+    op_case cases[MOST_CASES];
+    int n, n_in, n_out;
+    mu_spec in[MOST_CASES * MOST_INPUTS];
+    mu_tensor *inputs[MOST_CASES * MOST_INPUTS], *outputs[MOST_CASES * MOST_OUTPUTS];
+} batch;
+
+static void add_case(mu_graph *graph, batch *b, const op_case *c)
 {
-    mu_graph *graph = mu__graph_new(c->op->name);
     mu_edge in[MOST_INPUTS];
-    for (int i = 0; i < c->sample->n_in; i++)
+    for (int i = 0; i < c->sample->n_in; i++) {
         in[i] = (mu_edge){.node = mu__graph_input(graph, &c->in[i], "x")};
+        b->in[b->n_in] = c->in[i];
+        b->inputs[b->n_in++] = c->inputs[i];
+    }
     mu_node *node = mu__graph_node(graph, c->op, c->sample->attrs, c->sample->n_in, in, 0, NULL);
     for (int i = 0; node && i < c->n_out; i++) {
         const mu_edge edge = {.node = node, .output = i};
         assert_int_equal(MU_PUSH(&graph->outputs, edge), MU_OK);
     }
-    return graph;
 }
 
 static bool same(const op_case *c, mu_tensor *const *outputs)
@@ -126,22 +135,25 @@ static bool same(const op_case *c, mu_tensor *const *outputs)
     return true;
 }
 
-static bool check_case(const op_case *c, mu_device *device)
+static int check_batch(batch *b, mu_device *device)
 {
-    mu_tensor *outputs[MOST_OUTPUTS] = {NULL};
-    mu_graph *graph = graph_of(c);
-    mu_plan *plan = device->engine->compile(device, graph, c->in, c->sample->n_in);
-    const mu_run_args args = {.in = c->inputs, .out = outputs};
+    mu_graph *graph = mu__graph_new(b->cases[0].op->name);
+    for (int i = 0; i < b->n; i++)
+        add_case(graph, b, &b->cases[i]);
+    mu_plan *plan = device->engine->compile(device, graph, b->in, b->n_in);
+    const mu_run_args args = {.in = b->inputs, .out = b->outputs};
     const bool ran = plan && device->engine->run(plan, &args) == MU_OK;
+    int wrong = ran ? 0 : b->n;
     if (!ran)
-        print_message("%s, sample %d, %s: %s\n", c->op->name, c->number, mu_dtype_name(c->dtype), mu_error_message());
+        print_message("%s, sample %d: %s\n", b->cases[0].op->name, b->cases[0].number, mu_error_message());
     mu_error_take();
-    const bool right = ran && same(c, outputs);
-    for (int i = 0; i < c->n_out; i++)
-        mu_release(outputs[i]);
+    for (int i = 0; ran && i < b->n; b->n_out += b->cases[i++].n_out)
+        wrong += !same(&b->cases[i], b->outputs + b->n_out);
+    for (int i = 0; ran && i < b->n_out; i++)
+        mu_release(b->outputs[i]);
     device->engine->free(plan);
     mu_release(graph);
-    return right;
+    return wrong;
 }
 
 // Whether the sample fixes every type, so that the type under test plays no part.
@@ -161,16 +173,18 @@ static int check_row(const mu_op *op, mu_device *device, int *cases)
 #undef MU_DTYPE
     };
     int wrong = 0;
-    for (int number = 0; op->samples[number].n_in; number++)
+    for (int number = 0; op->samples[number].n_in; number++) {
+        static batch b;
+        mu_pool *pool = mu_pool_open();
+        memset(&b, 0, sizeof b);
         for (size_t d = 0; d < (has_types(&op->samples[number]) ? 1 : MU_COUNT(dtypes)); d++) {
-            op_case c = {.op = op, .sample = &op->samples[number], .dtype = dtypes[d], .number = number};
-            mu_pool *pool = mu_pool_open();
-            if (set_up(&c)) {
-                wrong += !check_case(&c, device);
-                ++*cases;
-            }
-            mu_pool_close(pool);
+            b.cases[b.n] = (op_case){.op = op, .sample = &op->samples[number], .dtype = dtypes[d], .number = number};
+            b.n += set_up(&b.cases[b.n]);
         }
+        wrong += b.n > 0 ? check_batch(&b, device) : 0;
+        *cases += b.n;
+        mu_pool_close(pool);
+    }
     return wrong;
 }
 

@@ -24,6 +24,7 @@ static mu_status check_results(mu_pjrt_plan *plan, pj_loaded *loaded, int wanted
 static mu_status load(mu_pjrt_plan *plan, const mu_pjrt_part *part, const mu_pjrt_text *text, pj_loaded **out)
 {
     static const char format[] = "mlir";
+    mu__pjrt_dump(plan->graph->name, text);
     pj_program source = PJ_ARGS(pj_program, .code = text->items, .code_bytes = text->n, .format = format,
                                 .format_bytes = sizeof format - 1);
     pj_compile_args args = PJ_ARGS(pj_compile_args, .client = plan->client->client, .program = &source,

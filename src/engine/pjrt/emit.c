@@ -92,7 +92,7 @@ static void number_values(writer *w, int n, mu_hlo *values)
         values[i].id = w->emitter.status == MU_OK ? w->n_values++ : -1;
 }
 
-// "%v7, %v8 = "op"(%v1, %v2) "
+// "%v7, %v8 = "op"(%v1, %v2)"
 static void print_begin(writer *w, const char *op, int n_in, const mu_hlo *in, int n_out, mu_hlo *out)
 {
     need_values(w, op, n_in, in);
@@ -101,10 +101,10 @@ static void print_begin(writer *w, const char *op, int n_in, const mu_hlo *in, i
     print_ids(w, n_out, out);
     print(w, "%s\"%s\"(", n_out ? " = " : "", op);
     print_ids(w, n_in, in);
-    print(w, ") ");
+    print(w, ")");
 }
 
-// ": (types) -> (types)"
+// " : (types) -> (types)"
 static void print_end(writer *w, int n_in, const mu_hlo *in, int n_out, const mu_hlo *out)
 {
     print(w, " : (");
@@ -120,7 +120,7 @@ static mu_hlo add(mu_emitter *emitter, const mu_spec *spec, const char *op, int 
     writer *w = (writer *)emitter;
     mu_hlo value = {.id = -1, .spec = *spec};
     print_begin(w, op, n, operands, 1, &value);
-    print(w, "%s", rest ? rest : "");
+    print(w, "%s%s", rest ? " " : "", rest ? rest : "");
     print_end(w, n, operands, 1, &value);
     if (emitter->status != MU_OK)
         value.id = -1;
@@ -139,7 +139,7 @@ static void open_operation(mu_emitter *emitter, mu_hlo_operation *o)
 static void enter_region(mu_emitter *emitter, mu_hlo_operation *o, int n, mu_hlo *arguments)
 {
     writer *w = (writer *)emitter;
-    print(w, o->n_regions++ ? ", {\n" : "({\n");
+    print(w, o->n_regions++ ? ", {\n" : " ({\n");
     number_values(w, n, arguments);
     if (n > 0) {
         print_indent(w);
@@ -168,7 +168,7 @@ static void leave_region(mu_emitter *emitter, int n, const mu_hlo *results)
 static void close_operation(mu_emitter *emitter, const mu_hlo_operation *o, const char *attributes)
 {
     writer *w = (writer *)emitter;
-    print(w, "%s%s", o->n_regions ? ") " : "", attributes ? attributes : "");
+    print(w, "%s%s%s", o->n_regions ? ")" : "", attributes ? " " : "", attributes ? attributes : "");
     print_end(w, o->n_in, o->in, o->n_out, o->out);
 }
 

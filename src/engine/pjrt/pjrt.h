@@ -113,6 +113,10 @@ typedef struct mu_pjrt_text {
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
                         mu_pjrt_text *texts, mu_spec *specs);
 
+// mu__pjrt_dump writes the text into the folder of MUSTER_DUMP_STABLEHLO, if that is set, as
+// FUNCTION.PROCESS.NUMBER.mlir. What goes wrong is logged as a warning.
+void mu__pjrt_dump(const char *function, const mu_pjrt_text *text);
+
 // ---- Plans (plan.h, execute.c) ------------------------------------------------------------------
 
 extern const mu_engine mu__engine_pjrt;

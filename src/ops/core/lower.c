@@ -5,6 +5,7 @@
 #include "ops/core/lower.h"
 
 #include <math.h>
+#include <string.h>
 
 mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value)
 {
@@ -29,52 +30,118 @@ const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4])
 
 // ---- Constants ----------------------------------------------------------------------------------
 
-// Elements are written as bytes, so that no digit is lost; bools are written as words.
-static mu_hlo small_constant(mu_emitter *e, const mu_spec *spec, const void *data, char *text, size_t bytes)
+enum { ELEMENT_TEXT = 40 };
+
+static mu_hlo failed(mu_emitter *e, const mu_spec *spec)
+{
+    if (e->status == MU_OK)
+        e->status = MU_RESOURCE_EXHAUSTED;
+    return (mu_hlo){.id = -1, .spec = *spec};
+}
+
+// A finite number with a point, which printf would write as the program's locale wants it, and with as many digits as
+// it needs. Others are written as bits.
+static void float_text(mu_dtype dtype, const void *element, char text[ELEMENT_TEXT])
+{
+    const double value = mu__read_element(dtype, element, 0);
+    char number[ELEMENT_TEXT];
+    uint64_t bits = 0;
+    if (!isfinite(value)) {
+        memcpy(&bits, element, mu_dtype_bytes(dtype));
+        snprintf(text, ELEMENT_TEXT, "0x%0*llX", 2 * (int)mu_dtype_bytes(dtype), (unsigned long long)bits);
+        return;
+    }
+    if (fabs(value) < 1e9 && value == floor(value) && !(value == 0 && signbit(value))) {
+        snprintf(text, ELEMENT_TEXT, "%lld.0", (long long)value);
+        return;
+    }
+    snprintf(number, sizeof number, "%.*e", dtype == MU_F64 ? 16 : 8, value);
+    const int whole = number[0] == '-' ? 2 : 1;
+    snprintf(text, ELEMENT_TEXT, "%.*s.%s", whole, number, number + whole + strcspn(number + whole, "0123456789"));
+}
+
+static void element_text(mu_dtype dtype, const void *element, char text[ELEMENT_TEXT])
+{
+    if (mu__dtype_is_float(dtype))
+        float_text(dtype, element, text);
+    else if (dtype == MU_BOOL)
+        snprintf(text, ELEMENT_TEXT, "%s", *(const uint8_t *)element ? "true" : "false");
+    else if (dtype == MU_I64)
+        snprintf(text, ELEMENT_TEXT, "%lld", (long long)*(const int64_t *)element);
+    else
+        snprintf(text, ELEMENT_TEXT, "%.0f", mu__read_element(dtype, element, 0));
+}
+
+static void shape_text(const mu_spec *spec, char text[MU_HLO_TEXT / 4])
+{
+    int used = 0;
+    for (int i = 0; i < spec->shape.rank; i++)
+        used += snprintf(text + used, (size_t)(MU_HLO_TEXT / 4 - used), "%lldx", (long long)spec->shape.dims[i]);
+    snprintf(text + used, (size_t)(MU_HLO_TEXT / 4 - used), "%s", mu__hlo_type(spec->dtype));
+}
+
+// A constant whose elements are all the same. An empty one is broadcast from a scalar.
+static mu_hlo repeated(mu_emitter *e, const mu_spec *spec, const void *element)
+{
+    char number[ELEMENT_TEXT], shape[MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
+    if (mu__elements(&spec->shape) == 0)
+        return mu__hlo_broadcast_to(e, repeated(e, &(mu_spec){.dtype = spec->dtype}, element), &spec->shape);
+    element_text(spec->dtype, element, number);
+    shape_text(spec, shape);
+    snprintf(text, sizeof text, "{value = dense<%s> : tensor<%s>}", number, shape);
+    return e->add(e, spec, "stablehlo.constant", 0, NULL, text);
+}
+
+// Elements are written as bytes, so that the text stays short; bools, as words.
+static void write_elements(const mu_spec *spec, const void *data, size_t bytes, char *text)
 {
     static const char digits[] = "0123456789ABCDEF";
-    char *at = text + sprintf(text, "{value = dense<%s", spec->dtype == MU_BOOL ? "[" : "\"0x");
+    const bool words = spec->dtype == MU_BOOL;
+    char *at = text + sprintf(text, "{value = dense<%s", words ? "[" : "\"0x");
     for (size_t i = 0; i < bytes; i++) {
         const uint8_t byte = ((const uint8_t *)data)[i];
-        if (spec->dtype == MU_BOOL) {
+        if (words) {
             at += sprintf(at, "%s%s", i ? ", " : "", byte ? "true" : "false");
         } else {
             *at++ = digits[byte >> 4];
             *at++ = digits[byte & 15];
         }
     }
-    at += sprintf(at, "%s> : tensor<", spec->dtype == MU_BOOL ? "]" : "\"");
-    at += sprintf(at, "%lldx%s>}", (long long)mu__elements(&spec->shape), mu__hlo_type(spec->dtype));
-    const mu_spec flat = {.dtype = spec->dtype, .shape = MU_SHAPE(mu__elements(&spec->shape))};
-    return mu__hlo_reshape(e, e->add(e, &flat, "stablehlo.constant", 0, NULL, text), &spec->shape);
+    at += sprintf(at, "%s> : tensor<", words ? "]" : "\"");
+    shape_text(spec, at);
+    strcat(at, ">}");
 }
 
 mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data)
 {
     const size_t bytes = mu__spec_bytes(spec);
-    if (bytes == 0)
-        return mu__hlo_fill(e, spec->dtype, &spec->shape, 0);
-    char *text = mu__alloc(bytes * 8 + 128);  // longest: "false, "
-    if (!text) {
-        e->status = MU_RESOURCE_EXHAUSTED;
-        return (mu_hlo){.id = -1, .spec = *spec};
-    }
-    const mu_hlo value = small_constant(e, spec, data, text, bytes);
+    const double zero = 0;
+    if (mu__elements(&spec->shape) <= 1)
+        return repeated(e, spec, bytes ? data : &zero);
+    char *text = mu__alloc(bytes * 8 + MU_HLO_TEXT);  // longest: "false, "
+    if (!text)
+        return failed(e, spec);
+    mu_spec flat = *spec;
+    if (spec->dtype == MU_BOOL)
+        flat.shape = MU_SHAPE(mu__elements(&spec->shape));
+    write_elements(&flat, data, bytes, text);
+    const mu_hlo value = mu__hlo_reshape(e, e->add(e, &flat, "stablehlo.constant", 0, NULL, text), &spec->shape);
     mu__free(text);
     return value;
 }
 
 mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value)
 {
-    union { double align; unsigned char bytes[8]; } element = {0};
-    const mu_spec spec = {.dtype = dtype};
-    mu__write_element(dtype, element.bytes, 0, value);
-    return mu__hlo_data(e, &spec, element.bytes);
+    const mu_shape scalar = {.rank = 0};
+    return mu__hlo_fill(e, dtype, &scalar, value);
 }
 
 mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double value)
 {
-    return mu__hlo_broadcast_to(e, mu__hlo_number(e, dtype, value), shape);
+    union { double align; unsigned char bytes[8]; } element = {0};
+    const mu_spec spec = {.dtype = dtype, .shape = *shape};
+    mu__write_element(dtype, element.bytes, 0, value);
+    return repeated(e, &spec, element.bytes);
 }
 
 mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest)
