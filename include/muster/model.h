@@ -172,6 +172,7 @@ typedef struct mu_evaluate_args {
     int64_t steps;                           // default: until the data ends
     mu_verbose verbose;                      // as in mu_fit
     int64_t batch_size;                      // for rows that are not in batches; default 32
+    mu_any_callbacks callbacks;              // one, or several: MU_CALLBACKS(…)
 } mu_evaluate_args;
 // mu_evaluate computes loss and metrics; every sample counts exactly once. Returns a history of one epoch.
 #define mu_evaluate(...) mu_evaluate_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
@@ -212,8 +213,20 @@ typedef struct mu_callback_args {
     mu_status (*on_epoch_end)(const mu_logs *logs, void *arg);
     mu_status (*on_train_end)(const mu_logs *logs, void *arg);
     void *arg;
+    // Before each step of training; logs->step is the number of steps of the epoch before it, and there are no values.
+    mu_status (*on_batch_begin)(const mu_logs *logs, void *arg);
+    // Of mu_evaluate, and of each validation of mu_fit; their names have no "val_".
+    mu_status (*on_test_begin)(const mu_logs *logs, void *arg);
+    mu_status (*on_test_batch_begin)(const mu_logs *logs, void *arg);
+    mu_status (*on_test_batch_end)(const mu_logs *logs, void *arg);
+    mu_status (*on_test_end)(const mu_logs *logs, void *arg);
+    // Of mu_predict; without values.
+    mu_status (*on_predict_begin)(const mu_logs *logs, void *arg);
+    mu_status (*on_predict_batch_begin)(const mu_logs *logs, void *arg);
+    mu_status (*on_predict_batch_end)(const mu_logs *logs, void *arg);
+    mu_status (*on_predict_end)(const mu_logs *logs, void *arg);
 } mu_callback_args;
-// mu_callback_new makes a callback for mu_fit; `arg` must live as long as the callback.
+// mu_callback_new makes a callback for mu_fit, mu_evaluate and mu_predict; `arg` must live as long as the callback.
 #define mu_callback_new(...) mu_callback_new_with(MU_ARGS(mu_callback_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_callback_new_with(const mu_callback_args *args);
 // mu_stop_training makes mu_fit end after this epoch, or after this batch if called in on_batch_end.

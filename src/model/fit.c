@@ -33,6 +33,21 @@ typedef struct pass {
     size_t n_outputs, outputs_capacity;
 } pass;
 
+// The hooks of a kind of pass.
+typedef struct pass_hooks {
+    mu_hook batch_begin, batch_end;
+} pass_hooks;
+
+static pass_hooks hooks_of(const pass *p)
+{
+    const mu_trainer *trainer = p->model->trainer;
+    if (p->training)
+        return (pass_hooks){MU_HOOK_BATCH_BEGIN, MU_HOOK_BATCH_END};
+    return p->function == trainer->predict_function
+               ? (pass_hooks){MU_HOOK_PREDICT_BATCH_BEGIN, MU_HOOK_PREDICT_BATCH_END}
+               : (pass_hooks){MU_HOOK_TEST_BATCH_BEGIN, MU_HOOK_TEST_BATCH_END};
+}
+
 static mu_logs pass_logs(const pass *p)
 {
     return (mu_logs){.model = p->model, .epoch = p->epoch, .step = p->steps, .n = p->model->trainer->n_metrics,
@@ -187,13 +202,14 @@ static mu_status finish_step(pass *p, mu_running *running)
     if (!result)
         return mu_error_code();
     count_step(p);
-    if (p->function == p->model->trainer->predict_function)
-        return keep_outputs(p, result);
-    MU_TRY(take_metrics(p, result));
-    if (p->training) {
-        mu_logs logs = pass_logs(p);
-        MU_TRY(mu__call_hooks(p->callbacks, MU_HOOK_BATCH_END, &logs));
+    mu_logs logs = pass_logs(p);
+    if (p->function == p->model->trainer->predict_function) {
+        logs.n = 0;
+        MU_TRY(keep_outputs(p, result));
+        return mu__call_hooks(p->callbacks, MU_HOOK_PREDICT_BATCH_END, &logs);
     }
+    MU_TRY(take_metrics(p, result));
+    MU_TRY(mu__call_hooks(p->callbacks, hooks_of(p).batch_end, &logs));
     return check_stop(p->model->strategy);
 }
 
@@ -205,6 +221,10 @@ static mu_running *start_step(pass *p)
     if (!batch)
         return NULL;
     p->samples += mu__distributed_rows(p->iterator);
+    mu_logs logs = pass_logs(p);
+    logs.n = 0;
+    if (mu__call_hooks(p->callbacks, hooks_of(p).batch_begin, &logs) != MU_OK)
+        return NULL;
     return mu__run_start(p->model->strategy, p->function, batch);
 }
 
@@ -260,6 +280,7 @@ static mu_status run_pass(pass *p)
     const mu_cross_worker_ops *workers = p->model->strategy->ops->cross_worker;
     workers->hold_stop(true);
     p->input_before = mu__strategy_input_seconds(p->model->strategy);
+    p->in_step = mu__watches(p->callbacks, hooks_of(p).batch_begin) || mu__watches(p->callbacks, hooks_of(p).batch_end);
     mu_status status = run_steps(p);
     if (status == MU_OK && p->unread)
         status = read_metrics(p);
@@ -310,7 +331,9 @@ static mu_status no_batches(const char *function)
 // Evaluates a dataset; the pass then holds names and values.
 static mu_status measure(pass *p, mu_dataset *dataset)
 {
+    mu_logs logs = {.model = p->model, .epoch = p->epoch};
     MU_TRY(reset_metrics(p->model));
+    MU_TRY(mu__call_hooks(p->callbacks, MU_HOOK_TEST_BEGIN, &logs));
     p->function = p->model->trainer->test_function;
     p->iterator = iterate_parts(p->model, dataset);
     mu_status status = p->iterator ? run_pass(p) : mu_error_code();
@@ -318,7 +341,8 @@ static mu_status measure(pass *p, mu_dataset *dataset)
     p->iterator = NULL;
     if (status == MU_OK && p->steps == 0)
         return no_batches("mu_evaluate");
-    return status;
+    logs = pass_logs(p);
+    return status == MU_OK ? mu__call_hooks(p->callbacks, MU_HOOK_TEST_END, &logs) : status;
 }
 
 static mu_status add_epoch(mu_history *history, const pass *train, const pass *validation)
@@ -340,12 +364,12 @@ static mu_status add_epoch(mu_history *history, const pass *train, const pass *v
     return mu__history_add(history, n, values);
 }
 
-static mu_history *evaluate(const mu_evaluate_args *args, mu_dataset *data)
+static mu_history *evaluate(const mu_evaluate_args *args, mu_dataset *data, mu_callback *const *callbacks)
 {
     mu_progress progress;
     bool told_of_nan = false;
     pass p = {.model = args->model, .limit = args->steps > 0 ? args->steps : -1, .progress = &progress,
-              .told_of_nan = &told_of_nan};
+              .callbacks = callbacks, .told_of_nan = &told_of_nan};
     int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(data);
     int64_t begin = mu__now_ns();
     mu__progress_begin(&progress, verbose_on(args->model, args->verbose), 0, 0, target);
@@ -366,6 +390,13 @@ static mu_history *evaluate(const mu_evaluate_args *args, mu_dataset *data)
     return NULL;
 }
 
+// The callbacks of an argument, for mu__free, also after an error.
+static mu_status take_callbacks(const mu_evaluate_args *args, const char *function, mu_callback ***callbacks)
+{
+    MU_TRY(mu__callbacks_argument(args->callbacks, function, callbacks));
+    return mu__need_callbacks(*callbacks, function);
+}
+
 mu_history *mu_evaluate_with(const mu_evaluate_args *given)
 {
     mu_evaluate_args args;
@@ -377,19 +408,27 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
         need_end(data, args.steps, "mu_evaluate", "steps") != MU_OK)
         return NULL;
     mu_model_use use;
-    if (mu__model_enter(args.model, &use, "mu_evaluate") != MU_OK)
-        return NULL;
-    mu_history *history = evaluate(&args, data);
-    mu__model_leave(args.model);
+    mu_callback **callbacks = NULL;
+    mu_history *history = NULL;
+    if (take_callbacks(&args, "mu_evaluate", &callbacks) == MU_OK &&
+        mu__model_enter(args.model, &use, "mu_evaluate") == MU_OK) {
+        history = evaluate(&args, data, callbacks);
+        mu__model_leave(args.model);
+    }
+    mu__free(callbacks);
     return history;
 }
-static mu_tensor *predict(const mu_evaluate_args *args, mu_dataset *data)
+
+static mu_tensor *predict(const mu_evaluate_args *args, mu_dataset *data, mu_callback *const *callbacks)
 {
     mu_model *model = args->model;
+    mu_logs logs = {.model = model};
+    if (mu__call_hooks(callbacks, MU_HOOK_PREDICT_BEGIN, &logs) != MU_OK)
+        return NULL;
     if (!model->trainer->predict_function)
         model->trainer->predict_function = mu_retain(mu_function_new(mu__predict_step, model));
     pass p = {.model = model, .function = model->trainer->predict_function,
-              .limit = args->steps > 0 ? args->steps : -1};
+              .limit = args->steps > 0 ? args->steps : -1, .callbacks = callbacks};
     p.iterator = iterate_parts(model, data);
     mu_status status = p.iterator ? run_pass(&p) : mu_error_code();
     mu_release(p.iterator);
@@ -399,7 +438,8 @@ static mu_tensor *predict(const mu_evaluate_args *args, mu_dataset *data)
     for (size_t i = 0; i < p.n_outputs; i++)
         mu_release(p.outputs[i]);
     mu__free(p.outputs);
-    return all;
+    logs.step = p.steps;
+    return all && mu__call_hooks(callbacks, MU_HOOK_PREDICT_END, &logs) == MU_OK ? all : NULL;
 }
 
 mu_tensor *mu_predict_with(const mu_evaluate_args *given)
@@ -415,12 +455,17 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
     if (need_end(data, args.steps, "mu_predict", "steps") != MU_OK)
         return NULL;
     mu_model_use use;
-    if (mu__model_enter(args.model, &use, "mu_predict") != MU_OK)
-        return NULL;
-    mu_tensor *outputs = predict(&args, data);
-    mu__model_leave(args.model);
+    mu_callback **callbacks = NULL;
+    mu_tensor *outputs = NULL;
+    if (take_callbacks(&args, "mu_predict", &callbacks) == MU_OK &&
+        mu__model_enter(args.model, &use, "mu_predict") == MU_OK) {
+        outputs = predict(&args, data, callbacks);
+        mu__model_leave(args.model);
+    }
+    mu__free(callbacks);
     return outputs;
 }
+
 // ---- fit ----------------------------------------------------------------------------------------
 
 typedef struct fitting {
@@ -494,7 +539,6 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
                 .training = true,
                 .progress = &f->progress,
                 .callbacks = f->callbacks,
-                .in_step = mu__watches_batches(f->callbacks),
                 .told_of_nan = &f->told_of_nan,
                 .epoch = epoch,
                 .steps = f->position.step};
@@ -568,7 +612,7 @@ static mu_status fit_epoch(fitting *f, int epoch)
 {
     pass train,
         validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
-                      .epoch = epoch, .told_of_nan = &f->told_of_nan};
+                      .epoch = epoch, .callbacks = f->callbacks, .told_of_nan = &f->told_of_nan};
     mu_status status = train_epoch(f, epoch, &train);
     if (status == MU_OK && train.steps > 0 && f->validation &&
         (status = measure(&validation, f->validation)) != MU_OK)

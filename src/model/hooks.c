@@ -43,46 +43,80 @@ static mu_status not_logged(const mu_model *model, int i, const char *monitor)
                      i, monitor, logged);
 }
 
-mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, bool validates)
+mu_status mu__need_callbacks(mu_callback *const *callbacks, const char *function)
 {
-    for (int i = 0; !is_end(callbacks, i); i++) {
+    for (int i = 0; !is_end(callbacks, i); i++)
         if (!callbacks[i])
-            return mu__error(MU_INVALID_ARGUMENT, "mu_fit: callback %d is NULL; give what mu_callback_new and its like "
-                             "returned", i);
-        if (callbacks[i]->monitor && !is_logged(model, callbacks[i]->monitor, validates))
-            return not_logged(model, i, callbacks[i]->monitor);
-    }
+            return mu__error(MU_INVALID_ARGUMENT, "%s: callback %d is NULL; give what mu_callback_new and its like "
+                             "returned", function, i);
     return MU_OK;
 }
 
-bool mu__watches_batches(mu_callback *const *callbacks)
+mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, bool validates)
 {
+    MU_TRY(mu__need_callbacks(callbacks, "mu_fit"));
     for (int i = 0; !is_end(callbacks, i); i++)
-        if (callbacks[i]->hooks.on_batch_end)
-            return true;
-    return false;
+        if (callbacks[i]->monitor && !is_logged(model, callbacks[i]->monitor, validates))
+            return not_logged(model, i, callbacks[i]->monitor);
+    return MU_OK;
 }
 
 // ---- While training -----------------------------------------------------------------------------
 
+typedef mu_status hook_function(const mu_logs *logs, void *arg);
+
+// The names of the hooks, and where they are in a mu_callback_args.
+#define HOOK(word) {#word, offsetof(mu_callback_args, word)}
+static const struct {
+    const char *name;
+    size_t offset;
+} hooks[] = {
+    [MU_HOOK_TRAIN_BEGIN] = HOOK(on_train_begin),
+    [MU_HOOK_TRAIN_END] = HOOK(on_train_end),
+    [MU_HOOK_EPOCH_BEGIN] = HOOK(on_epoch_begin),
+    [MU_HOOK_EPOCH_END] = HOOK(on_epoch_end),
+    [MU_HOOK_BATCH_BEGIN] = HOOK(on_batch_begin),
+    [MU_HOOK_BATCH_END] = HOOK(on_batch_end),
+    [MU_HOOK_TEST_BEGIN] = HOOK(on_test_begin),
+    [MU_HOOK_TEST_END] = HOOK(on_test_end),
+    [MU_HOOK_TEST_BATCH_BEGIN] = HOOK(on_test_batch_begin),
+    [MU_HOOK_TEST_BATCH_END] = HOOK(on_test_batch_end),
+    [MU_HOOK_PREDICT_BEGIN] = HOOK(on_predict_begin),
+    [MU_HOOK_PREDICT_END] = HOOK(on_predict_end),
+    [MU_HOOK_PREDICT_BATCH_BEGIN] = HOOK(on_predict_batch_begin),
+    [MU_HOOK_PREDICT_BATCH_END] = HOOK(on_predict_batch_end),
+};
+
+static hook_function *hook_of(const mu_callback *callback, mu_hook which)
+{
+    hook_function *found;
+    memcpy(&found, (const char *)&callback->hooks + hooks[which].offset, sizeof found);
+    return found;
+}
+
+bool mu__watches(mu_callback *const *callbacks, mu_hook which)
+{
+    for (int i = 0; !is_end(callbacks, i); i++)
+        if (hook_of(callbacks[i], which))
+            return true;
+    return false;
+}
+
 static mu_status call_one(const mu_callback *callback, int i, mu_hook which, const mu_logs *logs)
 {
-    static const char *const names[] = {"on_train_begin", "on_epoch_begin", "on_batch_end", "on_epoch_end",
-                                        "on_train_end"};
-    const mu_callback_args *h = &callback->hooks;
-    mu_status (*const hooks[])(const mu_logs *, void *) = {h->on_train_begin, h->on_epoch_begin, h->on_batch_end,
-                                                           h->on_epoch_end, h->on_train_end};
-    if (!hooks[which])
+    hook_function *hook = hook_of(callback, which);
+    const char *function = logs->model->trainer->use->function;
+    if (!hook)
         return MU_OK;
     mu__model_callback_begin(logs->model);
-    const mu_status status = hooks[which](logs, h->arg);
+    const mu_status status = hook(logs, callback->hooks.arg);
     mu__model_callback_end(logs->model);
     if (mu__pending() || status == MU_OK)
         return mu_error_code();
     return mu__error(MU_INVALID_ARGUMENT,
-                     "mu_fit: %s of callback %d returned %d (%s) without an error; to end the training with one return "
+                     "%s: %s of callback %d returned %d (%s) without an error; to end the training with one return "
                      "mu_fail(code, reason), to end it without one call mu_stop_training and return MU_OK",
-                     names[which], i, (int)status, mu_status_name(status));
+                     function, hooks[which].name, i, (int)status, mu_status_name(status));
 }
 
 mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_logs *logs)

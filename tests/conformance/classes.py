@@ -435,6 +435,47 @@ def compare_tensorboard(report, mu, floatx, _):
                  right and far <= TOLERANCE[floatx])
 
 
+# Keras's hooks by the names that ours have.
+HOOKS = {"on_train_begin": "on_train_begin", "on_train_end": "on_train_end", "on_epoch_begin": "on_epoch_begin",
+         "on_epoch_end": "on_epoch_end", "on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
+HOOKS |= {name: name for part in ("test", "predict") for name in (
+    f"on_{part}_begin", f"on_{part}_end", f"on_{part}_batch_begin", f"on_{part}_batch_end")}
+HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def recorder_of_keras(calls):
+    def note(name):
+        def hook(self, *arguments, logs=None):
+            calls.append(name)
+        return hook
+    return type("Recorder", (tf.keras.callbacks.Callback,), {name: note(ours) for name, ours in HOOKS.items()})()
+
+
+def compare_hooks(report, mu, floatx, _):
+    """The order of the hooks of fit with validation, evaluate and predict."""
+    dtype = FLOATX[floatx]
+    x, y = np.ones((ROWS, 3), dtype), np.ones((ROWS, 1), dtype)
+    wanted, seen = [], []
+    theirs = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    theirs.compile("sgd", "mse")
+    recorder = recorder_of_keras(wanted)
+    theirs.fit(x, y, batch_size=12, epochs=2, validation_data=(x, y), validation_batch_size=12, callbacks=[recorder], verbose=0)
+    theirs.evaluate(x, y, batch_size=12, callbacks=[recorder], verbose=0)
+    theirs.predict(x, batch_size=12, callbacks=[recorder], verbose=0)
+    with mu.pool():
+        kept = {name: HOOK(lambda logs, arg, name=name: seen.append(name) or 0) for name in HOOKS.values()}
+        ours = mu.mu_callback_new(**kept)
+        model = mu.model([mu.mu_dense(units=1)])
+        mu.mu_compile(model=model, optimizer=mu.mu_sgd(), loss=mu.mu_mean_squared_error_loss())
+        data = mu.values([mu.tensor(x), mu.tensor(y)])
+        options = {"model": model, "x": data, "batch_size": 12, "callbacks": ours, "verbose": MU_VERBOSE_SILENT}
+        mu.mu_fit(epochs=2, validation_data=data, **options)
+        mu.mu_evaluate(**options)
+        mu.mu_predict(**options | {"x": mu.tensor(x)})
+    report.check(f"order of hooks, {floatx}", f"{len(seen)} calls, {len(set(seen))} hooks",
+                 seen == wanted and set(seen) == set(HOOKS.values()))
+
+
 def main(library, only=""):
     mu = muster.Library(library)
     report = Report("classes")
@@ -444,6 +485,7 @@ def main(library, only=""):
         parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS + LOSS_METRICS]
         parts += [(compare_callback, row, f"callback {row[0]}") for row in CALLBACKS]
         parts += [(compare_tensorboard, None, "callback TensorBoard")]
+        parts += [(compare_hooks, None, "callback hooks")]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional")]
         for compare, row, name in parts:

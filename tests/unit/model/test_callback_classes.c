@@ -130,12 +130,70 @@ static void event_files(void **state)
     assert_true(strstr(mu_error_take().message, "the folder 'plain/train' of event files cannot be made") != NULL);
 }
 
+typedef struct seen {
+    int batches, tests, predictions;
+    double loss;
+} seen;
+
+static mu_status see_batch(const mu_logs *logs, void *arg)
+{
+    assert_int_equal(logs->step, ((seen *)arg)->batches++);
+    assert_int_equal(logs->n, 0);
+    return MU_OK;
+}
+
+static mu_status see_test(const mu_logs *logs, void *arg)
+{
+    seen *s = arg;
+    s->tests++;
+    assert_string_equal(logs->names[0], "loss");
+    s->loss = logs->values[0];
+    return MU_OK;
+}
+
+static mu_status see_prediction(const mu_logs *logs, void *arg)
+{
+    assert_int_equal(logs->step, ++((seen *)arg)->predictions);
+    return MU_OK;
+}
+
+static mu_status refuse(const mu_logs *logs, void *arg)
+{
+    (void)logs, (void)arg;
+    return mu_fail(MU_ABORTED, "enough");
+}
+
+// Also on several replicas; a hook that fails ends evaluate and predict as it ends fit.
+static void hooks_of_every_call(void **state)
+{
+    (void)state;
+    mu_model *model = regression(3, .1);
+    seen s = {0};
+    mu_callback *all = mu_callback_new(.on_batch_begin = see_batch, .on_test_batch_end = see_test,
+                                       .on_predict_batch_end = see_prediction, .arg = &s);
+    mu_history *history = train(model, 1, all);
+    need(history);
+    assert_true(s.batches == 3 && s.tests == 3 && s.loss == mu_history_last(history, "val_loss"));
+    mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 2}, 2), MU_END);
+    need(mu_evaluate(model, data, .batch_size = 6, .callbacks = all, .verbose = MU_VERBOSE_SILENT));
+    assert_int_equal(s.tests, 5);
+    need(mu_predict(model, mu_at(data, 0), .batch_size = 4, .callbacks = all));
+    assert_int_equal(s.predictions, 3);
+    assert_null(mu_predict(model, mu_at(data, 0), .callbacks = mu_callback_new(.on_predict_batch_begin = refuse)));
+    expect_error(MU_ABORTED, "enough");
+    assert_null(mu_evaluate(model, data, .callbacks = mu_callback_new(.on_test_begin = refuse)));
+    expect_error(MU_ABORTED, "enough");
+    assert_null(train(model, 1, mu_callback_new(.on_batch_begin = refuse)));
+    expect_error(MU_ABORTED, "enough");
+    need(mu_predict(model, mu_at(data, 0)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(best_checkpoints),
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan), MODEL_TEST(wrong_options),
-        MODEL_TEST(event_files),
+        MODEL_TEST(event_files), MODEL_TEST(hooks_of_every_call),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
