@@ -340,6 +340,32 @@ typedef struct mu_lion_args {
 #define mu_lion(...) mu_lion_with(MU_ARGS(mu_lion_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_optimizer *mu_lion_with(const mu_lion_args *args);
 
+typedef struct mu_adafactor_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double learning_rate;                    // default 0.001
+    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double weight_decay;
+    double clipnorm, global_clipnorm, clipvalue;
+    bool use_ema;
+    double ema_momentum;
+    int ema_overwrite_frequency;
+    double loss_scale_factor;
+    int gradient_accumulation_steps;
+    const char *name;
+    double beta_2_decay;                     // the second moment's decay is 1 - update^beta_2_decay; default -0.8
+    double epsilon_1;                        // added to squared gradients; default 1e-30
+    double epsilon_2;                        // least size of a variable that scales its steps; default 1e-3
+    double clip_threshold;                   // largest root mean square of a step before scaling; default 1
+    bool no_relative_step;                   // the rate does not fall as 1 / sqrt(update)
+} mu_adafactor_args;
+// mu_adafactor makes an Adafactor optimizer, whose second moment of a matrix is the product of a column and a row
+// (Shazeer and Stern, 2018). State: r, the means of the last axis, c, those of the axis before it, and velocity; for a
+// variable with fewer than two axes velocity alone counts.
+#define mu_adafactor(...) mu_adafactor_with(MU_ARGS(mu_adafactor_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_optimizer *mu_adafactor_with(const mu_adafactor_args *args);
+
 typedef struct mu_loss_scale_args {
     size_t size;
     const char *given;

@@ -199,6 +199,7 @@ enum { MU_MAX_SLOTS = 5, MU_MAX_OPTIMIZER_SCALARS = 2 };
 typedef struct mu_optimizer_slot {
     const char *name;            // Keras's name
     double initial;
+    int without;                 // the variable's axis that the slot lacks, from the end: -1, -2; 0: none is lacking
 } mu_optimizer_slot;
 
 // A scalar that an optimizer keeps besides its slots.

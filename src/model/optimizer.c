@@ -169,24 +169,39 @@ static mu_status slice_slot(const mu_optimizer *optimizer, mu_variable *made, co
     return status;
 }
 
-static mu_tensor *filled(const mu_spec *spec, double value)
+// The variable's shape without one axis; a scalar for a variable with fewer than two.
+static mu_shape slot_shape(const mu_shape *shape, int without)
 {
-    return value == 0 ? mu_tensor_new(spec->dtype, spec->shape.rank, spec->shape.dims, NULL)
-                      : mu_broadcast_to(mu_constant(spec->dtype, value), spec->shape.rank, spec->shape.dims);
+    mu_shape result = *shape;
+    if (without == 0)
+        return result;
+    if (shape->rank < 2)
+        return (mu_shape){0};
+    for (int i = shape->rank + without; i + 1 < shape->rank; i++)
+        result.dims[i] = result.dims[i + 1];
+    result.rank--;
+    return result;
+}
+
+static mu_tensor *first_value(const mu_spec *spec, const mu_optimizer_slot *slot)
+{
+    const mu_shape shape = slot_shape(&spec->shape, slot->without);
+    return slot->initial == 0 ? mu_tensor_new(spec->dtype, shape.rank, shape.dims, NULL)
+                              : mu_broadcast_to(mu_constant(spec->dtype, slot->initial), shape.rank, shape.dims);
 }
 
 static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable, const mu_optimizer_slot *slot)
 {
     char *full = mu__sprintf("%s/%s/%s", mu__optimizer_name(optimizer), variable->resource.name, slot->name);
     mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *initial = full ? filled(&variable->resource.spec, slot->initial) : NULL;
+    mu_tensor *initial = full ? first_value(&variable->resource.spec, slot) : NULL;
     mu__trace_resume(suspended);
     mu_scope_change scope;
     mu__scope_beside(&scope, variable);
     mu_variable *made = initial ? mu_variable_new(initial, full, .not_trainable = true) : NULL;
     mu__scope_restore(&scope);
     mu__free(full);
-    if (!made || slice_slot(optimizer, made, variable, slot->name) != MU_OK ||
+    if (!made || (slot->without == 0 && slice_slot(optimizer, made, variable, slot->name) != MU_OK) ||
         MU_PUSH(&optimizer->slots, made) != MU_OK)
         return mu_error_code();
     mu_retain(made);

@@ -320,6 +320,56 @@ static mu_status adadelta_update(const mu_optimizer_update *u)
                ? subtract(u, mu_multiply(u->rate, step)) : mu_error_code();
 }
 
+// ---- Adafactor ----------------------------------------------------------------------------------
+
+enum { ROW_MEANS, COLUMN_MEANS, VELOCITY };
+
+static int adafactor_slots(const void *args, mu_optimizer_slot *slots)
+{
+    (void)args;
+    slots[ROW_MEANS] = (mu_optimizer_slot){.name = "r", .without = -1};
+    slots[COLUMN_MEANS] = (mu_optimizer_slot){.name = "c", .without = -2};
+    slots[VELOCITY] = (mu_optimizer_slot){.name = "velocity"};
+    return 3;
+}
+
+static mu_tensor *mean_kept(mu_tensor *x, int axis)
+{
+    return mu_reduce_mean_axes(x, 1, &axis, true);
+}
+
+// Makes a slot keep · slot + (1 - keep) · x; keep is a scalar.
+static mu_tensor *blend_by(const mu_optimizer_update *u, int i, mu_tensor *keep, mu_tensor *x)
+{
+    mu_tensor *added = mu_multiply(mu_subtract(number(u, 1), keep), x);
+    return set(u, i, mu_add(mu_multiply(keep, slot(u, i)), added));
+}
+
+// The second moment, of a matrix as the product of its means by rows and by columns.
+static mu_tensor *adafactor_velocity(const mu_optimizer_update *u, mu_tensor *keep, mu_tensor *squares)
+{
+    if (mu_tensor_rank(squares) < 2)
+        return blend_by(u, VELOCITY, keep, squares);
+    mu_tensor *rows = blend_by(u, ROW_MEANS, keep, mu_reduce_mean(squares, -1));
+    mu_tensor *columns = blend_by(u, COLUMN_MEANS, keep, mu_reduce_mean(squares, -2));
+    mu_tensor *shares = mu_expand_dims(mu_divide(rows, mean_kept(rows, -1)), -1);
+    return set(u, VELOCITY, mu_multiply(shares, mu_expand_dims(columns, -2)));
+}
+
+static mu_status adafactor_update(const mu_optimizer_update *u)
+{
+    const mu_adafactor_args *args = u->optimizer->args;
+    mu_tensor *one = number(u, 1), *falling = mu_reciprocal(mu_sqrt(u->step));
+    mu_tensor *rate = args->no_relative_step || args->schedule ? u->rate : mu_minimum(u->rate, falling);
+    mu_tensor *size = mu_sqrt(mu_reduce_mean(mu_square(mu__variable_read(u->variable)), MU_ALL_AXES));
+    mu_tensor *scale = mu_multiply(mu_maximum(number(u, args->epsilon_2), size), mu_minimum(rate, falling));
+    mu_tensor *keep = mu_subtract(one, mu_pow(u->step, number(u, args->beta_2_decay)));
+    mu_tensor *velocity = adafactor_velocity(u, keep, mu_add(u->magnitude, number(u, args->epsilon_1)));
+    mu_tensor *spread = mu_sqrt(mu_reduce_mean(mu_divide(u->magnitude, velocity), MU_ALL_AXES));
+    mu_tensor *limit = mu_maximum(one, mu_divide(spread, number(u, args->clip_threshold)));
+    return subtract(u, mu_multiply(scale, mu_divide(mu_divide(u->gradient.dense, mu_sqrt(velocity)), limit)));
+}
+
 // ---- Ftrl, Lion ---------------------------------------------------------------------------------
 
 static int ftrl_slots(const void *args, mu_optimizer_slot *slots)
@@ -415,6 +465,14 @@ static const mu_field adadelta_fields[] = {
     SHARED(mu_adadelta_args, .001, .none = true),
     MU_FIELD(mu_adadelta_args, rho, DOUBLE, .limit = MU_FRACTION, .number = .95), EPSILON(mu_adadelta_args), {0},
 };
+static const mu_field adafactor_fields[] = {
+    SHARED(mu_adafactor_args, .001, .none = true),
+    MU_FIELD(mu_adafactor_args, beta_2_decay, DOUBLE, .limit = MU_NOT_POSITIVE, .number = -.8),
+    MU_FIELD(mu_adafactor_args, epsilon_1, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-30),
+    MU_FIELD(mu_adafactor_args, epsilon_2, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    MU_FIELD(mu_adafactor_args, clip_threshold, DOUBLE, .limit = MU_POSITIVE, .number = 1),
+    MU_FIELD(mu_adafactor_args, no_relative_step, NOT, .keras = "relative_step"), {0},
+};
 static const mu_field ftrl_fields[] = {
     SHARED(mu_ftrl_args, .001, .none = true),
     MU_FIELD(mu_ftrl_args, learning_rate_power, DOUBLE, .limit = MU_NOT_POSITIVE, .number = -.5),
@@ -455,13 +513,15 @@ OPTIMIZER(adagrad, "Adagrad", adagrad, adagrad, .slots = adagrad_slots, .magnitu
           .update = adagrad_update)
 OPTIMIZER(adadelta, "Adadelta", adadelta, adadelta, .slots = adadelta_slots, .magnitude = mu_square,
           .update = adadelta_update)
+OPTIMIZER(adafactor, "Adafactor", adafactor, adafactor, .slots = adafactor_slots, .magnitude = mu_square,
+          .update = adafactor_update)
 OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots, .magnitude = mu_square, .update = ftrl_update)
 OPTIMIZER(lion, "Lion", lion, lion, .slots = lion_slots, .update = lion_update)
 
 // All but the last have defaults for every option.
 static const mu_optimizer_ops *const classes[] = {
     &sgd_ops, &adam_ops, &adamw_ops, &adamax_ops, &nadam_ops, &lamb_ops, &rmsprop_ops, &adagrad_ops, &adadelta_ops,
-    &ftrl_ops, &lion_ops, &mu__loss_scale_ops,
+    &adafactor_ops, &ftrl_ops, &lion_ops, &mu__loss_scale_ops,
 };
 
 const mu_optimizer_ops *mu__optimizer_find(const char *name)

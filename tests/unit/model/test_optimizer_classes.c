@@ -35,11 +35,12 @@ static mu_optimizer *adagrad(void)
 
 static mu_optimizer *adadelta(void) { return mu_adadelta(.learning_rate = 1, .loss_scale_factor = 64); }
 static mu_optimizer *ftrl(void) { return mu_ftrl(.learning_rate = .1, .l1_regularization_strength = .01); }
+static mu_optimizer *adafactor(void) { return mu_adafactor(.learning_rate = .1); }
 static mu_optimizer *lion(void) { return mu_lion(.learning_rate = .1); }
 static mu_optimizer *scaled(void) { return mu_loss_scale_optimizer(nadam(), .dynamic_growth_steps = 2); }
 
 static make_optimizer *const makers[] = {sgd, adam, amsgrad, adamw, adamax, nadam, lamb, rmsprop, adagrad, adadelta,
-                                         ftrl, lion, scaled};
+                                         adafactor, ftrl, lion, scaled};
 
 typedef struct job {
     mu_variable *kernel, *table;
