@@ -1,6 +1,7 @@
 // A coordinator whose workers are lost and come back: what is run again, what is made again, and what programs see.
 //
-// The workers are devices of this process behind a switch: while it is off, calls fail as if the worker were lost.
+// The workers are devices of this process behind a switch: while it is off, calls fail as if the worker were lost. The
+// switches outlive the tests, because the coordinators end with the library.
 #include "../model/model_test.h"
 #include "coordinator/coordinator.h"
 
@@ -81,7 +82,7 @@ static void wait_until(const atomic_bool *flag, bool value)
 static void lost_steps_go_to_another_worker(void **state)
 {
     (void)state;
-    switches all = {.off = {true}};
+    static switches all = {.off = {true}};
     mu_strategy *strategy = on_servers(3, 1, NULL);
     mu_coordinator *c = coordinator_of(strategy, &all);
     mu_variable *v = zero(strategy);
@@ -104,8 +105,8 @@ static void lost_steps_go_to_another_worker(void **state)
 static void a_worker_that_is_back_gets_its_resources(void **state)
 {
     (void)state;
-    switches all = {0};
-    atomic_int made = 0;
+    static switches all = {0};
+    static atomic_int made;
     mu_strategy *strategy = on_servers(1, 1, NULL);
     mu_coordinator *c = coordinator_of(strategy, &all);
     mu_variable *v = zero(strategy);
@@ -134,8 +135,8 @@ static void a_worker_that_is_back_gets_its_resources(void **state)
 static void what_is_made_for_a_lost_worker_is_made_once(void **state)
 {
     (void)state;
-    switches all = {.off = {true}};
-    atomic_int made = 0;
+    static switches all = {.off = {true}};
+    static atomic_int made;
     mu_strategy *strategy = on_servers(1, 1, NULL);
     mu_coordinator *c = coordinator_of(strategy, &all);
     mu_function *step = mu_function_new(add, zero(strategy));
@@ -151,8 +152,8 @@ static void what_is_made_for_a_lost_worker_is_made_once(void **state)
 static void ends_while_a_worker_is_lost(void **state)
 {
     (void)state;
-    switches all = {.off = {true, true}};
-    atomic_int made = 0;
+    static switches all = {.off = {true, true}};
+    static atomic_int made;
     mu_pool *pool = mu_pool_open();
     mu_strategy *strategy = on_servers(2, 1, NULL);
     mu_coordinator *c = coordinator_of(strategy, &all);
@@ -168,7 +169,7 @@ static void ends_while_a_worker_is_lost(void **state)
 static void a_full_queue_can_be_an_error(void **state)
 {
     (void)state;
-    switches all = {.off = {true}};
+    static switches all = {.off = {true}};
     mu_strategy *strategy = on_servers(1, 1, NULL);
     mu_coordinator_args args = {.strategy = strategy, .max_queued = 2};
     mu_coordinator *c = mu__give(mu__coordinator_new(&args, switched, &all));
@@ -193,7 +194,7 @@ static mu_dataset *two_numbers(void *arg)
 static void the_end_of_data_is_an_error(void **state)
 {
     (void)state;
-    switches all = {0};
+    static switches all = {0};
     mu_strategy *strategy = on_servers(1, 1, NULL);
     mu_coordinator *c = coordinator_of(strategy, &all);
     mu_variable *v = zero(strategy);
@@ -212,7 +213,7 @@ static void the_end_of_data_is_an_error(void **state)
 static void values_on_workers_are_for_calls_only(void **state)
 {
     (void)state;
-    switches all = {0};
+    static switches all = {0};
     mu_strategy *strategy = on_servers(1, 1, NULL);
     mu_coordinator *c = coordinator_of(strategy, &all);
     mu_function *step = mu_function_new(add, zero(strategy));
