@@ -33,9 +33,13 @@ typedef struct mu_parameter_server_strategy_args {
 // cores of one machine.
 //
 // mu_num_replicas_in_sync is 1, because workers are not synchronized; the aggregation of a variable is therefore not
-// used. mu_run runs a function in this process, mu_schedule on a worker. Errors: INVALID_ARGUMENT for an empty cluster,
-// another job, a task of this process that is not in the cluster, two chiefs or evaluators, and a cluster without
-// workers or servers; UNIMPLEMENTED without in_process, because tasks in other processes are not supported yet.
+// used. mu_schedule runs a function on a worker that is free, mu_run on the workers' devices in turn. mu_fit,
+// mu_evaluate and mu_predict read the data in this process and keep one step in progress for each worker, so with
+// several workers the order of updates, and the last digits of the weights, differ from run to run.
+//
+// Errors: INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two
+// chiefs or evaluators, and a cluster without workers or servers; UNIMPLEMENTED without in_process, because tasks in
+// other processes are not supported yet.
 #define mu_parameter_server_strategy(...) \
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);

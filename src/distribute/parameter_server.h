@@ -18,6 +18,7 @@ typedef struct mu_servers {
     mu_parameter_server *servers;      // [n]
     pthread_mutex_t outside;           // of variables that workers use and no server has; taken before a server's
     atomic_llong n_placed;             // variables and parts of variables placed so far
+    atomic_llong n_runs;               // of mu_run, and steps of fit
     mu_partitioner *partitioner;       // retained; NULL: variables stay whole
     int n_workers;
     mu_device **worker_devices;        // [n_workers] several workers may share a device

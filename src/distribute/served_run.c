@@ -77,6 +77,7 @@ typedef struct served_call {
     mu_error_value error;
     mu_latch done;
 } served_call;
+typedef struct served_run served_run;
 
 // What one step takes and gives; one block for the largest step.
 typedef struct step_space {
@@ -231,18 +232,54 @@ static mu_status take_arguments(served_call *call, const mu_value *arguments)
     return leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-static mu_status post_and_wait(served_call *call)
+// A call that a device runs, or has run.
+struct served_run {
+    mu_running head;           // first
+    served_call call;
+    bool posted;
+};
+
+static void free_run(served_run *run)
 {
+    served_call *call = &run->call;
+    for (int i = 0; call->values && i < call->served->segments->n_values; i++)
+        mu_release(call->values[i]);
+    mu__free(call->values);
+    if (run->posted)
+        mu__latch_free(&call->done);
+    mu_release(call->concrete);
+    mu_release(run->head.strategy);
+    mu__free(run);
+}
+
+static mu_status fill_run(served_run *run, mu_device *device, mu_concrete *concrete, const mu_value *arguments)
+{
+    run->call = (served_call){.concrete = mu_retain(concrete), .device = device,
+                              .outside = &run->head.strategy->servers->outside,
+                              .cancellation = mu__context()->cancellation};
+    served_call *call = &run->call;
+    if (!(call->served = prepare(concrete, device)))
+        return mu_error_code();
+    call->values = mu__calloc((size_t)call->served->segments->n_values + 1, sizeof *call->values);
+    MU_TRY(call->values ? take_arguments(call, arguments) : MU_RESOURCE_EXHAUSTED);
     MU_TRY(mu__latch_init(&call->done, 1));
-    mu_worker *worker = mu__device_worker(call->device);
-    mu_status status = worker ? mu__worker_post(worker, do_call, call) : mu_error_code();
-    if (status == MU_OK) {
-        (void)mu__latch_wait(&call->done, MU_FOREVER, "a function on a device");
-        status = call->status;
-        mu__error_raise(&call->error);
-    }
-    mu__latch_free(&call->done);
-    return status;
+    run->posted = true;
+    mu_worker *worker = mu__device_worker(device);
+    return worker ? mu__worker_post(worker, do_call, call) : mu_error_code();
+}
+
+// Posts a call to a device's thread; NULL on error.
+static served_run *start(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments)
+{
+    mu_concrete *concrete = mu__served_trace(strategy, function, arguments);
+    served_run *run = concrete ? mu__calloc(1, sizeof *run) : NULL;
+    if (!run)
+        return NULL;
+    run->head.strategy = mu_retain(strategy);
+    if (fill_run(run, device, concrete, arguments) == MU_OK)
+        return run;
+    free_run(run);
+    return NULL;
 }
 
 static mu_value *result_of(const served_call *call)
@@ -257,56 +294,35 @@ static mu_value *result_of(const served_call *call)
     return result;
 }
 
-static mu_value *call_concrete(mu_servers *servers, mu_device *device, mu_concrete *concrete,
-                               const mu_value *arguments)
+// Waits, frees the run and returns the result, owned.
+static mu_value *finish(served_run *run)
 {
-    served_call call = {.concrete = concrete, .device = device, .outside = &servers->outside,
-                        .cancellation = mu__context()->cancellation};
-    if (!(call.served = prepare(concrete, device)))
-        return NULL;
-    const int n = call.served->segments->n_values;
-    mu_value *result = NULL;
-    if ((call.values = mu__calloc((size_t)n + 1, sizeof *call.values)) && take_arguments(&call, arguments) == MU_OK &&
-        post_and_wait(&call) == MU_OK)
-        result = result_of(&call);
-    for (int i = 0; call.values && i < n; i++)
-        mu_release(call.values[i]);
-    mu__free(call.values);
+    served_call *call = &run->call;
+    (void)mu__latch_wait(&call->done, MU_FOREVER, "a function on a device");
+    mu__error_raise(&call->error);
+    mu_value *result = call->status == MU_OK ? result_of(call) : NULL;
+    free_run(run);
     return result;
 }
 
 mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments)
 {
-    mu_concrete *concrete = mu__served_trace(strategy, function, arguments);
-    return concrete ? call_concrete(strategy->servers, device, concrete, arguments) : NULL;
+    served_run *run = start(strategy, device, function, arguments);
+    return run ? finish(run) : NULL;
 }
 
 // ---- As slots of a strategy ---------------------------------------------------------------------
 
-// A run outside of the coordinator's workers has ended when it was started.
-typedef struct served_run {
-    mu_running head;           // first
-    mu_value *result;          // owned; NULL: it failed
-    mu_error_value error;
-} served_run;
-
+// Runs that are started one after the other go to the workers' devices in turn.
 mu_running *mu__run_served(mu_strategy *strategy, mu_function *function, mu_value *arguments)
 {
-    served_run *run = mu__calloc(1, sizeof *run);
-    if (!run)
-        return NULL;
-    run->head.strategy = mu_retain(strategy);
-    if (!(run->result = mu__served_call(strategy, strategy->devices[0], function, arguments)))
-        mu__error_move(&run->error);
-    return &run->head;
+    mu_servers *servers = strategy->servers;
+    const int worker = (int)(atomic_fetch_add(&servers->n_runs, 1) % servers->n_workers);
+    served_run *run = start(strategy, servers->worker_devices[worker], function, arguments);
+    return run ? &run->head : NULL;
 }
 
 mu_value *mu__wait_served(mu_running *running)
 {
-    served_run *run = (served_run *)running;
-    mu__error_raise(&run->error);
-    mu_value *result = mu__give(run->result);
-    mu_release(run->head.strategy);
-    mu__free(run);
-    return result;
+    return mu__give(finish((served_run *)running));
 }

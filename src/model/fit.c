@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <muster/ops.h>
+#include <muster/parameter_server.h>
 
 // ---- One pass over data -------------------------------------------------------------------------
 
@@ -241,38 +242,73 @@ static mu_verbose verbose_on(const mu_model *model, mu_verbose verbose)
     return mu_strategy_should_checkpoint(model->strategy) || verbose == MU_VERBOSE_LINES ? verbose : MU_VERBOSE_SILENT;
 }
 
-static mu_status run_steps(pass *p)
+// Steps that were started and not yet finished, the oldest first.
+enum { MOST_STARTED = 64 };
+typedef struct steps_under_way {
+    mu_running *items[MOST_STARTED];
+    int n;
+} steps_under_way;
+
+static mu_running *take_oldest(steps_under_way *steps)
 {
-    mu_running *before = NULL;
-    mu_status status = check_stop(p->model->strategy);
-    if (status != MU_OK)
-        return status;
-    for (int64_t started = p->steps;; started++) {
+    mu_running *oldest = steps->items[0];
+    memmove(steps->items, steps->items + 1, sizeof steps->items[0] * (size_t)--steps->n);
+    return oldest;
+}
+
+// How many steps stay under way while the next batch is prepared: with parameter servers one for each worker.
+static int steps_beside(const pass *p)
+{
+    const int workers = mu_strategy_num_workers(p->model->strategy);
+    return p->in_step ? 0 : MU_MIN(MU_MAX(workers, 1), MOST_STARTED - 1);
+}
+
+// Waits for the steps under way when another one failed; the error stays that of the first.
+static void abandon_steps(pass *p, steps_under_way *steps)
+{
+    mu_error_value first;
+    mu__error_move(&first);
+    while (steps->n > 0) {
         mu_pool *pool = mu_pool_open();
-        if (before && p->in_step) {
-            status = finish_step(p, before);
-            before = NULL;
-        }
-        bool more = pool && (p->limit < 0 || started < p->limit) && !(p->training && p->model->trainer->stop);
-        mu_running *running = more && status == MU_OK ? start_step(p) : NULL;
-        if (before)
-            status = finish_step(p, before);
-        before = running;
-        mu_pool_close(pool);
-        if (!running || status != MU_OK || mu__pending())
-            break;
-    }
-    if (before) {  // the step in progress when another failed
-        mu_error_value first;
-        mu__error_move(&first);
-        mu_pool *pool = mu_pool_open();
-        if (mu__run_wait(before))
+        if (mu__run_wait(take_oldest(steps)))
             count_step(p);
         mu_error_take();
         mu_pool_close(pool);
-        mu__error_raise(&first);
     }
+    mu__error_raise(&first);
+}
+
+static mu_status run_steps(pass *p)
+{
+    steps_under_way steps = {.n = 0};
+    const int beside = steps_beside(p);
+    mu_status status = check_stop(p->model->strategy);
+    bool more = status == MU_OK;
+    for (int64_t started = p->steps; more; started++) {
+        mu_pool *pool = mu_pool_open();
+        more = pool && (p->limit < 0 || started < p->limit) && !(p->training && p->model->trainer->stop);
+        mu_running *running = more ? start_step(p) : NULL;
+        if (running)
+            steps.items[steps.n++] = running;
+        while (!mu__pending() && steps.n > (running ? beside : 0))
+            status = finish_step(p, take_oldest(&steps));
+        mu_pool_close(pool);
+        more = running && status == MU_OK && !mu__pending();
+    }
+    abandon_steps(p, &steps);
     return mu_error_code();
+}
+
+// Steps of several workers end in any order, so the states that one of them returned may lack what others added.
+static void read_last_states(pass *p)
+{
+    if (mu_strategy_num_workers(p->model->strategy) < 2 || p->function == p->model->trainer->predict_function)
+        return;
+    mu_pool *pool = mu_pool_open();
+    mu_value *states = mu_retain(mu__metric_states(p->model->trainer));
+    mu_pool_close(pool);
+    mu_release(p->unread);
+    p->unread = states;
 }
 
 static mu_status run_pass(pass *p)
@@ -282,6 +318,8 @@ static mu_status run_pass(pass *p)
     p->input_before = mu__strategy_input_seconds(p->model->strategy);
     p->in_step = mu__watches(p->callbacks, hooks_of(p).batch_begin) || mu__watches(p->callbacks, hooks_of(p).batch_end);
     mu_status status = run_steps(p);
+    if (status == MU_OK)
+        read_last_states(p);
     if (status == MU_OK && p->unread)
         status = read_metrics(p);
     note_input(p);

@@ -36,6 +36,8 @@ void mu__trainer_free(mu_trainer *trainer);  // NULL is accepted
 // mu__need_model checks that a layer is a model. Errors: INVALID_ARGUMENT in the name of `function`.
 mu_status mu__need_model(const mu_model *model, const char *function);
 
+// mu__metric_states returns every state of every metric on this replica, in order, as a list of the pool (step.c).
+mu_value *mu__metric_states(const mu_trainer *trainer);
 // The steps of fit, evaluate and predict, for mu_function_new with the model as argument (step.c).
 mu_value *mu__train_step(mu_value *batch, void *model);
 mu_value *mu__test_step(mu_value *batch, void *model);

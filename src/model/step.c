@@ -121,8 +121,7 @@ static mu_status update_metrics(const mu_model *model, const forward *f, mu_tens
     return MU_OK;
 }
 
-// After a step: every state of every metric on this replica, in order.
-static mu_value *metric_states(const mu_trainer *trainer)
+mu_value *mu__metric_states(const mu_trainer *trainer)
 {
     struct { mu_value **items; size_t n, capacity; } list = {0};
     mu_value *states = NULL;
@@ -157,7 +156,7 @@ mu_value *mu__train_step(mu_value *batch, void *arg)
     if (mu_apply_gradients(model->trainer->optimizer, gradients) != MU_OK ||
         update_metrics(model, &f, penalty) != MU_OK)
         return NULL;
-    return metric_states(model->trainer);
+    return mu__metric_states(model->trainer);
 }
 
 mu_value *mu__test_step(mu_value *batch, void *arg)
@@ -168,7 +167,7 @@ mu_value *mu__test_step(mu_value *batch, void *arg)
     if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK ||
         update_metrics(model, &f, mu__regularization(model)) != MU_OK)
         return NULL;
-    return metric_states(model->trainer);
+    return mu__metric_states(model->trainer);
 }
 
 mu_value *mu__predict_step(mu_value *batch, void *model)

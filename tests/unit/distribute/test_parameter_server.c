@@ -154,7 +154,7 @@ static void training_ends_where_one_device_does(void **state)
     (void)state;
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(
         numbers(2, (int64_t[]){24, 3}, 1), numbers(2, (int64_t[]){24, 2}, 2), MU_END)), 8);
-    mu_strategy *strategy = on_servers(2, 2, NULL);
+    mu_strategy *strategy = on_servers(1, 2, NULL);
     mu_value *one = mu_model_weights(fit_small(mu_one_device_strategy("CPU:0"), data)),
              *served = mu_model_weights(fit_small(strategy, data));
     assert_int_equal(mu_value_count(served), 4);
@@ -164,6 +164,39 @@ static void training_ends_where_one_device_does(void **state)
         const double far = mu_scalar(mu_reduce_max(mu_abs(mu_subtract(a, mu_variable_read(v))), MU_ALL_AXES));
         assert_true(far < 1e-12);
         assert_int_equal(mu__variable_server(v) >= 0, 1);
+    }
+}
+
+// With several workers updates come in any order, but each of them counts, and so does every sample.
+static void several_workers_share_the_steps(void **state)
+{
+    (void)state;
+    enum { ROWS = 500, BATCH = 7, EPOCHS = 6 };
+    mu_strategy *strategy = on_servers(WORKERS, 2, NULL);
+    mu_tensor *x = numbers(2, (int64_t[]){ROWS, 3}, 1);
+    mu_tensor *y = mu_multiply(mu_slice(x, (int64_t[]){0, 1}, (int64_t[]){ROWS, 1}), mu_constant(MU_F64, 2));
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)), BATCH);
+    mu_optimizer *optimizer = NULL;
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(1));
+        optimizer = mu_sgd(.learning_rate = 0.1);
+        mu_compile(model, .optimizer = optimizer, .loss = mu_mean_squared_error_loss());
+    }
+    mu_history *history = mu_fit(model, data, .epochs = EPOCHS, .verbose = MU_VERBOSE_SILENT);
+    if (!history)
+        fail_msg("%s", mu_error_message());
+    assert_true(mu_history_last(history, "loss") < mu_history_at(history, "loss", 0) / 10);
+    const int steps = EPOCHS * ((ROWS + BATCH - 1) / BATCH);
+    assert_true(mu_scalar(mu_variable_read(mu_optimizer_iterations(optimizer))) == steps);
+    mu_dataset *inputs = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(x)), BATCH);
+    mu_tensor *predicted = mu_predict(model, inputs, .verbose = MU_VERBOSE_SILENT);
+    mu_tensor *once = mu_call(model, x);
+    assert_true(mu_scalar(mu_reduce_max(mu_abs(mu_subtract(predicted, once)), MU_ALL_AXES)) < 1e-12);
+    const double far = mu_scalar(mu_reduce_mean(mu_square(mu_subtract(y, once)), MU_ALL_AXES));
+    for (int i = 0; i < 20; i++) {  // the last steps end in another order each time
+        mu_history *measured = mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT);
+        assert_true(fabs(mu_history_last(measured, "loss") - far) < 1e-12);
     }
 }
 
@@ -208,7 +241,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(a_step_reads_computes_and_updates), MODEL_TEST(effects_in_loops_stay_together),
         MODEL_TEST(no_update_is_lost),                 MODEL_TEST(training_ends_where_one_device_does),
-        MODEL_TEST(slots_are_beside_their_variables),  MODEL_TEST(refuses_what_it_cannot_do),
+        MODEL_TEST(several_workers_share_the_steps),   MODEL_TEST(slots_are_beside_their_variables),
+        MODEL_TEST(refuses_what_it_cannot_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,13 +36,13 @@ static inline mu_strategy *on_servers(int workers, int servers, mu_partitioner *
 }
 
 // Kinds of strategies by number: -1 one device, 0 the default, n mirrored on the first n devices, CENTRAL + n with
-// central storage, SERVED + n with n parameter servers.
+// central storage, SERVED + n with one worker and n parameter servers.
 #define CENTRAL 100
 #define SERVED 200
 static inline mu_strategy *strategy_of(int kind)
 {
     if (kind > SERVED)
-        return on_servers(2, kind - SERVED, NULL);
+        return on_servers(1, kind - SERVED, NULL);
     if (kind == 0)
         return mu_default_strategy();
     if (kind > CENTRAL)
