@@ -28,6 +28,7 @@
 #include <muster/coordinator.h>
 #include <muster/layer.h>
 #include <muster/recurrent.h>
+#include <muster/attention.h>
 #include <muster/spatial.h>
 #include <muster/loss.h>
 #include <muster/optimizer.h>

@@ -413,6 +413,12 @@ static bool read_array(void *args, const mu_field *field, const json_t *value)
     return true;
 }
 
+// Keras writes some numbers as a list of one.
+static const json_t *only_number(const json_t *value)
+{
+    return json_array_size(value) == 1 ? json_array_get(value, 0) : value;
+}
+
 static bool read_int(int *out, const json_t *value)
 {
     const json_int_t number = json_integer_value(value);
@@ -457,7 +463,7 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     void *out = at(args, field);
     const char *name = name_in(value);
     switch (field->kind) {
-    case MU_FIELD_INT: return read_int(out, value);
+    case MU_FIELD_INT: return read_int(out, only_number(value));
     case MU_FIELD_AXES: return read_array(args, field, value);
     case MU_FIELD_INT64: *(int64_t *)out = json_integer_value(value); return json_is_integer(value);
     case MU_FIELD_DOUBLE: *(double *)out = json_number_value(value); return json_is_number(value);
@@ -470,7 +476,8 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     case MU_FIELD_OPTIMIZER: return (*(mu_optimizer **)out = mu__optimizer_from(value)) != NULL;
     case MU_FIELD_RATE: return read_rate(args, field, value);
     case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
-                                            : json_is_number(value) && json_number_value(value) == field->number;
+                                            : json_is_number(only_number(value)) &&
+                                                  json_number_value(only_number(value)) == field->number;
     case MU_FIELD_REGULARIZER: return (*(mu_regularizer **)out = mu__regularizer_from(value)) != NULL;
     case MU_FIELD_LAYER: return (*(mu_layer **)out = mu__layer_from_json(value, depth + 1)) != NULL;
     default: return (*text_at(args, field) = name) != NULL;

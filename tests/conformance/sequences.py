@@ -109,7 +109,7 @@ def random_weights(variables, generator, dtype):
 
 def weights_of(keras_layer):
     """The weights by the names that they have in a model of Muster: without the model's name."""
-    return {variable.path: variable.numpy() for variable in keras_layer.weights}
+    return {variable.path: np.asarray(variable.numpy()) for variable in keras_layer.weights}
 
 
 def flat(value):
@@ -140,13 +140,11 @@ def call_keras(theirs, inputs, mask, factors):
     return [y.numpy() for y in outputs], [g.numpy() for g in tape.gradient(loss, theirs.trainable_weights)]
 
 
-def call_muster(mu, ours, inputs, mask, factors, shapes):
-    """Outputs and gradients; used eagerly and in a traced function."""
+def call_muster(mu, ours, inputs, masks, factors, shapes):
+    """Outputs and gradients; used eagerly and in a traced function. `masks` are mu_call's arguments."""
     tape = mu.mu_tape_open()
-    masks = {"mask": mask} if mask else {}
     result = mu.mu_call_values(model=ours, inputs=mu.values(inputs), **masks)
-    n = len(shapes)
-    outputs = [mu.mu_at(result, i) for i in range(n)]
+    outputs = [mu.mu_at(result, i) for i in range(len(shapes))]
     losses = [mu.mu_reduce_sum(mu.mu_multiply(y, mu.tensor(factors(i, shapes[i]))), muster.ALL_AXES)
               for i, y in enumerate(outputs)]
     loss = losses[0]
@@ -181,7 +179,7 @@ def compare_layer(report, mu, floatx, row):
         count = len(inputs)
 
         def call(given):
-            return call_muster(mu, ours, given[:count], given[count] if masked else None, factors, shapes)
+            return call_muster(mu, ours, given[:count], {"mask": given[count]} if masked else {}, factors, shapes)
 
         eager = [mu.array(y) for y in call(tensors)]
         function, _callback = mu.function(

@@ -1,0 +1,241 @@
+# Attention layers in Keras and in Muster: outputs, scores and gradients with every mask, configurations, and training.
+#
+# Both sides get the same weights under the same names. What is compared, and how, is as in sequences.py.
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import muster
+from defaults import FLOATX, TOLERANCE, off, set_floatx
+from report import Report
+from sequences import ROWS, TOLERANCE_F64, TRAINING_STEPS, MU_VERBOSE_SILENT, call_muster, random_weights, weights_of
+
+QUERIES, KEYS, FEATURES = 4, 6, 5
+FUNCTIONS = {"Attention": "mu_attention", "AdditiveAttention": "mu_additive_attention",
+             "MultiHeadAttention": "mu_multi_head_attention", "GroupQueryAttention": "mu_grouped_query_attention"}
+OPPOSITES = {("AdditiveAttention", "use_scale"): "no_scale", ("MultiHeadAttention", "use_bias"): "no_bias",
+             ("GroupQueryAttention", "use_bias"): "no_bias"}
+CAUSAL, SCORES = {"use_causal_mask": True}, {"return_attention_scores": True}
+HEADS = {"num_heads": 3, "key_dim": 2}
+GROUPS = {"head_dim": 2, "num_query_heads": 4, "num_key_value_heads": 2}
+
+# Keras's class, options, arguments of the call, the inputs (q, v, k, and m for a mask of pairs), which of them have masks.
+CASES = [(name, options, arguments, inputs, masks)
+         for name, options in (("Attention", {}), ("AdditiveAttention", {}), ("MultiHeadAttention", HEADS),
+                               ("GroupQueryAttention", GROUPS))
+         for arguments, inputs, masks in (({}, "qv", ""), ({}, "qvk", ""), (CAUSAL, "qvk", ""), (CAUSAL | SCORES, "qv", ""),
+                                          ({}, "qv", "qv"), (CAUSAL, "qvk", "v"), (SCORES, "qvk", "qvk"))]
+CASES += [
+    ("Attention", {"use_scale": True}, {}, "qv", ""), ("Attention", {"score_mode": "concat"}, {}, "qvk", "qv"),
+    ("Attention", {"score_mode": "concat", "use_scale": True}, SCORES, "qv", ""),
+    ("AdditiveAttention", {"use_scale": False}, CAUSAL, "qv", "v"),
+    ("Attention", {"dropout": 0.5}, {}, "qv", "v"),
+    ("MultiHeadAttention", HEADS | {"value_dim": 4, "output_shape": 7, "use_bias": False}, {}, "qv", "v"),
+    ("MultiHeadAttention", HEADS | {"sliding_window": 2, "use_gate": True}, {}, "qvk", ""),
+    ("MultiHeadAttention", HEADS | {"sliding_window": 3}, CAUSAL, "qv", "v"),
+    ("MultiHeadAttention", HEADS | {"dropout": 0.5}, CAUSAL, "qv", "qv"),
+    ("MultiHeadAttention", HEADS, {}, "qvkm", "v"), ("MultiHeadAttention", HEADS, SCORES | CAUSAL, "qvkm", ""),
+    ("GroupQueryAttention", GROUPS | {"use_gate": True, "use_bias": False, "sliding_window": 3}, {}, "qv", "qv"),
+    ("GroupQueryAttention", GROUPS | {"dropout": 0.25}, {}, "qvkm", "v"),
+]
+# A query may look at itself: as many queries as keys, where the fused op masks by itself.
+SELF = [("MultiHeadAttention", HEADS, CAUSAL, "s", ""), ("GroupQueryAttention", GROUPS, CAUSAL, "s", "s")]
+
+
+def title(case):
+    name, options, arguments, inputs, masks = case
+    given = ", ".join(f"{key} {value}" for key, value in (options | arguments).items())
+    return f"{name}({given}) of {inputs}{' masked ' + masks if masks else ''}"
+
+
+def in_muster(mu, name, options, arguments):
+    made = {}
+    for key, value in options.items():
+        opposite = OPPOSITES.get((name, key))
+        made[opposite or key] = not value if opposite else value
+    return getattr(mu, FUNCTIONS[name])(**made, **arguments)
+
+
+def arguments_of(case, generator, dtype):
+    """The inputs, and for each its mask or None; a first key is never masked, so that no query is without any."""
+    _, _, _, inputs, masks = case
+    if inputs == "s":
+        x = generator.normal(size=(ROWS, KEYS, FEATURES)).astype(dtype)
+        mask = generator.random((ROWS, KEYS)) < 0.6 if masks else None
+        if masks:
+            mask[:, 0] = True
+        return [x, x], [mask, mask]
+    shapes = {"q": (QUERIES, FEATURES), "v": (KEYS, FEATURES), "k": (KEYS, FEATURES)}
+    tensors = [generator.normal(size=(ROWS, *shapes[kind])).astype(dtype) for kind in inputs if kind != "m"]
+    found = []
+    for kind in inputs.replace("m", ""):
+        mask = generator.random((ROWS, shapes[kind][0])) < 0.7 if kind in masks else None
+        if kind in masks:
+            mask[:, 0] = True
+        found.append(mask)
+    if "m" in inputs:
+        pairs = (generator.random((ROWS, QUERIES, KEYS)) < 0.7).astype(dtype)
+        pairs[:, :, 0] = 1
+        tensors.append(pairs)
+        found.append(None)
+    return tensors, found
+
+
+def call_keras(theirs, case, inputs, masks, factors):
+    name, _, arguments, kinds, _ = case
+    with tf.GradientTape() as tape:
+        tensors = [tf.constant(x) for x in inputs]
+        given = [None if mask is None else tf.constant(mask) for mask in masks]
+        if "Head" in name or "Group" in name:
+            names = ("query_mask", "value_mask", "key_mask")
+            more = {key: mask for key, mask in zip(names, given) if mask is not None}
+            if "query_mask" in more and "Head" in name:  # which is read from the tensor
+                tf_mask = more.pop("query_mask")
+                tensors[0]._keras_mask = tf_mask
+            if "m" in kinds:
+                more["attention_mask"] = tensors.pop()
+            outputs = theirs(*tensors, **more, **arguments)
+        else:
+            outputs = theirs(tensors, mask=given[:2] + [None] * (len(tensors) - 2) if any(m is not None for m in given) else None,
+                             **arguments)
+        outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+        loss = sum(tf.reduce_sum(y * factors(i, y.shape)) for i, y in enumerate(outputs))
+    gradients = tape.gradient(loss, theirs.trainable_weights) if theirs.trainable_weights else []
+    return [y.numpy() for y in outputs], [g.numpy() for g in gradients]
+
+
+def masks_of(mu, masks):
+    none = mu.mu_list_of(0, [])
+    return mu.mu_list_of(len(masks), [mu.mu_of(mu.tensor(mask)) if mask is not None else none for mask in masks])
+
+
+def off_all(ours, theirs):
+    """The largest difference, relative to the largest of all numbers: a key's bias has no gradient but rounding."""
+    if not theirs:
+        return 0.0
+    return off(np.concatenate([np.ravel(part) for part in ours]), np.concatenate([np.ravel(part) for part in theirs]))
+
+
+def compare_layer(report, mu, floatx, case):
+    name, options, arguments, _, _ = case
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(2)
+    inputs, masks = arguments_of(case, generator, dtype)
+    theirs = getattr(tf.keras.layers, name)(**options)
+    theirs(*inputs[:2]) if "Head" in name or "Group" in name else theirs(inputs[:2])
+    random_weights(theirs.trainable_weights, generator, dtype)
+
+    def factors(i, shape):
+        return np.random.default_rng(i).normal(size=tuple(shape)).astype(dtype)
+
+    outputs, gradients = call_keras(theirs, case, inputs, masks, factors)
+    wanted, shapes = outputs + gradients, [y.shape for y in outputs]
+    with mu.pool():
+        ours = in_muster(mu, name, options, arguments)
+        tensors = [mu.tensor(x) for x in inputs]
+        keyword = {"masks": masks_of(mu, masks)} if any(mask is not None for mask in masks) else {}
+        mu.mu_call_values(model=ours, inputs=mu.values(tensors), **keyword)
+        for path, value in weights_of(theirs).items():
+            if "seed" not in path:
+                variable = mu.mu_layer_weight(ours, path.partition("/")[2])
+                mu.mu_variable_assign(variable, mu.tensor(value))
+
+        def call(given):
+            return call_muster(mu, ours, given, keyword, factors, shapes)
+
+        eager = [mu.array(y) for y in call(tensors)]
+        function, _callback = mu.function(lambda batch: mu.values(call([mu.mu_at(batch, i) for i in range(len(tensors))])))
+        result = mu.mu_run(None, function, mu.values(tensors))
+        traced = [mu.array(mu.mu_at(result, i)) for i in range(len(wanted))]
+    far = [max([off(a, b) for a, b in zip(seen[:len(outputs)], outputs, strict=True)] + [off_all(seen[len(outputs):], gradients)])
+           for seen in (eager, traced)]
+    report.check(f"{title(case)}, {floatx}", f"outputs and gradients within {far[0]:.1e}, traced {far[1]:.1e}",
+                 max(far) <= TOLERANCE[floatx])
+
+
+# ---- Configurations and training ----------------------------------------------------------------------
+
+CONFIGURATIONS = [("Attention", {"use_scale": True, "score_mode": "concat", "dropout": 0.25, "seed": 3}),
+                  ("AdditiveAttention", {"use_scale": False}),
+                  ("MultiHeadAttention", HEADS | {"value_dim": 4, "output_shape": 7, "use_bias": False, "sliding_window": 2}),
+                  ("GroupQueryAttention", GROUPS | {"use_gate": True, "kernel_initializer": "he_normal"})]
+
+
+def compare_configuration(report, mu, floatx, row):
+    """Keras's layer, read here and written again, is the same layer in Keras."""
+    name, options = row
+    theirs = getattr(tf.keras.layers, name)(name="mine", **options)
+    x = np.zeros((1, 2, FEATURES), FLOATX[floatx])
+    theirs([x, x]) if "Head" not in name and "Group" not in name else theirs(x, x)
+    text = json.dumps(tf.keras.layers.serialize(theirs))
+    with mu.pool():
+        again = tf.keras.layers.deserialize(json.loads(mu.mu_layer_config(mu.mu_layer_from_config(text))))
+    wanted = theirs.get_config()
+    wanted.pop("attention_axes", None)
+    seen = again.get_config()
+    seen.pop("attention_axes", None)
+    report.check(f"configuration {name}, {floatx}", "the same in both directions", json.dumps(wanted) == json.dumps(seen))
+
+
+def compare_training(report, mu, floatx, name):
+    """200 steps of SGD of a model of words with self-attention, masks and a residual connection."""
+    dtype, words, sentence, width = FLOATX[floatx], 30, 6, 8
+    generator = np.random.default_rng(4)
+    x = generator.integers(1, words, (24, sentence)).astype(np.int32)
+    x[np.arange(sentence)[None] >= generator.integers(1, sentence + 1, len(x))[:, None]] = 0
+    y = (x % 3).astype(np.int32)
+    options = {"MultiHeadAttention": {"num_heads": 2, "key_dim": 4}, "Attention": {"use_scale": True},
+               "GroupQueryAttention": {"head_dim": 4, "num_query_heads": 2, "num_key_value_heads": 1}}[name]
+    layers = tf.keras.layers
+    tokens = layers.Input((sentence,), dtype="int32")
+    embedded = layers.Embedding(words, width, mask_zero=True, name="table")(tokens)
+    asked = layers.Dense(width, name="asked")(embedded)  # MultiHeadAttention takes the masks off its inputs
+    attend = getattr(layers, name)(name="attend", **options)
+    taken = attend([asked, asked], use_causal_mask=True) if name == "Attention" else \
+        attend(asked, asked, use_causal_mask=True)
+    theirs = tf.keras.Model(tokens, layers.Dense(3, name="head")(layers.Add()([embedded, taken])))
+    random_weights(theirs.trainable_weights, generator, dtype)
+    first = {key: value for key, value in weights_of(theirs).items() if "seed" not in key}
+    theirs.compile(tf.keras.optimizers.SGD(0.0625), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = theirs.fit(x, y, batch_size=len(x), epochs=TRAINING_STEPS, shuffle=False, verbose=0).history
+    with mu.pool():
+        given = mu.mu_input(shape=[sentence], dtype=mu.declared.constants["MU_I32"])
+        ours = mu.mu_call(model=mu.mu_embedding(input_dim=words, output_dim=width, mask_zero=True, name="table"), x=given)
+        query = mu.mu_call(model=mu.mu_dense(units=width, name="asked"), x=ours)
+        layer = getattr(mu, FUNCTIONS[name])(name="attend", use_causal_mask=True, **options)
+        summed = mu.mu_call(model=mu.mu_add_layer(),
+                            inputs=mu.values([ours, mu.mu_call(model=layer, inputs=mu.values([query, query]))]))
+        model = mu.mu_model_new(input=given, output=mu.mu_call(model=mu.mu_dense(units=3, name="head"), x=summed))
+        mu.write_weights(model, first)
+        mu.mu_compile(model=model, optimizer=mu.mu_sgd(learning_rate=0.0625),
+                      loss=mu.mu_sparse_categorical_crossentropy_loss(from_logits=True))
+        seen = mu.mu_fit(model=model, x=mu.values([mu.tensor(x), mu.tensor(y)]), batch_size=len(x), epochs=TRAINING_STEPS,
+                         no_shuffle=True, verbose=MU_VERBOSE_SILENT)
+        after, loss = mu.read_weights(model), mu.mu_history_last(seen, "loss")
+    far = max(off(after[key], value) for key, value in weights_of(theirs).items() if "seed" not in key)
+    far_loss = off(loss, history["loss"][-1])
+    report.check(f"training {name}, {floatx}", f"after {TRAINING_STEPS} steps weights within {far:.1e}, loss within "
+                 f"{far_loss:.1e}", far <= TOLERANCE_F64 and far_loss <= 1e-6)
+
+
+def main(library, only=""):
+    mu = muster.Library(library)
+    report = Report("attention")
+    for floatx in FLOATX:
+        parts = [(compare_layer, case, title(case)) for case in CASES + SELF]
+        parts += [(compare_configuration, row, f"configuration {row[0]}") for row in CONFIGURATIONS]
+        if floatx == "f64":
+            parts += [(compare_training, name, f"training {name}")
+                      for name in ("Attention", "MultiHeadAttention", "GroupQueryAttention")]
+        for compare, row, name in parts:
+            if only in name:
+                with report.guard(f"{name}, {floatx}"):
+                    set_floatx(mu, floatx)
+                    compare(report, mu, floatx, row)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())

@@ -1,0 +1,160 @@
+// Attention layers: traces of unknown lengths, dropout, replicas, names of weights, and what is refused. What they
+// compute is compared with Keras in tests/conformance/attention.py.
+#include "model_test.h"
+
+#include <muster/attention.h>
+
+static mu_tensor *steps(int64_t batch, int64_t n, int64_t features, uint64_t seed)
+{
+    return numbers(3, (int64_t[]){batch, n, features}, seed);
+}
+
+static mu_tensor *attended(mu_layer *layer, mu_tensor *query, mu_tensor *value, bool training)
+{
+    mu_tensor *y = mu_call(layer, .inputs = mu_list(query, value, MU_END), .training = training);
+    if (!y)
+        fail_msg("%s", mu_error_message());
+    return y;
+}
+
+static mu_layer *layer_of(int kind)
+{
+    switch (kind) {
+    case 0: return mu_attention(.use_causal_mask = true);
+    case 1: return mu_additive_attention(.use_causal_mask = true);
+    case 2: return mu_multi_head_attention(2, 3, .use_causal_mask = true, .sliding_window = 3);
+    default: return mu_grouped_query_attention(3, 4, 2, .use_causal_mask = true);
+    }
+}
+
+// A model whose lengths are unknown computes what the layer computes where they are known.
+static void any_length(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        mu_layer *layer = layer_of(kind);
+        mu_tensor *a = mu_input({MU_UNKNOWN, 4}), *b = mu_input({MU_UNKNOWN, 4});
+        mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END),
+                                       .output = mu_call(layer, .inputs = mu_list(a, b, MU_END)));
+        for (int n = 1; n < 6; n += 2) {
+            mu_tensor *query = steps(2, n, 4, 1), *value = steps(2, 5, 4, 2);
+            mu_tensor *wanted = attended(layer, query, value, false), *seen = attended(model, query, value, false);
+            assert_near(doubles(seen), doubles(wanted), mu_tensor_elements(wanted), 1e-14);
+        }
+    }
+}
+
+// A query that looks at the first key alone gets the first value, projected.
+static void causal_queries(void **state)
+{
+    (void)state;
+    mu_tensor *x = steps(1, 5, 4, 1);
+    for (int kind = 0; kind < 4; kind++) {
+        mu_layer *layer = layer_of(kind);
+        const double *all = doubles(attended(layer, x, x, false));
+        mu_tensor *first = mu_slice(x, (int64_t[]){0, 0, 0}, (int64_t[]){1, 1, 4});
+        assert_near(doubles(attended(layer, first, first, false)), all, 4, 1e-14);
+    }
+}
+
+static void drops_weights(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_multi_head_attention(2, 3, .dropout = .5, .seed = 4, .return_attention_scores = true);
+    mu_value *x = mu_list(steps(2, 5, 4, 1), steps(2, 6, 4, 2), MU_END);
+    mu_value *first = mu_call_values(layer, .inputs = x, .training = true);
+    mu_value *second = mu_call_values(layer, .inputs = x, .training = true);
+    assert_int_equal(mu_value_count(first), 2);
+    assert_memory_not_equal(doubles(mu_at(first, 0)), doubles(mu_at(second, 0)), 40 * sizeof(double));
+    assert_near(doubles(mu_at(first, 1)), doubles(mu_at(second, 1)), 2 * 2 * 5 * 6, 0);  // scores before dropout
+    const double *weights = doubles(mu_at(first, 1));
+    for (int i = 0; i < 20; i++) {
+        double sum = 0;
+        for (int k = 0; k < 6; k++)
+            sum += weights[i * 6 + k];
+        assert_number(sum, 1, 1e-14);
+    }
+}
+
+static void weights_have_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"query/kernel", "query/bias", "key/kernel", "key/bias", "gate/kernel",
+                                        "gate/bias", "value/kernel", "value/bias", "attention_output/kernel",
+                                        "attention_output/bias"};
+    mu_layer *layer = mu_multi_head_attention(2, 3, .use_gate = true, .value_dim = 5, .output_shape = 7);
+    attended(layer, steps(1, 2, 4, 1), steps(1, 3, 6, 2), false);
+    mu_value *weights = mu_model_weights(layer);
+    assert_int_equal(mu_value_count(weights), 10);
+    for (int i = 0; i < 10; i++) {
+        mu_variable *variable = (mu_variable *)mu_value_at(weights, i)->leaf;
+        assert_ptr_equal(mu_layer_weight(layer, names[i]), variable);
+    }
+    const mu_shape output = mu_variable_shape(mu_layer_weight(layer, "attention_output/kernel"));
+    assert_int_equal(output.dims[0], 2);
+    assert_int_equal(output.dims[1], 5);
+    assert_int_equal(output.dims[2], 7);
+}
+
+// Replicas reach the weights that one device reaches, with masks.
+static void replicas_train_alike(void **state)
+{
+    (void)state;
+    double *wanted = NULL;
+    int64_t n = 0;
+    mu_tensor *words = mu_reshape(classes(14 * 4, 6, 3), 2, (int64_t[]){14, 4});
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(words, classes(14, 2, 5), MU_END)), 5);
+    for (int replicas = 1; replicas <= 3; replicas++) {
+        mu_model *model = NULL;
+        mu_set_seed(11);
+        MU_SCOPE(strategy_of(replicas)) {
+            mu_tensor *x = mu_input({4}, .dtype = MU_I64);
+            mu_tensor *e = mu_call(mu_embedding(6, 4, .mask_zero = true), x);
+            mu_tensor *y = mu_call(mu_multi_head_attention(2, 3), .inputs = mu_list(e, e, MU_END));
+            model = mu_model_new(x, mu_call(mu_dense(2), mu_call(mu_global_average_pool1d(), y)));
+            mu_compile(model, .optimizer = mu_adam(.learning_rate = .01),
+                       .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+        }
+        if (!mu_fit(model, data, .epochs = 3, .verbose = MU_VERBOSE_SILENT))
+            fail_msg("%s", mu_error_message());
+        double *weights = weights_of(model, &n);
+        assert_near(weights, wanted ? wanted : weights, n, 1e-10);
+        if (wanted)
+            free(weights);
+        else
+            wanted = weights;
+    }
+    free(wanted);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    mu_tensor *x = steps(2, 3, 4, 1);
+    assert_null(mu_multi_head_attention(0, 3));
+    expect_error(MU_INVALID_ARGUMENT, "num_heads is 0; it must be 1 or more");
+    assert_null(mu_grouped_query_attention(2, 3, 2));
+    expect_error(MU_INVALID_ARGUMENT, "num_query_heads is 3, which num_key_value_heads, 2, does not divide");
+    assert_null(mu_attention(.score_mode = "sum"));
+    expect_error(MU_INVALID_ARGUMENT, "score_mode is 'sum'; it must be one of 'dot', 'concat'");
+    assert_null(mu_call(mu_attention(), x));
+    expect_error(MU_INVALID_ARGUMENT, "takes query, value and, optionally, key; it was given 1 tensor.");
+    assert_null(mu_call(mu_additive_attention(), .inputs = mu_list(x, x, x, x, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "it was given 4 tensors");
+    mu_tensor *deep = numbers(4, (int64_t[]){2, 3, 4, 2}, 1);
+    assert_null(mu_call(mu_multi_head_attention(2, 3), .inputs = mu_list(deep, deep, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "takes inputs of rank 3");
+    const bool bits[] = {true, false, true};
+    mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, (int64_t[]){1, 3}, bits);
+    assert_null(mu_call(mu_attention(), x, .mask = mask, .masks = mu_list(mask, mask, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "mask and .masks are both given");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(any_length),         MODEL_TEST(causal_queries),       MODEL_TEST(drops_weights),
+        MODEL_TEST(weights_have_names), MODEL_TEST(replicas_train_alike), MODEL_TEST(refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
