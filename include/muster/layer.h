@@ -29,7 +29,8 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 //                 "hard_sigmoid", "hard_silu" or "hard_swish", "log_sigmoid", "log_softmax"
 //   initializers  "zeros", "ones", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_uniform",
 //                 "lecun_normal", "random_uniform" or "uniform" (-0.05 to 0.05), "random_normal" and
-//                 "truncated_normal" (deviation 0.05), "orthogonal" (at least two axes)
+//                 "truncated_normal" (deviation 0.05), "orthogonal" (at least two axes), "identity" (two axes),
+//                 and Keras's other names of these: "zero", "one", "normal", "constant" (0)
 //   paddings      "valid" (none), "same" (result size: size / strides, rounded up)
 // Regularizers are retained; NULL means none. `name` is the layer's name; by default it follows from the layer's kind,
 // with a number if the model has several of that kind. A layer returns NULL on error.
@@ -375,6 +376,9 @@ MU_API mu_layer *mu_dot_with(const mu_dot_args *args);
 MU_API mu_regularizer *mu_l1(double factor);
 MU_API mu_regularizer *mu_l2(double factor);
 MU_API mu_regularizer *mu_l1_l2(double l1, double l2);
+// mu_orthogonal_regularizer adds factor · the mean |cosine| of the angles between different "rows" (mode; also NULL) or
+// "columns" of a matrix.
+MU_API mu_regularizer *mu_orthogonal_regularizer(double factor, const char *mode);
 
 MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the layer
 

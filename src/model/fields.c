@@ -366,9 +366,24 @@ mu_status mu__fields_json(const mu_class *class, const void *args, json_t *confi
     return MU_OK;
 }
 
+// Whether an initializer's options, if it has any, are Keras's defaults: a name stands for them here.
+static bool has_default_options(const json_t *config)
+{
+    static const struct { const char *key; double number; } defaults[] = {
+        {"mean", 0}, {"stddev", .05}, {"minval", -.05}, {"maxval", .05}, {"gain", 1}, {"value", 0}};
+    for (size_t i = 0; i < MU_COUNT(defaults); i++) {
+        const json_t *value = json_object_get(config, defaults[i].key);
+        if (json_is_number(value) && json_number_value(value) != defaults[i].number)
+            return false;
+    }
+    return true;
+}
+
 // Keras writes an object as {"class_name": …, "config": …}, and accepts the name alone.
 static const char *name_in(const json_t *value)
 {
+    if (json_is_object(value) && !has_default_options(json_object_get(value, "config")))
+        return NULL;
     return json_is_object(value) ? mu__keras_name(json_string_value(json_object_get(value, "class_name")))
                                  : json_string_value(value);
 }

@@ -52,7 +52,7 @@ static void fans(const mu_shape *shape, double *in, double *out)
     *out = shape->rank >= 1 ? (shape->rank >= 2 ? field : 1) * (double)shape->dims[shape->rank - 1] : 1;
 }
 
-typedef enum distribution { CONSTANT, UNIFORM, TRUNCATED_NORMAL, NORMAL, ORTHOGONAL } distribution;
+typedef enum distribution { CONSTANT, UNIFORM, TRUNCATED_NORMAL, NORMAL, ORTHOGONAL, IDENTITY } distribution;
 typedef enum fan { FAN_NONE, FAN_IN, FAN_AVERAGE } fan;
 
 static const struct {
@@ -74,7 +74,23 @@ static const struct {
     {"random_normal", NORMAL, FAN_NONE, 0.05},
     {"truncated_normal", TRUNCATED_NORMAL, FAN_NONE, 0.05},
     {"orthogonal", ORTHOGONAL, FAN_NONE, 1},
+    {"identity", IDENTITY, FAN_NONE, 1},
+    // Keras's other names, with the defaults of their classes.
+    {"zero", CONSTANT, FAN_NONE, 0},
+    {"one", CONSTANT, FAN_NONE, 1},
+    {"constant", CONSTANT, FAN_NONE, 0},
+    {"normal", NORMAL, FAN_NONE, 0.05},
 };
+
+static mu_tensor *identity(mu_dtype dtype, const mu_shape *shape)
+{
+    char seen[MU_SHAPE_TEXT];
+    if (shape->rank == 2)
+        return mu_eye(dtype, shape->dims[0], shape->dims[1]);
+    mu__error(MU_INVALID_ARGUMENT, "the initializer 'identity' makes matrices, and a weight has shape %s; choose "
+              "another initializer for it", mu__shape_text(shape, seen));
+    return NULL;
+}
 
 static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
 {
@@ -100,6 +116,8 @@ static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
         return mu_multiply(unit, mu_constant(dtype, spread));
     case ORTHOGONAL:
         return mu__orthogonal(seed, dtype, shape);
+    case IDENTITY:
+        return identity(dtype, shape);
     case CONSTANT:
         break;
     }

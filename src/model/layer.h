@@ -149,7 +149,8 @@ mu_dtype mu__floatx(void);
 
 struct mu_regularizer {
     mu_object object;
-    double l1, l2;
+    double l1, l2, orthogonal;  // factors; those of one class are above 0, or all are 0
+    bool columns;               // orthogonal: of columns, not of rows
 };
 json_t *mu__regularizer_json(const mu_regularizer *regularizer);  // NULL: Keras's None
 mu_regularizer *mu__regularizer_from(const json_t *value);        // belongs to the pool; NULL on error

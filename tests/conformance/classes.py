@@ -435,6 +435,33 @@ def compare_tensorboard(report, mu, floatx, _):
                  right and far <= TOLERANCE[floatx])
 
 
+REGULARIZERS = [("OrthogonalRegularizer", {"factor": 0.25}), ("OrthogonalRegularizer", {"factor": 2.0, "mode": "columns"}),
+                ("L1L2", {"l1": 0.5, "l2": 0.25}), ("L1", {"l1": 0.125}), ("L2", {"l2": 0.125})]
+
+
+def compare_regularizers(report, mu, floatx, _):
+    """The penalty that evaluate adds, read from Keras's configuration, and the configuration that we write."""
+    dtype, far = FLOATX[floatx], {}
+    kernel = np.random.default_rng(10).normal(size=(5, 4)).astype(dtype)
+    for name, options in REGULARIZERS:
+        regularizer = getattr(tf.keras.regularizers, name)(**options)
+        theirs = tf.keras.Sequential([tf.keras.layers.Input((5,)), tf.keras.layers.Dense(
+            4, name="dense", use_bias=False, kernel_regularizer=regularizer)])
+        with mu.pool():
+            ours = mu.mu_layer_from_config(theirs.to_json())
+            mu.write_weights(ours, {"dense/kernel": kernel})
+            mu.mu_compile(model=ours, loss=mu.mu_mean_squared_error_loss())
+            zeros = mu.values([mu.tensor(np.zeros((2, 5), dtype)), mu.tensor(np.zeros((2, 4), dtype))])
+            seen = mu.mu_history_last(mu.mu_evaluate(model=ours, x=zeros, verbose=MU_VERBOSE_SILENT), "loss")
+            text = mu.mu_layer_config(ours)
+        again = tf.keras.models.model_from_json(text.decode() if isinstance(text, bytes) else text)
+        same = again.layers[-1].kernel_regularizer.get_config() == regularizer.get_config()
+        wanted = regularizer(tf.constant(kernel.astype(np.float32))).numpy()  # Keras's have no float64
+        far[f"{name} {options}"] = off(seen, wanted) if same else np.inf
+    worst = max(far, key=far.get)
+    report.check(f"regularizers, {floatx}", f"{len(far)} within {far[worst]:.1e} ({worst})", far[worst] <= TOLERANCE[floatx])
+
+
 # Keras's hooks by the names that ours have.
 HOOKS = {"on_train_begin": "on_train_begin", "on_train_end": "on_train_end", "on_epoch_begin": "on_epoch_begin",
          "on_epoch_end": "on_epoch_end", "on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
@@ -485,6 +512,7 @@ def main(library, only=""):
         parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS + LOSS_METRICS]
         parts += [(compare_callback, row, f"callback {row[0]}") for row in CALLBACKS]
         parts += [(compare_tensorboard, None, "callback TensorBoard")]
+        parts += [(compare_regularizers, None, "regularizers")]
         parts += [(compare_hooks, None, "callback hooks")]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional")]

@@ -141,11 +141,31 @@ static void ignored_class(void **state)
     assert_number(mu_metric_result(mean), mu_metric_result(wanted), 1e-15);
 }
 
+static void regularizers_and_initializers(void **state)
+{
+    (void)state;
+    assert_null(mu_orthogonal_regularizer(-1, NULL));
+    expect_error(MU_INVALID_ARGUMENT, "mu_orthogonal_regularizer: the factor is -1; it must be 0 or more");
+    assert_null(mu_orthogonal_regularizer(1, "row"));
+    expect_error(MU_INVALID_ARGUMENT, "mode is 'row'; it must be \"rows\" or \"columns\"");
+    const mu_shape wide = MU_SHAPE(2, 3), row = MU_SHAPE(3);
+    mu_tensor *eye = mu__initial_value("identity", MU_F64, &wide);
+    for (int i = 0; i < 6; i++)
+        assert_true(mu_tensor_item(eye, i) == (i == 0 || i == 4));
+    assert_null(mu__initial_value("identity", MU_F64, &row));
+    expect_error(MU_INVALID_ARGUMENT, "the initializer 'identity' makes matrices, and a weight has shape [3]");
+    assert_null(mu_layer_from_config(
+        "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"kernel_initializer\": {\"class_name\": "
+        "\"RandomNormal\", \"config\": {\"stddev\": 0.5}}}}"));
+    expect_error(MU_INVALID_ARGUMENT, "'kernel_initializer' of the configuration has a value that");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
+        MODEL_TEST(regularizers_and_initializers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
