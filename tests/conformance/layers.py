@@ -149,9 +149,7 @@ AUGMENTATION = "few users; compose it in a data set's map from the image functio
 SPECTRUM = "needs a Fourier transform, which is not among the ops"
 # Classes that Muster lacks. A row whose class is there does no harm and can go.
 NOT_THERE = {
-    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RNN", "Bidirectional", "TimeDistributed", "GRU", "GRUCell",
-                     "LSTM", "LSTMCell", "SimpleRNN", "SimpleRNNCell", "StackedRNNCells", "AdditiveAttention", "Attention",
-                     "GroupedQueryAttention", "MultiHeadAttention"), NOT_YET),
+    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"), NOT_YET),
     **dict.fromkeys(("ActivityRegularization", "CategoryEncoding", "CenterCrop", "Discretization", "Dot",
                      "Hashing", "HashedCrossing", "Identity",
                      "IntegerLookup", "Normalization", "RandomBrightness", "RandomContrast", "RandomCrop",
@@ -167,6 +165,7 @@ NOT_THERE = {
                      "RandomPerspective", "RandomPosterization", "RandomSaturation", "RandomSharpness", "RandomShear",
                      "Solarization"), AUGMENTATION),
     **dict.fromkeys(("MelSpectrogram", "STFTSpectrogram"), SPECTRUM),
+    "GroupedQueryAttention": "is there under the name that Keras's JSON gives it, GroupQueryAttention",
     "InputSpec": "describes what a layer of Python's takes; it is no layer",
     "Lambda": "holds a Python function; mu_layer_new takes a C function",
     "MaxNumBoundingBoxes": "changes bounding boxes, which Muster's layers do not carry",
