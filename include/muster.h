@@ -30,6 +30,7 @@
 #include <muster/recurrent.h>
 #include <muster/attention.h>
 #include <muster/spatial.h>
+#include <muster/preprocessing.h>
 #include <muster/loss.h>
 #include <muster/optimizer.h>
 #include <muster/model.h>

@@ -174,6 +174,16 @@ static mu_status fill_array(const mu_class *class, const mu_field *field, void *
     return MU_OK;
 }
 
+static mu_status fill_range(const mu_class *class, const mu_field *field, void *args)
+{
+    double *range = at(args, field);
+    if (range[0] != 0 || range[1] != 0 || is_given(class, field, args))
+        return MU_OK;
+    range[0] = field->number;
+    range[1] = field->high;
+    return MU_OK;
+}
+
 // Puts in the default and checks one field.
 static mu_status fill(const mu_class *class, const mu_field *field, void *args)
 {
@@ -202,6 +212,7 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
         *text = *text ? *text : field->text;
         return mu__initializer_known(*text, class->function);
     case MU_FIELD_AXES: return fill_array(class, field, args);
+    case MU_FIELD_RANGE: return fill_range(class, field, args);
     case MU_FIELD_DIMS: return check_dims(class, field, wide);
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES: return check_list(class, field, args);
@@ -342,6 +353,7 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_AXES: return array_json(args, field);
     case MU_FIELD_INT64: return json_integer(*(const int64_t *)value);
     case MU_FIELD_DOUBLE: return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
+    case MU_FIELD_RANGE: return json_pack("[f, f]", ((const double *)value)[0], ((const double *)value)[1]);
     case MU_FIELD_FLAG: return json_boolean(*(const bool *)value);
     case MU_FIELD_NOT: return json_boolean(!*(const bool *)value);
     case MU_FIELD_SEED: return *(const uint64_t *)value || mu__args_given(args, field->name)
@@ -472,6 +484,14 @@ static bool read_rate(void *args, const mu_field *field, const json_t *value)
     return json_is_number(value);
 }
 
+static bool read_range(double *out, const json_t *value)
+{
+    for (size_t i = 0; i < 2; i++)
+        out[i] = json_number_value(json_array_get(value, i));
+    return json_array_size(value) == 2 && json_is_number(json_array_get(value, 0)) &&
+           json_is_number(json_array_get(value, 1));
+}
+
 // Reads one value; false if it is of another type.
 static bool read_value(void *args, const mu_field *field, const json_t *value, int depth)
 {
@@ -482,6 +502,7 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     case MU_FIELD_AXES: return read_array(args, field, value);
     case MU_FIELD_INT64: *(int64_t *)out = json_integer_value(value); return json_is_integer(value);
     case MU_FIELD_DOUBLE: *(double *)out = json_number_value(value); return json_is_number(value);
+    case MU_FIELD_RANGE: return read_range(out, value);
     case MU_FIELD_FLAG: *(bool *)out = json_is_true(value); return json_is_boolean(value);
     case MU_FIELD_NOT: *(bool *)out = json_is_false(value); return json_is_boolean(value);
     case MU_FIELD_SEED: *(uint64_t *)out = (uint64_t)json_integer_value(value); return json_is_integer(value);

@@ -108,6 +108,8 @@ mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const ch
 // from.
 mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn, const char *initializer,
                         bool trainable, mu_regularizer *regularizer);
+// mu__weight_constant makes a scalar that is not trained.
+mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype, double value);
 // mu__weight_seed adds a generator (seed NULL: from the program's seed); mu__weight_next_seed returns its next seed.
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed);
 mu_tensor *mu__weight_next_seed(const mu_layer *layer);

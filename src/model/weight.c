@@ -49,6 +49,15 @@ mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const ch
     return mu__weight_as(layer, name, shape, shape, initializer, trainable, regularizer);
 }
 
+mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype, double value)
+{
+    mu_suspended suspended = mu__trace_suspend();
+    mu_tensor *tensor = mu_constant(dtype, value);
+    mu__trace_resume(suspended);
+    return keep(layer, (mu_weight){.name = (char *)(uintptr_t)name,
+                                   .variable = make_variable(layer, name, tensor, false)});
+}
+
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)
 {
     static char name[] = "seed_generator_state";

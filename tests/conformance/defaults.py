@@ -98,7 +98,7 @@ def random_model(model):
     generator = np.random.default_rng(3)
     for _, variable in named(model):
         variable.assign(generator.uniform(0.5, 1.5, tuple(variable.shape)).astype(variable.dtype))
-    return {name: variable.numpy() for name, variable in named(model)}
+    return {name: np.asarray(variable.numpy()) for name, variable in named(model)}
 
 
 # ---- Layers -------------------------------------------------------------------------------------------

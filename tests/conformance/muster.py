@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "layer", "spatial", "recurrent", "attention", "loss",
+HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "layer", "spatial", "preprocessing", "recurrent", "attention", "loss",
            "optimizer", "model", "callback", "checkpoint", "cancellation", "accumulator", "sharding", "parameter_server",
            "coordinator", "tpu")
 
@@ -146,12 +146,13 @@ class Library:
         kinds = dict(struct._fields_)
 
         def call(**options):
-            kept = {key: to_c(value) for key, value in options.items()}
+            is_array = {key: isinstance(kinds[key], type) and issubclass(kinds[key], ctypes.Array) for key in options}
+            kept = {key: value if is_array[key] else to_c(value) for key, value in options.items()}
             named = ", ".join(f".{key}" for key in options).encode()
             args = struct(size=ctypes.sizeof(struct), given=named)
             for key, value in kept.items():
-                if isinstance(kinds[key], type) and issubclass(kinds[key], ctypes.Array):
-                    value = kinds[key](*options[key])
+                if is_array[key]:
+                    value = kinds[key](*value)
                 elif isinstance(value, (ctypes.Array, ctypes._CFuncPtr)):
                     value = ctypes.cast(value, ctypes.c_void_p)
                 setattr(args, key, value)

@@ -1,0 +1,120 @@
+// Layers that prepare data: scaling, normalisation, encodings, sizes of images, and random changes of images.
+//
+// They are parts of models, or are called by themselves on what a data set gives. Those named random change images in
+// training alone, each image by its own random numbers. Images: [batch, height, width, channels].
+#ifndef MUSTER_PREPROCESSING_H
+#define MUSTER_PREPROCESSING_H
+
+#include <muster/layer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+typedef struct mu_rescaling_args {
+    size_t size;
+    const char *given;
+    double scale;
+    mu_keyword_only only_;
+    double offset;                           // default 0
+    const char *name;
+} mu_rescaling_args;
+// mu_rescaling makes a layer: y = scale · x + offset; the shape stays. 8-bit images: mu_rescaling(1. / 255).
+#define mu_rescaling(...) mu_rescaling_with(MU_ARGS(mu_rescaling_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_rescaling_with(const mu_rescaling_args *args);
+
+typedef struct mu_normalization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    bool invert;                             // from normalized to the original numbers
+    const char *name;
+} mu_normalization_args;
+// mu_normalization makes a layer that subtracts the mean of each feature (last axis) and divides by its standard
+// deviation, those of the data that mu_normalization_adapt has seen; until then mean 0 and variance 1. Weights: mean,
+// variance, count; none is trained.
+#define mu_normalization(...) mu_normalization_with(MU_ARGS(mu_normalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_normalization_with(const mu_normalization_args *args);
+// mu_normalization_adapt sets mean and variance to those of all batches of a dataset, whose elements are inputs, or
+// lists that begin with the inputs. Errors: INVALID_ARGUMENT for another layer, or a dataset without elements.
+MU_API mu_status mu_normalization_adapt(mu_layer *layer, mu_dataset *data);
+
+typedef struct mu_category_encoding_args {
+    size_t size;
+    const char *given;
+    int num_tokens;                          // size of the last axis of y
+    mu_keyword_only only_;
+    const char *output_mode;                 // "multi_hot" (default), "one_hot" or "count"
+    const char *name;
+} mu_category_encoding_args;
+// mu_category_encoding encodes integers from 0 to num_tokens - 1. "one_hot": x [batch, …] gives [batch, …, num_tokens];
+// a last axis of size 1 is replaced. "multi_hot" and "count": x [batch, …, n] gives [batch, …, num_tokens], which
+// tokens there are among the n, or how many of each. Errors: INVALID_ARGUMENT for other integers.
+#define mu_category_encoding(...) \
+    mu_category_encoding_with(MU_ARGS(mu_category_encoding_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_category_encoding_with(const mu_category_encoding_args *args);
+
+// ---- Sizes of images ----------------------------------------------------------------------------
+
+typedef struct mu_resizing_args {
+    size_t size;
+    const char *given;
+    int height, width;
+    mu_keyword_only only_;
+    const char *interpolation;               // "bilinear" (default) or "nearest"
+    bool crop_to_aspect_ratio;               // cut what is too high or too wide, at both sides, before resizing
+    const char *name;
+} mu_resizing_args;
+// mu_resizing makes a layer that resizes images. Errors: INVALID_ARGUMENT if height or width of the input is unknown.
+#define mu_resizing(...) mu_resizing_with(MU_ARGS(mu_resizing_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_resizing_with(const mu_resizing_args *args);
+
+typedef struct mu_center_crop_args {
+    size_t size;
+    const char *given;
+    int height, width;
+    mu_keyword_only only_;
+    const char *name;
+} mu_center_crop_args;
+// mu_center_crop makes a layer that takes the middle of images. Smaller images are resized, cut to the aspect ratio.
+#define mu_center_crop(...) mu_center_crop_with(MU_ARGS(mu_center_crop_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_center_crop_with(const mu_center_crop_args *args);
+
+// ---- Random changes of images -------------------------------------------------------------------
+
+typedef struct mu_random_flip_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *mode;                        // "horizontal_and_vertical" (default), "horizontal" or "vertical"
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_random_flip_args;
+// mu_random_flip makes a layer that flips half of the images; with both directions, an image is flipped in both.
+#define mu_random_flip(...) mu_random_flip_with(MU_ARGS(mu_random_flip_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_flip_with(const mu_random_flip_args *args);
+
+typedef struct mu_random_color_args {
+    size_t size;
+    const char *given;
+    double factor[2];                        // see below
+    mu_keyword_only only_;
+    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_random_color_args;
+// mu_random_brightness adds a number between factor[0] and factor[1] (from -1 to 1), times the extent of value_range,
+// to all values of an image: mu_random_brightness({-0.2, 0.2}). mu_random_contrast multiplies the distance of values
+// from the mean of their channel by a number from 1 - factor[0] to 1 + factor[1] (from 0 to 1). Both limit the result
+// to value_range.
+#define mu_random_brightness(...) mu_random_brightness_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_brightness_with(const mu_random_color_args *args);
+#define mu_random_contrast(...) mu_random_contrast_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_contrast_with(const mu_random_color_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

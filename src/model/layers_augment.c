@@ -1,0 +1,194 @@
+// Layers for images: their size, and random changes in training.
+#include "model/model.h"
+#include "ops/random/random.h"
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+#include <muster/preprocessing.h>
+
+// ---- Sizes --------------------------------------------------------------------------------------
+
+static const char *const interpolations[] = {"bilinear", "nearest", NULL};
+
+static const mu_field resizing_fields[] = {
+    MU_FIELD(mu_resizing_args, height, INT, .limit = MU_POSITIVE),
+    MU_FIELD(mu_resizing_args, width, INT, .limit = MU_POSITIVE),
+    MU_FIELD(mu_resizing_args, interpolation, WORD, .text = "bilinear", .words = interpolations),
+    MU_FIELD(mu_resizing_args, crop_to_aspect_ratio, FLAG),
+    MU_FIELD_ONLY("fill_mode", .text = "constant"),
+    MU_FIELD_ONLY("fill_value", .number = 0),
+    MU_FIELD(mu_resizing_args, name, NAME),
+    {0},
+};
+static const mu_field center_crop_fields[] = {
+    MU_FIELD(mu_center_crop_args, height, INT, .limit = MU_POSITIVE),
+    MU_FIELD(mu_center_crop_args, width, INT, .limit = MU_POSITIVE),
+    MU_FIELD(mu_center_crop_args, name, NAME),
+    {0},
+};
+
+static mu_status image_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    char text[MU_SHAPE_TEXT];
+    MU_TRY(mu__need_spatial(layer, n, input));
+    if (input->dims[1] != MU_UNKNOWN && input->dims[2] != MU_UNKNOWN)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs images of known height and width; it was given %s",
+                     mu_layer_name(layer), mu__shape_text(input, text));
+}
+
+// The middle of images.
+static mu_tensor *middle(mu_tensor *x, int64_t height, int64_t width)
+{
+    const int64_t begin[] = {0, (mu_tensor_dim(x, 1) - height) / 2, (mu_tensor_dim(x, 2) - width) / 2, 0};
+    return mu_slice(x, begin, (int64_t[]){-1, height, width, -1});
+}
+
+// Cuts images to the proportion of height to width, as much as is left of them.
+static mu_tensor *crop_to_ratio(mu_tensor *x, int64_t height, int64_t width)
+{
+    const int64_t h = mu_tensor_dim(x, 1), w = mu_tensor_dim(x, 2);
+    const int64_t fitting_height = MU_MAX(MU_MIN(h, w * height / width), 1);
+    const int64_t fitting_width = MU_MAX(MU_MIN(w, h * width / height), 1);
+    return middle(x, fitting_height, fitting_width);
+}
+
+static mu_value *resizing_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_resizing_args *args = layer->args;
+    const bool nearest = strcmp(args->interpolation, "nearest") == 0;
+    mu_tensor *x = mu_at(inputs, 0);
+    if (args->crop_to_aspect_ratio)
+        x = crop_to_ratio(x, args->height, args->width);
+    return mu_of(mu_image_resize(x, args->height, args->width, nearest ? MU_RESIZE_NEAREST : MU_RESIZE_BILINEAR));
+}
+
+static mu_value *center_crop_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_center_crop_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    if (mu_tensor_dim(x, 1) >= args->height && mu_tensor_dim(x, 2) >= args->width)
+        return mu_of(middle(x, args->height, args->width));
+    return mu_of(mu_image_resize(crop_to_ratio(x, args->height, args->width), args->height, args->width,
+                                 MU_RESIZE_BILINEAR));
+}
+
+MU_LAYER_CLASS(resizing, "resizing", "Resizing", mu_resizing_args, resizing_fields, NULL, .axes = 2,
+               .build = image_build, .call = resizing_call)
+MU_LAYER_CLASS(center_crop, "center_crop", "CenterCrop", mu_center_crop_args, center_crop_fields, NULL, .axes = 2,
+               .build = image_build, .call = center_crop_call)
+
+// ---- Random changes -----------------------------------------------------------------------------
+
+// A number from low to high for each image: [batch, 1, 1, 1].
+static mu_tensor *number_for_each(const mu_layer *layer, mu_tensor *x, double low, double high)
+{
+    mu_tensor *like = mu_reduce_max_axes(x, 3, (int[]){1, 2, 3}, true);
+    mu_tensor *u = mu__random_uniform_like(mu__weight_next_seed(layer), like);
+    return u ? mu_add(mu_multiply(u, mu_constant(u->dtype, high - low)), mu_constant(u->dtype, low)) : NULL;
+}
+
+static const char *const flips[] = {"horizontal_and_vertical", "horizontal", "vertical", NULL};
+
+static const mu_field flip_fields[] = {
+    MU_FIELD(mu_random_flip_args, mode, WORD, .text = "horizontal_and_vertical", .words = flips),
+    MU_FIELD(mu_random_flip_args, seed, SEED),
+    MU_FIELD(mu_random_flip_args, name, NAME),
+    {0},
+};
+
+static mu_status flip_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    const mu_random_flip_args *args = layer->args;
+    MU_TRY(mu__need_spatial(layer, n, input));
+    return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
+}
+
+static mu_value *flip_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_random_flip_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0), *flipped = x;
+    if (!context->training || !x)
+        return inputs;
+    if (strcmp(args->mode, "vertical") != 0)
+        flipped = mu_reverse(flipped, 2);
+    if (strcmp(args->mode, "horizontal") != 0)
+        flipped = mu_reverse(flipped, 1);
+    mu_tensor *chosen = mu_less_equal(number_for_each(layer, x, 0, 1), mu_constant(x->dtype, .5));
+    return mu_of(mu_where(chosen, flipped, x));
+}
+
+MU_LAYER_CLASS(random_flip, "random_flip", "RandomFlip", mu_random_flip_args, flip_fields, NULL, .axes = 2,
+               .build = flip_build, .call = flip_call)
+
+static const mu_field color_fields[] = {
+    MU_FIELD(mu_random_color_args, factor, RANGE),
+    MU_FIELD(mu_random_color_args, value_range, RANGE, .number = 0, .high = 255),
+    MU_FIELD(mu_random_color_args, seed, SEED),
+    MU_FIELD(mu_random_color_args, name, NAME),
+    {0},
+};
+
+static mu_status check_factor(const mu_random_color_args *args, const char *function, double low)
+{
+    if (args->factor[0] >= low && args->factor[0] <= 1 && args->factor[1] >= low && args->factor[1] <= 1)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: factor is {%g, %g}; both must be from %g to 1", function,
+                     args->factor[0], args->factor[1], low);
+}
+
+static mu_status brightness_complete(void *args)
+{
+    const mu_random_color_args *color = args;
+    if (color->factor[0] > color->factor[1])
+        return mu__error(MU_INVALID_ARGUMENT, "mu_random_brightness: factor is {%g, %g}; give the lowest number first",
+                         color->factor[0], color->factor[1]);
+    return check_factor(color, "mu_random_brightness", -1);
+}
+
+static mu_status contrast_complete(void *args)
+{
+    return check_factor(args, "mu_random_contrast", 0);
+}
+
+static mu_status color_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    const mu_random_color_args *args = layer->args;
+    MU_TRY(mu__need_spatial(layer, n, input));
+    return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
+}
+
+static mu_value *limit(mu_tensor *y, const mu_random_color_args *args)
+{
+    return y ? mu_of(mu_clip_by_value(y, mu_constant(y->dtype, args->value_range[0]),
+                                      mu_constant(y->dtype, args->value_range[1])))
+             : NULL;
+}
+
+static mu_value *brightness_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_random_color_args *args = layer->args;
+    const double extent = args->value_range[1] - args->value_range[0];
+    mu_tensor *x = mu_at(inputs, 0);
+    if (!context->training)
+        return inputs;
+    return limit(mu_add(x, number_for_each(layer, x, args->factor[0] * extent, args->factor[1] * extent)), args);
+}
+
+static mu_value *contrast_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_random_color_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    if (!context->training)
+        return inputs;
+    mu_tensor *mean = mu_reduce_mean_axes(x, 2, (int[]){1, 2}, true);
+    mu_tensor *factor = number_for_each(layer, x, 1 - args->factor[0], 1 + args->factor[1]);
+    return limit(mu_add(mu_multiply(mu_subtract(x, mean), factor), mean), args);
+}
+
+MU_LAYER_CLASS(random_brightness, "random_brightness", "RandomBrightness", mu_random_color_args, color_fields,
+               brightness_complete, .axes = 2, .build = color_build, .call = brightness_call)
+MU_LAYER_CLASS(random_contrast, "random_contrast", "RandomContrast", mu_random_color_args, color_fields,
+               contrast_complete, .axes = 2, .build = color_build, .call = contrast_call)

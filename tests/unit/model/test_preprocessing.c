@@ -1,0 +1,127 @@
+// Layers that prepare data: adaptation to data, random changes of images, and what they refuse. What they compute
+// without chance is compared with Keras (tests/conformance/layers.py).
+#include "model_test.h"
+
+#include <muster/preprocessing.h>
+
+static void normalization_adapts(void **state)
+{
+    (void)state;
+    double rows[14];
+    for (int i = 0; i < 7; i++) {
+        rows[2 * i] = i;             // 0 to 6: mean 3, variance 4
+        rows[2 * i + 1] = 1e6 + i;   // the same, far from 0
+    }
+    mu_tensor *x = mu_tensor_new(MU_F64, 2, (int64_t[]){7, 2}, rows);
+    mu_layer *layer = mu_normalization();
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(x)), 3);
+    assert_int_equal(mu_normalization_adapt(layer, data), MU_OK);
+    const double *y = doubles(mu_call(layer, x));
+    for (int i = 0; i < 7; i++) {
+        assert_number(y[2 * i], (i - 3) / 2., 1e-12);
+        assert_number(y[2 * i + 1], (i - 3) / 2., 1e-9);
+    }
+    mu_layer *back = mu_normalization(.invert = true);
+    mu_dataset *labelled = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, x, MU_END)), 7);
+    assert_int_equal(mu_normalization_adapt(back, labelled), MU_OK);
+    assert_near(doubles(mu_call(back, mu_call(layer, x))), rows, 14, 1e-9);
+    assert_int_equal(mu_value_count(mu_trainable_variables(mu_sequential(layer))), 0);
+    assert_int_not_equal(mu_normalization_adapt(mu_dense(1), data), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "is of class Dense");
+    mu_dataset *wide = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(mu_ones(MU_F64, 2, (int64_t[]){2, 3}))), 2);
+    assert_int_not_equal(mu_normalization_adapt(layer, wide), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "has 2 features; the last axis of the data has 3");
+    assert_int_not_equal(mu_normalization_adapt(mu_normalization(), mu_dataset_take(data, 0)), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "the dataset has no elements");
+}
+
+static mu_tensor *train(mu_layer *layer, mu_tensor *x)
+{
+    mu_tensor *y = mu_call(mu_sequential(layer), x, .training = true);
+    if (!y)
+        fail_msg("%s", mu_error_message());
+    return y;
+}
+
+// Images of 2 rows and 2 columns: 0 1 / 2 3, so that the first element tells how an image was flipped.
+static void images_are_flipped(void **state)
+{
+    (void)state;
+    enum { IMAGES = 400 };
+    static double images[IMAGES * 4];
+    for (int i = 0; i < IMAGES * 4; i++)
+        images[i] = i % 4;
+    mu_tensor *x = mu_tensor_new(MU_F64, 4, (int64_t[]){IMAGES, 2, 2, 1}, images);
+    static const struct {
+        const char *mode;
+        double first;
+    } rows[] = {{"horizontal", 1}, {"vertical", 2}, {NULL, 3}};
+    for (size_t k = 0; k < MU_COUNT(rows); k++) {
+        mu_layer *layer = mu_random_flip(.mode = rows[k].mode, .seed = 5);
+        const double *y = doubles(train(layer, x));
+        int flipped = 0;
+        for (int i = 0; i < IMAGES; i++) {
+            assert_true(y[4 * i] == 0 || y[4 * i] == rows[k].first);
+            assert_true(y[4 * i] + y[4 * i + 3] == 3 && y[4 * i + 1] + y[4 * i + 2] == 3);
+            flipped += y[4 * i] != 0;
+        }
+        assert_in_range(flipped, 160, 240);
+        assert_near(doubles(mu_call(layer, x)), images, IMAGES * 4, 0);
+    }
+}
+
+static void colors_change_within_bounds(void **state)
+{
+    (void)state;
+    enum { IMAGES = 200 };
+    static double images[IMAGES * 2];
+    for (int i = 0; i < IMAGES * 2; i++)
+        images[i] = i % 2 ? 120 : 100;
+    mu_tensor *x = mu_tensor_new(MU_F64, 4, (int64_t[]){IMAGES, 1, 2, 1}, images);
+    const double *bright = doubles(train(mu_random_brightness({-.5, .25}, .value_range = {50, 150}), x));
+    const double *contrast = doubles(train(mu_random_contrast({.5, .25}), x));
+    double least = 0, most = 0, flat = 20, steep = 20;
+    for (int i = 0; i < IMAGES; i++) {
+        const double moved = bright[2 * i] - 100, apart = contrast[2 * i + 1] - contrast[2 * i];
+        least = fmin(least, moved);
+        most = fmax(most, moved);
+        flat = fmin(flat, apart);
+        steep = fmax(steep, apart);
+        assert_true(bright[2 * i + 1] <= 150);
+        assert_number(contrast[2 * i] + contrast[2 * i + 1], 220, 1e-9);
+    }
+    assert_true(least >= -50 && least < -45 && most <= 25 && most > 20);
+    assert_true(flat >= 10 && flat < 11 && steep <= 25 && steep > 24);
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    (void)state;
+    mu_tensor *image = mu_ones(MU_F64, 4, (int64_t[]){2, 3, 4, 1});
+    assert_null(mu_random_brightness({.5, -.5}));
+    expect_error(MU_INVALID_ARGUMENT, "give the lowest number first");
+    assert_null(mu_random_contrast({.5, 2}));
+    expect_error(MU_INVALID_ARGUMENT, "factor is {0.5, 2}; both must be from 0 to 1");
+    assert_null(mu_category_encoding(.output_mode = "count"));
+    expect_error(MU_INVALID_ARGUMENT, "num_tokens is 0");
+    assert_null(mu_call(mu_category_encoding(3), mu_fill(MU_I64, 2, (int64_t[]){2, 2}, 3)));
+    expect_error(MU_INVALID_ARGUMENT, "tokens are integers from 0 to below num_tokens");
+    assert_null(mu_resizing(3));
+    expect_error(MU_INVALID_ARGUMENT, "width is 0");
+    assert_null(mu_call(mu_random_flip(), mu_ones(MU_F64, 3, (int64_t[]){3, 4, 1})));
+    expect_error(MU_INVALID_ARGUMENT, "takes inputs of rank 4");
+    assert_null(mu_call(mu_center_crop(2, 2), mu_input({MU_UNKNOWN, 4, 1})));
+    expect_error(MU_INVALID_ARGUMENT, "needs images of known height and width");
+    assert_non_null(mu_call(mu_center_crop(2, 2), image));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(normalization_adapts),
+        MODEL_TEST(images_are_flipped),
+        MODEL_TEST(colors_change_within_bounds),
+        MODEL_TEST(wrong_options_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
