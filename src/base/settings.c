@@ -66,6 +66,7 @@ static const struct choice {
 } choices[] = {
     {MU_SETTING_LOG, {"error", "warning", "info", "debug"}, "error, warning, info or debug"},
     {MU_SETTING_ISA, {"avx512", "avx2", "base"}, "avx512, avx2 or base"},
+    {MU_SETTING_XLA_PRECISION, {"default", "high", "highest"}, "default, high or highest"},
 };
 
 char *const *mu__environment_list(void) { return environ; }

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/pjrt/pjrt.h"
+#include "ops/nn/nn.h"
 
 #include <muster.h>
 
@@ -143,6 +144,41 @@ static void test_text_of_a_program(void **state)
     mu_release(graph);
 }
 
+// Whether the text of a product has these words when the setting is `precision` (NULL: unset).
+static bool product_has(const char *precision, const char *words)
+{
+    mu_exit(true);
+    if (precision)
+        setenv("MUSTER_XLA_PRECISION", precision, 1);
+    else
+        unsetenv("MUSTER_XLA_PRECISION");
+    mu_init(.cpu_devices = 1);
+    mu_spec input = {.dtype = MU_F32, .shape = MU_SHAPE(3, 3)}, specs[4];
+    mu_graph *graph = mu__graph_new("product");
+    const mu_edge x = {.node = mu__graph_input(graph, &input, "x")};
+    const mu_matmul_attrs attrs = {.transpose_b = true};
+    const mu_edge y = {.node = mu__graph_node(graph, &mu_op_matmul, &attrs, 2, (mu_edge[]){x, x}, 0, NULL)};
+    mu_arena arena = {0};
+    mu_pjrt_parts parts;
+    mu_pjrt_text text;
+    assert_int_equal(MU_PUSH(&graph->outputs, y), MU_OK);
+    assert_int_equal(mu__pjrt_parts_of(graph, false, &arena, &parts), MU_OK);
+    assert_int_equal(mu__pjrt_emit(graph, &input, &parts, 0, &text, specs), MU_OK);
+    const bool has = strstr(text.items, words) != NULL;
+    mu__free(text.items);
+    mu__arena_free(&arena);
+    mu_release(graph);
+    return has;
+}
+
+static void test_precision_is_a_setting(void **state)
+{
+    (void)state;
+    assert_true(product_has(NULL, "<precision DEFAULT>"));
+    assert_true(product_has("high", "<precision HIGH>"));
+    assert_true(product_has("highest", "<precision HIGHEST>"));
+}
+
 // Whatever allocation fails while a plan is made, the error says so and nothing stays behind.
 static void test_plans_without_memory(void **state)
 {
@@ -171,7 +207,7 @@ int main(void)
         cmocka_unit_test(test_unknown_plugins_are_named),    cmocka_unit_test(test_files_that_are_no_plugins),
         cmocka_unit_test(test_one_table_per_plugin),         cmocka_unit_test(test_missing_functions_are_refused),
         cmocka_unit_test(test_rows_without_lowering_are_named), cmocka_unit_test(test_text_of_a_program),
-        cmocka_unit_test(test_plans_without_memory),
+        cmocka_unit_test(test_plans_without_memory),         cmocka_unit_test(test_precision_is_a_setting),
     };
     if (plugin_missing())
         return SKIPPED;

@@ -18,6 +18,21 @@ const char *mu__hlo_type(mu_dtype dtype)
     return dtype == MU_HLO_U32 ? "ui32" : dtype == MU_HLO_U64 ? "ui64" : mu__dtype_hlo(dtype);
 }
 
+const char *mu__hlo_precision(void)
+{
+#define PRECISION(word) "precision_config = [#stablehlo<precision " word ">, #stablehlo<precision " word ">]"
+    static atomic_bool logged;
+    const char *wanted = mu__setting_text(MU_SETTING_XLA_PRECISION);
+    if (!atomic_exchange(&logged, true))
+        mu__log(MU_LOG_INFO, "products and convolutions on XLA devices have the precision \"%s\"%s", wanted,
+                strcmp(wanted, "default") == 0 ? ", the platform's own (TPUs multiply in bfloat16, GPUs may use TF32); "
+                                                 "MUSTER_XLA_PRECISION=highest for float32" : "");
+    return strcmp(wanted, "highest") == 0 ? PRECISION("HIGHEST")
+           : strcmp(wanted, "high") == 0  ? PRECISION("HIGH")
+                                          : PRECISION("DEFAULT");
+#undef PRECISION
+}
+
 const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4])
 {
     int used = snprintf(text, MU_HLO_TEXT / 4, "array<i64%s", list->n ? ":" : "");

@@ -9,7 +9,6 @@
 #include "ops/core/op.h"
 
 #define MU_HLO_TEXT 1024  // bytes available for the attributes of one operation
-#define MU_HLO_FULL_PRECISION "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
 
 // mu__lowered sets output i and returns the emitter's status.
 mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
@@ -79,6 +78,10 @@ mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu);
 
 // mu__hlo_replica is the id of the replica that runs the program, a scalar.
 mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype);
+
+// mu__hlo_precision writes the attribute of products and convolutions that MUSTER_XLA_PRECISION asks for, and logs once
+// which one that is.
+const char *mu__hlo_precision(void);
 
 // mu__hlo_list writes "array<i64: 1, 2>".
 const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);

@@ -44,11 +44,11 @@ static mu_hlo convolve(mu_lowering *l, mu_hlo image, mu_hlo kernel, const convol
     snprintf(text, sizeof text,
              "{dimension_numbers = #stablehlo.conv<%sx%s->%s>, window_strides = %s, padding = dense<[%s]> : "
              "tensor<%dx2xi64>, lhs_dilation = %s, rhs_dilation = %s, feature_group_count = %lld : i64, "
-             "batch_group_count = %lld : i64, " MU_HLO_FULL_PRECISION "}",
+             "batch_group_count = %lld : i64, %s}",
              axes_text(c->image, c->spatial, axes[0]), axes_text(c->kernel, c->spatial, axes[1]),
              axes_text(c->result, c->spatial, axes[2]), mu__hlo_list(&c->strides, lists[0]), padding_text(c, pads),
              c->spatial, mu__hlo_list(&c->spread_image, lists[1]), mu__hlo_list(&c->spread_kernel, lists[2]),
-             (long long)c->groups, (long long)c->batch_groups);
+             (long long)c->groups, (long long)c->batch_groups, mu__hlo_precision());
     return l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.convolution", 2, operands, text);
 }
 

@@ -2,7 +2,7 @@
 //
 // They compute the same results as the reference loops, hidden outputs included, so a gradient may run on either
 // engine. Pools are written tap by tap, which makes the positions of maxima exact (ties go to the first, as in the
-// loops). Products request full precision, because some accelerators default to less.
+// loops).
 #include "ops/core/lower.h"
 #include "ops/nn/pool.h"
 
@@ -31,8 +31,9 @@ mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool
         snprintf(batches + strlen(batches), sizeof batches - strlen(batches), "%s%d", i ? ", " : "", i);
     snprintf(text, sizeof text,
              "{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [%s], rhs_batching_dimensions = [%s], "
-             "lhs_contracting_dimensions = [%d], rhs_contracting_dimensions = [%d]>, " MU_HLO_FULL_PRECISION "}",
-             batches, batches, transpose_a ? rank - 2 : rank - 1, transpose_b ? rank - 1 : rank - 2);
+             "lhs_contracting_dimensions = [%d], rhs_contracting_dimensions = [%d]>, %s}",
+             batches, batches, transpose_a ? rank - 2 : rank - 1, transpose_b ? rank - 1 : rank - 2,
+             mu__hlo_precision());
     return e->add(e, &result, "stablehlo.dot_general", 2, operands, text);
 }
 
