@@ -36,6 +36,13 @@ mu_status mu__message_value(mu_message *message, size_t offset, mu_value **out);
 mu_status mu__signature_check(const char *signature, const mu_value *arguments);
 mu_status mu__signature_valid(const char *signature);
 
+// ---- What the library registers itself (server.c) -----------------------------------------------
+
+// mu__server_add registers a method of any name, also one of the library's own, with a server that has not started.
+// mu__server_keep retains an object until the server is released, such as a method's `arg`.
+mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_args *args);
+mu_status mu__server_keep(mu_rpc_server *server, void *object);
+
 // ---- Functions ----------------------------------------------------------------------------------
 
 // Implemented by distribute, as part of the public interface: calls a traced function outside of traces and replicas.

@@ -191,6 +191,9 @@ static void server_destroy(void *object)
         mu__free(entry->output);
         mu_release(entry->function);
     }
+    for (size_t i = 0; i < server->kept.n; i++)
+        mu_release(server->kept.items[i]);
+    mu__free(server->kept.items);
     mu__free(server->methods.items);
     mu__free(server->node.members);
     mu__free(server->connections);
@@ -319,6 +322,13 @@ mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_arg
     entry->output = args->output_signature != NULL ? mu__strdup(args->output_signature) : NULL;
     entry->function = mu_retain(args->function);
     return mu_error_code();
+}
+
+mu_status mu__server_keep(mu_rpc_server *server, void *object)
+{
+    MU_TRY(MU_PUSH(&server->kept, object));
+    mu_retain(object);
+    return MU_OK;
 }
 
 mu_status mu_rpc_server_register_with(const mu_rpc_server_register_args *given)

@@ -60,6 +60,10 @@ struct mu_rpc_server {
         mu_rpc_entry *items;
         size_t n, capacity;
     } methods;
+    struct {
+        void **items;
+        size_t n, capacity;
+    } kept; // objects, retained
     mu_connection *connections; // [node.n_members]
     uint64_t n_clients;
     mu_budget budget;
@@ -78,8 +82,6 @@ static inline mu_rpc_server *mu__server_of(mu_node *node)
 void mu__server_asked(mu_node *node, int member, const mu_request *request);
 void mu__server_cancel_of(mu_rpc_server *server, uint64_t client);
 int64_t mu__server_overdue(mu_rpc_server *server, int64_t now);
-// mu__server_add registers a method of any name, also one of the library's own (server.c).
-mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_args *args);
 // mu__server_stop_calls cancels all calls and ends the threads; without the lock.
 void mu__server_stop_calls(mu_rpc_server *server);
 

@@ -256,6 +256,27 @@ out:
     return status;
 }
 
+// Resources that another process keeps: all of an op's, or none.
+static mu_status apply_elsewhere(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                                 mu_resource *const *resources, mu_tensor **out)
+{
+    for (int i = 1; i < n_resources; i++)
+        if (resources[i]->kind != resources[0]->kind)
+            return mu__error(MU_FAILED_PRECONDITION, "%s: '%s' is kept by another process, '%s' by this one or a third; "
+                             "one process must keep the variables of one op", op->name,
+                             resources[resources[0]->kind->apply != NULL ? 0 : i]->name,
+                             resources[resources[0]->kind->apply != NULL ? i : 0]->name);
+    return resources[0]->kind->apply(op, attrs, n_in, in, n_resources, resources, out);
+}
+
+static bool is_elsewhere(int n_resources, mu_resource *const *resources)
+{
+    for (int i = 0; i < n_resources; i++)
+        if (resources[i]->kind->apply != NULL)
+            return true;
+    return false;
+}
+
 static mu_status apply_locked(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                               mu_resource *const *resources, int n_out, mu_tensor **out)
 {
@@ -323,6 +344,8 @@ mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *con
     mu_context *context = mu__context();
     if (context->trace)
         MU_TRY(context->trace->add(context->trace, op, attrs, n_in, in, n_resources, resources, out));
+    else if (is_elsewhere(n_resources, resources))
+        MU_TRY(apply_elsewhere(op, attrs, n_in, in, n_resources, resources, out));
     else
         MU_TRY(apply_locked(op, attrs, n_in, in, n_resources, resources, n_out, out));
     for (struct mu_tape *tape = context->tape; tape; tape = tape->outer)

@@ -340,6 +340,10 @@ typedef struct mu_resource_kind {
     mu_status (*commit)(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer);
     // poison records that a failed step may have written the value; it is unusable until assigned or restored.
     void (*poison)(mu_resource *resource, int replica);
+    // apply runs an op outside of traces on resources that another process keeps, all of this kind; `out` as of
+    // mu__apply. Optional: this process keeps the value.
+    mu_status (*apply)(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                       mu_resource *const *resources, mu_tensor **out);
     bool opaque;       // the buffer holds no elements; only ops that name this kind (mu_op.resource_kind) may use it
 } mu_resource_kind;
 struct mu_resource {
@@ -348,6 +352,7 @@ struct mu_resource {
     char *name;
     mu_spec spec;
     bool shared;    // one storage for all replicas of this process
+    void *home;     // object through which the process that keeps the value is reached; NULL: this process keeps it
     // Held while an op, or a plan, uses the resource; NULL: one thread at a time uses it anyway. Outlives the resource.
     pthread_mutex_t *lock;
 };

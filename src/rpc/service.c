@@ -1,0 +1,284 @@
+// The service of a server: the variables that it keeps, and ops that others apply to them.
+//
+// An op comes as a graph in its serialised form, which is verified like any hostile input: it has the inputs, and one
+// node, which works on variables of this server.
+#include "rpc/service.h"
+
+#include "graph/graph.h"
+#include "rpc/rpc.h"
+
+#include <muster/ops.h>
+
+enum { LOCKS = 64, MOST_NAME = 1000 };
+
+// The variables. An op holds the locks of its own variables only (mu_resource.lock).
+typedef struct service {
+    mu_object object;
+    pthread_mutex_t lock; // of the list
+    pthread_mutex_t locks[LOCKS];
+    int made; // locks that exist
+    struct {
+        mu_variable **items;
+        size_t n, capacity;
+    } variables; // retained
+    size_t n_created, bytes, max_bytes;
+} service;
+
+static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&variable->resource.spec); }
+
+static void clear(service *s)
+{
+    for (size_t i = 0; i < s->variables.n; i++)
+        mu_release(s->variables.items[i]);
+    s->variables.n = 0;
+    s->bytes = 0;
+}
+
+static void service_destroy(void *object)
+{
+    service *s = object;
+    clear(s);
+    mu__free(s->variables.items);
+    for (int i = 0; i < s->made; i++)
+        pthread_mutex_destroy(i < LOCKS ? &s->locks[i] : &s->lock);
+}
+
+static mu_type service_type = {.name = "service", .destroy = service_destroy};
+
+// With the lock held; the number of variables if there is none of this name.
+static size_t find(const service *s, const char *name)
+{
+    size_t i = 0;
+    while (i < s->variables.n && strcmp(s->variables.items[i]->resource.name, name) != 0)
+        i++;
+    return i;
+}
+
+// ---- Variables ----------------------------------------------------------------------------------
+
+static mu_status no_room(const service *s, const char *name, size_t bytes)
+{
+    const mu_variable *largest = NULL;
+    for (size_t i = 0; i < s->variables.n; i++)
+        if (largest == NULL || bytes_of(s->variables.items[i]) > bytes_of(largest))
+            largest = s->variables.items[i];
+    return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server's variables take %zu "
+                     "of %zu bytes, the largest '%s' %zu; add servers, or split the variable", name, bytes, s->bytes,
+                     s->max_bytes, largest != NULL ? largest->resource.name : "",
+                     largest != NULL ? bytes_of(largest) : 0);
+}
+
+static mu_status add_variable(service *s, const char *name, mu_tensor *value)
+{
+    const mu_spec spec = mu__spec_of(value);
+    const size_t bytes = mu__spec_bytes(&spec);
+    if (find(s, name) < s->variables.n)
+        return mu__error(MU_ALREADY_EXISTS, "this server has a variable '%s'; delete it first, or choose another name",
+                         name);
+    if (bytes > s->max_bytes - s->bytes)
+        return no_room(s, name, bytes);
+    mu_variable *variable = mu__variable_make(&(mu_variable_args){.name = name}, value, 1);
+    if (variable == NULL || MU_PUSH(&s->variables, variable) != MU_OK) {
+        mu_release(variable);
+        return mu_error_code();
+    }
+    variable->resource.lock = &s->locks[s->n_created++ % LOCKS];
+    s->bytes += bytes;
+    return MU_OK;
+}
+
+static mu_status read_name(const mu_value *arguments, char **name)
+{
+    MU_TRY(mu__value_text(mu_value_at(arguments, 0), "the variable's name", name));
+    if (**name != '\0' && strlen(*name) <= MOST_NAME)
+        return MU_OK;
+    mu__free(*name);
+    *name = NULL;
+    return mu__error(MU_INVALID_ARGUMENT, "a variable's name needs 1 to %d bytes", MOST_NAME);
+}
+
+static mu_value *create(mu_value *arguments, void *arg)
+{
+    service *s = arg;
+    char *name = NULL;
+    if (read_name(arguments, &name) == MU_OK) {
+        mu_tensor *value = mu_at(arguments, 1);
+        pthread_mutex_lock(&s->lock);
+        if (value != NULL)
+            add_variable(s, name, value);
+        pthread_mutex_unlock(&s->lock);
+    }
+    mu__free(name);
+    return NULL;
+}
+
+static mu_value *delete_one(mu_value *arguments, void *arg)
+{
+    service *s = arg;
+    char *name = NULL;
+    if (read_name(arguments, &name) != MU_OK)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    const size_t i = find(s, name);
+    mu_variable *gone = i < s->variables.n ? s->variables.items[i] : NULL;
+    if (gone != NULL) {
+        s->variables.items[i] = s->variables.items[--s->variables.n];
+        s->bytes -= bytes_of(gone);
+    } else {
+        mu__error(MU_NOT_FOUND, "this server has no variable '%s'", name);
+    }
+    pthread_mutex_unlock(&s->lock);
+    mu_release(gone);
+    mu__free(name);
+    return NULL;
+}
+
+static mu_value *clear_all(mu_value *arguments, void *arg)
+{
+    service *s = arg;
+    (void)arguments;
+    pthread_mutex_lock(&s->lock);
+    clear(s);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+// ---- Ops ----------------------------------------------------------------------------------------
+
+// The graph retains what is found before the lock is given back, in read_graph.
+static mu_resource *resolve(void *arg, const char *kind, const char *name, const mu_spec *spec)
+{
+    service *s = arg;
+    (void)spec;
+    const size_t i = find(s, name);
+    if (strcmp(kind, "variable") == 0 && i < s->variables.n)
+        return &s->variables.items[i]->resource;
+    mu__error(MU_NOT_FOUND, "this server has no %.60s '%.200s'", kind, name);
+    return NULL;
+}
+
+static mu_graph *read_graph(service *s, const mu_tensor *bytes)
+{
+    if (bytes == NULL)
+        return NULL;
+    if (bytes->dtype != MU_U8 || bytes->shape.rank != 1) {
+        mu__error(MU_INVALID_ARGUMENT, "the graph of an op must be a vector of uint8");
+        return NULL;
+    }
+    pthread_mutex_lock(&s->lock);
+    mu_graph *graph = mu__graph_read(mu__host_read(bytes), (size_t)bytes->shape.dims[0], resolve, s);
+    pthread_mutex_unlock(&s->lock);
+    return graph;
+}
+
+// The inputs first, then the one op.
+static const mu_node *only_op(const mu_graph *graph)
+{
+    const mu_node *node = graph->nodes.n > 0 ? graph->nodes.items[graph->nodes.n - 1] : NULL;
+    if (node != NULL && graph->nodes.n == graph->inputs.n + 1 && node->op != &mu_op_input && node->n_resources > 0 &&
+        node->n_in == (int)graph->inputs.n && (node->flags & (MU_OP_COLLECTIVE | MU_OP_CONTROL)) == 0)
+        return node;
+    mu__error(MU_INVALID_ARGUMENT, "a server applies one op to its variables at one time; '%s' has %zu nodes",
+              graph->name, graph->nodes.n);
+    return NULL;
+}
+
+static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_value *inputs, mu_tensor **in,
+                          mu_tensor **out)
+{
+    mu_resource *resources[MU_MAX_INTS];
+    if (mu_value_count(inputs) != node->n_in || node->n_resources > (int)MU_COUNT(resources)) {
+        mu__error(MU_INVALID_ARGUMENT, "%s takes %d tensors; %d were sent", node->op->name, node->n_in,
+                  mu_value_count(inputs));
+        return NULL;
+    }
+    for (int i = 0; i < node->n_in; i++)
+        in[i] = mu_at(inputs, node->in[i].node->id);
+    for (int i = 0; i < node->n_resources; i++)
+        resources[i] = graph->resources.items[node->resources[i]];
+    if (mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out) != MU_OK)
+        return NULL;
+    mu_value **values = mu__calloc((size_t)node->n_out + 1, sizeof *values);
+    for (int i = 0; i < node->n_out && values != NULL; i++)
+        values[i] = mu_of(out[i]);
+    mu_value *list = values != NULL ? mu_list_of(node->n_out, values) : NULL;
+    mu__free(values);
+    return list;
+}
+
+static mu_value *apply(mu_value *arguments, void *arg)
+{
+    mu_graph *graph = read_graph(arg, mu_at(arguments, 0));
+    const mu_node *node = graph != NULL ? only_op(graph) : NULL;
+    mu_tensor **in = node != NULL ? mu__calloc((size_t)node->n_in + 1, sizeof *in) : NULL;
+    mu_tensor **out = node != NULL ? mu__calloc((size_t)node->n_out + 1, sizeof *out) : NULL;
+    const mu_value *inputs = node != NULL ? mu_value_at(arguments, 1) : NULL;
+    mu_value *result =
+        in != NULL && out != NULL && inputs != NULL ? apply_op(graph, node, inputs, in, out) : NULL;
+    mu__free(in);
+    mu__free(out);
+    mu_release(graph);
+    return result;
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+static mu_variable *find_retained(service *s, const char *name)
+{
+    pthread_mutex_lock(&s->lock);
+    const size_t i = find(s, name);
+    mu_variable *variable = i < s->variables.n ? mu_retain(s->variables.items[i]) : NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (variable == NULL)
+        mu__error(MU_NOT_FOUND, "this server has no variable '%s'", name);
+    return variable;
+}
+
+// Sends the rows asked for and never the table.
+static mu_value *rows(mu_value *arguments, void *arg)
+{
+    char *name = NULL;
+    mu_variable *table = read_name(arguments, &name) == MU_OK ? find_retained(arg, name) : NULL;
+    mu_value *result = NULL;
+    if (table != NULL) {
+        mu_resource *resource = &table->resource;
+        mu__resources_lock(1, &resource);
+        result = mu_of(mu_gather(table->components[0], mu_at(arguments, 1), 0, 0));
+        mu__resources_unlock(1, &resource);
+    }
+    mu_release(table);
+    mu__free(name);
+    return result;
+}
+
+// ---- The service --------------------------------------------------------------------------------
+
+static bool make_locks(service *s)
+{
+    while (s->made < LOCKS + 1 && pthread_mutex_init(s->made < LOCKS ? &s->locks[s->made] : &s->lock, NULL) == 0)
+        s->made++;
+    return s->made == LOCKS + 1;
+}
+
+mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
+{
+    static const struct {
+        const char *name, *input;
+        mu_rpc_method *fn;
+    } methods[] = {{"muster.variable.create", NULL, create},
+                   {"muster.variable.delete", "(uint8[?])", delete_one},
+                   {"muster.variable.clear", NULL, clear_all},
+                   {"muster.variable.rows", NULL, rows},
+                   {"muster.apply", NULL, apply}};
+    service *s = mu__new(&service_type, sizeof *s);
+    if (s == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    s->max_bytes = max_bytes;
+    mu_status status = make_locks(s) ? mu__server_keep(server, s)
+                                     : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
+    mu_release(s);
+    for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
+        status = mu__server_add(server, &(mu_rpc_server_register_args){
+            .name = methods[i].name, .fn = methods[i].fn, .arg = s, .input_signature = methods[i].input});
+    return status;
+}

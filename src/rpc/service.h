@@ -1,0 +1,41 @@
+// What a server of a cluster does for others: it keeps variables and applies ops to them.
+//
+// The variables of a server belong to whoever has the cluster's key. An op on them is one request: nobody sees a state
+// in between, and no value that the op only changes is sent. remote_variable.c is the other end.
+#ifndef MU_SRC_RPC_SERVICE_H
+#define MU_SRC_RPC_SERVICE_H
+
+#include "ops/core/op.h"
+
+#include <muster/rpc.h>
+
+// mu__service_add registers the methods "muster.variable.create", "muster.variable.delete", "muster.variable.clear",
+// "muster.variable.rows" and "muster.apply" with a server that has not started (docs/rpc.md). `max_bytes`: of all
+// variables together. Owned by the server.
+mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes);
+
+// ---- Variables on a server (remote_variable.c) --------------------------------------------------
+
+// mu__remote_variable_create makes a variable on a client's server. Errors: ALREADY_EXISTS; RESOURCE_EXHAUSTED naming
+// the server's largest variable; those of a call.
+mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu_tensor *value);
+mu_status mu__remote_variable_delete(mu_rpc_client *client, const char *name); // errors: NOT_FOUND
+// mu__remote_variables_clear deletes all variables of a server, such as those of a coordinator that died.
+mu_status mu__remote_variables_clear(mu_rpc_client *client);
+
+// mu__remote_variable is a resource for a variable that a client's server keeps: ops that are applied to it are sent
+// there. It retains the client and belongs to the caller.
+mu_resource *mu__remote_variable(mu_rpc_client *client, const char *name, const mu_spec *spec);
+
+// mu__remote_rows returns rows of the first axis of such a variable: indices.shape + the shape of a row, of the pool.
+mu_tensor *mu__remote_rows(const mu_resource *variable, mu_tensor *indices);
+
+// The kind of such a resource; its name is that of variables, so that ops and graphs take it for one.
+extern const mu_resource_kind mu__remote_variable_kind;
+
+// mu__text_value makes bytes of a text, as a value of the pool; mu__value_text reads them, into a text that the caller
+// frees. Errors: INVALID_ARGUMENT naming `what`.
+mu_value *mu__text_value(const char *text);
+mu_status mu__value_text(const mu_value *value, const char *what, char **out);
+
+#endif

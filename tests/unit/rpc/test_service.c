@@ -1,0 +1,229 @@
+// Variables on a server: made, read, changed by many at the same time, looked up, deleted; hostile graphs.
+#include "rpc/service.h"
+
+#include "graph/graph.h"
+#include "ops/nn/nn.h"
+#include "rpc_test.h"
+
+#include <pthread.h>
+
+enum { THREADS = 8, ADDS = 50, MOST = 100000 };
+
+typedef struct ends {
+    mu_rpc_server *server;
+    mu_rpc_client *client;
+} ends;
+
+static ends connect_ends(void)
+{
+    ends e = {.server = mu_rpc_server_new("muster", "localhost:0")};
+    assert_int_equal(mu__service_add(e.server, MOST), MU_OK);
+    assert_int_equal(mu_rpc_server_start(e.server), MU_OK);
+    e.client = mu_rpc_client_new("muster", mu_rpc_server_address(e.server), .timeout_in_ms = 60000);
+    return e;
+}
+
+// A float32 variable [n] of zeros on the server; the test releases it.
+static mu_resource *make(const ends *e, const char *name, int64_t n)
+{
+    const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(n)};
+    assert_int_equal(mu__remote_variable_create(e->client, name, mu_tensor_new(MU_F32, 1, &n, NULL)), MU_OK);
+    return mu__remote_variable(e->client, name, &spec);
+}
+
+static mu_tensor *read(mu_resource *variable)
+{
+    mu_tensor *value = NULL;
+    mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, &variable, &value);
+    return value;
+}
+
+static mu_status add(mu_resource *variable, mu_tensor *delta)
+{
+    return mu__apply(&mu_op_assign_add_variable, NULL, 1, &delta, 1, &variable, NULL);
+}
+
+static mu_tensor *floats(int64_t n, float value)
+{
+    mu_tensor *tensor = mu_tensor_new(MU_F32, 1, &n, NULL);
+    for (int64_t i = 0; i < n; i++)
+        ((float *)mu__host_write(tensor))[i] = value;
+    return tensor;
+}
+
+static void test_ops_are_applied_on_the_server(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends();
+    mu_resource *v = make(&e, "v", 3), *w = make(&e, "w", 3);
+    assert_int_equal(add(v, floats(3, 2)), MU_OK);
+    assert_int_equal(add(v, floats(3, 0.5f)), MU_OK);
+    assert_true(mu_tensor_item(read(v), 2) == 2.5 && mu_tensor_item(read(w), 0) == 0);
+    mu_tensor *rows[] = {mu_tensor_new(MU_I32, 1, (int64_t[]){2}, (int32_t[]){0, 2}), floats(2, 10)};
+    const mu_scatter_attrs kind = {.kind = MU_SCATTER_ADD};
+    assert_int_equal(mu__apply(&mu_op_scatter_variable, &kind, 2, rows, 1, &v, NULL), MU_OK);
+    assert_true(mu_tensor_item(read(v), 0) == 12.5 && mu_tensor_item(read(v), 1) == 2.5);
+    mu_tensor *found = mu__remote_rows(v, rows[0]);
+    assert_true(found->shape.dims[0] == 2 && mu_tensor_item(found, 1) == 12.5);
+    mu_release(v);
+    mu_release(w);
+    mu_pool_close(pool);
+}
+
+static void test_errors_name_the_variable(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends();
+    mu_resource *v = make(&e, "v", 3);
+    mu__remote_variable_create(e.client, "v", floats(1, 1));
+    expect_error(MU_ALREADY_EXISTS, "has a variable 'v'");
+    mu__remote_variable_create(e.client, "huge", floats(MOST / 4, 1));
+    expect_error(MU_RESOURCE_EXHAUSTED, "the largest 'v' 12");
+    assert_int_equal(add(v, floats(4, 1)), MU_INVALID_ARGUMENT);
+    mu_error_take();
+    mu__remote_rows(v, mu_tensor_new(MU_I32, 0, NULL, (int32_t[]){3}));
+    assert_int_not_equal(mu_error_take().code, MU_OK);
+    assert_int_equal(mu__remote_variable_delete(e.client, "v"), MU_OK);
+    mu__remote_variable_delete(e.client, "v");
+    expect_error(MU_NOT_FOUND, "no variable 'v'");
+    assert_null(read(v));
+    expect_error(MU_NOT_FOUND, "'v'");
+    mu_resource *other = make(&e, "v", 4);
+    assert_null(read(v)); // of another shape
+    expect_error(MU_INVALID_ARGUMENT, "'v'");
+    assert_int_equal(mu__remote_variables_clear(e.client), MU_OK);
+    assert_null(read(other));
+    expect_error(MU_NOT_FOUND, "'v'");
+    mu_release(v);
+    mu_release(other);
+    mu_pool_close(pool);
+}
+
+static void test_the_variables_of_one_op_are_on_one_server(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends one = connect_ends(), two = connect_ends();
+    mu_variable *here = mu_variable_new(floats(3, 1), "here");
+    mu_resource *v = make(&one, "v", 3), *w = make(&two, "w", 3), *apart[] = {v, w}, *mixed[] = {v, &here->resource};
+    mu_tensor *in[] = {mu_constant(MU_F32, 1), floats(3, 1), floats(3, 1)};
+    mu__apply(&mu_op_apply_gradient_descent, NULL, 3, in, 2, apart, NULL);
+    expect_error(MU_FAILED_PRECONDITION, "different processes");
+    mu__apply(&mu_op_apply_gradient_descent, NULL, 3, in, 2, mixed, NULL);
+    expect_error(MU_FAILED_PRECONDITION, "'v' is kept by another process");
+    mu_release(v);
+    mu_release(w);
+    mu_pool_close(pool);
+}
+
+// ---- Many at the same time ----------------------------------------------------------------------
+
+typedef struct adder {
+    pthread_t thread;
+    mu_resource *variable;
+    mu_status status;
+} adder;
+
+static void *add_often(void *arg)
+{
+    adder *a = arg;
+    mu_pool *pool = mu_pool_open();
+    for (int i = 0; i < ADDS && a->status == MU_OK; i++)
+        a->status = add(a->variable, floats(1000, 1));
+    mu_error_take();
+    mu_pool_close(pool);
+    return NULL;
+}
+
+static void test_every_addition_counts(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends();
+    adder adders[THREADS] = {0};
+    mu_resource *v = make(&e, "v", 1000);
+    for (int i = 0; i < THREADS; i++) {
+        adders[i].variable = v;
+        pthread_create(&adders[i].thread, NULL, add_often, &adders[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(adders[i].thread, NULL);
+        assert_int_equal(adders[i].status, MU_OK);
+    }
+    const mu_tensor *sum = read(v);
+    for (int i = 0; i < 1000; i++)
+        assert_true(mu_tensor_item(sum, i) == THREADS * ADDS);
+    mu_release(v);
+    mu_pool_close(pool);
+}
+
+// ---- Hostile graphs -----------------------------------------------------------------------------
+
+static mu_value *written(const mu_graph *graph)
+{
+    void *bytes;
+    size_t size;
+    assert_int_equal(mu__graph_write(graph, &bytes, &size), MU_OK);
+    mu_value *value = mu_of(mu_tensor_new(MU_U8, 1, &(int64_t){(int64_t)size}, bytes));
+    mu__free(bytes);
+    return value;
+}
+
+static void refused(const ends *e, mu_value *arguments, mu_status code, const char *part)
+{
+    expect_result(mu_rpc_call(e->client, "muster.apply", arguments), code, part);
+}
+
+static void test_hostile_graphs(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends();
+    mu_resource *v = make(&e, "v", 3), *foreign = mu__remote_variable(e.client, "not mine", &v->spec);
+    mu_value *nothing = mu_list(MU_END);
+    refused(&e, NULL, MU_INVALID_ARGUMENT, "");
+    refused(&e, mu_list(floats(3, 1), nothing, MU_END), MU_INVALID_ARGUMENT, "vector of uint8");
+    refused(&e, mu_list(mu__text_value("no graph at all"), nothing, MU_END), MU_DATA_LOSS, "");
+    mu_graph *graph = mu__graph_new("g");
+    refused(&e, mu_list(written(graph), nothing, MU_END), MU_INVALID_ARGUMENT, "one op");
+    assert_non_null(mu__graph_node(graph, &mu_op_read_variable, NULL, 0, NULL, 1, &v));
+    refused(&e, mu_list(written(graph), mu_list(floats(1, 1), MU_END), MU_END), MU_INVALID_ARGUMENT, "takes 0 tensors");
+    assert_non_null(mu__graph_node(graph, &mu_op_read_variable, NULL, 0, NULL, 1, &v));
+    refused(&e, mu_list(written(graph), nothing, MU_END), MU_INVALID_ARGUMENT, "one op");
+    mu_release(graph);
+    graph = mu__graph_new("g");
+    assert_non_null(mu__graph_node(graph, &mu_op_read_variable, NULL, 0, NULL, 1, &foreign));
+    refused(&e, mu_list(written(graph), nothing, MU_END), MU_NOT_FOUND, "no variable 'not mine'");
+    mu_release(graph);
+    assert_int_equal(add(v, floats(3, 1)), MU_OK); // and the server goes on
+    mu_release(v);
+    mu_release(foreign);
+    mu_pool_close(pool);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
+    return mu_init(.cpu_devices = 1) == MU_OK ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return mu_exit(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ops_are_applied_on_the_server),
+        cmocka_unit_test(test_errors_name_the_variable),
+        cmocka_unit_test(test_the_variables_of_one_op_are_on_one_server),
+        cmocka_unit_test(test_every_addition_counts),
+        cmocka_unit_test(test_hostile_graphs),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
