@@ -18,6 +18,7 @@
 #include <muster/comm.h>
 #include <muster/cluster.h>
 #include <muster/rpc.h>
+#include <muster/server.h>
 #include <muster/tpu.h>
 #include <muster/tpu_strategy.h>
 #include <muster/data.h>

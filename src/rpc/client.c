@@ -490,8 +490,8 @@ static mu_status check_call(const mu_rpc_call_args *args)
     MU_TRY(mu__need(args->client, "mu_rpc_call: the client"));
     MU_TRY(mu__need(args->method, "mu_rpc_call: the method"));
     if (strlen(args->method) > MU_RPC_NAME)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_call: the method's name \"%.60s…\" has %zu bytes; at most %d are "
-                         "possible", args->method, strlen(args->method), MU_RPC_NAME);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_call: the method's name \"%.60s…\" has %zu bytes; at most %d "
+                         "are possible", args->method, strlen(args->method), MU_RPC_NAME);
     if (args->timeout_in_ms < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_call: timeout_in_ms is %lld; it cannot be negative",
                          (long long)args->timeout_in_ms);

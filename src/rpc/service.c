@@ -274,8 +274,9 @@ mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
     if (s == NULL)
         return MU_RESOURCE_EXHAUSTED;
     s->max_bytes = max_bytes;
-    mu_status status = make_locks(s) ? mu__server_keep(server, s)
-                                     : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
+    mu_status status = make_locks(s)
+                           ? mu__server_keep(server, s)
+                           : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
     mu_release(s);
     for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
         status = mu__server_add(server, &(mu_rpc_server_register_args){

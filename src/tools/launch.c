@@ -1,8 +1,10 @@
 // `muster launch -n 4 -- ./program args`: runs a program as several processes that form a cluster on this machine.
+// `muster launch --ps 2 --workers 4 -- ./program`: runs it as a coordinator, with servers.
 //
 // The launcher waits for output lines, the end of a rank, signals and deadlines. When the first rank fails, the
 // launcher asks the others to end (SIGTERM), later kills them (SIGKILL), each with all processes that it started, and
-// exits with the exit code of that first failure. No process remains.
+// exits with the exit code of that first failure. No process remains. Servers are not ranks of one job: one that ends
+// is started again, and the end of the program is the end of all.
 #include "tools/launch.h"
 #include "tools/tools.h"
 
@@ -16,10 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define QUICK_NS 2000000000
+enum { MOST_QUICK = 5 };
 enum { GONE = 69 }; // exit code of a rank that lost another one: rarely the first cause
 
 typedef struct rank {
     pid_t pid; // 0: has ended
+    int64_t started_ns;
+    int quick; // how many times in a row it ended within QUICK_NS
     mu_relay streams[2];
 } rank;
 
@@ -41,10 +47,13 @@ typedef struct launch {
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-enum { PROCESSES, REPLICAS, MAX_RESTARTS, GRACE, TIMEOUT };
+enum { PROCESSES, WORKERS, SERVERS, REPLICAS, MAX_RESTARTS, GRACE, TIMEOUT };
 
 static const mu_tool_option options[] = {
-    [PROCESSES] = {.letter = 'n', .required = true, .value = "PROCESSES", .text = "number of processes, 1 to 1024"},
+    [PROCESSES] = {.letter = 'n', .value = "PROCESSES", .text = "number of processes, 1 to 1024"},
+    [WORKERS] = {.name = "workers", .value = "N",
+                 .text = "instead of -n: run the program once, as the coordinator of so many workers (`muster serve`)"},
+    [SERVERS] = {.name = "ps", .value = "N", .text = "with --workers: number of parameter servers (`muster serve`)"},
     [REPLICAS] = {.name = "replicas", .value = "N", .initial = "0",
                   .text = "CPU devices of each process, at most 256; 0: MUSTER_CPU_DEVICES, else one per core of its "
                           "share"},
@@ -57,10 +66,28 @@ static const mu_tool_option options[] = {
     {.text = NULL},
 };
 
+static mu_status read_processes(const mu_tool_arguments *a, mu_launch_options *out)
+{
+    const bool equal = a->values[PROCESSES] != NULL;
+    if (!equal && a->values[WORKERS] == NULL && a->values[SERVERS] == NULL)
+        return mu__error(MU_INVALID_ARGUMENT, "muster launch: -n is missing; give the number of processes, or that of "
+                         "--workers and of --ps");
+    if (equal == (a->values[WORKERS] != NULL) || equal == (a->values[SERVERS] != NULL))
+        return mu__error(MU_INVALID_ARGUMENT, "muster launch: give either -n PROCESSES, or --workers N and --ps N");
+    if (equal)
+        return mu__tool_whole(a, PROCESSES, 1, MU_MAX_LAUNCHED, &out->n);
+    MU_TRY(mu__tool_whole(a, WORKERS, 1, MU_MAX_LAUNCHED / 2 - 1, &out->workers));
+    MU_TRY(mu__tool_whole(a, SERVERS, 1, MU_MAX_LAUNCHED / 2, &out->servers));
+    out->n = 1 + out->workers + out->servers;
+    if (readlink("/proc/self/exe", out->server_path, sizeof out->server_path - 1) > 0)
+        return MU_OK;
+    return mu__error(mu__errno_code(errno), "muster launch: cannot find its own program: %s", strerror(errno));
+}
+
 static mu_status read_options(const mu_tool_arguments *a, mu_launch_options *out)
 {
     *out = (mu_launch_options){.program = a->operands};
-    MU_TRY(mu__tool_whole(a, PROCESSES, 1, MU_MAX_LAUNCHED, &out->n));
+    MU_TRY(read_processes(a, out));
     MU_TRY(mu__tool_whole(a, REPLICAS, 0, 256, &out->replicas));
     MU_TRY(mu__tool_whole(a, MAX_RESTARTS, 0, 1000000, &out->max_restarts));
     MU_TRY(mu__tool_number(a, GRACE, "seconds", 0, 1e6, &out->grace));
@@ -131,6 +158,50 @@ static void reap_strays(const launch *l)
     }
 }
 
+static mu_status start_rank(launch *l, int r)
+{
+    mu_started started;
+    const mu_status status = mu__rank_start(&l->options, r, l->ports, l->key, &l->guard, &started);
+    rank *one = &l->ranks[r];
+    for (int i = 0; i < 2; i++)
+        mu__relay_close(&one->streams[i], &l->screen);
+    *one = (rank){.pid = started.pid, .started_ns = mu__now_ns(), .quick = one->quick,
+                  .streams = {{.fd = started.out, .rank = r, .out = STDOUT_FILENO, .bar = started.terminal},
+                              {.fd = started.err, .rank = r, .out = STDERR_FILENO}}};
+    l->alive += started.pid > 0;
+    return status;
+}
+
+// Starts a server again, unless it ends as soon as it has begun, again and again. Returns whether it runs.
+static bool start_again(launch *l, int r, const siginfo_t *info)
+{
+    rank *one = &l->ranks[r];
+    const mu_launched_task task = mu__launched_task(&l->options, r);
+    one->quick = mu__now_ns() - one->started_ns < QUICK_NS ? one->quick + 1 : 0;
+    if (one->quick >= MOST_QUICK)
+        return false;
+    mu__screen_say(&l->screen, "muster launch: %s %d (process %d) has ended, %s %d; starting it again", task.job,
+                   task.index, (int)info->si_pid, info->si_code == CLD_EXITED ? "exit code" : "killed by signal",
+                   info->si_status);
+    if (start_rank(l, r) == MU_OK)
+        return true;
+    mu_error_value error;
+    mu__error_move(&error);
+    mu__screen_say(&l->screen, "%s", error.message);
+    return false;
+}
+
+// What the end of a rank means where there are servers: the program's end is that of all. Returns whether it is a
+// failure.
+static bool ended_beside_servers(launch *l, int r, const siginfo_t *info)
+{
+    if (r > 0)
+        return !l->ending && !start_again(l, r, info);
+    if (code_of(info) == 0 && !l->ending)
+        end_all(l, SIGTERM);
+    return code_of(info) != 0;
+}
+
 // Records every rank that has ended and kills its process group. The group's number cannot be reused before the rank
 // has been waited for.
 static void reap(launch *l)
@@ -147,7 +218,8 @@ static void reap(launch *l)
         one->pid = 0;
         l->alive--;
         drain(l, one);
-        if (code_of(&info) != 0 && (first < 0 || code_of(&first_info) == GONE)) {
+        const bool failed = l->options.workers > 0 ? ended_beside_servers(l, r, &info) : code_of(&info) != 0;
+        if (failed && (first < 0 || code_of(&first_info) == GONE)) {
             first = r;
             first_info = info;
         }
@@ -156,7 +228,7 @@ static void reap(launch *l)
     if (first < 0 || l->first >= 0)
         return;
     l->first = first;
-    l->code = code_of(&first_info);
+    l->code = code_of(&first_info) != 0 ? code_of(&first_info) : GONE; // a server may end with 0 again and again
     if (!l->ending) {
         say_first(l, first, &first_info);
         end_all(l, SIGTERM);
@@ -191,13 +263,8 @@ static mu_status start_all(launch *l)
     l->code = 0;
     l->ending = false;
     for (int r = 0; r < l->options.n; r++) {
-        mu_started started;
-        mu_status status = mu__rank_start(&l->options, r, l->ports, l->key, &l->guard, &started);
-        l->ranks[r] = (rank){.pid = started.pid,
-                             .streams = {{.fd = started.out, .rank = r, .out = STDOUT_FILENO, .bar = started.terminal},
-                                         {.fd = started.err, .rank = r, .out = STDERR_FILENO}}};
-        l->alive += started.pid > 0;
-        MU_TRY(status);
+        l->ranks[r].quick = 0;
+        MU_TRY(start_rank(l, r));
     }
     return MU_OK;
 }
@@ -369,14 +436,17 @@ static int launch_main(const mu_tool_arguments *a)
 
 const mu_tool_command mu__tool_launch = {
     .name = "muster launch",
-    .usage = "-n PROCESSES [OPTION]... [--] PROGRAM [ARGUMENT]...",
+    .usage = "-n PROCESSES | --workers N --ps N [OPTION]... [--] PROGRAM [ARGUMENT]...",
     .summary = "run a program as several processes on this machine that make up a cluster",
     .description = "Runs a program as several processes (ranks) on this machine. Each one gets the whole cluster in "
                    "TF_CONFIG, a key for the job, and its share of the cores. Lines of output are printed behind the "
                    "rank that wrote them; one progress bar is shown.\n\n"
                    "When the first rank fails, the launcher ends the others, with all processes that they started. "
-                   "The exit code is that of the first failure; 128 + N if signal N killed the rank.",
-    .example = "muster launch -n 2 -- ./program --epochs 3\n",
+                   "The exit code is that of the first failure; 128 + N if signal N killed the rank.\n\n"
+                   "With --workers and --ps, the program runs once, as the chief that coordinates workers and "
+                   "parameter servers. A worker or server that ends is started again. When the program ends, all "
+                   "end, and its exit code is the launcher's.",
+    .example = "muster launch -n 2 -- ./program --epochs 3\nmuster launch --workers 4 --ps 2 -- ./program\n",
     .options = options,
     .needs = "the program is missing",
     .fewest = 1,

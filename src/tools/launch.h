@@ -14,10 +14,21 @@ enum { MU_MAX_LAUNCHED = 1024 };
 
 typedef struct mu_launch_options {
     int n, replicas;       // replicas: CPU devices per rank; 0: not given
+    // With workers, rank 0 runs the program as the chief, and the others are servers (`muster serve`): first the
+    // workers, then the parameter servers. 0: every rank runs the program as a worker.
+    int workers, servers;
+    char server_path[512]; // of this command
     int max_restarts;
     double grace, timeout; // seconds; timeout 0: none
     char **program;        // arguments, terminated by NULL
 } mu_launch_options;
+
+// The task of a rank in the cluster.
+typedef struct mu_launched_task {
+    const char *job;
+    int index;
+} mu_launched_task;
+mu_launched_task mu__launched_task(const mu_launch_options *options, int rank);
 
 // ---- Starting (launch_start.c) ------------------------------------------------------------------
 

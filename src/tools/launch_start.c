@@ -175,16 +175,35 @@ static bool replaced(const char *text, const mu_launch_options *options)
            (options->replicas > 0 && is_named(text, "MUSTER_CPU_DEVICES")) || is_named(text, "MUSTER_TRACE");
 }
 
-static char *tf_config(const mu_launch_options *options, int rank, const mu_kept_port *ports)
+mu_launched_task mu__launched_task(const mu_launch_options *options, int rank)
+{
+    if (options->workers == 0)
+        return (mu_launched_task){"worker", rank};
+    if (rank == 0)
+        return (mu_launched_task){"chief", 0};
+    return rank <= options->workers ? (mu_launched_task){"worker", rank - 1}
+                                    : (mu_launched_task){"ps", rank - 1 - options->workers};
+}
+
+static json_t *cluster_of(const mu_launch_options *options, const mu_kept_port *ports)
 {
     char address[32];
-    json_t *workers = json_array();
+    json_t *cluster = json_object();
     for (int i = 0; i < options->n; i++) {
+        const mu_launched_task task = mu__launched_task(options, i);
         snprintf(address, sizeof address, "127.0.0.1:%d", ports[i].port);
-        json_array_append_new(workers, json_string(address));
+        if (task.index == 0)
+            json_object_set_new(cluster, task.job, json_array());
+        json_array_append_new(json_object_get(cluster, task.job), json_string(address));
     }
-    json_t *config =
-        json_pack("{s:{s:o},s:{s:s,s:i}}", "cluster", "worker", workers, "task", "type", "worker", "index", rank);
+    return cluster;
+}
+
+static char *tf_config(const mu_launch_options *options, int rank, const mu_kept_port *ports)
+{
+    const mu_launched_task task = mu__launched_task(options, rank);
+    json_t *config = json_pack("{s:o,s:{s:s,s:i}}", "cluster", cluster_of(options, ports), "task", "type", task.job,
+                               "index", task.index);
     char *text = config ? json_dumps(config, JSON_COMPACT) : NULL;
     char *variable = text ? mu__sprintf("TF_CONFIG=%s", text) : NULL;
     free(text); // allocated by jansson
@@ -266,7 +285,7 @@ static mu_status lay(plumbing *pipes, int rank, bool *terminal)
 }
 
 // Runs in the new process: only system calls until the program starts.
-static void become(const mu_launch_options *options, const plumbing *pipes, const cpu_set_t *cores, char **environment,
+static void become(char *const *program, const plumbing *pipes, const cpu_set_t *cores, char **environment,
                    pid_t launcher)
 {
     sigset_t none;
@@ -281,7 +300,7 @@ static void become(const mu_launch_options *options, const plumbing *pipes, cons
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (empty >= 0 && dup2(empty, STDIN_FILENO) >= 0 && dup2(pipes->out[1], STDOUT_FILENO) >= 0 &&
         dup2(pipes->err[1], STDERR_FILENO) >= 0)
-        execvpe(options->program[0], options->program, environment);
+        execvpe(program[0], program, environment);
     const int failed = errno;
     if (write(pipes->report[1], &failed, sizeof failed) < 0)
         _exit(126);
@@ -299,13 +318,17 @@ static mu_status start_with(const mu_launch_options *options, int rank, plumbing
                             const mu_guard *guard, mu_started *out)
 {
     cpu_set_t cores;
+    char serve[] = "serve", path[sizeof options->server_path];
+    memcpy(path, options->server_path, sizeof path);
+    char *const server[] = {path, serve, NULL};
     const bool pinned = mu__setting_bool(MU_SETTING_PIN) && cores_for(rank, options->n, &cores);
     const pid_t launcher = getpid();
     out->pid = fork();
     if (out->pid < 0)
         return mu__error(mu__errno_code(errno), "muster launch: cannot start rank %d: %s", rank, strerror(errno));
     if (out->pid == 0)
-        become(options, pipes, pinned ? &cores : NULL, environment, launcher);
+        become(options->workers > 0 && rank > 0 ? server : options->program, pipes, pinned ? &cores : NULL,
+               environment, launcher);
     setpgid(out->pid, out->pid); // done in both processes, because either may run first
     guard_tell(guard, out->pid);
     int failed = 0;

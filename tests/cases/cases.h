@@ -23,6 +23,7 @@ extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cas
     input_cases[];
 extern const one_case guide_cases[], share_cases[], worker_cases[], per_replica_cases[],
     uneven_axes_cases[];
+extern const one_case rpc_cases[];
 extern const one_case accumulator_cases[], sharded_cases[], resolver_cases[], tpu_cases[], coordinator_cases[];
 extern const one_case coordinator_call_cases[];
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],

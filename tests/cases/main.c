@@ -87,7 +87,8 @@ int main(int n_names, char **names)
                                             device_cases,  input_cases, share_cases,  worker_cases,   guide_cases,
                                             rule_context_cases, rule_value_cases, rule_variable_cases,
                                             rule_device_cases, rule_input_cases, rule_training_cases,
-                                            per_replica_cases, uneven_axes_cases, accumulator_cases, sharded_cases,
+                                            per_replica_cases, uneven_axes_cases, accumulator_cases, rpc_cases,
+                                            sharded_cases,
                                             resolver_cases, tpu_cases, coordinator_cases, coordinator_call_cases};
     counts count = {0};
     if (n_names == 3 && strcmp(names[1], "--worker") == 0) {

@@ -313,6 +313,7 @@ typedef enum kind { WORKS, FAILS, ANSWERS } kind;
 #include "null_layers.def"
 #include "null_losses.def"
 #include "null_ops.def"
+#include "null_rpc.def"
 #undef ROW
 #undef BAD
 #undef QUERY
@@ -332,6 +333,7 @@ static const struct row {
 #include "null_layers.def"
 #include "null_losses.def"
 #include "null_ops.def"
+#include "null_rpc.def"
 };
 #define TABLE_ROWS ((int)(sizeof table / sizeof table[0]))
 

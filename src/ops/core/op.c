@@ -262,8 +262,8 @@ static mu_status apply_elsewhere(const mu_op *op, const void *attrs, int n_in, m
 {
     for (int i = 1; i < n_resources; i++)
         if (resources[i]->kind != resources[0]->kind)
-            return mu__error(MU_FAILED_PRECONDITION, "%s: '%s' is kept by another process, '%s' by this one or a third; "
-                             "one process must keep the variables of one op", op->name,
+            return mu__error(MU_FAILED_PRECONDITION, "%s: '%s' is kept by another process, '%s' by this one or a "
+                             "third; one process must keep the variables of one op", op->name,
                              resources[resources[0]->kind->apply != NULL ? 0 : i]->name,
                              resources[resources[0]->kind->apply != NULL ? i : 0]->name);
     return resources[0]->kind->apply(op, attrs, n_in, in, n_resources, resources, out);

@@ -1,0 +1,73 @@
+// `muster serve`: a worker or a parameter server of a cluster, until it is asked to end.
+#include "tools/tools.h"
+
+#include <muster/server.h>
+
+enum { JOB, TASK, ADDRESS, MAX_BYTES };
+
+static const char *const jobs[] = {"worker", "ps", NULL};
+
+static const mu_tool_option options[] = {
+    [JOB] = {.name = "job", .value = "JOB", .choices = jobs, .text = "job of this task; default: the cluster's word"},
+    [TASK] = {.name = "task", .value = "N", .text = "index of this task in its job; default: the cluster's word"},
+    [ADDRESS] = {.name = "address", .value = "HOST:PORT",
+                 .text = "where to listen, port 0: the system chooses; then no other description of the cluster is "
+                         "needed; default: the task's in the cluster"},
+    [MAX_BYTES] = {.name = "max-bytes", .value = "BYTES", .initial = "0",
+                   .text = "most bytes of all its variables together; 0: no limit"},
+    {.text = NULL},
+};
+
+// The cluster of the environment, or of the options alone.
+static mu_cluster *find_cluster(const mu_tool_arguments *a, const char *job, int task)
+{
+    if (a->values[ADDRESS] == NULL)
+        return mu_cluster_from_environment();
+    mu_cluster_spec *spec = mu_cluster_spec_parse("{}");
+    if (mu_cluster_spec_add(spec, job != NULL ? job : "worker", task, a->values[ADDRESS]) != MU_OK)
+        return NULL;
+    return mu_simple_cluster_resolver(spec, .task_type = job != NULL ? job : "worker", .task_id = task);
+}
+
+static mu_server *make_server(const mu_tool_arguments *a)
+{
+    const char *job = a->values[JOB];
+    int task = 0;
+    double max_bytes = 0;
+    if ((a->values[TASK] != NULL && mu__tool_whole(a, TASK, 0, 65535, &task) != MU_OK) ||
+        mu__tool_number(a, MAX_BYTES, "bytes", 0, 1e15, &max_bytes) != MU_OK)
+        return NULL;
+    mu_cluster *cluster = find_cluster(a, job, task);
+    if (cluster == NULL)
+        return NULL;
+    mu_server_args args = {.size = sizeof args, .cluster = cluster, .job_name = job, .task_index = task,
+                           .given = a->values[TASK] != NULL ? ".task_index" : NULL, .max_bytes = (int64_t)max_bytes};
+    return mu_server_new_with(&args);
+}
+
+static int serve_main(const mu_tool_arguments *a)
+{
+    mu_server *server = mu_init() == MU_OK && mu_stop_on_signals() == MU_OK ? make_server(a) : NULL;
+    if (server == NULL)
+        return mu_exit(false);
+    printf("%s\n", mu_server_target(server));
+    const bool flushed = mu__tool_flush();
+    if (mu_server_join(server) == MU_CANCELLED)
+        mu_error_take(); // it was asked to end
+    return mu_exit(flushed);
+}
+
+const mu_tool_command mu__tool_serve = {
+    .name = "muster serve",
+    .usage = "[OPTION]...",
+    .summary = "be a worker or a parameter server of a cluster",
+    .description = "Serves a coordinator: keeps variables, and applies to them what the coordinator and the workers "
+                   "send. Its task and the addresses come from TF_CONFIG or another source that `muster config` lists, "
+                   "or from the options.\n\n"
+                   "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
+                   "SIGINT; then the exit code is 0. Between hosts, all processes need the same MUSTER_CLUSTER_KEY.",
+    .example = "muster serve --job ps --address 127.0.0.1:2222\n",
+    .options = options,
+    .needs = "it takes no operands",
+    .main = serve_main,
+};
