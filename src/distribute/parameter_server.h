@@ -40,4 +40,8 @@ mu_concrete *mu__served_trace(mu_strategy *strategy, mu_function *function, cons
 // The result belongs to the caller; NULL on error.
 mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments);
 
+// mu__served_run runs a graph with these inputs on a device in the same way and waits; `out` [graph outputs] gets owned
+// references. The inputs must fit the graph (mu__check_inputs). Of `concrete` only graph, lock and plans are used.
+mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *const *in, mu_tensor **out);
+
 #endif

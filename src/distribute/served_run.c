@@ -212,6 +212,21 @@ mu_concrete *mu__served_trace(mu_strategy *strategy, mu_function *function, cons
     return concrete;
 }
 
+static void take_constants(const served_call *call)
+{
+    const mu_segments *segments = call->served->segments;
+    for (int i = 0; i < segments->n_values; i++)
+        if (segments->constants[i])
+            call->values[i] = mu_retain(segments->constants[i]);
+}
+
+static void free_values(served_call *call)
+{
+    for (int i = 0; call->values && i < call->served->segments->n_values; i++)
+        mu_release(call->values[i]);
+    mu__free(call->values);
+}
+
 static mu_status take_arguments(served_call *call, const mu_value *arguments)
 {
     mu_value *mine = arguments ? mu__select(arguments, 0) : NULL;
@@ -223,10 +238,6 @@ static mu_status take_arguments(served_call *call, const mu_value *arguments)
     for (int i = 0; leaves && i < n; i++)
         if (mu__is(leaves[i], &mu__tensor_type) && tensors < n_inputs)
             call->values[tensors++] = mu_retain(leaves[i]);
-    const mu_segments *segments = call->served->segments;
-    for (int i = 0; i < segments->n_values; i++)
-        if (segments->constants[i])
-            call->values[i] = mu_retain(segments->constants[i]);
     mu__free(leaves);
     mu_release(mine);
     return leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -242,9 +253,7 @@ struct served_run {
 static void free_run(served_run *run)
 {
     served_call *call = &run->call;
-    for (int i = 0; call->values && i < call->served->segments->n_values; i++)
-        mu_release(call->values[i]);
-    mu__free(call->values);
+    free_values(call);
     if (run->posted)
         mu__latch_free(&call->done);
     mu_release(call->concrete);
@@ -262,6 +271,7 @@ static mu_status fill_run(served_run *run, mu_device *device, mu_concrete *concr
         return mu_error_code();
     call->values = mu__calloc((size_t)call->served->segments->n_values + 1, sizeof *call->values);
     MU_TRY(call->values ? take_arguments(call, arguments) : MU_RESOURCE_EXHAUSTED);
+    take_constants(call);
     MU_TRY(mu__latch_init(&call->done, 1));
     run->posted = true;
     mu_worker *worker = mu__device_worker(device);
@@ -309,6 +319,39 @@ mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function 
 {
     served_run *run = start(strategy, device, function, arguments);
     return run ? finish(run) : NULL;
+}
+
+// Gives a call to its device's thread and waits for the end.
+static mu_status post_and_wait(served_call *call)
+{
+    MU_TRY(mu__latch_init(&call->done, 1));
+    mu_worker *worker = mu__device_worker(call->device);
+    mu_status status = worker ? mu__worker_post(worker, do_call, call) : mu_error_code();
+    if (status == MU_OK) {
+        (void)mu__latch_wait(&call->done, MU_FOREVER, "a function on a device");
+        status = call->status;
+        mu__error_raise(&call->error);
+    }
+    mu__latch_free(&call->done);
+    return status;
+}
+
+mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *const *in, mu_tensor **out)
+{
+    served_call call = {.concrete = concrete, .device = device, .cancellation = mu__context()->cancellation};
+    if (!(call.served = prepare(concrete, device)))
+        return mu_error_code();
+    const mu_segments *segments = call.served->segments;
+    if (!(call.values = mu__calloc((size_t)segments->n_values + 1, sizeof *call.values)))
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < concrete->graph->inputs.n; i++)
+        call.values[i] = mu_retain(in[i]);
+    take_constants(&call);
+    const mu_status status = post_and_wait(&call);
+    for (size_t i = 0; i < concrete->graph->outputs.n && status == MU_OK; i++)
+        out[i] = mu_retain(call.values[segments->outputs[i]]);
+    free_values(&call);
+    return status;
 }
 
 // ---- As slots of a strategy ---------------------------------------------------------------------

@@ -18,6 +18,7 @@ static void variable_destroy(void *object)
         mu_release(variable->shards[i]);
     mu__free(variable->shards);
     mu_release(variable->owner);
+    mu_release(variable->resource.home);
 }
 
 mu_type mu__variable_type = {.name = "variable", .destroy = variable_destroy};

@@ -520,6 +520,8 @@ mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *given)
     return NULL;
 }
 
+const char *mu__client_address(const mu_rpc_client *client) { return client->address; }
+
 uint64_t mu_rpc_client_server(mu_rpc_client *client)
 {
     if (mu__need(client, "mu_rpc_client_server: the client") != MU_OK)

@@ -89,7 +89,8 @@ static mu_status fill(mu_server *server, const mu_server_args *args)
     mu__view_clear(&view);
     if (server->spec == NULL || server->rpc == NULL)
         return mu_error_code();
-    return mu__service_add(server->rpc, args->max_bytes > 0 ? (size_t)args->max_bytes : SIZE_MAX);
+    MU_TRY(mu__service_add(server->rpc, args->max_bytes > 0 ? (size_t)args->max_bytes : SIZE_MAX));
+    return mu__function_service_add(server->rpc);
 }
 
 mu_server *mu_server_new_with(const mu_server_args *given)

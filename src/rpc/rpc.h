@@ -43,6 +43,9 @@ mu_status mu__signature_valid(const char *signature);
 mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_args *args);
 mu_status mu__server_keep(mu_rpc_server *server, void *object);
 
+// mu__client_address returns the address that a client was made for; it belongs to the client.
+const char *mu__client_address(const mu_rpc_client *client);
+
 // ---- Functions ----------------------------------------------------------------------------------
 
 // Implemented by distribute, as part of the public interface: calls a traced function outside of traces and replicas.

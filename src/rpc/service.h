@@ -14,6 +14,10 @@
 // variables together. Owned by the server.
 mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes);
 
+// mu__function_service_add registers the methods "muster.function.register", "muster.function.run" and
+// "muster.function.delete". Implemented by distribute (function_service.c).
+mu_status mu__function_service_add(mu_rpc_server *server);
+
 // ---- Variables on a server (remote_variable.c) --------------------------------------------------
 
 // mu__remote_variable_create makes a variable on a client's server. Errors: ALREADY_EXISTS; RESOURCE_EXHAUSTED naming

@@ -1,0 +1,283 @@
+// The worker's end of functions that a coordinator sends: keeps them, finds the servers of their variables, runs them.
+//
+// Everything that arrives is hostile until verified: mu__graph_read checks the graph, variables are reached only at the
+// servers that the coordinator names, and inputs must fit the graph.
+#include "distribute/function_service.h"
+
+#include "distribute/parameter_server.h"
+#include "engine/engine.h"
+#include "rpc/rpc.h"
+#include "rpc/service.h"
+
+enum { MOST_FUNCTIONS = 65536, MOST_SERVERS = 4096 };
+
+// One function. Of `concrete` only graph, lock and plans are used.
+typedef struct function {
+    mu_object object;
+    int64_t number;
+    mu_device *device;
+    mu_concrete concrete;
+    bool has_lock;
+} function;
+
+typedef struct service {
+    mu_object object;
+    pthread_mutex_t lock; // of the lists
+    bool has_lock;
+    int64_t n_registered;
+    struct {
+        function **items;
+        size_t n, capacity;
+    } functions; // retained
+    struct {
+        mu_rpc_client **items;
+        size_t n, capacity;
+    } servers; // clients of them, retained
+} service;
+
+static void function_destroy(void *object)
+{
+    function *f = object;
+    if (f->concrete.plans != NULL)
+        f->concrete.free_plans(f->concrete.plans);
+    mu_release(f->concrete.graph);
+    if (f->has_lock)
+        pthread_mutex_destroy(&f->concrete.lock);
+}
+
+static mu_type function_type = {.name = "remote function", .destroy = function_destroy};
+
+static void service_destroy(void *object)
+{
+    service *s = object;
+    for (size_t i = 0; i < s->functions.n; i++)
+        mu_release(s->functions.items[i]);
+    for (size_t i = 0; i < s->servers.n; i++)
+        mu_release(s->servers.items[i]);
+    mu__free(s->functions.items);
+    mu__free(s->servers.items);
+    if (s->has_lock)
+        pthread_mutex_destroy(&s->lock);
+}
+
+static mu_type service_type = {.name = "function service", .destroy = service_destroy};
+
+// ---- The servers of variables -------------------------------------------------------------------
+
+// With the lock held. A server that is away makes a function fail at once, so that the coordinator hears of it.
+static mu_rpc_client *server_at(service *s, const char *address)
+{
+    for (size_t i = 0; i < s->servers.n; i++)
+        if (strcmp(mu__client_address(s->servers.items[i]), address) == 0)
+            return s->servers.items[i];
+    if (s->servers.n == MOST_SERVERS) {
+        mu__error(MU_RESOURCE_EXHAUSTED, "this worker knows %d servers; no more are accepted", MOST_SERVERS);
+        return NULL;
+    }
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_client *client = mu_retain(mu_rpc_client_new("muster", address, .fail_fast = true));
+    mu_pool_close(pool);
+    if (client != NULL && MU_PUSH(&s->servers, client) == MU_OK)
+        return client;
+    mu_release(client);
+    return NULL;
+}
+
+// Where the variables of a graph that is read are: the list that came with it.
+typedef struct homes {
+    service *service;
+    const mu_value *list;
+} homes;
+
+static mu_resource *make_resource(homes *h, const mu_value *pair, const mu_spec *spec, const char *name)
+{
+    char *address = NULL;
+    if (mu__value_text(mu_value_at(pair, 1), "the address of a variable's server", &address) != MU_OK)
+        return NULL;
+    pthread_mutex_lock(&h->service->lock);
+    mu_rpc_client *client = server_at(h->service, address);
+    mu_resource *resource = client != NULL ? mu__remote_variable(client, name, spec) : NULL;
+    pthread_mutex_unlock(&h->service->lock);
+    mu__free(address);
+    return mu__give(resource);
+}
+
+static mu_resource *resolve(void *arg, const char *kind, const char *name, const mu_spec *spec)
+{
+    homes *h = arg;
+    const int n = strcmp(kind, "variable") == 0 ? mu_value_count(h->list) : 0;
+    for (int i = 0; i < n; i++) {
+        const mu_value *pair = mu_value_at(h->list, i);
+        char *text = NULL;
+        if (mu__value_text(mu_value_at(pair, 0), "a variable's name", &text) != MU_OK)
+            return NULL;
+        const bool found = strcmp(text, name) == 0;
+        mu__free(text);
+        if (found)
+            return make_resource(h, pair, spec, name);
+    }
+    return NULL;
+}
+
+// ---- Registering --------------------------------------------------------------------------------
+
+static function *make_function(service *s, const mu_tensor *bytes, const mu_value *list)
+{
+    homes h = {.service = s, .list = list};
+    function *f = mu__new(&function_type, sizeof *f);
+    if (f == NULL)
+        return NULL;
+    f->has_lock = pthread_mutex_init(&f->concrete.lock, NULL) == 0;
+    if (bytes->dtype != MU_U8 || bytes->shape.rank != 1)
+        mu__error(MU_INVALID_ARGUMENT, "the graph of a function must be a vector of uint8");
+    else if (f->has_lock)
+        f->concrete.graph = mu__graph_read(mu__host_read(bytes), (size_t)bytes->shape.dims[0], resolve, &h);
+    if (f->concrete.graph != NULL)
+        return f;
+    mu_release(f);
+    return NULL;
+}
+
+static mu_status add(service *s, function *f)
+{
+    mu_runtime *runtime = mu__runtime();
+    const int n_devices = mu__device_count(runtime);
+    if (n_devices < 1)
+        return mu_error_code();
+    if (s->functions.n == MOST_FUNCTIONS)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "this worker has %d functions; delete some first", MOST_FUNCTIONS);
+    f->number = s->n_registered;
+    f->device = mu__device_at(runtime, (int)(f->number % n_devices));
+    if (f->device == NULL)
+        return mu_error_code();
+    MU_TRY(MU_PUSH(&s->functions, f));
+    s->n_registered++;
+    mu_retain(f);
+    return MU_OK;
+}
+
+static mu_value *register_function(mu_value *arguments, void *arg)
+{
+    service *s = arg;
+    mu_tensor *bytes = mu_at(arguments, 0);
+    const mu_value *list = bytes != NULL ? mu_value_at(arguments, 1) : NULL;
+    function *f = list != NULL ? make_function(s, bytes, list) : NULL;
+    mu_status status = f != NULL ? MU_OK : mu_error_code();
+    pthread_mutex_lock(&s->lock);
+    if (status == MU_OK)
+        status = add(s, f);
+    pthread_mutex_unlock(&s->lock);
+    const int64_t number = status == MU_OK ? f->number : -1;
+    mu_release(f);
+    return status == MU_OK ? mu_of(mu_tensor_new(MU_I64, 0, NULL, &number)) : NULL;
+}
+
+// ---- Running and deleting -----------------------------------------------------------------------
+
+// Returns the position of the function that the first argument names, with the lock held; n: there is none.
+static size_t find(const service *s, int64_t number)
+{
+    size_t i = 0;
+    while (i < s->functions.n && s->functions.items[i]->number != number)
+        i++;
+    return i;
+}
+
+static mu_status no_function(int64_t number)
+{
+    return mu__error(MU_NOT_FOUND, "this worker has no function number %lld; register it again", (long long)number);
+}
+
+static function *find_retained(service *s, int64_t number)
+{
+    pthread_mutex_lock(&s->lock);
+    const size_t i = find(s, number);
+    function *f = i < s->functions.n ? mu_retain(s->functions.items[i]) : NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (f == NULL)
+        no_function(number);
+    return f;
+}
+
+static mu_status take_inputs(const function *f, const mu_value *inputs, mu_tensor **in, mu_spec *specs)
+{
+    const int n = (int)f->concrete.graph->inputs.n;
+    if (mu_value_count(inputs) != n)
+        return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; %d were sent", f->concrete.graph->name, n,
+                         mu_value_count(inputs));
+    for (int i = 0; i < n; i++) {
+        in[i] = mu_at(inputs, i);
+        if (in[i] == NULL)
+            return mu_error_code();
+        specs[i] = mu__spec_of(in[i]);
+    }
+    return mu__check_inputs(f->concrete.graph, specs, n);
+}
+
+static mu_value *run_with(function *f, const mu_value *inputs, mu_tensor **in, mu_spec *specs, mu_tensor **out)
+{
+    const int n_out = (int)f->concrete.graph->outputs.n;
+    if (take_inputs(f, inputs, in, specs) != MU_OK || mu__served_run(f->device, &f->concrete, in, out) != MU_OK)
+        return NULL;
+    mu_value **values = mu__calloc((size_t)n_out + 1, sizeof *values);
+    for (int i = 0; i < n_out; i++) {
+        mu__give(out[i]);
+        if (values != NULL)
+            values[i] = mu_of(out[i]);
+    }
+    mu_value *list = values != NULL ? mu_list_of(n_out, values) : NULL;
+    mu__free(values);
+    return list;
+}
+
+static mu_value *run(mu_value *arguments, void *arg)
+{
+    function *f = find_retained(arg, mu_tensor_item_int(mu_at(arguments, 0), 0));
+    const mu_value *inputs = f != NULL ? mu_value_at(arguments, 1) : NULL;
+    const size_t n_in = f != NULL ? f->concrete.graph->inputs.n : 0;
+    const size_t n_out = f != NULL ? f->concrete.graph->outputs.n : 0;
+    mu_tensor **tensors = inputs != NULL ? mu__calloc(n_in + n_out + 1, sizeof *tensors) : NULL;
+    mu_spec *specs = tensors != NULL ? mu__calloc(n_in + 1, sizeof *specs) : NULL;
+    mu_value *result = specs != NULL ? run_with(f, inputs, tensors, specs, tensors + n_in) : NULL;
+    mu__free(tensors);
+    mu__free(specs);
+    mu_release(f);
+    return result;
+}
+
+static mu_value *delete_function(mu_value *arguments, void *arg)
+{
+    service *s = arg;
+    const int64_t number = mu_tensor_item_int(mu_at(arguments, 0), 0);
+    pthread_mutex_lock(&s->lock);
+    const size_t i = find(s, number);
+    function *gone = i < s->functions.n ? s->functions.items[i] : NULL;
+    if (gone != NULL)
+        s->functions.items[i] = s->functions.items[--s->functions.n];
+    pthread_mutex_unlock(&s->lock);
+    if (gone == NULL)
+        no_function(number);
+    mu_release(gone);
+    return NULL;
+}
+
+// ---- The service --------------------------------------------------------------------------------
+
+mu_status mu__function_service_add(mu_rpc_server *server)
+{
+    service *s = mu__new(&service_type, sizeof *s);
+    if (s == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
+    mu_status status = s->has_lock
+                           ? mu__server_keep(server, s)
+                           : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    mu_release(s);
+    const mu_rpc_server_register_args methods[] = {
+        {.name = "muster.function.register", .fn = register_function, .arg = s},
+        {.name = "muster.function.run", .fn = run, .arg = s},
+        {.name = "muster.function.delete", .fn = delete_function, .arg = s, .input_signature = "(int64[])"}};
+    for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
+        status = mu__server_add(server, &methods[i]);
+    return status;
+}

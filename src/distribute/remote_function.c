@@ -1,0 +1,92 @@
+// The coordinator's end of functions on workers: sends a graph, and runs it there.
+#include "distribute/function_service.h"
+#include "rpc/rpc.h"
+#include "rpc/service.h"
+
+// [name, address of its server] for each variable of a graph.
+static mu_value *homes_of(const mu_graph *graph)
+{
+    mu_value **pairs = mu__calloc(graph->resources.n + 1, sizeof *pairs);
+    mu_status status = pairs != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->resources.n && status == MU_OK; i++) {
+        const mu_resource *resource = graph->resources.items[i];
+        if (resource->home == NULL)
+            status = mu__error(MU_FAILED_PRECONDITION, "'%s' uses '%s', which is in this process: workers reach only "
+                               "what a server keeps", graph->name, resource->name);
+        else
+            pairs[i] = mu_list(mu__text_value(resource->name), mu__text_value(mu__client_address(resource->home)),
+                               MU_END);
+    }
+    mu_value *list = status == MU_OK ? mu_list_of((int)graph->resources.n, pairs) : NULL;
+    mu__free(pairs);
+    return list;
+}
+
+int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *graph)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    mu_pool *pool = mu_pool_open();
+    mu_value *homes = homes_of(graph), *answer = NULL;
+    if (homes != NULL && mu__graph_write(graph, &bytes, &size) == MU_OK) {
+        const int64_t n = (int64_t)size;
+        mu_rpc_result *result = mu_rpc_call(worker, "muster.function.register",
+                                            mu_list(mu_tensor_new(MU_U8, 1, &n, bytes), homes, MU_END));
+        answer = result != NULL ? mu_rpc_result_value(result) : NULL;
+    }
+    mu__free(bytes);
+    const mu_tensor *number = answer != NULL ? mu_at(answer, 0) : NULL;
+    if (!mu__pending() && (number == NULL || number->dtype != MU_I64 || number->shape.rank != 0))
+        mu__error(MU_DATA_LOSS, "the worker at %s answers with something else than a function's number",
+                  mu__client_address(worker));
+    const int64_t registered = mu__pending() ? -1 : mu_tensor_item_int(number, 0);
+    mu_pool_close(pool);
+    return registered;
+}
+
+static mu_status take_outputs(mu_rpc_client *worker, const mu_graph *graph, const mu_value *answer, mu_tensor **out)
+{
+    const int n = (int)graph->outputs.n;
+    if (answer == NULL || mu_value_count(answer) != n)
+        return mu__error(MU_DATA_LOSS, "the worker at %s answers '%s' with another number of tensors than %d",
+                         mu__client_address(worker), graph->name, n);
+    for (int k = 0; k < n; k++) {
+        const mu_edge *edge = &graph->outputs.items[k];
+        const mu_spec *wanted = &edge->node->out[edge->output];
+        out[k] = mu_at(answer, k);
+        if (out[k] == NULL)
+            return mu_error_code();
+        if (out[k]->dtype != wanted->dtype || !mu__shape_compatible(&out[k]->shape, &wanted->shape))
+            return mu__error(MU_DATA_LOSS, "the worker at %s answers '%s' with a tensor of another type or shape",
+                             mu__client_address(worker), graph->name);
+    }
+    return MU_OK;
+}
+
+mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
+                                  mu_tensor **out)
+{
+    const int n_in = (int)graph->inputs.n;
+    mu_value **inputs = mu__calloc((size_t)n_in + 1, sizeof *inputs);
+    if (inputs == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n_in; i++)
+        inputs[i] = mu_of(in[i]);
+    mu_value *arguments =
+        mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), mu_list_of(n_in, inputs), MU_END);
+    mu__free(inputs);
+    mu_rpc_result *result = mu_rpc_call(worker, "muster.function.run", arguments);
+    const mu_value *answer = result != NULL ? mu_rpc_result_value(result) : NULL;
+    return mu__pending() ? mu_error_code() : take_outputs(worker, graph, answer, out);
+}
+
+mu_status mu__remote_function_delete(mu_rpc_client *worker, int64_t number)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_result *result = mu_rpc_call(worker, "muster.function.delete",
+                                        mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
+    if (result != NULL)
+        mu_rpc_result_value(result);
+    mu_pool_close(pool);
+    return mu_error_code();
+}

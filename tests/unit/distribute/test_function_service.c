@@ -1,0 +1,203 @@
+// Functions on workers: a graph sent to a worker whose variables are on two servers, run there by many at the same
+// time; errors that name who is to blame; hostile requests. All servers are in this process.
+#include "distribute/function_service.h"
+
+#include "../rpc/rpc_test.h"
+#include "rpc/service.h"
+
+#include <pthread.h>
+
+enum { THREADS = 4, RUNS = 20, SIZE = 8 };
+
+typedef struct cluster {
+    mu_server *ps[2], *worker;
+    mu_rpc_client *to_ps[2], *to_worker;
+    mu_resource *v, *w; // v on server 0, w on server 1: owned
+    mu_graph *graph;    // w += x + v; returns x + v. Owned
+    int64_t number;
+} cluster;
+
+static mu_rpc_client *client_of(mu_server *server)
+{
+    return mu_rpc_client_new("muster", mu_server_target(server) + strlen("muster://"), .timeout_in_ms = 60000,
+                             .fail_fast = true);
+}
+
+static mu_tensor *floats(int64_t n, float value)
+{
+    mu_tensor *tensor = mu_tensor_new(MU_F32, 1, &n, NULL);
+    for (int64_t i = 0; i < n; i++)
+        ((float *)mu__host_write(tensor))[i] = value;
+    return tensor;
+}
+
+static mu_graph *step_of(mu_resource *v, mu_resource *w)
+{
+    mu_graph *graph = mu__graph_new("step");
+    const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(SIZE)};
+    mu_node *x = mu__graph_input(graph, &spec, "x");
+    mu_node *read = mu__graph_node(graph, &mu_op_read_variable, NULL, 0, NULL, 1, &v);
+    mu_node *sum = mu__graph_node(graph, &mu_op_add, NULL, 2, (mu_edge[]){{.node = x}, {.node = read}}, 0, NULL);
+    assert_non_null(mu__graph_node(graph, &mu_op_assign_add_variable, NULL, 1, &(mu_edge){.node = sum}, 1, &w));
+    assert_int_equal(MU_PUSH(&graph->outputs, ((mu_edge){.node = sum})), MU_OK);
+    return graph;
+}
+
+static cluster start(void)
+{
+    const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(SIZE)};
+    cluster c = {.worker = mu_server_create_local_server(true)};
+    for (int i = 0; i < 2; i++) {
+        c.ps[i] = mu_server_create_local_server(true);
+        c.to_ps[i] = client_of(c.ps[i]);
+        mu_tensor *initial = floats(SIZE, (float)(1 - i));
+        assert_int_equal(mu__remote_variable_create(c.to_ps[i], i == 0 ? "v" : "w", initial), MU_OK);
+    }
+    c.to_worker = client_of(c.worker);
+    c.v = mu__remote_variable(c.to_ps[0], "v", &spec);
+    c.w = mu__remote_variable(c.to_ps[1], "w", &spec);
+    c.graph = step_of(c.v, c.w);
+    c.number = mu__remote_function_register(c.to_worker, c.graph);
+    assert_true(c.number >= 0);
+    return c;
+}
+
+static void finish(cluster *c)
+{
+    mu_release(c->graph);
+    mu_release(c->v);
+    mu_release(c->w);
+}
+
+static double value_of(mu_resource *variable)
+{
+    mu_tensor *value = NULL;
+    mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, &variable, &value);
+    return mu_tensor_item(value, SIZE - 1);
+}
+
+static void test_a_step_runs_on_the_worker(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = start();
+    mu_tensor *x = floats(SIZE, 2), *out = NULL;
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+        assert_true(mu_tensor_item(out, 0) == 3 && value_of(c.w) == 3 * i && value_of(c.v) == 1);
+    }
+    assert_int_equal(mu__remote_function_delete(c.to_worker, c.number), MU_OK);
+    mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out);
+    expect_error(MU_NOT_FOUND, "no function number");
+    finish(&c);
+    mu_pool_close(pool);
+}
+
+typedef struct runner {
+    pthread_t thread;
+    const cluster *c;
+    mu_status status;
+} runner;
+
+static void *run_often(void *arg)
+{
+    runner *r = arg;
+    for (int i = 0; i < RUNS && r->status == MU_OK; i++) {
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *x = floats(SIZE, 0), *out = NULL;
+        r->status = mu__remote_function_run(r->c->to_worker, r->c->number, r->c->graph, &x, &out);
+        mu_error_take();
+        mu_pool_close(pool);
+    }
+    return NULL;
+}
+
+static void test_no_update_is_lost(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = start();
+    runner runners[THREADS] = {0};
+    for (int i = 0; i < THREADS; i++) {
+        runners[i].c = &c;
+        pthread_create(&runners[i].thread, NULL, run_often, &runners[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(runners[i].thread, NULL);
+        assert_int_equal(runners[i].status, MU_OK);
+    }
+    assert_true(value_of(c.w) == THREADS * RUNS);
+    finish(&c);
+    mu_pool_close(pool);
+}
+
+static void test_errors_say_who_is_to_blame(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = start();
+    mu_tensor *wrong = floats(SIZE + 1, 2), *x = floats(SIZE, 2), *out = NULL;
+    assert_int_not_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &wrong, &out), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "");
+    mu_server_stop(c.ps[1]);
+    assert_int_not_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+    expect_error(MU_UNAVAILABLE, "\"muster.apply\" at localhost:"); // the worker's request to the server
+    mu_server_stop(c.worker);
+    assert_int_not_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+    expect_error(MU_UNAVAILABLE, "\"muster.function.run\" at localhost:"); // the coordinator's to the worker
+    finish(&c);
+    mu_pool_close(pool);
+}
+
+static void test_hostile_requests(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = start();
+    mu_variable *here = mu_variable_new(floats(SIZE, 0), "here");
+    mu_graph *local = step_of(c.v, &here->resource);
+    assert_int_equal(mu__remote_function_register(c.to_worker, local), -1);
+    expect_error(MU_FAILED_PRECONDITION, "'here'");
+    void *bytes;
+    size_t size;
+    assert_int_equal(mu__graph_write(c.graph, &bytes, &size), MU_OK);
+    mu_tensor *graph = mu_tensor_new(MU_U8, 1, &(int64_t){(int64_t)size}, bytes);
+    mu__free(bytes);
+    mu_value *nothing = mu_list(MU_END), *number = mu_of(mu_tensor_new(MU_I64, 0, NULL, &c.number));
+    expect_result(mu_rpc_call(c.to_worker, "muster.function.register", mu_list(graph, nothing, MU_END)), MU_NOT_FOUND,
+                  "'v'"); // a variable that the coordinator did not place
+    expect_result(mu_rpc_call(c.to_worker, "muster.function.register",
+                              mu_list(mu__text_value("damaged"), nothing, MU_END)), MU_DATA_LOSS, "");
+    expect_result(mu_rpc_call(c.to_worker, "muster.function.run", mu_list(number, nothing, MU_END)),
+                  MU_INVALID_ARGUMENT, "takes 1 tensors; 0 were sent");
+    expect_result(mu_rpc_call(c.to_worker, "muster.function.run"), MU_INVALID_ARGUMENT, "");
+    mu_tensor *x = floats(SIZE, 2), *out = NULL;
+    assert_int_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+    mu_release(local);
+    finish(&c);
+    mu_pool_close(pool);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
+    return mu_init(.cpu_devices = 2) == MU_OK ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    return mu_exit(true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_step_runs_on_the_worker),
+        cmocka_unit_test(test_no_update_is_lost),
+        cmocka_unit_test(test_errors_say_who_is_to_blame),
+        cmocka_unit_test(test_hostile_requests),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
