@@ -75,6 +75,8 @@ static int64_t continue_goodbye(mu_rpc_server *server, int64_t next)
     if (!server->said_goodbye) {
         server->said_goodbye = true;
         server->goodbye_ns = now + GOODBYE_NS;
+        mu__listener_close(&server->node.listener);
+        mu__incoming_end(&server->node);
         mu__node_leave(&server->node);
     }
     server->ended = mu__node_all_sent(&server->node) || now >= server->goodbye_ns;
