@@ -235,6 +235,27 @@ static void test_order_of_odd_numbers(void **state)
     check_both("sort", sort_all, NULL, mu_list(mu_of(x), MU_END), 0);
 }
 
+// ---- Sums of many 16-bit numbers ----------------------------------------------------------------
+
+// In bfloat16, adding ones stops at 256.
+static mu_value *sum_ones(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *rows = mu_at(arguments, 0), *places = mu_cast(mu_zeros_like(rows), MU_I32);
+    return mu_list(mu_of(mu_unsorted_segment_sum(rows, places, 2)), mu_of(mu_reduce_sum(rows, 0)),
+                   mu_of(mu_cumsum(rows, 0, false, false)), MU_END);
+}
+
+static void test_sums_in_16_bits(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_BF16, MU_F16};
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++) {
+        mu_tensor *ones = mu_fill(dtypes[d], 1, (int64_t[]){4096}, 1);
+        check_both(mu_dtype_name(dtypes[d]), sum_ones, NULL, mu_list(mu_of(ones), MU_END), 1e-2);
+    }
+}
+
 // ---- What is refused ----------------------------------------------------------------------------
 
 static mu_value *with_svd(mu_value *arguments, void *arg)
@@ -300,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_random_numbers),
         cmocka_unit_test(test_rows_of_variables),
         cmocka_unit_test(test_order_of_odd_numbers),
+        cmocka_unit_test(test_sums_in_16_bits),
         cmocka_unit_test(test_what_is_refused),
     };
     if (plugin_missing())

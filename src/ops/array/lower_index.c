@@ -183,15 +183,20 @@ mu_status mu__lower_scatter(mu_lowering *l)
 
 // ---- Segments -----------------------------------------------------------------------------------
 
+// Sums and products of many 16-bit floats are too inexact in 16 bits.
 mu_status mu__lower_segment(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
-    const mu_shape *x = &l->in[0].spec.shape, *segments = &l->in[1].spec.shape;
+    const bool chooses = l->op->variant == MU_COMBINE_MIN || l->op->variant == MU_COMBINE_MAX;
+    const mu_hlo values = chooses ? l->in[0] : mu__hlo_wide(e, l->in[0]);
+    const mu_dtype dtype = values.spec.dtype;
+    const mu_shape *x = &values.spec.shape, *segments = &l->in[1].spec.shape;
     const int64_t rows = mu__elements(segments), inner = mu__elements_between(x, segments->rank, x->rank);
     const mu_shape matrix = MU_SHAPE(rows, inner), vector = MU_SHAPE(rows),
                    result = MU_SHAPE(l->out[0].spec.shape.dims[0], inner);
-    const mu_hlo empty = mu__hlo_fill(e, l->in[0].spec.dtype, &result, mu__segment_neutral(l->op, l->in[0].spec.dtype));
+    const mu_hlo empty = mu__hlo_fill(e, dtype, &result, mu__segment_neutral(l->op, dtype));
     const mu_hlo sum = put_rows(e, combining(l->op->variant), empty, mu__hlo_reshape(e, l->in[1], &vector),
-                                mu__hlo_reshape(e, l->in[0], &matrix));
-    return mu__lowered(l, 0, mu__hlo_reshape(e, sum, &l->out[0].spec.shape));
+                                mu__hlo_reshape(e, values, &matrix));
+    const mu_hlo y = mu__hlo_reshape(e, sum, &l->out[0].spec.shape);
+    return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
