@@ -388,6 +388,59 @@ static void configurations_are_read(void **state)
     expect_error(MU_UNIMPLEMENTED, "function of the program's own");
 }
 
+// ---- Memory -------------------------------------------------------------------------------------
+
+static mu_value *one_update(mu_value *batch, void *arg)
+{
+    job *j = arg;
+    mu_value *gradients = mu_list(mu_reduce_sum(mu_at(batch, 0), 0), MU_END);
+    mu_apply_gradients(j->optimizer, gradients, .variables = mu_variables(j->kernel, MU_END));
+    return batch;
+}
+
+static void configure_and_update(void)
+{
+    mu_strategy *strategy = strategy_of(2);
+    job j = {0};
+    MU_SCOPE(strategy) {
+        mu_learning_rate_schedule *rates = mu_piecewise_constant_decay(1, ((double[]){0}), 2, ((double[]){1, .5}));
+        mu_optimizer *inner = mu_nadam(.schedule = rates, .use_ema = true, .ema_overwrite_frequency = 1,
+                                       .gradient_accumulation_steps = 2, .name = "inner");
+        mu_exclude_from_weight_decay(inner, .names = "bias");
+        j.kernel = mu_variable_new(vector(1, (double[]){2}), "w");
+        j.optimizer = mu_optimizer_from_config(mu_optimizer_config(mu_loss_scale_optimizer(inner)));
+    }
+    mu_value *batch = mu_list(mu_ones(MU_F64, 2, (int64_t[]){2, 1}), MU_END);
+    mu_value *parts = mu_error_code() == MU_OK ? mu__give(mu__split_batch(strategy, batch)) : NULL;
+    mu_run(strategy, mu_function_new(one_update, &j), parts);
+    mu_optimizer_finalize_variable_values(j.optimizer);
+}
+
+// Every allocation of reading, writing, making and using an optimizer fails once.
+static void failed_allocations_are_said(void **state)
+{
+    (void)state;
+    bool failed = true;
+    int rounds = 0;
+    configure_and_update();
+    assert_int_equal(mu_error_code(), MU_OK);
+    for (long n = 1; failed && rounds < 5000; n += n < 300 ? 1 : 3, rounds++) {
+        mu_pool *pool = mu_pool_open();
+        const long before = mu__live_objects(NULL);
+        mu__alloc_fail_at(n);
+        configure_and_update();
+        mu__alloc_fail_at(0);
+        const mu_error error = mu_error_take();
+        failed = error.code != MU_OK;
+        if (failed && error.code != MU_RESOURCE_EXHAUSTED)
+            fail_msg("allocation %ld: %s %s", n, mu_status_name(error.code), error.message);
+        mu_pool_close(pool);
+        if (mu__live_objects(NULL) != before)
+            fail_msg("allocation %ld leaves %ld objects (%ld live)", n, mu__live_objects(stderr) - before, before);
+    }
+    assert_in_range(rounds, 100, 4999);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +456,7 @@ int main(void)
         MODEL_TEST(schedules_refuse),
         MODEL_TEST(options_are_checked),
         MODEL_TEST(configurations_are_read),
+        MODEL_TEST(failed_allocations_are_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
