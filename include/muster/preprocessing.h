@@ -56,6 +56,21 @@ typedef struct mu_category_encoding_args {
     mu_category_encoding_with(MU_ARGS(mu_category_encoding_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_category_encoding_with(const mu_category_encoding_args *args);
 
+typedef struct mu_discretization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const double *bin_boundaries;            // n_bin_boundaries numbers, ascending
+    int n_bin_boundaries;
+    const char *output_mode;                 // "int" (default), "one_hot", "multi_hot" or "count"
+    const char *name;
+} mu_discretization_args;
+// mu_discretization makes a layer that numbers bins: bin 0 is below the first boundary, bin i from boundary i - 1 on,
+// below boundary i. "int" gives the bins (int32) in the shape of x, the other modes encode them as mu_category_encoding
+// does.
+#define mu_discretization(...) mu_discretization_with(MU_ARGS(mu_discretization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_discretization_with(const mu_discretization_args *args);
+
 // ---- Sizes of images ----------------------------------------------------------------------------
 
 typedef struct mu_resizing_args {

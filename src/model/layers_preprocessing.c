@@ -1,4 +1,5 @@
-// Layers that prepare numbers and categories: rescaling, normalisation by the moments of data, encodings of integers.
+// Layers that prepare numbers and categories: rescaling, normalisation by the moments of data, encodings of integers,
+// bins.
 #include "model/model.h"
 
 #include <math.h>
@@ -151,11 +152,20 @@ static mu_status category_build(mu_layer *layer, int n, const mu_shape *input)
     return mu__need_input_rank(layer, input, one_hot ? 1 : 2, MU_MAX_RANK);
 }
 
+// Tokens of an output mode other than "int": a one for each token, or for each sample which there are or how many.
+static mu_tensor *encode(mu_tensor *tokens, int64_t depth, const char *mode)
+{
+    const bool one_hot = strcmp(mode, "one_hot") == 0;
+    if (one_hot && mu_tensor_rank(tokens) > 1 && mu_tensor_dim(tokens, -1) == 1)
+        tokens = mu_squeeze(tokens, -1);
+    mu_tensor *hot = mu_one_hot(tokens, depth, mu__floatx());
+    return one_hot ? hot : strcmp(mode, "count") == 0 ? mu_reduce_sum(hot, -2) : mu_reduce_max(hot, -2);
+}
+
 static mu_value *category_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
     const mu_category_encoding_args *args = layer->args;
-    const bool one_hot = strcmp(args->output_mode, "one_hot") == 0, counts = strcmp(args->output_mode, "count") == 0;
     mu_tensor *x = mu_at(inputs, 0);
     mu_tensor *tokens = !x || x->dtype == MU_I32 || x->dtype == MU_I64 ? x : mu_cast(x, MU_I32);
     if (!tokens)
@@ -165,11 +175,58 @@ static mu_value *category_call(mu_layer *layer, mu_value *inputs, const mu_call_
     if (mu_assert(mu_reduce_all(known, MU_ALL_AXES),
                   "category_encoding: tokens are integers from 0 to below num_tokens") != MU_OK)
         return NULL;
-    if (one_hot && mu_tensor_rank(tokens) > 1 && mu_tensor_dim(tokens, -1) == 1)
-        tokens = mu_squeeze(tokens, -1);
-    mu_tensor *hot = mu_one_hot(tokens, args->num_tokens, mu__floatx());
-    return mu_of(one_hot ? hot : counts ? mu_reduce_sum(hot, -2) : mu_reduce_max(hot, -2));
+    return mu_of(encode(tokens, args->num_tokens, args->output_mode));
 }
 
 MU_LAYER_CLASS(category_encoding, "category_encoding", "CategoryEncoding", mu_category_encoding_args, category_fields,
                NULL, .takes_integers = true, .build = category_build, .call = category_call)
+
+// ---- Bins ---------------------------------------------------------------------------------------
+
+static const char *const bin_outputs[] = {"int", "one_hot", "multi_hot", "count", NULL};
+
+static const mu_field discretization_fields[] = {
+    MU_FIELD(mu_discretization_args, bin_boundaries, DOUBLES,
+             .second = offsetof(mu_discretization_args, n_bin_boundaries)),
+    MU_FIELD(mu_discretization_args, output_mode, WORD, .text = "int", .words = bin_outputs),
+    MU_FIELD_ONLY("epsilon", .number = .01),
+    MU_FIELD(mu_discretization_args, name, NAME),
+    {0},
+};
+
+static mu_status discretization_complete(void *arguments)
+{
+    const mu_discretization_args *args = arguments;
+    if (args->n_bin_boundaries < 1)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: there are no bin_boundaries; give one or more, "
+                         "ascending, and their number in n_bin_boundaries");
+    for (int i = 1; i < args->n_bin_boundaries; i++)
+        if (!(args->bin_boundaries[i - 1] <= args->bin_boundaries[i]))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: bin_boundaries[%d] is %g and follows %g; they "
+                             "must ascend", i, args->bin_boundaries[i], args->bin_boundaries[i - 1]);
+    return MU_OK;
+}
+
+static mu_status discretization_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const char *mode = ((const mu_discretization_args *)layer->args)->output_mode;
+    const bool samples = strcmp(mode, "multi_hot") == 0 || strcmp(mode, "count") == 0;
+    return mu__need_input_rank(layer, input, samples ? 2 : 1, MU_MAX_RANK);
+}
+
+static mu_value *discretization_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_discretization_args *args = layer->args;
+    const int64_t n = args->n_bin_boundaries;
+    mu_tensor *x = mu_at(inputs, 0), *boundaries = mu_tensor_new(MU_F64, 1, &n, args->bin_boundaries);
+    if (!x || !boundaries)
+        return NULL;
+    mu_tensor *bins = mu_searchsorted(mu_cast(boundaries, x->dtype), mu_reshape(x, 1, (int64_t[]){-1}), true);
+    bins = mu_reshape_like(bins, x);
+    return mu_of(strcmp(args->output_mode, "int") == 0 ? bins : encode(bins, n + 1, args->output_mode));
+}
+
+MU_LAYER_CLASS(discretization, "discretization", "Discretization", mu_discretization_args, discretization_fields,
+               discretization_complete, .build = discretization_build, .call = discretization_call)

@@ -4,6 +4,7 @@
 # Both get the same input and weights. Then Keras reads Muster's JSON, and Muster reads Keras's; each must compute the same
 # as before. Last, every class of the installed Keras's `keras.layers` is either there or in NOT_THERE, with the reason.
 # It must not leave out an argument that both sides have.
+import ctypes
 import inspect
 import json
 import sys
@@ -131,6 +132,7 @@ LAYERS = [
     ("EinsumDense", "mu_einsum_dense", {"equation": "abc,bcd->abd", "output_shape": (9, 5)},
      {"output_shape": [9, 5, 0, 0, 0, 0, 0]}, LINE),
 ]
+BOUNDARIES = (ctypes.c_double * 3)(-1.0, 0.5, 3.0)
 # Layers that prepare data; the last column: whole numbers below.
 LAYERS += [
     ("Rescaling", "mu_rescaling", {"scale": 0.25, "offset": -1.5}, {}, LINE, 0),
@@ -140,6 +142,8 @@ LAYERS += [
     ("CategoryEncoding", "mu_category_encoding", {"num_tokens": 5, "output_mode": "count"}, {}, (3,), 5),
     ("CategoryEncoding", "mu_category_encoding", {"num_tokens": 5, "output_mode": "one_hot"}, {}, (3,), 5),
     ("CategoryEncoding", "mu_category_encoding", {"num_tokens": 5, "output_mode": "one_hot"}, {}, (1,), 5),
+    *(("Discretization", "mu_discretization", {"bin_boundaries": [-1.0, 0.5, 3.0], "output_mode": mode},
+       {"bin_boundaries": BOUNDARIES, "n_bin_boundaries": 3}, (3,), 0) for mode in ("int", "one_hot", "multi_hot", "count")),
     ("Resizing", "mu_resizing", {"height": 5, "width": 11}, {}, IMAGE, 0),
     ("Resizing", "mu_resizing", {"height": 4, "width": 12, "interpolation": "nearest", "crop_to_aspect_ratio": True},
      {}, IMAGE, 0),
@@ -172,7 +176,7 @@ AUGMENTATION = "few users; compose it in a data set's map from the image functio
 SPECTRUM = "needs a Fourier transform, which is not among the ops"
 # Classes that Muster lacks. A row whose class is there does no harm and can go.
 NOT_THERE = {
-    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "Discretization", "IntegerLookup", "RandomCrop",
+    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "IntegerLookup", "RandomCrop",
                      "RandomRotation", "RandomTranslation", "RandomZoom", "ReversibleEmbedding", "SpectralNormalization"),
                     NOT_YET),
     "ActivityRegularization": "layers add no losses of their own yet",

@@ -106,6 +106,10 @@ static void wrong_options_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "num_tokens is 0");
     assert_null(mu_call(mu_category_encoding(3), mu_fill(MU_I64, 2, (int64_t[]){2, 2}, 3)));
     expect_error(MU_INVALID_ARGUMENT, "tokens are integers from 0 to below num_tokens");
+    assert_null(mu_discretization());
+    expect_error(MU_INVALID_ARGUMENT, "there are no bin_boundaries");
+    assert_null(mu_discretization(.bin_boundaries = (double[]){1, 0}, .n_bin_boundaries = 2));
+    expect_error(MU_INVALID_ARGUMENT, "bin_boundaries[1] is 0 and follows 1");
     assert_null(mu_resizing(3));
     expect_error(MU_INVALID_ARGUMENT, "width is 0");
     assert_null(mu_call(mu_random_flip(), mu_ones(MU_F64, 3, (int64_t[]){3, 4, 1})));
