@@ -1,5 +1,5 @@
 // Built-in callbacks: files and their names, which value is better, what is restored, what is refused. That they act as
-// Keras's do is compared in tests/conformance/classes.py.
+// Keras's do is compared in tests/conformance/callbacks.py.
 #include "../scratch.h"
 #include "model_test.h"
 

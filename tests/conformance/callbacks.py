@@ -1,0 +1,191 @@
+# Keras's callbacks and Muster's side by side: what each does to the same training, the files that it writes, and the
+# order of the hooks. It must not know how the library calls them.
+import ctypes
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.summary import summary_iterator
+
+import muster
+from classes import MU_VERBOSE_SILENT, ROWS, snake
+from defaults import FLOATX, TOLERANCE, off, set_floatx
+from report import Report
+
+SCHEDULE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int, ctypes.c_double, ctypes.c_void_p)
+# What each callback is asked to do, in Keras's words. "rate" is a learning rate at which the loss soon rises again.
+CALLBACKS = [
+    ("EarlyStopping", {"monitor": "loss", "patience": 2, "restore_best_weights": True}, 0.05),
+    ("EarlyStopping", {"monitor": "val_loss", "patience": 1, "restore_best_weights": True, "start_from_epoch": 2}, 1.6),
+    ("EarlyStopping", {"monitor": "val_loss", "patience": 2, "baseline": 1e-9, "min_delta": 0.125}, 0.05),
+    ("EarlyStopping", {"monitor": "loss", "mode": "max", "patience": 3, "restore_best_weights": True}, 0.05),
+    ("ReduceLROnPlateau", {"monitor": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.5, "cooldown": 1}, 0.4),
+    ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.25, "patience": 2, "min_delta": 10, "min_lr": 0.01}, 0.4),
+    ("LearningRateScheduler", {}, 0.4), ("CSVLogger", {"separator": ";"}, 0.05), ("CSVLogger", {"append": True}, 0.05),
+    ("TerminateOnNaN", {}, 1e200),
+]
+
+
+def halve(epoch, rate):
+    return rate / 2 if epoch % 3 == 2 else rate
+
+
+def callback_of(mu, name, options, folder, kept):
+    """Keras's callback and ours; CSV files lie in the folder."""
+    if name == "LearningRateScheduler":
+        kept.append(SCHEDULE(lambda epoch, rate, _: halve(epoch, rate)))
+        pointer = ctypes.cast(kept[-1], ctypes.c_void_p)
+        return tf.keras.callbacks.LearningRateScheduler(halve), mu.mu_learning_rate_scheduler(pointer, None)
+    theirs, ours = dict(options), dict(options)
+    if name == "CSVLogger":
+        theirs["filename"], ours["filename"] = f"{folder}/theirs.csv", f"{folder}/ours.csv"
+    function = {"ReduceLROnPlateau": "reduce_lr_on_plateau", "CSVLogger": "csv_logger",
+                "TerminateOnNaN": "terminate_on_nan"}.get(name) or snake(name)
+    return getattr(tf.keras.callbacks, name)(**theirs), getattr(mu, f"mu_{function}")(**ours)
+
+
+def table_of(path):
+    lines = pathlib.Path(path).read_bytes().decode().split("\r\n")
+    separator = ";" if ";" in lines[0] else ","
+    rows = [line.split(separator) for line in lines]
+    return rows[0], np.array([[float(item.replace("NA", "nan")) for item in row] for row in rows[1:] if row != [""]])
+
+
+def compare_callback(report, mu, floatx, row):
+    """The same regression with each callback: epochs, losses, weights, learning rate, and the files."""
+    name, options, rate = row
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(8)
+    x, kernel = generator.normal(size=(ROWS, 4)).astype(dtype), generator.normal(size=(4, 2)).astype(dtype)
+    y = (x @ kernel + generator.normal(size=(ROWS, 2))).astype(dtype)
+    weights = {"dense/kernel": np.zeros((4, 2), dtype), "dense/bias": np.zeros(2, dtype)}
+    theirs = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, name="dense")])
+    theirs.compile(tf.keras.optimizers.SGD(rate), "mse")
+    theirs.set_weights(list(weights.values()))
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        kept = []
+        callback, built = callback_of(mu, name, options, folder, kept)
+        ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, name="dense")])
+        mu.write_weights(ours, weights)
+        optimizer = mu.mu_sgd(learning_rate=rate)
+        mu.mu_compile(model=ours, optimizer=optimizer, loss=mu.mu_mean_squared_error_loss())
+        data = mu.values([mu.tensor(x[:16]), mu.tensor(y[:16])])
+        history = mu.mu_fit(model=ours, x=data, validation_data=mu.values([mu.tensor(x[16:]), mu.tensor(y[16:])]),
+                            batch_size=8, epochs=9, no_shuffle=True, callbacks=built, verbose=MU_VERBOSE_SILENT)
+        seen = theirs.fit(x[:16], y[:16], batch_size=8, epochs=9, shuffle=False, validation_data=(x[16:], y[16:]),
+                          callbacks=[callback], verbose=0).history
+        epochs = mu.mu_history_epochs(history)
+        far = 0.0
+        if name != "TerminateOnNaN":
+            losses = [[mu.mu_history_at(history, key, i) for i in range(epochs)] for key in ("loss", "val_loss")]
+            far = max(off(losses, [seen["loss"], seen["val_loss"]]),
+                      off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0]),
+                      off(mu.array(mu.mu_variable_read(mu.mu_optimizer_learning_rate(optimizer))),
+                          theirs.optimizer.learning_rate.numpy()))
+        if name == "CSVLogger":
+            (names, values), (wanted_names, wanted) = table_of(f"{folder}/ours.csv"), table_of(f"{folder}/theirs.csv")
+            far = max(far, off(values, wanted) if names == wanted_names else np.inf)
+    report.check(f"callback {name} {options}, {floatx}", f"{epochs} epochs as in Keras, within {far:.1e}",
+                 epochs == len(seen["loss"]) and far <= TOLERANCE[floatx])
+
+
+def events_of(folder):
+    """{(tag, step): value} of a folder's one event file, which TensorFlow reads and whose checksums it checks."""
+    (path,) = pathlib.Path(folder).glob("events.out.tfevents.*.v2")
+    events = list(summary_iterator.summary_iterator(str(path)))
+    assert events[0].file_version == "brain.Event:2" and events[0].wall_time > 1.7e9
+    values = {}
+    for event in events[1:]:
+        for value in event.summary.value:
+            assert value.metadata.plugin_data.plugin_name == "scalars" and value.metadata.data_class == 1
+            values[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    return values
+
+
+def compare_tensorboard(report, mu, floatx, _):
+    """Tags, steps and values by the rules of Keras's callback; the values are those of the history."""
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(9)
+    x, y = generator.normal(size=(ROWS, 3)).astype(dtype), generator.normal(size=(ROWS, 1)).astype(dtype)
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        model = mu.model([mu.mu_dense(units=1)])
+        mu.mu_compile(model=model, optimizer=mu.mu_sgd(learning_rate=0.125), loss=mu.mu_mean_squared_error_loss(),
+                      metrics=mu.mu_metric_named("mae"))
+        data = mu.values([mu.tensor(x), mu.tensor(y)])
+        history = mu.mu_fit(model=model, x=data, validation_data=data, batch_size=8, epochs=3, verbose=MU_VERBOSE_SILENT,
+                            callbacks=mu.mu_tensorboard(log_dir=f"{folder}/run", update_freq=2))
+        names = ("loss", "mean_absolute_error")
+        train = {(f"epoch_{name}", i): mu.mu_history_at(history, name, i) for name in names for i in range(3)}
+        train |= {("epoch_learning_rate", i): 0.125 for i in range(3)}
+        other = {(f"epoch_{name}", i): mu.mu_history_at(history, f"val_{name}", i) for name in names for i in range(3)}
+        other |= {(f"evaluation_{name}_vs_iterations", 3 * (i + 1)): mu.mu_history_at(history, f"val_{name}", i)
+                  for name in names for i in range(3)}
+        seen, validation = events_of(f"{folder}/run/train"), events_of(f"{folder}/run/validation")
+        batches = {key for key in seen if key[0].startswith("batch_")}
+    right = batches == {(f"batch_{name}", step) for name in names for step in (2, 4, 6, 8)}
+    right &= seen.keys() - batches == train.keys() and validation.keys() == other.keys()
+    far = max(abs(both[key] - value) for both, wanted in ((seen, train), (validation, other))
+              for key, value in wanted.items()) if right else np.inf
+    report.check(f"TensorBoard's events, {floatx}", f"{len(seen) + len(validation)} read by TensorFlow, within {far:.1e}",
+                 right and far <= TOLERANCE[floatx])
+
+
+# Keras's hooks by the names that ours have.
+HOOKS = {"on_train_begin": "on_train_begin", "on_train_end": "on_train_end", "on_epoch_begin": "on_epoch_begin",
+         "on_epoch_end": "on_epoch_end", "on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
+HOOKS |= {name: name for part in ("test", "predict") for name in (
+    f"on_{part}_begin", f"on_{part}_end", f"on_{part}_batch_begin", f"on_{part}_batch_end")}
+HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def recorder_of_keras(calls):
+    def note(name):
+        def hook(self, *arguments, logs=None):
+            calls.append(name)
+        return hook
+    return type("Recorder", (tf.keras.callbacks.Callback,), {name: note(ours) for name, ours in HOOKS.items()})()
+
+
+def compare_hooks(report, mu, floatx, _):
+    """The order of the hooks of fit with validation, evaluate and predict."""
+    dtype = FLOATX[floatx]
+    x, y = np.ones((ROWS, 3), dtype), np.ones((ROWS, 1), dtype)
+    wanted, seen = [], []
+    theirs = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    theirs.compile("sgd", "mse")
+    recorder = recorder_of_keras(wanted)
+    theirs.fit(x, y, batch_size=12, epochs=2, validation_data=(x, y), validation_batch_size=12, callbacks=[recorder], verbose=0)
+    theirs.evaluate(x, y, batch_size=12, callbacks=[recorder], verbose=0)
+    theirs.predict(x, batch_size=12, callbacks=[recorder], verbose=0)
+    with mu.pool():
+        kept = {name: HOOK(lambda logs, arg, name=name: seen.append(name) or 0) for name in HOOKS.values()}
+        ours = mu.mu_callback_new(**kept)
+        model = mu.model([mu.mu_dense(units=1)])
+        mu.mu_compile(model=model, optimizer=mu.mu_sgd(), loss=mu.mu_mean_squared_error_loss())
+        data = mu.values([mu.tensor(x), mu.tensor(y)])
+        options = {"model": model, "x": data, "batch_size": 12, "callbacks": ours, "verbose": MU_VERBOSE_SILENT}
+        mu.mu_fit(epochs=2, validation_data=data, **options)
+        mu.mu_evaluate(**options)
+        mu.mu_predict(**options | {"x": mu.tensor(x)})
+    report.check(f"order of hooks, {floatx}", f"{len(seen)} calls, {len(set(seen))} hooks",
+                 seen == wanted and set(seen) == set(HOOKS.values()))
+
+
+def main(library, only=""):
+    mu = muster.Library(library)
+    report = Report("callbacks")
+    for floatx in FLOATX:
+        parts = [(compare_callback, row, row[0]) for row in CALLBACKS]
+        parts += [(compare_tensorboard, None, "TensorBoard"), (compare_hooks, None, "hooks")]
+        for compare, row, name in parts:
+            if only in name:
+                with report.guard(f"{name}, {floatx}"):
+                    set_floatx(mu, floatx)
+                    compare(report, mu, floatx, row)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())
