@@ -125,6 +125,7 @@ static mu_status read_metrics(pass *p)
 {
     mu_strategy *strategy = p->model->strategy;
     const int64_t n = count_numbers(p->model->trainer);
+    forget_sums(p);  // of a restored epoch, before metrics knew the number of columns
     MU_TRY(need_sums(p));
     double *parts = mu__calloc((size_t)(strategy->n_local * n) + 1, sizeof *parts);
     if (!parts)
