@@ -16,12 +16,15 @@
 #include <muster/cancellation.h>
 #include <muster/checkpoint.h>
 #include <muster/control.h>
+#include <muster/coordinator.h>
 #include <muster/custom.h>
 #include <muster/dlpack.h>
 #include <muster/io.h>
 #include <muster/nn.h>
 #include <muster/ops.h>
 #include <muster/random.h>
+#include <muster/rpc.h>
+#include <muster/server.h>
 #include <muster/sharding.h>
 #include <muster/tpu.h>
 
