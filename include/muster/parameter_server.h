@@ -53,6 +53,21 @@ MU_API int mu_strategy_num_workers(const mu_strategy *strategy);
 // NULL: it is in this process, on each device of its strategy. The text belongs to the pool.
 MU_API const char *mu_variable_device(const mu_variable *variable);
 
+// MU_CACHE_VARIABLE_READS { … } reads each variable of a parameter server once: later reads in the block return the
+// same value, also after an assignment in the block or by a worker. Outside, reads are fresh. Reads of rows (lookups)
+// are not cached. In a function that is traced the block is part of the trace. It opens and closes the block by
+// mu_cache_variable_reads_open and _close; do not leave it with return, goto or break. Errors: INVALID_ARGUMENT inside
+// another such block.
+typedef struct mu_read_cache_guard {
+    void *cache;
+    bool once;
+} mu_read_cache_guard;
+MU_API mu_read_cache_guard mu_cache_variable_reads_open(void);
+MU_API void mu_cache_variable_reads_close(mu_read_cache_guard *guard);
+#define MU_CACHE_VARIABLE_READS                                                        \
+    for (mu_read_cache_guard mu_cached_ = mu_cache_variable_reads_open(); mu_cached_.once; \
+         mu_cache_variable_reads_close(&mu_cached_))
+
 #ifdef __cplusplus
 }
 #endif

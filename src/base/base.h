@@ -236,6 +236,7 @@ typedef struct mu_context {
     struct mu_tape *tape;       // innermost open tape (graph)
     struct mu_trace *trace;     // the trace in progress (graph)
     struct mu_scope *scope;     // innermost strategy scope (distribute)
+    struct mu_read_cache *read_cache; // of the open scope of cached reads; NULL: none (graph)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     struct mu_cancellation *cancellation;  // ends this thread's waits; NULL: none; not retained
     int64_t run;                // number of the run whose replica function is active; 0: none (distribute)

@@ -57,6 +57,20 @@ const char *mu_variable_device(const mu_variable *variable)
     return server >= 0 ? mu__text_give(name) : NULL;
 }
 
+mu_read_cache_guard mu_cache_variable_reads_open(void)
+{
+    return (mu_read_cache_guard){.cache = mu__pending() ? NULL : mu__read_cache_open(), .once = true};
+}
+
+void mu_cache_variable_reads_close(mu_read_cache_guard *guard)
+{
+    if (!guard)
+        return;
+    mu__read_cache_close(guard->cache);
+    guard->cache = NULL;
+    guard->once = false;
+}
+
 // ---- Making the strategy ------------------------------------------------------------------------
 
 void mu__servers_free(mu_servers *servers)

@@ -254,6 +254,16 @@ mu_status mu__variable_set_slice(mu_variable *variable, const char *full_name, c
 mu_tensor *mu__variable_read(mu_variable *variable);
 mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor *value);
 
+// ---- Cached reads (read_cache.c) ----------------------------------------------------------------
+
+// mu__read_cache_open opens a scope of cached reads on this thread, mu__read_cache_close closes it. It belongs to the
+// pool. Errors: INVALID_ARGUMENT inside another one. mu__cached_read returns what an earlier read gave; NULL: none.
+// mu__cache_read keeps a read of a variable that has a lock, and returns it.
+struct mu_read_cache *mu__read_cache_open(void);
+void mu__read_cache_close(struct mu_read_cache *cache);
+mu_tensor *mu__cached_read(const mu_variable *variable);
+mu_tensor *mu__cache_read(mu_variable *variable, mu_tensor *value);
+
 // ---- Gradient (gradient.c) ----------------------------------------------------------------------
 
 // mu__tape_detached makes a tape that hears of nothing but what is recorded in it directly; of the pool.

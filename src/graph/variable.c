@@ -173,7 +173,10 @@ mu_tensor *mu_variable_read(mu_variable *variable)
         mu__error(MU_INVALID_ARGUMENT, "mu_variable_read: the variable is NULL");
         return NULL;
     }
-    return variable->rules ? variable->rules->read(variable) : mu__variable_read(variable);
+    mu_tensor *cached = mu__cached_read(variable);
+    if (cached)
+        return cached;
+    return mu__cache_read(variable, variable->rules ? variable->rules->read(variable) : mu__variable_read(variable));
 }
 
 static mu_status update(mu_variable *variable, mu_update kind, mu_tensor *value, const char *function)

@@ -115,6 +115,53 @@ static void ps_037(void)
     }
 }
 
+static void ps_038(void)
+{
+    mu_strategy *strategy = on_workers(1, 1, NULL);
+    mu_variable *v = NULL;
+    double first[2] = {0}, second[2] = {0};
+    MU_SCOPE(strategy) v = mu_variable_new(scalar(1));
+    MU_CACHE_VARIABLE_READS {
+        first[0] = value_of(v);
+        mu_variable_assign(v, scalar(5));
+        first[1] = value_of(v);
+    }
+    mu_variable_assign(v, scalar(2));
+    MU_CACHE_VARIABLE_READS {
+        second[0] = 3 * value_of(v);
+        mu_variable_assign(v, scalar(3));
+        second[1] = 3 * value_of(v);
+        mu_read_cache_guard inner = mu_cache_variable_reads_open();
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+        mu_cache_variable_reads_close(&inner);
+    }
+    CHECK(first[0] == 1 && first[1] == 1 && second[0] == 6 && second[1] == 6 && value_of(v) == 3);
+}
+
+static mu_value *read_twice(mu_value *arguments, void *arg)
+{
+    mu_tensor *last = NULL;
+    (void)arguments;
+    MU_CACHE_VARIABLE_READS {
+        (void)mu_variable_read(arg);
+        mu_variable_assign(arg, scalar(5));
+        last = mu_variable_read(arg);
+    }
+    return mu_of(last);
+}
+
+static void ps_040(void)
+{
+    mu_strategy *strategy = on_workers(1, 1, NULL);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_variable *v = NULL;
+    MU_SCOPE(strategy) v = mu_variable_new(scalar(1));
+    EXPECT(mu_fetch(mu_schedule(c, mu_function_new(read_twice, v))), 1);
+    CHECK(mu_join(c) == MU_OK && value_of(v) == 5);
+    mu_variable_assign(v, scalar(4));
+    CHECK(value_of(v) == 4);
+}
+
 static mu_value *assign_id(mu_value *arguments, void *arg)
 {
     (void)arguments;
@@ -303,6 +350,8 @@ static void ps_070(void)
 
 const one_case coordinator_call_cases[] = {
     {"ps-037", ps_037, NULL},
+    {"ps-038", ps_038, NULL},
+    {"ps-040", ps_040, NULL},
     {"ps-041", ps_041, NULL},
     {"ps-052", ps_052, NULL},
     {"ps-053", ps_053, NULL},
