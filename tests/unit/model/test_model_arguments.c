@@ -41,7 +41,7 @@ static void layers_refuse(void **state)
     REFUSED(mu_dense(-2), "-2");
     REFUSED(mu_dense(1, .activation = "rellu"), "'rellu'");
     REFUSED(mu_dense(1, .kernel_initializer = "glorot"), "'glorot'");
-    REFUSED(mu_dense(1, .bias_initializer = "one"), "'one'");
+    REFUSED(mu_dense(1, .bias_initializer = "twos"), "'twos'");
     REFUSED(mu_conv2d(), "filters is 0");
     REFUSED(mu_conv2d(1), "kernel_size is 0");
     REFUSED(mu_conv2d(1, 1, .strides = -1), "strides is -1");
