@@ -16,6 +16,13 @@ extern "C" {
 MU_API int mu_device_count(void);
 MU_API const char *mu_device_name(int index);
 
+// mu_list_physical_devices writes the names of the devices of a type ("CPU", "GPU", "TPU", or a plugin's own such as
+// "XLA_CPU"; any case), at most `capacity` of them, and returns how many there are: TensorFlow's
+// tf.config.list_physical_devices. GPUs are the devices of the first plugin for CUDA or ROCm that is installed or that
+// PJRT_NAMES_AND_LIBRARY_PATHS names. A plugin that cannot be used has none, and the log says why. The names live until
+// mu_exit. Blocks: while the plugin starts. Errors (-1): INVALID_ARGUMENT for NULL.
+MU_API int mu_list_physical_devices(const char *device_type, const char **names, int capacity);
+
 #ifdef __cplusplus
 }
 #endif

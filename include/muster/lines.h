@@ -432,6 +432,7 @@ MU_PASS_ON(void *, void, false)
 #define mu_tape_batch_jacobian(...) MU_CALL(mu_tensor, mu_tape_batch_jacobian, __VA_ARGS__)
 #define mu_jvp(...) MU_CALL(mu_value, mu_jvp, __VA_ARGS__)
 #define mu_device_name(...) MU_CALL(const_char, mu_device_name, __VA_ARGS__)
+#define mu_list_physical_devices(...) MU_CALL(int, mu_list_physical_devices, __VA_ARGS__)
 #define mu_communication_from_name(...) MU_CALL(int, mu_communication_from_name, __VA_ARGS__)
 #define mu_communication_options_check(...) MU_CALL(mu_status, mu_communication_options_check, __VA_ARGS__)
 #define mu_communication_options_merge(...) \

@@ -223,13 +223,23 @@ int mu__device_least(mu_runtime *runtime)
 
 // ---- Devices of plugins -------------------------------------------------------------------------
 
-// The kind in the names of a plugin's devices: the plugin's name in upper case. "cpu" would clash with the CPU
-// devices.
+static bool is_gpu_plugin(const char *base)
+{
+    base += strncmp(base, "xla_", 4) == 0 ? 4 : 0;
+    return strncmp(base, "cuda", 4) == 0 || strncmp(base, "rocm", 4) == 0 || strcmp(base, "gpu") == 0;
+}
+
+// The kind in the names of a plugin's devices: "GPU" for those of CUDA and ROCm, else the plugin's name in upper case.
+// "cpu" would clash with the CPU devices.
 static void kind_of_plugin(const char *name, char kind[MU_PJRT_KIND])
 {
     const char *end = strrchr(name, '/');
     const char *base = end ? end + 1 : name;
     size_t n = 0;
+    if (is_gpu_plugin(base)) {
+        snprintf(kind, MU_PJRT_KIND, "GPU");
+        return;
+    }
     snprintf(kind, MU_PJRT_KIND, "%s", strcasecmp(base, "cpu") == 0 ? "xla_" : "");
     for (n = strlen(kind); *base && *base != '.' && n < MU_PJRT_KIND - 1; base++)
         kind[n++] = *base;
@@ -262,6 +272,21 @@ mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n)
     return client ? client->devices : NULL;
 }
 
+// The first plugin whose devices are of this kind ("GPU"); false: there is none.
+static bool plugin_of_kind(const char *kind, char plugin[MU_PJRT_NAME])
+{
+    char names[16][MU_PJRT_NAME], own[MU_PJRT_KIND];
+    const int n = mu__pjrt_list(names, 16);
+    for (int i = 0; i < n; i++) {
+        kind_of_plugin(names[i], own);
+        if (strcmp(own, kind) == 0) {
+            memcpy(plugin, names[i], MU_PJRT_NAME);
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool plugin_preferred(void)
 {
     const char *plugin = mu__setting_text(MU_SETTING_PJRT);
@@ -287,6 +312,17 @@ static void list_devices(device_table *table, char *text, size_t bytes)
     pthread_mutex_unlock(&table->lock);
 }
 
+// The Python package that has the published plugin for a kind of device.
+static const char *package_of(const char *plugin)
+{
+    static const char *const packages[][2] = {
+        {"gpu", "jax-cuda13-pjrt"}, {"tpu", "libtpu"}, {"xla_cpu", "xla-cpu-pjrt"}};
+    for (size_t i = 0; i < MU_COUNT(packages); i++)
+        if (strcmp(packages[i][0], plugin) == 0)
+            return packages[i][1];
+    return NULL;
+}
+
 // Reports an unknown device name. If the plugin is installed but cannot be used, the message gives the reason;
 // otherwise it lists the devices.
 static void refuse_name(device_table *table, const char *name, const char *plugin)
@@ -295,11 +331,13 @@ static void refuse_name(device_table *table, const char *name, const char *plugi
     mu_error_value reason;
     mu__error_move(&reason);
     list_devices(table, known, sizeof known);
+    const char *package = package_of(plugin);
     if (!mu__pjrt_installed(plugin))
         mu__error(MU_INVALID_ARGUMENT,
                   "no device is named '%s'; there %s %s. Name one of these, or install a PJRT plugin "
-                  "called %s and name its path in PJRT_NAMES_AND_LIBRARY_PATHS",
-                  name, table->n > 1 ? "are" : "is", known, plugin);
+                  "called %s%s%s%s and name its path in PJRT_NAMES_AND_LIBRARY_PATHS",
+                  name, table->n > 1 ? "are" : "is", known, plugin, package ? " (pip install " : "",
+                  package ? package : "", package ? ")" : "");
     else
         mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there %s %s. The plugin %s cannot be used: %s", name,
                   table->n > 1 ? "are" : "is", known, plugin, reason.message);
@@ -307,15 +345,17 @@ static void refuse_name(device_table *table, const char *name, const char *plugi
 
 static mu_device *device_of_plugin(device_table *table, const char *name, size_t kind_length, int index)
 {
-    char plugin[MU_PJRT_KIND];
+    char kind[MU_PJRT_KIND], plugin[MU_PJRT_NAME];
     const mu_pjrt_client *preferred = preferred_client(table);
     if (preferred && strlen(preferred->kind) == kind_length && strncmp(preferred->kind, name, kind_length) == 0 &&
         index < preferred->n_devices)
         return &preferred->devices[index];
-    for (size_t i = 0; i <= kind_length; i++)
-        plugin[i] = i < kind_length ? (char)tolower((unsigned char)name[i]) : '\0';
     if (mu__pending())
         return NULL;  // the plugin that MUSTER_PJRT names failed; report that error
+    snprintf(kind, sizeof kind, "%.*s", (int)kind_length, name);
+    if (!plugin_of_kind(kind, plugin))
+        for (size_t i = 0; i <= kind_length; i++)
+            plugin[i] = (char)tolower((unsigned char)kind[i]);
     const mu_pjrt_client *client = client_of(table, plugin);
     if (client && index < client->n_devices)
         return &client->devices[index];
@@ -431,4 +471,49 @@ const char *mu_device_name(int index)
 {
     const mu_device *device = mu__device_at(mu__runtime(), index);
     return device ? device->name : NULL;
+}
+
+// ---- Devices by type ----------------------------------------------------------------------------
+
+// The devices of a kind: of the processors, or of the plugin for the kind, which is opened. One that cannot be used is
+// no error, as for TensorFlow, but the log says why.
+static int devices_of_kind(device_table *table, const char *kind, mu_device **first)
+{
+    char plugin[MU_PJRT_NAME];
+    if (strcmp(kind, "CPU") == 0) {
+        *first = table->devices;
+        return table->n;
+    }
+    if (!plugin_of_kind(kind, plugin))
+        return 0;
+    const mu_pjrt_client *client = client_of(table, plugin);
+    if (!client) {
+        mu_error_value reason;
+        mu__error_move(&reason);
+        mu__log(MU_LOG_WARNING, "the plugin %s cannot be used, so there is no %s: %s", plugin, kind, reason.message);
+        return 0;
+    }
+    *first = client->devices;
+    return client->n_devices;
+}
+
+int mu_list_physical_devices(const char *device_type, const char **names, int capacity)
+{
+    char kind[MU_PJRT_KIND];
+    device_table *table = devices(mu__runtime());
+    mu_device *first = NULL;
+    if (mu__pending() || !table)
+        return -1;
+    if (!device_type || strlen(device_type) >= sizeof kind || capacity < 0 || (capacity > 0 && !names)) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_list_physical_devices: expected a type of device, such as \"CPU\", \"GPU\" or \"TPU\", and an "
+                  "array for %d names", capacity);
+        return -1;
+    }
+    for (size_t i = 0; i <= strlen(device_type); i++)
+        kind[i] = (char)toupper((unsigned char)device_type[i]);
+    const int n = devices_of_kind(table, kind, &first);
+    for (int i = 0; i < n && i < capacity; i++)
+        names[i] = first[i].name;
+    return n;
 }

@@ -24,6 +24,7 @@ PLACE(PJ_CLIENT_PLATFORM_VERSION, PJRT_Client_PlatformVersion);
 PLACE(PJ_CLIENT_ADDRESSABLE_DEVICES, PJRT_Client_AddressableDevices);
 PLACE(PJ_CLIENT_COMPILE, PJRT_Client_Compile);
 PLACE(PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, PJRT_Client_BufferFromHostBuffer);
+PLACE(PJ_DEVICE_MEMORY_STATS, PJRT_Device_MemoryStats);
 PLACE(PJ_EXECUTABLE_DESTROY, PJRT_Executable_Destroy);
 PLACE(PJ_EXECUTABLE_NUM_OUTPUTS, PJRT_Executable_NumOutputs);
 PLACE(PJ_LOADED_DESTROY, PJRT_LoadedExecutable_Destroy);
@@ -35,6 +36,9 @@ PLACE(PJ_BUFFER_TO_HOST_BUFFER, PJRT_Buffer_ToHostBuffer);
 FIELD(pj_api, version, PJRT_Api, pjrt_api_version);
 FIELD(pj_version, minor, PJRT_Api_Version, minor_version);
 
+SIZE(pj_memory_stats_args, PJRT_Device_MemoryStats_Args);
+FIELD(pj_memory_stats_args, bytes_limit, PJRT_Device_MemoryStats_Args, bytes_limit);
+FIELD(pj_memory_stats_args, peak_pool_bytes, PJRT_Device_MemoryStats_Args, peak_pool_bytes);
 SIZE(pj_error_args, PJRT_Error_Destroy_Args);
 SIZE(pj_error_message_args, PJRT_Error_Message_Args);
 FIELD(pj_error_message_args, message, PJRT_Error_Message_Args, message);

@@ -38,6 +38,29 @@ static void test_unknown_plugins_are_named(void **state)
     assert_non_null(mu__device_by_name(mu__runtime(), "XLA_CPU:0"));
 }
 
+// Devices by type, with the plugin for processors in the place of one for GPUs too.
+static void test_devices_of_a_type(void **state)
+{
+    (void)state;
+    const char *names[2] = {NULL, NULL};
+    assert_int_equal(mu_list_physical_devices("cpu", names, 2), mu_device_count());
+    assert_string_equal(names[0], "CPU:0");
+    assert_int_equal(mu_list_physical_devices("XLA_CPU", names, 1), 1);
+    assert_string_equal(names[0], "XLA_CPU:0");
+    assert_int_equal(mu_list_physical_devices("GPU", NULL, 0), 0);
+    assert_null(mu__device_by_name(mu__runtime(), "GPU:0"));
+    expect_error(MU_INVALID_ARGUMENT, "pip install jax-cuda13-pjrt");
+    char *before = strdup(getenv("PJRT_NAMES_AND_LIBRARY_PATHS"));
+    setenv("PJRT_NAMES_AND_LIBRARY_PATHS", "xla_cpu:" MU_TEST_PLUGIN ",cuda13:" MU_TEST_PLUGIN, 1);
+    assert_true(mu_list_physical_devices("GPU", names, 2) >= 1);
+    assert_string_equal(names[0], "GPU:0");
+    assert_ptr_equal(mu__device_by_name(mu__runtime(), "/gpu:0")->name, names[0]);
+    setenv("PJRT_NAMES_AND_LIBRARY_PATHS", before, 1);
+    free(before);
+    assert_int_equal(mu_list_physical_devices(NULL, NULL, 0), -1);
+    expect_error(MU_INVALID_ARGUMENT, "type of device");
+}
+
 static void test_files_that_are_no_plugins(void **state)
 {
     (void)state;
@@ -205,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unknown_plugins_are_named),    cmocka_unit_test(test_files_that_are_no_plugins),
+        cmocka_unit_test(test_devices_of_a_type),
         cmocka_unit_test(test_one_table_per_plugin),         cmocka_unit_test(test_missing_functions_are_refused),
         cmocka_unit_test(test_rows_without_lowering_are_named), cmocka_unit_test(test_text_of_a_program),
         cmocka_unit_test(test_plans_without_memory),         cmocka_unit_test(test_precision_is_a_setting),

@@ -33,6 +33,7 @@ typedef enum pj_function {
     PJ_CLIENT_ADDRESSABLE_DEVICES = 16,
     PJ_CLIENT_COMPILE = 20,
     PJ_CLIENT_BUFFER_FROM_HOST_BUFFER = 22,
+    PJ_DEVICE_MEMORY_STATS = 34,
     PJ_EXECUTABLE_DESTROY = 40,
     PJ_EXECUTABLE_NUM_OUTPUTS = 44,
     PJ_LOADED_DESTROY = 50,
@@ -101,6 +102,15 @@ typedef struct pj_client_create_args {
 
 typedef struct pj_client_args { PJ_HEAD; pj_client *client; } pj_client_args;
 typedef struct pj_client_text_args { PJ_HEAD; pj_client *client; const char *text; size_t bytes; } pj_client_text_args;
+// A number of a device's memory that a plugin may leave out.
+typedef struct pj_stat { int64_t value; bool is_set; } pj_stat;
+typedef struct pj_memory_stats_args {
+    PJ_HEAD;
+    pj_device *device;
+    int64_t bytes_in_use;
+    pj_stat peak_bytes_in_use, num_allocs, largest_alloc_size, bytes_limit, bytes_reserved, peak_bytes_reserved,
+        bytes_reservable_limit, largest_free_block_bytes, pool_bytes, peak_pool_bytes;
+} pj_memory_stats_args;
 typedef struct pj_client_devices_args {
     PJ_HEAD;
     pj_client *client;

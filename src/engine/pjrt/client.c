@@ -56,6 +56,17 @@ static mu_status make_devices(mu_pjrt_client *client)
     return MU_OK;
 }
 
+int64_t mu__pjrt_memory_bytes(const mu_device *device)
+{
+    const mu_pjrt_client *client = device->engine_client;
+    pj_memory_stats_args args = PJ_ARGS(pj_memory_stats_args, .device = device->engine_device);
+    mu_error_value ignored;
+    const mu_status status = mu__pjrt_call(client->api, PJ_DEVICE_MEMORY_STATS, &args, device->name);
+    if (status != MU_OK)
+        mu__error_move(&ignored);  // not every plugin keeps count
+    return status == MU_OK && args.bytes_limit.is_set ? args.bytes_limit.value : -1;
+}
+
 static void log_client(const mu_pjrt_client *client)
 {
     pj_client_text_args platform = PJ_ARGS(pj_client_text_args, .client = client->client), version = platform;

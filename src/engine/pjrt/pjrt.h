@@ -29,6 +29,12 @@ mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
 const pj_api *mu__pjrt_plugin(const char *name);
 bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
 
+// mu__pjrt_list writes the names of the plugins that there are, each once: those of PJRT_NAMES_AND_LIBRARY_PATHS, the
+// one that MUSTER_PJRT names, then published ones whose packages are installed. Returns their number, at most
+// `capacity`.
+enum { MU_PJRT_NAME = 256 };
+int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity);
+
 // ---- Clients (client.c) -------------------------------------------------------------------------
 
 enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
@@ -56,6 +62,9 @@ struct mu_pjrt_client {
 // mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.
 // The caller owns it, and ends the devices' threads before releasing it; NULL on error.
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
+
+// mu__pjrt_memory_bytes returns the size of a device's memory; -1 if the plugin does not know.
+int64_t mu__pjrt_memory_bytes(const mu_device *device);
 
 // ---- Buffers (place.c) --------------------------------------------------------------------------
 

@@ -120,6 +120,39 @@ static bool find_file(const char *name, char path[LONGEST_PATH])
     return false;
 }
 
+static bool listed(char names[][MU_PJRT_NAME], int n, const char *name)
+{
+    while (n > 0 && strcmp(names[n - 1], name) != 0)
+        n--;
+    return n > 0;
+}
+
+static void add_name(char names[][MU_PJRT_NAME], int capacity, int *n, const char *name, size_t length)
+{
+    if (*n == capacity || length == 0 || length >= MU_PJRT_NAME)
+        return;
+    snprintf(names[*n], MU_PJRT_NAME, "%.*s", (int)length, name);
+    *n += !listed(names, *n, names[*n]);
+}
+
+int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity)
+{
+    static const char *const published[] = {"tpu", "xla_cuda13", "xla_cuda12", "xla_rocm7", "xla_rocm60", "xla_cpu"};
+    const char *list = mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS"), *preferred = mu__setting_text(MU_SETTING_PJRT);
+    int n = 0;
+    while (list && *list) {
+        const size_t entry = strcspn(list, ",");
+        add_name(names, capacity, &n, list, MU_MIN(strcspn(list, ":"), entry));
+        list += entry + (list[entry] != '\0');
+    }
+    if (preferred)
+        add_name(names, capacity, &n, preferred, strlen(preferred));
+    for (size_t i = 0; i < MU_COUNT(published); i++)
+        if (mu__pjrt_installed(published[i]))
+            add_name(names, capacity, &n, published[i], strlen(published[i]));
+    return n;
+}
+
 // ---- Opening ------------------------------------------------------------------------------------
 
 static mu_status check_version(const pj_api *api, const char *path)
