@@ -18,11 +18,11 @@ mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
         return NULL;
     const int available = mu__device_count(mu__runtime());
-    mu_device **devices = mu__alloc(sizeof *devices * (size_t)(available + 1));
+    mu_device **devices = mu__alloc(sizeof *devices * (size_t)MU_MAX(available, MU_MAX_REPLICAS));
     mu_strategy *strategy = NULL;
     if (available < 1 || !devices)
         goto out;
-    const int n = args.compute_devices ? mu__named_devices(name, args.compute_devices, devices, available)
+    const int n = args.compute_devices ? mu__named_devices(name, args.compute_devices, devices)
                   : args.replicas      ? mu__first_devices(name, args.replicas, devices, available)
                                        : default_devices(devices, available);
     mu_device *parameters = n < 1                   ? NULL

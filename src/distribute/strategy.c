@@ -87,15 +87,15 @@ static mu_status refuse_remote(const char *const *names, const char *function)
                      function, remote, n);
 }
 
-int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity)
+int mu__named_devices(const char *function, const char *const *names, mu_device *devices[MU_MAX_REPLICAS])
 {
     int n = 0;
     if (refuse_remote(names, function) != MU_OK)
         return -1;
     for (; names[n]; n++) {
-        if (n == capacity) {
-            mu__error(MU_INVALID_ARGUMENT, "%s: more than the %d devices that exist are named; each may be named once",
-                      function, capacity);
+        if (n == MU_MAX_REPLICAS) {
+            mu__error(MU_INVALID_ARGUMENT, "%s: more than %d devices are named, which is the limit of a process",
+                      function, MU_MAX_REPLICAS);
             return -1;
         }
         if (!(devices[n] = mu__device_by_name(mu__runtime(), names[n])))
@@ -132,10 +132,12 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_mirrored_strategy") != MU_OK)
         return NULL;
     int available = mu__device_count(mu__runtime());
-    mu_device **devices = mu__alloc(sizeof *devices * (size_t)(available + 1));
-    if (available < 1 || !devices)
+    mu_device **devices = mu__alloc(sizeof *devices * (size_t)MU_MAX(available, MU_MAX_REPLICAS));
+    if (available < 1 || !devices) {
+        mu__free(devices);
         return NULL;
-    int n = args.devices ? mu__named_devices("mu_mirrored_strategy", args.devices, devices, available)
+    }
+    int n = args.devices ? mu__named_devices("mu_mirrored_strategy", args.devices, devices)
                          : mu__first_devices("mu_mirrored_strategy", args.replicas, devices, available);
     mu_strategy *strategy = n > 0 ? mu__strategy_new(&mu__mirrored_ops, n, devices) : NULL;
     mu__free(devices);
