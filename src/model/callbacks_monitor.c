@@ -221,6 +221,7 @@ mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
         return NULL;
     const mu_model_checkpoint_args *args = callback->args;
     callback->monitor = args->save_best_only ? args->monitor : NULL;
+    callback->path = args->path;
     if (args->save_freq == 0)
         callback->hooks.on_batch_end = NULL;  // callbacks that see each step make steps wait for each other
     return callback;

@@ -364,7 +364,9 @@ static mu_status need_compiled(const mu_model *model, const void *x, const char 
 
 static mu_status no_batches(const char *function)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset gave no batch", function);
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset gave no batch; it is empty, or a stage such as take, "
+        "filter or "
+                     ".drop_remainder leaves nothing", function);
 }
 
 // Evaluates a dataset; the pass then holds names and values.
@@ -692,7 +694,9 @@ static mu_status check_fit(const fitting *f)
     const mu_fit_args *args = &f->args;
     MU_TRY(need_compiled(args->model, f->data, "mu_fit"));
     if (!args->model->trainer->optimizer)
-        return mu__error(MU_FAILED_PRECONDITION, "mu_fit: the model was compiled without an optimizer");
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_fit: the model was compiled without an optimizer; give mu_compile one, such as "
+                         ".optimizer = \"adam\"");
     if (args->epochs < 0 || args->initial_epoch < 0 || args->steps_per_epoch < 0 || args->validation_steps < 0)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_fit: epochs %d, initial_epoch %d, steps_per_epoch %lld, validation_steps %lld; "

@@ -43,6 +43,31 @@ static mu_status not_logged(const mu_model *model, int i, const char *monitor)
                      i, monitor, logged);
 }
 
+// The names in braces in a callback's path; "{{" is a brace. What follows a colon is checked when a path is made of it.
+static mu_status check_path(const mu_model *model, int i, const char *path, bool validates)
+{
+    char logged[512], name[64];
+    for (const char *at = strchr(path, '{'); at; at = strchr(at, '{')) {
+        const size_t n = strcspn(at + 1, ":}");
+        snprintf(name, sizeof name, "%.*s", (int)n, at + 1);
+        if (at[1] == '{') {
+            at += 2;
+            continue;
+        }
+        at++;
+        if (at[n] == '\0' || strcmp(name, "epoch") == 0 || strcmp(name, "batch") == 0 ||
+            is_logged(model, name, validates))
+            continue;
+        list_logged(model, sizeof logged, logged);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_fit: the path '%s' of callback %d has {%s}, which is not logged%s; expected 'epoch', "
+                         "'batch', "
+                         "or one of %s",
+                         path, i, name, is_logged(model, name, true) ? " without .validation_data" : "", logged);
+    }
+    return MU_OK;
+}
+
 mu_status mu__need_callbacks(mu_callback *const *callbacks, const char *function)
 {
     for (int i = 0; !is_end(callbacks, i); i++)
@@ -55,9 +80,12 @@ mu_status mu__need_callbacks(mu_callback *const *callbacks, const char *function
 mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, bool validates)
 {
     MU_TRY(mu__need_callbacks(callbacks, "mu_fit"));
-    for (int i = 0; !is_end(callbacks, i); i++)
+    for (int i = 0; !is_end(callbacks, i); i++) {
         if (callbacks[i]->monitor && !is_logged(model, callbacks[i]->monitor, validates))
             return not_logged(model, i, callbacks[i]->monitor);
+        if (callbacks[i]->path)
+            MU_TRY(check_path(model, i, callbacks[i]->path, validates));
+    }
     return MU_OK;
 }
 

@@ -332,8 +332,10 @@ mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int 
     if (input->rank >= low && input->rank <= high)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s",
-                     mu_layer_name(layer), low, high > low ? " or more" : "", mu__shape_text(input, text));
+                     "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s. %s",
+                     mu_layer_name(layer), low, high > low ? " or more" : "", mu__shape_text(input, text),
+                     input->rank < low ? "mu_dataset_batch gives samples a batch axis, mu_reshape any other"
+                                       : "mu_flatten or mu_reshape joins axes");
 }
 
 mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input)

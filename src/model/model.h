@@ -296,6 +296,7 @@ struct mu_callback {
     void *args;                   // their options; owned
     void (*on_destroy)(void *state);  // releases what the state owns; optional
     const char *monitor;          // built-in callbacks: the logged value that they watch, stored in `state`; NULL: none
+    const char *path;             // built-in callbacks: a path with {names} of logged values, stored in `args`; or NULL
     // Called when a signal ends fit, after the step in progress has finished. Optional.
     mu_status (*on_interrupt)(const mu_logs *logs, void *arg);
 };

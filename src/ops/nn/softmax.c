@@ -242,8 +242,8 @@ static mu_status sparse_infer(mu_infer *infer)
     mu_shape rows = *logits;
     rows.rank = MU_MAX(logits->rank - 1, 0);
     if (!mu__dtype_is_integer(infer->in[1].dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: labels are integers, got %s", infer->op->name,
-                         mu_dtype_name(infer->in[1].dtype));
+        return mu__error(MU_INVALID_ARGUMENT, "%s: labels are integers, got %s; for one-hot labels use the categorical "
+                         "cross-entropy, which is not sparse", infer->op->name, mu_dtype_name(infer->in[1].dtype));
     if (logits->rank < 1 || !mu__shape_compatible(&rows, labels))
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: labels must have the shape of the logits without their last axis, got labels %s and "
@@ -274,7 +274,8 @@ static mu_tensor *sparse_grad(mu_grad *g, int i)
 static mu_status bad_label(const mu_kernel *kernel, int64_t label, int64_t classes, int64_t row)
 {
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: label %lld in row %lld is outside the valid range 0 to %lld (the logits have %lld classes)",
+                     "%s: label %lld in row %lld is outside the valid range 0 to %lld (the logits have %lld classes). "
+                     "Count labels from 0, and give the last layer as many units as there are classes",
                      kernel->op->name, (long long)label, (long long)row, (long long)classes - 1, (long long)classes);
 }
 

@@ -1,0 +1,223 @@
+// The mistakes that people make, one row each: what the message must name (the cause) and what it must advise (the
+// cure). Each message also names the line of this file, and comes before a step has run.
+#include "../unit/model/model_test.h"
+
+#include <muster.h>
+
+static mu_model *model;
+static mu_dataset *rows, *one_hot, *endless;
+static int steps;
+
+static mu_status count_step(const mu_logs *logs, void *arg)
+{
+    (void)logs, (void)arg;
+    steps++;
+    return MU_OK;
+}
+
+static mu_callback *counter(void) { return mu_callback_new(.on_batch_end = count_step); }
+
+static mu_model *three_classes(void)
+{
+    mu_model *made = mu_sequential(mu_dense(3));
+    mu_compile(made, .optimizer = "sgd", .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    return made;
+}
+
+static void set_up(void)
+{
+    model = three_classes();
+    rows = rows_and_classes(12, 4, 3, 4);
+    one_hot = mu_dataset_batch(
+        mu_dataset_from_tensor_slices(mu_list(numbers(2, (const int64_t[]){12, 4}, 1),
+                                              numbers(2, (const int64_t[]){12, 3}, 2), MU_END)), 4);
+    endless = mu_dataset_repeat(rows, -1);
+}
+
+#define FIT(...) mu_fit(__VA_ARGS__, .callbacks = MU_CALLBACKS(counter()), .verbose = MU_VERBOSE_SILENT)
+
+// ---- The mistakes -------------------------------------------------------------------------------
+
+static mu_value *two_scopes(void)
+{
+    MU_SCOPE(mu_mirrored_strategy())
+        MU_SCOPE(mu_one_device_strategy("CPU:0"))
+            mu_variable_new(mu_constant(MU_F64, 1), "v");
+    return NULL;
+}
+
+static mu_value *square(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_square(mu_value_tensor(arguments)));
+}
+
+static mu_checkpoint *same_names(void)
+{
+    mu_variable *a = mu_variable_new(mu_constant(MU_F64, 1), "v"), *b = mu_variable_new(mu_constant(MU_F64, 2), "v");
+    return mu_checkpoint_new(.variables = mu_variables(a, b, MU_END));
+}
+
+static mu_model *one_layer_twice(void)
+{
+    mu_layer *layer = mu_dense(3);
+    return mu_sequential(layer, layer);
+}
+
+static mu_model *built(void)
+{
+    mu_model_build(model, 1, (const int64_t[]){4});
+    return model;
+}
+
+static mu_status other_weights(void)
+{
+    mu_model *other = mu_sequential(mu_dense(5));
+    mu_model_build(other, 1, (const int64_t[]){4});
+    built();
+    mu_save_weights(other, "mistakes.safetensors");
+    const mu_status status = mu_load_weights(model, "mistakes.safetensors");
+    remove("mistakes.safetensors");
+    return status;
+}
+
+static mu_status no_weights_file(void)
+{
+    FILE *file = fopen("mistakes.txt", "w");
+    fputs("these are no weights", file);
+    fclose(file);
+    const mu_status status = mu_load_weights(built(), "mistakes.txt");
+    remove("mistakes.txt");
+    return status;
+}
+
+#define DIMS(...) (int)MU_COUNT(((const int64_t[]){__VA_ARGS__})), (const int64_t[]){__VA_ARGS__}
+#define IMAGE DIMS(2, 8, 8, 1)
+
+typedef struct mistake {
+    const char *name, *cause, *cure;
+} mistake;
+
+#define MISTAKES(ROW)                                                                                                 \
+    ROW(loss_name, mu_compile(model, .loss = "mse_loss"), "no loss is named 'mse_loss'", "mean_squared_error")        \
+    ROW(optimizer_name, mu_compile(model, .loss = "mse", .optimizer = "addam"), "'addam'", "sgd, adam")               \
+    ROW(metric_name, mu_compile(model, .loss = "mse", .metrics = "acuracy"), "'acuracy'", "one of accuracy")          \
+    ROW(activation_name, mu_dense(3, .activation = "rellu"), "'rellu'", "relu")                                       \
+    ROW(initializer_name, mu_dense(3, .kernel_initializer = "glorot"), "'glorot'", "glorot_uniform")                  \
+    ROW(padding_name, mu_conv2d(3, 3, .padding = "full"), "padding is 'full'", "'same'")                              \
+    ROW(no_units, mu_dense(), "units is 0", "1 or more")                                                              \
+    ROW(dropout_in_percent, mu_dropout(20), "rate is 20", "from 0 to below 1")                                        \
+    ROW(negative_rate, mu_adam(.learning_rate = -0.1), "learning_rate is -0.1", "0 or more")                          \
+    ROW(momentum_above_one, mu_sgd(.momentum = 9), "momentum is 9", "below 1")                                        \
+    ROW(no_decay_steps, mu_exponential_decay(0.1, 0, 0.9), "decay_steps is 0", "1 or more")                           \
+    ROW(not_compiled, mu_fit(mu_sequential(mu_dense(3)), rows), "not compiled", "call mu_compile")                    \
+    ROW(no_loss, mu_compile(model), "mu_compile", "give a loss")                                                      \
+    ROW(no_batches, FIT(model, mu_dataset_unbatch(rows)), "given [?]", "mu_dataset_batch")                            \
+    ROW(no_labels,                                                                                                    \
+        FIT(model, mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(numbers(DIMS(8, 4), 1))), 4)),                \
+        "1 part", "a list of inputs and labels")                                                                      \
+    ROW(one_hot_labels, FIT(model, one_hot), "got float64", "categorical cross-entropy")                              \
+    ROW(endless_data, FIT(model, endless), "repeats for ever", ".steps_per_epoch")                                    \
+    ROW(endless_validation, FIT(model, rows, .validation_data = endless), "repeats for ever", ".validation_steps")    \
+    ROW(no_data, FIT(model, mu_dataset_take(rows, 0)), "no batch", "take, filter")                                    \
+    ROW(other_columns,                                                                                                \
+        (FIT(model, rows, .epochs = 1), FIT(model, rows_and_classes(8, 5, 3, 4))), "5 and 4", "in layer 'dense'")     \
+    ROW(label_out_of_range, FIT(model, rows_and_classes(8, 4, 9, 4)), "label", "as many units as there are classes")  \
+    ROW(inputs_and_labels_differ, FIT(model, numbers(DIMS(8, 4), 1), classes(7, 3, 1)), "7 rows", "the same number")  \
+    ROW(negative_batch,                                                                                               \
+        FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1), .batch_size = -1),                                       \
+        "batch size is negative", "leave it out for 32")                                                              \
+    ROW(negative_epochs, FIT(model, rows, .epochs = -3), "epochs -3", "none may be negative")                         \
+    ROW(stopping_without_validation,                                                                                  \
+        mu_fit(model, rows, .callbacks = MU_CALLBACKS(mu_early_stopping(.monitor = "val_loss"), counter())),          \
+        "'val_loss'", "give that to mu_fit")                                                                          \
+    ROW(monitor_misspelt,                                                                                             \
+        mu_fit(model, rows, .callbacks = MU_CALLBACKS(mu_reduce_lr_on_plateau(.monitor = "los"), counter())),         \
+        "'los'", "logged are 'loss'")                                                                                 \
+    ROW(path_with_unknown_name,                                                                                       \
+        mu_fit(model, rows, .callbacks = MU_CALLBACKS(mu_model_checkpoint("w{val_acc:.2f}.x"), counter())),           \
+        "{val_acc}", "'epoch'")                                                                                       \
+    ROW(kernel_larger_than_image,                                                                                     \
+        mu_call(mu_conv2d(2, 9), mu_ones(MU_F64, IMAGE)), "a window that spans 9", "an extent of 8")                  \
+    ROW(image_without_channels, mu_call(mu_conv2d(2, 3), mu_ones(MU_F64, DIMS(2, 8, 8))), "[?, 8, 8]", "rank 4")      \
+    ROW(sequence_without_features, mu_call(mu_lstm(4), mu_ones(MU_F64, DIMS(2, 8))), "[?, 8]", "rank 3")              \
+    ROW(id_out_of_range, mu_call(mu_embedding(10, 4), mu_fill(MU_I64, DIMS(2, 3), 10)), "index 10", "0 to 9")         \
+    ROW(layer_used_twice_in_a_row, one_layer_twice(), "layers 0 and 1", "the same object")                            \
+    ROW(shapes_that_do_not_fit,                                                                                       \
+        mu_matmul(numbers(DIMS(2, 3), 1), numbers(DIMS(2, 3), 1)), "3 and 2", "must be equal")                        \
+    ROW(types_that_do_not_fit,                                                                                        \
+        mu_add(mu_constant(MU_F32, 1), mu_constant(MU_I32, 1)), "float32 and int32", "mu_cast")                       \
+    ROW(reshape_of_other_size,                                                                                        \
+        mu_reshape(numbers(DIMS(2, 3), 1), DIMS(4, 2)), "[2, 3] cannot become [4, 2]", "numbers of elements")         \
+    ROW(index_out_of_range, mu_gather(mu_ones(MU_F64, DIMS(3)), mu_constant(MU_I32, 3), 0, 0), "index 3", "0 to 2")   \
+    ROW(variable_for_a_tensor,                                                                                        \
+        mu_add((mu_tensor *)(void *)mu_variable_new(mu_constant(MU_F64, 1), "v"), mu_constant(MU_F64, 1)),            \
+        "kind variable", "mu_variable_read")                                                                          \
+    ROW(device_that_is_not_there, mu_one_device_strategy("GPU:0"), "'GPU:0'", "pip install")                          \
+    ROW(too_many_replicas, mu_mirrored_strategy(.replicas = 99), "99 replicas", "MUSTER_CPU_DEVICES")                 \
+    ROW(strategies_mixed, two_scopes(), "inside a scope of another", "may not be mixed")                              \
+    ROW(components_for_other_replicas,                                                                                \
+        mu_run(mu_mirrored_strategy(.replicas = 3), mu_function_new(square, NULL),                                    \
+               mu_per_replica(mu_mirrored_strategy(.replicas = 2), mu_constant(MU_F64, 1), mu_constant(MU_F64, 2),    \
+                              MU_END)),                                                                               \
+        "2 components", "one component for each replica")                                                             \
+    ROW(function_that_is_null, mu_run(mu_default_strategy(), NULL, NULL), "mu_run", "the function is NULL")           \
+    ROW(model_without_weights, mu_load_weights(model, "nowhere.safetensors"), "no weights yet", "mu_model_build")     \
+    ROW(weights_that_are_not_there,                                                                                   \
+        mu_load_weights(built(), "nowhere.safetensors"), "nowhere.safetensors", "No such file")                       \
+    ROW(weights_of_another_model, other_weights(), "float64[4, 5]", "the model's is float64[4, 3]")                   \
+    ROW(file_without_weights, no_weights_file(), "mistakes.txt", "")                                                  \
+    ROW(names_twice_in_a_checkpoint, same_names(), "named 'v'", "another name")                                       \
+    ROW(option_misspelt_in_json,                                                                                      \
+        mu_layer_from_config("{\"class_name\": \"Dense\", \"config\": {\"unit\": 3}}"), "no option 'unit'", "")
+
+#define RUN(name, call, cause, cure) \
+    static void run_##name(void) { (void)(call); }
+MISTAKES(RUN)
+
+static const struct { const char *name; void (*run)(void); const char *cause, *cure; } mistakes[] = {
+#define LIST(name, call, cause, cure) {#name, run_##name, cause, cure},
+    MISTAKES(LIST)
+};
+
+// ---- The table ----------------------------------------------------------------------------------
+
+static int complain(const char *name, const char *what, const char *part, const char *message)
+{
+    print_error("%s: the message lacks the %s \"%s\": %s\n", name, what, part, message);
+    return 1;
+}
+
+static int check(int i)
+{
+    mu_pool *pool = mu_pool_open();
+    set_up();
+    steps = 0;
+    mistakes[i].run();
+    const mu_error error = mu_error_take();
+    mu_pool_close(pool);
+    const char *name = mistakes[i].name;
+    if (error.code == MU_OK)
+        return complain(name, "error", "any", "none");
+    if (steps > 0 && strcmp(name, "other_columns") != 0)  // which trains once, with the right ones
+        return complain(name, "time", "before a step", error.message);
+    return (!strstr(error.message, mistakes[i].cause) && complain(name, "cause", mistakes[i].cause, error.message)) ||
+           (!strstr(error.message, mistakes[i].cure) && complain(name, "cure", mistakes[i].cure, error.message)) ||
+           (!strstr(error.message, "test_mistakes.c:") && complain(name, "line", "test_mistakes.c", error.message));
+}
+
+static void messages_name_cause_and_cure(void **state)
+{
+    (void)state;
+    int wrong = 0;
+    for (size_t i = 0; i < MU_COUNT(mistakes); i++)
+        wrong += check((int)i);
+    print_message("%d mistakes, %d messages lack something\n", (int)MU_COUNT(mistakes), wrong);
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {MODEL_TEST(messages_name_cause_and_cure)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
