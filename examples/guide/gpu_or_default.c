@@ -1,5 +1,5 @@
 // The GPUs if there are any, else the default strategy: the same program on a workstation and on a laptop.
-// A GPU is a device of a PJRT plugin: pip install jax-cuda13-pjrt, or
+// A GPU is a device of a PJRT plugin: muster plugin install cuda13, or
 // PJRT_NAMES_AND_LIBRARY_PATHS=cuda13:/path/to/it.so.
 #include <muster.h>
 

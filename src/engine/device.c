@@ -312,14 +312,13 @@ static void list_devices(device_table *table, char *text, size_t bytes)
     pthread_mutex_unlock(&table->lock);
 }
 
-// The Python package that has the published plugin for a kind of device.
-static const char *package_of(const char *plugin)
+// What `muster plugin install` calls the published plugin for a kind of device; NULL: there is none.
+static const char *published_as(const char *plugin)
 {
-    static const char *const packages[][2] = {
-        {"gpu", "jax-cuda13-pjrt"}, {"tpu", "libtpu"}, {"xla_cpu", "xla-cpu-pjrt"}};
-    for (size_t i = 0; i < MU_COUNT(packages); i++)
-        if (strcmp(packages[i][0], plugin) == 0)
-            return packages[i][1];
+    static const char *const words[][2] = {{"gpu", "cuda13"}, {"tpu", "tpu"}, {"xla_cpu", "cpu"}};
+    for (size_t i = 0; i < MU_COUNT(words); i++)
+        if (strcmp(words[i][0], plugin) == 0)
+            return words[i][1];
     return NULL;
 }
 
@@ -331,13 +330,14 @@ static void refuse_name(device_table *table, const char *name, const char *plugi
     mu_error_value reason;
     mu__error_move(&reason);
     list_devices(table, known, sizeof known);
-    const char *package = package_of(plugin);
+    const char *word = published_as(plugin);
     if (!mu__pjrt_installed(plugin))
         mu__error(MU_INVALID_ARGUMENT,
-                  "no device is named '%s'; there %s %s. Name one of these, or install a PJRT plugin "
-                  "called %s%s%s%s and name its path in PJRT_NAMES_AND_LIBRARY_PATHS",
-                  name, table->n > 1 ? "are" : "is", known, plugin, package ? " (pip install " : "",
-                  package ? package : "", package ? ")" : "");
+                  "no device is named '%s'; there %s %s. Name one of these, or %s%s%s the path of a PJRT plugin "
+                  "called %s "
+                  "in PJRT_NAMES_AND_LIBRARY_PATHS",
+                  name, table->n > 1 ? "are" : "is", known, word ? "run `muster plugin install " : "give",
+                  word ? word : "", word ? "`, or give" : "", plugin);
     else
         mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there %s %s. The plugin %s cannot be used: %s", name,
                   table->n > 1 ? "are" : "is", known, plugin, reason.message);

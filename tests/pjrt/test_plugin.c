@@ -50,7 +50,7 @@ static void test_devices_of_a_type(void **state)
     assert_string_equal(names[0], "XLA_CPU:0");
     assert_int_equal(mu_list_physical_devices("GPU", NULL, 0), 0);
     assert_null(mu__device_by_name(mu__runtime(), "GPU:0"));
-    expect_error(MU_INVALID_ARGUMENT, "pip install jax-cuda13-pjrt");
+    expect_error(MU_INVALID_ARGUMENT, "muster plugin install cuda13");
     char *before = strdup(getenv("PJRT_NAMES_AND_LIBRARY_PATHS"));
     setenv("PJRT_NAMES_AND_LIBRARY_PATHS", "xla_cpu:" MU_TEST_PLUGIN ",cuda13:" MU_TEST_PLUGIN, 1);
     const int n = mu_list_physical_devices("GPU", names, MOST);

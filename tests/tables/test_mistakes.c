@@ -153,7 +153,7 @@ typedef struct mistake {
     ROW(variable_for_a_tensor,                                                                                        \
         mu_add((mu_tensor *)(void *)mu_variable_new(mu_constant(MU_F64, 1), "v"), mu_constant(MU_F64, 1)),            \
         "kind variable", "mu_variable_read")                                                                          \
-    ROW(device_that_is_not_there, mu_one_device_strategy("GPU:0"), "'GPU:0'", "pip install")                          \
+    ROW(device_that_is_not_there, mu_one_device_strategy("GPU:0"), "'GPU:0'", "muster plugin install")                \
     ROW(too_many_replicas, mu_mirrored_strategy(.replicas = 99), "99 replicas", "MUSTER_CPU_DEVICES")                 \
     ROW(strategies_mixed, two_scopes(), "inside a scope of another", "may not be mixed")                              \
     ROW(components_for_other_replicas,                                                                                \

@@ -23,11 +23,17 @@ void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args);
 // mu__pjrt_await waits for an event, destroys it and returns its error; NULL is accepted.
 mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
 
-// mu__pjrt_plugin finds and opens the plugin called `name`: by PJRT_NAMES_AND_LIBRARY_PATHS (name:path,…), otherwise
+// mu__pjrt_plugin finds and opens the plugin called `name`: by PJRT_NAMES_AND_LIBRARY_PATHS (name:path,…), in
+// mu__pjrt_folder, otherwise
 // in the package folders of the active Python environment, the user and the system. A name with a slash is a file.
 // Further calls return the same table. Returns NULL with NOT_FOUND if there is no such plugin.
 const pj_api *mu__pjrt_plugin(const char *name);
 bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
+
+// mu__pjrt_folder writes the folder where `muster plugin install` puts plugins: MUSTER_PJRT_PATH, else muster/plugins
+// in XDG_DATA_HOME or ~/.local/share. NULL: none of these is set.
+enum { MU_PJRT_FOLDER = 2048 };
+const char *mu__pjrt_folder(char folder[MU_PJRT_FOLDER]);
 
 // mu__pjrt_list writes the names of the plugins that there are, each once: those of PJRT_NAMES_AND_LIBRARY_PATHS, the
 // one that MUSTER_PJRT names, then published ones whose packages are installed. Returns their number, at most

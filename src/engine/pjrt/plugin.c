@@ -100,6 +100,36 @@ static bool find_in_packages(const char *root, const char *name, char path[LONGE
     return false;
 }
 
+const char *mu__pjrt_folder(char folder[MU_PJRT_FOLDER])
+{
+    const char *chosen = mu__setting_text(MU_SETTING_PJRT_PATH), *data = mu__environment("XDG_DATA_HOME"),
+               *home = mu__environment("HOME");
+    if (chosen && *chosen)
+        snprintf(folder, MU_PJRT_FOLDER, "%s", chosen);
+    else if (data && *data)
+        snprintf(folder, MU_PJRT_FOLDER, "%s/muster/plugins", data);
+    else if (home)
+        snprintf(folder, MU_PJRT_FOLDER, "%s/.local/share/muster/plugins", home);
+    else
+        return NULL;
+    return folder;
+}
+
+// `muster plugin install` puts each plugin into a folder of its name, with one shared library in it.
+static bool find_installed(const char *name, char path[LONGEST_PATH])
+{
+    char folder[MU_PJRT_FOLDER], pattern[LONGEST_PATH];
+    glob_t found;
+    if (!mu__pjrt_folder(folder))
+        return false;
+    snprintf(pattern, sizeof pattern, "%s/%.200s/*.so", folder, name);
+    if (glob(pattern, 0, NULL, &found) != 0)
+        return false;
+    snprintf(path, LONGEST_PATH, "%s", found.gl_pathv[0]);
+    globfree(&found);
+    return true;
+}
+
 static bool find_file(const char *name, char path[LONGEST_PATH])
 {
     const char *home = mu__environment("HOME");
@@ -112,7 +142,7 @@ static bool find_file(const char *name, char path[LONGEST_PATH])
         snprintf(local, sizeof local, "%.2000s/.local", home);
     const char *roots[] = {mu__environment("VIRTUAL_ENV"), mu__environment("CONDA_PREFIX"), home ? local : NULL,
                            "/usr/local", "/usr"};
-    if (find_in_list(mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS"), name, path))
+    if (find_in_list(mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS"), name, path) || find_installed(name, path))
         return true;
     for (size_t i = 0; i < MU_COUNT(roots); i++)
         if (find_in_packages(roots[i], name, path))
@@ -225,7 +255,7 @@ const pj_api *mu__pjrt_plugin(const char *name)
     if (!find_file(name, path)) {
         mu__error(MU_NOT_FOUND,
                   "no PJRT plugin is called '%s'; name its file in PJRT_NAMES_AND_LIBRARY_PATHS=%s:/path/to/plugin.so, "
-                  "or install its Python package (`pip install xla-cpu-pjrt`) where VIRTUAL_ENV points",
+                  "or install a published one (`muster plugin install cpu`, cuda13 or tpu)",
                   name, name);
         return NULL;
     }
