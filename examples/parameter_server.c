@@ -1,9 +1,11 @@
 // Program D: asynchronous training with parameter servers. Workers take steps as soon as they are free, each with
-// batches of its own, and the servers apply their updates one by one. Here workers and servers are threads of this
-// process.
+// batches of its own, and the servers apply their updates one by one. Workers and servers are processes under
+//     muster launch --workers 4 --ps 2 -- ./parameter_server
+// and without the launcher threads of this process.
 #include <muster.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define BATCH 128
 #define STEPS 50 /* in a round */
@@ -32,13 +34,20 @@ static mu_dataset *make_dataset(void *arg)
     return mu_dataset_repeat(mu_dataset_batch(train, BATCH, .drop_remainder = true), MU_INFINITE);
 }
 
+static mu_strategy *make_strategy(void)
+{
+    if (getenv("TF_CONFIG"))
+        return mu_parameter_server_strategy(mu_cluster_from_environment());
+    mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"w0:1\", \"w1:1\"], \"ps\": [\"p0:1\", \"p1:1\"]}");
+    return mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), .in_process = true);
+}
+
 int main(void)
 {
     mu_init(.cpu_devices = 2);
     mu_set_seed(1);
-    mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"w0:1\", \"w1:1\"], \"ps\": [\"p0:1\", \"p1:1\"]}");
-    mu_strategy     *strategy    = mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), .in_process = true);
-    mu_coordinator  *coordinator = mu_coordinator_new(strategy);
+    mu_strategy    *strategy    = make_strategy();
+    mu_coordinator *coordinator = mu_coordinator_new(strategy);
 
     struct job job = {0};
     MU_SCOPE(strategy) {

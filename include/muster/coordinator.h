@@ -85,8 +85,8 @@ MU_API mu_value *mu_fetch(mu_value *value);
 // (of kind MU_VALUE_PER_WORKER) is an argument of mu_schedule. Each worker reads its whole dataset, unless fn gives
 // each another part (mu_get_current_worker_index). A call that finds no further element fails with OUT_OF_RANGE. A
 // worker that was lost and is back begins again with a new dataset. `arg` must live as long as the result. Threads: fn
-// runs on the workers' threads in this process, one call at a time. Errors, of calls that use it: those of fn;
-// INVALID_ARGUMENT if fn makes a variable.
+// runs on the workers' threads in this process, one call at a time; the elements are sent to workers in
+// other processes. Errors, of calls that use it: those of fn; INVALID_ARGUMENT if fn makes a variable.
 MU_API mu_value *mu_create_per_worker_dataset(mu_coordinator *coordinator, mu_dataset *(*fn)(void *arg), void *arg);
 
 // mu_create_per_worker_values calls fn once for each worker and keeps the value that it returns for that worker's

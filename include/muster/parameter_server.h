@@ -19,7 +19,8 @@ typedef struct mu_parameter_server_strategy_args {
     mu_cluster *cluster_resolver;          // default: mu_cluster_from_environment; retained
     mu_partitioner *variable_partitioner;  // divides variables among the servers; default: variables stay whole
     mu_keyword_only only_;
-    bool in_process;                       // workers and servers are threads of this process
+    bool in_process;                       // workers and servers are threads of this process; default: the tasks'
+                                           // processes (mu_server_main, muster serve)
 } mu_parameter_server_strategy_args;
 
 // mu_parameter_server_strategy puts the variables made in its scope on the parameter servers of a cluster, in turn: the
@@ -28,18 +29,25 @@ typedef struct mu_parameter_server_strategy_args {
 // mu_set_device has no effect. The cluster has jobs "worker" and "ps" with one task or more, and may have a "chief" and
 // an "evaluator".
 //
+// The tasks are processes of mu_server_main or `muster serve`, at their addresses in the cluster, and this process is
+// their coordinator. A cluster has one coordinator at a time: making the strategy deletes all variables that are on the
+// servers. A variable's value is on its server only; a read, an assignment or an optimizer's update of it is one
+// request. Servers tell variables apart by name, so one whose name is taken gets a number: "kernel", "kernel_1". A
+// server keeps a variable until the next coordinator comes, also after its last release here. A function for workers
+// uses variables of the strategy only, and none of them in a branch or a loop.
+//
 // With in_process the tasks are threads of this process, whatever their addresses: worker i computes on CPU device
 // i modulo the number of devices, and the variables are in this process's memory. That is asynchronous training on the
 // cores of one machine.
 //
 // mu_num_replicas_in_sync is 1, because workers are not synchronized; the aggregation of a variable is therefore not
-// used. mu_schedule runs a function on a worker that is free, mu_run on the workers' devices in turn. mu_fit,
-// mu_evaluate and mu_predict read the data in this process and keep one step in progress for each worker, so with
-// several workers the order of updates, and the last digits of the weights, differ from run to run.
+// used. mu_schedule runs a function on a worker that is free. mu_run computes in this process, on its devices in turn,
+// as do mu_fit, mu_evaluate and mu_predict, which keep one step in progress for each worker, so with several workers
+// the order of updates, and the last digits of the weights, differ from run to run.
 //
-// Errors: INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two
-// chiefs or evaluators, and a cluster without workers or servers; UNIMPLEMENTED without in_process, because tasks in
-// other processes are not supported yet.
+// Blocks: until all parameter servers are there, at most MUSTER_TIMEOUT; workers may come later. Errors:
+// INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or
+// evaluators, and a cluster without workers or servers; UNAVAILABLE for a server that does not answer.
 #define mu_parameter_server_strategy(...) \
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);

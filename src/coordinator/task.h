@@ -1,7 +1,7 @@
 // A worker as the coordinator sees it: something that runs a function, may be lost, and may come back.
 //
 // The table of functions is the seam between the coordinator, which knows what to do about failures, and whatever runs
-// the function: a device of this process (local_task.c), or another process.
+// the function: a device of this process (local_task.c), or another process (remote_task.c).
 #ifndef MU_SRC_COORDINATOR_TASK_H
 #define MU_SRC_COORDINATOR_TASK_H
 
@@ -45,5 +45,9 @@ typedef mu_task *mu_task_maker(mu_strategy *strategy, int worker, void *arg);
 
 // mu__local_task makes a worker that is a device of this process (local_task.c). `arg` is not used.
 mu_task *mu__local_task(mu_strategy *strategy, int worker, void *arg);
+
+// mu__remote_task makes a worker that is another process, at its address in the strategy's cluster, and begins to
+// connect to it (remote_task.c). `arg` is not used.
+mu_task *mu__remote_task(mu_strategy *strategy, int worker, void *arg);
 
 #endif

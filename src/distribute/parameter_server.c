@@ -1,7 +1,7 @@
 // ParameterServerStrategy: makes it, and places its variables on the servers in turn.
 //
-// The servers here are threads' memory of this process: a server is a lock that is held for one effect on its variables
-// (served_run.c). Which function runs on which worker is the coordinator's affair.
+// A server in this process is a lock that is held for one effect on its variables (served_run.c); served_elsewhere.c
+// has those in other processes. Which function runs on which worker is the coordinator's affair.
 #include "distribute/parameter_server.h"
 
 #include "cluster/cluster.h"
@@ -16,7 +16,8 @@ int mu__variable_server(const mu_variable *variable)
     const mu_strategy *strategy = variable->owner;
     const mu_servers *servers = strategy ? strategy->servers : NULL;
     for (int i = 0; servers && i < servers->n; i++)
-        if (variable->resource.lock == &servers->servers[i].lock)
+        if (servers->elsewhere ? variable->resource.home == servers->servers[i].client
+                               : variable->resource.lock == &servers->servers[i].lock)
             return i;
     return -1;
 }
@@ -39,11 +40,12 @@ mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_a
         whole ? 1 : mu__partition_count(servers->partitioner, &spec, args->name ? args->name : "Variable");
     if (parts != 1)
         return parts > 1 ? make_parts(servers, args) : NULL;
-    mu_variable *variable = mu__make_plain_variable(strategy, args);
-    if (!variable)
-        return NULL;
     const int server = colocated ? scope->server : (int)(atomic_fetch_add(&servers->n_placed, 1) % servers->n);
-    variable->resource.lock = server >= 0 ? &servers->servers[server].lock : NULL;
+    if (servers->elsewhere && server >= 0)
+        return mu__make_variable_elsewhere(strategy, args, server);
+    mu_variable *variable = mu__make_plain_variable(strategy, args);
+    if (variable)
+        variable->resource.lock = server >= 0 ? &servers->servers[server].lock : NULL;
     return variable;
 }
 
@@ -77,10 +79,19 @@ void mu__servers_free(mu_servers *servers)
 {
     if (!servers)
         return;
-    for (int i = 0; i < servers->n_made; i++)
+    for (int i = 0; i < servers->n_made; i++) {
         pthread_mutex_destroy(&servers->servers[i].lock);
+        mu_release(servers->servers[i].client);
+    }
+    for (size_t i = 0; i < servers->names.n; i++)
+        mu__free(servers->names.items[i]);
+    mu__free(servers->names.items);
     pthread_mutex_destroy(&servers->outside);
     pthread_mutex_destroy(&servers->coordinator_lock);
+    pthread_mutex_destroy(&servers->names_lock);
+    for (int i = 0; servers->workers && i < servers->n_workers; i++)
+        mu_release(servers->workers[i]);
+    mu__free(servers->workers);
     mu_release(servers->partitioner);
     mu__free(servers->servers);
     mu__free(servers->worker_devices);
@@ -109,15 +120,18 @@ static mu_status make_servers(mu_servers *servers, int n_servers, int n_workers)
     return MU_OK;
 }
 
-static mu_servers *new_servers(mu_cluster *cluster, mu_partitioner *partitioner)
+static mu_servers *new_servers(mu_cluster *cluster, mu_partitioner *partitioner, bool in_process)
 {
     mu_cluster_view view = {0};
     mu_servers *servers = NULL;
     if (mu__cluster_read(cluster, &view) == MU_OK && (servers = mu__calloc(1, sizeof *servers))) {
         pthread_mutex_init(&servers->outside, NULL);
         pthread_mutex_init(&servers->coordinator_lock, NULL);
+        pthread_mutex_init(&servers->names_lock, NULL);
         servers->partitioner = mu_retain(partitioner);
-        if (make_servers(servers, mu__spec_count(view.spec, "ps"), mu__spec_count(view.spec, "worker")) != MU_OK) {
+        servers->elsewhere = !in_process;
+        if (make_servers(servers, mu__spec_count(view.spec, "ps"), mu__spec_count(view.spec, "worker")) != MU_OK ||
+            (servers->elsewhere && mu__servers_reach(servers, view.spec) != MU_OK)) {
             mu__servers_free(servers);
             servers = NULL;
         }
@@ -126,23 +140,15 @@ static mu_servers *new_servers(mu_cluster *cluster, mu_partitioner *partitioner)
     return servers;
 }
 
-static mu_status check_place(const mu_parameter_server_strategy_args *args)
-{
-    return args->in_process
-               ? MU_OK
-               : mu__error(MU_UNIMPLEMENTED, "%s: workers and parameter servers in other processes are not supported "
-                           "yet; set .in_process = true to run them as threads of this process", constructor);
-}
-
 mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *given)
 {
     mu_parameter_server_strategy_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, constructor) != MU_OK)
         return NULL;
     mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment();
-    if (!cluster || mu__check_parameter_servers(cluster) != MU_OK || check_place(&args) != MU_OK)
+    if (!cluster || mu__check_parameter_servers(cluster) != MU_OK)
         return NULL;
-    mu_servers *servers = new_servers(cluster, args.variable_partitioner);
+    mu_servers *servers = new_servers(cluster, args.variable_partitioner, args.in_process);
     mu_strategy *strategy = servers ? mu__strategy_new(&mu__parameter_server_ops, 1, servers->worker_devices) : NULL;
     if (!strategy) {
         mu__servers_free(servers);

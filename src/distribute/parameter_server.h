@@ -5,10 +5,12 @@
 #include "distribute/distribute.h"
 
 #include <muster/parameter_server.h>
+#include <muster/rpc.h>
 
-// One parameter server of this process. It applies one effect on its variables at a time.
+// One parameter server. It applies one effect on its variables at a time.
 typedef struct mu_parameter_server {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock;              // of a server in this process
+    mu_rpc_client *client;             // of a server in another process, retained; NULL: in this process
 } mu_parameter_server;
 
 // What a ParameterServerStrategy has beside the rest of a strategy.
@@ -24,6 +26,10 @@ typedef struct mu_servers {
     mu_device **worker_devices;        // [n_workers] several workers may share a device
     void *coordinator;                 // the strategy's only coordinator, not retained; NULL: none (coordinator)
     pthread_mutex_t coordinator_lock;  // guards it
+    bool elsewhere;                    // the tasks are other processes
+    mu_rpc_client **workers;           // [n_workers] retained; NULL unless they are
+    pthread_mutex_t names_lock;        // guards `names`
+    struct { char **items; size_t n, capacity; } names; // of the variables on servers in other processes, all different
 } mu_servers;
 
 void mu__servers_free(mu_servers *servers);
@@ -31,9 +37,25 @@ void mu__servers_free(mu_servers *servers);
 // mu__variable_server returns the index of the server that has the variable, -1 if none has.
 int mu__variable_server(const mu_variable *variable);
 
+// ---- Servers in other processes (served_elsewhere.c) --------------------------------------------
+
+// mu__servers_reach connects to the servers of a cluster, and deletes what a coordinator before this one left there. It
+// blocks until every server is there; it begins to connect to the workers, but waits for none. Errors: UNAVAILABLE
+// naming the server that is not there after MUSTER_TIMEOUT.
+mu_status mu__servers_reach(mu_servers *servers, const mu_cluster_spec *spec);
+
+// mu__make_variable_elsewhere makes a variable on a server, which tells variables apart by their names: one whose name
+// is taken gets a number behind it. Owned by the caller.
+mu_variable *mu__make_variable_elsewhere(mu_strategy *strategy, const mu_variable_args *args, int server);
+
+// ---- Running functions (served_run.c) -----------------------------------------------------------
+
 // mu__served_trace returns the graph of a function for such arguments (as mu__function_concrete, NULL: none). Tracing
 // happens on the calling thread; it may make variables. Borrowed.
 mu_concrete *mu__served_trace(mu_strategy *strategy, mu_function *function, const mu_value *arguments);
+
+// mu__served_arguments writes the inputs of a graph that such arguments have, each retained.
+mu_status mu__served_arguments(const mu_graph *graph, const mu_value *arguments, mu_tensor **out);
 
 // mu__served_call runs a function on one device and waits for it. Effects on variables happen one by one, as requests
 // to their servers, so that calls on several devices at the same time see each other's updates. Any thread may call it.

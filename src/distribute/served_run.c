@@ -91,7 +91,7 @@ static bool is_outside(const mu_graph *graph, const mu_node *effect)
 {
     for (int r = 0; effect && r < effect->n_resources; r++) {
         const mu_resource *resource = graph->resources.items[effect->resources[r]];
-        if (!resource->lock && !resource->kind->opaque)
+        if (!resource->lock && !resource->home && !resource->kind->opaque)
             return true;
     }
     return false;
@@ -227,17 +227,17 @@ static void free_values(served_call *call)
     mu__free(call->values);
 }
 
-static mu_status take_arguments(served_call *call, const mu_value *arguments)
+mu_status mu__served_arguments(const mu_graph *graph, const mu_value *arguments, mu_tensor **out)
 {
     mu_value *mine = arguments ? mu__select(arguments, 0) : NULL;
-    const int n = mu__value_flatten(mine, NULL, 0), n_inputs = (int)call->concrete->graph->inputs.n;
+    const int n = mu__value_flatten(mine, NULL, 0), n_inputs = (int)graph->inputs.n;
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
     int tensors = 0;
     if (leaves)
         mu__value_flatten(mine, leaves, n);
     for (int i = 0; leaves && i < n; i++)
         if (mu__is(leaves[i], &mu__tensor_type) && tensors < n_inputs)
-            call->values[tensors++] = mu_retain(leaves[i]);
+            out[tensors++] = mu_retain(leaves[i]);
     mu__free(leaves);
     mu_release(mine);
     return leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -270,7 +270,7 @@ static mu_status fill_run(served_run *run, mu_device *device, mu_concrete *concr
     if (!(call->served = prepare(concrete, device)))
         return mu_error_code();
     call->values = mu__calloc((size_t)call->served->segments->n_values + 1, sizeof *call->values);
-    MU_TRY(call->values ? take_arguments(call, arguments) : MU_RESOURCE_EXHAUSTED);
+    MU_TRY(call->values ? mu__served_arguments(concrete->graph, arguments, call->values) : MU_RESOURCE_EXHAUSTED);
     take_constants(call);
     MU_TRY(mu__latch_init(&call->done, 1));
     run->posted = true;

@@ -72,7 +72,7 @@ mu_tensor *mu__cache_read(mu_variable *variable, mu_tensor *value)
 {
     mu_context *context = mu__context();
     struct mu_read_cache *cache = context->read_cache;
-    if (!value || !cache || !variable->resource.lock)
+    if (!value || !cache || (!variable->resource.lock && !variable->resource.home))
         return value;
     const cached_read read = {.variable = variable, .value = value, .trace = context->trace};
     if (MU_PUSH(&cache->reads, read) != MU_OK)

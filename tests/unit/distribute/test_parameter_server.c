@@ -223,11 +223,6 @@ static void slots_are_beside_their_variables(void **state)
 static void refuses_what_it_cannot_do(void **state)
 {
     (void)state;
-    mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}");
-    mu_cluster *cluster = mu_simple_cluster_resolver(spec);
-    assert_null(mu_parameter_server_strategy(cluster));
-    assert_non_null(strstr(mu_error_message(), "in_process"));
-    assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
     assert_null(mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"b:1\"]}")),
                                              .in_process = true));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);

@@ -1,0 +1,183 @@
+// A worker that is another process: functions are sent to it once as graphs, and run there by their numbers.
+//
+// The variables of a function are on the parameter servers, to which the worker sends its effects itself. A worker that
+// starts again is a new process, which knows no function: its number (mu_rpc_client_server) tells.
+#include "coordinator/task.h"
+
+#include "distribute/function_service.h"
+#include "rpc/rpc.h"
+
+#include <ctype.h>
+
+enum { MOST_REGISTERED = 1024 };
+
+// A function that the worker knows.
+typedef struct registered {
+    mu_concrete *concrete; // retained, so that no other has its address
+    int64_t number;
+} registered;
+
+typedef struct remote_task {
+    mu_task task;
+    mu_rpc_client *client; // borrowed from the strategy's servers
+    uint64_t process;      // that knows the functions; 0: none yet
+    struct { registered *items; size_t n, capacity; } functions;
+} remote_task;
+
+// ---- What the worker knows ----------------------------------------------------------------------
+
+static void forget_all(remote_task *t)
+{
+    while (t->functions.n > 0)
+        mu_release(t->functions.items[--t->functions.n].concrete);
+}
+
+// Makes room for one more: the worker forgets the oldest.
+static mu_status make_room(remote_task *t)
+{
+    if (t->functions.n < MOST_REGISTERED)
+        return MU_OK;
+    const registered oldest = t->functions.items[0];
+    memmove(t->functions.items, t->functions.items + 1, --t->functions.n * sizeof oldest);
+    mu_release(oldest.concrete);
+    return mu__remote_function_delete(t->client, oldest.number);
+}
+
+// Numbers of another process than the one that is known must not be used: it counts from 0 too.
+static mu_status check_process(const remote_task *t)
+{
+    if (mu_rpc_client_server(t->client) == t->process)
+        return MU_OK;
+    return mu__error(MU_UNAVAILABLE, "worker %d at %s was lost, or is a new process", t->task.worker,
+                     mu__client_address(t->client));
+}
+
+// Connects, so that the process is known before anything is sent to it.
+static mu_status find_process(remote_task *t)
+{
+    if (t->process == 0 && mu_rpc_client_methods(t->client))
+        t->process = mu_rpc_client_server(t->client);
+    return mu__pending() ? mu_error_code() : check_process(t);
+}
+
+// The number of a function, which is sent if the worker does not know it; -1 on error.
+static int64_t number_of(remote_task *t, mu_concrete *concrete)
+{
+    for (size_t i = 0; i < t->functions.n; i++)
+        if (t->functions.items[i].concrete == concrete)
+            return t->functions.items[i].number;
+    if (make_room(t) != MU_OK)
+        return -1;
+    const int64_t number = mu__remote_function_register(t->client, concrete->graph);
+    if (number < 0 || check_process(t) != MU_OK ||
+        MU_PUSH(&t->functions, ((registered){.concrete = concrete, .number = number})) != MU_OK)
+        return -1;
+    mu_retain(concrete);
+    return number;
+}
+
+// ---- What went wrong ----------------------------------------------------------------------------
+
+// Whether a message names an address, and not a longer one that begins with it.
+static bool names(const char *message, const char *address)
+{
+    const size_t length = strlen(address);
+    for (const char *at = message; (at = strstr(at, address)); at += length)
+        if (!isdigit((unsigned char)at[length]))
+            return true;
+    return false;
+}
+
+static int server_in(const mu_servers *servers, const char *message)
+{
+    for (int i = 0; i < servers->n; i++)
+        if (names(message, mu__client_address(servers->servers[i].client)))
+            return i;
+    return -1;
+}
+
+// A server that is away is named in the worker's report; one that started again has lost its variables.
+static void find_blame(const remote_task *t, mu_task_failure *failure)
+{
+    mu_error_value error;
+    mu__error_move(&error);
+    const int server = server_in(t->task.strategy->servers, error.message);
+    if (server >= 0 && error.code == MU_NOT_FOUND) {
+        error.code = MU_UNAVAILABLE;
+        snprintf(error.message, sizeof error.message, "parameter server %d has started again, and its variables are "
+                 "lost; start the program again, and restore a checkpoint", server);
+    }
+    if (server >= 0 && (error.code == MU_UNAVAILABLE || error.code == MU_ABORTED))
+        *failure = (mu_task_failure){.blame = MU_BLAME_SERVER, .server = server};
+    else if (error.code == MU_DEADLINE_EXCEEDED)
+        failure->blame = MU_BLAME_TIME;
+    else if (error.code == MU_UNAVAILABLE || mu_rpc_client_server(t->client) != t->process)
+        failure->blame = MU_BLAME_WORKER;
+    mu__error_raise(&error);
+}
+
+// ---- The slots ----------------------------------------------------------------------------------
+
+static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *concrete, const mu_value *arguments)
+{
+    const mu_graph *graph = concrete->graph;
+    const size_t n_in = graph->inputs.n;
+    mu_tensor **tensors = mu__calloc(n_in + graph->outputs.n + 1, sizeof *tensors);
+    mu_value *result = NULL;
+    if (!tensors)
+        return NULL;
+    mu_tensor **out = tensors + n_in;
+    if (mu__served_arguments(graph, arguments, tensors) == MU_OK &&
+        mu__remote_function_run(client, number, graph, tensors, out) == MU_OK)
+        result = mu__concrete_result(concrete, out, out);
+    for (size_t i = 0; i < n_in; i++)
+        mu_release(tensors[i]);
+    mu__free(tensors);
+    return result;
+}
+
+static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)
+{
+    remote_task *t = (remote_task *)task;
+    mu_concrete *concrete = mu__served_trace(task->strategy, function, arguments);
+    if (!concrete)
+        return NULL;
+    const int64_t number = find_process(t) == MU_OK ? number_of(t, concrete) : -1;
+    mu_value *result = number >= 0 ? run(t->client, number, concrete, arguments) : NULL;
+    if (!result)
+        find_blame(t, failure);
+    return result;
+}
+
+// The client connects by itself. Whoever is there now is told everything again.
+static bool recover(mu_task *task)
+{
+    remote_task *t = (remote_task *)task;
+    const uint64_t process = mu_rpc_client_server(t->client);
+    if (process == 0)
+        return false;
+    forget_all(t);
+    t->process = process;
+    return true;
+}
+
+static void free_task(mu_task *task)
+{
+    remote_task *t = (remote_task *)task;
+    forget_all(t);
+    mu__free(t->functions.items);
+    mu__free(t);
+}
+
+static const mu_task_ops remote_ops = {.name = "remote", .call = call, .recover = recover, .free = free_task};
+
+mu_task *mu__remote_task(mu_strategy *strategy, int worker, void *arg)
+{
+    (void)arg;
+    remote_task *t = mu__calloc(1, sizeof *t);
+    if (!t)
+        return NULL;
+    t->task = (mu_task){.ops = &remote_ops, .strategy = strategy, .worker = worker};
+    t->client = strategy->servers->workers[worker];
+    return &t->task;
+}

@@ -1,0 +1,310 @@
+// served_job PART: a coordinator under `muster launch --workers 3 --ps 2`, which kills some of its servers itself.
+//
+// counts:      a worker is killed while steps run. All steps end, each counts, and the worker comes back.
+// weights:     workers are killed between steps, of which one is in progress at a time. The weights are those of one
+//              device, bit by bit.
+// killed:      cases ps-064 and ps-067: a counter goes on with a worker killed; a result that was fetched can be
+//              fetched again when all workers are dead.
+// lost_server: a parameter server is killed. Steps fail with UNAVAILABLE, naming it (case ps-068).
+// nobody:      no launcher, and no server: the strategy is not made.
+//
+// The exit code is 0 if all is as expected.
+#define _GNU_SOURCE // usleep, setenv
+#include <muster.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 300, ROWS = 16, COLUMNS = 7, TRAINED = 12 };
+
+static int n_wrong;
+
+static void expect(bool good, const char *what)
+{
+    const mu_error error = good ? (mu_error){.message = ""} : mu_error_take();
+    if (!good)
+        printf("NOT AS EXPECTED: %s; %s\n", what, error.message ? error.message : "");
+    n_wrong += !good;
+}
+
+// ---- The other processes ------------------------------------------------------------------------
+
+static bool is_task(long pid, const char *wanted)
+{
+    static char environment[1 << 18];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+    FILE *file = fopen(path, "re");
+    const size_t n = file ? fread(environment, 1, sizeof environment - 1, file) : 0;
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i < n; i++) // the variables end with zeros
+        environment[i] = environment[i] ? environment[i] : '\n';
+    environment[n] = '\0';
+    return strstr(environment, wanted) != NULL;
+}
+
+// The process of a task: a child of the launcher, as this one is. 0: there is none now.
+static long process_of(const char *job, int index)
+{
+    char path[64], wanted[64];
+    long pid, found = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    snprintf(wanted, sizeof wanted, "\"type\":\"%s\",\"index\":%d", job, index);
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%ld", &pid) == 1)
+        if (pid != getpid() && is_task(pid, wanted))
+            found = pid;
+    if (children)
+        fclose(children);
+    return found;
+}
+
+static void kill_task(const char *job, int index)
+{
+    const long pid = process_of(job, index);
+    expect(pid > 0 && kill((pid_t)pid, SIGKILL) == 0, "the process to kill is there");
+}
+
+// ---- counts -------------------------------------------------------------------------------------
+
+static mu_value *add(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_variable_assign_add(arg, x);
+    return mu_of(x);
+}
+
+static mu_dataset *ones(void *arg)
+{
+    (void)arg;
+    return mu_dataset_repeat(mu_dataset_from_tensors(mu_of(mu_constant(MU_F32, 1))), MU_INFINITE);
+}
+
+static mu_worker_calls calls_of(mu_coordinator *c, int worker)
+{
+    mu_worker_calls calls = {0};
+    mu_coordinator_worker_calls(c, worker, &calls);
+    return calls;
+}
+
+// Schedules steps until the killed worker, which finds out by the next one, has done one.
+static bool works_again(mu_coordinator *c, mu_function *step, mu_value *data)
+{
+    const int64_t before = calls_of(c, 1).done;
+    for (int i = 0; i < 6000 && (calls_of(c, 1).done == before || calls_of(c, 1).retried == 0); i++) {
+        mu_schedule(c, step, data);
+        if (mu_join(c) != MU_OK)
+            return false;
+        usleep(10000);
+    }
+    return calls_of(c, 1).done > before && calls_of(c, 1).retried > 0;
+}
+
+static void counts(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_variable *v = NULL;
+    MU_SCOPE(strategy) v = mu_variable_new(mu_constant(MU_F32, 0), "v");
+    mu_function *step = mu_function_new(add, v);
+    mu_value *data = mu_create_per_worker_dataset(c, ones, NULL), *results[STEPS];
+    for (int i = 0; i < STEPS; i++) {
+        results[i] = mu_schedule(c, step, data);
+        while (i == STEPS / 2 && calls_of(c, 1).done == 0)
+            usleep(1000);
+        if (i == STEPS / 2)
+            kill_task("worker", 1);
+    }
+    expect(mu_join(c) == MU_OK, "all steps end");
+    double sum = 0, done = 0, retried = 0;
+    for (int i = 0; i < STEPS; i++)
+        sum += mu_scalar(mu_fetch(results[i]));
+    for (int i = 0; i < 3; i++) {
+        done += (double)calls_of(c, i).done;
+        retried += (double)calls_of(c, i).retried;
+    }
+    const double value = mu_scalar(mu_variable_read(v));
+    printf("%g steps of %d done, %g tried again, the variable is %g\n", done, STEPS, retried, value);
+    expect(sum == STEPS && done == STEPS, "each step is done once");
+    expect(value >= STEPS && value <= STEPS + retried, "each step counts, one that was tried again perhaps twice");
+    expect(works_again(c, step, data), "the killed worker comes back and works");
+}
+
+// ---- weights ------------------------------------------------------------------------------------
+
+typedef struct job {
+    mu_strategy *strategy;
+    mu_coordinator *coordinator;   // NULL: one device
+    mu_variable *table, *bias;
+    mu_optimizer *optimizer;
+    mu_function *step;
+} job;
+
+static mu_value *train_step(mu_value *arguments, void *arg)
+{
+    job *j = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_tensor *y = mu_add(mu_matmul(x, mu_variable_read(j->table)), mu_variable_read(j->bias));
+    mu_tensor *loss = mu_reduce_mean(mu_square(mu_subtract(y, mu_constant(MU_F32, 1))), MU_ALL_AXES);
+    mu_value *variables = mu_variables(j->table, j->bias, MU_END);
+    mu_apply_gradients(j->optimizer, mu_gradients(tape, loss, variables));
+    return mu_of(loss);
+}
+
+static mu_tensor *numbers(int64_t rows, int64_t columns, int seed)
+{
+    float values[ROWS * ROWS];
+    for (int64_t i = 0; i < rows * columns; i++)
+        values[i] = (float)((i * 37 + seed * 11) % 101) / 101 - 0.5f;
+    return mu_tensor_new(MU_F32, 2, (int64_t[]){rows, columns}, values);
+}
+
+static void begin(job *j, mu_strategy *strategy, mu_coordinator *coordinator)
+{
+    j->strategy = strategy;
+    j->coordinator = coordinator;
+    MU_SCOPE(strategy) {
+        j->table = mu_variable_new(numbers(ROWS, COLUMNS, 1), "same");
+        j->bias = mu_variable_new(numbers(1, COLUMNS, 2), "same");
+        j->optimizer = mu_adam(.learning_rate = 0.01);
+    }
+    j->step = mu_function_new(train_step, j);
+}
+
+static double train(job *j, int i)
+{
+    mu_value *batch = mu_list(mu_of(numbers(4, ROWS, i)), MU_END);
+    if (!j->coordinator)
+        return mu_scalar(mu_reduce(j->strategy, MU_SUM, mu_run(j->strategy, j->step, batch)));
+    mu_value *result = mu_schedule(j->coordinator, j->step, batch);
+    expect(mu_join(j->coordinator) == MU_OK, "a step ends");
+    return mu_scalar(mu_fetch(result));
+}
+
+static bool same(mu_variable *a, mu_variable *b)
+{
+    float left[ROWS * COLUMNS] = {0}, right[ROWS * COLUMNS] = {1};
+    const mu_shape shape = mu_variable_shape(a);
+    const size_t bytes = sizeof(float) * (size_t)(shape.dims[0] * shape.dims[1]);
+    return mu_tensor_copy_to(mu_variable_read(a), left, bytes) == MU_OK &&
+           mu_tensor_copy_to(mu_variable_read(b), right, bytes) == MU_OK && memcmp(left, right, bytes) == 0;
+}
+
+static void weights(mu_partitioner *partitioner)
+{
+    static job served, single;
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), partitioner);
+    begin(&served, strategy, mu_coordinator_new(strategy));
+    begin(&single, mu_one_device_strategy("CPU:0"), NULL);
+    for (int i = 0; i < TRAINED; i++) {
+        if (i % 4 == 3)
+            kill_task("worker", i % 3);
+        const double loss = train(&served, i), wanted = train(&single, i);
+        printf("step %d: loss %.9g, on one device %.9g\n", i, loss, wanted);
+        expect(loss == wanted, "the losses are those of one device");
+    }
+    expect(same(served.table, single.table) && same(served.bias, single.bias), "the weights are those of one device");
+    expect(strstr(mu_variable_name(served.bias), "same_") != NULL || partitioner, "a name is used once");
+}
+
+// ---- killed -------------------------------------------------------------------------------------
+
+static mu_value *one_and_minus_one(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_variable_assign_add(arg, mu_constant(MU_F32, 1));
+    return mu_list(mu_of(mu_constant(MU_F32, 1)), mu_of(mu_constant(MU_F32, -1)), MU_END);
+}
+
+static void two_steps(mu_coordinator *c, mu_function *step)
+{
+    for (int i = 0; i < 2; i++)
+        mu_schedule(c, step);
+    expect(mu_join(c) == MU_OK, "two steps end");
+}
+
+static void killed(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_variable *v = NULL;
+    MU_SCOPE(strategy) v = mu_variable_new(mu_constant(MU_F32, 0), "iterations");
+    mu_function *step = mu_function_new(one_and_minus_one, v);
+    two_steps(c, step);
+    expect(mu_scalar(mu_variable_read(v)) == 2, "two steps count");
+    kill_task("worker", 0);
+    two_steps(c, step);
+    expect(mu_scalar(mu_variable_read(v)) == 4, "four steps count");
+    mu_value *result = mu_schedule(c, step);
+    expect(mu_join(c) == MU_OK, "a step ends");
+    for (int time = 0; time < 2; time++) {
+        mu_value *value = mu_fetch(result);
+        expect(mu_scalar(mu_at(value, 0)) == 1 && mu_scalar(mu_at(value, 1)) == -1, "a result is fetched");
+        for (int i = 0; i < 3 && time == 0; i++) {
+            for (int pause = 0; pause < 6000 && process_of("worker", i) == 0; pause++)
+                usleep(10000);
+            kill_task("worker", i);
+        }
+    }
+}
+
+// ---- lost_server, nobody ------------------------------------------------------------------------
+
+static void lost_server(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_variable *v[2] = {NULL};
+    MU_SCOPE(strategy) {
+        v[0] = mu_variable_new(mu_constant(MU_F32, 0), "kept");
+        v[1] = mu_variable_new(mu_constant(MU_F32, 0), "lost");
+    }
+    mu_function *on_kept = mu_function_new(add, v[0]), *on_lost = mu_function_new(add, v[1]);
+    mu_value *one = mu_list(mu_of(mu_constant(MU_F32, 1)), MU_END);
+    mu_schedule(c, on_lost, one);
+    expect(mu_join(c) == MU_OK, "a step ends");
+    kill_task("ps", 1);
+    mu_schedule(c, on_lost, one);
+    expect(mu_join(c) == MU_UNAVAILABLE, "the step whose server was lost fails");
+    const mu_error error = mu_error_take();
+    printf("%s\n", error.message);
+    mu_schedule(c, on_kept, one);
+    expect(mu_join(c) == MU_OK && mu_scalar(mu_variable_read(v[0])) == 1, "steps on the other server go on");
+}
+
+static void nobody(void)
+{
+    mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"localhost:1\"], \"ps\": [\"localhost:1\"]}");
+    expect(!mu_parameter_server_strategy(mu_simple_cluster_resolver(spec)), "no strategy without servers");
+    const mu_error error = mu_error_take();
+    expect(error.code == MU_UNAVAILABLE && strstr(error.message, "start this parameter server"), error.message);
+}
+
+int main(int argc, char **argv)
+{
+    const char *part = argc == 2 ? argv[1] : "";
+    if (strcmp(part, "nobody") == 0)
+        setenv("MUSTER_TIMEOUT", "1", 1);
+    mu_init(.cpu_devices = 1);
+    if (strcmp(part, "counts") == 0) {
+        counts();
+    } else if (strcmp(part, "weights") == 0) {
+        weights(NULL);
+        weights(mu_fixed_shards_partitioner(2));
+    } else if (strcmp(part, "killed") == 0) {
+        killed();
+    } else if (strcmp(part, "lost_server") == 0) {
+        lost_server();
+    } else if (strcmp(part, "nobody") == 0) {
+        nobody();
+    } else {
+        return 64;
+    }
+    printf("%s: %d not as expected\n", part, n_wrong);
+    return mu_exit(n_wrong == 0) || n_wrong > 0;
+}
