@@ -29,21 +29,15 @@ static int assigned_devices(const mu_tpu_device_assignment *assignment, mu_devic
     return n;
 }
 
+// Without an assignment each core is a replica; laid out over the whole mesh, they are in the order of the cores.
 static mu_tpu_device_assignment *assignment_of(const mu_tpu_strategy_args *args)
 {
     if (args->device_assignment)
         return mu_retain(args->device_assignment);
-    const int n = MU_MIN(mu__tpu_core_count(mu__runtime()), MU_MAX_REPLICAS);
+    const int n = mu__tpu_core_count(mu__runtime());
     mu_tpu_topology *topology = mu__tpu_topology(n);
-    int *cores = mu__calloc((size_t)n + 1, sizeof *cores * MU_TPU_RANK);
-    const int per_chip = n % 2 == 0 ? 2 : 1;
-    for (int i = 0; cores && i < n; i++) {
-        cores[i * MU_TPU_RANK] = i / per_chip;
-        cores[i * MU_TPU_RANK + MU_TPU_RANK - 1] = i % per_chip;
-    }
     mu_tpu_device_assignment *assignment =
-        topology && cores ? mu_retain(mu_tpu_device_assignment_new(topology, n, 1, cores)) : NULL;
-    mu__free(cores);
+        topology ? mu_retain(mu_tpu_device_assignment_build(topology, .num_replicas = n)) : NULL;
     mu_release(topology);
     return assignment;
 }

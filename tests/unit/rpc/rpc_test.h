@@ -38,4 +38,18 @@ static inline void expect_result(mu_rpc_result *result, mu_status code, const ch
                  error.message);
 }
 
+// Set-up and tear-down of a group of tests: the library, with a key that both ends prove.
+static inline int start_with_key(void **state)
+{
+    (void)state;
+    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
+    return mu_init(.cpu_devices = 1) == MU_OK ? 0 : -1;
+}
+
+static inline int end_library(void **state)
+{
+    (void)state;
+    return mu_exit(true);
+}
+
 #endif

@@ -338,19 +338,6 @@ static void test_mistakes(void **state)
     mu_pool_close(pool);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
-    return mu_init(.cpu_devices = 1) == MU_OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    return mu_exit(true);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,5 +354,5 @@ int main(void)
         cmocka_unit_test(test_a_traced_function_with_state),
         cmocka_unit_test(test_mistakes),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, start_with_key, end_library);
 }

@@ -203,19 +203,6 @@ static void test_hostile_graphs(void **state)
     mu_pool_close(pool);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
-    return mu_init(.cpu_devices = 1) == MU_OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    return mu_exit(true);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,5 +212,5 @@ int main(void)
         cmocka_unit_test(test_every_addition_counts),
         cmocka_unit_test(test_hostile_graphs),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
