@@ -1,7 +1,7 @@
 // Embedding lookups: rows of a table by id, and combinations of several rows.
 //
-// The table is a variable, sharded or not; only the rows asked for leave their part. What is combined, and how, follows
-// tf.nn.embedding_lookup_sparse and tf.nn.safe_embedding_lookup_sparse.
+// The table is a variable, sharded or not; only the rows asked for leave their part, each once. What is combined, and
+// how, follows tf.nn.embedding_lookup_sparse and tf.nn.safe_embedding_lookup_sparse.
 #include "distribute/sharded_variable.h"
 
 #include <muster/ops.h>
@@ -69,8 +69,7 @@ static mu_tensor *look_up(mu_variable *params, mu_tensor *ids, const char *parti
     const bool mod = partition_strategy && strcmp(partition_strategy, "mod") == 0;
     if (mod && check_mod_layout(params, function) != MU_OK)
         return NULL;
-    mu_tensor *rows = params->n_shards > 0 ? mu__sharded_gather(params, ids, mod)
-                                           : mu_gather(mu_variable_read(params), ids, 0, 0);
+    mu_tensor *rows = params->n_shards > 0 ? mu__sharded_gather(params, ids, mod) : mu__variable_gather(params, ids);
     return clip_rows(rows, ids ? ids->shape.rank : 0, max_norm);
 }
 

@@ -250,7 +250,7 @@ static mu_tensor *gather_parts(mu_variable *variable, const routed *r)
     const int n = variable->n_shards;
     mu_tensor **rows = mu__calloc((size_t)n, sizeof *rows), *all = NULL;
     for (int i = 0; rows && i < n; i++)
-        rows[i] = mu_gather(mu_variable_read(variable->shards[i]), r->local[i], 0, 0);
+        rows[i] = mu__variable_gather(variable->shards[i], r->local[i]);
     if (rows && !mu__pending())
         all = mu_concat(n, rows, 0);
     mu__free(rows);
@@ -268,7 +268,8 @@ static mu_status need_indices(const mu_tensor *indices, const char *function, bo
 }
 
 // Ids are routed to the parts, and the rows that come back are put where the ids were. An id that occurs twice is
-// gathered twice, so that its gradient has two slices, as that of a plain variable has.
+// gathered twice, so that its gradient has two slices, as that of a plain variable has; its row is sent once
+// (rpc/remote_rows.c).
 mu_tensor *mu__sharded_gather(mu_variable *variable, mu_tensor *ids, bool mod)
 {
     mu_tensor *rows = NULL;
@@ -289,7 +290,7 @@ mu_tensor *mu_variable_gather(mu_variable *variable, mu_tensor *indices)
         need_indices(indices, "mu_variable_gather", false) != MU_OK)
         return NULL;
     return variable->n_shards > 0 ? mu__sharded_gather(variable, indices, false)
-                                  : mu_gather(mu_variable_read(variable), indices, 0, 0);
+                                  : mu__variable_gather(variable, indices);
 }
 
 mu_tensor *mu_variable_sparse_read(mu_variable *variable, mu_tensor *indices)
@@ -298,7 +299,7 @@ mu_tensor *mu_variable_sparse_read(mu_variable *variable, mu_tensor *indices)
         need_indices(indices, "mu_variable_sparse_read", true) != MU_OK)
         return NULL;
     if (variable->n_shards == 0)
-        return mu_gather(mu_variable_read(variable), indices, 0, 0);
+        return mu__variable_gather(variable, indices);
     routed r = {0};
     mu_tensor *rows = route(variable, mu_cast(indices, MU_I64), false, &r) == MU_OK ? gather_parts(variable, &r) : NULL;
     free_routed(&r);

@@ -191,7 +191,8 @@ static mu_status table_init(table *t, const graph_tape *tape, int extra)
 
 static bool reads(const entry *e, const void *variable)
 {
-    return e->op == &mu_op_read_variable && (const void *)e->resources[0] == variable;
+    const bool is_read = e->op == &mu_op_read_variable || e->op == &mu_op_gather_variable;
+    return is_read && (const void *)e->resources[0] == variable;
 }
 
 // Whether an input can carry a gradient back.
@@ -369,6 +370,24 @@ out:
     return status;
 }
 
+// The gradient of a read of a variable: of the whole, or of rows, which are slices.
+static mu_status read_gradient(const entry *e, const slot *s, mu_gradient *out)
+{
+    *out = s->gradient;
+    if (e->op != &mu_op_gather_variable)
+        return MU_OK;
+    const mu_shape *variable = &e->resources[0]->spec.shape;
+    int64_t dims[MU_MAX_RANK] = {-1}, inner = 1;
+    for (int a = 1; a < variable->rank; a++)
+        inner *= dims[a] = variable->dims[a];
+    *out = (mu_gradient){0};
+    if (inner == 0)
+        return MU_OK;
+    out->values = mu_reshape(dense_gradient(&s->gradient, 0), variable->rank, dims);
+    out->indices = mu_reshape(e->in[0], 1, dims);
+    return mu_error_code();
+}
+
 // A variable's gradient is the sum over all reads of it.
 static mu_status variable_gradient(const table *t, const graph_tape *tape, const void *variable, mu_gradient *out)
 {
@@ -380,8 +399,11 @@ static mu_status variable_gradient(const table *t, const graph_tape *tape, const
         bool seen = false;
         for (size_t j = 0; s && j < k && !seen; j++)
             seen = reads(tape->entries.items[j], variable) && find(t, tape->entries.items[j]->out[0]) == s;
+        mu_gradient more = {0};
         if (s && !seen && has_gradient(s))
-            MU_TRY(accumulate(out, &s->gradient, first_axis(e->out[0])));
+            MU_TRY(read_gradient(e, s, &more));
+        if (more.dense || more.values)
+            MU_TRY(accumulate(out, &more, e->resources[0]->spec.shape.dims[0]));
     }
     return MU_OK;
 }

@@ -254,6 +254,10 @@ mu_status mu__variable_set_slice(mu_variable *variable, const char *full_name, c
 mu_tensor *mu__variable_read(mu_variable *variable);
 mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor *value);
 
+// mu__variable_gather returns rows of the first axis: indices.shape + the shape of a row. Of a variable that a server
+// keeps only these rows are read, each once; of any other the rows of its value.
+mu_tensor *mu__variable_gather(mu_variable *variable, mu_tensor *indices);
+
 // ---- Cached reads (read_cache.c) ----------------------------------------------------------------
 
 // mu__read_cache_open opens a scope of cached reads on this thread, mu__read_cache_close closes it. It belongs to the

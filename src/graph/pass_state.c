@@ -6,6 +6,7 @@
 // in order.
 #include "graph/control.h"
 #include "graph/copy.h"
+#include "ops/core/attrs.h"
 
 // Variables of a graph, or of a node whose bodies use them.
 typedef struct states {
@@ -256,6 +257,17 @@ static mu_status put_control(const functionalizing *p, const mu_node *node, mu_e
 
 // ---- Graphs -------------------------------------------------------------------------------------
 
+static mu_status put_gather(const functionalizing *p, const mu_node *node, mu_edge *in)
+{
+    const mu_gather_attrs first_axis = {0};
+    in[1] = in[0];
+    in[0] = *value_of(p, p->copy.from->resources.items[node->resources[0]]);
+    mu_node *made = mu__copy_node(&p->copy, node, &mu_op_gather, &first_axis, 2, in);
+    if (made)
+        *mu__copy_place(&p->copy, node, 0) = (mu_edge){.node = made};
+    return made ? MU_OK : mu_error_code();
+}
+
 static mu_status put_node(const functionalizing *p, const mu_node *node)
 {
     if (node->op == &mu_op_read_variable) {
@@ -265,8 +277,9 @@ static mu_status put_node(const functionalizing *p, const mu_node *node)
     mu_edge *in = mu__copy_inputs(&p->copy, node, node->n_resources);
     if (!in)
         return MU_RESOURCE_EXHAUSTED;
-    const mu_status status = node->n_resources == 0             ? mu__copy_plain(&p->copy, node, in)
-                             : node->op->flags & MU_OP_CONTROL ? put_control(p, node, in)
+    const mu_status status = node->n_resources == 0              ? mu__copy_plain(&p->copy, node, in)
+                             : node->op == &mu_op_gather_variable ? put_gather(p, node, in)
+                             : node->op->flags & MU_OP_CONTROL   ? put_control(p, node, in)
                                                                : put_effect(p, node, in);
     mu__free(in);
     return status;

@@ -4,6 +4,8 @@
 // without a strategy there is one component and no rule.
 #include "graph/trace.h"
 
+#include <muster/ops.h>
+
 #include <stdarg.h>
 
 static void variable_destroy(void *object)
@@ -177,6 +179,15 @@ mu_tensor *mu_variable_read(mu_variable *variable)
     if (cached)
         return cached;
     return mu__cache_read(variable, variable->rules ? variable->rules->read(variable) : mu__variable_read(variable));
+}
+
+mu_tensor *mu__variable_gather(mu_variable *variable, mu_tensor *indices)
+{
+    mu_resource *resource = &variable->resource;
+    mu_tensor *rows = NULL;
+    if (!resource->home && !resource->lock)
+        return mu_gather(mu_variable_read(variable), indices, 0, 0);
+    return mu__apply(&mu_op_gather_variable, NULL, 1, &indices, 1, &resource, &rows) == MU_OK ? rows : NULL;
 }
 
 static mu_status update(mu_variable *variable, mu_update kind, mu_tensor *value, const char *function)

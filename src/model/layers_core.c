@@ -6,6 +6,7 @@
 
 #include <muster/nn.h>
 #include <muster/ops.h>
+#include <muster/sharding.h>
 
 // ---- Dense --------------------------------------------------------------------------------------
 
@@ -90,7 +91,9 @@ static mu_value *embedding_call(mu_layer *layer, mu_value *inputs, const mu_call
     if (args->mask_zero)
         mu_call_set_mask(context, mu_of(mu_not_equal(indices, zero)));
     mu_tensor *places = mu_where(mu_less(indices, zero), mu_add(indices, rows), indices);
-    return mu_of(mu_gather(mu__weight_read(layer, "embeddings"), places, 0, 0));
+    mu_variable *table = mu__weight_named(layer, "embeddings");
+    mu_tensor *found = table ? mu_variable_gather(table, places) : NULL;
+    return found ? mu_of(found) : NULL;
 }
 
 const mu_layer_ops mu__embedding_ops = {

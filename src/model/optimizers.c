@@ -2,7 +2,7 @@
 // state are Keras 3's; the papers are named in muster/optimizer.h.
 //
 // Gradient descent and Adam have an op of their own, which updates a variable and its slots in one pass, and another
-// for slices; their formulas with ops serve what these ops lack.
+// for slices, as Adagrad and Ftrl have; their formulas with ops serve what these ops lack.
 #include "model/model.h"
 #include "ops/nn/nn.h"
 
@@ -68,6 +68,12 @@ static bool is_single_or_double(const mu_variable *variable)
     return variable->resource.spec.dtype == MU_F32 || variable->resource.spec.dtype == MU_F64;
 }
 
+static bool takes_slices(const void *args, const mu_variable *variable)
+{
+    (void)args;
+    return is_single_or_double(variable);
+}
+
 static mu_apply_slices_attrs slices_attrs(const mu_optimizer_update *u, bool nesterov)
 {
     mu_apply_slices_attrs attrs;
@@ -112,11 +118,6 @@ static mu_status sgd_update(const mu_optimizer_update *u)
     return mu__apply(&mu_op_apply_gradient_descent, &attrs, 3, in, 1 + moves, resources, NULL);
 }
 
-static bool sgd_takes_slices(const void *args, const mu_variable *variable)
-{
-    (void)args;
-    return is_single_or_double(variable);
-}
 
 static mu_status sgd_slices(const mu_optimizer_update *u)
 {
@@ -300,6 +301,15 @@ static mu_status adagrad_update(const mu_optimizer_update *u)
     return subtract(u, mu_divide(mu_multiply(u->rate, u->gradient.dense), divisor));
 }
 
+static mu_status adagrad_slices(const mu_optimizer_update *u)
+{
+    const mu_apply_slices_attrs attrs = slices_attrs(u, false);
+    const double epsilon = ((const mu_adagrad_args *)u->optimizer->args)->epsilon;
+    mu_tensor *in[] = {u->rate, mu_constant(MU_F64, epsilon), u->gradient.values, u->gradient.indices};
+    mu_resource *resources[] = {&u->variable->resource, &u->slots[0]->resource};
+    return mu__apply(&mu_op_apply_adagrad_slices, &attrs, 4, in, 2, resources, NULL);
+}
+
 static int adadelta_slots(const void *args, mu_optimizer_slot *slots)
 {
     (void)args;
@@ -395,6 +405,26 @@ static mu_status ftrl_update(const mu_optimizer_update *u)
     mu_tensor *quadratic = mu_add(mu_divide(root, u->rate), times(u, 2, l2));
     mu_tensor *next = mu_divide(mu_subtract(mu_clip_by_value(linear, mu_neg(l1), l1), linear), quadratic);
     return next ? mu__variable_update(u->variable, MU_UPDATE_ASSIGN, next) : mu_error_code();
+}
+
+// Keras computes every row anew. That costs a server nothing on the wire; elsewhere the dense formula is as good.
+static bool ftrl_takes_slices(const void *args, const mu_variable *variable)
+{
+    return variable->resource.home && takes_slices(args, variable);
+}
+
+static mu_status ftrl_slices(const mu_optimizer_update *u)
+{
+    const mu_ftrl_args *args = u->optimizer->args;
+    const mu_apply_slices_attrs attrs = slices_attrs(u, false);
+    mu_tensor *l2 = mu_add(number(u, args->l2_regularization_strength),
+                           mu_divide(number(u, args->beta), times(u, 2, u->rate)));
+    mu_tensor *in[] = {u->rate, mu_constant(MU_F64, args->learning_rate_power),
+                       mu_constant(MU_F64, args->l1_regularization_strength), l2,
+                       mu_constant(MU_F64, args->l2_shrinkage_regularization_strength), u->gradient.values,
+                       u->gradient.indices};
+    mu_resource *resources[] = {&u->variable->resource, &u->slots[0]->resource, &u->slots[1]->resource};
+    return mu__apply(&mu_op_apply_ftrl_slices, &attrs, 7, in, 3, resources, NULL);
 }
 
 static int lion_slots(const void *args, mu_optimizer_slot *slots)
@@ -497,7 +527,7 @@ static const mu_field lion_fields[] = {
         __VA_ARGS__};                                                                                             \
     mu_optimizer *mu_##word##_with(const mu_##options##_args *args) { return mu__optimizer_make(&word##_ops, args); }
 
-OPTIMIZER(sgd, "SGD", sgd, sgd, .slots = sgd_slots, .update = sgd_update, .takes_slices = sgd_takes_slices,
+OPTIMIZER(sgd, "SGD", sgd, sgd, .slots = sgd_slots, .update = sgd_update, .takes_slices = takes_slices,
           .update_slices = sgd_slices)
 OPTIMIZER(adam, "Adam", adam, adam, .slots = adam_slots, .magnitude = mu_square, .update = adam_update,
           .takes_slices = adam_takes_slices, .update_slices = adam_slices)
@@ -510,12 +540,13 @@ OPTIMIZER(lamb, "Lamb", moments, moments, .slots = moment_slots, .magnitude = mu
 OPTIMIZER(rmsprop, "RMSprop", rmsprop, rmsprop, .slots = rmsprop_slots, .magnitude = mu_square,
           .update = rmsprop_update)
 OPTIMIZER(adagrad, "Adagrad", adagrad, adagrad, .slots = adagrad_slots, .magnitude = mu_square,
-          .update = adagrad_update)
+          .update = adagrad_update, .takes_slices = takes_slices, .update_slices = adagrad_slices)
 OPTIMIZER(adadelta, "Adadelta", adadelta, adadelta, .slots = adadelta_slots, .magnitude = mu_square,
           .update = adadelta_update)
 OPTIMIZER(adafactor, "Adafactor", adafactor, adafactor, .slots = adafactor_slots, .magnitude = mu_square,
           .update = adafactor_update)
-OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots, .magnitude = mu_square, .update = ftrl_update)
+OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots, .magnitude = mu_square, .update = ftrl_update,
+          .takes_slices = ftrl_takes_slices, .update_slices = ftrl_slices)
 OPTIMIZER(lion, "Lion", lion, lion, .slots = lion_slots, .update = lion_update)
 
 // All but the last have defaults for every option.

@@ -58,20 +58,26 @@ static void put_number(writer *w, uint64_t number, int bytes)
 
 static size_t padding(size_t at, size_t bytes) { return bytes < LARGE ? 0 : -at & (ALIGNMENT - 1); }
 
-static mu_status put_tensor(writer *w, const mu_tensor *tensor)
+// All of a tensor but its elements.
+static void put_spec(writer *w, const mu_spec *spec)
 {
     static const uint8_t zeros[ALIGNMENT];
+    put_number(w, TENSOR, 1);
+    put_number(w, (uint64_t)spec->dtype, 1);
+    put_number(w, (uint64_t)spec->shape.rank, 1);
+    for (int i = 0; i < spec->shape.rank; i++)
+        put_number(w, (uint64_t)spec->shape.dims[i], 8);
+    put(w, zeros, padding(w->n, mu__spec_bytes(spec)));
+}
+
+static mu_status put_tensor(writer *w, const mu_tensor *tensor)
+{
     if (tensor == NULL || tensor->buffer == NULL)
         return mu__error(MU_INVALID_ARGUMENT, "%s: a value of a trace cannot be sent to another process; call outside "
                          "of traced functions", w->what);
     const mu_spec spec = mu__spec_of(tensor);
     const size_t bytes = mu__spec_bytes(&spec);
-    put_number(w, TENSOR, 1);
-    put_number(w, (uint64_t)spec.dtype, 1);
-    put_number(w, (uint64_t)spec.shape.rank, 1);
-    for (int i = 0; i < spec.shape.rank; i++)
-        put_number(w, (uint64_t)spec.shape.dims[i], 8);
-    put(w, zeros, padding(w->n, bytes));
+    put_spec(w, &spec);
     const void *elements = w->data != NULL ? mu__host_read(tensor) : NULL;
     if (w->data != NULL && elements == NULL)
         return mu_error_code();
@@ -144,6 +150,19 @@ mu_message *mu__message_of(const mu_value *value, const char *what)
         return message;
     mu_release(message);
     return NULL;
+}
+
+mu_message *mu__message_for(const mu_spec *spec, void **elements)
+{
+    writer w = {0};
+    put_spec(&w, spec);
+    mu_message *message = mu__message_new(w.n + mu__spec_bytes(spec));
+    if (message == NULL)
+        return NULL;
+    w = (writer){.data = message->data};
+    put_spec(&w, spec);
+    *elements = message->data + w.n;
+    return message;
 }
 
 // ---- Reading ------------------------------------------------------------------------------------

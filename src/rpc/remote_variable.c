@@ -57,26 +57,6 @@ mu_status mu__remote_variables_clear(mu_rpc_client *client)
     return call(client, "muster.variable.clear", NULL);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
-
-mu_tensor *mu__remote_rows(const mu_resource *variable, mu_tensor *indices)
-{
-    if (mu__pending())
-        return NULL;
-    mu_rpc_result *result = mu_rpc_call((mu_rpc_client *)variable->home, "muster.variable.rows",
-                                        mu_list(mu__text_value(variable->name), indices, MU_END));
-    mu_value *value = result != NULL ? mu_rpc_result_value(result) : NULL;
-    mu_tensor *rows = mu_value_tensor(value);
-    const mu_shape *row = &variable->spec.shape;
-    const int outer = indices != NULL ? indices->shape.rank : 0;
-    bool fits = rows != NULL && rows->dtype == variable->spec.dtype && rows->shape.rank == outer + row->rank - 1;
-    for (int i = 0; fits && i < rows->shape.rank; i++)
-        fits = rows->shape.dims[i] == (i < outer ? indices->shape.dims[i] : row->dims[i - outer + 1]);
-    if (!fits && !mu__pending())
-        mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows of another type or shape", variable->name);
-    return fits ? rows : NULL;
-}
-
 // ---- Applying an op -----------------------------------------------------------------------------
 
 // A graph whose inputs are the op's, and which has the op alone. Owned by the caller.
@@ -161,6 +141,8 @@ static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *
                        mu_resource *const *resources, mu_tensor **out)
 {
     MU_TRY(check_home(op, n_resources, resources));
+    if (op == &mu_op_gather_variable)
+        return (out[0] = mu__remote_rows(resources[0], in[0])) != NULL ? MU_OK : mu_error_code();
     mu_pool *pool = mu_pool_open();
     mu_graph *graph = graph_of(op, attrs, n_in, in, n_resources, resources);
     const int n_out = graph != NULL ? (int)graph->outputs.n : 0;

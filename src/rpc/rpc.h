@@ -25,6 +25,10 @@ mu_message *mu__message_new(size_t bytes);
 // sent, naming `what`: variables, per-replica values, symbolic tensors.
 mu_message *mu__message_of(const mu_value *value, const char *what);
 
+// mu__message_for makes the message of one tensor, whose elements the caller writes to *elements: large results need
+// not be made elsewhere and copied. Owned by the caller.
+mu_message *mu__message_for(const mu_spec *spec, void **elements);
+
 // mu__message_value decodes untrusted bytes from `offset` to the message's end; `out` is owned by the caller, NULL:
 // nothing. Large tensors use the message's memory and retain it. Errors: DATA_LOSS.
 mu_status mu__message_value(mu_message *message, size_t offset, mu_value **out);
@@ -42,6 +46,10 @@ mu_status mu__signature_valid(const char *signature);
 // mu__server_keep retains an object until the server is released, such as a method's `arg`.
 mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_args *args);
 mu_status mu__server_keep(mu_rpc_server *server, void *object);
+
+// mu__server_add_writer registers a method that writes its answer itself; NULL with an error recorded if it fails.
+typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);
+mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg);
 
 // mu__client_address returns the address that a client was made for; it belongs to the client.
 const char *mu__client_address(const mu_rpc_client *client);

@@ -326,6 +326,13 @@ mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_arg
     return mu_error_code();
 }
 
+mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg)
+{
+    MU_TRY(mu__server_add(server, &(mu_rpc_server_register_args){.name = name, .arg = arg}));
+    server->methods.items[server->methods.n - 1].writer = writer;
+    return MU_OK;
+}
+
 mu_status mu__server_keep(mu_rpc_server *server, void *object)
 {
     MU_TRY(MU_PUSH(&server->kept, object));

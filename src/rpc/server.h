@@ -18,6 +18,7 @@ typedef struct mu_rpc_entry {
     mu_rpc_method *fn;
     void *arg;
     mu_function *function; // retained; NULL: fn
+    mu_rpc_writer *writer; // instead of either
 } mu_rpc_entry;
 
 typedef struct mu_connection {

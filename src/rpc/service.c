@@ -5,6 +5,7 @@
 #include "rpc/service.h"
 
 #include "graph/graph.h"
+#include "ops/array/index.h"
 #include "rpc/rpc.h"
 
 #include <muster/ops.h>
@@ -171,12 +172,12 @@ static mu_graph *read_graph(service *s, const mu_tensor *bytes)
     return graph;
 }
 
-// The inputs first, then the one op.
+// The inputs first, then the one op. One that could combine slices of replicas has none to combine with here.
 static const mu_node *only_op(const mu_graph *graph)
 {
     const mu_node *node = graph->nodes.n > 0 ? graph->nodes.items[graph->nodes.n - 1] : NULL;
     if (node != NULL && graph->nodes.n == graph->inputs.n + 1 && node->op != &mu_op_input && node->n_resources > 0 &&
-        node->n_in == (int)graph->inputs.n && (node->flags & (MU_OP_COLLECTIVE | MU_OP_CONTROL)) == 0)
+        node->n_in == (int)graph->inputs.n && (node->flags & MU_OP_CONTROL) == 0)
         return node;
     mu__error(MU_INVALID_ARGUMENT, "a server applies one op to its variables at one time; '%s' has %zu nodes",
               graph->name, graph->nodes.n);
@@ -234,21 +235,61 @@ static mu_variable *find_retained(service *s, const char *name)
     return variable;
 }
 
+// The rows as the bytes of the answer: gathered where they are sent from. With the variable's lock.
+static mu_message *gather(mu_resource *table, const mu_tensor *ids)
+{
+    const mu_view view = {.dtype = ids->dtype, .shape = ids->shape, .data = (void *)mu__host_read(ids)};
+    const mu_shape *shape = &table->spec.shape;
+    const size_t row = (size_t)mu__elements_between(shape, 1, shape->rank) * mu_dtype_bytes(table->spec.dtype);
+    const int64_t n = ids->shape.dims[0];
+    mu_spec spec = table->spec;
+    spec.shape.dims[0] = n;
+    if (mu__shape_check(&spec.shape, table->name) != MU_OK)
+        return NULL;
+    if (!mu__indices_inside(&view, 0, n, shape->dims[0])) {
+        mu__error(MU_INVALID_ARGUMENT, "an index is outside the %lld rows of '%s'", (long long)shape->dims[0],
+                  table->name);
+        return NULL;
+    }
+    mu_buffer *buffer = NULL;
+    void *elements = NULL;
+    mu_message *message =
+        table->kind->acquire(table, 0, &mu__place_host, MU_ACCESS_READ, &buffer) == MU_OK
+            ? mu__message_for(&spec, &elements)
+            : NULL;
+    if (message != NULL && row > 0)
+        mu__gather_rows(&view, 0, buffer->data, shape->dims[0], row, elements, n, 1);
+    mu_release(buffer);
+    return message;
+}
+
+static mu_status check_ids(const mu_tensor *ids, const mu_resource *table)
+{
+    if (ids == NULL)
+        return mu_error_code();
+    if ((ids->dtype == MU_I32 || ids->dtype == MU_I64) && ids->shape.rank == 1 && table->spec.shape.rank >= 1)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "rows of '%s' of rank %d are asked for by a tensor of %s of rank %d; the "
+                     "indices must be a vector of int32 or int64, and the variable needs rows", table->name,
+                     table->spec.shape.rank, mu_dtype_name(ids->dtype), ids->shape.rank);
+}
+
 // Sends the rows asked for and never the table.
-static mu_value *rows(mu_value *arguments, void *arg)
+static mu_message *rows(const mu_value *arguments, void *arg)
 {
     char *name = NULL;
     mu_variable *table = read_name(arguments, &name) == MU_OK ? find_retained(arg, name) : NULL;
-    mu_value *result = NULL;
-    if (table != NULL) {
+    const mu_tensor *ids = table != NULL ? mu_at(arguments, 1) : NULL;
+    mu_message *message = NULL;
+    if (table != NULL && check_ids(ids, &table->resource) == MU_OK) {
         mu_resource *resource = &table->resource;
         mu__resources_lock(1, &resource);
-        result = mu_of(mu_gather(table->components[0], mu_at(arguments, 1), 0, 0));
+        message = gather(resource, ids);
         mu__resources_unlock(1, &resource);
     }
     mu_release(table);
     mu__free(name);
-    return result;
+    return message;
 }
 
 // ---- The service --------------------------------------------------------------------------------
@@ -268,7 +309,6 @@ mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
     } methods[] = {{"muster.variable.create", NULL, create},
                    {"muster.variable.delete", "(uint8[?])", delete_one},
                    {"muster.variable.clear", NULL, clear_all},
-                   {"muster.variable.rows", NULL, rows},
                    {"muster.apply", NULL, apply}};
     service *s = mu__new(&service_type, sizeof *s);
     if (s == NULL)
@@ -281,5 +321,5 @@ mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
     for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
         status = mu__server_add(server, &(mu_rpc_server_register_args){
             .name = methods[i].name, .fn = methods[i].fn, .arg = s, .input_signature = methods[i].input});
-    return status;
+    return status == MU_OK ? mu__server_add_writer(server, "muster.variable.rows", rows, s) : status;
 }

@@ -150,6 +150,8 @@ mu_status mu__lower_descent(mu_lowering *l);
 mu_status mu__lower_adam(mu_lowering *l);
 mu_status mu__lower_descent_slices(mu_lowering *l);
 mu_status mu__lower_adam_slices(mu_lowering *l);
+mu_status mu__lower_adagrad_slices(mu_lowering *l);
+mu_status mu__lower_gather_variable(mu_lowering *l);
 mu_status mu__lower_scatter_variable(mu_lowering *l);
 mu_status mu__lower_generator(mu_lowering *l);
 mu_status mu__lower_dropout(mu_lowering *l);

@@ -9,7 +9,7 @@
 static const mu_op *const effects[] = {
     &mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable, &mu_op_scatter_variable,
     &mu_op_generator_next, &mu_op_apply_gradient_descent, &mu_op_apply_adam, &mu_op_apply_gradient_descent_slices,
-    &mu_op_apply_adam_slices,
+    &mu_op_apply_adam_slices, &mu_op_apply_adagrad_slices, &mu_op_apply_ftrl_slices,
 };
 static mu_op rows[MU_COUNT(effects)];
 static char names[MU_COUNT(effects)][48];

@@ -1,9 +1,11 @@
-// Optimizer updates from sparse gradients: gradient descent (with momentum) and Adam on rows of a variable.
+// Optimizer updates from sparse gradients: gradient descent (with momentum), Adam, Adagrad and Ftrl on rows of a
+// variable.
 //
-// Follows Keras 3 with TensorFlow's IndexedSlices: all moments decay, and every slice counts separately, so Adam's
-// second moment gets the sum of squares of all slices of a row. On several replicas the slices are concatenated in rank
-// order, even if their counts differ; if the dense sums over the variable are smaller, those are all-reduced instead.
-// Both orders are deterministic.
+// Follows Keras 3 with TensorFlow's IndexedSlices: every slice counts separately, so second moments get the sum of
+// squares of all slices of a row. Gradient descent without momentum and Adagrad touch only the rows that are named. All
+// rows of the other moments decay, and Ftrl computes every row anew. On several replicas the slices are concatenated in
+// rank order, even if their counts differ; if the dense sums over the variable are smaller, those are all-reduced
+// instead. Both orders are deterministic.
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
@@ -17,15 +19,25 @@ typedef struct slices {
     int64_t n;
 } slices;
 
+typedef enum rule { DESCENT, ADAM, ADAGRAD, FTRL } rule;
+
 typedef struct slices_job {
-    bool adam, nesterov;
+    rule rule;
+    bool nesterov;
     int64_t inner;                    // elements of a row
     void *variable, *slots[2];
     slices rows;
     const void *sums[2];              // dense sums over the variable instead: of gradients, of squares
     double rate, momentum;            // gradient descent; Adam: rate is alpha
-    double beta_1, beta_2, epsilon;
+    double beta_1, beta_2, epsilon;   // Adam; epsilon: Adagrad too
+    double power, l1, l2, shrinkage;  // Ftrl
 } slices_job;
+
+// How many dense sums stand for slices: rules with second moments also need those of the squares.
+static int sums_of(const slices_job *j)
+{
+    return j->rule == DESCENT ? 1 : 2;
+}
 
 static int64_t index_at(const mu_view *indices, int64_t i)
 {
@@ -101,29 +113,32 @@ static void run_f64(void *arg, int64_t begin, int64_t end)
 // Members of the team own rows of the variable, so no two write the same row, and slices are applied in order.
 static void update(const mu_kernel *kernel, slices_job *j)
 {
-    const int64_t touched = j->adam || j->slots[0] || j->sums[0] ? variable_rows(kernel) : 0;
+    const bool moves = j->rule != ADAGRAD && j->slots[0];  // all rows, also those without slices
+    const int64_t touched = moves || j->sums[0] ? variable_rows(kernel) : 0;
     mu__share_range(kernel->team, variable_rows(kernel), 64, (touched + j->rows.n) * j->inner,
                     is_f64(kernel) ? run_f64 : run_f32, j);
 }
 
-// Reduces the sums of the replicas' slices as one dense array.
-static mu_status update_from_sums(const mu_kernel *kernel, slices_job *j)
+// Updates from the sums of the slices over the variable, which are reduced as one dense array if replicas take part.
+static mu_status update_from_sums(const mu_kernel *kernel, slices_job *j, mu_collective *collective)
 {
     const mu_apply_slices_attrs *attrs = kernel->attrs;
     const mu_dtype dtype = kernel->resources[0].dtype;
-    const int64_t elements = variable_rows(kernel) * j->inner, all = elements * (j->adam ? 2 : 1);
+    const int64_t elements = variable_rows(kernel) * j->inner, all = elements * sums_of(j);
     const size_t bytes = (size_t)all * mu_dtype_bytes(dtype);
     char *sums = mu__alloc_data(bytes);
     if (!sums)
         return MU_RESOURCE_EXHAUSTED;
     memset(sums, 0, bytes);
-    (is_f64(kernel) ? f64_sum : f32_sum)(j, sums, j->adam ? sums + bytes / 2 : NULL);
-    const mu_status status = kernel->collective->all_reduce(kernel->collective, kernel->number, attrs->name,
-                                                            MU_REDUCTION_SUM, dtype, sums, all);
+    char *squares = sums_of(j) > 1 ? sums + bytes / 2 : NULL;
+    (is_f64(kernel) ? f64_sum : f32_sum)(j, sums, squares);
+    const mu_status status = !collective ? MU_OK
+                                         : collective->all_reduce(collective, kernel->number, attrs->name,
+                                                                  MU_REDUCTION_SUM, dtype, sums, all);
     if (status == MU_OK) {
         j->rows.n = 0;
         j->sums[0] = sums;
-        j->sums[1] = j->adam ? sums + bytes / 2 : NULL;
+        j->sums[1] = squares;
         update(kernel, j);
     }
     mu__free_data(sums, bytes);
@@ -187,8 +202,9 @@ static mu_status update_together(const mu_kernel *kernel, slices_job *j)
         status = mu__error(MU_DATA_LOSS, "%s %s: a replica says that it has a number of slices that cannot be",
                            kernel->op->name, attrs->name);
     if (status == MU_OK)
-        status = total > variable_rows(kernel) * (j->adam ? 2 : 1) ? update_from_sums(kernel, j)
-                                                                   : update_from_all(kernel, j, total, counts);
+        status = j->rule == FTRL || total > variable_rows(kernel) * sums_of(j)
+                     ? update_from_sums(kernel, j, collective)
+                     : update_from_all(kernel, j, total, counts);
     mu__free(counts);
     return status;
 }
@@ -206,6 +222,8 @@ static mu_status run_slices(const mu_kernel *kernel, slices_job *j)
     MU_TRY(check_indices(kernel, &j->rows));
     if (attrs->reduce && kernel->collective && kernel->collective->size > 1)
         return update_together(kernel, j);
+    if (j->rule == FTRL)
+        return update_from_sums(kernel, j, NULL);
     update(kernel, j);
     return MU_OK;
 }
@@ -220,8 +238,22 @@ static mu_status descent_ref(const mu_kernel *kernel)
 
 static mu_status adam_ref(const mu_kernel *kernel)
 {
-    slices_job j = {.adam = true, .rate = mu__adam_rate(kernel), .beta_1 = mu__read_scalar(kernel, 1),
+    slices_job j = {.rule = ADAM, .rate = mu__adam_rate(kernel), .beta_1 = mu__read_scalar(kernel, 1),
                     .beta_2 = mu__read_scalar(kernel, 2), .epsilon = mu__read_scalar(kernel, 3)};
+    return run_slices(kernel, &j);
+}
+
+static mu_status adagrad_ref(const mu_kernel *kernel)
+{
+    slices_job j = {.rule = ADAGRAD, .rate = mu__read_scalar(kernel, 0), .epsilon = mu__read_scalar(kernel, 1)};
+    return run_slices(kernel, &j);
+}
+
+static mu_status ftrl_ref(const mu_kernel *kernel)
+{
+    slices_job j = {.rule = FTRL, .rate = mu__read_scalar(kernel, 0), .power = mu__read_scalar(kernel, 1),
+                    .l1 = mu__read_scalar(kernel, 2), .l2 = mu__read_scalar(kernel, 3),
+                    .shrinkage = mu__read_scalar(kernel, 4)};
     return run_slices(kernel, &j);
 }
 
@@ -247,3 +279,15 @@ const mu_op mu_op_apply_gradient_descent_slices = {SLICES("apply_gradient_descen
 // variable, first moment, second moment.
 const mu_op mu_op_apply_adam_slices = {SLICES("apply_adam_slices", adam_ref), .n_in = 7, .n_resources = 3,
                                         .lower = mu__lower_adam_slices};
+
+// Inputs: learning rate, epsilon, values, indices. Resources: variable, accumulator.
+const mu_op mu_op_apply_adagrad_slices = {SLICES("apply_adagrad_slices", adagrad_ref), .n_in = 4, .n_resources = 2,
+                                          .lower = mu__lower_adagrad_slices};
+
+// Inputs: learning rate, learning rate power, l1, l2, l2 shrinkage, values, indices. Resources: variable, accumulator,
+// linear.
+const mu_op mu_op_apply_ftrl_slices = {
+    SLICES("apply_ftrl_slices", ftrl_ref), .n_in = 7, .n_resources = 3,
+    .no_lowering = "it updates variables on parameter servers, which the plain loops do; elsewhere the slices are "
+                   "summed first",
+};

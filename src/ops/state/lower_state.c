@@ -121,7 +121,34 @@ mu_status mu__lower_adam_slices(mu_lowering *l)
     return e->status;
 }
 
+// Inputs: learning rate, epsilon, values, indices. States: variable, accumulator.
+mu_status mu__lower_adagrad_slices(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo values = l->in[2], index = l->in[3], squares = mu__hlo_binary(e, "stablehlo.multiply", values, values);
+    l->state[1] = mu__hlo_combine(e, "stablehlo.add", l->state[1], index, squares);
+    const mu_hlo taken = mu__hlo_take(e, l->state[1], 0, index);
+    const mu_hlo epsilon = mu__hlo_broadcast_to(e, mu__hlo_convert(e, l->in[1], taken.spec.dtype), &taken.spec.shape);
+    const mu_hlo below = mu__hlo_unary(e, "stablehlo.sqrt", mu__hlo_binary(e, "stablehlo.add", taken, epsilon));
+    const mu_hlo change = mu__hlo_binary(e, "stablehlo.divide", scaled(e, values, l->in[0]), below);
+    l->state[0] = mu__hlo_combine(e, "stablehlo.add", l->state[0], index,
+                                  mu__hlo_unary(e, "stablehlo.negate", change));
+    return e->status;
+}
+
 // ---- Updates of rows ----------------------------------------------------------------------------
+
+// Inputs: indices. The rows of the variable's current value.
+mu_status mu__lower_gather_variable(mu_lowering *l)
+{
+    const mu_hlo in[] = {l->state[0], l->in[0]};
+    const mu_gather_attrs first_axis = {0};
+    mu_lowering inner = *l;
+    inner.attrs = &first_axis;
+    inner.n_in = 2;
+    inner.in = in;
+    return mu__lower_gather(&inner);
+}
 
 // Inputs: indices, values. Subtracting is adding the negative.
 mu_status mu__lower_scatter_variable(mu_lowering *l)
