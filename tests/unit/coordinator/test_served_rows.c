@@ -1,7 +1,7 @@
 // Embedding tables as variables on servers: a step on a worker moves rows, never a table, and reaches the weights of
 // one device with every optimizer that takes slices. All servers are in this process; their sockets' bytes are counted.
-#include "../rpc/rpc_test.h"
 #include "base/system.h"
+#include "servers_test.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ static int start(void **state)
     return start_with_key(state);
 }
 
-// ---- A cluster of this process ------------------------------------------------------------------
+// ---- The same step on servers and on one device -------------------------------------------------
 
 typedef struct job {
     mu_variable *table;
@@ -35,16 +35,6 @@ typedef struct job {
     mu_function *step;
     mu_coordinator *coordinator; // NULL: one device
 } job;
-
-static mu_strategy *strategy_of_servers(mu_partitioner *partitioner)
-{
-    char text[300];
-    const char *at[3];
-    for (int i = 0; i < 3; i++)
-        at[i] = mu_server_target(mu_server_create_local_server(true)) + strlen("muster://");
-    snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}", at[0], at[1], at[2]);
-    return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), partitioner);
-}
 
 static mu_tensor *first_values(void)
 {
@@ -118,7 +108,7 @@ static void check_same(mu_variable *a, mu_variable *b, double tolerance)
 static void check(optimizer_maker *make, mu_partitioner *partitioner, double tolerance)
 {
     job served = {0}, single = {0};
-    mu_strategy *strategy = strategy_of_servers(partitioner), *one = mu_one_device_strategy("CPU:0");
+    mu_strategy *strategy = strategy_of_servers(2, partitioner), *one = mu_one_device_strategy("CPU:0");
     begin(&served, strategy, mu_coordinator_new(strategy), make);
     begin(&single, one, NULL, make);
     loss_of(&served, strategy, 0); // makes the slots, whose initial values go to the servers
@@ -152,7 +142,7 @@ static void test_lookups_outside_of_functions(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = strategy_of_servers(mu_fixed_shards_partitioner(2));
+    mu_strategy *strategy = strategy_of_servers(2, mu_fixed_shards_partitioner(2));
     mu_variable *table = NULL, *whole = NULL;
     MU_SCOPE(strategy) {
         table = mu_variable_new(first_values(), "table");
