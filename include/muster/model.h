@@ -103,13 +103,22 @@ MU_API mu_status mu_load_weights(mu_model *model, const char *path);
 
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
 
+// mu_dataset_creator_new makes what Keras calls a DatasetCreator: a function that makes a dataset where it is read.
+// Under mu_parameter_server_strategy it is called once for each worker (mu_get_current_worker_index tells which), and
+// each worker reads its own dataset; under other strategies it is that of mu_distribute_datasets_from_function. mu_fit,
+// mu_evaluate and mu_predict read what it returns on and on, so they need a number of steps: repeat the dataset. `arg`
+// must live as long as the creator is used.
+typedef struct mu_dataset_creator mu_dataset_creator;
+MU_API mu_dataset_creator *mu_dataset_creator_new(mu_dataset *(*fn)(const mu_input_context *context, void *arg),
+                                                  void *arg);
+
 // Arguments that are an object or its name in Keras, one or several of them, or samples of several kinds. Names, in any
 // case: "adam", "rmsprop"; "mean_squared_error" or "mse", "sparse_categorical_crossentropy"; "accuracy" or "acc".
 MU_ANY(mu_any_optimizer, mu_optimizer *, const char *);
 MU_ANY(mu_any_loss, mu_loss *, const char *, mu_items *);
 MU_ANY(mu_any_metrics, mu_metric *, const char *, mu_items *);
 MU_ANY(mu_any_callbacks, mu_callback *, mu_items *);
-MU_ANY(mu_any_samples, mu_dataset *, mu_tensor *, mu_value *);
+MU_ANY(mu_any_samples, mu_dataset *, mu_tensor *, mu_value *, mu_dataset_creator *);
 #define MU_METRICS(...) MU_ITEMS(__VA_ARGS__)
 #define MU_LOSSES(...) MU_ITEMS(__VA_ARGS__)
 #define MU_CALLBACKS(...) MU_ITEMS(__VA_ARGS__)
@@ -157,7 +166,10 @@ typedef struct mu_fit_args {
     bool no_shuffle;                         // for rows that are not in batches: do not shuffle them
 } mu_fit_args;
 // mu_fit trains the model under the strategy in whose scope it was made. Every batch is split among the replicas; the
-// result is the same as with one replica on the whole batch. Returns the history; NULL on error. Errors: CANCELLED
+// result is the same as with one replica on the whole batch. Under mu_parameter_server_strategy each batch goes to the
+// worker that is free next, through the strategy's coordinator (muster/coordinator.h, whose numbers the progress bar
+// shows), and updates happen as steps end; each batch is used once, and metrics are exact, also when workers are lost.
+// A callback for each batch lets steps run one at a time. Returns the history; NULL on error. Errors: CANCELLED
 // after a signal (mu_stop_on_signals), at the end of the step in progress.
 #define mu_fit(...) mu_fit_with(MU_ARGS(mu_fit_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_fit_with(const mu_fit_args *args);

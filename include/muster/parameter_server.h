@@ -34,16 +34,16 @@ typedef struct mu_parameter_server_strategy_args {
 // servers. A variable's value is on its server only; a read, an assignment or an optimizer's update of it is one
 // request. Servers tell variables apart by name, so one whose name is taken gets a number: "kernel", "kernel_1". A
 // server keeps a variable until the next coordinator comes, also after its last release here. A function for workers
-// uses variables of the strategy only, and none of them in a branch or a loop.
+// uses variables of the strategy only.
 //
 // With in_process the tasks are threads of this process, whatever their addresses: worker i computes on CPU device
 // i modulo the number of devices, and the variables are in this process's memory. That is asynchronous training on the
 // cores of one machine.
 //
 // mu_num_replicas_in_sync is 1, because workers are not synchronized; the aggregation of a variable is therefore not
-// used. mu_schedule runs a function on a worker that is free. mu_run computes in this process, on its devices in turn,
-// as do mu_fit, mu_evaluate and mu_predict, which keep one step in progress for each worker, so with several workers
-// the order of updates, and the last digits of the weights, differ from run to run.
+// used. mu_schedule runs a function on a worker that is free, as do mu_fit, mu_evaluate and mu_predict with their
+// steps; with several workers the order of updates, and the last digits of the weights, differ from run to run. mu_run
+// computes in this process, on its devices in turn.
 //
 // Blocks: until all parameter servers are there, at most MUSTER_TIMEOUT; workers may come later. Errors:
 // INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or

@@ -194,6 +194,17 @@ void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure)
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 
+mu_status mu__closures_wait_room(mu_closure_queue *queue, int64_t most)
+{
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&queue->monitor.lock);
+    while (queue->waiting.n >= most && queue->error.code == MU_OK && !queue->stopped && status == MU_OK &&
+           mu__monitor_wait(&queue->monitor, MU_FOREVER))
+        status = mu__check_stop();
+    pthread_mutex_unlock(&queue->monitor.lock);
+    return status;
+}
+
 static bool busy(const mu_closure_queue *queue)
 {
     return queue->in_flight > 0 || queue->waiting.n > 0;

@@ -87,6 +87,7 @@ static mu_rpc_client *server_at(service *s, const char *address)
 typedef struct homes {
     service *service;
     const mu_value *list;
+    struct { mu_resource **items; size_t n, capacity; } made; // of the pool: bodies have the resources around them
 } homes;
 
 static mu_resource *make_resource(homes *h, const mu_value *pair, const mu_spec *spec, const char *name)
@@ -96,15 +97,18 @@ static mu_resource *make_resource(homes *h, const mu_value *pair, const mu_spec 
         return NULL;
     pthread_mutex_lock(&h->service->lock);
     mu_rpc_client *client = server_at(h->service, address);
-    mu_resource *resource = client != NULL ? mu__remote_variable(client, name, spec) : NULL;
+    mu_resource *resource = client != NULL ? mu__give(mu__remote_variable(client, name, spec)) : NULL;
     pthread_mutex_unlock(&h->service->lock);
     mu__free(address);
-    return mu__give(resource);
+    return resource != NULL && MU_PUSH(&h->made, resource) == MU_OK ? resource : NULL;
 }
 
 static mu_resource *resolve(void *arg, const char *kind, const char *name, const mu_spec *spec)
 {
     homes *h = arg;
+    for (size_t i = 0; i < h->made.n; i++)
+        if (strcmp(h->made.items[i]->name, name) == 0 && strcmp(h->made.items[i]->kind->name, kind) == 0)
+            return h->made.items[i];
     const int n = strcmp(kind, "variable") == 0 ? mu_value_count(h->list) : 0;
     for (int i = 0; i < n; i++) {
         const mu_value *pair = mu_value_at(h->list, i);
@@ -132,6 +136,7 @@ static function *make_function(service *s, const mu_tensor *bytes, const mu_valu
         mu__error(MU_INVALID_ARGUMENT, "the graph of a function must be a vector of uint8");
     else if (f->has_lock)
         f->concrete.graph = mu__graph_read(mu__host_read(bytes), (size_t)bytes->shape.dims[0], resolve, &h);
+    mu__free(h.made.items);
     if (f->concrete.graph != NULL)
         return f;
     mu_release(f);

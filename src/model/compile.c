@@ -40,6 +40,7 @@ void mu__trainer_free(mu_trainer *trainer)
         return;
     forget_compiled(trainer);
     mu_release(trainer->predict_function);
+    mu_release(trainer->coordinator);
     mu__free(trainer);
 }
 

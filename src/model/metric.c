@@ -136,6 +136,11 @@ mu_status mu_metric_add(mu_metric *metric, int state, mu_tensor *delta)
         return mu__error(MU_OUT_OF_RANGE, "mu_metric_add: state %d of metric '%s', which has %zu", state, metric->name,
                          metric->states.n);
     mu_tensor *typed = mu_cast(delta, mu__floatx());
+    if (typed && metric->collects) {
+        mu_tensor **sum = &metric->added[state];
+        *sum = *sum ? mu_add(*sum, typed) : typed;
+        return mu_error_code();
+    }
     return typed ? add_to(metric->states.items[state], typed) : mu_error_code();
 }
 

@@ -27,6 +27,7 @@ struct mu_trainer {
     int *metric_outputs;         // which output each metric compares; owned
     mu_function *train_function, *test_function, *predict_function;
     bool stop;
+    void *coordinator;           // of steps on workers (worker_steps.c); retained. NULL: none yet
     mu_model_use *use;           // the innermost running call of fit, evaluate or predict; NULL: none
 };
 
@@ -36,8 +37,6 @@ void mu__trainer_free(mu_trainer *trainer);  // NULL is accepted
 // mu__need_model checks that a layer is a model. Errors: INVALID_ARGUMENT in the name of `function`.
 mu_status mu__need_model(const mu_model *model, const char *function);
 
-// mu__metric_states returns every state of every metric on this replica, in order, as a list of the pool (step.c).
-mu_value *mu__metric_states(const mu_trainer *trainer);
 // The steps of fit, evaluate and predict, for mu_function_new with the model as argument (step.c).
 mu_value *mu__train_step(mu_value *batch, void *model);
 mu_value *mu__test_step(mu_value *batch, void *model);
@@ -146,6 +145,9 @@ struct mu_metric {
     char *name;
     struct { mu_variable **items; size_t n, capacity; } states;  // made on first use; retained
     mu_loss *loss;             // of a metric that averages a loss; retained
+    // Of a step on a worker, while it is traced: what is added to each state (NULL: nothing) instead of the variables.
+    bool collects;
+    mu_tensor *added[MU_MAX_METRIC_STATES];
     int64_t columns;           // of the predictions, for classes whose states have as many; 0: not known yet
 };
 
@@ -306,8 +308,9 @@ mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state);  // tak
 struct mu_fit_position {
     int epoch;               // epoch in progress, from 0; between epochs the next one
     int64_t step;            // number of its finished steps
-    mu_dataset *data;
-    mu_iterator *iterator;   // iterator with the position; NULL: a new iteration of the data is next
+    mu_dataset *data;        // NULL: of a creator, without a position to save
+    bool begun;              // the data are open at the position; else a new iteration is next
+    mu_iterator *iterator;   // with the position, if `data` is set
     char *restored;          // a saved position in the data to start from; owned
 };
 // mu__fit_data_state returns the position in the data as text; free with mu__free. NULL on error.
@@ -342,6 +345,13 @@ mu_status mu__metrics_argument(const void *given, const char *function, mu_metri
 mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***callbacks);
 extern mu_type mu__optimizer_type, mu__schedule_type, mu__loss_type, mu__metric_type, mu__callback_type;
 
+// What makes the datasets of workers.
+struct mu_dataset_creator {
+    mu_object object;
+    mu_dataset *(*fn)(const mu_input_context *context, void *arg);
+    void *arg;
+};
+
 // Samples for fit, evaluate and predict: a dataset of batches, or rows that become one.
 typedef struct mu_samples {
     const void *x, *y;
@@ -362,6 +372,7 @@ typedef struct mu_progress {
     int width;                    // columns
     size_t last_length;
     double input_share;           // fraction of the time that devices waited for input
+    char workers[160];            // what a coordinator's workers do; "": there are none
 } mu_progress;
 void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, int epochs, int64_t target);
 void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values);

@@ -87,6 +87,7 @@ typedef struct view {
     const char *const *names;
     const double *values;
     double input_share;    // 0: not shown
+    const char *workers;   // "": not shown
 } view;
 
 // ---- The head: steps, bar and times -------------------------------------------------------------
@@ -171,11 +172,19 @@ static bool waits_for_input(const view *v)
     return v->input_share > INPUT_SHARE && v->elapsed > INPUT_SECONDS;
 }
 
-// Item i of the values; after them, the share of the time that devices waited for input.
+// How many items follow the values.
+static int n_notes(const view *v)
+{
+    return waits_for_input(v) + (v->workers[0] != '\0');
+}
+
+// Item i of the values; after them what the workers did, and the share of the time that devices waited for input.
 static item make_item(const view *v, int i)
 {
     item made;
-    if (i == v->n)
+    if (i == v->n && v->workers[0])
+        snprintf(made.text, sizeof made.text, " - workers: %s", v->workers);
+    else if (i >= v->n)
         snprintf(made.text, sizeof made.text, " - input wait: %.0f%%", 100 * v->input_share);
     else if (isnan(v->values[i]))  // printf writes a sign before some
         snprintf(made.text, sizeof made.text, " - %s: nan", v->names[i]);
@@ -197,7 +206,7 @@ static line running_line(const mu_progress *progress, const view *v)
     line l = head_with_room(progress, v, wanted);
     if (l.columns > l.limit)
         return (line){.limit = l.limit};
-    for (int i = 0; i < v->n + waits_for_input(v); i++) {
+    for (int i = 0; i < v->n + n_notes(v); i++) {
         const item next = make_item(v, i);
         if (!add(&l, next.columns, next.text))
             break;
@@ -219,7 +228,7 @@ static void put_final(mu_progress *progress, const view *v)
 {
     static const char *const indent = "   ";
     line l = head_with_room(progress, v, 0);
-    for (int i = 0; i < v->n + waits_for_input(v); i++) {
+    for (int i = 0; i < v->n + n_notes(v); i++) {
         const item next = make_item(v, i);
         if (add(&l, next.columns, next.text))
             continue;
@@ -239,7 +248,8 @@ static void put_final(mu_progress *progress, const view *v)
 static void draw(mu_progress *progress, int64_t step, bool final, int n, const char *const *names, const double *values)
 {
     const view v = {.step = step, .target = progress->target, .final = final, .n = n, .names = names, .values = values,
-                    .elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9, .input_share = progress->input_share};
+                    .elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9, .input_share = progress->input_share,
+                    .workers = progress->workers};
     if (final) {
         put_final(progress, &v);
     } else {

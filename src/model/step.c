@@ -3,7 +3,7 @@
 //
 // Losses are scaled by the total number of samples, so N replicas compute the same as one. A step returns the state of
 // every metric on this replica.
-#include "model/model.h"
+#include "model/pass.h"
 
 #include <muster/ops.h>
 
@@ -121,20 +121,45 @@ static mu_status update_metrics(const mu_model *model, const forward *f, mu_tens
     return MU_OK;
 }
 
-mu_value *mu__metric_states(const mu_trainer *trainer)
+// What a step on a worker has added to a state.
+static mu_tensor *added(const mu_metric *metric, size_t k)
+{
+    const mu_shape *shape = &metric->states.items[k]->resource.spec.shape;
+    return metric->added[k] ? metric->added[k] : mu_zeros(mu__floatx(), shape->rank, shape->dims);
+}
+
+// Every state of every metric on this replica, in order; of steps on workers what the step adds.
+static mu_value *metric_states(const mu_trainer *trainer)
 {
     struct { mu_value **items; size_t n, capacity; } list = {0};
     mu_value *states = NULL;
     mu_status status = MU_OK;
     for (int i = 0; i < trainer->n_metrics && status == MU_OK; i++)
         for (size_t k = 0; k < trainer->metrics[i]->states.n && status == MU_OK; k++) {
-            mu_tensor *value = mu_variable_read(trainer->metrics[i]->states.items[k]);
+            const mu_metric *metric = trainer->metrics[i];
+            mu_tensor *value = metric->collects ? added(metric, k) : mu_variable_read(metric->states.items[k]);
             mu_value *leaf = value ? mu_of(value) : NULL;
             status = leaf ? MU_PUSH(&list, leaf) : mu_error_code();
         }
     if (status == MU_OK)
         states = mu_list_of((int)list.n, list.items);
     mu__free(list.items);
+    return states;
+}
+
+// Adds a batch to the metrics and returns the result of the step. Workers change no metric: the coordinator adds up
+// what their steps return.
+static mu_value *measured(const mu_model *model, const forward *f, mu_tensor *penalty)
+{
+    const mu_trainer *trainer = model->trainer;
+    const bool collects = mu__step_runner(model) == &mu__worker_steps;
+    for (int i = 0; i < trainer->n_metrics; i++) {
+        trainer->metrics[i]->collects = collects;
+        memset(trainer->metrics[i]->added, 0, sizeof trainer->metrics[i]->added);
+    }
+    mu_value *states = update_metrics(model, f, penalty) == MU_OK ? metric_states(trainer) : NULL;
+    for (int i = 0; i < trainer->n_metrics; i++)
+        trainer->metrics[i]->collects = false;
     return states;
 }
 
@@ -153,10 +178,7 @@ mu_value *mu__train_step(mu_value *batch, void *arg)
     mu_tensor *scaled_loss = status == MU_OK ? mu_scale_loss(model->trainer->optimizer, f.loss) : NULL;
     mu_value *gradients = mu_gradients(tape, scaled_loss, mu_trainable_variables(model));
     mu_tape_close(tape);
-    if (mu_apply_gradients(model->trainer->optimizer, gradients) != MU_OK ||
-        update_metrics(model, &f, penalty) != MU_OK)
-        return NULL;
-    return mu__metric_states(model->trainer);
+    return mu_apply_gradients(model->trainer->optimizer, gradients) == MU_OK ? measured(model, &f, penalty) : NULL;
 }
 
 mu_value *mu__test_step(mu_value *batch, void *arg)
@@ -164,10 +186,9 @@ mu_value *mu__test_step(mu_value *batch, void *arg)
     mu_model *model = arg;
     example e;
     forward f;
-    if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK ||
-        update_metrics(model, &f, mu__regularization(model)) != MU_OK)
+    if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK)
         return NULL;
-    return mu__metric_states(model->trainer);
+    return measured(model, &f, mu__regularization(model));
 }
 
 mu_value *mu__predict_step(mu_value *batch, void *model)

@@ -163,8 +163,8 @@ static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *
 static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
 {
     (void)replica, (void)place, (void)access, (void)out;
-    return mu__error(MU_UNIMPLEMENTED, "'%s' is on a server: ops on it are sent there one by one, and it cannot be "
-                     "used in a branch or a loop; read it before", resource->name);
+    return mu__error(MU_UNIMPLEMENTED, "'%s' is on a server: ops on it are sent there one by one, and it has no memory "
+                     "here; use it on a CPU device", resource->name);
 }
 
 static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)

@@ -5,6 +5,9 @@
 //              device, bit by bit.
 // killed:      cases ps-064 and ps-067: a counter goes on with a worker killed; a result that was fetched can be
 //              fetched again when all workers are dead.
+// fit:         mu_fit, mu_evaluate and mu_predict on the workers, one of which is killed: metrics are exact, outputs in
+//              order.
+// branches:    variables in branches and loops of a step, also those of an optimizer that accumulates gradients.
 // lost_server: a parameter server is killed. Steps fail with UNAVAILABLE, naming it (case ps-068).
 // nobody:      no launcher, and no server: the strategy is not made.
 //
@@ -253,6 +256,189 @@ static void killed(void)
     }
 }
 
+// ---- fit ----------------------------------------------------------------------------------------
+
+enum { BATCH = 8, BATCHES = 40, EPOCHS = 3, CLASSES = 3 };
+
+static mu_dataset *batches(void)
+{
+    static float x[BATCH * BATCHES][COLUMNS];
+    static int32_t y[BATCH * BATCHES];
+    for (int i = 0; i < BATCH * BATCHES; i++) {
+        for (int k = 0; k < COLUMNS; k++)
+            x[i][k] = (float)((i * 31 + k * 17) % 97) / 97;
+        y[i] = i % CLASSES;
+    }
+    mu_tensor *rows = mu_tensor_new(MU_F32, 2, (int64_t[]){BATCH * BATCHES, COLUMNS}, x);
+    mu_tensor *labels = mu_tensor_new(MU_I32, 1, (int64_t[]){BATCH * BATCHES}, y);
+    return mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(rows, labels, MU_END)), BATCH);
+}
+
+static mu_model *classifier(mu_strategy *strategy, double rate)
+{
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(5, .activation = "relu"), mu_dense(CLASSES));
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = rate),
+                   .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
+                   .metrics = MU_METRICS(mu_accuracy()));
+        mu_model_build(model, 1, (int64_t[]){COLUMNS});
+    }
+    return model;
+}
+
+static void take_weights(mu_model *to, mu_model *from)
+{
+    mu_value *a = mu_model_weights(to), *b = mu_model_weights(from);
+    for (int i = 0; i < mu_value_count(a); i++)
+        mu_variable_assign(mu_value_variable(mu_value_at(a, i)),
+                           mu_variable_read(mu_value_variable(mu_value_at(b, i))));
+}
+
+static mu_status kill_in_second_epoch(const mu_logs *logs, void *arg)
+{
+    (void)arg;
+    if (logs->epoch == 1)
+        kill_task("worker", 1);
+    return MU_OK;
+}
+
+static mu_status count_batch(const mu_logs *logs, void *arg)
+{
+    (void)logs;
+    ++*(int *)arg;
+    return MU_OK;
+}
+
+static bool same_numbers(mu_tensor *a, mu_tensor *b)
+{
+    const int64_t n = mu_tensor_elements(a);
+    return a && b && mu_tensor_elements(b) == n &&
+           memcmp(mu_tensor_data(a), mu_tensor_data(b), (size_t)n * sizeof(float)) == 0;
+}
+
+static void expect_same_metric(mu_history *served, mu_history *single, const char *name, int epoch)
+{
+    const double got = mu_history_at(served, name, epoch), wanted = mu_history_at(single, name, epoch);
+    printf("epoch %d: %s %.9g, on one device %.9g\n", epoch, name, got, wanted);
+    expect(got - wanted <= 1e-6 && wanted - got <= 1e-6, name);
+}
+
+static mu_dataset *endless_batches(const mu_input_context *context, void *arg)
+{
+    expect(context->num_input_pipelines == 1, "one pipeline");
+    ++((int *)arg)[mu_get_current_worker_index()];
+    return mu_dataset_repeat(batches(), MU_INFINITE);
+}
+
+static int64_t all_done(mu_coordinator *c)
+{
+    return calls_of(c, 0).done + calls_of(c, 1).done + calls_of(c, 2).done;
+}
+
+static void fit(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_model *single = classifier(mu_one_device_strategy("CPU:0"), 0), *served = classifier(strategy, 0);
+    take_weights(single, served);
+    mu_history *wanted = mu_fit(single, batches(), .epochs = EPOCHS, .validation_data = batches(),
+                                .verbose = MU_VERBOSE_SILENT);
+    mu_callback *killer = mu_callback_new(.on_epoch_begin = kill_in_second_epoch);
+    mu_history *got = mu_fit(served, batches(), .epochs = EPOCHS, .validation_data = batches(), .callbacks = killer,
+                             .verbose = MU_VERBOSE_LINES);
+    static const char *const names[] = {"loss", "accuracy", "val_loss", "val_accuracy"};
+    for (int i = 0; i < 4 * EPOCHS && got; i++)
+        expect_same_metric(got, wanted, names[i % 4], i / 4);
+    expect(got && mu_history_samples(got) == (int64_t)BATCH * BATCHES * EPOCHS, "every sample is used once");
+    expect(all_done(c) == (int64_t)2 * BATCHES * EPOCHS, "every step is done once");
+    expect(same_numbers(mu_predict(served, batches()), mu_predict(single, batches())), "outputs are in order");
+    int made[3] = {0}, ended = 0;
+    mu_dataset_creator *creator = mu_dataset_creator_new(endless_batches, made);
+    got = mu_fit(served, creator, .epochs = 2, .steps_per_epoch = BATCHES, .verbose = MU_VERBOSE_SILENT,
+                 .callbacks = mu_callback_new(.on_batch_end = count_batch, .arg = &ended));
+    expect(got && ended == 2 * BATCHES, "a callback for each batch of a creator");
+    expect(made[0] == 1 && made[1] >= 1 && made[2] == 1, "a dataset for each worker");
+    expect(!mu_fit(served, creator, .epochs = 1) && mu_error_take().code == MU_INVALID_ARGUMENT, "a number of steps");
+}
+
+// ---- branches -----------------------------------------------------------------------------------
+
+typedef struct pair {
+    mu_variable *even, *odd;
+} pair;
+
+static mu_value *add_to_even(mu_value *arguments, void *arg)
+{
+    const pair *p = arg;
+    mu_variable_assign_add(p->even, mu_value_tensor(arguments));
+    return mu_of(mu_variable_read(p->even));
+}
+
+static mu_value *add_to_odd(mu_value *arguments, void *arg)
+{
+    const pair *p = arg;
+    mu_variable_assign_add(p->odd, mu_value_tensor(arguments));
+    return mu_of(mu_variable_read(p->odd));
+}
+
+static mu_value *choose(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_tensor *even = mu_equal(mu_mod(x, mu_constant(MU_F32, 2)), mu_constant(MU_F32, 0));
+    return mu_cond(even, add_to_even, add_to_odd, mu_of(x), arg);
+}
+
+static mu_value *count_down(mu_value *arguments, void *arg)
+{
+    mu_tensor *left = mu_value_tensor(arguments);
+    const pair *p = arg;
+    mu_variable_assign_add(p->even, mu_variable_read(p->odd));
+    return mu_of(mu_subtract(left, mu_constant(MU_F32, 1)));
+}
+
+static mu_tensor *is_positive(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_greater(mu_value_tensor(arguments), mu_constant(MU_F32, 0));
+}
+
+static mu_value *repeat_it(mu_value *arguments, void *arg)
+{
+    return mu_while_loop(is_positive, count_down, mu_of(mu_at(arguments, 0)), .arg = arg);
+}
+
+static void branches(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    pair p = {0};
+    MU_SCOPE(strategy) {
+        p.even = mu_variable_new(mu_constant(MU_F32, 0), "even");
+        p.odd = mu_variable_new(mu_constant(MU_F32, 0), "odd");
+    }
+    mu_function *step = mu_function_new(choose, &p), *loop = mu_function_new(repeat_it, &p);
+    double sums[2] = {0};
+    for (int i = 0; i < 20; i++) {
+        mu_value *result = mu_schedule(c, step, mu_list(mu_of(mu_constant(MU_F32, i)), MU_END));
+        expect(mu_join(c) == MU_OK, "a branch on a worker");
+        sums[i % 2] += i;
+        expect(mu_scalar(mu_fetch(result)) == sums[i % 2], "a branch reads what it wrote");
+    }
+    for (int i = 0; i < 6; i++)
+        mu_schedule(c, loop, mu_list(mu_of(mu_constant(MU_F32, 5)), MU_END));
+    expect(mu_join(c) == MU_OK, "loops on workers at the same time");
+    const double even = mu_scalar(mu_variable_read(p.even)), odd = mu_scalar(mu_variable_read(p.odd));
+    printf("even %g, odd %g\n", even, odd);
+    expect(odd == sums[1] && even == sums[0] + 30 * sums[1], "no update of a loop is lost");
+    job accumulating;
+    begin(&accumulating, strategy, c);
+    MU_SCOPE(strategy) accumulating.optimizer = mu_sgd(.learning_rate = 0.5, .gradient_accumulation_steps = 3);
+    for (int i = 0; i < 6; i++)
+        train(&accumulating, i);
+    expect(mu_error_code() == MU_OK, "gradients are accumulated on servers");
+}
+
 // ---- lost_server, nobody ------------------------------------------------------------------------
 
 static void lost_server(void)
@@ -298,6 +484,10 @@ int main(int argc, char **argv)
         weights(mu_fixed_shards_partitioner(2));
     } else if (strcmp(part, "killed") == 0) {
         killed();
+    } else if (strcmp(part, "fit") == 0) {
+        fit();
+    } else if (strcmp(part, "branches") == 0) {
+        branches();
     } else if (strcmp(part, "lost_server") == 0) {
         lost_server();
     } else if (strcmp(part, "nobody") == 0) {

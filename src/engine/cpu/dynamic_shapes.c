@@ -287,7 +287,8 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
         views[i] = (mu_view){.dtype = specs[i].dtype, .shape = specs[i].shape, .data = data[i]};
     }
     mu_view *resources = views ? views + node->n_in + node->n_out : NULL;
-    const bool holds = status == MU_OK && !dynamic_plan->control && node->n_resources > 0;
+    const bool elsewhere = mu__is_elsewhere(plan->graph, node);
+    const bool holds = status == MU_OK && !dynamic_plan->control && !elsewhere && node->n_resources > 0;
     if (holds)
         status = hold_resources(plan, call->run->replica, (mu_buffer **)(data + node->n_in), resources);
     mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = views,
@@ -296,7 +297,9 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
                         .replica = call->run->replica_id};
     if (status == MU_OK)
         status = dynamic_plan->control ? mu__control_dynamic(dynamic_plan->control, call, data, specs, results)
-                               : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in, results);
+                 : elsewhere           ? mu__elsewhere_apply(plan->graph, node, &kernel, results)
+                                       : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in,
+                                                      results);
     if (holds)
         status = leave_resources(plan, call->run->replica, (mu_buffer **)(data + node->n_in), status);
     mu__free(data);

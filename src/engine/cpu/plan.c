@@ -153,7 +153,7 @@ static void find_lifetimes(mu_plan *plan)
     for (size_t i = 0; i < graph->outputs.n; i++)
         plan->values[plan->values[mu__value_index(plan, graph->outputs.items[i])].root].last = END_OF_PLAN;
     for (size_t i = 0; i < graph->nodes.n; i++)
-        if (graph->nodes.items[i]->op == &mu_op_read_variable)
+        if (graph->nodes.items[i]->op == &mu_op_read_variable && !mu__is_elsewhere(graph, graph->nodes.items[i]))
             alias_read(plan, graph->nodes.items[i]);
 }
 
@@ -336,7 +336,8 @@ static mu_status make_step(mu_plan *plan, const mu_node *node)
     mu_view *resources = add_views(plan, node->n_resources);
     if (!in || !out || !resources)
         return MU_RESOURCE_EXHAUSTED;
-    *s = (step){.node = node, .bucket = -1, .awaits = -1, .shared = writes_shared(plan->graph, node)};
+    *s = (step){.node = node, .bucket = -1, .awaits = -1, .shared = writes_shared(plan->graph, node),
+                .elsewhere = mu__is_elsewhere(plan->graph, node)};
     for (int i = 0; i < node->n_in; i++)
         bind_value(plan, &in[i], mu__value_index(plan, node->in[i]));
     for (int i = 0; i < node->n_out; i++)

@@ -58,6 +58,7 @@ typedef struct step {
     int bucket;             // the bucket whose all-reduce this step starts; -1: none
     int awaits;             // the first bucket that this step waits for; -1: none
     bool shared;            // writes memory that all replicas share
+    bool elsewhere;         // is sent to the process that keeps its resources
     size_t scratch_bytes, scratch_offset;
     struct control *control;  // for ops with bodies
 } step;
@@ -185,5 +186,14 @@ mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs);
 mu_status mu__dynamic_call(mu_plan *plan, const cpu_call *call);
 void mu__dynamic_free(struct dynamic_plan *dynamic_plan);
 size_t mu__dynamic_bytes(const struct dynamic_plan *dynamic_plan);
+
+// ---- Resources in other processes (elsewhere.c) -------------------------------------------------
+
+// mu__is_elsewhere returns whether an effect is on resources that another process keeps. A plan does not acquire those.
+bool mu__is_elsewhere(const mu_graph *graph, const mu_node *node);
+// mu__elsewhere_apply sends an effect there with the kernel's inputs; out [n_out] gets owned references.
+// mu__elsewhere_run copies the results to the kernel's outputs.
+mu_status mu__elsewhere_apply(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel, mu_tensor **out);
+mu_status mu__elsewhere_run(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel);
 
 #endif

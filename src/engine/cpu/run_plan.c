@@ -111,6 +111,8 @@ static mu_status acquire_resources(mu_plan *plan, int replica)
     const mu_graph *graph = plan->graph;
     for (size_t i = 0; i < graph->resources.n; i++) {
         mu_resource *resource = graph->resources.items[i];
+        if (resource->kind->apply)
+            continue;  // another process keeps it
         MU_TRY(resource->kind->acquire(resource, replica, &mu__place_host, plan->access[i], &plan->held[i]));
         plan->resources[i] = (mu_view){.dtype = resource->spec.dtype, .shape = resource->spec.shape,
                                        .data = plan->held[i]->data};
@@ -123,7 +125,7 @@ static mu_status commit_resources(mu_plan *plan, int replica)
     const mu_graph *graph = plan->graph;
     for (size_t i = 0; i < graph->resources.n; i++) {
         mu_resource *resource = graph->resources.items[i];
-        if (plan->access[i] != MU_ACCESS_READ)
+        if (plan->access[i] != MU_ACCESS_READ && !resource->kind->apply)
             MU_TRY(resource->kind->commit(resource, replica, plan->access[i], plan->held[i]));
     }
     return MU_OK;
@@ -168,6 +170,8 @@ static mu_status run_step(const mu_plan *plan, step *s, const cpu_call *call, ch
 {
     if (s->control)
         return mu__control_run(s->control, &s->kernel, call);
+    if (s->elsewhere)
+        return mu__elsewhere_run(plan->graph, s->node, &s->kernel);
     if (s->shared)
         return run_shared(s);
     if (s->bucket >= 0)

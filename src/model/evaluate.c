@@ -1,0 +1,219 @@
+// evaluate and predict, and what fit shares with them.
+#include "model/pass.h"
+
+#include <muster/ops.h>
+
+// ---- Data ---------------------------------------------------------------------------------------
+
+static mu_type creator_type = {.name = "dataset creator"};
+
+mu_dataset_creator *mu_dataset_creator_new(mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg)
+{
+    if (mu__pending())
+        return NULL;
+    if (!fn) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_creator_new: the function is NULL");
+        return NULL;
+    }
+    mu_dataset_creator *creator = mu__new(&creator_type, sizeof *creator);
+    if (creator) {
+        creator->fn = fn;
+        creator->arg = arg;
+    }
+    return mu__give(creator);
+}
+
+mu_status mu__step_data(const mu_samples *samples, const char *function, mu_step_data *out)
+{
+    *out = (mu_step_data){0};
+    if (!mu__is(samples->x, &creator_type)) {
+        out->dataset = mu__samples_dataset(samples, function);
+        return mu__pending() ? mu_error_code() : MU_OK;
+    }
+    out->creator = (mu_dataset_creator *)(uintptr_t)samples->x;
+    return !samples->y && samples->batch_size == 0
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: x is a dataset creator, whose datasets have labels and batches; "
+                           "leave out y and .batch_size", function);
+}
+
+int64_t mu__data_steps(const mu_step_data *data)
+{
+    return data->dataset ? mu_dataset_cardinality(data->dataset) : MU_UNKNOWN;
+}
+
+// Endless data need a limit on the number of steps, as do those of a creator, of which each worker reads its own.
+mu_status mu__need_end(const mu_step_data *data, int64_t steps, const char *function, const char *argument)
+{
+    if (steps > 0 || (!data->creator && (!data->dataset || mu_dataset_cardinality(data->dataset) != MU_INFINITE)))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %s; say with .%s when to stop", function,
+                     data->creator ? "the length of what a dataset creator makes is not known"
+                                   : "the dataset repeats for ever", argument);
+}
+
+// ---- evaluate and predict -----------------------------------------------------------------------
+
+mu_status mu__need_compiled(const mu_model *model, const mu_step_data *data, const char *function)
+{
+    MU_TRY(mu__need_model(model, function));
+    if (!data->dataset && !data->creator)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset is NULL", function);
+    return model->trainer->n_losses > 0
+               ? MU_OK
+               : mu__error(MU_FAILED_PRECONDITION, "%s: the model is not compiled; call mu_compile first", function);
+}
+
+mu_status mu__no_batches(const char *function)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset gave no batch; it is empty, or a stage such as take, "
+                     "filter or .drop_remainder leaves nothing", function);
+}
+
+// With several workers only the chief shows the progress, unless the user asked for lines.
+mu_verbose mu__verbose_on(const mu_model *model, mu_verbose verbose)
+{
+    return mu_strategy_should_checkpoint(model->strategy) || verbose == MU_VERBOSE_LINES ? verbose : MU_VERBOSE_SILENT;
+}
+
+// Runs a pass of its own over the data.
+static mu_status run_on(mu_pass *p, const mu_step_data *data)
+{
+    mu_status status = mu__step_runner(p->model)->begin(p->model, data, &p->opened);
+    status = status == MU_OK ? mu__pass_run(p) : status;
+    mu_release(p->opened);
+    p->opened = NULL;
+    return status;
+}
+
+mu_status mu__measure(mu_pass *p, const mu_step_data *data)
+{
+    mu_logs logs = {.model = p->model, .epoch = p->epoch};
+    MU_TRY(mu__pass_reset(p->model));
+    MU_TRY(mu__call_hooks(p->callbacks, MU_HOOK_TEST_BEGIN, &logs));
+    p->function = p->model->trainer->test_function;
+    const mu_status status = run_on(p, data);
+    if (status == MU_OK && p->steps == 0)
+        return mu__no_batches("mu_evaluate");
+    logs = mu__pass_logs(p);
+    return status == MU_OK ? mu__call_hooks(p->callbacks, MU_HOOK_TEST_END, &logs) : status;
+}
+
+mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation)
+{
+    double values[2 * MU_MAX_LOGS];
+    char name[128];
+    int n = 0;
+    for (int i = 0; train && i < train->model->trainer->n_metrics; i++, n++) {
+        values[n] = train->values[i];
+        if (mu__history_name(history, train->names[i]) < 0)
+            return mu_error_code();
+    }
+    for (int i = 0; validation && i < validation->model->trainer->n_metrics; i++, n++) {
+        values[n] = validation->values[i];
+        snprintf(name, sizeof name, "%s%s", train ? "val_" : "", validation->names[i]);
+        if (mu__history_name(history, name) < 0)
+            return mu_error_code();
+    }
+    return mu__history_add(history, n, values);
+}
+
+static mu_history *evaluate(const mu_evaluate_args *args, const mu_step_data *data, mu_callback *const *callbacks)
+{
+    mu_progress progress;
+    bool told_of_nan = false;
+    mu_history *history = NULL;
+    mu_pass p = {.model = args->model, .limit = args->steps > 0 ? args->steps : -1, .progress = &progress,
+                 .callbacks = callbacks, .told_of_nan = &told_of_nan};
+    const int64_t target = p.limit > 0 ? p.limit : mu__data_steps(data), begin = mu__now_ns();
+    mu__progress_begin(&progress, mu__verbose_on(args->model, args->verbose), 0, 0, target);
+    if (mu__measure(&p, data) == MU_OK) {
+        mu__progress_end(&progress, p.steps, args->model->trainer->n_metrics, p.names, p.values);
+        history = mu__history_new();
+    } else {
+        mu__progress_abandon(&progress);
+    }
+    const mu_status status = history ? mu__add_epoch(history, NULL, &p) : mu_error_code();
+    if (status == MU_OK) {
+        history->seconds = (double)(mu__now_ns() - begin) / 1e9;
+        history->samples = p.samples;
+    }
+    mu__pass_end(&p);
+    if (status == MU_OK)
+        return mu__give(history);
+    mu_release(history);
+    return NULL;
+}
+
+// The callbacks of an argument, for mu__free, also after an error.
+static mu_status take_callbacks(const mu_evaluate_args *args, const char *function, mu_callback ***callbacks)
+{
+    MU_TRY(mu__callbacks_argument(args->callbacks, function, callbacks));
+    return mu__need_callbacks(*callbacks, function);
+}
+
+mu_history *mu_evaluate_with(const mu_evaluate_args *given)
+{
+    mu_evaluate_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_evaluate") != MU_OK)
+        return NULL;
+    mu_step_data data;
+    if (mu__step_data(&(mu_samples){args.x, args.y, args.batch_size, false}, "mu_evaluate", &data) != MU_OK ||
+        mu__args_positive(&args, "steps", args.steps, "mu_evaluate") != MU_OK ||
+        mu__need_compiled(args.model, &data, "mu_evaluate") != MU_OK ||
+        mu__need_end(&data, args.steps, "mu_evaluate", "steps") != MU_OK)
+        return NULL;
+    mu_model_use use;
+    mu_callback **callbacks = NULL;
+    mu_history *history = NULL;
+    if (take_callbacks(&args, "mu_evaluate", &callbacks) == MU_OK &&
+        mu__model_enter(args.model, &use, "mu_evaluate") == MU_OK) {
+        history = evaluate(&args, &data, callbacks);
+        mu__model_leave(args.model);
+    }
+    mu__free(callbacks);
+    return history;
+}
+
+static mu_tensor *predict(const mu_evaluate_args *args, const mu_step_data *data, mu_callback *const *callbacks)
+{
+    mu_model *model = args->model;
+    mu_logs logs = {.model = model};
+    if (mu__call_hooks(callbacks, MU_HOOK_PREDICT_BEGIN, &logs) != MU_OK)
+        return NULL;
+    if (!model->trainer->predict_function)
+        model->trainer->predict_function = mu_retain(mu_function_new(mu__predict_step, model));
+    mu_pass p = {.model = model, .function = model->trainer->predict_function,
+                 .limit = args->steps > 0 ? args->steps : -1, .callbacks = callbacks};
+    mu_status status = run_on(&p, data);
+    if (status == MU_OK && p.outputs.n == 0)
+        status = mu__no_batches("mu_predict");
+    mu_tensor *all = status == MU_OK ? mu_concat((int)p.outputs.n, p.outputs.items, 0) : NULL;
+    logs.step = p.steps;
+    mu__pass_end(&p);
+    return all && mu__call_hooks(callbacks, MU_HOOK_PREDICT_END, &logs) == MU_OK ? all : NULL;
+}
+
+mu_tensor *mu_predict_with(const mu_evaluate_args *given)
+{
+    mu_evaluate_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_predict") != MU_OK)
+        return NULL;
+    mu_step_data data;
+    if (mu__step_data(&(mu_samples){args.x, args.y, args.batch_size, false}, "mu_predict", &data) != MU_OK ||
+        mu__args_positive(&args, "steps", args.steps, "mu_predict") != MU_OK ||
+        mu__need_model(args.model, "mu_predict") != MU_OK ||
+        (!data.creator && mu__need(data.dataset, "mu_predict: the dataset") != MU_OK) ||
+        mu__need_end(&data, args.steps, "mu_predict", "steps") != MU_OK)
+        return NULL;
+    mu_model_use use;
+    mu_callback **callbacks = NULL;
+    mu_tensor *outputs = NULL;
+    if (take_callbacks(&args, "mu_predict", &callbacks) == MU_OK &&
+        mu__model_enter(args.model, &use, "mu_predict") == MU_OK) {
+        outputs = predict(&args, &data, callbacks);
+        mu__model_leave(args.model);
+    }
+    mu__free(callbacks);
+    return outputs;
+}
