@@ -27,6 +27,7 @@
 #include <muster/sharding.h>
 #include <muster/parameter_server.h>
 #include <muster/coordinator.h>
+#include <muster/weight.h>
 #include <muster/layer.h>
 #include <muster/recurrent.h>
 #include <muster/attention.h>

@@ -48,7 +48,7 @@ def callback(text):
 
 def declarator(base, text):
     """The member or parameter that `text` declares: `*const *items`, `dims[4]`."""
-    stars, name, count = re.fullmatch(r"((?:\*|const|\s)*)(\w*)\s*(?:\[(\w*)\])?", text.strip()).groups()
+    stars, name, count = re.fullmatch(r"((?:\*|const\b|\s)*)(\w*)\s*(?:\[(\w*)\])?", text.strip()).groups()
     field = {"name": name, "type": words(f"{base} {stars}")}
     return field | ({"count": count} if count else {})
 

@@ -59,9 +59,10 @@ typedef struct mu_multi_head_attention_args {
     bool no_bias;                            // leave the biases out
     int output_shape;                        // features of the output; default: those of the query
     int sliding_window;                      // take from keys that are less than this many places away; default: all
-    const char *kernel_initializer;          // an initializer; default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // an initializer; default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, bias_constraint;
     bool use_gate;                           // multiply what the heads take by a sigmoid of the query
     uint64_t seed;                           // of dropout; default: from the program's seed
     bool use_causal_mask;                    // query i takes from keys 0 to i only
@@ -85,9 +86,10 @@ typedef struct mu_grouped_query_attention_args {
     double dropout;                          // share of the weights dropped in training
     bool no_bias;                            // leave the biases out
     int sliding_window;                      // take from keys that are less than this many places away; default: all
-    const char *kernel_initializer;          // an initializer; default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // an initializer; default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, bias_constraint;
     bool use_gate;                           // multiply what the heads take by a sigmoid of the query
     uint64_t seed;                           // of dropout; default: from the program's seed
     bool use_causal_mask;                    // query i takes from keys 0 to i only

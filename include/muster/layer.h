@@ -1,4 +1,4 @@
-// Layers as in Keras, and layers of your own; regularizers. Models are made of them: muster/model.h.
+// Layers as in Keras, and layers of your own. Models are made of them: muster/model.h.
 //
 // Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
 // (.no_bias), so that false is the default of every option.
@@ -6,6 +6,7 @@
 #define MUSTER_LAYER_H
 
 #include <muster/distribute.h>
+#include <muster/weight.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,7 +16,6 @@ extern "C" {
 
 typedef struct mu_layer mu_layer;  // a layer of a model
 typedef mu_layer mu_model;  // a model is a layer that can be compiled and trained, so models are parts of models
-typedef struct mu_regularizer mu_regularizer;  // a penalty that a layer adds to the loss for large weights
 
 // mu_set_floatx sets the type of weights and of computation in layers: MU_F32 (default) or MU_F64. Errors:
 // INVALID_ARGUMENT for any other type.
@@ -27,12 +27,9 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 //   activations   "linear", "relu", "sigmoid", "tanh", "softmax" (over the last axis), "exponential", "relu6",
 //                 "leaky_relu" (slope 0.2), "elu", "selu", "gelu", "silu" or "swish", "mish", "softplus", "softsign",
 //                 "hard_sigmoid", "hard_silu" or "hard_swish", "log_sigmoid", "log_softmax"
-//   initializers  "zeros", "ones", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "lecun_uniform",
-//                 "lecun_normal", "random_uniform" or "uniform" (-0.05 to 0.05), "random_normal" and
-//                 "truncated_normal" (deviation 0.05), "orthogonal" (at least two axes), "identity" (two axes),
-//                 and Keras's other names of these: "zero", "one", "normal", "constant" (0)
 //   paddings      "valid" (none), "same" (result size: size / strides, rounded up)
-// Regularizers are retained; NULL means none. `name` is the layer's name; by default it follows from the layer's kind,
+// Initializers, regularizers and constraints (muster/weight.h) are objects, which are retained, or names; a regularizer
+// or constraint that is left out is none. `name` is the layer's name; by default it follows from the layer's kind,
 // with a number if the model has several of that kind. A layer returns NULL on error.
 
 typedef struct mu_dense_args {
@@ -42,10 +39,11 @@ typedef struct mu_dense_args {
     mu_keyword_only only_;
     const char *activation;                  // a name listed above; default "linear"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
-    const char *bias_initializer;            // an initializer listed above; default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, bias_constraint;
+    mu_any_regularizer activity_regularizer; // of the output
     const char *name;
 } mu_dense_args;
 // mu_dense makes a fully connected layer: y = activation(x · kernel + bias); x: [batch, …, in], y: [batch, …, units].
@@ -101,12 +99,12 @@ typedef struct mu_batch_normalization_args {
     double epsilon;                          // default 1e-3
     bool no_center, no_scale;                // leave out beta, or gamma
     bool synchronized;                       // compute statistics over the batches of all replicas
-    const char *beta_initializer;            // default "zeros"
-    const char *gamma_initializer;           // default "ones"
-    mu_regularizer *beta_regularizer;
-    mu_regularizer *gamma_regularizer;
-    const char *moving_mean_initializer;     // default "zeros"
-    const char *moving_variance_initializer; // default "ones"
+    mu_any_initializer beta_initializer;     // default "zeros"
+    mu_any_initializer gamma_initializer;    // default "ones"
+    mu_any_regularizer beta_regularizer, gamma_regularizer;
+    mu_any_constraint beta_constraint, gamma_constraint;
+    mu_any_initializer moving_mean_initializer; // default "zeros"
+    mu_any_initializer moving_variance_initializer; // default "ones"
     const char *name;
 } mu_batch_normalization_args;
 // mu_batch_normalization makes a layer that normalizes each channel (last axis). In training it uses the batch's mean
@@ -123,10 +121,11 @@ typedef struct mu_einsum_dense_args {
     mu_keyword_only only_;
     const char *activation;                  // default "linear"
     const char *bias_axes;                   // letters of the output's axes that the bias has; default: no bias
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, bias_constraint;
+    mu_any_regularizer activity_regularizer; // of the output
     const char *name;
 } mu_einsum_dense_args;
 // mu_einsum_dense makes a dense layer whose product is an einsum (mu_einsum): mu_einsum_dense("abc,cde->abde", {-1, 8,
@@ -140,8 +139,10 @@ typedef struct mu_embedding_args {
     const char *given;
     int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
     mu_keyword_only only_;
-    const char *embeddings_initializer;      // an initializer listed above; default "uniform"
-    mu_regularizer *embeddings_regularizer;
+    mu_any_initializer embeddings_initializer; // default "uniform"
+    mu_any_regularizer embeddings_regularizer;
+    mu_any_constraint embeddings_constraint;
+    mu_any_regularizer activity_regularizer; // of the output
     const char *name;
     bool mask_zero;                          // index 0 is padding: later layers, loss and metrics leave it out
 } mu_embedding_args;
@@ -181,8 +182,9 @@ typedef struct mu_prelu_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *alpha_initializer;           // default "zeros"
-    mu_regularizer *alpha_regularizer;
+    mu_any_initializer alpha_initializer;    // default "zeros"
+    mu_any_regularizer alpha_regularizer;
+    mu_any_constraint alpha_constraint;
     int64_t shared_axes[MU_MAX_SAMPLE_RANK]; // axes along which the slopes are the same, from 1; ends with 0
     const char *name;
 } mu_prelu_args;
@@ -273,10 +275,10 @@ typedef struct mu_layer_normalization_args {
     mu_keyword_only only_;
     double epsilon;                          // default 1e-3
     bool no_center, no_scale;                // leave out beta, or gamma
-    const char *beta_initializer;            // default "zeros"
-    const char *gamma_initializer;           // default "ones"
-    mu_regularizer *beta_regularizer;
-    mu_regularizer *gamma_regularizer;
+    mu_any_initializer beta_initializer;     // default "zeros"
+    mu_any_initializer gamma_initializer;    // default "ones"
+    mu_any_regularizer beta_regularizer, gamma_regularizer;
+    mu_any_constraint beta_constraint, gamma_constraint;
     const char *name;
 } mu_layer_normalization_args;
 // mu_layer_normalization normalizes each sample along its last axis.
@@ -303,10 +305,10 @@ typedef struct mu_group_normalization_args {
     int groups;                              // default 32; must divide the number of channels
     double epsilon;                          // default 1e-3
     bool no_center, no_scale;                // leave out beta, or gamma
-    const char *beta_initializer;            // default "zeros"
-    const char *gamma_initializer;           // default "ones"
-    mu_regularizer *beta_regularizer;
-    mu_regularizer *gamma_regularizer;
+    mu_any_initializer beta_initializer;     // default "zeros"
+    mu_any_initializer gamma_initializer;    // default "ones"
+    mu_any_regularizer beta_regularizer, gamma_regularizer;
+    mu_any_constraint beta_constraint, gamma_constraint;
     const char *name;
 } mu_group_normalization_args;
 // mu_group_normalization normalizes groups of channels of each sample.
@@ -371,15 +373,6 @@ typedef struct mu_dot_args {
 #define mu_dot(...) mu_dot_with(MU_ARGS(mu_dot_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_dot_with(const mu_dot_args *args);
 
-// Regularizers add a penalty on a weight w to the loss: mu_l1 factor · Σ |w|, mu_l2 factor · Σ w², mu_l1_l2 both
-// (Keras's default factor is 0.01). Errors: INVALID_ARGUMENT for a negative factor.
-MU_API mu_regularizer *mu_l1(double factor);
-MU_API mu_regularizer *mu_l2(double factor);
-MU_API mu_regularizer *mu_l1_l2(double l1, double l2);
-// mu_orthogonal_regularizer adds factor · the mean |cosine| of the angles between different "rows" (mode; also NULL) or
-// "columns" of a matrix.
-MU_API mu_regularizer *mu_orthogonal_regularizer(double factor, const char *mode);
-
 MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the layer
 
 // ---- Layers of your own -------------------------------------------------------------------------
@@ -417,8 +410,9 @@ typedef struct mu_layer_add_weight_args {
     const char *name;                        // such as "kernel"; the variable is named LAYER/NAME
     mu_shape shape;
     mu_keyword_only only_;
-    const char *initializer;                 // default "glorot_uniform"
-    mu_regularizer *regularizer;
+    mu_any_initializer initializer;          // default "glorot_uniform"
+    mu_any_regularizer regularizer;
+    mu_any_constraint constraint;
     bool not_trainable;                      // such as moving statistics; replicas' assignments are averaged
 } mu_layer_add_weight_args;
 // mu_layer_add_weight makes a weight of a layer, which fit trains, files hold and the summary counts; a layer has any
@@ -429,6 +423,9 @@ MU_API mu_variable *mu_layer_weight(const mu_layer *layer, const char *name);
 // mu_layer_add_sublayer makes a layer part of another, whose `call` calls it: its weights become the other's. Call it
 // before the layer is used. Retains: sublayer.
 MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
+// mu_layer_add_loss adds a scalar to the loss of the model that the layer is part of: called in `call`, for this call.
+// Under several replicas the loss has the mean of what they add. Errors: INVALID_ARGUMENT unless it is a scalar.
+MU_API mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss);
 // mu_call_set_mask sets the masks of a call's outputs. Without it, the outputs have no mask.
 MU_API void mu_call_set_mask(const mu_call_context *context, mu_value *mask);
 

@@ -86,6 +86,9 @@ MU_API mu_value *mu_call_values_with(const mu_call_args *args);
 MU_API mu_value *mu_trainable_variables(mu_model *model);  // a list, in the order of the layers
 MU_API mu_value *mu_model_weights(mu_model *model);          // trainable and other weights, in the order of the layers
 MU_API int64_t mu_model_parameters(const mu_model *model);   // total number of elements of all weights
+// mu_model_losses returns a list of scalars for loops of your own, which add them to the loss: what layers added in the
+// model's last call on this thread (mu_layer_add_loss, activity regularizers), and the penalties on weights.
+MU_API mu_value *mu_model_losses(mu_model *model);
 // mu_summary prints a table of layers, output shapes and parameters, as Keras does.
 MU_API mu_status mu_summary(mu_model *model, FILE *out);
 

@@ -25,10 +25,11 @@ typedef struct mu_simple_rnn_args {
     mu_keyword_only only_;
     const char *activation;                  // default "tanh"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *recurrent_initializer;       // default "orthogonal"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer; // default "orthogonal"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
     double dropout;                          // share of the input's features dropped in training, alike in all steps
     double recurrent_dropout;                // share of the state dropped in training, alike in all steps
     uint64_t seed;                           // of dropout; default: from the program's seed
@@ -38,6 +39,7 @@ typedef struct mu_simple_rnn_args {
     bool go_backwards;                       // from the last step to the first; outputs are in that order
     bool unroll;                             // a copy of the step's ops for each step, instead of a loop
     bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+    mu_any_regularizer activity_regularizer; // of the output
 } mu_simple_rnn_args;
 // mu_simple_rnn makes a recurrent layer: h' = activation(x · kernel + h · recurrent_kernel + bias). State: h.
 #define mu_simple_rnn(...) mu_simple_rnn_with(MU_ARGS(mu_simple_rnn_args, #__VA_ARGS__, __VA_ARGS__))
@@ -50,10 +52,11 @@ typedef struct mu_lstm_args {
     mu_keyword_only only_;
     const char *activation;                  // default "tanh"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *recurrent_initializer;       // default "orthogonal"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer; // default "orthogonal"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
     double dropout;                          // share of the input's features dropped in training, alike in all steps
     double recurrent_dropout;                // share of the state dropped in training, alike in all steps
     uint64_t seed;                           // of dropout; default: from the program's seed
@@ -63,6 +66,7 @@ typedef struct mu_lstm_args {
     bool go_backwards;                       // from the last step to the first; outputs are in that order
     bool unroll;                             // a copy of the step's ops for each step, instead of a loop
     bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+    mu_any_regularizer activity_regularizer; // of the output
     const char *recurrent_activation;        // of the gates; default "sigmoid"
     bool no_unit_forget_bias;                // the forget gate's bias does not begin with 1
 } mu_lstm_args;
@@ -78,10 +82,11 @@ typedef struct mu_gru_args {
     mu_keyword_only only_;
     const char *activation;                  // default "tanh"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *recurrent_initializer;       // default "orthogonal"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer; // default "orthogonal"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
     double dropout;                          // share of the input's features dropped in training, alike in all steps
     double recurrent_dropout;                // share of the state dropped in training, alike in all steps
     uint64_t seed;                           // of dropout; default: from the program's seed
@@ -91,6 +96,7 @@ typedef struct mu_gru_args {
     bool go_backwards;                       // from the last step to the first; outputs are in that order
     bool unroll;                             // a copy of the step's ops for each step, instead of a loop
     bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+    mu_any_regularizer activity_regularizer; // of the output
     const char *recurrent_activation;        // of the gates; default "sigmoid"
     bool no_reset_after;                     // multiply the state by the reset gate before its matrix product
 } mu_gru_args;
@@ -112,10 +118,11 @@ typedef struct mu_simple_rnn_cell_args {
     mu_keyword_only only_;
     const char *activation;                  // default "tanh"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *recurrent_initializer;       // default "orthogonal"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer; // default "orthogonal"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
     double dropout, recurrent_dropout;       // as in mu_simple_rnn
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
@@ -131,10 +138,11 @@ typedef struct mu_lstm_cell_args {
     mu_keyword_only only_;
     const char *activation;                  // default "tanh"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *recurrent_initializer;       // default "orthogonal"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer; // default "orthogonal"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
     double dropout, recurrent_dropout;       // as in mu_lstm
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
@@ -152,10 +160,11 @@ typedef struct mu_gru_cell_args {
     mu_keyword_only only_;
     const char *activation;                  // default "tanh"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *recurrent_initializer;       // default "orthogonal"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer, *recurrent_regularizer, *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer; // default "orthogonal"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
     double dropout, recurrent_dropout;       // as in mu_gru
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;

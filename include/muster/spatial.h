@@ -29,10 +29,11 @@ typedef struct mu_conv_args {
     const char *padding;                     // "valid" (default) or "same"; mu_conv1d also "causal"
     const char *activation;                  // default "linear"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, bias_constraint;
+    mu_any_regularizer activity_regularizer; // of the output
     const char *name;
 } mu_conv_args;
 // mu_conv1d, mu_conv2d and mu_conv3d make convolution layers; y has the axes of x with `filters` channels. "causal"
@@ -57,10 +58,11 @@ typedef struct mu_conv_transpose_args {
     const char *padding;                     // "valid" (default) or "same"
     const char *activation;                  // default "linear"
     bool no_bias;                            // leave the bias out
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *kernel_regularizer;
-    mu_regularizer *bias_regularizer;
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, bias_constraint;
+    mu_any_regularizer activity_regularizer; // of the output
     const char *name;
 } mu_conv_transpose_args;
 // mu_conv1d_transpose, mu_conv2d_transpose and mu_conv3d_transpose enlarge their input: they are what the gradient of a
@@ -88,10 +90,11 @@ typedef struct mu_depthwise_conv_args {
     const char *padding;                     // "valid" (default) or "same"
     const char *activation;                  // default "linear"
     bool no_bias;                            // leave the bias out
-    const char *depthwise_initializer;       // default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *depthwise_regularizer;
-    mu_regularizer *bias_regularizer;
+    mu_any_initializer depthwise_initializer; // default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer depthwise_regularizer, bias_regularizer;
+    mu_any_constraint depthwise_constraint, bias_constraint;
+    mu_any_regularizer activity_regularizer; // of the output
     const char *name;
 } mu_depthwise_conv_args;
 // mu_depthwise_conv1d and mu_depthwise_conv2d convolve each channel by itself; y has channels · depth_multiplier
@@ -113,10 +116,11 @@ typedef struct mu_separable_conv_args {
     const char *padding;                     // "valid" (default) or "same"
     const char *activation;                  // default "linear"
     bool no_bias;                            // leave the bias out
-    const char *depthwise_initializer, *pointwise_initializer;  // default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
-    mu_regularizer *depthwise_regularizer, *pointwise_regularizer;
-    mu_regularizer *bias_regularizer;
+    mu_any_initializer depthwise_initializer, pointwise_initializer;  // default "glorot_uniform"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer depthwise_regularizer, pointwise_regularizer, bias_regularizer;
+    mu_any_constraint depthwise_constraint, pointwise_constraint, bias_constraint;
+    mu_any_regularizer activity_regularizer; // of the output
     const char *name;
 } mu_separable_conv_args;
 // mu_separable_conv1d and mu_separable_conv2d convolve each channel by itself and then combine the channels of each

@@ -243,6 +243,8 @@ typedef struct mu_context {
     int component;              // which component of a distributed variable this thread sees
     int n_components;           // how many components there are, on a replica
     int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
+    int n_layers;               // layer calls in progress (model)
+    void *added_losses;         // that layers added on this thread; belongs to a pool; NULL: none (model)
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_inlined;              // depth of traced functions that call each other (graph)
     uint64_t n_calls;           // public calls so far that no other one made

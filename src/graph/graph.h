@@ -222,6 +222,7 @@ struct mu_variable {
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
     void *owner;                      // the strategy that made it, retained; NULL: none
+    void *constraint;                 // what optimizers apply after an update (model); retained; NULL: none
     const mu_variable_rules *rules;
     int n_components;
     mu_tensor **components;           // the host's storage, written in place by effects only

@@ -20,6 +20,7 @@ static void variable_destroy(void *object)
         mu_release(variable->shards[i]);
     mu__free(variable->shards);
     mu_release(variable->owner);
+    mu_release(variable->constraint);
     mu_release(variable->resource.home);
 }
 

@@ -1,5 +1,5 @@
 // mu_apply_gradients: the gradients' way from a step to the variables. They are unscaled, clipped, summed over the
-// replicas, accumulated, and handed to the optimizer's class; then the moving averages follow.
+// replicas, accumulated, and handed to the optimizer's class; then the moving averages and the constraints follow.
 //
 // What must not happen in every step (an update that waits for more gradients, one whose gradients are not finite) is
 // in a branch of mu_cond, so that one trace serves all steps. Reductions come before the branches, so every replica
@@ -313,6 +313,20 @@ static mu_status move_averages(pairs *p)
     return every > 0 ? when(ends_period(p->earlier, every), overwrite, do_nothing, p) : MU_OK;
 }
 
+// ---- Constraints --------------------------------------------------------------------------------
+
+static mu_status constrain(const pairs *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        mu_variable *variable = p->variables[i];
+        if (!variable->constraint)
+            continue;
+        mu_tensor *value = mu__weight_option_apply(variable->constraint, mu__variable_read(variable));
+        MU_TRY(value ? mu__variable_update(variable, MU_UPDATE_ASSIGN, value) : mu_error_code());
+    }
+    return MU_OK;
+}
+
 // ---- One step -----------------------------------------------------------------------------------
 
 static mu_status count_step(const pairs *p)
@@ -326,6 +340,7 @@ static mu_status take_step(pairs *p)
     const int every = p->args->gradient_accumulation_steps;
     MU_TRY(every ? when(ends_period(p->iterations, every), use_sums, add_to_sums, p) : update_all(p));
     MU_TRY(move_averages(p));
+    MU_TRY(constrain(p));
     return count_step(p);
 }
 

@@ -25,12 +25,10 @@ static mu_status build_weights(mu_layer *cell, const mu_shape *input, int gates,
     MU_TRY(mu__need_input_rank(cell, input, 2, 2));
     MU_TRY(mu__need_last_axis(cell, input));
     const int64_t columns = (int64_t)gates * args->units;
-    MU_TRY(mu__weight(cell, "kernel", MU_SHAPE(input->dims[1], columns), args->kernel_initializer, true,
-                      args->kernel_regularizer));
-    MU_TRY(mu__weight(cell, "recurrent_kernel", MU_SHAPE(args->units, columns), args->recurrent_initializer, true,
-                      args->recurrent_regularizer));
+    MU_TRY(mu__weight(cell, "kernel", MU_SHAPE(input->dims[1], columns), MU_OPTIONS_OF(args, kernel)));
+    MU_TRY(mu__weight(cell, "recurrent_kernel", MU_SHAPE(args->units, columns), MU_OPTIONS_OF(args, recurrent)));
     if (!args->no_bias)
-        MU_TRY(mu__weight(cell, "bias", bias, args->bias_initializer, true, args->bias_regularizer));
+        MU_TRY(mu__weight(cell, "bias", bias, MU_OPTIONS_OF(args, bias)));
     return args->dropout > 0 || args->recurrent_dropout > 0
                ? mu__weight_seed(cell, MU_GIVEN(args, seed) ? &args->seed : NULL)
                : MU_OK;

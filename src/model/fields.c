@@ -15,11 +15,19 @@ static const char **text_at(const void *args, const mu_field *field)
     return at(args, field);
 }
 
+// What a field of a weight's options holds; NULL: it is none.
+static mu_weight_option_kind *option_kind(const mu_field *field)
+{
+    return field->kind == MU_FIELD_INITIALIZER   ? &mu__initializer_kind
+           : field->kind == MU_FIELD_REGULARIZER ? &mu__regularizer_kind
+           : field->kind == MU_FIELD_CONSTRAINT  ? &mu__constraint_kind
+                                                 : NULL;
+}
+
 // The member that holds an object, or NULL if the field has none.
 static void **object_at(const void *args, const mu_field *field)
 {
-    const bool is_object = field->kind == MU_FIELD_REGULARIZER || field->kind == MU_FIELD_LAYER ||
-                           field->kind == MU_FIELD_OPTIMIZER;
+    const bool is_object = option_kind(field) || field->kind == MU_FIELD_LAYER || field->kind == MU_FIELD_OPTIMIZER;
     return is_object ? at(args, field)
            : field->kind == MU_FIELD_RATE ? (void **)(void *)((char *)(uintptr_t)args + field->second) : NULL;
 }
@@ -27,7 +35,7 @@ static void **object_at(const void *args, const mu_field *field)
 static bool is_text(const mu_field *field)
 {
     return field->kind == MU_FIELD_TEXT || field->kind == MU_FIELD_WORD || field->kind == MU_FIELD_ACTIVATION ||
-           field->kind == MU_FIELD_INITIALIZER || field->kind == MU_FIELD_NAME;
+           field->kind == MU_FIELD_NAME;
 }
 
 // ---- Checks -------------------------------------------------------------------------------------
@@ -184,6 +192,15 @@ static mu_status fill_range(const mu_class *class, const mu_field *field, void *
     return MU_OK;
 }
 
+// Makes the object that an option of a weight names.
+static mu_status fill_option(const mu_class *class, const mu_field *field, void *args)
+{
+    void **object = object_at(args, field);
+    const void *given = *object ? *object : field->text;
+    *object = mu__weight_option_argument(option_kind(field), given, class->function);
+    return *object || !given ? MU_OK : mu_error_code();
+}
+
 // Puts in the default and checks one field.
 static mu_status fill(const mu_class *class, const mu_field *field, void *args)
 {
@@ -209,8 +226,8 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
         *text = *text ? *text : field->text ? field->text : "linear";
         return mu__activation_known(*text, class->function);
     case MU_FIELD_INITIALIZER:
-        *text = *text ? *text : field->text;
-        return mu__initializer_known(*text, class->function);
+    case MU_FIELD_REGULARIZER:
+    case MU_FIELD_CONSTRAINT: return fill_option(class, field, args);
     case MU_FIELD_AXES: return fill_array(class, field, args);
     case MU_FIELD_RANGE: return fill_range(class, field, args);
     case MU_FIELD_DIMS: return check_dims(class, field, wide);
@@ -275,6 +292,14 @@ void *mu__fields_keep(const mu_class *class, const void *args)
     return NULL;
 }
 
+void *mu__fields_object(const mu_class *class, const void *args, const char *name)
+{
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (object_at(args, field) && strcmp(field->name, name) == 0)
+            return *object_at(args, field);
+    return NULL;
+}
+
 const char *mu__fields_name(const mu_class *class, const void *args)
 {
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
@@ -322,6 +347,8 @@ static json_t *list_json(const void *args, const mu_field *field)
 {
     if (!*list_at(args, field))
         return json_null();
+    if (field->single && list_length(args, field) == 1)
+        return json_integer((json_int_t)list_number(args, field, 0));
     json_t *list = json_array();
     for (int i = 0; list && i < list_length(args, field); i++)
         json_array_append_new(list, field->kind == MU_FIELD_INTS
@@ -362,7 +389,9 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_DIMS: return dims_json(field, value);
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES: return list_json(args, field);
-    case MU_FIELD_REGULARIZER: return mu__regularizer_json(*(mu_regularizer *const *)value);
+    case MU_FIELD_INITIALIZER:
+    case MU_FIELD_REGULARIZER:
+    case MU_FIELD_CONSTRAINT: return mu__weight_option_json(option_kind(field), *object_at(args, field));
     case MU_FIELD_OPTIMIZER: return mu__optimizer_json(*(mu_optimizer *const *)value);
     case MU_FIELD_RATE: return rate_json(args, field);
     case MU_FIELD_LAYER: return *(mu_layer *const *)value ? mu__layer_json(*(mu_layer *const *)value) : json_null();
@@ -376,28 +405,6 @@ mu_status mu__fields_json(const mu_class *class, const void *args, json_t *confi
         if (!field->internal && field->kind != MU_FIELD_NAME && field->kind != MU_FIELD_FIXED)
             MU_TRY(mu__json_member(config, field->keras ? field->keras : field->name, value_json(args, field)));
     return MU_OK;
-}
-
-// Whether an initializer's options, if it has any, are Keras's defaults: a name stands for them here.
-static bool has_default_options(const json_t *config)
-{
-    static const struct { const char *key; double number; } defaults[] = {
-        {"mean", 0}, {"stddev", .05}, {"minval", -.05}, {"maxval", .05}, {"gain", 1}, {"value", 0}};
-    for (size_t i = 0; i < MU_COUNT(defaults); i++) {
-        const json_t *value = json_object_get(config, defaults[i].key);
-        if (json_is_number(value) && json_number_value(value) != defaults[i].number)
-            return false;
-    }
-    return true;
-}
-
-// Keras writes an object as {"class_name": …, "config": …}, and accepts the name alone.
-static const char *name_in(const json_t *value)
-{
-    if (json_is_object(value) && !has_default_options(json_object_get(value, "config")))
-        return NULL;
-    return json_is_object(value) ? mu__keras_name(json_string_value(json_object_get(value, "class_name")))
-                                 : json_string_value(value);
 }
 
 static bool read_dims(const json_t *value, int64_t *dims)
@@ -453,23 +460,26 @@ static bool read_int(int *out, const json_t *value)
     return json_is_integer(value) && *out == number;
 }
 
-// The list belongs to the pool.
-static bool read_doubles(void *args, const mu_field *field, const json_t *value)
+// Reads a list, or one number, into memory that belongs to the pool.
+static bool read_list(void *args, const mu_field *field, const json_t *value)
 {
-    typedef struct doubles {
+    typedef struct numbers {
         mu_object object;
-        double items[];
-    } doubles;
+        union { int whole; double real; } items[];
+    } numbers;
     static mu_type type = {.name = "numbers"};
-    const size_t n = json_array_size(value);
-    doubles *list = n > 0 && n <= INT32_MAX ? mu__new(&type, sizeof *list + sizeof *list->items * n) : NULL;
-    bool numbers = list != NULL;
-    for (size_t i = 0; numbers && i < n; i++) {
-        numbers = json_is_number(json_array_get(value, i));
-        list->items[i] = json_number_value(json_array_get(value, i));
+    const bool listed = json_is_array(value), whole = field->kind == MU_FIELD_INTS;
+    const size_t n = listed ? json_array_size(value) : 1;
+    numbers *list = n > 0 && n <= INT32_MAX ? mu__new(&type, sizeof *list + sizeof *list->items * n) : NULL;
+    bool valid = list != NULL;
+    for (size_t i = 0; valid && i < n; i++) {
+        const json_t *item = listed ? json_array_get(value, i) : value;
+        valid = whole ? read_int((int *)(void *)list->items + i, item) : json_is_number(item);
+        if (!whole)
+            ((double *)(void *)list->items)[i] = json_number_value(item);
     }
     mu__give(list);
-    if (!numbers)
+    if (!valid)
         return false;
     *list_at(args, field) = list->items;
     *(int *)(void *)((char *)args + field->second) = (int)n;
@@ -496,7 +506,7 @@ static bool read_range(double *out, const json_t *value)
 static bool read_value(void *args, const mu_field *field, const json_t *value, int depth)
 {
     void *out = at(args, field);
-    const char *name = name_in(value);
+    const char *name = json_string_value(value);
     switch (field->kind) {
     case MU_FIELD_INT: return read_int(out, only_number(value));
     case MU_FIELD_AXES: return read_array(args, field, value);
@@ -507,14 +517,17 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     case MU_FIELD_NOT: *(bool *)out = json_is_false(value); return json_is_boolean(value);
     case MU_FIELD_SEED: *(uint64_t *)out = (uint64_t)json_integer_value(value); return json_is_integer(value);
     case MU_FIELD_DIMS: return read_dims(value, out);
-    case MU_FIELD_INTS: return false;  // of losses and metrics, which are not read from JSON
-    case MU_FIELD_DOUBLES: return read_doubles(args, field, value);
+    case MU_FIELD_INTS:
+    case MU_FIELD_DOUBLES: return read_list(args, field, value);
     case MU_FIELD_OPTIMIZER: return (*(mu_optimizer **)out = mu__optimizer_from(value)) != NULL;
     case MU_FIELD_RATE: return read_rate(args, field, value);
     case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
                                             : json_is_number(only_number(value)) &&
                                                   json_number_value(only_number(value)) == field->number;
-    case MU_FIELD_REGULARIZER: return (*(mu_regularizer **)out = mu__regularizer_from(value)) != NULL;
+    case MU_FIELD_INITIALIZER:
+    case MU_FIELD_REGULARIZER:
+    case MU_FIELD_CONSTRAINT:
+        return (*object_at(args, field) = mu__weight_option_from(option_kind(field), value)) != NULL;
     case MU_FIELD_LAYER: return (*(mu_layer **)out = mu__layer_from_json(value, depth + 1)) != NULL;
     default: return (*text_at(args, field) = name) != NULL;
     }

@@ -27,8 +27,9 @@ typedef enum mu_field_kind {
     MU_FIELD_TEXT,         // const char *: any
     MU_FIELD_WORD,         // const char *: one of `words`
     MU_FIELD_ACTIVATION,   // const char *
-    MU_FIELD_INITIALIZER,  // const char *
-    MU_FIELD_REGULARIZER,  // mu_regularizer *; NULL: none
+    MU_FIELD_INITIALIZER,  // mu_any_initializer, which mu__fields_fill makes an object; likewise the next two
+    MU_FIELD_REGULARIZER,  // mu_any_regularizer; NULL: none
+    MU_FIELD_CONSTRAINT,   // mu_any_constraint; NULL: none
     MU_FIELD_LAYER,        // mu_layer *; NULL: none
     MU_FIELD_OPTIMIZER,    // mu_optimizer *
     MU_FIELD_RATE,         // double, and at `second` a mu_learning_rate_schedule * that is instead of it; NULL: none
@@ -64,6 +65,7 @@ typedef struct mu_field {
     int room;                   // MU_FIELD_AXES: length of the array, which may be longer than what the class uses
     bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
+    bool single;                // MU_FIELD_INTS: Keras writes a list of one number as the number
     bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None
     bool nulls;                 // MU_FIELD_DIMS: Keras writes None, not -1, for an unknown dimension
     bool internal;              // Keras does not have it
@@ -83,6 +85,11 @@ typedef struct mu_field {
     {.name = #member, .kind = MU_FIELD_AXES, .offset = offsetof(type, member), .n = axes, .array = #array_member, \
      .array_offset = offsetof(type, array_member),                                                                \
      .room = (int)(sizeof(((type *)0)->array_member) / sizeof(int)), __VA_ARGS__}
+// The options of a weight: its initializer, regularizer and constraint.
+#define MU_FIELD_WEIGHT(type, weight, initial)                       \
+    MU_FIELD(type, weight##_initializer, INITIALIZER, .text = initial), \
+    MU_FIELD(type, weight##_regularizer, REGULARIZER),               \
+    MU_FIELD(type, weight##_constraint, CONSTRAINT)
 #define MU_FIELD_KIND(field_kind, ...) .kind = MU_FIELD_##field_kind, __VA_ARGS__
 
 #define MU_OPTIONS(type) sizeof(type), offsetof(type, only_)
@@ -106,6 +113,8 @@ mu_status mu__fields_fill(const mu_class *class, void *args, const void *given);
 // mu__fields_drop frees it; NULL is accepted.
 void *mu__fields_keep(const mu_class *class, const void *args);
 void mu__fields_drop(const mu_class *class, void *args);
+// mu__fields_object returns the object in the field of this name; NULL: there is none, or no such field.
+void *mu__fields_object(const mu_class *class, const void *args, const char *name);
 // mu__fields_name returns the object's own name in its options; NULL: none was given.
 const char *mu__fields_name(const mu_class *class, const void *args);
 

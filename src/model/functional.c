@@ -145,6 +145,7 @@ mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_con
         specs[i] = mu__spec_of((const mu_tensor *)leaves[i]);
     if (status == MU_OK)
         status = mu__trace_run(mu_layer_name(layer), trace_call, &c, inputs, specs, true, &traced);
+    mu__losses_begin(layer);  // those of the trace end with it
     mu_layer_call *call = status == MU_OK ? new_call(layer, inputs) : NULL;
     if (call)
         outputs = outputs_of(call, traced.outputs);

@@ -26,6 +26,7 @@ static void layer_destroy(void *object)
     mu__free(layer->sublayers.items);
     mu__fields_drop(&layer->ops->class, layer->args);
     mu_release(layer->strategy);
+    mu_release(layer->activity);
     mu__free(layer->name);
     mu__free(layer->path);
 }
@@ -41,6 +42,7 @@ static mu_layer *layer_of(const mu_layer_ops *ops, const void *args)
     layer->ops = ops;
     const char *name = mu__fields_name(&ops->class, args);
     layer->args = mu__fields_keep(&ops->class, args);
+    layer->activity = mu_retain(mu__fields_object(&ops->class, args, "activity_regularizer"));
     layer->name = name ? mu__strdup(name) : NULL;
     if (layer->args && (layer->name || !name))
         return mu__give(layer);
@@ -299,20 +301,17 @@ static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_con
     return outputs;
 }
 
-mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
+// One call of a layer that is no model.
+static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
-    if (mu__pending() || !inputs || !(inputs = convert_inputs(layer, inputs)))
-        return NULL;
-    if (!layer->built && build_for(layer, inputs) != MU_OK)
-        return NULL;
-    if (layer->trainer)
-        return call_model(layer, inputs, context, mask);
     mu_value *output_mask = layer->ops->passes_mask ? mu__mask_join(context->mask) : NULL;
     const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
     mu_site site = mu__line();
     site.layer = mu_layer_name(layer);
     mu__line_push(mu__context(), site);
     mu_value *outputs = layer->ops->call(layer, inputs, &inner);
+    if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
+        outputs = NULL;
     mu__line_pop(mu__context());
     if (!outputs) {
         mu__error_context("in layer '%s'", mu_layer_name(layer));
@@ -321,6 +320,22 @@ mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_contex
     layer->output = first_shape(outputs);
     if (mask)
         *mask = output_mask;
+    return outputs;
+}
+
+mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
+{
+    mu_context *thread = mu__context();
+    if (mu__pending() || !inputs || !(inputs = convert_inputs(layer, inputs)))
+        return NULL;
+    if (!layer->built && build_for(layer, inputs) != MU_OK)
+        return NULL;
+    if (thread->n_layers == 0)
+        mu__losses_begin(layer);
+    thread->n_layers++;
+    mu_value *outputs = layer->trainer ? call_model(layer, inputs, context, mask)
+                                       : call_layer(layer, inputs, context, mask);
+    thread->n_layers--;
     return outputs;
 }
 

@@ -6,7 +6,7 @@
 #define MU_SRC_MODEL_LAYER_H
 
 #include "distribute/distribute.h"
-#include "model/fields.h"
+#include "model/weight_option.h"
 
 typedef struct mu_layer_ops mu_layer_ops;
 typedef struct mu_cell_ops mu_cell_ops;
@@ -27,6 +27,7 @@ struct mu_layer {
     char *name;                  // the user's, else chosen by the first model that the layer is part of; NULL: not yet
     char *path;                  // the names of the models around it and its own, which its weights' names begin with
     bool built;
+    mu_regularizer *activity;    // penalty on the outputs; retained; NULL: none
     mu_shape input, output;      // of the first tensor, when built and last called; batch axis unknown
     struct { mu_weight *items; size_t n, capacity; } weights;    // in Keras's order
     struct { mu_layer **items; size_t n, capacity; } sublayers;  // retained, in the order of their weights
@@ -72,6 +73,11 @@ extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rn
 
 extern mu_type mu__layer_type;
 
+// Losses of calls (losses_added.c). mu__losses_begin forgets those of earlier calls of this layer and its sublayers on
+// this thread. mu__losses_activity adds the penalty on a layer's outputs.
+void mu__losses_begin(const mu_layer *layer);
+mu_status mu__losses_activity(mu_layer *layer, const mu_value *outputs);
+
 // mu__layer_make makes a layer of a class from the caller's options (NULL: the defaults). The result belongs to the
 // pool; NULL on error.
 mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args);
@@ -101,13 +107,23 @@ bool mu__layer_takes_integers(const mu_layer *layer);
 bool mu__layer_is_built(const mu_layer *layer);  // the layer and all of its sublayers
 int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
 
-// mu__weight makes a weight "PATH/NAME" with a named initializer and adds it to the layer. Retains: regularizer.
-mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
-                     mu_regularizer *regularizer);
+// Options of a weight: objects or names (weight_option.h); NULL: no regularizer, no constraint.
+typedef struct mu_weight_options {
+    const void *initializer, *regularizer, *constraint;
+    bool not_trainable;
+} mu_weight_options;
+// Those that a class's struct has for a weight, and those of a weight for which it has none.
+#define MU_OPTIONS_OF(args, weight)                                                                  \
+    (&(mu_weight_options){.initializer = (args)->weight##_initializer, .regularizer = (args)->weight##_regularizer, \
+                          .constraint = (args)->weight##_constraint})
+#define MU_WEIGHT_OPTIONS(...) (&(mu_weight_options){__VA_ARGS__})
+
+// mu__weight makes a weight "PATH/NAME" and adds it to the layer. Retains: the regularizer, the constraint.
+mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const mu_weight_options *options);
 // mu__weight_as draws the values as for a weight of the shape `drawn`, whose last two axes are what fans are computed
 // from.
-mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn, const char *initializer,
-                        bool trainable, mu_regularizer *regularizer);
+mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn,
+                        const mu_weight_options *options);
 // mu__weight_constant makes a scalar that is not trained.
 mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype, double value);
 // mu__weight_seed adds a generator (seed NULL: from the program's seed); mu__weight_next_seed returns its next seed.
@@ -141,26 +157,10 @@ mu_tensor *mu__unit_norm(mu_tensor *x, int axis);
 mu_tensor *mu__activate(const char *activation, mu_tensor *x);  // NULL or "linear": x itself
 mu_status mu__activation_known(const char *activation, const char *function);
 
-// mu__initial_value draws a weight's initial value (eager). The result belongs to the pool.
-mu_status mu__initializer_known(const char *initializer, const char *function);  // NULL is valid: the default
-mu_tensor *mu__initial_value(const char *initializer, mu_dtype dtype, const mu_shape *shape);
 // mu__orthogonal draws a matrix whose rows or columns (the fewer of them) have length 1 and are at right angles. The
 // axes before the last count as one. Errors: INVALID_ARGUMENT for a rank below 2.
 mu_tensor *mu__orthogonal(mu_tensor *seed, mu_dtype dtype, const mu_shape *shape);
 mu_dtype mu__floatx(void);
-
-struct mu_regularizer {
-    mu_object object;
-    double l1, l2, orthogonal;  // factors; those of one class are above 0, or all are 0
-    bool columns;               // orthogonal: of columns, not of rows
-};
-json_t *mu__regularizer_json(const mu_regularizer *regularizer);  // NULL: Keras's None
-mu_regularizer *mu__regularizer_from(const json_t *value);        // belongs to the pool; NULL on error
-mu_tensor *mu__penalty(const mu_regularizer *regularizer, mu_tensor *weight);
-
-// mu__keras_name turns Keras's class ("GlorotUniform") into a name that options take ("glorot_uniform"): static
-// storage; NULL if there is no such name.
-const char *mu__keras_name(const char *class_name);
 
 // ---- Functional models (functional.c) -----------------------------------------------------------
 

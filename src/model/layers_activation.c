@@ -98,8 +98,7 @@ mu_layer *mu_relu_layer_with(const mu_relu_layer_args *args)
 }
 
 static const mu_field prelu_fields[] = {
-    MU_FIELD(mu_prelu_args, alpha_initializer, INITIALIZER, .text = "zeros"),
-    MU_FIELD(mu_prelu_args, alpha_regularizer, REGULARIZER),
+    MU_FIELD_WEIGHT(mu_prelu_args, alpha, "zeros"),
     MU_FIELD(mu_prelu_args, shared_axes, DIMS),
     MU_FIELD(mu_prelu_args, name, NAME),
     {0},
@@ -124,7 +123,7 @@ static mu_status prelu_build(mu_layer *layer, int n, const mu_shape *input)
         if (alpha.dims[i] == MU_UNKNOWN)
             return mu__error(MU_INVALID_ARGUMENT, "layer '%s' has a slope for each element of %s; axis %d must be "
                              "known or among shared_axes", mu_layer_name(layer), mu__shape_text(input, text), i + 1);
-    return mu__weight(layer, "alpha", alpha, args->alpha_initializer, true, args->alpha_regularizer);
+    return mu__weight(layer, "alpha", alpha, MU_OPTIONS_OF(args, alpha));
 }
 
 static mu_value *prelu_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)

@@ -111,9 +111,9 @@ static mu_status attention_build(mu_layer *layer, int n, const mu_shape *inputs)
     const mu_attention_args *args = layer->args;
     MU_TRY(need_operands(layer, n, inputs, 3));
     if (args->use_scale)
-        MU_TRY(mu__weight(layer, "scale", (mu_shape){0}, "ones", true, NULL));
+        MU_TRY(mu__weight(layer, "scale", (mu_shape){0}, MU_WEIGHT_OPTIONS(.initializer = "ones")));
     if (strcmp(args->score_mode, "concat") == 0)
-        MU_TRY(mu__weight(layer, "concat_score_weight", (mu_shape){0}, "ones", true, NULL));
+        MU_TRY(mu__weight(layer, "concat_score_weight", (mu_shape){0}, MU_WEIGHT_OPTIONS(.initializer = "ones")));
     return args->dropout > 0 ? mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL) : MU_OK;
 }
 
@@ -196,7 +196,8 @@ static mu_status additive_attention_build(mu_layer *layer, int n, const mu_shape
     const mu_additive_attention_args *args = layer->args;
     MU_TRY(need_operands(layer, n, inputs, 3));
     if (!args->no_scale)
-        MU_TRY(mu__weight(layer, "scale", MU_SHAPE(inputs[0].dims[2]), "glorot_uniform", true, NULL));
+        MU_TRY(mu__weight(layer, "scale", MU_SHAPE(inputs[0].dims[2]),
+                          MU_WEIGHT_OPTIONS(.initializer = "glorot_uniform")));
     return args->dropout > 0 ? mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL) : MU_OK;
 }
 
@@ -230,24 +231,23 @@ typedef struct heads {
     int key_dim, value_dim, output_dim, window;  // output_dim, window: 0: the query's features; no window
     double dropout;
     bool no_bias, gate, causal, returns_scores;
-    const char *kernel_initializer, *bias_initializer;
-    mu_regularizer *kernel_regularizer, *bias_regularizer;
+    const void *kernel_initializer, *kernel_regularizer, *kernel_constraint;
+    const void *bias_initializer, *bias_regularizer, *bias_constraint;
 } heads;
 
 #define HEADS_OPTIONS(a)                                                                                             \
     .window = (a)->sliding_window, .dropout = (a)->dropout, .no_bias = (a)->no_bias, .gate = (a)->use_gate,          \
     .causal = (a)->use_causal_mask, .returns_scores = (a)->return_attention_scores,                                  \
     .kernel_initializer = (a)->kernel_initializer, .bias_initializer = (a)->bias_initializer,                        \
-    .kernel_regularizer = (a)->kernel_regularizer, .bias_regularizer = (a)->bias_regularizer
+    .kernel_regularizer = (a)->kernel_regularizer, .bias_regularizer = (a)->bias_regularizer,                        \
+    .kernel_constraint = (a)->kernel_constraint, .bias_constraint = (a)->bias_constraint
 
 #define HEADS_FIELDS(type)                                                       \
     MU_FIELD(type, dropout, DOUBLE, .limit = MU_BELOW_ONE),                      \
     MU_FIELD(type, no_bias, NOT, .keras = "use_bias"),                           \
     MU_FIELD(type, sliding_window, INT, .limit = MU_NOT_NEGATIVE, .none = true), \
-    MU_FIELD(type, kernel_initializer, INITIALIZER, .text = "glorot_uniform"),   \
-    MU_FIELD(type, bias_initializer, INITIALIZER, .text = "zeros"),              \
-    MU_FIELD(type, kernel_regularizer, REGULARIZER),                             \
-    MU_FIELD(type, bias_regularizer, REGULARIZER),                               \
+    MU_FIELD_WEIGHT(type, kernel, "glorot_uniform"),                             \
+    MU_FIELD_WEIGHT(type, bias, "zeros"),                                        \
     MU_FIELD(type, use_gate, FLAG),                                              \
     MU_FIELD(type, seed, SEED),                                                  \
     MU_FIELD(type, use_causal_mask, FLAG, .internal = true),                     \
@@ -257,8 +257,8 @@ typedef struct heads {
 static mu_status projection_build(mu_layer *layer, const heads *h, const char *kernel, mu_shape kernel_shape,
                                   const char *bias, mu_shape bias_shape)
 {
-    MU_TRY(mu__weight(layer, kernel, kernel_shape, h->kernel_initializer, true, h->kernel_regularizer));
-    return h->no_bias ? MU_OK : mu__weight(layer, bias, bias_shape, h->bias_initializer, true, h->bias_regularizer);
+    MU_TRY(mu__weight(layer, kernel, kernel_shape, MU_OPTIONS_OF(h, kernel)));
+    return h->no_bias ? MU_OK : mu__weight(layer, bias, bias_shape, MU_OPTIONS_OF(h, bias));
 }
 
 // In the order in which Keras makes them.

@@ -49,13 +49,12 @@ static mu_value *bias_and_activation(const mu_layer *layer, mu_tensor *y, const 
     MU_FIELD(type, padding, WORD, .text = "valid", .words = padding_words)
 // A kernel's options, and those that all convolutions end with.
 #define KERNEL_FIELDS(type, kernel)                                                   \
-    MU_FIELD(type, kernel##_initializer, INITIALIZER, .text = "glorot_uniform"),      \
-    MU_FIELD(type, kernel##_regularizer, REGULARIZER)
+    MU_FIELD_WEIGHT(type, kernel, "glorot_uniform")
 #define OUTPUT_FIELDS(type)                                                           \
     MU_FIELD(type, activation, ACTIVATION),                                           \
     MU_FIELD(type, no_bias, NOT, .keras = "use_bias"),                                \
-    MU_FIELD(type, bias_initializer, INITIALIZER, .text = "zeros"),                   \
-    MU_FIELD(type, bias_regularizer, REGULARIZER),                                    \
+    MU_FIELD_WEIGHT(type, bias, "zeros"),                                             \
+    MU_FIELD(type, activity_regularizer, REGULARIZER),                                \
     MU_FIELD(type, name, NAME), {0}
 
 // ---- Convolution --------------------------------------------------------------------------------
@@ -78,9 +77,8 @@ static mu_status conv_build(mu_layer *layer, int n, const mu_shape *input)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %d groups divide neither %lld input channels nor %d filters "
                          "evenly", mu_layer_name(layer), args->groups, (long long)channels, args->filters);
     const mu_shape kernel = kernel_shape(layer, args->kernel_size_per_axis, channels / args->groups, args->filters);
-    MU_TRY(mu__weight(layer, "kernel", kernel, args->kernel_initializer, true, args->kernel_regularizer));
-    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), args->bias_initializer, true,
-                                              args->bias_regularizer);
+    MU_TRY(mu__weight(layer, "kernel", kernel, MU_OPTIONS_OF(args, kernel)));
+    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), MU_OPTIONS_OF(args, bias));
 }
 
 static mu_tensor *convolve(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_args *args)
@@ -141,9 +139,8 @@ static mu_status transpose_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(need_channels(layer, input));
     const mu_shape kernel =
         kernel_shape(layer, args->kernel_size_per_axis, args->filters, input->dims[input->rank - 1]);
-    MU_TRY(mu__weight(layer, "kernel", kernel, args->kernel_initializer, true, args->kernel_regularizer));
-    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), args->bias_initializer, true,
-                                              args->bias_regularizer);
+    MU_TRY(mu__weight(layer, "kernel", kernel, MU_OPTIONS_OF(args, kernel)));
+    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), MU_OPTIONS_OF(args, bias));
 }
 
 // The size of the result along each axis; 0: mu_nn_conv2d_transpose and its like choose as Keras does.
@@ -213,9 +210,9 @@ static mu_status depthwise_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(need_channels(layer, input));
     const int64_t channels = input->dims[input->rank - 1];
     const mu_shape kernel = kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
-    MU_TRY(mu__weight(layer, "kernel", kernel, args->depthwise_initializer, true, args->depthwise_regularizer));
+    MU_TRY(mu__weight(layer, "kernel", kernel, MU_OPTIONS_OF(args, depthwise)));
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(channels * args->depth_multiplier),
-                                              args->bias_initializer, true, args->bias_regularizer);
+                                              MU_OPTIONS_OF(args, bias));
 }
 
 // Sequences become images of height 1, whose kernels have height 1 too; along a height of 1 the stride does not matter.
@@ -271,12 +268,9 @@ static mu_status separable_build(mu_layer *layer, int n, const mu_shape *input)
     const mu_shape depthwise = kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
     const mu_shape pointwise =
         kernel_shape(layer, (const int[]){1, 1}, channels * args->depth_multiplier, args->filters);
-    MU_TRY(mu__weight(layer, "depthwise_kernel", depthwise, args->depthwise_initializer, true,
-                      args->depthwise_regularizer));
-    MU_TRY(mu__weight(layer, "pointwise_kernel", pointwise, args->pointwise_initializer, true,
-                      args->pointwise_regularizer));
-    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), args->bias_initializer, true,
-                                              args->bias_regularizer);
+    MU_TRY(mu__weight(layer, "depthwise_kernel", depthwise, MU_OPTIONS_OF(args, depthwise)));
+    MU_TRY(mu__weight(layer, "pointwise_kernel", pointwise, MU_OPTIONS_OF(args, pointwise)));
+    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), MU_OPTIONS_OF(args, bias));
 }
 
 static mu_value *separable_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)

@@ -14,10 +14,9 @@ static const mu_field dense_fields[] = {
     MU_FIELD(mu_dense_args, units, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_dense_args, activation, ACTIVATION),
     MU_FIELD(mu_dense_args, no_bias, NOT, .keras = "use_bias"),
-    MU_FIELD(mu_dense_args, kernel_initializer, INITIALIZER, .text = "glorot_uniform"),
-    MU_FIELD(mu_dense_args, bias_initializer, INITIALIZER, .text = "zeros"),
-    MU_FIELD(mu_dense_args, kernel_regularizer, REGULARIZER),
-    MU_FIELD(mu_dense_args, bias_regularizer, REGULARIZER),
+    MU_FIELD_WEIGHT(mu_dense_args, kernel, "glorot_uniform"),
+    MU_FIELD_WEIGHT(mu_dense_args, bias, "zeros"),
+    MU_FIELD(mu_dense_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_dense_args, name, NAME),
     {0},
 };
@@ -29,9 +28,8 @@ static mu_status dense_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     MU_TRY(mu__need_last_axis(layer, input));
     const mu_shape kernel = MU_SHAPE(input->dims[input->rank - 1], args->units);
-    MU_TRY(mu__weight(layer, "kernel", kernel, args->kernel_initializer, true, args->kernel_regularizer));
-    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->units), args->bias_initializer, true,
-                                              args->bias_regularizer);
+    MU_TRY(mu__weight(layer, "kernel", kernel, MU_OPTIONS_OF(args, kernel)));
+    return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->units), MU_OPTIONS_OF(args, bias));
 }
 
 static mu_value *dense_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -59,8 +57,8 @@ mu_layer *mu_dense_with(const mu_dense_args *args)
 static const mu_field embedding_fields[] = {
     MU_FIELD(mu_embedding_args, input_dim, INT64, .limit = MU_POSITIVE),
     MU_FIELD(mu_embedding_args, output_dim, INT64, .limit = MU_POSITIVE),
-    MU_FIELD(mu_embedding_args, embeddings_initializer, INITIALIZER, .text = "uniform"),
-    MU_FIELD(mu_embedding_args, embeddings_regularizer, REGULARIZER),
+    MU_FIELD_WEIGHT(mu_embedding_args, embeddings, "uniform"),
+    MU_FIELD(mu_embedding_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_embedding_args, mask_zero, FLAG),
     MU_FIELD(mu_embedding_args, name, NAME),
     {0},
@@ -74,8 +72,8 @@ static mu_status embedding_build(mu_layer *layer, int n, const mu_shape *input)
         return mu__error(MU_INVALID_ARGUMENT,
                          "layer '%s' takes indices of rank 1 to %d with the batch axis first; it was given rank %d",
                          mu_layer_name(layer), MU_MAX_RANK - 1, input->rank);
-    return mu__weight(layer, "embeddings", MU_SHAPE(args->input_dim, args->output_dim), args->embeddings_initializer,
-                      true, args->embeddings_regularizer);
+    const mu_shape table = MU_SHAPE(args->input_dim, args->output_dim);
+    return mu__weight(layer, "embeddings", table, MU_OPTIONS_OF(args, embeddings));
 }
 
 // Negative numbers count from the table's end, as in Keras. The table is gathered from along its first axis, so its

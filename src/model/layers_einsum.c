@@ -113,10 +113,9 @@ static const mu_field einsum_fields[] = {
     MU_FIELD(mu_einsum_dense_args, output_shape, DIMS, .nulls = true),
     MU_FIELD(mu_einsum_dense_args, activation, ACTIVATION),
     MU_FIELD(mu_einsum_dense_args, bias_axes, TEXT),
-    MU_FIELD(mu_einsum_dense_args, kernel_initializer, INITIALIZER, .text = "glorot_uniform"),
-    MU_FIELD(mu_einsum_dense_args, bias_initializer, INITIALIZER, .text = "zeros"),
-    MU_FIELD(mu_einsum_dense_args, kernel_regularizer, REGULARIZER),
-    MU_FIELD(mu_einsum_dense_args, bias_regularizer, REGULARIZER),
+    MU_FIELD_WEIGHT(mu_einsum_dense_args, kernel, "glorot_uniform"),
+    MU_FIELD_WEIGHT(mu_einsum_dense_args, bias, "zeros"),
+    MU_FIELD(mu_einsum_dense_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_einsum_dense_args, name, NAME),
     {0},
 };
@@ -153,9 +152,8 @@ static mu_status add_kernel(mu_layer *layer, const sizes *s)
         kernel.dims[kernel.rank++] = size;
         *(is_output ? &out : &in) *= size;
     }
-    const bool by_fans = strcmp(args->kernel_initializer, "orthogonal") != 0;
-    return mu__weight_as(layer, "kernel", kernel, by_fans ? MU_SHAPE(in, out) : kernel, args->kernel_initializer, true,
-                         args->kernel_regularizer);
+    const bool by_fans = ((const mu_weight_option *)args->kernel_initializer)->ops->by_fans;
+    return mu__weight_as(layer, "kernel", kernel, by_fans ? MU_SHAPE(in, out) : kernel, MU_OPTIONS_OF(args, kernel));
 }
 
 // The bias has the output's axes from the first of its letters on; those that are not its letters have size 1.
@@ -174,7 +172,7 @@ static mu_status add_bias(mu_layer *layer, const sizes *s)
     }
     for (int i = 0; !s->equation.left && i < s->elided; i++)
         bias.dims[bias.rank++] = 1;
-    return mu__weight(layer, "bias", bias, args->bias_initializer, true, args->bias_regularizer);
+    return mu__weight(layer, "bias", bias, MU_OPTIONS_OF(args, bias));
 }
 
 static mu_status einsum_build(mu_layer *layer, int n, const mu_shape *input)

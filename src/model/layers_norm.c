@@ -9,17 +9,15 @@
 #define AFFINE_FIELDS(type)                                             \
     MU_FIELD(type, no_center, NOT, .keras = "center"),                  \
     MU_FIELD(type, no_scale, NOT, .keras = "scale"),                    \
-    MU_FIELD(type, beta_initializer, INITIALIZER, .text = "zeros"),     \
-    MU_FIELD(type, gamma_initializer, INITIALIZER, .text = "ones"),     \
-    MU_FIELD(type, beta_regularizer, REGULARIZER),                      \
-    MU_FIELD(type, gamma_regularizer, REGULARIZER)
+    MU_FIELD_WEIGHT(type, beta, "zeros"),                               \
+    MU_FIELD_WEIGHT(type, gamma, "ones")
 // The same in `build`: gamma and beta, in Keras's order.
 #define AFFINE_WEIGHTS(layer, args, shape)                                                                       \
     do {                                                                                                         \
         if (!(args)->no_scale)                                                                                   \
-            MU_TRY(mu__weight(layer, "gamma", shape, (args)->gamma_initializer, true, (args)->gamma_regularizer)); \
+            MU_TRY(mu__weight(layer, "gamma", shape, MU_OPTIONS_OF(args, gamma)));  \
         if (!(args)->no_center)                                                                                  \
-            MU_TRY(mu__weight(layer, "beta", shape, (args)->beta_initializer, true, (args)->beta_regularizer));  \
+            MU_TRY(mu__weight(layer, "beta", shape, MU_OPTIONS_OF(args, beta)));    \
     } while (0)
 
 // ---- Batch normalisation ------------------------------------------------------------------------
@@ -44,8 +42,10 @@ static mu_status batch_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__need_last_axis(layer, input));
     const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
     AFFINE_WEIGHTS(layer, args, shape);
-    MU_TRY(mu__weight(layer, "moving_mean", shape, args->moving_mean_initializer, false, NULL));
-    return mu__weight(layer, "moving_variance", shape, args->moving_variance_initializer, false, NULL);
+    MU_TRY(mu__weight(layer, "moving_mean", shape,
+                      MU_WEIGHT_OPTIONS(.initializer = args->moving_mean_initializer, .not_trainable = true)));
+    return mu__weight(layer, "moving_variance", shape,
+                      MU_WEIGHT_OPTIONS(.initializer = args->moving_variance_initializer, .not_trainable = true));
 }
 
 // Sums over all axes but the last.
@@ -185,7 +185,7 @@ static mu_status rms_build(mu_layer *layer, int n, const mu_shape *input)
     (void)n;
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     MU_TRY(mu__need_last_axis(layer, input));
-    return mu__weight(layer, "scale", MU_SHAPE(input->dims[input->rank - 1]), "ones", true, NULL);
+    return mu__weight(layer, "scale", MU_SHAPE(input->dims[input->rank - 1]), MU_WEIGHT_OPTIONS(.initializer = "ones"));
 }
 
 static mu_value *rms_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)

@@ -42,8 +42,8 @@ static mu_status normalization_build(mu_layer *layer, int n, const mu_shape *inp
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     MU_TRY(mu__need_last_axis(layer, input));
     const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
-    MU_TRY(mu__weight(layer, "mean", shape, "zeros", false, NULL));
-    MU_TRY(mu__weight(layer, "variance", shape, "ones", false, NULL));
+    MU_TRY(mu__weight(layer, "mean", shape, MU_WEIGHT_OPTIONS(.initializer = "zeros", .not_trainable = true)));
+    MU_TRY(mu__weight(layer, "variance", shape, MU_WEIGHT_OPTIONS(.initializer = "ones", .not_trainable = true)));
     return mu__weight_constant(layer, "count", MU_I64, 0);
 }
 

@@ -345,10 +345,17 @@ static mu_status rnn_make(mu_layer *layer)
     .activation = (args)->activation, .no_bias = (args)->no_bias, .kernel_initializer = (args)->kernel_initializer,  \
     .recurrent_initializer = (args)->recurrent_initializer, .bias_initializer = (args)->bias_initializer,            \
     .kernel_regularizer = (args)->kernel_regularizer, .recurrent_regularizer = (args)->recurrent_regularizer,        \
-    .bias_regularizer = (args)->bias_regularizer, .dropout = (args)->dropout,                                        \
+    .bias_regularizer = (args)->bias_regularizer, .kernel_constraint = (args)->kernel_constraint,                    \
+    .recurrent_constraint = (args)->recurrent_constraint, .bias_constraint = (args)->bias_constraint,                \
+    .dropout = (args)->dropout,                                                                                      \
     .recurrent_dropout = (args)->recurrent_dropout, .seed = (args)->seed, .name = #cell_name
 
-static const mu_field simple_rnn_fields[] = {MU_CELL_FIELDS(mu_simple_rnn_args), LOOP_FIELDS(mu_simple_rnn_args), {0}};
+static const mu_field simple_rnn_fields[] = {
+    MU_CELL_FIELDS(mu_simple_rnn_args),
+    LOOP_FIELDS(mu_simple_rnn_args),
+    MU_FIELD(mu_simple_rnn_args, activity_regularizer, REGULARIZER),
+    {0},
+};
 
 static mu_status simple_rnn_make(mu_layer *layer)
 {
@@ -360,6 +367,7 @@ static mu_status simple_rnn_make(mu_layer *layer)
 static const mu_field lstm_fields[] = {
     MU_CELL_FIELDS(mu_lstm_args),
     LOOP_FIELDS(mu_lstm_args),
+    MU_FIELD(mu_lstm_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_lstm_args, recurrent_activation, ACTIVATION, .text = "sigmoid"),
     MU_FIELD(mu_lstm_args, no_unit_forget_bias, NOT, .keras = "unit_forget_bias"),
     {0},
@@ -376,6 +384,7 @@ static mu_status lstm_make(mu_layer *layer)
 static const mu_field gru_fields[] = {
     MU_CELL_FIELDS(mu_gru_args),
     LOOP_FIELDS(mu_gru_args),
+    MU_FIELD(mu_gru_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_gru_args, recurrent_activation, ACTIVATION, .text = "sigmoid"),
     MU_FIELD(mu_gru_args, no_reset_after, NOT, .keras = "reset_after"),
     {0},

@@ -63,8 +63,9 @@ mu_status mu__model_need_idle(const mu_model *model, const char *function);
 void mu__model_callback_begin(mu_model *model);
 void mu__model_callback_end(mu_model *model);
 
-// mu__regularization returns the sum of all penalties; NULL without an error if there are none.
-mu_tensor *mu__regularization(const mu_model *model);
+// mu__added_losses (losses_added.c) writes the sum of the losses that layers added in the model's last call on this
+// thread, and the sum of all penalties on weights; NULL where there are none.
+mu_status mu__added_losses(const mu_model *model, mu_tensor **added, mu_tensor **penalty);
 
 // ---- Losses (loss.c, losses.c) ------------------------------------------------------------------
 

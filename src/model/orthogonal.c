@@ -25,10 +25,10 @@ mu_tensor *mu__orthogonal(mu_tensor *seed, mu_dtype dtype, const mu_shape *shape
         return NULL;
     }
     const int64_t columns = shape->dims[shape->rank - 1];
-    const int64_t dims[] = {MU_MIN(rows, columns), MU_MAX(rows, columns)};
-    mu_tensor *normal = mu_stateless_random_normal(seed, MU_F64, 2, dims);
-    mu_tensor *q = transposed_q(transposed_q(normal));
-    if (rows > columns)
+    const int64_t dims[] = {MU_MAX(rows, columns), MU_MIN(rows, columns)};
+    mu_tensor *normal = mu_cast(mu_stateless_random_normal(seed, dtype, 2, dims), MU_F64);
+    mu_tensor *q = transposed_q(transposed_q(mu_transpose(normal, (int[]){1, 0})));
+    if (rows >= columns)
         q = mu_transpose(q, (int[]){1, 0});
     return mu_cast(mu_reshape(q, shape->rank, shape->dims), dtype);
 }

@@ -47,12 +47,9 @@ void mu__cell_end(mu_cell_run *run);
     MU_FIELD(type, units, INT, .limit = MU_POSITIVE),                                    \
     MU_FIELD(type, activation, ACTIVATION, .text = "tanh"),                              \
     MU_FIELD(type, no_bias, NOT, .keras = "use_bias"),                                   \
-    MU_FIELD(type, kernel_initializer, INITIALIZER, .text = "glorot_uniform"),           \
-    MU_FIELD(type, recurrent_initializer, INITIALIZER, .text = "orthogonal"),            \
-    MU_FIELD(type, bias_initializer, INITIALIZER, .text = "zeros"),                      \
-    MU_FIELD(type, kernel_regularizer, REGULARIZER),                                     \
-    MU_FIELD(type, recurrent_regularizer, REGULARIZER),                                  \
-    MU_FIELD(type, bias_regularizer, REGULARIZER),                                       \
+    MU_FIELD_WEIGHT(type, kernel, "glorot_uniform"),                                     \
+    MU_FIELD_WEIGHT(type, recurrent, "orthogonal"),                                      \
+    MU_FIELD_WEIGHT(type, bias, "zeros"),                                                \
     MU_FIELD(type, dropout, DOUBLE, .limit = MU_BELOW_ONE),                              \
     MU_FIELD(type, recurrent_dropout, DOUBLE, .limit = MU_BELOW_ONE),                    \
     MU_FIELD(type, seed, SEED),                                                          \

@@ -1,139 +1,148 @@
-// Regularizers: penalties on weights, which fit adds to the loss.
+// Regularizers: penalties on weights and on outputs of layers.
 #include "model/model.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-static mu_type regularizer_type = {.name = "regularizer"};
+// ---- Sums ---------------------------------------------------------------------------------------
 
-static mu_regularizer *regularizer(mu_regularizer factors, const char *function)
+typedef struct sum_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double l1, l2;
+} sum_args;
+
+static const mu_field l1_fields[] = {
+    MU_FIELD(sum_args, l1, DOUBLE, .number = .01, .limit = MU_NOT_NEGATIVE),
+    {0},
+};
+static const mu_field l2_fields[] = {
+    MU_FIELD(sum_args, l2, DOUBLE, .number = .01, .limit = MU_NOT_NEGATIVE),
+    {0},
+};
+static const mu_field l1_l2_fields[] = {
+    MU_FIELD(sum_args, l1, DOUBLE, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(sum_args, l2, DOUBLE, .limit = MU_NOT_NEGATIVE),
+    {0},
+};
+
+static mu_tensor *times(mu_tensor *sum, double factor)
 {
-    if (mu__pending())
-        return NULL;
-    const double wrong = !(factors.l1 >= 0) ? factors.l1 : !(factors.l2 >= 0) ? factors.l2 : factors.orthogonal;
-    if (!(wrong >= 0)) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: the factor is %g; it must be 0 or more", function, wrong);
-        return NULL;
+    return sum ? mu_multiply(sum, mu_constant(sum->dtype, factor)) : NULL;
+}
+
+// A factor that the class lacks is 0.
+static mu_tensor *sums(const void *arguments, mu_tensor *x)
+{
+    const sum_args *args = arguments;
+    mu_tensor *sum = NULL;
+    if (args->l2 > 0 || args->l1 == 0)
+        sum = times(mu_reduce_sum(mu_square(x), MU_ALL_AXES), args->l2);
+    if (args->l1 > 0) {
+        mu_tensor *absolute = times(mu_reduce_sum(mu_abs(x), MU_ALL_AXES), args->l1);
+        sum = sum ? mu_add(sum, absolute) : absolute;
     }
-    mu_regularizer *made = mu__new(&regularizer_type, sizeof *made);
-    if (!made)
-        return NULL;
-    factors.object = made->object;
-    *made = factors;
-    return mu__give(made);
+    return sum;
 }
 
-mu_regularizer *mu_l1(double factor)
+static const mu_weight_option_ops
+    l1_ops = {.class = {"l1", "L1", "mu_l1", MU_OPTIONS(sum_args), l1_fields, NULL}, .apply = sums},
+    l2_ops = {.class = {"l2", "L2", "mu_l2", MU_OPTIONS(sum_args), l2_fields, NULL}, .apply = sums},
+    l1_l2_ops = {.class = {"l1_l2", "L1L2", "mu_l1_l2", MU_OPTIONS(sum_args), l1_l2_fields, NULL}, .alias = "l1l2",
+                 .apply = sums};
+
+static mu_regularizer *make(const mu_weight_option_ops *ops, const void *args)
 {
-    return regularizer((mu_regularizer){.l1 = factor}, "mu_l1");
+    return mu__weight_option_make(&mu__regularizer_kind, ops, args);
 }
 
-mu_regularizer *mu_l2(double factor)
+mu_regularizer *mu_l1(double l1)
 {
-    return regularizer((mu_regularizer){.l2 = factor}, "mu_l2");
+    return make(&l1_ops, &(sum_args){.size = sizeof(sum_args), .given = ".l1", .l1 = l1});
+}
+
+mu_regularizer *mu_l2(double l2)
+{
+    return make(&l2_ops, &(sum_args){.size = sizeof(sum_args), .given = ".l2", .l2 = l2});
 }
 
 mu_regularizer *mu_l1_l2(double l1, double l2)
 {
-    return regularizer((mu_regularizer){.l1 = l1, .l2 = l2}, "mu_l1_l2");
+    return make(&l1_l2_ops, &(sum_args){.size = sizeof(sum_args), .given = ".l1, .l2", .l1 = l1, .l2 = l2});
 }
 
-mu_regularizer *mu_orthogonal_regularizer(double factor, const char *mode)
-{
-    const bool columns = mode && strcmp(mode, "columns") == 0;
-    if (!mu__pending() && mode && !columns && strcmp(mode, "rows") != 0)
-        mu__error(MU_INVALID_ARGUMENT, "mu_orthogonal_regularizer: mode is '%.40s'; it must be \"rows\" or \"columns\"",
-                  mode);
-    return regularizer((mu_regularizer){.orthogonal = factor, .columns = columns}, "mu_orthogonal_regularizer");
-}
+// ---- Orthogonality ------------------------------------------------------------------------------
+
+typedef struct orthogonal_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double factor;
+    const char *mode;
+} orthogonal_args;
+
+static const char *const modes[] = {"rows", "columns", NULL};
+static const mu_field orthogonal_fields[] = {
+    MU_FIELD(orthogonal_args, factor, DOUBLE, .number = .01, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(orthogonal_args, mode, WORD, .text = "rows", .words = modes),
+    {0},
+};
 
 // The mean absolute cosine of the angles between different rows (or columns) of a matrix, times the factor.
-static mu_tensor *orthogonal_penalty(const mu_regularizer *by, mu_tensor *weight)
+static mu_tensor *orthogonal(const void *arguments, mu_tensor *weight)
 {
+    const orthogonal_args *args = arguments;
+    const bool columns = strcmp(args->mode, "columns") == 0;
     char seen[MU_SHAPE_TEXT];
     if (mu_tensor_rank(weight) != 2) {
         mu__error(MU_INVALID_ARGUMENT, "mu_orthogonal_regularizer: the weight has shape %s; only matrices have rows "
                   "and columns", mu__shape_text(&weight->shape, seen));
         return NULL;
     }
-    const int along = by->columns ? 0 : 1;
-    const int64_t n = mu_tensor_dim(weight, 1 - along);
+    const int along = columns ? 0 : 1;
+    mu_tensor *one = mu_constant(weight->dtype, 1);
     mu_tensor *norm = mu_sqrt(mu_reduce_sum_axes(mu_square(weight), 1, &along, true));
     mu_tensor *unit = mu_divide(weight, mu_maximum(norm, mu_constant(weight->dtype, 1e-7)));
-    mu_tensor *cosines = mu_matmul_transposed(unit, unit, by->columns, !by->columns);
-    mu_tensor *others = mu_subtract(mu_ones(weight->dtype, 2, (int64_t[]){n, n}), mu_eye(weight->dtype, n, n));
-    mu_tensor *sum = mu_reduce_sum(mu_multiply(mu_abs(cosines), others), MU_ALL_AXES);
-    return mu_multiply(sum, mu_constant(weight->dtype, n > 1 ? by->orthogonal / (double)(n * (n - 1)) : 0));
+    mu_tensor *all = mu_reduce_sum(mu_abs(mu_matmul_transposed(unit, unit, columns, !columns)), MU_ALL_AXES);
+    mu_tensor *others = mu_subtract(all, mu_reduce_sum(mu_square(unit), MU_ALL_AXES));
+    mu_tensor *n = mu_cast(mu_dim_size(weight, 1 - along), weight->dtype);  // of outputs unknown in traces
+    return times(mu_divide_no_nan(others, mu_multiply(n, mu_subtract(n, one))), args->factor);
 }
 
-mu_tensor *mu__penalty(const mu_regularizer *by, mu_tensor *weight)
+static const mu_weight_option_ops orthogonal_ops = {
+    .class = {"orthogonal_regularizer", "OrthogonalRegularizer", "mu_orthogonal_regularizer",
+              MU_OPTIONS(orthogonal_args), orthogonal_fields, NULL},
+    .apply = orthogonal,
+};
+
+mu_regularizer *mu_orthogonal_regularizer(double factor, const char *mode)
 {
-    mu_tensor *sum = NULL;
-    if (!weight)
-        return NULL;
-    if (by->orthogonal > 0)
-        return orthogonal_penalty(by, weight);
-    if (by->l2 > 0 || by->l1 == 0)
-        sum = mu_multiply(mu_reduce_sum(mu_square(weight), MU_ALL_AXES), mu_constant(weight->dtype, by->l2));
-    if (by->l1 > 0) {
-        mu_tensor *l1 = mu_multiply(mu_reduce_sum(mu_abs(weight), MU_ALL_AXES), mu_constant(weight->dtype, by->l1));
-        sum = sum ? mu_add(sum, l1) : l1;
-    }
-    return sum;
+    return make(&orthogonal_ops, &(orthogonal_args){.size = sizeof(orthogonal_args), .given = ".factor",
+                                                    .factor = factor, .mode = mode});
 }
 
-json_t *mu__regularizer_json(const mu_regularizer *by)
+// ---- Of the program's own -----------------------------------------------------------------------
+
+static mu_tensor *own(const void *arguments, mu_tensor *weight)
 {
-    if (!by)
-        return json_null();
-    const char *class_name = by->orthogonal > 0 ? "OrthogonalRegularizer"
-                             : by->l1 > 0 && by->l2 > 0 ? "L1L2" : by->l1 > 0 ? "L1" : "L2";
-    json_t *config = json_object();
-    if (by->orthogonal > 0) {
-        json_object_set_new(config, "factor", json_real(by->orthogonal));
-        json_object_set_new(config, "mode", json_string(by->columns ? "columns" : "rows"));
-    }
-    if (by->l1 > 0)
-        json_object_set_new(config, "l1", json_real(by->l1));
-    if (by->l2 > 0 || (by->l1 == 0 && by->orthogonal == 0))
-        json_object_set_new(config, "l2", json_real(by->l2));
-    return json_pack("{s:s, s:s, s:o, s:n}", "module", "keras.regularizers", "class_name", class_name, "config", config,
-                     "registered_name");
+    const mu_own_weight_function_args *args = arguments;
+    return args->apply(weight, args->arg);
 }
 
-mu_regularizer *mu__regularizer_from(const json_t *value)
+static mu_status own_complete(void *args)
 {
-    const json_t *config = json_object_get(value, "config");
-    const char *class_name = json_string_value(json_object_get(value, "class_name"));
-    const char *known[] = {"L1", "L2", "L1L2"};
-    for (size_t i = 0; config && class_name && i < MU_COUNT(known); i++)
-        if (strcmp(known[i], class_name) == 0)
-            return regularizer((mu_regularizer){.l1 = json_number_value(json_object_get(config, "l1")),
-                                                .l2 = json_number_value(json_object_get(config, "l2"))},
-                               "keras.regularizers");
-    if (config && class_name && strcmp(class_name, "OrthogonalRegularizer") == 0)
-        return mu_orthogonal_regularizer(json_number_value(json_object_get(config, "factor")),
-                                         json_string_value(json_object_get(config, "mode")));
-    mu__error(MU_UNIMPLEMENTED, "the configuration has the regularizer '%.60s'; known are L1, L2, L1L2 and "
-              "OrthogonalRegularizer", class_name ? class_name : "?");
-    return NULL;
+    return ((const mu_own_weight_function_args *)args)->apply
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "mu_regularizer_new: .apply is NULL; give the function that computes "
+                           "the penalty");
 }
 
-static mu_tensor *add_penalties(const mu_layer *layer, mu_tensor *sum)
-{
-    for (size_t i = 0; i < layer->weights.n; i++) {
-        const mu_weight *weight = &layer->weights.items[i];
-        if (!weight->regularizer)
-            continue;
-        mu_tensor *penalty = mu__penalty(weight->regularizer, mu_variable_read(weight->variable));
-        sum = sum ? mu_add(sum, penalty) : penalty;
-    }
-    for (size_t i = 0; i < layer->sublayers.n; i++)
-        sum = add_penalties(layer->sublayers.items[i], sum);
-    return sum;
-}
+MU_WEIGHT_OPTION(regularizer_new, "regularizer", NULL, NULL, mu_regularizer, mu__regularizer_kind,
+                 mu_own_weight_function_args, NULL, own_complete, .apply = own)
 
-mu_tensor *mu__regularization(const mu_model *model)
-{
-    return add_penalties(model, NULL);
-}
+static const mu_weight_option_ops *const classes[] = {&l1_ops, &l2_ops, &l1_l2_ops, &orthogonal_ops, NULL};
+mu_weight_option_kind mu__regularizer_kind = {
+    .type = {.name = "regularizer", .destroy = mu__weight_option_destroy},
+    .module = "keras.regularizers", .classes = classes,
+};

@@ -86,6 +86,24 @@ static mu_status add_losses(const mu_trainer *trainer, mu_tensor *weights, forwa
     return mu_error_code();
 }
 
+// Adds the losses of layers. Each replica adds its share of the penalties on weights, so that the sum includes them
+// once, and of what its call added, which is the mean of its samples.
+static mu_status add_layer_losses(const mu_model *model, forward *f)
+{
+    mu_tensor *added, *penalty;
+    MU_TRY(mu__added_losses(model, &added, &penalty));
+    if (penalty) {
+        f->loss = mu_add(f->loss, scaled(penalty, 1.0 / mu_replica_count()));
+        f->total = mu_add(f->total, mu_multiply(penalty, f->count));
+    }
+    if (added) {
+        mu_tensor *all = mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, f->count) : f->count;
+        f->loss = mu_add(f->loss, mu_multiply(added, mu_divide_no_nan(f->count, all)));
+        f->total = mu_add(f->total, mu_multiply(added, f->count));
+    }
+    return mu_error_code();
+}
+
 static mu_status run_forward(mu_model *model, const example *e, bool training, forward *f)
 {
     const mu_call_context context = {.training = training};
@@ -98,15 +116,15 @@ static mu_status run_forward(mu_model *model, const example *e, bool training, f
     MU_TRY(tensors_of(e->y, "labels", &f->labels));
     mu__mask_leaves(outputs, mask, f->masks, MU_MAX_MODEL_INPUTS);
     MU_TRY(need_pairs(model->trainer, f));
-    return add_losses(model->trainer, e->weights, f);
+    MU_TRY(add_losses(model->trainer, e->weights, f));
+    return add_layer_losses(model, f);
 }
 
 // Adds the batch to the metrics; outputs and labels of each are those that it compares.
-static mu_status update_metrics(const mu_model *model, const forward *f, mu_tensor *penalty)
+static mu_status update_metrics(const mu_model *model, const forward *f)
 {
     const mu_trainer *trainer = model->trainer;
-    mu_tensor *total = penalty ? mu_add(f->total, mu_multiply(penalty, f->count)) : f->total;
-    if (!total || mu_metric_add(trainer->metrics[0], 0, total) != MU_OK ||
+    if (mu_metric_add(trainer->metrics[0], 0, f->total) != MU_OK ||
         mu_metric_add(trainer->metrics[0], 1, f->count) != MU_OK)
         return mu_error_code();
     for (int i = 1; i < trainer->n_metrics; i++) {
@@ -149,7 +167,7 @@ static mu_value *metric_states(const mu_trainer *trainer)
 
 // Adds a batch to the metrics and returns the result of the step. Workers change no metric: the coordinator adds up
 // what their steps return.
-static mu_value *measured(const mu_model *model, const forward *f, mu_tensor *penalty)
+static mu_value *measured(const mu_model *model, const forward *f)
 {
     const mu_trainer *trainer = model->trainer;
     const bool collects = mu__step_runner(model) == &mu__worker_steps;
@@ -157,7 +175,7 @@ static mu_value *measured(const mu_model *model, const forward *f, mu_tensor *pe
         trainer->metrics[i]->collects = collects;
         memset(trainer->metrics[i]->added, 0, sizeof trainer->metrics[i]->added);
     }
-    mu_value *states = update_metrics(model, f, penalty) == MU_OK ? metric_states(trainer) : NULL;
+    mu_value *states = update_metrics(model, f) == MU_OK ? metric_states(trainer) : NULL;
     for (int i = 0; i < trainer->n_metrics; i++)
         trainer->metrics[i]->collects = false;
     return states;
@@ -172,13 +190,10 @@ mu_value *mu__train_step(mu_value *batch, void *arg)
         return NULL;
     mu_tape *tape = mu_tape_open();
     mu_status status = run_forward(model, &e, true, &f);
-    mu_tensor *penalty = status == MU_OK ? mu__regularization(model) : NULL;
-    if (penalty)  // each replica adds its share, so that the sum includes it once
-        f.loss = mu_add(f.loss, mu_divide(penalty, mu_constant(mu__floatx(), mu_replica_count())));
     mu_tensor *scaled_loss = status == MU_OK ? mu_scale_loss(model->trainer->optimizer, f.loss) : NULL;
     mu_value *gradients = mu_gradients(tape, scaled_loss, mu_trainable_variables(model));
     mu_tape_close(tape);
-    return mu_apply_gradients(model->trainer->optimizer, gradients) == MU_OK ? measured(model, &f, penalty) : NULL;
+    return mu_apply_gradients(model->trainer->optimizer, gradients) == MU_OK ? measured(model, &f) : NULL;
 }
 
 mu_value *mu__test_step(mu_value *batch, void *arg)
@@ -188,7 +203,7 @@ mu_value *mu__test_step(mu_value *batch, void *arg)
     forward f;
     if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK)
         return NULL;
-    return measured(model, &f, mu__regularization(model));
+    return measured(model, &f);
 }
 
 mu_value *mu__predict_step(mu_value *batch, void *model)

@@ -30,23 +30,30 @@ static mu_status keep(mu_layer *layer, mu_weight weight)
     return MU_OK;
 }
 
-mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn, const char *initializer,
-                        bool trainable, mu_regularizer *regularizer)
+mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn,
+                        const mu_weight_options *options)
 {
+    const mu_weight_option
+        *initializer = mu__weight_option_argument(&mu__initializer_kind, options->initializer, mu_layer_name(layer)),
+        *constraint = mu__weight_option_argument(&mu__constraint_kind, options->constraint, mu_layer_name(layer));
+    mu_weight weight = {.name = (char *)(uintptr_t)name};
+    weight.regularizer = mu__weight_option_argument(&mu__regularizer_kind, options->regularizer, mu_layer_name(layer));
+    MU_TRY(mu_error_code());
     // Weights are made eagerly, also while a function is being traced.
     mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *value = mu__initial_value(initializer, mu__floatx(), &drawn);
+    mu_tensor *value = mu__weight_option_draw(initializer, mu__floatx(), &drawn);
     if (value && !mu__shape_equal(&shape, &drawn))
         value = mu_reshape(value, shape.rank, shape.dims);
     mu__trace_resume(suspended);
-    return keep(layer, (mu_weight){.name = (char *)(uintptr_t)name, .regularizer = regularizer,
-                                   .variable = make_variable(layer, name, value, trainable)});
+    weight.variable = make_variable(layer, name, value, !options->not_trainable);
+    if (weight.variable && constraint)
+        weight.variable->constraint = mu_retain((void *)(uintptr_t)constraint);
+    return keep(layer, weight);
 }
 
-mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
-                     mu_regularizer *regularizer)
+mu_status mu__weight(mu_layer *layer, const char *name, mu_shape shape, const mu_weight_options *options)
 {
-    return mu__weight_as(layer, name, shape, shape, initializer, trainable, regularizer);
+    return mu__weight_as(layer, name, shape, shape, options);
 }
 
 mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype, double value)
@@ -105,10 +112,11 @@ mu_variable *mu_layer_add_weight_with(const mu_layer_add_weight_args *given)
                   mu_layer_name(args.layer), args.name);
         return NULL;
     }
-    const char *initializer = args.initializer ? args.initializer : "glorot_uniform";
-    if (mu__initializer_known(initializer, "mu_layer_add_weight") != MU_OK ||
-        mu__shape_check(&args.shape, "mu_layer_add_weight") != MU_OK ||
-        mu__weight(args.layer, args.name, args.shape, initializer, !args.not_trainable, args.regularizer) != MU_OK)
+    const mu_weight_options options = {.initializer = args.initializer ? args.initializer : "glorot_uniform",
+                                       .regularizer = args.regularizer, .constraint = args.constraint,
+                                       .not_trainable = args.not_trainable};
+    if (mu__shape_check(&args.shape, "mu_layer_add_weight") != MU_OK ||
+        mu__weight(args.layer, args.name, args.shape, &options) != MU_OK)
         return NULL;
     return mu__weight_named(args.layer, args.name);
 }

@@ -346,12 +346,7 @@ def compare_regularizers(report, mu, floatx, _):
 
 # Classes of the installed Keras that are not there, and why.
 NOT_THERE = {
-    "Initializer": "base class; a weight of a program's own begins with any tensor",
-    "Constant": "there as the name \"constant\", which is 0; names have no options", "STFT": "few users",
-    "VarianceScaling": "its six named forms are there (glorot_uniform, he_normal, …); names have no options",
-    "Regularizer": "base class; a program adds penalties of its own in its loss or layer",
-    "Constraint": "base class", "MaxNorm": "constraints are not there yet", "MinMaxNorm": "constraints are not there yet",
-    "NonNeg": "constraints are not there yet", "UnitNorm": "constraints are not there yet",
+    "STFT": "few users: kernels of a Fourier transform",
     "CallbackList": "Python only: callbacks are a list here", "OrbaxCheckpoint": "Python only: files of JAX's Orbax",
     "RemoteMonitor": "few users: sends values to a web server",
     "SwapEMAWeights": "the optimizers' use_ema and mu_optimizer_finalize_variable_values do it here",
@@ -362,7 +357,8 @@ OTHER_NAMES = {
     "Loss": "mu_loss_new", "Callback": "mu_callback_new", "LambdaCallback": "mu_callback_new", "CSVLogger": "mu_csv_logger",
     "ReduceLROnPlateau": "mu_reduce_lr_on_plateau", "TerminateOnNaN": "mu_terminate_on_nan",
     "TensorBoard": "mu_tensorboard", "History": "mu_history_at", "ProgbarLogger": "mu_fit", "L1": "mu_l1", "L2": "mu_l2",
-    "L1L2": "mu_l1_l2",
+    "L1L2": "mu_l1_l2", "Initializer": "mu_initializer_new", "Regularizer": "mu_regularizer_new",
+    "Constraint": "mu_constraint_new",
 }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "layer", "spatial", "preprocessing", "recurrent", "attention", "loss",
+HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "weight", "layer", "spatial", "preprocessing", "recurrent", "attention", "loss",
            "optimizer", "model", "callback", "checkpoint", "cancellation", "accumulator", "sharding", "parameter_server",
            "coordinator", "tpu")
 
@@ -155,6 +155,8 @@ class Library:
                     value = kinds[key](*value)
                 elif isinstance(value, (ctypes.Array, ctypes._CFuncPtr)):
                     value = ctypes.cast(value, ctypes.c_void_p)
+                elif isinstance(value, bytes) and kinds[key] is ctypes.c_void_p:  # a name in place of an object
+                    value = ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p)
                 setattr(args, key, value)
             result = function(ctypes.byref(args))
             self.check()

@@ -127,6 +127,16 @@ static mu_value *merged(mu_strategy *s, mu_value *arguments, void *arg)
     (void)s, (void)arg;
     return arguments;
 }
+static mu_tensor *draw_ones(mu_dtype dtype, const mu_shape *shape, void *arg)
+{
+    (void)arg;
+    return mu_ones(dtype, shape->rank, shape->dims);
+}
+static mu_tensor *weight_itself(mu_tensor *weight, void *arg)
+{
+    (void)arg;
+    return weight;
+}
 static mu_dataset *input(const mu_input_context *context, void *arg)
 {
     (void)context, (void)arg;

@@ -168,4 +168,10 @@ static inline void check_gradients(mu_model *model, mu_tensor *x)
     }
 }
 
+// The first value of a weight, by the name of its initializer.
+static inline mu_tensor *initial(const char *name, mu_dtype dtype, mu_shape shape)
+{
+    return mu_initializer_call(mu__weight_option_argument(&mu__initializer_kind, name, "initial"), dtype, shape);
+}
+
 #endif

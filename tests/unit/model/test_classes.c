@@ -145,19 +145,47 @@ static void regularizers_and_initializers(void **state)
 {
     (void)state;
     assert_null(mu_orthogonal_regularizer(-1, NULL));
-    expect_error(MU_INVALID_ARGUMENT, "mu_orthogonal_regularizer: the factor is -1; it must be 0 or more");
+    expect_error(MU_INVALID_ARGUMENT, "mu_orthogonal_regularizer: factor is -1; it must be 0 or more");
     assert_null(mu_orthogonal_regularizer(1, "row"));
-    expect_error(MU_INVALID_ARGUMENT, "mode is 'row'; it must be \"rows\" or \"columns\"");
+    expect_error(MU_INVALID_ARGUMENT, "mode is 'row'; it must be one of 'rows', 'columns'");
     const mu_shape wide = MU_SHAPE(2, 3), row = MU_SHAPE(3);
-    mu_tensor *eye = mu__initial_value("identity", MU_F64, &wide);
+    mu_tensor *eye = initial("identity", MU_F64, wide);
     for (int i = 0; i < 6; i++)
         assert_true(mu_tensor_item(eye, i) == (i == 0 || i == 4));
-    assert_null(mu__initial_value("identity", MU_F64, &row));
+    assert_null(initial("identity", MU_F64, row));
     expect_error(MU_INVALID_ARGUMENT, "the initializer 'identity' makes matrices, and a weight has shape [3]");
     assert_null(mu_layer_from_config(
         "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"kernel_initializer\": {\"class_name\": "
-        "\"RandomNormal\", \"config\": {\"stddev\": 0.5}}}}"));
-    expect_error(MU_INVALID_ARGUMENT, "'kernel_initializer' of the configuration has a value that");
+        "\"RandomNormal\", \"config\": {\"stddev\": -0.5}}}}"));
+    expect_error(MU_INVALID_ARGUMENT, "mu_random_normal_initializer: stddev is -0.5; it must be 0 or more");
+    assert_null(mu_layer_from_config(
+        "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"kernel_initializer\": \"nice\"}}"));
+    expect_error(MU_UNIMPLEMENTED, "the configuration has the initializer 'nice', which Muster lacks");
+    assert_null(mu_dense(1, .kernel_initializer = mu_l2(1)));
+    expect_error(MU_INVALID_ARGUMENT, "mu_dense: a regularizer is given where an initializer is expected");
+}
+
+static mu_tensor *nothing(mu_tensor *weight, void *arg)
+{
+    (void)weight, (void)arg;
+    return NULL;
+}
+
+static mu_tensor *wrong_type(mu_dtype dtype, const mu_shape *shape, void *arg)
+{
+    (void)dtype, (void)arg;
+    return mu_zeros(MU_F16, shape->rank, shape->dims);
+}
+
+static void functions_of_the_program(void **state)
+{
+    (void)state;
+    assert_null(mu_constraint_call(mu_constraint_new(nothing), mu_ones(MU_F64, 1, (int64_t[]){2})));
+    expect_error(MU_INVALID_ARGUMENT, "mu_constraint_new: its function returned NULL without an error");
+    assert_null(mu_initializer_call(mu_initializer_new(wrong_type), MU_F64, MU_SHAPE(2)));
+    expect_error(MU_INVALID_ARGUMENT, "mu_initializer_new: the value is float16 [2]; the weight is float64 [2]");
+    assert_null(mu_layer_config(mu_dense(1, .kernel_constraint = mu_constraint_new(nothing))));
+    expect_error(MU_UNIMPLEMENTED, "the constraint of a function of the program's own has no configuration");
 }
 
 int main(void)
@@ -165,7 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
-        MODEL_TEST(regularizers_and_initializers),
+        MODEL_TEST(regularizers_and_initializers), MODEL_TEST(functions_of_the_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,8 @@ static void first_weights(void **state)
     for (int i = 0; i < 200; i++)
         assert_number(bias[i], i / 50 == 1, 0);
     const mu_shape tall = {.rank = 3, .dims = {3, 5, 4}}, square = {.rank = 2, .dims = {128, 128}};
-    assert_orthonormal(doubles(mu__initial_value("orthogonal", MU_F64, &tall)), 15, 4);
-    assert_orthonormal(doubles(mu__initial_value("orthogonal", MU_F64, &square)), 128, 128);
+    assert_orthonormal(doubles(initial("orthogonal", MU_F64, tall)), 15, 4);
+    assert_orthonormal(doubles(initial("orthogonal", MU_F64, square)), 128, 128);
     assert_null(mu_call(mu_dense(2, .bias_initializer = "orthogonal"), sequences(1, 1, 2, 1)));
     expect_error(MU_INVALID_ARGUMENT, "'orthogonal' makes matrices, and a weight has 1 axis");
 }
