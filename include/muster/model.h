@@ -89,6 +89,8 @@ MU_API int64_t mu_model_parameters(const mu_model *model);   // total number of 
 // mu_model_losses returns a list of scalars for loops of your own, which add them to the loss: what layers added in the
 // model's last call on this thread (mu_layer_add_loss, activity regularizers), and the penalties on weights.
 MU_API mu_value *mu_model_losses(mu_model *model);
+// mu_model_layer finds a layer by its name; it belongs to the model. Errors: NOT_FOUND.
+MU_API mu_layer *mu_model_layer(mu_model *model, const char *name);
 // mu_summary prints a table of layers, output shapes and parameters, as Keras does.
 MU_API mu_status mu_summary(mu_model *model, FILE *out);
 
@@ -136,6 +138,15 @@ typedef struct mu_compile_args {
     mu_any_metrics metrics;                  // one, or several: MU_METRICS(…)
     const double *loss_weights;              // one for each loss; default 1
     const int *metric_outputs;               // which output each metric compares; default 0, the first
+    mu_any_metrics weighted_metrics;         // metrics that count samples by their weights
+    const int *weighted_metric_outputs;      // likewise
+    bool run_eagerly;                        // run the steps as C functions, without a trace: for breakpoints
+    // A step of your own instead of fit's and evaluate's: it computes with ops on this replica's part of the batch,
+    // applies gradients (mu_apply_gradients), updates metrics (mu_metric_update), and returns the mean loss of its
+    // samples, a scalar, which is logged as "loss"; NULL after mu_fail. A model with a train_step needs no loss.
+    mu_tensor *(*train_step)(mu_model *model, mu_value *batch, void *arg);
+    mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
+    void *step_arg;                          // must live as long as the model is compiled
 } mu_compile_args;
 // A batch of training is a list of inputs, labels and, optionally, a weight for each sample; inputs and labels are
 // tensors, or lists in the order of the model's inputs and outputs.
@@ -167,6 +178,12 @@ typedef struct mu_fit_args {
     mu_verbose verbose;                      // default: a progress bar on a terminal, else lines
     int64_t batch_size;                      // for rows that are not in batches; default 32
     bool no_shuffle;                         // for rows that are not in batches: do not shuffle them
+    mu_any_samples sample_weight;            // with y: a weight for each row of the loss and of weighted metrics
+    const double *class_weight;              // weights of samples by their class, from 0 to n_class_weight - 1
+    int n_class_weight;                      // the length of class_weight; classes from there on have weight 1
+    double validation_split;                 // this share of the rows, the last ones, are validation data; default 0
+    int validation_freq;                     // epochs from one validation to the next; default 1
+    int64_t validation_batch_size;           // for rows; default: batch_size
 } mu_fit_args;
 // mu_fit trains the model under the strategy in whose scope it was made. Every batch is split among the replicas; the
 // result is the same as with one replica on the whole batch. Under mu_parameter_server_strategy each batch goes to the
@@ -188,6 +205,7 @@ typedef struct mu_evaluate_args {
     mu_verbose verbose;                      // as in mu_fit
     int64_t batch_size;                      // for rows that are not in batches; default 32
     mu_any_callbacks callbacks;              // one, or several: MU_CALLBACKS(…)
+    mu_any_samples sample_weight;            // as in mu_fit
 } mu_evaluate_args;
 // mu_evaluate computes loss and metrics; every sample counts exactly once. Returns a history of one epoch.
 #define mu_evaluate(...) mu_evaluate_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
@@ -196,10 +214,34 @@ MU_API mu_history *mu_evaluate_with(const mu_evaluate_args *args);
 // mu_predict returns the outputs for all samples, in order: [samples, …]. Elements may be inputs alone.
 MU_API mu_tensor *mu_predict_with(const mu_evaluate_args *args);
 
+typedef struct mu_batch_args {
+    size_t size;
+    const char *given;
+    mu_model *model;
+    mu_any_samples x, y;                     // one batch: inputs and labels, or a list of both as x
+    mu_keyword_only only_;
+    mu_any_samples sample_weight;            // as in mu_fit
+    const double *class_weight;              // as in mu_fit
+    int n_class_weight;
+} mu_batch_args;
+// mu_train_on_batch and mu_test_on_batch do one step of mu_fit or mu_evaluate, and return the batch's loss and metrics
+// as a history of one epoch. mu_metrics_result returns what the metrics hold, mu_reset_metrics empties them.
+#define mu_train_on_batch(...) mu_train_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_history *mu_train_on_batch_with(const mu_batch_args *args);
+#define mu_test_on_batch(...) mu_test_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_history *mu_test_on_batch_with(const mu_batch_args *args);
+MU_API mu_status mu_reset_metrics(mu_model *model);
+MU_API mu_history *mu_metrics_result(mu_model *model);
+
+// mu_clone_model makes a model of the same layers with new weights, from its configuration (mu_layer_config).
+MU_API mu_model *mu_clone_model(const mu_model *model);
+
 // A history has one value per epoch for each name ("loss", "accuracy", "val_loss", …).
 MU_API int mu_history_epochs(const mu_history *history);
 MU_API double mu_history_at(const mu_history *history, const char *name, int epoch);  // NaN if there is none
 MU_API double mu_history_last(const mu_history *history, const char *name);
+MU_API int mu_history_names(const mu_history *history);  // how many names there are; -1 for NULL
+MU_API const char *mu_history_name(const mu_history *history, int i);  // the i-th; NULL behind the last
 MU_API double mu_history_seconds(const mu_history *history);  // time in training steps
 MU_API int64_t mu_history_samples(const mu_history *history); // number of samples in them
 

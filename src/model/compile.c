@@ -20,6 +20,7 @@ static void forget_metrics(mu_trainer *trainer)
     mu__free(trainer->metric_outputs);
     trainer->metrics = NULL;
     trainer->metric_outputs = NULL;
+    trainer->compiled = false;
     trainer->n_metrics = 0;
 }
 
@@ -50,25 +51,40 @@ static mu_status check_metrics(const int *outputs, int n)
         if (outputs && outputs[i] < 0)
             return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d compares output %d; outputs count from 0", i,
                              outputs[i]);
-    if (2 * (n + 1) > MU_MAX_LOGS)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d metrics; at most %d are supported", n,
-                         MU_MAX_LOGS / 2 - 1);
     return MU_OK;
 }
 
-static mu_status keep_metrics(mu_trainer *trainer, mu_metric *const *metrics, int n, const int *outputs)
+static void add_metrics(mu_trainer *trainer, mu_metric *const *metrics, int n, const int *outputs)
 {
-    MU_TRY(check_metrics(outputs, n));
-    mu_metric *loss = mu_mean_metric("loss");
-    trainer->metrics = loss ? mu__calloc((size_t)n + 1, sizeof *trainer->metrics) : NULL;
-    trainer->metric_outputs = mu__calloc((size_t)n + 1, sizeof *trainer->metric_outputs);
-    if (!trainer->metrics || !trainer->metric_outputs)
-        return mu_error_code();
-    trainer->metrics[trainer->n_metrics++] = mu_retain(loss);
     for (int i = 0; i < n; i++) {
         trainer->metric_outputs[trainer->n_metrics] = outputs ? outputs[i] : 0;
         trainer->metrics[trainer->n_metrics++] = mu_retain(metrics[i]);
     }
+}
+
+// What the arguments are or name; the lists are for mu__free.
+typedef struct compiled {
+    mu_optimizer *optimizer;
+    mu_loss **losses;
+    mu_metric **metrics, **weighted;
+    int n_losses, n_metrics, n_weighted;
+} compiled;
+
+// The metric of the mean loss, then the metrics, then those that sample weights count in.
+static mu_status keep_metrics(mu_trainer *trainer, const compiled *from, const mu_compile_args *args)
+{
+    const size_t n = (size_t)from->n_metrics + (size_t)from->n_weighted + 1;
+    MU_TRY(check_metrics(args->metric_outputs, from->n_metrics));
+    MU_TRY(check_metrics(args->weighted_metric_outputs, from->n_weighted));
+    mu_metric *loss = mu_mean_metric("loss");
+    trainer->metrics = loss ? mu__calloc(n, sizeof *trainer->metrics) : NULL;
+    trainer->metric_outputs = mu__calloc(n, sizeof *trainer->metric_outputs);
+    if (!trainer->metrics || !trainer->metric_outputs)
+        return mu_error_code();
+    add_metrics(trainer, &loss, 1, NULL);
+    add_metrics(trainer, from->metrics, from->n_metrics, args->metric_outputs);
+    trainer->first_weighted = trainer->n_metrics;
+    add_metrics(trainer, from->weighted, from->n_weighted, args->weighted_metric_outputs);
     return MU_OK;
 }
 
@@ -85,13 +101,19 @@ static mu_status keep_losses(mu_trainer *trainer, mu_loss *const *losses, int n,
     return MU_OK;
 }
 
-// What the arguments are or name; the lists are for mu__free.
-typedef struct compiled {
-    mu_optimizer *optimizer;
-    mu_loss **losses;
-    mu_metric **metrics;
-    int n_losses, n_metrics;
-} compiled;
+static mu_status check_both(const compiled *found)
+{
+    const int n = found->n_metrics + found->n_weighted;
+    if (2 * (n + 1) > MU_MAX_LOGS)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d metrics; at most %d are supported", n,
+                         MU_MAX_LOGS / 2 - 1);
+    for (int i = 0; i < found->n_metrics; i++)
+        for (int k = 0; k < found->n_weighted; k++)
+            if (strcmp(mu_metric_name(found->metrics[i]), mu_metric_name(found->weighted[k])) == 0)
+                return mu__error(MU_INVALID_ARGUMENT, "mu_compile: a metric and a weighted metric are both named '%s'; "
+                                 "give one of them another .name", mu_metric_name(found->metrics[i]));
+    return MU_OK;
+}
 
 static mu_status resolve(const mu_compile_args *args, compiled *out)
 {
@@ -99,21 +121,28 @@ static mu_status resolve(const mu_compile_args *args, compiled *out)
     MU_TRY(mu__model_need_idle(args->model, "mu_compile"));
     MU_TRY(mu__losses_argument(args->loss, "mu_compile", &out->losses, &out->n_losses));
     if (out->n_losses == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: give a loss");
+        MU_TRY(args->train_step ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_compile: give a loss"));
     out->optimizer = mu__optimizer_argument(args->optimizer, "mu_compile");
     MU_TRY(mu_error_code());
-    return mu__metrics_argument(args->metrics, "mu_compile", &out->metrics, &out->n_metrics);
+    MU_TRY(mu__metrics_argument(args->metrics, "mu_compile", &out->metrics, &out->n_metrics));
+    MU_TRY(mu__metrics_argument(args->weighted_metrics, "mu_compile", &out->weighted, &out->n_weighted));
+    return check_both(out);
 }
 
 static mu_status keep(mu_model *model, const compiled *from, const mu_compile_args *args)
 {
     mu_trainer *trainer = model->trainer;
     forget_compiled(trainer);
-    MU_TRY(keep_metrics(trainer, from->metrics, from->n_metrics, args->metric_outputs));
+    MU_TRY(keep_metrics(trainer, from, args));
     MU_TRY(keep_losses(trainer, from->losses, from->n_losses, args->loss_weights));
     trainer->optimizer = mu_retain(from->optimizer);
     trainer->train_function = mu_retain(mu_function_new(mu__train_step, model));
     trainer->test_function = mu_retain(mu_function_new(mu__test_step, model));
+    trainer->train_step = args->train_step;
+    trainer->test_step = args->test_step;
+    trainer->step_arg = args->step_arg;
+    trainer->run_eagerly = args->run_eagerly;
+    trainer->compiled = mu_error_code() == MU_OK;
     return mu_error_code();
 }
 
@@ -127,5 +156,6 @@ mu_status mu_compile_with(const mu_compile_args *given)
     const mu_status status = resolve(&args, &found) == MU_OK ? keep(args.model, &found, &args) : mu_error_code();
     mu__free(found.losses);
     mu__free(found.metrics);
+    mu__free(found.weighted);
     return status;
 }

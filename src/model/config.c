@@ -96,9 +96,11 @@ json_t *mu__layer_json(const mu_layer *layer)
                   mu_layer_name(layer), class->keras);
         return NULL;
     }
-    // Without "trainable", whose default is true and which some of Keras's classes do not take.
     json_t *config =
         json_pack("{s:s, s:s}", "name", mu_layer_name(layer), "dtype", mu_dtype_name(mu__floatx()));
+    // "trainable" has the default true, and some of Keras's classes do not take it.
+    if (config && layer->frozen)
+        json_object_set_new(config, "trainable", json_false());
     if (config && mu__fields_json(class, layer->args, config) == MU_OK)
         return mu__keras_json("keras.layers", class->keras, config);
     json_decref(config);
@@ -156,6 +158,8 @@ static mu_layer *make(const mu_layer_ops *ops, const json_t *config, int depth)
     void *args = mu__fields_from(&ops->class, config, depth);
     mu_layer *layer = args ? mu__layer_make(ops, args) : NULL;
     mu__fields_from_free(args);
+    if (layer && json_is_false(json_object_get(config, "trainable")))
+        mu_layer_set_trainable(layer, false);
     return layer;
 }
 
@@ -210,4 +214,14 @@ mu_layer *mu_layer_from_config(const char *json)
     mu_layer *layer = mu__layer_from_json(root, 0);
     json_decref(root);
     return layer;
+}
+
+mu_model *mu_clone_model(const mu_model *model)
+{
+    if (mu__pending() || mu__need_model(model, "mu_clone_model") != MU_OK)
+        return NULL;
+    json_t *json = mu__layer_json(model);
+    mu_model *clone = json ? mu__layer_from_json(json, 0) : NULL;
+    json_decref(json);
+    return clone;
 }

@@ -1,6 +1,7 @@
 // evaluate and predict, and what fit shares with them.
 #include "model/pass.h"
 
+#include <math.h>
 #include <muster/ops.h>
 
 // ---- Data ---------------------------------------------------------------------------------------
@@ -31,7 +32,7 @@ mu_status mu__step_data(const mu_samples *samples, const char *function, mu_step
         return mu__pending() ? mu_error_code() : MU_OK;
     }
     out->creator = (mu_dataset_creator *)(uintptr_t)samples->x;
-    return !samples->y && samples->batch_size == 0
+    return !samples->y && !samples->weights && samples->batch_size == 0
                ? MU_OK
                : mu__error(MU_INVALID_ARGUMENT, "%s: x is a dataset creator, whose datasets have labels and batches; "
                            "leave out y and .batch_size", function);
@@ -59,7 +60,7 @@ mu_status mu__need_compiled(const mu_model *model, const mu_step_data *data, con
     MU_TRY(mu__need_model(model, function));
     if (!data->dataset && !data->creator)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset is NULL", function);
-    return model->trainer->n_losses > 0
+    return model->trainer->compiled
                ? MU_OK
                : mu__error(MU_FAILED_PRECONDITION, "%s: the model is not compiled; call mu_compile first", function);
 }
@@ -99,19 +100,20 @@ mu_status mu__measure(mu_pass *p, const mu_step_data *data)
     return status == MU_OK ? mu__call_hooks(p->callbacks, MU_HOOK_TEST_END, &logs) : status;
 }
 
-mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation)
+mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation, bool validates)
 {
+    const mu_trainer *trainer = (train ? train : validation)->model->trainer;
     double values[2 * MU_MAX_LOGS];
     char name[128];
     int n = 0;
-    for (int i = 0; train && i < train->model->trainer->n_metrics; i++, n++) {
+    for (int i = 0; train && i < trainer->n_metrics; i++, n++) {
         values[n] = train->values[i];
         if (mu__history_name(history, train->names[i]) < 0)
             return mu_error_code();
     }
-    for (int i = 0; validation && i < validation->model->trainer->n_metrics; i++, n++) {
-        values[n] = validation->values[i];
-        snprintf(name, sizeof name, "%s%s", train ? "val_" : "", validation->names[i]);
+    for (int i = 0; validates && i < trainer->n_metrics; i++, n++) {
+        values[n] = validation ? validation->values[i] : NAN;
+        snprintf(name, sizeof name, "%s%s", train ? "val_" : "", mu_metric_name(trainer->metrics[i]));
         if (mu__history_name(history, name) < 0)
             return mu_error_code();
     }
@@ -133,7 +135,7 @@ static mu_history *evaluate(const mu_evaluate_args *args, const mu_step_data *da
     } else {
         mu__progress_abandon(&progress);
     }
-    const mu_status status = history ? mu__add_epoch(history, NULL, &p) : mu_error_code();
+    const mu_status status = history ? mu__add_epoch(history, NULL, &p, true) : mu_error_code();
     if (status == MU_OK) {
         history->seconds = (double)(mu__now_ns() - begin) / 1e9;
         history->samples = p.samples;
@@ -158,7 +160,8 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_evaluate") != MU_OK)
         return NULL;
     mu_step_data data;
-    if (mu__step_data(&(mu_samples){args.x, args.y, args.batch_size, false}, "mu_evaluate", &data) != MU_OK ||
+    const mu_samples samples = {args.x, args.y, args.batch_size, false, args.sample_weight};
+    if (mu__step_data(&samples, "mu_evaluate", &data) != MU_OK ||
         mu__args_positive(&args, "steps", args.steps, "mu_evaluate") != MU_OK ||
         mu__need_compiled(args.model, &data, "mu_evaluate") != MU_OK ||
         mu__need_end(&data, args.steps, "mu_evaluate", "steps") != MU_OK)
@@ -200,7 +203,8 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_predict") != MU_OK)
         return NULL;
     mu_step_data data;
-    if (mu__step_data(&(mu_samples){args.x, args.y, args.batch_size, false}, "mu_predict", &data) != MU_OK ||
+    const mu_samples samples = {args.x, args.y, args.batch_size, false, args.sample_weight};
+    if (mu__step_data(&samples, "mu_predict", &data) != MU_OK ||
         mu__args_positive(&args, "steps", args.steps, "mu_predict") != MU_OK ||
         mu__need_model(args.model, "mu_predict") != MU_OK ||
         (!data.creator && mu__need(data.dataset, "mu_predict: the dataset") != MU_OK) ||
@@ -216,4 +220,95 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
     }
     mu__free(callbacks);
     return outputs;
+}
+
+// ---- One batch ----------------------------------------------------------------------------------
+
+// A history of one epoch, or NULL after an error.
+static mu_history *history_of(mu_pass *p)
+{
+    mu_history *history = mu__pending() ? NULL : mu__history_new();
+    if (history && mu__add_epoch(history, NULL, p, true) == MU_OK)
+        history->samples = p->samples;
+    mu__pass_end(p);
+    if (!mu__pending())
+        return mu__give(history);
+    mu_release(history);
+    return NULL;
+}
+
+static mu_history *step_on(mu_model *model, const mu_step_data *data, bool training)
+{
+    bool told_of_nan = false;
+    mu_pass p = {.model = model, .training = training, .limit = -1, .told_of_nan = &told_of_nan,
+                 .function = training ? model->trainer->train_function : model->trainer->test_function};
+    mu_fit_position position = {.data = data->dataset};
+    model->trainer->use->position = &position;
+    model->trainer->stop = false;
+    if (mu__pass_reset(model) == MU_OK)
+        run_on(&p, data);
+    return history_of(&p);
+}
+
+static mu_status check_batch(const mu_batch_args *args, const mu_step_data *data, bool training, const char *function)
+{
+    MU_TRY(mu__need_compiled(args->model, data, function));
+    if (!training || args->model->trainer->optimizer || args->model->trainer->train_step)
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION, "%s: the model was compiled without an optimizer; give mu_compile one, "
+                     "such as .optimizer = \"adam\"", function);
+}
+
+static mu_history *on_batch(const mu_batch_args *given, bool training, const char *function)
+{
+    mu_batch_args args;
+    mu_model_use use;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK)
+        return NULL;
+    const mu_class_weights by = {args.class_weight, args.n_class_weight};
+    const mu_samples samples = {.x = args.x, .y = args.y, .weights = args.sample_weight};
+    mu_value *element = args.x ? mu__samples_element(&samples, function) : NULL;
+    mu_dataset *one = element ? mu__class_weights(mu_dataset_from_tensors(element), &by, function) : NULL;
+    const mu_step_data data = {.dataset = one};
+    if (mu__pending() || check_batch(&args, &data, training, function) != MU_OK ||
+        mu__model_enter(args.model, &use, function) != MU_OK)
+        return NULL;
+    mu_history *history = step_on(args.model, &data, training);
+    mu__model_leave(args.model);
+    return history;
+}
+
+mu_history *mu_train_on_batch_with(const mu_batch_args *args)
+{
+    return on_batch(args, true, "mu_train_on_batch");
+}
+
+mu_history *mu_test_on_batch_with(const mu_batch_args *args)
+{
+    return on_batch(args, false, "mu_test_on_batch");
+}
+
+static mu_status need_idle(const mu_model *model, const char *function)
+{
+    MU_TRY(mu__need_model(model, function));
+    MU_TRY(mu__model_need_idle(model, function));
+    return model->trainer->compiled
+               ? MU_OK
+               : mu__error(MU_FAILED_PRECONDITION, "%s: the model is not compiled; call mu_compile first", function);
+}
+
+mu_status mu_reset_metrics(mu_model *model)
+{
+    if (mu__pending() || need_idle(model, "mu_reset_metrics") != MU_OK)
+        return mu_error_code();
+    return mu__pass_reset(model);
+}
+
+mu_history *mu_metrics_result(mu_model *model)
+{
+    if (mu__pending() || need_idle(model, "mu_metrics_result") != MU_OK)
+        return NULL;
+    mu_pass p = {.model = model};
+    mu__pass_read(&p);
+    return history_of(&p);
 }

@@ -14,6 +14,7 @@ typedef struct fitting {
     mu_progress progress;
     int64_t known_steps;    // steps of a complete epoch, if the dataset's length is unknown; 0: none yet
     bool told_of_nan;
+    mu_class_weights by_class;
 } fitting;
 
 // Opens an epoch's data: a new iteration, or the position where the last epoch or a restored run stopped. What a
@@ -56,19 +57,6 @@ static void warn_of_early_end(const mu_pass *p)
             (long long)p->steps, (long long)p->limit, p->epoch + 1);
 }
 
-// A run restored within an epoch has values so far, and no further steps if all were done.
-static mu_status read_restored(mu_pass *p)
-{
-    MU_TRY(mu__pass_need_sums(p));
-    double *sums = p->sums;
-    for (int i = 0; i < p->model->trainer->n_metrics; i++) {
-        MU_TRY(mu__metric_read(p->model->trainer->metrics[i], sums));
-        sums += mu__metric_numbers(p->model->trainer->metrics[i]);
-    }
-    mu__pass_values(p);
-    return mu_error_code();
-}
-
 static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
 {
     mu_model *model = f->args.model;
@@ -86,7 +74,8 @@ static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
                    .epoch = epoch,
                    .steps = f->position.step};
     MU_TRY(open_data(f));
-    MU_TRY(p->steps == 0 ? mu__pass_reset(model) : read_restored(p));
+    // A run restored within an epoch has values so far, and no further steps if all were done.
+    MU_TRY(p->steps == 0 ? mu__pass_reset(model) : mu__pass_read(p));
     p->opened = f->opened;
     mu_logs logs = mu__pass_logs(p);
     logs.n = 0;
@@ -123,7 +112,7 @@ static mu_status end_epoch(fitting *f, const mu_pass *train, const mu_pass *vali
         values[n] = validation->values[i];
     }
     mu__progress_end(&f->progress, train->steps, n, names, values);
-    MU_TRY(mu__add_epoch(f->history, train, validation));
+    MU_TRY(mu__add_epoch(f->history, train, validation, f->validation.dataset || f->validation.creator));
     mu_logs logs = mu__pass_logs(train);
     logs.n = n;
     logs.names = names;
@@ -146,7 +135,8 @@ static mu_status fit_epoch(fitting *f, int epoch)
     mu_pass train,
         validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
                       .epoch = epoch, .callbacks = f->callbacks, .told_of_nan = &f->told_of_nan};
-    const bool validates = f->validation.dataset || f->validation.creator;
+    const bool is_due = (epoch + 1) % MU_MAX(f->args.validation_freq, 1) == 0;
+    const bool validates = is_due && (f->validation.dataset || f->validation.creator);
     mu_status status = train_epoch(f, epoch, &train);
     if (status == MU_OK && train.steps > 0 && validates &&
         (status = mu__measure(&validation, &f->validation)) != MU_OK)
@@ -185,7 +175,7 @@ static mu_status check_fit(const fitting *f)
 {
     const mu_fit_args *args = &f->args;
     MU_TRY(mu__need_compiled(args->model, &f->data, "mu_fit"));
-    if (!args->model->trainer->optimizer)
+    if (!args->model->trainer->optimizer && !args->model->trainer->train_step)
         return mu__error(MU_FAILED_PRECONDITION,
                          "mu_fit: the model was compiled without an optimizer; give mu_compile one, such as "
                          ".optimizer = \"adam\"");
@@ -195,6 +185,10 @@ static mu_status check_fit(const fitting *f)
                          "none may be negative",
                          args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
                          (long long)args->validation_steps);
+    if (args->validation_freq < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_freq is %d; it must be 1 or more",
+                         args->validation_freq);
+    MU_TRY(mu__args_positive(args, "validation_freq", args->validation_freq, "mu_fit"));
     MU_TRY(mu__args_positive(args, "steps_per_epoch", args->steps_per_epoch, "mu_fit"));
     MU_TRY(mu__args_positive(args, "validation_steps", args->validation_steps, "mu_fit"));
     MU_TRY(mu__check_callbacks(f->callbacks, args->model, f->validation.dataset || f->validation.creator));
@@ -214,7 +208,7 @@ static mu_status fit(fitting *f)
     mu_status status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_BEGIN, &logs);
     for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->trainer->stop; epoch++)
         status = fit_epoch(f, epoch);
-    if (status == MU_OK && f->args.epochs > 0)
+    if (status == MU_OK && f->args.epochs > 0 && model->trainer->optimizer)
         status = mu_optimizer_finalize_variable_values(model->trainer->optimizer);
     if (status == MU_OK)
         status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_END, &logs);
@@ -230,11 +224,21 @@ static mu_status fit(fitting *f)
 static mu_status resolve(fitting *f)
 {
     const mu_fit_args *args = &f->args;
-    const mu_samples samples = {args->x, args->y, args->batch_size, !args->no_shuffle};
+    mu_samples samples = {args->x, args->y, args->batch_size, !args->no_shuffle, args->sample_weight};
+    mu_samples validation = {.x = args->validation_data};
+    if (args->validation_split != 0 && args->validation_data)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_split and validation_data are both given; give one");
+    if (args->validation_split != 0)
+        MU_TRY(mu__samples_split(&samples, args->validation_split, &validation, "mu_fit"));
+    const bool rows = mu__is(validation.x, &mu__tensor_type) || mu__is(validation.x, &mu__value_type);
+    if (rows)
+        validation.batch_size = args->validation_batch_size ? args->validation_batch_size : args->batch_size;
     MU_TRY(mu__step_data(&samples, "mu_fit", &f->data));
-    const bool rows = mu__is(args->validation_data, &mu__tensor_type) || mu__is(args->validation_data, &mu__value_type);
-    const mu_samples validation = {.x = args->validation_data, .batch_size = rows ? args->batch_size : 0};
     MU_TRY(mu__step_data(&validation, "mu_fit", &f->validation));
+    f->by_class = (mu_class_weights){args->class_weight, args->n_class_weight};
+    if (f->data.dataset)
+        f->data.dataset = mu__class_weights(f->data.dataset, &f->by_class, "mu_fit");
+    MU_TRY(mu_error_code());
     return mu__callbacks_argument(args->callbacks, "mu_fit", &f->callbacks);
 }
 

@@ -76,3 +76,13 @@ int64_t mu_history_samples(const mu_history *history)
 {
     return history ? history->samples : -1;
 }
+
+int mu_history_names(const mu_history *history)
+{
+    return history ? (int)history->names.n : -1;
+}
+
+const char *mu_history_name(const mu_history *history, int i)
+{
+    return history && i >= 0 && (size_t)i < history->names.n ? history->names.items[i] : NULL;
+}

@@ -158,7 +158,7 @@ int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
     int64_t sum = 0;
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
-        if (!weight->seed && (!trainable_only || mu_variable_is_trainable(weight->variable)))
+        if (!weight->seed && (!trainable_only || (!layer->frozen && mu_variable_is_trainable(weight->variable))))
             sum += mu__elements(&weight->variable->resource.spec.shape);
     }
     for (size_t i = 0; i < layer->sublayers.n; i++)
@@ -202,11 +202,29 @@ static mu_status collect_one(const mu_weight *weight, mu_weight_choice choice, m
 
 mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list)
 {
+    if (choice == MU_WEIGHTS_TRAINABLE && layer->frozen)
+        return MU_OK;
     for (size_t i = 0; i < layer->weights.n; i++)
         MU_TRY(collect_one(&layer->weights.items[i], choice, list));
     for (size_t i = 0; i < layer->sublayers.n; i++)
         MU_TRY(mu__layer_collect(layer->sublayers.items[i], choice, list));
     return MU_OK;
+}
+
+mu_status mu_layer_set_trainable(mu_layer *layer, bool trainable)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__need(layer, "mu_layer_set_trainable: the layer"));
+    layer->frozen = !trainable;
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu_layer_set_trainable(layer->sublayers.items[i], trainable));
+    return MU_OK;
+}
+
+bool mu_layer_is_trainable(const mu_layer *layer)
+{
+    return layer && !layer->frozen;
 }
 
 // ---- Calls --------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ struct mu_layer {
     char *name;                  // the user's, else chosen by the first model that the layer is part of; NULL: not yet
     char *path;                  // the names of the models around it and its own, which its weights' names begin with
     bool built;
+    bool frozen;                 // its weights are not trained
     mu_regularizer *activity;    // penalty on the outputs; retained; NULL: none
     mu_shape input, output;      // of the first tensor, when built and last called; batch axis unknown
     struct { mu_weight *items; size_t n, capacity; } weights;    // in Keras's order

@@ -106,7 +106,7 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_tensor *x = mu_at(inputs, 0);
     mu_dtype dtype = mu_tensor_dtype(x);
     moments m;
-    if (context->training) {
+    if (context->training && !layer->frozen) {
         mu_tensor *rows = rows_of(x);
         m = batch_moments(x, rows, args->synchronized && mu_replica_count() > 1);
         if (move_statistic(layer, "moving_mean", m.mean, rows) != MU_OK ||

@@ -117,7 +117,7 @@ static mu_status collect_penalties(const mu_layer *layer, loss_list *out)
 {
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
-        if (!weight->regularizer || !mu_variable_is_trainable(weight->variable))
+        if (!weight->regularizer || layer->frozen || !mu_variable_is_trainable(weight->variable))
             continue;
         mu_tensor *penalty = mu__weight_option_apply(&weight->regularizer->option, mu_variable_read(weight->variable));
         MU_TRY(penalty ? MU_PUSH(out, penalty) : mu_error_code());

@@ -119,6 +119,23 @@ mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
     return status;
 }
 
+mu_layer *mu_model_layer(mu_model *model, const char *name)
+{
+    if (mu__pending() || mu__need_model(model, "mu_model_layer") != MU_OK ||
+        mu__need(name, "mu_model_layer: the name") != MU_OK)
+        return NULL;
+    char known[256] = "";
+    for (size_t i = 0; i < model->sublayers.n; i++) {
+        const size_t used = strlen(known);
+        if (strcmp(mu_layer_name(model->sublayers.items[i]), name) == 0)
+            return model->sublayers.items[i];
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", mu_layer_name(model->sublayers.items[i]));
+    }
+    mu__error(MU_NOT_FOUND, "mu_model_layer: no layer of '%s' is named '%.60s'; there are %s", mu_layer_name(model),
+              name, known);
+    return NULL;
+}
+
 // ---- Weights ------------------------------------------------------------------------------------
 
 static mu_value *variables_value(const mu_model *model, mu_weight_choice choice, const char *function)

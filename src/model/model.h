@@ -25,6 +25,11 @@ struct mu_trainer {
     int n_metrics;
     mu_metric **metrics;         // the mean loss first, then compile's metrics
     int *metric_outputs;         // which output each metric compares; owned
+    int first_weighted;          // metrics from here on count samples by their weights
+    bool compiled, run_eagerly;
+    mu_tensor *(*train_step)(mu_model *model, mu_value *batch, void *arg);  // of the program's own; NULL: fit's
+    mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
+    void *step_arg;
     mu_function *train_function, *test_function, *predict_function;
     bool stop;
     void *coordinator;           // of steps on workers (worker_steps.c); retained. NULL: none yet
@@ -358,7 +363,18 @@ typedef struct mu_samples {
     const void *x, *y;
     int64_t batch_size;      // 0: the default
     bool shuffle;
+    const void *weights;     // of samples; with y
 } mu_samples;
+// mu__samples_split moves the last `share` of the rows into `rest`.
+mu_status mu__samples_split(mu_samples *samples, double share, mu_samples *rest, const char *function);
+// mu__samples_element returns x, y and weights as one list, or what is there of them.
+mu_value *mu__samples_element(const mu_samples *samples, const char *function);
+// mu__class_weights adds sample weights by the labels' classes to a dataset; the numbers must live as long as that.
+typedef struct mu_class_weights {
+    const double *weights;
+    int n;
+} mu_class_weights;
+mu_dataset *mu__class_weights(mu_dataset *data, const mu_class_weights *by, const char *function);
 mu_dataset *mu__samples_dataset(const mu_samples *samples, const char *function);
 
 // ---- Progress (progress.c) ----------------------------------------------------------------------

@@ -6,7 +6,9 @@
 
 const mu_step_runner *mu__step_runner(const mu_model *model)
 {
-    return mu_strategy_num_workers(model->strategy) > 0 ? &mu__worker_steps : &mu__replica_steps;
+    if (mu_strategy_num_workers(model->strategy) > 0)
+        return &mu__worker_steps;
+    return model->trainer->run_eagerly ? &mu__eager_steps : &mu__replica_steps;
 }
 
 // The hooks of a kind of pass.
@@ -104,6 +106,18 @@ mu_status mu__pass_reset(const mu_model *model)
         mu_metric_reset(model->trainer->metrics[i]);
     mu_scope_close(&scope);
     mu_pool_close(pool);
+    return mu_error_code();
+}
+
+mu_status mu__pass_read(mu_pass *p)
+{
+    MU_TRY(mu__pass_need_sums(p));
+    double *sums = p->sums;
+    for (int i = 0; i < p->model->trainer->n_metrics; i++) {
+        MU_TRY(mu__metric_read(p->model->trainer->metrics[i], sums));
+        sums += mu__metric_numbers(p->model->trainer->metrics[i]);
+    }
+    mu__pass_values(p);
     return mu_error_code();
 }
 

@@ -37,7 +37,7 @@ typedef struct mu_step_runner {
     // note tells the progress bar what it shows besides the values. Optional.
     void (*note)(const mu_pass *pass, mu_progress *progress);
 } mu_step_runner;
-extern const mu_step_runner mu__replica_steps, mu__worker_steps;  // (replica_steps.c, worker_steps.c)
+extern const mu_step_runner mu__replica_steps, mu__eager_steps, mu__worker_steps;  // (replica_steps.c, worker_steps.c)
 
 // mu__step_runner returns how a model's steps run.
 const mu_step_runner *mu__step_runner(const mu_model *model);
@@ -94,8 +94,11 @@ int64_t mu__data_steps(const mu_step_data *data);  // batches; negative: not kno
 mu_status mu__need_compiled(const mu_model *model, const mu_step_data *data, const char *function);
 mu_status mu__no_batches(const char *function);
 mu_verbose mu__verbose_on(const mu_model *model, mu_verbose verbose);
-// mu__measure evaluates; the pass then holds names and values. mu__add_epoch adds them to a history.
+// mu__measure evaluates; the pass then holds names and values. mu__add_epoch adds them to a history; `validates`: there
+// are columns of validation, which are NaN where `validation` is NULL.
 mu_status mu__measure(mu_pass *pass, const mu_step_data *data);
-mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation);
+mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation, bool validates);
+// mu__pass_read reads what the metrics hold now.
+mu_status mu__pass_read(mu_pass *pass);
 
 #endif

@@ -14,14 +14,21 @@ static mu_status begin(const mu_model *model, const mu_step_data *data, mu_objec
     return *opened ? MU_OK : mu_error_code();
 }
 
-static void *start(mu_pass *p)
+// The next batch; NULL at the end or on error.
+static mu_value *take_batch(mu_pass *p)
 {
     mu_iterator *iterator = (mu_iterator *)p->opened;
     mu_value *batch = mu_next(iterator);
     if (!batch)
         return NULL;
     p->samples += mu__distributed_rows(iterator);
-    return mu__pass_begin_batch(p) == MU_OK ? mu__run_start(p->model->strategy, p->function, batch) : NULL;
+    return mu__pass_begin_batch(p) == MU_OK ? batch : NULL;
+}
+
+static void *start(mu_pass *p)
+{
+    mu_value *batch = take_batch(p);
+    return batch ? mu__run_start(p->model->strategy, p->function, batch) : NULL;
 }
 
 static int next(const mu_pass *p, bool all)
@@ -69,3 +76,30 @@ static mu_status read(mu_pass *p, bool last)
 
 const mu_step_runner mu__replica_steps = {.begin = begin, .start = start, .next = next, .wait = wait, .add = add,
                                           .read = read};
+
+// ---- Steps that are not traced ------------------------------------------------------------------
+
+static void *start_eagerly(mu_pass *p)
+{
+    mu_value *batch = take_batch(p);
+    const bool predicts = p->function == p->model->trainer->predict_function;
+    mu_value *(*const step)(mu_value *, void *) = p->training ? mu__train_step
+                                                  : predicts  ? mu__predict_step
+                                                              : mu__test_step;
+    return batch ? mu_retain(mu_run_callback(p->model->strategy, step, p->model, batch)) : NULL;
+}
+
+static int next_at_once(const mu_pass *p, bool all)
+{
+    (void)p, (void)all;
+    return 0;
+}
+
+static mu_value *its_result(const mu_pass *p, void *step)
+{
+    (void)p;
+    return mu__give(step);
+}
+
+const mu_step_runner mu__eager_steps = {.begin = begin, .start = start_eagerly, .next = next_at_once,
+                                        .wait = its_result, .add = add, .read = read};

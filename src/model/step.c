@@ -120,8 +120,17 @@ static mu_status run_forward(mu_model *model, const example *e, bool training, f
     return add_layer_losses(model, f);
 }
 
+// What counts a metric's samples; NULL: each once.
+static mu_tensor *weights_of(const mu_trainer *trainer, int metric, mu_tensor *mask, mu_tensor *weights)
+{
+    mu_tensor *valid = mask ? mu_cast(mask, mu__floatx()) : NULL;
+    if (metric < trainer->first_weighted || !weights)
+        return valid;
+    return valid ? mu_multiply(mu__weights_like(weights, valid), valid) : weights;
+}
+
 // Adds the batch to the metrics; outputs and labels of each are those that it compares.
-static mu_status update_metrics(const mu_model *model, const forward *f)
+static mu_status update_metrics(const mu_model *model, const forward *f, mu_tensor *sample_weights)
 {
     const mu_trainer *trainer = model->trainer;
     if (mu_metric_add(trainer->metrics[0], 0, f->total) != MU_OK ||
@@ -132,8 +141,7 @@ static mu_status update_metrics(const mu_model *model, const forward *f)
         if (k >= f->outputs.n)
             return mu__error(MU_INVALID_ARGUMENT, "metric '%s' compares output %d of a model that has %d",
                              mu_metric_name(trainer->metrics[i]), k, f->outputs.n);
-        mu_tensor *mask = f->masks[k];
-        mu_tensor *weights = mask ? mu_cast(mask, mu__floatx()) : NULL;
+        mu_tensor *weights = weights_of(trainer, i, f->masks[k], sample_weights);
         MU_TRY(mu_metric_update_weighted(trainer->metrics[i], f->labels.items[k], f->outputs.items[k], weights));
     }
     return MU_OK;
@@ -165,25 +173,62 @@ static mu_value *metric_states(const mu_trainer *trainer)
     return states;
 }
 
-// Adds a batch to the metrics and returns the result of the step. Workers change no metric: the coordinator adds up
-// what their steps return.
-static mu_value *measured(const mu_model *model, const forward *f)
+// Begins or ends a step that changes metrics. Workers change none: the coordinator adds up what their steps return.
+static void collect(const mu_model *model, bool begins)
 {
     const mu_trainer *trainer = model->trainer;
-    const bool collects = mu__step_runner(model) == &mu__worker_steps;
+    const bool collects = begins && mu__step_runner(model) == &mu__worker_steps;
     for (int i = 0; i < trainer->n_metrics; i++) {
         trainer->metrics[i]->collects = collects;
-        memset(trainer->metrics[i]->added, 0, sizeof trainer->metrics[i]->added);
+        if (begins)
+            memset(trainer->metrics[i]->added, 0, sizeof trainer->metrics[i]->added);
     }
-    mu_value *states = update_metrics(model, f) == MU_OK ? metric_states(trainer) : NULL;
-    for (int i = 0; i < trainer->n_metrics; i++)
-        trainer->metrics[i]->collects = false;
+}
+
+// Adds a batch to the metrics and returns the result of the step.
+static mu_value *measured(const mu_model *model, const forward *f, mu_tensor *weights)
+{
+    collect(model, true);
+    mu_value *states = update_metrics(model, f, weights) == MU_OK ? metric_states(model->trainer) : NULL;
+    collect(model, false);
+    return states;
+}
+
+// Adds the loss that a step of the program's own returned, by the samples of the batch.
+static mu_status add_own_loss(const mu_model *model, mu_value *batch, mu_tensor *loss)
+{
+    mu_metric *mean = model->trainer->metrics[0];
+    tensors all;
+    if (!loss)
+        return mu__pending() ? mu_error_code()
+                             : mu__error(MU_INVALID_ARGUMENT, "mu_compile: the step of '%s' returned NULL without an "
+                                         "error; return its loss, or NULL after mu_fail(code, reason)",
+                                         mu_layer_name(model));
+    if (mu_tensor_rank(loss) != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: the step of '%s' returned a tensor of rank %d; return the "
+                         "mean loss, a scalar", mu_layer_name(model), mu_tensor_rank(loss));
+    MU_TRY(tensors_of(batch, "tensors in a batch", &all));
+    mu_tensor *rows = mu_cast(mu_dim_size(all.items[0], 0), mu__floatx());
+    mu_tensor *total = mu_multiply(mu_cast(loss, mu__floatx()), rows);
+    MU_TRY(total ? mu_metric_add(mean, 0, total) : mu_error_code());
+    return mu_metric_add(mean, 1, rows);
+}
+
+static mu_value *own_step(mu_model *model, mu_value *batch,
+                          mu_tensor *(*step)(mu_model *model, mu_value *batch, void *arg))
+{
+    collect(model, true);
+    mu_tensor *loss = step(model, batch, model->trainer->step_arg);
+    mu_value *states = add_own_loss(model, batch, loss) == MU_OK ? metric_states(model->trainer) : NULL;
+    collect(model, false);
     return states;
 }
 
 mu_value *mu__train_step(mu_value *batch, void *arg)
 {
     mu_model *model = arg;
+    if (model->trainer->train_step)
+        return own_step(model, batch, model->trainer->train_step);
     example e;
     forward f;
     if (take_apart(batch, &e) != MU_OK)
@@ -193,17 +238,19 @@ mu_value *mu__train_step(mu_value *batch, void *arg)
     mu_tensor *scaled_loss = status == MU_OK ? mu_scale_loss(model->trainer->optimizer, f.loss) : NULL;
     mu_value *gradients = mu_gradients(tape, scaled_loss, mu_trainable_variables(model));
     mu_tape_close(tape);
-    return mu_apply_gradients(model->trainer->optimizer, gradients) == MU_OK ? measured(model, &f) : NULL;
+    return mu_apply_gradients(model->trainer->optimizer, gradients) == MU_OK ? measured(model, &f, e.weights) : NULL;
 }
 
 mu_value *mu__test_step(mu_value *batch, void *arg)
 {
     mu_model *model = arg;
+    if (model->trainer->test_step)
+        return own_step(model, batch, model->trainer->test_step);
     example e;
     forward f;
     if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK)
         return NULL;
-    return measured(model, &f);
+    return measured(model, &f, e.weights);
 }
 
 mu_value *mu__predict_step(mu_value *batch, void *model)

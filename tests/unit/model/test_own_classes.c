@@ -86,8 +86,60 @@ static void own_classes_train(void **state)
     free(wanted);
 }
 
+// ---- Steps --------------------------------------------------------------------------------------
+
+static mu_tensor *own_train_step(mu_model *model, mu_value *batch, void *optimizer)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y = mu_call(model, mu_at(batch, 0), .training = true);
+    mu_tensor *errors = mu_reduce_mean(mu_square(mu_subtract(y, mu_at(batch, 1))), 1);
+    mu_tensor *share = mu_compute_average_loss(errors);
+    mu_value *gradients = mu_gradients(tape, share, mu_trainable_variables(model));
+    mu_tape_close(tape);
+    return mu_apply_gradients(optimizer, gradients) == MU_OK ? mu_reduce_mean(errors, MU_ALL_AXES) : NULL;
+}
+
+static mu_tensor *vector_step(mu_model *model, mu_value *batch, void *arg)
+{
+    (void)model, (void)arg;
+    return mu_at(batch, 0);
+}
+
+// A step of the program's own does what fit's does, on any number of replicas.
+static void own_steps(void **state)
+{
+    (void)state;
+    double last[2][7], losses[2];
+    mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 2}, 2), MU_END);
+    for (int own = 0; own < 2; own++) {
+        mu_model *model = NULL;
+        mu_strategy *strategy = strategy_of(2);
+        MU_SCOPE(strategy) {
+            model = mu_sequential(mu_dense(2, .kernel_initializer = "ones"));
+            mu_optimizer *sgd = mu_sgd(.learning_rate = .1);
+            if (own)
+                mu_compile(model, .train_step = own_train_step, .step_arg = sgd);
+            else
+                mu_compile(model, .optimizer = sgd, .loss = "mse");
+        }
+        mu_history *history = mu_fit(model, data, .epochs = 3, .batch_size = 4, .no_shuffle = true,
+                                     .verbose = MU_VERBOSE_SILENT);
+        if (!history)
+            fail_msg("%s", mu_error_message());
+        losses[own] = mu_history_last(history, "loss");
+        memcpy(last[own], doubles(mu_variable_read(mu_layer_weight(mu_model_layer(model, "dense"), "kernel"))),
+               6 * sizeof(double));
+    }
+    assert_near(last[1], last[0], 6, 1e-14);
+    assert_number(losses[1], losses[0], 1e-14);
+    mu_model *wrong = mu_sequential(mu_dense(2));
+    mu_compile(wrong, .train_step = vector_step);
+    assert_null(mu_train_on_batch(wrong, data));
+    expect_error(MU_INVALID_ARGUMENT, "returned a tensor of rank 2; return the mean loss, a scalar");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train)};
+    const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train), MODEL_TEST(own_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,184 @@
+# Arguments of compile, fit, evaluate and their relatives in Keras and in Muster: sample and class weights, weighted
+# metrics, a share of the rows for validation, validation now and then, one batch at a time, frozen layers, clones.
+#
+# Both start with the same weights and see the same rows in the same order; the histories and the weights are compared.
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import muster
+from defaults import FLOATX, TOLERANCE, named, off, set_floatx
+from report import Report
+
+MU_VERBOSE_SILENT = 1
+CLASSES, ROWS, FEATURES = 3, 40, 5
+SETTINGS = {"batch_size": 8, "epochs": 4}
+
+
+def numbers(floatx):
+    generator = np.random.default_rng(8)
+    dtype = FLOATX[floatx]
+    return {"x": generator.normal(size=(ROWS, FEATURES)).astype(dtype), "y": generator.integers(0, CLASSES, ROWS).astype(np.int64),
+            "w": generator.uniform(0.25, 2, ROWS).astype(dtype), "vx": generator.normal(size=(12, FEATURES)).astype(dtype),
+            "vy": generator.integers(0, CLASSES, 12).astype(np.int64), "vw": generator.uniform(0, 1, 12).astype(dtype)}
+
+
+class Pair:
+    """A model of each side with the same weights, compiled."""
+
+    def __init__(self, mu, weighted=False, frozen="", eager=False):
+        self.mu = mu
+        layers = tf.keras.layers
+        self.theirs = tf.keras.Sequential([
+            tf.keras.Input((FEATURES,)), layers.Dense(6, activation="tanh", name="a", kernel_regularizer="l2"),
+            layers.BatchNormalization(name="b"), layers.Dense(CLASSES, name="c")])
+        generator = np.random.default_rng(9)
+        for _, variable in named(self.theirs):
+            variable.assign(generator.uniform(0.25, 1, tuple(variable.shape)))
+        self.ours = mu.model([mu.mu_dense(units=6, activation="tanh", name="a", kernel_regularizer="l2"),
+                              mu.mu_batch_normalization(name="b"), mu.mu_dense(units=CLASSES, name="c")])
+        mu.mu_model_build(self.ours, 1, [FEATURES])
+        mu.write_weights(self.ours, {name: variable.numpy() for name, variable in named(self.theirs)})
+        self.compile(weighted, frozen, eager)
+
+    def compile(self, weighted, frozen, eager):
+        mu = self.mu
+        for layer in self.theirs.layers:
+            layer.trainable = layer.name not in frozen
+        for name in frozen:
+            self.ours_layer(name)
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        kind = "weighted_metrics" if weighted else "metrics"
+        self.theirs.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss=loss, run_eagerly=eager,
+                            **{kind: [tf.keras.metrics.SparseCategoricalAccuracy(name="acc")]})
+        mu.mu_compile(model=self.ours, optimizer=mu.mu_sgd(learning_rate=0.1), run_eagerly=eager,
+                      loss=mu.mu_sparse_categorical_crossentropy_loss(from_logits=True),
+                      **{kind: mu.mu_sparse_categorical_accuracy_metric(name="acc")})
+
+    def ours_layer(self, name):
+        self.mu.mu_layer_set_trainable(self.mu.mu_model_layer(self.ours, name), False)
+
+    def far(self, ours_history, theirs_history):
+        mu = self.mu
+        names = [mu.mu_history_name(ours_history, i).decode() for i in range(mu.mu_history_names(ours_history))]
+        assert sorted(names) == sorted(theirs_history), f"{names} here, {list(theirs_history)} in Keras"
+        epochs = mu.mu_history_epochs(ours_history)
+        values = [0.0]
+        for name, wanted in theirs_history.items():
+            seen = [mu.mu_history_at(ours_history, name, epoch) for epoch in range(epochs)]
+            seen = [value for value in seen if not np.isnan(value)]
+            values.append(off(seen, np.atleast_1d(wanted)))
+        weights = mu.read_weights(self.ours)
+        values += [off(weights[name], variable.numpy()) for name, variable in named(self.theirs)]
+        return max(values)
+
+
+def fit_both(mu, data, theirs_options, ours_options, **pair):
+    both = Pair(mu, **pair)
+    theirs = both.theirs.fit(data["x"], data["y"], shuffle=False, verbose=0, **SETTINGS, **theirs_options).history
+    ours = mu.mu_fit(model=both.ours, x=mu.tensor(data["x"]), y=mu.tensor(data["y"]), no_shuffle=True,
+                     verbose=MU_VERBOSE_SILENT, **SETTINGS, **ours_options)
+    return both.far(ours, theirs)
+
+
+def weights_of_classes(mu):
+    return {"class_weight": (muster.ctypes.c_double * 2)(0.5, 3.0), "n_class_weight": 2}
+
+
+FITS = {
+    "plain": lambda mu, d: ({}, {}, {}),
+    "sample_weight": lambda mu, d: ({"sample_weight": d["w"]}, {"sample_weight": mu.tensor(d["w"])}, {}),
+    "sample_weight and weighted_metrics": lambda mu, d: ({"sample_weight": d["w"]}, {"sample_weight": mu.tensor(d["w"])},
+                                                         {"weighted": True}),
+    "class_weight": lambda mu, d: ({"class_weight": {0: 0.5, 1: 3.0}}, weights_of_classes(mu), {"weighted": True}),
+    "validation_split": lambda mu, d: ({"validation_split": 0.3}, {"validation_split": 0.3}, {}),
+    "validation_split of weighted rows": lambda mu, d: (
+        {"validation_split": 0.25, "sample_weight": d["w"]}, {"validation_split": 0.25, "sample_weight": mu.tensor(d["w"])},
+        {"weighted": True}),
+    "validation_freq": lambda mu, d: (
+        {"validation_data": (d["vx"], d["vy"]), "validation_freq": 2, "validation_batch_size": 5},
+        {"validation_data": mu.values([mu.tensor(d["vx"]), mu.tensor(d["vy"])]), "validation_freq": 2,
+         "validation_batch_size": 5}, {}),
+    "validation_data with weights": lambda mu, d: (
+        {"validation_data": (d["vx"], d["vy"], d["vw"])},
+        {"validation_data": mu.values([mu.tensor(d["vx"]), mu.tensor(d["vy"]), mu.tensor(d["vw"])])}, {"weighted": True}),
+    "a frozen dense layer": lambda mu, d: ({}, {}, {"frozen": "a"}),
+    "frozen batch normalization": lambda mu, d: ({}, {}, {"frozen": "b"}),
+    "run_eagerly": lambda mu, d: ({}, {}, {"eager": True}),
+    "initial_epoch": lambda mu, d: ({"initial_epoch": 2}, {"initial_epoch": 2}, {}),
+}
+
+
+def compare_fit(report, mu, floatx, name):
+    set_floatx(mu, floatx)
+    data = numbers(floatx)
+    with mu.pool():
+        theirs, ours, pair = FITS[name](mu, data)
+        far = fit_both(mu, data, theirs, ours, **pair)
+    report.check(f"fit, {name}, {floatx}", f"history and weights within {far:.1e}", far <= TOLERANCE[floatx])
+
+
+def compare_batches(report, mu, floatx, _):
+    """train_on_batch and test_on_batch in turn, with and without weights."""
+    set_floatx(mu, floatx)
+    data, far = numbers(floatx), []
+    with mu.pool():
+        both = Pair(mu, weighted=True)
+        for i in range(5):
+            part = slice(8 * i, 8 * i + 8)
+            x, y, w = data["x"][part], data["y"][part], data["w"][part]
+            given, ours_given = ({}, {}) if i % 2 else ({"sample_weight": w}, {"sample_weight": mu.tensor(w)})
+            theirs = both.theirs.train_on_batch(x, y, return_dict=True, **given)
+            ours = mu.mu_train_on_batch(model=both.ours, x=mu.tensor(x), y=mu.tensor(y), **ours_given)
+            far.append(both.far(ours, theirs))
+        theirs = both.theirs.test_on_batch(data["vx"], data["vy"], sample_weight=data["vw"], return_dict=True)
+        ours = mu.mu_test_on_batch(model=both.ours, x=mu.tensor(data["vx"]), y=mu.tensor(data["vy"]),
+                                   sample_weight=mu.tensor(data["vw"]))
+        far.append(both.far(ours, theirs))
+        far.append(both.far(mu.mu_metrics_result(both.ours), theirs))
+    report.check(f"train_on_batch, test_on_batch, {floatx}", f"values and weights within {max(far):.1e}",
+                 max(far) <= TOLERANCE[floatx])
+
+
+def compare_evaluate(report, mu, floatx, _):
+    set_floatx(mu, floatx)
+    data = numbers(floatx)
+    with mu.pool():
+        both = Pair(mu, weighted=True)
+        theirs = both.theirs.evaluate(data["x"], data["y"], sample_weight=data["w"], batch_size=7, verbose=0, return_dict=True)
+        ours = mu.mu_evaluate(model=both.ours, x=mu.tensor(data["x"]), y=mu.tensor(data["y"]), batch_size=7,
+                              sample_weight=mu.tensor(data["w"]), verbose=MU_VERBOSE_SILENT)
+        far = both.far(ours, theirs)
+    report.check(f"evaluate, sample_weight, {floatx}", f"values within {far:.1e}", far <= TOLERANCE[floatx])
+
+
+def compare_clone(report, mu, floatx, _):
+    """A clone has the same configuration and weights of its own."""
+    set_floatx(mu, floatx)
+    with mu.pool():
+        both = Pair(mu, frozen="a")
+        clone = mu.mu_clone_model(both.ours)
+        same = mu.mu_layer_config(clone) == mu.mu_layer_config(both.ours)
+        mu.mu_model_build(clone, 1, [FEATURES])
+        first, other = mu.read_weights(both.ours), mu.read_weights(clone)
+        apart = list(first) == list(other) and any(not np.array_equal(first[name], other[name]) for name in first)
+    report.check(f"clone_model, {floatx}", f"configuration {'alike' if same else 'differs'}, weights of its own: {apart}",
+                 same and apart)
+
+
+def main(library, only=""):
+    mu = muster.Library(library)
+    report = Report("fitting")
+    for floatx in FLOATX:
+        rows = [(compare_fit, name, name) for name in FITS]
+        rows += [(compare_batches, None, "batches"), (compare_evaluate, None, "evaluate"), (compare_clone, None, "clone")]
+        for compare, row, name in rows:
+            if only in name:
+                with report.guard(f"{name}, {floatx}"):
+                    compare(report, mu, floatx, row)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())
