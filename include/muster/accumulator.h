@@ -4,6 +4,9 @@
 // accumulator counts global steps. A gradient comes with the step that it was computed in (its local step); a gradient
 // whose local step is behind the global step is stale and is dropped. Every successful take adds 1 to the global step.
 //
+// In the scope of mu_parameter_server_strategy an accumulator is made on the parameter server whose turn it is, like a
+// variable, unless the servers are in this process; a take waits there, and its timeout and cancellation reach it.
+//
 // All functions work outside of functions and in traced functions, and from several threads at once. A traced function
 // that waits in a take occupies its device, so gradients have to come from other devices or from outside of functions.
 #ifndef MUSTER_ACCUMULATOR_H

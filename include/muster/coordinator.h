@@ -105,6 +105,7 @@ typedef struct mu_worker_calls {
     int64_t done;                     // succeeded
     int64_t failed;                   // with an error of the call
     int64_t retried;                  // put back, because the worker was lost or a server not reachable
+    int64_t dropped;                  // copies of calls that another worker ended first
     bool lost;                        // the worker is not reachable now
 } mu_worker_calls;
 

@@ -19,6 +19,8 @@ typedef struct mu_parameter_server_strategy_args {
     mu_cluster *cluster_resolver;          // default: mu_cluster_from_environment; retained
     mu_partitioner *variable_partitioner;  // divides variables among the servers; default: variables stay whole
     mu_keyword_only only_;
+    int replicas_to_aggregate;             // synchronous steps: gradients of so many calls make one; default: none do
+    bool visitation_guarantee;             // updates of every call happen once; default: perhaps again in a retry
     bool in_process;                       // workers and servers are threads of this process; default: the tasks'
                                            // processes (mu_server_main, muster serve)
 } mu_parameter_server_strategy_args;
@@ -33,17 +35,32 @@ typedef struct mu_parameter_server_strategy_args {
 // their coordinator. A cluster has one coordinator at a time: making the strategy deletes all variables that are on the
 // servers. A variable's value is on its server only; a read, an assignment or an optimizer's update of it is one
 // request. Servers tell variables apart by name, so one whose name is taken gets a number: "kernel", "kernel_1". A
-// server keeps a variable until the next coordinator comes, also after its last release here. A function for workers
-// uses variables of the strategy only.
+// variable's last release here deletes it there, with the next request. A function for workers uses variables of the
+// strategy only.
 //
-// With in_process the tasks are threads of this process, whatever their addresses: worker i computes on CPU device
-// i modulo the number of devices, and the variables are in this process's memory. That is asynchronous training on the
+// With in_process the tasks are threads of this process, whatever their addresses: worker i computes on CPU device i
+// modulo the number of devices, and the variables are in this process's memory. That is asynchronous training on the
 // cores of one machine.
 //
 // mu_num_replicas_in_sync is 1, because workers are not synchronized; the aggregation of a variable is therefore not
 // used. mu_schedule runs a function on a worker that is free, as do mu_fit, mu_evaluate and mu_predict with their
 // steps; with several workers the order of updates, and the last digits of the weights, differ from run to run. mu_run
 // computes in this process, on its devices in turn.
+//
+// With replicas_to_aggregate (the name of TensorFlow's SyncReplicasOptimizer) training is synchronous: so many calls,
+// in the order of their schedules, make a step. mu_apply_gradients in their functions leaves gradients at accumulators
+// beside the variables; when all calls of the step have ended, the sums are applied at once, and only then the next
+// step's calls begin. A batch of mu_fit is divided among the calls as among so many replicas, so the weights are those
+// of mu_mirrored_strategy with as many (a loss that a mask shortens is weighted by the rows of each part);
+// mu_num_replicas_in_sync is this number. A call whose worker is lost is run by another, and counts once. Workers
+// beyond the number are backups: they run copies of calls that take more than twice the usual time; what ends first
+// counts, and the gradients of the other are dropped. So neither a lost nor a slow worker changes the weights. mu_join
+// applies a last step of fewer calls.
+//
+// With visitation_guarantee alone each call is a step of its own, whose gradients are applied once, as they come,
+// although workers come and go: every batch of mu_fit is used exactly once per epoch. In both cases this holds for what
+// mu_apply_gradients updates, for results of calls and for metrics; other assignments in a function happen as it runs,
+// and again if it is run again. Gradients of lookups become dense. The updates are computed in this process.
 //
 // Blocks: until all parameter servers are there, at most MUSTER_TIMEOUT; workers may come later. Errors:
 // INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or

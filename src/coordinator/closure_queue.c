@@ -16,6 +16,10 @@ struct mu_closure_queue {
     int64_t capacity;               // 0: no limit
     closures waiting, tagged;
     int64_t in_flight;
+    int64_t most_in_flight;         // calls without a tag that may run at one time; 0: any number
+    mu_closure *running;            // calls without a tag that run, the first to begin first
+    int most_copies, n_copies;
+    int64_t usual_ns;               // mean time of calls, of which later ones count more; 0: not known
     mu_error_value error;           // the first; code MU_OK: none
     mu_cancellation *cancellation;  // of the calls that run; retained
     bool draining;                  // an error is being raised: nothing is handed out
@@ -29,6 +33,14 @@ static void append(closures *list, mu_closure *closure)
     closure->next = NULL;
     *(list->last ? &list->last->next : &list->first) = closure;
     list->last = closure;
+    list->n++;
+}
+
+static void prepend(closures *list, mu_closure *closure)
+{
+    closure->next = list->first;
+    list->first = closure;
+    list->last = list->last ? list->last : closure;
     list->n++;
 }
 
@@ -246,6 +258,14 @@ void mu__closures_count(mu_closure_queue *queue, int64_t *waiting, int64_t *in_f
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 
+bool mu__closures_failing(mu_closure_queue *queue)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    const bool failing = queue->error.code != MU_OK;
+    pthread_mutex_unlock(&queue->monitor.lock);
+    return failing;
+}
+
 bool mu__closures_cancelling(mu_closure_queue *queue)
 {
     pthread_mutex_lock(&queue->monitor.lock);
@@ -277,26 +297,98 @@ void mu__closures_stop(mu_closure_queue *queue)
 
 // ---- The workers' side --------------------------------------------------------------------------
 
+void mu__closures_in_steps(mu_closure_queue *queue, int calls, int copies)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    queue->most_in_flight = calls;
+    queue->most_copies = copies;
+    pthread_mutex_unlock(&queue->monitor.lock);
+}
+
+static void begin(mu_closure_queue *queue, mu_closure *closure)
+{
+    mu_closure **last = &queue->running;
+    while (*last)
+        last = &(*last)->next_running;
+    *last = closure;
+    closure->next_running = NULL;
+    closure->attempts = 1;
+    closure->settled = false;
+    closure->begun_ns = mu__now_ns();
+    queue->in_flight++;
+}
+
+static void stop_running(mu_closure_queue *queue, const mu_closure *closure)
+{
+    for (mu_closure **at = &queue->running; *at; at = &(*at)->next_running)
+        if (*at == closure) {
+            *at = closure->next_running;
+            break;
+        }
+}
+
+// A call that takes long, for a worker that would else be idle; NULL: there is none.
+static mu_closure *copy_of_late(mu_closure_queue *queue)
+{
+    const int64_t now = mu__now_ns();
+    if (queue->n_copies >= queue->most_copies || queue->usual_ns == 0 || queue->error.code != MU_OK)
+        return NULL;
+    for (mu_closure *at = queue->running; at; at = at->next_running)
+        if (at->attempts == 1 && !at->settled && now - at->begun_ns > 2 * queue->usual_ns) {
+            at->attempts++;
+            queue->n_copies++;
+            return mu_retain(at);
+        }
+    return NULL;
+}
+
 static mu_closure *next_for(mu_closure_queue *queue, int tag)
 {
     mu_closure *closure = tag == MU_NO_TAG ? NULL : take(&queue->tagged, tag);
     if (closure || queue->draining)
         return closure;
-    if ((closure = take(&queue->waiting, MU_NO_TAG)))
-        queue->in_flight++;
-    return closure;
+    const bool room = queue->most_in_flight == 0 || queue->in_flight < queue->most_in_flight;
+    if (room && (closure = take(&queue->waiting, MU_NO_TAG)))
+        begin(queue, closure);
+    return closure ? closure : copy_of_late(queue);
+}
+
+// Copies begin when time has passed, which nobody announces.
+static int64_t look_again_ns(const mu_closure_queue *queue, int64_t deadline_ns)
+{
+    enum { LOOK_NS = 20000000 };
+    return queue->most_copies > 0 ? MU_MIN(deadline_ns, mu__now_ns() + LOOK_NS) : deadline_ns;
 }
 
 mu_closure *mu__closures_get(mu_closure_queue *queue, int tag, int64_t deadline_ns, mu_cancellation **cancellation)
 {
     mu_closure *closure = NULL;
     pthread_mutex_lock(&queue->monitor.lock);
-    while (!queue->stopped && !(closure = next_for(queue, tag)) && mu__monitor_wait(&queue->monitor, deadline_ns))
+    while (!queue->stopped && !(closure = next_for(queue, tag)) &&
+           (mu__monitor_wait(&queue->monitor, look_again_ns(queue, deadline_ns)) || mu__now_ns() < deadline_ns))
         ;
     *cancellation = closure ? mu_retain(queue->cancellation) : NULL;
     pthread_cond_broadcast(&queue->monitor.changed);  // there is a free place
     pthread_mutex_unlock(&queue->monitor.lock);
     return closure;
+}
+
+bool mu__closures_attempt_ended(mu_closure_queue *queue, mu_closure *closure, bool succeeded)
+{
+    enum { WEIGHT = 8 };
+    if (closure->tag != MU_NO_TAG)
+        return true;
+    pthread_mutex_lock(&queue->monitor.lock);
+    const bool decides = !closure->settled && (succeeded || closure->attempts == 1);
+    queue->n_copies -= closure->attempts > 1;
+    closure->attempts--;
+    closure->settled |= succeeded;
+    if (succeeded && decides) {
+        const int64_t took = mu__now_ns() - closure->begun_ns;
+        queue->usual_ns = queue->usual_ns == 0 ? MU_MAX(took, 1) : queue->usual_ns + (took - queue->usual_ns) / WEIGHT;
+    }
+    pthread_mutex_unlock(&queue->monitor.lock);
+    return decides;
 }
 
 // A call without a tag no longer runs. Called with the lock held.
@@ -306,6 +398,7 @@ static void end_one(mu_closure_queue *queue, const mu_closure *closure)
         return;
     assert(queue->in_flight > 0);
     queue->in_flight--;
+    stop_running(queue, closure);
     pthread_cond_broadcast(&queue->monitor.changed);
 }
 
@@ -331,6 +424,8 @@ void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure)
     pthread_mutex_lock(&queue->monitor.lock);
     if (queue->error.code != MU_OK || queue->stopped)
         cancel(mu_retain(closure));
+    else if (queue->most_in_flight > 0)
+        prepend(&queue->waiting, mu_retain(closure));
     else
         append(&queue->waiting, mu_retain(closure));
     end_one(queue, closure);

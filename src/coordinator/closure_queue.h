@@ -20,6 +20,11 @@ typedef struct mu_closure {
     struct mu_closure *next;        // in the queue
     int tag;                        // number of the worker that must run it; MU_NO_TAG: any
     mu_remote_value *output;        // retained; NULL: nobody asks for it
+    // Of the queue, while a worker runs it:
+    struct mu_closure *next_running;
+    int attempts;                   // workers that run it: 2 with a copy
+    bool settled;                   // an attempt has succeeded
+    int64_t begun_ns;
 } mu_closure;
 
 typedef struct mu_closure_queue mu_closure_queue;
@@ -36,9 +41,17 @@ mu_status mu__closures_put(mu_closure_queue *queue, mu_closure *closure, int64_t
 // mu__closures_put_tagged appends a call with a tag; it neither waits nor raises.
 void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure);
 
+// mu__closures_in_steps lets at most `calls` calls without a tag run at one time. One that is put back comes first
+// again. Workers beyond that get copies, at most `copies` at one time, of calls that run for more than twice the usual
+// time.
+void mu__closures_in_steps(mu_closure_queue *queue, int calls, int copies);
+
 // mu__closures_get takes the next call for a worker, and what cancels it (retained, as the call); NULL when the
 // deadline has passed, or after mu__closures_stop. One of the three functions below must follow for each call.
 mu_closure *mu__closures_get(mu_closure_queue *queue, int tag, int64_t deadline_ns, mu_cancellation **cancellation);
+// Before, mu__closures_attempt_ended tells whether that decides: false for a copy of a call that has succeeded, or that
+// another worker still runs; then none of the three may follow.
+bool mu__closures_attempt_ended(mu_closure_queue *queue, mu_closure *closure, bool succeeded);
 void mu__closures_finished(mu_closure_queue *queue, const mu_closure *closure);
 void mu__closures_failed(mu_closure_queue *queue, const mu_closure *closure, const mu_error_value *error);
 // mu__closures_put_back is for a call whose worker was lost: it goes to the end of the queue, or is cancelled if there
@@ -61,6 +74,8 @@ mu_status mu__closures_done(mu_closure_queue *queue, bool *done);
 
 // Calls without a tag that wait, and that run.
 void mu__closures_count(mu_closure_queue *queue, int64_t *waiting, int64_t *in_flight);
+// mu__closures_failing returns whether an error is there that was not raised yet.
+bool mu__closures_failing(mu_closure_queue *queue);
 // mu__closures_cancelling returns whether the calls that run are being cancelled.
 bool mu__closures_cancelling(mu_closure_queue *queue);
 bool mu__closures_stopped(mu_closure_queue *queue);

@@ -27,11 +27,13 @@ mu_call *mu__maker_call(const mu_per_worker *per_worker, int worker)
     return call;
 }
 
-static mu_call *function_call(mu_function *function, mu_value *arguments)
+static mu_call *function_call(mu_coordinator *c, mu_function *function, mu_value *arguments, double ratio)
 {
     mu_call *call = mu__new(&mu__call_type, sizeof *call);
     if (!call)
         return NULL;
+    call->number = c->n_scheduled++;
+    call->ratio = ratio;
     call->closure.tag = MU_NO_TAG;
     call->function = mu_retain(function);
     call->arguments = mu_retain(arguments);
@@ -68,6 +70,7 @@ static void coordinator_destroy(void *object)
         pthread_mutex_unlock(&servers->coordinator_lock);
     }
     end_workers(c);
+    mu__commits_free(c);
     mu__closures_free(c->queue);
     mu_release(c->resources);
     mu__free(c->workers);
@@ -88,6 +91,7 @@ static mu_status start_worker(mu_coordinator *c, int i, mu_task_maker *maker, vo
     mu_dispatcher *d = &c->workers[i];
     d->coordinator = c;
     d->worker = i;
+    d->ticket = -1;
     snprintf(name, sizeof name, "worker %d", i);
     if (!(d->task = maker(c->strategy, i, arg)) || !(d->thread = mu__worker_new(name, NULL, 0, c->strategy->runtime)))
         return mu_error_code();
@@ -110,7 +114,10 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
                                                                           : PS_FAILURES_IGNORED;
     c->timeouts_ignored = MU_GIVEN(args, ignore_transient_timeouts) ? args->ignore_transient_timeouts
                                                                     : c->n_workers / WORKERS_PER_TIMEOUT;
-    mu_status status = MU_OK;
+    const mu_aggregation *aggregation = strategy->servers->aggregation;
+    if (aggregation && aggregation->synchronous)
+        mu__closures_in_steps(c->queue, aggregation->n, MU_MAX(c->n_workers - aggregation->n, 0));
+    mu_status status = mu__commits_init(c);
     for (int i = 0; i < c->n_workers && status == MU_OK; i++)
         status = start_worker(c, i, maker, arg);
     return status;
@@ -194,20 +201,38 @@ static mu_status check_call(const mu_schedule_args *args)
         MU_TRY(check_arguments(args->coordinator, args->arguments, &per_worker));
     if (per_worker)
         return MU_OK;
-    return mu__served_trace(args->coordinator->strategy, args->function, args->arguments) ? MU_OK : mu_error_code();
+    mu_strategy *strategy = args->coordinator->strategy;
+    const bool aggregates = strategy->servers->aggregation != NULL;
+    mu_function *function = aggregates ? mu__aggregated(args->function) : args->function;
+    mu_value *own = aggregates ? mu__aggregated_arguments(args->arguments, 0, 1) : args->arguments;
+    return function && mu__served_trace(strategy, function, own) ? MU_OK : mu_error_code();
+}
+
+static mu_value *schedule(const mu_schedule_args *args, double ratio)
+{
+    if (check_call(args) != MU_OK)
+        return NULL;
+    mu_call *call = function_call(args->coordinator, args->function, args->arguments, ratio);
+    mu_value *result = call ? mu__give(mu__value_leaf(MU_VALUE_REMOTE, call->closure.output)) : NULL;
+    if (result && mu__closures_put(args->coordinator->queue, &call->closure, args->no_wait ? 0 : MU_FOREVER) != MU_OK)
+        result = NULL;
+    mu_release(call);
+    return result;
+}
+
+mu_value *mu__schedule(mu_coordinator *coordinator, mu_function *function, mu_value *arguments, double ratio)
+{
+    return schedule(&(mu_schedule_args){.coordinator = coordinator, .function = function, .arguments = arguments},
+                    ratio);
 }
 
 mu_value *mu_schedule_with(const mu_schedule_args *given)
 {
     mu_schedule_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_schedule") != MU_OK || check_call(&args) != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_schedule") != MU_OK)
         return NULL;
-    mu_call *call = function_call(args.function, args.arguments);
-    mu_value *result = call ? mu__give(mu__value_leaf(MU_VALUE_REMOTE, call->closure.output)) : NULL;
-    if (result && mu__closures_put(args.coordinator->queue, &call->closure, args.no_wait ? 0 : MU_FOREVER) != MU_OK)
-        result = NULL;
-    mu_release(call);
-    return result;
+    const mu_aggregation *aggregation = args.coordinator ? args.coordinator->strategy->servers->aggregation : NULL;
+    return schedule(&args, aggregation ? aggregation->n : 1);
 }
 
 mu_status mu_join_with(const mu_join_args *given)
@@ -219,7 +244,10 @@ mu_status mu_join_with(const mu_join_args *given)
     if (MU_GIVEN(&args, timeout_seconds) && !(args.timeout_seconds >= 0))
         return mu__error(MU_INVALID_ARGUMENT, "mu_join: timeout_seconds is %g; give 0 or more", args.timeout_seconds);
     const int64_t deadline = MU_GIVEN(&args, timeout_seconds) ? mu__deadline_ns(args.timeout_seconds) : MU_FOREVER;
-    return mu__closures_wait(args.coordinator->queue, deadline);
+    mu__commit_joining(args.coordinator, 1);
+    const mu_status status = mu__closures_wait(args.coordinator->queue, deadline);
+    mu__commit_joining(args.coordinator, -1);
+    return status;
 }
 
 mu_status mu_done(mu_coordinator *coordinator, bool *done)
@@ -297,7 +325,7 @@ mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int worker, m
                          coordinator->n_workers);
     const mu_dispatcher *d = &coordinator->workers[worker];
     *out = (mu_worker_calls){.in_flight = d->in_flight, .done = d->done, .failed = d->failed, .retried = d->retried,
-                             .lost = d->lost};
+                             .dropped = d->dropped, .lost = d->lost};
     return MU_OK;
 }
 

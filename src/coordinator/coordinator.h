@@ -3,6 +3,7 @@
 #define MU_SRC_COORDINATOR_COORDINATOR_H
 
 #include "coordinator/closure_queue.h"
+#include "coordinator/commit.h"
 #include "coordinator/per_worker.h"
 #include "coordinator/task.h"
 
@@ -14,6 +15,8 @@ typedef struct mu_call {
     mu_function *function;       // retained; NULL: a maker's
     mu_value *arguments;         // retained; NULL: none
     mu_maker *maker;             // retained; NULL: a function's
+    int64_t number;              // in the order of the schedules
+    double ratio;                // all rows of its step to its own (distribute/aggregation.h)
 } mu_call;
 
 // What is known of one worker, and the thread that runs its calls one after the other.
@@ -22,7 +25,9 @@ typedef struct mu_dispatcher {
     int worker;
     mu_task *task;
     mu_worker *thread;
-    atomic_llong in_flight, done, failed, retried;
+    atomic_llong in_flight, done, failed, retried, dropped;
+    int64_t ticket;              // of the attempt that runs; -1: none. Under the lock of the commits
+    mu_concrete *traced;         // its graph; borrowed from the call's function
     atomic_bool lost;
 } mu_dispatcher;
 
@@ -32,6 +37,8 @@ struct mu_coordinator {
     bool registered;             // as the strategy's coordinator
     mu_closure_queue *queue;
     mu_resource_list *resources; // retained
+    mu_commits commits;          // of steps that happen as a whole
+    atomic_llong n_scheduled;
     int n_workers;
     mu_dispatcher *workers;      // [n_workers]
     int ps_failures_ignored, timeouts_ignored;
@@ -45,6 +52,9 @@ extern mu_type mu__call_type;
 
 // mu__coordinator_new makes a coordinator whose workers are made by `maker`. The arguments are checked. Owned.
 mu_coordinator *mu__coordinator_new(const mu_coordinator_args *args, mu_task_maker *maker, void *arg);
+
+// mu__schedule schedules a call with a share of its step's rows (mu_call.ratio). It belongs to the pool.
+mu_value *mu__schedule(mu_coordinator *coordinator, mu_function *function, mu_value *arguments, double ratio);
 
 // mu__maker_call makes the call that makes a per-worker value on one worker. Owned.
 mu_call *mu__maker_call(const mu_per_worker *per_worker, int worker);

@@ -16,6 +16,16 @@ static mu_value *own_argument(const mu_value *leaf, const void *arg)
                : (mu_value *)leaf;
 }
 
+// An attempt leaves its gradients with its ticket.
+static void *run_attempt(mu_dispatcher *d, const mu_call *call, mu_value *arguments, mu_task_failure *failure)
+{
+    mu_strategy *strategy = d->coordinator->strategy;
+    mu_function *function = mu__aggregated(call->function);
+    mu_value *own = mu__aggregated_arguments(arguments, mu__commit_ticket(d), call->ratio);
+    d->traced = function && own ? mu__served_trace(strategy, function, own) : NULL;
+    return d->traced ? d->task->ops->call(d->task, function, own, failure) : NULL;
+}
+
 // Returns the result, owned, or NULL.
 static void *run(mu_dispatcher *d, const mu_call *call, mu_task_failure *failure)
 {
@@ -23,7 +33,10 @@ static void *run(mu_dispatcher *d, const mu_call *call, mu_task_failure *failure
     if (call->maker)
         return mu__per_worker_make(c->strategy, c->resources, call->maker, d->worker);
     mu_value *arguments = call->arguments ? mu__map_parts(call->arguments, true, own_argument, d) : NULL;
-    return mu__pending() ? NULL : d->task->ops->call(d->task, call->function, arguments, failure);
+    if (mu__pending())
+        return NULL;
+    return c->strategy->servers->aggregation ? run_attempt(d, call, arguments, failure)
+                                             : d->task->ops->call(d->task, call->function, arguments, failure);
 }
 
 typedef struct outcome {
@@ -83,6 +96,7 @@ static void look_for_any(mu_coordinator *c)
     snprintf(error.message, sizeof error.message, "none of the %d workers has been reachable for %g s "
              "(MUSTER_TIMEOUT); start them again", c->n_workers, limit);
     mu__closures_raise(c->queue, &error);
+    mu__commit_drop(c);
     c->last_seen_ns = mu__now_ns();
 }
 
@@ -136,13 +150,21 @@ static void recover(mu_dispatcher *d, const mu_error_value *error)
 
 // ---- The thread ---------------------------------------------------------------------------------
 
-static void succeeded(mu_dispatcher *d, const mu_call *call, void *result)
+static void succeeded(mu_dispatcher *d, mu_call *call, void *result)
 {
-    mu__remote_value_set(call->closure.output, result);
+    mu_closure_queue *queue = d->coordinator->queue;
     d->coordinator->last_seen_ns = mu__now_ns();
-    d->done += !call->maker;
     d->in_flight -= !call->maker;
-    mu__closures_finished(d->coordinator->queue, &call->closure);
+    if (!mu__closures_attempt_ended(queue, &call->closure, true)) {
+        d->dropped++;
+        mu__commit_abandoned(d);
+    } else if (!call->maker && d->coordinator->strategy->servers->aggregation) {
+        mu__commit_ended(d, call, result);
+    } else {
+        mu__remote_value_set(call->closure.output, result);
+        d->done += !call->maker;
+        mu__closures_finished(queue, &call->closure);
+    }
 }
 
 static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
@@ -150,14 +172,19 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
     mu_closure_queue *queue = d->coordinator->queue;
     const verdict v = call->maker ? VERDICT_ERROR : judge(d, &o->failure);
     d->in_flight -= !call->maker;
-    if (v == VERDICT_ERROR) {
+    mu__commit_abandoned(d);
+    const bool decides = mu__closures_attempt_ended(queue, &call->closure, false);
+    if (v == VERDICT_ERROR && decides) {
         mu__remote_value_fail(call->closure.output, &o->error);
         d->failed += !call->maker;
         mu__closures_failed(queue, &call->closure, &o->error);
-        return;
+        mu__commit_drop(d->coordinator);
     }
+    if (v == VERDICT_ERROR)
+        return;
     d->retried++;
-    mu__closures_put_back(queue, &call->closure);
+    if (decides)
+        mu__closures_put_back(queue, &call->closure);
     if (v == VERDICT_LOST)
         recover(d, &o->error);
 }

@@ -11,6 +11,7 @@
 #include "distribute/strategy_ops.h"
 #include "engine/engine.h"
 
+#include <muster/accumulator.h>
 #include <muster/distribute.h>
 #include <muster/tpu.h>
 #include <pthread.h>
@@ -90,6 +91,8 @@ typedef struct mu_strategy_replica {
     mu_strategy *strategy;
     struct mu_eager_replicas *eager;      // the eager run, if several replicas run eagerly; else NULL
     int local;                            // index among the local replicas
+    // Of a call on a worker that leaves its gradients (aggregation.h), while it is traced; NULL: none
+    mu_tensor *ticket, *ratio;
     bool sync_on_read;                    // reads of ON_READ variables aggregate all copies
 } mu_strategy_replica;
 
@@ -246,6 +249,11 @@ double mu__strategy_input_seconds(mu_strategy *strategy);
 
 mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args);
 
+// mu__make_distributed_accumulator makes an accumulator where the scope's strategy keeps them; NULL without an error:
+// in this process. Owned.
+mu_accumulator *mu__make_distributed_accumulator(struct mu_scope *scope, const mu_conditional_accumulator_args *args,
+                                                 bool sparse);
+
 // mu__update_copy calls an update function on component i with these arguments (NULL: an error is pending). The result
 // belongs to the pool.
 mu_value *mu__update_copy(const mu_updating *u, int i, mu_value *arguments);
@@ -357,6 +365,8 @@ void mu__reductions_announce(const mu_strategy *strategy, mu_concrete *concrete)
 
 // ---- Input (input.c, sharding.c, element_spec.c) ------------------------------------------------
 
+// mu__split_rows splits a batch into `parts` parts (views), which the caller owns; out [parts].
+mu_status mu__split_rows(const mu_value *batch, int parts, mu_value **out);
 // mu__split_batch splits a batch into one part per local replica (views). Owned.
 mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch);
 

@@ -90,14 +90,15 @@ typedef struct homes {
     struct { mu_resource **items; size_t n, capacity; } made; // of the pool: bodies have the resources around them
 } homes;
 
-static mu_resource *make_resource(homes *h, const mu_value *pair, const mu_spec *spec, const char *name)
+static mu_resource *make_resource(homes *h, const mu_value *pair, const mu_resource_kind *kind, const mu_spec *spec,
+                                  const char *name)
 {
     char *address = NULL;
     if (mu__value_text(mu_value_at(pair, 1), "the address of a variable's server", &address) != MU_OK)
         return NULL;
     pthread_mutex_lock(&h->service->lock);
     mu_rpc_client *client = server_at(h->service, address);
-    mu_resource *resource = client != NULL ? mu__give(mu__remote_variable(client, name, spec)) : NULL;
+    mu_resource *resource = client != NULL ? mu__give(mu__remote_resource(client, kind, name, spec)) : NULL;
     pthread_mutex_unlock(&h->service->lock);
     mu__free(address);
     return resource != NULL && MU_PUSH(&h->made, resource) == MU_OK ? resource : NULL;
@@ -109,7 +110,8 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
     for (size_t i = 0; i < h->made.n; i++)
         if (strcmp(h->made.items[i]->name, name) == 0 && strcmp(h->made.items[i]->kind->name, kind) == 0)
             return h->made.items[i];
-    const int n = strcmp(kind, "variable") == 0 ? mu_value_count(h->list) : 0;
+    const mu_resource_kind *known = mu__remote_kind(kind);
+    const int n = known != NULL ? mu_value_count(h->list) : 0;
     for (int i = 0; i < n; i++) {
         const mu_value *pair = mu_value_at(h->list, i);
         char *text = NULL;
@@ -118,7 +120,7 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
         const bool found = strcmp(text, name) == 0;
         mu__free(text);
         if (found)
-            return make_resource(h, pair, spec, name);
+            return make_resource(h, pair, known, spec, name);
     }
     return NULL;
 }

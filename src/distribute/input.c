@@ -97,30 +97,38 @@ static mu_value *part_of(const mu_value *batch, mu_object *const *leaves, mu_obj
     return value;
 }
 
+mu_status mu__split_rows(const mu_value *batch, int parts, mu_value **out)
+{
+    const int n = mu__value_flatten(batch, NULL, 0);
+    int64_t rows = 0;
+    mu_object **leaves = mu__calloc((size_t)n + 1, 2 * sizeof *leaves);
+    mu_status status = leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (leaves)
+        mu__value_flatten(batch, leaves, n);
+    if (status == MU_OK)
+        status = check_batch(leaves, n, &rows);
+    for (int r = 0; r < parts; r++) {
+        const int64_t begin = status == MU_OK ? rows / parts * r + MU_MIN(r, rows % parts) : 0;
+        const int64_t end = status == MU_OK ? begin + rows / parts + (r < rows % parts) : 0;
+        out[r] = status == MU_OK ? part_of(batch, leaves, leaves + n, n, begin, end) : NULL;
+        status = out[r] ? status : mu_error_code();
+    }
+    for (int r = 0; status != MU_OK && r < parts; r++) {
+        mu_release(out[r]);
+        out[r] = NULL;
+    }
+    mu__free(leaves);
+    return status;
+}
+
 mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch)
 {
-    int n = mu__value_flatten(batch, NULL, 0), replicas = strategy->n_local;
-    int64_t rows;
-    mu_value *result = NULL;
-    mu_object **leaves = mu__calloc((size_t)n + 1, 2 * sizeof *leaves);
-    mu_value **values = mu__calloc((size_t)replicas, sizeof *values);
-    if (!leaves || !values)
-        goto out;
-    mu__value_flatten(batch, leaves, n);
-    if (check_batch(leaves, n, &rows) != MU_OK)
-        goto out;
-    for (int r = 0; r < replicas; r++) {
-        int64_t begin = rows / replicas * r + MU_MIN(r, rows % replicas);
-        int64_t end = begin + rows / replicas + (r < rows % replicas);
-        if (!(values[r] = part_of(batch, leaves, leaves + n, n, begin, end)))
-            goto out;
-    }
-    result = mu__regroup(replicas, values);
-out:
-    for (int r = 0; values && r < replicas; r++)
+    mu_value **values = mu__calloc((size_t)strategy->n_local, sizeof *values);
+    const mu_status status = values ? mu__split_rows(batch, strategy->n_local, values) : MU_RESOURCE_EXHAUSTED;
+    mu_value *result = status == MU_OK ? mu__regroup(strategy->n_local, values) : NULL;
+    for (int r = 0; values && r < strategy->n_local; r++)
         mu_release(values[r]);
     mu__free(values);
-    mu__free(leaves);
     return result;
 }
 

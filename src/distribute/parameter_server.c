@@ -5,7 +5,9 @@
 #include "distribute/parameter_server.h"
 
 #include "cluster/cluster.h"
+#include "distribute/aggregation.h"
 #include "distribute/sharded_variable.h"
+#include "rpc/service.h"
 
 static const char constructor[] = "mu_parameter_server_strategy";
 
@@ -47,6 +49,19 @@ mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_a
     if (variable)
         variable->resource.lock = server >= 0 ? &servers->servers[server].lock : NULL;
     return variable;
+}
+
+// Each counts as a variable in the order of the servers. Those of servers in this process have locks of their own.
+mu_accumulator *mu__make_served_accumulator(mu_strategy *strategy, const mu_conditional_accumulator_args *args,
+                                            bool sparse)
+{
+    mu_servers *servers = strategy->servers;
+    const int server = (int)(atomic_fetch_add(&servers->n_placed, 1) % servers->n);
+    if (!servers->elsewhere)
+        return NULL;
+    const char *wanted = args->shared_name ? args->shared_name : args->name ? args->name : "conditional_accumulator";
+    const char *name = mu__new_name(servers, wanted);
+    return name ? mu__remote_accumulator_new(servers->servers[server].client, name, args, sparse) : NULL;
 }
 
 const char *mu_variable_device(const mu_variable *variable)
@@ -92,6 +107,7 @@ void mu__servers_free(mu_servers *servers)
     for (int i = 0; servers->workers && i < servers->n_workers; i++)
         mu_release(servers->workers[i]);
     mu__free(servers->workers);
+    mu__aggregation_free(servers->aggregation);
     mu_release(servers->partitioner);
     mu__free(servers->servers);
     mu__free(servers->worker_devices);
@@ -140,16 +156,28 @@ static mu_servers *new_servers(mu_cluster *cluster, mu_partitioner *partitioner,
     return servers;
 }
 
+static mu_status add_aggregation(mu_servers *servers, const mu_parameter_server_strategy_args *args)
+{
+    const bool synchronous = MU_GIVEN(args, replicas_to_aggregate);
+    if (!synchronous && !args->visitation_guarantee)
+        return MU_OK;
+    servers->aggregation = mu__aggregation_new(synchronous ? args->replicas_to_aggregate : 1, synchronous);
+    return servers->aggregation ? MU_OK : mu_error_code();
+}
+
 mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *given)
 {
     mu_parameter_server_strategy_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, constructor) != MU_OK)
         return NULL;
     mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment();
-    if (!cluster || mu__check_parameter_servers(cluster) != MU_OK)
+    if (!cluster || mu__check_parameter_servers(cluster) != MU_OK ||
+        mu__args_positive(&args, "replicas_to_aggregate", args.replicas_to_aggregate, constructor) != MU_OK)
         return NULL;
     mu_servers *servers = new_servers(cluster, args.variable_partitioner, args.in_process);
-    mu_strategy *strategy = servers ? mu__strategy_new(&mu__parameter_server_ops, 1, servers->worker_devices) : NULL;
+    mu_strategy *strategy = servers && add_aggregation(servers, &args) == MU_OK
+                                ? mu__strategy_new(&mu__parameter_server_ops, 1, servers->worker_devices)
+                                : NULL;
     if (!strategy) {
         mu__servers_free(servers);
         return NULL;

@@ -22,6 +22,7 @@ typedef struct mu_servers {
     atomic_llong n_placed;             // variables and parts of variables placed so far
     atomic_llong n_runs;               // of mu_run, and steps of fit
     mu_partitioner *partitioner;       // retained; NULL: variables stay whole
+    struct mu_aggregation *aggregation; // of gradients (aggregation.h); owned. NULL: updates happen at once
     int n_workers;
     mu_device **worker_devices;        // [n_workers] several workers may share a device
     void *coordinator;                 // the strategy's only coordinator, not retained; NULL: none (coordinator)
@@ -43,6 +44,10 @@ int mu__variable_server(const mu_variable *variable);
 // blocks until every server is there; it begins to connect to the workers, but waits for none. Errors: UNAVAILABLE
 // naming the server that is not there after MUSTER_TIMEOUT.
 mu_status mu__servers_reach(mu_servers *servers, const mu_cluster_spec *spec);
+
+// mu__new_name returns a name that nothing on the servers has yet: the wanted one, or with a number behind it. It
+// belongs to the servers; NULL on error.
+const char *mu__new_name(mu_servers *servers, const char *wanted);
 
 // mu__make_variable_elsewhere makes a variable on a server, which tells variables apart by their names: one whose name
 // is taken gets a number behind it. Owned by the caller.

@@ -66,8 +66,7 @@ static bool is_taken(const mu_servers *servers, const char *name)
     return false;
 }
 
-// The name with the first number that makes it new; it belongs to the servers. NULL on error.
-static const char *new_name(mu_servers *servers, const char *wanted)
+const char *mu__new_name(mu_servers *servers, const char *wanted)
 {
     pthread_mutex_lock(&servers->names_lock);
     char *name = mu__strdup(wanted);
@@ -100,7 +99,7 @@ mu_variable *mu__make_variable_elsewhere(mu_strategy *strategy, const mu_variabl
 {
     mu_servers *servers = strategy->servers;
     mu_variable_args args = *given;
-    args.name = new_name(servers, given->name ? given->name : "Variable");
+    args.name = mu__new_name(servers, given->name ? given->name : "Variable");
     mu_variable *variable = args.name ? mu__make_plain_variable(strategy, &args) : NULL;
     if (variable && move_to_server(variable, servers->servers[server].client) == MU_OK)
         return variable;

@@ -134,6 +134,7 @@ const mu_strategy_ops mu__parameter_server_ops = {
     .name = "ParameterServerStrategy",
     .between_graph = true,
     .make_variable = mu__make_served_variable,
+    .make_accumulator = mu__make_served_accumulator,
     .values = &server_values,
 };
 

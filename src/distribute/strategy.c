@@ -2,6 +2,7 @@
 //
 // A thread is in exactly one context: in a replica (of the default strategy if no scope is open), or in the
 // cross-replica context of the innermost scope's strategy. Calls in a wrong context fail with FAILED_PRECONDITION.
+#include "distribute/aggregation.h"
 #include "distribute/distribute.h"
 #include "distribute/job.h"
 #include "distribute/parameter_server.h"
@@ -148,7 +149,8 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
 
 int mu_num_replicas_in_sync(const mu_strategy *strategy)
 {
-    return strategy ? strategy->n_replicas : 1;
+    const mu_aggregation *aggregation = strategy && strategy->servers ? strategy->servers->aggregation : NULL;
+    return aggregation ? aggregation->n : strategy ? strategy->n_replicas : 1;
 }
 
 const char *mu_strategy_name(const mu_strategy *strategy)
@@ -246,7 +248,8 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
         return guard;
     mu_context *context = mu__context();
     scope->head.strategy = mu_retain(strategy);
-    scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable};
+    scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable,
+                                          .make_accumulator = mu__make_distributed_accumulator};
     scope->head.updating = mu__updating();
     scope->head.merging = mu__traced_replica();
     scope->head.mixed = context->default_scopes > 0;
@@ -410,6 +413,7 @@ mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope)
                          .component = context->component, .n_components = context->n_components};
     scope->scope.outer = NULL;
     scope->scope.make_variable = mu__make_distributed_variable;
+    scope->scope.make_accumulator = mu__make_distributed_accumulator;
     context->scope = &scope->scope;
     context->replica = NULL;
     context->run = 0;

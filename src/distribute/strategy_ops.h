@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "graph/graph.h"
 
+#include <muster/accumulator.h>
 #include <muster/distribute.h>
 
 typedef mu_value *mu_replica_fn(mu_value *arguments, void *arg);
@@ -141,6 +142,9 @@ typedef struct mu_strategy_ops {
     const char *(*device_name)(const mu_strategy *strategy, int i);
     bool known_rows;                 // sizes of the replicas' parts follow from the batch size
     mu_variable *(*make_variable)(mu_strategy *strategy, const mu_variable_args *args);  // owned; NULL on error
+    // Optional: accumulators are in this process. NULL on error, or without one for an accumulator of this process.
+    mu_accumulator *(*make_accumulator)(mu_strategy *strategy, const mu_conditional_accumulator_args *args,
+                                        bool sparse);
     const mu_variable_rules *on_write, *on_read;  // reads and updates of variables by their synchronization
     // Whether every replica of every worker has a copy of the variable for itself.
     bool (*has_copies)(const mu_strategy *strategy, const mu_variable *variable);
@@ -167,6 +171,8 @@ mu_variable *mu__make_plain_variable(mu_strategy *strategy, const mu_variable_ar
 mu_variable *mu__make_central_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_variable *mu__make_mirrored_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_args *args);  // (parameter_server.c)
+mu_accumulator *mu__make_served_accumulator(mu_strategy *strategy, const mu_conditional_accumulator_args *args,
+                                            bool sparse);
 extern const mu_variable_rules mu__mirrored_rules, mu__central_rules, mu__on_read_rules;
 mu_status mu__mirrored_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);

@@ -202,10 +202,11 @@ static mu_concrete *trace_like(mu_strategy *strategy, mu_function *function, con
     if (!like)
         return NULL;
     mu_strategy_replica replica = {.replica = {.id = -1, .run = run}, .strategy = strategy};
-    mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
+    mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable,
+                                           .make_accumulator = mu__make_distributed_accumulator}, .strategy = strategy};
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
     // Several replicas share one graph but have parts of different sizes.
-    const mu_batch batch = mu_num_replicas_in_sync(strategy) == 1 ? MU_BATCH_PREFERRED : MU_BATCH_ALWAYS;
+    const mu_batch batch = strategy->n_replicas == 1 ? MU_BATCH_PREFERRED : MU_BATCH_ALWAYS;
     mu_concrete *concrete = mu__function_concrete(function, like, batch, strategy);
     mu__leave_replica(before);
     mu_release(like);

@@ -359,6 +359,13 @@ static mu_variable *make_variable(const mu_strategy_scope *scope, const mu_varia
     return NULL;
 }
 
+mu_accumulator *mu__make_distributed_accumulator(struct mu_scope *head, const mu_conditional_accumulator_args *args,
+                                                 bool sparse)
+{
+    mu_strategy *strategy = ((const mu_strategy_scope *)head)->strategy;
+    return strategy->ops->make_accumulator ? strategy->ops->make_accumulator(strategy, args, sparse) : NULL;
+}
+
 // On eager replicas, the first replica makes the variable and the others get the same one.
 mu_variable *mu__make_distributed_variable(struct mu_scope *head, const mu_variable_args *args)
 {

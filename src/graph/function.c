@@ -19,6 +19,7 @@ struct mu_function {
     int n_batch_axes;
     pthread_mutex_t lock;  // held while a thread looks up or traces a graph
     int n_traces;
+    mu_function *outer;    // around this one; retained. NULL: none
     bool exact;            // can only be traced with known sizes
     struct { mu_concrete **items; size_t n, capacity; } concretes;
 };
@@ -44,6 +45,7 @@ static void function_destroy(void *object)
     for (size_t i = 0; i < function->concretes.n; i++)
         mu_release(function->concretes.items[i]);
     mu__free(function->concretes.items);
+    mu_release(function->outer);
     mu__free(function->batch_axes);
     mu__free(function->name);
     pthread_mutex_destroy(&function->lock);
@@ -109,6 +111,20 @@ mu_function *mu_function_new_with(const mu_function_args *given)
         return mu__give(function);
     mu_release(function);
     return NULL;
+}
+
+mu_function *mu__function_around(mu_function *function, mu_traceable *around)
+{
+    pthread_mutex_lock(&function->lock);
+    if (!function->outer) {
+        mu_pool *pool = mu_pool_open();
+        const mu_function_args args = {.size = sizeof args, .fn = around, .arg = function, .name = function->name};
+        function->outer = mu_retain(mu_function_new_with(&args));
+        mu_pool_close(pool);
+    }
+    mu_function *outer = function->outer;
+    pthread_mutex_unlock(&function->lock);
+    return outer;
 }
 
 const char *mu_function_name(const mu_function *function)

@@ -167,6 +167,10 @@ mu_concrete *mu__function_concrete(mu_function *function, const mu_value *argume
 // mu__function_gathers returns whether a graph of this owner has shapes that depend on the sizes of other replicas.
 bool mu__function_gathers(mu_function *function, const void *owner);
 
+// mu__function_around returns the function that calls `around` with `function` as its argument; it is made once,
+// belongs to `function` and has its name. `around` calls mu__function_inline.
+mu_function *mu__function_around(mu_function *function, mu_traceable *around);
+
 // mu__function_inline calls the callback as part of the current trace or eager replica.
 mu_value *mu__function_inline(const mu_function *function, mu_value *arguments);
 
@@ -200,12 +204,6 @@ typedef struct mu_variable_rules {
     // Updates rows; `kind` is a mu_scatter (ops/nn/nn.h).
     mu_status (*scatter)(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 } mu_variable_rules;
-
-// A strategy's scope: the head of what distribute keeps for it. mu_variable_new asks the innermost one.
-struct mu_scope {
-    struct mu_scope *outer;
-    mu_variable *(*make_variable)(struct mu_scope *scope, const mu_variable_args *args);
-};
 
 typedef struct mu_residence mu_residence;
 

@@ -12,13 +12,15 @@ static void variable_destroy(void *object)
 {
     mu_variable *variable = object;
     mu__variable_empty(variable);
-    mu__free(variable->resource.name);
     if (variable->slice)
         mu__free(variable->slice->full_name);
     mu__free(variable->slice);
     for (int i = 0; i < variable->n_shards && variable->shards; i++)
         mu_release(variable->shards[i]);
     mu__free(variable->shards);
+    if (variable->resource.home && variable->resource.kind->forget)
+        variable->resource.kind->forget(&variable->resource);
+    mu__free(variable->resource.name);
     mu_release(variable->owner);
     mu_release(variable->constraint);
     mu_release(variable->resource.home);

@@ -4,7 +4,9 @@
 // What must not happen in every step (an update that waits for more gradients, one whose gradients are not finite) is
 // in a branch of mu_cond, so that one trace serves all steps. Reductions come before the branches, so every replica
 // takes the same one. The order of the parts is Keras 3's.
+#include "distribute/aggregation.h"
 #include "model/model.h"
+#include "ops/state/accumulator.h"
 
 #include <muster/control.h>
 #include <muster/ops.h>
@@ -104,7 +106,7 @@ static mu_status clip(const pairs *p)
 static mu_status densify(pairs *p)
 {
     const mu_optimizer_ops *ops = p->optimizer->ops;
-    const bool accumulates = p->optimizer->accumulator >= 0, sums = accumulates || p->scaling;
+    const bool accumulates = p->optimizer->accumulator >= 0, sums = accumulates || p->scaling || mu__ticket();
     for (int i = 0; i < p->n; i++) {
         mu_gradient *g = &p->gradients[i];
         if (!g->values || (!sums && ops->takes_slices && ops->takes_slices(p->args, p->variables[i])))
@@ -369,19 +371,166 @@ static mu_status take_step_if_finite(pairs *p)
     return mu__loss_scale_update(p->scaling, finite);
 }
 
-static mu_status apply(pairs *p)
+// Updates with the gradients of all replicas.
+static mu_status update(pairs *p)
 {
     const int every = p->args->gradient_accumulation_steps;
-    MU_TRY(mu__optimizer_need(p->scaling ? p->scaling : p->optimizer));
-    MU_TRY(unscale(p));
-    MU_TRY(every ? MU_OK : clip(p));
-    MU_TRY(densify(p));
-    MU_TRY(reduce_dense(p));
     p->iterations = mu_variable_read(p->optimizer->iterations);
     p->earlier = every ? mu_floor_divide(p->iterations, whole(every)) : p->iterations;
     MU_TRY(mu__optimizer_build(p->optimizer, p->n, p->variables));  // makes the state, in the variables' order
     MU_TRY(mu_error_code());
     return p->scaling ? take_step_if_finite(p) : take_step(p);
+}
+
+// ---- Gradients that are applied later (distribute/aggregation.h) --------------------------------
+
+// What calls on workers leave for one update: a sum for each gradient, and for each magnitude.
+typedef struct left_gradients {
+    mu_object object;
+    mu_optimizer *optimizer;       // as given to mu_apply_gradients; not retained: it clears this at its end
+    int n;
+    mu_variable **variables;       // [n] retained by the optimizer
+    mu_accumulator **sums;         // [2 * n] retained; NULL: nothing depends on the variable, or no magnitude
+} left_gradients;
+
+static void left_destroy(void *object)
+{
+    left_gradients *left = object;
+    for (int i = 0; i < 2 * left->n && left->sums; i++)
+        mu_release(left->sums[i]);
+    mu__free(left->sums);
+    mu__free(left->variables);
+}
+
+static mu_type left_type = {.name = "gradients of workers", .destroy = left_destroy};
+
+void mu__optimizer_forget_left(mu_optimizer *optimizer)
+{
+    for (size_t i = 0; i < optimizer->left.n; i++) {
+        ((left_gradients *)optimizer->left.items[i])->optimizer = NULL;
+        mu_release(optimizer->left.items[i]);
+    }
+    mu__free(optimizer->left.items);
+}
+
+static mu_optimizer *given_optimizer(const pairs *p)
+{
+    return p->scaling ? p->scaling : p->optimizer;
+}
+
+static mu_status take_left(const left_gradients *left, pairs *p, mu_tensor *tickets, mu_tensor *step)
+{
+    for (int i = 0; i < 2 * left->n; i++)
+        if (left->sums[i])
+            *(i < left->n ? &p->gradients[i].dense : &p->magnitudes[i - left->n]) =
+                mu__accumulator_take_kept(left->sums[i], tickets, step);
+    return mu_error_code();
+}
+
+// The update of one step, from the sums of its calls.
+static mu_value *update_with_left(mu_value *arguments, void *arg)
+{
+    const left_gradients *left = arg;
+    mu_optimizer *optimizer = left->optimizer;
+    if (!optimizer) {
+        mu__error(MU_FAILED_PRECONDITION, "the optimizer of the gradients that workers have left was released");
+        return NULL;
+    }
+    pairs p = {.optimizer = optimizer->inner ? optimizer->inner : optimizer,
+               .scaling = optimizer->inner ? optimizer : NULL,
+               .n = left->n,
+               .variables = left->variables,
+               .gradients = mu__calloc((size_t)left->n + 1, sizeof *p.gradients),
+               .magnitudes = mu__calloc((size_t)left->n + 1, sizeof *p.magnitudes)};
+    p.args = p.optimizer->args;
+    mu_status status = p.gradients && p.magnitudes ? take_left(left, &p, mu_at(arguments, 0), mu_at(arguments, 1))
+                                                   : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK)
+        status = update(&p);
+    mu__free(p.gradients);
+    mu__free(p.magnitudes);
+    return nothing(status);
+}
+
+static mu_tensor *left_tensor(const pairs *p, int i)
+{
+    return i < p->n ? p->gradients[i].dense : p->magnitudes[i - p->n];
+}
+
+static bool is_for(const left_gradients *left, const pairs *p)
+{
+    bool same = left->n == p->n;
+    for (int i = 0; same && i < 2 * p->n; i++)
+        same = left->variables[i % p->n] == p->variables[i % p->n] && !left->sums[i] == !left_tensor(p, i);
+    return same;
+}
+
+static mu_status fill_left(left_gradients *left, const pairs *p)
+{
+    left->optimizer = given_optimizer(p);
+    left->variables = mu__calloc((size_t)p->n + 1, sizeof *left->variables);
+    left->sums = mu__calloc(2 * (size_t)p->n + 1, sizeof(mu_accumulator *));
+    if (!left->variables || !left->sums)
+        return MU_RESOURCE_EXHAUSTED;
+    left->n = p->n;
+    memcpy(left->variables, p->variables, sizeof *left->variables * (size_t)p->n);
+    for (int i = 0; i < 2 * p->n; i++)
+        if (left_tensor(p, i) && !(left->sums[i] = mu__gradient_accumulator(p->variables[i % p->n], i < p->n
+                                                                            ? "gradient" : "magnitude")))
+            return mu_error_code();
+    return MU_OK;
+}
+
+static mu_status add_left(const pairs *p, left_gradients *left)
+{
+    mu_optimizer *optimizer = given_optimizer(p);
+    mu_accumulator *first = NULL;
+    for (int i = 0; i < 2 * p->n && !first; i++)
+        first = left->sums[i];
+    MU_TRY(MU_PUSH(&optimizer->left, &left->object));
+    mu_retain(left);
+    mu_function *function = first ? mu_function_new(update_with_left, left) : NULL;
+    if (!function)
+        return mu__pending() ? mu_error_code()
+                             : mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: there is no gradient to apply");
+    return mu__aggregation_add(mu_get_strategy(), first, function, left);
+}
+
+// Those of an earlier trace, or new ones. Borrowed; NULL on error.
+static left_gradients *left_for(const pairs *p)
+{
+    const mu_optimizer *optimizer = given_optimizer(p);
+    for (size_t i = 0; i < optimizer->left.n; i++)
+        if (is_for((left_gradients *)optimizer->left.items[i], p))
+            return (left_gradients *)optimizer->left.items[i];
+    left_gradients *left = mu__new(&left_type, sizeof *left);
+    if (!left)
+        return NULL;
+    const mu_status status = fill_left(left, p) == MU_OK ? add_left(p, left) : mu_error_code();
+    mu_release(left);
+    return status == MU_OK ? left : NULL;
+}
+
+static mu_status leave_gradients(const pairs *p)
+{
+    MU_TRY(mu__optimizer_build(p->optimizer, p->n, p->variables));
+    left_gradients *left = left_for(p);
+    for (int i = 0; left && i < 2 * p->n; i++)
+        if (left->sums[i])
+            MU_TRY(mu__accumulator_keep(left->sums[i], mu__ticket(), left_tensor(p, i)));
+    return mu_error_code();
+}
+
+static mu_status apply(pairs *p)
+{
+    MU_TRY(mu__optimizer_need(given_optimizer(p)));
+    MU_TRY(unscale(p));
+    MU_TRY(p->args->gradient_accumulation_steps ? MU_OK : clip(p));
+    MU_TRY(densify(p));
+    if (mu__ticket())
+        return leave_gradients(p);
+    MU_TRY(reduce_dense(p));
+    return update(p);
 }
 
 mu_status mu_apply_gradients_with(const mu_apply_gradients_args *given)

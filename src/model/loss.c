@@ -1,4 +1,5 @@
 // Losses: what all classes share. A loss is computed for each sample; weights, masks and the reduction come after it.
+#include "distribute/aggregation.h"
 #include "model/model.h"
 
 #include <muster/ops.h>
@@ -124,7 +125,7 @@ mu_tensor *mu__join_weights(mu_tensor *weights, mu_tensor *mask, mu_tensor *valu
 
 static mu_tensor *over_replicas(mu_tensor *sum)
 {
-    return sum && mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, sum) : sum;
+    return sum && mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, sum) : mu__over_step(sum);
 }
 
 static mu_tensor *elements_of(mu_tensor *losses)

@@ -264,6 +264,7 @@ struct mu_optimizer {
     mu_variable *scalars[MU_MAX_OPTIMIZER_SCALARS];                 // NULL before the first step
     struct { mu_variable **items; size_t n, capacity; } variables;  // in order of first use
     struct { mu_variable **items; size_t n, capacity; } slots;      // n_slots for each of them
+    struct { mu_object **items; size_t n, capacity; } left;         // what workers leave for updates; retained
     mu_value *excluded;          // variables that weight decay leaves alone; retained. NULL: none
     char *excluded_names;        // a regular expression; NULL: none
 };
@@ -280,6 +281,8 @@ mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const
 // mu__optimizer_slots returns the slots of a variable, made if they are missing; NULL on error.
 mu_variable *const *mu__optimizer_slots(mu_optimizer *optimizer, mu_variable *variable);
 bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *variable);
+// mu__optimizer_forget_left frees `left`; what workers have left is then never applied.
+void mu__optimizer_forget_left(mu_optimizer *optimizer);
 // mu__loss_scale_update changes the scale after a step whose gradients are all finite (a bool scalar), or are not.
 mu_tensor *mu__loss_scale(const mu_optimizer *optimizer);
 mu_status mu__loss_scale_update(mu_optimizer *optimizer, mu_tensor *finite);

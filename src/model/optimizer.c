@@ -8,6 +8,7 @@
 static void optimizer_destroy(void *object)
 {
     mu_optimizer *optimizer = object;
+    mu__optimizer_forget_left(optimizer);
     for (size_t i = 0; i < optimizer->variables.n; i++)
         mu_release(optimizer->variables.items[i]);
     for (size_t i = 0; i < optimizer->slots.n; i++)

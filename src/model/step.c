@@ -3,6 +3,7 @@
 //
 // Losses are scaled by the total number of samples, so N replicas compute the same as one. A step returns the state of
 // every metric on this replica.
+#include "distribute/aggregation.h"
 #include "model/pass.h"
 
 #include <muster/ops.h>
@@ -93,11 +94,11 @@ static mu_status add_layer_losses(const mu_model *model, forward *f)
     mu_tensor *added, *penalty;
     MU_TRY(mu__added_losses(model, &added, &penalty));
     if (penalty) {
-        f->loss = mu_add(f->loss, scaled(penalty, 1.0 / mu_replica_count()));
+        f->loss = mu_add(f->loss, scaled(penalty, 1.0 / mu__step_shares()));
         f->total = mu_add(f->total, mu_multiply(penalty, f->count));
     }
     if (added) {
-        mu_tensor *all = mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, f->count) : f->count;
+        mu_tensor *all = mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, f->count) : mu__over_step(f->count);
         f->loss = mu_add(f->loss, mu_multiply(added, mu_divide_no_nan(f->count, all)));
         f->total = mu_add(f->total, mu_multiply(added, f->count));
     }

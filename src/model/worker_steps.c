@@ -4,7 +4,7 @@
 // to workers. A data-set creator makes a data set for each worker, as in Keras. A step returns what its batch adds to
 // the metrics; the sums are kept here, so a step that was tried again counts once.
 #include "coordinator/coordinator.h"
-#include "distribute/distribute.h"
+#include "distribute/aggregation.h"
 #include "model/pass.h"
 
 // The coordinator that is kept for all calls of fit, evaluate and predict.
@@ -30,6 +30,11 @@ static mu_status begin(const mu_model *model, const mu_step_data *data, mu_objec
     if (*opened)
         return MU_OK;
     mu_coordinator *c = coordinator_of(model);
+    const mu_aggregation *aggregation = model->strategy->servers->aggregation;
+    if (data->creator && aggregation && !aggregation->synchronous)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: with a visitation guarantee the data must be a dataset, whose "
+                         "batches are handed out once; a dataset creator makes one for each worker",
+                         model->trainer->use->function);
     if (c && data->creator)
         *opened = mu_retain(mu_create_per_worker_dataset(c, create, data->creator));
     else if (c)
@@ -50,19 +55,50 @@ static mu_value *next_batch(mu_pass *p)
 
 // ---- Steps --------------------------------------------------------------------------------------
 
+// The calls of a step: a batch is divided as among so many replicas; of a creator each call gets a batch of its own.
+static mu_value *schedule_parts(mu_coordinator *c, mu_function *function, mu_value *batch, int n)
+{
+    mu_value **parts = mu__calloc(2 * (size_t)n, sizeof *parts), **results = parts ? parts + n : NULL;
+    const bool whole = batch->kind == MU_VALUE_PER_WORKER;
+    const int64_t rows = whole ? 0 : mu__step_rows(c->strategy, batch);
+    if (!parts || (!whole && mu__split_rows(batch, n, parts) != MU_OK)) {
+        mu__free(parts);
+        return NULL;
+    }
+    for (int i = 0; i < n && !mu__pending(); i++) {
+        const int64_t own = whole ? 0 : mu__step_rows(c->strategy, parts[i]);
+        const double ratio = whole ? n : own > 0 ? (double)rows / (double)own : 0;
+        results[i] = mu__schedule(c, function, whole ? batch : parts[i], ratio);
+    }
+    mu_value *list = mu__pending() ? NULL : mu_list_of(n, results);
+    for (int i = 0; i < n; i++)
+        mu_release(parts[i]);
+    mu__free(parts);
+    return list;
+}
+
 // Waits until few calls wait for a worker: batches must not pile up here.
 static void *start(mu_pass *p)
 {
     mu_coordinator *c = p->model->trainer->coordinator;
     if (mu__closures_wait_room(c->queue, c->n_workers) != MU_OK)
         return NULL;
+    const mu_aggregation *aggregation = p->model->strategy->servers->aggregation;
     mu_value *batch = next_batch(p);
-    return batch && mu__pass_begin_batch(p) == MU_OK ? mu_retain(mu_schedule(c, p->function, batch)) : NULL;
+    if (!batch || mu__pass_begin_batch(p) != MU_OK)
+        return NULL;
+    return mu_retain(p->training && aggregation ? schedule_parts(c, p->function, batch, aggregation->n)
+                                                : mu_schedule(c, p->function, batch));
 }
 
-static bool is_ready(void *step)
+// A step is the result of a call, or a list of them.
+static bool is_ready(const mu_value *step)
 {
-    return mu__remote_value_state((mu_remote_value *)((mu_value *)step)->leaf) != MU_REMOTE_NOT_READY;
+    bool ready = step->kind != MU_VALUE_REMOTE ||
+                 mu__remote_value_state((mu_remote_value *)step->leaf) != MU_REMOTE_NOT_READY;
+    for (int i = 0; i < step->n && ready; i++)
+        ready = is_ready(step->items[i]);
+    return ready;
 }
 
 // Outputs of mu_predict stay in the order of the batches; other steps are finished as they end.
@@ -96,6 +132,10 @@ static void abandon(mu_pass *p, const mu_error_value *error)
 
 static mu_status add(mu_pass *p, mu_value *result)
 {
+    for (int i = 0; result->n > 0 && result->items[0]->kind == MU_VALUE_LIST && i < result->n; i++)
+        MU_TRY(add(p, result->items[i]));
+    if (result->n > 0 && result->items[0]->kind == MU_VALUE_LIST)
+        return MU_OK;
     double *own = mu__calloc((size_t)mu__pass_numbers(p->model->trainer) + 1, sizeof *own);
     const mu_status status = own ? mu__pass_need_sums(p) : MU_RESOURCE_EXHAUSTED;
     int64_t n = 0;

@@ -222,6 +222,36 @@ static mu_status add_thread(mu_rpc_server *server)
     return mu__worker_post(thread, run_calls, server);
 }
 
+// Whether another thread may run calls: those that wait for other calls do not count.
+static bool has_room(const mu_rpc_server *server)
+{
+    return server->n_threads - server->n_blocked < server->max_threads;
+}
+
+mu_status mu__server_wait_begin(mu_rpc_server *server)
+{
+    mu_error_value ignored;
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&server->lock);
+    if (server->n_blocked == MU_MOST_BLOCKED)
+        status = mu__error(MU_RESOURCE_EXHAUSTED, "%d calls wait at the server at %s; no more are accepted",
+                           MU_MOST_BLOCKED, server->address);
+    else
+        server->n_blocked++;
+    if (status == MU_OK && server->n_waiting > server->n_idle && !server->stopping && has_room(server) &&
+        add_thread(server) != MU_OK)
+        mu__error_move(&ignored); // the other threads go on
+    pthread_mutex_unlock(&server->lock);
+    return status;
+}
+
+void mu__server_wait_end(mu_rpc_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->n_blocked--;
+    pthread_mutex_unlock(&server->lock);
+}
+
 // ---- Taking requests ----------------------------------------------------------------------------
 
 static mu_status refuse(mu_rpc_server *server, int member, uint64_t request, const mu_error_value *error)
@@ -293,7 +323,7 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
 static mu_status enqueue(mu_rpc_server *server, mu_server_call *call)
 {
     mu_error_value ignored;
-    if (server->n_waiting >= server->n_idle && server->n_threads < server->max_threads && add_thread(server) != MU_OK) {
+    if (server->n_waiting >= server->n_idle && has_room(server) && add_thread(server) != MU_OK) {
         if (server->n_threads == 0)
             return mu_error_code();
         mu__error_move(&ignored); // the other threads take it

@@ -60,6 +60,7 @@ struct mu_rpc_client {
     atomic_bool cancels;          // a call was cancelled, and the thread has not seen it
     int64_t due_ns;               // no call's deadline is earlier
     uint64_t n_calls, server;     // server: its number; 0: not connected
+    struct { char **items; size_t n, capacity; } forgotten; // names that the server is not told yet
     char **methods, **signatures; // of the last listing
     int n_methods;
 };

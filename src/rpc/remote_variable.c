@@ -2,6 +2,8 @@
 #include "rpc/service.h"
 
 #include "graph/graph.h"
+#include "ops/state/accumulator.h"
+#include "rpc/rpc.h"
 
 enum { MOST_TEXT = 1 << 16 };
 
@@ -36,9 +38,24 @@ static mu_status call(mu_rpc_client *client, const char *method, mu_value *argum
     return mu_error_code();
 }
 
+// Tells the server which names were released since the last request; nobody waits for the answer.
+static void tell_forgotten(mu_rpc_client *client)
+{
+    mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
+    if (names != NULL)
+        mu_rpc_call(client, "muster.variable.forget", names);
+}
+
+mu_status mu__remote_delete_forgotten(mu_rpc_client *client)
+{
+    mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
+    return names != NULL ? call(client, "muster.variable.forget", names) : mu_error_code();
+}
+
 mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu_tensor *value)
 {
     mu_pool *pool = mu_pool_open();
+    mu__remote_delete_forgotten(client);
     call(client, "muster.variable.create", mu_list(mu__text_value(name), value, MU_END));
     mu_pool_close(pool);
     return mu_error_code();
@@ -113,8 +130,19 @@ static mu_status take_outputs(const mu_graph *graph, const mu_value *answer, mu_
     return MU_OK;
 }
 
+// How long the server may take, in ms; 0: the client's usual time.
+static int64_t patience_ms(const mu_op *op, const void *attrs)
+{
+    enum { GRACE_MS = 5000 };
+    const double seconds = mu__accumulator_seconds(op, attrs);
+    const double limit = seconds > 0 ? seconds : mu__setting_real(MU_SETTING_TIMEOUT);
+    return (op->flags & MU_OP_WAITS) != 0 ? (int64_t)(limit * 1e3) + GRACE_MS : 0;
+}
+
 static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu_tensor *const *in, mu_tensor **out)
 {
+    const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
+    const int64_t patience = patience_ms(node->op, node->attrs);
     mu_value **inputs = mu__calloc((size_t)n_in + 1, sizeof *inputs);
     if (inputs == NULL)
         return MU_RESOURCE_EXHAUSTED;
@@ -122,7 +150,9 @@ static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu
         inputs[i] = mu_of(in[i]);
     mu_value *arguments = mu_list(bytes_of(graph), mu_list_of(n_in, inputs), MU_END);
     mu__free(inputs);
-    mu_rpc_result *result = mu_rpc_call(client, "muster.apply", arguments);
+    tell_forgotten(client);
+    mu_rpc_result *result = patience > 0 ? mu_rpc_call(client, "muster.apply", arguments, .timeout_in_ms = patience)
+                                         : mu_rpc_call(client, "muster.apply", arguments);
     mu_value *answer = result != NULL ? mu_rpc_result_value(result) : NULL;
     return mu__pending() ? mu_error_code() : take_outputs(graph, answer, out);
 }
@@ -173,8 +203,26 @@ static mu_status commit(mu_resource *resource, int replica, mu_access access, mu
     return MU_OK;
 }
 
+static void forget(mu_resource *resource)
+{
+    mu__client_forget(resource->home, resource->name);
+}
+
 const mu_resource_kind mu__remote_variable_kind = {.name = "variable", .acquire = acquire, .commit = commit,
-                                                   .apply = apply};
+                                                   .apply = apply, .forget = forget};
+static const mu_resource_kind dense_kind = {.name = "conditional_accumulator", .acquire = acquire, .commit = commit,
+                                            .apply = apply, .forget = forget, .opaque = true};
+static const mu_resource_kind sparse_kind = {.name = "sparse_conditional_accumulator", .acquire = acquire,
+                                             .commit = commit, .apply = apply, .forget = forget, .opaque = true};
+
+const mu_resource_kind *mu__remote_kind(const char *name)
+{
+    static const mu_resource_kind *const kinds[] = {&mu__remote_variable_kind, &dense_kind, &sparse_kind};
+    for (size_t i = 0; i < MU_COUNT(kinds); i++)
+        if (strcmp(kinds[i]->name, name) == 0)
+            return kinds[i];
+    return NULL;
+}
 
 static void remote_destroy(void *object)
 {
@@ -183,14 +231,20 @@ static void remote_destroy(void *object)
     mu__free(resource->name);
 }
 
-static mu_type remote_type = {.name = "remote variable", .destroy = remote_destroy};
+static mu_type remote_type = {.name = "remote resource", .destroy = remote_destroy};
 
 mu_resource *mu__remote_variable(mu_rpc_client *client, const char *name, const mu_spec *spec)
+{
+    return mu__remote_resource(client, &mu__remote_variable_kind, name, spec);
+}
+
+mu_resource *mu__remote_resource(mu_rpc_client *client, const mu_resource_kind *kind, const char *name,
+                                 const mu_spec *spec)
 {
     mu_resource *resource = mu__new(&remote_type, sizeof *resource);
     if (resource == NULL)
         return NULL;
-    resource->kind = &mu__remote_variable_kind;
+    resource->kind = kind;
     resource->spec = *spec;
     resource->home = mu_retain(client);
     resource->name = mu__strdup(name);

@@ -51,6 +51,16 @@ mu_status mu__server_keep(mu_rpc_server *server, void *object);
 typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);
 mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg);
 
+// mu__server_wait_begin tells that a method waits for other calls, and mu__server_wait_end that it no longer does: its
+// thread does not count meanwhile, so that the others get through. Errors: RESOURCE_EXHAUSTED if too many wait.
+mu_status mu__server_wait_begin(mu_rpc_server *server);
+void mu__server_wait_end(mu_rpc_server *server);
+
+// mu__client_forget has the client's next request tell the server that a name is released. mu__client_forgotten takes
+// the names that were not told yet: a list of texts of the pool, NULL: there are none.
+void mu__client_forget(mu_rpc_client *client, const char *name);
+mu_value *mu__client_forgotten(mu_rpc_client *client);
+
 // mu__client_address returns the address that a client was made for; it belongs to the client.
 const char *mu__client_address(const mu_rpc_client *client);
 

@@ -244,7 +244,7 @@ static mu_status make_lists(mu_rpc_server *server, int n_clients)
     mu_node *node = &server->node;
     server->connections = mu__calloc((size_t)n_clients, sizeof *server->connections);
     node->members = mu__calloc((size_t)n_clients, sizeof *node->members);
-    server->threads = mu__calloc((size_t)server->max_threads, sizeof *server->threads);
+    server->threads = mu__calloc((size_t)server->max_threads + MU_MOST_BLOCKED, sizeof *server->threads);
     if (server->connections == NULL || node->members == NULL || server->threads == NULL)
         return MU_RESOURCE_EXHAUSTED;
     for (; node->n_members < n_clients; node->n_members++)

@@ -13,6 +13,8 @@
 
 #include <stddef.h>
 
+enum { MU_MOST_BLOCKED = 1024 };
+
 typedef struct mu_rpc_entry {
     char *name, *input, *output; // signatures; NULL: not known
     mu_rpc_method *fn;
@@ -55,6 +57,7 @@ struct mu_rpc_server {
     int64_t goodbye_ns;   // when a stopped server no longer waits for its clients to hear of it
     char *wanted, *address; // as given; with the port that it has
     int max_threads, credits, n_threads, n_idle, n_waiting;
+    int n_blocked; // threads whose methods wait for other calls; at most MU_MOST_BLOCKED
     mu_worker *driver, **threads;
     pthread_mutex_t function_lock; // traced functions run one after the other
     struct {

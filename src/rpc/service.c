@@ -23,6 +23,8 @@ typedef struct service {
         size_t n, capacity;
     } variables; // retained
     size_t n_created, bytes, max_bytes;
+    mu_rpc_server *server; // borrowed: it keeps this
+    mu_accumulator_list *accumulators; // borrowed likewise
 } service;
 
 static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&variable->resource.spec); }
@@ -113,24 +115,47 @@ static mu_value *create(mu_value *arguments, void *arg)
     return NULL;
 }
 
-static mu_value *delete_one(mu_value *arguments, void *arg)
+// The caller gets the list's reference; NULL: there is none of this name.
+static mu_variable *remove_variable(service *s, const char *name)
 {
-    service *s = arg;
-    char *name = NULL;
-    if (read_name(arguments, &name) != MU_OK)
-        return NULL;
     pthread_mutex_lock(&s->lock);
     const size_t i = find(s, name);
     mu_variable *gone = i < s->variables.n ? s->variables.items[i] : NULL;
     if (gone != NULL) {
         s->variables.items[i] = s->variables.items[--s->variables.n];
         s->bytes -= bytes_of(gone);
-    } else {
-        mu__error(MU_NOT_FOUND, "this server has no variable '%s'", name);
     }
     pthread_mutex_unlock(&s->lock);
+    return gone;
+}
+
+static mu_value *delete_one(mu_value *arguments, void *arg)
+{
+    char *name = NULL;
+    if (read_name(arguments, &name) != MU_OK)
+        return NULL;
+    mu_variable *gone = remove_variable(arg, name);
+    if (gone == NULL)
+        mu__error(MU_NOT_FOUND, "this server has no variable '%s'", name);
     mu_release(gone);
     mu__free(name);
+    return NULL;
+}
+
+// Deletes what its owner has released, as far as it is there.
+static mu_value *forget(mu_value *arguments, void *arg)
+{
+    service *s = arg;
+    for (int i = 0; i < mu_value_count(arguments); i++) {
+        char *name = NULL;
+        if (mu__value_text(mu_value_at(arguments, i), "a released name", &name) != MU_OK)
+            break;
+        mu_variable *gone = remove_variable(s, name);
+        if (gone == NULL)
+            mu__accumulators_forget(s->accumulators, name);
+        mu_release(gone);
+        mu__free(name);
+    }
     return NULL;
 }
 
@@ -141,6 +166,7 @@ static mu_value *clear_all(mu_value *arguments, void *arg)
     pthread_mutex_lock(&s->lock);
     clear(s);
     pthread_mutex_unlock(&s->lock);
+    mu__accumulators_clear(s->accumulators);
     return NULL;
 }
 
@@ -154,6 +180,9 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
     const size_t i = find(s, name);
     if (strcmp(kind, "variable") == 0 && i < s->variables.n)
         return &s->variables.items[i]->resource;
+    mu_resource *accumulator = mu__accumulators_find(s->accumulators, kind, name);
+    if (accumulator != NULL)
+        return accumulator;
     mu__error(MU_NOT_FOUND, "this server has no %.60s '%.200s'", kind, name);
     return NULL;
 }
@@ -184,8 +213,21 @@ static const mu_node *only_op(const mu_graph *graph)
     return NULL;
 }
 
-static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_value *inputs, mu_tensor **in,
-                          mu_tensor **out)
+// An op that waits gives its place to another call.
+static mu_status apply_node(service *s, const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
+                            mu_tensor **out)
+{
+    const bool waits = (node->op->flags & MU_OP_WAITS) != 0;
+    if (waits)
+        MU_TRY(mu__server_wait_begin(s->server));
+    const mu_status status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);
+    if (waits)
+        mu__server_wait_end(s->server);
+    return status;
+}
+
+static mu_value *apply_op(service *s, const mu_graph *graph, const mu_node *node, const mu_value *inputs,
+                          mu_tensor **in, mu_tensor **out)
 {
     mu_resource *resources[MU_MAX_INTS];
     if (mu_value_count(inputs) != node->n_in || node->n_resources > (int)MU_COUNT(resources)) {
@@ -197,7 +239,7 @@ static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_v
         in[i] = mu_at(inputs, node->in[i].node->id);
     for (int i = 0; i < node->n_resources; i++)
         resources[i] = graph->resources.items[node->resources[i]];
-    if (mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out) != MU_OK)
+    if (apply_node(s, node, in, resources, out) != MU_OK)
         return NULL;
     mu_value **values = mu__calloc((size_t)node->n_out + 1, sizeof *values);
     for (int i = 0; i < node->n_out && values != NULL; i++)
@@ -215,7 +257,7 @@ static mu_value *apply(mu_value *arguments, void *arg)
     mu_tensor **out = node != NULL ? mu__calloc((size_t)node->n_out + 1, sizeof *out) : NULL;
     const mu_value *inputs = node != NULL ? mu_value_at(arguments, 1) : NULL;
     mu_value *result =
-        in != NULL && out != NULL && inputs != NULL ? apply_op(graph, node, inputs, in, out) : NULL;
+        in != NULL && out != NULL && inputs != NULL ? apply_op(arg, graph, node, inputs, in, out) : NULL;
     mu__free(in);
     mu__free(out);
     mu_release(graph);
@@ -308,13 +350,17 @@ mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
         mu_rpc_method *fn;
     } methods[] = {{"muster.variable.create", NULL, create},
                    {"muster.variable.delete", "(uint8[?])", delete_one},
+                   {"muster.variable.forget", NULL, forget},
                    {"muster.variable.clear", NULL, clear_all},
                    {"muster.apply", NULL, apply}};
     service *s = mu__new(&service_type, sizeof *s);
     if (s == NULL)
         return MU_RESOURCE_EXHAUSTED;
     s->max_bytes = max_bytes;
-    mu_status status = make_locks(s)
+    s->server = server;
+    s->accumulators = mu__accumulator_service_add(server);
+    mu_status status = s->accumulators == NULL ? mu_error_code()
+                       : make_locks(s)
                            ? mu__server_keep(server, s)
                            : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
     mu_release(s);

@@ -7,6 +7,7 @@
 
 #include "ops/core/op.h"
 
+#include <muster/accumulator.h>
 #include <muster/rpc.h>
 
 // mu__service_add registers the methods "muster.variable.create", "muster.variable.delete", "muster.variable.clear",
@@ -24,6 +25,9 @@ mu_status mu__function_service_add(mu_rpc_server *server);
 // the server's largest variable; those of a call.
 mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu_tensor *value);
 mu_status mu__remote_variable_delete(mu_rpc_client *client, const char *name); // errors: NOT_FOUND
+// mu__remote_delete_forgotten deletes what was released since the last request (mu__client_forget), and waits: the
+// server has room again. Requests that make nothing do so without waiting.
+mu_status mu__remote_delete_forgotten(mu_rpc_client *client);
 // mu__remote_variables_clear deletes all variables of a server, such as those of a coordinator that died.
 mu_status mu__remote_variables_clear(mu_rpc_client *client);
 
@@ -38,6 +42,31 @@ mu_tensor *mu__rows_expand(mu_tensor *rows, const uint32_t *number, const mu_spe
 
 // The kind of such a resource; its name is that of variables, so that ops and graphs take it for one.
 extern const mu_resource_kind mu__remote_variable_kind;
+
+// mu__remote_kind returns the kind of what servers keep by its name; NULL: there is none. mu__remote_resource is
+// mu__remote_variable for any kind.
+const mu_resource_kind *mu__remote_kind(const char *name);
+mu_resource *mu__remote_resource(mu_rpc_client *client, const mu_resource_kind *kind, const char *name,
+                                 const mu_spec *spec);
+
+// ---- Accumulators on a server (accumulator_service.c, remote_accumulator.c) ---------------------
+
+// mu__accumulator_service_add registers the methods "muster.accumulator.create", "muster.accumulator.close" and
+// "muster.accumulator.take" with a server that has not started, and returns its list, which the server keeps; NULL on
+// error. mu__accumulators_find returns one, of the pool; NULL: there is none. mu__accumulators_forget returns whether
+// there was one. mu__accumulators_clear closes all.
+typedef struct mu_accumulator_list mu_accumulator_list;
+mu_accumulator_list *mu__accumulator_service_add(mu_rpc_server *server);
+mu_resource *mu__accumulators_find(mu_accumulator_list *list, const char *kind, const char *name);
+bool mu__accumulators_forget(mu_accumulator_list *list, const char *name);
+void mu__accumulators_clear(mu_accumulator_list *list);
+
+// mu__remote_accumulator_new makes an accumulator on a client's server under a name that the server does not have yet.
+// Owned by the caller. Errors: ALREADY_EXISTS; those of a call.
+mu_accumulator *mu__remote_accumulator_new(mu_rpc_client *client, const char *name,
+                                           const mu_conditional_accumulator_args *args, bool sparse);
+
+// ---- Texts --------------------------------------------------------------------------------------
 
 // mu__text_value makes bytes of a text, as a value of the pool; mu__value_text reads them, into a text that the caller
 // frees. Errors: INVALID_ARGUMENT naming `what`.

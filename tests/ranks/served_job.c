@@ -8,6 +8,8 @@
 // fit:         mu_fit, mu_evaluate and mu_predict on the workers, one of which is killed: metrics are exact, outputs in
 //              order.
 // branches:    variables in branches and loops of a step, also those of an optimizer that accumulates gradients.
+// steps:       synchronous steps of 2 calls on 3 workers, which are killed while it runs: the weights of two replicas.
+// visits:      a visitation guarantee, workers killed likewise: every batch counts exactly once in each epoch.
 // lost_server: a parameter server is killed. Steps fail with UNAVAILABLE, naming it (case ps-068).
 // nobody:      no launcher, and no server: the strategy is not made.
 //
@@ -15,7 +17,10 @@
 #define _GNU_SOURCE // usleep, setenv
 #include <muster.h>
 
+#include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -362,6 +367,108 @@ static void fit(void)
     expect(!mu_fit(served, creator, .epochs = 1) && mu_error_take().code == MU_INVALID_ARGUMENT, "a number of steps");
 }
 
+// ---- steps, visits ------------------------------------------------------------------------------
+
+enum { KILLS = 6, VISITED = 60, ROUNDS = 8 }; // the launcher gives up on a worker that ends at once five times
+
+// Kills workers at random moments, until told to stop.
+static atomic_bool no_more_kills;
+
+static void *kill_workers(void *arg)
+{
+    unsigned *seed = arg;
+    for (int i = 0; i < KILLS && !no_more_kills; i++) {
+        usleep(1000 * (20 + rand_r(seed) % 60));
+        const long pid = process_of("worker", i % 3);
+        if (pid > 0)
+            kill((pid_t)pid, SIGKILL);
+    }
+    return NULL;
+}
+
+static void train_while_killing(mu_model *model, mu_dataset *data, int epochs, mu_history **history)
+{
+    unsigned seed = (unsigned)getpid();
+    pthread_t killer;
+    no_more_kills = false;
+    printf("kills of seed %u\n", seed);
+    expect(pthread_create(&killer, NULL, kill_workers, &seed) == 0, "a thread");
+    *history = mu_fit(model, data, .epochs = epochs, .verbose = MU_VERBOSE_LINES);
+    no_more_kills = true;
+    pthread_join(killer, NULL);
+    expect(*history != NULL, "the training ends");
+}
+
+static long long retried(mu_coordinator *c)
+{
+    return (long long)(calls_of(c, 0).retried + calls_of(c, 1).retried + calls_of(c, 2).retried);
+}
+
+static void synchronous_steps(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas_to_aggregate = 2);
+    mu_model *served = classifier(strategy, 0.5), *single = classifier(mu_one_device_strategy("CPU:0"), 0.5);
+    take_weights(single, served);
+    mu_history *got, *wanted = mu_fit(single, batches(), .epochs = EPOCHS, .verbose = MU_VERBOSE_SILENT);
+    train_while_killing(served, batches(), EPOCHS, &got);
+    printf("%lld calls were tried again\n", retried(mu_coordinator_new(strategy)));
+    for (int i = 0; i < EPOCHS && got; i++)
+        expect_same_metric(got, wanted, "loss", i);
+    mu_value *a = mu_model_weights(served), *b = mu_model_weights(single);
+    double most = 0;
+    for (int w = 0; w < mu_value_count(a); w++) {
+        mu_tensor *left = mu_variable_read(mu_value_variable(mu_value_at(a, w)));
+        mu_tensor *right = mu_variable_read(mu_value_variable(mu_value_at(b, w)));
+        for (int64_t i = 0; i < mu_tensor_elements(left); i++)
+            if (fabs(mu_tensor_item(left, i) - mu_tensor_item(right, i)) > most)
+                most = fabs(mu_tensor_item(left, i) - mu_tensor_item(right, i));
+    }
+    printf("weights differ by %g at most\n", most);
+    expect(most < 1e-5, "the weights are those of one device"); // f32: sums of two halves
+}
+
+// The loss is the sum of the weights that a batch names, so each visit takes 1 from its weight.
+static mu_tensor *sum_of(mu_tensor *y_true, mu_tensor *y_pred, void *arg)
+{
+    (void)y_true, (void)arg;
+    return mu_reshape(y_pred, 1, (int64_t[]){-1});
+}
+
+static mu_dataset *one_hot_rows(void)
+{
+    static float x[VISITED][VISITED], y[VISITED];
+    for (int i = 0; i < VISITED; i++)
+        x[i][i] = 1;
+    mu_tensor *rows = mu_tensor_new(MU_F32, 2, (int64_t[]){VISITED, VISITED}, x);
+    mu_tensor *labels = mu_tensor_new(MU_F32, 1, (int64_t[]){VISITED}, y);
+    return mu_dataset_batch(mu_dataset_shuffle(mu_dataset_from_tensor_slices(mu_list(rows, labels, MU_END)), VISITED),
+                            1);
+}
+
+static void visits(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .visitation_guarantee = true);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(1, .no_bias = true, .kernel_initializer = "zeros"));
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = 1), .loss = mu_loss_new(.call = sum_of));
+    }
+    mu_history *history;
+    train_while_killing(model, one_hot_rows(), ROUNDS, &history);
+    mu_tensor *weights = mu_variable_read(mu_value_variable(mu_value_at(mu_model_weights(model), 0)));
+    int wrong = 0;
+    for (int64_t i = 0; weights && i < VISITED; i++)
+        wrong += mu_tensor_item(weights, i) != -ROUNDS;
+    printf("%lld calls were tried again, %d elements do not count %d times\n", retried(c), wrong, ROUNDS);
+    expect(weights && wrong == 0, "every element counts once in each epoch");
+    expect(history && mu_history_samples(history) == (int64_t)VISITED * ROUNDS, "every sample is used once");
+    expect(all_done(c) == (int64_t)VISITED * ROUNDS, "every call is done once");
+    mu_dataset_creator *creator = mu_dataset_creator_new(endless_batches, NULL);
+    expect(!mu_fit(model, creator, .steps_per_epoch = 1) && mu_error_take().code == MU_INVALID_ARGUMENT,
+           "no creator with a visitation guarantee");
+}
+
 // ---- branches -----------------------------------------------------------------------------------
 
 typedef struct pair {
@@ -486,6 +593,10 @@ int main(int argc, char **argv)
         killed();
     } else if (strcmp(part, "fit") == 0) {
         fit();
+    } else if (strcmp(part, "steps") == 0) {
+        synchronous_steps();
+    } else if (strcmp(part, "visits") == 0) {
+        visits();
     } else if (strcmp(part, "branches") == 0) {
         branches();
     } else if (strcmp(part, "lost_server") == 0) {

@@ -256,6 +256,7 @@ typedef enum mu_op_flags {
     MU_OP_COLLECTIVE = 1 << 6,
     MU_OP_DATA_DEPENDENT = 1 << 7,  // output shapes depend on elements: plans break here
     MU_OP_CONTROL = 1 << 8,         // has graphs as attributes, which engines run
+    MU_OP_WAITS = 1 << 10,          // may wait for what other threads do
 } mu_op_flags;
 
 struct mu_op {
@@ -344,6 +345,8 @@ typedef struct mu_resource_kind {
     // mu__apply. Optional: this process keeps the value.
     mu_status (*apply)(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                        mu_resource *const *resources, mu_tensor **out);
+    // forget is called when the last handle on a resource goes that another process keeps. Optional.
+    void (*forget)(mu_resource *resource);
     bool opaque;       // the buffer holds no elements; only ops that name this kind (mu_op.resource_kind) may use it
 } mu_resource_kind;
 struct mu_resource {
@@ -438,6 +441,18 @@ struct mu_replica {
     int id;                       // in the group of all replicas
     mu_collective *collective;    // NULL: a group of one
     int64_t run;                  // stored in the tensors that it makes (mu__made_here); 0: a group of one
+};
+
+// A strategy's scope: the head of what distribute keeps for it. mu_variable_new and mu_conditional_accumulator ask the
+// innermost one.
+struct mu_variable_args;
+struct mu_conditional_accumulator_args;
+struct mu_scope {
+    struct mu_scope *outer;
+    struct mu_variable *(*make_variable)(struct mu_scope *scope, const struct mu_variable_args *args);
+    // The result is owned by the caller; NULL without an error: this process keeps it. Optional.
+    struct mu_accumulator *(*make_accumulator)(struct mu_scope *scope,
+                                               const struct mu_conditional_accumulator_args *args, bool sparse);
 };
 
 // A trace in progress (graph): adds a node and makes symbolic outputs.

@@ -51,13 +51,19 @@ static void accumulator_destroy(void *object)
 {
     mu_accumulator *a = object;
     assert(!a->first);
+    if (a->resource.home && a->resource.kind->forget)
+        a->resource.kind->forget(&a->resource);
+    mu_release(a->resource.home);
     mu__gradient_sum_free(&a->sum);
+    mu__accumulator_drop_kept(a, INT64_MAX);
+    mu__free(a->kept.items);
     mu_release(a->self);
     if (a->made > 0)
         pthread_mutex_destroy(&a->lock);
     if (a->made > 1)
         pthread_cond_destroy(&a->taken);
     mu__free(a->resource.name);
+    mu__free(a->shared_name);
 }
 
 static mu_type accumulator_type = {.name = "accumulator", .destroy = accumulator_destroy};
@@ -96,7 +102,7 @@ static mu_buffer *buffer_of(mu_accumulator *a)
     return buffer;
 }
 
-static mu_accumulator *new_accumulator(const mu_conditional_accumulator_args *args, bool sparse)
+mu_accumulator *mu__accumulator_new(const mu_conditional_accumulator_args *args, bool sparse)
 {
     mu_accumulator *a = mu__new(&accumulator_type, sizeof *a);
     if (!a)
@@ -106,14 +112,22 @@ static mu_accumulator *new_accumulator(const mu_conditional_accumulator_args *ar
     a->resource.spec = (mu_spec){.dtype = args->dtype, .shape = {.rank = 1, .dims = {0}}};
     a->resource.name = mu__strdup(name ? name : a->resource.kind->name);
     a->sparse = sparse;
-    a->shared = args->shared_name != NULL;
+    a->shared_name = args->shared_name ? mu__strdup(args->shared_name) : NULL;
     a->mean = !args->reduction_type || strcmp(args->reduction_type, "MEAN") == 0;
     a->declared_rank = args->shape ? args->shape->rank : -1;
     a->declared = args->shape ? *args->shape : mu__scalar_shape;
-    if (a->resource.name && (a->self = buffer_of(a)) && make_locks(a))
+    if (a->resource.name && (a->shared_name || !args->shared_name) && (a->self = buffer_of(a)) && make_locks(a))
         return a;
     mu_release(a);
     return NULL;
+}
+
+// Of the innermost scope's strategy, or of this process.
+static mu_accumulator *new_accumulator(const mu_conditional_accumulator_args *args, bool sparse)
+{
+    struct mu_scope *scope = mu__context()->scope;
+    mu_accumulator *a = scope && scope->make_accumulator ? scope->make_accumulator(scope, args, sparse) : NULL;
+    return a || mu__pending() ? a : mu__accumulator_new(args, sparse);
 }
 
 // ---- Shared names -------------------------------------------------------------------------------
@@ -155,7 +169,7 @@ static shared_names *names_here(void)
 static mu_accumulator *find(const shared_names *names, const char *name)
 {
     for (size_t i = 0; i < names->all.n; i++)
-        if (strcmp(names->all.items[i]->resource.name, name) == 0)
+        if (strcmp(names->all.items[i]->shared_name, name) == 0)
             return names->all.items[i];
     return NULL;
 }
@@ -199,7 +213,7 @@ static mu_accumulator *shared_accumulator(const mu_conditional_accumulator_args 
 
 static void forget_name(mu_accumulator *a)
 {
-    shared_names *names = a->shared ? names_here() : NULL;
+    shared_names *names = a->shared_name ? names_here() : NULL;
     bool found = false;
     if (!names)
         return;
@@ -264,9 +278,14 @@ mu_accumulator *mu_sparse_conditional_accumulator_with(const mu_conditional_accu
 mu_status mu_accumulator_close(mu_accumulator *accumulator)
 {
     MU_TRY(mu__need(accumulator, "mu_accumulator_close: the accumulator"));
+    if (accumulator->keeper) {
+        forget_name(accumulator);
+        return accumulator->keeper->close(accumulator);
+    }
     pthread_mutex_lock(&accumulator->lock);
     const int n_waiting = accumulator->n_waiting;
     accumulator->closed = true;
+    mu__accumulator_drop_kept(accumulator, INT64_MAX);
     pthread_cond_broadcast(&accumulator->taken);
     pthread_mutex_unlock(&accumulator->lock);
     if (n_waiting > 0)
@@ -277,7 +296,7 @@ mu_status mu_accumulator_close(mu_accumulator *accumulator)
 
 const char *mu_accumulator_name(const mu_accumulator *accumulator)
 {
-    return accumulator ? accumulator->resource.name : NULL;
+    return !accumulator ? NULL : accumulator->shared_name ? accumulator->shared_name : accumulator->resource.name;
 }
 
 mu_dtype mu_accumulator_dtype(const mu_accumulator *accumulator)

@@ -23,10 +23,25 @@ void mu__gradient_sum_free(mu_gradient_sum *sum);
 
 struct mu_take_request;
 
+// A gradient that is kept apart (accumulator_kept.c).
+typedef struct mu_kept_gradient {
+    int64_t ticket;
+    void *values;        // owned
+} mu_kept_gradient;
+
+// How an accumulator is reached that another process keeps. What it waits for there, this thread's cancellation ends.
+typedef struct mu_accumulator_keeper {
+    // take returns [values], of a sparse accumulator [indices, values, shape]; it belongs to the pool. NULL on error.
+    mu_value *(*take)(mu_accumulator *accumulator, int64_t required, double timeout_s);
+    mu_status (*close)(mu_accumulator *accumulator);
+} mu_accumulator_keeper;
+
 struct mu_accumulator {
     mu_resource resource;  // first; its name is the shared name, if it has one; its spec has the type and no elements
     mu_buffer *self;       // whose memory is this struct
-    bool sparse, mean, shared;
+    const mu_accumulator_keeper *keeper;  // NULL: this process keeps it; else the kind sends ops to resource.home
+    bool sparse, mean;
+    char *shared_name;     // NULL: none
     int declared_rank;     // -1: any shape
     mu_shape declared;
     pthread_mutex_t lock;
@@ -38,7 +53,14 @@ struct mu_accumulator {
     struct mu_take_request *first, *last;  // takes that wait, in the order of their calls
     int n_waiting;
     bool closed;
+    struct { mu_kept_gradient *items; size_t n, capacity; } kept;
 };
+
+// mu__accumulator_new makes an accumulator from checked arguments; owned by the caller.
+mu_accumulator *mu__accumulator_new(const mu_conditional_accumulator_args *args, bool sparse);
+
+// mu__accumulator_seconds returns how long an op with these attributes waits; 0: it is no take, or MUSTER_TIMEOUT.
+double mu__accumulator_seconds(const mu_op *op, const void *attrs);
 
 extern const mu_resource_kind mu__dense_accumulator_kind, mu__sparse_accumulator_kind;
 
@@ -64,6 +86,16 @@ mu_status mu__accumulator_count(mu_accumulator *accumulator, int64_t *out);
 // mu__accumulator_result writes what a take returns: the values of `sum`, divided if the accumulator averages. `out`
 // may be the sum's own values.
 void mu__accumulator_result(const mu_accumulator *accumulator, const mu_gradient_sum *sum, void *out);
+
+// ---- Gradients that are kept apart (accumulator_kept.c) ------------------------------------------
+
+// mu__accumulator_keep keeps a gradient under a ticket (an int64 scalar), unless the ticket is below the global step.
+// mu__accumulator_take_kept returns the sum of those with `tickets` (int64 [n]) in this order, and sets the global
+// step, which drops all gradients with a lower ticket. Ops, for accumulators with a known shape. Errors:
+// FAILED_PRECONDITION for a ticket that is not there.
+mu_status mu__accumulator_keep(mu_accumulator *accumulator, mu_tensor *ticket, mu_tensor *gradient);
+mu_tensor *mu__accumulator_take_kept(mu_accumulator *accumulator, mu_tensor *tickets, mu_tensor *step);
+void mu__accumulator_drop_kept(mu_accumulator *accumulator, int64_t below);  // with the lock, if threads use it
 
 // ---- Sums (accumulator_sum.c) -------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ const mu_op mu_op_resource_accumulator_apply_gradient = {
 
 const mu_op mu_op_resource_accumulator_take_gradient = {
     .name = "resource_accumulator_take_gradient", .n_in = 1, .n_out = 1, .n_resources = 1,
-    .flags = CHANGES | MU_OP_DATA_DEPENDENT, .resource_kind = "conditional_accumulator",
+    .flags = CHANGES | MU_OP_DATA_DEPENDENT | MU_OP_WAITS, .resource_kind = "conditional_accumulator",
     .attrs_bytes = sizeof(take_attrs), .attrs = take_fields, .infer = take_infer, .measure = take_measure,
     .ref = take_ref, .no_lowering = NO_LOWERING,
 };
@@ -231,10 +231,15 @@ const mu_op mu_op_sparse_accumulator_apply_gradient = {
 
 const mu_op mu_op_sparse_accumulator_take_gradient = {
     .name = "sparse_accumulator_take_gradient", .n_in = 1, .n_out = 3, .n_resources = 1,
-    .flags = CHANGES | MU_OP_DATA_DEPENDENT, .resource_kind = "sparse_conditional_accumulator",
+    .flags = CHANGES | MU_OP_DATA_DEPENDENT | MU_OP_WAITS, .resource_kind = "sparse_conditional_accumulator",
     .attrs_bytes = sizeof(take_attrs), .attrs = take_fields, .infer = sparse_take_infer,
     .measure = sparse_take_measure, .ref = sparse_take_ref, .no_lowering = NO_LOWERING,
 };
+
+double mu__accumulator_seconds(const mu_op *op, const void *attrs)
+{
+    return op->flags & MU_OP_WAITS ? ((const take_attrs *)attrs)->timeout_s : 0;
+}
 
 // ---- Short forms --------------------------------------------------------------------------------
 
@@ -383,8 +388,11 @@ static mu_tensor *take_dense(mu_accumulator *a, mu_tensor *num_required, double 
     int64_t required = 0;
     if (mu__context()->trace)
         return take_traced(a, num_required, timeout_s, &out) == MU_OK ? out : NULL;
-    if (read_required(num_required, function, &required) == MU_OK &&
-        mu__accumulator_take(a, required, timeout_s, NULL, &sum) == MU_OK)
+    if (read_required(num_required, function, &required) != MU_OK)
+        return NULL;
+    if (a->keeper)
+        return mu_at(a->keeper->take(a, required, timeout_s), 0);
+    if (mu__accumulator_take(a, required, timeout_s, NULL, &sum) == MU_OK)
         out = adopt_values(a, &sum);
     mu__gradient_sum_free(&sum);
     return out;
@@ -397,8 +405,9 @@ static mu_value *take_sparse(mu_accumulator *a, mu_tensor *num_required, double 
     int64_t required = 0, shape[MU_MAX_RANK];
     if (mu__context()->trace) {
         (void)!take_traced(a, num_required, timeout_s, out);
-    } else if (read_required(num_required, function, &required) == MU_OK &&
-               mu__accumulator_take(a, required, timeout_s, NULL, &sum) == MU_OK) {
+    } else if (read_required(num_required, function, &required) == MU_OK && a->keeper) {
+        return a->keeper->take(a, required, timeout_s);
+    } else if (!mu__pending() && mu__accumulator_take(a, required, timeout_s, NULL, &sum) == MU_OK) {
         write_shape(a, &sum.shape, shape);
         out[0] = mu_tensor_new(MU_I64, 1, sum.shape.dims, sum.indices);
         out[1] = adopt_values(a, &sum);

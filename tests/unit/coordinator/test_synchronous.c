@@ -1,0 +1,171 @@
+// Synchronous steps on parameter servers: the weights are those of MirroredStrategy with as many replicas, whatever
+// order the calls end in and with backup workers; and with a visitation guarantee each batch counts once.
+#include "servers_test.h"
+
+#include <math.h>
+
+enum { ROWS = 47, COLUMNS = 5, BATCH = 9, EPOCHS = 3 }; // the last batch has 2 rows, for 3 calls
+
+static mu_dataset *data(void)
+{
+    double x[ROWS][COLUMNS], y[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        y[i] = i % 5 - 2;
+        for (int k = 0; k < COLUMNS; k++)
+            x[i][k] = (i * 31 + k * 17) % 97 / 97.0 - 0.5;
+    }
+    mu_tensor *rows = mu_tensor_new(MU_F64, 2, (int64_t[]){ROWS, COLUMNS}, x);
+    mu_tensor *labels = mu_tensor_new(MU_F64, 2, (int64_t[]){ROWS, 1}, y);
+    return mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(rows, labels, MU_END)), BATCH);
+}
+
+typedef mu_optimizer *optimizer_maker(void);
+static mu_optimizer *adam(void) { return mu_adam(.learning_rate = 0.05); }
+static mu_optimizer *clipped(void) { return mu_sgd(.learning_rate = 0.1, .momentum = 0.9, .clipvalue = 0.3); }
+static mu_optimizer *summing(void) { return mu_rmsprop(.learning_rate = 0.02, .gradient_accumulation_steps = 2); }
+
+static mu_model *train(mu_strategy *strategy, optimizer_maker *make, mu_history **history)
+{
+    mu_model *model = NULL;
+    mu_set_seed(3);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(4, .activation = "tanh", .kernel_regularizer = mu_l2(0.01)), mu_dense(1));
+        mu_compile(model, .optimizer = make(), .loss = mu_mean_squared_error_loss());
+        mu_model_build(model, 1, (int64_t[]){COLUMNS});
+    }
+    mu_value *weights = mu_model_weights(model);
+    for (int w = 0; w < mu_value_count(weights); w++) {
+        mu_variable *v = mu_value_variable(mu_value_at(weights, w));
+        mu_tensor *value = mu_variable_read(v);
+        const mu_shape shape = mu_variable_shape(v);
+        double numbers[64];
+        for (int64_t i = 0; i < mu_tensor_elements(value); i++)
+            numbers[i] = ((double)((i * 29 + w * 7) % 23) - 11) / 23;
+        mu_variable_assign(v, mu_tensor_new(MU_F64, shape.rank, shape.dims, numbers));
+    }
+    *history = mu_fit(model, data(), .epochs = EPOCHS, .validation_data = data(), .verbose = MU_VERBOSE_SILENT);
+    if (!*history)
+        fail_msg("%s", mu_error_message());
+    return model;
+}
+
+static void expect_same(mu_strategy *strategy, int replicas, optimizer_maker *make)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_history *got, *wanted;
+    mu_value *served = mu_model_weights(train(strategy, make, &got)),
+             *mirrored = mu_model_weights(train(mu_mirrored_strategy(.replicas = replicas), make, &wanted));
+    for (int w = 0; w < mu_value_count(served); w++) {
+        mu_tensor *a = mu_variable_read(mu_value_variable(mu_value_at(served, w))),
+                  *b = mu_variable_read(mu_value_variable(mu_value_at(mirrored, w)));
+        for (int64_t i = 0; i < mu_tensor_elements(a); i++)
+            if (!(fabs(mu_tensor_item(a, i) - mu_tensor_item(b, i)) <= 1e-9))
+                fail_msg("weight %d element %d: %.15g on servers, %.15g mirrored", w, (int)i, mu_tensor_item(a, i),
+                         mu_tensor_item(b, i));
+    }
+    for (int e = 0; e < EPOCHS; e++) {
+        assert_float_equal(mu_history_at(got, "loss", e), mu_history_at(wanted, "loss", e), 1e-9);
+        assert_float_equal(mu_history_at(got, "val_loss", e), mu_history_at(wanted, "val_loss", e), 1e-9);
+    }
+    mu_pool_close(pool);
+}
+
+static mu_cluster *cluster_of(int workers, int servers)
+{
+    char text[300];
+    int used = snprintf(text, sizeof text, "{\"worker\": [");
+    for (int i = 0; i < workers + servers; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s\"a:%d\"", i == 0 ? "" : i == workers
+                         ? "], \"ps\": [" : ", ", i + 1);
+    snprintf(text + used, sizeof text - (size_t)used, "]}");
+    return mu_simple_cluster_resolver(mu_cluster_spec_parse(text));
+}
+
+static void test_weights_are_those_of_replicas(void **state)
+{
+    (void)state;
+    static optimizer_maker *const optimizers[] = {adam, clipped, summing};
+    for (int i = 0; i < 3; i++) {
+        mu_pool *pool = mu_pool_open();
+        const int workers = 1 + 2 * i, calls = i + 2 - (i == 2); // fewer workers than calls, as many, backups
+        mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(workers, 2), .replicas_to_aggregate = calls,
+                                                             .in_process = true);
+        assert_int_equal(mu_num_replicas_in_sync(strategy), calls);
+        expect_same(strategy, calls, optimizers[i]);
+        mu_pool_close(pool);
+    }
+}
+
+static void test_on_servers_of_their_own(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    char text[300];
+    mu_server *s[3];
+    for (int i = 0; i < 3; i++)
+        s[i] = mu_server_create_local_server(true);
+    snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}", mu_server_target(s[0]) + 9,
+             mu_server_target(s[1]) + 9, mu_server_target(s[2]) + 9);
+    expect_same(mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
+                                             .replicas_to_aggregate = 2),
+                2, adam);
+    mu_pool_close(pool);
+}
+
+// ---- A loop of the program's own ----------------------------------------------------------------
+
+typedef struct job {
+    mu_variable *w;
+    mu_optimizer *optimizer;
+} job;
+
+// The gradient is the batch itself.
+static mu_value *own_step(mu_value *arguments, void *arg)
+{
+    job *j = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *loss = mu_reduce_sum(mu_multiply(mu_variable_read(j->w), mu_at(arguments, 0)), MU_ALL_AXES);
+    mu_apply_gradients(j->optimizer, mu_gradients(tape, loss, mu_variables(j->w, MU_END)));
+    return mu_of(mu_variable_read(j->w));
+}
+
+static void test_a_loop_of_ones_own(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(3, 1), .replicas_to_aggregate = 2,
+                                                         .in_process = true);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    job j = {0};
+    MU_SCOPE(strategy) {
+        j.w = mu_variable_new(mu_constant(MU_F64, 0), "w");
+        j.optimizer = mu_sgd(.learning_rate = 1);
+    }
+    mu_function *step = mu_function_new(own_step, &j);
+    mu_value *results[5];
+    for (int i = 0; i < 5; i++)
+        results[i] = mu_schedule(c, step, mu_list(mu_constant(MU_F64, i + 1), MU_END));
+    if (mu_join(c) != MU_OK)
+        fail_msg("%s", mu_error_message());
+    static const double read[] = {0, 0, -3, -3, -10}; // steps of 1 + 2, 3 + 4, and 5 alone
+    for (int i = 0; i < 5; i++)
+        assert_true(mu_scalar(mu_fetch(results[i])) == read[i]);
+    assert_true(mu_scalar(mu_variable_read(j.w)) == -15);
+    assert_true(mu_scalar(mu_variable_read(mu_optimizer_iterations(j.optimizer))) == 3);
+    mu_pool_close(pool);
+}
+
+static int start_in_f64(void **state)
+{
+    (void)state;
+    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
+    return mu_init(.cpu_devices = 4) == MU_OK && mu_set_floatx(MU_F64) == MU_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights_are_those_of_replicas),
+                                       cmocka_unit_test(test_on_servers_of_their_own),
+                                       cmocka_unit_test(test_a_loop_of_ones_own)};
+    return cmocka_run_group_tests_name("coordinator/synchronous", tests, start_in_f64, end_library);
+}
