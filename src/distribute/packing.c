@@ -231,6 +231,8 @@ bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction redu
            (ops->reduce != in_order || ops->num_packs > 0);
 }
 
+bool mu__cross_device_default(const mu_cross_device_ops *ops) { return !ops || ops->reduce == by_nccl; }
+
 mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
                             int n, void *const *parts, int n_out, void *const *out)
 {

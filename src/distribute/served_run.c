@@ -103,12 +103,15 @@ static mu_status run_segment(const served_call *call, int s, const step_space *s
     mu_concrete *plans = &call->served->plans[s];
     for (int k = 0; k < step->n_in; k++)
         space->specs[k] = mu__spec_of(space->in[k]);
-    mu_plan *plan = mu__concrete_planned(plans, call->device, space->specs, step->n_in);
+    mu_plan *plan = mu__concrete_plan(plans, call->device, space->specs, step->n_in);
     if (!plan)
         plan = mu__concrete_compile(plans, call->device, space->specs, step->n_in);
     if (!plan)
         return mu_error_code();
-    return call->device->engine->run(plan, &(mu_run_args){.in = space->in, .out = space->out});
+    const mu_run_args args = {.device = call->device, .in = space->in, .out = space->out};
+    const mu_status status = call->device->engine->run(plan, &args);
+    mu__concrete_unuse(plans, plan);
+    return status;
 }
 
 // An op on resources, at once. Its results come from the pool.

@@ -1,42 +1,21 @@
 // Runs a traced function on all replicas at once.
 //
-// The calling thread traces (once per signature), selects each replica's arguments and posts one job to each device's
-// thread, which finds or compiles the plan and runs it. Two runs may be in progress, so that input is prepared while
-// devices compute. If a replica fails, the group releases the others.
+// The calling thread traces (once per signature) and selects each replica's arguments. Devices that work by themselves
+// it launches, with one program for all of them (launched_run.c). For others it posts one job to each device's thread,
+// which finds or compiles the plan and runs it. Two runs may be in progress, so that input is prepared while devices
+// compute. If a replica fails, the group releases the others.
 #include "base/system.h"
-#include "distribute/distribute.h"
+#include "distribute/replica_run.h"
 #include "ops/nn/nn.h"
-
-typedef struct job {
-    struct replica_run *running;
-    int replica;
-    mu_tensor **in, **out;
-    mu_spec *specs;
-    mu_status status;
-    mu_error_value error;
-} job;
-
-typedef struct replica_run {
-    mu_running head;            // first
-    mu_concrete *concrete;      // retained
-    int64_t number;
-    int n, n_in, n_out;
-    job *jobs;
-    mu_tensor **tensors;        // owned references to inputs and outputs of all jobs
-    mu_spec *specs;
-    int64_t input_begin_ns, input_end_ns;  // with a timeline: when the thread waited for the batch
-    struct mu_cancellation *cancellation;  // of the thread that started the run
-    mu_latch done;
-} replica_run;
 
 // ---- On the replica's thread --------------------------------------------------------------------
 
-static mu_status run_replica(job *j)
+static mu_status run_replica(mu_replica_job *j)
 {
-    replica_run *running = j->running;
+    mu_replica_run *running = j->running;
     mu_strategy *strategy = running->head.strategy;
     mu_device *device = strategy->devices[j->replica];
-    mu_plan *plan = mu__concrete_planned(running->concrete, device, j->specs, running->n_in);
+    mu_plan *plan = mu__concrete_plan(running->concrete, device, j->specs, running->n_in);
     if (!plan) {
         mu__strategy_doing(strategy, "compiling", -1);
         plan = mu__concrete_compile(running->concrete, device, j->specs, running->n_in);
@@ -48,17 +27,20 @@ static mu_status run_replica(job *j)
     mu_collective *collective = strategy->group ? mu__group_member(strategy->group, j->replica) : NULL;
     if (collective)
         mu__collective_begin(collective, running->number);
-    mu_run_args args = {.replica = j->replica,
+    mu_run_args args = {.device = device,
+                        .replica = j->replica,
                         .replica_id = strategy->first_replica + j->replica,
                         .run = running->number,
                         .collective = mu__cross_device_collective(&own, collective, strategy->cross_device),
                         .in = j->in,
                         .out = j->out};
-    return device->engine->run(plan, &args);
+    const mu_status status = device->engine->run(plan, &args);
+    mu__concrete_unuse(running->concrete, plan);
+    return status;
 }
 
 // The part of a device's idle time in which its batch was being made counts as waiting for input.
-static void note_input_wait(const job *j)
+static void note_input_wait(const mu_replica_job *j)
 {
     mu_device *device = j->running->head.strategy->devices[j->replica];
     const int64_t begin = MU_MAX(j->running->input_begin_ns, device->idle_since);
@@ -79,7 +61,7 @@ double mu__strategy_input_seconds(mu_strategy *strategy)
 
 static void do_job(void *argument)
 {
-    job *j = argument;
+    mu_replica_job *j = argument;
     note_input_wait(j);
     mu_context context = {0};
     j->status = mu__context_enter(&context, mu__context());
@@ -92,13 +74,15 @@ static void do_job(void *argument)
     }
     if (j->status != MU_OK && j->running->head.strategy->group)
         mu__group_abort(j->running->head.strategy->group, &j->error);
-    j->running->head.strategy->devices[j->replica]->idle_since = mu__now_ns();
+    mu_device *device = j->running->head.strategy->devices[j->replica];
+    device->idle_since = mu__now_ns();
+    atomic_fetch_sub(&device->posted, 1);
     mu__latch_arrive(&j->running->done);
 }
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-static mu_status take_arguments(job *j, const mu_value *arguments)
+static mu_status take_arguments(mu_replica_job *j, const mu_value *arguments)
 {
     mu_value *mine = mu__select(arguments, j->replica);
     if (!mine)
@@ -129,7 +113,7 @@ static mu_status take_arguments(job *j, const mu_value *arguments)
     return status;
 }
 
-static void free_running(replica_run *running)
+static void free_running(mu_replica_run *running)
 {
     for (int i = 0; running->tensors && i < running->n * (running->n_in + running->n_out); i++)
         mu_release(running->tensors[i]);
@@ -137,14 +121,15 @@ static void free_running(replica_run *running)
     mu__free(running->tensors);
     mu__free(running->specs);
     mu__free(running->jobs);
+    mu__free(running->args);
     mu_release(running->concrete);
     mu_release(running->head.strategy);
     mu__free(running);
 }
 
-static replica_run *new_running(mu_strategy *strategy, mu_concrete *concrete, const mu_value *arguments)
+static mu_replica_run *new_running(mu_strategy *strategy, mu_concrete *concrete, const mu_value *arguments)
 {
-    replica_run *running = mu__calloc(1, sizeof *running);
+    mu_replica_run *running = mu__calloc(1, sizeof *running);
     if (!running)
         return NULL;
     running->head.strategy = mu_retain(strategy);
@@ -163,8 +148,8 @@ static replica_run *new_running(mu_strategy *strategy, mu_concrete *concrete, co
     if (!running->jobs || !running->tensors || !running->specs)
         status = MU_RESOURCE_EXHAUSTED;
     for (int r = 0; status == MU_OK && r < running->n; r++) {
-        job *j = &running->jobs[r];
-        *j = (job){.running = running, .replica = r, .in = running->tensors + (size_t)r * per_job,
+        mu_replica_job *j = &running->jobs[r];
+        *j = (mu_replica_job){.running = running, .replica = r, .in = running->tensors + (size_t)r * per_job,
                    .specs = running->specs + r * running->n_in};
         j->out = j->in + running->n_in;
         status = take_arguments(j, arguments);
@@ -232,7 +217,7 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
     return concrete && mu__concrete_prepare(concrete, strategy->devices[0]->engine) == MU_OK ? concrete : NULL;
 }
 
-static mu_status post(replica_run *running)
+static mu_status post(mu_replica_run *running)
 {
     mu_strategy *strategy = running->head.strategy;
     mu_status status = MU_OK;
@@ -245,6 +230,7 @@ static mu_status post(replica_run *running)
     for (int r = 0; r < running->n && status == MU_OK; r++) {
         mu_worker *worker = mu__device_worker(strategy->devices[r]);
         status = worker ? mu__worker_post(worker, do_job, &running->jobs[r]) : mu_error_code();
+        atomic_fetch_add(&strategy->devices[r]->posted, status == MU_OK);
         for (int left = r; status != MU_OK && left < running->n; left++)
             mu__latch_arrive(&running->done);  // posted jobs still use the run
     }
@@ -275,13 +261,13 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
     mu_value *given = arguments ? arguments : none;
     mu__strategy_doing(strategy, "compiling", -1);
     mu_concrete *concrete = given ? trace_for(strategy, function, given) : NULL;
-    replica_run *running = concrete ? new_running(strategy, concrete, given) : NULL;
+    mu_replica_run *running = concrete ? new_running(strategy, concrete, given) : NULL;
     mu_release(none);
     if (!running)
         mu__strategy_done(strategy);
     if (!running)
         return NULL;
-    if (post(running) == MU_OK)
+    if ((mu__launches(running) ? mu__launch_run(running) : post(running)) == MU_OK)
         return &running->head;
     mu__latch_wait(&running->done, MU_FOREVER, "replicas");
     end_run(strategy);
@@ -297,7 +283,7 @@ mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value
     return mu__cross_replica(strategy)->run(strategy, function, arguments);
 }
 
-static mu_value *results(const replica_run *running)
+static mu_value *results(const mu_replica_run *running)
 {
     mu_value **values = mu__calloc((size_t)running->n, sizeof *values), *grouped = NULL;
     bool whole = values != NULL;
@@ -314,11 +300,11 @@ static mu_value *results(const replica_run *running)
 }
 
 // The first error that was not caused by another replica's.
-static const job *first_failure(const replica_run *running, const mu_error_value *cause)
+static const mu_replica_job *first_failure(const mu_replica_run *running, const mu_error_value *cause)
 {
-    const job *failed = NULL;
+    const mu_replica_job *failed = NULL;
     for (int r = 0; r < running->n; r++) {
-        const job *j = &running->jobs[r];
+        const mu_replica_job *j = &running->jobs[r];
         if (j->status == MU_OK)
             continue;
         if (!failed || (cause && j->error.code == cause->code && strcmp(j->error.message, cause->message) == 0))
@@ -329,7 +315,7 @@ static const job *first_failure(const replica_run *running, const mu_error_value
 
 // Poisons a variable on all replicas if any replica wrote it: the failed one (the engine poisoned what it may have
 // written) or one that finished.
-static void poison_everywhere(const replica_run *running, mu_resource *resource)
+static void poison_everywhere(const mu_replica_run *running, mu_resource *resource)
 {
     bool written = false;
     for (int r = 0; r < running->n; r++)
@@ -339,7 +325,7 @@ static void poison_everywhere(const replica_run *running, mu_resource *resource)
 }
 
 // The step failed as a whole, so a variable that one replica wrote is invalid on all of them.
-static void poison_failed(const replica_run *running)
+static void poison_failed(const mu_replica_run *running)
 {
     const mu_graph *graph = running->concrete->graph;
     for (size_t i = 0; i < graph->nodes.n; i++) {
@@ -356,9 +342,13 @@ static void poison_failed(const replica_run *running)
 }
 
 // Meanwhile this thread runs what only it may run for the replicas (an MPI that allows no other threads).
-static void wait_for_replicas(replica_run *running)
+static void wait_for_replicas(mu_replica_run *running)
 {
     mu_group *group = running->head.strategy->group;
+    if (running->launched) {
+        mu__finish_run(running);
+        return;
+    }
     while (group && mu__group_needs_service(group) && !mu__latch_done(&running->done)) {
         mu__group_serve(group);
         mu__sleep_ns(20000);
@@ -368,11 +358,11 @@ static void wait_for_replicas(replica_run *running)
 
 mu_value *mu__wait_replicas(mu_running *head)
 {
-    replica_run *running = (replica_run *)head;
+    mu_replica_run *running = (mu_replica_run *)head;
     wait_for_replicas(running);
     mu_error_value cause;
     bool aborted = running->head.strategy->group && mu__group_failed(running->head.strategy->group, &cause);
-    const job *failed = first_failure(running, aborted ? &cause : NULL);
+    const mu_replica_job *failed = first_failure(running, aborted ? &cause : NULL);
     mu_value *value = NULL;
     if (failed) {
         poison_failed(running);

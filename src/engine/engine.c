@@ -1,7 +1,7 @@
 // The plans of traced functions: compiled once per device and set of input shapes, in a bounded cache.
 //
 // Replicas look up their plans concurrently; compilation runs outside the lock, on each device's own thread, because
-// primitives belong to the thread that creates them.
+// primitives belong to the thread that creates them. Engines without that need share plans among devices.
 #include "engine/engine.h"
 
 #include <pthread.h>
@@ -9,13 +9,14 @@
 typedef struct cached_plan {
     mu_device *device;
     mu_plan *plan;
+    int users;              // runs that have it
     mu_spec *inputs;
     int n_inputs;
     uint64_t last_use;
 } cached_plan;
 
 typedef struct plan_cache {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, making;  // making: held while a plan for several devices is compiled
     uint64_t clock;
     mu_graph *graph;        // after the engine's lowering; retained
     struct { cached_plan *items; size_t n, capacity; } plans;
@@ -35,6 +36,7 @@ static void free_cache(void *object)
     mu__free(cache->plans.items);
     mu_release(cache->graph);
     pthread_mutex_destroy(&cache->lock);
+    pthread_mutex_destroy(&cache->making);
     mu__free(cache);
 }
 
@@ -48,6 +50,7 @@ static mu_status prepare(mu_concrete *concrete, const mu_engine *engine)
     }
     cache->graph = graph;
     pthread_mutex_init(&cache->lock, NULL);
+    pthread_mutex_init(&cache->making, NULL);
     concrete->free_plans = free_cache;
     concrete->plans = cache;
     return MU_OK;
@@ -73,38 +76,45 @@ static bool same_inputs(const cached_plan *cached, const mu_spec *inputs, int n_
     return true;
 }
 
+static bool serves(const cached_plan *cached, const mu_device *device)
+{
+    return device->engine->shares_plans ? cached->device->engine_client == device->engine_client
+                                        : cached->device == device;
+}
+
 static mu_plan *look_up(plan_cache *cache, const mu_device *device, const mu_spec *inputs, int n_inputs)
 {
     for (size_t i = 0; i < cache->plans.n; i++) {
         cached_plan *cached = &cache->plans.items[i];
-        if (cached->device != device || !same_inputs(cached, inputs, n_inputs))
+        if (!serves(cached, device) || !same_inputs(cached, inputs, n_inputs))
             continue;
         cached->last_use = ++cache->clock;
+        cached->users++;
         return cached->plan;
     }
     return NULL;
 }
 
-// Frees this device's least recently used plan if the device has the maximum number of plans.
+// Frees the device's least recently used plan, unless all are in use, if it has the maximum number of plans.
 static void make_room(plan_cache *cache, const mu_device *device)
 {
-    size_t oldest = 0;
+    cached_plan *oldest = NULL;
     int64_t count = 0;
-    for (size_t i = 0; i < cache->plans.n; i++)
-        if (cache->plans.items[i].device == device) {
-            if (count == 0 || cache->plans.items[i].last_use < cache->plans.items[oldest].last_use)
-                oldest = i;
-            count++;
-        }
-    if (count < mu__setting_int(MU_SETTING_PLAN_CACHE))
+    for (size_t i = 0; i < cache->plans.n; i++) {
+        cached_plan *cached = &cache->plans.items[i];
+        count += serves(cached, device);
+        if (serves(cached, device) && cached->users == 0 && (!oldest || cached->last_use < oldest->last_use))
+            oldest = cached;
+    }
+    if (!oldest || count < mu__setting_int(MU_SETTING_PLAN_CACHE))
         return;
-    drop_plan(&cache->plans.items[oldest]);
-    cache->plans.items[oldest] = cache->plans.items[--cache->plans.n];
+    drop_plan(oldest);
+    *oldest = cache->plans.items[--cache->plans.n];
 }
 
 static mu_status keep(plan_cache *cache, mu_device *device, const mu_spec *inputs, int n_inputs, mu_plan *plan)
 {
-    cached_plan cached = {.device = device, .plan = plan, .n_inputs = n_inputs,
+    cached_plan cached = {.device = device, .plan = plan, .users = 1, .n_inputs = n_inputs,
                           .inputs = mu__alloc(sizeof *inputs * (size_t)(n_inputs + 1)), .last_use = ++cache->clock};
     if (!cached.inputs)
         return MU_RESOURCE_EXHAUSTED;
@@ -133,7 +143,7 @@ mu_status mu__check_inputs(const mu_graph *graph, const mu_spec *inputs, int n_i
     return MU_OK;
 }
 
-mu_plan *mu__concrete_planned(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
+mu_plan *mu__concrete_plan(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
 {
     plan_cache *cache = concrete->plans;
     pthread_mutex_lock(&cache->lock);
@@ -142,7 +152,7 @@ mu_plan *mu__concrete_planned(mu_concrete *concrete, mu_device *device, const mu
     return plan;
 }
 
-mu_plan *mu__concrete_compile(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
+static mu_plan *compile(const mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
 {
     plan_cache *cache = concrete->plans;
     int64_t begin = mu__now_ns();
@@ -161,4 +171,28 @@ mu_plan *mu__concrete_compile(mu_concrete *concrete, mu_device *device, const mu
         return NULL;
     }
     return plan;
+}
+
+mu_plan *mu__concrete_compile(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
+{
+    plan_cache *cache = concrete->plans;
+    if (!device->engine->shares_plans)
+        return compile(concrete, device, inputs, n_inputs);
+    pthread_mutex_lock(&cache->making);
+    mu_plan *plan = mu__concrete_plan(concrete, device, inputs, n_inputs);  // another replica's thread was first
+    if (!plan)
+        plan = compile(concrete, device, inputs, n_inputs);
+    pthread_mutex_unlock(&cache->making);
+    return plan;
+}
+
+void mu__concrete_unuse(mu_concrete *concrete, mu_plan *plan)
+{
+    plan_cache *cache = concrete->plans;
+    if (!plan)
+        return;
+    pthread_mutex_lock(&cache->lock);
+    for (size_t i = 0; i < cache->plans.n; i++)
+        cache->plans.items[i].users -= cache->plans.items[i].plan == plan;
+    pthread_mutex_unlock(&cache->lock);
 }

@@ -24,12 +24,15 @@ typedef struct mu_device {
     mu_worker *worker;    // its thread, started on first use
     int64_t idle_since;   // when that thread's last run ended; 0: none yet
     atomic_llong input_wait_ns; // the part of its idle time spent waiting for the next batch
+    atomic_int posted;    // runs that its thread has not ended
 } mu_device;
 
 typedef struct mu_plan mu_plan;
+typedef struct mu_launch mu_launch;  // work that was launched
 
-// Arguments of one run of a plan. Pointers are borrowed for the run.
+// Arguments of one run of a plan on one device. Pointers are borrowed for the run.
 typedef struct mu_run_args {
+    mu_device *device;           // NULL: that for which the plan was compiled
     int replica;                 // local replica: selects the component of each resource
     int replica_id;              // id in the group of all replicas
     mu_collective *collective;   // NULL: a single replica
@@ -50,6 +53,14 @@ typedef struct mu_engine {
     void (*free)(mu_plan *plan);
     // close_device frees what the engine keeps for a device (memory shared by its plans).
     void (*close_device)(mu_device *device);
+    // A plan is for all devices of one engine_client, not for one device. Such plans do not depend on the thread.
+    bool shares_plans;
+    // Optional, for devices that work by themselves: launch queues the work of n replicas on n devices of one client,
+    // in one program with their collectives inside, and returns without waiting. Inputs and arguments must live, and
+    // must not change, until finish, which waits for the end and frees the launch. It returns the first error; then
+    // variables that the run writes are poisoned. One thread at a time launches on a device.
+    mu_status (*launch)(mu_plan *plan, int n, mu_device *const *devices, const mu_run_args *args, mu_launch **out);
+    mu_status (*finish)(mu_launch *launch);
 } mu_engine;
 
 extern const mu_engine mu__engine_cpu;
@@ -102,10 +113,12 @@ mu_worker *mu__device_worker(mu_device *device);
 // mu__concrete_prepare prepares a concrete function for compilation; call it before replicas request their plans.
 mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine);
 
-// mu__concrete_planned returns the plan of a concrete function for these inputs on this device, or NULL if there is
-// none yet. mu__concrete_compile compiles it (at most MUSTER_PLAN_CACHE plans are kept; the least recently used is
-// freed). Call both on the device's thread.
-mu_plan *mu__concrete_planned(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs);
+// mu__concrete_plan returns the plan of a concrete function for these inputs on this device, or NULL if there is none
+// yet. mu__concrete_compile compiles it (MUSTER_PLAN_CACHE plans are kept; the least recently used that no run uses is
+// freed). Call both on the device's thread, unless the engine shares plans. The caller gives the plan back after its
+// run with mu__concrete_unuse.
+mu_plan *mu__concrete_plan(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs);
 mu_plan *mu__concrete_compile(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs);
+void mu__concrete_unuse(mu_concrete *concrete, mu_plan *plan);
 
 #endif

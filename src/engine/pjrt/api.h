@@ -12,6 +12,7 @@
 
 typedef struct pj_error pj_error;
 typedef struct pj_event pj_event;
+typedef struct pj_description pj_description;
 typedef struct pj_client pj_client;
 typedef struct pj_device pj_device;
 typedef struct pj_buffer pj_buffer;
@@ -25,6 +26,7 @@ typedef enum pj_function {
     PJ_ERROR_GET_CODE = 2,
     PJ_PLUGIN_INITIALIZE = 3,
     PJ_EVENT_DESTROY = 5,
+    PJ_EVENT_IS_READY = 6,
     PJ_EVENT_AWAIT = 8,
     PJ_CLIENT_CREATE = 10,
     PJ_CLIENT_DESTROY = 11,
@@ -33,6 +35,8 @@ typedef enum pj_function {
     PJ_CLIENT_ADDRESSABLE_DEVICES = 16,
     PJ_CLIENT_COMPILE = 20,
     PJ_CLIENT_BUFFER_FROM_HOST_BUFFER = 22,
+    PJ_DEVICE_DESCRIPTION_ID = 23,
+    PJ_DEVICE_GET_DESCRIPTION = 29,
     PJ_DEVICE_MEMORY_STATS = 34,
     PJ_EXECUTABLE_DESTROY = 40,
     PJ_EXECUTABLE_NUM_OUTPUTS = 44,
@@ -40,7 +44,11 @@ typedef enum pj_function {
     PJ_LOADED_GET_EXECUTABLE = 51,
     PJ_LOADED_EXECUTE = 55,
     PJ_BUFFER_DESTROY = 58,
-    PJ_BUFFER_TO_HOST_BUFFER = 70
+    PJ_BUFFER_TO_HOST_BUFFER = 70,
+    PJ_BUFFER_IS_ON_CPU = 71,
+    PJ_BUFFER_READY_EVENT = 72,
+    PJ_BUFFER_UNSAFE_POINTER = 73,
+    PJ_EXECUTABLE_MEMORY_STATS = 96
 } pj_function;
 
 typedef pj_error *pj_call(void *args);
@@ -74,6 +82,7 @@ typedef struct pj_error_message_args {
 typedef struct pj_error_code_args { PJ_HEAD; const pj_error *error; int code; } pj_error_code_args;
 typedef struct pj_plugin_args { PJ_HEAD; } pj_plugin_args;
 typedef struct pj_event_args { PJ_HEAD; pj_event *event; } pj_event_args;
+typedef struct pj_event_ready_args { PJ_HEAD; pj_event *event; bool ready; } pj_event_ready_args;
 
 typedef enum pj_value_type { PJ_VALUE_TEXT, PJ_VALUE_INT, PJ_VALUE_INTS, PJ_VALUE_FLOAT, PJ_VALUE_BOOL } pj_value_type;
 typedef struct pj_named_value {
@@ -118,6 +127,13 @@ typedef struct pj_client_devices_args {
     size_t n;
 } pj_client_devices_args;
 
+typedef struct pj_device_description_args {
+    PJ_HEAD;
+    pj_device *device;
+    pj_description *description;  // out
+} pj_device_description_args;
+typedef struct pj_description_id_args { PJ_HEAD; pj_description *description; int id; } pj_description_id_args;
+
 typedef struct pj_program {
     PJ_HEAD;
     char *code;
@@ -143,6 +159,15 @@ typedef struct pj_loaded_executable_args {
 } pj_loaded_executable_args;
 typedef struct pj_executable_args { PJ_HEAD; pj_executable *executable; } pj_executable_args;
 typedef struct pj_outputs_args { PJ_HEAD; pj_executable *executable; size_t n; } pj_outputs_args;
+
+// What a compiled program needs on each device, in bytes.
+typedef struct pj_program_memory_args {
+    PJ_HEAD;
+    pj_executable *executable;
+    int64_t code, arguments, outputs, aliased, temporaries;
+    int64_t host_code, host_arguments, host_outputs, host_aliased, host_temporaries;
+    int64_t peak;
+} pj_program_memory_args;
 
 typedef struct pj_execute_options {
     PJ_HEAD;
@@ -218,6 +243,9 @@ typedef struct pj_to_host_args {
 } pj_to_host_args;
 
 typedef struct pj_buffer_args { PJ_HEAD; pj_buffer *buffer; } pj_buffer_args;
+typedef struct pj_buffer_on_cpu_args { PJ_HEAD; pj_buffer *buffer; bool on_cpu; } pj_buffer_on_cpu_args;
+typedef struct pj_buffer_event_args { PJ_HEAD; pj_buffer *buffer; pj_event *event; } pj_buffer_event_args;
+typedef struct pj_buffer_address_args { PJ_HEAD; pj_buffer *buffer; uintptr_t address; } pj_buffer_address_args;
 
 typedef enum pj_buffer_type {
     PJ_PRED = 1,

@@ -1,11 +1,9 @@
-// Compiles a program's text for a device, and makes and frees plans.
+// Compiles programs for a client's devices, and makes and frees plans.
 #include "engine/pjrt/plan.h"
 
-// CompileOptionsProto for one replica on a device chosen at each run: executable_build_options (3) with
-// device_ordinal (1) -1, num_replicas (4) and num_partitions (5) 1; compile_portable_executable (4).
-static const char one_replica[] = "\x1a\x0f\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x01\x20\x01";
+// ---- One program --------------------------------------------------------------------------------
 
-static mu_status check_results(mu_pjrt_plan *plan, pj_loaded *loaded, int wanted)
+static mu_status check_results(const mu_pjrt_plan *plan, pj_loaded *loaded, int wanted)
 {
     const pj_api *api = plan->client->api;
     pj_loaded_executable_args inner = PJ_ARGS(pj_loaded_executable_args, .loaded = loaded);
@@ -21,87 +19,129 @@ static mu_status check_results(mu_pjrt_plan *plan, pj_loaded *loaded, int wanted
                      plan->graph->name, wanted);
 }
 
-static mu_status load(mu_pjrt_plan *plan, const mu_pjrt_part *part, const mu_pjrt_text *text, pj_loaded **out)
+static mu_status device_ids(const mu_pjrt_programs *p, int64_t *ids)
+{
+    for (int i = 0; i < p->replicas; i++) {
+        const mu_device *device = p->devices[i];
+        const pj_api *api = ((const mu_pjrt_client *)device->engine_client)->api;
+        pj_device_description_args of = PJ_ARGS(pj_device_description_args, .device = device->engine_device);
+        MU_TRY(mu__pjrt_call(api, PJ_DEVICE_GET_DESCRIPTION, &of, device->name));
+        pj_description_id_args id = PJ_ARGS(pj_description_id_args, .description = of.description);
+        MU_TRY(mu__pjrt_call(api, PJ_DEVICE_DESCRIPTION_ID, &id, device->name));
+        ids[i] = id.id;
+    }
+    return MU_OK;
+}
+
+static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int part, const mu_pjrt_text *text)
 {
     static const char format[] = "mlir";
+    char options[MU_PJRT_OPTIONS_BYTES];
+    int64_t ids[MU_PJRT_MOST_REPLICAS];
+    const int n = p->devices ? p->replicas : 1;
+    if (p->devices)
+        MU_TRY(device_ids(p, ids));
     mu__pjrt_dump(plan->graph->name, text);
     pj_program source = PJ_ARGS(pj_program, .code = text->items, .code_bytes = text->n, .format = format,
                                 .format_bytes = sizeof format - 1);
     pj_compile_args args = PJ_ARGS(pj_compile_args, .client = plan->client->client, .program = &source,
-                                   .options = one_replica, .options_bytes = sizeof one_replica - 1);
+                                   .options = options,
+                                   .options_bytes = mu__pjrt_compile_options(n, p->devices ? ids : NULL, options));
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_CLIENT_COMPILE, &args, plan->graph->name));
-    *out = args.loaded;
-    return check_results(plan, *out, part->n_left);
+    p->loaded[part] = args.loaded;
+    return check_results(plan, args.loaded, p->cut.parts[part].n_left);
 }
 
-static mu_status reserve(mu_pjrt_plan *plan, mu_pjrt_programs *p, mu_pjrt_text **texts)
+// ---- The programs of a graph --------------------------------------------------------------------
+
+static mu_pjrt_programs *reserve(mu_pjrt_plan *plan, int n, mu_device *const *devices)
 {
-    const size_t n_slots = (size_t)p->cut.n_values + 1, n_parts = (size_t)p->cut.n_parts;
-    p->borrowed = mu__arena_alloc(&plan->memory, sizeof *p->borrowed * n_slots);
-    p->specs = mu__arena_alloc(&plan->memory, sizeof *p->specs * n_slots);
-    p->slots = mu__arena_alloc(&plan->memory, sizeof *p->slots * n_slots);
-    p->arguments = mu__arena_alloc(&plan->memory, sizeof *p->arguments * n_slots);
-    p->results = mu__arena_alloc(&plan->memory, sizeof *p->results * n_slots);
-    p->loaded = mu__arena_alloc(&plan->memory, sizeof *p->loaded * n_parts);
-    *texts = mu__arena_alloc(&plan->memory, sizeof **texts * n_parts);
-    return p->specs && p->slots && p->borrowed && p->arguments && p->results && p->loaded && *texts
-               ? MU_OK
-               : MU_RESOURCE_EXHAUSTED;
+    mu_pjrt_programs *p = mu__arena_alloc(&plan->memory, sizeof *p);
+    if (!p || mu__pjrt_parts_of(plan->graph, n == MU_PJRT_ONE_BY_ONE, &plan->memory, &p->cut) != MU_OK)
+        return NULL;
+    p->replicas = n;
+    p->specs = mu__arena_alloc(&plan->memory, sizeof *p->specs * ((size_t)p->cut.n_values + 1));
+    p->loaded = mu__arena_alloc(&plan->memory, sizeof *p->loaded * (size_t)p->cut.n_parts);
+    if (n > 1)
+        p->devices = mu__arena_copy(&plan->memory, devices, sizeof(mu_device *) * (size_t)n);
+    return p->specs && p->loaded && (n <= 1 || p->devices) ? p : NULL;
 }
 
 static void unload(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
-    for (int i = 0; p->loaded && i < p->cut.n_parts; i++) {
+    for (int i = 0; p && i < p->cut.n_parts; i++) {
         pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = p->loaded[i]);
         if (p->loaded[i])
             mu__pjrt_destroy(plan->client->api, PJ_LOADED_DESTROY, &args);
         p->loaded[i] = NULL;
     }
+    for (mu_pjrt_run *run = p ? p->idle : NULL; run;) {
+        mu_pjrt_run *next = run->next;
+        mu__pjrt_run_free(run);
+        run = next;
+    }
 }
 
-mu_status mu__pjrt_programs(mu_pjrt_plan *plan, mu_pjrt_programs *p, bool split, int replica)
+static mu_status make(mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
-    mu_pjrt_text *texts = NULL;
-    const int64_t begin = mu__now_ns();
-    if (p->ready)
-        return MU_OK;
-    MU_TRY(mu__pjrt_parts_of(plan->graph, split, &plan->memory, &p->cut));
-    MU_TRY(reserve(plan, p, &texts));
-    mu_status status = mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, replica, texts, p->specs);
-    for (int i = 0; i < p->cut.n_parts; i++) {
+    mu_pjrt_text *texts = mu__calloc((size_t)p->cut.n_parts, sizeof *texts);
+    mu_status status = texts ? mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, p->replicas, texts, p->specs)
+                             : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; texts && i < p->cut.n_parts; i++) {
         if (status == MU_OK)
-            status = load(plan, &p->cut.parts[i], &texts[i], &p->loaded[i]);
+            status = load(plan, p, i, &texts[i]);
         mu__free(texts[i].items);
     }
-    p->ready = status == MU_OK;
-    if (!p->ready)
+    mu__free(texts);
+    if (status != MU_OK)
         unload(plan, p);
-    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d programs in %.1f ms", plan->graph->name, plan->device->name,
-            p->cut.n_parts, (double)(mu__now_ns() - begin) / 1e6);
     return status;
 }
+
+static mu_pjrt_programs *make_programs(mu_pjrt_plan *plan, int n, mu_device *const *devices)
+{
+    const int64_t begin = mu__now_ns();
+    mu_pjrt_programs *p = reserve(plan, n, devices);
+    if (!p || make(plan, p) != MU_OK)
+        return NULL;
+    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d program%s for %d replica%s in %.1f ms", plan->graph->name,
+            plan->client->kind, p->cut.n_parts, p->cut.n_parts == 1 ? "" : "s", MU_MAX(n, 1), n > 1 ? "s" : "",
+            (double)(mu__now_ns() - begin) / 1e6);
+    return p;
+}
+
+mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, mu_device *const *devices)
+{
+    mu_pjrt_programs *_Atomic *place = n == 1 ? &plan->alone : n == MU_PJRT_ONE_BY_ONE ? &plan->parts : &plan->together;
+    mu_pjrt_programs *p = atomic_load_explicit(place, memory_order_acquire);
+    if (!p) {
+        pthread_mutex_lock(&plan->lock);
+        p = atomic_load_explicit(place, memory_order_acquire);
+        if (!p && (p = make_programs(plan, n, devices)) != NULL)
+            atomic_store_explicit(place, p, memory_order_release);
+        pthread_mutex_unlock(&plan->lock);
+    }
+    if (!p || (p->replicas == n && (n <= 1 || memcmp(p->devices, devices, sizeof *devices * (size_t)n) == 0)))
+        return p;
+    mu__error(MU_INTERNAL, "the program of '%s' is for other devices", plan->graph->name);
+    return NULL;
+}
+
+// ---- Plans --------------------------------------------------------------------------------------
 
 void mu__pjrt_free(mu_plan *handle)
 {
     mu_pjrt_plan *plan = (mu_pjrt_plan *)handle;
     if (!plan)
         return;
-    unload(plan, &plan->whole);
-    unload(plan, &plan->split);
+    unload(plan, plan->alone);
+    unload(plan, plan->together);
+    unload(plan, plan->parts);
     mu_release(plan->graph);
     mu_release(plan->client);
     mu__arena_free(&plan->memory);
+    pthread_mutex_destroy(&plan->lock);
     mu__free(plan);
-}
-
-// A graph that depends on the replicas is compiled at its first run, when their number and the replica's id are
-// known.
-static bool depends_on_replicas(const mu_graph *graph)
-{
-    for (size_t i = 0; i < graph->nodes.n; i++)
-        if ((graph->nodes.items[i]->flags & MU_OP_COLLECTIVE) || graph->nodes.items[i]->op == &mu_op_replica_id)
-            return true;
-    return false;
 }
 
 // The function's inputs, followed by its variables.
@@ -122,12 +162,11 @@ mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inp
     mu_pjrt_plan *plan = mu__calloc(1, sizeof *plan);
     if (!plan)
         return NULL;
-    plan->device = device;
+    pthread_mutex_init(&plan->lock, NULL);
     plan->client = mu_retain(device->engine_client);
     plan->graph = mu_retain(graph);
     plan->n_inputs = n_inputs;
-    if (list_inputs(plan, inputs) == MU_OK && mu__pjrt_find_accesses(plan) == MU_OK &&
-        (depends_on_replicas(graph) || mu__pjrt_programs(plan, &plan->whole, false, 0) == MU_OK))
+    if (list_inputs(plan, inputs) == MU_OK && mu__pjrt_find_accesses(plan) == MU_OK)
         return (mu_plan *)plan;
     mu__pjrt_free((mu_plan *)plan);
     return NULL;

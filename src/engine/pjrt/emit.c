@@ -1,10 +1,12 @@
 // Writes a pure graph with known shapes as StableHLO text in generic form: one function @main for each part.
 //
+// A program that replicas run together has their collectives in it, and all of its shapes are those of each replica.
 // Each node is lowered by its op's definition, in program order. Values are named %v0, %v1, …, starting with the
 // arguments. The plugin that compiles the text checks it and reports errors by line. Bodies of control flow are written
 // where their op's lowering asks for them, inside of a region.
 #include "engine/pjrt/pjrt.h"
 #include "ops/core/lower.h"
+#include "ops/nn/nn.h"
 
 #include <stdarg.h>
 
@@ -181,7 +183,14 @@ static mu_status cannot_lower(const mu_op *op)
                                      : "its definition has none (mu_op_args.lower); run the function on a CPU device");
 }
 
-static mu_status infer(const graph_values *v, const mu_node *node, const mu_lowering *l)
+// The parts that replicas gather are of one size here, also where the trace did not know that.
+static void know_whole(const mu_node *node, const mu_spec *in, mu_spec *out)
+{
+    const mu_all_gather_attrs *attrs = node->attrs;
+    out->shape.dims[attrs->axis] = in->shape.dims[attrs->axis] * attrs->ranks;
+}
+
+static mu_status infer(const writer *w, const graph_values *v, const mu_node *node, const mu_lowering *l)
 {
     mu_spec *specs = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *specs), *out = specs + node->n_in;
     if (!specs)
@@ -195,6 +204,8 @@ static mu_status infer(const graph_values *v, const mu_node *node, const mu_lowe
                      .in = specs,
                      .out = out};
     mu_status status = mu__infer_call(&rule);
+    if (status == MU_OK && w->emitter.replicas > 1 && node->op == &mu_op_all_gather)
+        know_whole(node, specs, out);
     for (int i = 0; status == MU_OK && i < node->n_out; i++) {
         l->out[i] = (mu_hlo){.id = -1, .spec = out[i]};
         if (!mu__shape_known(&out[i].shape))
@@ -221,14 +232,15 @@ static mu_status lower(mu_lowering *l)
     return MU_OK;
 }
 
-// The host performs collectives one by one, and has no values of a program's regions.
+// Collectives that the host performs cannot be inside of a region, whose values it does not have.
 static mu_status check_on_host(const mu_node *node)
 {
     if (!(node->flags & MU_OP_CONTROL))
         return MU_OK;
     return mu__error(MU_UNIMPLEMENTED,
-                     "op %s contains a collective; on several replicas a device program cannot perform it, so move the "
-                     "collective out of the body, or run the function on CPU devices",
+                     "op %s contains a collective, which the host performs here, because the replicas' shapes differ or "
+                     "they are in several processes; move the collective out of the body, give all replicas the same "
+                     "shapes, or run the function on CPU devices",
                      node->op->name);
 }
 
@@ -245,7 +257,7 @@ static void print_origin(writer *w, const mu_node *node)
 
 static mu_status emit_call(writer *w, const graph_values *v, const mu_node *node, mu_lowering *l, bool on_host)
 {
-    MU_TRY(infer(v, node, l));
+    MU_TRY(infer(w, v, node, l));
     if (on_host)
         return check_on_host(node);
     print_origin(w, node);
@@ -321,6 +333,10 @@ static void print_arguments(writer *w, const mu_pjrt_part *part)
             if (part->donated[d].argument == i)
                 print(w, " {tf.aliasing_output = %d : i32}", part->donated[d].result);
     }
+    if (w->emitter.replicas == MU_PJRT_ONE_BY_ONE) {
+        print(w, "%s%%v%d: ", part->n_taken ? ", " : "", w->emitter.replica.id);
+        print_type(w, &w->emitter.replica.spec);
+    }
 }
 
 // The function's header lists the arguments and their types; the result types are known only after the body.
@@ -331,6 +347,7 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
     w->n_values = 0;
     for (int i = 0; i < part->n_taken; i++)
         w->whole.slots[part->taken[i]].id = w->n_values++;
+    w->emitter.replica = (mu_hlo){.id = w->n_values++, .spec = {.dtype = MU_I32}};
     w->text = &head;
     print_arguments(w, part);
     w->text = &body;
@@ -371,11 +388,11 @@ static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *tex
     return MU_OK;
 }
 
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
                         mu_pjrt_text *texts, mu_spec *specs)
 {
     writer w = {
-        .emitter = {.replica = replica, .add = add, .open = open_operation, .enter = enter_region,
+        .emitter = {.replicas = replicas, .add = add, .open = open_operation, .enter = enter_region,
                     .leave = leave_region, .close = close_operation, .body = emit_body},
         .whole = {.graph = graph, .first = parts->first},
         .parts = parts,

@@ -77,8 +77,12 @@ int64_t mu__pjrt_memory_bytes(const mu_device *device);
 const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client, const mu_device *device);
 
 // mu__pjrt_upload and mu__pjrt_download copy elements, dense and row-major on the host, to a new buffer of the plugin
-// and back; both wait. Their errors start with `what`. mu__pjrt_drop destroys a buffer and sets it to NULL.
+// and back; both wait. mu__pjrt_send starts an upload: until *done (NULL: it is over) and whatever uses the buffer have
+// ended, the elements must neither move nor change. Their errors start with `what`. mu__pjrt_drop destroys a buffer and
+// sets it to NULL.
 mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out);
+mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out,
+                        pj_event **done);
 mu_status mu__pjrt_download(const mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what);
 void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer);
 
@@ -101,7 +105,7 @@ typedef struct mu_pjrt_donation {
 
 // The inputs and outputs of a program are slots: output i of a node is slot mu_pjrt_parts.first[node] + i.
 typedef struct mu_pjrt_part {
-    int begin, end;               // nodes of the graph; node `end`, if any, is a collective done by the host
+    int begin, end;               // nodes of the graph; node `end`, if any, is a collective that the host performs
     int n_taken, n_left, n_donated;
     int *taken, *left;            // slots read and written, in order of arguments and of results
     mu_pjrt_donation *donated;
@@ -118,21 +122,23 @@ typedef struct mu_pjrt_parts {
 // collectives. The result lives in the arena.
 mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_parts *out);
 
-// mu__pjrt_emit writes the parts as StableHLO text for known shapes and for the replica with this id. Each text ends
-// with a zero byte that is not counted; `specs` [slots] receives the types of all slots. The caller frees each text's
-// items.
+// mu__pjrt_emit writes the parts as StableHLO text for known shapes. `replicas` is the number of replicas that run the
+// program together, with its collectives inside; MU_PJRT_ONE_BY_ONE: each runs the parts for itself, and its id is each
+// part's last argument. Each text ends with a zero byte that is not counted; `specs` [slots] receives the types of all
+// slots. The caller frees each text's items.
+enum { MU_PJRT_ONE_BY_ONE = 0 };
 typedef struct mu_pjrt_text {
     char *items;
     size_t n, capacity;
 } mu_pjrt_text;
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
                         mu_pjrt_text *texts, mu_spec *specs);
 
 // mu__pjrt_dump writes the text into the folder of MUSTER_DUMP_STABLEHLO, if that is set, as
 // FUNCTION.PROCESS.NUMBER.mlir. What goes wrong is logged as a warning.
 void mu__pjrt_dump(const char *function, const mu_pjrt_text *text);
 
-// ---- Plans (plan.h, execute.c) ------------------------------------------------------------------
+// ---- Plans (plan.h, launch.c) -------------------------------------------------------------------
 
 extern const mu_engine mu__engine_pjrt;
 

@@ -28,16 +28,37 @@ void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer)
     *buffer = NULL;
 }
 
-mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out)
+static mu_status from_host_buffer(const mu_pjrt_place *place, const mu_view *from, pj_host_semantics semantics,
+                                  const char *what, pj_buffer **out, pj_event **done)
 {
-    const pj_api *api = place->client->api;
     pj_from_host_args args =
         PJ_ARGS(pj_from_host_args, .client = place->client->client, .data = from->data,
                 .type = buffer_type(from->dtype), .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank,
-                .semantics = PJ_HOST_DURING_CALL, .device = place->device);
-    MU_TRY(mu__pjrt_call(api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, what));
+                .semantics = semantics, .device = place->device);
+    MU_TRY(mu__pjrt_call(place->client->api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, what));
     *out = args.buffer;
-    return mu__pjrt_await(api, args.done, what);
+    *done = args.done;
+    return MU_OK;
+}
+
+mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out)
+{
+    pj_event *done = NULL;
+    MU_TRY(from_host_buffer(place, from, PJ_HOST_DURING_CALL, what, out, &done));
+    return mu__pjrt_await(place->client->api, done, what);
+}
+
+// Few elements are copied at once, which is faster than an event. More are used where they lie, if the device can.
+mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out,
+                        pj_event **done)
+{
+    enum { FEW_BYTES = 4096 };
+    const mu_spec spec = {.dtype = from->dtype, .shape = from->shape};
+    const bool few = mu__spec_bytes(&spec) <= FEW_BYTES;
+    *done = NULL;
+    if (few)
+        return mu__pjrt_upload(place, from, what, out);
+    return from_host_buffer(place, from, PJ_HOST_IMMUTABLE_ALIAS, what, out, done);
 }
 
 // Row-major on the host, whatever the device's layout is.

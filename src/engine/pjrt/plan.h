@@ -1,61 +1,132 @@
 // A plan of the PJRT engine: a graph as compiled programs, and what one run of them holds.
+//
+// A plan is for all devices of a client. Replicas of one process run one program together, launched in one call for all
+// of their devices (launch.c). Where that cannot be, because their shapes differ or other processes take part, each
+// replica runs the parts of the graph between its collectives, which the host performs (parts.c). Both are compiled
+// when a run first needs them.
 #ifndef MU_SRC_ENGINE_PJRT_PLAN_H
 #define MU_SRC_ENGINE_PJRT_PLAN_H
 
 #include "engine/pjrt/pjrt.h"
 
-// The compiled programs of a graph, whole or split at its collectives.
+typedef struct mu_pjrt_run mu_pjrt_run;
+
+// The compiled programs of a graph: one for a number of replicas, or the parts that each replica runs for itself.
 typedef struct mu_pjrt_programs {
-    bool ready;
+    int replicas;                 // MU_PJRT_ONE_BY_ONE: parts
     mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
     pj_loaded **loaded;           // [parts]
-    pj_buffer **slots;            // values of one run
-    bool *borrowed;               // [slots] the value belongs to a variable or a tensor
-    pj_buffer **arguments, **results;  // values of one execution
+    mu_device **devices;          // [replicas] of a program for several replicas; NULL: chosen at each run
+    mu_pjrt_run *idle;            // runs that can be used again; under the plan's lock
 } mu_pjrt_programs;
 
 typedef struct mu_pjrt_plan {
     mu_graph *graph;              // retained; pure
     int n_inputs;                 // of the function; the variables of graph->resources follow them
-    mu_device *device;
     mu_pjrt_client *client;       // retained
     mu_arena memory;
     mu_spec *inputs;
-    mu_pjrt_programs whole, split;  // compiled when a run first needs them
     mu_access *access;            // [resources] how the graph uses each
-    // of one run:
+    pthread_mutex_t lock;         // held while programs are compiled
+    mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts;  // NULL: no run has needed them
+} mu_pjrt_plan;
+
+// What a run holds on one device.
+typedef struct mu_pjrt_lane {
+    mu_pjrt_plan *plan;
+    mu_pjrt_programs *programs;
+    mu_device *device;
+    const mu_run_args *args;
+    pj_buffer **slots;            // values
+    bool *borrowed;               // [slots] the value belongs to a variable or a tensor
+    pj_buffer **arguments, **results;  // values of one execution
     mu_buffer **held;             // [resources] acquired
     pj_buffer **fresh;            // [resources] new values that are still to be put into the acquired buffers
-    bool consumed;                // a program has taken over memory of variables
-} mu_pjrt_plan;
+    pj_event **transfers;         // [inputs] of copies from the host; NULL: none
+    bool changed;                 // a program has taken over memory of variables, or new values were put in
+} mu_pjrt_lane;
+
+// One run, with all memory that it needs; runs are used again.
+struct mu_pjrt_run {
+    mu_pjrt_run *next;
+    mu_arena memory;
+    mu_pjrt_plan *plan;
+    mu_pjrt_programs *programs;
+    int n;                        // devices
+    mu_pjrt_lane *lanes;          // [n]
+    pj_buffer *const **arguments; // [n] of each lane
+    pj_buffer ***results;         // [n]
+    pj_event **complete;          // [n]
+};
 
 static inline int mu__pjrt_slot(const mu_pjrt_programs *p, mu_edge edge)
 {
     return p->cut.first[edge.node->id] + edge.output;
 }
 
+// The number of outputs of the function itself; the variables follow them.
+static inline size_t mu__pjrt_n_results(const mu_pjrt_plan *plan)
+{
+    return plan->graph->outputs.n - plan->graph->resources.n;
+}
+
+// ---- compile_options.c --------------------------------------------------------------------------
+
+// mu__pjrt_compile_options writes the options, a CompileOptionsProto, of a program that n replicas run together on the
+// devices with these ids of the plugin; n 1 without ids: a program for whichever device is named at each run. Returns
+// their length.
+enum { MU_PJRT_MOST_REPLICAS = 1024, MU_PJRT_OPTIONS_BYTES = 64 + 10 * MU_PJRT_MOST_REPLICAS };
+size_t mu__pjrt_compile_options(int n, const int64_t *ids, char out[MU_PJRT_OPTIONS_BYTES]);
+
 // ---- compile.c ----------------------------------------------------------------------------------
 
 mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
 void mu__pjrt_free(mu_plan *plan);
-// mu__pjrt_programs compiles the programs unless they are ready.
-mu_status mu__pjrt_programs(mu_pjrt_plan *plan, mu_pjrt_programs *p, bool split, int replica);
+// mu__pjrt_programs returns the programs for n replicas on these devices, or the parts (MU_PJRT_ONE_BY_ONE), and
+// compiles them if no run has. NULL on error.
+mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, mu_device *const *devices);
+
+// ---- lane.c -------------------------------------------------------------------------------------
+
+// mu__pjrt_run_take returns a run of the programs with n empty lanes; NULL on error. mu__pjrt_run_give takes it back:
+// its lanes are empty.
+mu_pjrt_run *mu__pjrt_run_take(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int n);
+void mu__pjrt_run_give(mu_pjrt_run *run);
+void mu__pjrt_run_free(mu_pjrt_run *run);
+// mu__pjrt_lane_begin brings inputs and variables to the device of a lane; `args` must live until the lane's end.
+// mu__pjrt_lane_results makes tensors of the outputs, and finds the variables' new values (mu__pjrt_commit puts them
+// in). mu__pjrt_lane_empty drops the values; mu__pjrt_lane_end waits for copies from the host, and lets go of the
+// variables.
+mu_status mu__pjrt_lane_begin(mu_pjrt_lane *lane, mu_device *device, const mu_run_args *args);
+mu_status mu__pjrt_lane_results(mu_pjrt_lane *lane);
+void mu__pjrt_lane_empty(mu_pjrt_lane *lane);
+void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status);
+
+// mu__pjrt_execute launches part `number` of a run's programs on all of its lanes, whose values become its results;
+// run->complete has the events of the end.
+mu_status mu__pjrt_execute(mu_pjrt_run *run, int number);
+
+// ---- launch.c, parts.c --------------------------------------------------------------------------
+
+mu_status mu__pjrt_launch(mu_plan *plan, int n, mu_device *const *devices, const mu_run_args *args, mu_launch **out);
+mu_status mu__pjrt_finish(mu_launch *launch);
+mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args);
 
 // ---- state.c: the variables of a run ------------------------------------------------------------
 
 mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan);
 // mu__pjrt_acquire puts the variables' values into their slots.
-mu_status mu__pjrt_acquire(mu_pjrt_plan *plan, mu_pjrt_programs *p, int replica);
+mu_status mu__pjrt_acquire(mu_pjrt_lane *lane);
 // mu__pjrt_lend locks the buffers that a program takes over. mu__pjrt_take_back unlocks them after the launch, with the
 // program's results in them if it succeeded, else without a value.
-void mu__pjrt_lend(mu_pjrt_plan *plan, const mu_pjrt_part *part);
-void mu__pjrt_take_back(mu_pjrt_plan *plan, mu_pjrt_programs *p, const mu_pjrt_part *part, bool launched);
+void mu__pjrt_lend(mu_pjrt_lane *lane, const mu_pjrt_part *part);
+void mu__pjrt_take_back(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launched);
 // mu__pjrt_find_fresh finds the new values, before any variable changes, and mu__pjrt_commit puts them in and commits
-// them. mu__pjrt_release ends the run's hold on the variables; if the run failed after a program took over memory, what
-// it writes is in doubt.
-mu_status mu__pjrt_find_fresh(mu_pjrt_plan *plan, mu_pjrt_programs *p);
-mu_status mu__pjrt_commit(mu_pjrt_plan *plan, int replica);
-void mu__pjrt_release(mu_pjrt_plan *plan, int replica, mu_status status);
+// them. mu__pjrt_release ends the run's hold on the variables; if the run failed after variables changed, what it
+// writes is in doubt.
+mu_status mu__pjrt_find_fresh(mu_pjrt_lane *lane);
+mu_status mu__pjrt_commit(mu_pjrt_lane *lane);
+void mu__pjrt_release(mu_pjrt_lane *lane, mu_status status);
 
 #endif

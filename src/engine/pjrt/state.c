@@ -1,8 +1,8 @@
 // The variables of a run: they are acquired on the device, and stay there.
 //
 // A program takes over the memory of the variables that it writes where it can (mu_pjrt_donation); what it leaves for
-// the others replaces their buffers after every program has succeeded. A launch that fails after taking memory over
-// loses those values, so the variables that the run writes are then in doubt.
+// the others replaces their buffers after the launch. A run that fails after that loses the old values, so the
+// variables that it writes are then in doubt.
 #include "engine/pjrt/plan.h"
 
 static int n_resources(const mu_pjrt_plan *plan) { return (int)plan->graph->resources.n; }
@@ -19,7 +19,7 @@ static mu_edge after(const mu_pjrt_plan *plan, int i)
     return plan->graph->outputs.items[(int)plan->graph->outputs.n - n_resources(plan) + i];
 }
 
-static mu_pjrt_memory *memory_of(const mu_pjrt_plan *plan, int i) { return plan->held[i]->handle; }
+static mu_pjrt_memory *memory_of(const mu_pjrt_lane *lane, int i) { return lane->held[i]->handle; }
 
 mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan)
 {
@@ -27,9 +27,7 @@ mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan)
     const size_t n = graph->resources.n + 1;
     bool *used = mu__arena_alloc(&plan->memory, graph->nodes.n + 1);
     plan->access = mu__arena_alloc(&plan->memory, sizeof *plan->access * n);
-    plan->held = mu__arena_alloc(&plan->memory, sizeof *plan->held * n);
-    plan->fresh = mu__arena_alloc(&plan->memory, sizeof *plan->fresh * n);
-    if (!used || !plan->access || !plan->held || !plan->fresh)
+    if (!used || !plan->access)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->nodes.n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
@@ -45,39 +43,40 @@ mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan)
     return MU_OK;
 }
 
-mu_status mu__pjrt_acquire(mu_pjrt_plan *plan, mu_pjrt_programs *p, int replica)
+mu_status mu__pjrt_acquire(mu_pjrt_lane *lane)
 {
-    plan->consumed = false;
+    const mu_pjrt_plan *plan = lane->plan;
     for (int i = 0; i < n_resources(plan); i++) {
         mu_resource *resource = resource_at(plan, i);
-        const int slot = mu__pjrt_slot(p, before(plan, i));
-        MU_TRY(resource->kind->acquire(resource, replica, plan->device->place, plan->access[i], &plan->held[i]));
-        p->slots[slot] = memory_of(plan, i)->buffer;
-        p->borrowed[slot] = true;
+        const int slot = mu__pjrt_slot(lane->programs, before(plan, i));
+        MU_TRY(resource->kind->acquire(resource, lane->args->replica, lane->device->place, plan->access[i],
+                                       &lane->held[i]));
+        lane->slots[slot] = memory_of(lane, i)->buffer;
+        lane->borrowed[slot] = true;
     }
     return MU_OK;
 }
 
 // ---- Memory that a program takes over -----------------------------------------------------------
 
-void mu__pjrt_lend(mu_pjrt_plan *plan, const mu_pjrt_part *part)
+void mu__pjrt_lend(mu_pjrt_lane *lane, const mu_pjrt_part *part)
 {
-    plan->consumed |= part->n_donated > 0;
+    lane->changed |= part->n_donated > 0;
     for (int d = 0; d < part->n_donated; d++)
-        pthread_mutex_lock(&memory_of(plan, part->donated[d].resource)->lock);
+        pthread_mutex_lock(&memory_of(lane, part->donated[d].resource)->lock);
 }
 
-void mu__pjrt_take_back(mu_pjrt_plan *plan, mu_pjrt_programs *p, const mu_pjrt_part *part, bool launched)
+void mu__pjrt_take_back(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launched)
 {
     for (int d = 0; d < part->n_donated; d++) {
         const mu_pjrt_donation *donation = &part->donated[d];
         const int made = part->left[donation->result];
-        mu_pjrt_memory *memory = memory_of(plan, donation->resource);
-        mu__pjrt_drop(plan->client, &memory->buffer);
-        p->slots[part->taken[donation->argument]] = NULL;
+        mu_pjrt_memory *memory = memory_of(lane, donation->resource);
+        mu__pjrt_drop(lane->plan->client, &memory->buffer);
+        lane->slots[part->taken[donation->argument]] = NULL;
         if (launched) {
-            memory->buffer = p->slots[made];
-            p->borrowed[made] = true;
+            memory->buffer = lane->slots[made];
+            lane->borrowed[made] = true;
         }
         pthread_mutex_unlock(&memory->lock);
     }
@@ -86,68 +85,73 @@ void mu__pjrt_take_back(mu_pjrt_plan *plan, mu_pjrt_programs *p, const mu_pjrt_p
 // ---- The end of a run ---------------------------------------------------------------------------
 
 // A value that belongs to another variable, or is the old value of one, is copied by way of the host.
-static mu_status copy_value(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int slot, pj_buffer **out)
+static mu_status copy_value(const mu_pjrt_lane *lane, int slot, pj_buffer **out)
 {
-    const mu_spec *spec = &p->specs[slot];
+    const mu_spec *spec = &lane->programs->specs[slot];
     const size_t bytes = MU_MAX(mu__spec_bytes(spec), (size_t)1);
-    const char *what = plan->graph->name;
+    const char *what = lane->plan->graph->name;
     void *data = mu__alloc_data(bytes);
     if (!data)
         return MU_RESOURCE_EXHAUSTED;
     const mu_view view = {.dtype = spec->dtype, .shape = spec->shape, .data = data};
-    mu_status status = mu__pjrt_download(plan->client, p->slots[slot], &view, what);
+    mu_status status = mu__pjrt_download(lane->plan->client, lane->slots[slot], &view, what);
     if (status == MU_OK)
-        status = mu__pjrt_upload((const mu_pjrt_place *)plan->device->place, &view, what, out);
+        status = mu__pjrt_upload((const mu_pjrt_place *)lane->device->place, &view, what, out);
     mu__free_data(data, bytes);
     return status;
 }
 
-mu_status mu__pjrt_find_fresh(mu_pjrt_plan *plan, mu_pjrt_programs *p)
+mu_status mu__pjrt_find_fresh(mu_pjrt_lane *lane)
 {
+    const mu_pjrt_plan *plan = lane->plan;
     for (int i = 0; i < n_resources(plan); i++) {
-        const int slot = mu__pjrt_slot(p, after(plan, i));
-        if (plan->access[i] == MU_ACCESS_READ || p->slots[slot] == memory_of(plan, i)->buffer)
+        const int slot = mu__pjrt_slot(lane->programs, after(plan, i));
+        if (plan->access[i] == MU_ACCESS_READ || lane->slots[slot] == memory_of(lane, i)->buffer)
             continue;
-        if (p->borrowed[slot]) {
-            MU_TRY(copy_value(plan, p, slot, &plan->fresh[i]));
+        if (lane->borrowed[slot]) {
+            MU_TRY(copy_value(lane, slot, &lane->fresh[i]));
         } else {
-            plan->fresh[i] = p->slots[slot];
-            p->borrowed[slot] = true;
+            lane->fresh[i] = lane->slots[slot];
+            lane->borrowed[slot] = true;
         }
     }
     return MU_OK;
 }
 
-static void put_fresh(mu_pjrt_plan *plan, int i)
+static void put_fresh(mu_pjrt_lane *lane, int i)
 {
-    mu_pjrt_memory *memory = memory_of(plan, i);
-    if (!plan->fresh[i])
+    mu_pjrt_memory *memory = memory_of(lane, i);
+    if (!lane->fresh[i])
         return;
     pthread_mutex_lock(&memory->lock);
-    mu__pjrt_drop(plan->client, &memory->buffer);
-    memory->buffer = plan->fresh[i];
-    plan->fresh[i] = NULL;
+    mu__pjrt_drop(lane->plan->client, &memory->buffer);
+    memory->buffer = lane->fresh[i];
+    lane->fresh[i] = NULL;
     pthread_mutex_unlock(&memory->lock);
 }
 
-mu_status mu__pjrt_commit(mu_pjrt_plan *plan, int replica)
+mu_status mu__pjrt_commit(mu_pjrt_lane *lane)
 {
+    const mu_pjrt_plan *plan = lane->plan;
+    lane->changed = true;
     for (int i = 0; i < n_resources(plan); i++)
-        put_fresh(plan, i);
+        put_fresh(lane, i);
     for (int i = 0; i < n_resources(plan); i++)
         if (plan->access[i] != MU_ACCESS_READ)
-            MU_TRY(resource_at(plan, i)->kind->commit(resource_at(plan, i), replica, plan->access[i], plan->held[i]));
+            MU_TRY(resource_at(plan, i)->kind->commit(resource_at(plan, i), lane->args->replica, plan->access[i],
+                                                      lane->held[i]));
     return MU_OK;
 }
 
-void mu__pjrt_release(mu_pjrt_plan *plan, int replica, mu_status status)
+void mu__pjrt_release(mu_pjrt_lane *lane, mu_status status)
 {
+    const mu_pjrt_plan *plan = lane->plan;
     for (int i = 0; i < n_resources(plan); i++) {
-        if (status != MU_OK && plan->consumed && plan->access[i] != MU_ACCESS_READ)
-            resource_at(plan, i)->kind->poison(resource_at(plan, i), replica);
-        mu__pjrt_drop(plan->client, &plan->fresh[i]);
-        mu_release(plan->held[i]);
-        plan->held[i] = NULL;
+        if (status != MU_OK && lane->changed && plan->access[i] != MU_ACCESS_READ)
+            resource_at(plan, i)->kind->poison(resource_at(plan, i), lane->args->replica);
+        mu__pjrt_drop(plan->client, &lane->fresh[i]);
+        mu_release(lane->held[i]);
+        lane->held[i] = NULL;
     }
-    plan->consumed = false;
+    lane->changed = false;
 }

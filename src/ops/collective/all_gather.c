@@ -207,14 +207,6 @@ const mu_op mu_op_all_gather = {
     .lower = mu__lower_all_gather,
 };
 
-// In a group of one; with several replicas the engine gathers between programs.
-mu_status mu__lower_all_gather(mu_lowering *l)
-{
-    const int64_t extent = l->in[0].spec.shape.dims[((const mu_all_gather_attrs *)l->attrs)->axis];
-    l->out[1] = mu__hlo_data(l->emitter, &l->out[1].spec, &extent);
-    return mu__lowered(l, 0, l->in[0]);
-}
-
 // ---- all_gather_part: (dy, x, extents) to this replica's part of dy -----------------------------
 
 static mu_status part_infer(mu_infer *infer)

@@ -126,7 +126,7 @@ const mu_op mu_op_all_reduce = {
     .infer = all_reduce_infer, .grad = all_reduce_grad, .ref = all_reduce_run,
     .cpu = {all_reduce_prepare, all_reduce_run, NULL},
     .samples = all_reduce_samples,
-    .lower = mu__lower_collective,
+    .lower = mu__lower_all_reduce,
 };
 
 // ---- broadcast ----------------------------------------------------------------------------------
@@ -168,5 +168,5 @@ const mu_op mu_op_broadcast = {
     .name = "broadcast", .n_in = 1, .n_out = 1, .flags = MU_OP_COLLECTIVE, .dtypes = MU_ALL_DTYPES, .in_place = 1,
     .attrs_bytes = sizeof(mu_broadcast_attrs), .attrs = broadcast_fields,
     .infer = broadcast_infer, .ref = broadcast_run, .samples = broadcast_samples,
-    .lower = mu__lower_collective,
+    .lower = mu__lower_broadcast_from,
 };

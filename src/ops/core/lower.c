@@ -340,7 +340,14 @@ mu_hlo mu__hlo_put_part(mu_emitter *e, mu_hlo a, int axis, mu_hlo at, mu_hlo par
     return e->add(e, &a.spec, "stablehlo.dynamic_update_slice", 2 + a.spec.shape.rank, operands, NULL);
 }
 
-mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype) { return mu__hlo_number(e, dtype, e->replica); }
+mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype)
+{
+    static const mu_spec scalar = {.dtype = MU_HLO_U32};
+    if (e->replicas == 1)
+        return mu__hlo_number(e, dtype, 0);
+    return mu__hlo_convert(e, e->replicas > 1 ? e->add(e, &scalar, "stablehlo.replica_id", 0, NULL, NULL) : e->replica,
+                           dtype);
+}
 
 // ---- Reductions ---------------------------------------------------------------------------------
 

@@ -76,8 +76,10 @@ mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool
 // mu__hlo_with_bias adds a bias along the last axis and, with `relu`, clamps at 0.
 mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu);
 
-// mu__hlo_replica is the id of the replica that runs the program, a scalar.
+// mu__hlo_replica is the id of the replica that runs the program, a scalar. mu__hlo_gather_replicas concatenates the
+// tensors of all replicas that run it along an axis, in the order of their ids; of one replica, it is the tensor.
 mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype);
+mu_hlo mu__hlo_gather_replicas(mu_emitter *e, mu_hlo a, int axis);
 
 // mu__hlo_precision writes the attribute of products and convolutions that MUSTER_XLA_PRECISION asks for, and logs once
 // which one that is.
@@ -126,7 +128,8 @@ mu_status mu__lower_cholesky(mu_lowering *l);
 mu_status mu__lower_triangular_solve(mu_lowering *l);
 mu_status mu__lower_read(mu_lowering *l);
 mu_status mu__lower_assign(mu_lowering *l);
-mu_status mu__lower_collective(mu_lowering *l);
+mu_status mu__lower_all_reduce(mu_lowering *l);
+mu_status mu__lower_broadcast_from(mu_lowering *l);
 mu_status mu__lower_matmul(mu_lowering *l);
 mu_status mu__lower_bias_add(mu_lowering *l);
 mu_status mu__lower_bias_add_grad(mu_lowering *l);

@@ -216,17 +216,6 @@ mu_status mu__lower_assign(mu_lowering *l)
     return l->emitter->status;
 }
 
-// ---- Collectives --------------------------------------------------------------------------------
-
-// A program runs on a single replica: in a group of one, a collective is the identity. With several replicas the engine
-// runs collectives between programs.
-mu_status mu__lower_collective(mu_lowering *l)
-{
-    for (int i = 0; i < l->n_out; i++)
-        l->out[i] = l->in[i];
-    return l->emitter->status;
-}
-
 mu_status mu__lower_replica_id(mu_lowering *l)
 {
     return mu__lowered(l, 0, mu__hlo_replica(l->emitter, MU_I32));

@@ -196,7 +196,8 @@ typedef struct mu_hlo_operation {
 typedef struct mu_emitter mu_emitter;
 struct mu_emitter {
     mu_status status;     // first failure; after it, add does nothing and returns no value
-    int replica;          // id of the replica that runs the program
+    int replicas;         // that run the program together; 0: each runs it for itself, and `replica` is its id
+    mu_hlo replica;
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
     // regions, if any, followed by its attributes; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,

@@ -93,11 +93,19 @@ static mu_hlo add_slices(mu_emitter *e, mu_hlo to, mu_hlo index, mu_hlo slices, 
     return mu__hlo_combine(e, "stablehlo.add", to, index, scaled(e, slices, factor));
 }
 
+// Slices of all replicas, where the op sums them.
+static mu_hlo of_all(const mu_lowering *l, mu_hlo slices)
+{
+    const bool reduce = ((const mu_apply_slices_attrs *)l->attrs)->reduce;
+    return reduce ? mu__hlo_gather_replicas(l->emitter, slices, 0) : slices;
+}
+
 // Inputs: learning rate, momentum, values, indices. States: variable, and a velocity where momentum is used.
 mu_status mu__lower_descent_slices(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
-    const mu_hlo values = l->in[2], index = l->in[3], down = mu__hlo_unary(e, "stablehlo.negate", l->in[0]);
+    const mu_hlo values = of_all(l, l->in[2]), index = of_all(l, l->in[3]);
+    const mu_hlo down = mu__hlo_unary(e, "stablehlo.negate", l->in[0]);
     const bool nesterov = ((const mu_apply_slices_attrs *)l->attrs)->nesterov, has_velocity = l->n_resources > 1;
     if (has_velocity) {
         l->state[1] = add_slices(e, scaled(e, l->state[1], l->in[1]), index, values, down);
@@ -114,7 +122,8 @@ mu_status mu__lower_adam_slices(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const adam_scalars a = adam_scalars_of(l);
-    const mu_hlo values = l->in[5], index = l->in[6], squares = mu__hlo_binary(e, "stablehlo.multiply", values, values);
+    const mu_hlo values = of_all(l, l->in[5]), index = of_all(l, l->in[6]);
+    const mu_hlo squares = mu__hlo_binary(e, "stablehlo.multiply", values, values);
     l->state[1] = add_slices(e, scaled(e, l->state[1], one_minus(e, a.left_1)), index, values, a.left_1);
     l->state[2] = add_slices(e, scaled(e, l->state[2], one_minus(e, a.left_2)), index, squares, a.left_2);
     move_by_moments(l, &a);

@@ -1,0 +1,41 @@
+// One run of a traced function on the replicas of this process (strategy_run.c, launched_run.c).
+#ifndef MU_SRC_DISTRIBUTE_REPLICA_RUN_H
+#define MU_SRC_DISTRIBUTE_REPLICA_RUN_H
+
+#include "distribute/distribute.h"
+
+typedef struct mu_replica_job {
+    struct mu_replica_run *running;
+    int replica;
+    mu_tensor **in, **out;
+    mu_spec *specs;
+    mu_status status;
+    mu_error_value error;
+} mu_replica_job;
+
+typedef struct mu_replica_run {
+    mu_running head;            // first
+    mu_concrete *concrete;      // retained
+    int64_t number;
+    int n, n_in, n_out;
+    mu_replica_job *jobs;
+    mu_tensor **tensors;        // owned references to inputs and outputs of all jobs
+    mu_spec *specs;
+    int64_t input_begin_ns, input_end_ns;  // with a timeline: when the thread waited for the batch
+    struct mu_cancellation *cancellation;  // of the thread that started the run
+    mu_latch done;              // of the posted jobs
+    // of a launched run:
+    bool launched;
+    mu_plan *plan;              // in use
+    mu_launch *launch;          // NULL: it failed at once
+    mu_run_args *args;          // [n]
+} mu_replica_run;
+
+// mu__launches returns whether the run's replicas can be launched together: their devices work by themselves, all
+// replicas are here, and their arguments have the same shapes. mu__launch_run starts it, and mu__finish_run waits for
+// its end; its errors are then the jobs'.
+bool mu__launches(const mu_replica_run *running);
+mu_status mu__launch_run(mu_replica_run *running);
+void mu__finish_run(mu_replica_run *running);
+
+#endif

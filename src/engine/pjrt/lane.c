@@ -1,0 +1,228 @@
+// What a run holds on each of its devices: inputs on their way there, values, the results as tensors.
+//
+// Runs are kept and used again, because a step may take less time than their memory would. Inputs are copied while the
+// caller goes on; whoever ends the run waits for that.
+#include "engine/pjrt/plan.h"
+
+// ---- Runs ---------------------------------------------------------------------------------------
+
+static int most_values(const mu_pjrt_programs *p, bool results)
+{
+    int most = 0;
+    for (int i = 0; i < p->cut.n_parts; i++)
+        most = MU_MAX(most, results ? p->cut.parts[i].n_left : p->cut.parts[i].n_taken + 1);  // 1: the replica's id
+    return most;
+}
+
+static mu_status reserve_lane(mu_pjrt_run *run, mu_pjrt_lane *lane)
+{
+    const mu_pjrt_programs *p = run->programs;
+    const size_t n_slots = (size_t)p->cut.n_values + 1, n_resources = run->plan->graph->resources.n + 1;
+    lane->plan = run->plan;
+    lane->programs = run->programs;
+    lane->slots = mu__arena_alloc(&run->memory, sizeof *lane->slots * n_slots);
+    lane->borrowed = mu__arena_alloc(&run->memory, sizeof *lane->borrowed * n_slots);
+    lane->arguments = mu__arena_alloc(&run->memory, sizeof *lane->arguments * ((size_t)most_values(p, false) + 1));
+    lane->results = mu__arena_alloc(&run->memory, sizeof *lane->results * ((size_t)most_values(p, true) + 1));
+    lane->held = mu__arena_alloc(&run->memory, sizeof *lane->held * n_resources);
+    lane->fresh = mu__arena_alloc(&run->memory, sizeof *lane->fresh * n_resources);
+    lane->transfers = mu__arena_alloc(&run->memory, sizeof *lane->transfers * (size_t)(run->plan->n_inputs + 1));
+    return lane->slots && lane->borrowed && lane->arguments && lane->results && lane->held && lane->fresh &&
+                   lane->transfers
+               ? MU_OK
+               : MU_RESOURCE_EXHAUSTED;
+}
+
+static mu_pjrt_run *new_run(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int n)
+{
+    mu_pjrt_run *run = mu__calloc(1, sizeof *run);
+    if (!run)
+        return NULL;
+    run->plan = plan;
+    run->programs = programs;
+    run->n = n;
+    run->lanes = mu__arena_alloc(&run->memory, sizeof *run->lanes * (size_t)n);
+    run->arguments = mu__arena_alloc(&run->memory, sizeof *run->arguments * (size_t)n);
+    run->results = mu__arena_alloc(&run->memory, sizeof *run->results * (size_t)n);
+    run->complete = mu__arena_alloc(&run->memory, sizeof *run->complete * (size_t)n);
+    mu_status status =
+        run->lanes && run->arguments && run->results && run->complete ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; status == MU_OK && i < n; i++) {
+        status = reserve_lane(run, &run->lanes[i]);
+        run->arguments[i] = run->lanes[i].arguments;
+        run->results[i] = run->lanes[i].results;
+    }
+    if (status == MU_OK)
+        return run;
+    mu__pjrt_run_free(run);
+    return NULL;
+}
+
+void mu__pjrt_run_free(mu_pjrt_run *run)
+{
+    mu__arena_free(&run->memory);
+    mu__free(run);
+}
+
+mu_pjrt_run *mu__pjrt_run_take(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int n)
+{
+    pthread_mutex_lock(&plan->lock);
+    mu_pjrt_run *run = programs->idle;
+    if (run)
+        programs->idle = run->next;
+    pthread_mutex_unlock(&plan->lock);
+    return run ? run : new_run(plan, programs, n);
+}
+
+void mu__pjrt_run_give(mu_pjrt_run *run)
+{
+    pthread_mutex_lock(&run->plan->lock);
+    run->next = run->programs->idle;
+    run->programs->idle = run;
+    pthread_mutex_unlock(&run->plan->lock);
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+// The value of a tensor that is on the device already, and not a part of another; NULL: it has to be copied there.
+static pj_buffer *on_device(const mu_pjrt_lane *lane, const mu_tensor *tensor)
+{
+    if (tensor->buffer->place != lane->device->place)
+        return NULL;
+    const mu_pjrt_memory *memory = tensor->buffer->handle;
+    const bool whole = memory->spec.dtype == tensor->dtype && mu__shape_equal(&memory->spec.shape, &tensor->shape);
+    return whole ? memory->buffer : NULL;
+}
+
+static mu_status pass_in(mu_pjrt_lane *lane, int i)
+{
+    const mu_tensor *in = lane->args->in[i];
+    const int slot = lane->programs->cut.first[lane->plan->graph->inputs.items[i]->id];
+    lane->slots[slot] = on_device(lane, in);
+    lane->borrowed[slot] = lane->slots[slot] != NULL;
+    if (lane->borrowed[slot])
+        return MU_OK;
+    const mu_view view = {.dtype = in->dtype, .shape = in->shape, .data = (void *)mu__host_read(in)};
+    if (!view.data)
+        return mu_error_code();
+    return mu__pjrt_send((const mu_pjrt_place *)lane->device->place, &view, lane->plan->graph->name,
+                         &lane->slots[slot], &lane->transfers[i]);
+}
+
+mu_status mu__pjrt_lane_begin(mu_pjrt_lane *lane, mu_device *device, const mu_run_args *args)
+{
+    lane->device = device;
+    lane->args = args;
+    lane->changed = false;
+    for (size_t i = 0; i < mu__pjrt_n_results(lane->plan); i++)
+        args->out[i] = NULL;
+    for (int i = 0; i < lane->plan->n_inputs; i++)
+        MU_TRY(pass_in(lane, i));
+    return mu__pjrt_acquire(lane);
+}
+
+static mu_status copy_to_host(mu_pjrt_lane *lane, int slot, mu_tensor **out)
+{
+    const mu_spec *spec = &lane->programs->specs[slot];
+    *out = mu__tensor_alloc(spec->dtype, &spec->shape);
+    if (!*out)
+        return MU_RESOURCE_EXHAUSTED;
+    const mu_view view = {.dtype = spec->dtype, .shape = spec->shape, .data = mu__host_write(*out)};
+    return mu__pjrt_download(lane->plan->client, lane->slots[slot], &view, lane->plan->graph->name);
+}
+
+static mu_status leave_on_device(mu_pjrt_lane *lane, int slot, mu_tensor **out)
+{
+    const mu_spec *spec = &lane->programs->specs[slot];
+    mu_buffer *buffer = mu__buffer_at(lane->device->place, spec);
+    if (!buffer)
+        return mu_error_code();
+    ((mu_pjrt_memory *)buffer->handle)->buffer = lane->slots[slot];
+    lane->borrowed[slot] = true;
+    *out = mu__tensor_view(buffer, 0, spec->dtype, &spec->shape);
+    mu_release(buffer);
+    return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// A value that somebody else has too is copied to the host.
+mu_status mu__pjrt_lane_results(mu_pjrt_lane *lane)
+{
+    MU_TRY(mu__pjrt_find_fresh(lane));
+    for (size_t i = 0; i < mu__pjrt_n_results(lane->plan); i++) {
+        const int slot = mu__pjrt_slot(lane->programs, lane->plan->graph->outputs.items[i]);
+        MU_TRY((lane->borrowed[slot] ? copy_to_host : leave_on_device)(lane, slot, &lane->args->out[i]));
+    }
+    return MU_OK;
+}
+
+void mu__pjrt_lane_empty(mu_pjrt_lane *lane)
+{
+    for (int i = 0; i < lane->programs->cut.n_values; i++) {
+        if (!lane->borrowed[i])
+            mu__pjrt_drop(lane->plan->client, &lane->slots[i]);
+        lane->slots[i] = NULL;
+        lane->borrowed[i] = false;
+    }
+}
+
+// The transfers' own errors are those of the programs that use them.
+static void end_transfers(mu_pjrt_lane *lane)
+{
+    const pj_api *api = lane->plan->client->api;
+    for (int i = 0; i < lane->plan->n_inputs; i++) {
+        mu_error_value ignored;
+        if (lane->transfers[i] && mu__pjrt_await(api, lane->transfers[i], lane->plan->graph->name) != MU_OK)
+            mu__error_move(&ignored);
+        lane->transfers[i] = NULL;
+    }
+}
+
+void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status)
+{
+    mu_error_value cause;
+    if (status != MU_OK)
+        mu__error_move(&cause);
+    end_transfers(lane);
+    if (status != MU_OK)
+        mu__error_raise(&cause);
+    mu__pjrt_release(lane, status);
+    for (size_t i = 0; status != MU_OK && i < mu__pjrt_n_results(lane->plan); i++) {
+        mu_release(lane->args->out[i]);
+        lane->args->out[i] = NULL;
+    }
+}
+
+// ---- Executing ----------------------------------------------------------------------------------
+
+static void take_results(mu_pjrt_lane *lane, const mu_pjrt_part *part)
+{
+    for (int i = 0; i < part->n_left; i++)
+        lane->slots[part->left[i]] = lane->results[i];
+}
+
+mu_status mu__pjrt_execute(mu_pjrt_run *run, int number)
+{
+    const mu_pjrt_programs *p = run->programs;
+    const mu_pjrt_part *part = &p->cut.parts[number];
+    for (int d = 0; d < run->n; d++)
+        for (int i = 0; i < part->n_taken; i++)
+            run->lanes[d].arguments[i] = run->lanes[d].slots[part->taken[i]];
+    pj_execute_options options = PJ_ARGS(pj_execute_options, .launch_id = 0);
+    pj_execute_args args =
+        PJ_ARGS(pj_execute_args, .loaded = p->loaded[number], .options = &options, .arguments = run->arguments,
+                .n_devices = (size_t)run->n,
+                .n_arguments = (size_t)part->n_taken + (p->replicas == MU_PJRT_ONE_BY_ONE),
+                .outputs = run->results, .complete = run->complete,
+                .device = p->devices ? NULL : run->lanes[0].device->engine_device);
+    for (int d = 0; d < run->n; d++)
+        mu__pjrt_lend(&run->lanes[d], part);
+    const mu_status status = mu__pjrt_call(run->plan->client->api, PJ_LOADED_EXECUTE, &args, run->plan->graph->name);
+    for (int d = 0; d < run->n; d++) {
+        if (status == MU_OK)
+            take_results(&run->lanes[d], part);
+        else
+            run->complete[d] = NULL;
+        mu__pjrt_take_back(&run->lanes[d], part, status == MU_OK);
+    }
+    return status;
+}

@@ -1,0 +1,110 @@
+// Runs a graph in parts, cut at its collectives, for one of several replicas that cannot run one program: their shapes
+// differ, or other processes take part. The host performs the collectives in between, with the ops' own kernels.
+#include "engine/pjrt/plan.h"
+#include "ops/core/loops.h"
+
+static mu_view view_of(const mu_tensor *tensor)
+{
+    return (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__host_write(tensor)};
+}
+
+static mu_status run_kernel(const mu_pjrt_lane *lane, const mu_node *node, const mu_view *views)
+{
+    static const mu_team alone = {.n_threads = 1};
+    const mu_kernel kernel = {.op = node->op,
+                              .attrs = node->attrs,
+                              .n_in = node->n_in,
+                              .n_out = node->n_out,
+                              .in = views,
+                              .out = views + node->n_in,
+                              .team = &alone,
+                              .collective = lane->args->collective,
+                              .number = node->number,
+                              .replica = lane->args->replica_id};
+    return mu__run_direct(&kernel);
+}
+
+// Performs a collective on the host, on copies of the values.
+static mu_status reduce_on_host(mu_pjrt_lane *lane, const mu_node *node)
+{
+    const mu_pjrt_programs *p = lane->programs;
+    const int n = node->n_in + node->n_out;
+    const char *what = lane->plan->graph->name;
+    mu_status status = MU_RESOURCE_EXHAUSTED;
+    mu_tensor **tensors = mu__calloc((size_t)n + 1, sizeof *tensors);
+    mu_view *views = mu__calloc((size_t)n + 1, sizeof *views);
+    for (int i = 0; tensors && views && i < n; i++) {
+        const int slot = i < node->n_in ? mu__pjrt_slot(p, node->in[i]) : p->cut.first[node->id] + i - node->n_in;
+        if (!(tensors[i] = mu__tensor_alloc(p->specs[slot].dtype, &p->specs[slot].shape)))
+            goto out;
+        views[i] = view_of(tensors[i]);
+        if (i < node->n_in)
+            MU_GO(mu__pjrt_download(lane->plan->client, lane->slots[slot], &views[i], what));
+    }
+    if (!tensors || !views)
+        goto out;
+    MU_GO(run_kernel(lane, node, views));
+    for (int i = 0; i < node->n_out; i++)
+        MU_GO(mu__pjrt_upload((const mu_pjrt_place *)lane->device->place, &views[node->n_in + i], what,
+                              &lane->slots[p->cut.first[node->id] + i]));
+out:
+    for (int i = 0; tensors && i < n; i++)
+        mu_release(tensors[i]);
+    mu__free(tensors);
+    mu__free(views);
+    return status;
+}
+
+static mu_status execute(mu_pjrt_run *run, int part)
+{
+    MU_TRY(mu__pjrt_execute(run, part));
+    pj_event *complete = run->complete[0];
+    run->complete[0] = NULL;
+    return mu__pjrt_await(run->plan->client->api, complete, run->plan->graph->name);
+}
+
+// The replica's id is the last argument of every part.
+static mu_status run_all(mu_pjrt_run *run, pj_buffer *id)
+{
+    mu_pjrt_lane *lane = &run->lanes[0];
+    const mu_pjrt_parts *cut = &run->programs->cut;
+    const mu_graph *graph = run->plan->graph;
+    for (int i = 0; i < cut->n_parts; i++) {
+        lane->arguments[cut->parts[i].n_taken] = id;
+        MU_TRY(execute(run, i));
+        if (cut->parts[i].end < (int)graph->nodes.n)
+            MU_TRY(reduce_on_host(lane, graph->nodes.items[cut->parts[i].end]));
+    }
+    return MU_OK;
+}
+
+static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
+{
+    mu_pjrt_lane *lane = &run->lanes[0];
+    const int32_t number = args->replica_id;
+    const mu_view view = {.dtype = MU_I32, .data = (void *)&number};
+    pj_buffer *id = NULL;
+    MU_TRY(mu__pjrt_lane_begin(lane, args->device, args));
+    mu_status status =
+        mu__pjrt_upload((const mu_pjrt_place *)args->device->place, &view, run->plan->graph->name, &id);
+    if (status == MU_OK)
+        status = run_all(run, id);
+    mu__pjrt_drop(run->plan->client, &id);
+    MU_TRY(status);
+    MU_TRY(mu__pjrt_lane_results(lane));
+    return mu__pjrt_commit(lane);
+}
+
+mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args)
+{
+    mu_pjrt_programs *programs = mu__pjrt_programs(plan, MU_PJRT_ONE_BY_ONE, NULL);
+    mu_pjrt_run *run = programs ? mu__pjrt_run_take(plan, programs, 1) : NULL;
+    if (!run)
+        return mu_error_code();
+    run->lanes[0].args = args;
+    const mu_status status = run_lane(run, args);
+    mu__pjrt_lane_empty(&run->lanes[0]);
+    mu__pjrt_lane_end(&run->lanes[0], status);
+    mu__pjrt_run_give(run);
+    return status;
+}

@@ -1,0 +1,291 @@
+// Several replicas run one program: compiled once, launched in one call for all devices, with every collective inside,
+// and with the results of the native engine. Where the replicas' shapes differ, each runs the parts between the
+// collectives, as exactly.
+#include "skip.h"
+
+#include "distribute/distribute.h"
+#include "engine/pjrt/pjrt.h"
+
+#include <muster.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { REPLICAS = 4 };
+
+static const char *const processors[] = {"CPU:0", "CPU:1", "CPU:2", "CPU:3", NULL};
+static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", "XLA_CPU:2", "XLA_CPU:3", NULL};
+
+// ---- The plugin, counted ------------------------------------------------------------------------
+
+static struct {
+    const pj_api *api;  // the plugin's own table
+    int compiled, launched, most_devices;
+    bool fails;
+} plugin;
+
+static pj_error *compile(void *args)
+{
+    plugin.compiled++;
+    return plugin.api->functions[PJ_CLIENT_COMPILE](args);
+}
+
+// A struct that is too small is an error of the plugin's own, before it does anything.
+static pj_error *execute(void *args)
+{
+    pj_execute_args broken = *(const pj_execute_args *)args;
+    broken.size = sizeof broken.size;
+    plugin.launched++;
+    plugin.most_devices = MU_MAX(plugin.most_devices, (int)broken.n_devices);
+    return plugin.api->functions[PJ_LOADED_EXECUTE](plugin.fails ? &broken : args);
+}
+
+static int start(void **state)
+{
+    mu_init(.cpu_devices = REPLICAS, .seed = 3);
+    mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
+    pj_api *counted = malloc(client->api->size);
+    memset(&plugin, 0, sizeof plugin);
+    memcpy(counted, client->api, client->api->size);
+    plugin.api = client->api;
+    counted->functions[PJ_CLIENT_COMPILE] = compile;
+    counted->functions[PJ_LOADED_EXECUTE] = execute;
+    client->api = counted;
+    *state = counted;
+    return 0;
+}
+
+static int end(void **state)
+{
+    mu_exit(true);
+    free(*state);
+    return 0;
+}
+
+// ---- Comparing ----------------------------------------------------------------------------------
+
+static void compare_leaves(const char *what, mu_value *native, mu_value *xla, double tolerance)
+{
+    mu_object *wanted[64], *seen[64];
+    const int n = mu__value_flatten(native, wanted, 64);
+    assert_int_equal(mu__value_flatten(xla, seen, 64), n);
+    for (int i = 0; i < n; i++) {
+        const mu_tensor *a = (mu_tensor *)wanted[i], *b = (mu_tensor *)seen[i];
+        assert_true(a->dtype == b->dtype && mu__shape_equal(&a->shape, &b->shape));
+        const void *x = mu__host_read(a), *y = mu__host_read(b);
+        for (int64_t k = 0; k < mu_tensor_elements(a); k++) {
+            const double left = mu__read_element(a->dtype, x, k), right = mu__read_element(b->dtype, y, k);
+            if (!(fabs(left - right) <= tolerance * (1 + fabs(left))))
+                fail_msg("%s: leaf %d, element %lld is %.9g, on the native engine %.9g", what, i, (long long)k, right,
+                         left);
+        }
+    }
+}
+
+static mu_value *run_on(mu_strategy *strategy, mu_traceable *fn, void *arg, mu_value *arguments)
+{
+    mu_value *result = mu_run(strategy, mu_function_new(fn, arg), arguments);
+    if (!result)
+        fail_msg("%s", mu_error_message());
+    return mu_local_results(strategy, result);
+}
+
+// Rows `first` to `first` + n of a table of numbers with a part of 0.1 that is not exact.
+static mu_tensor *rows(mu_dtype dtype, int64_t n, int64_t first)
+{
+    float data[64 * 6];
+    for (int64_t i = 0; i < n * 6; i++)
+        data[i] = (float)((first * 6 + i) * 7 % 23) * 0.1f - 0.7f;
+    return mu_cast(mu_tensor_new(MU_F32, 2, (int64_t[]){n, 6}, data), dtype);
+}
+
+static mu_value *parts(mu_strategy *strategy, mu_dtype dtype, const int64_t sizes[REPLICAS])
+{
+    mu_value *values[REPLICAS];
+    int64_t first = 0;
+    for (int r = 0; r < REPLICAS; first += sizes[r++])
+        values[r] = mu_of(rows(dtype, sizes[r], first));
+    return mu_list(mu_per_replica_of(strategy, REPLICAS, values), MU_END);
+}
+
+static void check(const char *what, mu_traceable *fn, void *arg, mu_dtype dtype, const int64_t sizes[REPLICAS],
+                  double tolerance)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *native = mu_mirrored_strategy(.devices = processors);
+    mu_strategy *xla = mu_mirrored_strategy(.devices = devices);
+    compare_leaves(what, run_on(native, fn, arg, parts(native, dtype, sizes)),
+                   run_on(xla, fn, arg, parts(xla, dtype, sizes)), tolerance);
+    assert_int_equal(mu_error_code(), MU_OK);
+    mu_pool_close(pool);
+}
+
+static const int64_t equal[REPLICAS] = {3, 3, 3, 3}, unequal[REPLICAS] = {4, 3, 3, 2};
+
+// ---- Collectives --------------------------------------------------------------------------------
+
+static mu_value *reduce_values(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0), *column = mu_reduce_sum(x, 0);
+    const bool number = mu_tensor_dtype(x) != MU_BOOL;
+    (void)arg;
+    return mu_list(mu_of(mu_all_reduce(MU_SUM, number ? column : mu_cast(column, MU_I32))),
+                   mu_of(mu_all_reduce(MU_MEAN, column)),
+                   mu_of(mu__broadcast_from_first(column, "column")),
+                   mu_of(mu_add(mu_cast(mu_replica_id(), MU_F32), mu_constant(MU_F32, 0.5))), MU_END);
+}
+
+static mu_value *gather_values(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0), *column = mu_reshape(mu_slice(x, (int64_t[]){0, 0}, (int64_t[]){2, 6}), 1,
+                                                             (int64_t[]){12});
+    (void)arg;
+    return mu_list(mu_of(mu_all_gather(x, 0)), mu_of(mu_all_gather(column, 0)),
+                   mu_of(mu_all_gather(mu_greater(column, mu_constant(mu_tensor_dtype(x), 0)), 0)), MU_END);
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    static const struct { mu_dtype dtype; double tolerance; } types[] = {
+        {MU_F32, 1e-6}, {MU_F64, 1e-14}, {MU_F16, 0}, {MU_BF16, 0}, {MU_I32, 0}, {MU_I64, 0}};
+    for (size_t i = 0; i < MU_COUNT(types); i++) {
+        check("reductions", reduce_values, NULL, types[i].dtype, equal, types[i].tolerance);
+        check("gathered values", gather_values, NULL, types[i].dtype, equal, 0);
+    }
+    assert_int_equal(plugin.most_devices, REPLICAS);
+    assert_int_equal(plugin.launched, 2 * (int)MU_COUNT(types));  // one launch for all devices
+    assert_int_equal(plugin.compiled, 2 * (int)MU_COUNT(types));
+}
+
+// Every iteration reduces.
+static mu_value *scan_step(mu_value *state, mu_value *element, void *arg)
+{
+    (void)arg;
+    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_value_tensor(element));
+    return mu_of(mu_add(mu_multiply(mu_value_tensor(state), mu_constant(MU_F32, 0.5)), sum));
+}
+
+static mu_value *scan(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0);
+    (void)arg;
+    return mu_scan(scan_step, mu_of(x), mu_of(mu_zeros(MU_F32, 1, (int64_t[]){6})));
+}
+
+static void test_collectives_in_a_loop(void **state)
+{
+    (void)state;
+    check("a loop", scan, NULL, MU_F32, equal, 1e-6);
+    assert_int_equal(plugin.most_devices, REPLICAS);
+}
+
+// ---- Training -----------------------------------------------------------------------------------
+
+typedef struct job {
+    mu_variable *weight;
+} job;
+
+static mu_value *train_step(mu_value *arguments, void *arg)
+{
+    const job *j = arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum(mu_multiply(x, mu_variable_read(j->weight)), 0));
+    mu_variable_assign_sub(j->weight, mu_multiply(sum, mu_constant(MU_F32, 1e-2)));
+    return mu_of(mu_reduce_sum(sum, MU_ALL_AXES));
+}
+
+static void open_job(mu_strategy *strategy, job *j)
+{
+    MU_SCOPE(strategy)
+        j->weight = mu_variable_new(.initial_value = mu_fill(MU_F32, 1, (int64_t[]){6}, 1), .name = "weight",
+                                    .aggregation = MU_AGGREGATION_MEAN);
+}
+
+// Steps with equal and with unequal parts follow each other; started ones are not waited for in between.
+static void train(mu_strategy *strategy, job *j, float out[REPLICAS * 6])
+{
+    enum { STEPS = 12, AT_ONCE = 2 };
+    mu_running *running[AT_ONCE];
+    open_job(strategy, j);
+    mu_function *step = mu_function_new(train_step, j);
+    for (int i = 0; i < STEPS + AT_ONCE; i++) {
+        if (i >= AT_ONCE && !mu__run_wait(running[i % AT_ONCE]))
+            fail_msg("step %d: %s", i, mu_error_message());
+        if (i < STEPS && !(running[i % AT_ONCE] = mu__run_start(strategy, step,
+                                                                parts(strategy, MU_F32, i % 3 ? equal : unequal))))
+            fail_msg("step %d: %s", i, mu_error_message());
+    }
+    for (int r = 0; r < REPLICAS; r++)
+        memcpy(out + r * 6, mu_tensor_data(mu__variable_component(j->weight, r)), sizeof *out * 6);
+}
+
+static void test_unequal_parts_between_equal_ones(void **state)
+{
+    (void)state;
+    job native, xla;
+    float wanted[REPLICAS * 6], seen[REPLICAS * 6];
+    train(mu_mirrored_strategy(.devices = processors), &native, wanted);
+    train(mu_mirrored_strategy(.devices = devices), &xla, seen);
+    for (int i = 0; i < REPLICAS * 6; i++) {
+        assert_true(fabsf(wanted[i] - seen[i]) <= 1e-6f);
+        assert_true(seen[i] == seen[i % 6]);  // the same on every replica
+    }
+    assert_int_equal(plugin.compiled, 1 + 3 * 3);  // one for all, and three parts for each of three sizes
+}
+
+// All replicas' copies are in doubt after a launch that failed, not silently old.
+static void test_a_failed_launch_leaves_marks_on_all(void **state)
+{
+    (void)state;
+    job j;
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices);
+    open_job(strategy, &j);
+    mu_function *step = mu_function_new(train_step, &j);
+    assert_non_null(mu_run(strategy, step, parts(strategy, MU_F32, equal)));
+    plugin.fails = true;
+    assert_null(mu_run(strategy, step, parts(strategy, MU_F32, equal)));
+    plugin.fails = false;
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    for (int r = 0; r < REPLICAS; r++) {
+        assert_null(mu__variable_component(j.weight, r));
+        assert_non_null(strstr(mu_error_take().message, "'weight' was left in doubt"));
+    }
+    assert_null(mu_run(strategy, step, parts(strategy, MU_F32, unequal)));
+    assert_non_null(strstr(mu_error_take().message, "'weight' was left in doubt"));
+    assert_int_equal(mu_variable_assign(j.weight, mu_fill(MU_F32, 1, (int64_t[]){6}, 2)), MU_OK);
+    assert_non_null(mu_run(strategy, step, parts(strategy, MU_F32, equal)));
+}
+
+// Where the user asks for another way to reduce, the host reduces in that way.
+static void test_another_way_to_reduce(void **state)
+{
+    (void)state;
+    job j;
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices,
+                                                 .cross_device_ops = mu_reduction_to_one_device());
+    open_job(strategy, &j);
+    assert_non_null(mu_run(strategy, mu_function_new(train_step, &j), parts(strategy, MU_F32, equal)));
+    assert_int_equal(plugin.most_devices, 1);
+    assert_int_equal(plugin.compiled, 3);  // three parts, for all replicas
+}
+
+#define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PLUGIN_TEST(test_collectives),
+        PLUGIN_TEST(test_collectives_in_a_loop),
+        PLUGIN_TEST(test_unequal_parts_between_equal_ones),
+        PLUGIN_TEST(test_a_failed_launch_leaves_marks_on_all),
+        PLUGIN_TEST(test_another_way_to_reduce),
+    };
+    if (plugin_missing())
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
