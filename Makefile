@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help demo check check-long cases build configure packages examples dist docs conformance clean accuracy
-.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops
+.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -43,6 +43,13 @@ bench-train:
 	@$(MAKE) --no-print-directory build
 	scripts/python_env
 	python3 bench/train/run.py
+
+#: make bench-xla        training steps, overhead and transfers on XLA devices against JAX with the same plugin
+bench-xla:
+	scripts/install_packages build demo check
+	@$(MAKE) --no-print-directory build
+	scripts/python_env
+	python3 bench/xla/run.py
 
 #: make bench-allreduce  all-reduce between threads and processes, by size, against Open MPI and gloo
 bench-allreduce:

@@ -272,8 +272,8 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
 // mu__cross_device_supports returns whether `ops` has its own way for this reduction and type. mu__reduce_arrays uses
 // it on one array of each of n replicas, and writes the result to n_out arrays (which may be the inputs).
 bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
-// mu__cross_device_default returns whether XLA devices reduce in their own program: nothing else was asked for, or NCCL,
-// which XLA uses on GPUs.
+// mu__cross_device_default returns whether XLA devices reduce in their own program: nothing else was asked for, or
+// NCCL, which XLA uses on GPUs.
 bool mu__cross_device_default(const mu_cross_device_ops *ops);
 mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
                             int n, void *const *parts, int n_out, void *const *out);

@@ -238,9 +238,9 @@ static mu_status check_on_host(const mu_node *node)
     if (!(node->flags & MU_OP_CONTROL))
         return MU_OK;
     return mu__error(MU_UNIMPLEMENTED,
-                     "op %s contains a collective, which the host performs here, because the replicas' shapes differ or "
-                     "they are in several processes; move the collective out of the body, give all replicas the same "
-                     "shapes, or run the function on CPU devices",
+                     "op %s contains a collective, which the host performs here, because the replicas' shapes differ "
+                     "or they are in several processes; move the collective out of the body, give all replicas the "
+                     "same shapes, or run the function on CPU devices",
                      node->op->name);
 }
 
