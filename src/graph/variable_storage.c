@@ -2,7 +2,8 @@
 //
 // Every component has memory on the host, and nothing else until somebody acquires it at another place. From then on
 // the places that have the newest value are known: a read copies it to where it is read, a write leaves it only where
-// it was written. So a variable that a device trains stays there, and the host fetches it when somebody reads it.
+// it was written. So a variable that a device trains stays there. Reading it gives a tensor that shares the buffer
+// there, which the host fetches when somebody looks at its elements; the next write goes to another buffer then.
 #include "graph/graph.h"
 
 #include <pthread.h>
@@ -101,11 +102,32 @@ static mu_status bring(mu_residence *residence, mu_buffer *host, mu_access acces
     return MU_OK;
 }
 
+// Whether tensors share the buffer, or the host has seen its elements.
+static bool is_seen(const mu_buffer *copy)
+{
+    return atomic_load(&copy->object.references) > 1 || atomic_load(&copy->fetched) != NULL;
+}
+
+// A buffer for a write that leaves `copy` to those who share it.
+static mu_buffer *beside(const mu_place *place, const mu_spec *spec, mu_access access, mu_buffer *copy)
+{
+    mu_buffer *other = mu__buffer_at(place, spec);
+    if (!other || access == MU_ACCESS_WRITE || place->share(place, other->handle, copy) == MU_OK)
+        return other;
+    mu_release(other);
+    return NULL;
+}
+
 static mu_status at_place(mu_residence *residence, const mu_tensor *host, const mu_place *place, mu_access access,
                           mu_buffer **out)
 {
     const mu_spec spec = mu__spec_of(host);
-    mu_buffer *copy = mu_retain(copy_at(residence, place));
+    mu_buffer *copy = copy_at(residence, place);
+    if (copy && access != MU_ACCESS_READ && place->share && is_seen(copy)) {
+        *out = beside(place, &spec, access, copy);
+        return *out ? MU_OK : mu_error_code();
+    }
+    mu_retain(copy);
     if (!copy) {
         copy = mu__buffer_at(place, &spec);
         if (!copy || bring(residence, host->buffer, access, copy) != MU_OK) {
@@ -124,16 +146,22 @@ static int component_of(const mu_variable *variable, int replica)
     return replica < variable->n_components ? replica : 0;
 }
 
+static mu_status check_whole(const mu_variable *variable, int component)
+{
+    if (!variable->poisoned[component])
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
+                     variable->resource.name);
+}
+
 static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
 {
     mu_variable *variable = (mu_variable *)resource;
     const int i = component_of(variable, replica);
     const mu_tensor *host = variable->components[i];
-    if (access != MU_ACCESS_WRITE && variable->poisoned[i])
-        return mu__error(
-            MU_FAILED_PRECONDITION,
-            "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
-            resource->name);
+    if (access != MU_ACCESS_WRITE)
+        MU_TRY(check_whole(variable, i));
     mu_residence *residence = atomic_load_explicit(&variable->residences[i], memory_order_acquire);
     if (!residence && place == &mu__place_host) {
         *out = mu_retain(host->buffer);
@@ -175,7 +203,73 @@ static void poison(mu_resource *resource, int replica)
     variable->poisoned[component_of(variable, replica)] = true;
 }
 
-const mu_resource_kind mu__variable_kind = {.name = "variable", .acquire = acquire, .commit = commit, .poison = poison};
+// ---- Reading and assigning without the host -----------------------------------------------------
+
+// The only place of the newest value, where that is not the host; NULL: the host has it, or nobody shares there.
+static mu_buffer *only_copy(const mu_residence *residence)
+{
+    mu_buffer *copy = residence->copies.n > 0 ? residence->copies.items[0] : NULL;
+    return copy && residence->host_stale && copy->place->share ? copy : NULL;
+}
+
+static mu_status read_there(mu_resource *resource, int replica, mu_tensor **out)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    const int i = component_of(variable, replica);
+    mu_residence *residence = atomic_load_explicit(&variable->residences[i], memory_order_acquire);
+    *out = NULL;
+    if (!residence || variable->poisoned[i])
+        return MU_OK;
+    pthread_mutex_lock(&residence->lock);
+    mu_buffer *copy = mu_retain(only_copy(residence));
+    pthread_mutex_unlock(&residence->lock);
+    if (!copy)
+        return MU_OK;
+    *out = mu__tensor_view(copy, 0, resource->spec.dtype, &variable->components[i]->shape);
+    mu_release(copy);
+    return *out ? MU_OK : mu_error_code();
+}
+
+// A buffer at the place with the tensor's elements: its own, if it is there as a whole.
+static mu_buffer *buffer_of(const mu_place *place, const mu_tensor *value)
+{
+    const mu_spec spec = mu__spec_of(value);
+    const void *data = NULL;
+    if (value->buffer->place == place && value->offset == 0 && value->buffer->bytes == mu__spec_bytes(&spec))
+        return mu_retain(value->buffer);
+    mu_buffer *made = (data = mu__host_read(value)) != NULL ? mu__buffer_at(place, &spec) : NULL;
+    if (!made || mu__buffer_from_host(made, data) == MU_OK)
+        return made;
+    mu_release(made);
+    return NULL;
+}
+
+static mu_status assign_there(mu_resource *resource, int replica, mu_tensor *value, bool *done)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    const int i = component_of(variable, replica);
+    mu_residence *residence = atomic_load_explicit(&variable->residences[i], memory_order_acquire);
+    *done = false;
+    if (!residence || value->dtype != resource->spec.dtype ||
+        !mu__shape_equal(&value->shape, &variable->components[i]->shape))
+        return MU_OK;
+    pthread_mutex_lock(&residence->lock);
+    const mu_buffer *copy = only_copy(residence);
+    const mu_place *place = copy ? copy->place : NULL;
+    pthread_mutex_unlock(&residence->lock);
+    mu_buffer *made = place ? buffer_of(place, value) : NULL;
+    if (!made)
+        return place ? mu_error_code() : MU_OK;
+    const mu_status status = commit(resource, replica, MU_ACCESS_WRITE, made);
+    mu_release(made);
+    *done = status == MU_OK;
+    return status;
+}
+
+const mu_resource_kind mu__variable_kind = {
+    .name = "variable", .acquire = acquire, .commit = commit, .poison = poison, .read = read_there,
+    .assign = assign_there,
+};
 
 // ---- Making and freeing -------------------------------------------------------------------------
 

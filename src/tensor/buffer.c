@@ -10,7 +10,7 @@ const mu_place mu__place_segment = {.name = "shared segment", .addressable = tru
 static void destroy_elsewhere(mu_buffer *buffer)
 {
     void *fetched = atomic_load_explicit(&buffer->fetched, memory_order_acquire);
-    if (fetched)
+    if (fetched && !buffer->mapped)
         mu__free_data(fetched, MU_MAX(buffer->bytes, (size_t)1));
     buffer->place->free(buffer->place, buffer->handle);
 }
@@ -81,6 +81,12 @@ mu_status mu__buffer_to_host(const mu_buffer *buffer, void *data)
 // Two threads may fetch at the same time; the first one's copy stays.
 static void *fetch(mu_buffer *buffer)
 {
+    void *there = buffer->place->map ? (void *)buffer->place->map(buffer->place, buffer->handle) : NULL;
+    if (there) {
+        buffer->mapped = true;
+        atomic_store_explicit(&buffer->fetched, there, memory_order_release);
+        return there;
+    }
     void *copy = mu__alloc_data(MU_MAX(buffer->bytes, (size_t)1)), *first = NULL;
     const mu_status status = copy ? mu__buffer_to_host(buffer, copy) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK && atomic_compare_exchange_strong(&buffer->fetched, &first, copy))

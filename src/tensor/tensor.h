@@ -69,6 +69,7 @@ const char *mu__shape_text(const mu_shape *shape, char text[MU_SHAPE_TEXT]);
 // in another process. At an addressable place they lie at mu_buffer.data. Elsewhere only the place reaches them, by a
 // handle of its own, and the host works on copies. A place outlives the buffers that are there.
 typedef struct mu_place mu_place;
+typedef struct mu_buffer mu_buffer;
 struct mu_place {
     const char *name;  // for messages: "host", "XLA_CPU:0"
     bool addressable;  // then the functions are NULL
@@ -78,12 +79,17 @@ struct mu_place {
     // from_host and to_host copy all `bytes` of the elements, dense and row-major; they may block.
     mu_status (*from_host)(const mu_place *place, void *handle, const void *data, size_t bytes);
     mu_status (*to_host)(const mu_place *place, void *handle, void *data, size_t bytes);
+    // Optional. map returns the address at which the host can read the elements as long as the handle lives and is not
+    // written; NULL: it cannot. share gives `handle`, which is new, the elements of a buffer at this place without
+    // copying them: whoever writes the new one leaves those of the buffer as they are.
+    const void *(*map)(const mu_place *place, void *handle);
+    mu_status (*share)(const mu_place *place, void *handle, mu_buffer *from);
 };
 
 extern const mu_place mu__place_host;     // memory of this process
 extern const mu_place mu__place_segment;  // memory that processes of this host map together
 
-typedef struct mu_buffer {
+struct mu_buffer {
     mu_object object;
     void *data;                  // address; NULL: the place is not addressable
     size_t bytes;
@@ -93,8 +99,9 @@ typedef struct mu_buffer {
         void *arg;
         void *handle;            // of the place, where it is not addressable
     };
-    void *_Atomic fetched;       // the host's copy of elements elsewhere, made by the first mu__host_read
-} mu_buffer;
+    void *_Atomic fetched;       // elements elsewhere for the host, from the first mu__host_read on: a copy,
+    atomic_bool mapped;          // or where they are
+};
 
 // These functions return a reference that the caller owns, with undefined elements; NULL on error.
 mu_buffer *mu__buffer_new(size_t bytes);                               // on the host

@@ -18,7 +18,8 @@ enum { STEPS = 10, BATCH = 8, MOST = 64 };
 // ---- The plugin, counted ------------------------------------------------------------------------
 
 typedef struct traffic {
-    atomic_int up, down;                      // transfers of anything
+    atomic_int up, down;                      // transfers of anything; where the host can address a device's memory,
+                                              // down counts looks at it
     atomic_int variables_up, variables_down;  // of variables' memory on the host
 } traffic;
 
@@ -53,6 +54,12 @@ static pj_error *download(void *args)
     return plugin.api->functions[PJ_BUFFER_TO_HOST_BUFFER](args);
 }
 
+static pj_error *look(void *args)
+{
+    plugin.seen.down++;
+    return plugin.api->functions[PJ_BUFFER_UNSAFE_POINTER](args);
+}
+
 static pj_error *compile(void *args)
 {
     const char *text = ((const pj_compile_args *)args)->program->code;
@@ -81,6 +88,7 @@ static int start(void **state)
     plugin.api = client->api;
     counted->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER] = upload;
     counted->functions[PJ_BUFFER_TO_HOST_BUFFER] = download;
+    counted->functions[PJ_BUFFER_UNSAFE_POINTER] = look;
     counted->functions[PJ_CLIENT_COMPILE] = compile;
     counted->functions[PJ_LOADED_EXECUTE] = execute;
     client->api = counted;
@@ -170,14 +178,23 @@ static void test_weights_stay_on_the_device(void **state)
     assert_int_equal(plugin.seen.up, 2 * STEPS);    // images and labels
     assert_int_equal(plugin.seen.down, 0);          // nobody has read a loss
     mu_variable *kernel = mu_value_variable(mu_value_at(mu_model_weights(j.model), 0));
+    mu_tensor *seen = mu_variable_read(kernel);
     mu_variable_read(kernel);
-    mu_variable_read(kernel);
-    assert_int_equal(plugin.seen.variables_down, 1);  // the first of two reads
-    mu_variable_assign(kernel, mu_zeros_like(mu_variable_read(kernel)));
-    assert_int_equal(plugin.seen.variables_up, 0);
+    assert_int_equal(plugin.seen.down, 0);            // nobody has looked at the elements
+    const float before = ((const float *)mu_tensor_data(seen))[0];
+    mu_tensor_data(mu_variable_read(kernel));
+    assert_int_equal(plugin.seen.down, 1);            // the first of two looks
     assert_non_null(run(strategy, &j));
-    assert_int_equal(plugin.seen.variables_up, 1);    // what was assigned
-    assert_int_equal(plugin.seen.variables_down, 1);
+    assert_true(((const float *)mu_tensor_data(seen))[0] == before);  // what was read stays as it was
+    assert_true(((const float *)mu_tensor_data(mu_variable_read(kernel)))[0] != before);
+    const int up = plugin.seen.up;
+    mu_variable_assign(kernel, mu_zeros(MU_F32, 2, (int64_t[]){12, 16}));
+    assert_int_equal(plugin.seen.up, up + 1);         // straight to where the variable is
+    mu_variable_assign(kernel, mu_variable_read(kernel));
+    assert_int_equal(plugin.seen.up, up + 1);         // it is there already
+    assert_non_null(run(strategy, &j));
+    assert_int_equal(plugin.seen.variables_up, 0);
+    assert_int_equal(plugin.seen.variables_down, 0);  // the host's memory is not used
 }
 
 static void test_weights_stay_on_two_devices(void **state)

@@ -35,21 +35,19 @@ static mu_status device_ids(const mu_pjrt_programs *p, int64_t *ids)
 
 static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int part, const mu_pjrt_text *text)
 {
-    static const char format[] = "mlir";
     char options[MU_PJRT_OPTIONS_BYTES];
     int64_t ids[MU_PJRT_MOST_REPLICAS];
     const int n = p->devices ? p->replicas : 1;
     if (p->devices)
         MU_TRY(device_ids(p, ids));
     mu__pjrt_dump(plan->graph->name, text);
-    pj_program source = PJ_ARGS(pj_program, .code = text->items, .code_bytes = text->n, .format = format,
-                                .format_bytes = sizeof format - 1);
-    pj_compile_args args = PJ_ARGS(pj_compile_args, .client = plan->client->client, .program = &source,
-                                   .options = options,
-                                   .options_bytes = mu__pjrt_compile_options(n, p->devices ? ids : NULL, options));
-    MU_TRY(mu__pjrt_call(plan->client->api, PJ_CLIENT_COMPILE, &args, plan->graph->name));
-    p->loaded[part] = args.loaded;
-    return check_results(plan, args.loaded, p->cut.parts[part].n_left);
+    const size_t bytes = mu__pjrt_compile_options(n, p->devices ? ids : NULL, options);
+    if (mu__pjrt_compile_text(plan->client, plan->graph->name, text, options, bytes, &p->loaded[part]) != MU_OK) {
+        mu__pjrt_blame(text);
+        return mu_error_code();
+    }
+    MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left));
+    return mu__pjrt_check_memory(plan, p, p->loaded[part]);
 }
 
 // ---- The programs of a graph --------------------------------------------------------------------

@@ -45,8 +45,9 @@ static mu_pjrt_run *new_run(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int 
     run->arguments = mu__arena_alloc(&run->memory, sizeof *run->arguments * (size_t)n);
     run->results = mu__arena_alloc(&run->memory, sizeof *run->results * (size_t)n);
     run->complete = mu__arena_alloc(&run->memory, sizeof *run->complete * (size_t)n);
+    run->kept = mu__arena_alloc(&run->memory, sizeof *run->kept * (plan->graph->resources.n + 1));
     mu_status status =
-        run->lanes && run->arguments && run->results && run->complete ? MU_OK : MU_RESOURCE_EXHAUSTED;
+        run->lanes && run->arguments && run->results && run->complete && run->kept ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < n; i++) {
         status = reserve_lane(run, &run->lanes[i]);
         run->arguments[i] = run->lanes[i].arguments;
@@ -144,13 +145,23 @@ static mu_status leave_on_device(mu_pjrt_lane *lane, int slot, mu_tensor **out)
     return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-// A value that somebody else has too is copied to the host.
+// A variable's new value, which the result shares: the next write of the variable goes elsewhere.
+static mu_status share(mu_pjrt_lane *lane, int slot, mu_tensor **out)
+{
+    const mu_spec *spec = &lane->programs->specs[slot];
+    *out = mu__tensor_view(mu__pjrt_buffer_with(lane, slot), 0, spec->dtype, &spec->shape);
+    return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// Another value that somebody else has too, such as an argument or an old value, is copied to the host.
 mu_status mu__pjrt_lane_results(mu_pjrt_lane *lane)
 {
     MU_TRY(mu__pjrt_find_fresh(lane));
     for (size_t i = 0; i < mu__pjrt_n_results(lane->plan); i++) {
         const int slot = mu__pjrt_slot(lane->programs, lane->plan->graph->outputs.items[i]);
-        MU_TRY((lane->borrowed[slot] ? copy_to_host : leave_on_device)(lane, slot, &lane->args->out[i]));
+        MU_TRY((!lane->borrowed[slot]               ? leave_on_device
+                : mu__pjrt_buffer_with(lane, slot) ? share
+                                                    : copy_to_host)(lane, slot, &lane->args->out[i]));
     }
     return MU_OK;
 }
@@ -163,6 +174,7 @@ void mu__pjrt_lane_empty(mu_pjrt_lane *lane)
         lane->slots[i] = NULL;
         lane->borrowed[i] = false;
     }
+    mu__pjrt_let_go(lane);
 }
 
 // The transfers' own errors are those of the programs that use them.
@@ -185,7 +197,9 @@ void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status)
     end_transfers(lane);
     if (status != MU_OK)
         mu__error_raise(&cause);
-    mu__pjrt_release(lane, status);
+    if (status != MU_OK)
+        mu__pjrt_doubt(lane);
+    lane->changed = false;
     for (size_t i = 0; status != MU_OK && i < mu__pjrt_n_results(lane->plan); i++) {
         mu_release(lane->args->out[i]);
         lane->args->out[i] = NULL;
@@ -200,6 +214,20 @@ static void take_results(mu_pjrt_lane *lane, const mu_pjrt_part *part)
         lane->slots[part->left[i]] = lane->results[i];
 }
 
+// Lists the arguments that would be taken over, but for tensors that share their memory; returns their number.
+static size_t keep_shared(mu_pjrt_run *run, const mu_pjrt_part *part)
+{
+    size_t n = 0;
+    for (int k = 0; k < part->n_donated; k++) {
+        bool shared = false;
+        for (int d = 0; d < run->n; d++)
+            shared |= mu__pjrt_is_shared(&run->lanes[d], part->donated[k].resource);
+        if (shared)
+            run->kept[n++] = part->donated[k].argument;
+    }
+    return n;
+}
+
 mu_status mu__pjrt_execute(mu_pjrt_run *run, int number)
 {
     const mu_pjrt_programs *p = run->programs;
@@ -207,7 +235,8 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number)
     for (int d = 0; d < run->n; d++)
         for (int i = 0; i < part->n_taken; i++)
             run->lanes[d].arguments[i] = run->lanes[d].slots[part->taken[i]];
-    pj_execute_options options = PJ_ARGS(pj_execute_options, .launch_id = 0);
+    pj_execute_options options = PJ_ARGS(pj_execute_options, .not_donated = run->kept,
+                                         .n_not_donated = keep_shared(run, part));
     pj_execute_args args =
         PJ_ARGS(pj_execute_args, .loaded = p->loaded[number], .options = &options, .arguments = run->arguments,
                 .n_devices = (size_t)run->n,
@@ -217,6 +246,8 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number)
     for (int d = 0; d < run->n; d++)
         mu__pjrt_lend(&run->lanes[d], part);
     const mu_status status = mu__pjrt_call(run->plan->client->api, PJ_LOADED_EXECUTE, &args, run->plan->graph->name);
+    if (status == MU_RESOURCE_EXHAUSTED)
+        mu__pjrt_name_largest(run->plan, p);
     for (int d = 0; d < run->n; d++) {
         if (status == MU_OK)
             take_results(&run->lanes[d], part);

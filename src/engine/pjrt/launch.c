@@ -31,6 +31,8 @@ static mu_status await(mu_pjrt_run *run)
         else if (own != MU_OK)
             mu__error_move(&ignored);
     }
+    if (status == MU_RESOURCE_EXHAUSTED)
+        mu__pjrt_name_largest(run->plan, run->programs);
     return status;
 }
 

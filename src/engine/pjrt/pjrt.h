@@ -60,6 +60,7 @@ struct mu_pjrt_client {
     char kind[MU_PJRT_KIND];      // of its devices' names: "XLA_CPU"
     const pj_api *api;
     pj_client *client;
+    atomic_int in_memory;         // whether the host can address the devices' buffers; 0: not known, -1: no
     int n_devices;
     mu_device *devices;           // engine_device is the pj_device
     mu_pjrt_place *places;        // of each device
@@ -87,13 +88,15 @@ mu_status mu__pjrt_download(const mu_pjrt_client *client, pj_buffer *from, const
 void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer);
 
 // The handle of a mu_buffer on a device. The plugin's buffers never change, so whoever writes replaces them, with the
-// lock held: other threads may be copying the old one.
+// lock held: other threads may be copying the old one. mu__pjrt_put replaces it (NULL: no value), under the lock.
 typedef struct mu_pjrt_memory {
     mu_pjrt_client *client;       // retained
     mu_spec spec;
     pthread_mutex_t lock;
     pj_buffer *buffer;            // NULL: no value
+    mu_buffer *owner;             // retained; whose elements these are; NULL: its own
 } mu_pjrt_memory;
+void mu__pjrt_put(mu_pjrt_memory *memory, pj_buffer *buffer);
 
 // ---- Programs (partition.c, emit.c) -------------------------------------------------------------
 

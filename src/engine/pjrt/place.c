@@ -91,12 +91,21 @@ static void *allocate(const mu_place *place, const mu_spec *spec)
     return memory;
 }
 
+void mu__pjrt_put(mu_pjrt_memory *memory, pj_buffer *buffer)
+{
+    if (!memory->owner)
+        mu__pjrt_drop(memory->client, &memory->buffer);
+    mu_release(memory->owner);
+    memory->owner = NULL;
+    memory->buffer = buffer;
+}
+
 static void free_memory(const mu_place *place, void *handle)
 {
     (void)place;
     mu_pjrt_memory *memory = handle;
     mu_pjrt_client *client = memory->client;
-    mu__pjrt_drop(client, &memory->buffer);
+    mu__pjrt_put(memory, NULL);
     pthread_mutex_destroy(&memory->lock);
     mu__free(memory);
     mu_release(client);
@@ -119,8 +128,7 @@ static mu_status from_host(const mu_place *place, void *handle, const void *data
         return status;
     }
     pthread_mutex_lock(&memory->lock);
-    mu__pjrt_drop(memory->client, &memory->buffer);
-    memory->buffer = buffer;
+    mu__pjrt_put(memory, buffer);
     pthread_mutex_unlock(&memory->lock);
     return MU_OK;
 }
@@ -138,11 +146,62 @@ static mu_status to_host(const mu_place *place, void *handle, void *data, size_t
     return status;
 }
 
+// ---- Elements that are not copied ---------------------------------------------------------------
+
+static mu_status share(const mu_place *place, void *handle, mu_buffer *from)
+{
+    (void)place;
+    mu_pjrt_memory *memory = handle;
+    const mu_pjrt_memory *other = from->handle;
+    memory->buffer = other->buffer;
+    memory->owner = mu_retain(from);
+    return MU_OK;
+}
+
+static bool is_in_memory(mu_pjrt_client *client, pj_buffer *buffer)
+{
+    int known = atomic_load(&client->in_memory);
+    if (known == 0) {
+        pj_buffer_on_cpu_args args = PJ_ARGS(pj_buffer_on_cpu_args, .buffer = buffer);
+        const mu_status status = mu__pjrt_call(client->api, PJ_BUFFER_IS_ON_CPU, &args, client->kind);
+        known = status == MU_OK && args.on_cpu ? 1 : -1;
+        atomic_store(&client->in_memory, known);
+    }
+    return known > 0;
+}
+
+static mu_status address_of(const mu_pjrt_client *client, pj_buffer *buffer, const void **out)
+{
+    pj_buffer_event_args ready = PJ_ARGS(pj_buffer_event_args, .buffer = buffer);
+    pj_buffer_address_args at = PJ_ARGS(pj_buffer_address_args, .buffer = buffer);
+    MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_READY_EVENT, &ready, client->kind));
+    MU_TRY(mu__pjrt_await(client->api, ready.event, client->kind));
+    MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_UNSAFE_POINTER, &at, client->kind));
+    *out = (const void *)at.address;
+    return MU_OK;
+}
+
+// What goes wrong here goes wrong again when the elements are copied, which reports it.
+static const void *map(const mu_place *place, void *handle)
+{
+    (void)place;
+    mu_pjrt_memory *memory = handle;
+    const void *address = NULL;
+    mu_error_value ignored;
+    pthread_mutex_lock(&memory->lock);
+    if (memory->buffer && is_in_memory(memory->client, memory->buffer))
+        address_of(memory->client, memory->buffer, &address);
+    pthread_mutex_unlock(&memory->lock);
+    if (mu__pending())
+        mu__error_move(&ignored);
+    return address;
+}
+
 const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client, const mu_device *device)
 {
     *place = (mu_pjrt_place){
         .place = {.name = device->name, .allocate = allocate, .free = free_memory, .from_host = from_host,
-                  .to_host = to_host},
+                  .to_host = to_host, .map = map, .share = share},
         .client = client,
         .device = device->engine_device,
     };

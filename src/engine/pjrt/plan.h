@@ -58,6 +58,7 @@ struct mu_pjrt_run {
     pj_buffer *const **arguments; // [n] of each lane
     pj_buffer ***results;         // [n]
     pj_event **complete;          // [n]
+    int64_t *kept;                // arguments whose memory the program must not take over: tensors share it
 };
 
 static inline int mu__pjrt_slot(const mu_pjrt_programs *p, mu_edge edge)
@@ -79,6 +80,19 @@ static inline size_t mu__pjrt_n_results(const mu_pjrt_plan *plan)
 enum { MU_PJRT_MOST_REPLICAS = 1024, MU_PJRT_OPTIONS_BYTES = 64 + 10 * MU_PJRT_MOST_REPLICAS };
 size_t mu__pjrt_compile_options(int n, const int64_t *ids, char out[MU_PJRT_OPTIONS_BYTES]);
 
+// ---- compile_call.c, blame.c, memory_need.c -----------------------------------------------------
+
+// mu__pjrt_compile_text compiles a program's text and waits for that, at most MUSTER_COMPILE_TIMEOUT. The caller owns
+// *out. Errors: DEADLINE_EXCEEDED; the plugin's.
+mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const mu_pjrt_text *text,
+                                const char *options, size_t options_bytes, pj_loaded **out);
+// mu__pjrt_blame puts the op, layer and line that the pending error of a compilation is about in front of it.
+void mu__pjrt_blame(const mu_pjrt_text *text);
+// mu__pjrt_check_memory fails with RESOURCE_EXHAUSTED if a compiled program needs more memory than its device has, as
+// far as the plugin tells. mu__pjrt_name_largest adds the largest values to such an error.
+mu_status mu__pjrt_check_memory(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, pj_loaded *loaded);
+void mu__pjrt_name_largest(const mu_pjrt_plan *plan, const mu_pjrt_programs *p);
+
 // ---- compile.c ----------------------------------------------------------------------------------
 
 mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
@@ -96,8 +110,8 @@ void mu__pjrt_run_give(mu_pjrt_run *run);
 void mu__pjrt_run_free(mu_pjrt_run *run);
 // mu__pjrt_lane_begin brings inputs and variables to the device of a lane; `args` must live until the lane's end.
 // mu__pjrt_lane_results makes tensors of the outputs, and finds the variables' new values (mu__pjrt_commit puts them
-// in). mu__pjrt_lane_empty drops the values; mu__pjrt_lane_end waits for copies from the host, and lets go of the
-// variables.
+// in). mu__pjrt_lane_empty drops the values, and lets go of the variables: the next launch may take them.
+// mu__pjrt_lane_end waits for copies from the host; after a failure, what the run has changed is in doubt.
 mu_status mu__pjrt_lane_begin(mu_pjrt_lane *lane, mu_device *device, const mu_run_args *args);
 mu_status mu__pjrt_lane_results(mu_pjrt_lane *lane);
 void mu__pjrt_lane_empty(mu_pjrt_lane *lane);
@@ -118,15 +132,19 @@ mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args);
 mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan);
 // mu__pjrt_acquire puts the variables' values into their slots.
 mu_status mu__pjrt_acquire(mu_pjrt_lane *lane);
-// mu__pjrt_lend locks the buffers that a program takes over. mu__pjrt_take_back unlocks them after the launch, with the
-// program's results in them if it succeeded, else without a value.
+// mu__pjrt_is_shared returns whether tensors share the memory that a variable's value is in. mu__pjrt_lend locks the
+// buffers that a program takes over. mu__pjrt_take_back unlocks them after the launch, with the program's results in
+// them if it succeeded, else without a value.
+bool mu__pjrt_is_shared(const mu_pjrt_lane *lane, int resource);
 void mu__pjrt_lend(mu_pjrt_lane *lane, const mu_pjrt_part *part);
 void mu__pjrt_take_back(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launched);
 // mu__pjrt_find_fresh finds the new values, before any variable changes, and mu__pjrt_commit puts them in and commits
-// them. mu__pjrt_release ends the run's hold on the variables; if the run failed after variables changed, what it
-// writes is in doubt.
+// them. mu__pjrt_let_go ends the hold on the variables; mu__pjrt_doubt poisons those that the run has changed.
 mu_status mu__pjrt_find_fresh(mu_pjrt_lane *lane);
 mu_status mu__pjrt_commit(mu_pjrt_lane *lane);
-void mu__pjrt_release(mu_pjrt_lane *lane, mu_status status);
+void mu__pjrt_let_go(mu_pjrt_lane *lane);
+void mu__pjrt_doubt(mu_pjrt_lane *lane);
+// mu__pjrt_buffer_with returns the acquired buffer of a variable whose value after the run is in this slot; NULL: none.
+mu_buffer *mu__pjrt_buffer_with(const mu_pjrt_lane *lane, int slot);
 
 #endif

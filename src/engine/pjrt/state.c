@@ -59,6 +59,8 @@ mu_status mu__pjrt_acquire(mu_pjrt_lane *lane)
 
 // ---- Memory that a program takes over -----------------------------------------------------------
 
+bool mu__pjrt_is_shared(const mu_pjrt_lane *lane, int resource) { return memory_of(lane, resource)->owner != NULL; }
+
 void mu__pjrt_lend(mu_pjrt_lane *lane, const mu_pjrt_part *part)
 {
     lane->changed |= part->n_donated > 0;
@@ -72,12 +74,10 @@ void mu__pjrt_take_back(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launc
         const mu_pjrt_donation *donation = &part->donated[d];
         const int made = part->left[donation->result];
         mu_pjrt_memory *memory = memory_of(lane, donation->resource);
-        mu__pjrt_drop(lane->plan->client, &memory->buffer);
+        mu__pjrt_put(memory, launched ? lane->slots[made] : NULL);
         lane->slots[part->taken[donation->argument]] = NULL;
-        if (launched) {
-            memory->buffer = lane->slots[made];
+        if (launched)
             lane->borrowed[made] = true;
-        }
         pthread_mutex_unlock(&memory->lock);
     }
 }
@@ -124,8 +124,7 @@ static void put_fresh(mu_pjrt_lane *lane, int i)
     if (!lane->fresh[i])
         return;
     pthread_mutex_lock(&memory->lock);
-    mu__pjrt_drop(lane->plan->client, &memory->buffer);
-    memory->buffer = lane->fresh[i];
+    mu__pjrt_put(memory, lane->fresh[i]);
     lane->fresh[i] = NULL;
     pthread_mutex_unlock(&memory->lock);
 }
@@ -143,15 +142,30 @@ mu_status mu__pjrt_commit(mu_pjrt_lane *lane)
     return MU_OK;
 }
 
-void mu__pjrt_release(mu_pjrt_lane *lane, mu_status status)
+void mu__pjrt_let_go(mu_pjrt_lane *lane)
 {
-    const mu_pjrt_plan *plan = lane->plan;
-    for (int i = 0; i < n_resources(plan); i++) {
-        if (status != MU_OK && lane->changed && plan->access[i] != MU_ACCESS_READ)
-            resource_at(plan, i)->kind->poison(resource_at(plan, i), lane->args->replica);
-        mu__pjrt_drop(plan->client, &lane->fresh[i]);
+    for (int i = 0; i < n_resources(lane->plan); i++) {
+        mu__pjrt_drop(lane->plan->client, &lane->fresh[i]);
         mu_release(lane->held[i]);
         lane->held[i] = NULL;
     }
-    lane->changed = false;
+}
+
+void mu__pjrt_doubt(mu_pjrt_lane *lane)
+{
+    const mu_pjrt_plan *plan = lane->plan;
+    for (int i = 0; lane->changed && i < n_resources(plan); i++)
+        if (plan->access[i] != MU_ACCESS_READ)
+            resource_at(plan, i)->kind->poison(resource_at(plan, i), lane->args->replica);
+}
+
+// ---- Values that variables share with results ---------------------------------------------------
+
+mu_buffer *mu__pjrt_buffer_with(const mu_pjrt_lane *lane, int slot)
+{
+    const mu_pjrt_plan *plan = lane->plan;
+    for (int i = 0; i < n_resources(plan); i++)
+        if (mu__pjrt_slot(lane->programs, after(plan, i)) == slot)
+            return lane->held[i];
+    return NULL;
 }

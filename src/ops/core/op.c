@@ -277,11 +277,31 @@ static bool is_elsewhere(int n_resources, mu_resource *const *resources)
     return false;
 }
 
+// Reads and assignments of a value that is elsewhere in this process need no copy of it on the host.
+static mu_status apply_there(const mu_op *op, mu_tensor *const *in, mu_resource *const *resources, mu_tensor **out,
+                             bool *done)
+{
+    const int component = mu__context()->component;
+    const mu_resource_kind *kind = op->n_resources == 1 && resources[0] ? resources[0]->kind : NULL;
+    *done = false;
+    if (kind && kind->assign && op == &mu_op_assign_variable && !resources[0]->shared)
+        return kind->assign(resources[0], component, in[0], done);
+    if (!kind || !kind->read || op != &mu_op_read_variable)
+        return MU_OK;
+    MU_TRY(kind->read(resources[0], component, out));
+    *done = *out != NULL;
+    *out = mu__give(*out);
+    return *done && !*out ? mu_error_code() : MU_OK;
+}
+
 static mu_status apply_locked(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                               mu_resource *const *resources, int n_out, mu_tensor **out)
 {
+    bool done = false;
     mu__resources_lock(n_resources, resources);
-    const mu_status status = apply_eagerly(op, attrs, n_in, in, n_resources, resources, n_out, out);
+    mu_status status = apply_there(op, in, resources, out, &done);
+    if (status == MU_OK && !done)
+        status = apply_eagerly(op, attrs, n_in, in, n_resources, resources, n_out, out);
     mu__resources_unlock(n_resources, resources);
     return status;
 }

@@ -342,6 +342,11 @@ typedef struct mu_resource_kind {
     mu_status (*commit)(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer);
     // poison records that a failed step may have written the value; it is unusable until assigned or restored.
     void (*poison)(mu_resource *resource, int replica);
+    // read and assign do without a copy on the host, for a value that is elsewhere in this process. read gives a tensor
+    // of the value, which later writes leave as it is; NULL: the value is on the host. assign makes the tensor the
+    // newest value where the value is, and returns whether it did (*done). Both optional.
+    mu_status (*read)(mu_resource *resource, int replica, mu_tensor **out);
+    mu_status (*assign)(mu_resource *resource, int replica, mu_tensor *value, bool *done);
     // apply runs an op outside of traces on resources that another process keeps, all of this kind; `out` as of
     // mu__apply. Optional: this process keeps the value.
     mu_status (*apply)(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,

@@ -114,10 +114,27 @@ static bool same_batches(const mu_tensor *a, const mu_tensor *b)
     return mu__shape_equal(&x, &y) && mu__shape_known(&x);
 }
 
+// The rows of all batches, as one matrix.
+static mu_tensor *rows_of(mu_tensor *x)
+{
+    return mu_reshape(x, 2, (int64_t[]){-1, x->shape.dims[x->shape.rank - 1]});
+}
+
+// Whether b is one matrix for all batches of a: then its gradient is one product over all rows, and no sum of products.
+static bool is_for_all(const mu_matmul_attrs *attrs, const mu_tensor *a, const mu_tensor *b, const mu_tensor *dy)
+{
+    return b->shape.rank == 2 && a->shape.rank > 2 && !attrs->transpose_a &&
+           a->shape.dims[a->shape.rank - 1] > 0 && dy->shape.dims[dy->shape.rank - 1] > 0;
+}
+
 // The gradient of one factor of op(a) op(b), where op may transpose.
 static mu_tensor *factor_grad(const mu_matmul_attrs *attrs, mu_tensor *a, mu_tensor *b, mu_tensor *dy, int i)
 {
     const bool ta = attrs->transpose_a, tb = attrs->transpose_b;
+    if (i == 1 && is_for_all(attrs, a, b, dy)) {
+        mu_tensor *x = rows_of(a), *d = rows_of(dy);
+        return x && d ? (tb ? product_of(d, x, true, false) : product_of(x, d, true, false)) : NULL;
+    }
     mu_tensor *grad = i == 0 ? (ta ? product_of(b, dy, tb, true) : product_of(dy, b, false, !tb))
                              : (tb ? product_of(dy, a, true, ta) : product_of(a, dy, !ta, false));
     if (!grad || (a->shape.rank == 2 && b->shape.rank == 2) || same_batches(a, b))

@@ -37,10 +37,20 @@ mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool
     return e->add(e, &result, "stablehlo.dot_general", 2, operands, text);
 }
 
+// One matrix for all batches: their rows are one product, which is faster than many with copies of the matrix.
+static mu_hlo product_of_rows(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_b, const mu_shape *result)
+{
+    const int last = a.spec.shape.rank - 1;
+    mu_shape rows = {.rank = 2, .dims = {mu__elements_between(&a.spec.shape, 0, last), a.spec.shape.dims[last]}};
+    return mu__hlo_reshape(e, mu__hlo_product(e, mu__hlo_reshape(e, a, &rows), b, false, transpose_b), result);
+}
+
 mu_status mu__lower_matmul(mu_lowering *l)
 {
     const mu_matmul_attrs *attrs = l->attrs;
     const mu_shape *result = &l->out[0].spec.shape;
+    if (l->n_in == 2 && l->in[0].spec.shape.rank > 2 && l->in[1].spec.shape.rank == 2 && !attrs->transpose_a)
+        return mu__lowered(l, 0, product_of_rows(l->emitter, l->in[0], l->in[1], attrs->transpose_b, result));
     const mu_hlo a = with_batches(l->emitter, l->in[0], result), b = with_batches(l->emitter, l->in[1], result);
     const mu_hlo y = mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b);
     return mu__lowered(l, 0, l->n_in == 3 ? mu__hlo_with_bias(l->emitter, y, l->in[2], attrs->relu) : y);
