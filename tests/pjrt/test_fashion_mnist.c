@@ -21,7 +21,7 @@ enum { MOST_DEVICES = 8, MOST_STEPS = 469, MOST_WEIGHTS = 300000 };
 #define LOSS_APART 1e-4
 #define WEIGHTS_APART 2e-4
 
-static int64_t n_steps = 16;
+static int64_t n_steps = 8;
 
 typedef struct training {
     double losses[MOST_STEPS], sum_before;

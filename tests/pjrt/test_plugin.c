@@ -221,7 +221,7 @@ static void test_plans_without_memory(void **state)
         if (!plan)
             expect_error(MU_RESOURCE_EXHAUSTED, "");
     }
-    assert_true(failures > 5);
+    assert_true(failures > 2);  // programs are made when a run first needs them
     assert_non_null(plan);
     device->engine->free(plan);
     mu_release(graph);
