@@ -22,6 +22,7 @@
 #include <muster/tpu.h>
 #include <muster/tpu_strategy.h>
 #include <muster/data.h>
+#include <muster/example.h>
 #include <muster/io.h>
 #include <muster/distribute.h>
 #include <muster/sharding.h>

@@ -128,11 +128,25 @@ typedef struct mu_dataset_batch_args {
     mu_dataset_batch_with(MU_ARGS(mu_dataset_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args);
 
-// mu_dataset_padded_batch is mu_dataset_batch for elements of different shapes: each is padded with zeros at the end of
-// every axis to the largest size in its batch.
+typedef struct mu_dataset_padded_batch_args {
+    size_t size;
+    const char *given;
+    mu_dataset *dataset;
+    int64_t batch_size;   // number of elements in a batch, at least 1
+    mu_keyword_only only_;
+    bool drop_remainder;  // drop the last batch if it is not full
+    // [n_padded_shapes]: the shape of each component, in the order of the leaves; MU_UNKNOWN: the longest in the batch.
+    // Default: every axis is so
+    const mu_shape *padded_shapes;
+    int n_padded_shapes;
+    mu_value *padding_values;  // a scalar, or one for each component in the same order; default: 0, false, ""
+} mu_dataset_padded_batch_args;
+
+// mu_dataset_padded_batch is mu_dataset_batch for elements of different shapes: each is padded at the end of every
+// axis. Retains: padding_values. Errors: INVALID_ARGUMENT for an element that is larger than its padded shape.
 #define mu_dataset_padded_batch(...) \
-    mu_dataset_padded_batch_with(MU_ARGS(mu_dataset_batch_args, #__VA_ARGS__, __VA_ARGS__))
-MU_API mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_batch_args *args);
+    mu_dataset_padded_batch_with(MU_ARGS(mu_dataset_padded_batch_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_padded_batch_args *args);
 
 // mu_dataset_unbatch splits every element along axis 0 into its rows.
 MU_API mu_dataset *mu_dataset_unbatch(mu_dataset *dataset);

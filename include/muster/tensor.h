@@ -19,13 +19,15 @@ typedef enum mu_dtype {
     MU_U8 = 4,
     MU_I16 = 5,
     MU_I8 = 6,
+    MU_STRING = 7,  // byte strings, on the host alone
     MU_I64 = 9,
     MU_BOOL = 10,
     MU_BF16 = 14,
     MU_F16 = 19
 } mu_dtype;
 
-// mu_dtype_name returns a name such as "float32"; mu_dtype_bytes the size of one element (0: invalid type).
+// mu_dtype_name returns a name such as "float32"; mu_dtype_bytes the size of one element (0: invalid type; of
+// MU_STRING, whose elements have different sizes, the 8 bytes that say where an element begins).
 MU_API const char *mu_dtype_name(mu_dtype dtype);
 MU_API size_t mu_dtype_bytes(mu_dtype dtype);
 
@@ -64,7 +66,7 @@ MU_API int64_t mu_tensor_elements(const mu_tensor *tensor);       // MU_UNKNOWN 
 MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);  // whether it is a value in a trace, without elements
 
 // mu_tensor_data returns the elements, row-major; they belong to the tensor. Errors: FAILED_PRECONDITION for a symbolic
-// tensor.
+// tensor; INVALID_ARGUMENT for strings (mu_tensor_string).
 MU_API const void *mu_tensor_data(const mu_tensor *tensor);
 
 // mu_tensor_copy_to copies the elements to `data`; `bytes` must be exactly the tensor's size.
@@ -82,6 +84,27 @@ MU_API int64_t mu_tensor_item_int(const mu_tensor *tensor, int64_t i);
 
 // mu_tensor_print prints the tensor as NumPy does; long axes are abbreviated.
 MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
+
+// ---- Strings ------------------------------------------------------------------------------------
+
+// A byte string: any bytes, zeros too; the text's encoding is the user's affair. bytes[n] is a zero that does not
+// count, so that a string without zeros is a C string.
+typedef struct mu_string {
+    const char *bytes;
+    size_t n;
+} mu_string;
+
+// Tensors of strings (MU_STRING) cannot be changed and lie in the host's memory. Datasets, remote calls and the layers
+// that look strings up take them; ops, traced functions, variables and collectives refuse them.
+// mu_tensor_strings makes one of C strings in row-major order, mu_tensor_byte_strings of byte strings; both copy them.
+// mu_string_scalar makes a scalar of a C string.
+MU_API mu_tensor *mu_tensor_strings(int rank, const int64_t *dims, const char *const *texts);
+MU_API mu_tensor *mu_tensor_byte_strings(int rank, const int64_t *dims, const mu_string *strings);
+MU_API mu_tensor *mu_string_scalar(const char *text);
+
+// mu_tensor_string returns element i in row-major order, which belongs to the tensor. Errors ({NULL, 0}): OUT_OF_RANGE
+// for another i; INVALID_ARGUMENT for a tensor of numbers; FAILED_PRECONDITION for a symbolic tensor.
+MU_API mu_string mu_tensor_string(const mu_tensor *tensor, int64_t i);
 
 // ---- Values: nests of tensors -------------------------------------------------------------------
 

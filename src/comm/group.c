@@ -207,7 +207,7 @@ static bool valid(const member *m, const mu_collective_call *c)
     for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->channel.ranks; i++)
         if (m->counts[i] < 0)
             return false;
-    return reducible && c->count >= 0 && mu_dtype_bytes(c->dtype) > 0 && c->root >= 0 && c->root < m->channel.ranks;
+    return reducible && c->count >= 0 && mu__dtype_ok(c->dtype) && c->root >= 0 && c->root < m->channel.ranks;
 }
 
 static mu_status complain_invalid(const member *m, const mu_collective_call *c)

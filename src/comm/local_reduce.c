@@ -100,6 +100,7 @@ static reduce_fn *function_of(mu_dtype dtype)
     case MU_I8: return reduce_i8;
     case MU_U8: return reduce_u8;
     case MU_BOOL:
+    case MU_STRING:
     case MU_DTYPE_DEFAULT: break;
     }
     return NULL;

@@ -7,9 +7,11 @@
 typedef struct batch_args {
     int64_t batch_size;
     bool drop_remainder;
-    bool pad;
+    mu_padding *pad;       // NULL: shapes must agree; owned
     mu_division division;  // if n is not 0: only these rows of each batch are made
 } batch_args;
+
+static const mu_owned_field batch_owned[] = {{MU_OWNS_OBJECT, offsetof(batch_args, pad)}, {MU_OWNS_END, 0}};
 
 typedef struct batch_state {
     struct {
@@ -108,7 +110,10 @@ static mu_value *batch_spec(const mu_dataset *dataset)
 {
     const batch_args *args = dataset->args;
     mu_value *spec = mu__dataset_spec(dataset->inputs[0]);
-    return spec != NULL ? mu__stack_spec(spec, args->drop_remainder ? args->batch_size : MU_UNKNOWN, args->pad) : NULL;
+    const int64_t n = args->drop_remainder ? args->batch_size : MU_UNKNOWN;
+    if (spec == NULL)
+        return NULL;
+    return args->pad != NULL ? mu__padded_spec(spec, args->pad, n) : mu__stack_spec(spec, n, false);
 }
 
 static int64_t batch_size(const mu_dataset *dataset)
@@ -135,6 +140,7 @@ static const mu_stage_ops batch_stage = {
     .name = "batch",
     .state_bytes = sizeof(batch_state),
     .args_bytes = sizeof(batch_args),
+    .owned = batch_owned,
     .next = batch_next,
     .skip = batch_skip,
     .close = batch_close,
@@ -150,6 +156,7 @@ static const mu_stage_ops padded_batch_stage = {
     .name = "padded_batch",
     .state_bytes = sizeof(batch_state),
     .args_bytes = sizeof(batch_args),
+    .owned = batch_owned,
     .next = batch_next,
     .skip = batch_skip,
     .close = batch_close,
@@ -158,27 +165,33 @@ static const mu_stage_ops padded_batch_stage = {
     .batch_size = batch_size,
 };
 
-static mu_dataset *batch_dataset(bool pad, const mu_dataset_batch_args *args, const char *function)
+static mu_status check_batch_size(int64_t batch_size)
 {
-    mu_dataset_batch_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK)
-        return NULL;
-    if (a.batch_size < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "the batch size is %lld; expected at least 1", (long long)a.batch_size);
-        return NULL;
-    }
-    const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder, .pad = pad};
-    return mu__dataset_stage(pad ? &padded_batch_stage : &batch_stage, &stage, a.dataset);
+    return batch_size >= 1 ? MU_OK
+                           : mu__error(MU_INVALID_ARGUMENT, "the batch size is %lld; expected at least 1",
+                                       (long long)batch_size);
 }
 
 mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args)
 {
-    return batch_dataset(false, args, "mu_dataset_batch");
+    mu_dataset_batch_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_batch") != MU_OK ||
+        check_batch_size(a.batch_size) != MU_OK)
+        return NULL;
+    const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder};
+    return mu__dataset_stage(&batch_stage, &stage, a.dataset);
 }
 
-mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_batch_args *args)
+mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_padded_batch_args *args)
 {
-    return batch_dataset(true, args, "mu_dataset_padded_batch");
+    static const char function[] = "mu_dataset_padded_batch";
+    mu_dataset_padded_batch_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK
+        || check_batch_size(a.batch_size) != MU_OK)
+        return NULL;
+    const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder,
+                              .pad = mu__padding_new(function, a.n_padded_shapes, a.padded_shapes, a.padding_values)};
+    return stage.pad != NULL ? mu__dataset_stage(&padded_batch_stage, &stage, a.dataset) : NULL;
 }
 
 // ---- Window -------------------------------------------------------------------------------------
@@ -206,7 +219,7 @@ static mu_value *window_stack(mu_stage *stage)
         chosen[n++] = state->held.items[i];
     for (size_t i = 0; i < n; i++)
         mu_retain(chosen[i].value);
-    mu_value *value = mu__stack(chosen, (int64_t)n, false, &state->buffer_cache, "window");
+    mu_value *value = mu__stack(chosen, (int64_t)n, NULL, &state->buffer_cache, "window");
     for (size_t i = 0; i < n; i++)
         mu__item_drop(&chosen[i]);
     mu__free(chosen);

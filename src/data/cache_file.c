@@ -1,7 +1,8 @@
 // The cache in a file: the first complete iteration writes every element; later ones, also in other processes, read
 // them.
 //
-// The file is a TFRecord file: the structure of an element as JSON, then each tensor as a .npy file. It gets its final
+// The file is a TFRecord file: the structure of an element as JSON, then each tensor as a .npy file, or, if it holds
+// strings, as a mark, its rank, its sizes (8 bytes each, little-endian) and its strings. It gets its final
 // name when it is complete; an iteration that finds the name reads the file.
 #include "data/dataset.h"
 #include "data/npy.h"
@@ -113,6 +114,35 @@ static mu_status write_structure(cache_file_state *state, const mu_value *value)
     return status;
 }
 
+static const char string_mark[] = "\x93STRING";
+enum { MARK_BYTES = sizeof string_mark, STRING_HEADER = MARK_BYTES + 1 + 8 * MU_MAX_RANK };
+
+static mu_status write_strings(cache_file_state *state, const mu_tensor *tensor)
+{
+    uint8_t header[STRING_HEADER], *data = mu__alloc(mu__strings_wire_bytes(tensor) + 1);
+    size_t n = MARK_BYTES;
+    if (data == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    memcpy(header, string_mark, MARK_BYTES);
+    header[n++] = (uint8_t)tensor->shape.rank;
+    for (int i = 0; i < 8 * tensor->shape.rank; i++)
+        header[n++] = (uint8_t)((uint64_t)tensor->shape.dims[i / 8] >> 8 * (i % 8));
+    mu__strings_to_wire(tensor, data);
+    const mu_status status = mu__record_write(state->writer, header, n, data, mu__strings_wire_bytes(tensor));
+    mu__free(data);
+    return status;
+}
+
+static mu_status write_numbers(cache_file_state *state, const mu_tensor *tensor)
+{
+    char header[MU_NPY_HEADER];
+    const mu_spec spec = mu__spec_of(tensor);
+    const size_t bytes = mu__npy_header(tensor, header);
+    const void *data = bytes > 0 ? mu__host_read(tensor) : NULL;
+    return data != NULL ? mu__record_write(state->writer, header, bytes, data, mu__spec_bytes(&spec))
+                        : mu_error_code();
+}
+
 static mu_status write_element(cache_file_state *state, const mu_value *value)
 {
     if (state->like == NULL)
@@ -125,12 +155,8 @@ static mu_status write_element(cache_file_state *state, const mu_value *value)
     MU_TRY(mu__leaves_of(value, &leaves));
     mu_status status = MU_OK;
     for (int i = 0; status == MU_OK && i < leaves.n; i++) {
-        char header[MU_NPY_HEADER];
-        mu_spec spec = mu__spec_of(mu__leaf(&leaves, i));
-        size_t bytes = mu__npy_header(mu__leaf(&leaves, i), header);
-        const void *data = bytes > 0 ? mu__host_read(mu__leaf(&leaves, i)) : NULL;
-        status = data != NULL ? mu__record_write(state->writer, header, bytes, data, mu__spec_bytes(&spec))
-                              : mu_error_code();
+        const mu_tensor *tensor = mu__leaf(&leaves, i);
+        status = mu__has_strings(tensor) ? write_strings(state, tensor) : write_numbers(state, tensor);
     }
     mu__leaves_free(&leaves);
     return status;
@@ -184,6 +210,33 @@ static mu_status read_structure(mu_stage *stage, bool *end)
     return state->n_leaves > 0 ? MU_OK : damaged(stage);
 }
 
+static mu_tensor *read_strings(const mu_stage *stage, mu_cursor cursor)
+{
+    mu_shape shape = {.rank = mu__cursor_u8(&cursor)};
+    bool valid = shape.rank <= MU_MAX_RANK;
+    for (int i = 0; valid && i < shape.rank; i++) {
+        const uint64_t size = mu__cursor_u64_little(&cursor);
+        valid = size <= INT64_MAX;
+        shape.dims[i] = (int64_t)size;
+    }
+    if (!valid || cursor.bad) {
+        damaged(stage);
+        return NULL;
+    }
+    return mu__shape_check(&shape, "a cached tensor") == MU_OK ? mu__strings_from_wire(&cursor, &shape) : NULL;
+}
+
+// The tensor in the record just read.
+static mu_tensor *read_tensor(const mu_stage *stage)
+{
+    const cache_file_state *state = stage->state;
+    const uint8_t *record = state->reader.items;
+    const size_t n = state->reader.n;
+    if (n > MARK_BYTES && memcmp(record, string_mark, MARK_BYTES) == 0)
+        return read_strings(stage, mu__cursor(record + MARK_BYTES, n - MARK_BYTES));
+    return mu__npy_parse(path_of(stage), record, n);
+}
+
 static mu_status read_next(mu_stage *stage, mu_item *item, bool *end)
 {
     cache_file_state *state = stage->state;
@@ -195,7 +248,7 @@ static mu_status read_next(mu_stage *stage, mu_item *item, bool *end)
     bool ok = mu__build_begin(&made, state->n_leaves), over = false;
     while (ok && made.n < state->n_leaves) {
         ok = mu__record_read(&state->reader, &over) == MU_OK && !over &&
-             mu__build_add(&made, mu__npy_parse(path_of(stage), state->reader.items, state->reader.n));
+             mu__build_add(&made, read_tensor(stage));
     }
     *end = over && made.n == 0;
     if (over && made.n > 0)

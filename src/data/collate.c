@@ -52,7 +52,7 @@ static mu_tensor *stack_tensor(const mu_spec *spec, mu_buffer_cache *buffer_cach
 typedef struct stack {
     mu_item *items;
     int64_t n;
-    bool pad;
+    const mu_padding *pad;  // NULL: shapes must agree
     const char *what;
     const mu_value *like;  // structure of item 0
     int n_leaves;
@@ -99,6 +99,44 @@ static mu_status fit_leaf(stack *s, int64_t item, int leaf, const mu_spec *spec)
     return MU_OK;
 }
 
+// Applies the shapes that the user wants of padded elements.
+static mu_status fit_padded_shape(stack *s, int leaf)
+{
+    const mu_shape *wanted = &s->pad->shapes[leaf];
+    mu_shape *shape = &s->specs[leaf].shape;
+    char seen[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
+    bool fits = wanted->rank == shape->rank;
+    for (int axis = 0; fits && axis < shape->rank; axis++)
+        fits = wanted->dims[axis] == MU_UNKNOWN || wanted->dims[axis] >= shape->dims[axis];
+    if (!fits)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: component %d has elements of shape up to %s, which do not fit in "
+                         "padded_shapes[%d], %s; give a larger shape, or ? (MU_UNKNOWN) for the longest of each batch",
+                         s->what, leaf, mu__shape_text(shape, seen), leaf, mu__shape_text(wanted, text));
+    for (int axis = 0; axis < shape->rank; axis++)
+        shape->dims[axis] = MU_MAX(shape->dims[axis], wanted->dims[axis]);
+    return MU_OK;
+}
+
+static mu_status fit_padding(stack *s)
+{
+    const mu_padding *pad = s->pad;
+    if (pad == NULL)
+        return MU_OK;
+    if ((pad->n_shapes != 0 && pad->n_shapes != s->n_leaves) || (pad->n_values > 1 && pad->n_values != s->n_leaves))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: elements have %d components, and there are %d padded_shapes and %d "
+                         "padding_values; give one for each component", s->what, s->n_leaves, pad->n_shapes,
+                         pad->n_values);
+    for (int leaf = 0; leaf < s->n_leaves; leaf++) {
+        const mu_tensor *value = mu__padding_value(pad, leaf);
+        if (pad->n_shapes != 0)
+            MU_TRY(fit_padded_shape(s, leaf));
+        if (value != NULL && value->dtype != s->specs[leaf].dtype)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: component %d is %s and its padding value %s; make them equal",
+                             s->what, leaf, mu_dtype_name(s->specs[leaf].dtype), mu_dtype_name(value->dtype));
+    }
+    return MU_OK;
+}
+
 static mu_status fit_items(stack *s)
 {
     for (int64_t i = 1; i < s->n; i++) {
@@ -124,6 +162,52 @@ static mu_status fit_items(stack *s)
     return MU_OK;
 }
 
+// ---- Strings ------------------------------------------------------------------------------------
+
+// Adds the block of `whole` that begins at axis `axis`: the elements of a string tensor from `at` on, and the padding
+// around them (`at` < 0: nothing else).
+static mu_status add_block(mu_strings *strings, const mu_tensor *from, const mu_shape *whole, int axis, int64_t at,
+                           mu_string padding)
+{
+    if (axis == whole->rank)
+        return at >= 0 ? mu__strings_copy(strings, from, at, at + 1)
+                       : mu__strings_add(strings, padding.bytes, padding.n);
+    const int64_t n = from->shape.dims[axis];
+    for (int64_t i = 0; i < whole->dims[axis]; i++)
+        MU_TRY(add_block(strings, from, whole, axis + 1, at < 0 || i >= n ? -1 : at * n + i, padding));
+    return MU_OK;
+}
+
+static mu_status add_item_strings(stack *s, int64_t item, int leaf, mu_strings *strings)
+{
+    mu_leaves leaves;
+    const mu_tensor *value = s->pad != NULL ? mu__padding_value(s->pad, leaf) : NULL;
+    const mu_string padding = value != NULL ? mu__string_at(value, 0) : (mu_string){"", 0};
+    if (mu__item_value(&s->items[item]) == NULL)
+        return mu_error_code();
+    MU_TRY(mu__leaves_of(s->items[item].value, &leaves));
+    const mu_tensor *from = mu__leaf(&leaves, leaf);
+    const mu_status status = mu__shape_equal(&from->shape, &s->specs[leaf].shape)
+                                 ? mu__strings_copy(strings, from, 0, mu__elements(&from->shape))
+                                 : add_block(strings, from, &s->specs[leaf].shape, 0, 0, padding);
+    mu__leaves_free(&leaves);
+    return status;
+}
+
+static mu_tensor *stack_strings(stack *s, int leaf, const mu_shape *whole)
+{
+    mu_strings strings = {0};
+    mu_status status = mu__shape_check(whole, "a stack of strings");
+    for (int64_t i = 0; i < s->n && status == MU_OK; i++)
+        status = add_item_strings(s, i, leaf, &strings);
+    if (status == MU_OK)
+        return mu__strings_end(&strings, whole);
+    mu__strings_free(&strings);
+    return NULL;
+}
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
 // Copies a block into the corner of a larger one of the same rank.
 static void copy_corner(const mu_shape *from, const char *in, const mu_shape *to, char *out, size_t element, int axis)
 {
@@ -144,6 +228,15 @@ static void copy_corner(const mu_shape *from, const char *in, const mu_shape *to
         copy_corner(from, in + (size_t)i * in_step, to, out + (size_t)i * out_step, element, axis + 1);
 }
 
+static void fill_padding(const stack *s, int leaf, void *to, size_t bytes)
+{
+    const mu_tensor *value = s->pad != NULL ? mu__padding_value(s->pad, leaf) : NULL;
+    const size_t element = mu_dtype_bytes(s->specs[leaf].dtype);
+    memset(to, 0, bytes);
+    for (size_t at = 0; value != NULL && at < bytes; at += element)
+        memcpy((char *)to + at, mu__host_read(value), element);
+}
+
 static mu_status write_value(stack *s, int64_t i)
 {
     mu_leaves leaves;
@@ -151,6 +244,8 @@ static mu_status write_value(stack *s, int64_t i)
     mu_status status = MU_OK;
     for (int leaf = 0; status == MU_OK && leaf < s->n_leaves; leaf++) {
         const mu_tensor *tensor = mu__leaf(&leaves, leaf);
+        if (mu__has_strings(tensor))
+            continue;
         const void *from = mu__host_read(tensor);
         size_t bytes = mu__spec_bytes(&s->specs[leaf]);
         char *to = (char *)mu__host_write(mu__leaf(&s->out, leaf)) + (size_t)i * bytes;
@@ -159,7 +254,7 @@ static mu_status write_value(stack *s, int64_t i)
         } else if (mu__shape_equal(&tensor->shape, &s->specs[leaf].shape)) {
             memcpy(to, from, bytes);
         } else {
-            memset(to, 0, bytes);
+            fill_padding(s, leaf, to, bytes);
             copy_corner(&tensor->shape, from, &s->specs[leaf].shape, to, mu_dtype_bytes(tensor->dtype), 0);
         }
     }
@@ -209,7 +304,8 @@ static mu_status stack_outputs(stack *s, mu_buffer_cache *buffer_cache)
     for (int leaf = 0; leaf < s->n_leaves; leaf++) {
         mu_spec whole = s->specs[leaf];
         MU_TRY(mu__add_axis(&whole, s->n));
-        mu_tensor *tensor = stack_tensor(&whole, buffer_cache);
+        mu_tensor *tensor = whole.dtype == MU_STRING ? stack_strings(s, leaf, &whole.shape)
+                                                     : stack_tensor(&whole, buffer_cache);
         if (tensor == NULL)
             return mu_error_code();
         s->out.items[s->out.n++] = &tensor->object;
@@ -217,13 +313,14 @@ static mu_status stack_outputs(stack *s, mu_buffer_cache *buffer_cache)
     return MU_OK;
 }
 
-mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_buffer_cache *buffer_cache, const char *what)
+mu_value *mu__stack(mu_item *items, int64_t n, const mu_padding *pad, mu_buffer_cache *buffer_cache, const char *what)
 {
     stack s = {.items = items, .n = n, .pad = pad, .what = what};
     mu_value *value = NULL;
     mu_status status = MU_OK;
     MU_GO(first_specs(&s));
     MU_GO(fit_items(&s));
+    MU_GO(fit_padding(&s));
     MU_GO(stack_outputs(&s, buffer_cache));
     MU_GO(write_items(&s));
     value = mu__value_pack(s.like, s.out.items, s.n_leaves);

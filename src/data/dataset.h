@@ -20,6 +20,8 @@ typedef struct mu_column {
     mu_dtype stored;
     mu_spec spec;      // of one element
     int divisor;       // uint8 stored, float32 returned: divides by it, correctly rounded; else 1
+    const mu_tensor *strings;  // instead of `data`: the rows of this tensor (its only one, if `whole`); borrowed
+    bool whole;
 } mu_column;
 
 // n rows of some columns. `ready` (may be NULL) waits until all rows before `end` are in memory.
@@ -295,8 +297,27 @@ typedef struct mu_buffer_cache {
 } mu_buffer_cache;
 void mu__buffer_cache_free(mu_buffer_cache *buffer_cache);
 
+// How elements of different shapes are padded, by component: to shapes with MU_UNKNOWN for the longest of a batch
+// (none: all axes are so), with scalars (none: zeros; one: for all components).
+typedef struct mu_padding {
+    mu_object object;
+    int n_shapes, n_values;
+    mu_shape *shapes;
+    mu_value *values;          // retained
+    mu_object **leaves;        // of `values`
+} mu_padding;
+static inline const mu_tensor *mu__padding_value(const mu_padding *pad, int component)
+{
+    return pad->n_values == 0 ? NULL : (const mu_tensor *)pad->leaves[pad->n_values == 1 ? 0 : component];
+}
+
+// mu__padding_new checks and keeps what the caller of `function` gives; owned by the caller. mu__padded_spec is the
+// spec of batches of n padded elements of this spec, which it takes over; NULL gives NULL.
+mu_padding *mu__padding_new(const char *function, int n_shapes, const mu_shape *shapes, mu_value *values);
+mu_value *mu__padded_spec(mu_value *spec, const mu_padding *padding, int64_t n);
+
 // mu__stack stacks items along a new axis 0. Without `pad`, shapes must agree; `what` names the stage in errors.
-mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_buffer_cache *buffer_cache, const char *what);
+mu_value *mu__stack(mu_item *items, int64_t n, const mu_padding *pad, mu_buffer_cache *buffer_cache, const char *what);
 
 // ---- Stages of other files ----------------------------------------------------------------------
 

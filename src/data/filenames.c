@@ -18,10 +18,12 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
     MU_TRY(mu__leaves_of(element, &leaves));
     const mu_tensor *tensor = leaves.n == 1 ? mu__leaf(&leaves, 0) : NULL;
     mu__leaves_free(&leaves);
-    if (tensor == NULL || tensor->dtype != MU_U8 || tensor->shape.rank != 1 || tensor->buffer == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "an element is not a file name; give a dataset made by mu_dataset_paths");
-    size_t bytes = (size_t)tensor->shape.dims[0];
-    const char *text = mu__host_read(tensor);
+    const bool string = tensor != NULL && mu__has_strings(tensor) && tensor->shape.rank == 0;
+    if (tensor == NULL || tensor->buffer == NULL || !(string || (tensor->dtype == MU_U8 && tensor->shape.rank == 1)))
+        return mu__error(MU_INVALID_ARGUMENT, "an element is not a file name; give a dataset made by mu_dataset_paths, "
+                                              "or of strings");
+    size_t bytes = string ? mu__string_at(tensor, 0).n : (size_t)tensor->shape.dims[0];
+    const char *text = string ? mu__string_at(tensor, 0).bytes : mu__host_read(tensor);
     if (text == NULL)
         return mu_error_code();
     if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(text, 0, bytes) != NULL)

@@ -140,6 +140,8 @@ static mu_tensor *empty_leaf(mu_spec spec)
     }
     for (int i = 0; i < spec.shape.rank; i++)
         spec.shape.dims[i] = i == 0 || spec.shape.dims[i] == MU_UNKNOWN ? 0 : spec.shape.dims[i];
+    if (spec.dtype == MU_STRING)
+        return mu__strings_end(&(mu_strings){0}, &spec.shape);
     return mu__tensor_alloc(spec.dtype, &spec.shape);
 }
 
@@ -153,6 +155,20 @@ mu_value *mu__empty_like(const mu_value *like)
         ok = mu__build_add(&made, empty_leaf(mu__spec_of(mu__leaf(&leaves, made.n))));
     mu__leaves_free(&leaves);
     return mu__build_end(&made, like);
+}
+
+static mu_tensor *join_strings(const mu_leaves *parts, int n, int leaf, const mu_shape *whole)
+{
+    mu_strings strings = {0};
+    mu_status status = MU_OK;
+    for (int i = 0; i < n && status == MU_OK; i++) {
+        const mu_tensor *part = mu__leaf(&parts[i], leaf);
+        status = mu__strings_copy(&strings, part, 0, mu__elements(&part->shape));
+    }
+    if (status == MU_OK)
+        return mu__strings_end(&strings, whole);
+    mu__strings_free(&strings);
+    return NULL;
 }
 
 static mu_tensor *join_leaf(const mu_leaves *parts, int n, int leaf, const char *what)
@@ -171,6 +187,8 @@ static mu_tensor *join_leaf(const mu_leaves *parts, int n, int leaf, const char 
         }
         whole.shape.dims[0] += rows;
     }
+    if (whole.dtype == MU_STRING)
+        return join_strings(parts, n, leaf, &whole.shape);
     mu_tensor *tensor = mu__tensor_alloc(whole.dtype, &whole.shape);
     char *to = tensor != NULL ? mu__host_write(tensor) : NULL;
     for (int i = 0; to != NULL && i < n; i++) {

@@ -86,8 +86,19 @@ mu_status mu__rows_gather(mu_rows *rows, const int64_t *index, int64_t count, vo
     if (rows->ready != NULL)
         MU_TRY(rows->ready(rows, end));
     for (int i = 0; i < rows->n_columns; i++)
-        gather_column(&rows->columns[i], index, count, out[i]);
+        if (rows->columns[i].strings == NULL)
+            gather_column(&rows->columns[i], index, count, out[i]);
     return MU_OK;
+}
+
+// Strings of a row are a view, numbers are gathered.
+static mu_tensor *element_column(const mu_column *column, int64_t row)
+{
+    const mu_tensor *strings = column->strings;
+    if (strings == NULL)
+        return mu__tensor_alloc(column->spec.dtype, &column->spec.shape);
+    return column->whole ? mu__tensor_view(strings->buffer, strings->offset, MU_STRING, &strings->shape)
+                         : mu__row_view(strings, row, 1, true);
 }
 
 mu_value *mu__rows_element(mu_rows *rows, int64_t row)
@@ -98,7 +109,7 @@ mu_value *mu__rows_element(mu_rows *rows, int64_t row)
     if (leaves == NULL || data == NULL)
         goto out;
     for (int i = 0; i < rows->n_columns; i++) {
-        mu_tensor *tensor = mu__tensor_alloc(rows->columns[i].spec.dtype, &rows->columns[i].spec.shape);
+        mu_tensor *tensor = element_column(&rows->columns[i], row);
         if (tensor == NULL)
             goto out;
         leaves[i] = &tensor->object;
@@ -234,7 +245,8 @@ static mu_rows *rows_of_value(mu_value *value, mu_object *const *leaves, int n, 
     for (int i = 0; rows != NULL && i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
         rows->columns[i] = (mu_column){.data = mu__host_read(tensor), .stored = tensor->dtype,
-                                       .spec = mu__spec_of(tensor), .divisor = 1};
+                                       .spec = mu__spec_of(tensor), .divisor = 1, .whole = !slices,
+                                       .strings = mu__has_strings(tensor) ? tensor : NULL};
         if (slices)
             drop_axis(&rows->columns[i].spec, 0);
     }

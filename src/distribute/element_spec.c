@@ -61,7 +61,7 @@ static bool leaf_spec(const char *text, mu_spec *spec)
         at = end;
     }
     mu_error_value why;
-    if (*at != ']' || at[1] != '\0' || !mu__dtype_ok(spec->dtype))
+    if (*at != ']' || at[1] != '\0' || !(mu__dtype_ok(spec->dtype) || spec->dtype == MU_STRING))
         return false;
     if (mu__shape_check(&spec->shape, "element") == MU_OK)
         return true;

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { TF_STRING = 7, BYTES_PER_STRING = 16, MIN_SHARD_BYTES = 256 * 1024 };
+enum { BYTES_PER_STRING = 16, MIN_SHARD_BYTES = 256 * 1024 };
 
 typedef enum rule { FIXED, MIN_SIZE, MAX_SIZE, CALLBACK } rule;
 
@@ -107,7 +107,7 @@ mu_partitioner *mu_partitioner_new(int (*fn)(const mu_shape *shape, mu_dtype dty
 // Bytes of all elements together; a double, so that no product overflows.
 static double total_bytes(const mu_partitioner *p, const mu_shape *shape, mu_dtype dtype)
 {
-    const size_t bytes = (int)dtype == TF_STRING ? (size_t)p->string_bytes : mu_dtype_bytes(dtype);
+    const size_t bytes = dtype == MU_STRING ? (size_t)p->string_bytes : mu_dtype_bytes(dtype);
     double total = (double)bytes;
     for (int i = 0; i < shape->rank; i++)
         total *= (double)shape->dims[i];
@@ -151,7 +151,7 @@ static mu_status check_call(const mu_shape *shape, mu_dtype dtype, int axis)
 {
     char text[MU_SHAPE_TEXT];
     MU_TRY(mu__shape_check(shape, "mu_partitioner_call"));
-    if ((int)dtype != TF_STRING && !mu__dtype_ok(dtype))
+    if (dtype != MU_STRING && !mu__dtype_ok(dtype))
         return mu__error(MU_INVALID_ARGUMENT, "mu_partitioner_call: %d is not an element type", (int)dtype);
     if (!mu__shape_known(shape))
         return mu__error(MU_INVALID_ARGUMENT, "mu_partitioner_call: the shape %s is not fully known; a partitioner "

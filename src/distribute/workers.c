@@ -238,6 +238,10 @@ static mu_status unpack(gathering *g)
 
 static mu_status open_gathering(gathering *g)
 {
+    for (int i = 0; i < g->n; i++)
+        if (mu__has_strings(g->mine[i]))
+            return mu__error(MU_INVALID_ARGUMENT, "\"%s\": strings cannot be exchanged by collectives; turn them into "
+                             "numbers first, or send them by mu_rpc_call", g->what);
     g->all = mu__calloc((size_t)g->n_all + 1, sizeof *g->all);
     g->specs = mu__calloc((size_t)g->n_all, sizeof *g->specs);
     g->counts = mu__calloc((size_t)g->strategy->n_workers, sizeof *g->counts);

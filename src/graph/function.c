@@ -206,6 +206,13 @@ static mu_status signature_of(const mu_function *function, const mu_value *argum
         if (!mu__is(leaves[i], &mu__tensor_type))
             continue;
         mu_spec spec = mu__spec_of((mu_tensor *)leaves[i]);
+        if (spec.dtype == MU_STRING) {
+            status = mu__error(MU_INVALID_ARGUMENT, "'%s': argument %d holds strings; traced functions compute with "
+                               "numbers alone, on any device. Turn the strings into numbers before the call "
+                               "(mu_string_lookup, mu_hashing or mu_text_vectorization in mu_dataset_map), or use a C "
+                               "function that is not traced", function->name, out->n);
+            break;
+        }
         if (batch || function->batch_axes)
             status = forget_batch(function, out->n, &spec.shape);
         out->own[out->n] = mu__made_here((mu_tensor *)leaves[i]);

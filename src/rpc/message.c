@@ -58,7 +58,7 @@ static void put_number(writer *w, uint64_t number, int bytes)
 
 static size_t padding(size_t at, size_t bytes) { return bytes < LARGE ? 0 : -at & (ALIGNMENT - 1); }
 
-// All of a tensor but its elements.
+// All of a tensor but its elements. Strings are not aligned.
 static void put_spec(writer *w, const mu_spec *spec)
 {
     static const uint8_t zeros[ALIGNMENT];
@@ -67,7 +67,8 @@ static void put_spec(writer *w, const mu_spec *spec)
     put_number(w, (uint64_t)spec->shape.rank, 1);
     for (int i = 0; i < spec->shape.rank; i++)
         put_number(w, (uint64_t)spec->shape.dims[i], 8);
-    put(w, zeros, padding(w->n, mu__spec_bytes(spec)));
+    if (spec->dtype != MU_STRING)
+        put(w, zeros, padding(w->n, mu__spec_bytes(spec)));
 }
 
 static mu_status put_tensor(writer *w, const mu_tensor *tensor)
@@ -78,6 +79,12 @@ static mu_status put_tensor(writer *w, const mu_tensor *tensor)
     const mu_spec spec = mu__spec_of(tensor);
     const size_t bytes = mu__spec_bytes(&spec);
     put_spec(w, &spec);
+    if (spec.dtype == MU_STRING) {
+        if (w->data != NULL)
+            mu__strings_to_wire(tensor, w->data + w->n);
+        w->n += mu__strings_wire_bytes(tensor);
+        return MU_OK;
+    }
     const void *elements = w->data != NULL ? mu__host_read(tensor) : NULL;
     if (w->data != NULL && elements == NULL)
         return mu_error_code();
@@ -214,7 +221,7 @@ static mu_status get_spec(reader *r, mu_spec *spec)
 {
     *spec = (mu_spec){.dtype = (mu_dtype)mu__cursor_u8(&r->cursor)};
     spec->shape.rank = mu__cursor_u8(&r->cursor);
-    if (r->cursor.bad || !mu__dtype_ok(spec->dtype) || spec->shape.rank > MU_MAX_RANK)
+    if (r->cursor.bad || !(mu__dtype_ok(spec->dtype) || spec->dtype == MU_STRING) || spec->shape.rank > MU_MAX_RANK)
         return damaged("a tensor has an unknown type or too many axes");
     for (int i = 0; i < spec->shape.rank; i++) {
         const uint64_t size = mu__cursor_u64_little(&r->cursor);
@@ -229,6 +236,10 @@ static mu_status get_tensor(reader *r, mu_tensor **out)
 {
     mu_spec spec;
     MU_TRY(get_spec(r, &spec));
+    if (spec.dtype == MU_STRING) {
+        *out = mu__strings_from_wire(&r->cursor, &spec.shape);
+        return *out != NULL ? MU_OK : mu_error_code();
+    }
     const size_t bytes = mu__spec_bytes(&spec);
     mu__cursor_bytes(&r->cursor, padding((size_t)(r->cursor.at - r->first), bytes));
     const uint8_t *elements = mu__cursor_bytes(&r->cursor, bytes);

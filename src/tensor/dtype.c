@@ -32,14 +32,16 @@ bool mu__dtype_ok(mu_dtype dtype)
     return row_of(dtype)->bytes > 0;
 }
 
+static const char string_name[] = "string";
+
 const char *mu_dtype_name(mu_dtype dtype)
 {
-    return mu__dtype_ok(dtype) ? row_of(dtype)->name : "unknown";
+    return mu__dtype_ok(dtype) ? row_of(dtype)->name : dtype == MU_STRING ? string_name : "unknown";
 }
 
 size_t mu_dtype_bytes(mu_dtype dtype)
 {
-    return row_of(dtype)->bytes;
+    return dtype == MU_STRING ? sizeof(int64_t) : row_of(dtype)->bytes;
 }
 
 bool mu__dtype_is_float(mu_dtype dtype)
@@ -75,7 +77,7 @@ mu_dtype mu__dtype_from_name(const char *name)
     for (int i = 0; i < MU_N_DTYPE_NUMBERS; i++)
         if (rows[i].bytes && strcmp(rows[i].name, name) == 0)
             return (mu_dtype)i;
-    return MU_DTYPE_DEFAULT;
+    return strcmp(name, string_name) == 0 ? MU_STRING : MU_DTYPE_DEFAULT;
 }
 
 static uint32_t float_bits(float value)

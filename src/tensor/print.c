@@ -197,6 +197,26 @@ static int format_element(const printer *p, int64_t i, char *text)
     return snprintf(text, ITEM, "%*.0f", p->left, element(p, i));
 }
 
+// A string as Python writes bytes; `out` takes up to 4 characters a byte, and 4 more.
+static int quote_string(mu_string string, char *out)
+{
+    const char quote = memchr(string.bytes, '\'', string.n) && !memchr(string.bytes, '"', string.n) ? '"' : '\'';
+    char *at = out + sprintf(out, "b%c", quote);
+    for (size_t i = 0; i < string.n; i++) {
+        const char c = string.bytes[i];
+        const char *special = memchr("\tt\nn\rr", c, 6);
+        if (c == quote || c == '\\')
+            at += sprintf(at, "\\%c", c);
+        else if (special && (c == '\t' || c == '\n' || c == '\r'))
+            at += sprintf(at, "\\%c", special[1]);
+        else
+            at += sprintf(at, c >= ' ' && c <= '~' ? "%c" : "\\x%02x", (unsigned char)c);
+    }
+    *at++ = quote;
+    *at = 0;
+    return (int)(at - out);
+}
+
 static void print_word(printer *p, char *word, int length, int indent, bool first)
 {
     if (!first && p->column + 1 + length > LINE - indent) {  // there are as many closing brackets as the indent
@@ -212,9 +232,22 @@ static void print_word(printer *p, char *word, int length, int indent, bool firs
     fputs(word, p->out);
 }
 
-static void print_axis(printer *p, int axis, int64_t at)
+static void print_element(printer *p, int64_t i, int indent, bool first)
 {
     char text[ITEM];
+    if (!mu__has_strings(p->tensor)) {
+        print_word(p, text, format_element(p, i, text), indent, first);
+        return;
+    }
+    const mu_string string = mu__string_at(p->tensor, i);
+    char *word = mu__alloc(4 * string.n + 5);
+    if (word)
+        print_word(p, word, quote_string(string, word), indent, first);
+    mu__free(word);
+}
+
+static void print_axis(printer *p, int axis, int64_t at)
+{
     const mu_shape *shape = &p->tensor->shape;
     bool last = axis == shape->rank - 1;
     int64_t n = shape->dims[axis];
@@ -231,7 +264,7 @@ static void print_axis(printer *p, int axis, int64_t at)
             i = n - EDGE;
         }
         if (last)
-            print_word(p, text, format_element(p, at * n + i, text), axis + 1, i == 0);
+            print_element(p, at * n + i, axis + 1, i == 0);
         else
             print_axis(p, axis + 1, at * n + i);
     }
@@ -255,7 +288,7 @@ static bool needs_exponents(const printer *p)
 
 static void learn(printer *p)
 {
-    if (p->tensor->dtype == MU_BF16)
+    if (p->tensor->dtype == MU_BF16 || mu__has_strings(p->tensor))
         return;
     if (!mu__dtype_is_float(p->tensor->dtype)) {
         each_shown(p, 0, 0, learn_integer_width);
@@ -305,8 +338,8 @@ void mu_tensor_print(const mu_tensor *tensor, FILE *out)
     } else if (tensor->shape.rank == 0 && mu__dtype_is_float(tensor->dtype) && tensor->dtype != MU_BF16) {
         print_float_scalar(tensor->dtype, element(&p, 0), out);
     } else if (tensor->shape.rank == 0) {
-        format_element(&p, 0, text);
-        fprintf(out, "%s\n", text);
+        print_element(&p, 0, 0, true);
+        fprintf(out, "%*s\n", p.held, "");
     } else {
         learn(&p);
         print_axis(&p, 0, 0);

@@ -38,6 +38,11 @@ mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype, con
 mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape)
 {
     mu_spec spec = {.dtype = dtype, .shape = *shape};
+    if (dtype == MU_STRING) {
+        mu__error(MU_UNIMPLEMENTED, "strings cannot be used here; turn them into numbers first (mu_string_lookup, "
+                  "mu_hashing or mu_text_vectorization in mu_dataset_map)");
+        return NULL;
+    }
     assert(mu__dtype_ok(dtype) && mu__shape_known(shape));
     mu_buffer *buffer = mu__buffer_new(mu__spec_bytes(&spec));
     if (!buffer)
@@ -74,6 +79,9 @@ mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run)
 // Checks the arguments of a new tensor with elements.
 static mu_status check_concrete(mu_dtype dtype, int rank, const int64_t *dims, const char *function, mu_shape *out)
 {
+    if (dtype == MU_STRING)
+        return mu__error(MU_INVALID_ARGUMENT, "%s makes tensors of numbers; make strings with mu_tensor_strings",
+                         function);
     if (!mu__dtype_ok(dtype))
         return mu__error(MU_INVALID_ARGUMENT, "%s: %d is not an element type; use MU_F32 and the like", function,
                          (int)dtype);
@@ -241,6 +249,11 @@ const void *mu_tensor_data(const mu_tensor *tensor)
     if (!tensor->buffer) {
         mu__error(MU_FAILED_PRECONDITION, "mu_tensor_data: the tensor is a symbolic value of a function being "
                   "traced and has no elements yet; return it from the function and read the result");
+        return NULL;
+    }
+    if (mu__has_strings(tensor)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_tensor_data: the tensor holds strings, which are not numbers in a row; read "
+                  "each with mu_tensor_string");
         return NULL;
     }
     return mu__host_read(tensor);

@@ -19,13 +19,13 @@
 #define MU_BOOLS MU_DTYPE_BIT(MU_BOOL)
 #define MU_ALL_DTYPES (MU_NUMBERS | MU_BOOLS)
 
-bool mu__dtype_ok(mu_dtype dtype);
+bool mu__dtype_ok(mu_dtype dtype);                           // of numbers or bools: false for MU_STRING
 bool mu__dtype_is_float(mu_dtype dtype);
 bool mu__dtype_is_integer(mu_dtype dtype);
 const char *mu__dtype_hlo(mu_dtype dtype);                   // "f32"
 const char *mu__dtype_safetensors(mu_dtype dtype);           // "F32"
 mu_dtype mu__dtype_from_safetensors(const char *name);       // MU_DTYPE_DEFAULT if unknown
-mu_dtype mu__dtype_from_name(const char *name);
+mu_dtype mu__dtype_from_name(const char *name);              // knows "string" too
 
 float mu__bf16_to_f32(uint16_t bits);
 uint16_t mu__f32_to_bf16(float value);                       // round to nearest even
@@ -170,6 +170,36 @@ static inline mu_spec mu__spec_of(const mu_tensor *tensor)
 {
     return (mu_spec){.dtype = tensor->dtype, .shape = tensor->shape};
 }
+
+// ---- Strings (strings.c) ------------------------------------------------------------------------
+
+// A tensor of n strings has one buffer: n + 1 offsets (int64), counted from the buffer's begin, then the strings, each
+// with a zero behind it. So an element is 8 bytes wide, views are what they are for numbers, and what copies 8 bytes an
+// element without knowing strings would copy offsets without strings: mu__tensor_alloc refuses MU_STRING, so that it
+// fails.
+static inline bool mu__has_strings(const mu_tensor *tensor) { return tensor->dtype == MU_STRING; }
+mu_string mu__string_at(const mu_tensor *tensor, int64_t i);  // unchecked; never NULL
+size_t mu__string_bytes(const mu_tensor *tensor);             // of all elements, without the zeros
+
+// Strings on their way into a tensor, in row-major order.
+typedef struct mu_strings {
+    struct { int64_t *items; size_t n, capacity; } ends;  // behind each string's zero
+    struct { char *items; size_t n, capacity; } bytes;
+} mu_strings;
+mu_status mu__strings_add(mu_strings *strings, const void *bytes, size_t n);
+// mu__strings_end makes the tensor, which the caller owns, and frees the list; NULL on error. mu__strings_free frees an
+// unfinished list.
+mu_tensor *mu__strings_end(mu_strings *strings, const mu_shape *shape);
+void mu__strings_free(mu_strings *strings);
+// mu__strings_copy adds elements [begin, end) of a tensor.
+mu_status mu__strings_copy(mu_strings *strings, const mu_tensor *from, int64_t begin, int64_t end);
+// mu__strings_text makes a scalar; owned by the caller.
+mu_tensor *mu__strings_text(const void *bytes, size_t n);
+// Strings as bytes for files and other processes: the lengths (8 bytes each, little-endian), then the bytes. from_wire
+// reads untrusted bytes. Errors: DATA_LOSS if they end early.
+size_t mu__strings_wire_bytes(const mu_tensor *tensor);
+void mu__strings_to_wire(const mu_tensor *tensor, uint8_t *out);
+mu_tensor *mu__strings_from_wire(mu_cursor *cursor, const mu_shape *shape);
 
 // ---- Values (value.c) ---------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "weight", "layer", "spatial", "preprocessing", "recurrent", "attention", "loss",
+HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "example", "io", "distribute", "weight", "layer", "spatial", "preprocessing", "recurrent", "attention", "loss",
            "optimizer", "model", "callback", "checkpoint", "cancellation", "accumulator", "sharding", "parameter_server",
            "coordinator", "tpu")
 

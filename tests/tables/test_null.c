@@ -17,7 +17,7 @@
 // ---- What the rows use --------------------------------------------------------------------------
 
 static mu_tensor *x, *b, *i, *ii, *rows, *one, *seed, *square, *pair, *image, *kernel, *pixel, *line, *volume, *truth,
-    *one_long, *yes, *whole, *loss;
+    *one_long, *yes, *whole, *loss, *strings, *examples;
 static mu_value *v, *list, *map, *sources, *variables, *name, *per_replica;
 static mu_variable *w, *w2, *mirrored;
 static mu_function *function;
@@ -55,6 +55,8 @@ static mu_tensor *out[8], *late;
 static int64_t counts[MU_MAX_RANK];
 static int place[MU_TPU_RANK];
 static const int origin[MU_TPU_RANK];
+static const mu_feature age = {.name = "age", .dtype = MU_I64};
+static const mu_feature ages = {.name = "ages", .dtype = MU_I64, .length = MU_FEATURE_VARIABLE};
 static const mu_shape vector_of_two = {1, {2}};
 static FILE *nowhere;
 static int world;
@@ -223,6 +225,8 @@ static void make_tensors(void)
     yes = mu_constant(MU_BOOL, 1);
     whole = mu_constant(MU_I32, 0);
     v = mu_of(x);
+    strings = mu_string_scalar("text");
+    examples = mu_serialize_example(mu_map("age", mu_constant(MU_I64, 1), MU_END));
     list = mu_list(x, x, MU_END);
     map = mu_map("a", x, MU_END);
     name = mu_of(mu_tensor_new(MU_U8, 1, two, "ab"));

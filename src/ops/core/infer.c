@@ -30,6 +30,11 @@ mu_status mu__infer_call(mu_infer *infer)
 {
     const mu_op *op = infer->op;
     MU_TRY(mu__check_counts(infer->op, infer->n_in, infer->n_resources));
+    for (int i = 0; i < infer->n_in; i++)
+        if (infer->in[i].dtype == MU_STRING)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d holds strings, which ops cannot compute with; turn "
+                             "them into numbers first (mu_string_lookup, mu_hashing or mu_text_vectorization in "
+                             "mu_dataset_map)", op->name, i);
     if (op->dtypes && infer->n_in > 0 && !(op->dtypes & MU_DTYPE_BIT(infer->in[0].dtype))) {
         char allowed[200];
         dtype_list(op->dtypes, allowed, sizeof allowed);

@@ -37,8 +37,12 @@ static inline void write_tensor(const mu_tensor *tensor, char *text)
     for (int64_t i = 0; i < n; i++) {
         int64_t row = shape.rank == 2 ? shape.dims[1] : n + 1;
         size_t used = strlen(text);
-        snprintf(text + used, TEXT_BYTES - used, "%s%g", i == 0 ? "" : i % row == 0 ? "|" : " ",
-                 mu__read_element(mu_tensor_dtype(tensor), mu_tensor_data(tensor), i));
+        const char *between = i == 0 ? "" : i % row == 0 ? "|" : " ";
+        if (mu__has_strings(tensor))
+            snprintf(text + used, TEXT_BYTES - used, "%s'%s'", between, mu_tensor_string(tensor, i).bytes);
+        else
+            snprintf(text + used, TEXT_BYTES - used, "%s%g", between,
+                     mu__read_element(mu_tensor_dtype(tensor), mu_tensor_data(tensor), i));
     }
     strcat(text, vector ? "]" : "");
 }

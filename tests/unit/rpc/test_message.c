@@ -47,6 +47,12 @@ static void test_values_come_back(void **state)
     round_trip(mu_list(counting(100000), number(1), counting(1000), counting(3), MU_END));
     round_trip(mu_of(mu_tensor_new(MU_BOOL, 1, (int64_t[]){3}, "\1\0\1")));
     round_trip(mu_of(mu_tensor_new(MU_BF16, 1, &none, NULL)));
+    round_trip(mu_list(mu_string_scalar("ü"), mu_tensor_strings(1, &none, NULL), number(1), MU_END));
+    const char *many[1000];
+    for (int i = 0; i < 1000; i++)
+        many[i] = "many";
+    round_trip(mu_list(mu_tensor_strings(1, (int64_t[]){1000}, many), number(2), MU_END));
+    round_trip(mu_of(mu_tensor_byte_strings(1, (int64_t[]){3}, (mu_string[]){{"a\0b", 3}, {"", 0}, {"c", 1}})));
     mu_value *slices = mu_indexed_slices(rows, indices, 2, dims);
     assert_non_null(slices);
     round_trip(slices);

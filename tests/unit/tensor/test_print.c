@@ -104,11 +104,28 @@ static void test_corners(void **state)
     mu_pool_close(pool);
 }
 
+// As NumPy prints an array of Python's bytes.
+static void test_strings(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    expect(mu_string_scalar("a b"), "b'a b'\n");
+    expect(mu_string_scalar(""), "b''\n");
+    expect(mu_string_scalar("it's \"x\""), "b'it\\'s \"x\"'\n");
+    expect(mu_string_scalar("it's"), "b\"it's\"\n");
+    expect(mu_tensor_strings(1, (const int64_t[]){2}, (const char *const[]){"\t\\", "\xc3\xbc\x01\x7f"}),
+           "[b'\\t\\\\' b'\\xc3\\xbc\\x01\\x7f']\n");
+    expect(mu_tensor_strings(2, (const int64_t[]){2, 1}, (const char *const[]){"a", "bc"}), "[[b'a']\n [b'bc']]\n");
+    expect(mu_tensor_strings(1, (const int64_t[]){0}, NULL), "[]\n");
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),
         cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_strings),
         cmocka_unit_test(test_matrices),
         cmocka_unit_test(test_corners),
         cmocka_unit_test(test_long_lines_wrap_and_long_axes_shorten),

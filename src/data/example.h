@@ -1,0 +1,40 @@
+// Messages of tf.train.Example as they lie in bytes: entries of maps, and the values of a feature.
+//
+// Nothing is copied; all positions are borrowed from the message. Bytes are untrusted.
+#ifndef MU_SRC_DATA_EXAMPLE_H
+#define MU_SRC_DATA_EXAMPLE_H
+
+#include "data/dataset.h"
+
+#include <muster/example.h>
+
+// A part of a message. `bytes` NULL: there is none.
+typedef struct mu_slice {
+    const uint8_t *bytes;
+    size_t n;
+} mu_slice;
+
+enum { MU_EXAMPLE_FEATURES = 1, MU_EXAMPLE_LISTS = 2 };  // fields of Example and SequenceExample
+
+// mu__example_find finds what the keys have in a message's map (`map`: one of the fields above): of keys that are there
+// more than once, the last counts. values: [n], set by this function. False: the bytes are no such message.
+bool mu__example_find(mu_slice message, int map, int n, const char *const *keys, mu_slice *values);
+
+// mu__example_steps gives the features of a FeatureList one after the other: *at counts bytes from 0; false at the end
+// or, with *bad, for damage.
+bool mu__example_step(mu_slice list, size_t *at, mu_slice *feature, bool *bad);
+
+// What a Feature holds: MU_F32, MU_I64, MU_STRING, or MU_DTYPE_DEFAULT if nothing. *list is the list of its values.
+bool mu__example_kind(mu_slice feature, mu_dtype *dtype, mu_slice *list);
+
+// Where values go. Counts them alone if there is neither.
+typedef struct mu_value_sink {
+    void *numbers;          // float or int64; space for all
+    mu_strings *strings;
+    int64_t n;              // values so far
+} mu_value_sink;
+
+// mu__example_values reads the values of a list. DATA_LOSS without a record: the bytes are no such list.
+mu_status mu__example_values(mu_slice list, mu_dtype dtype, mu_value_sink *sink);
+
+#endif

@@ -1,0 +1,177 @@
+// Walks the wire format of protocol buffers for tf.train.Example: fields, maps, and lists of values packed or not.
+//
+// Unknown fields are skipped, as the format demands; groups, which no version of these messages had, are damage.
+#include "data/example.h"
+
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };  // wire types
+
+typedef struct field {
+    uint64_t number;
+    int type;
+    uint64_t varint;     // VARINT
+    mu_slice bytes;      // all other types
+} field;
+
+static uint64_t read_varint(mu_cursor *cursor)
+{
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+        const uint8_t byte = mu__cursor_u8(cursor);
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return value;
+    }
+    cursor->bad = true;  // more than ten bytes
+    return 0;
+}
+
+// Reads the next field; false at the end, and for damage, where the cursor is bad.
+static bool next_field(mu_cursor *cursor, field *out)
+{
+    if (mu__cursor_left(cursor) == 0)
+        return false;
+    const uint64_t key = read_varint(cursor);
+    *out = (field){.number = key >> 3, .type = (int)(key & 7)};
+    uint64_t n = 0;
+    switch (out->type) {
+    case VARINT: out->varint = read_varint(cursor); break;
+    case FIXED64: n = 8; break;
+    case FIXED32: n = 4; break;
+    case BYTES: n = read_varint(cursor); break;
+    default: cursor->bad = true;
+    }
+    if (n > mu__cursor_left(cursor) || out->number == 0)
+        cursor->bad = true;
+    else if (out->type != VARINT)
+        out->bytes = (mu_slice){mu__cursor_bytes(cursor, (size_t)n), (size_t)n};
+    return !cursor->bad;
+}
+
+static bool is_message(const field *f, uint64_t number) { return f->number == number && f->type == BYTES; }
+
+// ---- Maps ---------------------------------------------------------------------------------------
+
+// A map is a list of entries with a key (1) and a value (2).
+static bool read_entry(mu_slice entry, int n, const char *const *keys, mu_slice *values)
+{
+    mu_cursor cursor = mu__cursor(entry.bytes, entry.n);
+    mu_slice key = {(const uint8_t *)"", 0}, value = {(const uint8_t *)"", 0};
+    for (field f; next_field(&cursor, &f);) {
+        if (is_message(&f, 1))
+            key = f.bytes;
+        else if (is_message(&f, 2))
+            value = f.bytes;
+    }
+    for (int i = 0; i < n && !cursor.bad; i++)
+        if (strlen(keys[i]) == key.n && memcmp(keys[i], key.bytes, key.n) == 0)
+            values[i] = value;
+    return !cursor.bad;
+}
+
+bool mu__example_find(mu_slice message, int map, int n, const char *const *keys, mu_slice *values)
+{
+    mu_cursor cursor = mu__cursor(message.bytes, message.n);
+    bool good = true;
+    for (int i = 0; i < n; i++)
+        values[i] = (mu_slice){0};
+    for (field f; good && next_field(&cursor, &f);) {
+        mu_cursor entries = mu__cursor(f.bytes.bytes, f.bytes.n);
+        if (!is_message(&f, (uint64_t)map))
+            continue;
+        for (field entry; good && next_field(&entries, &entry);)
+            good = !is_message(&entry, 1) || read_entry(entry.bytes, n, keys, values);
+        good = good && !entries.bad;
+    }
+    return good && !cursor.bad;
+}
+
+bool mu__example_step(mu_slice list, size_t *at, mu_slice *feature, bool *bad)
+{
+    mu_cursor cursor = mu__cursor(list.bytes + *at, list.n - *at);
+    for (field f; next_field(&cursor, &f);)
+        if (is_message(&f, 1)) {
+            *feature = f.bytes;
+            *at = (size_t)(cursor.at - list.bytes);
+            return true;
+        }
+    *bad = cursor.bad;
+    return false;
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+bool mu__example_kind(mu_slice feature, mu_dtype *dtype, mu_slice *list)
+{
+    static const mu_dtype kinds[] = {MU_DTYPE_DEFAULT, MU_STRING, MU_F32, MU_I64};
+    mu_cursor cursor = mu__cursor(feature.bytes, feature.n);
+    *dtype = MU_DTYPE_DEFAULT;
+    for (field f; next_field(&cursor, &f);)
+        if (f.type == BYTES && f.number < MU_COUNT(kinds)) {
+            *dtype = kinds[f.number];
+            *list = f.bytes;
+        }
+    return !cursor.bad;
+}
+
+static float float_at(const uint8_t *bytes)
+{
+    mu_cursor cursor = mu__cursor(bytes, 4);
+    const uint32_t bits = mu__cursor_u32_little(&cursor);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static mu_status add_floats(mu_slice packed, mu_value_sink *sink)
+{
+    if (packed.n % 4 != 0)
+        return MU_DATA_LOSS;
+    for (size_t i = 0; i < packed.n / 4; i++, sink->n++)
+        if (sink->numbers != NULL)
+            ((float *)sink->numbers)[sink->n] = float_at(packed.bytes + 4 * i);
+    return MU_OK;
+}
+
+static void add_integer(uint64_t value, mu_value_sink *sink)
+{
+    if (sink->numbers != NULL)
+        ((int64_t *)sink->numbers)[sink->n] = (int64_t)value;
+    sink->n++;
+}
+
+static mu_status add_integers(mu_slice packed, mu_value_sink *sink)
+{
+    mu_cursor cursor = mu__cursor(packed.bytes, packed.n);
+    while (mu__cursor_left(&cursor) > 0) {
+        const uint64_t value = read_varint(&cursor);
+        if (!cursor.bad)
+            add_integer(value, sink);
+    }
+    return cursor.bad ? MU_DATA_LOSS : MU_OK;
+}
+
+static mu_status add_string(mu_slice bytes, mu_value_sink *sink)
+{
+    sink->n++;
+    return sink->strings != NULL ? mu__strings_add(sink->strings, bytes.bytes, bytes.n) : MU_OK;
+}
+
+// The values are field 1; a field of a type that does not fit is unknown, and skipped.
+mu_status mu__example_values(mu_slice list, mu_dtype dtype, mu_value_sink *sink)
+{
+    mu_cursor cursor = mu__cursor(list.bytes, list.n);
+    mu_status status = MU_OK;
+    for (field f; status == MU_OK && next_field(&cursor, &f);) {
+        if (f.number != 1)
+            continue;
+        if (dtype == MU_STRING && f.type == BYTES)
+            status = add_string(f.bytes, sink);
+        else if (dtype == MU_F32 && (f.type == BYTES || f.type == FIXED32))
+            status = add_floats(f.bytes, sink);
+        else if (dtype == MU_I64 && f.type == BYTES)
+            status = add_integers(f.bytes, sink);
+        else if (dtype == MU_I64 && f.type == VARINT)
+            add_integer(f.varint, sink);
+    }
+    return status != MU_OK ? status : cursor.bad ? MU_DATA_LOSS : MU_OK;
+}

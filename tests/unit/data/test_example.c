@@ -1,0 +1,140 @@
+// tf.train.Example and SequenceExample: written and parsed again, one and in batches; defaults, padding, refusals; and
+// TFRecord files of them. (Comparison with TensorFlow: tests/conformance/datasets.py.)
+#include "data_test.h"
+
+#include <muster/example.h>
+#include <unistd.h>
+
+static mu_tensor *longs(int64_t n, const int64_t *values) { return mu_tensor_new(MU_I64, 1, &n, values); }
+
+static mu_tensor *person(const char *name, int64_t age, int n_scores)
+{
+    return mu_serialize_example(mu_map("name", mu_string_scalar(name), "age", mu_constant(MU_I32, (double)age),
+                                       "scores",
+                                       mu_vector_f32(n_scores, (float[]){1.5f, -2, 3}), MU_END));
+}
+
+static mu_tensor *both(mu_tensor *a, mu_tensor *b)
+{
+    return mu_tensor_byte_strings(1, (int64_t[]){2}, (mu_string[]){mu_tensor_string(a, 0), mu_tensor_string(b, 0)});
+}
+
+static const mu_feature all[] = {{.name = "name", .dtype = MU_STRING},
+                                 {.name = "age", .dtype = MU_I64},
+                                 {.name = "scores", .dtype = MU_F32, .length = MU_FEATURE_VARIABLE, .lengths = "n"}};
+
+static void assert_value(mu_value *value, const char *wanted)
+{
+    char text[TEXT_BYTES] = "";
+    assert_non_null(value);
+    write_value(value, text);
+    assert_string_equal(text, wanted);
+}
+
+static void test_one_and_a_batch(void **state)
+{
+    (void)state;
+    mu_tensor *ann = person("Ann", -3, 2), *bo = person("", 7, 3);
+    assert_value(mu_parse_example(ann, 3, all), "('Ann',-3,[1.5 -2],2)");
+    assert_value(mu_parse_example(both(ann, bo), 3, all), "(['Ann' ''],[-3 7],[1.5 -2 0|1.5 -2 3],[2 3])");
+    const mu_string bytes = mu_tensor_string(ann, 0);
+    mu_tensor *u8 = mu_tensor_new(MU_U8, 1, (int64_t[]){(int64_t)bytes.n}, bytes.bytes);
+    assert_value(mu_parse_example(u8, 1, all), "('Ann')");
+    assert_value(mu_parse_example(mu_tensor_strings(1, (int64_t[]){0}, NULL), 2, all), "([],[])");
+}
+
+static void test_defaults_and_shapes(void **state)
+{
+    (void)state;
+    mu_tensor *example = mu_serialize_example(mu_map("m", longs(4, (int64_t[]){1, 2, 3, 4}), MU_END));
+    const mu_feature features[] = {
+        {.name = "m", .dtype = MU_I64, .shape = {2, {2, 2}}},
+        {.name = "word", .dtype = MU_STRING, .default_value = mu_string_scalar("?")},
+        {.name = "pair", .dtype = MU_F32, .shape = {1, {2}}, .default_value = mu_vector_f32(2, (float[]){1, 2})},
+        {.name = "none", .dtype = MU_F32, .length = MU_FEATURE_VARIABLE}};
+    assert_value(mu_parse_example(example, 4, features), "([1 2|3 4],'?',[1 2],[])");
+    const mu_feature steps = {.name = "m", .dtype = MU_I64, .shape = {1, {2}}, .length = MU_FEATURE_VARIABLE};
+    assert_value(mu_parse_example(example, 1, &steps), "([1 2|3 4])");
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    mu_tensor *ann = person("Ann", 1, 3);
+    const mu_feature missing = {.name = "nme", .dtype = MU_STRING}, type = {.name = "age", .dtype = MU_F32},
+                     count = {.name = "scores", .dtype = MU_F32, .shape = {1, {2}}},
+                     steps = {.name = "scores", .dtype = MU_F32, .shape = {1, {2}}, .length = MU_FEATURE_VARIABLE},
+                     cannot = {.name = "age", .dtype = MU_I32},
+                     other = {.name = "age", .dtype = MU_I64, .default_value = mu_constant(MU_F32, 1)};
+    assert_null(mu_parse_example(ann, 1, &missing));
+    expect_error(MU_INVALID_ARGUMENT, "example 0 has no feature 'nme' (string)");
+    assert_null(mu_parse_example(both(ann, ann), 1, &type));
+    expect_error(MU_INVALID_ARGUMENT, "values of type int64 in feature 'age', for which float32 is wanted");
+    assert_null(mu_parse_example(ann, 1, &count));
+    expect_error(MU_INVALID_ARGUMENT, "has 3 values in feature 'scores'; its shape [2] takes 2");
+    assert_null(mu_parse_example(ann, 1, &steps));
+    expect_error(MU_INVALID_ARGUMENT, "takes a multiple of 2");
+    assert_null(mu_parse_example(ann, 1, &cannot));
+    expect_error(MU_INVALID_ARGUMENT, "feature 'age' is to be int32; examples hold");
+    assert_null(mu_parse_example(ann, 1, &other));
+    expect_error(MU_INVALID_ARGUMENT, "the default value of feature 'age' is float32 []");
+    assert_null(mu_parse_example(ann, 2, (mu_feature[]){all[0], all[0]}));
+    expect_error(MU_INVALID_ARGUMENT, "two features or lengths have the name 'name'");
+    assert_null(mu_parse_example(mu_constant(MU_F32, 1), 1, all));
+    expect_error(MU_INVALID_ARGUMENT, "the examples are float32 []");
+    const mu_string bytes = mu_tensor_string(ann, 0);
+    assert_null(mu_parse_example(mu_tensor_byte_strings(0, NULL, &(mu_string){bytes.bytes, bytes.n - 1}), 1, all));
+    expect_error(MU_DATA_LOSS, "the bytes of example 0 are not a serialised message");
+}
+
+static void test_sequences(void **state)
+{
+    (void)state;
+    mu_value *words = mu_list(mu_tensor_strings(1, (int64_t[]){2}, (const char *const[]){"a", "b"}),
+                              mu_tensor_strings(1, (int64_t[]){1}, (const char *const[]){"c"}), MU_END);
+    mu_tensor *points = mu_tensor_new(MU_F32, 2, (int64_t[]){2, 2}, (float[]){1, 2, 3, 4});
+    mu_tensor *first = mu_serialize_sequence_example(mu_map("id", mu_constant(MU_I64, 7), MU_END),
+                                                     mu_map("words", words, "points", points, MU_END));
+    mu_tensor *second = mu_serialize_sequence_example(
+        mu_map("id", mu_constant(MU_I64, 8), MU_END),
+        mu_map("points", mu_tensor_new(MU_F32, 2, (int64_t[]){1, 2}, (float[]){5, 6}), MU_END));
+    const mu_feature id = {.name = "id", .dtype = MU_I64};
+    const mu_feature sequences[] = {
+        {.name = "points", .dtype = MU_F32, .shape = {1, {2}}},
+        {.name = "words", .dtype = MU_STRING, .length = MU_FEATURE_VARIABLE, .lengths = "steps"}};
+    assert_value(mu_parse_sequence_example(first, 1, &id, 2, sequences), "((7),([1 2|3 4],['a' 'b'|'c' ''],2))");
+    mu_value *batch = mu_parse_sequence_example(both(first, second), 1, &id, 2, sequences);
+    assert_value(batch, "(([7 8]),([1 2 3 4 5 6 0 0],['a' 'b' 'c' '' '' '' '' ''],[2 0]))");
+    assert_int_equal(mu_tensor_rank(mu_value_get(mu_value_at(batch, 1), "points") ? mu_at(mu_value_at(batch, 1), 0)
+                                    : NULL), 3);
+    assert_null(mu_parse_sequence_example(second, 0, NULL, 1, &(mu_feature){.name = "x", .dtype = MU_I64}));
+    expect_error(MU_INVALID_ARGUMENT, "example 0 has no sequence 'x'");
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    char path[] = "muster-example-XXXXXX";
+    close(mkstemp(path));
+    mu_tfrecord_writer *writer = mu_tfrecord_writer_new(path);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(mu_tfrecord_write(writer, person("P", i, i)), MU_OK);
+    assert_int_equal(mu_tfrecord_writer_close(writer), MU_OK);
+    assert_int_equal(mu_tfrecord_write(writer, person("P", 1, 1)), MU_FAILED_PRECONDITION);
+    expect_error(MU_FAILED_PRECONDITION, "the file is closed");
+    mu_dataset *parsed = mu_dataset_parse_example(mu_dataset_tfrecord(path), .features = all, .n_features = 3);
+    assert_elements(parsed, "('P',0,[],0) ('P',1,[1.5],1) ('P',2,[1.5 -2],2)");
+    assert_elements(mu_dataset_padded_batch(parsed, 3), "(['P' 'P' 'P'],[0 1 2],[0 0|1.5 0|1.5 -2],[0 1 2])");
+    mu_value *spec = mu_dataset_element_spec(parsed);
+    assert_int_equal(mu_tensor_dim(mu_at(spec, 2), 0), MU_UNKNOWN);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DATA_TEST(test_one_and_a_batch), DATA_TEST(test_defaults_and_shapes), DATA_TEST(test_refusals),
+        DATA_TEST(test_sequences),       DATA_TEST(test_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
