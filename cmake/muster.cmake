@@ -3,6 +3,8 @@ find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
@@ -30,7 +32,7 @@ if(MUSTER_SANITIZE)
   add_link_options(-fsanitize=${MUSTER_SANITIZE})
 endif()
 
-set(MUSTER_LIBRARIES DNNL::dnnl OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB PkgConfig::JANSSON
+set(MUSTER_LIBRARIES DNNL::dnnl OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB JPEG::JPEG PNG::PNG PkgConfig::JANSSON
   PkgConfig::PROTOBUF_C PkgConfig::HWLOC ${MUSTER_GOMP} Threads::Threads m ${CMAKE_DL_LIBS})
 
 # muster_layer(name FILES a.c …): one folder of the library, an object library named muster_NAME.

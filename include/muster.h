@@ -23,6 +23,7 @@
 #include <muster/tpu_strategy.h>
 #include <muster/data.h>
 #include <muster/example.h>
+#include <muster/image.h>
 #include <muster/io.h>
 #include <muster/distribute.h>
 #include <muster/sharding.h>
@@ -34,6 +35,7 @@
 #include <muster/attention.h>
 #include <muster/spatial.h>
 #include <muster/preprocessing.h>
+#include <muster/text.h>
 #include <muster/loss.h>
 #include <muster/optimizer.h>
 #include <muster/model.h>

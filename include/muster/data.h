@@ -78,21 +78,36 @@ MU_API const char *mu_dataset_path_of(const mu_value *element);
 MU_API mu_dataset *mu_dataset_tfrecord(const char *path);
 MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 
+// mu_dataset_text_line reads the lines of a text file, plain or gzip, as strings without their ends ("\n" or "\r\n").
+// mu_dataset_text_lines reads those of every file in a dataset of file names.
+MU_API mu_dataset *mu_dataset_text_line(const char *path);
+MU_API mu_dataset *mu_dataset_text_lines(mu_dataset *paths);
+
 typedef struct mu_dataset_csv_args {
     size_t size;
     const char *given;
     const char *path;          // file, plain or gzip; NULL with .paths
     mu_keyword_only only_;
     mu_dataset *paths;         // a dataset of file names, instead of path
-    int columns;               // numbers per line; at least 1
-    // [columns]: elements are lists of scalars of these types; default: float32 vectors [columns]
+    int columns;               // fields of a line; at least 1
+    // The fields that are read: n_select_columns numbers of columns, from 0, ascending. Default: all
+    const int *select_columns;
+    int n_select_columns;
+    // The next three have an entry for each field that is read.
+    // Types: numbers or MU_STRING; elements are lists of scalars. Default: float32 vectors
     const mu_dtype *dtypes;
-    int skip_lines;            // lines to skip at the start of each file
+    const char *const *names;  // elements are maps from these names to scalars
+    // Scalars for fields that are empty; NULL: an empty field is an error (a string is just empty).
+    mu_tensor *const *record_defaults;
+    const char *na_value;      // a field with this text is empty too
+    int skip_lines;            // lines to skip at the start of each file, such as a header
     char delimiter;            // default ','
+    bool no_quotes;            // quotes are characters like others
 } mu_dataset_csv_args;
 
-// mu_dataset_csv reads lines of numbers. Fields may be in double quotes; empty lines are skipped. Errors: DATA_LOSS
-// naming file, line and column.
+// mu_dataset_csv reads lines of fields. Fields may be in double quotes; then they may hold delimiters and line ends,
+// and two quotes are one. Empty lines are skipped. Retains: record_defaults. Errors: DATA_LOSS naming file, line and
+// column.
 #define mu_dataset_csv(...) \
     mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);
@@ -240,6 +255,74 @@ typedef struct mu_dataset_window_args {
 #define mu_dataset_window(...) \
     mu_dataset_window_with(MU_ARGS(mu_dataset_window_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args);
+
+typedef struct mu_dataset_bucket_args {
+    size_t size;
+    const char *given;
+    mu_dataset *dataset;
+    int64_t (*element_length)(mu_value *element, void *arg);  // the length of an element, 0 or more
+    void *arg;                          // must live as long as the dataset
+    mu_keyword_only only_;
+    const int64_t *bucket_boundaries;   // [n_bucket_boundaries]: lengths from 1, ascending
+    int n_bucket_boundaries;
+    // [n_bucket_boundaries + 1]: the batch size of each bucket; the last is for lengths from the last boundary on
+    const int64_t *bucket_batch_sizes;
+    bool drop_remainder;                // drop batches that are not full at the end
+    // pad to the bucket's upper boundary - 1 where a padded shape is MU_UNKNOWN, not to the longest in the batch
+    bool pad_to_bucket_boundary;
+    bool no_padding;                    // all elements of a batch have one shape
+    const mu_shape *padded_shapes;      // as in mu_dataset_padded_batch
+    int n_padded_shapes;
+    mu_value *padding_values;
+} mu_dataset_bucket_args;
+
+// mu_dataset_bucket_by_sequence_length batches elements of similar length, padded. Batches come in the order in which
+// they become full; those that are left at the end in order of their lengths. Retains: padding_values.
+#define mu_dataset_bucket_by_sequence_length(...) \
+    mu_dataset_bucket_by_sequence_length_with(MU_ARGS(mu_dataset_bucket_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_dataset *mu_dataset_bucket_by_sequence_length_with(const mu_dataset_bucket_args *args);
+
+typedef struct mu_sample_from_datasets_args {
+    size_t size;
+    const char *given;
+    int n_datasets;
+    mu_dataset *const *datasets;  // [n_datasets]
+    mu_keyword_only only_;
+    const double *weights;        // [n_datasets]: how often each is drawn, relative to their sum; default: equally
+    uint64_t seed;                // default: from the program's seed
+    bool stop_on_empty;           // end with the first dataset that ends; default: go on with the others
+} mu_sample_from_datasets_args;
+
+// mu_sample_from_datasets takes each element from a dataset that it draws at random; the same in every iteration.
+#define mu_sample_from_datasets(...) \
+    mu_sample_from_datasets_with(MU_ARGS(mu_sample_from_datasets_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_dataset *mu_sample_from_datasets_with(const mu_sample_from_datasets_args *args);
+
+typedef struct mu_choose_from_datasets_args {
+    size_t size;
+    const char *given;
+    int n_datasets;
+    mu_dataset *const *datasets;  // [n_datasets]
+    mu_dataset *choices;          // int64 scalars from 0 to n_datasets - 1
+    mu_keyword_only only_;
+    bool continue_on_empty;       // skip choices of datasets that have ended; default: end
+} mu_choose_from_datasets_args;
+
+// mu_choose_from_datasets takes each element from the dataset whose number is the next element of `choices`.
+#define mu_choose_from_datasets(...) \
+    mu_choose_from_datasets_with(MU_ARGS(mu_choose_from_datasets_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_dataset *mu_choose_from_datasets_with(const mu_choose_from_datasets_args *args);
+
+// mu_dataset_scan calls fn(state, element, arg) for every element in order; it returns a list of the new state and the
+// element that takes the place of the old one. Retains: initial.
+MU_API mu_dataset *mu_dataset_scan(mu_dataset *dataset, mu_value *initial,
+                                   mu_value *(*fn)(mu_value *state, mu_value *element, void *arg), void *arg);
+
+// mu_dataset_take_while ends before the first element for which keep returns false.
+MU_API mu_dataset *mu_dataset_take_while(mu_dataset *dataset, bool (*keep)(mu_value *element, void *arg), void *arg);
+
+// mu_dataset_unique drops elements that are equal to an earlier one, which it keeps in memory.
+MU_API mu_dataset *mu_dataset_unique(mu_dataset *dataset);
 
 typedef struct mu_dataset_cache_args {
     size_t size;

@@ -1,7 +1,7 @@
-// Reads lines of numbers in CSV format (RFC 4180): quotes, doubled quotes, either line end; plain or gzip.
+// Reads lines of fields in CSV format (RFC 4180): quotes, doubled quotes, either line end; plain or gzip.
 //
-// Characters are read through a small buffer, and fields collected in another, so no line is stored and a field has a
-// fixed limit. Numbers are read in the C locale, whatever the program's locale is.
+// Characters are read through a small buffer, and the field being read is collected in another, so no line is stored.
+// Numbers are read in the C locale, whatever the program's locale is.
 #include "data/filenames.h"
 
 #include <errno.h>
@@ -10,16 +10,27 @@
 #include <stdlib.h>
 
 #define BUFFER_BYTES 65536
-#define MOST_FIELD_BYTES 512
+#define MOST_NUMBER_BYTES 512
+#define MOST_FIELD_BYTES (1 << 24)
 
 typedef struct csv_args {
-    mu_numbers dtypes;     // of each column; owned
-    bool scalars;          // an element is a list of scalars; else one vector of float32
+    int columns;           // fields of a line
+    mu_numbers selected;   // numbers of the columns that are read, ascending; owned
+    mu_numbers dtypes;     // of each column that is read; owned
+    mu_value *like;        // the spec of an element: scalars, or one vector of float32; owned
+    mu_value *defaults;    // list of scalars, or of empty lists where there is none; NULL: none at all; owned
+    char *na_value;        // owned
+    bool no_quotes;
     int64_t header_lines;  // lines skipped at the start of each file
     char delimiter;
 } csv_args;
 
-static const mu_owned_field csv_owned[] = {{MU_OWNS_NUMBERS, offsetof(csv_args, dtypes)}, {MU_OWNS_END, 0}};
+static const mu_owned_field csv_owned[] = {{MU_OWNS_NUMBERS, offsetof(csv_args, selected)},
+                                           {MU_OWNS_NUMBERS, offsetof(csv_args, dtypes)},
+                                           {MU_OWNS_OBJECT, offsetof(csv_args, like)},
+                                           {MU_OWNS_OBJECT, offsetof(csv_args, defaults)},
+                                           {MU_OWNS_TEXT, offsetof(csv_args, na_value)},
+                                           {MU_OWNS_END, 0}};
 
 static const csv_args *args_of(const mu_stage *stage)
 {
@@ -33,7 +44,7 @@ typedef struct csv_state {
     int64_t line;
     locale_t c_locale;
     int pushed;                     // a character put back; 0: none
-    char field[MOST_FIELD_BYTES];
+    struct { char *items; size_t n, capacity; } field;  // with a zero behind it
 } csv_state;
 
 enum { END_OF_FILE = -1 };
@@ -60,6 +71,7 @@ static void csv_close(mu_stage *stage)
     csv_state *state = stage->state;
     close_file(state);
     mu__free(state->buffer);
+    mu__free(state->field.items);
     if (state->c_locale != (locale_t)0)
         freelocale(state->c_locale);
 }
@@ -87,8 +99,17 @@ static mu_status damaged(const csv_state *state, int column, const char *what)
 
 // ---- Fields -------------------------------------------------------------------------------------
 
+static mu_status add_character(csv_state *state, int column, char c)
+{
+    if (state->field.n + 1 == MOST_FIELD_BYTES)
+        return damaged(state, column, "the field is too long");
+    MU_TRY(mu__grow((void **)&state->field.items, &state->field.capacity, state->field.n + 2, 1));
+    state->field.items[state->field.n++] = c;
+    return MU_OK;
+}
+
 // Reads a quoted field, after the opening quote.
-static mu_status read_quoted(csv_state *state, int column, size_t *n)
+static mu_status read_quoted(csv_state *state, int column)
 {
     for (;;) {
         int c;
@@ -102,32 +123,28 @@ static mu_status read_quoted(csv_state *state, int column, size_t *n)
                 return MU_OK;
             }
         }
-        if (*n + 1 == MOST_FIELD_BYTES)
-            return damaged(state, column, "the field is too long for a number");
-        state->field[(*n)++] = (char)c;
+        MU_TRY(add_character(state, column, (char)c));
     }
 }
 
-static mu_status read_field(csv_state *state, int column, char delimiter, field_end *ended)
+static mu_status read_field(csv_state *state, int column, const csv_args *args, field_end *ended)
 {
-    size_t n = 0;
-    for (;;) {
+    MU_TRY(mu__grow((void **)&state->field.items, &state->field.capacity, 1, 1));
+    for (state->field.n = 0;;) {
         int c;
         MU_TRY(next_character(state, &c));
-        if (c == '"' && n == 0) {
-            MU_TRY(read_quoted(state, column, &n));
+        if (c == '"' && state->field.n == 0 && !args->no_quotes) {
+            MU_TRY(read_quoted(state, column));
             continue;
         }
         if (c == '\r')
             continue;
-        if (c == END_OF_FILE || c == '\n' || c == delimiter) {
-            *ended = c == delimiter ? FIELD_MORE : c == '\n' ? FIELD_LINE : FIELD_FILE;
-            state->field[n] = 0;
+        if (c == END_OF_FILE || c == '\n' || c == args->delimiter) {
+            *ended = c == args->delimiter ? FIELD_MORE : c == '\n' ? FIELD_LINE : FIELD_FILE;
+            state->field.items[state->field.n] = 0;
             return MU_OK;
         }
-        if (n + 1 == MOST_FIELD_BYTES)
-            return damaged(state, column, "the field is too long for a number");
-        state->field[n++] = (char)c;
+        MU_TRY(add_character(state, column, (char)c));
     }
 }
 
@@ -135,25 +152,27 @@ static mu_status field_error(const csv_state *state, int column, mu_dtype dtype)
 {
     return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is not a valid %s",
                      mu__file_stream_path(state->stream),
-                     (long long)state->line, column + 1, state->field, mu_dtype_name(dtype));
+                     (long long)state->line, column + 1, state->field.items, mu_dtype_name(dtype));
 }
 
 static mu_status store_number(const csv_state *state, int column, mu_dtype dtype, void *data, int64_t index)
 {
     char *rest = NULL;
+    if (state->field.n >= MOST_NUMBER_BYTES)
+        return damaged(state, column, "the field is too long for a number");
     errno = 0;
     if (mu__dtype_is_float(dtype)) {
-        double value = strtod_l(state->field, &rest, state->c_locale);
+        double value = strtod_l(state->field.items, &rest, state->c_locale);
         mu__write_element(dtype, data, index, value);
     } else {
-        long long value = strtoll_l(state->field, &rest, 10, state->c_locale);
+        long long value = strtoll_l(state->field.items, &rest, 10, state->c_locale);
         mu__write_element(dtype, data, index, (double)value);
         if (errno == ERANGE || (dtype != MU_I64 && mu__read_element(dtype, data, index) != (double)value))
             return field_error(state, column, dtype);
         if (dtype == MU_I64)
             ((int64_t *)data)[index] = value;
     }
-    if (rest == state->field)
+    if (rest == state->field.items)
         return field_error(state, column, dtype);
     while (*rest == ' ' || *rest == '\t')
         rest++;
@@ -194,31 +213,76 @@ static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
         if (*end)
             return MU_OK;
         state->line++;
-        MU_TRY(read_field(state, 0, args_of(stage)->delimiter, ended));
-        if (state->field[0] != 0 || *ended == FIELD_MORE)
+        MU_TRY(read_field(state, 0, args_of(stage), ended));
+        if (state->field.n > 0 || *ended == FIELD_MORE)
             return MU_OK;
         if (*ended == FIELD_FILE)
             close_file(state);
     }
 }
 
-// Reads the fields of a line into `out`: one pointer per column, or the same one and an index.
-static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool *end)
+// The default of a field that is empty; NULL: it has none.
+static const mu_tensor *default_of(const csv_args *args, int field)
+{
+    const mu_value *value = args->defaults != NULL ? args->defaults->items[field] : NULL;
+    return value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
+}
+
+// The scalar of the field just read; owned, NULL on error.
+static mu_tensor *field_scalar(mu_stage *stage, int column, int field)
+{
+    csv_state *state = stage->state;
+    const csv_args *args = args_of(stage);
+    const mu_dtype dtype = (mu_dtype)args->dtypes.items[field];
+    const bool empty = state->field.n == 0 || (args->na_value != NULL && strcmp(state->field.items,
+                                                                                args->na_value) == 0);
+    if (empty && default_of(args, field) != NULL)
+        return mu_retain((void *)(uintptr_t)default_of(args, field));
+    if (dtype == MU_STRING)
+        return mu__strings_text(empty ? "" : state->field.items, empty ? 0 : state->field.n);
+    if (empty) {
+        damaged(state, column, "the field is empty; give a default in record_defaults");
+        return NULL;
+    }
+    mu_tensor *tensor = mu__tensor_alloc(dtype, &mu__scalar_shape);
+    if (tensor != NULL && store_number(state, column, dtype, mu__host_write(tensor), 0) == MU_OK)
+        return tensor;
+    mu_release(tensor);
+    return NULL;
+}
+
+// Keeps the field just read: as a scalar of its own, or in the vector.
+static mu_status keep_field(mu_stage *stage, int column, int field, mu_leaves *made)
+{
+    const csv_args *args = args_of(stage);
+    if (args->like->kind != MU_VALUE_TENSOR)
+        return mu__build_add(made, field_scalar(stage, column, field)) ? MU_OK : mu_error_code();
+    if (made->n == 0 && !mu__build_add(made, mu__tensor_alloc(MU_F32, &(mu_shape){1, {args->dtypes.n}})))
+        return mu_error_code();
+    float *vector = mu__host_write((mu_tensor *)made->items[0]);
+    if (((csv_state *)stage->state)->field.n > 0 || default_of(args, field) == NULL)
+        return store_number(stage->state, column, MU_F32, vector, field);
+    vector[field] = ((const float *)mu__host_read(default_of(args, field)))[0];
+    return MU_OK;
+}
+
+static mu_status read_line(mu_stage *stage, mu_leaves *made, bool *end)
 {
     csv_state *state = stage->state;
     const csv_args *args = args_of(stage);
     field_end ended = FIELD_MORE;
+    int field = 0;
     MU_TRY(begin_line(stage, &ended, end));
-    for (int column = 0; !*end && column < args->dtypes.n; column++) {
+    for (int column = 0; !*end && column < args->columns; column++) {
         if (column > 0)
-            MU_TRY(read_field(state, column, args->delimiter, &ended));
-        const mu_dtype dtype = (mu_dtype)args->dtypes.items[column];
-        MU_TRY(store_number(state, column, dtype, out[vector ? 0 : column], vector ? column : 0));
-        bool last = column + 1 == args->dtypes.n;
+            MU_TRY(read_field(state, column, args, &ended));
+        if (field < args->selected.n && args->selected.items[field] == column)
+            MU_TRY(keep_field(stage, column, field++, made));
+        bool last = column + 1 == args->columns;
         if (last != (ended != FIELD_MORE))
             return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; expected %d",
                              mu__file_stream_path(state->stream), (long long)state->line, last ? "more than" : "only",
-                             column + 1, args->dtypes.n);
+                             column + 1, args->columns);
     }
     if (!*end && ended == FIELD_FILE)
         close_file(state);
@@ -227,45 +291,24 @@ static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool 
 
 static mu_value *csv_spec(const mu_dataset *dataset)
 {
-    const csv_args *args = dataset->args;
-    if (!args->scalars)
-        return mu__spec_leaf(MU_F32, &(mu_shape){.rank = 1, .dims = {args->dtypes.n}});
-    mu_value **columns = mu__calloc((size_t)args->dtypes.n, sizeof *columns);
-    for (int i = 0; columns != NULL && i < args->dtypes.n; i++)
-        columns[i] = mu__spec_leaf((mu_dtype)args->dtypes.items[i], &mu__scalar_shape);
-    mu_value *spec = columns != NULL ? mu__list_value(args->dtypes.n, columns) : NULL;
-    mu__free(columns);
-    return spec;
+    return mu_retain(((const csv_args *)dataset->args)->like);
 }
 
 static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    mu_value *spec = csv_spec(stage->dataset);
-    mu_leaves leaves = {0}, made = {0};
-    void **out = NULL;
-    mu_status status = spec != NULL ? MU_OK : mu_error_code();
-    if (spec == NULL)
-        goto out;
-    MU_GO(mu__leaves_of(spec, &leaves));
-    out = mu__calloc((size_t)leaves.n, sizeof *out);
-    bool ok = out != NULL && mu__build_begin(&made, leaves.n);
-    while (ok && made.n < leaves.n) {
-        mu_tensor *tensor = mu__tensor_alloc(mu__leaf(&leaves, made.n)->dtype, &mu__leaf(&leaves, made.n)->shape);
-        out[made.n] = tensor != NULL ? mu__host_write(tensor) : NULL;
-        ok = mu__build_add(&made, tensor);
-    }
-    status = ok ? read_line(stage, out, !args_of(stage)->scalars, end) : mu_error_code();
-    if (status == MU_OK && !*end) {
-        item->value = mu__build_end(&made, spec);
-        status = item->value != NULL ? MU_OK : mu_error_code();
-    }
-out:
-    if (status != MU_OK)  // skip the rest of a damaged file: continue with the next
+    const csv_args *args = args_of(stage);
+    mu_leaves made = {0};
+    const bool vector = args->like->kind == MU_VALUE_TENSOR;
+    mu_status status = mu__build_begin(&made, vector ? 1 : args->dtypes.n) ? read_line(stage, &made, end)
+                                                                           : MU_RESOURCE_EXHAUSTED;
+    mu_value *value = mu__build_end(&made, args->like);
+    if (status == MU_OK && !*end && (item->value = value) == NULL)
+        status = mu_error_code();
+    if (status != MU_OK) {  // skip the rest of a damaged file: continue with the next
         close_file(stage->state);
-    mu_release(mu__build_end(&made, spec));
-    mu__leaves_free(&leaves);
-    mu__free(out);
-    mu_release(spec);
+        mu_release(value);
+        item->value = NULL;
+    }
     return status;
 }
 
@@ -283,6 +326,39 @@ static const mu_stage_ops csv_stage = {
 
 // ---- The dataset --------------------------------------------------------------------------------
 
+static const char function[] = "mu_dataset_csv";
+
+static mu_status check_selected(const mu_dataset_csv_args *a)
+{
+    if (a->n_select_columns < 0 || (a->n_select_columns > 0) != (a->select_columns != NULL))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: n_select_columns is %d and select_columns %s; give both or neither",
+                         function, a->n_select_columns, a->select_columns != NULL ? "given" : "NULL");
+    for (int i = 0; i < a->n_select_columns; i++)
+        if (a->select_columns[i] < (i > 0 ? a->select_columns[i - 1] + 1 : 0) || a->select_columns[i] >= a->columns)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: select_columns[%d] is %d; expected columns from 0 to %d, "
+                             "ascending", function, i, a->select_columns[i], a->columns - 1);
+    return MU_OK;
+}
+
+static mu_status check_field(const mu_dataset_csv_args *a, int i)
+{
+    const mu_dtype dtype = a->dtypes != NULL ? a->dtypes[i] : MU_F32;
+    const mu_tensor *value = a->record_defaults != NULL ? a->record_defaults[i] : NULL;
+    if (dtype != MU_STRING && (!mu__dtype_ok(dtype) || dtype == MU_BOOL))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the type of column %d is %d; expected a type of numbers, or "
+                         "MU_STRING",
+                         function, i + 1, dtype);
+    if (a->names != NULL && a->names[i] == NULL)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: names[%d] is NULL; give a name for each column", function, i);
+    if (value == NULL)
+        return MU_OK;
+    if (value->buffer == NULL || value->shape.rank != 0 || value->dtype != dtype)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: record_defaults[%d] is of type %s; expected a scalar of %s",
+                         function,
+                         i, mu_dtype_name(value->dtype), mu_dtype_name(dtype));
+    return mu__host_read(value) != NULL ? MU_OK : mu_error_code();
+}
+
 static mu_status check_args(const mu_dataset_csv_args *a)
 {
     if ((a->path != NULL) == (a->paths != NULL))
@@ -294,27 +370,54 @@ static mu_status check_args(const mu_dataset_csv_args *a)
     if (a->skip_lines < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with skip_lines = %d; expected at least 0",
                          a->skip_lines);
-    for (int i = 0; a->dtypes != NULL && i < a->columns; i++)
-        if (!mu__dtype_ok(a->dtypes[i]) || a->dtypes[i] == MU_BOOL)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "mu_dataset_csv: the type of column %d is %d; expected a type of numbers", i + 1,
-                             a->dtypes[i]);
+    MU_TRY(check_selected(a));
+    const int n = a->n_select_columns > 0 ? a->n_select_columns : a->columns;
+    for (int i = 0; i < n; i++)
+        MU_TRY(check_field(a, i));
     return MU_OK;
+}
+
+// The spec of an element, and the defaults as a list; both NULL on error.
+static void keep_values(csv_args *stage, const mu_dataset_csv_args *a)
+{
+    const int n = stage->dtypes.n;
+    mu_value **specs = mu__calloc((size_t)n, sizeof *specs), **defaults = mu__calloc((size_t)n, sizeof *defaults);
+    for (int i = 0; specs != NULL && defaults != NULL && i < n; i++) {
+        mu_tensor *value = a->record_defaults != NULL ? a->record_defaults[i] : NULL;
+        specs[i] = mu__spec_leaf((mu_dtype)stage->dtypes.items[i], &mu__scalar_shape);
+        defaults[i] = value != NULL ? mu__leaf_value(mu_retain(value)) : mu__value_container(MU_VALUE_LIST, 0, NULL,
+                                                                                             NULL);
+    }
+    if (specs != NULL && defaults != NULL && !mu__pending()) {
+        stage->like = a->names != NULL ? mu__value_container(MU_VALUE_MAP, n, specs, a->names)
+                      : a->dtypes != NULL ? mu__value_container(MU_VALUE_LIST, n, specs, NULL)
+                                          : mu__spec_leaf(MU_F32, &(mu_shape){.rank = 1, .dims = {n}});
+        stage->defaults = mu__value_container(MU_VALUE_LIST, n, defaults, NULL);
+    }
+    for (int i = 0; specs != NULL && defaults != NULL && i < n; i++) {
+        mu_release(specs[i]);
+        mu_release(defaults[i]);
+    }
+    mu__free(specs);
+    mu__free(defaults);
 }
 
 mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args)
 {
     mu_dataset_csv_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_csv") != MU_OK || check_args(&a) != MU_OK)
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK || check_args(&a) != MU_OK)
         return NULL;
-    mu_dataset *paths = a.paths != NULL ? a.paths : mu__files_one(a.path, "mu_dataset_csv");
-    const csv_args stage = {.dtypes = {a.columns, mu__calloc((size_t)a.columns, sizeof(int64_t))},
-                            .scalars = a.dtypes != NULL,
-                            .header_lines = a.skip_lines,
-                            .delimiter = a.delimiter != 0 ? a.delimiter : ','};
-    if (stage.dtypes.items == NULL)
-        return NULL;
-    for (int i = 0; i < a.columns; i++)
+    mu_dataset *paths = a.paths != NULL ? a.paths : mu__files_one(a.path, function);
+    const int n = a.n_select_columns > 0 ? a.n_select_columns : a.columns;
+    csv_args stage = {.columns = a.columns, .dtypes = {n, mu__calloc((size_t)n, sizeof(int64_t))},
+                      .selected = {n, mu__calloc((size_t)n, sizeof(int64_t))}, .no_quotes = a.no_quotes,
+                      .na_value = a.na_value != NULL ? mu__strdup(a.na_value) : NULL, .header_lines = a.skip_lines,
+                      .delimiter = a.delimiter != 0 ? a.delimiter : ','};
+    for (int i = 0; i < n && !mu__pending(); i++) {
         stage.dtypes.items[i] = a.dtypes != NULL ? (int64_t)a.dtypes[i] : MU_F32;
+        stage.selected.items[i] = a.select_columns != NULL ? a.select_columns[i] : i;
+    }
+    if (!mu__pending())
+        keep_values(&stage, &a);
     return mu__dataset_stage(&csv_stage, &stage, paths);
 }

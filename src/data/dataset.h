@@ -184,6 +184,9 @@ mu_status mu__stage_skip(mu_stage *stage, int i, int64_t count, int64_t *skipped
 // mu__stage_again closes input `i`; the next use starts a new iteration of it.
 void mu__stage_again(mu_stage *stage, int i);
 
+// mu__splitmix draws 64 random bits and moves the state on (order.c).
+uint64_t mu__splitmix(uint64_t *state);
+
 // mu__stage_seed returns the seed of the order of this iteration of a shuffle.
 uint64_t mu__stage_seed(mu_stage *stage);
 

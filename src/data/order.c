@@ -32,7 +32,7 @@ typedef struct shuffle_state {
 } shuffle_state;
 
 // splitmix64: one addition and a mix per draw.
-static uint64_t random_next(uint64_t *state)
+uint64_t mu__splitmix(uint64_t *state)
 {
     uint64_t x = *state += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -43,11 +43,11 @@ static uint64_t random_next(uint64_t *state)
 // Lemire's method: an unbiased number below n.
 static uint32_t random_below(uint64_t *state, uint32_t n)
 {
-    uint64_t product = (random_next(state) >> 32) * n;
+    uint64_t product = (mu__splitmix(state) >> 32) * n;
     if ((uint32_t)product < n) {
         uint32_t threshold = (0u - n) % n;
         while ((uint32_t)product < threshold)
-            product = (random_next(state) >> 32) * n;
+            product = (mu__splitmix(state) >> 32) * n;
     }
     return (uint32_t)(product >> 32);
 }
@@ -56,7 +56,7 @@ static mu_status shuffle_open(mu_stage *stage)
 {
     shuffle_state *state = stage->state;
     state->random = mu__stage_seed(stage);
-    state->random = random_next(&state->random);
+    state->random = mu__splitmix(&state->random);
     return MU_OK;
 }
 

@@ -94,7 +94,10 @@ static mu_status check_word(const mu_class *class, const mu_field *field, const 
 // Lists: a pointer to numbers, and how many there are.
 static size_t number_bytes(const mu_field *field)
 {
-    return field->kind == MU_FIELD_INTS ? sizeof(int) : field->kind == MU_FIELD_DOUBLES ? sizeof(double) : 0;
+    return field->kind == MU_FIELD_INTS      ? sizeof(int)
+           : field->kind == MU_FIELD_DOUBLES ? sizeof(double)
+           : field->kind == MU_FIELD_LONGS   ? sizeof(int64_t)
+                                             : 0;
 }
 
 static const void **list_at(const void *args, const mu_field *field)
@@ -110,7 +113,9 @@ static int list_length(const void *args, const mu_field *field)
 static double list_number(const void *args, const mu_field *field, int i)
 {
     const void *list = *list_at(args, field);
-    return field->kind == MU_FIELD_INTS ? ((const int *)list)[i] : ((const double *)list)[i];
+    return field->kind == MU_FIELD_INTS    ? ((const int *)list)[i]
+           : field->kind == MU_FIELD_LONGS ? (double)((const int64_t *)list)[i]
+                                           : ((const double *)list)[i];
 }
 
 static mu_status check_list(const mu_class *class, const mu_field *field, const void *args)
@@ -119,8 +124,11 @@ static mu_status check_list(const mu_class *class, const mu_field *field, const 
     if (n < 0 || (n > 0) != (*list_at(args, field) != NULL))
         return mu__error(MU_INVALID_ARGUMENT, "%s: n_%s is %d and %s is %s; give a list and its length, or neither",
                          class->function, field->name, n, field->name, *list_at(args, field) ? "a list" : "NULL");
-    for (int i = 0; i < n; i++)
-        MU_TRY(check_number(class, field, list_number(args, field, i), field->kind == MU_FIELD_INTS));
+    for (int i = 0; i < n && field->kind != MU_FIELD_TEXTS; i++)
+        MU_TRY(check_number(class, field, list_number(args, field, i), field->kind != MU_FIELD_DOUBLES));
+    for (int i = 0; i < n && field->kind == MU_FIELD_TEXTS; i++)
+        if (((const char *const *)*list_at(args, field))[i] == NULL)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: %s[%d] is NULL; give a string", class->function, field->name, i);
     return MU_OK;
 }
 
@@ -232,7 +240,9 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
     case MU_FIELD_RANGE: return fill_range(class, field, args);
     case MU_FIELD_DIMS: return check_dims(class, field, wide);
     case MU_FIELD_INTS:
-    case MU_FIELD_DOUBLES: return check_list(class, field, args);
+    case MU_FIELD_DOUBLES:
+    case MU_FIELD_LONGS:
+    case MU_FIELD_TEXTS: return check_list(class, field, args);
     default: return MU_OK;
     }
 }
@@ -252,6 +262,25 @@ mu_status mu__fields_fill(const mu_class *class, void *args, const void *given)
 
 // ---- Copies -------------------------------------------------------------------------------------
 
+static void drop_texts(void *args, const mu_field *field)
+{
+    char **texts = *(char ***)at(args, field);
+    for (int i = 0; texts && i < list_length(args, field); i++)
+        mu__free(texts[i]);
+    mu__free(texts);
+}
+
+void mu__fields_drop_list(const mu_class *class, void *args, const char *name)
+{
+    for (const mu_field *field = class->fields; field->kind != MU_FIELD_END; field++)
+        if (strcmp(field->name, name) == 0) {
+            if (field->kind == MU_FIELD_TEXTS)
+                drop_texts(args, field);
+            else
+                mu__free((void *)(uintptr_t)*list_at(args, field));
+        }
+}
+
 void mu__fields_drop(const mu_class *class, void *args)
 {
     if (!args)
@@ -259,6 +288,8 @@ void mu__fields_drop(const mu_class *class, void *args)
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
         if (is_text(field) || number_bytes(field) > 0)
             mu__free((void *)(uintptr_t)*text_at(args, field));
+        else if (field->kind == MU_FIELD_TEXTS)
+            drop_texts(args, field);
         else if (object_at(args, field))
             mu_release(*object_at(args, field));
     mu__free(args);
@@ -270,6 +301,18 @@ static void *copy_list(const void *args, const mu_field *field)
     const size_t bytes = (size_t)list_length(args, field) * number_bytes(field);
     void *copy = mu__alloc(bytes);
     return copy ? memcpy(copy, *list_at(args, field), bytes) : NULL;
+}
+
+// A copy of a list of strings; its strings are NULL from the first that had no memory.
+static char **copy_texts(const void *args, const mu_field *field, bool *whole)
+{
+    const char *const *from = *(const char *const *const *)at(args, field);
+    const int n = list_length(args, field);
+    char **copy = mu__calloc((size_t)n, sizeof *copy);
+    *whole = *whole && copy != NULL;
+    for (int i = 0; *whole && i < n; i++)
+        *whole = (copy[i] = mu__strdup(from[i])) != NULL;
+    return copy;
 }
 
 void *mu__fields_keep(const mu_class *class, const void *args)
@@ -284,6 +327,8 @@ void *mu__fields_keep(const mu_class *class, const void *args)
             whole &= (*text_at(copy, field) = mu__strdup(*text_at(args, field))) != NULL;
         else if (number_bytes(field) > 0 && *list_at(args, field))
             whole &= (*list_at(copy, field) = copy_list(args, field)) != NULL;
+        else if (field->kind == MU_FIELD_TEXTS && *list_at(args, field))
+            *list_at(copy, field) = copy_texts(args, field, &whole);
         else if (object_at(copy, field))
             mu_retain(*object_at(copy, field));
     if (whole)
@@ -343,6 +388,17 @@ static json_t *dims_json(const mu_field *field, const int64_t *dims)
     return list;
 }
 
+static json_t *item_json(const void *args, const mu_field *field, int i)
+{
+    const void *list = *list_at(args, field);
+    switch (field->kind) {
+    case MU_FIELD_TEXTS: return json_string(((const char *const *)list)[i]);
+    case MU_FIELD_LONGS: return json_integer(((const int64_t *)list)[i]);
+    case MU_FIELD_INTS: return json_integer(((const int *)list)[i]);
+    default: return json_real(((const double *)list)[i]);
+    }
+}
+
 static json_t *list_json(const void *args, const mu_field *field)
 {
     if (!*list_at(args, field))
@@ -351,9 +407,7 @@ static json_t *list_json(const void *args, const mu_field *field)
         return json_integer((json_int_t)list_number(args, field, 0));
     json_t *list = json_array();
     for (int i = 0; list && i < list_length(args, field); i++)
-        json_array_append_new(list, field->kind == MU_FIELD_INTS
-                                        ? json_integer((json_int_t)list_number(args, field, i))
-                                        : json_real(list_number(args, field, i)));
+        json_array_append_new(list, item_json(args, field, i));
     return list;
 }
 
@@ -367,6 +421,8 @@ static bool is_none(const void *value, const mu_field *field)
 {
     if (field->null_word)
         return strcmp(*(const char *const *)value, field->null_word) == 0;
+    if (field->none && field->kind == MU_FIELD_INT64)
+        return *(const int64_t *)value == (int64_t)field->number;
     return field->none && (field->kind == MU_FIELD_DOUBLE ? *(const double *)value == 0 : *(const int *)value == 0);
 }
 
@@ -388,7 +444,9 @@ static json_t *value_json(const void *args, const mu_field *field)
                                    : json_null();
     case MU_FIELD_DIMS: return dims_json(field, value);
     case MU_FIELD_INTS:
-    case MU_FIELD_DOUBLES: return list_json(args, field);
+    case MU_FIELD_DOUBLES:
+    case MU_FIELD_LONGS:
+    case MU_FIELD_TEXTS: return list_json(args, field);
     case MU_FIELD_INITIALIZER:
     case MU_FIELD_REGULARIZER:
     case MU_FIELD_CONSTRAINT: return mu__weight_option_json(option_kind(field), *object_at(args, field));
@@ -460,24 +518,31 @@ static bool read_int(int *out, const json_t *value)
     return json_is_integer(value) && *out == number;
 }
 
-// Reads a list, or one number, into memory that belongs to the pool.
+// One item of a list; false if it is of another type. Strings belong to the JSON.
+static bool read_item(mu_field_kind kind, const json_t *value, void *list, size_t i)
+{
+    switch (kind) {
+    case MU_FIELD_TEXTS: return (((const char **)list)[i] = json_string_value(value)) != NULL;
+    case MU_FIELD_LONGS: ((int64_t *)list)[i] = json_integer_value(value); return json_is_integer(value);
+    case MU_FIELD_INTS: return read_int((int *)list + i, value);
+    default: ((double *)list)[i] = json_number_value(value); return json_is_number(value);
+    }
+}
+
+// Reads a list, or one item, into memory that belongs to the pool; there are 8 bytes for an item of any kind.
 static bool read_list(void *args, const mu_field *field, const json_t *value)
 {
-    typedef struct numbers {
+    typedef struct items {
         mu_object object;
-        union { int whole; double real; } items[];
-    } numbers;
-    static mu_type type = {.name = "numbers"};
-    const bool listed = json_is_array(value), whole = field->kind == MU_FIELD_INTS;
+        _Alignas(8) char items[];
+    } items;
+    static mu_type type = {.name = "items"};
+    const bool listed = json_is_array(value);
     const size_t n = listed ? json_array_size(value) : 1;
-    numbers *list = n > 0 && n <= INT32_MAX ? mu__new(&type, sizeof *list + sizeof *list->items * n) : NULL;
+    items *list = n > 0 && n <= INT32_MAX ? mu__new(&type, sizeof *list + 8 * n) : NULL;
     bool valid = list != NULL;
-    for (size_t i = 0; valid && i < n; i++) {
-        const json_t *item = listed ? json_array_get(value, i) : value;
-        valid = whole ? read_int((int *)(void *)list->items + i, item) : json_is_number(item);
-        if (!whole)
-            ((double *)(void *)list->items)[i] = json_number_value(item);
-    }
+    for (size_t i = 0; valid && i < n; i++)
+        valid = read_item(field->kind, listed ? json_array_get(value, i) : value, list->items, i);
     mu__give(list);
     if (!valid)
         return false;
@@ -518,7 +583,9 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     case MU_FIELD_SEED: *(uint64_t *)out = (uint64_t)json_integer_value(value); return json_is_integer(value);
     case MU_FIELD_DIMS: return read_dims(value, out);
     case MU_FIELD_INTS:
-    case MU_FIELD_DOUBLES: return read_list(args, field, value);
+    case MU_FIELD_DOUBLES:
+    case MU_FIELD_LONGS:
+    case MU_FIELD_TEXTS: return read_list(args, field, value);
     case MU_FIELD_OPTIMIZER: return (*(mu_optimizer **)out = mu__optimizer_from(value)) != NULL;
     case MU_FIELD_RATE: return read_rate(args, field, value);
     case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
@@ -536,7 +603,8 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
 // What Keras writes for options that every layer has there, and whose only value here is Keras's default.
 static bool is_fixed(const char *key, const json_t *value)
 {
-    static const char *const keys[] = {"dtype", "trainable", "name", "registered_name", "build_config", "autocast"};
+    static const char *const keys[] = {"dtype", "trainable", "name", "registered_name", "build_config", "autocast",
+                                       "vocabulary_size"};
     for (size_t i = 0; i < MU_COUNT(keys); i++)
         if (strcmp(keys[i], key) == 0)
             return true;

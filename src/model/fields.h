@@ -24,6 +24,8 @@ typedef enum mu_field_kind {
     MU_FIELD_DIMS,         // int64_t[MU_MAX_SAMPLE_RANK] that ends with 0: the shape of a sample
     MU_FIELD_INTS,         // const int *: as many as the int at `second` says; 0: Keras's None
     MU_FIELD_DOUBLES,      // const double *: likewise
+    MU_FIELD_LONGS,        // const int64_t *: likewise
+    MU_FIELD_TEXTS,        // const char *const *: likewise
     MU_FIELD_TEXT,         // const char *: any
     MU_FIELD_WORD,         // const char *: one of `words`
     MU_FIELD_ACTIVATION,   // const char *
@@ -66,7 +68,7 @@ typedef struct mu_field {
     bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
     bool single;                // MU_FIELD_INTS: Keras writes a list of one number as the number
-    bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None
+    bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT64: `number` is
     bool nulls;                 // MU_FIELD_DIMS: Keras writes None, not -1, for an unknown dimension
     bool internal;              // Keras does not have it
 } mu_field;
@@ -115,6 +117,8 @@ void *mu__fields_keep(const mu_class *class, const void *args);
 void mu__fields_drop(const mu_class *class, void *args);
 // mu__fields_object returns the object in the field of this name; NULL: there is none, or no such field.
 void *mu__fields_object(const mu_class *class, const void *args, const char *name);
+// mu__fields_drop_list frees a list in such a copy, whose place and length the caller sets anew.
+void mu__fields_drop_list(const mu_class *class, void *args, const char *name);
 // mu__fields_name returns the object's own name in its options; NULL: none was given.
 const char *mu__fields_name(const mu_class *class, const void *args);
 

@@ -248,7 +248,8 @@ static mu_value *convert_inputs(const mu_layer *layer, mu_value *inputs)
         mu__value_flatten(inputs, leaves, n);
     for (int i = 0; whole && i < n; i++) {
         mu_tensor *tensor = (mu_tensor *)leaves[i];
-        if (mu__is(leaves[i], &mu__tensor_type) && !(integers && is_integer(tensor)))
+        if (mu__is(leaves[i], &mu__tensor_type) && !(integers && is_integer(tensor)) &&
+            !(layer->ops->takes_strings && mu__has_strings(tensor)))
             leaves[i] = (mu_object *)mu_cast(tensor, mu__floatx());
         whole = leaves[i] != NULL;
     }

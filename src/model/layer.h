@@ -40,6 +40,7 @@ struct mu_layer {
 struct mu_layer_ops {
     mu_class class;
     bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
+    bool takes_strings;        // and strings stay strings
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
     int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
@@ -152,6 +153,9 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
 // mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].
 mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
 extern const char *const mu__paddings[];  // "valid", "same"
+
+// mu__encode_tokens encodes integers below `depth`: "one_hot", "multi_hot" or "count" (layers_preprocessing.c).
+mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode);
 
 // mu__unit_norm divides x by its Euclidean norm along an axis, where that is above 1e-12.
 mu_tensor *mu__unit_norm(mu_tensor *x, int axis);

@@ -153,7 +153,7 @@ static mu_status category_build(mu_layer *layer, int n, const mu_shape *input)
 }
 
 // Tokens of an output mode other than "int": a one for each token, or for each sample which there are or how many.
-static mu_tensor *encode(mu_tensor *tokens, int64_t depth, const char *mode)
+mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode)
 {
     const bool one_hot = strcmp(mode, "one_hot") == 0;
     if (one_hot && mu_tensor_rank(tokens) > 1 && mu_tensor_dim(tokens, -1) == 1)
@@ -175,7 +175,7 @@ static mu_value *category_call(mu_layer *layer, mu_value *inputs, const mu_call_
     if (mu_assert(mu_reduce_all(known, MU_ALL_AXES),
                   "category_encoding: tokens are integers from 0 to below num_tokens") != MU_OK)
         return NULL;
-    return mu_of(encode(tokens, args->num_tokens, args->output_mode));
+    return mu_of(mu__encode_tokens(tokens, args->num_tokens, args->output_mode));
 }
 
 MU_LAYER_CLASS(category_encoding, "category_encoding", "CategoryEncoding", mu_category_encoding_args, category_fields,
@@ -225,7 +225,7 @@ static mu_value *discretization_call(mu_layer *layer, mu_value *inputs, const mu
         return NULL;
     mu_tensor *bins = mu_searchsorted(mu_cast(boundaries, x->dtype), mu_reshape(x, 1, (int64_t[]){-1}), true);
     bins = mu_reshape_like(bins, x);
-    return mu_of(strcmp(args->output_mode, "int") == 0 ? bins : encode(bins, n + 1, args->output_mode));
+    return mu_of(strcmp(args->output_mode, "int") == 0 ? bins : mu__encode_tokens(bins, n + 1, args->output_mode));
 }
 
 MU_LAYER_CLASS(discretization, "discretization", "Discretization", mu_discretization_args, discretization_fields,

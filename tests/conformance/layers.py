@@ -169,19 +169,16 @@ PAIRS = [
 ]
 
 NOT_YET = "not written yet"
-NO_TEXT = "tensors have no text: Muster has no element type for strings"
 FRAMEWORK = "runs a part of a model that another framework's Python library computes"
 BASE = "Python's base class; mu_layer_new makes a layer of C functions"
 AUGMENTATION = "few users; compose it in a data set's map from the image functions, or with mu_layer_new"
 SPECTRUM = "needs a Fourier transform, which is not among the ops"
 # Classes that Muster lacks. A row whose class is there does no harm and can go.
 NOT_THERE = {
-    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "IntegerLookup", "RandomCrop",
+    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RandomCrop",
                      "RandomRotation", "RandomTranslation", "RandomZoom", "ReversibleEmbedding", "SpectralNormalization"),
                     NOT_YET),
     "ActivityRegularization": "layers add no losses of their own yet",
-    **dict.fromkeys(("Hashing", "HashedCrossing"), "hash text with FarmHash and SipHash; there is no text"),
-    **dict.fromkeys(("StringLookup", "TextVectorization"), NO_TEXT),
     **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
     **dict.fromkeys(("Layer", "Wrapper"), BASE),
     **dict.fromkeys(("AugMix", "AutoContrast", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "Equalization",

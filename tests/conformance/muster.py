@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "example", "io", "distribute", "weight", "layer", "spatial", "preprocessing", "recurrent", "attention", "loss",
+HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "example", "image", "io", "distribute", "weight", "layer", "spatial", "preprocessing", "text", "recurrent", "attention", "loss",
            "optimizer", "model", "callback", "checkpoint", "cancellation", "accumulator", "sharding", "parameter_server",
            "coordinator", "tpu")
 
@@ -31,6 +31,7 @@ DTYPES = {
 }
 NUMPY_TYPES = {number: dtype for dtype, number in DTYPES.items()}
 ALL_AXES = -2**31
+MU_STRING = 7
 MU_INTERNAL = 13  # a status; the header lists them by a macro
 STEP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -211,8 +212,24 @@ class Library:
         data = np.ascontiguousarray(array)
         return self.mu_tensor_new(DTYPES[array.dtype], array.ndim, list(array.shape), data.ctypes.data)
 
+    def any_tensor(self, array):
+        """A tensor of numbers, or of strings if the array's elements are objects: bytes."""
+        array = np.asarray(array)
+        if array.dtype != object:
+            return self.tensor(array)
+        kind = self.declared.structs["mu_string"]
+        strings = (kind * max(array.size, 1))(*(kind(bytes(item), len(item)) for item in array.ravel()))
+        return self.mu_tensor_byte_strings(array.ndim, list(array.shape), ctypes.addressof(strings))
+
     def array(self, tensor):
         shape = self.mu_tensor_shape(tensor)
+        if self.mu_tensor_dtype(tensor) == MU_STRING:
+            out = np.empty(shape.dims[:shape.rank], object)
+            for i in range(out.size):
+                string = self.mu_tensor_string(tensor, i)
+                address = ctypes.cast(ctypes.pointer(string), ctypes.POINTER(ctypes.c_void_p))[0]
+                out[np.unravel_index(i, out.shape)] = ctypes.string_at(address, string.n)
+            return out
         out = np.empty(shape.dims[:shape.rank], NUMPY_TYPES[self.mu_tensor_dtype(tensor)])
         self.mu_tensor_copy_to(tensor, out.ctypes.data, out.nbytes)
         return out

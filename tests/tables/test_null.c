@@ -55,6 +55,9 @@ static mu_tensor *out[8], *late;
 static int64_t counts[MU_MAX_RANK];
 static int place[MU_TPU_RANK];
 static const int origin[MU_TPU_RANK];
+static const int first_column;
+static const char *const one_name[] = {"one"};
+static const double one_weight[] = {1};
 static const mu_feature age = {.name = "age", .dtype = MU_I64};
 static const mu_feature ages = {.name = "ages", .dtype = MU_I64, .length = MU_FEATURE_VARIABLE};
 static const mu_shape vector_of_two = {1, {2}};
@@ -191,6 +194,22 @@ static double own_result(const double *sums, void *arg)
 {
     (void)arg;
     return sums[0];
+}
+
+static int64_t length(mu_value *element, void *arg)
+{
+    (void)element, (void)arg;
+    return 1;
+}
+static bool keep_all(mu_value *element, void *arg)
+{
+    (void)element, (void)arg;
+    return true;
+}
+static mu_value *carry(mu_value *state, mu_value *element, void *arg)
+{
+    (void)arg;
+    return mu_list(state, element, MU_END);
 }
 
 static void close_scope(mu_scope_guard guard) { mu_scope_close(&guard); }

@@ -71,8 +71,57 @@ static void test_wrong_lines(void **state)
     expect_error(MU_INVALID_ARGUMENT, "neither a path nor .paths");
 }
 
+static void test_strings_blanks_and_names(void **state)
+{
+    (void)state;
+    const mu_dtype types[] = {MU_STRING, MU_F32, MU_I32};
+    const char *const names[] = {"name", "height", "age"};
+    mu_tensor *const defaults[] = {NULL, mu_constant(MU_F32, -1), NULL};
+    mu_dataset_csv_args args = {.columns = 3, .dtypes = types, .names = names, .record_defaults = defaults,
+                                .skip_lines = 1};
+    check("n,h,a\n\"Ann, \"\"A\"\"\",1.5,3\nBo,,4\n,2,5\n", args, "('Ann, \"A\"',1.5,3) ('Bo',-1,4) ('',2,5)");
+    check("n,h,a\nBo,1,\n", args, "");
+    expect_error(MU_DATA_LOSS, "line 2, column 3: the field is empty; give a default in record_defaults");
+    args.na_value = "NA";
+    check("n,h,a\nNA,NA,7\n", args, "('',-1,7)");
+    check("x\n\"two\nlines\",0,0\n", args, "('two\nlines',0,0)");
+    args.no_quotes = true;
+    check("x\n\"a\",0,0\n", args, "('\"a\"',0,0)");
+}
+
+static void test_selected_columns(void **state)
+{
+    (void)state;
+    const int columns[] = {1, 3};
+    const mu_dtype types[] = {MU_STRING, MU_I64};
+    mu_dataset_csv_args args = {.columns = 4, .dtypes = types, .select_columns = columns, .n_select_columns = 2};
+    check("x,a,y,1\nx,b,,2\n", args, "('a',1) ('b',2)");
+    args.dtypes = NULL;
+    check("x,1,y,2\n", args, "[1 2]");
+    args.select_columns = (const int[]){1, 1};
+    assert_null(csv_of("", args));
+    unlink(path);
+    expect_error(MU_INVALID_ARGUMENT, "select_columns[1] is 1; expected columns from 0 to 3, ascending");
+}
+
+static void test_text_lines(void **state)
+{
+    (void)state;
+    strcpy(path, temporary_file("one\r\n\ntwo words\nlast", 22));
+    assert_elements(mu_dataset_text_line(path), "'one' '' 'two words' 'last'");
+    assert_elements(mu_dataset_skip(mu_dataset_text_line(path), 3), "'last'");
+    assert_elements(mu_dataset_text_lines(mu_dataset_from_tensor_slices(
+                        mu_of(mu_tensor_strings(1, (int64_t[]){2}, (const char *const[]){path, path})))),
+                    "'one' '' 'two words' 'last' 'one' '' 'two words' 'last'");
+    unlink(path);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {DATA_TEST(test_lines), DATA_TEST(test_types), DATA_TEST(test_wrong_lines)};
+    const struct CMUnitTest tests[] = {
+        DATA_TEST(test_lines),           DATA_TEST(test_types),      DATA_TEST(test_wrong_lines),
+            DATA_TEST(test_strings_blanks_and_names),
+        DATA_TEST(test_selected_columns), DATA_TEST(test_text_lines),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

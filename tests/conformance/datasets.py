@@ -1,0 +1,438 @@
+# Data that models need in TensorFlow and in Muster: tf.train.Example and SequenceExample, CSV, lines, images, the stages of
+# tf.data that choose, pad and bucket, and Keras's layers for strings and categories, value by value.
+#
+# Both sides get the same files or elements; everything must agree exactly, except resized images (1e-3 of 255) and
+# weights of tf-idf (1e-5). Last, every public method of the installed tf.data.Dataset is here, is one of STAGES, or is in
+# NOT_THERE with the reason.
+import ctypes
+import json
+import pathlib
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import muster
+from report import Report
+
+STRINGS = ["", "a", "ab", "abc", "hello", "The quick brown fox", "ünïcödé ☃", "x" * 16, "y" * 17, "z" * 33, "w" * 65,
+           "v" * 128, "u" * 300, "-17", "0"]
+VARIABLE = 1
+LENGTH = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+# Methods of tf.data.Dataset and what does the same here.
+STAGES = {
+    "batch": "mu_dataset_batch", "bucket_by_sequence_length": "mu_dataset_bucket_by_sequence_length",
+    "cache": "mu_dataset_cache", "cardinality": "mu_dataset_cardinality", "choose_from_datasets": "mu_choose_from_datasets",
+    "concatenate": "mu_dataset_concatenate", "counter": "mu_dataset_range", "element_spec": "mu_dataset_element_spec",
+    "enumerate": "mu_dataset_enumerate", "filter": "mu_dataset_filter", "flat_map": "mu_dataset_flat_map",
+    "from_generator": "mu_dataset_generator", "from_tensor_slices": "mu_dataset_from_tensor_slices",
+    "from_tensors": "mu_dataset_from_tensors", "interleave": "mu_dataset_interleave", "map": "mu_dataset_map",
+    "options": "mu_dataset_options", "with_options": "mu_dataset_options", "padded_batch": "mu_dataset_padded_batch",
+    "prefetch": "mu_dataset_prefetch", "range": "mu_dataset_range", "rebatch": "mu_dataset_rebatch",
+    "repeat": "mu_dataset_repeat", "sample_from_datasets": "mu_sample_from_datasets", "scan": "mu_dataset_scan",
+    "shard": "mu_dataset_shard", "shuffle": "mu_dataset_shuffle", "skip": "mu_dataset_skip", "take": "mu_dataset_take",
+    "take_while": "mu_dataset_take_while", "unbatch": "mu_dataset_unbatch", "unique": "mu_dataset_unique",
+    "window": "mu_dataset_window", "zip": "mu_dataset_zip", "get_single_element": "mu_next",
+}
+NOT_THERE = {
+    "apply": "a function call in C", "as_numpy_iterator": "Python only: mu_iterate",
+    "fingerprint": "of TensorFlow's graph of the pipeline", "group_by_window": "few users beside bucketing, which is there",
+    "ignore_errors": "hides damaged data; a reader goes on with the next file after an error",
+    "list_files": "mu_dataset_paths takes what glob(3) gives", "load": "mu_dataset_cache with a file",
+    "save": "mu_dataset_cache with a file", "snapshot": "mu_dataset_cache with a file",
+    "prefetch_to_device": "distributed datasets place their elements", "ragged_batch": "no ragged tensors: padded_batch",
+    "random": "mu_dataset_range and mu_random_ functions in a map", "reduce": "MU_EACH is a loop of the program",
+    "rejection_resample": "few users: filter, or sample_from_datasets", "sparse_batch": "no sparse tensors: padded_batch",
+    "from_sparse_tensor_slices": "deprecated", "from_list": "experimental",
+}
+
+
+def check(report, name, ours, theirs, tolerance=0):
+    """Compares nests of arrays, element by element."""
+    failures = []
+    if len(ours) != len(theirs):
+        failures.append(f"{len(ours)} arrays; TensorFlow has {len(theirs)}")
+    for i, (a, b) in enumerate(zip(ours, theirs)):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape or (a.dtype != object and a.dtype != b.dtype):
+            failures.append(f"array {i}: {a.dtype} {a.shape}; TensorFlow has {b.dtype} {b.shape}")
+        elif a.dtype == object or tolerance == 0:
+            if not np.array_equal(a, b):
+                failures.append(f"array {i}: {a.tolist()!r:.300}; TensorFlow has {b.tolist()!r:.300}")
+        elif a.size and not np.max(np.abs(a - b)) <= tolerance:
+            failures.append(f"array {i}: differs by {np.max(np.abs(a - b))}")
+    report.row(name, f"{len(theirs)} arrays", passed=int(not failures), failures=failures)
+
+
+def flat(mu, value):
+    """The arrays of a value in order."""
+    if mu.mu_value_kind_of(value) == 0:
+        return [mu.array(mu.mu_value_tensor(value))]
+    return [array for i in range(mu.mu_value_count(value)) for array in flat(mu, mu.mu_value_at(value, i))]
+
+
+def elements(mu, dataset):
+    iterator = mu.mu_iterate(dataset)
+    out = []
+    while value := mu.mu_next(iterator):
+        out += flat(mu, value)
+    return out
+
+
+def numpy_of(value):
+    return np.asarray(value.numpy(), dtype=object) if value.dtype == tf.string else value.numpy()
+
+
+def tf_elements(dataset):
+    return [numpy_of(leaf) for element in dataset for leaf in tf.nest.flatten(element)]
+
+
+# ---- Examples -------------------------------------------------------------------------------------
+
+def features(mu, rows):
+    """A C array of mu_feature from (name, dtype, variable, shape, default, lengths)."""
+    kind = mu.declared.structs["mu_feature"]
+    array = (kind * len(rows))()
+    for feature, (name, dtype, variable, shape, default, lengths) in zip(array, rows):
+        feature.name = name.encode()
+        feature.dtype = dtype
+        feature.length = VARIABLE if variable else 0
+        feature.shape.rank = len(shape)
+        for i, size in enumerate(shape):
+            feature.shape.dims[i] = size
+        feature.default_value = mu.any_tensor(default) if default is not None else None
+        feature.lengths = lengths.encode() if lengths else None
+    return array
+
+
+def feature_of(values):
+    if isinstance(values[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if isinstance(values[0], float):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def example(**fields):
+    return tf.train.Example(features=tf.train.Features(
+        feature={key: feature_of(value) for key, value in fields.items()})).SerializeToString()
+
+
+def test_examples(mu, report):
+    records = [example(name=[b"Ann"], age=[3], point=[1.5, -2.0], tags=[b"x", b"y"], scores=[1.0, 2.0, 3.0]),
+               example(name=[b"\xff\x00"], age=[-2**63], point=[0.0, 7.0], scores=[4.0], other=[1]),
+               example(name=[b""], point=[np.pi, 1e30], tags=[b"long" * 100])]
+    spec = {"name": tf.io.FixedLenFeature([], tf.string), "age": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+            "point": tf.io.FixedLenFeature([2, 1], tf.float32),
+            "scores": tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True, default_value=-7.0),
+            "tags": tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)}
+    rows = [("age", 9, False, (), np.int64(-1), None), ("name", 7, False, (), None, None),
+            ("point", 1, False, (2, 1), None, None), ("scores", 1, True, (), np.float32(-7), None),
+            ("tags", 7, True, (), None, None)]
+    parsed = tf.io.parse_example(records, spec)
+    with mu.pool():
+        ours = mu.mu_parse_example(mu.any_tensor(np.array(records, dtype=object)), len(rows), features(mu, rows))
+        check(report, "parse_example", flat(mu, ours), [numpy_of(parsed[key]) for key in sorted(parsed)])
+        for i, record in enumerate(records):
+            one = tf.io.parse_single_example(record, {**spec, "tags": tf.io.VarLenFeature(tf.string)})
+            one["tags"] = tf.sparse.to_dense(one["tags"])
+            ours = mu.mu_parse_example(mu.any_tensor(np.array(record, dtype=object)), len(rows), features(mu, rows))
+            check(report, f"parse_single_example {i}", flat(mu, ours), [numpy_of(one[key]) for key in sorted(one)])
+    with mu.pool(), tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/ours.tfrecord"
+        writer = mu.mu_tfrecord_writer_new(path)
+        for i in range(3):
+            fields = mu.mu_map_of(3, ["f", "i", "s"], [mu.mu_of(mu.any_tensor(value)) for value in (
+                np.float32([i, 2.5]), np.int64([i, -i]), np.array([b"a", b"\x00"], dtype=object))])
+            mu.mu_tfrecord_write(writer, mu.mu_serialize_example(fields))
+        mu.mu_tfrecord_writer_close(writer)
+        theirs = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(path)]
+        wanted = [tf.train.Example.FromString(example(f=[float(i), 2.5], i=[i, -i], s=[b"a", b"\x00"])) for i in range(3)]
+        report.check("serialize_example, TFRecord", "3 records read by TensorFlow", theirs == wanted)
+
+
+def test_sequences(mu, report):
+    def sequence(words, points):
+        return tf.train.SequenceExample(
+            context=tf.train.Features(feature={"id": feature_of([len(words)])}),
+            feature_lists=tf.train.FeatureLists(feature_list={
+                "words": tf.train.FeatureList(feature=[feature_of(step) if step else tf.train.Feature() for step in words]),
+                "points": tf.train.FeatureList(feature=[feature_of(step) for step in points])})).SerializeToString()
+
+    records = [sequence([[b"a", b"b"], [b"c"]], [[1.0, 2.0], [3.0, 4.0]]), sequence([[b"d"]], [[5.0, 6.0]]), sequence([], [])]
+    context, lists, lengths = tf.io.parse_sequence_example(
+        records, {"id": tf.io.FixedLenFeature([], tf.int64)},
+        {"points": tf.io.FixedLenSequenceFeature([2], tf.float32), "words": tf.io.VarLenFeature(tf.string)})
+    words = tf.sparse.to_dense(lists["words"])
+    with mu.pool():
+        ours = mu.mu_parse_sequence_example(
+            mu.any_tensor(np.array(records, dtype=object)), 1, features(mu, [("id", 9, False, (), None, None)]), 2,
+            features(mu, [("points", 1, False, (2,), None, None), ("words", 7, True, (), None, None)]))
+        check(report, "parse_sequence_example", flat(mu, ours), [numpy_of(v) for v in (context["id"], lists["points"], words)])
+
+
+# ---- Text -----------------------------------------------------------------------------------------
+
+def test_text(mu, report):
+    text = 'name,x,n\n"Ann, ""A""",1.5,3\nBo,,4\n,2e3,-5\n"two\nlines",-0.25,7\n'
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        path = f"{folder}/data.csv"
+        pathlib.Path(path).write_text(text)
+        defaults = [mu.any_tensor(value) for value in (np.array(b"?", dtype=object), np.float32(-1), np.int64(9))]
+        dtypes = (ctypes.c_int * 3)(7, 1, 9)
+        theirs = tf.data.experimental.CsvDataset(path, [tf.constant("?"), tf.constant(-1.0), tf.constant(9, tf.int64)], header=True)
+        check(report, "CsvDataset", elements(mu, mu.mu_dataset_csv(path=path, columns=3, dtypes=dtypes, skip_lines=1,
+                                                                  record_defaults=defaults)), tf_elements(theirs))
+        theirs = tf.data.experimental.CsvDataset(path, [tf.constant("?"), tf.int64], header=True, select_cols=[0, 2])
+        ours = mu.mu_dataset_csv(path=path, columns=3, dtypes=(ctypes.c_int * 2)(7, 9), skip_lines=1,
+                                 select_columns=(ctypes.c_int * 2)(0, 2), n_select_columns=2,
+                                 record_defaults=[defaults[0], None])
+        check(report, "CsvDataset select_cols", elements(mu, ours), tf_elements(theirs))
+        path = f"{folder}/lines.txt"
+        pathlib.Path(path).write_bytes("one\r\n\nzwei ü\r\nlast".encode())
+        check(report, "TextLineDataset", elements(mu, mu.mu_dataset_text_line(path)), tf_elements(tf.data.TextLineDataset(path)))
+
+
+# ---- Stages ---------------------------------------------------------------------------------------
+
+def slices(mu, rows):
+    """A dataset of vectors of different lengths, from a zero-padded matrix that a map would need C for."""
+    datasets = [mu.mu_dataset_from_tensors(mu.mu_of(mu.any_tensor(np.int64(row)))) for row in rows]
+    joined = datasets[0]
+    for dataset in datasets[1:]:
+        joined = mu.mu_dataset_concatenate(joined, dataset)
+    return joined
+
+
+def test_stages(mu, report):
+    rows = [[1], [2, 2, 2, 2], [3, 3], [5] * 5, [4], [6, 6, 6], [7] * 7, [8] * 2]
+    theirs = tf.data.Dataset.from_generator(lambda: rows, output_signature=tf.TensorSpec([None], tf.int64))
+    shape = mu.declared.structs["mu_shape"]
+    with mu.pool():
+        ours = slices(mu, rows)
+        check(report, "padded_batch", elements(mu, mu.mu_dataset_padded_batch(dataset=ours, batch_size=3)),
+              tf_elements(theirs.padded_batch(3)))
+        wide = shape(1)
+        wide.dims[0] = 9
+        value = mu.mu_of(mu.any_tensor(np.int64(-1)))
+        padded = mu.mu_dataset_padded_batch(dataset=ours, batch_size=3, padded_shapes=ctypes.addressof(wide), n_padded_shapes=1,
+                                            padding_values=value, drop_remainder=True)
+        check(report, "padded_batch shapes, values", elements(mu, padded),
+              tf_elements(theirs.padded_batch(3, [9], np.int64(-1), drop_remainder=True)))
+        length = LENGTH(lambda element, _: mu.mu_tensor_dim(mu.mu_value_tensor(element), 0))
+        unknown = shape(1)
+        unknown.dims[0] = -1
+        for options in ({}, {"drop_remainder": True}, {"pad_to_bucket_boundary": True}):
+            boundaries = [3, 5, 9]
+            given = dict(options)
+            if "pad_to_bucket_boundary" in options:
+                given |= {"padded_shapes": ctypes.addressof(unknown), "n_padded_shapes": 1}
+            bucketed = mu.mu_dataset_bucket_by_sequence_length(
+                dataset=ours, element_length=ctypes.cast(length, ctypes.c_void_p), n_bucket_boundaries=3,
+                bucket_boundaries=(ctypes.c_int64 * 3)(*boundaries), bucket_batch_sizes=(ctypes.c_int64 * 4)(2, 2, 2, 1), **given)
+            wanted = theirs.bucket_by_sequence_length(lambda row: tf.shape(row)[0], boundaries, [2, 2, 2, 1], **options)
+            check(report, f"bucket_by_sequence_length {' '.join(options)}", elements(mu, bucketed), tf_elements(wanted))
+        choices = [0, 1, 1, 0, 2, 0, 1, 2, 2, 1]
+        tf_sets = [tf.data.Dataset.range(10 * i, 10 * i + 2 + i) for i in range(3)]
+        sets = (ctypes.c_void_p * 3)(*(mu.mu_dataset_range(10 * i, 10 * i + 2 + i, 1) for i in range(3)))
+        chosen = mu.mu_dataset_from_tensor_slices(mu.mu_of(mu.any_tensor(np.int64(choices))))
+        for stop in (True, False):
+            ours = mu.mu_choose_from_datasets(n_datasets=3, datasets=sets, choices=chosen, continue_on_empty=not stop)
+            wanted = tf.data.Dataset.choose_from_datasets(tf_sets, tf.data.Dataset.from_tensor_slices(np.int64(choices)), stop)
+            check(report, f"choose_from_datasets stop={stop}", elements(mu, ours), tf_elements(wanted))
+        words = np.array([b"a", b"b", b"a", b"", b"b", b""], dtype=object)
+        ours = mu.mu_dataset_from_tensor_slices(mu.mu_of(mu.any_tensor(words)))
+        check(report, "unique of strings", elements(mu, mu.mu_dataset_unique(ours)),
+              tf_elements(tf.data.Dataset.from_tensor_slices(words.astype("S")).unique()))
+        check(report, "batch of strings", elements(mu, mu.mu_dataset_batch(dataset=ours, batch_size=4)),
+              tf_elements(tf.data.Dataset.from_tensor_slices(words.astype("S")).batch(4)))
+
+
+def test_list(report):
+    methods = {name for name in dir(tf.data.Dataset) if not name.startswith("_")}
+    known = set(STAGES) | set(NOT_THERE)
+    report.check("methods of tf.data.Dataset", f"{len(methods)}; unknown: {sorted(methods - known)}", methods <= known)
+
+
+# ---- Images ---------------------------------------------------------------------------------------
+
+def test_images(mu, report):
+    random = np.random.default_rng(3)
+    smooth = tf.image.resize(random.integers(0, 256, (6, 5, 4)).astype(np.float32), (37, 50)).numpy().clip(0, 255).astype(np.uint8)
+    files = {"gray.png": tf.io.encode_png(smooth[..., :1]), "gray_alpha.png": tf.io.encode_png(smooth[..., :2]),
+             "rgb.png": tf.io.encode_png(smooth[..., :3]), "rgba.png": tf.io.encode_png(smooth),
+             "deep.png": tf.io.encode_png(smooth[..., :3].astype(np.uint16) * 257),
+             "rgb.jpg": tf.io.encode_jpeg(smooth[..., :3], quality=90),
+             "progressive.jpg": tf.io.encode_jpeg(smooth[..., :3], progressive=True), "gray.jpg": tf.io.encode_jpeg(smooth[..., :1])}
+    for name, contents in files.items():
+        for channels in (0, 1, 3, 4) if name.endswith("png") else (0, 1, 3):
+            with mu.pool(), report.guard(name):
+                image = mu.mu_decode_image(mu.any_tensor(np.array(contents.numpy(), dtype=object)), channels)
+                decode = tf.io.decode_png if name.endswith("png") else tf.io.decode_jpeg
+                check(report, f"decode {name} channels={channels}", [mu.array(image)], [decode(contents, channels).numpy()])
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        for i, (name, contents) in enumerate(files.items()):
+            place = pathlib.Path(folder) / "abc"[i % 3]
+            place.mkdir(exist_ok=True)
+            (place / name).write_bytes(contents.numpy())
+        for mode in ("int", "categorical", None):
+            theirs = keras.utils.image_dataset_from_directory(folder, label_mode=mode, image_size=(20, 30), batch_size=3,
+                                                              shuffle=False, verbose=False)
+            ours = mu.mu_dataset_image_folder(directory=folder, label_mode=mode or "none", image_size=[20, 30], batch_size=3,
+                                              no_shuffle=True)
+            if mode is None:
+                order = elements(mu, mu.mu_dataset_image_folder(directory=folder, image_size=[20, 30], batch_size=3, no_shuffle=True))
+                check(report, "image folder, none", elements(mu, ours), order[::2])
+            else:
+                check(report, f"image folder, {mode}", elements(mu, ours), tf_elements(theirs), tolerance=0.255)
+        parts = [elements(mu, mu.mu_dataset_image_folder(directory=folder, image_size=[8, 8], batch_size=-1, seed=5,
+                                                         validation_split=0.3, subset=subset)) for subset in ("training", "validation")]
+        sizes = [len(part) // 2 for part in parts]
+        wanted = [keras.utils.image_dataset_from_directory(folder, image_size=(8, 8), batch_size=None, seed=5, validation_split=0.3,
+                                                           subset=s, verbose=False).cardinality().numpy() for s in ("training", "validation")]
+        report.check("image folder, split", f"{sizes}", sizes == wanted)
+        names = mu.array(mu.mu_image_folder_classes(folder)).tolist()
+        report.check("image folder, classes", f"{names}", [name.decode() for name in names] == ["a", "b", "c"])
+
+
+# ---- Layers ---------------------------------------------------------------------------------------
+
+VOCABULARY = ["the", "fox", "dog", "ü"]
+TEXTS = ["The quick, brown fox!", "the the dog?", "  ", "fox\tfox\nDOG ü", "a-b c_d"]
+
+
+def layer(mu, function, options):
+    given = dict(options)
+    for key in ("vocabulary", "idf_weights", "ngrams", "salt"):
+        if key in given and given[key] is not None:
+            values = given[key]
+            given[f"n_{key}"] = len(values)
+            if isinstance(values[0], str):
+                given[key] = (ctypes.c_char_p * len(values))(*(value.encode() for value in values))
+            else:
+                given[key] = ((ctypes.c_double if key == "idf_weights" else ctypes.c_int64) * len(values))(*values)
+    return getattr(mu, function)(**{key: value for key, value in given.items() if value is not None})
+
+
+def call(mu, made, array):
+    if not isinstance(array, list):
+        return [mu.array(mu.mu_call(model=made, x=mu.any_tensor(array)))]
+    values = [mu.mu_of(mu.any_tensor(tensor)) for tensor in array]
+    return flat(mu, mu.mu_call_values(model=made, inputs=mu.mu_list_of(len(values), values)))
+
+
+def compare_layer(mu, report, keras_class, function, options, inputs, adapt=None):
+    name = f"{keras_class} {' '.join(f'{k}={v}' for k, v in options.items() if k != 'vocabulary')}"[:70]
+    with mu.pool(), report.guard(name):
+        theirs = getattr(keras.layers, keras_class)(**options)
+        ours = layer(mu, function, options)
+        if adapt is not None:
+            theirs.adapt(tf.data.Dataset.from_tensor_slices(adapt).batch(2))
+            data = mu.mu_dataset_batch(dataset=mu.mu_dataset_from_tensor_slices(mu.mu_of(mu.any_tensor(adapt))), batch_size=2)
+            mu.mu_adapt(ours, data)
+            vocabulary = mu.array(mu.mu_vocabulary(ours)).tolist()
+            vocabulary = [word.decode() if isinstance(word, bytes) else word for word in vocabulary]
+            report.check(f"{name}: vocabulary", f"{len(vocabulary)} tokens", vocabulary == list(theirs.get_vocabulary()))
+        for array in inputs:
+            given = [tf.constant(a.astype("S") if a.dtype == object else a) for a in array] if isinstance(array, list) else \
+                tf.constant(array if array.dtype != object else array.astype(bytes) if array.size else array.astype("S"))
+            wanted = theirs(given)
+            check(report, name, call(mu, ours, array), [numpy_of(tf.convert_to_tensor(wanted))],
+                  tolerance=1e-5 if options.get("output_mode") == "tf_idf" else 0)
+        back = mu.mu_layer_from_config(mu.mu_layer_config(ours))
+        for array in inputs[:1]:
+            check(report, f"{name}: from its configuration", call(mu, back, array), call(mu, ours, array))
+
+
+def strings(values):
+    return np.array([value.encode() for value in values], dtype=object)
+
+
+def test_lookups(mu, report):
+    words = strings(["the", "fox", "cat", "", "dog", "ü", "zebra"])
+    column = words.reshape(-1, 1)
+    numbers = np.int64([12, 13, 0, 99, -5, 1138])
+    for options in ({}, {"mask_token": ""}, {"num_oov_indices": 3}, {"num_oov_indices": 2, "mask_token": "cat"},
+                    {"output_mode": "one_hot"}, {"output_mode": "multi_hot"}, {"output_mode": "count", "num_oov_indices": 2},
+                    {"output_mode": "tf_idf", "idf_weights": [.5, 1., 2., .25]},
+                    {"output_mode": "multi_hot", "max_tokens": 9, "pad_to_max_tokens": True}):
+        inputs = [words.reshape(1, -1), column] if options.get("output_mode", "int") in ("multi_hot", "count", "tf_idf") else [words, column]
+        compare_layer(mu, report, "StringLookup", "mu_string_lookup", {"vocabulary": VOCABULARY, **options}, inputs)
+    for options in ({}, {"mask_token": 0}, {"num_oov_indices": 3}, {"output_mode": "count"}):
+        inputs = [numbers.reshape(2, 3)]
+        compare_layer(mu, report, "IntegerLookup", "mu_integer_lookup", {"vocabulary": [12, 13, 1138], **options}, inputs)
+    compare_layer(mu, report, "StringLookup", "mu_string_lookup", {"vocabulary": VOCABULARY, "invert": True}, [np.int64([[0, 1], [4, 3]])])
+    compare_layer(mu, report, "IntegerLookup", "mu_integer_lookup", {"vocabulary": [12, 13], "invert": True}, [np.int64([[0, 1], [2, 1]])])
+    data = strings(["b", "a", "b", "c", "c", "d", "[UNK]"])
+    for options in ({}, {"max_tokens": 3}, {"mask_token": "a"}):
+        compare_layer(mu, report, "StringLookup", "mu_string_lookup", options, [data], adapt=data)
+    compare_layer(mu, report, "StringLookup", "mu_string_lookup", {"output_mode": "tf_idf"}, [data.reshape(1, -1)], adapt=data.reshape(-1, 1))
+    compare_layer(mu, report, "IntegerLookup", "mu_integer_lookup", {}, [numbers], adapt=np.int64([7, 12, 12, -3, 7, 99, -5]))
+
+
+def test_hashing(mu, report):
+    words, numbers = strings(STRINGS), np.int64([0, 1, -1, 123456789012, -2**63, 2**63 - 1])
+    for options in ({"num_bins": 7}, {"num_bins": 1000003}, {"num_bins": 3, "mask_value": ""}, {"num_bins": 100, "salt": [133, 137]},
+                    {"num_bins": 100, "salt": [5]}, {"num_bins": 4, "output_mode": "one_hot"}):
+        theirs = dict(options)
+        if options.get("salt") == [5]:
+            theirs["salt"] = 5
+        for array in (words, words.reshape(-1, 1)) if "mask_value" in options else (words, numbers, words.reshape(-1, 1)):
+            with mu.pool(), report.guard("Hashing"):
+                keras_layer = keras.layers.Hashing(**theirs)
+                wanted = keras_layer(tf.constant([bytes(w) for w in array.ravel()], shape=array.shape) if array.dtype == object else array)
+                check(report, f"Hashing {options} {array.dtype} {array.shape}", call(mu, layer(mu, "mu_hashing", options), array),
+                      [numpy_of(tf.convert_to_tensor(wanted))])
+    for mode in ("int", "one_hot"):
+        with mu.pool(), report.guard("HashedCrossing"):
+            first, second = strings(["a", "b", "c", "ü"]), np.int64([1, 2, 3, -4])
+            for a, b in ((first, second), (first.reshape(-1, 1), second.reshape(-1, 1))):
+                keras_layer = keras.layers.HashedCrossing(num_bins=50, output_mode=mode)
+                wanted = keras_layer((tf.constant([bytes(w) for w in a.ravel()], shape=a.shape), tf.constant(b)))
+                ours = layer(mu, "mu_hashed_crossing", {"num_bins": 50, "output_mode": mode})
+                check(report, f"HashedCrossing {mode} {a.shape}", call(mu, ours, [a, b]), [numpy_of(tf.convert_to_tensor(wanted))])
+
+
+def test_vectorization(mu, report):
+    texts = strings(TEXTS)
+    rows = ({}, {"standardize": "lower"}, {"standardize": "strip_punctuation"}, {"standardize": None}, {"split": "character"},
+            {"ngrams": [1, 2]}, {"ngrams": [2]}, {"output_sequence_length": 2}, {"output_sequence_length": 9},
+            {"output_mode": "multi_hot"}, {"output_mode": "count", "ngrams": [1, 2, 3]}, {"output_mode": "tf_idf"},
+            {"output_mode": "multi_hot", "max_tokens": 30, "pad_to_max_tokens": True}, {"max_tokens": 4})
+    for row in rows:
+        ours = {key: "none" if value is None else value for key, value in row.items()}
+        name = f"TextVectorization {row}"[:60]
+        with mu.pool(), report.guard(name):
+            options = dict(row)
+            if "ngrams" in options:
+                options["ngrams"] = tuple(options["ngrams"])
+            theirs = keras.layers.TextVectorization(**options)
+            theirs.adapt(tf.data.Dataset.from_tensor_slices(TEXTS).batch(2))
+            made = layer(mu, "mu_text_vectorization", ours)
+            mu.mu_adapt(made, mu.mu_dataset_batch(dataset=mu.mu_dataset_from_tensor_slices(mu.mu_of(mu.any_tensor(texts))), batch_size=2))
+            vocabulary = [word.decode() for word in mu.array(mu.mu_vocabulary(made)).tolist()]
+            report.check(f"{name}: vocabulary", f"{len(vocabulary)}", vocabulary == list(theirs.get_vocabulary()))
+            tolerance = 1e-5 if row.get("output_mode") == "tf_idf" else 0
+            for array in (texts, texts.reshape(-1, 1)):
+                wanted = theirs(tf.constant([bytes(w) for w in array.ravel()], shape=array.shape))
+                check(report, name, call(mu, made, array), [wanted.numpy()], tolerance)
+            config = json.loads(mu.mu_layer_config(made))
+            read = keras.layers.TextVectorization.from_config({k: v for k, v in config["config"].items() if k != "dtype"})
+            check(report, f"{name}: read by Keras", call(mu, made, texts), [read(tf.constant([bytes(w) for w in texts])).numpy()], tolerance)
+
+
+def main(path):
+    mu = muster.Library(path)
+    report = Report("Data: examples, text, images, stages, layers for strings and categories")
+    test_list(report)
+    for test in (test_examples, test_sequences, test_text, test_stages, test_images, test_lookups, test_hashing, test_vectorization):
+        with report.guard(test.__name__):
+            test(mu, report)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
