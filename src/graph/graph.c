@@ -148,18 +148,24 @@ mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor)
     return mu__graph_node(graph, &mu_op_constant, &attrs, 0, NULL, 0, NULL);
 }
 
-mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in)
+mu_status mu__graph_rewrite_effect(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in,
+                                   int n_resources, mu_resource *const *resources)
 {
     mu_node changed = *node;
     changed.op = op;
     changed.n_in = n_in;
     changed.n_out = mu__op_outputs(op, attrs, n_in);
-    changed.n_resources = 0;
-    MU_TRY(fill_node(&changed, attrs, in, NULL));
+    changed.n_resources = n_resources;
+    MU_TRY(fill_node(&changed, attrs, in, resources));
     mu__attrs_retain(op, changed.attrs);
     mu__attrs_release(node->op, node->attrs);
     *node = changed;
     return MU_OK;
+}
+
+mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in)
+{
+    return mu__graph_rewrite_effect(node, op, attrs, n_in, in, 0, NULL);
 }
 
 static mu_node *copy_node(mu_graph *clone, const mu_graph *graph, const mu_node *node)

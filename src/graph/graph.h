@@ -70,8 +70,10 @@ static inline mu_site mu__node_site(const mu_node *node)
 int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
 mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines that rewrite; owned by the caller
 // mu__graph_rewrite changes a node into another op with other inputs, at its position; users see the new outputs. The
-// inputs must precede it. On error the node is unchanged.
+// inputs must precede it. On error the node is unchanged. mu__graph_rewrite_effect does so for ops with resources.
 mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in);
+mu_status mu__graph_rewrite_effect(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in,
+                                   int n_resources, mu_resource *const *resources);
 mu_status mu__graph_dot(const mu_graph *graph, const char *path);  // writes a Graphviz file (dot.c)
 void mu__graph_print(const mu_graph *graph, FILE *out);          // prints one line per node
 

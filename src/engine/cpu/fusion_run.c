@@ -2,8 +2,10 @@
 //
 // The result is treated as a table of rows: an input covers the whole table, one row, one column or one element. A
 // tile is a range of rows; values between members lie in registers, which are blocks of scratch memory that are
-// reused once no member needs them. The team's threads share the tiles. If an input broadcasts in another way, every
-// member is computed as a whole. The kernels are those of the ops, so the results are bit-identical.
+// reused once no member needs them. A result goes straight to its memory, unless that is an input's memory which a
+// later member still reads: then it stays in its register until all members have seen the tile. The team's threads
+// share the tiles. If an input broadcasts in another way, every member is computed as a whole. The kernels are those
+// of the ops, so the results are bit-identical.
 #include "engine/cpu/fusion.h"
 
 #include <stdatomic.h>
@@ -31,11 +33,11 @@ typedef struct call {
 
 typedef struct fusion {
     const mu_graph *body;
-    int n, first;             // nodes of the body; the first node that is not an input
+    int n, n_in, first;       // nodes of the body; inputs of the node; the first node of the body that is no input
     bool tiled;
     int64_t rows, width, tile_rows;
     int n_registers, n_parts; // registers per part; parts, one per thread
-    int home;                 // register that may use the output's memory; -1: none
+    int home;                 // register that may use the only output's memory; -1: none
     size_t register_bytes;
     layout layouts[MU_FUSION_NODES];
     member members[MU_FUSION_NODES];
@@ -101,9 +103,20 @@ static bool find_table(fusion *c)
     return false;
 }
 
+static bool is_result(const fusion *c, int value)
+{
+    for (size_t k = 0; k < c->body->outputs.n; k++)
+        if (c->body->outputs.items[k].node->id == value)
+            return true;
+    return false;
+}
+
+// The last node of the body that reads a value; n for a result.
 static int last_use(const fusion *c, int value)
 {
     int last = value;
+    if (is_result(c, value))
+        return c->n;
     for (int i = value + 1; i < c->n; i++)
         for (int k = 0; k < c->body->nodes.items[i]->n_in; k++)
             if (c->body->nodes.items[i]->in[k].node->id == value)
@@ -139,7 +152,7 @@ static void assign_registers(fusion *c)
         busy_until[r] = last_use(c, i);
         c->members[i].place = r;
     }
-    c->home = c->members[c->n - 1].place;
+    c->home = c->n_in == c->first && c->body->outputs.n == 1 ? c->members[c->n - 1].place : -1;
     for (int i = c->first; i < c->n; i++)  // the output's elements must be as wide as the register's
         if (c->members[i].place == c->home &&
             mu_dtype_bytes(c->specs[i].dtype) > mu_dtype_bytes(c->specs[c->n - 1].dtype))
@@ -246,11 +259,12 @@ static mu_status make_calls(fusion *c, const mu_team *team)
 
 static mu_status make_fusion(mu_prepare *prepare, fusion *c)
 {
-    const mu_graph *body = ((const mu_fusion_attrs *)prepare->attrs)->body;
-    c->body = body;
-    c->n = (int)body->nodes.n;
-    c->first = (int)body->inputs.n;
-    MU_TRY(mu__fusion_specs(body, prepare->in, c->specs));
+    const mu_fusion_attrs *attrs = prepare->attrs;
+    c->body = attrs->body;
+    c->n = (int)c->body->nodes.n;
+    c->n_in = prepare->n_in;
+    c->first = (int)c->body->inputs.n;
+    MU_TRY(mu__fusion_specs(attrs, prepare->in, c->specs));
     c->tiled = find_table(c);
     prepare->scratch_bytes = c->tiled ? plan_tiles(c, prepare->team) : plan_whole(c);
     MU_TRY(choose_kernels(c));
@@ -279,68 +293,139 @@ mu_status mu__fusion_prepare(mu_prepare *prepare)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// A run over the rows [begin, end), or over the whole result.
-typedef struct piece {
+// What one run finds out about its memory.
+typedef struct run {
     const fusion *c;
     const mu_kernel *kernel;
+    bool direct[MU_FUSION_RESULTS];  // the member writes the result's memory
+    bool at_home;                    // the home register is in the output
+} run;
+
+// A tile: the rows from `begin` on, or the whole result.
+typedef struct piece {
+    const run *run;
     call *calls;
     char *scratch;
-    bool at_home;             // the home register is in the output
     int64_t begin, end;
 } piece;
 
-static char *output_at(const piece *p)
+static const mu_view *result_view(const mu_kernel *kernel, size_t k)
 {
-    const size_t bytes = mu_dtype_bytes(p->kernel->out[0].dtype);
-    return (char *)p->kernel->out[0].data + (p->c->tiled ? (size_t)(p->begin * p->c->width) * bytes : 0);
+    return k < (size_t)kernel->n_out ? &kernel->out[k] : &kernel->resources[k - (size_t)kernel->n_out];
+}
+
+static const mu_view *input_view(const run *r, int value)
+{
+    return value < r->c->n_in ? &r->kernel->in[value] : &r->kernel->resources[value - r->c->n_in];
+}
+
+static char *result_at(const piece *p, size_t k)
+{
+    const mu_view *view = result_view(p->run->kernel, k);
+    const int64_t at = p->run->c->tiled ? p->begin * p->run->c->width : 0;
+    return (char *)view->data + (size_t)at * mu_dtype_bytes(view->dtype);
 }
 
 static char *input_at(const piece *p, int value)
 {
-    const fusion *c = p->c;
+    const fusion *c = p->run->c;
     const layout how = c->tiled ? c->layouts[value] : ONE_ELEMENT;
     const int64_t at = how == WHOLE_TABLE ? p->begin * c->width : how == ONE_COLUMN ? p->begin : 0;
-    return (char *)p->kernel->in[value].data + (size_t)at * mu_dtype_bytes(c->specs[value].dtype);
+    return (char *)input_view(p->run, value)->data + (size_t)at * mu_dtype_bytes(c->specs[value].dtype);
 }
 
 static char *address(const piece *p, int value)
 {
-    const fusion *c = p->c;
+    const fusion *c = p->run->c;
     if (value < c->first)
         return input_at(p, value);
+    for (size_t k = 0; k < c->body->outputs.n; k++)
+        if (p->run->direct[k] && c->body->outputs.items[k].node->id == value)
+            return result_at(p, k);
     if (!c->tiled)
         return p->scratch + c->members[value].offset;
     const int place = c->members[value].place;
-    return p->at_home && place == c->home ? output_at(p) : p->scratch + (size_t)place * c->register_bytes;
+    return p->run->at_home && place == c->home ? result_at(p, 0) : p->scratch + (size_t)place * c->register_bytes;
 }
 
-// The last member writes the result directly, unless its kernel may not overwrite an input at that address.
-static bool may_write(const mu_kernel *k, const char *out)
+// Whether a member may write over an input of the whole op: no later member reads it, and its own kernel allows it.
+static bool may_write(const fusion *c, int value, int input)
 {
-    for (int i = 0; i < k->n_in; i++)
-        if (k->in[i].data == out && (!(k->op->in_place >> i & 1) || k->in[i].dtype != k->out[0].dtype))
+    const mu_node *node = c->body->nodes.items[value];
+    if (last_use(c, input) > value)
+        return false;
+    for (int k = 0; k < node->n_in; k++)
+        if (node->in[k].node->id == input &&
+            (!(node->op->in_place >> k & 1) || c->specs[input].dtype != c->specs[value].dtype))
             return false;
     return true;
 }
 
+static bool writes_directly(const run *r, size_t k)
+{
+    const fusion *c = r->c;
+    const int value = c->body->outputs.items[k].node->id;
+    for (size_t other = 0; other < k; other++)
+        if (c->body->outputs.items[other].node->id == value)
+            return false;
+    for (int input = 0; input < c->first; input++)
+        if (input_view(r, input)->data == result_view(r->kernel, k)->data && !may_write(c, value, input))
+            return false;
+    return value >= c->first;
+}
+
+// Whether the output shares memory with an input, as the planner may decide: then only the last member writes there.
+static bool overwrites(const mu_kernel *k)
+{
+    for (int i = 0; i < k->n_in; i++)
+        if (k->in[i].data == k->out[0].data)
+            return true;
+    return false;
+}
+
+static run start(const mu_kernel *kernel)
+{
+    run r = {.c = kernel->state, .kernel = kernel};
+    for (size_t k = 0; k < r.c->body->outputs.n; k++)
+        r.direct[k] = writes_directly(&r, k);
+    r.at_home = r.c->tiled && r.c->home >= 0 && !overwrites(kernel);
+    return r;
+}
+
+static void copy_result(const piece *p, size_t k)
+{
+    const fusion *c = p->run->c;
+    const mu_view *view = result_view(p->run->kernel, k);
+    const int64_t elements = c->tiled ? (p->end - p->begin) * c->width : mu__elements(&view->shape);
+    memmove(result_at(p, k), address(p, c->body->outputs.items[k].node->id),
+            (size_t)elements * mu_dtype_bytes(view->dtype));
+}
+
+// Copies the results that are inputs, and then those that wait in registers, whose memory may be such an input's.
+static void copy_results(const piece *p)
+{
+    const fusion *c = p->run->c;
+    for (int from_register = 0; from_register < 2; from_register++)
+        for (size_t k = 0; k < c->body->outputs.n; k++)
+            if (!p->run->direct[k] && (c->body->outputs.items[k].node->id >= c->first) == from_register)
+                copy_result(p, k);
+}
+
 static mu_status run_piece(const piece *p)
 {
-    const fusion *c = p->c;
+    const fusion *c = p->run->c;
     for (int i = c->first; i < c->n; i++) {
         call *now = &p->calls[i - c->first];
         const mu_node *node = c->members[i].node;
         for (int k = 0; k < node->n_in; k++)
             now->in[k].data = address(p, node->in[k].node->id);
-        const bool last = i == c->n - 1, copies = last && !may_write(&now->kernel, output_at(p));
-        now->out.data = last && !copies ? output_at(p) : address(p, i);
+        now->out.data = address(p, i);
         if (c->members[i].run(&now->kernel) != MU_OK) {
             mu__error_place(mu__node_site(node));
             return mu_error_code();
         }
-        if (copies)
-            memmove(output_at(p), now->out.data,
-                    (size_t)mu__elements(&now->out.shape) * mu_dtype_bytes(now->out.dtype));
     }
+    copy_results(p);
     return MU_OK;
 }
 
@@ -355,19 +440,8 @@ static void set_rows(const fusion *c, call *calls, int64_t rows)
     }
 }
 
-// Whether the output shares memory with an input, as the planner may decide: then only the last member writes there.
-static bool overwrites(const mu_kernel *k)
-{
-    for (int i = 0; i < k->n_in; i++)
-        if (k->in[i].data == k->out[0].data)
-            return true;
-    return false;
-}
-
 typedef struct fusion_job {
-    const fusion *c;
-    const mu_kernel *kernel;
-    bool at_home;
+    const run *run;
     atomic_int failed;
     mu_error_value *error;   // of the first part that failed
 } fusion_job;
@@ -385,13 +459,13 @@ static void run_tile(fusion_job *job, const piece *p)
 static void run_part(void *arg, int index, int count)
 {
     fusion_job *job = arg;
-    const fusion *c = job->c;
+    const fusion *c = job->run->c;
     int64_t begin, end;
     const int64_t tiles = (c->rows + c->tile_rows - 1) / c->tile_rows;
     mu__team_share(tiles, 1, index, count, &begin, &end);
-    piece p = {.c = c, .kernel = job->kernel, .calls = c->calls + (size_t)index * (size_t)(c->n - c->first),
-               .at_home = job->at_home,
-               .scratch = (char *)job->kernel->scratch + c->register_bytes * (size_t)c->n_registers * (size_t)index};
+    piece p = {.run = job->run, .calls = c->calls + (size_t)index * (size_t)(c->n - c->first),
+               .scratch = (char *)job->run->kernel->scratch +
+                          c->register_bytes * (size_t)c->n_registers * (size_t)index};
     for (int64_t tile = begin; tile < end && !atomic_load_explicit(&job->failed, memory_order_relaxed); tile++) {
         p.begin = tile * c->tile_rows;
         p.end = MU_MIN(p.begin + c->tile_rows, c->rows);
@@ -407,14 +481,15 @@ static void run_part(void *arg, int index, int count)
 mu_status mu__fusion_run(const mu_kernel *kernel)
 {
     const fusion *c = kernel->state;
+    const run r = start(kernel);
     mu_error_value error;
-    if (mu__elements(&kernel->out[0].shape) == 0)
+    if (mu__elements(&c->specs[c->n - 1].shape) == 0)
         return MU_OK;
     if (!c->tiled) {
-        const piece whole = {.c = c, .kernel = kernel, .calls = c->calls, .scratch = kernel->scratch};
+        const piece whole = {.run = &r, .calls = c->calls, .scratch = kernel->scratch};
         return run_piece(&whole);
     }
-    fusion_job job = {.c = c, .kernel = kernel, .at_home = c->home >= 0 && !overwrites(kernel), .error = &error};
+    fusion_job job = {.run = &r, .error = &error};
     atomic_init(&job.failed, 0);
     if (c->n_parts > 1)
         mu__team_run(kernel->team, run_part, &job);

@@ -2,6 +2,7 @@
 //
 // Steps in order: shapes; owners of memory (a view shares its input's memory; an op that may works in place; a
 // variable that no op overwrites meanwhile is read in place); lifetimes; all-reduce buckets; kernels; offsets.
+#include "engine/cpu/fusion.h"
 #include "engine/cpu/plan.h"
 
 static bool is_view(const mu_plan *plan, const mu_node *node)
@@ -186,7 +187,7 @@ static void take_over(mu_plan *plan, int out, int in)
 static void work_in_place(mu_plan *plan, const mu_node *node)
 {
     int out = plan->first_value[node->id];
-    for (int k = 0; node->op->in_place && k < node->n_in && k < 32; k++) {
+    for (int k = 0; node->op->in_place && node->n_out > 0 && k < node->n_in && k < 32; k++) {
         int in = mu__value_index(plan, node->in[k]);
         if (!(node->op->in_place >> k & 1) || plan->values[in].bytes != plan->values[out].bytes ||
             !may_overwrite(plan, node, k))
@@ -322,9 +323,9 @@ static void find_accesses(mu_plan *plan)
         const mu_node *node = graph->nodes.items[i];
         for (int r = 0; r < node->n_resources; r++) {
             mu_access *access = &plan->access[node->resources[r]];
-            *access = node->op == &mu_op_assign_variable                             ? MU_ACCESS_WRITE
-                      : mu__node_writes(node, r) || *access != MU_ACCESS_READ        ? MU_ACCESS_READ_WRITE
-                                                                                     : MU_ACCESS_READ;
+            *access = node->op == &mu_op_assign_variable || mu__fusion_overwrites(node, r) ? MU_ACCESS_WRITE
+                      : mu__node_writes(node, r) || *access != MU_ACCESS_READ ? MU_ACCESS_READ_WRITE
+                                                                              : MU_ACCESS_READ;
         }
     }
 }

@@ -51,13 +51,13 @@ static void read_dump(const mu_graph *graph, char *text, size_t capacity)
     fclose(file);
 }
 
-static void fusions_end_where_a_value_is_used_elsewhere(void **state)
+static void values_used_elsewhere_are_further_results(void **state)
 {
     (void)state;
     const mu_shape open = {.rank = 1, .dims = {MU_UNKNOWN}};
     mu_graph *graph = mu__graph_new("g");
     mu_edge x = input(graph, MU_F32, &open), y = input(graph, MU_F32, &open);
-    mu_edge kept = apply1(&mu_op_exp, apply2(&mu_op_multiply, x, y));  // a result: it ends a chain
+    mu_edge kept = apply1(&mu_op_exp, apply2(&mu_op_multiply, x, y));  // a result of the graph, and used by the next op
     mu_edge a = apply1(&mu_op_tanh, kept), b = apply2(&mu_op_add, a, x);
     mu_edge c = apply2(&mu_op_multiply, b, apply2(&mu_op_subtract, a, b));  // a and b are used twice, inside
     result(kept);
@@ -71,11 +71,111 @@ static void fusions_end_where_a_value_is_used_elsewhere(void **state)
         assert_string_equal(text,
                             "  %0 = input() : float32[?]\n"
                             "  %1 = input() : float32[?]\n"
-                            "  %2 = chain(%0, %1) : float32[?]  # multiply exp\n"
-                            "  %3 = chain(%2, %0) : float32[?]  # tanh add subtract multiply neg\n"
-                            "  return %2.0 %3.0\n");
+                            "  %2 = chain(%0, %1) n_variables=0 : float32[?], float32[?]"
+                            "  # multiply exp tanh add subtract multiply neg\n"
+                            "  return %2.1 %2.0\n");
         assert_int_equal(mu__fusion_fuse(graph), MU_OK);
     }
+    mu_release(graph);
+}
+
+// An op that needs a member's result before the last member can run stays outside, and so does that member.
+static void ops_on_the_way_are_left_out(void **state)
+{
+    (void)state;
+    const mu_shape shape = MU_DIMS(4);
+    mu_graph *graph = mu__graph_new("g");
+    mu_edge x = input(graph, MU_F32, &shape), a = apply1(&mu_op_exp, x), sum;
+    mu_reduce_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    sum.node = mu__graph_node(graph, &mu_op_reduce_sum, &attrs, 1, &a, 0, NULL);
+    sum.output = 0;
+    assert_non_null(sum.node);
+    result(apply1(&mu_op_neg, apply2(&mu_op_multiply, a, sum)));
+    assert_int_equal(mu__fusion_fuse(graph), MU_OK);
+    assert_int_equal(mu__graph_check(graph), MU_OK);
+    assert_int_equal(graph->nodes.n, 4);
+    assert_ptr_equal(graph->nodes.items[1]->op, &mu_op_exp);
+    mu_release(graph);
+}
+
+// ---- Updates ------------------------------------------------------------------------------------
+
+typedef struct updated {
+    mu_variable *x, *slot, *swapped;
+} updated;
+
+// The formula of an optimizer: the slot's new value is used behind its assignment, the old one of `x` before its own.
+static mu_value *update(mu_value *arguments, void *arg)
+{
+    updated *v = arg;
+    mu_tensor *g = mu_at(arguments, 0), *old = mu_variable_read(v->slot), *before = mu_variable_read(v->x);
+    mu_tensor *next = mu_add(old, mu_multiply(mu_subtract(g, old), mu_constant(MU_F64, .1)));
+    mu_variable_assign(v->slot, next);
+    mu_variable_assign_sub(v->x, mu_divide(mu_add(next, mu_multiply(before, g)), mu_add(mu_sqrt(mu_abs(next)), g)));
+    mu_tensor *a = mu_neg(mu_variable_read(v->slot)), *b = mu_neg(mu_variable_read(v->swapped));
+    mu_variable_assign(v->slot, b);  // two variables change places
+    mu_variable_assign(v->swapped, a);
+    return mu_list(before, next, mu_multiply(next, g), MU_END);
+}
+
+static updated variables_of(int64_t n)
+{
+    return (updated){mu_variable_new(numbers(1, &n, 1), "x"), mu_variable_new(numbers(1, &n, 2), "slot"),
+                     mu_variable_new(numbers(1, &n, 3), "swapped")};
+}
+
+static void same_values(mu_variable *a, mu_variable *b, int64_t n)
+{
+    assert_memory_equal(doubles(mu_variable_read(a)), doubles(mu_variable_read(b)), (size_t)n * sizeof(double));
+}
+
+// One pass over a variable and its slots gives the bits of the ops one by one, whatever each reads and writes.
+static void updates_give_the_bits_of_their_ops(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {1, 7, 40000, 70001};
+    for (size_t i = 0; i < MU_COUNT(sizes); i++) {
+        mu_pool *pool = mu_pool_open();
+        updated eager = variables_of(sizes[i]), traced = variables_of(sizes[i]);
+        mu_function *function = mu_function_new(update, &traced);
+        for (int turn = 0; turn < 3; turn++) {
+            mu_value *in = mu_list(mu_add(mu_abs(numbers(1, &sizes[i], 9)), mu_constant(MU_F64, turn + 1)), MU_END);
+            mu_value *wanted = update(in, &eager), *seen = mu_run(NULL, function, in);
+            for (int k = 0; k < 3; k++)
+                assert_memory_equal(doubles(mu_at(seen, k)), doubles(mu_at(wanted, k)),
+                                    (size_t)sizes[i] * sizeof(double));
+            same_values(eager.x, traced.x, sizes[i]);
+            same_values(eager.slot, traced.slot, sizes[i]);
+            same_values(eager.swapped, traced.swapped, sizes[i]);
+        }
+        mu_pool_close(pool);
+    }
+}
+
+// A slot's assignment and the variable's update are one node, which reads their old values itself.
+static void a_formula_is_one_node(void **state)
+{
+    (void)state;
+    const mu_shape shape = MU_DIMS(5);
+    const int64_t n = 5;
+    mu_variable *x = mu_variable_new(numbers(1, &n, 1), "x"), *slot = mu_variable_new(numbers(1, &n, 2), "slot");
+    mu_resource *resources[] = {&x->resource, &slot->resource};
+    mu_graph *graph = mu__graph_new("g");
+    mu_edge g = input(graph, MU_F64, &shape), old = {0};
+    old.node = mu__graph_node(graph, &mu_op_read_variable, NULL, 0, NULL, 1, &resources[1]);
+    mu_edge next = apply2(&mu_op_add, old, g);
+    assert_non_null(mu__graph_node(graph, &mu_op_assign_variable, NULL, 1, &next, 1, &resources[1]));
+    mu_edge step = apply1(&mu_op_sqrt, next);
+    assert_non_null(mu__graph_node(graph, &mu_op_assign_sub_variable, NULL, 1, &step, 1, &resources[0]));
+    assert_int_equal(mu__fusion_fuse(graph), MU_OK);
+    assert_int_equal(mu__graph_check(graph), MU_OK);
+    char text[1000];
+    read_dump(graph, text, sizeof text);
+    assert_string_equal(text, "  %0 = input() : float64[5]\n"
+                              "  %1 = chain_update(%0, @x, @slot) n_variables=2"
+                              "  # add assign_variable sqrt assign_sub_variable\n"
+                              "  return\n");
     mu_release(graph);
 }
 
@@ -241,7 +341,10 @@ static void a_member_that_fails_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(fusions_end_where_a_value_is_used_elsewhere),
+        MODEL_TEST(values_used_elsewhere_are_further_results),
+        MODEL_TEST(ops_on_the_way_are_left_out),
+        MODEL_TEST(updates_give_the_bits_of_their_ops),
+        MODEL_TEST(a_formula_is_one_node),
         MODEL_TEST(fusions_give_the_bits_of_their_ops),
         MODEL_TEST(unknown_dimensions_may_broadcast),
         MODEL_TEST(a_member_that_fails_is_named),
