@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help demo check check-long cases build configure packages examples dist docs conformance clean accuracy
-.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla
+.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla bench-ps
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -82,6 +82,13 @@ bench-ops:
 	@$(MAKE) --no-print-directory build
 	scripts/python_env
 	$${MUSTER_PYTHON_ENV:-build/python}/bin/python bench/ops/run.py
+
+#: make bench-ps         parameter servers against TensorFlow's and the machine's limits (PS_ARGUMENTS="--quick": a minute)
+bench-ps:
+	scripts/install_packages build demo check
+	@$(MAKE) --no-print-directory build
+	scripts/python_env
+	python3 bench/ps/run.py $(PS_ARGUMENTS)
 
 #: make cases            the numbered cases of TensorFlow's behaviour, one line each, then the counts
 cases:
