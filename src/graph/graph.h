@@ -227,6 +227,7 @@ struct mu_variable {
     int n_components;
     mu_tensor **components;           // the host's storage, written in place by effects only
     atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one
+    bool lends;                       // a component's memory may have other holders, and is not written while it has
     mu_residence *_Atomic *residences; // [components] where the newest value is; NULL: on the host, nowhere else so far
     mu_slice_info *slice;             // NULL: not a part
     // A sharded variable has parts, retained, and no component: ops refuse its resource.
@@ -241,6 +242,13 @@ extern mu_type mu__variable_type;
 extern const mu_resource_kind mu__variable_kind;
 mu_status mu__variable_fill(mu_variable *variable, int n_components, const mu_tensor *value);
 void mu__variable_empty(mu_variable *variable);
+
+// For a server that sends and receives large values without copying them; with the lock of the variable's resource.
+// mu__variable_lend returns the value of a variable on the host, whose memory later writes leave as it is: it belongs to
+// the pool. NULL without a record: read it with an op. mu__variable_take makes `value`, which nobody may write any more,
+// the variable's own; false: its memory cannot be used, assign it with an op.
+mu_tensor *mu__variable_lend(mu_variable *variable);
+bool mu__variable_take(mu_variable *variable, mu_tensor *value);
 
 // mu__variable_make makes a variable whose components all start with `value` (eager). Owned by the caller;
 // the strategy fills rules and owner in.

@@ -155,10 +155,52 @@ static mu_status check_whole(const mu_variable *variable, int component)
                      variable->resource.name);
 }
 
+// Gives a component that others hold too memory of its own, before it is written.
+static mu_status keep_alone(mu_variable *variable, int i, mu_access access)
+{
+    mu_tensor *shared = variable->components[i];
+    if (!variable->lends || atomic_load(&shared->buffer->object.references) == 1)
+        return MU_OK;
+    mu_tensor *own = mu__tensor_alloc(shared->dtype, &shared->shape);
+    if (!own)
+        return MU_RESOURCE_EXHAUSTED;
+    if (access != MU_ACCESS_WRITE)
+        memcpy(mu__host_write(own), mu__host_read(shared), shared->buffer->bytes);
+    variable->components[i] = own;
+    mu_release(shared);
+    return MU_OK;
+}
+
+mu_tensor *mu__variable_lend(mu_variable *variable)
+{
+    if (variable->poisoned[0] || variable->n_components != 1 || variable->residences[0] ||
+        variable->resource.spec.dtype == MU_STRING)
+        return NULL;
+    const mu_tensor *value = variable->components[0];
+    variable->lends = true;
+    return mu__give(mu__tensor_view(value->buffer, 0, value->dtype, &value->shape));
+}
+
+bool mu__variable_take(mu_variable *variable, mu_tensor *value)
+{
+    if (variable->n_components != 1 || variable->residences[0] || value->buffer->place != &mu__place_host || value->offset != 0 ||
+        value->dtype != variable->components[0]->dtype || value->dtype == MU_STRING ||
+        !mu__shape_equal(&value->shape, &variable->components[0]->shape))
+        return false;
+    mu_tensor *before = variable->components[0];
+    variable->components[0] = mu_retain(value);
+    variable->lends = true; // others may hold the value's memory
+    variable->poisoned[0] = false;
+    mu_release(before);
+    return true;
+}
+
 static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
 {
     mu_variable *variable = (mu_variable *)resource;
     const int i = component_of(variable, replica);
+    if (access != MU_ACCESS_READ)
+        MU_TRY(keep_alone(variable, i, access));
     const mu_tensor *host = variable->components[i];
     if (access != MU_ACCESS_WRITE)
         MU_TRY(check_whole(variable, i));

@@ -59,7 +59,8 @@ static mu_status answer_inline(mu_server_call *call)
     if (data == NULL)
         return MU_RESOURCE_EXHAUSTED;
     uint8_t *end = mu__put_number(data, 0, 8);
-    end = mu__put_bytes(end, call->reply->data, call->reply->bytes);
+    mu__message_copy(call->reply, 0, end, call->reply->bytes);
+    end += call->reply->bytes;
     answer(call, MU_OK, data, (size_t)(end - data));
     mu__free(data);
     return MU_OK;
@@ -74,8 +75,10 @@ static mu_status answer_in_parts(mu_server_call *call)
     }
     if (mu__channel_send(channel, call->reply, reply_sent, call) == 0)
         return mu_error_code();
-    mu__channel_pump(channel);
-    mu__node_wake(&call->server->node);
+    mu_rpc_server *server = call->server;
+    const int member = (int)(call->connection - server->connections);
+    mu__channel_pump(channel); // the call may end here
+    mu__session_flush(&server->node, member);
     return MU_OK;
 }
 
@@ -129,7 +132,7 @@ static mu_status run_function(mu_server_call *call)
     mu_value *value = run_entry(call, arguments);
     if (mu__pending())
         return mu_error_code();
-    call->reply = mu__message_of(value, "the result");
+    call->reply = mu__message_to_send(value, "the result");
     return call->reply != NULL ? MU_OK : mu_error_code();
 }
 
@@ -162,13 +165,18 @@ static void run_call(mu_server_call *call, mu_error_value *error)
     mu__context_leave(&context, NULL, error);
 }
 
+static bool is_inline(const mu_server_call *call)
+{
+    return mu__channel_fits_inline(&call->connection->channel, call->reply->bytes);
+}
+
 // With the lock held: sends what run_call made.
 static void finish_call(mu_server_call *call, const mu_error_value *error)
 {
     mu_error_value late = *error;
     if (late.code == MU_OK && mu__budget_take(&call->server->budget, call->reply->bytes)) {
         call->held += call->reply->bytes;
-        if ((call->reply->bytes <= MU_RPC_INLINE ? answer_inline(call) : answer_in_parts(call)) == MU_OK)
+        if ((is_inline(call) ? answer_inline(call) : answer_in_parts(call)) == MU_OK)
             return;
         mu__error_move(&late);
     } else if (late.code == MU_OK) {

@@ -2,7 +2,7 @@
 #include "rpc/channel.h"
 
 #define PART_SECONDS 120.0
-enum { WINDOW = 8, MOST_ARRIVING = 1024, PART_HEAD = 16 };
+enum { WINDOW = MU_SLOTS, MOST_ARRIVING = 1024, PART_HEAD = 16, NO_SLOT = -1 };
 
 struct mu_outgoing {
     mu_outgoing *next;
@@ -18,6 +18,12 @@ struct mu_outgoing {
     mu_sent *sent;
     void *arg;
 };
+
+// A part whose answer is missing.
+typedef struct sent_part {
+    mu_outgoing *out;
+    int slot; // in which its bytes are; NO_SLOT: they are in the request
+} sent_part;
 
 struct mu_arriving {
     mu_arriving *next;
@@ -88,7 +94,11 @@ static void settle(mu_outgoing *out)
 
 static void part_answered(void *arg, mu_status code, const void *data, size_t bytes)
 {
-    mu_outgoing *out = arg;
+    sent_part *part = arg;
+    mu_outgoing *out = part->out;
+    if (part->slot != NO_SLOT)
+        out->channel->in_use &= ~(1u << part->slot);
+    mu__free(part);
     out->channel->n_unanswered--;
     out->n_unanswered--;
     out->accepted = out->accepted || code == MU_OK;
@@ -100,18 +110,49 @@ static void part_answered(void *arg, mu_status code, const void *data, size_t by
     settle(out);
 }
 
+static int free_slot(const mu_channel *channel)
+{
+    int slot = 0;
+    while (slot < MU_SLOTS && (channel->in_use & 1u << slot) != 0)
+        slot++;
+    return channel->sharing == MU_SHARING_YES && slot < MU_SLOTS ? slot : NO_SLOT;
+}
+
+// Writes the next part's request; its bytes go into the slot, if there is one. Returns the end of the request.
+static uint8_t *write_part(const mu_outgoing *out, int slot, size_t bytes)
+{
+    const mu_channel *channel = out->channel;
+    uint8_t *end = mu__put_number(channel->part, out->transfer, 8);
+    end = mu__put_number(end, out->message->bytes, 8);
+    if (slot != NO_SLOT) {
+        mu__message_copy(out->message, out->sent_bytes, mu__slot_write(channel->own, slot), bytes);
+        end = mu__put_number(end, (uint64_t)slot, 4);
+        return mu__put_number(end, bytes, 4);
+    }
+    mu__message_copy(out->message, out->sent_bytes, end, bytes);
+    return end + bytes;
+}
+
 static mu_status send_part(mu_outgoing *out)
 {
     mu_channel *channel = out->channel;
-    const size_t bytes = MU_MIN(out->message->bytes - out->sent_bytes, (size_t)MU_RPC_PART);
+    const int slot = free_slot(channel);
+    const size_t bytes =
+        MU_MIN(out->message->bytes - out->sent_bytes, (size_t)(slot != NO_SLOT ? MU_SLOT_BYTES : MU_RPC_PART));
     if (channel->part == NULL && (channel->part = mu__alloc(MU_RPC_PART + PART_HEAD)) == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    uint8_t *end = mu__put_number(channel->part, out->transfer, 8);
-    end = mu__put_number(end, out->message->bytes, 8);
-    end = mu__put_bytes(end, out->message->data + out->sent_bytes, bytes);
-    MU_TRY(mu__session_request(channel->session, &(mu_request_options){.method = "rpc.part", .data = channel->part,
-                               .bytes = (size_t)(end - channel->part), .seconds = PART_SECONDS,
-                               .replied = part_answered, .arg = out}));
+    sent_part *part = mu__alloc(sizeof *part);
+    if (part == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    *part = (sent_part){.out = out, .slot = slot};
+    const uint8_t *end = write_part(out, slot, bytes);
+    if (mu__session_request(channel->session, &(mu_request_options){.method = slot != NO_SLOT ? "rpc.slot" : "rpc.part",
+                            .data = channel->part, .bytes = (size_t)(end - channel->part), .seconds = PART_SECONDS,
+                            .replied = part_answered, .arg = part}) != MU_OK) {
+        mu__free(part);
+        return mu_error_code();
+    }
+    channel->in_use |= slot != NO_SLOT ? 1u << slot : 0;
     out->sent_bytes += bytes;
     out->n_unanswered++;
     channel->n_unanswered++;
@@ -223,12 +264,26 @@ static mu_status begin(mu_channel *channel, uint64_t transfer, uint64_t total, m
     return MU_OK;
 }
 
-static mu_status take_part(mu_channel *channel, const mu_request *request)
+// The bytes of a part: what is left of the request, or what its slot has. NULL: there is no such slot.
+static const uint8_t *part_bytes(const mu_channel *channel, mu_cursor *cursor, bool in_slot, size_t *bytes)
+{
+    *bytes = mu__cursor_left(cursor);
+    if (!in_slot)
+        return cursor->at;
+    const uint32_t slot = mu__cursor_u32_little(cursor);
+    *bytes = mu__cursor_u32_little(cursor);
+    const bool good = !cursor->bad && cursor->at == cursor->end && channel->theirs != NULL && slot < MU_SLOTS &&
+                      *bytes <= MU_SLOT_BYTES;
+    return good ? mu__slot_read(channel->theirs, (int)slot) : NULL;
+}
+
+static mu_status take_part(mu_channel *channel, const mu_request *request, bool in_slot)
 {
     mu_cursor cursor = mu__cursor(request->data, request->bytes);
     const uint64_t transfer = mu__cursor_u64_little(&cursor), total = mu__cursor_u64_little(&cursor);
-    const size_t bytes = mu__cursor_left(&cursor);
-    if (cursor.bad || bytes == 0 || transfer == 0)
+    size_t bytes = 0;
+    const uint8_t *from = part_bytes(channel, &cursor, in_slot, &bytes);
+    if (cursor.bad || from == NULL || bytes == 0 || transfer == 0)
         return mu__error(MU_DATA_LOSS, "a part of a message is damaged");
     mu_arriving **at = find(channel, transfer);
     if (*at == NULL)
@@ -238,7 +293,7 @@ static mu_status take_part(mu_channel *channel, const mu_request *request)
         forget(channel, at, true);
         return mu__error(MU_DATA_LOSS, "the parts of a message are larger than the message");
     }
-    memcpy(here->message->data + here->have, cursor.at, bytes);
+    memcpy(here->message->data + here->have, from, bytes);
     here->have += bytes;
     return MU_OK;
 }
@@ -252,15 +307,34 @@ static mu_status take_drop(mu_channel *channel, const mu_request *request)
     return MU_OK;
 }
 
+// What a request of the channel comes to: its answer is written to `out`.
+static mu_status take(mu_channel *channel, const mu_request *request, uint8_t out[MU_SLOTS_CHALLENGE], size_t *bytes)
+{
+    if (strcmp(request->method, "rpc.part") == 0)
+        return take_part(channel, request, false);
+    if (strcmp(request->method, "rpc.slot") == 0)
+        return take_part(channel, request, true);
+    if (strcmp(request->method, "rpc.drop") == 0)
+        return take_drop(channel, request);
+    return mu__sharing_asked(channel, request, out, bytes);
+}
+
 bool mu__channel_asked(mu_channel *channel, const mu_request *request)
 {
-    const bool part = strcmp(request->method, "rpc.part") == 0;
-    if (!part && strcmp(request->method, "rpc.drop") != 0)
-        return false;
+    static const char *const methods[] = {"rpc.part", "rpc.slot", "rpc.drop", "rpc.memory"};
+    uint8_t answer[MU_SLOTS_CHALLENGE];
     mu_error_value error = {.code = MU_OK};
-    if ((part ? take_part(channel, request) : take_drop(channel, request)) != MU_OK)
+    size_t bytes = 0, i = 0;
+    while (i < MU_COUNT(methods) && strcmp(request->method, methods[i]) != 0)
+        i++;
+    if (i == MU_COUNT(methods))
+        return false;
+    if (take(channel, request, answer, &bytes) != MU_OK) {
         mu__error_move(&error);
-    if (mu__session_reply(channel->session, request->id, error.code, error.message, strlen(error.message)) != MU_OK)
+        bytes = strlen(error.message);
+    }
+    const void *data = error.code == MU_OK ? (const void *)answer : error.message;
+    if (mu__session_reply(channel->session, request->id, error.code, data, bytes) != MU_OK)
         mu__error_move(&error); // the other end's part runs into its deadline
     return true;
 }
@@ -286,5 +360,18 @@ void mu__channel_end(mu_channel *channel)
     while (channel->arriving != NULL)
         forget(channel, &channel->arriving, true);
     mu__free(channel->part);
+    mu__sharing_end(channel);
     *channel = (mu_channel){.session = channel->session, .budget = channel->budget};
+}
+
+void mu__channel_begin(mu_channel *channel, mu_node *node, mu_session *session, mu_budget *budget)
+{
+    *channel = (mu_channel){.node = node, .session = session, .budget = budget};
+}
+
+bool mu__channel_fits_inline(mu_channel *channel, size_t bytes)
+{
+    if (bytes > MU_RPC_SHARED && channel->sharing == MU_SHARING_POSSIBLE)
+        mu__sharing_ask(channel);
+    return bytes <= (size_t)(channel->sharing == MU_SHARING_YES ? MU_RPC_SHARED : MU_RPC_INLINE);
 }

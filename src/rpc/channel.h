@@ -3,16 +3,19 @@
 // A message that does not fit into one frame is sent in parts, which are requests "rpc.part" of their own: the answer
 // to a part is what lets the next one be sent, so that neither end queues more than a window of them, and small
 // messages pass between the parts of large ones. The request or reply that the message belongs to follows its last part
-// and names its transfer. All functions are called with the lock of the node held.
+// and names its transfer. Between two processes of one host, the bytes of parts go through shared memory
+// (comm/slots.h) as soon as both ends have agreed on it, and then also those of smaller messages. All functions are called with the lock of the node held.
 #ifndef MU_SRC_RPC_CHANNEL_H
 #define MU_SRC_RPC_CHANNEL_H
 
 #include "comm/session.h"
+#include "comm/slots.h"
 #include "rpc/rpc.h"
 
 enum {
     MU_RPC_VERSION = 1,
     MU_RPC_INLINE = 1 << 19,  // most bytes of a message that goes within a frame
+    MU_RPC_SHARED = 1 << 15,  // the same where there is shared memory
     MU_RPC_PART = 1 << 19,    // bytes of a part
     MU_RPC_NAME = 200,        // most bytes in a method's name
     MU_RPC_HEAD = 2 * MU_RPC_NAME // more than what goes before a message in its frame
@@ -26,7 +29,16 @@ typedef struct mu_budget {
 typedef struct mu_outgoing mu_outgoing;
 typedef struct mu_arriving mu_arriving;
 
+// How far this end is with the memory into which it writes parts.
+typedef enum mu_sharing {
+    MU_SHARING_POSSIBLE, // not asked for yet
+    MU_SHARING_ASKED,    // the other end's answer is missing
+    MU_SHARING_YES,
+    MU_SHARING_NO
+} mu_sharing;
+
 typedef struct mu_channel {
+    mu_node *node;
     mu_session *session;
     mu_budget *budget;     // of what arrives
     mu_outgoing *outgoing; // messages being sent, the next one to send a part first
@@ -35,7 +47,19 @@ typedef struct mu_channel {
     int n_unanswered;      // parts whose answers are missing
     int n_arriving;
     uint8_t *part;         // a part, while it is written
+
+    mu_sharing sharing;
+    mu_slots *own, *theirs; // memory that this end writes, and reads; NULL: none
+    unsigned in_use;        // slots of `own` that the other end has not read yet, a bit for each
+    bool challenged;        // `challenge` was sent to the other end
+    uint8_t challenge[MU_SLOTS_CHALLENGE];
 } mu_channel;
+
+// mu__channel_begin sets up a channel on a session that has just opened.
+void mu__channel_begin(mu_channel *channel, mu_node *node, mu_session *session, mu_budget *budget);
+// mu__channel_fits_inline says whether a message of so many bytes goes within a frame; asks for shared memory when it
+// would be of use.
+bool mu__channel_fits_inline(mu_channel *channel, size_t bytes);
 
 // mu__channel_end frees what a channel holds, after its session was closed.
 void mu__channel_end(mu_channel *channel);
@@ -50,13 +74,23 @@ void mu__channel_drop(mu_channel *channel, uint64_t transfer);
 // mu__channel_pump sends parts while the window has room.
 void mu__channel_pump(mu_channel *channel);
 
-// mu__channel_asked handles "rpc.part" and "rpc.drop"; false: another request.
+// mu__channel_asked handles "rpc.part", "rpc.slot", "rpc.drop" and "rpc.memory"; false: another request.
 bool mu__channel_asked(mu_channel *channel, const mu_request *request);
 // mu__channel_take returns the message of a complete transfer, with a reference for the caller, who gives its bytes
 // back to the budget; NULL: there is none.
 mu_message *mu__channel_take(mu_channel *channel, uint64_t transfer);
 // mu__budget_take reserves bytes; false: they are not there.
 bool mu__budget_take(mu_budget *budget, size_t bytes);
+
+// ---- Shared memory (sharing.c) -------------------------------------------------------------------
+
+// mu__sharing_ask begins to agree on memory that this end writes, unless that is impossible.
+void mu__sharing_ask(mu_channel *channel);
+// mu__sharing_asked handles the data of "rpc.memory": without an address it answers with a challenge, with one it maps
+// the memory. Returns the bytes of the answer, written to `out`. Errors: as mu__slots_find.
+mu_status mu__sharing_asked(mu_channel *channel, const mu_request *request, uint8_t out[MU_SLOTS_CHALLENGE],
+                            size_t *bytes);
+void mu__sharing_end(mu_channel *channel);
 
 // mu__put_number and mu__put_bytes append to a buffer that has room; they return its new end.
 uint8_t *mu__put_number(uint8_t *to, uint64_t number, int bytes);

@@ -100,7 +100,8 @@ static mu_status ask(mu_rpc_result *result, uint64_t transfer)
     end = mu__put_number(end, transfer, 8);
     end = mu__put_number(end, name, 1);
     end = mu__put_bytes(end, result->method, name);
-    end = mu__put_bytes(end, result->message->data, inside);
+    mu__message_copy(result->message, 0, end, inside);
+    end += inside;
     const int64_t left_ns = result->deadline_ns - mu__now_ns();
     const mu_status status = mu__session_request(
         &client->member.session,
@@ -137,7 +138,7 @@ static void parts_sent(void *arg, uint64_t transfer, mu_status code, const char 
 static void send_call(mu_rpc_result *result)
 {
     mu_rpc_client *client = result->owner;
-    if (result->message->bytes <= MU_RPC_INLINE) {
+    if (mu__channel_fits_inline(&client->channel, result->message->bytes)) {
         if (ask(result, 0) != MU_OK)
             end_unsent(result);
         return;
@@ -271,7 +272,7 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     client->server = number != 0 ? number : 1;
     client->tried = false;
     client->pause_ns = FIRST_PAUSE_NS;
-    client->channel = (mu_channel){.session = &client->member.session, .budget = &client->budget};
+    mu__channel_begin(&client->channel, node, &client->member.session, &client->budget);
     send_waiting(client);
 }
 
@@ -509,7 +510,7 @@ mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *given)
         return NULL;
     mu_rpc_client *client = args.client;
     mu_rpc_result *result = mu__result_new(client, args.method);
-    mu_message *message = result != NULL ? mu__message_of(args.arguments, "mu_rpc_call: the arguments") : NULL;
+    mu_message *message = result != NULL ? mu__message_to_send(args.arguments, "mu_rpc_call: the arguments") : NULL;
     if (message != NULL) {
         result->message = message;
         result->deadline_ns =

@@ -3,18 +3,21 @@
 // A node of the nest is a byte with its kind, then what docs/rpc.md says. Numbers are little-endian. The elements of a
 // large tensor begin at a multiple of 64 bytes, so that the receiver can use them where they lie. A first pass counts
 // the bytes, a second writes them. What is read is untrusted.
-#include "rpc/rpc.h"
+#include "rpc/channel.h"
 
 enum { NOTHING, TENSOR, LIST, MAP, SLICES };
-enum { ALIGNMENT = 64, LARGE = 4096, MOST_NESTED = 64, MOST_KEY = 1000 };
+enum { ALIGNMENT = 64, LARGE = 4096, BORROWED = 1 << 15, MOST_NESTED = 64, MOST_KEY = 1000 };
 
 // ---- Messages -----------------------------------------------------------------------------------
 
 static void message_destroy(void *object)
 {
     mu_message *message = object;
+    for (size_t i = 0; i < message->extents.n; i++)
+        mu_release(message->extents.items[i].owner);
+    mu__free(message->extents.items);
     if (message->data != NULL)
-        mu__free_data(message->data, message->bytes);
+        mu__free_data(message->data, message->held);
 }
 
 static mu_type message_type = {.name = "rpc message", .destroy = message_destroy};
@@ -24,7 +27,7 @@ mu_message *mu__message_new(size_t bytes)
     mu_message *message = mu__new(&message_type, sizeof *message);
     if (message == NULL)
         return NULL;
-    message->bytes = bytes;
+    message->bytes = message->held = bytes;
     message->data = mu__alloc_data(bytes);
     if (message->data != NULL)
         return message;
@@ -34,18 +37,39 @@ mu_message *mu__message_new(size_t bytes)
 
 // ---- Writing ------------------------------------------------------------------------------------
 
-// With data NULL, bytes are only counted.
+// With message NULL, bytes are only counted.
 typedef struct writer {
-    uint8_t *data;
-    size_t n;
+    mu_message *message;
+    size_t n, held, begun; // bytes written; of them in the message's memory; of these before the current extent
+    bool borrows;          // the elements of large tensors are not copied
     const char *what;
 } writer;
 
 static void put(writer *w, const void *from, size_t bytes)
 {
-    if (w->data != NULL && bytes > 0)
-        memcpy(w->data + w->n, from, bytes);
+    if (w->message != NULL && bytes > 0)
+        memcpy(w->message->data + w->held, from, bytes);
     w->n += bytes;
+    w->held += bytes;
+}
+
+// Ends the extent of the message's own memory.
+static mu_status end_extent(writer *w)
+{
+    const mu_extent own = {.at = w->message->data + w->begun, .bytes = w->held - w->begun};
+    w->begun = w->held;
+    return own.bytes > 0 ? MU_PUSH(&w->message->extents, own) : MU_OK;
+}
+
+static mu_status put_borrowed(writer *w, const mu_tensor *tensor, const void *elements, size_t bytes)
+{
+    w->n += bytes;
+    if (w->message == NULL)
+        return MU_OK;
+    MU_TRY(end_extent(w));
+    MU_TRY(MU_PUSH(&w->message->extents, ((mu_extent){.at = elements, .bytes = bytes})));
+    w->message->extents.items[w->message->extents.n - 1].owner = mu_retain((mu_tensor *)(uintptr_t)tensor);
+    return MU_OK;
 }
 
 static void put_number(writer *w, uint64_t number, int bytes)
@@ -80,14 +104,18 @@ static mu_status put_tensor(writer *w, const mu_tensor *tensor)
     const size_t bytes = mu__spec_bytes(&spec);
     put_spec(w, &spec);
     if (spec.dtype == MU_STRING) {
-        if (w->data != NULL)
-            mu__strings_to_wire(tensor, w->data + w->n);
-        w->n += mu__strings_wire_bytes(tensor);
+        const size_t wire = mu__strings_wire_bytes(tensor);
+        if (w->message != NULL)
+            mu__strings_to_wire(tensor, w->message->data + w->held);
+        w->n += wire;
+        w->held += wire;
         return MU_OK;
     }
-    const void *elements = w->data != NULL ? mu__host_read(tensor) : NULL;
-    if (w->data != NULL && elements == NULL)
+    const void *elements = w->message != NULL ? mu__host_read(tensor) : NULL;
+    if (w->message != NULL && elements == NULL)
         return mu_error_code();
+    if (w->borrows && bytes >= BORROWED)
+        return put_borrowed(w, tensor, elements, bytes);
     put(w, elements, bytes);
     return MU_OK;
 }
@@ -144,20 +172,25 @@ static mu_status put_value(writer *w, const mu_value *value, int depth)
     }
 }
 
-mu_message *mu__message_of(const mu_value *value, const char *what)
+static mu_message *write_message(const mu_value *value, const char *what, bool borrows)
 {
-    writer count = {.what = what};
+    writer count = {.what = what, .borrows = borrows};
     if (put_value(&count, value, 0) != MU_OK)
         return NULL;
-    mu_message *message = mu__message_new(count.n);
+    mu_message *message = mu__message_new(count.held);
     if (message == NULL)
         return NULL;
-    writer w = {.data = message->data, .what = what};
-    if (put_value(&w, value, 0) == MU_OK)
+    writer w = {.message = message, .what = what, .borrows = borrows};
+    message->bytes = count.n;
+    if (put_value(&w, value, 0) == MU_OK && (message->extents.n == 0 || end_extent(&w) == MU_OK))
         return message;
     mu_release(message);
     return NULL;
 }
+
+mu_message *mu__message_of(const mu_value *value, const char *what) { return write_message(value, what, false); }
+
+mu_message *mu__message_to_send(const mu_value *value, const char *what) { return write_message(value, what, true); }
 
 mu_message *mu__message_for(const mu_spec *spec, void **elements)
 {
@@ -166,10 +199,23 @@ mu_message *mu__message_for(const mu_spec *spec, void **elements)
     mu_message *message = mu__message_new(w.n + mu__spec_bytes(spec));
     if (message == NULL)
         return NULL;
-    w = (writer){.data = message->data};
+    w = (writer){.message = message};
     put_spec(&w, spec);
     *elements = message->data + w.n;
     return message;
+}
+
+void mu__message_copy(const mu_message *message, size_t offset, void *to, size_t bytes)
+{
+    const mu_extent whole = {.at = message->data, .bytes = message->bytes};
+    const mu_extent *extent = message->extents.n > 0 ? message->extents.items : &whole;
+    uint8_t *out = to;
+    for (; bytes > 0; extent++) {
+        const size_t skipped = MU_MIN(offset, extent->bytes), n = MU_MIN(extent->bytes - skipped, bytes);
+        out = mu__put_bytes(out, extent->at + skipped, n);
+        offset -= skipped;
+        bytes -= n;
+    }
 }
 
 // ---- Reading ------------------------------------------------------------------------------------

@@ -11,11 +11,22 @@
 
 // ---- Messages (message.c) -----------------------------------------------------------------------
 
+// A range of a message that is to be sent: bytes of the message's own memory, or the elements of a tensor.
+typedef struct mu_extent {
+    const uint8_t *at;
+    size_t bytes;
+    mu_tensor *owner; // retained; NULL: the message's memory
+} mu_extent;
+
 // The bytes of a value, aligned to 64: tensors of a received message use its memory. An object.
 typedef struct mu_message {
     mu_object object;
-    uint8_t *data;
-    size_t bytes;
+    uint8_t *data; // [held]
+    size_t bytes, held;
+    struct {
+        mu_extent *items;
+        size_t n, capacity;
+    } extents; // n 0: the message lies in `data`
 } mu_message;
 
 // mu__message_new makes a message with undefined bytes; the caller owns it. NULL: RESOURCE_EXHAUSTED, recorded.
@@ -28,6 +39,12 @@ mu_message *mu__message_of(const mu_value *value, const char *what);
 // mu__message_for makes the message of one tensor, whose elements the caller writes to *elements: large results need
 // not be made elsewhere and copied. Owned by the caller.
 mu_message *mu__message_for(const mu_spec *spec, void **elements);
+
+// mu__message_to_send is mu__message_of for a message that is only read by mu__message_copy: the elements of large
+// tensors stay where they are.
+mu_message *mu__message_to_send(const mu_value *value, const char *what);
+// mu__message_copy copies `bytes` of a message from `offset` on.
+void mu__message_copy(const mu_message *message, size_t offset, void *to, size_t bytes);
 
 // mu__message_value decodes untrusted bytes from `offset` to the message's end; `out` is owned by the caller, NULL:
 // nothing. Large tensors use the message's memory and retain it. Errors: DATA_LOSS.

@@ -39,7 +39,7 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     (void)hello;
     connection->number = ++server->n_clients;
     connection->n_calls = 0;
-    connection->channel = (mu_channel){.session = &connection->member.session, .budget = &server->budget};
+    mu__channel_begin(&connection->channel, node, &connection->member.session, &server->budget);
 }
 
 static void left(mu_node *node, int member)

@@ -45,7 +45,8 @@ static void try_value(const uint8_t *data, size_t bytes)
 
 static void try_requests(mu_rpc_server *server, const uint8_t *data, size_t bytes)
 {
-    static const char *const methods[] = {"rpc.call", "rpc.part", "rpc.cancel", "rpc.drop", "rpc.other"};
+    static const char *const methods[] = {"rpc.call", "rpc.part", "rpc.cancel", "rpc.drop", "rpc.other", "rpc.slot",
+                                         "rpc.memory"};
     mu_cursor cursor = mu__cursor(data, bytes);
     for (uint64_t id = 1; mu__cursor_left(&cursor) > 0; id++) {
         mu_request request = {.id = id, .patience_ns = 1000000000};
@@ -60,6 +61,18 @@ static void try_requests(mu_rpc_server *server, const uint8_t *data, size_t byte
     }
 }
 
+// Memory that the other end has filled, for requests that name a slot.
+static mu_slots *read_memory(void)
+{
+    static const uint8_t proof[MU_KEY_BYTES] = {1};
+    char address[MU_SLOTS_ADDRESS];
+    mu_slots *own = mu__slots_new(proof, address), *theirs = own != NULL ? mu__slots_find(address, proof) : NULL;
+    demand(theirs != NULL);
+    memset(mu__slot_write(own, 0), 0xA5, MU_SLOT_BYTES);
+    mu__slots_free(own);
+    return theirs;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     mu_pool *pool = mu_pool_open();
@@ -67,7 +80,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = MOST_HELD, .max_threads = 2);
     demand(mu_rpc_server_register(server, "e", .fn = echo) == MU_OK);
     mu_connection *connection = &server->connections[0];
-    connection->channel = (mu_channel){.session = &connection->member.session, .budget = &server->budget};
+    mu__channel_begin(&connection->channel, &server->node, &connection->member.session, &server->budget);
+    connection->member.session.same_host = true;
+    connection->channel.theirs = read_memory();
     try_requests(server, data, bytes);
     demand(mu_rpc_server_stop(server) == MU_OK);
     demand(server->budget.used == 0 && server->calls == NULL);
