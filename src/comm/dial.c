@@ -152,6 +152,8 @@ static void connected(mu_node *node, int member, int64_t now)
     }
     mu__system->settle(dial->fd, node->heartbeat_seconds * 1.5);
     dial->handshake.link = mu__link_new(node->keyring, dial->fd, true, node->own.rank, member);
+    if (dial->handshake.link != NULL && dial->offers > 0)
+        mu__link_speak(dial->handshake.link, dial->offers);
     dial->state = MU_DIAL_SHAKE;
     dial->deadline_ns = now + SHAKE_NS;
     mu_error_value error_value = {.code = MU_OK};
@@ -171,6 +173,8 @@ static void shake(mu_node *node, int member, int64_t now)
     if (status != MU_OK) {
         char reason[200];
         snprintf(reason, sizeof reason, "%s", mu__link_reason(dial->handshake.link));
+        const int answered = mu__link_version(dial->handshake.link);
+        dial->offers = dial->offers == 0 && answered < mu__keyring_version(node->keyring) ? answered : 0;
         endpoint_failed(node, member, reason, now);
         return;
     }

@@ -1,8 +1,10 @@
 // A link: a connection whose two ends greet each other, prove that they have the cluster's key, and then carry bytes.
 //
-// The greeting has a fixed size and contains only version, protection, ranks and a random number, so nothing else from
-// an unknown sender is interpreted. Both ends must want the same protection: it is never negotiated. Then follows TLS
-// (secure.c), or a proof of the key over both greetings, the client's first. Independent of frames.
+// The greeting has a fixed size and contains only version, protection, role, ranks and a random number, so nothing else
+// from an unknown sender is interpreted. Both ends must want the same protection: it is never negotiated. The version is
+// the older of the two; a server of version 3 takes only its own, so a client that meets one tries again with that
+// (dial.c). Then follows TLS (secure.c), whose key depends on both greetings, or a proof of the key over them, the
+// client's first. Independent of frames.
 #include "comm/net.h"
 
 #include <errno.h>
@@ -10,7 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 
-enum { GREETING = 48, PROOF = MU_KEY_BYTES };
+enum { GREETING = 48, PROOF = MU_KEY_BYTES, ROLE_BITS = 4 };
 
 typedef enum phase {
     PHASE_SEND_GREETING,
@@ -27,6 +29,8 @@ struct mu_link {
     int fd;
     bool client;
     int from, to; // rank of this end and of the other
+    int version;
+    mu_role role; // of the other end
     phase at;
     size_t moved;                    // bytes transferred of the current part
     uint8_t greetings[2 * GREETING]; // the client's, then the server's; the proof signs both
@@ -53,13 +57,22 @@ static int get_rank(const uint8_t *at)
     return (int)(int32_t)(at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24);
 }
 
-// Layout: 0 "MUSTER", 6 version, 7 protection, 8 sender's rank, 12 intended receiver's rank, 16 random bytes
+// Version 3 has no roles.
+static void put_version(mu_link *link, int version)
+{
+    uint8_t *text = own_greeting(link);
+    const int role = version >= MU_WIRE_ROLES ? (int)mu__keyring_role(link->keyring) : 0;
+    link->version = version;
+    text[6] = (uint8_t)version;
+    text[7] = (uint8_t)((int)mu__keyring_protection(link->keyring) | role << ROLE_BITS);
+}
+
+// Layout: 0 "MUSTER", 6 version, 7 protection and role, 8 sender's rank, 12 intended receiver's rank, 16 random bytes
 static mu_status greet(mu_link *link)
 {
     uint8_t *text = own_greeting(link);
     memcpy(text, "MUSTER", 6);
-    text[6] = MU_MESH_VERSION;
-    text[7] = (uint8_t)mu__keyring_protection(link->keyring);
+    put_version(link, mu__keyring_version(link->keyring));
     put_rank(text + 8, link->from);
     put_rank(text + 12, link->to);
     return mu__random(text + 16, MU_NONCE_BYTES);
@@ -97,6 +110,9 @@ void mu__link_free(mu_link *link)
 const char *mu__link_reason(const mu_link *link) { return link->reason; }
 int mu__link_fd(const mu_link *link) { return link->fd; }
 int mu__link_from(const mu_link *link) { return link->to; }
+void mu__link_speak(mu_link *link, int version) { put_version(link, version); }
+int mu__link_version(const mu_link *link) { return link->version; }
+mu_role mu__link_role(const mu_link *link) { return link->role; }
 
 short mu__link_events(const mu_link *link)
 {
@@ -199,10 +215,16 @@ static mu_status check_greeting(mu_link *link)
     const int from = get_rank(text + 8), to = get_rank(text + 12);
     if (!link->client)
         link->to = from;
-    if (text[6] != MU_MESH_VERSION)
+    const int protection = text[7] & ((1 << ROLE_BITS) - 1), role = text[7] >> ROLE_BITS;
+    if (text[6] < MU_WIRE_OLDEST || (link->client && text[6] > link->version) || role >= MU_N_ROLES)
         return refuse(link, MU_FAILED_PRECONDITION, "it runs another version of Muster");
-    if (text[7] != (uint8_t)mu__keyring_protection(link->keyring)) {
-        const bool key = text[7] != MU_PROTECTION_NONE,
+    if (link->client)
+        link->version = text[6];
+    else if (text[6] < link->version)
+        put_version(link, text[6]);
+    link->role = (mu_role)role;
+    if (protection != (int)mu__keyring_protection(link->keyring)) {
+        const bool key = protection != MU_PROTECTION_NONE,
                    own_key = mu__keyring_protection(link->keyring) != MU_PROTECTION_NONE;
         return key != own_key ? refuse(link, MU_UNAUTHENTICATED,
                                        key ? "it has a cluster key and this process has none" : "it has no cluster key")
@@ -224,7 +246,9 @@ static mu_status greeted(mu_link *link)
 {
     switch (mu__keyring_protection(link->keyring)) {
     case MU_PROTECTION_NONE: link->at = PHASE_OPEN; return MU_OK;
-    case MU_PROTECTION_TLS: link->at = PHASE_TLS; return MU_OK;
+    case MU_PROTECTION_TLS:
+        link->at = PHASE_TLS;
+        return link->version >= MU_WIRE_ROLES ? mu__tls_bind(link->tls, link->greetings, sizeof link->greetings) : MU_OK;
     case MU_PROTECTION_PROOF: break;
     }
     link->at = link->client ? PHASE_SEND_PROOF : PHASE_RECV_PROOF;

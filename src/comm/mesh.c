@@ -440,6 +440,8 @@ static mu_status begin(mu_mesh *mesh, const mu_mesh_options *options)
     MU_TRY(check_options(options));
     MU_TRY(copy_options(mesh, options));
     mesh->node.keyring = mu__keyring_new(options->key, options->plain);
+    if (mesh->node.keyring != NULL)
+        mu__keyring_set(mesh->node.keyring, MU_ROLE_NONE, mu__setting_int(MU_SETTING_WIRE_VERSION));
     if (mesh->node.keyring == NULL)
         return mu_error_code();
     mesh->joined = mesh->ranks == 1;

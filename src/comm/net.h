@@ -7,6 +7,7 @@
 
 #include "base/system.h"
 #include "comm/mesh.h"
+#include "comm/wire.h"
 
 // ---- Addresses (address.c, listen.c) ------------------------------------------------------------
 
@@ -94,6 +95,11 @@ typedef struct mu_keyring mu_keyring;
 // an attacker.
 mu_keyring *mu__keyring_new(const char *key, bool plain);
 mu_protection mu__keyring_protection(const mu_keyring *keyring);
+// What the links of a keyring say of this process: its role (default MU_ROLE_NONE) and the newest version that it speaks
+// (default MU_WIRE_VERSION). Set before the first link.
+void mu__keyring_set(mu_keyring *keyring, mu_role role, int version);
+mu_role mu__keyring_role(const mu_keyring *keyring);
+int mu__keyring_version(const mu_keyring *keyring);
 // mu__keyring_rekey_after makes a TLS link update its keys after this many bytes sent. For tests.
 void mu__keyring_rekey_after(mu_keyring *keyring, int64_t bytes);
 
@@ -114,6 +120,12 @@ const char *mu__link_reason(const mu_link *link);
 short mu__link_events(const mu_link *link);
 int mu__link_fd(const mu_link *link);
 int mu__link_from(const mu_link *link); // server: the rank that the client claims; -1: not known yet
+// mu__link_speak makes a client's link, before its greeting, offer an older version. mu__link_version returns the
+// version that both ends speak, or what this end offers; mu__link_role the role of the other end, proven when the link
+// is open.
+void mu__link_speak(mu_link *link, int version);
+int mu__link_version(const mu_link *link);
+mu_role mu__link_role(const mu_link *link);
 
 // As mu__stream_send and mu__stream_recv.
 mu_status mu__link_send(mu_link *link, const void *data, size_t bytes, size_t *moved);
@@ -124,6 +136,8 @@ mu_status mu__link_recv(mu_link *link, void *data, size_t bytes, size_t *moved);
 typedef struct mu_tls mu_tls;
 mu_tls *mu__tls_new(mu_keyring *keyring, int fd, bool client); // the caller owns the result
 void mu__tls_free(mu_tls *tls);
+// mu__tls_bind makes the key of the handshake depend on a text, so that both ends have proven it. Before the handshake.
+mu_status mu__tls_bind(mu_tls *tls, const void *text, size_t bytes);
 mu_status mu__tls_shake(mu_tls *tls, bool *done, const char **reason);
 mu_status mu__tls_send(mu_tls *tls, const void *data, size_t bytes, size_t *moved);
 mu_status mu__tls_recv(mu_tls *tls, void *data, size_t bytes, size_t *moved);
@@ -153,7 +167,6 @@ typedef enum mu_frame_type {
 const char *mu__frame_name(mu_frame_type type); // "hello"
 
 enum {
-    MU_MESH_VERSION = 3,
     MU_FRAME_HEADER = 12,
     MU_MAX_GREETING = 4000,
     MU_MAX_STREAM_NAME = 120,

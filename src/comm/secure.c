@@ -37,10 +37,13 @@ struct mu_keyring {
     SSL_CTX *context;
     BIO_METHOD *socket;
     int64_t rekey_after;
+    mu_role role;
+    int version;
 };
 
 struct mu_tls {
     mu_keyring *keyring;
+    uint8_t key[MU_KEY_BYTES]; // of this connection
     SSL *ssl;
     int fd;
     bool gone;           // the socket is closed
@@ -93,27 +96,28 @@ static mu_status stretch(const char *key, uint8_t out[MU_KEY_BYTES])
     return run_kdf("SCRYPT", parameters, out);
 }
 
-static mu_status derive(const void *key, size_t bytes, const char *use, uint8_t out[MU_KEY_BYTES])
+static mu_status derive(const void *key, size_t bytes, const void *use, size_t use_bytes, uint8_t out[MU_KEY_BYTES])
 {
     char digest[] = "SHA256";
     const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
                                      octets(OSSL_KDF_PARAM_KEY, key, bytes),
                                      octets(OSSL_KDF_PARAM_SALT, salt, sizeof salt - 1),
-                                     octets(OSSL_KDF_PARAM_INFO, use, strlen(use)), OSSL_PARAM_construct_end()};
+                                     octets(OSSL_KDF_PARAM_INFO, use, use_bytes), OSSL_PARAM_construct_end()};
     return run_kdf("HKDF", parameters, out);
 }
 
 static mu_status make_keys(mu_keyring *keyring, const char *key)
 {
+    static const char for_tls[] = "TLS pre-shared key", for_proofs[] = "proof of the key";
     uint8_t stretched[MU_KEY_BYTES];
     const bool random = mu__key_is_random(key);
     const void *from = random ? (const void *)key : stretched;
     const size_t bytes = random ? strlen(key) : sizeof stretched;
     mu_status status = random ? MU_OK : stretch(key, stretched);
     if (status == MU_OK)
-        status = derive(from, bytes, "TLS pre-shared key", keyring->tls_key);
+        status = derive(from, bytes, for_tls, sizeof for_tls - 1, keyring->tls_key);
     if (status == MU_OK)
-        status = derive(from, bytes, "proof of the key", keyring->proof_key);
+        status = derive(from, bytes, for_proofs, sizeof for_proofs - 1, keyring->proof_key);
     OPENSSL_cleanse(stretched, sizeof stretched);
     return status;
 }
@@ -183,10 +187,10 @@ static BIO_METHOD *socket_method(void)
 
 static SSL_SESSION *session_of(SSL *ssl)
 {
-    const mu_keyring *keyring = ((const mu_tls *)SSL_get_app_data(ssl))->keyring;
+    const mu_tls *tls = SSL_get_app_data(ssl);
     const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite);
     SSL_SESSION *session = cipher != NULL ? SSL_SESSION_new() : NULL;
-    if (session != NULL && SSL_SESSION_set1_master_key(session, keyring->tls_key, MU_KEY_BYTES) == 1 &&
+    if (session != NULL && SSL_SESSION_set1_master_key(session, tls->key, MU_KEY_BYTES) == 1 &&
         SSL_SESSION_set_cipher(session, cipher) == 1 && SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1)
         return session;
     SSL_SESSION_free(session);
@@ -245,6 +249,7 @@ mu_keyring *mu__keyring_new(const char *key, bool plain)
         return NULL;
     keyring->protection = key == NULL ? MU_PROTECTION_NONE : plain ? MU_PROTECTION_PROOF : MU_PROTECTION_TLS;
     keyring->rekey_after = REKEY_AFTER;
+    keyring->version = MU_WIRE_VERSION;
     mu_status status = MU_OK;
     if (key != NULL)
         MU_GO(make_keys(keyring, key));
@@ -259,6 +264,23 @@ out:
 
 mu_protection mu__keyring_protection(const mu_keyring *keyring) { return keyring->protection; }
 
+void mu__keyring_set(mu_keyring *keyring, mu_role role, int version)
+{
+    keyring->role = role;
+    keyring->version = version;
+}
+
+mu_role mu__keyring_role(const mu_keyring *keyring) { return keyring->role; }
+int mu__keyring_version(const mu_keyring *keyring) { return keyring->version; }
+
+const char *mu__role_name(mu_role role)
+{
+    static const char *const names[MU_N_ROLES] = {[MU_ROLE_NONE] = "none", [MU_ROLE_WORKER] = "worker",
+                                                  [MU_ROLE_PS] = "ps", [MU_ROLE_COORDINATOR] = "coordinator",
+                                                  [MU_ROLE_METRICS] = "metrics"};
+    return names[role];
+}
+
 void mu__keyring_rekey_after(mu_keyring *keyring, int64_t bytes) { keyring->rekey_after = bytes; }
 
 // ---- One connection -----------------------------------------------------------------------------
@@ -269,6 +291,7 @@ mu_tls *mu__tls_new(mu_keyring *keyring, int fd, bool client)
     if (tls == NULL)
         return NULL;
     tls->keyring = mu_retain(keyring);
+    memcpy(tls->key, keyring->tls_key, sizeof tls->key);
     tls->fd = fd;
     tls->ssl = SSL_new(keyring->context);
     BIO *bio = tls->ssl != NULL ? BIO_new(keyring->socket) : NULL;
@@ -296,9 +319,15 @@ void mu__tls_free(mu_tls *tls)
     if (tls == NULL)
         return;
     SSL_free(tls->ssl);
+    OPENSSL_cleanse(tls->key, sizeof tls->key);
     mu_release(tls->keyring);
     mu__free(tls->out);
     mu__free(tls);
+}
+
+mu_status mu__tls_bind(mu_tls *tls, const void *text, size_t bytes)
+{
+    return derive(tls->keyring->tls_key, MU_KEY_BYTES, text, bytes, tls->key);
 }
 
 // Sends encrypted bytes; what does not fit into the socket's buffer is kept.

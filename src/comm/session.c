@@ -143,6 +143,8 @@ void mu__session_open(mu_node *node, int member, const mu_hello *hello, mu_hands
     session->number = 1; // HELLO and WELCOME had number 0
     session->heard_ns = now;
     session->port = hello->port;
+    session->version = mu__link_version(session->handshake.link);
+    session->role = mu__link_role(session->handshake.link);
     session->wants_out = false;
     memcpy(session->incarnation, hello->incarnation, sizeof session->incarnation);
     session->same_host = memcmp(hello->place, node->own.place, sizeof node->own.place) == 0;

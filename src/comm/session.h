@@ -53,6 +53,8 @@ typedef struct mu_session {
     mu_endpoint endpoint;   // where the other end listens
     uint16_t port;
     uint8_t incarnation[MU_INCARNATION]; // which process the other end is
+    int version;                         // that both ends speak (MU_WIRE_VERSION)
+    mu_role role;                        // of the other end, proven
     bool same_host;                      // the other end can share memory with this process
     int64_t heard_ns;                    // when something last came
     int64_t doing_since_ns;
@@ -110,6 +112,7 @@ typedef struct mu_dial {
     char reason[200];   // why the last address failed
     mu_failure refused; // by an end that has the key; code MU_OK: it was not refused since the dial began
     mu_status unproven; // why the last process that answered could not prove the key; MU_OK: no such process
+    int offers;         // version to offer: the last try has met an end that takes only that; 0: the newest
     bool not_open;      // the name is not on the loopback, and the node may only use the loopback
 } mu_dial;
 

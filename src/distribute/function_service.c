@@ -74,9 +74,7 @@ static mu_rpc_client *server_at(service *s, const char *address)
         mu__error(MU_RESOURCE_EXHAUSTED, "this worker knows %d servers; no more are accepted", MOST_SERVERS);
         return NULL;
     }
-    mu_pool *pool = mu_pool_open();
-    mu_rpc_client *client = mu_retain(mu_rpc_client_new("muster", address, .fail_fast = true));
-    mu_pool_close(pool);
+    mu_rpc_client *client = mu__client_of_task(address, NULL, MU_ROLE_WORKER);
     if (client != NULL && MU_PUSH(&s->servers, client) == MU_OK)
         return client;
     mu_release(client);

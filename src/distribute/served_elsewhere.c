@@ -16,11 +16,7 @@ static mu_rpc_client *client_of(const mu_cluster_spec *spec, const char *job, in
 {
     char name[64];
     snprintf(name, sizeof name, "/job:%s/task:%d", job, i);
-    mu_pool *pool = mu_pool_open();
-    mu_rpc_client *client = mu_retain(
-        mu_rpc_client_new("muster", mu__spec_find(spec, job)->items[i].address, .name = name, .fail_fast = true));
-    mu_pool_close(pool);
-    return client;
+    return mu__client_of_task(mu__spec_find(spec, job)->items[i].address, name, MU_ROLE_COORDINATOR);
 }
 
 // Tries until the server has answered.

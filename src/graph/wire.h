@@ -11,7 +11,7 @@
 
 // Writers refuse graphs beyond these limits, so that whatever is written can be read.
 enum {
-    MU_WIRE_VERSION = 1,
+    MU_GRAPH_VERSION = 1,
     MU_WIRE_NODES = 1000000,
     MU_WIRE_EDGES = 10000000,
     MU_WIRE_RESOURCES = 65536,

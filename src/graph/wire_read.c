@@ -328,10 +328,10 @@ out:
 static mu_status read_lists(reader *r)
 {
     const Mu__WireGraph *wire = r->wire;
-    if (wire->version != MU_WIRE_VERSION)
+    if (wire->version != MU_GRAPH_VERSION)
         return mu__error(MU_DATA_LOSS,
                          "it has version %u (0: it was cut off) of the serialised form; this library reads version %d",
-                         wire->version, MU_WIRE_VERSION);
+                         wire->version, MU_GRAPH_VERSION);
     r->totals->nodes += wire->n_nodes;
     if (r->totals->nodes > MU_WIRE_NODES || wire->n_resources > MU_WIRE_RESOURCES)
         return mu__error(MU_DATA_LOSS, "it has %zu nodes and %zu resources; at most %d and %d are possible",

@@ -215,7 +215,7 @@ mu_status mu__graph_write(const mu_graph *graph, void **bytes, size_t *size)
     Mu__WireGraph *wire = message(&w, &mu__wire_graph__descriptor);
     if (!wire || !(wire->name = text_of(&w, graph->name)))
         MU_GO(MU_RESOURCE_EXHAUSTED);
-    wire->version = MU_WIRE_VERSION;
+    wire->version = MU_GRAPH_VERSION;
     MU_GO(write_lists(&w, wire));
     MU_GO(pack(&w, wire, bytes, size));
 out:

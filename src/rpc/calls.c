@@ -324,6 +324,7 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
     if (connection->n_calls > 2 * server->credits)
         return mu__error(MU_RESOURCE_EXHAUSTED, "the server at %s takes %d calls of one client at one time",
                          server->address, server->credits);
+    MU_TRY(mu__permission_check(connection->member.session.role, name));
     return find_method(server, name, call);
 }
 

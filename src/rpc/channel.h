@@ -13,7 +13,6 @@
 #include "rpc/rpc.h"
 
 enum {
-    MU_RPC_VERSION = 1,
     MU_RPC_INLINE = 1 << 19,  // most bytes of a message that goes within a frame
     MU_RPC_SHARED = 1 << 15,  // the same where there is shared memory
     MU_RPC_PART = 1 << 19,    // bytes of a part
@@ -99,17 +98,14 @@ uint8_t *mu__put_bytes(uint8_t *to, const void *from, size_t bytes);
 // ---- What both ends say of themselves (greeting.c) -----------------------------------------------
 
 typedef struct mu_rpc_greeting {
-    int version, oldest; // protocol versions from `oldest` to `version` are spoken
     int credits;         // of a server: calls that it takes at one time
     double heartbeat;    // seconds
 } mu_rpc_greeting;
 void mu__rpc_greet(const mu_rpc_greeting *greeting, char *text, size_t bytes);
 bool mu__rpc_greeted(const char *text, mu_rpc_greeting *out); // false: another kind of connection
-// mu__rpc_agree returns the protocol version that two ends speak; 0: none.
-int mu__rpc_agree(const mu_rpc_greeting *a, const mu_rpc_greeting *b);
 
-// mu__rpc_prepare fills a node that is to listen or dial: key, heartbeat, lock. Errors: as mu__mesh_key.
-mu_status mu__rpc_prepare(mu_node *node, pthread_mutex_t *lock);
+// mu__rpc_prepare fills a node that is to listen or dial: key, role, heartbeat, lock. Errors: as mu__mesh_key.
+mu_status mu__rpc_prepare(mu_node *node, mu_role role, pthread_mutex_t *lock);
 // mu__rpc_check_layer refuses every RPC layer but "muster".
 mu_status mu__rpc_check_layer(const char *layer, const char *function);
 

@@ -2,6 +2,8 @@
 #include "rpc/client.h"
 #include "rpc/service.h"
 
+#include "rpc/service.h"
+
 #define FIRST_PAUSE_NS  1000000
 #define MOST_PAUSE_NS   1000000000
 #define GOODBYE_NS      500000000
@@ -251,10 +253,9 @@ static void unreached(mu_node *node, int member, int64_t now)
 static bool welcomed(mu_node *node, int member, const mu_hello *hello)
 {
     mu_rpc_client *client = mu__client_of(node);
-    mu_rpc_greeting theirs, own = {.version = MU_RPC_VERSION, .oldest = 1};
-    if (!mu__rpc_greeted(hello->greeting, &theirs) || mu__rpc_agree(&own, &theirs) == 0) {
-        snprintf(client->member.dial.reason, sizeof client->member.dial.reason, "it is not an RPC server of a version "
-                 "that this client speaks");
+    mu_rpc_greeting theirs;
+    if (!mu__rpc_greeted(hello->greeting, &theirs)) {
+        snprintf(client->member.dial.reason, sizeof client->member.dial.reason, "it is not an RPC server");
         unreached(node, member, mu__now_ns());
         return false;
     }
@@ -417,7 +418,7 @@ static mu_status start(mu_rpc_client *client)
     return client->driver != NULL ? mu__worker_post(client->driver, drive, client) : mu_error_code();
 }
 
-static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args)
+static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args, mu_role role)
 {
     client->has_lock = pthread_mutex_init(&client->lock, NULL) == 0;
     if (!client->has_lock)
@@ -431,7 +432,7 @@ static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args)
     client->budget.limit = (size_t)(args->max_bytes > 0 ? args->max_bytes : DEFAULT_BYTES);
     if (client->address == NULL || client->name == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    MU_TRY(mu__rpc_prepare(&client->node, &client->lock));
+    MU_TRY(mu__rpc_prepare(&client->node, role, &client->lock));
     return start(client);
 }
 
@@ -449,7 +450,7 @@ static mu_status check_args(const mu_rpc_client_args *args)
     return mu__args_positive(args, "max_bytes", args->max_bytes, "mu_rpc_client_new");
 }
 
-mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *given)
+mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role)
 {
     mu_rpc_client_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_rpc_client_new") != MU_OK ||
@@ -459,11 +460,23 @@ mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *given)
     if (client == NULL)
         return NULL;
     client->node.poller = client->node.waker = -1;
-    if (fill(client, &args) == MU_OK &&
+    if (fill(client, &args, role) == MU_OK &&
         (!args.list_registered_methods || mu_rpc_client_methods(client) != NULL))
         return mu__give(client);
     mu_release(client);
     return NULL;
+}
+
+mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *given) { return mu__client_new(given, MU_ROLE_NONE); }
+
+mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role role)
+{
+    mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = address, .name = name,
+                               .fail_fast = true};
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_client *client = mu_retain(mu__client_new(&args, role));
+    mu_pool_close(pool);
+    return client;
 }
 
 // ---- Calling ------------------------------------------------------------------------------------

@@ -70,6 +70,8 @@ static inline mu_rpc_client *mu__client_of(mu_node *node)
     return (mu_rpc_client *)((char *)node - offsetof(mu_rpc_client, node));
 }
 
+mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role);
+
 // mu__result_new makes a result with a reference for the caller. mu__result_end ends it once; later calls do nothing.
 // `reply` is retained.
 mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method);

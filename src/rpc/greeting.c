@@ -3,29 +3,20 @@
 
 #include <openssl/crypto.h>
 
-enum { OLDEST_VERSION = 1 };
-
 void mu__rpc_greet(const mu_rpc_greeting *greeting, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "muster-rpc %d-%d credits=%d heartbeat=%g", OLDEST_VERSION, MU_RPC_VERSION,
-             greeting->credits, greeting->heartbeat);
+    // Version 3 of the wire had a version of its own here; now that of the link counts.
+    snprintf(text, bytes, "muster-rpc 1-1 credits=%d heartbeat=%g", greeting->credits, greeting->heartbeat);
 }
 
 bool mu__rpc_greeted(const char *text, mu_rpc_greeting *out)
 {
     *out = (mu_rpc_greeting){0};
-    return sscanf(text, "muster-rpc %d-%d credits=%d heartbeat=%lf", &out->oldest, &out->version, &out->credits,
-                  &out->heartbeat) == 4 &&
-           out->oldest > 0 && out->version >= out->oldest && out->credits >= 0 && out->heartbeat > 0;
+    return sscanf(text, "muster-rpc 1-1 credits=%d heartbeat=%lf", &out->credits, &out->heartbeat) == 2 &&
+           out->credits >= 0 && out->heartbeat > 0;
 }
 
-int mu__rpc_agree(const mu_rpc_greeting *a, const mu_rpc_greeting *b)
-{
-    const int version = MU_MIN(a->version, b->version);
-    return version >= MU_MAX(a->oldest, b->oldest) ? version : 0;
-}
-
-mu_status mu__rpc_prepare(mu_node *node, pthread_mutex_t *lock)
+mu_status mu__rpc_prepare(mu_node *node, mu_role role, pthread_mutex_t *lock)
 {
     char *key = NULL;
     MU_TRY(mu__mesh_key(&key));
@@ -34,6 +25,8 @@ mu_status mu__rpc_prepare(mu_node *node, pthread_mutex_t *lock)
         node->keyring = mu__keyring_new(key, !mu__setting_bool(MU_SETTING_ENCRYPT));
         status = node->keyring != NULL ? MU_OK : mu_error_code();
     }
+    if (status == MU_OK)
+        mu__keyring_set(node->keyring, role, mu__setting_int(MU_SETTING_WIRE_VERSION));
     node->open = key != NULL || mu__setting_bool(MU_SETTING_ALLOW_UNAUTHENTICATED);
     node->heartbeat_seconds = mu__setting_real(MU_SETTING_HEARTBEAT);
     node->lock = lock;

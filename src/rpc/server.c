@@ -13,14 +13,11 @@ enum { DEFAULT_CLIENTS = 256, DEFAULT_THREADS = 64, DEFAULT_CREDITS = 256, MOST_
 static int admit(mu_node *node, const mu_hello *hello, mu_failure *why, int64_t now)
 {
     mu_rpc_server *server = mu__server_of(node);
-    mu_rpc_greeting theirs, own = {.version = MU_RPC_VERSION, .oldest = 1};
+    mu_rpc_greeting theirs;
     (void)now;
     why->code = MU_FAILED_PRECONDITION;
     if (hello->stream[0] != '\0' || !mu__rpc_greeted(hello->greeting, &theirs))
         snprintf(why->message, sizeof why->message, "this is an RPC server; it takes RPC clients");
-    else if (mu__rpc_agree(&own, &theirs) == 0)
-        snprintf(why->message, sizeof why->message, "it speaks version %d of the RPC protocol, the client version %d",
-                 own.version, theirs.version);
     else {
         for (int i = 0; i < node->n_members && !server->stopping; i++)
             if (!mu__session_is_open(&node->members[i]->session))
@@ -268,7 +265,7 @@ static mu_status fill(mu_rpc_server *server, const mu_rpc_server_args *args)
     if (server->wanted == NULL || server->runtime == NULL)
         return MU_RESOURCE_EXHAUSTED;
     MU_TRY(make_lists(server, or_default(args->max_clients, DEFAULT_CLIENTS)));
-    return mu__rpc_prepare(&server->node, &server->lock);
+    return mu__rpc_prepare(&server->node, MU_ROLE_NONE, &server->lock);
 }
 
 mu_rpc_server *mu_rpc_server_new_with(const mu_rpc_server_args *given)

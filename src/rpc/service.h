@@ -5,6 +5,7 @@
 #ifndef MU_SRC_RPC_SERVICE_H
 #define MU_SRC_RPC_SERVICE_H
 
+#include "comm/wire.h"
 #include "ops/core/op.h"
 
 #include <muster/accumulator.h>
@@ -18,6 +19,10 @@ mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes);
 // mu__function_service_add registers the methods "muster.function.register", "muster.function.run" and
 // "muster.function.delete". Implemented by distribute (function_service.c).
 mu_status mu__function_service_add(mu_rpc_server *server);
+
+// mu__client_of_task makes a client with which a task of the cluster reaches another; its calls fail at once while that
+// is away. name NULL: the address. Owned by the caller.
+mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role role);
 
 // ---- Variables on a server (remote_variable.c) --------------------------------------------------
 

@@ -7,6 +7,12 @@
 
 #define SECONDS 30.0
 
+static bool may_share(const mu_channel *channel)
+{
+    return channel->node != NULL && channel->session->same_host && channel->session->version >= MU_WIRE_MEMORY &&
+           mu__setting_bool(MU_SETTING_SHARED_MEMORY);
+}
+
 static void give_up(mu_channel *channel)
 {
     mu_error_value why;
@@ -52,7 +58,7 @@ static void challenged(void *arg, mu_status code, const void *data, size_t bytes
 
 void mu__sharing_ask(mu_channel *channel)
 {
-    if (channel->node != NULL && channel->session->same_host && mu__setting_bool(MU_SETTING_SHARED_MEMORY))
+    if (may_share(channel))
         ask(channel, "", challenged);
     else
         channel->sharing = MU_SHARING_NO;
@@ -63,7 +69,7 @@ mu_status mu__sharing_asked(mu_channel *channel, const mu_request *request, uint
 {
     char address[MU_SLOTS_ADDRESS] = "";
     uint8_t proof[MU_KEY_BYTES];
-    if (channel->node == NULL || !channel->session->same_host || !mu__setting_bool(MU_SETTING_SHARED_MEMORY))
+    if (!may_share(channel))
         return mu__error(MU_UNIMPLEMENTED, "this process shares no memory with the other end");
     if (request->bytes == 0 && !channel->challenged) {
         MU_TRY(mu__random(channel->challenge, sizeof channel->challenge));

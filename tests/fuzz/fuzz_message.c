@@ -82,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     mu_connection *connection = &server->connections[0];
     mu__channel_begin(&connection->channel, &server->node, &connection->member.session, &server->budget);
     connection->member.session.same_host = true;
+    connection->member.session.version = MU_WIRE_VERSION;
     connection->channel.theirs = read_memory();
     try_requests(server, data, bytes);
     demand(mu_rpc_server_stop(server) == MU_OK);

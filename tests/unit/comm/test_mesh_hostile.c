@@ -70,7 +70,7 @@ static size_t fill(uint8_t *bytes, size_t most, int kind)
         return n;
     // A greeting that looks right, from a rank that could be.
     memcpy(bytes, "MUSTER", 6);
-    bytes[6] = kind == 4 ? 9 : MU_MESH_VERSION;
+    bytes[6] = kind == 4 ? 9 : MU_WIRE_VERSION;
     bytes[7] = (uint8_t)(kind == 3 ? draw() % 4 : MU_PROTECTION_TLS);
     memset(bytes + 8, 0, 8);
     bytes[8] = (uint8_t)(draw() % 5);
@@ -187,7 +187,7 @@ static void impersonate(int port, int rank, int to)
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)draw();
     memcpy(bytes, "MUSTER", 6);
-    bytes[6] = MU_MESH_VERSION;
+    bytes[6] = MU_WIRE_VERSION;
     bytes[7] = MU_PROTECTION_TLS;
     memset(bytes + 8, 0, 8);
     bytes[8] = (uint8_t)rank;

@@ -1,0 +1,23 @@
+// The version of what processes say to each other, and the roles that they have.
+#ifndef MU_SRC_COMM_WIRE_H
+#define MU_SRC_COMM_WIRE_H
+
+// The version of all that processes say to each other: greeting, frames, requests and values. Processes of neighbouring
+// versions speak the older one, so that servers can be restarted one after the other. MUSTER_WIRE_VERSION makes a
+// process speak an older one.
+enum { MU_WIRE_VERSION = 4, MU_WIRE_OLDEST = 3 };
+// What came with which version, for those who speak to an older end.
+enum { MU_WIRE_ROLES = 4, MU_WIRE_MEMORY = 4 };
+
+// What the process at an end of a link is, as its proof of the key says (link.c). The numbers are sent.
+typedef enum mu_role {
+    MU_ROLE_NONE, // no task of a cluster of coordinator, workers and parameter servers, or of version 3
+    MU_ROLE_WORKER,
+    MU_ROLE_PS,
+    MU_ROLE_COORDINATOR,
+    MU_ROLE_METRICS, // reads numbers only
+    MU_N_ROLES
+} mu_role;
+const char *mu__role_name(mu_role role); // "worker"
+
+#endif

@@ -1,0 +1,96 @@
+// Roles, which are part of the proof of the key, and versions of the wire: old and new ends speak the older one.
+#include "rpc/client.h"
+#include "rpc/server.h"
+#include "rpc/service.h"
+#include "rpc_test.h"
+
+static mu_value *answer(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return number(42);
+}
+
+static mu_rpc_server *start_server(int version)
+{
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    mu_rpc_server_register(server, "answer", .fn = answer);
+    assert_int_equal(mu__service_add(server, SIZE_MAX), MU_OK);
+    mu__keyring_set(server->node.keyring, MU_ROLE_PS, version);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    return server;
+}
+
+static mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
+{
+    mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = mu_rpc_server_address(server)};
+    return mu__client_new(&args, role);
+}
+
+static mu_status call(mu_rpc_client *client, const char *method)
+{
+    return mu_rpc_result_error(mu_rpc_call(client, method)).code;
+}
+
+// Each role, with what it may do: its own methods, make and clear variables, read numbers about the server.
+static void test_who_may_do_what(void **state)
+{
+    static const struct {
+        mu_role role;
+        mu_status answer, clear, methods;
+    } rows[] = {{MU_ROLE_NONE, MU_OK, MU_OK, MU_OK},
+                {MU_ROLE_COORDINATOR, MU_OK, MU_OK, MU_OK},
+                {MU_ROLE_WORKER, MU_OK, MU_PERMISSION_DENIED, MU_OK},
+                {MU_ROLE_PS, MU_OK, MU_PERMISSION_DENIED, MU_OK},
+                {MU_ROLE_METRICS, MU_PERMISSION_DENIED, MU_PERMISSION_DENIED, MU_OK}};
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server(MU_WIRE_VERSION);
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        mu_rpc_client *client = client_with(server, rows[i].role);
+        assert_int_equal(call(client, "answer"), rows[i].answer);
+        assert_int_equal(call(client, "muster.variable.clear"), rows[i].clear);
+        assert_int_equal(call(client, "muster.methods"), rows[i].methods);
+    }
+    mu_rpc_result *denied = mu_rpc_call(client_with(server, MU_ROLE_WORKER), "muster.variable.clear");
+    expect_result(denied, MU_PERMISSION_DENIED, "role \"worker\" may not call \"muster.variable.clear\"");
+    mu_pool_close(pool);
+}
+
+static int version_of(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    const int version = client->member.session.version;
+    pthread_mutex_unlock(&client->lock);
+    return version;
+}
+
+// A server of each version with a client of each.
+static void test_neighbouring_versions(void **state)
+{
+    (void)state;
+    for (int of_server = MU_WIRE_OLDEST; of_server <= MU_WIRE_VERSION; of_server++)
+        for (int of_client = MU_WIRE_OLDEST; of_client <= MU_WIRE_VERSION; of_client++) {
+            mu_pool *pool = mu_pool_open();
+            mu_rpc_server *server = start_server(of_server);
+            char *number = mu__sprintf("%d", of_client);
+            setenv("MUSTER_WIRE_VERSION", number, 1);
+            mu_runtime *runtime = mu_runtime_new(.cpu_devices = 1);
+            mu_runtime *before = mu_runtime_use(runtime);
+            mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+            assert_int_equal(call(client, "answer"), MU_OK);
+            assert_int_equal(version_of(client), MU_MIN(of_server, of_client));
+            mu_runtime_use(before);
+            unsetenv("MUSTER_WIRE_VERSION");
+            mu__free(number);
+            mu_pool_close(pool);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_may_do_what),
+        cmocka_unit_test(test_neighbouring_versions),
+    };
+    return cmocka_run_group_tests(tests, start_with_key, end_library);
+}
