@@ -162,6 +162,15 @@ static void connected(mu_node *node, int member, int64_t now)
         endpoint_failed(node, member, error_value.message, now);
 }
 
+// An end that answered with an older version and hung up takes only that (link.c): once, it is offered.
+static bool offers_older(mu_dial *dial, const mu_node *node)
+{
+    const int answered = mu__link_version(dial->handshake.link);
+    const bool again = dial->offers == 0 && answered < mu__keyring_version(node->keyring);
+    dial->offers = again ? answered : 0;
+    return again;
+}
+
 static void shake(mu_node *node, int member, int64_t now)
 {
     mu_dial *dial = dial_of(node, member);
@@ -173,8 +182,11 @@ static void shake(mu_node *node, int member, int64_t now)
     if (status != MU_OK) {
         char reason[200];
         snprintf(reason, sizeof reason, "%s", mu__link_reason(dial->handshake.link));
-        const int answered = mu__link_version(dial->handshake.link);
-        dial->offers = dial->offers == 0 && answered < mu__keyring_version(node->keyring) ? answered : 0;
+        if (offers_older(dial, node)) {
+            dial->state = MU_DIAL_LOOKUP; // the same address again
+            connect_next(node, member, now);
+            return;
+        }
         endpoint_failed(node, member, reason, now);
         return;
     }
