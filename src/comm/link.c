@@ -1,8 +1,8 @@
 // A link: a connection whose two ends greet each other, prove that they have the cluster's key, and then carry bytes.
 //
 // The greeting has a fixed size and contains only version, protection, role, ranks and a random number, so nothing else
-// from an unknown sender is interpreted. Both ends must want the same protection: it is never negotiated. The version is
-// the older of the two; a server of version 3 takes only its own, so a client that meets one tries again with that
+// from an unknown sender is interpreted. Both ends must want the same protection: it is never negotiated. The version
+// is the older of the two; a server of version 3 takes only its own, so a client that meets one tries again with that
 // (dial.c). Then follows TLS (secure.c), whose key depends on both greetings, or a proof of the key over them, the
 // client's first. Independent of frames.
 #include "comm/net.h"
@@ -248,7 +248,8 @@ static mu_status greeted(mu_link *link)
     case MU_PROTECTION_NONE: link->at = PHASE_OPEN; return MU_OK;
     case MU_PROTECTION_TLS:
         link->at = PHASE_TLS;
-        return link->version >= MU_WIRE_ROLES ? mu__tls_bind(link->tls, link->greetings, sizeof link->greetings) : MU_OK;
+        return link->version < MU_WIRE_ROLES ? MU_OK
+                                             : mu__tls_bind(link->tls, link->greetings, sizeof link->greetings);
     case MU_PROTECTION_PROOF: break;
     }
     link->at = link->client ? PHASE_SEND_PROOF : PHASE_RECV_PROOF;

@@ -95,8 +95,8 @@ typedef struct mu_keyring mu_keyring;
 // an attacker.
 mu_keyring *mu__keyring_new(const char *key, bool plain);
 mu_protection mu__keyring_protection(const mu_keyring *keyring);
-// What the links of a keyring say of this process: its role (default MU_ROLE_NONE) and the newest version that it speaks
-// (default MU_WIRE_VERSION). Set before the first link.
+// What the links of a keyring say of this process: its role (default MU_ROLE_NONE) and the newest version that it
+// speaks (default MU_WIRE_VERSION). Set before the first link.
 void mu__keyring_set(mu_keyring *keyring, mu_role role, int version);
 mu_role mu__keyring_role(const mu_keyring *keyring);
 int mu__keyring_version(const mu_keyring *keyring);

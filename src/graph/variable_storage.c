@@ -184,7 +184,11 @@ mu_tensor *mu__variable_lend(mu_variable *variable)
 bool mu__variable_take(mu_variable *variable, mu_tensor *value)
 {
     if (variable->n_components != 1 || variable->residences[0] || value->buffer->place != &mu__place_host || value->offset != 0 ||
-        value->dtype != variable->components[0]->dtype || value->dtype == MU_STRING ||
+        value->dtype != variable->components[0]->dtype || value->dtype == MU_STRING || value->dtype == MU_STRING ||
+}
+
+    if (variable->n_components != 1 || variable->residences[0] || value->buffer->place != &mu__place_host ||
+        value->offset != 0 || value->dtype != variable->components[0]->dtype || value->dtype == MU_STRING ||
         !mu__shape_equal(&value->shape, &variable->components[0]->shape))
         return false;
     mu_tensor *before = variable->components[0];

@@ -1,7 +1,8 @@
 // Who may call what: the role that a client has proven with the key (comm/link.c) against the method's row.
 //
-// Whoever has no role of the cluster, such as a program with an mu_rpc_client of its own, has the whole key and may call
-// everything. A worker runs functions that others wrote, so it may use variables and nothing that makes or ends them.
+// Whoever has no role of the cluster, such as a program with an mu_rpc_client of its own, has the whole key and may
+// call everything. A worker runs functions that others wrote, so it may use variables and nothing that makes or ends
+// them.
 #include "rpc/server.h"
 
 #define ROLE(role) (1u << (role))
