@@ -165,7 +165,7 @@ static mu_status keep_alone(mu_variable *variable, int i, mu_access access)
     if (!own)
         return MU_RESOURCE_EXHAUSTED;
     if (access != MU_ACCESS_WRITE)
-        memcpy(mu__host_write(own), mu__host_read(shared), shared->buffer->bytes);
+        memcpy(mu__host_write(own), mu__host_read(shared), mu__spec_bytes(&variable->resource.spec));
     variable->components[i] = own;
     mu_release(shared);
     return MU_OK;
@@ -183,13 +183,10 @@ mu_tensor *mu__variable_lend(mu_variable *variable)
 
 bool mu__variable_take(mu_variable *variable, mu_tensor *value)
 {
-    if (variable->n_components != 1 || variable->residences[0] || value->buffer->place != &mu__place_host || value->offset != 0 ||
-        value->dtype != variable->components[0]->dtype || value->dtype == MU_STRING || value->dtype == MU_STRING ||
-}
-
+    const mu_tensor *own = variable->components[0];
     if (variable->n_components != 1 || variable->residences[0] || value->buffer->place != &mu__place_host ||
-        value->offset != 0 || value->dtype != variable->components[0]->dtype || value->dtype == MU_STRING ||
-        !mu__shape_equal(&value->shape, &variable->components[0]->shape))
+        value->offset != 0 || value->dtype != own->dtype || value->dtype == MU_STRING ||
+        !mu__shape_equal(&value->shape, &own->shape))
         return false;
     mu_tensor *before = variable->components[0];
     variable->components[0] = mu_retain(value);
