@@ -111,6 +111,19 @@ typedef struct mu_worker_calls {
 
 // mu_coordinator_worker_calls writes the numbers of one worker. Errors: OUT_OF_RANGE.
 MU_API mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int worker, mu_worker_calls *out);
+// How long parts of a coordinator's work have taken, in seconds: TensorFlow's histograms of these names.
+enum { MU_COORDINATOR_BUCKETS = 7 };
+typedef struct mu_coordinator_times {
+    int64_t n;                        // samples
+    double sum;                       // of them all
+    int64_t buckets[MU_COORDINATOR_BUCKETS]; // up to 0.001, 0.01, … 100 seconds, and above
+} mu_coordinator_times;
+
+// mu_coordinator_times_read writes one histogram: "function_tracing" (traces that really happened), "closure_execution"
+// (calls on workers) or "remote_value_fetch" (results that were taken over from a worker). Errors: NOT_FOUND for
+// another name.
+MU_API mu_status mu_coordinator_times_read(mu_coordinator *coordinator, const char *name, mu_coordinator_times *out);
+
 // mu_coordinator_queued returns how many calls wait for a worker; -1 for NULL.
 MU_API int64_t mu_coordinator_queued(mu_coordinator *coordinator);
 

@@ -47,7 +47,9 @@ void mu__commit_abandoned(mu_dispatcher *d)
 
 static void count(mu_dispatcher *d, const mu_call *call, void *result)
 {
+    const int64_t begin = mu__now_ns();
     mu__remote_value_set(call->closure.output, result);
+    mu__times_add(&d->coordinator->times, MU_TIMED_FETCH, begin);
     d->done++;
     mu__closures_finished(d->coordinator->queue, &call->closure);
 }

@@ -71,6 +71,7 @@ static void coordinator_destroy(void *object)
     }
     end_workers(c);
     mu__commits_free(c);
+    mu__times_free(&c->times);
     mu__closures_free(c->queue);
     mu_release(c->resources);
     mu__free(c->workers);
@@ -117,7 +118,7 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
     const mu_aggregation *aggregation = strategy->servers->aggregation;
     if (aggregation && aggregation->synchronous)
         mu__closures_in_steps(c->queue, aggregation->n, MU_MAX(c->n_workers - aggregation->n, 0));
-    mu_status status = mu__commits_init(c);
+    mu_status status = mu__commits_init(c) == MU_OK ? mu__times_init(&c->times) : mu_error_code();
     for (int i = 0; i < c->n_workers && status == MU_OK; i++)
         status = start_worker(c, i, maker, arg);
     return status;
@@ -191,6 +192,16 @@ static mu_status check_arguments(const mu_coordinator *c, const mu_value *value,
     return MU_OK;
 }
 
+mu_concrete *mu__coordinator_trace(mu_coordinator *c, mu_function *function, const mu_value *arguments)
+{
+    const int before = mu_function_trace_count(function);
+    const int64_t begin = mu__now_ns();
+    mu_concrete *concrete = mu__served_trace(c->strategy, function, arguments);
+    if (mu_function_trace_count(function) > before)
+        mu__times_add(&c->times, MU_TIMED_TRACING, begin);
+    return concrete;
+}
+
 static mu_status check_call(const mu_schedule_args *args)
 {
     bool per_worker = false;
@@ -205,7 +216,7 @@ static mu_status check_call(const mu_schedule_args *args)
     const bool aggregates = strategy->servers->aggregation != NULL;
     mu_function *function = aggregates ? mu__aggregated(args->function) : args->function;
     mu_value *own = aggregates ? mu__aggregated_arguments(args->arguments, 0, 1) : args->arguments;
-    return function && mu__served_trace(strategy, function, own) ? MU_OK : mu_error_code();
+    return function && mu__coordinator_trace(args->coordinator, function, own) ? MU_OK : mu_error_code();
 }
 
 static mu_value *schedule(const mu_schedule_args *args, double ratio)

@@ -6,6 +6,7 @@
 #include "coordinator/commit.h"
 #include "coordinator/per_worker.h"
 #include "coordinator/task.h"
+#include "coordinator/times.h"
 
 #include <muster/coordinator.h>
 
@@ -39,6 +40,7 @@ struct mu_coordinator {
     mu_resource_list *resources; // retained
     mu_commits commits;          // of steps that happen as a whole
     atomic_llong n_scheduled;
+    mu_times times;
     int n_workers;
     mu_dispatcher *workers;      // [n_workers]
     int ps_failures_ignored, timeouts_ignored;
@@ -55,6 +57,9 @@ mu_coordinator *mu__coordinator_new(const mu_coordinator_args *args, mu_task_mak
 
 // mu__schedule schedules a call with a share of its step's rows (mu_call.ratio). It belongs to the pool.
 mu_value *mu__schedule(mu_coordinator *coordinator, mu_function *function, mu_value *arguments, double ratio);
+
+// mu__coordinator_trace is mu__served_trace, timed if it traces. Borrowed.
+mu_concrete *mu__coordinator_trace(mu_coordinator *coordinator, mu_function *function, const mu_value *arguments);
 
 // mu__maker_call makes the call that makes a per-worker value on one worker. Owned.
 mu_call *mu__maker_call(const mu_per_worker *per_worker, int worker);

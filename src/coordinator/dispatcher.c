@@ -19,10 +19,9 @@ static mu_value *own_argument(const mu_value *leaf, const void *arg)
 // An attempt leaves its gradients with its ticket.
 static void *run_attempt(mu_dispatcher *d, const mu_call *call, mu_value *arguments, mu_task_failure *failure)
 {
-    mu_strategy *strategy = d->coordinator->strategy;
     mu_function *function = mu__aggregated(call->function);
     mu_value *own = mu__aggregated_arguments(arguments, mu__commit_ticket(d), call->ratio);
-    d->traced = function && own ? mu__served_trace(strategy, function, own) : NULL;
+    d->traced = function && own ? mu__coordinator_trace(d->coordinator, function, own) : NULL;
     return d->traced ? d->task->ops->call(d->task, function, own, failure) : NULL;
 }
 
@@ -35,8 +34,11 @@ static void *run(mu_dispatcher *d, const mu_call *call, mu_task_failure *failure
     mu_value *arguments = call->arguments ? mu__map_parts(call->arguments, true, own_argument, d) : NULL;
     if (mu__pending())
         return NULL;
-    return c->strategy->servers->aggregation ? run_attempt(d, call, arguments, failure)
-                                             : d->task->ops->call(d->task, call->function, arguments, failure);
+    if (c->strategy->servers->aggregation)
+        return run_attempt(d, call, arguments, failure);
+    return mu__coordinator_trace(d->coordinator, call->function, arguments)
+               ? d->task->ops->call(d->task, call->function, arguments, failure)
+               : NULL;
 }
 
 typedef struct outcome {
@@ -54,7 +56,10 @@ static outcome run_in_context(mu_dispatcher *d, const mu_call *call, mu_cancella
         return o;
     }
     context.cancellation = cancellation;
+    const int64_t begin = mu__now_ns();
     o.result = run(d, call, &o.failure);
+    if (o.result && !call->maker)
+        mu__times_add(&d->coordinator->times, MU_TIMED_EXECUTION, begin);
     mu__context_leave(&context, NULL, &o.error);
     return o;
 }
@@ -161,7 +166,10 @@ static void succeeded(mu_dispatcher *d, mu_call *call, void *result)
     } else if (!call->maker && d->coordinator->strategy->servers->aggregation) {
         mu__commit_ended(d, call, result);
     } else {
+        const int64_t begin = mu__now_ns();
         mu__remote_value_set(call->closure.output, result);
+        if (!call->maker)
+            mu__times_add(&d->coordinator->times, MU_TIMED_FETCH, begin);
         d->done += !call->maker;
         mu__closures_finished(queue, &call->closure);
     }

@@ -256,7 +256,9 @@ mu_status mu__body_hoist_reads(int n, mu_body_trace *const *bodies)
         mu_graph *graph = bodies[b]->trace.graph;
         for (size_t i = 0; i < graph->nodes.n; i++) {
             mu_node *node = graph->nodes.items[i];
-            if (node->op == &mu_op_read_variable && !written_in(n, bodies, graph->resources.items[node->resources[0]]))
+            const mu_resource *resource = node->n_resources > 0 ? graph->resources.items[node->resources[0]] : NULL;
+            if (node->op == &mu_op_read_variable && !written_in(n, bodies, resource) &&
+                !(bodies[b]->reads_again && resource->home))
                 MU_TRY(hoist(bodies[b], node));
         }
         for (size_t i = 0; mu__tape_listens() && i < graph->resources.n; i++)

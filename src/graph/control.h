@@ -57,6 +57,7 @@ typedef struct mu_body_trace {
     mu_graph_trace trace;
     mu_suspended outside;
     mu_pool *pool;
+    bool reads_again;  // a condition: what other processes change is read before each round, not once before the loop
 } mu_body_trace;
 
 mu_status mu__body_begin(mu_body_trace *body, const char *name);

@@ -47,6 +47,7 @@ static mu_value *inputs_like(mu_body_trace *body, const mu_value *like, int n, c
 static mu_status trace_condition(loop *l)
 {
     MU_TRY(mu__body_begin(&l->condition_trace, "condition"));
+    l->condition_trace.reads_again = true;
     mu_value *vars = inputs_like(&l->condition_trace, l->vars, l->carried.n, l->specs);
     mu_tensor *continues = vars ? l->condition(vars, l->arg) : NULL;
     mu_status status = continues ? mu__body_output(&l->condition_trace, continues) : mu_error_code();

@@ -25,7 +25,7 @@ extern const one_case guide_cases[], share_cases[], worker_cases[], per_replica_
     uneven_axes_cases[];
 extern const one_case rpc_cases[];
 extern const one_case accumulator_cases[], sharded_cases[], resolver_cases[], tpu_cases[], coordinator_cases[];
-extern const one_case coordinator_call_cases[];
+extern const one_case coordinator_call_cases[], lost_task_cases[];
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
     rule_input_cases[], rule_training_cases[];
 
