@@ -147,12 +147,15 @@ typedef struct mu_compile_args {
     mu_tensor *(*train_step)(mu_model *model, mu_value *batch, void *arg);
     mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
     void *step_arg;                          // must live as long as the model is compiled
+    // training steps that mu_fit makes one run, a loop on the device; default 1, at most 256. Callbacks of batches are
+    // called once for each run. For XLA devices of this process; elsewhere steps run one by one, to the same result.
+    int64_t steps_per_execution;
 } mu_compile_args;
 // A batch of training is a list of inputs, labels and, optionally, a weight for each sample; inputs and labels are
 // tensors, or lists in the order of the model's inputs and outputs.
 // mu_compile sets what mu_fit and mu_evaluate use, and retains it. Errors: INVALID_ARGUMENT without a loss, for an
-// unknown name or an argument of another kind, or if two metrics have one name; FAILED_PRECONDITION while mu_fit runs
-// in another thread.
+// unknown name or an argument of another kind, if two metrics have one name, or for steps_per_execution out of range;
+// FAILED_PRECONDITION while mu_fit runs in another thread.
 #define mu_compile(...) mu_compile_with(MU_ARGS(mu_compile_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_compile_with(const mu_compile_args *args);
 

@@ -241,6 +241,8 @@ mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 // mu__run_wait waits for the run, frees it and returns the regrouped results, which belong to the pool; NULL on error.
 mu_value *mu__run_wait(mu_running *running);
+// mu__strategy_launches returns whether one program can run on all of the strategy's devices (launched_run.c).
+bool mu__strategy_launches(const mu_strategy *strategy);
 // mu__strategy_input_seconds returns the total time, in seconds, that the replica that waited longest has waited for
 // batches.
 double mu__strategy_input_seconds(mu_strategy *strategy);

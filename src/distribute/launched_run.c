@@ -10,19 +10,24 @@ static bool reduces_inside(const mu_strategy *strategy)
     return strategy->n_local == 1 || mu__cross_device_default(strategy->cross_device);
 }
 
+bool mu__strategy_launches(const mu_strategy *strategy)
+{
+    const mu_device *first = strategy->n_local > 0 ? strategy->devices[0] : NULL;
+    bool launches = first && first->engine->launch && strategy->n_local == strategy->n_replicas &&
+                    reduces_inside(strategy);
+    for (int r = 1; launches && r < strategy->n_local; r++)
+        launches = strategy->devices[r]->engine_client == first->engine_client;
+    return launches;
+}
+
 bool mu__launches(const mu_replica_run *running)
 {
-    const mu_strategy *strategy = running->head.strategy;
-    const mu_device *first = strategy->devices[0];
-    if (!first->engine->launch || strategy->n_local != strategy->n_replicas || !reduces_inside(strategy))
+    if (!mu__strategy_launches(running->head.strategy))
         return false;
-    for (int r = 1; r < running->n; r++) {
-        if (strategy->devices[r]->engine_client != first->engine_client)
-            return false;
+    for (int r = 1; r < running->n; r++)
         for (int i = 0; i < running->n_in; i++)
             if (!mu__shape_equal(&running->jobs[r].specs[i].shape, &running->jobs[0].specs[i].shape))
                 return false;
-    }
     return true;
 }
 

@@ -29,9 +29,10 @@ static void forget_compiled(mu_trainer *trainer)
     forget_losses(trainer);
     forget_metrics(trainer);
     mu_release(trainer->train_function);
+    mu_release(trainer->loop_function);
     mu_release(trainer->test_function);
     mu_release(trainer->optimizer);
-    trainer->train_function = trainer->test_function = NULL;
+    trainer->train_function = trainer->loop_function = trainer->test_function = NULL;
     trainer->optimizer = NULL;
 }
 
@@ -122,6 +123,10 @@ static mu_status resolve(const mu_compile_args *args, compiled *out)
     MU_TRY(mu__losses_argument(args->loss, "mu_compile", &out->losses, &out->n_losses));
     if (out->n_losses == 0)
         MU_TRY(args->train_step ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_compile: give a loss"));
+    MU_TRY(mu__args_positive(args, "steps_per_execution", args->steps_per_execution, "mu_compile"));
+    if (args->steps_per_execution > MU_MOST_LOOPED_STEPS)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: steps_per_execution is %lld; at most %d",
+                         (long long)args->steps_per_execution, (int)MU_MOST_LOOPED_STEPS);
     out->optimizer = mu__optimizer_argument(args->optimizer, "mu_compile");
     MU_TRY(mu_error_code());
     MU_TRY(mu__metrics_argument(args->metrics, "mu_compile", &out->metrics, &out->n_metrics));
@@ -142,6 +147,9 @@ static mu_status keep(mu_model *model, const compiled *from, const mu_compile_ar
     trainer->test_step = args->test_step;
     trainer->step_arg = args->step_arg;
     trainer->run_eagerly = args->run_eagerly;
+    trainer->steps_per_execution = MU_MAX(args->steps_per_execution, 1);
+    if (trainer->steps_per_execution > 1)
+        trainer->loop_function = mu_retain(mu_function_new(mu__train_steps, model));
     trainer->compiled = mu_error_code() == MU_OK;
     return mu_error_code();
 }

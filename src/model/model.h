@@ -31,6 +31,8 @@ struct mu_trainer {
     mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
     void *step_arg;
     mu_function *train_function, *test_function, *predict_function;
+    int64_t steps_per_execution; // of training
+    mu_function *loop_function;  // several training steps as one run (looped_steps.c); NULL: steps_per_execution is 1
     bool stop;
     void *coordinator;           // of steps on workers (worker_steps.c); retained. NULL: none yet
     mu_model_use *use;           // the innermost running call of fit, evaluate or predict; NULL: none
@@ -44,6 +46,10 @@ mu_status mu__need_model(const mu_model *model, const char *function);
 
 // The steps of fit, evaluate and predict, for mu_function_new with the model as argument (step.c).
 mu_value *mu__train_step(mu_value *batch, void *model);
+enum { MU_MOST_LOOPED_STEPS = 256 };
+mu_value *mu__train_steps(mu_value *batches, void *model);  // (looped_steps.c)
+// mu__metric_states returns every state of every metric on this replica, as a step does.
+mu_value *mu__metric_states(const mu_trainer *trainer);
 mu_value *mu__test_step(mu_value *batch, void *model);
 mu_value *mu__predict_step(mu_value *batch, void *model);
 

@@ -196,9 +196,9 @@ static mu_status keep_outputs(mu_pass *p, mu_value *value)
     return MU_OK;
 }
 
-static void count_step(mu_pass *p)
+static void count_steps(mu_pass *p)
 {
-    p->steps++;
+    p->steps += p->waited;
     if (p->training)
         p->model->trainer->use->position->step = p->steps;
 }
@@ -211,12 +211,18 @@ static void *take_started(mu_pass *p, int i)
     return taken;
 }
 
+static mu_value *wait_for(mu_pass *p, int i)
+{
+    p->waited = 1;
+    return p->runner->wait(p, take_started(p, i));
+}
+
 static mu_status finish_step(mu_pass *p, int i)
 {
-    mu_value *result = p->runner->wait(p, take_started(p, i));
+    mu_value *result = wait_for(p, i);
     if (!result)
         return mu_error_code();
-    count_step(p);
+    count_steps(p);
     mu_logs logs = mu__pass_logs(p);
     if (p->function == p->model->trainer->predict_function) {
         logs.n = 0;
@@ -244,9 +250,9 @@ static void abandon_steps(mu_pass *p)
     mu__error_move(&first);
     while (p->started.n > 0) {
         mu_pool *pool = mu_pool_open();
-        mu_value *result = p->runner->wait(p, take_started(p, 0));
+        mu_value *result = wait_for(p, 0);
         if (result)
-            count_step(p);
+            count_steps(p);
         if (result && p->function != p->model->trainer->predict_function)
             p->runner->add(p, result);
         mu__error_move(&later);
@@ -273,9 +279,9 @@ static mu_status run_steps(mu_pass *p)
 {
     mu_status status = check_stop(p->model->strategy);
     bool more = status == MU_OK;
-    for (int64_t started = p->steps; more; started++) {
+    for (p->begun = p->steps; more; p->begun++) {
         mu_pool *pool = mu_pool_open();
-        more = pool && (p->limit < 0 || started < p->limit) && !(p->training && p->model->trainer->stop);
+        more = pool && (p->limit < 0 || p->begun < p->limit) && !(p->training && p->model->trainer->stop);
         more = more && start_step(p);
         if (!mu__pending())
             status = finish_steps(p, !more);
@@ -290,7 +296,7 @@ mu_status mu__pass_run(mu_pass *p)
 {
     const mu_cross_worker_ops *workers = p->model->strategy->ops->cross_worker;
     workers->hold_stop(true);
-    p->runner = mu__step_runner(p->model);
+    p->runner = mu__loops_steps(p) ? &mu__looped_steps : mu__step_runner(p->model);
     p->input_before = mu__strategy_input_seconds(p->model->strategy);
     p->in_step = mu__watches(p->callbacks, hooks_of(p).batch_begin) || mu__watches(p->callbacks, hooks_of(p).batch_end);
     mu_status status = run_steps(p);
@@ -309,5 +315,8 @@ void mu__pass_end(mu_pass *p)
         mu_release(p->outputs.items[i]);
     mu__free(p->outputs.items);
     mu__free(p->started.items);
+    for (size_t i = 0; i < p->waiting.n; i++)
+        mu_release(p->waiting.items[i]);
+    mu__free(p->waiting.items);
     *p = (mu_pass){0};
 }

@@ -26,8 +26,9 @@ typedef struct mu_step_runner {
     // next returns which of the started steps to finish now, so that another can start; `all`: until none is left.
     // -1: none has to be.
     int (*next)(const mu_pass *pass, bool all);
-    // wait frees the step and returns its result, which belongs to the pool; NULL on error.
-    mu_value *(*wait)(const mu_pass *pass, void *step);
+    // wait frees the step and returns its result, which belongs to the pool; NULL on error. One that was several steps
+    // sets pass->waited to their number.
+    mu_value *(*wait)(mu_pass *pass, void *step);
     // abandon follows an error (which is moved away), when no step is left. Optional.
     void (*abandon)(mu_pass *pass, const mu_error_value *error);
     // add adds a step's result to the metrics.
@@ -38,6 +39,14 @@ typedef struct mu_step_runner {
     void (*note)(const mu_pass *pass, mu_progress *progress);
 } mu_step_runner;
 extern const mu_step_runner mu__replica_steps, mu__eager_steps, mu__worker_steps;  // (replica_steps.c, worker_steps.c)
+
+// Steps on replicas, several of which are one run (looped_steps.c); mu__replica_steps begins. mu__loops_steps returns
+// whether a pass's steps run so: it trains, mu_compile was asked for it, and the devices work by themselves.
+extern const mu_step_runner mu__looped_steps;
+bool mu__loops_steps(const mu_pass *pass);
+int mu__replica_next(const mu_pass *pass, bool all);
+mu_status mu__replica_add(mu_pass *pass, mu_value *states);
+mu_status mu__replica_read(mu_pass *pass, bool last);
 
 // mu__step_runner returns how a model's steps run.
 const mu_step_runner *mu__step_runner(const mu_model *model);
@@ -55,6 +64,9 @@ struct mu_pass {
     bool *told_of_nan;             // for one warning per call of fit or evaluate; NULL: no metrics
     int epoch;
     struct { void **items; size_t n, capacity; } started;  // steps, the oldest first
+    int64_t begun;                 // steps started, over all of the pass
+    int64_t waited;                // steps that the last wait of the runner has ended
+    struct { mu_value **items; size_t n, capacity; } waiting;  // batches of the next steps
     // results
     int64_t steps, samples;
     double input_before;           // the devices' waiting time for input at the start, in seconds

@@ -31,19 +31,19 @@ static void *start(mu_pass *p)
     return batch ? mu__run_start(p->model->strategy, p->function, batch) : NULL;
 }
 
-static int next(const mu_pass *p, bool all)
+int mu__replica_next(const mu_pass *p, bool all)
 {
     return all || p->in_step || p->started.n > 1 ? 0 : -1;
 }
 
-static mu_value *wait(const mu_pass *p, void *step)
+static mu_value *wait(mu_pass *p, void *step)
 {
     (void)p;
     return mu__run_wait(step);
 }
 
 // A step returns the metrics' states.
-static mu_status add(mu_pass *p, mu_value *states)
+mu_status mu__replica_add(mu_pass *p, mu_value *states)
 {
     mu_release(p->unread);
     p->unread = mu_retain(states);
@@ -51,7 +51,7 @@ static mu_status add(mu_pass *p, mu_value *states)
 }
 
 // A collective of the workers, if there are several.
-static mu_status read(mu_pass *p, bool last)
+mu_status mu__replica_read(mu_pass *p, bool last)
 {
     (void)last;
     mu_strategy *strategy = p->model->strategy;
@@ -74,8 +74,8 @@ static mu_status read(mu_pass *p, bool last)
     return status;
 }
 
-const mu_step_runner mu__replica_steps = {.begin = begin, .start = start, .next = next, .wait = wait, .add = add,
-                                          .read = read};
+const mu_step_runner mu__replica_steps = {.begin = begin, .start = start, .next = mu__replica_next, .wait = wait,
+                                          .add = mu__replica_add, .read = mu__replica_read};
 
 // ---- Steps that are not traced ------------------------------------------------------------------
 
@@ -95,11 +95,11 @@ static int next_at_once(const mu_pass *p, bool all)
     return 0;
 }
 
-static mu_value *its_result(const mu_pass *p, void *step)
+static mu_value *its_result(mu_pass *p, void *step)
 {
     (void)p;
     return mu__give(step);
 }
 
 const mu_step_runner mu__eager_steps = {.begin = begin, .start = start_eagerly, .next = next_at_once,
-                                        .wait = its_result, .add = add, .read = read};
+                                        .wait = its_result, .add = mu__replica_add, .read = mu__replica_read};

@@ -156,7 +156,7 @@ static mu_tensor *added(const mu_metric *metric, size_t k)
 }
 
 // Every state of every metric on this replica, in order; of steps on workers what the step adds.
-static mu_value *metric_states(const mu_trainer *trainer)
+mu_value *mu__metric_states(const mu_trainer *trainer)
 {
     struct { mu_value **items; size_t n, capacity; } list = {0};
     mu_value *states = NULL;
@@ -190,7 +190,7 @@ static void collect(const mu_model *model, bool begins)
 static mu_value *measured(const mu_model *model, const forward *f, mu_tensor *weights)
 {
     collect(model, true);
-    mu_value *states = update_metrics(model, f, weights) == MU_OK ? metric_states(model->trainer) : NULL;
+    mu_value *states = update_metrics(model, f, weights) == MU_OK ? mu__metric_states(model->trainer) : NULL;
     collect(model, false);
     return states;
 }
@@ -220,7 +220,7 @@ static mu_value *own_step(mu_model *model, mu_value *batch,
 {
     collect(model, true);
     mu_tensor *loss = step(model, batch, model->trainer->step_arg);
-    mu_value *states = add_own_loss(model, batch, loss) == MU_OK ? metric_states(model->trainer) : NULL;
+    mu_value *states = add_own_loss(model, batch, loss) == MU_OK ? mu__metric_states(model->trainer) : NULL;
     collect(model, false);
     return states;
 }

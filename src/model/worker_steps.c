@@ -111,7 +111,7 @@ static int next(const mu_pass *p, bool all)
     return all || p->in_step ? 0 : -1;
 }
 
-static mu_value *wait(const mu_pass *p, void *step)
+static mu_value *wait(mu_pass *p, void *step)
 {
     (void)p;
     mu_value *result = mu_fetch(step);
