@@ -112,7 +112,7 @@ typedef struct mu_worker_calls {
 // mu_coordinator_worker_calls writes the numbers of one worker. Errors: OUT_OF_RANGE.
 MU_API mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int worker, mu_worker_calls *out);
 // How long parts of a coordinator's work have taken, in seconds: TensorFlow's histograms of these names.
-enum { MU_COORDINATOR_BUCKETS = 7 };
+#define MU_COORDINATOR_BUCKETS 7
 typedef struct mu_coordinator_times {
     int64_t n;                        // samples
     double sum;                       // of them all
