@@ -28,6 +28,7 @@
 #include <muster/distribute.h>
 #include <muster/sharding.h>
 #include <muster/parameter_server.h>
+#include <muster/embedding_table.h>
 #include <muster/coordinator.h>
 #include <muster/weight.h>
 #include <muster/layer.h>

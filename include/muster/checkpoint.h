@@ -7,6 +7,7 @@
 #ifndef MUSTER_CHECKPOINT_H
 #define MUSTER_CHECKPOINT_H
 
+#include <muster/embedding_table.h>
 #include <muster/model.h>
 
 #ifdef __cplusplus
@@ -25,7 +26,10 @@ typedef struct mu_checkpoint_args {
     mu_optimizer *optimizer;  // optimizer of a custom training loop
     mu_value *variables;      // further variables (mu_variables), saved under their names
     mu_iterator *iterator;    // position in the data; restore it before its first element is read
+    // Embedding tables with the state of their rows, saved under their names: MU_EMBEDDING_TABLES(…).
+    mu_embedding_table *const *embedding_tables;
 } mu_checkpoint_args;
+#define MU_EMBEDDING_TABLES(...) MU_LIST_OF(mu_embedding_table, __VA_ARGS__)
 
 // mu_checkpoint_new groups the objects that are saved together, and retains them. Errors: INVALID_ARGUMENT if there is
 // nothing to save, or if .variables holds anything but variables.

@@ -7,6 +7,7 @@
 #include "distribute/parameter_server.h"
 #include "engine/engine.h"
 #include "rpc/rpc.h"
+#include "rpc/remote_table.h"
 #include "rpc/service.h"
 
 enum { MOST_FUNCTIONS = 65536, MOST_SERVERS = 4096 };
@@ -88,18 +89,55 @@ typedef struct homes {
     struct { mu_resource **items; size_t n, capacity; } made; // of the pool: bodies have the resources around them
 } homes;
 
-static mu_resource *make_resource(homes *h, const mu_value *pair, const mu_resource_kind *kind, const mu_spec *spec,
-                                  const char *name)
+// The client of the server whose address is element i of a list; borrowed from the service.
+static mu_rpc_client *client_at(homes *h, const mu_value *pair, int i)
 {
     char *address = NULL;
-    if (mu__value_text(mu_value_at(pair, 1), "the address of a variable's server", &address) != MU_OK)
+    if (mu__value_text(mu_value_at(pair, i), "the address of a server", &address) != MU_OK)
         return NULL;
     pthread_mutex_lock(&h->service->lock);
     mu_rpc_client *client = server_at(h->service, address);
-    mu_resource *resource = client != NULL ? mu__give(mu__remote_resource(client, kind, name, spec)) : NULL;
     pthread_mutex_unlock(&h->service->lock);
     mu__free(address);
-    return resource != NULL && MU_PUSH(&h->made, resource) == MU_OK ? resource : NULL;
+    return client;
+}
+
+// A variable or an accumulator, which has one server.
+static mu_resource *make_single(homes *h, const mu_value *pair, const mu_resource_kind *kind, const mu_spec *spec,
+                                const char *name)
+{
+    mu_rpc_client *client = client_at(h, pair, 1);
+    return client != NULL ? mu__give(mu__remote_resource(client, kind, name, spec)) : NULL;
+}
+
+static mu_resource *make_table(homes *h, const mu_value *pair, const mu_spec *spec, const char *name)
+{
+    const int n = mu_value_count(pair) - 2;
+    if (n < 1 || n > MOST_SERVERS || spec->dtype != MU_F32 || spec->shape.rank != 1) {
+        mu__error(MU_INVALID_ARGUMENT, "embedding table '%.200s' needs 1 to %d servers, and rows of float32", name,
+                  MOST_SERVERS);
+        return NULL;
+    }
+    mu_rpc_client **clients = mu__calloc((size_t)n, sizeof *clients);
+    for (int i = 0; clients != NULL && i < n; i++)
+        clients[i] = client_at(h, pair, i + 2);
+    mu_resource *table = clients != NULL && !mu__pending()
+                             ? mu__give(mu__remote_table(n, clients, name, spec->shape.dims[0]))
+                             : NULL;
+    mu__free(clients);
+    return table;
+}
+
+// Whether an element of the list is about this name, and about a table: then an empty text follows the name.
+static bool is_about(const mu_value *pair, const char *name, bool table)
+{
+    char *text = NULL, *next = NULL;
+    bool found = mu__value_text(mu_value_at(pair, 0), "a variable's name", &text) == MU_OK &&
+                 mu__value_text(mu_value_at(pair, 1), "the address of a variable's server", &next) == MU_OK;
+    found = found && strcmp(text, name) == 0 && (*next == '\0') == table;
+    mu__free(text);
+    mu__free(next);
+    return found;
 }
 
 static mu_resource *resolve(void *arg, const char *kind, const char *name, const mu_spec *spec)
@@ -108,18 +146,15 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
     for (size_t i = 0; i < h->made.n; i++)
         if (strcmp(h->made.items[i]->name, name) == 0 && strcmp(h->made.items[i]->kind->name, kind) == 0)
             return h->made.items[i];
-    const mu_resource_kind *known = mu__remote_kind(kind);
+    const bool table = strcmp(kind, MU_TABLE_KIND) == 0;
+    const mu_resource_kind *known = table ? &mu__remote_table_kind : mu__remote_kind(kind);
     const int n = known != NULL ? mu_value_count(h->list) : 0;
-    for (int i = 0; i < n; i++) {
-        const mu_value *pair = mu_value_at(h->list, i);
-        char *text = NULL;
-        if (mu__value_text(mu_value_at(pair, 0), "a variable's name", &text) != MU_OK)
-            return NULL;
-        const bool found = strcmp(text, name) == 0;
-        mu__free(text);
-        if (found)
-            return make_resource(h, pair, known, spec, name);
-    }
+    for (int i = 0; i < n && !mu__pending(); i++)
+        if (is_about(mu_value_at(h->list, i), name, table)) {
+            mu_resource *resource = table ? make_table(h, mu_value_at(h->list, i), spec, name)
+                                          : make_single(h, mu_value_at(h->list, i), known, spec, name);
+            return resource != NULL && MU_PUSH(&h->made, resource) == MU_OK ? resource : NULL;
+        }
     return NULL;
 }
 

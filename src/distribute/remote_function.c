@@ -1,9 +1,24 @@
 // The coordinator's end of functions on workers: sends a graph, and runs it there.
 #include "distribute/function_service.h"
 #include "rpc/rpc.h"
+#include "rpc/remote_table.h"
 #include "rpc/service.h"
 
-// [name, address of its server] for each variable of a graph.
+// A table's name, an empty text, and the addresses of its servers.
+static mu_value *homes_of_table(const mu_resource *table)
+{
+    int n = 0;
+    mu_rpc_client *const *clients = mu__remote_table_clients(table, &n);
+    mu_value **parts = mu__calloc((size_t)n + 2, sizeof *parts);
+    for (int i = 0; parts != NULL && i < n + 2; i++)
+        parts[i] = mu__text_value(i == 0 ? table->name : i == 1 ? "" : mu__client_address(clients[i - 2]));
+    mu_value *list = parts != NULL ? mu_list_of(n + 2, parts) : NULL;
+    mu__free(parts);
+    return list;
+}
+
+// [name, address of its server] for each variable of a graph, [name, "", addresses of its
+// servers] for each embedding table.
 static mu_value *homes_of(const mu_graph *graph)
 {
     mu_value **pairs = mu__calloc(graph->resources.n + 1, sizeof *pairs);
@@ -13,6 +28,8 @@ static mu_value *homes_of(const mu_graph *graph)
         if (resource->home == NULL)
             status = mu__error(MU_FAILED_PRECONDITION, "'%s' uses '%s', which is in this process: workers reach only "
                                "what a server keeps", graph->name, resource->name);
+        else if (resource->kind == &mu__remote_table_kind)
+            pairs[i] = homes_of_table(resource);
         else
             pairs[i] = mu_list(mu__text_value(resource->name), mu__text_value(mu__client_address(resource->home)),
                                MU_END);

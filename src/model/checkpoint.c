@@ -23,6 +23,8 @@ struct mu_checkpoint {
     mu_value *variables;
     mu_iterator *iterator;
     int64_t *counter;         // of a preemption handler; NULL: none
+    mu_embedding_table **tables; // [n_tables] retained
+    int n_tables;
 };
 
 static const char *const iterator_key = "muster.iterator";
@@ -37,6 +39,9 @@ static void checkpoint_destroy(void *object)
     mu_release(checkpoint->optimizer);
     mu_release(checkpoint->variables);
     mu_release(checkpoint->iterator);
+    for (int i = 0; i < checkpoint->n_tables; i++)
+        mu_release(checkpoint->tables[i]);
+    mu__free(checkpoint->tables);
 }
 
 static mu_type checkpoint_type = {.name = "checkpoint", .destroy = checkpoint_destroy};
@@ -56,15 +61,27 @@ static mu_status check_variables(const mu_value *value)
 
 static mu_status check_names(const mu_checkpoint *checkpoint);
 
+static mu_status keep_tables(mu_checkpoint *checkpoint, mu_embedding_table *const *tables)
+{
+    int n = 0;
+    while (tables && tables[n] != MU_END)
+        if (!tables[n++])
+            return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: embedding table %d is NULL", n - 1);
+    checkpoint->tables = mu__calloc((size_t)n + 1, sizeof *checkpoint->tables);
+    for (; checkpoint->tables && checkpoint->n_tables < n; checkpoint->n_tables++)
+        checkpoint->tables[checkpoint->n_tables] = mu_retain(tables[checkpoint->n_tables]);
+    return checkpoint->tables ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
 mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
 {
     mu_checkpoint_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_checkpoint_new") != MU_OK ||
         check_variables(args.variables) != MU_OK)
         return NULL;
-    if (!args.model && !args.optimizer && !args.variables && !args.iterator) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "mu_checkpoint_new: nothing to save is given; give .model, .optimizer, .variables or .iterator");
+    if (!args.model && !args.optimizer && !args.variables && !args.iterator && !args.embedding_tables) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: nothing to save is given; give .model, .optimizer, "
+                  ".variables, .iterator or .embedding_tables");
         return NULL;
     }
     if (args.model && mu__need_model(args.model, "mu_checkpoint_new") != MU_OK)
@@ -77,7 +94,8 @@ mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
     checkpoint->variables = mu_retain(args.variables);
     checkpoint->iterator = mu_retain(args.iterator);
     mu__give(checkpoint);
-    return check_names(checkpoint) == MU_OK ? checkpoint : NULL;
+    return keep_tables(checkpoint, args.embedding_tables) == MU_OK && check_names(checkpoint) == MU_OK ? checkpoint
+                                                                                                      : NULL;
 }
 
 void mu__checkpoint_count(mu_checkpoint *checkpoint, int64_t *counter) { checkpoint->counter = counter; }
@@ -316,13 +334,15 @@ static mu_strategy *strategy_of(const entries *all)
 }
 
 // All workers read the variables, the chief writes the file.
-static mu_status write_entries(const entries *all, const char *path, const char *const *metadata)
+static mu_status write_entries(const mu_checkpoint *checkpoint, const entries *all, const char *path,
+                               const char *const *metadata)
 {
     mu_status status = MU_OK;
     int n = 0;
     mu_strategy *strategy = strategy_of(all);
-    const char **names = mu__calloc(all->n + 1, sizeof *names);
-    mu_tensor **tensors = mu__calloc(all->n + 1, sizeof *tensors);
+    const size_t most = all->n + (size_t)checkpoint->n_tables * MU_TABLE_TENSORS + 1;
+    const char **names = mu__calloc(most, sizeof *names);
+    mu_tensor **tensors = mu__calloc(most, sizeof *tensors);
     if (!names || !tensors)
         MU_GO(MU_RESOURCE_EXHAUSTED);
     for (size_t i = 0; i < all->n; i++) {
@@ -332,6 +352,8 @@ static mu_status write_entries(const entries *all, const char *path, const char 
         if (!(tensors[n++] = mu__saved_value(all->items, all->n, i)))
             MU_GO(mu_error_code());
     }
+    for (int i = 0; i < checkpoint->n_tables; i++)
+        MU_GO(mu__table_tensors(checkpoint->tables[i], names, tensors, &n));
     mu__strategy_doing(strategy, "saving", -1);
     if (mu_strategy_should_checkpoint(strategy))
         status = mu__tensors_save(path, n, names, tensors, metadata);
@@ -365,7 +387,7 @@ mu_status mu__checkpoint_write(mu_checkpoint *checkpoint, const char *path, cons
     if (status == MU_OK)
         status = metadata_of(checkpoint, metadata, &texts);
     if (status == MU_OK)
-        status = write_entries(&all, path, texts.all);
+        status = write_entries(checkpoint, &all, path, texts.all);
     mu__free(all.items);
     mu_pool_close(pool);
     return status;
@@ -487,8 +509,12 @@ mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file)
         status = build_state(checkpoint);
     if (status == MU_OK)
         status = collect(checkpoint, &all);
+    for (int i = 0; i < checkpoint->n_tables && status == MU_OK; i++)
+        status = mu__table_check_file(checkpoint->tables[i], file);
     if (status == MU_OK)
         status = read_entries(&all, file);
+    for (int i = 0; i < checkpoint->n_tables && status == MU_OK; i++)
+        status = mu__table_restore(checkpoint->tables[i], file);
     const char *position = mu_tensor_file_metadata(file, iterator_key);
     if (status == MU_OK && checkpoint->iterator && position)
         status = mu_iterator_restore(checkpoint->iterator, position);

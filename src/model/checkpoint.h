@@ -36,6 +36,15 @@ mu_tensor *mu__saved_value(mu_variable *const *variables, size_t n, size_t i);
 // mu__part_of_saved returns a variable's own rows of the tensor that it was saved in.
 mu_tensor *mu__part_of_saved(const mu_variable *variable, mu_tensor *saved);
 
+// ---- Embedding tables (checkpoint_tables.c) -----------------------------------------------------
+
+// mu__table_tensors appends the tensors of a table, at most MU_TABLE_TENSORS, and their names; both are of the pool.
+// mu__table_check_file checks that a file has them in the table's form. mu__table_restore replaces the table's rows.
+enum { MU_TABLE_TENSORS = 4 };
+mu_status mu__table_tensors(mu_embedding_table *table, const char **names, mu_tensor **tensors, int *n);
+mu_status mu__table_check_file(const mu_embedding_table *table, const mu_tensor_file *file);
+mu_status mu__table_restore(mu_embedding_table *table, const mu_tensor_file *file);
+
 // mu__directory_make makes a folder and its missing parents.
 mu_status mu__directory_make(const char *path);
 

@@ -192,17 +192,36 @@ mu_message *mu__message_of(const mu_value *value, const char *what) { return wri
 
 mu_message *mu__message_to_send(const mu_value *value, const char *what) { return write_message(value, what, true); }
 
-mu_message *mu__message_for(const mu_spec *spec, void **elements)
+// Small elements have no aligned place in a message.
+static mu_message *fill_small(const mu_spec *spec, mu_message_fill *fill, void *arg)
+{
+    mu_tensor *tensor = mu__tensor_alloc(spec->dtype, &spec->shape);
+    mu_value *value = NULL;
+    mu_message *message = NULL;
+    if (tensor != NULL && fill(mu__host_write(tensor), arg) == MU_OK)
+        value = mu__value_leaf(MU_VALUE_TENSOR, tensor);
+    if (value != NULL)
+        message = mu__message_of(value, "the result");
+    mu_release(value);
+    mu_release(tensor);
+    return message;
+}
+
+mu_message *mu__message_filled(const mu_spec *spec, mu_message_fill *fill, void *arg)
 {
     writer w = {0};
+    if (mu__spec_bytes(spec) < LARGE)
+        return fill_small(spec, fill, arg);
     put_spec(&w, spec);
     mu_message *message = mu__message_new(w.n + mu__spec_bytes(spec));
     if (message == NULL)
         return NULL;
     w = (writer){.message = message};
     put_spec(&w, spec);
-    *elements = message->data + w.n;
-    return message;
+    if (fill(message->data + w.n, arg) == MU_OK)
+        return message;
+    mu_release(message);
+    return NULL;
 }
 
 void mu__message_copy(const mu_message *message, size_t offset, void *to, size_t bytes)

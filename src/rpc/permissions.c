@@ -21,6 +21,9 @@ static const struct permission {
     {"muster.apply", TASKS},
     {"muster.variable.rows", TASKS},
     {"muster.variable.", OWNERS}, // create, delete, clear
+    {"muster.table.lookup", TASKS},
+    {"muster.table.update", TASKS},
+    {"muster.table.", OWNERS}, // create, delete, clear, state, export, import
     {"muster.function.", OWNERS},
     {"muster.server.", OWNERS},
 };

@@ -36,9 +36,10 @@ mu_message *mu__message_new(size_t bytes);
 // sent, naming `what`: variables, per-replica values, symbolic tensors.
 mu_message *mu__message_of(const mu_value *value, const char *what);
 
-// mu__message_for makes the message of one tensor, whose elements the caller writes to *elements: large results need
-// not be made elsewhere and copied. Owned by the caller.
-mu_message *mu__message_for(const mu_spec *spec, void **elements);
+// mu__message_filled makes the message of one tensor, whose elements `fill` writes; `elements` is aligned. Elements of
+// a large tensor are written where they are sent from. Owned by the caller; NULL if `fill` fails.
+typedef mu_status mu_message_fill(void *elements, void *arg);
+mu_message *mu__message_filled(const mu_spec *spec, mu_message_fill *fill, void *arg);
 
 // mu__message_to_send is mu__message_of for a message that is only read by mu__message_copy: the elements of large
 // tensors stay where they are.

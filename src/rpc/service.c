@@ -7,6 +7,7 @@
 #include "graph/graph.h"
 #include "ops/array/index.h"
 #include "rpc/rpc.h"
+#include "rpc/table_service.h"
 
 #include <muster/ops.h>
 
@@ -22,7 +23,8 @@ typedef struct service {
         mu_variable **items;
         size_t n, capacity;
     } variables; // retained
-    size_t n_created, bytes, max_bytes;
+    size_t n_created, bytes;
+    mu_table_service *tables; // retained; its budget is for the variables too
     mu_rpc_server *server; // borrowed: it keeps this
     mu_accumulator_list *accumulators; // borrowed likewise
 } service;
@@ -31,9 +33,12 @@ static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&var
 
 static void clear(service *s)
 {
+    if (s->tables == NULL)
+        return;
     for (size_t i = 0; i < s->variables.n; i++)
         mu_release(s->variables.items[i]);
     s->variables.n = 0;
+    mu__table_service_budget(s->tables)->used -= s->bytes;
     s->bytes = 0;
 }
 
@@ -42,6 +47,7 @@ static void service_destroy(void *object)
     service *s = object;
     clear(s);
     mu__free(s->variables.items);
+    mu_release(s->tables);
     for (int i = 0; i < s->made; i++)
         pthread_mutex_destroy(i < LOCKS ? &s->locks[i] : &s->lock);
 }
@@ -65,9 +71,11 @@ static mu_status no_room(const service *s, const char *name, size_t bytes)
     for (size_t i = 0; i < s->variables.n; i++)
         if (largest == NULL || bytes_of(s->variables.items[i]) > bytes_of(largest))
             largest = s->variables.items[i];
+    const mu_table_budget *budget = mu__table_service_budget(s->tables);
     return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server's variables take %zu "
-                     "of %zu bytes, the largest '%s' %zu; add servers, or split the variable", name, bytes, s->bytes,
-                     s->max_bytes, largest != NULL ? largest->resource.name : "",
+                     "and its embedding tables %zu of %zu bytes, the largest variable '%s' %zu; add servers, or split "
+                     "the variable", name, bytes, s->bytes, budget->used - s->bytes, budget->limit,
+                     largest != NULL ? largest->resource.name : "",
                      largest != NULL ? bytes_of(largest) : 0);
 }
 
@@ -78,7 +86,8 @@ static mu_status add_variable(service *s, const char *name, mu_tensor *value)
     if (find(s, name) < s->variables.n)
         return mu__error(MU_ALREADY_EXISTS, "this server has a variable '%s'; delete it first, or choose another name",
                          name);
-    if (bytes > s->max_bytes - s->bytes)
+    mu_table_budget *budget = mu__table_service_budget(s->tables);
+    if (bytes > budget->limit - MU_MIN(budget->used, budget->limit))
         return no_room(s, name, bytes);
     mu_variable *variable = mu__variable_make(&(mu_variable_args){.name = name}, value, 1);
     if (variable == NULL || MU_PUSH(&s->variables, variable) != MU_OK) {
@@ -87,6 +96,7 @@ static mu_status add_variable(service *s, const char *name, mu_tensor *value)
     }
     variable->resource.lock = &s->locks[s->n_created++ % LOCKS];
     s->bytes += bytes;
+    budget->used += bytes;
     return MU_OK;
 }
 
@@ -124,6 +134,7 @@ static mu_variable *remove_variable(service *s, const char *name)
     if (gone != NULL) {
         s->variables.items[i] = s->variables.items[--s->variables.n];
         s->bytes -= bytes_of(gone);
+        mu__table_service_budget(s->tables)->used -= bytes_of(gone);
     }
     pthread_mutex_unlock(&s->lock);
     return gone;
@@ -167,6 +178,7 @@ static mu_value *clear_all(mu_value *arguments, void *arg)
     clear(s);
     pthread_mutex_unlock(&s->lock);
     mu__accumulators_clear(s->accumulators);
+    mu__table_service_clear(s->tables);
     return NULL;
 }
 
@@ -297,30 +309,45 @@ static mu_variable *find_retained(service *s, const char *name)
     return variable;
 }
 
+// A gather from a variable, whose lock is held.
+typedef struct gathering {
+    const mu_resource *table;
+    mu_view ids;
+    const void *from;
+    size_t row_bytes;
+} gathering;
+
+static mu_status gather_into(void *elements, void *arg)
+{
+    const gathering *g = arg;
+    if (g->row_bytes > 0)
+        mu__gather_rows(&g->ids, 0, g->from, g->table->spec.shape.dims[0], g->row_bytes, elements,
+                        g->ids.shape.dims[0], 1);
+    return MU_OK;
+}
+
 // The rows as the bytes of the answer: gathered where they are sent from. With the variable's lock.
 static mu_message *gather(mu_resource *table, const mu_tensor *ids)
 {
-    const mu_view view = {.dtype = ids->dtype, .shape = ids->shape, .data = (void *)mu__host_read(ids)};
     const mu_shape *shape = &table->spec.shape;
-    const size_t row = (size_t)mu__elements_between(shape, 1, shape->rank) * mu_dtype_bytes(table->spec.dtype);
-    const int64_t n = ids->shape.dims[0];
+    gathering g = {.table = table,
+                   .ids = {.dtype = ids->dtype, .shape = ids->shape, .data = (void *)mu__host_read(ids)},
+                   .row_bytes = mu_dtype_bytes(table->spec.dtype)};
     mu_spec spec = table->spec;
-    spec.shape.dims[0] = n;
+    g.row_bytes *= (size_t)mu__elements_between(shape, 1, shape->rank);
+    spec.shape.dims[0] = ids->shape.dims[0];
     if (mu__shape_check(&spec.shape, table->name) != MU_OK)
         return NULL;
-    if (!mu__indices_inside(&view, 0, n, shape->dims[0])) {
+    if (!mu__indices_inside(&g.ids, 0, ids->shape.dims[0], shape->dims[0])) {
         mu__error(MU_INVALID_ARGUMENT, "an index is outside the %lld rows of '%s'", (long long)shape->dims[0],
                   table->name);
         return NULL;
     }
     mu_buffer *buffer = NULL;
-    void *elements = NULL;
-    mu_message *message =
-        table->kind->acquire(table, 0, &mu__place_host, MU_ACCESS_READ, &buffer) == MU_OK
-            ? mu__message_for(&spec, &elements)
-            : NULL;
-    if (message != NULL && row > 0)
-        mu__gather_rows(&view, 0, buffer->data, shape->dims[0], row, elements, n, 1);
+    if (table->kind->acquire(table, 0, &mu__place_host, MU_ACCESS_READ, &buffer) != MU_OK)
+        return NULL;
+    g.from = buffer->data;
+    mu_message *message = mu__message_filled(&spec, gather_into, &g);
     mu_release(buffer);
     return message;
 }
@@ -374,9 +401,10 @@ mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
                    {"muster.variable.clear", NULL, clear_all},
                    {"muster.apply", NULL, apply}};
     service *s = mu__new(&service_type, sizeof *s);
-    if (s == NULL)
+    if (s == NULL || (s->tables = mu__table_service_add(server, max_bytes)) == NULL) {
+        mu_release(s);
         return MU_RESOURCE_EXHAUSTED;
-    s->max_bytes = max_bytes;
+    }
     s->server = server;
     s->accumulators = mu__accumulator_service_add(server);
     mu_status status = s->accumulators == NULL ? mu_error_code()

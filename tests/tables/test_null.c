@@ -42,6 +42,7 @@ static mu_checkpoint_manager *manager;
 static mu_tensor_file *file;
 static mu_cancellation *cancellation;
 static mu_accumulator *dense, *sparse;
+static mu_embedding_table *table_of_rows;
 static mu_partitioner *partitioner;
 static mu_variable *sharded;
 static mu_rpc_server *server;
@@ -304,6 +305,7 @@ static void make_objects(void)
     file = mu_tensor_file_open(saved);
     cancellation = mu_cancellation_new();
     dense = mu_conditional_accumulator(MU_F32);
+    table_of_rows = mu_embedding_table_new(2, .name = "rows");
     sparse = mu_sparse_conditional_accumulator(MU_F32);
     mu_conditional_accumulator(MU_F32, .shared_name = "found");
     late = mu_tensor_new(MU_I64, 0, NULL, (int64_t[]){LATE});

@@ -1,0 +1,355 @@
+// Embedding tables on servers, as this process sees them: ops are split by key and sent to all servers concerned at the
+// same time.
+//
+// Each key is sent once, with the sum of its gradients. What comes back is copied once, from the answers to where the
+// rows are wanted; or not at all, if one server has all keys and they are distinct.
+#include "rpc/remote_table.h"
+
+#include "ops/array/distinct.h"
+#include "ops/nn/nn.h"
+#include "rpc/service.h"
+
+#include <muster/ops.h>
+
+typedef struct remote_table {
+    mu_resource resource;     // its home is the first client
+    int n;
+    mu_rpc_client **clients;  // [n] retained
+} remote_table;
+
+int mu__table_server_of(uint64_t key, int n) { return (int)((mu__hash_id(key) >> 40) * (uint64_t)n >> 24); }
+
+// ---- Keys by server -----------------------------------------------------------------------------
+
+typedef struct routed {
+    int n_servers;
+    int64_t n, *begin;        // [n_servers + 1]
+    int64_t *keys;            // [n] by server
+    uint32_t *place;          // [n] of key i in `keys`
+} routed;
+
+static mu_status route(int n_servers, int64_t n, const int64_t *keys, routed *r)
+{
+    *r = (routed){.n_servers = n_servers, .n = n,
+                  .begin = mu__calloc((size_t)n_servers + 2, sizeof *r->begin),
+                  .keys = mu__alloc(((size_t)n + 1) * sizeof *r->keys),
+                  .place = mu__alloc(((size_t)n + 1) * sizeof *r->place)};
+    if (r->begin == NULL || r->keys == NULL || r->place == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    int64_t *end = r->begin + 1;
+    for (int64_t i = 0; i < n; i++)
+        end[mu__table_server_of((uint64_t)keys[i], n_servers) + 1]++;
+    for (int s = 0; s < n_servers; s++)
+        end[s + 1] += end[s];
+    for (int64_t i = 0; i < n; i++) { // end[s] begins at the beginning of s, and ends where it ends
+        r->place[i] = (uint32_t)end[mu__table_server_of((uint64_t)keys[i], n_servers)]++;
+        r->keys[r->place[i]] = keys[i];
+    }
+    return MU_OK;
+}
+
+static void drop_route(routed *r)
+{
+    mu__free(r->begin);
+    mu__free(r->keys);
+    mu__free(r->place);
+}
+
+static mu_tensor *keys_of(const routed *r, int s)
+{
+    const int64_t n = r->begin[s + 1] - r->begin[s];
+    return mu_tensor_new(MU_I64, 1, &n, r->keys + r->begin[s]);
+}
+
+// ---- Lookups ------------------------------------------------------------------------------------
+
+// Asks every server that has keys, then waits for all: rows[s] gets the rows of server s.
+static mu_status fetch(const remote_table *t, const routed *r, bool read_only, mu_tensor **rows)
+{
+    const int64_t dimension = t->resource.spec.shape.dims[0];
+    mu_rpc_result **results = mu__calloc((size_t)t->n, sizeof *results);
+    if (results == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int s = 0; s < t->n; s++)
+        if (r->begin[s + 1] > r->begin[s])
+            results[s] = mu_rpc_call(t->clients[s], "muster.table.lookup",
+                                     mu_list(mu__text_value(t->resource.name), keys_of(r, s),
+                                             mu_constant(MU_BOOL, read_only), MU_END));
+    for (int s = 0; s < t->n; s++) {
+        mu_value *value = results[s] != NULL ? mu_rpc_result_value(results[s]) : NULL;
+        rows[s] = value != NULL ? mu_value_tensor(value) : NULL;
+        const mu_shape wanted = MU_SHAPE(r->begin[s + 1] - r->begin[s], dimension);
+        if (results[s] != NULL && !mu__pending() &&
+            (rows[s] == NULL || rows[s]->dtype != MU_F32 || !mu__shape_equal(&rows[s]->shape, &wanted)))
+            mu__error(MU_DATA_LOSS, "a server of embedding table '%s' answers with rows of another type or shape",
+                      t->resource.name);
+    }
+    mu__free(results);
+    return mu_error_code();
+}
+
+static mu_tensor *assemble(const remote_table *t, const routed *r, mu_tensor *const *rows, const uint32_t *number,
+                           const mu_spec *out)
+{
+    const int64_t dimension = t->resource.spec.shape.dims[0], n = mu__elements(&out->shape) / dimension;
+    const float **from = mu__alloc(((size_t)r->n + 1) * sizeof *from);
+    mu_tensor *all = from != NULL ? mu__give(mu__tensor_alloc(MU_F32, &out->shape)) : NULL;
+    float *to = all != NULL ? mu__host_write(all) : NULL;
+    for (int s = 0; to != NULL && s < t->n; s++)
+        for (int64_t k = r->begin[s]; k < r->begin[s + 1]; k++)
+            from[k] = (const float *)mu__host_read(rows[s]) + (k - r->begin[s]) * dimension;
+    for (int64_t i = 0; to != NULL && i < n; i++, to += dimension)
+        memcpy(to, from[r->place[number[i]]], (size_t)dimension * sizeof *to);
+    mu__free(from);
+    return all;
+}
+
+static mu_tensor *look_up(const remote_table *t, const mu_tensor *keys, bool read_only, const mu_spec *out)
+{
+    const int64_t n = mu__elements(&keys->shape);
+    int64_t *distinct = mu__alloc(((size_t)n + 1) * sizeof *distinct);
+    uint32_t *number = mu__alloc(((size_t)n + 1) * sizeof *number);
+    mu_tensor **rows = mu__calloc((size_t)t->n, sizeof *rows), *all = NULL;
+    routed r = {0};
+    const bool room = distinct != NULL && number != NULL && rows != NULL;
+    const int64_t found = room ? mu__distinct(n, mu__host_read(keys), distinct, number) : -1;
+    if (found >= 0 && route(t->n, found, distinct, &r) == MU_OK && fetch(t, &r, read_only, rows) == MU_OK)
+        all = t->n == 1 && found == n && n > 0 ? mu_reshape(rows[0], out->shape.rank, out->shape.dims)
+                                               : assemble(t, &r, rows, number, out);
+    drop_route(&r);
+    mu__free(distinct);
+    mu__free(number);
+    mu__free(rows);
+    return all;
+}
+
+// ---- Updates ------------------------------------------------------------------------------------
+
+// The gradients of a server's keys, side by side.
+static mu_tensor *gradients_of(const routed *r, int s, const float *gradients, const int64_t *key_at, int64_t dimension)
+{
+    const int64_t dims[] = {r->begin[s + 1] - r->begin[s], dimension};
+    mu_tensor *part = mu_tensor_new(MU_F32, 2, dims, NULL);
+    float *to = part != NULL ? mu__host_write(part) : NULL;
+    for (int64_t k = r->begin[s]; to != NULL && k < r->begin[s + 1]; k++, to += dimension)
+        memcpy(to, gradients + key_at[k] * dimension, (size_t)dimension * sizeof *to);
+    return part;
+}
+
+static mu_status send_updates(const remote_table *t, const routed *r, const float *gradients, mu_tensor *rate)
+{
+    const int64_t dimension = t->resource.spec.shape.dims[0];
+    mu_rpc_result **results = mu__calloc((size_t)t->n, sizeof *results);
+    int64_t *key_at = mu__alloc(((size_t)r->n + 1) * sizeof *key_at);
+    for (int64_t i = 0; key_at != NULL && i < r->n; i++)
+        key_at[r->place[i]] = i;
+    for (int s = 0; results != NULL && key_at != NULL && s < t->n; s++)
+        if (r->begin[s + 1] > r->begin[s])
+            results[s] = mu_rpc_call(t->clients[s], "muster.table.update",
+                                     mu_list(mu__text_value(t->resource.name), keys_of(r, s),
+                                             gradients_of(r, s, gradients, key_at, dimension), rate, MU_END));
+    for (int s = 0; results != NULL && s < t->n; s++)
+        if (results[s] != NULL)
+            mu_rpc_result_value(results[s]);
+    mu__free(results);
+    mu__free(key_at);
+    return mu_error_code();
+}
+
+static mu_status update(const remote_table *t, const mu_tensor *keys, const mu_tensor *gradients, mu_tensor *rate)
+{
+    mu_distinct_gradients d;
+    routed r = {0};
+    MU_TRY(mu__distinct_gradients(mu__elements(&keys->shape), t->resource.spec.shape.dims[0], mu__host_read(keys),
+                                  mu__host_read(gradients), &d));
+    mu_status status = route(t->n, d.n, d.keys, &r);
+    if (status == MU_OK)
+        status = send_updates(t, &r, d.gradients, rate);
+    drop_route(&r);
+    mu__distinct_gradients_free(&d);
+    return status;
+}
+
+// ---- The resource -------------------------------------------------------------------------------
+
+static mu_status apply_in_pool(const remote_table *t, const mu_op *op, const void *attrs, mu_tensor *const *in,
+                               const mu_spec *spec, mu_tensor **out)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *rows = NULL;
+    mu_status status = pool != NULL ? MU_OK : mu_error_code();
+    if (status == MU_OK && op == &mu_op_embedding_table_lookup)
+        rows = mu_retain(look_up(t, in[0], ((const mu_table_lookup_attrs *)attrs)->read_only, spec));
+    else if (status == MU_OK)
+        update(t, in[0], in[1], in[2]);
+    status = mu_error_code();
+    mu_pool_close(pool);
+    if (op == &mu_op_embedding_table_lookup)
+        out[0] = mu__give(rows);
+    return status;
+}
+
+static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                       mu_resource *const *resources, mu_tensor **out)
+{
+    const remote_table *t = (const remote_table *)resources[0];
+    mu_spec specs[3], spec = {0};
+    for (int i = 0; i < n_in; i++) {
+        specs[i] = mu__spec_of(in[i]);
+        if (mu__host_read(in[i]) == NULL)
+            return mu_error_code();
+    }
+    mu_infer infer = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = op->n_out, .n_resources = n_resources,
+                      .in = specs, .resources = &resources[0]->spec, .out = &spec};
+    MU_TRY(mu__infer_call(&infer));
+    return apply_in_pool(t, op, attrs, in, &spec, out);
+}
+
+static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
+{
+    (void)replica, (void)place, (void)access, (void)out;
+    return mu__error(MU_UNIMPLEMENTED, "embedding table '%s' is on servers: ops on it are sent there one by one, and "
+                     "it cannot be used in a branch or a loop", resource->name);
+}
+
+static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
+{
+    (void)resource, (void)replica, (void)access, (void)buffer;
+    return MU_OK;
+}
+
+const mu_resource_kind mu__remote_table_kind = {.name = MU_TABLE_KIND, .acquire = acquire, .commit = commit,
+                                                .apply = apply, .opaque = true};
+
+static void table_destroy(void *object)
+{
+    remote_table *t = object;
+    for (int i = 0; i < t->n; i++)
+        mu_release(t->clients[i]);
+    mu__free(t->clients);
+    mu__free(t->resource.name);
+}
+
+static mu_type table_type = {.name = "remote embedding table", .destroy = table_destroy};
+
+mu_resource *mu__remote_table(int n, mu_rpc_client *const *clients, const char *name, int64_t dimension)
+{
+    remote_table *t = mu__new(&table_type, sizeof *t);
+    if (t == NULL)
+        return NULL;
+    t->resource.kind = &mu__remote_table_kind;
+    t->resource.spec = (mu_spec){.dtype = MU_F32, .shape = MU_SHAPE(dimension)};
+    t->resource.name = mu__strdup(name);
+    t->clients = mu__calloc((size_t)n, sizeof *t->clients);
+    while (t->clients != NULL && t->n < n) {
+        t->clients[t->n] = mu_retain(clients[t->n]);
+        t->n++;
+    }
+    t->resource.home = t->n > 0 ? t->clients[0] : NULL;
+    if (t->resource.name != NULL && t->clients != NULL)
+        return &t->resource;
+    mu_release(t);
+    return NULL;
+}
+
+mu_rpc_client *const *mu__remote_table_clients(const mu_resource *resource, int *n)
+{
+    const remote_table *t = resource->kind == &mu__remote_table_kind ? (const remote_table *)resource : NULL;
+    *n = t != NULL ? t->n : 0;
+    return t != NULL ? t->clients : NULL;
+}
+
+// ---- One server's requests ----------------------------------------------------------------------
+
+static mu_value *call(mu_rpc_client *client, const char *method, mu_value *arguments)
+{
+    mu_rpc_result *result = mu_rpc_call(client, method, arguments);
+    return result != NULL ? mu_rpc_result_value(result) : NULL;
+}
+
+mu_status mu__remote_table_create(mu_rpc_client *client, const char *name, const mu_table_options *options)
+{
+    mu_pool *pool = mu_pool_open();
+    const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
+    call(client, "muster.table.create",
+         mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, &n_ints, &options->dimension),
+                 mu_tensor_new(MU_F64, 1, &n_reals, &options->scale), MU_END));
+    mu_pool_close(pool);
+    return mu_error_code();
+}
+
+mu_status mu__remote_table_delete(mu_rpc_client *client, const char *name)
+{
+    mu_pool *pool = mu_pool_open();
+    call(client, "muster.table.delete", mu_list(mu__text_value(name), MU_END));
+    mu_pool_close(pool);
+    return mu_error_code();
+}
+
+mu_status mu__remote_table_clear(mu_rpc_client *client, const char *name, int64_t oldest)
+{
+    mu_pool *pool = mu_pool_open();
+    call(client, "muster.table.clear",
+         mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &oldest), MU_END));
+    mu_pool_close(pool);
+    return mu_error_code();
+}
+
+static mu_status unexpected(const char *name)
+{
+    return mu__pending() ? mu_error_code()
+                         : mu__error(MU_DATA_LOSS, "a server of embedding table '%s' answers with something else than "
+                                     "its rows", name);
+}
+
+mu_status mu__remote_table_state(mu_rpc_client *client, const char *name, int64_t state[3])
+{
+    mu_pool *pool = mu_pool_open();
+    mu_value *answer = call(client, "muster.table.state", mu_list(mu__text_value(name), MU_END));
+    const mu_tensor *numbers = answer != NULL ? mu_value_tensor(answer) : NULL;
+    const bool good = numbers != NULL && numbers->dtype == MU_I64 && mu__elements(&numbers->shape) == 3;
+    for (int i = 0; good && i < 3; i++)
+        state[i] = mu_tensor_item_int(numbers, i);
+    const mu_status status = good ? MU_OK : unexpected(name);
+    mu_pool_close(pool);
+    return status;
+}
+
+static const void *elements(const mu_value *list, int i, mu_dtype dtype, int64_t n)
+{
+    const mu_tensor *tensor = mu_at(list, i);
+    return tensor != NULL && tensor->dtype == dtype && mu__elements(&tensor->shape) == n ? mu__host_read(tensor) : NULL;
+}
+
+mu_status mu__remote_table_export(mu_rpc_client *client, const char *name, const mu_table_options *options, int stripe,
+                                  mu_table_rows *out)
+{
+    const int64_t number = stripe;
+    mu_value *answer = call(client, "muster.table.export",
+                            mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
+    const mu_tensor *keys = answer != NULL && mu_value_count(answer) == 4 ? mu_at(answer, 0) : NULL;
+    if (keys == NULL || keys->dtype != MU_I64 || keys->shape.rank != 1)
+        return unexpected(name);
+    const int64_t n = keys->shape.dims[0];
+    *out = (mu_table_rows){.n = n, .keys = (int64_t *)(uintptr_t)mu__host_read(keys),
+                           .about = (int64_t *)(uintptr_t)elements(answer, 1, MU_I64, 2 * n),
+                           .values = (void *)(uintptr_t)elements(answer, 2, (mu_dtype)options->dtype,
+                                                                 n * options->dimension),
+                           .slots = (float *)(uintptr_t)elements(answer, 3, MU_F32, n * mu__table_slots(options))};
+    return out->keys && out->about && out->values && out->slots ? MU_OK : unexpected(name);
+}
+
+mu_status mu__remote_table_import(mu_rpc_client *client, const char *name, const mu_table_options *options,
+                                  const mu_table_rows *rows)
+{
+    mu_pool *pool = mu_pool_open();
+    const int64_t n[2] = {rows->n, 2}, values[2] = {rows->n, options->dimension},
+                  slots[2] = {rows->n, mu__table_slots(options)};
+    call(client, "muster.table.import",
+         mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, n, rows->keys),
+                 mu_tensor_new(MU_I64, 2, n, rows->about),
+                 mu_tensor_new((mu_dtype)options->dtype, 2, values, rows->values),
+                 mu_tensor_new(MU_F32, 2, slots, rows->slots), MU_END));
+    mu_pool_close(pool);
+    return mu_error_code();
+}
