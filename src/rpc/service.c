@@ -73,7 +73,7 @@ static mu_status no_room(const service *s, const char *name, size_t bytes)
             largest = s->variables.items[i];
     const mu_table_budget *budget = mu__table_service_budget(s->tables);
     return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server's variables take %zu "
-                     "and its embedding tables %zu of %zu bytes, the largest variable '%s' %zu; add servers, or split "
+                     "and its embedding tables %zu of %zu bytes, the largest '%s' %zu; add servers, or split "
                      "the variable", name, bytes, s->bytes, budget->used - s->bytes, budget->limit,
                      largest != NULL ? largest->resource.name : "",
                      largest != NULL ? bytes_of(largest) : 0);

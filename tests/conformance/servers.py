@@ -1,5 +1,5 @@
-# What parameter servers are made of, in TensorFlow and in Muster: partitioners, conditional accumulators and the device
-# assignments of TPUs.
+# What parameter servers are made of, in TensorFlow and in Muster: partitioners, conditional accumulators, embedding
+# tables and the device assignments of TPUs.
 #
 # Shapes, sequences of calls and meshes are drawn with a fixed seed. Both sides must agree exactly: the counts, what is
 # taken, the number accumulated after every call, and the coordinates of every core. It must not know the formulas.
@@ -192,10 +192,57 @@ def compare_assignments(report, mu):
     report.row("TPU device assignments", f"{MESHES} meshes, {refused} refused by both", MESHES - len(wrong), wrong[:5])
 
 
+# ---- Embedding tables ---------------------------------------------------------------------------
+
+# Keras's optimizers on one variable per key: a step gives the keys of its batch the sum of their gradients, and leaves
+# the others alone. Row-wise Adagrad is Keras's Adagrad whose accumulator gets the mean of the squares.
+TABLE_KEYS, TABLE_STEPS, TABLE_BATCH, TABLE_WIDTH = 12, 60, 9, 8
+TABLE_OPTIMIZERS = [
+    ("sgd", tf.keras.optimizers.SGD, {"learning_rate": 0.1}),
+    ("adagrad", tf.keras.optimizers.Adagrad, {"learning_rate": 0.3, "initial_accumulator_value": 0.2, "epsilon": 1e-5}),
+    ("rowwise_adagrad", None, {"learning_rate": 0.3, "initial_accumulator_value": 0.2, "epsilon": 1e-5}),
+    ("adam", tf.keras.optimizers.Adam, {"learning_rate": 0.05, "beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-6}),
+]
+
+
+def batches_of_keys():
+    draw = np.random.default_rng(4)
+    return [(draw.integers(0, TABLE_KEYS, TABLE_BATCH), draw.normal(size=(TABLE_BATCH, TABLE_WIDTH)).astype(np.float32))
+            for _ in range(TABLE_STEPS)]
+
+
+def their_rows(first, maker, options):
+    rows = [tf.Variable(row) for row in first]
+    makers = [maker(**options) for _ in rows] if maker else []
+    sums = [tf.Variable(options.get("initial_accumulator_value", 0.0)) for _ in rows]
+    for keys, gradients in batches_of_keys():
+        for key in np.unique(keys):
+            gradient = tf.reduce_sum(tf.constant(gradients[keys == key]), 0)
+            if maker:
+                makers[key].apply_gradients([(gradient, rows[key])])
+                continue
+            sums[key].assign_add(tf.reduce_mean(tf.square(gradient)))
+            rows[key].assign_sub(options["learning_rate"] * gradient / tf.sqrt(sums[key] + options["epsilon"]))
+    return np.stack([row.numpy() for row in rows])
+
+
+def compare_tables(report, mu):
+    for name, maker, options in TABLE_OPTIMIZERS:
+        with mu.pool():
+            table = mu.mu_embedding_table_new(dimension=TABLE_WIDTH, optimizer=name, name=name, scale=0.5, **options)
+            every = mu.tensor(np.arange(TABLE_KEYS, dtype=np.int64))
+            first = np.array(mu.array(mu.mu_embedding_table_lookup(table=table, keys=every)))
+            for keys, gradients in batches_of_keys():
+                mu.mu_embedding_table_apply_gradients(table=table, keys=mu.tensor(keys), gradients=mu.tensor(gradients))
+            last = np.array(mu.array(mu.mu_embedding_table_lookup(table=table, keys=every)))
+        far = float(np.abs(last - their_rows(first, maker, options)).max())
+        report.check(f"embedding table, {name}", f"{TABLE_STEPS} steps on {TABLE_KEYS} keys: {far:.1e}", far <= 5e-6)
+
+
 def main(library, only=""):
     mu = muster.Library(library)
     report = Report("servers")
-    for compare in (compare_partitioners, compare_accumulators, compare_assignments):
+    for compare in (compare_partitioners, compare_accumulators, compare_assignments, compare_tables):
         if only in compare.__name__:
             with report.guard(compare.__name__):
                 compare(report, mu)

@@ -17,6 +17,7 @@ typedef struct batch {
     bool make;                // rows that are not there
     // use works with the row of key i; NULL: there is none.
     void (*use)(const struct batch *batch, mu_table_row *row, int64_t i);
+    size_t row_bytes;         // of a row that are used
     float *out;               // lookups
     const float *gradients;   // updates
     float *scratch;
@@ -60,9 +61,9 @@ static void drop_order(batch *b)
     mu__free(b->begin);
 }
 
-static void prefetch_row(const mu_table *t, const mu_table_row *row)
+static void prefetch_row(const batch *b, const mu_table_row *row)
 {
-    for (size_t at = 0; at < t->row_bytes && at < 16 * LINE; at += LINE)
+    for (size_t at = 0; at < b->row_bytes && at < 16 * LINE; at += LINE)
         __builtin_prefetch((const char *)row + at, 1);
 }
 
@@ -89,7 +90,7 @@ static mu_status use_block(const batch *b, mu_table_stripe *s, int64_t first, in
     for (int k = 0; k < n; k++) {
         rows[k] = mu__table_find(b->table, s, (uint64_t)b->keys[key_at(b, first + k)], hashes[k]);
         if (rows[k])
-            prefetch_row(b->table, rows[k]);
+            prefetch_row(b, rows[k]);
     }
     for (int k = 0; k < n; k++)
         if (rows[k]) {
@@ -141,7 +142,8 @@ static void read_row(const batch *b, mu_table_row *row, int64_t i)
 
 mu_status mu__table_lookup(mu_table *table, int64_t n, const int64_t *keys, bool make, float *out)
 {
-    return use_all(&(batch){.table = table, .n = n, .keys = keys, .make = make, .use = read_row, .out = out});
+    return use_all(&(batch){.table = table, .n = n, .keys = keys, .make = make, .use = read_row,
+                            .row_bytes = table->slots_at, .out = out});
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
@@ -196,7 +198,7 @@ mu_status mu__table_update(mu_table *table, int64_t n, const int64_t *keys, cons
     if (status == MU_OK) {
         table->n_updates++;
         status = use_all(&(batch){.table = table, .n = d.n, .keys = d.keys, .make = true, .use = update_row,
-                                  .gradients = d.gradients, .scratch = scratch,
+                                  .row_bytes = table->row_bytes, .gradients = d.gradients, .scratch = scratch,
                                   .rate = rate < 0 ? table->options.learning_rate : rate});
         mu__distinct_gradients_free(&d);
     }
