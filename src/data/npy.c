@@ -5,13 +5,11 @@
 #include "data/dataset.h"
 #include "data/npy.h"
 #include "data/file_stream.h"
+#include "data/zip.h"
 
 #include <ctype.h>
-#include <zlib.h>
 
 #define MOST_FILE_BYTES ((size_t)1 << 40)
-#define MOST_DEFLATE_RATIO 1032
-#define MOST_ARRAYS 4096
 
 // ---- The header of an array ---------------------------------------------------------------------
 
@@ -123,6 +121,14 @@ static mu_status parse_header(const char *name, const void *data, size_t bytes, 
                      mu__cursor_left(&cursor), header->bytes);
 }
 
+mu_status mu__npy_spec(const char *name, const void *data, size_t bytes, mu_spec *spec)
+{
+    npy_header header;
+    MU_TRY(parse_header(name, data, bytes, &header));
+    *spec = header.spec;
+    return MU_OK;
+}
+
 mu_tensor *mu__npy_parse(const char *name, const void *data, size_t bytes)
 {
     npy_header header;
@@ -172,168 +178,36 @@ size_t mu__npy_header(const mu_tensor *tensor, char out[MU_NPY_HEADER])
 
 // ---- The archive --------------------------------------------------------------------------------
 
-typedef struct zip_entry {
-    char name[256];
-    uint16_t method;
-    uint32_t crc;
-    uint64_t packed, size, offset;
-} zip_entry;
-
-typedef struct archive {
-    const char *path;
-    const uint8_t *data;
-    size_t bytes;
-    uint64_t inflated;   // by all arrays so far; entries may share their packed bytes
+// The arrays of an archive and their names.
+typedef struct arrays {
     struct { char **items; size_t n, capacity; } names;
-    struct { mu_value **items; size_t n, capacity; } arrays;
-} archive;
+    struct { mu_value **items; size_t n, capacity; } values;
+} arrays;
 
-static uint16_t u16(mu_cursor *cursor)
+char *mu__npz_name(const char *member)
 {
-    uint16_t low = mu__cursor_u8(cursor);
-    return (uint16_t)(low | mu__cursor_u8(cursor) << 8);
+    char *name = mu__strdup(member);
+    const size_t length = strlen(member);
+    if (name != NULL && length > 4 && strcmp(name + length - 4, ".npy") == 0)
+        name[length - 4] = 0;
+    return name;
 }
 
-// Finds the end record by searching for its signature from the end.
-static mu_status find_directory(const archive *zip, uint64_t *entries, uint64_t *offset)
-{
-    size_t lowest = zip->bytes > 65557 ? zip->bytes - 65557 : 0;
-    for (size_t at = zip->bytes < 22 ? 0 : zip->bytes - 21; at-- > lowest;) {
-        if (memcmp(zip->data + at, "PK\5\6", 4) != 0)
-            continue;
-        mu_cursor cursor = mu__cursor(zip->data + at + 10, zip->bytes - at - 10);
-        *entries = u16(&cursor);
-        mu__cursor_u32_little(&cursor);
-        *offset = mu__cursor_u32_little(&cursor);
-        if (*entries == UINT16_MAX || *offset == UINT32_MAX)
-            return mu__error(MU_UNIMPLEMENTED,
-                             "%s has a directory of the 64-bit kind; save fewer or smaller arrays per file", zip->path);
-        return cursor.bad ? damaged(zip->path, "the end of the archive is cut off") : MU_OK;
-    }
-    return damaged(zip->path, "it has no zip directory");
-}
-
-// Sizes of 4 GiB and more are in an extra field (id 1), in the order size, packed, offset.
-static void read_zip64(mu_cursor extra, zip_entry *entry)
-{
-    while (mu__cursor_left(&extra) >= 4) {
-        uint16_t id = u16(&extra), length = u16(&extra);
-        mu_cursor field = mu__cursor(extra.at, MU_MIN((size_t)length, mu__cursor_left(&extra)));
-        mu__cursor_bytes(&extra, length);
-        if (id != 1)
-            continue;
-        uint64_t *values[] = {&entry->size, &entry->packed, &entry->offset};
-        for (size_t i = 0; i < MU_COUNT(values); i++)
-            if (*values[i] == UINT32_MAX)
-                *values[i] = mu__cursor_u64_little(&field);
-    }
-}
-
-static mu_status read_entry(const archive *zip, mu_cursor *cursor, zip_entry *entry)
-{
-    const uint8_t *signature = mu__cursor_bytes(cursor, 10);
-    *entry = (zip_entry){.method = u16(cursor)};
-    mu__cursor_u32_little(cursor);
-    entry->crc = mu__cursor_u32_little(cursor);
-    entry->packed = mu__cursor_u32_little(cursor);
-    entry->size = mu__cursor_u32_little(cursor);
-    uint16_t name = u16(cursor), extra = u16(cursor), comment = u16(cursor);
-    mu__cursor_bytes(cursor, 8);
-    entry->offset = mu__cursor_u32_little(cursor);
-    const uint8_t *text = mu__cursor_bytes(cursor, name);
-    const uint8_t *more = mu__cursor_bytes(cursor, extra);
-    mu__cursor_bytes(cursor, comment);
-    if (cursor->bad || memcmp(signature, "PK\1\2", 4) != 0)
-        return damaged(zip->path, "the directory of the archive is cut off");
-    if (name == 0 || name >= sizeof entry->name || memchr(text, 0, name) != NULL)
-        return damaged(zip->path, "an array has no name, or one too long");
-    memcpy(entry->name, text, name);
-    read_zip64(mu__cursor(more, extra), entry);
-    return MU_OK;
-}
-
-static mu_status inflate_entry(const archive *zip, const zip_entry *entry, const uint8_t *packed, uint8_t *out)
-{
-    z_stream z = {.next_in = (Bytef *)(uintptr_t)packed};
-    uint64_t in_left = entry->packed, out_left = entry->size;
-    int result = Z_OK;
-    if (inflateInit2(&z, -MAX_WBITS) != Z_OK)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "no memory to inflate %s", entry->name);
-    z.next_out = out;
-    while (result == Z_OK) {
-        uInt in = (uInt)MU_MIN(in_left, (uint64_t)1 << 30), room = (uInt)MU_MIN(out_left, (uint64_t)1 << 30);
-        z.avail_in = in;
-        z.avail_out = room;
-        result = inflate(&z, Z_NO_FLUSH);
-        in_left -= in - z.avail_in;
-        out_left -= room - z.avail_out;
-    }
-    inflateEnd(&z);
-    return result == Z_STREAM_END && out_left == 0
-               ? MU_OK
-               : damaged(zip->path, "an array of the archive does not inflate to its size");
-}
-
-// Returns the bytes of an entry: in the archive itself, or inflated into *own.
-static mu_status entry_bytes(archive *zip, const zip_entry *entry, const uint8_t **bytes, uint8_t **own)
-{
-    if (entry->offset > zip->bytes)
-        return damaged(zip->path, "an array begins after the end of the archive");
-    mu_cursor cursor = mu__cursor(zip->data + entry->offset, zip->bytes - (size_t)entry->offset);
-    const uint8_t *header = mu__cursor_bytes(&cursor, 26);
-    uint16_t name = u16(&cursor), extra = u16(&cursor);
-    mu__cursor_bytes(&cursor, (size_t)name + extra);
-    const uint8_t *packed =
-        entry->packed <= mu__cursor_left(&cursor) ? mu__cursor_bytes(&cursor, (size_t)entry->packed) : NULL;
-    if (cursor.bad || packed == NULL || memcmp(header, "PK\3\4", 4) != 0)
-        return damaged(zip->path, "an array of the archive is cut off");
-    if (entry->method == 0 && entry->packed == entry->size) {
-        *bytes = packed;
-        return MU_OK;
-    }
-    if (entry->method != Z_DEFLATED)
-        return mu__error(MU_UNIMPLEMENTED, "%s: %s is packed by method %d; Muster reads stored and deflated arrays",
-                         zip->path, entry->name, entry->method);
-    if (entry->size / MOST_DEFLATE_RATIO > zip->bytes - MU_MIN(zip->inflated / MOST_DEFLATE_RATIO, zip->bytes))
-        return damaged(zip->path, "the arrays claim to be larger than the file can make them");
-    zip->inflated += entry->size;
-    *own = mu__alloc((size_t)entry->size);
-    *bytes = *own;
-    return *own != NULL ? inflate_entry(zip, entry, packed, *own) : MU_RESOURCE_EXHAUSTED;
-}
-
-static uint32_t crc_of(const uint8_t *bytes, uint64_t n)
-{
-    uLong crc = crc32(0, NULL, 0);
-    for (uint64_t at = 0; at < n;) {
-        uInt part = (uInt)MU_MIN(n - at, (uint64_t)1 << 30);
-        crc = crc32(crc, bytes + at, part);
-        at += part;
-    }
-    return (uint32_t)crc;
-}
-
-static mu_status add_array(archive *zip, const zip_entry *entry)
+static mu_status add_array(mu_zip *zip, const mu_zip_entry *entry, arrays *all)
 {
     const uint8_t *bytes = NULL;
     uint8_t *own = NULL;
     mu_value *array = NULL;
-    char *name = mu__strdup(entry->name);
-    mu_status status = name != NULL ? entry_bytes(zip, entry, &bytes, &own) : MU_RESOURCE_EXHAUSTED;
-    if (status == MU_OK && crc_of(bytes, entry->size) != entry->crc)
-        status =
-            mu__error(MU_DATA_LOSS, "%s: the checksum of %s does not fit; get the file again", zip->path, entry->name);
+    char *name = mu__npz_name(entry->name);
+    mu_status status = name != NULL ? mu__zip_read(zip, entry, &bytes, &own) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK) {
         array = mu__leaf_value(mu__npy_parse(entry->name, bytes, (size_t)entry->size));
         status = array != NULL ? MU_OK : mu_error_code();
     }
     mu__free(own);
-    size_t length = strlen(entry->name);
-    if (name != NULL && length > 4 && strcmp(name + length - 4, ".npy") == 0)
-        name[length - 4] = 0;
-    if (status == MU_OK && (status = MU_PUSH(&zip->names, name)) == MU_OK)
+    if (status == MU_OK && (status = MU_PUSH(&all->names, name)) == MU_OK)
         name = NULL;
-    if (status == MU_OK && (status = MU_PUSH(&zip->arrays, array)) == MU_OK)
+    if (status == MU_OK && (status = MU_PUSH(&all->values, array)) == MU_OK)
         array = NULL;
     mu__free(name);
     mu_release(array);
@@ -342,30 +216,23 @@ static mu_status add_array(archive *zip, const zip_entry *entry)
 
 mu_value *mu__npz_parse(const char *path, const void *data, size_t bytes)
 {
-    archive zip = {.path = path, .data = data, .bytes = bytes};
-    uint64_t entries = 0, offset = 0;
+    mu_zip zip;
+    arrays all = {0};
     mu_value *map = NULL;
-    mu_status status = MU_OK;
-    MU_GO(find_directory(&zip, &entries, &offset));
-    if (entries == 0 || entries > MOST_ARRAYS || offset > bytes) {
-        status = damaged(path, "the directory of the archive is empty or misplaced");
-        goto out;
-    }
-    mu_cursor cursor = mu__cursor(zip.data + offset, bytes - (size_t)offset);
-    for (uint64_t i = 0; i < entries; i++) {
-        zip_entry entry;
-        MU_GO(read_entry(&zip, &cursor, &entry));
-        MU_GO(add_array(&zip, &entry));
-    }
-    map = mu__value_container(MU_VALUE_MAP, (int)zip.arrays.n, zip.arrays.items, (const char *const *)zip.names.items);
-out:
-    for (size_t i = 0; i < zip.arrays.n; i++)
-        mu_release(zip.arrays.items[i]);
-    for (size_t i = 0; i < zip.names.n; i++)
-        mu__free(zip.names.items[i]);
-    mu__free(zip.arrays.items);
-    mu__free(zip.names.items);
-    return status == MU_OK ? map : NULL;
+    mu_status status = mu__zip_open(&zip, path, data, bytes);
+    for (size_t i = 0; status == MU_OK && i < zip.entries.n; i++)
+        status = add_array(&zip, &zip.entries.items[i], &all);
+    if (status == MU_OK)
+        map = mu__value_container(MU_VALUE_MAP, (int)all.values.n, all.values.items,
+                                  (const char *const *)all.names.items);
+    for (size_t i = 0; i < all.values.n; i++)
+        mu_release(all.values.items[i]);
+    for (size_t i = 0; i < all.names.n; i++)
+        mu__free(all.names.items[i]);
+    mu__free(all.values.items);
+    mu__free(all.names.items);
+    mu__zip_close(&zip);
+    return map;
 }
 
 // ---- Datasets -----------------------------------------------------------------------------------

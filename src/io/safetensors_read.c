@@ -5,69 +5,9 @@
 // requires. Tensors are read later, one by one, directly into their memory.
 #include "io/io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static void destroy(void *object)
-{
-    mu_tensor_file *file = object;
-    for (size_t i = 0; i < file->entries.n; i++)
-        mu__free(file->entries.items[i].name);
-    for (size_t i = 0; i < file->metadata.n; i++)
-        mu__free(file->metadata.items[i]);
-    mu__free(file->entries.items);
-    mu__free(file->metadata.items);
-    mu__free(file->path);
-    if (file->fd >= 0)
-        close(file->fd);
-}
-
-mu_type mu__tensor_file_type = {.name = "tensor_file", .destroy = destroy};
-
-// Reads exactly `bytes` bytes at an offset; a file that ends earlier is DATA_LOSS.
-static mu_status read_at(const mu_tensor_file *file, uint64_t offset, void *out, size_t bytes)
-{
-    char *to = out;
-    size_t left = bytes;
-    while (left > 0) {
-        const ssize_t got = pread(file->fd, to, left, (off_t)(offset + bytes - left));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return mu__error(MU_UNAVAILABLE, "cannot read %s at byte %" PRIu64 ": %s", file->path,
-                             offset + bytes - left, strerror(errno));
-        if (got == 0)
-            return mu__error(MU_DATA_LOSS,
-                             "%s ends at byte %" PRIu64 ", %zu bytes before the end of what its header promises; "
-                             "it is truncated, fetch or save it again",
-                             file->path, offset + bytes - left, left);
-        to += got;
-        left -= (size_t)got;
-    }
-    return MU_OK;
-}
-
-static mu_status open_path(mu_tensor_file *file, const char *path, uint64_t *file_bytes)
-{
-    struct stat info;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->fd < 0) {
-        const int code = errno;
-        return mu__error(code == ENOENT || code == ENOTDIR ? MU_NOT_FOUND
-                         : code == EACCES                  ? MU_PERMISSION_DENIED
-                                                           : MU_UNAVAILABLE,
-                         "cannot open the tensor file %s: %s", path, strerror(code));
-    }
-    if (fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return mu__error(MU_INVALID_ARGUMENT, "%s is not a regular file; expected a safetensors file", path);
-    *file_bytes = (uint64_t)info.st_size;
-    return MU_OK;
-}
 
 // Reads the header's text; the caller frees it.
 static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **text, size_t *length)
@@ -77,7 +17,7 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
         return mu__error(MU_DATA_LOSS,
                          "%s has %" PRIu64 " bytes; a safetensors file starts with 8 bytes of header length",
                          file->path, file_bytes);
-    MU_TRY(read_at(file, 0, prefix, sizeof prefix));
+    MU_TRY(mu__file_read_at(file->fd, file->path, 0, prefix, sizeof prefix));
     mu_cursor cursor = mu__cursor(prefix, sizeof prefix);
     const uint64_t claimed = mu__cursor_u64_little(&cursor);
     if (claimed > MU_SAFETENSORS_HEADER_LIMIT || claimed > file_bytes - sizeof prefix || claimed < 2)
@@ -90,7 +30,7 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
     file->data_at = sizeof prefix + claimed;
     file->data_bytes = file_bytes - file->data_at;
     *text = mu__alloc(*length);
-    return *text ? read_at(file, sizeof prefix, *text, *length) : mu_error_code();
+    return *text ? mu__file_read_at(file->fd, file->path, sizeof prefix, *text, *length) : mu_error_code();
 }
 
 // Records an error about one tensor's header entry: `what` is a phrase, `seen` the JSON found there.
@@ -126,21 +66,15 @@ static mu_status parse_shape(const mu_tensor_file *file, const char *name, const
         return mu__error(MU_UNIMPLEMENTED, "tensor '%.200s' in %s has %zu dimensions; Muster has at most %d", name,
                          file->path, json_array_size(json), MU_MAX_RANK);
     spec->shape.rank = (int)json_array_size(json);
-    *bytes = mu_dtype_bytes(spec->dtype);
-    bool empty = false;
     for (int d = 0; d < spec->shape.rank; d++) {
         const json_t *item = json_array_get(json, (size_t)d);
-        const int64_t dim = json_integer_value(item);
-        if (!json_is_integer(item) || dim < 0)
+        spec->shape.dims[d] = json_integer_value(item);
+        if (!json_is_integer(item) || spec->shape.dims[d] < 0)
             return bad_entry(file, name, "each dimension must be an integer from 0 up", item);
-        spec->shape.dims[d] = dim;
-        empty |= dim == 0;
-        if (__builtin_mul_overflow(*bytes, (uint64_t)MU_MAX(dim, 1), bytes) || *bytes > INT64_MAX)
-            return bad_entry(file, name, "the product of the dimensions does not fit 63 bits", json);
     }
-    if (empty)
-        *bytes = 0;
-    return MU_OK;
+    return mu__spec_file_bytes(spec, bytes)
+               ? MU_OK
+               : bad_entry(file, name, "the product of the dimensions does not fit 63 bits", json);
 }
 
 static mu_status parse_offsets(const mu_tensor_file *file, const json_t *json, uint64_t bytes, mu_file_entry *entry)
@@ -171,22 +105,10 @@ static mu_status parse_entry(mu_tensor_file *file, const char *name, const json_
     entry.name = mu__strdup(name);
     if (!entry.name)
         return mu_error_code();
-    mu_status status = parse_offsets(file, json_object_get(json, "data_offsets"), bytes, &entry);
+    const mu_status status = parse_offsets(file, json_object_get(json, "data_offsets"), bytes, &entry);
     if (status == MU_OK)
-        status = MU_PUSH(&file->entries, entry);
-    if (status != MU_OK)
-        mu__free(entry.name);
-    return status;
-}
-
-static mu_status push_text(mu_tensor_file *file, const char *text)
-{
-    char *copy = mu__strdup(text);
-    if (!copy)
-        return mu_error_code();
-    const mu_status status = MU_PUSH(&file->metadata, copy);
-    if (status != MU_OK)
-        mu__free(copy);
+        return mu__file_add_entry(file, entry);
+    mu__free(entry.name);
     return status;
 }
 
@@ -199,8 +121,7 @@ static mu_status parse_metadata(mu_tensor_file *file, json_t *json)
     json_object_foreach(json, key, text) {
         if (!json_is_string(text))
             return bad_entry(file, "__metadata__", "every value must be a text", text);
-        MU_TRY(push_text(file, key));
-        MU_TRY(push_text(file, json_string_value(text)));
+        MU_TRY(mu__file_add_metadata(file, key, json_string_value(text)));
     }
     return MU_OK;
 }
@@ -259,15 +180,12 @@ static mu_status parse_header(mu_tensor_file *file, const char *text, size_t len
     return status == MU_OK ? check_cover(file) : status;
 }
 
-static mu_status open_file(mu_tensor_file *file, const char *path)
+static mu_status open_file(mu_tensor_file *file)
 {
     uint64_t file_bytes = 0;
     char *text = NULL;
     size_t length = 0;
-    file->path = mu__strdup(path);
-    if (!file->path)
-        return mu_error_code();
-    MU_TRY(open_path(file, path, &file_bytes));
+    MU_TRY(mu__file_open_regular(file->path, &file->fd, &file_bytes));
     mu_status status = read_header(file, file_bytes, &text, &length);
     if (status == MU_OK)
         status = parse_header(file, text, length);
@@ -275,121 +193,18 @@ static mu_status open_file(mu_tensor_file *file, const char *path)
     return status;
 }
 
-mu_tensor_file *mu__tensor_file_open(const char *path)
+static mu_status read_entry(const mu_tensor_file *file, const mu_file_entry *entry, void *out)
 {
-    if (mu__pending())
-        return NULL;
-    if (!path) {
-        mu__error(MU_INVALID_ARGUMENT, "the path of a tensor file is NULL; give the name of a safetensors file");
-        return NULL;
-    }
-    mu_tensor_file *file = mu__new(&mu__tensor_file_type, sizeof *file);
-    if (!file)
-        return NULL;
-    file->fd = -1;
-    if (open_file(file, path) == MU_OK)
-        return file;
-    mu_release(file);
-    return NULL;
+    return mu__file_read_at(file->fd, file->path, file->data_at + entry->begin, out,
+                            (size_t)(entry->end - entry->begin));
 }
 
-static const mu_file_entry *entry_at(const mu_tensor_file *file, int i)
-{
-    return file && i >= 0 && (size_t)i < file->entries.n ? &file->entries.items[i] : NULL;
-}
+// The eight bytes of length are followed by the brace of a JSON object. Files that no format claims are opened as
+// safetensors too, so that the error says what a header should be.
+static bool recognise(const uint8_t *head, size_t bytes) { return bytes > 8 && head[8] == '{'; }
 
-mu_tensor *mu__tensor_file_read(const mu_tensor_file *file, int i)
-{
-    if (mu__pending())
-        return NULL;
-    const mu_file_entry *entry = entry_at(file, i);
-    if (!entry) {
-        mu__error(MU_OUT_OF_RANGE, "tensor %d of %s does not exist; it has %d", i, file ? file->path : "no file (NULL)",
-                  mu_tensor_file_count(file));
-        return NULL;
-    }
-    mu_tensor *tensor = mu__tensor_alloc(entry->spec.dtype, &entry->spec.shape);
-    if (!tensor)
-        return NULL;
-    if (read_at(file, file->data_at + entry->begin, mu__host_write(tensor),
-                (size_t)(entry->end - entry->begin)) == MU_OK)
-        return tensor;
-    mu_release(tensor);
-    return NULL;
-}
-
-mu_tensor_file *mu_tensor_file_open(const char *path) { return mu__give(mu__tensor_file_open(path)); }
-
-mu_tensor *mu_tensor_file_read(const mu_tensor_file *file, int i) { return mu__give(mu__tensor_file_read(file, i)); }
-
-int mu_tensor_file_count(const mu_tensor_file *file) { return file ? (int)file->entries.n : 0; }
-
-const char *mu_tensor_file_name(const mu_tensor_file *file, int i)
-{
-    const mu_file_entry *entry = entry_at(file, i);
-    return entry ? entry->name : NULL;
-}
-
-mu_dtype mu_tensor_file_dtype(const mu_tensor_file *file, int i)
-{
-    const mu_file_entry *entry = entry_at(file, i);
-    return entry ? entry->spec.dtype : MU_DTYPE_DEFAULT;
-}
-
-mu_shape mu_tensor_file_shape(const mu_tensor_file *file, int i)
-{
-    const mu_file_entry *entry = entry_at(file, i);
-    return entry ? entry->spec.shape : (mu_shape){.rank = -1};
-}
-
-int mu_tensor_file_find(const mu_tensor_file *file, const char *name)
-{
-    for (int i = 0; name && i < mu_tensor_file_count(file); i++)
-        if (strcmp(file->entries.items[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
-const char *mu_tensor_file_metadata(const mu_tensor_file *file, const char *key)
-{
-    for (size_t i = 0; file && key && i + 1 < file->metadata.n; i += 2)
-        if (strcmp(file->metadata.items[i], key) == 0)
-            return file->metadata.items[i + 1];
-    return NULL;
-}
-
-// Reads tensor i as an element of a map; the pool owns it.
-static mu_value *read_element(const mu_tensor_file *file, int i)
-{
-    mu_tensor *tensor = mu_tensor_file_read(file, i);
-    return tensor ? mu_of(tensor) : NULL;
-}
-
-static mu_value *load_all(const mu_tensor_file *file, const char **names, mu_value **items)
-{
-    const int n = mu_tensor_file_count(file);
-    for (int i = 0; i < n; i++) {
-        names[i] = mu_tensor_file_name(file, i);
-        items[i] = read_element(file, i);
-        if (!items[i])
-            return NULL;
-    }
-    return mu_map_of(n, names, items);
-}
-
-mu_value *mu_load_tensors(const char *path)
-{
-    if (mu__pending())
-        return NULL;
-    mu_pool *pool = mu_pool_open();
-    mu_tensor_file *file = pool ? mu_tensor_file_open(path) : NULL;
-    const size_t n = (size_t)mu_tensor_file_count(file);
-    const char **names = file ? mu__calloc(n + 1, sizeof *names) : NULL;
-    mu_value **items = names ? mu__calloc(n + 1, sizeof *items) : NULL;
-    mu_value *map = items ? load_all(file, names, items) : NULL;
-    map = mu__pool_return(pool, map);
-    mu__free(names);
-    mu__free(items);
-    mu_pool_close(pool);
-    return map;
-}
+const mu_file_format mu__safetensors_format = {
+    .name = "safetensors", .extension = ".safetensors", .text = "tensors under Keras's names of variables",
+    .names = MU_NAMES_OWN, .recognise = recognise, .open = open_file, .read = read_entry,
+    .save = mu__safetensors_save,
+};

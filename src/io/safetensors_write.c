@@ -5,8 +5,6 @@
 // base's atomic writer.
 #include "io/io.h"
 
-#include <muster/graph.h>
-
 #include <jansson.h>
 
 enum { DATA_ALIGNMENT = 64 };
@@ -24,23 +22,6 @@ static mu_status out_of_memory(const char *path)
 {
     return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the header of %s; close other programs and save again",
                      path);
-}
-
-static mu_status check_tensors(const char *path, const layout *l)
-{
-    for (int i = 0; i < l->n; i++) {
-        if (!l->names[i] || !l->tensors[i])
-            return mu__error(MU_INVALID_ARGUMENT, "tensor %d of %d to save in %s has no %s", i, l->n, path,
-                             l->names[i] ? "value" : "name");
-        if (strcmp(l->names[i], "__metadata__") == 0)
-            return mu__error(
-                MU_INVALID_ARGUMENT,
-                "a tensor to save in %s is called __metadata__, which the format keeps for itself; rename it", path);
-        if (!mu_tensor_data(l->tensors[i]))
-            return mu__pending() ? mu_error_code()
-                                 : mu__error(MU_FAILED_PRECONDITION, "tensor %s has no elements to save", l->names[i]);
-    }
-    return MU_OK;
 }
 
 // Assigns the offsets of the data: one pass for each element size, from 8 bytes down.
@@ -156,7 +137,6 @@ static mu_status save(const char *path, layout *l, const char *const *metadata)
         status = out_of_memory(path);
         goto out;
     }
-    MU_GO(check_tensors(path, l));
     place(l);
     MU_GO(add_metadata(header, path, metadata));
     MU_GO(add_entries(header, path, l));
@@ -168,56 +148,13 @@ out:
     return status;
 }
 
-mu_status mu__tensors_save(const char *path, int n, const char *const *names, mu_tensor *const *tensors,
-                           const char *const *metadata)
+mu_status mu__safetensors_save(const char *path, const mu_tensors *all)
 {
-    if (mu__pending())
-        return mu_error_code();
-    layout l = {.n = n, .names = names, .tensors = tensors};
-    l.begin = mu__calloc((size_t)n + 1, sizeof *l.begin);
-    l.order = mu__calloc((size_t)n + 1, sizeof *l.order);
-    const mu_status status = l.begin && l.order ? save(path, &l, metadata) : mu_error_code();
+    layout l = {.n = all->n, .names = all->names, .tensors = all->tensors};
+    l.begin = mu__calloc((size_t)l.n + 1, sizeof *l.begin);
+    l.order = mu__calloc((size_t)l.n + 1, sizeof *l.order);
+    const mu_status status = l.begin && l.order ? save(path, &l, all->metadata) : mu_error_code();
     mu__free(l.begin);
     mu__free(l.order);
-    return status;
-}
-
-// The tensor of a map's element; for a variable, its current value.
-static mu_tensor *element_tensor(const mu_value *element)
-{
-    if (element->kind == MU_VALUE_VARIABLE)
-        return mu_variable_read((mu_variable *)element->leaf);
-    return mu_value_tensor(element);
-}
-
-static mu_status save_map(const mu_save_tensors_args *args, mu_tensor **tensors)
-{
-    const mu_value *map = args->tensors;
-    for (int i = 0; i < map->n; i++) {
-        tensors[i] = element_tensor(map->items[i]);
-        if (!tensors[i])
-            return mu_error_code();
-    }
-    return mu__tensors_save(args->path, map->n, (const char *const *)map->keys, tensors, args->metadata);
-}
-
-mu_status mu_save_tensors_with(const mu_save_tensors_args *given)
-{
-    mu_save_tensors_args args;
-    if (mu__pending())
-        return mu_error_code();
-    MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_save_tensors"));
-    if (!args.path)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_save_tensors needs a path as its first argument");
-    if (!args.tensors || args.tensors->kind != MU_VALUE_MAP)
-        return mu__error(
-            MU_INVALID_ARGUMENT,
-            "mu_save_tensors(\"%s\", …) needs a map of tensors as its second argument; make one with mu_map",
-            args.path);
-    mu_pool *pool = mu_pool_open();
-    mu_tensor **tensors = mu__calloc((size_t)args.tensors->n + 1, sizeof *tensors);
-    const mu_status status = pool && tensors ? save_map(&args, tensors) : mu_error_code();
-    mu__free(tensors);
-    mu_pool_close(pool);
     return status;
 }

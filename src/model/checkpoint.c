@@ -355,8 +355,9 @@ static mu_status write_entries(const mu_checkpoint *checkpoint, const entries *a
     for (int i = 0; i < checkpoint->n_tables; i++)
         MU_GO(mu__table_tensors(checkpoint->tables[i], names, tensors, &n));
     mu__strategy_doing(strategy, "saving", -1);
+    const mu_tensors saved = {.n = n, .names = names, .tensors = tensors, .metadata = metadata};
     if (mu_strategy_should_checkpoint(strategy))
-        status = mu__tensors_save(path, n, names, tensors, metadata);
+        status = mu__tensors_save_as(&mu__safetensors_format, path, &saved);
     status = mu__workers_written(strategy, status);
 out:
     mu__free(names);

@@ -1,6 +1,6 @@
-// `muster inspect FILE`: prints the contents of a safetensors file, as a table or as JSON.
+// `muster inspect FILE`: prints the contents of a file of tensors, as a table or as JSON.
 //
-// Tensors are read one at a time, so a file may be larger than memory. Range and mean are over the finite elements; the
+// Tensors are read one at a time. Range and mean are over the finite elements; the
 // others are counted.
 #include "io/io.h"
 #include "tools/tools.h"
@@ -120,7 +120,8 @@ static bool print_json(const mu_tensor_file *file)
         }
         json_array_append_new(list, entry_json(&file->entries.items[i], &s));
     }
-    json_t *root = json_pack("{s:s, s:I, s:o, s:o}", "path", file->path, "bytes", (json_int_t)file->data_bytes,
+    json_t *root = json_pack("{s:s, s:s, s:I, s:o, s:o}", "path", file->path, "format", file->format->name,
+                             "bytes", (json_int_t)file->data_bytes,
                              "metadata", metadata_json(file), "tensors", list);
     const bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
     if (!ok)
@@ -147,11 +148,12 @@ static bool run(const mu_tool_arguments *a)
 const mu_tool_command mu__tool_inspect = {
     .name = "muster inspect",
     .usage = "[--json] FILE",
-    .summary = "print the tensors of a safetensors file: type, shape, bytes, range and mean",
-    .description = "Prints the tensors of a safetensors file, such as saved weights or a checkpoint. For each tensor: "
-                   "name, element type, shape, size in bytes, minimum, maximum and mean of the finite elements, and "
-                   "the number of elements that are NaN or infinite. Tensors are read one at a time, so the file may "
-                   "be larger than memory.",
+    .summary = "print the tensors of a file: type, shape, bytes, range and mean",
+    .description = "Prints the tensors of a safetensors file, of Keras's .weights.h5 or .keras, of a TensorFlow "
+                   "checkpoint (PREFIX or PREFIX.index) or of an .npz archive. For each tensor: name, element type, "
+                   "shape, size in bytes, minimum, maximum and mean of the finite elements, and the number of elements "
+                   "that are NaN or infinite. With --json also the texts that the file has, such as the configuration "
+                   "of a model.",
     .example = "muster inspect fashion_mnist.safetensors\n",
     .options = options,
     .needs = "it needs the name of one file",
