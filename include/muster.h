@@ -42,6 +42,7 @@
 #include <muster/model.h>
 #include <muster/callback.h>
 #include <muster/checkpoint.h>
+#include <muster/saved_model.h>
 
 // Last: macros of the names declared above.
 #include <muster/lines.h>

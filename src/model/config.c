@@ -2,7 +2,7 @@
 //
 // A layer is {"module": …, "class_name": "Dense", "config": {…}}; its options come from the class's table of fields.
 // The reader executes nothing: it knows the classes in layers.def, and refuses what it does not know.
-#include "model/model.h"
+#include "model/functional.h"
 
 #include <muster/recurrent.h>
 
@@ -17,7 +17,7 @@ static json_t *batch_shape(const mu_shape *shape)
     return list;
 }
 
-static json_t *input_json(const char *name, mu_dtype dtype, const mu_shape *shape)
+json_t *mu__input_json(const char *name, mu_dtype dtype, const mu_shape *shape)
 {
     return mu__keras_json("keras.layers", "InputLayer",
                           json_pack("{s:s, s:s, s:b, s:b, s:o}", "name", name, "dtype", mu_dtype_name(dtype), "sparse",
@@ -37,7 +37,7 @@ static mu_status add_sublayers(const mu_layer *model, json_t *list)
     const mu_layer *first = model->sublayers.items[0];
     const mu_dtype dtype = mu__layer_takes_integers(model) ? MU_I32 : mu__floatx();
     if (model->built && first->ops != &mu__input_layer_ops)
-        json_array_append_new(list, input_json("input_layer", dtype, &model->input));
+        json_array_append_new(list, mu__input_json("input_layer", dtype, &model->input));
     for (size_t i = 0; i < model->sublayers.n; i++) {
         json_t *layer = mu__layer_json(model->sublayers.items[i]);
         if (!layer)
@@ -80,12 +80,14 @@ json_t *mu__layer_json(const mu_layer *layer)
     const mu_class *class = &layer->ops->class;
     if (layer->ops == &mu__sequential_ops)
         return sequential_json(layer);
+    if (layer->ops == &mu__functional_ops)
+        return mu__functional_json(layer);
     if (layer->ops == &mu__stacked_rnn_cells_ops)
         return cells_json(layer);
     if (layer->ops == &mu__input_layer_ops) {
         const mu_input_args *args = layer->args;
         const mu_shape shape = declared_shape(args);
-        return input_json(mu_layer_name(layer), args->dtype ? args->dtype : mu__floatx(), &shape);
+        return mu__input_json(mu_layer_name(layer), args->dtype ? args->dtype : mu__floatx(), &shape);
     }
     bool listed = false;
 #define MU_LAYER(name) listed |= layer->ops == &mu__##name##_ops;
@@ -119,22 +121,28 @@ const char *mu_layer_config(const mu_layer *layer)
 
 enum { MAX_CONFIG_DEPTH = 32 };
 
+mu_status mu__input_args(const json_t *config, mu_input_args *args)
+{
+    const json_t *shape = json_object_get(config, "batch_shape");
+    const char *dtype = json_string_value(json_object_get(config, "dtype"));
+    if (json_array_size(shape) < 1 || json_array_size(shape) > MU_MAX_RANK)
+        return mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has no batch_shape of 1 to %d axes",
+                         MU_MAX_RANK);
+    for (size_t i = 1; i < json_array_size(shape); i++) {
+        const json_t *size = json_array_get(shape, i);
+        args->shape[i - 1] = json_is_integer(size) ? json_integer_value(size) : MU_UNKNOWN;
+    }
+    args->dtype = dtype ? mu__dtype_from_name(dtype) : MU_DTYPE_DEFAULT;
+    if (dtype && args->dtype == MU_DTYPE_DEFAULT)
+        return mu__error(MU_UNIMPLEMENTED, "the configuration of InputLayer has the type '%.40s', which Muster's "
+                         "tensors cannot have", dtype);
+    return MU_OK;
+}
+
 static mu_layer *input_from(const json_t *config, const char *name)
 {
     mu_input_args args = {.size = sizeof args, .name = name};
-    const json_t *shape = json_object_get(config, "batch_shape");
-    const char *dtype = json_string_value(json_object_get(config, "dtype"));
-    if (json_array_size(shape) < 1 || json_array_size(shape) > MU_MAX_RANK) {
-        mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has no batch_shape of 1 to %d axes",
-                  MU_MAX_RANK);
-        return NULL;
-    }
-    for (size_t i = 1; i < json_array_size(shape); i++) {
-        const json_t *size = json_array_get(shape, i);
-        args.shape[i - 1] = json_is_integer(size) ? json_integer_value(size) : MU_UNKNOWN;
-    }
-    args.dtype = dtype ? mu__dtype_from_name(dtype) : MU_DTYPE_DEFAULT;
-    return mu_input_layer_with(&args);
+    return mu__input_args(config, &args) == MU_OK ? mu_input_layer_with(&args) : NULL;
 }
 
 // Makes a layer of the layers in a list.
@@ -175,6 +183,25 @@ static void name_last_axis(const json_t *json, json_t *config)
         json_object_set_new(config, "axis", json_integer(-1));
 }
 
+// What is made of a configuration executes nothing, so what a program has to define or run is refused by its name.
+static mu_status check_class(const json_t *json, const char *class_name, const char *name)
+{
+    static const char *const modules[] = {"keras.layers", "keras.src.layers", "keras.models", "keras.src.models"};
+    const char *module = json_string_value(json_object_get(json, "module"));
+    const char *registered = json_string_value(json_object_get(json, "registered_name"));
+    bool known = !module || strcmp(module, "keras") == 0;
+    for (size_t i = 0; i < MU_COUNT(modules); i++)
+        known |= module && strncmp(module, modules[i], strlen(modules[i])) == 0;
+    if (strcmp(class_name, "Lambda") == 0)
+        return mu__error(MU_UNIMPLEMENTED, "'%.60s' is a Lambda layer: its function is Python code, which Muster does "
+                         "not execute. Replace it by layers, or by mu_layer_new", name ? name : class_name);
+    if (known && !(registered && strchr(registered, '>')))
+        return MU_OK;
+    return mu__error(MU_UNIMPLEMENTED, "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; Muster "
+                     "loads no custom objects and no operations outside of layers", name ? name : "?", class_name,
+                     registered && strchr(registered, '>') ? registered : module);
+}
+
 mu_layer *mu__layer_from_json(const json_t *json, int depth)
 {
     const char *class_name = json_string_value(json_object_get(json, "class_name"));
@@ -185,7 +212,11 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth)
                   "%d deep", MAX_CONFIG_DEPTH);
         return NULL;
     }
+    if (check_class(json, class_name, name) != MU_OK)
+        return NULL;
     name_last_axis(json, config);
+    if (strcmp(class_name, "Functional") == 0)
+        return mu__functional_from(config, depth);
     if (strcmp(class_name, "Sequential") == 0)
         return list_from(json_object_get(config, "layers"), depth, mu_sequential_of);
     if (strcmp(class_name, "StackedRNNCells") == 0)

@@ -460,9 +460,25 @@ static json_t *value_json(const void *args, const mu_field *field)
 mu_status mu__fields_json(const mu_class *class, const void *args, json_t *config)
 {
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
-        if (!field->internal && field->kind != MU_FIELD_NAME && field->kind != MU_FIELD_FIXED)
+        if (!field->internal && !field->in_call && field->kind != MU_FIELD_NAME && field->kind != MU_FIELD_FIXED)
             MU_TRY(mu__json_member(config, field->keras ? field->keras : field->name, value_json(args, field)));
     return MU_OK;
+}
+
+mu_status mu__fields_call_json(const mu_class *class, const void *args, json_t *kwargs)
+{
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (field->in_call && *(const bool *)at(args, field))
+            MU_TRY(mu__json_member(kwargs, field->name, json_true()));
+    return MU_OK;
+}
+
+bool mu__fields_call_option(const mu_class *class, const char *name)
+{
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if (field->in_call && strcmp(field->name, name) == 0)
+            return true;
+    return false;
 }
 
 static bool read_dims(const json_t *value, int64_t *dims)

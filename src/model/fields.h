@@ -71,6 +71,7 @@ typedef struct mu_field {
     bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT64: `number` is
     bool nulls;                 // MU_FIELD_DIMS: Keras writes None, not -1, for an unknown dimension
     bool internal;              // Keras does not have it
+    bool in_call;               // a flag that Keras's layer takes in each call, and not in its configuration
 } mu_field;
 
 // MU_FIELD(struct, member, kind without MU_FIELD_, other fields of the row by name …)
@@ -128,6 +129,10 @@ mu_status mu__fields_json(const mu_class *class, const void *args, json_t *confi
 // belong to `config`, its objects to the pool; `depth` counts the objects around this one. Returns NULL on error:
 // INVALID_ARGUMENT for a value of another type, UNIMPLEMENTED for an option that the class lacks; both name it.
 void *mu__fields_from(const mu_class *class, const json_t *config, int depth);
+// mu__fields_call_json adds those options that Keras takes in calls, if they are set; mu__fields_call_option returns
+// whether a name is one of them.
+mu_status mu__fields_call_json(const mu_class *class, const void *args, json_t *kwargs);
+bool mu__fields_call_option(const mu_class *class, const char *name);
 void mu__fields_from_free(void *args);  // NULL is accepted
 
 // JSON as text (json.c). mu__keras_json makes {"module", "class_name", "config", "registered_name"}, as Keras writes
@@ -141,7 +146,8 @@ json_t *mu__json_read(const char *text, const char *function);
 json_t *mu__schedule_json(const mu_learning_rate_schedule *schedule);
 mu_learning_rate_schedule *mu__schedule_from(const json_t *json);
 json_t *mu__optimizer_json(const mu_optimizer *optimizer);
-mu_optimizer *mu__optimizer_from(const json_t *json);
+mu_optimizer *mu__optimizer_from(const json_t *json);                        // of a loss scale optimizer
+mu_optimizer *mu__optimizer_of(const json_t *json, const char *function);  // of any class
 
 // mu__json_member sets a member of an object and takes over the reference to `value`, which may be NULL after a failed
 // call. Errors: RESOURCE_EXHAUSTED.

@@ -3,21 +3,11 @@
 // mu_input makes such a layer tensor; calling a layer on layer tensors builds the layer and makes others. Each knows
 // the call that made it, so a model is what lies between its inputs and its outputs. To run the model is to repeat the
 // calls, in the order in which each finds its inputs: eagerly or in a trace, like any other layer.
-#include "model/model.h"
+#include "model/functional.h"
 
 #include <muster/ops.h>
 
 // ---- Layer tensors ------------------------------------------------------------------------------
-
-// A call of a layer, or an input. Its tensors refer to the nodes of a graph of its own, one node per output, and keep
-// the call alive; the call keeps its inputs.
-struct mu_layer_call {
-    mu_object object;
-    mu_layer *layer;    // retained; NULL: an input
-    mu_value *inputs;   // nest of layer tensors and constants; retained; NULL: an input
-    mu_graph *graph;    // one `input` node per output
-    char *name;         // of an input; owned
-};
 
 static void call_destroy(void *object)
 {
@@ -35,7 +25,7 @@ bool mu__is_layer_tensor(const mu_tensor *tensor)
     return tensor->graph && mu__is(tensor->graph, &call_type);
 }
 
-static mu_layer_call *call_of(const mu_tensor *tensor)
+mu_layer_call *mu__call_of(const mu_tensor *tensor)
 {
     return (mu_layer_call *)tensor->graph;
 }
@@ -159,25 +149,19 @@ mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_con
 
 // ---- The model ----------------------------------------------------------------------------------
 
-// What a functional model is made of: the calls in an order in which each finds its inputs.
-typedef struct functional {
-    mu_value *inputs, *outputs;  // nests of layer tensors; retained
-    struct { mu_layer_call **items; size_t n, capacity; } calls;  // retained; those of the inputs first
-    size_t n_inputs;             // how many of the calls made the inputs
-} functional;
-
 static void functional_release(mu_layer *layer)
 {
-    functional *f = layer->state;
+    mu_functional *f = layer->state;
     for (size_t i = 0; i < f->calls.n; i++)
         mu_release(f->calls.items[i]);
     mu__free(f->calls.items);
+    mu__free(f->order.items);
     mu_release(f->inputs);
     mu_release(f->outputs);
     mu__free(f);
 }
 
-static int place_of(const functional *f, const mu_layer_call *call)
+int mu__call_place(const mu_functional *f, const mu_layer_call *call)
 {
     for (size_t i = 0; i < f->calls.n; i++)
         if (f->calls.items[i] == call)
@@ -197,12 +181,12 @@ static int leaf_of(const mu_value *value, const mu_tensor *tensor)
     return -1;
 }
 
-static mu_status visit(functional *f, const mu_value *value);
+static mu_status visit(mu_functional *f, const mu_value *value);
 
-static mu_status visit_call(functional *f, const mu_tensor *tensor)
+static mu_status visit_call(mu_functional *f, const mu_tensor *tensor)
 {
-    mu_layer_call *call = call_of(tensor);
-    if (place_of(f, call) >= 0)
+    mu_layer_call *call = mu__call_of(tensor);
+    if (mu__call_place(f, call) >= 0)
         return MU_OK;
     if (leaf_of(f->inputs, tensor) < 0) {
         if (!call->layer)
@@ -216,7 +200,7 @@ static mu_status visit_call(functional *f, const mu_tensor *tensor)
 }
 
 // Adds the calls that a nest of layer tensors depends on, deepest first.
-static mu_status visit(functional *f, const mu_value *value)
+static mu_status visit(mu_functional *f, const mu_value *value)
 {
     if (!value->leaf) {
         for (int i = 0; i < value->n; i++)
@@ -231,7 +215,7 @@ static mu_status visit(functional *f, const mu_value *value)
 
 // The values of one run: what each call returned, and the masks.
 typedef struct run {
-    const functional *f;
+    const mu_functional *f;
     mu_value *given, *given_mask;  // in the structure of f->inputs; the latter may be NULL
     mu_value **values, **masks;
 } run;
@@ -250,10 +234,10 @@ static mu_tensor *stand_in(const run *r, const mu_tensor *tensor)
     const int input = leaf_of(r->f->inputs, tensor);
     if (input >= 0)
         return leaf_at(r->given, input);
-    const int place = place_of(r->f, call_of(tensor));
+    const int place = mu__call_place(r->f, mu__call_of(tensor));
     if (!r->values[place])
         mu__error(MU_FAILED_PRECONDITION, "the model needs another output of layer '%s', whose output is one of the "
-                  "model's inputs; add it to .inputs", mu_layer_name(call_of(tensor)->layer));
+                  "model's inputs; add it to .inputs", mu_layer_name(mu__call_of(tensor)->layer));
     return r->values[place] ? leaf_at(r->values[place], tensor->node->id) : NULL;
 }
 
@@ -262,7 +246,7 @@ static mu_tensor *mask_of(const run *r, const mu_tensor *tensor)
 {
     mu_tensor *masks[MU_MAX_MODEL_INPUTS] = {NULL};
     const int input = mu__is_layer_tensor(tensor) ? leaf_of(r->f->inputs, tensor) : -1;
-    const int place = mu__is_layer_tensor(tensor) && input < 0 ? place_of(r->f, call_of(tensor)) : -1;
+    const int place = mu__is_layer_tensor(tensor) && input < 0 ? mu__call_place(r->f, mu__call_of(tensor)) : -1;
     if (input >= 0 && r->given_mask)
         mu__mask_leaves(r->given, r->given_mask, masks, MU_MAX_MODEL_INPUTS);
     else if (place >= 0 && r->masks[place])
@@ -309,7 +293,7 @@ static mu_status run_calls(run *r, bool training)
 }
 
 // Converts each input to the type that mu_input gave it.
-static mu_value *typed_inputs(const functional *f, const mu_value *given)
+static mu_value *typed_inputs(const mu_functional *f, const mu_value *given)
 {
     const int n = mu__value_flatten(f->inputs, NULL, 0);
     mu_object *leaves[MU_MAX_MODEL_INPUTS], *wanted[MU_MAX_MODEL_INPUTS];
@@ -328,7 +312,7 @@ static mu_value *typed_inputs(const functional *f, const mu_value *given)
 
 static mu_value *functional_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
-    const functional *f = layer->state;
+    const mu_functional *f = layer->state;
     run r = {.f = f, .given = typed_inputs(f, inputs), .given_mask = context->mask};
     mu_value *outputs = NULL;
     if (!r.given)
@@ -376,7 +360,7 @@ static mu_status check_nest(const mu_value *nest, const char *what)
 
 static mu_status collect_layers(mu_model *model)
 {
-    const functional *f = model->state;
+    const mu_functional *f = model->state;
     for (size_t i = f->n_inputs; i < f->calls.n; i++) {
         mu_layer *layer = f->calls.items[i]->layer;
         bool known = false;
@@ -390,7 +374,7 @@ static mu_status collect_layers(mu_model *model)
 
 static mu_status connect_layers(mu_model *model, mu_value *inputs, mu_value *outputs)
 {
-    functional *f = model->state = mu__calloc(1, sizeof *f);
+    mu_functional *f = model->state = mu__calloc(1, sizeof *f);
     if (!f)
         return MU_RESOURCE_EXHAUSTED;
     f->inputs = mu_retain(inputs);

@@ -100,8 +100,8 @@ static const mu_field attention_fields[] = {
     MU_FIELD(mu_attention_args, score_mode, WORD, .text = "dot", .words = score_modes),
     MU_FIELD(mu_attention_args, dropout, DOUBLE, .limit = MU_BELOW_ONE),
     MU_FIELD(mu_attention_args, seed, SEED),
-    MU_FIELD(mu_attention_args, use_causal_mask, FLAG, .internal = true),
-    MU_FIELD(mu_attention_args, return_attention_scores, FLAG, .internal = true),
+    MU_FIELD(mu_attention_args, use_causal_mask, FLAG, .in_call = true),
+    MU_FIELD(mu_attention_args, return_attention_scores, FLAG, .in_call = true),
     MU_FIELD(mu_attention_args, name, NAME),
     {0},
 };
@@ -185,8 +185,8 @@ static const mu_field additive_attention_fields[] = {
     MU_FIELD(mu_additive_attention_args, no_scale, NOT, .keras = "use_scale"),
     MU_FIELD(mu_additive_attention_args, dropout, DOUBLE, .limit = MU_BELOW_ONE),
     MU_FIELD(mu_additive_attention_args, seed, SEED),
-    MU_FIELD(mu_additive_attention_args, use_causal_mask, FLAG, .internal = true),
-    MU_FIELD(mu_additive_attention_args, return_attention_scores, FLAG, .internal = true),
+    MU_FIELD(mu_additive_attention_args, use_causal_mask, FLAG, .in_call = true),
+    MU_FIELD(mu_additive_attention_args, return_attention_scores, FLAG, .in_call = true),
     MU_FIELD(mu_additive_attention_args, name, NAME),
     {0},
 };
@@ -250,8 +250,8 @@ typedef struct heads {
     MU_FIELD_WEIGHT(type, bias, "zeros"),                                        \
     MU_FIELD(type, use_gate, FLAG),                                              \
     MU_FIELD(type, seed, SEED),                                                  \
-    MU_FIELD(type, use_causal_mask, FLAG, .internal = true),                     \
-    MU_FIELD(type, return_attention_scores, FLAG, .internal = true),             \
+    MU_FIELD(type, use_causal_mask, FLAG, .in_call = true),                     \
+    MU_FIELD(type, return_attention_scores, FLAG, .in_call = true),             \
     MU_FIELD(type, name, NAME)
 
 static mu_status projection_build(mu_layer *layer, const heads *h, const char *kernel, mu_shape kernel_shape,

@@ -301,7 +301,7 @@ static const mu_metric_ops *const *const families[] = {
     mu__mean_metrics, mu__counting_metrics, mu__iou_metrics, mu__column_metrics, mu__correlation_metrics,
 };
 
-static const mu_metric_ops *find_class(const char *name)
+const mu_metric_ops *mu__metric_find(const char *name)
 {
     for (size_t i = 0; i < MU_COUNT(families); i++)
         for (const mu_metric_ops *const *ops = families[i]; *ops; ops++)
@@ -325,7 +325,7 @@ static mu_metric *unknown_name(const char *name, const char *function)
 
 mu_metric *mu__metric_named(const char *name, const char *function)
 {
-    const mu_metric_ops *ops = find_class(name);
+    const mu_metric_ops *ops = mu__metric_find(name);
     if (ops)
         return mu__metric_make(ops, NULL);
     if (strcasecmp(name, "root_mean_squared_error") == 0 || strcasecmp(name, "RootMeanSquaredError") == 0 ||
@@ -334,6 +334,22 @@ mu_metric *mu__metric_named(const char *name, const char *function)
     if (strcasecmp(name, "log_cosh_error") == 0 || strcasecmp(name, "LogCoshError") == 0)
         return mu_loss_metric(mu_log_cosh_loss());
     return mu__loss_find(name) ? mu_loss_metric(mu_loss_named(name)) : unknown_name(name, function);
+}
+
+bool mu__metric_known(const char *name)
+{
+    return mu__metric_find(name) || mu__loss_find(name) || strcasecmp(name, "root_mean_squared_error") == 0 ||
+           strcasecmp(name, "RootMeanSquaredError") == 0 || strcasecmp(name, "rmse") == 0 ||
+           strcasecmp(name, "log_cosh_error") == 0 || strcasecmp(name, "LogCoshError") == 0;
+}
+
+const char *mu__metric_word(const mu_metric *metric)
+{
+    if (metric->ops == &accuracy_ops)
+        return "accuracy";
+    if (metric->ops == &root_ops)
+        return "RootMeanSquaredError";
+    return metric->loss && metric->ops == &loss_ops ? metric->loss->ops->class.name : NULL;
 }
 
 mu_metric *mu_metric_named(const char *name)

@@ -173,6 +173,12 @@ mu_metric *mu__metric_make(const mu_metric_ops *ops, const void *args);  // belo
 // The classes of each file, which end with NULL.
 extern const mu_metric_ops *const mu__mean_metrics[], *const mu__counting_metrics[], *const mu__iou_metrics[],
     *const mu__column_metrics[], *const mu__correlation_metrics[];
+// mu__metric_find returns a class by Keras's names; NULL: there is none. mu__metric_known returns whether
+// mu__metric_named knows a name. mu__metric_word returns the name that Keras has for what is no class of its own here
+// ("accuracy", the name of a loss); NULL: it is one.
+const mu_metric_ops *mu__metric_find(const char *name);
+bool mu__metric_known(const char *name);
+const char *mu__metric_word(const mu_metric *metric);
 double mu__metric_value(const mu_metric *metric, const double *sums);    // NaN after an error
 mu_status mu__metric_build(mu_metric *metric);
 int mu__metric_state_count(const mu_metric *metric);

@@ -342,7 +342,7 @@ json_t *mu__optimizer_json(const mu_optimizer *optimizer)
     return NULL;
 }
 
-static mu_optimizer *optimizer_from(const json_t *json, const char *function)
+mu_optimizer *mu__optimizer_of(const json_t *json, const char *function)
 {
     const char *class_name = json_string_value(json_object_get(json, "class_name"));
     const json_t *config = json_object_get(json, "config");
@@ -365,7 +365,7 @@ mu_optimizer *mu__optimizer_from(const json_t *json)
 {
     const char *class_name = json_string_value(json_object_get(json, "class_name"));
     if (!class_name || mu__optimizer_find(class_name) != &mu__loss_scale_ops)
-        return optimizer_from(json, "inner_optimizer");
+        return mu__optimizer_of(json, "inner_optimizer");
     mu__error(MU_INVALID_ARGUMENT, "inner_optimizer: a LossScaleOptimizer scales the loss of another one; give an "
               "optimizer of another class");
     return NULL;
@@ -386,7 +386,7 @@ mu_optimizer *mu_optimizer_from_config(const char *json)
     if (mu__pending() || mu__need(json, "mu_optimizer_from_config: the text") != MU_OK)
         return NULL;
     json_t *root = mu__json_read(json, "mu_optimizer_from_config");
-    mu_optimizer *optimizer = root ? optimizer_from(root, "mu_optimizer_from_config") : NULL;
+    mu_optimizer *optimizer = root ? mu__optimizer_of(root, "mu_optimizer_from_config") : NULL;
     json_decref(root);
     return optimizer;
 }

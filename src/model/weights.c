@@ -1,32 +1,10 @@
-// Saves and loads a model's weights in safetensors format, under Keras's names.
+// Saves and loads a model's weights, in any format of named tensors, under the names that the format's files have.
+//
+// Keras's formats and TensorFlow's checkpoints also hold the state of the optimizer.
 #include "base/temporary.h"
-#include "model/model.h"
+#include "model/keras_names.h"
 
-#include <muster/io.h>
-
-// A map from names to the weights' values outside of replicas.
-static mu_value *named_weights(const mu_model *model)
-{
-    mu_variable_list list = {0};
-    if (mu__layer_collect(model, MU_WEIGHTS_ALL, &list) != MU_OK)
-        return NULL;
-    mu_value *result = NULL;
-    const char **names = mu__calloc(list.n + 1, sizeof *names);
-    mu_value **items = mu__calloc(list.n + 1, sizeof *items);
-    bool whole = names && items;
-    for (size_t i = 0; whole && i < list.n; i++) {
-        mu_tensor *value = mu_variable_read(list.items[i]);
-        names[i] = mu_variable_name(list.items[i]);
-        items[i] = value ? mu_of(value) : NULL;
-        whole = items[i] != NULL;
-    }
-    if (whole)
-        result = mu_map_of((int)list.n, names, items);
-    mu__free(names);
-    mu__free(items);
-    mu__free(list.items);
-    return result;
-}
+#include <muster/ops.h>
 
 // The first layer without weights of its own to come; NULL: all are built.
 static const mu_layer *not_built(const mu_layer *layer)
@@ -39,7 +17,7 @@ static const mu_layer *not_built(const mu_layer *layer)
     return layer->built || layer->sublayers.n > 0 ? NULL : layer;
 }
 
-static mu_status need_built(const mu_model *model, const char *path, const char *function)
+mu_status mu__model_need_built(const mu_model *model, const char *path, const char *function)
 {
     if (!model || !path)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, model ? "path" : "model");
@@ -51,70 +29,194 @@ static mu_status need_built(const mu_model *model, const char *path, const char 
                               mu_layer_name(layer));
 }
 
-mu_status mu_save_weights(mu_model *model, const char *path)
+// ---- Saving -------------------------------------------------------------------------------------
+
+// tf.train.Checkpoint keeps the number of its saves in every file.
+static mu_status add_save_counter(mu_file_names names, size_t n, char **keys, mu_tensor **tensors)
 {
-    if (mu__pending())
-        return mu_error_code();
-    MU_TRY(need_built(model, path, "mu_save_weights"));
-    mu_pool *pool = mu_pool_open();
-    mu_value *weights = pool ? named_weights(model) : NULL;
-    mu_status status = mu_error_code();
+    if (names != MU_NAMES_OBJECTS)
+        return MU_OK;
+    keys[n] = mu__strdup("save_counter" MU_BUNDLE_SUFFIX);
+    tensors[n] = mu_constant(MU_I64, 1);
+    return keys[n] && tensors[n] ? MU_OK : mu_error_code();
+}
+
+// The names and values of all variables. Names of a checkpoint are made here, and freed by the caller.
+static mu_status read_all(const mu_named_variables *list, mu_file_names names, char **keys, mu_tensor **tensors)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        const char *name = mu__named_as(&list->items[i], names);
+        keys[i] = names == MU_NAMES_OBJECTS ? mu__sprintf("model/%s" MU_BUNDLE_SUFFIX, name) : mu__strdup(name);
+        tensors[i] = mu_variable_read(list->items[i].variable);
+        if (!keys[i] || !tensors[i])
+            return mu_error_code();
+    }
+    return add_save_counter(names, list->n, keys, tensors);
+}
+
+// All workers read the variables, the chief writes the file.
+static mu_status save_list(mu_model *model, const mu_named_variables *list, const mu_file_format *format,
+                           const char *path, const char *const *metadata)
+{
+    const size_t n = list->n + (format->names == MU_NAMES_OBJECTS);
+    mu_tensor **tensors = mu__calloc(n + 1, sizeof *tensors);
+    char **keys = mu__calloc(n + 1, sizeof *keys);
+    mu_status status = tensors && keys ? read_all(list, format->names, keys, tensors) : MU_RESOURCE_EXHAUSTED;
+    const mu_tensors all = {.n = (int)n, .names = (const char *const *)keys, .tensors = tensors,
+                            .metadata = metadata};
     mu__strategy_doing(model->strategy, "saving", -1);
-    if (weights && mu_strategy_should_checkpoint(model->strategy))
-        status = mu_save_tensors(path, weights);
+    if (status == MU_OK && mu_strategy_should_checkpoint(model->strategy))
+        status = mu__tensors_save_as(format, path, &all);
     status = mu__workers_written(model->strategy, status);
+    for (size_t i = 0; keys && i < n; i++)
+        mu__free(keys[i]);
+    mu__free(keys);
+    mu__free(tensors);
+    return status;
+}
+
+mu_status mu__model_save(mu_model *model, const mu_file_format *format, const char *path, const char *const *metadata)
+{
+    mu_named_variables list = {0};
+    if (format->names == MU_NAMES_OBJECTS && !mu__numbers_operations(model))
+        return mu__error(MU_UNIMPLEMENTED, "%s: in a checkpoint the layers of a model with masks have numbers that "
+                         "only Keras knows; save it as .weights.h5, or make the model of Keras's configuration", path);
+    mu_pool *pool = mu_pool_open();
+    mu_status status = pool ? mu__keras_names(model, format->names != MU_NAMES_OWN, &list) : mu_error_code();
+    if (status == MU_OK)
+        status = save_list(model, &list, format, path, metadata);
+    mu__keras_names_free(&list);
     mu_pool_close(pool);
     return status;
 }
 
-static mu_status load_one(const mu_tensor_file *file, mu_variable *variable, const char *path)
+mu_status mu_save_weights(mu_model *model, const char *path)
 {
-    mu_tensor *value = mu_tensor_file_read(file, mu_tensor_file_find(file, mu_variable_name(variable)));
-    if (!value)
+    if (mu__pending())
         return mu_error_code();
-    mu_status status = mu_variable_assign(variable, value);
-    if (status != MU_OK)
-        mu__error_context("while loading '%s'", path);
-    return status;
+    MU_TRY(mu__model_need_built(model, path, "mu_save_weights"));
+    return mu__model_save(model, mu__file_format_of(path), path, NULL);
+}
+
+// ---- Loading ------------------------------------------------------------------------------------
+
+typedef struct loading {
+    const mu_tensor_file *file;
+    const char *function;
+    mu_file_names names;         // those that the file has
+} loading;
+
+// The way in which the file names tensors: one that finds every weight, or that of its format. A file that was
+// converted keeps the names of the one that it was made from. The names of Keras's variables, which checkpoints have
+// too, come first: the numbers of operations depend on the masks of a model.
+static mu_file_names names_in(const mu_tensor_file *file, const mu_named_variables *list)
+{
+    static const mu_file_names ways[] = {MU_NAMES_OWN, MU_NAMES_KERAS, MU_NAMES_OBJECTS};
+    for (size_t w = 0; w < MU_COUNT(ways); w++) {
+        bool all = true;
+        for (size_t i = 0; all && i < list->n; i++)
+            all = list->items[i].of_optimizer ||
+                  mu_tensor_file_find(file, mu__named_as(&list->items[i], ways[w])) >= 0;
+        if (all)
+            return ways[w];
+    }
+    return file->format->names;
+}
+
+// The state of the optimizer has a name of its own only in the format's way.
+static int find(const loading *l, const mu_named_variable *variable)
+{
+    const mu_file_names names = variable->of_optimizer ? l->file->format->names : l->names;
+    return mu_tensor_file_find(l->file, mu__named_as(variable, names));
 }
 
 // Checks every name, type and shape before the first weight changes.
-static mu_status check_one(const mu_tensor_file *file, const mu_variable *variable, const char *path)
+static mu_status check_one(const loading *l, const mu_named_variable *named)
 {
-    const char *name = mu_variable_name(variable);
+    const char *name = mu__named_as(named, l->names);
     char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
-    int i = mu_tensor_file_find(file, name);
+    const int i = find(l, named);
     if (i < 0)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_load_weights: '%s' has no tensor '%s' of this model (muster inspect lists what it "
-                         "has)",
-                         path, name);
-    mu_spec seen = {.dtype = mu_tensor_file_dtype(file, i), .shape = mu_tensor_file_shape(file, i)};
-    const mu_spec *wanted = &variable->resource.spec;
+                         "%s: '%s' has no tensor '%s' of this model (muster inspect lists what it has)", l->function,
+                         l->file->path, name);
+    const mu_spec seen = {.dtype = mu_tensor_file_dtype(l->file, i), .shape = mu_tensor_file_shape(l->file, i)};
+    const mu_spec *wanted = &named->variable->resource.spec;
     if (seen.dtype == wanted->dtype && mu__shape_equal(&wanted->shape, &seen.shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' in '%s' is %s%s; the model's is %s%s", name, path,
-                     mu_dtype_name(seen.dtype), mu__shape_text(&seen.shape, text), mu_dtype_name(wanted->dtype),
-                     mu__shape_text(&wanted->shape, other));
+    return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' in '%s' is %s%s; the model's is %s%s", l->function, name,
+                     l->file->path, mu_dtype_name(seen.dtype), mu__shape_text(&seen.shape, text),
+                     mu_dtype_name(wanted->dtype), mu__shape_text(&wanted->shape, other));
+}
+
+static mu_status load_one(const loading *l, const mu_named_variable *named)
+{
+    mu_tensor *value = mu_tensor_file_read(l->file, find(l, named));
+    if (value && named->of_optimizer)
+        value = mu_cast(value, named->variable->resource.spec.dtype);
+    if (!value)
+        return mu_error_code();
+    const mu_status status = mu_variable_assign(named->variable, value);
+    if (status != MU_OK)
+        mu__error_context("while loading '%s'", l->file->path);
+    return status;
+}
+
+enum { UNTRAINED = 2 };  // steps and learning rate, which an optimizer has before its first step
+
+// Whether the file has all of the optimizer's state, in these shapes. Without slots it was saved before training; with
+// others it is of another optimizer, which Keras passes over too.
+static bool has_state(const loading *l, const mu_named_variables *list)
+{
+    int found = 0, wanted = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        if (!list->items[i].of_optimizer)
+            continue;
+        const int at = find(l, &list->items[i]);
+        const mu_shape shape = mu_tensor_file_shape(l->file, at);
+        wanted++;
+        found += at >= 0 && mu__shape_equal(&shape, &list->items[i].variable->resource.spec.shape);
+    }
+    if (found > UNTRAINED && found < wanted)
+        mu__log(MU_LOG_WARNING, "%s: '%s' holds the state of another optimizer than the model's; it is passed over",
+                l->function, l->file->path);
+    return found > 0 && found == wanted;
+}
+
+static mu_status load_list(const loading *l, const mu_named_variables *list)
+{
+    const bool state = has_state(l, list);
+    for (size_t i = 0; i < list->n; i++)
+        if (!list->items[i].of_optimizer)
+            MU_TRY(check_one(l, &list->items[i]));
+    for (size_t i = 0; i < list->n; i++)
+        if (!list->items[i].of_optimizer || state)
+            MU_TRY(load_one(l, &list->items[i]));
+    return MU_OK;
+}
+
+mu_status mu__model_load(mu_model *model, const mu_tensor_file *file, const char *function)
+{
+    mu_named_variables list = {0};
+    loading l = {.file = file, .function = function};
+    mu_pool *pool = mu_pool_open();
+    mu_status status = pool ? mu__keras_names(model, file->format->names != MU_NAMES_OWN, &list) : mu_error_code();
+    l.names = names_in(file, &list);
+    if (status == MU_OK)
+        status = load_list(&l, &list);
+    mu__keras_names_free(&list);
+    mu_pool_close(pool);
+    return status;
 }
 
 mu_status mu_load_weights(mu_model *model, const char *path)
 {
     if (mu__pending())
         return mu_error_code();
-    MU_TRY(need_built(model, path, "mu_load_weights"));
+    MU_TRY(mu__model_need_built(model, path, "mu_load_weights"));
     mu__temporary_sweep(path);
-    mu_pool *pool = mu_pool_open();
-    mu_tensor_file *file = pool ? mu_tensor_file_open(path) : NULL;
-    mu_status status = mu_error_code();
-    mu_variable_list list = {0};
-    if (file)
-        status = mu__layer_collect(model, MU_WEIGHTS_ALL, &list);
-    for (size_t i = 0; file && status == MU_OK && i < list.n; i++)
-        status = check_one(file, list.items[i], path);
-    for (size_t i = 0; file && status == MU_OK && i < list.n; i++)
-        status = load_one(file, list.items[i], path);
-    mu__free(list.items);
-    mu_pool_close(pool);
+    mu_tensor_file *file = mu__tensor_file_open(path);
+    const mu_status status = file ? mu__model_load(model, file, "mu_load_weights") : mu_error_code();
+    mu_release(file);
     return status;
 }

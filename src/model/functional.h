@@ -1,0 +1,58 @@
+// What a functional model is made of, for those who run it, write it as Keras's JSON or name its weights.
+#ifndef MU_SRC_MODEL_FUNCTIONAL_H
+#define MU_SRC_MODEL_FUNCTIONAL_H
+
+#include "model/model.h"
+
+// A call of a layer, or an input. Its tensors refer to the nodes of a graph of its own, one node per output, and keep
+// the call alive; the call keeps its inputs.
+struct mu_layer_call {
+    mu_object object;
+    mu_layer *layer;    // retained; NULL: an input
+    mu_value *inputs;   // nest of layer tensors and constants; retained; NULL: an input
+    mu_graph *graph;    // one `input` node per output
+    char *name;         // of an input; owned
+};
+
+// An operation of a model: a layer, with all of its calls, or an input.
+typedef struct mu_operation {
+    mu_layer *layer;             // NULL: an input
+    const mu_layer_call *call;   // of an input, else the first
+    int number;                  // among Keras's operations, which may include some that Muster does not have
+} mu_operation;
+// The calls of a model, in an order in which each finds its inputs: the state of a layer of mu__functional_ops.
+typedef struct mu_functional {
+    mu_value *inputs, *outputs;  // nests of layer tensors; retained
+    struct { mu_layer_call **items; size_t n, capacity; } calls;  // retained; those of the inputs first
+    size_t n_inputs;             // how many of the calls made the inputs
+    // The operations in the order of the configuration that the model was made of, which is Keras's; else empty.
+    struct { mu_operation *items; size_t n, capacity; } order;
+} mu_functional;
+
+// mu__call_of returns the call that made a layer tensor.
+mu_layer_call *mu__call_of(const mu_tensor *tensor);
+// mu__call_place returns the position of a call among the model's; -1: it is not the model's.
+int mu__call_place(const mu_functional *f, const mu_layer_call *call);
+
+typedef struct mu_operation_list {
+    mu_operation *items;
+    size_t n, capacity;
+} mu_operation_list;
+// mu__functional_operations lists the operations in Keras's order (functional_order.c), in which Keras numbers them in
+// its files and lists their variables: that of the configuration, or as Keras would compute it. Free the items.
+mu_status mu__functional_operations(const mu_layer *model, mu_operation_list *out);
+
+// mu__functional_json and mu__functional_from (functional_config.c) are mu__layer_json and mu__layer_from_json of a
+// functional model.
+json_t *mu__functional_json(const mu_layer *model);
+mu_layer *mu__functional_from(const json_t *config, int depth);
+// Keras writes the operations with which it computes masks into a model; Muster's layers compute masks themselves
+// (mask_config.c). mu__is_mask_operation returns whether an operation of a configuration may be one, and
+// mu__computes_mask whether an argument of a call is a mask that Keras computed for layers of the list.
+bool mu__is_mask_operation(const json_t *operation);
+bool mu__computes_mask(const json_t *layers, const char *argument, const json_t *value);
+// mu__input_json writes an input as Keras's InputLayer (config.c). mu__input_args reads its configuration.
+json_t *mu__input_json(const char *name, mu_dtype dtype, const mu_shape *shape);
+mu_status mu__input_args(const json_t *config, mu_input_args *args);
+
+#endif

@@ -1,0 +1,180 @@
+// `muster fit`: trains the model that Keras's JSON, or a .keras file, describes, on data in files, under a strategy.
+#include "tools/fit_data.h"
+#include "tools/models.h"
+#include "tools/tools.h"
+
+#include <muster/saved_model.h>
+#include <muster/tpu_strategy.h>
+
+enum { MODEL, DATA, LABELS, INPUTS, VALIDATION, VALIDATION_LABELS, STRATEGY, EPOCHS, BATCH_SIZE, OPTIMIZER, LOSS,
+       METRICS, WEIGHTS, OUTPUT, LABEL_COLUMNS, SKIP_LINES, SEED };
+
+static const char *const strategies[] = {"default", "mirrored", "central_storage", "multi_worker", NULL};
+
+static const mu_tool_option options[] = {
+    [MODEL] = {.name = "model", .required = true, .value = "FILE", .text = "model.json, as Keras's to_json() writes "
+               "it, or a .keras file, whose weights training starts from"},
+    [DATA] = {.name = "data", .required = true, .value = "FILE", .text = "samples: .npz, .csv, .npy or IDX"},
+    [LABELS] = {.name = "labels", .value = "FILE|NAME", .text = "labels: the file beside .npy or IDX; the names of "
+                "arrays of .npz, with commas (default y)"},
+    [INPUTS] = {.name = "inputs", .value = "NAMES", .initial = "x", .text = "names of the arrays of .npz that are the "
+                "inputs, with commas"},
+    [VALIDATION] = {.name = "validation-data", .value = "FILE", .text = "samples to evaluate after each epoch, in the "
+                    "form of --data"},
+    [VALIDATION_LABELS] = {.name = "validation-labels", .value = "FILE", .text = "their labels, if they are in a file"},
+    [STRATEGY] = {.name = "strategy", .value = "NAME", .initial = "default", .choices = strategies,
+                  .text = "the strategy to train with"},
+    [EPOCHS] = {.name = "epochs", .value = "N", .initial = "1", .text = "passes over the data"},
+    [BATCH_SIZE] = {.name = "batch-size", .value = "N", .initial = "32", .text = "samples of a step, on all replicas"},
+    [OPTIMIZER] = {.name = "optimizer", .value = "NAME", .text = "Keras's name, if the model was not compiled or "
+                   "another one is wanted (default adam)"},
+    [LOSS] = {.name = "loss", .value = "NAME", .text = "Keras's name, if the model was not compiled or another one is "
+              "wanted"},
+    [METRICS] = {.name = "metrics", .value = "NAMES", .text = "Keras's names, with commas"},
+    [WEIGHTS] = {.name = "weights", .value = "FILE", .text = "weights to start from, in any format of muster convert"},
+    [OUTPUT] = {.name = "output", .letter = 'o', .value = "FILE", .text = "where the trained model (.keras) or its "
+                "weights go"},
+    [LABEL_COLUMNS] = {.name = "label-columns", .value = "N", .initial = "1", .text = "of .csv: the last columns, "
+                       "which are the labels"},
+    [SKIP_LINES] = {.name = "skip-lines", .value = "N", .initial = "0", 
+                    .text = "of .csv: lines before the first sample"},
+    [SEED] = {.name = "seed", .value = "N", .initial = "0", .text = "of weights, shuffling and dropout"},
+    {.text = NULL},
+};
+
+static mu_strategy *make_strategy(const mu_tool_arguments *a)
+{
+    switch (mu__tool_choice(a, STRATEGY)) {
+    case 1: return mu_mirrored_strategy();
+    case 2: return mu_central_storage_strategy();
+    case 3: return mu_multi_worker_mirrored_strategy();
+    default: return NULL;
+    }
+}
+
+// ---- The model ----------------------------------------------------------------------------------
+
+// Names with commas as a list for mu_compile; NULL: none are given.
+static mu_items *named_items(const char *names)
+{
+    enum { MOST = 16 };
+    const void *items[MOST + 1];
+    char copy[1000], *rest = copy;
+    int n = 0;
+    if (!names || snprintf(copy, sizeof copy, "%s", names) >= (int)sizeof copy)
+        return NULL;
+    for (char *word; n < MOST && (word = strsep(&rest, ","));)
+        items[n++] = word;
+    items[n] = MU_END;
+    return mu_items_of(items);
+}
+
+static mu_status compile(mu_model *model, const mu_tool_arguments *a)
+{
+    mu_trainer *trainer = model->trainer;
+    if (!a->values[LOSS] && !a->values[OPTIMIZER] && !a->values[METRICS] && trainer->n_losses > 0)
+        return MU_OK;
+    if (!a->values[LOSS] && trainer->n_losses == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "muster fit: %s does not say what to minimize; give --loss, such as "
+                         "--loss sparse_categorical_crossentropy", a->values[MODEL]);
+    mu_optimizer *optimizer = a->values[OPTIMIZER] ? mu_optimizer_named(a->values[OPTIMIZER])
+                              : trainer->optimizer ? trainer->optimizer : mu_adam();
+    const void *losses[MU_MAX_MODEL_INPUTS + 1], *metrics[MU_MAX_LOGS];
+    int n = 0;
+    for (int i = 0; i < trainer->n_losses && i < MU_MAX_MODEL_INPUTS; i++)
+        losses[n++] = trainer->losses[i];
+    losses[n] = MU_END;
+    n = 0;
+    for (int i = 1; i < trainer->n_metrics && n < MU_MAX_LOGS - 1; i++)
+        metrics[n++] = trainer->metrics[i];
+    metrics[n] = MU_END;
+    mu_items *loss = a->values[LOSS] ? named_items(a->values[LOSS]) : mu_items_of(losses);
+    mu_items *metric = a->values[METRICS] ? named_items(a->values[METRICS]) : n > 0 ? mu_items_of(metrics) : NULL;
+    MU_TRY(mu_error_code());
+    return mu_compile(model, .optimizer = optimizer, .loss = loss, .metrics = metric);
+}
+
+static mu_model *make_model(const mu_tool_arguments *a)
+{
+    mu_model *model = mu__tool_model(a->values[MODEL], "muster fit");
+    if (!model || compile(model, a) != MU_OK)
+        return NULL;
+    return !a->values[WEIGHTS] || mu_load_weights(model, a->values[WEIGHTS]) == MU_OK ? model : NULL;
+}
+
+// ---- Training -----------------------------------------------------------------------------------
+
+static mu_status save(mu_model *model, const char *path)
+{
+    if (!path)
+        return MU_OK;
+    return mu__file_format_of(path) == &mu__keras_format ? mu_save_model(model, path) : mu_save_weights(model, path);
+}
+
+static mu_status read_options(const mu_tool_arguments *a, mu_fit_source *source, int *epochs)
+{
+    *source = (mu_fit_source){.path = a->values[DATA], .labels = a->values[LABELS], .inputs = a->values[INPUTS]};
+    MU_TRY(mu__tool_whole(a, EPOCHS, 1, 1 << 30, epochs));
+    MU_TRY(mu__tool_whole(a, BATCH_SIZE, 1, 1 << 30, &source->batch_size));
+    MU_TRY(mu__tool_whole(a, LABEL_COLUMNS, 1, 1 << 20, &source->label_columns));
+    MU_TRY(mu__tool_whole(a, SKIP_LINES, 0, 1 << 20, &source->skip_lines));
+    int seed;
+    MU_TRY(mu__tool_whole(a, SEED, 0, INT32_MAX, &seed));
+    mu_set_seed((uint64_t)seed);
+    return mu_error_code();
+}
+
+static mu_dataset *validation_data(const mu_tool_arguments *a, mu_fit_source source)
+{
+    if (!a->values[VALIDATION])
+        return NULL;
+    source.path = a->values[VALIDATION];
+    source.labels = a->values[VALIDATION_LABELS] ? a->values[VALIDATION_LABELS] : source.labels;
+    source.shuffles = false;
+    return mu__fit_data(&source);
+}
+
+static bool run(const mu_tool_arguments *a)
+{
+    mu_fit_source source;
+    int epochs;
+    if (read_options(a, &source, &epochs) != MU_OK)
+        return false;
+    mu_strategy *strategy = make_strategy(a);
+    mu_model *model = NULL;
+    if (mu__pending())
+        return false;
+    mu_scope_guard scope = {0};
+    if (strategy)
+        scope = mu_scope_open(strategy);
+    model = make_model(a);
+    if (strategy)
+        mu_scope_close(&scope);
+    if (!model)
+        return false;
+    source.counts_labels = strncmp(mu_loss_name(model->trainer->losses[0]), "sparse", 6) == 0;
+    source.shuffles = true;
+    mu_dataset *train = mu__fit_data(&source), *validation = train ? validation_data(a, source) : NULL;
+    if (mu__pending())
+        return false;
+    mu_history *history = mu_fit(model, train, .epochs = epochs, .validation_data = validation);
+    return history && save(model, a->values[OUTPUT]) == MU_OK;
+}
+
+const mu_tool_command mu__tool_fit = {
+    .name = "muster fit",
+    .usage = "--model FILE --data FILE [OPTION]...",
+    .summary = "train a model of Keras's on data in files",
+    .description = "Makes the model that FILE describes, compiles it as the file says or by --optimizer, --loss and "
+                   "--metrics, trains it and writes the result to --output. Arrays of .npz are named by --inputs and "
+                   "--labels; lines of .csv are numbers, of which the last --label-columns are labels; .npy and IDX "
+                   "files have their labels in a second file, --labels. With --strategy multi_worker it runs in "
+                   "every process of a cluster: muster launch -n 2 -- muster fit ….",
+    .example = "muster fit --model model.json --data train.npz --loss mse --epochs 5 -o trained.keras\n"
+               "muster fit --model model.keras --data train.csv --strategy mirrored -o trained.safetensors\n",
+    .options = options,
+    .needs = "it takes options only",
+    .fewest = 0,
+    .most = 0,
+    .run = run,
+};

@@ -1,0 +1,275 @@
+# Models that move between Python and C in files.
+#
+# Each model is made by Keras and trained a little, so that the optimizer has state; saved as .keras; loaded by Muster,
+# which must predict the same; trained there for 50 steps; saved as .keras, as .weights.h5 and as a TensorFlow
+# checkpoint; and each of these, loaded by Keras, must predict what Muster predicts. Then both train one more step from
+# the saved state. Configurations that Muster must refuse are in REFUSED.
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+from muster import MusterError
+from report import Report
+
+STEPS = 50
+LIMIT = 1e-5  # of what both predict from the same weights
+MU_VERBOSE_SILENT = 1
+ROWS = 16
+
+
+def import_keras():
+    import keras
+    import tensorflow as tf
+
+    return keras, tf
+
+
+def resnet(keras):
+    L = keras.layers
+    x = inputs = keras.Input((12, 12, 3), name="image")
+    x = L.Conv2D(8, 3, padding="same", use_bias=False)(x)
+    for filters, strides in ((8, 1), (16, 2)):
+        y = L.Conv2D(filters, 3, strides=strides, padding="same", kernel_regularizer="l2")(x)
+        y = L.BatchNormalization()(y)
+        y = L.Activation("relu")(y)
+        y = L.Conv2D(filters, 3, padding="same")(y)
+        if strides > 1:
+            x = L.Conv2D(filters, 1, strides=strides)(x)
+        x = L.ReLU()(L.Add()([x, y]))
+    x = L.GlobalAveragePooling2D()(x)
+    model = keras.Model(inputs, L.Dense(4, name="logits")(x), name="resnet")
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9, nesterov=True),
+                  keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    return model
+
+
+def transformer(keras):
+    L = keras.layers
+    inputs = keras.Input((10,), dtype="int32", name="tokens")
+    x = L.Embedding(20, 8, mask_zero=True)(inputs)
+    y = L.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)
+    x = L.LayerNormalization()(L.Add()([x, y]))
+    y = L.Dense(16, activation="gelu")(x)
+    x = L.LayerNormalization()(L.Add()([x, L.Dense(8)(y)]))
+    model = keras.Model(inputs, L.Dense(4)(L.GlobalAveragePooling1D()(x)), name="transformer")
+    model.compile(keras.optimizers.AdamW(0.003, weight_decay=0.01), "mse")
+    return model
+
+
+def masked_attention(keras):
+    L = keras.layers
+    x, memory = keras.Input((6, 8), name="x"), keras.Input((7, 8), name="memory")
+    mask = keras.Input((6, 7), dtype="int32", name="mask")
+    y = L.MultiHeadAttention(2, 4)(x, memory, attention_mask=mask)
+    y = L.Attention(use_scale=True)([y, memory])
+    z = L.AdditiveAttention()([y, x])
+    model = keras.Model([x, memory, mask], L.Flatten()(L.Concatenate()([y, z])), name="masked")
+    model.compile(keras.optimizers.Adam(0.003, amsgrad=True), "mae")
+    return model
+
+
+def lstm(keras):
+    L = keras.layers
+    model = keras.Sequential([
+        keras.Input((9, 5)), L.Masking(), L.Bidirectional(L.LSTM(6, return_sequences=True)),
+        L.TimeDistributed(L.Dense(4, activation="tanh")), L.RNN([L.GRUCell(3), L.SimpleRNNCell(4)], return_sequences=True),
+        L.Bidirectional(L.GRU(3), merge_mode="sum"), L.Dense(1)], name="lstm")
+    model.compile(keras.optimizers.RMSprop(0.002, momentum=0.5, centered=True), keras.losses.Huber(), metrics=["mae"])
+    return model
+
+
+def recommender(keras):
+    L = keras.layers
+    user, item = keras.Input((), dtype="int32", name="user"), keras.Input((4,), dtype="int32", name="items")
+    tower = keras.Sequential([keras.Input((6,)), L.Dense(8, activation="relu"), L.Dense(5)], name="tower")
+    a, b = keras.Input((5,)), keras.Input((5,))
+    match = keras.Model([a, b], L.Dense(1, name="score")(L.Multiply()([a, b])), name="match")
+    u = tower(L.Embedding(30, 6, name="users")(user))
+    i = tower(L.GlobalMaxPooling1D()(L.Embedding(40, 6, name="items_table")(item)))
+    model = keras.Model([user, item], [match([u, i]), L.Dot(1, normalize=True, name="cosine")([u, i])], name="recommender")
+    model.compile(keras.optimizers.Adagrad(0.01), ["binary_crossentropy", "mse"], loss_weights=[1.0, 0.5])
+    return model
+
+
+def mlp(keras):
+    L = keras.layers
+    model = keras.Sequential([L.Dense(7, activation="relu"), L.BatchNormalization(), L.Dense(3)], name="mlp")
+    model.build((None, 5))
+    model.compile(keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.9), use_ema=True), "mse")
+    return model
+
+
+def shared(keras):
+    L = keras.layers
+    x = inputs = keras.Input((4,))
+    d = L.Dense(4, activation="elu", name="shared")
+    for _ in range(3):
+        x = L.Average()([x, d(x)])
+    model = keras.Model(inputs, {"a": L.Dense(1, name="a")(x), "b": L.Dense(2, name="b")(x)})
+    model.compile("lion", {"a": "mse", "b": "mae"}, metrics={"a": ["mae"], "b": ["mse"]})
+    return model
+
+
+MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared)
+
+# Sequential models with masks: their layers have numbers in checkpoints that only Keras knows, and Muster refuses.
+WITHOUT_CHECKPOINT = (lstm,)
+
+
+def data_of(model, seed):
+    """Arrays of every input and, in the order of the outputs, of every output."""
+    random = np.random.default_rng(seed)
+    x = []
+    for tensor in model.inputs:
+        shape = (ROWS, *tensor.shape[1:])
+        if tensor.dtype == "int32":
+            x.append(random.integers(0, 2 if tensor.name == "mask" else 20, shape).astype(np.int32))
+        else:
+            x.append(random.standard_normal(shape).astype(np.float32))
+    if model.name == "masked":
+        x[-1][:, :, 0] = 1  # no query without a key
+    y = []
+    for tensor in model.outputs:
+        shape = (ROWS, *tensor.shape[1:])
+        if model.name == "resnet":
+            y.append(random.integers(0, 4, ROWS).astype(np.int32))
+        else:
+            y.append(random.random(shape).astype(np.float32))
+    return x, y
+
+
+def for_keras(model, x, y):
+    names = getattr(model, "_outputs_struct", None)
+    if isinstance(names, dict):
+        y = dict(zip(names, y))
+    return (x if len(x) > 1 else x[0]), (y if isinstance(y, dict) or len(y) > 1 else y[0])
+
+
+def keras_predict(model, x):
+    result = model(x if len(x) > 1 else x[0], training=False)
+    values = result.values() if isinstance(result, dict) else result if isinstance(result, (list, tuple)) else [result]
+    return [np.asarray(value) for value in values]
+
+
+def muster_predict(mu, model, x):
+    inputs = mu.values([mu.tensor(array) for array in x])
+    result = mu.mu_call_values(model=model, inputs=inputs) if len(x) > 1 else \
+        mu.mu_call_values(model=model, x=mu.tensor(x[0]))
+    n = mu.mu_value_count(result)
+    if not n:
+        return [mu.array(mu.mu_value_tensor(result))]
+    return [mu.array(mu.mu_at(result, i)) for i in range(n)]
+
+
+def muster_fit(mu, model, x, y, epochs):
+    def nest(arrays):
+        return mu.values([mu.tensor(a) for a in arrays]) if len(arrays) > 1 else mu.mu_of(mu.tensor(arrays[0]))
+
+    batch = mu.mu_list_of(2, [nest(x), nest(y)])
+    mu.mu_fit(model=model, x=batch, batch_size=ROWS, epochs=epochs, verbose=MU_VERBOSE_SILENT, no_shuffle=True)
+
+
+def apart(a, b):
+    return max(float(np.abs(p - q).max()) for p, q in zip(a, b, strict=True))
+
+
+def check_files(report, mu, keras, tf, build, model, first, trained, x, folder):
+    """What Keras reads of Muster's files predicts what Muster predicts."""
+    mu.mu_save_model(model, folder + "/ours.keras")
+    mu.mu_save_weights(model, folder + "/ours.weights.h5")
+    numbered = build not in WITHOUT_CHECKPOINT
+    if numbered:
+        mu.mu_save_weights(model, folder + "/ours.ckpt")
+    name = build.__name__
+    loaded = keras.saving.load_model(folder + "/ours.keras")
+    report.check(name, f".keras to Keras: apart by {apart(keras_predict(loaded, x), trained):.1e}",
+                 apart(keras_predict(loaded, x), trained) < LIMIT)
+    other = build(keras)
+    other.load_weights(folder + "/ours.weights.h5")
+    report.check(name, f".weights.h5 to Keras: apart by {apart(keras_predict(other, x), trained):.1e}",
+                 apart(keras_predict(other, x), trained) < LIMIT)
+    if numbered:
+        restored = build(keras)
+        tf.train.Checkpoint(model=restored).restore(folder + "/ours.ckpt").assert_existing_objects_matched()
+        report.check(name, f"checkpoint to TensorFlow: apart by {apart(keras_predict(restored, x), trained):.1e}",
+                     apart(keras_predict(restored, x), trained) < LIMIT)
+    other.save_weights(folder + "/theirs.weights.h5")
+    tf.train.Checkpoint(model=other).write(folder + "/theirs")
+    for path in ("theirs.weights.h5", "theirs", "ours.ckpt")[:3 if numbered else 1]:
+        again = mu.mu_load_model(path=folder + "/" + first)
+        mu.mu_load_weights(again, folder + "/" + path)
+        report.check(name, f"{path} to Muster: apart by {apart(muster_predict(mu, again, x), trained):.1e}",
+                     apart(muster_predict(mu, again, x), trained) < LIMIT)
+    return loaded
+
+
+def check_model(report, mu, keras, tf, build):
+    keras.utils.set_random_seed(3)
+    theirs = build(keras)
+    x, y = data_of(theirs, 1)
+    keras_x, keras_y = for_keras(theirs, x, y)
+    theirs.fit(keras_x, keras_y, batch_size=ROWS, epochs=3, shuffle=False, verbose=0)
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        theirs.save(folder + "/theirs.keras")
+        model = mu.mu_load_model(path=folder + "/theirs.keras")
+        seen = apart(keras_predict(theirs, x), muster_predict(mu, model, x))
+        report.check(build.__name__, f".keras to Muster: apart by {seen:.1e}", seen < LIMIT)
+        muster_fit(mu, model, x, y, STEPS)
+        trained = muster_predict(mu, model, x)
+        loaded = check_files(report, mu, keras, tf, build, model, "theirs.keras", trained, x, folder)
+        # Both go on from Muster's file: the optimizer's state is there.
+        muster_fit(mu, model, x, y, 1)
+        loaded.fit(keras_x, keras_y, batch_size=ROWS, epochs=1, shuffle=False, verbose=0)
+        seen, moved = apart(keras_predict(loaded, x), muster_predict(mu, model, x)), apart(trained, keras_predict(loaded, x))
+        report.check(build.__name__, f"the next step: apart by {seen:.1e}, moved by {moved:.1e}",
+                     seen < 1e-4 and seen < 0.2 * moved)
+
+
+def refused(keras):
+    L = keras.layers
+    inputs = keras.Input((4,))
+
+    @keras.saving.register_keras_serializable("conformance")
+    class Own(L.Layer):
+        def call(self, x):
+            return x
+
+    return {
+        "Lambda layer": (keras.Model(inputs, L.Lambda(lambda x: x, name="sly")(inputs)), "'sly' is a Lambda"),
+        "custom layer": (keras.Sequential([inputs, Own(name="mine")]), "'mine' is of the class Own"),
+        "operation": (keras.Model(inputs, keras.ops.exp(inputs)), "keras.src.ops"),
+    }
+
+
+def check_refusals(report, mu, keras):
+    for name, (model, words) in refused(keras).items():
+        with tempfile.TemporaryDirectory() as folder, mu.pool():
+            model.save(folder + "/m.keras")
+            try:
+                mu.mu_load_model(path=folder + "/m.keras")
+                report.check(name, "loads", False)
+            except MusterError as error:
+                report.check(name, str(error)[:110], words in str(error))
+
+
+def main(library, only=""):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from muster import Library
+
+    keras, tf = import_keras()
+    mu = Library(library)
+    report = Report("models in files: Keras's .keras and .weights.h5, TensorFlow's checkpoints")
+    for build in MODELS:
+        if only in build.__name__:
+            with report.guard(build.__name__):
+                check_model(report, mu, keras, tf, build)
+    if only in "refused":
+        with report.guard("refused"):
+            check_refusals(report, mu, keras)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,231 @@
+// Whole models in files: what Keras saved predicts the same here, what is saved is loaded with its optimizer and goes
+// on bit for bit, and configurations that want to execute something, or are damaged, are refused.
+#include "../scratch.h"
+#include "model/functional.h"
+#include "model/keras_names.h"
+
+#include <muster.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define GOLDEN MU_TEST_GOLDEN "/"
+
+static int start(void **state)
+{
+    return scratch_enter(state) == 0 && mu_init(.threads = 1, .seed = 3) == MU_OK ? 0 : -1;
+}
+
+static int finish(void **state)
+{
+    return mu_exit(true) == 0 && mu__live_objects(stderr) == 0 ? scratch_leave(state) : -1;
+}
+
+static double largest_difference(mu_tensor *a, mu_tensor *b)
+{
+    mu_tensor *apart = mu_reduce_max(mu_abs(mu_subtract(a, b)), MU_ALL_AXES);
+    if (mu_error_code())
+        fail_msg("%s", mu_error_message());
+    return mu_scalar(apart);
+}
+
+static mu_value *golden_inputs(const mu_value *arrays)
+{
+    return mu_list(mu_value_get(arrays, "words"), mu_value_get(arrays, "x"), MU_END);
+}
+
+static void assert_predicts(mu_model *model, const mu_value *arrays)
+{
+    mu_value *seen = mu_call_values(model, .inputs = golden_inputs(arrays));
+    if (!seen)
+        fail_msg("%s", mu_error_message());
+    assert_true(largest_difference(mu_at(seen, 0), mu_value_tensor(mu_value_get(arrays, "first"))) < 1e-5);
+    assert_true(largest_difference(mu_at(seen, 1), mu_value_tensor(mu_value_get(arrays, "score"))) < 1e-5);
+}
+
+static void loads_keras(void **state)
+{
+    (void)state;
+    mu_value *arrays = mu_load_tensors(GOLDEN "python_keras.npz");
+    mu_model *model = mu_load_model(GOLDEN "python.keras");
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    assert_string_equal(mu_layer_name(model), "golden");
+    assert_predicts(model, arrays);
+    assert_int_equal(model->trainer->n_losses, 2);
+    assert_float_equal(model->trainer->loss_weights[1], .25, 0);
+    assert_int_equal(model->trainer->n_metrics, 2);
+    assert_float_equal(mu_scalar(mu_variable_read(mu_optimizer_iterations(model->trainer->optimizer))), 3, 0);
+    // Written again and read again it is the same model.
+    assert_int_equal(mu_save_model(model, "again.keras"), MU_OK);
+    assert_predicts(mu_load_model("again.keras", .no_compile = true), arrays);
+    mu_model *without = mu_load_model(GOLDEN "python.keras", .no_compile = true);
+    assert_int_equal(without->trainer->n_losses, 0);
+}
+
+// Weights in every format, under the names of each, go back into the model.
+static void weights_in_every_format(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"w.safetensors", "w.npz", "w.weights.h5", "w.ckpt"};
+    mu_value *arrays = mu_load_tensors(GOLDEN "python_keras.npz");
+    mu_model *model = mu_load_model(GOLDEN "python.keras");
+    for (size_t i = 0; i < MU_COUNT(paths); i++) {
+        if (mu_save_weights(model, paths[i]) != MU_OK)
+            fail_msg("%s: %s", paths[i], mu_error_message());
+        mu_model *other = mu_load_model(GOLDEN "python.keras", .no_compile = true);
+        for (size_t k = 0; k < other->sublayers.n; k++)
+            for (size_t w = 0; w < other->sublayers.items[k]->weights.n; w++) {
+                mu_variable *variable = other->sublayers.items[k]->weights.items[w].variable;
+                mu_variable_assign(variable, mu_zeros_like(mu_variable_read(variable)));
+            }
+        if (mu_load_weights(other, paths[i]) != MU_OK)
+            fail_msg("%s: %s", paths[i], mu_error_message());
+        assert_predicts(other, arrays);
+    }
+    // The names of a format survive in another one.
+    assert_int_equal(mu_save_tensors("renamed.npz", mu_load_tensors("w.weights.h5")), MU_OK);
+    assert_int_equal(mu_load_weights(model, "renamed.npz"), MU_OK);
+    assert_predicts(model, arrays);
+}
+
+static mu_model *small_model(void)
+{
+    mu_tensor *in = mu_input({3}, .name = "in"), *x = mu_call(mu_dense(4, .activation = "tanh"), in);
+    mu_layer *shared = mu_dense(4);
+    x = mu_call(shared, mu_call(mu_batch_normalization(), mu_call(shared, x)));
+    mu_model *inner = mu_sequential(mu_dense(5, .activation = "relu"), mu_dense(2));
+    return mu_model_new(in, mu_call(inner, x));
+}
+
+static mu_value *small_batch(void)
+{
+    mu_tensor *x = mu_reshape(mu_range(MU_F32, 0, 24, 1), 2, (int64_t[]){8, 3});
+    return mu_list(mu_of(mu_sin(x)), mu_of(mu_cos(mu_slice(x, (int64_t[]){0, 0}, (int64_t[]){8, 2}))), MU_END);
+}
+
+static void train(mu_model *model, int epochs)
+{
+    if (!mu_fit(model, small_batch(), .batch_size = 8, .no_shuffle = true, .epochs = epochs,
+                .verbose = MU_VERBOSE_SILENT))
+        fail_msg("%s", mu_error_message());
+}
+
+// A model that is loaded trains on as one that was not interrupted, bit for bit.
+static void goes_on(void **state)
+{
+    (void)state;
+    mu_model *model = small_model();
+    assert_int_equal(mu_compile(model, .optimizer = mu_adam(.learning_rate = .01, .use_ema = true),
+                                .loss = mu_log_cosh_loss(), .metrics = MU_METRICS("mae", "accuracy")), MU_OK);
+    train(model, 3);
+    assert_int_equal(mu_save_model(model, "half.keras"), MU_OK);
+    mu_model *other = mu_load_model("half.keras");
+    if (!other)
+        fail_msg("%s", mu_error_message());
+    mu_tensor *x = mu_at(small_batch(), 0);
+    assert_float_equal(largest_difference(mu_call(model, x), mu_call(other, x)), 0, 0);
+    train(model, 3);
+    train(other, 3);
+    assert_float_equal(largest_difference(mu_call(model, x), mu_call(other, x)), 0, 0);
+}
+
+// ---- Refusals -----------------------------------------------------------------------------------
+
+static void assert_refused(const char *json, mu_status code, const char *words)
+{
+    assert_null(mu_layer_from_config(json));
+    const mu_error error = mu_error_take();
+    if (error.code != code || !strstr(error.message, words))
+        fail_msg("wanted %s with '%s', got %s: %s", mu_status_name(code), words, mu_status_name(error.code),
+                 error.message);
+}
+
+#define TENSOR(name) "{\"class_name\":\"__keras_tensor__\",\"config\":{\"keras_history\":[\"" name "\",0,0]}}"
+#define INPUT(name) \
+    "{\"module\":\"keras.layers\",\"class_name\":\"InputLayer\",\"config\":{\"batch_shape\":[null,4]}," \
+    "\"name\":\"" name "\",\"inbound_nodes\":[]}"
+#define OPERATION(module, class_name, name, args, kwargs) "{\"module\":\"" module "\",\"class_name\":\"" class_name \
+    "\",\"config\":{\"name\":\"" name "\",\"units\":2},\"name\":\"" name "\",\"inbound_nodes\":[{\"args\":[" args \
+    "],\"kwargs\":{" kwargs "}}]}"
+#define MODEL(layers, output) \
+    "{\"module\":\"keras\",\"class_name\":\"Functional\",\"config\":{\"name\":\"m\",\"layers\":[" layers \
+    "],\"input_layers\":[\"a\",0,0],\"output_layers\":[\"" output "\",0,0]}}"
+
+static void refuses(void **state)
+{
+    (void)state;
+    static const struct { const char *json; mu_status code; const char *words; } lies[] = {
+        {"{\"module\":\"keras.layers\",\"class_name\":\"Lambda\",\"config\":{\"name\":\"sly\",\"function\":\"4wE=\"}}",
+         MU_UNIMPLEMENTED, "'sly' is a Lambda layer"},
+        {"{\"module\":\"os\",\"class_name\":\"Dense\",\"config\":{\"name\":\"d\",\"units\":2}}", MU_UNIMPLEMENTED,
+         "no custom objects"},
+        {"{\"module\":\"keras.layers\",\"class_name\":\"Dense\",\"registered_name\":\"my>Dense\",\"config\":{}}",
+         MU_UNIMPLEMENTED, "my>Dense"},
+        {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("b"), ""), "d"), MU_INVALID_ARGUMENT,
+         "'b' that does not exist"},
+        {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("d"), ""), "d"), MU_INVALID_ARGUMENT,
+         "wait for each other"},
+        {MODEL(INPUT("a") "," INPUT("a"), "a"), MU_INVALID_ARGUMENT, "two layers of one name"},
+        {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("a")), "d"),
+         MU_UNIMPLEMENTED, "'mask'"},
+        {MODEL(INPUT("a") "," OPERATION("keras.src.ops.numpy", "NotEqual", "n", TENSOR("a") ",5", "") ","
+               OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("n")), "d"),
+         MU_UNIMPLEMENTED, "'mask'"},
+        {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a") "," TENSOR("a"), ""), "d"),
+         MU_UNIMPLEMENTED, "2 arguments"},
+        {MODEL(INPUT("a") "," OPERATION("keras.src.ops.numpy", "Exp", "e", TENSOR("a"), ""), "e"), MU_UNIMPLEMENTED,
+         "keras.src.ops"},
+    };
+    for (size_t i = 0; i < MU_COUNT(lies); i++)
+        assert_refused(lies[i].json, lies[i].code, lies[i].words);
+}
+
+// A model inside of a model, very deep, ends with an error and not with the stack.
+static void refuses_depth(void **state)
+{
+    (void)state;
+    enum { DEPTH = 2000 };
+    static const char open[] = "{\"class_name\":\"Sequential\",\"config\":{\"layers\":[";
+    char *json = calloc(DEPTH, sizeof open + 4);
+    assert_non_null(json);
+    for (int i = 0; i < DEPTH; i++)
+        strcat(json + (size_t)i * (sizeof open - 1), open);
+    char *end = json + strlen(json);
+    for (int i = 0; i < DEPTH; i++, end += 3)
+        memcpy(end, "]}}", 3);
+    assert_null(mu_layer_from_config(json));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    free(json);
+}
+
+static void refuses_damage(void **state)
+{
+    (void)state;
+    void *data;
+    size_t bytes;
+    assert_int_equal(mu__file_read(GOLDEN "python.keras", 1 << 20, &data, &bytes), MU_OK);
+    for (size_t cut = 0; cut < bytes; cut += 997) {
+        FILE *file = fopen("cut.keras", "wb");
+        assert_int_equal(fwrite(data, 1, cut, file), cut);
+        fclose(file);
+        assert_null(mu_load_model("cut.keras"));
+        assert_int_equal(mu_error_take().code, MU_DATA_LOSS);
+    }
+    mu__free(data);
+    assert_null(mu_load_model(GOLDEN "python.npz"));
+    assert_non_null(strstr(mu_error_message(), "holds no model"));
+    mu_error_take();
+    assert_int_equal(mu_save_model(small_model(), "model.safetensors"), MU_INVALID_ARGUMENT);
+    mu_error_take();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loads_keras), cmocka_unit_test(weights_in_every_format), cmocka_unit_test(goes_on),
+        cmocka_unit_test(refuses),     cmocka_unit_test(refuses_depth),           cmocka_unit_test(refuses_damage),
+    };
+    return cmocka_run_group_tests(tests, start, finish);
+}
