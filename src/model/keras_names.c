@@ -242,12 +242,21 @@ static int slots_together(const mu_optimizer *optimizer, int slot)
     return slot == 0 && own >= 2 ? 2 : 1;
 }
 
-static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, size_t n_weights, int slot, int together,
-                           int *number)
+static bool holds(const mu_variable_list *list, const mu_variable *variable)
 {
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i] == variable)
+            return true;
+    return false;
+}
+
+static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained, int slot,
+                           int together, int *number)
+{
+    const size_t n_weights = out->n;
     for (size_t i = 0; i < n_weights; i++) {
         mu_variable *variable = out->items[i].variable;
-        if (!mu_variable_is_trainable(variable))
+        if (out->items[i].of_optimizer || !holds(trained, variable))
             continue;
         mu_variable *const *slots = mu__optimizer_slots(optimizer, variable);
         if (!slots)
@@ -261,21 +270,20 @@ static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, siz
 }
 
 // In the order in which Keras makes them: averages and accumulators, then what the class has.
-static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer)
+static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained)
 {
-    const size_t n_weights = out->n;
     int number = 0;
     MU_TRY(mu__optimizer_need(optimizer));
     MU_TRY(add_state(out, optimizer->iterations, &number));
     MU_TRY(add_state(out, optimizer->learning_rate, &number));
     if (optimizer->average >= 0)
-        MU_TRY(add_slots(out, optimizer, n_weights, optimizer->average, 1, &number));
+        MU_TRY(add_slots(out, optimizer, trained, optimizer->average, 1, &number));
     if (optimizer->accumulator >= 0)
-        MU_TRY(add_slots(out, optimizer, n_weights, optimizer->accumulator, 1, &number));
+        MU_TRY(add_slots(out, optimizer, trained, optimizer->accumulator, 1, &number));
     const int own = optimizer->n_slots - (optimizer->average >= 0) - (optimizer->accumulator >= 0);
     for (int slot = 0, together; slot < own; slot += together) {
         together = slots_together(optimizer, slot);
-        MU_TRY(add_slots(out, optimizer, n_weights, slot, together, &number));
+        MU_TRY(add_slots(out, optimizer, trained, slot, together, &number));
     }
     return MU_OK;
 }
@@ -290,8 +298,12 @@ mu_status mu__keras_names(mu_model *model, bool with_optimizer, mu_named_variabl
                 "it", optimizer->scalar_kinds[0].name, mu_layer_name(model));
     if (!optimizer || optimizer->inner)
         return MU_OK;
+    mu_variable_list trained = {0};
     mu_scope_guard scope = mu_scope_open(model->strategy);
-    const mu_status status = mu__pending() ? mu_error_code() : add_optimizer(out, optimizer);
+    mu_status status = mu__pending() ? mu_error_code() : mu__layer_collect(model, MU_WEIGHTS_TRAINABLE, &trained);
+    if (status == MU_OK)
+        status = add_optimizer(out, optimizer, &trained);
     mu_scope_close(&scope);
+    mu__free(trained.items);
     return status;
 }
