@@ -182,6 +182,9 @@ static mu_status check_tensors(const char *path, const mu_tensors *all)
         if (!all->names[i] || !all->tensors[i])
             return mu__error(MU_INVALID_ARGUMENT, "tensor %d of %d to save in %s has no %s", i, all->n, path,
                              all->names[i] ? "value" : "name");
+        if (mu__has_strings(all->tensors[i]))
+            return mu__error(MU_UNIMPLEMENTED, "tensor '%s' to save in %s has strings, which files of tensors do not "
+                             "hold here", all->names[i], path);
         if (!mu_tensor_data(all->tensors[i]))
             return mu__pending()
                        ? mu_error_code()
