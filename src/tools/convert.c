@@ -79,8 +79,8 @@ const mu_tool_command mu__tool_convert = {
     .usage = "[--model FILE] IN OUT",
     .summary = "convert a file of tensors to another format",
     .description = "Converts between safetensors, Keras's .weights.h5 and .keras, TensorFlow's checkpoints (a name "
-                   "with .ckpt, or the .index file) and .npz. The contents of IN tell its format, the extension of OUT its "
-                   "own. With --model, and from a .keras file, the tensors get the names by which Keras "
+                   "with .ckpt, or the .index file) and .npz. The contents of IN tell its format, the extension of OUT "
+                   "its own. With --model, and from a .keras file, the tensors get the names by which Keras "
                    "(keras.Model.load_weights), TensorFlow (tf.train.Checkpoint) or Muster (mu_load_weights) finds "
                    "them, and .weights.h5, .keras and checkpoints include the state of the optimizer. Without, "
                    "they keep their names.",
