@@ -23,6 +23,9 @@ typedef struct mu_parameter_server_strategy_args {
     bool visitation_guarantee;             // updates of every call happen once; default: perhaps again in a retry
     bool in_process;                       // workers and servers are threads of this process; default: the tasks'
                                            // processes (mu_server_main, muster serve)
+    int replicas;                          // copies of each server's variables, on another server: 0 (default) or 1
+    double snapshot_every;                 // seconds between snapshots of all servers; default: none
+    const char *snapshot_folder;           // where servers write them; required with snapshot_every; copied
 } mu_parameter_server_strategy_args;
 
 // mu_parameter_server_strategy puts the variables made in its scope on the parameter servers of a cluster, in turn: the
@@ -62,9 +65,20 @@ typedef struct mu_parameter_server_strategy_args {
 // mu_apply_gradients updates, for results of calls and for metrics; other assignments in a function happen as it runs,
 // and again if it is run again. Gradients of lookups become dense. The updates are computed in this process.
 //
+// A server that ends loses its variables, and the steps that need them fail with UNAVAILABLE, unless there are copies
+// or snapshots. With replicas 1 every server's variables are on a second server too. An update counts as done when both
+// have it; if one of them is lost, the other goes on, without a restart of anything, and a server that starts again, or
+// another one, becomes the second. No update that was acknowledged is lost, and one that had to be sent again is
+// applied once, unless both are lost before a new copy is complete. With snapshot_every all variables are written to
+// snapshot_folder, which all servers must reach under this path, as one state of all servers; when a server is lost
+// that has no copy, all variables go back to the last snapshot. What was acknowledged after it is lost; the log says
+// so, and mu_parameter_server_recovery counts it. docs/decisions/0040 has what orders hold. Without copies and
+// snapshots updates are as fast as the network; a copy adds its round trip to each update.
+//
 // Blocks: until all parameter servers are there, at most MUSTER_TIMEOUT; workers may come later. Errors:
 // INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or
-// evaluators, and a cluster without workers or servers; UNAVAILABLE for a server that does not answer.
+// evaluators, a cluster without workers or servers, replicas for less than two servers, and snapshot_every without a
+// folder; UNAVAILABLE for a server that does not answer.
 #define mu_parameter_server_strategy(...) \
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);
@@ -77,6 +91,21 @@ MU_API int mu_strategy_num_workers(const mu_strategy *strategy);
 // mu_variable_device returns where a variable is: "/job:ps/replica:0/task:1/device:CPU:0" on a parameter server, else
 // NULL: it is in this process, on each device of its strategy. The text belongs to the pool.
 MU_API const char *mu_variable_device(const mu_variable *variable);
+
+// What became of lost parameter servers, of a strategy with copies or snapshots.
+typedef struct mu_ps_recovery {
+    int64_t failovers;        // servers' variables with which another server went on
+    int64_t restores;         // servers' variables that went back to a snapshot
+    int64_t snapshots;        // complete snapshots
+    int64_t failed_snapshots; // of which a server's part could not be written
+    // acknowledged updates that were lost by going back to snapshots, as far as clients that are still there know
+    int64_t updates_lost;
+    int copies_behind;        // servers whose variables have no complete copy now
+} mu_ps_recovery;
+
+// mu_parameter_server_recovery tells what became of lost servers; all 0 without copies and snapshots. Works with an
+// error pending. Errors: INVALID_ARGUMENT for another strategy.
+MU_API mu_status mu_parameter_server_recovery(mu_strategy *strategy, mu_ps_recovery *out);
 
 // MU_CACHE_VARIABLE_READS { … } reads each variable of a parameter server once: later reads in the block return the
 // same value, also after an assignment in the block or by a worker. Outside, reads are fresh. Reads of rows (lookups)

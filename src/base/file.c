@@ -307,7 +307,7 @@ mu_file_writer *mu__file_create(const char *path)
 static mu_status put(mu_file_writer *file, const uint8_t *data, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = write(file->fd, data + done, bytes - done);
+        const ssize_t n = mu__system->write_file(file->fd, data + done, bytes - done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {

@@ -104,16 +104,20 @@ static void waker_clear(int waker)
 
 static void close_fd(int fd) { close(fd); }
 
+static ssize_t write_file(int fd, const void *data, size_t bytes) { return write(fd, data, bytes); }
+
 // ---- The table ----------------------------------------------------------------------------------
 
 const mu_system mu__linux = {
     .name = "linux",
+    .threads = true,
     .now_ns = now_ns,
     .sleep_ns = sleep_ns,
     .random = random_bytes,
     .process = process,
     .memory_domain = memory_domain,
     .read_file = mu__linux_read_file,
+    .write_file = write_file,
     .lookup_start = mu__linux_lookup_start,
     .lookup_done = mu__linux_lookup_done,
     .lookup_drop = mu__linux_lookup_drop,

@@ -47,6 +47,8 @@ typedef struct mu_lookup mu_lookup;
 // and sets errno as the system call of that name does. Every descriptor is non-blocking and closed by exec.
 typedef struct mu_system {
     const char *name;
+    // threads: whether protocols may start threads of their own; if not, whoever made them repeats their steps.
+    bool threads;
 
     // now_ns: nanoseconds on a clock that never goes back and never jumps.
     int64_t (*now_ns)(void);
@@ -60,6 +62,8 @@ typedef struct mu_system {
     bool (*memory_domain)(char *text, size_t bytes);
     // read_file is mu__file_read.
     mu_status (*read_file)(const char *path, size_t limit, void **data, size_t *bytes);
+    // write_file writes to a file that is being made (mu__file_write); may block.
+    ssize_t (*write_file)(int fd, const void *data, size_t bytes);
 
     // lookup_start begins to look up a host name; numeric addresses are found at once. NULL: no memory, recorded.
     // lookup_done says whether the look-up has ended: `out` has the addresses, with the port that lookup_start was

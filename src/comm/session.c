@@ -145,7 +145,7 @@ void mu__session_open(mu_node *node, int member, const mu_hello *hello, mu_hands
     session->port = hello->port;
     session->version = mu__link_version(session->handshake.link);
     session->role = mu__link_role(session->handshake.link);
-    session->wants_out = false;
+    session->wants_out = session->closed_there = false;
     memcpy(session->incarnation, hello->incarnation, sizeof session->incarnation);
     session->same_host = memcmp(hello->place, node->own.place, sizeof node->own.place) == 0;
     if (mu__system->endpoint(fd, true, &session->endpoint))
@@ -229,6 +229,7 @@ static bool handle(mu_node *node, int member, const mu_frame *frame)
         take_reply(session, &reply);
         return true;
     case MU_FRAME_LEAVE:
+        session->closed_there = true;
         mu__session_close(session);
         node->membership->left(node, member);
         return true;
@@ -252,6 +253,7 @@ void mu__session_event(mu_node *node, int member, int64_t now)
             continue;
         mu_error_value ignored;
         mu__error_move(&ignored);
+        session->closed_there = status == MU_UNAVAILABLE;
         mu__session_lost(node, member,
                          status == MU_UNAVAILABLE          ? "connection closed"
                          : status == MU_RESOURCE_EXHAUSTED ? "no memory here for what it sent"

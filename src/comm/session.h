@@ -49,6 +49,7 @@ typedef struct mu_pending_request {
 typedef struct mu_session {
     mu_handshake handshake; // link NULL: the session is closed
     uint32_t number;        // of the next frame that this end sends
+    bool closed_there;      // it has ended, and the other end ended it
     bool wants_out;         // the poller reports when the socket has room
     mu_endpoint endpoint;   // where the other end listens
     uint16_t port;

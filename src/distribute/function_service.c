@@ -9,8 +9,9 @@
 #include "rpc/rpc.h"
 #include "rpc/remote_table.h"
 #include "rpc/service.h"
+#include "rpc/store.h"
 
-enum { MOST_FUNCTIONS = 65536, MOST_SERVERS = 4096 };
+enum { MOST_FUNCTIONS = 65536, MOST_SERVERS = 4096, MOST_CLUSTERS = 64 };
 
 // One function. Of `concrete` only graph, lock and plans are used.
 typedef struct function {
@@ -20,6 +21,13 @@ typedef struct function {
     mu_concrete concrete;
     bool has_lock;
 } function;
+
+// The servers of a cluster whose stores have copies.
+typedef struct cluster {
+    mu_store_client *client; // owned
+    int n;
+    mu_rpc_client **servers; // [n] retained
+} cluster;
 
 typedef struct service {
     mu_object object;
@@ -34,6 +42,10 @@ typedef struct service {
         mu_rpc_client **items;
         size_t n, capacity;
     } servers; // clients of them, retained
+    struct {
+        cluster *items;
+        size_t n, capacity;
+    } clusters;
 } service;
 
 static void function_destroy(void *object)
@@ -48,6 +60,14 @@ static void function_destroy(void *object)
 
 static mu_type function_type = {.name = "remote function", .destroy = function_destroy};
 
+static void free_cluster(cluster *c)
+{
+    mu_release(c->client);
+    for (int i = 0; c->servers != NULL && i < c->n; i++)
+        mu_release(c->servers[i]);
+    mu__free(c->servers);
+}
+
 static void service_destroy(void *object)
 {
     service *s = object;
@@ -55,8 +75,11 @@ static void service_destroy(void *object)
         mu_release(s->functions.items[i]);
     for (size_t i = 0; i < s->servers.n; i++)
         mu_release(s->servers.items[i]);
+    for (size_t i = 0; i < s->clusters.n; i++)
+        free_cluster(&s->clusters.items[i]);
     mu__free(s->functions.items);
     mu__free(s->servers.items);
+    mu__free(s->clusters.items);
     if (s->has_lock)
         pthread_mutex_destroy(&s->lock);
 }
@@ -65,7 +88,10 @@ static mu_type service_type = {.name = "function service", .destroy = service_de
 
 // ---- The servers of variables -------------------------------------------------------------------
 
-// With the lock held. A server that is away makes a function fail at once, so that the coordinator hears of it.
+// A server that is away makes a function fail at once, so that the coordinator hears of it, or is tried again.
+static mu_rpc_client *new_client(const char *address) { return mu__client_of_task(address, NULL, MU_ROLE_WORKER); }
+
+// With the lock held.
 static mu_rpc_client *server_at(service *s, const char *address)
 {
     for (size_t i = 0; i < s->servers.n; i++)
@@ -75,10 +101,72 @@ static mu_rpc_client *server_at(service *s, const char *address)
         mu__error(MU_RESOURCE_EXHAUSTED, "this worker knows %d servers; no more are accepted", MOST_SERVERS);
         return NULL;
     }
-    mu_rpc_client *client = mu__client_of_task(address, NULL, MU_ROLE_WORKER);
+    mu_rpc_client *client = new_client(address);
     if (client != NULL && MU_PUSH(&s->servers, client) == MU_OK)
         return client;
     mu_release(client);
+    return NULL;
+}
+
+// ---- Servers whose stores have copies -----------------------------------------------------------
+
+static bool is_cluster(const cluster *c, const mu_value *addresses)
+{
+    bool same = c->n == mu_value_count(addresses);
+    for (int i = 0; i < c->n && same; i++) {
+        char *address = NULL;
+        same = mu__value_text(mu_value_at(addresses, i), "the address of a server", &address) == MU_OK &&
+               strcmp(mu__client_address(c->servers[i]), address) == 0;
+        mu__free(address);
+    }
+    return same;
+}
+
+static mu_status fill_cluster(cluster *c, const mu_value *addresses)
+{
+    const int n = mu_value_count(addresses);
+    c->servers = mu__calloc((size_t)n, sizeof(mu_rpc_client *));
+    for (; c->servers != NULL && c->n < n; c->n++) {
+        char *address = NULL;
+        if (mu__value_text(mu_value_at(addresses, c->n), "the address of a server", &address) == MU_OK)
+            c->servers[c->n] = new_client(address);
+        mu__free(address);
+        if (c->servers[c->n] == NULL)
+            return mu_error_code();
+    }
+    c->client = c->servers != NULL ? mu__store_client_new(n, c->servers) : NULL;
+    return c->client != NULL ? MU_OK : mu_error_code();
+}
+
+// With the lock held. The clients of a cluster's servers in the order of its stores.
+static const cluster *cluster_of(service *s, const mu_value *addresses)
+{
+    const int n = mu_value_count(addresses);
+    cluster fresh = {0};
+    for (size_t i = 0; i < s->clusters.n; i++)
+        if (is_cluster(&s->clusters.items[i], addresses))
+            return &s->clusters.items[i];
+    if (mu__pending())
+        return NULL;
+    if (n < 1 || n > MOST_SERVERS || s->clusters.n == MOST_CLUSTERS)
+        mu__error(MU_RESOURCE_EXHAUSTED, "the function's cluster has %d servers (at most %d), and this worker knows "
+                  "%zu clusters (at most %d); start the worker again", n, MOST_SERVERS, s->clusters.n, MOST_CLUSTERS);
+    else if (fill_cluster(&fresh, addresses) == MU_OK && MU_PUSH(&s->clusters, fresh) == MU_OK)
+        return &s->clusters.items[s->clusters.n - 1];
+    free_cluster(&fresh);
+    return NULL;
+}
+
+static mu_rpc_client *client_of(service *s, const mu_value *addresses, const char *address)
+{
+    const cluster *c = addresses != NULL ? cluster_of(s, addresses) : NULL;
+    for (int i = 0; c != NULL && i < c->n; i++)
+        if (strcmp(mu__client_address(c->servers[i]), address) == 0)
+            return c->servers[i];
+    if (addresses == NULL)
+        return server_at(s, address);
+    if (!mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "the server at %.100s is not in the cluster of the function", address);
     return NULL;
 }
 
@@ -86,6 +174,7 @@ static mu_rpc_client *server_at(service *s, const char *address)
 typedef struct homes {
     service *service;
     const mu_value *list;
+    const mu_value *addresses; // of all servers, whose stores have copies; NULL: they have none
     struct { mu_resource **items; size_t n, capacity; } made; // of the pool: bodies have the resources around them
 } homes;
 
@@ -96,7 +185,7 @@ static mu_rpc_client *client_at(homes *h, const mu_value *pair, int i)
     if (mu__value_text(mu_value_at(pair, i), "the address of a server", &address) != MU_OK)
         return NULL;
     pthread_mutex_lock(&h->service->lock);
-    mu_rpc_client *client = server_at(h->service, address);
+    mu_rpc_client *client = client_of(h->service, h->addresses, address);
     pthread_mutex_unlock(&h->service->lock);
     mu__free(address);
     return client;
@@ -160,9 +249,8 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
 
 // ---- Registering --------------------------------------------------------------------------------
 
-static function *make_function(service *s, const mu_tensor *bytes, const mu_value *list)
+static function *make_function(const mu_tensor *bytes, homes h)
 {
-    homes h = {.service = s, .list = list};
     function *f = mu__new(&function_type, sizeof *f);
     if (f == NULL)
         return NULL;
@@ -201,7 +289,9 @@ static mu_value *register_function(mu_value *arguments, void *arg)
     service *s = arg;
     mu_tensor *bytes = mu_at(arguments, 0);
     const mu_value *list = bytes != NULL ? mu_value_at(arguments, 1) : NULL;
-    function *f = list != NULL ? make_function(s, bytes, list) : NULL;
+    const mu_value *addresses = list != NULL && mu_value_count(arguments) > 2 ? mu_value_at(arguments, 2) : NULL;
+    function *f = list != NULL ? make_function(bytes, (homes){.service = s, .list = list, .addresses = addresses})
+                               : NULL;
     mu_status status = f != NULL ? MU_OK : mu_error_code();
     pthread_mutex_lock(&s->lock);
     if (status == MU_OK)

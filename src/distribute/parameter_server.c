@@ -94,6 +94,7 @@ void mu__servers_free(mu_servers *servers)
 {
     if (!servers)
         return;
+    mu__served_copies_end(servers);
     for (int i = 0; i < servers->n_made; i++) {
         pthread_mutex_destroy(&servers->servers[i].lock);
         mu_release(servers->servers[i].client);
@@ -136,7 +137,15 @@ static mu_status make_servers(mu_servers *servers, int n_servers, int n_workers)
     return MU_OK;
 }
 
-static mu_servers *new_servers(mu_cluster *cluster, mu_partitioner *partitioner, bool in_process)
+static mu_status reach(mu_servers *servers, const mu_cluster_spec *spec, const mu_parameter_server_strategy_args *args)
+{
+    if (!servers->elsewhere)
+        return MU_OK;
+    MU_TRY(mu__servers_reach(servers, spec));
+    return mu__served_copies_begin(servers, args);
+}
+
+static mu_servers *new_servers(mu_cluster *cluster, const mu_parameter_server_strategy_args *args)
 {
     mu_cluster_view view = {0};
     mu_servers *servers = NULL;
@@ -144,10 +153,10 @@ static mu_servers *new_servers(mu_cluster *cluster, mu_partitioner *partitioner,
         pthread_mutex_init(&servers->outside, NULL);
         pthread_mutex_init(&servers->coordinator_lock, NULL);
         pthread_mutex_init(&servers->names_lock, NULL);
-        servers->partitioner = mu_retain(partitioner);
-        servers->elsewhere = !in_process;
+        servers->partitioner = mu_retain(args->variable_partitioner);
+        servers->elsewhere = !args->in_process;
         if (make_servers(servers, mu__spec_count(view.spec, "ps"), mu__spec_count(view.spec, "worker")) != MU_OK ||
-            (servers->elsewhere && mu__servers_reach(servers, view.spec) != MU_OK)) {
+            reach(servers, view.spec, args) != MU_OK) {
             mu__servers_free(servers);
             servers = NULL;
         }
@@ -165,6 +174,27 @@ static mu_status add_aggregation(mu_servers *servers, const mu_parameter_server_
     return servers->aggregation ? MU_OK : mu_error_code();
 }
 
+static mu_status check_args(const mu_parameter_server_strategy_args *args)
+{
+    if (args->replicas < 0 || args->replicas > 1)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: replicas is %d; give 0 or 1", constructor, args->replicas);
+    if (!(args->snapshot_every >= 0))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: snapshot_every is %g s; it cannot be negative", constructor,
+                         args->snapshot_every);
+    if (args->snapshot_every > 0 && !args->snapshot_folder)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: snapshot_every is given without snapshot_folder; give the folder "
+                         "where servers write snapshots", constructor);
+    if (args->in_process && (args->replicas > 0 || args->snapshot_every > 0))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: servers in this process end with it: leave replicas and "
+                         "snapshot_every out, and save checkpoints", constructor);
+    if ((args->replicas_to_aggregate > 0 || args->visitation_guarantee) &&
+        (args->replicas > 0 || args->snapshot_every > 0))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: accumulators have neither copies nor snapshots, so "
+                         "replicas_to_aggregate and visitation_guarantee cannot be combined with replicas or "
+                         "snapshot_every; leave either out", constructor);
+    return MU_OK;
+}
+
 mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *given)
 {
     mu_parameter_server_strategy_args args;
@@ -174,7 +204,7 @@ mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strateg
     if (!cluster || mu__check_parameter_servers(cluster) != MU_OK ||
         mu__args_positive(&args, "replicas_to_aggregate", args.replicas_to_aggregate, constructor) != MU_OK)
         return NULL;
-    mu_servers *servers = new_servers(cluster, args.variable_partitioner, args.in_process);
+    mu_servers *servers = check_args(&args) == MU_OK ? new_servers(cluster, &args) : NULL;
     mu_strategy *strategy = servers && add_aggregation(servers, &args) == MU_OK
                                 ? mu__strategy_new(&mu__parameter_server_ops, 1, servers->worker_devices)
                                 : NULL;

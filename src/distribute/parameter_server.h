@@ -30,6 +30,7 @@ typedef struct mu_servers {
     bool elsewhere;                    // the tasks are other processes
     mu_rpc_client **workers;           // [n_workers] retained; NULL unless they are
     pthread_mutex_t names_lock;        // guards `names`
+    struct mu_served_copies *copies;   // NULL: a variable is on one server only (served_copies.c)
     struct { char **items; size_t n, capacity; } names; // of the variables on servers in other processes, all different
 } mu_servers;
 
@@ -48,6 +49,15 @@ mu_status mu__servers_reach(mu_servers *servers, const mu_cluster_spec *spec);
 // mu__new_name returns a name that nothing on the servers has yet: the wanted one, or with a number behind it. It
 // belongs to the servers; NULL on error.
 const char *mu__new_name(mu_servers *servers, const char *wanted);
+// ---- Copies and snapshots (served_copies.c) -----------------------------------------------------
+
+// mu__served_copies_begin makes the variables on servers in other processes survive them: with a copy of each on
+// another server, or from snapshots. It blocks until every store has its primary and its copy, at most MUSTER_TIMEOUT.
+// mu__served_copies_end ends the thread that watches over them; it must precede the release of the servers' clients.
+mu_status mu__served_copies_begin(mu_servers *servers, const mu_parameter_server_strategy_args *args);
+void mu__served_copies_end(mu_servers *servers);
+
+// ---- Servers in other processes (served_elsewhere.c), continued ---------------------------------
 
 // mu__make_variable_elsewhere makes a variable on a server, which tells variables apart by their names: one whose name
 // is taken gets a number behind it. Owned by the caller.

@@ -3,6 +3,7 @@
 #include "rpc/rpc.h"
 #include "rpc/remote_table.h"
 #include "rpc/service.h"
+#include "rpc/store.h"
 
 // A table's name, an empty text, and the addresses of its servers.
 static mu_value *homes_of_table(const mu_resource *table)
@@ -39,16 +40,39 @@ static mu_value *homes_of(const mu_graph *graph)
     return list;
 }
 
+// The addresses of all servers, if their stores have copies; NULL: they have none, or an error.
+static mu_value *addresses_of(const mu_graph *graph)
+{
+    int store, n = 0;
+    mu_rpc_client *const *servers = NULL;
+    for (size_t i = 0; i < graph->resources.n && servers == NULL; i++) {
+        const mu_store_client *route = mu__client_routed(graph->resources.items[i]->home, &store);
+        servers = route != NULL ? mu__store_client_servers(route, &n) : NULL;
+    }
+    mu_value **texts = servers != NULL ? mu__calloc((size_t)n, sizeof *texts) : NULL;
+    for (int i = 0; texts != NULL && i < n; i++)
+        texts[i] = mu__text_value(mu__client_address(servers[i]));
+    mu_value *list = texts != NULL ? mu_list_of(n, texts) : NULL;
+    mu__free(texts);
+    return list;
+}
+
+static mu_value *registration(const mu_graph *graph, mu_tensor *bytes)
+{
+    mu_value *homes = homes_of(graph), *addresses = homes != NULL ? addresses_of(graph) : NULL;
+    return addresses != NULL ? mu_list(bytes, homes, addresses, MU_END) : mu_list(bytes, homes, MU_END);
+}
+
 int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *graph)
 {
     void *bytes = NULL;
     size_t size = 0;
     mu_pool *pool = mu_pool_open();
-    mu_value *homes = homes_of(graph), *answer = NULL;
-    if (homes != NULL && mu__graph_write(graph, &bytes, &size) == MU_OK) {
+    mu_value *answer = NULL;
+    if (mu__graph_write(graph, &bytes, &size) == MU_OK) {
         const int64_t n = (int64_t)size;
         mu_rpc_result *result = mu_rpc_call(worker, "muster.function.register",
-                                            mu_list(mu_tensor_new(MU_U8, 1, &n, bytes), homes, MU_END));
+                                            registration(graph, mu_tensor_new(MU_U8, 1, &n, bytes)));
         answer = result != NULL ? mu_rpc_result_value(result) : NULL;
     }
     mu__free(bytes);

@@ -1,6 +1,8 @@
 // Calls on a server: taken from a client, run on a thread, answered, cancelled.
 #include "rpc/server.h"
 
+#include "base/system.h"
+
 enum { MOST_TEXT = 900 };
 
 // ---- Answering ----------------------------------------------------------------------------------
@@ -84,6 +86,8 @@ static mu_status answer_in_parts(mu_server_call *call)
 
 // ---- Running ------------------------------------------------------------------------------------
 
+static _Thread_local mu_server_call *running; // the call whose method this thread runs
+
 static mu_value *text_value(const char *text)
 {
     const int64_t bytes = (int64_t)strlen(text);
@@ -129,8 +133,10 @@ static mu_status run_function(mu_server_call *call)
         call->reply = call->entry->writer(arguments, call->entry->arg);
         return call->reply != NULL ? MU_OK : mu_error_code();
     }
+    running = call;
     mu_value *value = run_entry(call, arguments);
-    if (mu__pending())
+    running = NULL;
+    if (mu__pending() || call->deferred)
         return mu_error_code();
     call->reply = mu__message_to_send(value, "the result");
     return call->reply != NULL ? MU_OK : mu_error_code();
@@ -160,6 +166,7 @@ static void run_call(mu_server_call *call, mu_error_value *error)
         mu__error(MU_CANCELLED, "the call was cancelled before it began");
     else if (cancellation != NULL)
         run_function(call);
+    running = NULL;
     let_cancel(call, NULL);
     mu_cancellation_use(NULL);
     mu__context_leave(&context, NULL, error);
@@ -191,13 +198,58 @@ static void finish_call(mu_server_call *call, const mu_error_value *error)
         answer_error(call, late.code, late.message);
 }
 
-static mu_server_call *next_call(mu_rpc_server *server)
+// ---- Calls that end later -----------------------------------------------------------------------
+
+mu_server_call *mu__call_defer(void)
 {
-    while (server->first_waiting == NULL && !server->stopping) {
-        server->n_idle++;
-        pthread_cond_wait(&server->work, &server->lock);
-        server->n_idle--;
-    }
+    running->deferred = true;
+    return running;
+}
+
+uint64_t mu__call_client(void) { return running->client; }
+
+mu_status mu__call_may(const char *method)
+{
+    pthread_mutex_lock(&running->server->lock);
+    const mu_role role = running->connection->member.session.role;
+    pthread_mutex_unlock(&running->server->lock);
+    return mu__permission_check(role, method);
+}
+
+// With the lock held, once the method has returned and the answer is there. An answer that could not be encoded runs
+// into the client's deadline, as one that cannot be queued.
+static void finish_deferred(mu_server_call *call)
+{
+    const mu_error_value fine = {.code = MU_OK};
+    if (call->reply != NULL)
+        finish_call(call, &fine);
+    else
+        call_free(call);
+}
+
+static void end_deferred(mu_server_call *call)
+{
+    call->returned = true;
+    if (call->answered)
+        finish_deferred(call);
+}
+
+void mu__call_answer(mu_server_call *call, const mu_value *value)
+{
+    mu_rpc_server *server = call->server;
+    mu_error_value ignored;
+    mu_message *reply = mu__message_of(value, "the result");
+    mu__error_move(&ignored);
+    pthread_mutex_lock(&server->lock);
+    call->reply = reply;
+    call->answered = true;
+    if (call->returned)
+        finish_deferred(call);
+    pthread_mutex_unlock(&server->lock);
+}
+
+static mu_server_call *take_waiting(mu_rpc_server *server)
+{
     mu_server_call *call = server->first_waiting;
     if (call != NULL) {
         server->first_waiting = call->next_waiting;
@@ -206,19 +258,44 @@ static mu_server_call *next_call(mu_rpc_server *server)
     return call;
 }
 
+static mu_server_call *next_call(mu_rpc_server *server)
+{
+    while (server->first_waiting == NULL && !server->stopping) {
+        server->n_idle++;
+        pthread_cond_wait(&server->work, &server->lock);
+        server->n_idle--;
+    }
+    return take_waiting(server);
+}
+
+// With the lock held, which it gives up while the method runs.
+static void run_and_finish(mu_rpc_server *server, mu_server_call *call)
+{
+    mu_error_value error = {.code = MU_OK};
+    pthread_mutex_unlock(&server->lock);
+    run_call(call, &error);
+    pthread_mutex_lock(&server->lock);
+    if (call->deferred)
+        end_deferred(call);
+    else
+        finish_call(call, &error);
+}
+
 static void run_calls(void *arg)
 {
     mu_rpc_server *server = arg;
     mu_server_call *call;
     pthread_mutex_lock(&server->lock);
-    while ((call = next_call(server)) != NULL) {
-        mu_error_value error = {.code = MU_OK};
-        pthread_mutex_unlock(&server->lock);
-        run_call(call, &error);
-        pthread_mutex_lock(&server->lock);
-        finish_call(call, &error);
-    }
+    while ((call = next_call(server)) != NULL)
+        run_and_finish(server, call);
     pthread_mutex_unlock(&server->lock);
+}
+
+void mu__server_run_waiting(mu_rpc_server *server)
+{
+    mu_server_call *call;
+    while ((call = take_waiting(server)) != NULL)
+        run_and_finish(server, call);
 }
 
 static mu_status add_thread(mu_rpc_server *server)
@@ -332,7 +409,8 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
 static mu_status enqueue(mu_rpc_server *server, mu_server_call *call)
 {
     mu_error_value ignored;
-    if (server->n_waiting >= server->n_idle && has_room(server) && add_thread(server) != MU_OK) {
+    if (mu__system->threads && server->n_waiting >= server->n_idle && has_room(server) &&
+        add_thread(server) != MU_OK) {
         if (server->n_threads == 0)
             return mu_error_code();
         mu__error_move(&ignored); // the other threads take it
@@ -436,5 +514,10 @@ void mu__server_stop_calls(mu_rpc_server *server)
         mu__worker_free(server->threads[i]);
     pthread_mutex_lock(&server->lock);
     server->n_threads = 0;
+    for (mu_server_call *call = server->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        if (call->deferred && !call->answered)
+            call_free(call);
+    }
     pthread_mutex_unlock(&server->lock);
 }

@@ -1,7 +1,7 @@
 // A client: its connection, opened again whenever it was lost, and the calls on it.
 #include "rpc/client.h"
-#include "rpc/service.h"
 
+#include "base/system.h"
 #include "rpc/service.h"
 
 #define FIRST_PAUSE_NS  1000000
@@ -271,6 +271,8 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     (void)member;
     memcpy(&number, hello->incarnation, sizeof number);
     client->server = number != 0 ? number : 1;
+    if (client->changed != NULL)
+        client->changed(client->changed_arg);
     client->tried = false;
     client->pause_ns = FIRST_PAUSE_NS;
     mu__channel_begin(&client->channel, node, &client->member.session, &client->budget);
@@ -283,6 +285,9 @@ static void left(mu_node *node, int member)
     mu_rpc_client *client = mu__client_of(node);
     (void)member;
     client->server = 0;
+    client->closed = client->member.session.closed_there;
+    if (client->changed != NULL)
+        client->changed(client->changed_arg);
     mu__channel_end(&client->channel);
     client->retry_ns = mu__now_ns();
 }
@@ -337,6 +342,14 @@ static void continue_goodbye(mu_rpc_client *client)
     }
     client->ended = mu__node_all_sent(&client->node) || now >= client->goodbye_ns;
     client->until_ns = MU_MIN(client->until_ns, now + GOODBYE_POLL_NS);
+}
+
+int64_t mu__client_step(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    client->until_ns = mu__node_step(&client->node, 0);
+    pthread_mutex_unlock(&client->lock);
+    return client->until_ns;
 }
 
 static void drive(void *arg)
@@ -414,6 +427,8 @@ static mu_status start(mu_rpc_client *client)
     client->pause_ns = FIRST_PAUSE_NS;
     client->due_ns = MU_FOREVER;
     MU_TRY(mu__node_start(&client->node));
+    if (!mu__system->threads)
+        return MU_OK;
     client->driver = mu__worker_new("rpc client", NULL, 1, mu__runtime());
     return client->driver != NULL ? mu__worker_post(client->driver, drive, client) : mu_error_code();
 }
@@ -516,26 +531,61 @@ static mu_status check_call(const mu_rpc_call_args *args)
     return MU_OK;
 }
 
-mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *given)
+mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_value *arguments, double seconds,
+                               void (*ended)(void *arg), void *arg)
 {
-    mu_rpc_call_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_rpc_call") != MU_OK || check_call(&args) != MU_OK)
-        return NULL;
-    mu_rpc_client *client = args.client;
-    mu_rpc_result *result = mu__result_new(client, args.method);
-    mu_message *message = result != NULL ? mu__message_to_send(args.arguments, "mu_rpc_call: the arguments") : NULL;
+    mu_rpc_result *result = mu__result_new(client, method);
+    mu_message *message = result != NULL ? mu__message_to_send(arguments, "mu_rpc_call: the arguments") : NULL;
     if (message != NULL) {
         result->message = message;
-        result->deadline_ns =
-            mu__deadline_ns(args.timeout_in_ms > 0 ? (double)args.timeout_in_ms / 1e3 : client->timeout);
+        result->deadline_ns = mu__deadline_ns(seconds);
+        result->ended = ended;
+        result->ended_arg = arg;
         pthread_mutex_lock(&client->lock);
         begin_call(client, result);
         pthread_mutex_unlock(&client->lock);
     }
     if (!mu__pending())
-        return mu__give(result);
+        return result;
     mu_release(result);
     return NULL;
+}
+
+mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *given)
+{
+    mu_rpc_call_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_rpc_call") != MU_OK || check_call(&args) != MU_OK)
+        return NULL;
+    const double seconds = args.timeout_in_ms > 0 ? (double)args.timeout_in_ms / 1e3 : args.client->timeout;
+    return mu__give(mu__client_call(args.client, args.method, args.arguments, seconds, NULL, NULL));
+}
+
+void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg)
+{
+    pthread_mutex_lock(&client->lock);
+    client->changed = changed;
+    client->changed_arg = arg;
+    pthread_mutex_unlock(&client->lock);
+}
+
+bool mu__client_closed(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    const bool closed = client->closed;
+    pthread_mutex_unlock(&client->lock);
+    return closed;
+}
+
+void mu__client_route(mu_rpc_client *client, void *route, int store)
+{
+    client->route = route;
+    client->store = store;
+}
+
+void *mu__client_routed(const mu_rpc_client *client, int *store)
+{
+    *store = client->store;
+    return client->route;
 }
 
 const char *mu__client_address(const mu_rpc_client *client) { return client->address; }

@@ -22,6 +22,8 @@ struct mu_rpc_result {
     size_t offset;
     mu_value *value; // decoded by the first who asked
     bool decoded;
+    void (*ended)(void *arg); // called once, when done; NULL: nobody asked for it
+    void *ended_arg;
     char method[MU_RPC_NAME + 1];
 
     // Protected by the client's lock.
@@ -61,6 +63,11 @@ struct mu_rpc_client {
     int64_t due_ns;               // no call's deadline is earlier
     uint64_t n_calls, server;     // server: its number; 0: not connected
     struct { char **items; size_t n, capacity; } forgotten; // names that the server is not told yet
+    bool closed;                  // the last connection, by the server
+    void (*changed)(void *arg);   // after every beginning and end of the connection; NULL: nobody asked for it
+    void *changed_arg;
+    void *route; // of mu__remote_call; NULL: this client
+    int store;
     char **methods, **signatures; // of the last listing
     int n_methods;
 };

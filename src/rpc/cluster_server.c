@@ -89,7 +89,9 @@ static mu_status fill(mu_server *server, const mu_server_args *args)
     mu__view_clear(&view);
     if (server->spec == NULL || server->rpc == NULL)
         return mu_error_code();
-    MU_TRY(mu__service_add(server->rpc, args->max_bytes > 0 ? (size_t)args->max_bytes : SIZE_MAX));
+    const size_t max_bytes = args->max_bytes > 0 ? (size_t)args->max_bytes : SIZE_MAX;
+    MU_TRY(mu__service_add(server->rpc, max_bytes));
+    MU_TRY(mu__stores_add(server->rpc, max_bytes));
     return mu__function_service_add(server->rpc);
 }
 

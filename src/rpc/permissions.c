@@ -26,6 +26,9 @@ static const struct permission {
     {"muster.table.", OWNERS}, // create, delete, clear, state, export, import
     {"muster.function.", OWNERS},
     {"muster.server.", OWNERS},
+    {"muster.store.call", TASKS}, // and whatever method it names
+    {"muster.store.copy", OWNERS | ROLE(MU_ROLE_PS)},
+    {"muster.store.", OWNERS}, // lead, cut, state
 };
 
 static unsigned roles_of(const char *method)

@@ -21,10 +21,9 @@ static mu_status check(const mu_resource *variable, const mu_tensor *indices, mu
 // The rows of distinct ids, [n] + the shape of a row.
 static mu_tensor *fetch(const mu_resource *variable, int64_t n, const int64_t *ids)
 {
-    mu_rpc_result *result = mu_rpc_call((mu_rpc_client *)variable->home, "muster.variable.rows",
-                                        mu_list(mu__text_value(variable->name), mu_tensor_new(MU_I64, 1, &n, ids),
-                                                MU_END));
-    mu_value *value = result != NULL ? mu_rpc_result_value(result) : NULL;
+    mu_value *value = mu__remote_call((mu_rpc_client *)variable->home, "muster.variable.rows",
+                                      mu_list(mu__text_value(variable->name), mu_tensor_new(MU_I64, 1, &n, ids),
+                                              MU_END));
     mu_tensor *rows = mu_value_tensor(value);
     mu_shape wanted = variable->spec.shape;
     wanted.dims[0] = n;

@@ -31,25 +31,39 @@ mu_status mu__value_text(const mu_value *value, const char *what, char **out)
 static mu_status call(mu_rpc_client *client, const char *method, mu_value *arguments)
 {
     mu_pool *pool = mu_pool_open();
-    mu_rpc_result *result = mu_rpc_call(client, method, arguments);
-    if (result != NULL)
-        mu_rpc_result_value(result);
+    mu__remote_call(client, method, arguments);
     mu_pool_close(pool);
     return mu_error_code();
+}
+
+// Accumulators are beside the stores, so names go to both.
+static void forget_in_store(mu_rpc_client *client, mu_value *names)
+{
+    int store;
+    if (mu__client_routed(client, &store) != NULL)
+        call(client, "muster.variable.forget", names);
 }
 
 // Tells the server which names were released since the last request; nobody waits for the answer.
 static void tell_forgotten(mu_rpc_client *client)
 {
     mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
-    if (names != NULL)
-        mu_rpc_call(client, "muster.variable.forget", names);
+    if (names == NULL)
+        return;
+    mu_rpc_call(client, "muster.variable.forget", names);
+    forget_in_store(client, names);
 }
 
 mu_status mu__remote_delete_forgotten(mu_rpc_client *client)
 {
     mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
-    return names != NULL ? call(client, "muster.variable.forget", names) : mu_error_code();
+    if (names == NULL)
+        return mu_error_code();
+    forget_in_store(client, names);
+    mu_rpc_result *result = mu_rpc_call(client, "muster.variable.forget", names);
+    if (result != NULL)
+        mu_rpc_result_value(result);
+    return mu_error_code();
 }
 
 mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu_tensor *value)
@@ -139,21 +153,42 @@ static int64_t patience_ms(const mu_op *op, const void *attrs)
     return (op->flags & MU_OP_WAITS) != 0 ? (int64_t)(limit * 1e3) + GRACE_MS : 0;
 }
 
-static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu_tensor *const *in, mu_tensor **out)
+static mu_value *arguments_of(const mu_graph *graph, int n_in, mu_tensor *const *in)
 {
-    const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
-    const int64_t patience = patience_ms(node->op, node->attrs);
     mu_value **inputs = mu__calloc((size_t)n_in + 1, sizeof *inputs);
     if (inputs == NULL)
-        return MU_RESOURCE_EXHAUSTED;
+        return NULL;
     for (int i = 0; i < n_in; i++)
         inputs[i] = mu_of(in[i]);
     mu_value *arguments = mu_list(bytes_of(graph), mu_list_of(n_in, inputs), MU_END);
     mu__free(inputs);
+    return arguments;
+}
+
+mu_value *mu__remote_apply_arguments(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
+                                     int n_resources, mu_resource *const *resources)
+{
+    mu_graph *graph = graph_of(op, attrs, n_in, in, n_resources, resources);
+    mu_value *arguments = graph != NULL ? arguments_of(graph, n_in, in) : NULL;
+    mu_release(graph);
+    return arguments;
+}
+
+static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu_tensor *const *in, mu_tensor **out)
+{
+    const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
+    const int64_t patience = patience_ms(node->op, node->attrs);
+    mu_value *arguments = arguments_of(graph, n_in, in), *answer = NULL;
     tell_forgotten(client);
-    mu_rpc_result *result = patience > 0 ? mu_rpc_call(client, "muster.apply", arguments, .timeout_in_ms = patience)
-                                         : mu_rpc_call(client, "muster.apply", arguments);
-    mu_value *answer = result != NULL ? mu_rpc_result_value(result) : NULL;
+    // Accumulators are not in stores: a server that has copies of its variables keeps them beside.
+    if (arguments != NULL && graph->resources.items[0]->kind == &mu__remote_variable_kind) {
+        answer = mu__remote_call(client, "muster.apply", arguments);
+    } else if (arguments != NULL) {
+        mu_rpc_result *result = patience > 0
+                                    ? mu_rpc_call(client, "muster.apply", arguments, .timeout_in_ms = patience)
+                                    : mu_rpc_call(client, "muster.apply", arguments);
+        answer = result != NULL ? mu_rpc_result_value(result) : NULL;
+    }
     return mu__pending() ? mu_error_code() : take_outputs(graph, answer, out);
 }
 

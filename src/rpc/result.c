@@ -49,8 +49,10 @@ mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method)
 
 void mu__result_end(mu_rpc_result *result, const mu_error_value *error, mu_message *reply, size_t offset)
 {
+    void (*ended)(void *arg) = NULL;
     pthread_mutex_lock(&result->lock);
     if (!result->done) {
+        ended = result->ended;
         result->done = true;
         result->client = NULL;
         result->error = *error;
@@ -59,6 +61,8 @@ void mu__result_end(mu_rpc_result *result, const mu_error_value *error, mu_messa
         pthread_cond_broadcast(&result->changed);
     }
     pthread_mutex_unlock(&result->lock);
+    if (ended != NULL)
+        ended(result->ended_arg);
 }
 
 bool mu__result_is_done(mu_rpc_result *result)

@@ -79,6 +79,49 @@ void mu__server_wait_end(mu_rpc_server *server);
 void mu__client_forget(mu_rpc_client *client, const char *name);
 mu_value *mu__client_forgotten(mu_rpc_client *client);
 
+// ---- Calls that end later (calls.c) -------------------------------------------------------------
+
+// mu__call_defer is for a method: its call ends by mu__call_answer, on any thread, and not when the method returns. The
+// value (NULL: nothing) is copied. A server that stops ends the calls that are left; mu__server_at_stop registers who
+// must not answer any after that.
+typedef struct mu_server_call mu_server_call;
+mu_server_call *mu__call_defer(void);
+void mu__call_answer(mu_server_call *call, const mu_value *value);
+void mu__server_at_stop(mu_rpc_server *server, void (*stop)(void *arg), void *arg);
+
+// mu__call_client returns the number of the connection from which the running method was called. mu__server_client
+// says what became of it.
+typedef enum mu_client_state {
+    MU_CLIENT_OPEN,
+    MU_CLIENT_CLOSED, // by the other end: its process has ended, or has given the connection up
+    MU_CLIENT_SILENT  // by this end, which has not heard from it
+} mu_client_state;
+uint64_t mu__call_client(void);
+// mu__call_may fails with PERMISSION_DENIED if the caller of the running method may not call another one.
+mu_status mu__call_may(const char *method);
+mu_client_state mu__server_client(mu_rpc_server *server, uint64_t client);
+
+// ---- Without threads ----------------------------------------------------------------------------
+
+// In a system without threads (mu_system.threads) whoever made a server or a client repeats its steps. Each returns
+// when it is due again.
+int64_t mu__server_step(mu_rpc_server *server);
+int64_t mu__client_step(mu_rpc_client *client);
+
+// ---- Clients ------------------------------------------------------------------------------------
+
+// mu__client_call is mu_rpc_call with a function that is called once, when the call has ended, on any thread and with
+// locks held: it may only wake somebody up. Owned by the caller.
+mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_value *arguments, double seconds,
+                               void (*ended)(void *arg), void *arg);
+// mu__client_watch registers such a function for every beginning and end of the connection; NULL: none any more.
+// mu__client_closed says whether the last connection was ended by the other end.
+void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg);
+bool mu__client_closed(mu_rpc_client *client);
+// mu__client_route sets what mu__remote_call goes through (store_client.c), which must outlive the client's calls.
+void mu__client_route(mu_rpc_client *client, void *route, int store);
+void *mu__client_routed(const mu_rpc_client *client, int *store); // NULL: the client itself
+
 // mu__client_address returns the address that a client was made for; it belongs to the client.
 const char *mu__client_address(const mu_rpc_client *client);
 

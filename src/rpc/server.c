@@ -1,6 +1,8 @@
 // A server: what it was told, its node and the thread that drives it, its clients, its end.
 #include "rpc/server.h"
 
+#include "base/system.h"
+
 #define START_SECONDS   60.0
 #define GOODBYE_NS      1000000000
 #define GOODBYE_POLL_NS 500000
@@ -37,11 +39,13 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     connection->number = ++server->n_clients;
     connection->n_calls = 0;
     mu__channel_begin(&connection->channel, node, &connection->member.session, &server->budget);
+    connection->closed = false;
 }
 
 static void left(mu_node *node, int member)
 {
     mu_rpc_server *server = mu__server_of(node);
+    server->connections[member].closed = node->members[member]->session.closed_there;
     mu__server_cancel_of(server, server->connections[member].number);
     mu__channel_end(&server->connections[member].channel);
 }
@@ -78,6 +82,15 @@ static int64_t continue_goodbye(mu_rpc_server *server, int64_t next)
     }
     server->ended = mu__node_all_sent(&server->node) || now >= server->goodbye_ns;
     return MU_MIN(next, now + GOODBYE_POLL_NS);
+}
+
+int64_t mu__server_step(mu_rpc_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    const int64_t due_ns = mu__node_step(&server->node, 0);
+    mu__server_run_waiting(server);
+    pthread_mutex_unlock(&server->lock);
+    return due_ns;
 }
 
 static void drive(void *arg)
@@ -125,6 +138,8 @@ static mu_status begin(mu_rpc_server *server)
     mu__rpc_greet(&own, server->node.own.greeting, sizeof server->node.own.greeting);
     MU_TRY(mu__node_start(&server->node));
     MU_TRY(listen_now(server));
+    if (!mu__system->threads)
+        return MU_OK;
     server->driver = mu__worker_new("rpc server", NULL, 1, server->runtime);
     return server->driver != NULL ? mu__worker_post(server->driver, drive, server) : mu_error_code();
 }
@@ -148,6 +163,8 @@ mu_status mu_rpc_server_stop(mu_rpc_server *server)
     if (server->stopping)
         return MU_OK;
     server->started = true;
+    if (server->at_stop != NULL)
+        server->at_stop(server->at_stop_arg);
     mu__server_stop_calls(server);
     if (server->driver != NULL) {
         mu__node_wake(&server->node);
@@ -328,6 +345,27 @@ mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_
     MU_TRY(mu__server_add(server, &(mu_rpc_server_register_args){.name = name, .arg = arg}));
     server->methods.items[server->methods.n - 1].writer = writer;
     return MU_OK;
+}
+
+void mu__server_at_stop(mu_rpc_server *server, void (*stop)(void *arg), void *arg)
+{
+    server->at_stop = stop;
+    server->at_stop_arg = arg;
+}
+
+mu_client_state mu__server_client(mu_rpc_server *server, uint64_t client)
+{
+    mu_client_state state = MU_CLIENT_SILENT;
+    pthread_mutex_lock(&server->lock);
+    for (int i = 0; i < server->node.n_members; i++) {
+        const mu_connection *connection = &server->connections[i];
+        if (connection->number == client)
+            state = mu__session_is_open(&connection->member.session) ? MU_CLIENT_OPEN
+                    : connection->closed                             ? MU_CLIENT_CLOSED
+                                                                     : MU_CLIENT_SILENT;
+    }
+    pthread_mutex_unlock(&server->lock);
+    return state;
 }
 
 mu_status mu__server_keep(mu_rpc_server *server, void *object)

@@ -28,9 +28,10 @@ typedef struct mu_connection {
     mu_channel channel;
     uint64_t number; // of this client among all: a slot is used again
     int n_calls;
+    bool closed;     // by the other end
 } mu_connection;
 
-typedef struct mu_server_call {
+struct mu_server_call {
     struct mu_server_call *next_waiting, *next;
     mu_rpc_server *server;
     mu_connection *connection;
@@ -43,9 +44,10 @@ typedef struct mu_server_call {
     size_t offset;
     size_t held; // bytes of the budget
     bool cancelled, overdue; // overdue: because its deadline passed
+    bool deferred, returned, answered; // deferred: the answer comes by mu__call_answer, before or after the return
     mu_cancellation *cancellation; // while the function runs; borrowed
     mu_message *reply;
-} mu_server_call;
+};
 
 struct mu_rpc_server {
     mu_object object;
@@ -70,6 +72,8 @@ struct mu_rpc_server {
     } kept; // objects, retained
     mu_connection *connections; // [node.n_members]
     uint64_t n_clients;
+    void (*at_stop)(void *arg);
+    void *at_stop_arg;
     mu_budget budget;
     mu_server_call *calls;                  // all
     mu_server_call *first_waiting, *last_waiting; // for a thread
@@ -89,6 +93,8 @@ mu_status mu__permission_check(mu_role role, const char *method);
 void mu__server_asked(mu_node *node, int member, const mu_request *request);
 void mu__server_cancel_of(mu_rpc_server *server, uint64_t client);
 int64_t mu__server_overdue(mu_rpc_server *server, int64_t now);
+// mu__server_run_waiting runs the calls that wait, on the calling thread.
+void mu__server_run_waiting(mu_rpc_server *server);
 // mu__server_stop_calls cancels all calls and ends the threads; without the lock.
 void mu__server_stop_calls(mu_rpc_server *server);
 

@@ -24,21 +24,20 @@ typedef struct service {
         size_t n, capacity;
     } variables; // retained
     size_t n_created, bytes;
-    mu_table_service *tables; // retained; its budget is for the variables too
+    mu_table_service *tables; // retained; its budget is for the variables too. NULL: of a store
+    mu_table_budget own, *budget; // `own` unless there are tables
     mu_rpc_server *server; // borrowed: it keeps this
-    mu_accumulator_list *accumulators; // borrowed likewise
+    mu_accumulator_list *accumulators; // borrowed likewise; NULL: of a store
 } service;
 
 static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&variable->resource.spec); }
 
 static void clear(service *s)
 {
-    if (s->tables == NULL)
-        return;
     for (size_t i = 0; i < s->variables.n; i++)
         mu_release(s->variables.items[i]);
     s->variables.n = 0;
-    mu__table_service_budget(s->tables)->used -= s->bytes;
+    s->budget->used -= s->bytes;
     s->bytes = 0;
 }
 
@@ -71,7 +70,7 @@ static mu_status no_room(const service *s, const char *name, size_t bytes)
     for (size_t i = 0; i < s->variables.n; i++)
         if (largest == NULL || bytes_of(s->variables.items[i]) > bytes_of(largest))
             largest = s->variables.items[i];
-    const mu_table_budget *budget = mu__table_service_budget(s->tables);
+    const mu_table_budget *budget = s->budget;
     return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server's variables take %zu "
                      "and its embedding tables %zu of %zu bytes, the largest '%s' %zu; add servers, or split "
                      "the variable", name, bytes, s->bytes, budget->used - s->bytes, budget->limit,
@@ -86,7 +85,7 @@ static mu_status add_variable(service *s, const char *name, mu_tensor *value)
     if (find(s, name) < s->variables.n)
         return mu__error(MU_ALREADY_EXISTS, "this server has a variable '%s'; delete it first, or choose another name",
                          name);
-    mu_table_budget *budget = mu__table_service_budget(s->tables);
+    mu_table_budget *budget = s->budget;
     if (bytes > budget->limit - MU_MIN(budget->used, budget->limit))
         return no_room(s, name, bytes);
     mu_variable *variable = mu__variable_make(&(mu_variable_args){.name = name}, value, 1);
@@ -116,10 +115,11 @@ static mu_value *create(mu_value *arguments, void *arg)
     char *name = NULL;
     if (read_name(arguments, &name) == MU_OK) {
         mu_tensor *value = mu_at(arguments, 1);
-        pthread_mutex_lock(&s->lock);
-        if (value != NULL)
+        if (value != NULL && mu__change_begin() == MU_OK) {
+            pthread_mutex_lock(&s->lock);
             add_variable(s, name, value);
-        pthread_mutex_unlock(&s->lock);
+            pthread_mutex_unlock(&s->lock);
+        }
     }
     mu__free(name);
     return NULL;
@@ -134,7 +134,7 @@ static mu_variable *remove_variable(service *s, const char *name)
     if (gone != NULL) {
         s->variables.items[i] = s->variables.items[--s->variables.n];
         s->bytes -= bytes_of(gone);
-        mu__table_service_budget(s->tables)->used -= bytes_of(gone);
+        s->budget->used -= bytes_of(gone);
     }
     pthread_mutex_unlock(&s->lock);
     return gone;
@@ -143,8 +143,10 @@ static mu_variable *remove_variable(service *s, const char *name)
 static mu_value *delete_one(mu_value *arguments, void *arg)
 {
     char *name = NULL;
-    if (read_name(arguments, &name) != MU_OK)
+    if (read_name(arguments, &name) != MU_OK || mu__change_begin() != MU_OK) {
+        mu__free(name);
         return NULL;
+    }
     mu_variable *gone = remove_variable(arg, name);
     if (gone == NULL)
         mu__error(MU_NOT_FOUND, "this server has no variable '%s'", name);
@@ -157,12 +159,14 @@ static mu_value *delete_one(mu_value *arguments, void *arg)
 static mu_value *forget(mu_value *arguments, void *arg)
 {
     service *s = arg;
+    if (mu__change_begin() != MU_OK)
+        return NULL;
     for (int i = 0; i < mu_value_count(arguments); i++) {
         char *name = NULL;
         if (mu__value_text(mu_value_at(arguments, i), "a released name", &name) != MU_OK)
             break;
         mu_variable *gone = remove_variable(s, name);
-        if (gone == NULL)
+        if (gone == NULL && s->accumulators != NULL)
             mu__accumulators_forget(s->accumulators, name);
         mu_release(gone);
         mu__free(name);
@@ -174,11 +178,15 @@ static mu_value *clear_all(mu_value *arguments, void *arg)
 {
     service *s = arg;
     (void)arguments;
+    if (mu__change_begin() != MU_OK)
+        return NULL;
     pthread_mutex_lock(&s->lock);
     clear(s);
     pthread_mutex_unlock(&s->lock);
-    mu__accumulators_clear(s->accumulators);
-    mu__table_service_clear(s->tables);
+    if (s->accumulators != NULL)
+        mu__accumulators_clear(s->accumulators);
+    if (s->tables != NULL)
+        mu__table_service_clear(s->tables);
     return NULL;
 }
 
@@ -192,7 +200,7 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
     const size_t i = find(s, name);
     if (strcmp(kind, "variable") == 0 && i < s->variables.n)
         return &s->variables.items[i]->resource;
-    mu_resource *accumulator = mu__accumulators_find(s->accumulators, kind, name);
+    mu_resource *accumulator = s->accumulators != NULL ? mu__accumulators_find(s->accumulators, kind, name) : NULL;
     if (accumulator != NULL)
         return accumulator;
     mu__error(MU_NOT_FOUND, "this server has no %.60s '%.200s'", kind, name);
@@ -271,7 +279,8 @@ static mu_value *apply_op(service *s, const mu_graph *graph, const mu_node *node
         in[i] = mu_at(inputs, node->in[i].node->id);
     for (int i = 0; i < node->n_resources; i++)
         resources[i] = graph->resources.items[node->resources[i]];
-    if (apply_node(s, node, in, resources, out) != MU_OK)
+    if (((node->flags & MU_OP_WRITES) != 0 && mu__change_begin() != MU_OK) ||
+        apply_node(s, node, in, resources, out) != MU_OK)
         return NULL;
     mu_value **values = mu__calloc((size_t)node->n_out + 1, sizeof *values);
     for (int i = 0; i < node->n_out && values != NULL; i++)
@@ -381,6 +390,50 @@ static mu_message *rows(const mu_value *arguments, void *arg)
     return message;
 }
 
+// ---- As a part of a store -----------------------------------------------------------------------
+
+static mu_variable *variable_at(service *s, size_t i)
+{
+    pthread_mutex_lock(&s->lock);
+    mu_variable *variable = i < s->variables.n ? mu_retain(s->variables.items[i]) : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return variable;
+}
+
+static mu_value *saved(mu_variable *variable)
+{
+    mu_resource *resource = &variable->resource;
+    mu_tensor *value = NULL;
+    if (mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, &resource, &value) != MU_OK)
+        return NULL;
+    return mu_list(mu__text_value(resource->name), mu_of(value), MU_END);
+}
+
+static mu_value *save(void *part)
+{
+    service *s = part;
+    mu_value **rows = mu__calloc(s->variables.n + 1, sizeof *rows);
+    const size_t n = rows != NULL ? s->variables.n : 0;
+    for (size_t i = 0; i < n; i++) {
+        mu_variable *variable = variable_at(s, i);
+        rows[i] = variable != NULL ? saved(variable) : NULL;
+        mu_release(variable);
+    }
+    mu_value *list = rows != NULL ? mu_list_of((int)n, rows) : NULL;
+    mu__free(rows);
+    return list;
+}
+
+static mu_status load(void *part, const char *name, mu_value *value)
+{
+    service *s = part;
+    mu_tensor *tensor = mu_value_tensor(value);
+    pthread_mutex_lock(&s->lock);
+    const mu_status status = tensor != NULL ? add_variable(s, name, tensor) : mu_error_code();
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
 // ---- The service --------------------------------------------------------------------------------
 
 static bool make_locks(service *s)
@@ -390,30 +443,52 @@ static bool make_locks(service *s)
     return s->made == LOCKS + 1;
 }
 
+static void *make(size_t max_bytes)
+{
+    service *s = mu__new(&service_type, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->own.limit = max_bytes;
+    s->budget = &s->own;
+    if (make_locks(s))
+        return s;
+    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
+    mu_release(s);
+    return NULL;
+}
+
+static const mu_store_method methods[] = {{.name = "muster.variable.create", .fn = create},
+                                          {.name = "muster.variable.delete", .input = "(uint8[?])", .fn = delete_one},
+                                          {.name = "muster.variable.forget", .fn = forget},
+                                          {.name = "muster.variable.clear", .fn = clear_all},
+                                          {.name = "muster.variable.rows", .writer = rows},
+                                          {.name = "muster.apply", .fn = apply}};
+
+const mu_store_part mu__variables_part = {.name = "variables",
+                                          .make = make,
+                                          .n_methods = MU_COUNT(methods),
+                                          .methods = methods,
+                                          .save = save,
+                                          .load = load};
+
 mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
 {
-    static const struct {
-        const char *name, *input;
-        mu_rpc_method *fn;
-    } methods[] = {{"muster.variable.create", NULL, create},
-                   {"muster.variable.delete", "(uint8[?])", delete_one},
-                   {"muster.variable.forget", NULL, forget},
-                   {"muster.variable.clear", NULL, clear_all},
-                   {"muster.apply", NULL, apply}};
-    service *s = mu__new(&service_type, sizeof *s);
-    if (s == NULL || (s->tables = mu__table_service_add(server, max_bytes)) == NULL) {
-        mu_release(s);
-        return MU_RESOURCE_EXHAUSTED;
+    service *s = make(max_bytes);
+    mu_status status = s != NULL ? mu__server_keep(server, s) : mu_error_code();
+    if (status == MU_OK) {
+        s->server = server;
+        s->tables = mu__table_service_add(server, max_bytes);
+        s->budget = s->tables != NULL ? mu__table_service_budget(s->tables) : &s->own;
+        s->accumulators = s->tables != NULL ? mu__accumulator_service_add(server) : NULL;
+        status = s->accumulators != NULL ? MU_OK : mu_error_code();
     }
-    s->server = server;
-    s->accumulators = mu__accumulator_service_add(server);
-    mu_status status = s->accumulators == NULL ? mu_error_code()
-                       : make_locks(s)
-                           ? mu__server_keep(server, s)
-                           : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
     mu_release(s);
     for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
-        status = mu__server_add(server, &(mu_rpc_server_register_args){
-            .name = methods[i].name, .fn = methods[i].fn, .arg = s, .input_signature = methods[i].input});
-    return status == MU_OK ? mu__server_add_writer(server, "muster.variable.rows", rows, s) : status;
+        status = methods[i].writer != NULL
+                     ? mu__server_add_writer(server, methods[i].name, methods[i].writer, s)
+                     : mu__server_add(server, &(mu_rpc_server_register_args){.name = methods[i].name,
+                                                                             .fn = methods[i].fn,
+                                                                             .arg = s,
+                                                                             .input_signature = methods[i].input});
+    return status;
 }

@@ -11,10 +11,51 @@
 #include <muster/accumulator.h>
 #include <muster/rpc.h>
 
+// ---- Parts of a store ---------------------------------------------------------------------------
+
+// One kind of things that a server keeps: the methods on them, and how they become a value. It is the seam for what
+// copies and snapshots (store.h) must follow. All functions may be called by several threads at one time, except where
+// mu__change_begin says otherwise.
+typedef struct mu_store_method {
+    const char *name;  // "muster.apply"
+    const char *input; // signature; NULL: any
+    // One of the two; `arg` is the part. They call mu__change_begin before they change something, and never else.
+    mu_rpc_method *fn;
+    struct mu_message *(*writer)(const mu_value *arguments, void *arg); // a mu_rpc_writer (rpc.h)
+} mu_store_method;
+
+enum { MU_MOST_PARTS = 8 };
+typedef struct mu_store_part {
+    const char *name; // "variables"
+    // make makes an empty part, which is an object of the caller's; `max_bytes`: that it may hold.
+    void *(*make)(size_t max_bytes);
+    int n_methods;
+    const mu_store_method *methods;
+    // save returns all that the part has as a list of [name, value], of the pool; load adds one. No change is under way
+    // meanwhile. What load makes of a saved value answers all later requests as the original does, bit for bit.
+    mu_value *(*save)(void *part);
+    mu_status (*load)(void *part, const char *name, mu_value *value);
+} mu_store_part;
+extern const mu_store_part mu__variables_part; // service.c
+
+// mu__change_begin must precede every change that a method makes to what its part keeps. In a store with a copy it
+// gives the change its place in the order of all, until the method returns; requests in this order, and nothing else,
+// are what the copy repeats, so what a change does may depend on the request and on the part alone. Otherwise it does
+// nothing. A method that changed nothing after it must fail. Errors: ABORTED if this process must not change it now.
+mu_status mu__change_begin(void);
+
 // mu__service_add registers the methods "muster.variable.create", "muster.variable.delete", "muster.variable.clear",
 // "muster.variable.rows" and "muster.apply" with a server that has not started (docs/rpc.md). `max_bytes`: of all
 // variables together. Owned by the server.
 mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes);
+// mu__stores_add registers the methods "muster.store.…": the same on stores that have copies (store.h).
+mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes);
+
+// mu__rows_write writes rows of [part, name, value] and a table of requests into one safetensors file, which is there
+// completely or as it was before; mu__rows_read reads it, into lists of the pool. Implemented by distribute
+// (store_file.c), because this layer knows no files.
+mu_status mu__rows_write(const char *path, const mu_value *rows, const mu_value *seen, int64_t sequence);
+mu_status mu__rows_read(const char *path, mu_value **rows, mu_value **seen, int64_t *sequence);
 
 // mu__function_service_add registers the methods "muster.function.register", "muster.function.run" and
 // "muster.function.delete". Implemented by distribute (function_service.c).
@@ -25,6 +66,15 @@ mu_status mu__function_service_add(mu_rpc_server *server);
 mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role role);
 
 // ---- Variables on a server (remote_variable.c) --------------------------------------------------
+
+// mu__remote_call calls a method on what a client's server keeps, and waits: one request, or, if the server's store has
+// a copy, as many as it takes until the store's primary has answered. The result is of the pool. Errors: as
+// mu_rpc_result_value.
+mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *arguments);
+
+// mu__remote_apply_arguments returns the arguments of "muster.apply" for one op, of the pool.
+mu_value *mu__remote_apply_arguments(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
+                                     int n_resources, mu_resource *const *resources);
 
 // mu__remote_variable_create makes a variable on a client's server. Errors: ALREADY_EXISTS; RESOURCE_EXHAUSTED naming
 // the server's largest variable; those of a call.

@@ -11,6 +11,10 @@
 // steps:       synchronous steps of 2 calls on 3 workers, which are killed while it runs: the weights of two replicas.
 // visits:      a visitation guarantee, workers killed likewise: every batch counts exactly once in each epoch.
 // lost_server: a parameter server is killed. Steps fail with UNAVAILABLE, naming it (case ps-068).
+// copied:      each server's variables have a copy on the other. Both servers are killed, one after the other, while
+//              steps run. All steps end, and each counts once.
+// snapshots:   servers write snapshots; one is killed. All variables are those of one moment, and what is lost is
+//              counted.
 // nobody:      no launcher, and no server: the strategy is not made.
 //
 // The exit code is 0 if all is as expected.
@@ -570,6 +574,63 @@ static void lost_server(void)
     expect(mu_join(c) == MU_OK && mu_scalar(mu_variable_read(v[0])) == 1, "steps on the other server go on");
 }
 
+// ---- copied, snapshots --------------------------------------------------------------------------
+
+static mu_ps_recovery recovery_of(mu_strategy *strategy)
+{
+    mu_ps_recovery recovery = {0};
+    expect(mu_parameter_server_recovery(strategy, &recovery) == MU_OK, "the numbers of recoveries are there");
+    return recovery;
+}
+
+static void wait_for_copies(mu_strategy *strategy)
+{
+    for (int i = 0; i < 6000 && recovery_of(strategy).copies_behind > 0; i++)
+        usleep(10000);
+    expect(recovery_of(strategy).copies_behind == 0, "every server's variables have a copy again");
+}
+
+static mu_value *add_to_both(mu_value *arguments, void *arg)
+{
+    mu_variable **v = arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_variable_assign_add(v[0], x);
+    mu_variable_assign_add(v[1], x);
+    return mu_of(x);
+}
+
+static void make_two(mu_strategy *strategy, mu_variable **v)
+{
+    MU_SCOPE(strategy) {
+        v[0] = mu_variable_new(mu_constant(MU_F32, 0), "a");
+        v[1] = mu_variable_new(mu_constant(MU_F32, 0), "b");
+    }
+}
+
+static void copied(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas = 1);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_variable *v[2] = {NULL};
+    make_two(strategy, v);
+    mu_function *step = mu_function_new(add_to_both, v);
+    mu_value *one = mu_list(mu_of(mu_constant(MU_F32, 1)), MU_END);
+    for (int server = 0; server < 2; server++) {
+        wait_for_copies(strategy);
+        for (int i = 0; i < STEPS; i++) {
+            mu_schedule(c, step, one);
+            if (i == STEPS / 2)
+                kill_task("ps", server);
+        }
+        expect(mu_join(c) == MU_OK, "all steps end");
+        const double a = mu_scalar(mu_variable_read(v[0])), b = mu_scalar(mu_variable_read(v[1]));
+        printf("server %d killed: %g and %g of %d\n", server, a, b, (server + 1) * STEPS);
+        expect(a == (server + 1) * STEPS && b == a, "each update is applied once");
+    }
+    expect(recovery_of(strategy).failovers >= 2, "a copy took over each time");
+    expect(recovery_of(strategy).updates_lost == 0, "no update is lost");
+}
+
 static void nobody(void)
 {
     mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"localhost:1\"], \"ps\": [\"localhost:1\"]}");
@@ -601,6 +662,8 @@ int main(int argc, char **argv)
         branches();
     } else if (strcmp(part, "lost_server") == 0) {
         lost_server();
+    } else if (strcmp(part, "copied") == 0) {
+        copied();
     } else if (strcmp(part, "nobody") == 0) {
         nobody();
     } else {

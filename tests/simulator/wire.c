@@ -344,6 +344,21 @@ void wire_close(descriptor *at)
             close_end(&connections[i], 1);
 }
 
+// The end that a killed process still holds belongs to a connection of its own, which nobody has the other end of.
+void wire_kill(descriptor *at)
+{
+    wire_close(at);
+    int i = 0;
+    while (i < n_connections && connections[i].state != WIRE_FREE)
+        i++;
+    n_connections = MU_MAX(n_connections, i + 1);
+    connections[i] = (connection){.state = WIRE_ACCEPTED, .opens_ns = MU_FOREVER, .asked_ns = MU_FOREVER};
+    connections[i].ends[1] = (side){.open = true, .ended = true, .error = EPIPE};
+    at->kind = KIND_STREAM;
+    at->connection = i;
+    at->end = 1;
+}
+
 // ---- Time ---------------------------------------------------------------------------------------
 
 static void knock(connection *c)
@@ -381,9 +396,18 @@ static int64_t gives_up_ns(const side *end, const side *other)
     return MU_FOREVER;
 }
 
+// An acknowledgement is one of all that was sent before, too.
+static void acknowledge_before(side *end)
+{
+    for (int i = end->n - 1; i > 0; i--)
+        end->queue[i - 1].acknowledged_ns =
+            MU_MIN(end->queue[i - 1].acknowledged_ns, end->queue[i].acknowledged_ns);
+}
+
 static void forget_read(side *end)
 {
     int kept = 0;
+    acknowledge_before(end);
     for (int i = 0; i < end->n; i++) {
         segment *s = &end->queue[i];
         if (s->ending == ENDING_NONE && s->read == s->bytes && s->acknowledged_ns <= world_now())

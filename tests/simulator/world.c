@@ -21,6 +21,7 @@ static struct {
     bool dark[MOST_HOSTS];
     double lookup_s;
     int64_t found_ns;
+    int64_t full_ns; // until when disks are full
     descriptor descriptors[MOST_DESCRIPTORS];
     int n_descriptors;
 } world;
@@ -218,6 +219,32 @@ static void close_fd(int fd)
     *at = (descriptor){.kind = KIND_FREE};
 }
 
+void world_kill(int number)
+{
+    for (int i = 0; i < world.n_descriptors; i++) {
+        descriptor *at = &world.descriptors[i];
+        if (at->process != number || (at->kind != KIND_STREAM && at->kind != KIND_LISTENER))
+            continue;
+        at->poller = -1;
+        wire_kill(at);
+    }
+}
+
+void world_fill_disks(int64_t until_ns)
+{
+    world_note("disks are full until %.6f", (double)(until_ns - SECOND_NS) / 1e9);
+    world.full_ns = until_ns;
+}
+
+// Files are real ones, in a folder of the run's own.
+static ssize_t write_file(int fd, const void *data, size_t bytes)
+{
+    if (world.now_ns >= world.full_ns)
+        return mu__linux.write_file(fd, data, bytes);
+    errno = ENOSPC;
+    return -1;
+}
+
 void world_enter(int number, int host)
 {
     world.process = number;
@@ -311,6 +338,7 @@ static const mu_system virtual_system = {
     .process = process,
     .memory_domain = memory_domain,
     .read_file = read_file,
+    .write_file = write_file,
     .lookup_start = lookup_start,
     .lookup_done = lookup_done,
     .lookup_drop = lookup_drop,

@@ -28,6 +28,12 @@ void world_note(const char *format, ...) MU_PRINTF(1, 2); // an event of the tra
 void world_enter(int process, int host);
 int world_count_open(int process);
 
+// world_kill ends a process as a kernel does: its connections are closed, and whatever it does from then on reaches
+// nobody. Its descriptors stay numbers that it may close.
+void world_kill(int process);
+// world_fill_disks lets every write to a file fail with ENOSPC until a time.
+void world_fill_disks(int64_t until_ns);
+
 // world_ready says for the processes 0 to n - 1 whether a poller of theirs has something to report. world_next is the
 // time of the next event of the network, MU_FOREVER if there is none. world_advance lets time pass until `until_ns`.
 void world_ready(bool *ready, int n);
@@ -76,6 +82,7 @@ void wire_advance(void); // delivers what is due by now
 bool wire_readable(const descriptor *at);
 bool wire_writable(const descriptor *at);
 void wire_close(descriptor *at);
+void wire_kill(descriptor *at); // a stream's or a listener's
 bool wire_pending(const descriptor *listener);
 
 int wire_listen(const mu_endpoint *at, bool both_families);

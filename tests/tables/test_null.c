@@ -29,6 +29,7 @@ static mu_strategy *strategy, *served;
 static mu_coordinator *coordinator;
 static mu_worker_calls worker_calls;
 static mu_coordinator_times times;
+static mu_ps_recovery recovery;
 static mu_read_cache_guard reads;
 static bool flag;
 static mu_cross_device_ops *ways;

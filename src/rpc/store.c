@@ -1,0 +1,331 @@
+// One store in one process: what it keeps, the order of changes, and which answers must wait. See store.h.
+#include "rpc/store.h"
+
+static const mu_store_part *const parts[] = {&mu__variables_part};
+
+static _Thread_local mu_change *running; // the request that this thread runs on a store
+
+#ifdef MU_PLANT_DEFECTS
+mu_defect mu__planted;
+#endif
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+mu_value *mu__numbers_value(const int64_t *numbers, int n)
+{
+    const int64_t size = n;
+    return mu_of(mu_tensor_new(MU_I64, 1, &size, numbers));
+}
+
+mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n)
+{
+    const mu_tensor *tensor =
+        value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
+    if (tensor == NULL || tensor->dtype != MU_I64 || tensor->shape.rank != 1 || tensor->shape.dims[0] != n)
+        return mu__error(MU_INVALID_ARGUMENT, "a message about a store begins with %d numbers of int64", n);
+    memcpy(numbers, mu__host_read(tensor), (size_t)n * sizeof *numbers);
+    return MU_OK;
+}
+
+// ---- Contents -----------------------------------------------------------------------------------
+
+static void free_parts(mu_store *store)
+{
+    for (size_t i = 0; i < MU_COUNT(parts); i++) {
+        mu_release(store->parts[i]);
+        store->parts[i] = NULL;
+    }
+}
+
+static mu_status make_parts(mu_store *store)
+{
+    for (size_t i = 0; i < MU_COUNT(parts); i++)
+        if (store->parts[i] == NULL && (store->parts[i] = parts[i]->make(store->stores->max_bytes)) == NULL)
+            return mu_error_code();
+    return MU_OK;
+}
+
+static mu_value *with_part(const char *part, const mu_value *row)
+{
+    return mu_list(mu__text_value(part), mu_value_at(row, 0), mu_value_at(row, 1), MU_END);
+}
+
+mu_value *mu__store_capture(mu_store *store)
+{
+    mu_value *saved[MU_COUNT(parts)];
+    int n = 0;
+    for (size_t i = 0; i < MU_COUNT(parts); i++) {
+        saved[i] = parts[i]->save(store->parts[i]);
+        n += saved[i] != NULL ? mu_value_count(saved[i]) : 0;
+    }
+    mu_value **rows = mu__pending() ? NULL : mu__calloc((size_t)n + 1, sizeof *rows);
+    n = 0;
+    for (size_t i = 0; rows != NULL && i < MU_COUNT(parts); i++)
+        for (int k = 0; k < mu_value_count(saved[i]); k++)
+            rows[n++] = with_part(parts[i]->name, mu_value_at(saved[i], k));
+    mu_value *all = rows != NULL ? mu_list_of(n, rows) : NULL;
+    mu__free(rows);
+    return all;
+}
+
+mu_status mu__store_load(mu_store *store, const mu_value *row)
+{
+    char *part = NULL, *name = NULL;
+    mu_status status = mu__value_text(mu_value_at(row, 0), "a part's name", &part);
+    if (status == MU_OK)
+        status = mu__value_text(mu_value_at(row, 1), "a resource's name", &name);
+    size_t i = 0;
+    while (status == MU_OK && i < MU_COUNT(parts) && strcmp(parts[i]->name, part) != 0)
+        i++;
+    if (status == MU_OK)
+        status = i < MU_COUNT(parts) ? parts[i]->load(store->parts[i], name, mu_value_at(row, 2))
+                                     : mu__error(MU_INVALID_ARGUMENT, "this server keeps no \"%.60s\"", part);
+    mu__free(part);
+    mu__free(name);
+    return status;
+}
+
+// ---- Making and ending --------------------------------------------------------------------------
+
+void mu__store_drop(mu_store *store)
+{
+    mu__copying_end(store);
+    free_parts(store);
+    mu__seen_clear(&store->seen);
+    mu_release(store->captured);
+    mu_release(store->captured_seen);
+    store->captured = store->captured_seen = NULL;
+    store->role = MU_STORE_NONE;
+    store->begun = store->applied = store->copied = store->position = store->lost = 0;
+    store->restored_at = -1;
+    store->complete = store->told = store->promoting = store->gone = false;
+    mu__store_release_waiting(store, mu__now_ns());
+}
+
+void mu__store_step_down(mu_store *store, int64_t epoch)
+{
+    if (epoch <= store->epoch)
+        return;
+    if (store->role == MU_STORE_PRIMARY)
+        mu__log(MU_LOG_WARNING, "store %d: this server is no longer its primary (epoch %lld, now %lld)", store->number,
+                (long long)store->epoch, (long long)epoch);
+    mu__store_drop(store);
+    store->epoch = epoch;
+}
+
+static void store_destroy(void *object)
+{
+    mu_store *store = object;
+    mu__copying_end(store);
+    free_parts(store);
+    mu__seen_clear(&store->seen);
+    mu_release(store->captured);
+    mu_release(store->captured_seen);
+    if (store->has_lock)
+        pthread_mutex_destroy(&store->changing);
+}
+
+static mu_type store_type = {.name = "store", .destroy = store_destroy};
+
+mu_store *mu__store_new(mu_stores *stores, int number)
+{
+    mu_store *store = mu__new(&store_type, sizeof *store);
+    if (store == NULL)
+        return NULL;
+    store->stores = stores;
+    store->number = number;
+    store->restored_at = -1;
+    store->has_lock = pthread_mutex_init(&store->changing, NULL) == 0;
+    if (store->has_lock)
+        return store;
+    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    mu_release(store);
+    return NULL;
+}
+
+mu_status mu__store_ready(mu_store *store) { return make_parts(store); }
+
+void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
+{
+    row[MU_STATE_STORE] = store->number;
+    row[MU_STATE_ROLE] = store->role;
+    row[MU_STATE_EPOCH] = store->epoch;
+    row[MU_STATE_APPLIED] = store->applied;
+    row[MU_STATE_COPIED] = store->copy != NULL ? store->copied : store->applied;
+    row[MU_STATE_COMPLETE] = store->role == MU_STORE_PRIMARY ? store->told : store->complete;
+    row[MU_STATE_LOST] = store->lost;
+    row[MU_STATE_CUT] = store->stores->cut;
+    row[MU_STATE_STUCK] =
+        store->copy != NULL && mu__now_ns() - store->heard_ns > (int64_t)(store->stores->heartbeat * 1e9);
+}
+
+// ---- Changes ------------------------------------------------------------------------------------
+
+// With both locks held: whether the request may change the store now.
+static mu_status admit(mu_change *change)
+{
+    mu_store *store = change->store;
+    const int64_t *ask = change->ask;
+    const mu_seen_request *seen;
+    if (store->role != MU_STORE_PRIMARY || store->epoch != ask[MU_ASK_EPOCH])
+        return mu__error(MU_ABORTED, "store %d has another primary now", store->number);
+    if (mu__seen_find(&store->seen, ask[MU_ASK_CLIENT], ask[MU_ASK_REQUEST], ask[MU_ASK_OLDEST], &seen) !=
+        MU_SEEN_NEW) {
+        change->seen = true;
+        change->seen_sequence = seen != NULL ? seen->sequence : 0;
+        change->seen_answer = seen != NULL ? mu_retain(seen->answer) : NULL;
+        return mu__error(MU_ABORTED, "the request was applied before");
+    }
+    return mu__seen_add(&store->seen, ask[MU_ASK_CLIENT], ask[MU_ASK_OLDEST]);
+}
+
+mu_status mu__change_begin(void)
+{
+    mu_change *change = running;
+    if (change == NULL || change->begun)
+        return mu_error_code();
+    mu_store *store = change->store;
+    pthread_mutex_lock(&store->changing);
+    mu__snapshot_before(store, change->ask[MU_ASK_CUT]);
+    pthread_mutex_lock(&store->stores->lock);
+    change->begun = mu_error_code() == MU_OK && admit(change) == MU_OK;
+    if (change->begun)
+        change->sequence = ++store->begun;
+    pthread_mutex_unlock(&store->stores->lock);
+    if (!change->begun)
+        pthread_mutex_unlock(&store->changing);
+    return mu_error_code();
+}
+
+static const mu_store_method *method_of(const mu_store *store, const char *name, void **part)
+{
+    for (size_t i = 0; i < MU_COUNT(parts); i++)
+        for (int k = 0; k < parts[i]->n_methods; k++)
+            if (strcmp(parts[i]->methods[k].name, name) == 0) {
+                *part = store->parts[i];
+                return &parts[i]->methods[k];
+            }
+    mu__error(MU_INVALID_ARGUMENT, "a store has no method \"%.60s\"", name);
+    return NULL;
+}
+
+// A method that writes its answer itself has it read again, because answers here are values with others around them.
+static mu_value *run_method(const mu_store_method *method, mu_value *arguments, void *part)
+{
+    if (method->writer == NULL)
+        return method->fn(arguments, part);
+    mu_value *value = NULL;
+    mu_message *message = method->writer(arguments, part);
+    if (message != NULL)
+        mu__message_value(message, 0, &value);
+    mu_release(message);
+    return mu__give(value);
+}
+
+mu_value *mu__store_run(mu_change *change, const char *name, mu_value *arguments)
+{
+    void *part = NULL;
+    const mu_store_method *method = method_of(change->store, name, &part);
+    if (method == NULL || (method->input != NULL && mu__signature_check(method->input, arguments) != MU_OK))
+        return NULL;
+    mu_retain(part); // the store may be dropped meanwhile
+    running = change;
+    mu_value *value = run_method(method, arguments, part);
+    running = NULL;
+    mu_release(part);
+    return value;
+}
+
+static mu_value *record_of(const mu_change *change, const char *method, mu_value *arguments)
+{
+    const int64_t head[MU_N_RECORD] = {change->sequence, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST],
+                                       change->ask[MU_ASK_OLDEST]};
+    mu_value *numbers = mu__numbers_value(head, MU_N_RECORD), *name = mu__text_value(method);
+    return arguments != NULL ? mu_list(numbers, name, arguments, MU_END) : mu_list(numbers, name, MU_END);
+}
+
+void mu__store_changed(mu_change *change, const char *method, mu_value *arguments, mu_value *answer, bool failed)
+{
+    mu_store *store = change->store;
+    if (!change->begun)
+        return;
+    // A store that was dropped meanwhile has forgotten the change.
+    if (store->role == MU_STORE_PRIMARY && store->begun == change->sequence) {
+        store->applied = change->sequence;
+        if (!failed)
+            mu__seen_done(&store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST], change->sequence,
+                          answer);
+        mu_value *record = store->copy != NULL ? record_of(change, failed ? "" : method, arguments) : NULL;
+        if (record != NULL && mu__copying_record(store, change->sequence, record) != MU_OK)
+            mu__copying_end(store); // the copy would lack it: it gets everything again
+    }
+    pthread_mutex_unlock(&store->changing);
+}
+
+// ---- Answers that wait --------------------------------------------------------------------------
+
+bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
+{
+    if (MU_PLANTED(MU_DEFECT_EARLY_ACKNOWLEDGEMENT))
+        return true;
+    if (!store->complete || store->copy == NULL)
+        return now < store->stores->lease_ns || MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
+    return store->copied >= sequence && (now < store->lease_ns || MU_PLANTED(MU_DEFECT_STALE_PRIMARY));
+}
+
+mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body)
+{
+    const int64_t head[MU_N_ANSWER] = {store->epoch, store->stores->cut, code, store->applied};
+    mu_value *numbers = mu__numbers_value(head, MU_N_ANSWER);
+    return body != NULL ? mu_list(numbers, body, MU_END) : mu_list(numbers, MU_END);
+}
+
+mu_status mu__store_wait(mu_store *store, mu_server_call *call, int64_t sequence, int64_t code, mu_value *body)
+{
+    mu_waiting *waiting = mu__calloc(1, sizeof *waiting);
+    if (waiting == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    *waiting = (mu_waiting){.call = call, .sequence = sequence, .since_ns = mu__now_ns(), .code = code,
+                            .body = mu_retain(body)};
+    *(store->last_waiting != NULL ? &store->last_waiting->next : &store->first_waiting) = waiting;
+    store->last_waiting = waiting;
+    return MU_OK;
+}
+
+static void answer_waiting(mu_store *store, mu_waiting *waiting, int64_t code)
+{
+    mu_pool *pool = mu_pool_open();
+    mu__call_answer(waiting->call, mu__store_answer(store, code, code == MU_NOT_PRIMARY ? NULL : waiting->body));
+    mu_pool_close(pool);
+    mu_release(waiting->body);
+    mu__free(waiting);
+}
+
+// A client whose primary hears neither its copy nor the coordinator looks for another one after a heartbeat.
+void mu__store_release_waiting(mu_store *store, int64_t now)
+{
+    const int64_t patience_ns = (int64_t)(store->stores->heartbeat * 1e9);
+    mu_waiting *at = store->first_waiting, *last = NULL, *next, **link = &store->first_waiting;
+    for (; at != NULL; at = next) {
+        next = at->next;
+        const bool settled = store->role == MU_STORE_PRIMARY && mu__store_settled(store, at->sequence, now);
+        const bool hopeless = store->role != MU_STORE_PRIMARY || now - at->since_ns > patience_ns;
+        if (settled || hopeless) {
+            *link = next;
+            answer_waiting(store, at, settled ? at->code : MU_NOT_PRIMARY);
+        } else {
+            link = &at->next;
+            last = at;
+        }
+    }
+    store->last_waiting = last;
+}
+
+int64_t mu__store_step(mu_store *store, int64_t now)
+{
+    int64_t due_ns = mu__copying_step(store, now);
+    mu__store_release_waiting(store, mu__now_ns());
+    if (store->first_waiting != NULL)
+        due_ns = MU_MIN(due_ns, now + (int64_t)(store->stores->heartbeat * 1e8));
+    return due_ns;
+}

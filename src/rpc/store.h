@@ -1,0 +1,322 @@
+// Stores: what the parameter servers keep, with a copy of each on another server.
+//
+// Store k is what parameter server k is given to keep: the variables placed on it, and what other parts add (store_part
+// below). Without copies a store is in one process for good, and nothing here is used. With copies each store has a
+// primary, which answers, and a copy, which the primary keeps up to date by sending it every request that changes
+// something, in order; an update is acknowledged when the copy has it. The coordinator alone decides who is what
+// (placement.c); each decision has a higher epoch than all before it, and every request and answer carries one. Clients
+// number their requests, so that one sent again to whoever is primary now is applied once (seen.c, store_client.c).
+//
+// docs/decisions/0040 has the reasons. All is made of steps that reach the world only through mu_system, so that it
+// runs in the simulator too: threads of the library only repeat the steps.
+#ifndef MU_SRC_RPC_STORE_H
+#define MU_SRC_RPC_STORE_H
+
+#include "rpc/rpc.h"
+#include "rpc/service.h"
+
+#include <pthread.h>
+
+enum { MU_MOST_STORES = 4096 };
+
+// The primary relies on its copy's answers for this part of the heartbeat after it has asked; the copy, and the
+// coordinator, keep what they promised for a little longer, because clocks differ.
+#define MU_LEASE 0.5
+#define MU_LEASE_KEPT 0.65
+
+// ---- Defects planted in the simulator's own build -----------------------------------------------
+
+typedef enum mu_defect {
+    MU_DEFECT_NONE,
+    MU_DEFECT_EARLY_ACKNOWLEDGEMENT, // an update is acknowledged before the copy has it
+    MU_DEFECT_APPLIED_TWICE,         // a retried request is applied again
+    MU_DEFECT_STALE_PRIMARY,         // a primary answers although its lease has passed
+    MU_DEFECT_LOST_SNAPSHOT,         // a snapshot counts as written although the disk was full
+    MU_DEFECT_EARLIER_LIFE,          // a message for an earlier process at the same address is accepted
+    MU_N_DEFECTS
+} mu_defect;
+#ifdef MU_PLANT_DEFECTS
+extern mu_defect mu__planted;
+#define MU_PLANTED(defect) (mu__planted == (defect))
+#else
+#define MU_PLANTED(defect) false
+#endif
+
+// ---- Wire form (docs/rpc.md) --------------------------------------------------------------------
+
+// Numbers of a request "muster.store.call", and of its answer.
+enum { MU_ASK_STORE, MU_ASK_EPOCH, MU_ASK_CUT, MU_ASK_CLIENT, MU_ASK_REQUEST, MU_ASK_OLDEST, MU_ASK_KNOWN,
+       MU_ASK_KNOWN_EPOCH, MU_N_ASK };
+enum { MU_ANSWER_EPOCH, MU_ANSWER_CUT, MU_ANSWER_CODE, MU_ANSWER_SEQUENCE, MU_N_ANSWER };
+enum { MU_NOT_PRIMARY = -1 }; // in the place of a status code: ask another server
+
+// Numbers of an order "muster.store.lead".
+typedef enum mu_order {
+    MU_ORDER_EMPTY,    // become primary of a new, empty store
+    MU_ORDER_PROMOTE,  // become primary with what you have as a copy
+    MU_ORDER_CONTINUE, // stay primary, with another copy or none
+    MU_ORDER_RESTORE,  // become primary with what the snapshot has
+    MU_ORDER_LOST      // tell clients that nobody has it
+} mu_order;
+enum { MU_LEAD_STORE, MU_LEAD_EPOCH, MU_LEAD_ORDER, MU_LEAD_FROM_EPOCH, MU_LEAD_PROCESS, MU_LEAD_COPY_PROCESS,
+       MU_LEAD_CUT, MU_N_LEAD };
+
+// Numbers of a message from a primary to its copy, "muster.store.copy", and what one is about.
+typedef enum mu_copied { MU_COPIED_BEGIN, MU_COPIED_RESOURCE, MU_COPIED_SEEN, MU_COPIED_RECORDS } mu_copied;
+enum { MU_COPY_STORE, MU_COPY_EPOCH, MU_COPY_PROCESS, MU_COPY_KIND, MU_COPY_POSITION, MU_COPY_SEQUENCE,
+       MU_COPY_COMPLETE, MU_COPY_CUT, MU_N_COPY };
+// Numbers of a record: a request that changed something. One that failed has the method "".
+enum { MU_RECORD_SEQUENCE, MU_RECORD_CLIENT, MU_RECORD_REQUEST, MU_RECORD_OLDEST, MU_N_RECORD };
+
+// A row of "muster.store.state".
+enum { MU_STATE_STORE, MU_STATE_ROLE, MU_STATE_EPOCH, MU_STATE_APPLIED, MU_STATE_COPIED, MU_STATE_COMPLETE,
+       MU_STATE_LOST, MU_STATE_CUT, MU_STATE_STUCK, MU_N_STATE };
+
+// mu__numbers_value makes a vector of int64; mu__numbers_of reads one of exactly n. Errors: INVALID_ARGUMENT.
+mu_value *mu__numbers_value(const int64_t *numbers, int n);
+mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n);
+
+// ---- Requests seen (seen.c) ---------------------------------------------------------------------
+
+// The requests of each client that changed something and whose answers the client may not have yet. A client says with
+// each request which is the oldest that it waits for: older ones are forgotten, and refused if they come late.
+typedef struct mu_seen_request {
+    int64_t number, sequence;
+    mu_value *answer; // retained; NULL: nothing
+} mu_seen_request;
+
+typedef struct mu_seen_client {
+    int64_t client, oldest;
+    uint64_t used; // when, in calls of mu__seen_begin
+    struct {
+        mu_seen_request *items;
+        size_t n, capacity;
+    } requests;
+} mu_seen_client;
+
+typedef struct mu_seen {
+    uint64_t calls;
+    struct {
+        mu_seen_client *items;
+        size_t n, capacity;
+    } clients;
+} mu_seen;
+
+typedef enum mu_seen_state { MU_SEEN_NEW, MU_SEEN_DONE, MU_SEEN_LATE } mu_seen_state;
+
+// mu__seen_find says what is known of a request, which is `out` if it is done, and forgets what the client has.
+// mu__seen_add makes room for one that is about to change something, so that mu__seen_done, which notes its answer,
+// cannot fail. Errors: RESOURCE_EXHAUSTED.
+mu_seen_state mu__seen_find(mu_seen *seen, int64_t client, int64_t number, int64_t oldest,
+                            const mu_seen_request **out);
+mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest);
+void mu__seen_done(mu_seen *seen, int64_t client, int64_t number, int64_t sequence, mu_value *answer);
+void mu__seen_clear(mu_seen *seen);
+// mu__seen_value is the table as a value, for a copy or a snapshot; mu__seen_load reads it. Errors: DATA_LOSS.
+mu_value *mu__seen_value(const mu_seen *seen);
+mu_status mu__seen_load(mu_seen *seen, const mu_value *value);
+
+// ---- One store in one process (store.c) ---------------------------------------------------------
+
+typedef enum mu_store_role { MU_STORE_NONE, MU_STORE_COPY, MU_STORE_PRIMARY } mu_store_role;
+
+// A call whose answer waits until the copy has all that the answer shows.
+typedef struct mu_waiting {
+    struct mu_waiting *next;
+    mu_server_call *call;
+    int64_t sequence, since_ns;
+    int64_t code;
+    mu_value *body;    // retained; NULL: nothing
+} mu_waiting;
+
+// Something on its way to the copy.
+typedef struct mu_outbound {
+    mu_copied kind;
+    int64_t sequence;
+    mu_value *value; // retained
+} mu_outbound;
+
+typedef struct mu_stores mu_stores;
+typedef struct mu_store {
+    mu_object object;
+    mu_stores *stores;
+    int number;
+    mu_store_role role;
+    bool gone;                  // nobody has it any more
+    int64_t epoch;              // the highest that this process knows of
+    void *parts[MU_MOST_PARTS]; // owned
+    pthread_mutex_t changing;   // held while a request changes something: changes have one order
+    bool has_lock;
+    int64_t begun, applied;     // sequence numbers of the last change that has begun, and that is done
+    mu_seen seen;
+    mu_waiting *first_waiting, *last_waiting;
+
+    // As a primary.
+    mu_rpc_client *copy;        // retained; NULL: it has none
+    uint64_t copy_process;
+    int64_t copied;             // the copy has all up to here
+    bool complete;              // the transfer has ended: answers wait for the copy (as a copy: this process has all)
+    int64_t complete_at;        // sequence number since which they do
+    bool told;                  // the copy knows that it has all
+    struct {
+        mu_outbound *items;
+        size_t n, capacity, first;
+    } outbound;
+    mu_rpc_result *sending;     // owned
+    size_t n_sending;           // of `outbound` in it
+    int64_t position;           // of the next message (as a copy: of the next one from the primary)
+    int64_t sending_to, sent_ns, retry_ns; // the last sequence number in it; when
+    int64_t heard_ns;           // when the copy last answered, or was made
+    bool sending_tells;         // that the copy has all
+    bool again;                 // the last message was not answered
+    int64_t lease_ns;           // until when the copy's word holds
+
+    // As a copy.
+    uint64_t primary_client;    // the primary's connection
+    int64_t promised_ns;        // not promoted before
+    bool promoting;             // it is to be, from then on
+
+    // Snapshots (snapshot.c).
+    int64_t cut;                // the last cut that this store has made
+    mu_value *captured, *captured_seen; // of that cut, until it is written; retained
+    int64_t captured_at;        // its sequence number
+    int64_t restored_at;        // sequence number of the snapshot that it came back from; -1: none
+    int64_t restored_epoch, lost; // since when; acknowledged updates that the snapshot lacks
+} mu_store;
+
+// All that follow are called with the lock of the stores held, unless they say otherwise.
+mu_store *mu__store_new(mu_stores *stores, int number);
+mu_status mu__store_ready(mu_store *store); // makes the parts that are not there
+// mu__store_drop makes a store know nothing: no role, no contents. mu__store_step_down does so because of an epoch.
+void mu__store_drop(mu_store *store);
+void mu__store_step_down(mu_store *store, int64_t epoch);
+mu_status mu__store_wait(mu_store *store, mu_server_call *call, int64_t sequence, int64_t code, mu_value *body);
+// mu__store_settled tells whether an answer that shows changes up to `sequence` may be given now.
+bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now);
+// mu__store_release_waiting answers what need not wait any longer.
+void mu__store_release_waiting(mu_store *store, int64_t now);
+mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body);
+void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE]);
+int64_t mu__store_step(mu_store *store, int64_t now);
+// mu__store_capture returns everything that the store keeps as a list of [part, name, value], of the pool; the caller
+// holds `changing`, not the lock. mu__store_load reads one such row.
+mu_value *mu__store_capture(mu_store *store);
+mu_status mu__store_load(mu_store *store, const mu_value *row);
+// A request as it runs on this thread.
+typedef struct mu_change {
+    mu_store *store;
+    int64_t ask[MU_N_ASK];
+    bool begun, seen; // seen: it was done before
+    int64_t sequence;
+    int64_t seen_sequence;
+    mu_value *seen_answer; // retained
+} mu_change;
+// mu__store_run runs a method of a part, which is looked up by name, without the lock. After it mu__store_changed, with
+// the lock held, gives up the place of a change that has begun, and tells the copy. `answer` NULL without an error is a
+// result too.
+mu_value *mu__store_run(mu_change *change, const char *method, mu_value *arguments);
+void mu__store_changed(mu_change *change, const char *method, mu_value *arguments, mu_value *answer, bool failed);
+
+// ---- The copy (store_copy.c) --------------------------------------------------------------------
+
+// mu__copying_begin makes the primary send its copy everything, from a state that `captured` has. mu__copying_record
+// adds a change. mu__copying_step sends what waits, and takes the copy's answer; it returns when it is due again.
+mu_status mu__copying_begin(mu_store *store, const mu_value *captured, const mu_value *seen);
+mu_status mu__copying_record(mu_store *store, int64_t sequence, mu_value *record);
+int64_t mu__copying_step(mu_store *store, int64_t now);
+void mu__copying_end(mu_store *store);
+// mu__copying_take takes a primary's message, as the copy. Without the lock.
+mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments);
+
+// ---- Snapshots (snapshot.c) ---------------------------------------------------------------------
+
+// A cut is one state of every store such that no store has a change that some client made after it had seen an answer
+// given after another store's cut: requests and answers carry the number of the last cut that their sender knows, and a
+// store makes its cut before the first change that comes with a higher number (Lai and Yang, "On Distributed
+// Snapshots", Information Processing Letters 25, 1987).
+//
+// mu__snapshot_before makes the cut if the store has not; the caller holds `changing`, not the lock. mu__snapshot_write
+// writes what the cut has to a file of the folder; mu__snapshot_read makes it the contents of an empty store. Both
+// return the sequence number of the cut, -1 on error.
+void mu__snapshot_before(mu_store *store, int64_t cut);
+int64_t mu__snapshot_write(mu_store *store, int64_t cut, const char *folder);
+int64_t mu__snapshot_read(mu_store *store, int64_t cut, const char *folder);
+
+// ---- All stores of a process (stores.c) ---------------------------------------------------------
+
+struct mu_stores {
+    mu_object object;
+    mu_rpc_server *server; // borrowed: it owns this
+    pthread_mutex_t lock;
+    mu_monitor wake;       // wakes the thread; its lock is taken last
+    bool has_lock, woken, ending;
+    mu_worker *thread;
+    size_t max_bytes;
+    double heartbeat;
+    int64_t cut;           // the highest cut that this process knows of
+    int64_t polls[2], polled_ns[2]; // the coordinator's last questions, and when they were answered
+    int64_t lease_ns;      // until when the coordinator replaces no primary without a copy
+    struct {
+        mu_store **items;
+        size_t n, capacity;
+    } stores;
+};
+
+mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes);
+// mu__stores_step does what is due and returns when it is due again. Takes the lock. Only where no thread does it.
+int64_t mu__stores_step(mu_stores *stores);
+mu_stores *mu__stores_of(mu_rpc_server *server);
+void mu__stores_wake(mu_stores *stores);
+mu_store *mu__store_find(mu_stores *stores, int64_t number); // NULL: none, no error
+mu_store *mu__store_make(mu_stores *stores, int64_t number);
+uint64_t mu__stores_process(const mu_stores *stores);
+
+// ---- The client's part (store_client.c) ---------------------------------------------------------
+
+// What a process knows of all stores: who was their primary, and its own numbers. An object.
+typedef struct mu_store_client mu_store_client;
+typedef struct mu_store_request mu_store_request;
+
+// mu__store_client_new makes one for the servers in the order of the cluster; store k is at first at server k. The
+// clients are retained; calls on server k's variables then go through it (mu__remote_call). Owned by the caller.
+mu_store_client *mu__store_client_new(int n, mu_rpc_client *const *servers);
+mu_rpc_client *const *mu__store_client_servers(const mu_store_client *client, int *n);
+
+// mu__store_request_new begins a request on a store; mu__store_request_step continues it and tells whether it has
+// ended; mu__store_request_due is when to call that again, MU_FOREVER: when a result is there. mu__store_request_value
+// returns the result of one that has ended, of the pool, or raises its error. mu__store_request_free also gives it up.
+mu_store_request *mu__store_request_new(mu_store_client *client, int store, const char *method, mu_value *arguments);
+bool mu__store_request_step(mu_store_request *request);
+int64_t mu__store_request_due(const mu_store_request *request);
+mu_value *mu__store_request_value(mu_store_request *request);
+void mu__store_request_free(mu_store_request *request);
+
+// ---- The coordinator's part (placement.c) -------------------------------------------------------
+
+typedef struct mu_placement mu_placement;
+
+typedef struct mu_placement_options {
+    int n;                         // servers, and stores
+    mu_rpc_client *const *servers; // retained
+    int replicas;                  // copies of each store: 0 or 1
+    double snapshot_seconds;       // between cuts; 0: none
+    const char *folder;            // of snapshots, as servers see it
+    double heartbeat;
+} mu_placement_options;
+
+// mu__placement_new begins to place stores on servers. mu__placement_step does what is due and returns when it is due
+// again. mu__placement_ready tells whether every store has a primary, and every copy is complete. An object.
+mu_placement *mu__placement_new(const mu_placement_options *options);
+int64_t mu__placement_step(mu_placement *placement);
+bool mu__placement_ready(const mu_placement *placement);
+void mu__placement_on_change(mu_placement *placement, void (*changed)(void *arg), void *arg);
+
+typedef struct mu_placement_numbers {
+    int64_t failovers, restores, snapshots, failed_snapshots;
+    int64_t updates_lost; // acknowledged updates that no server has any more, as far as clients have told
+    int behind;           // stores whose copy is not complete
+    int lost;             // stores that nobody has
+} mu_placement_numbers;
+mu_placement_numbers mu__placement_numbers(const mu_placement *placement);
+
+#endif

@@ -1,0 +1,468 @@
+// The stores of one server: the methods by which clients, primaries and the coordinator reach them, and the thread that
+// repeats their steps.
+#include "rpc/store.h"
+
+#include "base/system.h"
+#include "rpc/server.h"
+
+#include <muster/cancellation.h>
+
+// ---- Finding them -------------------------------------------------------------------------------
+
+mu_store *mu__store_find(mu_stores *stores, int64_t number)
+{
+    for (size_t i = 0; i < stores->stores.n; i++)
+        if (stores->stores.items[i]->number == number)
+            return stores->stores.items[i];
+    return NULL;
+}
+
+// Stores stay until the process ends, so that one may be used without the lock.
+mu_store *mu__store_make(mu_stores *stores, int64_t number)
+{
+    mu_store *store = mu__store_find(stores, number);
+    if (store != NULL)
+        return store;
+    if (number < 0 || number >= MU_MOST_STORES) {
+        mu__error(MU_INVALID_ARGUMENT, "there is no store %lld; give 0 to %d", (long long)number, MU_MOST_STORES - 1);
+        return NULL;
+    }
+    store = mu__store_new(stores, (int)number);
+    if (store != NULL && MU_PUSH(&stores->stores, store) == MU_OK)
+        return store;
+    mu_release(store);
+    return NULL;
+}
+
+uint64_t mu__stores_process(const mu_stores *stores)
+{
+    uint64_t number = 0;
+    memcpy(&number, stores->server->node.own.incarnation, sizeof number);
+    return number != 0 ? number : 1;
+}
+
+// ---- Clients' requests --------------------------------------------------------------------------
+
+// With the lock held: why a request is not run here; 0: it is.
+static int64_t refuse(mu_stores *stores, mu_store *store, const int64_t *ask)
+{
+    stores->cut = MU_MAX(stores->cut, ask[MU_ASK_CUT]);
+    if (store == NULL)
+        return MU_NOT_PRIMARY;
+    if (ask[MU_ASK_EPOCH] > store->epoch && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
+        mu__store_step_down(store, ask[MU_ASK_EPOCH]);
+    if (store->role != MU_STORE_PRIMARY)
+        return store->gone ? MU_UNAVAILABLE : MU_NOT_PRIMARY;
+    if (store->restored_at >= 0 && ask[MU_ASK_KNOWN_EPOCH] < store->restored_epoch)
+        store->lost = MU_MAX(store->lost, ask[MU_ASK_KNOWN] - store->restored_at);
+    return ask[MU_ASK_EPOCH] == store->epoch || MU_PLANTED(MU_DEFECT_STALE_PRIMARY) ? 0 : MU_NOT_PRIMARY;
+}
+
+static mu_value *refusal(const mu_stores *stores, const mu_store *store, int64_t code)
+{
+    const int64_t head[MU_N_ANSWER] = {store != NULL ? store->epoch : 0, stores->cut, code, 0};
+    mu_value *numbers = mu__numbers_value(head, MU_N_ANSWER);
+    if (code == MU_NOT_PRIMARY)
+        return mu_list(numbers, MU_END);
+    return mu_list(numbers, mu__text_value("the server that had these variables is lost, and nobody has a copy or a "
+                                           "snapshot; start the program again, and restore a checkpoint"), MU_END);
+}
+
+// With the lock held: answers now, or when the copy has what the answer shows.
+static mu_value *answer(mu_store *store, int64_t sequence, int64_t code, mu_value *body)
+{
+    const int64_t now = mu__now_ns();
+    if (store->role != MU_STORE_PRIMARY)
+        return refusal(store->stores, store, MU_NOT_PRIMARY);
+    mu__copying_step(store, now);
+    if (store->role == MU_STORE_PRIMARY && mu__store_settled(store, sequence, now))
+        return mu__store_answer(store, code, body);
+    mu_server_call *call = mu__call_defer();
+    if (mu__store_wait(store, call, sequence, code, body) != MU_OK) {
+        mu_error_take();
+        mu__call_answer(call, refusal(store->stores, store, MU_NOT_PRIMARY));
+    }
+    mu__stores_wake(store->stores);
+    return NULL;
+}
+
+// With the lock held. What a method returned, or failed with.
+static mu_value *finish(mu_change *change, const char *method, mu_value *arguments, mu_value *value)
+{
+    mu_store *store = change->store;
+    mu_error_value error = {.code = MU_OK};
+    mu__error_move(&error);
+    mu__store_changed(change, method, arguments, value, error.code != MU_OK);
+    mu_value *result = NULL;
+    if (change->seen)
+        result = change->seen_sequence > 0
+                     ? answer(store, change->seen_sequence, MU_OK, change->seen_answer)
+                     : mu__store_answer(store, MU_FAILED_PRECONDITION,
+                                        mu__text_value("the request was answered before"));
+    else if (error.code == MU_ABORTED && (store->role != MU_STORE_PRIMARY || store->epoch != change->ask[MU_ASK_EPOCH]))
+        result = refusal(store->stores, store, MU_NOT_PRIMARY);
+    else
+        result = answer(store, change->begun ? change->sequence : store->begun, error.code,
+                        error.code != MU_OK ? mu__text_value(error.message) : value);
+    mu_release(change->seen_answer);
+    return result;
+}
+
+static mu_value *call_store(mu_value *arguments, void *arg)
+{
+    mu_stores *stores = arg;
+    mu_change change = {0};
+    char *method = NULL;
+    if (mu__numbers_of(mu_value_at(arguments, 0), change.ask, MU_N_ASK) != MU_OK ||
+        mu__value_text(mu_value_at(arguments, 1), "a method's name", &method) != MU_OK || mu__call_may(method) != MU_OK) {
+        mu__free(method);
+        return NULL;
+    }
+    mu_value *body = mu_value_count(arguments) > 2 ? mu_value_at(arguments, 2) : NULL;
+    pthread_mutex_lock(&stores->lock);
+    change.store = mu__store_find(stores, change.ask[MU_ASK_STORE]);
+    const int64_t refused = refuse(stores, change.store, change.ask);
+    pthread_mutex_unlock(&stores->lock);
+    mu_value *value = refused == 0 ? mu__store_run(&change, method, body) : NULL;
+    pthread_mutex_lock(&stores->lock);
+    mu_value *result = refused == 0 ? finish(&change, method, body, value) : refusal(stores, change.store, refused);
+    pthread_mutex_unlock(&stores->lock);
+    mu__free(method);
+    return result;
+}
+
+// ---- The coordinator's orders -------------------------------------------------------------------
+
+static mu_status promote(mu_store *store, const int64_t *lead)
+{
+    mu_stores *stores = store->stores;
+    if (store->role == MU_STORE_PRIMARY)
+        return MU_OK;
+    if (store->role != MU_STORE_COPY || !store->complete ||
+        (!store->promoting && store->epoch != lead[MU_LEAD_FROM_EPOCH]))
+        return mu__error(MU_FAILED_PRECONDITION, "store %d: this server has no complete copy of epoch %lld",
+                         store->number, (long long)lead[MU_LEAD_FROM_EPOCH]);
+    // From here on the primary's messages are refused, so that it stops at its lease's end at the latest.
+    store->promoting = true;
+    store->epoch = lead[MU_LEAD_EPOCH];
+    if (mu__now_ns() < store->promised_ns && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY) &&
+        mu__server_client(stores->server, store->primary_client) != MU_CLIENT_CLOSED)
+        return mu__error(MU_UNAVAILABLE, "store %d: its primary may still answer; ask again", store->number);
+    return MU_OK;
+}
+
+// With `changing` held, not the lock.
+static mu_status restore(mu_store *store, const int64_t *lead, const char *folder)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    mu__store_drop(store);
+    pthread_mutex_unlock(&store->stores->lock);
+    const int64_t at = mu__snapshot_read(store, lead[MU_LEAD_CUT], folder);
+    if (at < 0)
+        return mu_error_code();
+    pthread_mutex_lock(&store->stores->lock);
+    store->begun = store->applied = store->restored_at = at;
+    store->restored_epoch = lead[MU_LEAD_EPOCH];
+    store->cut = MU_MAX(store->cut, lead[MU_LEAD_CUT]);
+    pthread_mutex_unlock(&store->stores->lock);
+    return MU_OK;
+}
+
+static mu_status become_primary(mu_store *store, const int64_t *lead, const char *folder)
+{
+    mu_stores *stores = store->stores;
+    if (lead[MU_LEAD_ORDER] == MU_ORDER_RESTORE)
+        return restore(store, lead, folder);
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&stores->lock);
+    if (lead[MU_LEAD_ORDER] == MU_ORDER_EMPTY)
+        mu__store_drop(store);
+    else if (lead[MU_LEAD_ORDER] == MU_ORDER_PROMOTE)
+        status = promote(store, lead);
+    else if (lead[MU_LEAD_ORDER] != MU_ORDER_CONTINUE ||
+             (store->role != MU_STORE_PRIMARY && !MU_PLANTED(MU_DEFECT_EARLIER_LIFE)))
+        status = mu__error(MU_FAILED_PRECONDITION, "store %d: this server is not its primary", store->number);
+    pthread_mutex_unlock(&stores->lock);
+    return status == MU_OK ? mu__store_ready(store) : status;
+}
+
+// With `changing` held: takes the role, and begins to send everything to the copy.
+static mu_status lead_store(mu_store *store, const int64_t *lead, const char *copy)
+{
+    mu_stores *stores = store->stores;
+    mu_value *captured = *copy != '\0' ? mu__store_capture(store) : NULL;
+    mu_rpc_client *client = captured != NULL ? mu__client_of_task(copy, NULL, MU_ROLE_PS) : NULL;
+    if (mu__pending())
+        return mu_error_code();
+    pthread_mutex_lock(&stores->lock);
+    mu__copying_end(store);
+    store->role = MU_STORE_PRIMARY;
+    store->epoch = lead[MU_LEAD_EPOCH];
+    store->promoting = false;
+    mu_status status = MU_OK;
+    if (client != NULL) {
+        store->copy = client;
+        store->copy_process = (uint64_t)lead[MU_LEAD_COPY_PROCESS];
+        status = mu__copying_begin(store, captured, mu__seen_value(&store->seen));
+    }
+    mu__store_release_waiting(store, mu__now_ns());
+    pthread_mutex_unlock(&stores->lock);
+    mu__stores_wake(stores);
+    return status;
+}
+
+// Whether an order is new, or repeats one that waits for a lease. Errors: ABORTED for one that came late.
+static mu_status is_new(mu_store *store, const int64_t *lead, bool *new)
+{
+    const int64_t epoch = lead[MU_LEAD_EPOCH];
+    pthread_mutex_lock(&store->stores->lock);
+    *new = epoch > store->epoch || (epoch == store->epoch && store->promoting);
+    const bool repeated = epoch == store->epoch && store->role == MU_STORE_PRIMARY;
+    const int64_t own = store->epoch;
+    pthread_mutex_unlock(&store->stores->lock);
+    if (*new || repeated)
+        return MU_OK;
+    return mu__error(MU_ABORTED, "store %d has epoch %lld; the order has %lld", store->number, (long long)own,
+                     (long long)epoch);
+}
+
+static mu_status tell_lost(mu_store *store, const int64_t *lead)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    mu__store_step_down(store, lead[MU_LEAD_EPOCH]);
+    store->gone = true;
+    pthread_mutex_unlock(&store->stores->lock);
+    return MU_OK;
+}
+
+static mu_status take_lead(mu_store *store, const int64_t *lead, const char *copy, const char *folder)
+{
+    bool new = false;
+    pthread_mutex_lock(&store->changing);
+    mu_status status = is_new(store, lead, &new);
+    if (status == MU_OK && new && lead[MU_LEAD_ORDER] == MU_ORDER_LOST) {
+        status = tell_lost(store, lead);
+    } else if (status == MU_OK && new) {
+        status = become_primary(store, lead, folder);
+        status = status == MU_OK ? lead_store(store, lead, copy) : status;
+    }
+    pthread_mutex_unlock(&store->changing);
+    return status;
+}
+
+static mu_status check_process(const mu_stores *stores, int64_t process)
+{
+    if ((uint64_t)process == mu__stores_process(stores) || MU_PLANTED(MU_DEFECT_EARLIER_LIFE))
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION, "the order is for an earlier process at this address");
+}
+
+// [numbers, the copy's address or "", the snapshots' folder or ""] -> [epoch, last change].
+static mu_value *lead(mu_value *arguments, void *arg)
+{
+    mu_stores *stores = arg;
+    int64_t numbers[MU_N_LEAD];
+    char *copy = NULL, *folder = NULL;
+    mu_value *result = NULL;
+    if (mu__numbers_of(mu_value_at(arguments, 0), numbers, MU_N_LEAD) == MU_OK &&
+        check_process(stores, numbers[MU_LEAD_PROCESS]) == MU_OK &&
+        mu__value_text(mu_value_at(arguments, 1), "the copy's address", &copy) == MU_OK &&
+        mu__value_text(mu_value_at(arguments, 2), "the folder of snapshots", &folder) == MU_OK) {
+        pthread_mutex_lock(&stores->lock);
+        mu_store *store = mu__store_make(stores, numbers[MU_LEAD_STORE]);
+        pthread_mutex_unlock(&stores->lock);
+        if (store != NULL && take_lead(store, numbers, copy, folder) == MU_OK)
+            result = mu__numbers_value((int64_t[]){store->epoch, store->applied}, 2);
+    }
+    mu__free(copy);
+    mu__free(folder);
+    return result;
+}
+
+static mu_value *copy(mu_value *arguments, void *arg) { return mu__copying_take(arg, arguments); }
+
+// [[store, epoch, process, cut], folder] -> [sequence number of the cut].
+static mu_value *cut(mu_value *arguments, void *arg)
+{
+    mu_stores *stores = arg;
+    int64_t ask[4], at = -1;
+    char *folder = NULL;
+    if (mu__numbers_of(mu_value_at(arguments, 0), ask, 4) != MU_OK || check_process(stores, ask[2]) != MU_OK ||
+        mu__value_text(mu_value_at(arguments, 1), "the folder of snapshots", &folder) != MU_OK)
+        return NULL;
+    pthread_mutex_lock(&stores->lock);
+    mu_store *store = mu__store_find(stores, ask[0]);
+    if (store == NULL || store->role != MU_STORE_PRIMARY || store->epoch != ask[1])
+        mu__error(MU_ABORTED, "this server is not the primary of store %lld in epoch %lld", (long long)ask[0],
+                  (long long)ask[1]);
+    pthread_mutex_unlock(&stores->lock);
+    if (!mu__pending())
+        at = mu__snapshot_write(store, ask[3], folder);
+    mu__free(folder);
+    return at >= 0 ? mu__numbers_value(&at, 1) : NULL;
+}
+
+// The coordinator's questions are numbered, and say which answer it has: until a while after that answer was given, it
+// replaces no primary here.
+static void take_poll(mu_stores *stores, int64_t number, int64_t confirmed)
+{
+    const int64_t lease = (int64_t)(stores->heartbeat * MU_LEASE * 1e9);
+    for (int i = 0; i < 2; i++)
+        if (stores->polls[i] == confirmed && stores->polled_ns[i] != 0)
+            stores->lease_ns = MU_MAX(stores->lease_ns, stores->polled_ns[i] + lease);
+    stores->polls[0] = stores->polls[1];
+    stores->polled_ns[0] = stores->polled_ns[1];
+    stores->polls[1] = number;
+    stores->polled_ns[1] = mu__now_ns();
+}
+
+// With the lock held: stores that another server leads.
+static void take_led(mu_stores *stores, const mu_value *value)
+{
+    const mu_tensor *tensor = value != NULL ? mu_value_tensor(value) : NULL;
+    if (tensor == NULL || tensor->dtype != MU_I64 || tensor->shape.rank != 1)
+        return;
+    const int64_t *pairs = mu__host_read(tensor);
+    for (int64_t i = 0; i + 1 < tensor->shape.dims[0]; i += 2) {
+        mu_store *store = mu__store_find(stores, pairs[i]);
+        if (store != NULL && store->role == MU_STORE_PRIMARY && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
+            mu__store_step_down(store, pairs[i + 1]);
+    }
+}
+
+// [[number, the last whose answer came], [store, epoch, …] of stores that others lead] -> rows of MU_N_STATE numbers,
+// one after the other.
+static mu_value *state(mu_value *arguments, void *arg)
+{
+    mu_stores *stores = arg;
+    int64_t poll[2];
+    if (mu__numbers_of(mu_value_at(arguments, 0), poll, 2) != MU_OK)
+        return NULL;
+    pthread_mutex_lock(&stores->lock);
+    take_led(stores, mu_value_at(arguments, 1));
+    take_poll(stores, poll[0], poll[1]);
+    const int n = (int)stores->stores.n;
+    int64_t *rows = mu__calloc((size_t)n + 1, MU_N_STATE * sizeof *rows);
+    for (int i = 0; i < n && rows != NULL; i++)
+        mu__store_state(stores->stores.items[i], rows + (size_t)i * MU_N_STATE);
+    pthread_mutex_unlock(&stores->lock);
+    mu__stores_wake(stores);
+    mu_value *value = rows != NULL ? mu__numbers_value(rows, n * MU_N_STATE) : NULL;
+    mu__free(rows);
+    return value;
+}
+
+// ---- The thread ---------------------------------------------------------------------------------
+
+void mu__stores_wake(mu_stores *stores)
+{
+    pthread_mutex_lock(&stores->wake.lock);
+    stores->woken = true;
+    pthread_cond_signal(&stores->wake.changed);
+    pthread_mutex_unlock(&stores->wake.lock);
+}
+
+int64_t mu__stores_step(mu_stores *stores)
+{
+    int64_t due_ns = MU_FOREVER;
+    mu_pool *pool = mu_pool_open();
+    pthread_mutex_lock(&stores->lock);
+    for (size_t i = 0; i < stores->stores.n; i++)
+        due_ns = MU_MIN(due_ns, mu__store_step(stores->stores.items[i], mu__now_ns()));
+    pthread_mutex_unlock(&stores->lock);
+    mu_pool_close(pool);
+    return due_ns;
+}
+
+static void repeat_steps(void *arg)
+{
+    mu_stores *stores = arg;
+    pthread_mutex_lock(&stores->wake.lock);
+    while (!stores->ending) {
+        stores->woken = false;
+        pthread_mutex_unlock(&stores->wake.lock);
+        const int64_t due_ns = mu__stores_step(stores);
+        pthread_mutex_lock(&stores->wake.lock);
+        while (!stores->woken && !stores->ending && mu__monitor_wait(&stores->wake, due_ns))
+            ;
+    }
+    pthread_mutex_unlock(&stores->wake.lock);
+}
+
+// ---- Making and ending --------------------------------------------------------------------------
+
+static void stop(void *arg)
+{
+    mu_stores *stores = arg;
+    if (stores->thread != NULL) {
+        pthread_mutex_lock(&stores->wake.lock);
+        stores->ending = true;
+        pthread_cond_broadcast(&stores->wake.changed);
+        pthread_mutex_unlock(&stores->wake.lock);
+        mu__worker_free(stores->thread);
+        stores->thread = NULL;
+    }
+    pthread_mutex_lock(&stores->lock);
+    for (size_t i = 0; i < stores->stores.n; i++)
+        mu__store_drop(stores->stores.items[i]);
+    pthread_mutex_unlock(&stores->lock);
+}
+
+static void stores_destroy(void *object)
+{
+    mu_stores *stores = object;
+    for (size_t i = 0; i < stores->stores.n; i++)
+        mu_release(stores->stores.items[i]);
+    mu__free(stores->stores.items);
+    mu__monitor_free(&stores->wake);
+    if (stores->has_lock)
+        pthread_mutex_destroy(&stores->lock);
+}
+
+static mu_type stores_type = {.name = "stores", .destroy = stores_destroy};
+
+static mu_status start(mu_stores *stores)
+{
+    MU_TRY(mu__monitor_init(&stores->wake, "stores"));
+    stores->has_lock = pthread_mutex_init(&stores->lock, NULL) == 0;
+    if (!stores->has_lock)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    MU_TRY(mu__server_keep(stores->server, stores));
+    mu__server_at_stop(stores->server, stop, stores);
+    if (!mu__system->threads)
+        return MU_OK;
+    stores->thread = mu__worker_new("stores", NULL, 1, stores->server->runtime);
+    return stores->thread != NULL ? mu__worker_post(stores->thread, repeat_steps, stores) : mu_error_code();
+}
+
+mu_stores *mu__stores_of(mu_rpc_server *server)
+{
+    for (size_t i = 0; i < server->kept.n; i++)
+        if (mu__is(server->kept.items[i], &stores_type))
+            return server->kept.items[i];
+    return NULL;
+}
+
+mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes)
+{
+    static const struct {
+        const char *name;
+        mu_rpc_method *fn;
+    } methods[] = {{"muster.store.call", call_store},
+                   {"muster.store.copy", copy},
+                   {"muster.store.lead", lead},
+                   {"muster.store.cut", cut},
+                   {"muster.store.state", state}};
+    mu_stores *stores = mu__new(&stores_type, sizeof *stores);
+    if (stores == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    stores->server = server;
+    stores->max_bytes = max_bytes;
+    stores->heartbeat = server->node.heartbeat_seconds;
+    mu_status status = start(stores);
+    for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
+        status = mu__server_add(
+            server, &(mu_rpc_server_register_args){.name = methods[i].name, .fn = methods[i].fn, .arg = stores});
+    mu_release(stores);
+    return status;
+}

@@ -1,0 +1,101 @@
+// A simulated cluster of parameter servers: the shipped servers, clients and coordinator (rpc/store.h) in one thread,
+// in the world of world.h, with a checker that knows every update.
+//
+// Each store has one variable: a vector with an element for each update, to which the update adds 1. So an element says
+// how often its update was applied.
+#ifndef MU_TESTS_STORES_H
+#define MU_TESTS_STORES_H
+
+#include "world.h"
+
+#include "rpc/store.h"
+
+enum { MOST_SERVERS = 4, MOST_WORKERS = 4, MOST_UPDATES = 240, MOST_PROCESSES = 64, PORT = 7000 };
+
+// What happens to the cluster besides delays; a run has several, one after the other.
+typedef enum fault {
+    FAULT_KILL,    // a server's process dies, and starts again
+    FAULT_STOP,    // a server is stopped for a while
+    FAULT_CUT,     // a host is cut off from another one or from all, one way or both ways, for a while
+    FAULT_WORKER,  // a worker's process dies; another one comes
+    FAULT_DISK,    // the disks are full for a while
+    FAULT_ADOPTED, // a server dies, and another process has its address at once
+    N_FAULTS
+} fault;
+
+typedef struct update {
+    int worker, store;
+    int64_t begun_ns, done_ns; // MU_FOREVER: not yet, or never
+    bool undone; // perhaps, by going back to a snapshot
+} update;
+
+typedef struct server_task {
+    int process, host;
+    bool alive;
+    int64_t start_ns, paused_ns, due_ns;
+    mu_rpc_server *rpc;
+} server_task;
+
+typedef struct worker_task {
+    int process, host, number;
+    bool alive;
+    int64_t paused_ns, due_ns, next_ns;
+    mu_rpc_client *clients[MOST_SERVERS];
+    mu_store_client *stores;
+    mu_resource *variables[MOST_SERVERS];
+    mu_store_request *request; // in progress
+    int update;                // that it is; -1: a reading
+    int store;
+    int64_t begun_ns;
+    int left;                  // updates that it still makes
+} worker_task;
+
+typedef struct stores_run {
+    uint64_t seed;
+    int n_servers, n_workers, n_processes;
+    bool replicas, snapshots;
+    double heartbeat_s;
+    server_task servers[MOST_SERVERS];
+    worker_task workers[MOST_WORKERS];
+    // The coordinator.
+    int coordinator_process, coordinator_host;
+    int64_t coordinator_due_ns;
+    mu_rpc_client *clients[MOST_SERVERS];
+    mu_placement *placement;
+    mu_placement_numbers numbers;
+    bool created, ready;
+    char folder[64];
+    // The checker.
+    update updates[MOST_UPDATES];
+    int n_updates, n_readings;
+    bool seen[MOST_UPDATES];       // by a reading since the last restore
+    int64_t seen_ns[MOST_UPDATES]; // when it was complete
+    int64_t snapshot_ns[2];        // when the last two snapshots were complete
+    int64_t restored_ns;           // when a store last went back to one
+    int64_t strikes_ns;
+    int n_faults;
+    bool failed;
+} stores_run;
+
+extern stores_run now_running;
+void run_fails(const char *format, ...) MU_PRINTF(1, 2);
+
+// stores_tasks.c
+void server_start(server_task *s);
+void server_run(server_task *s);
+void server_kill(server_task *s);
+void worker_start(worker_task *w, int left);
+void worker_run(worker_task *w);
+void worker_kill(worker_task *w);
+void coordinator_start(void);
+void coordinator_run(void);
+void coordinator_end(void);
+
+// stores_check.c
+int check_begin_update(int worker, int store);
+void check_done_update(int number);
+void check_reading(int store, int64_t begun_ns, mu_value *value);
+void check_snapshots(void); // notes what has become safe, and what going back may cost
+void check_end(int store, mu_value *value);
+
+#endif

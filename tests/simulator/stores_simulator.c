@@ -1,0 +1,483 @@
+// Runs clusters of parameter servers in one thread, in a virtual world whose faults are drawn from a seed.
+//
+//   stores_simulator --seed N            plays one seed and prints its trace
+//   stores_simulator --from N --count K  plays K seeds
+//   stores_simulator --seeds FILE        plays the seeds of a file, one in each line; text after a # is a comment
+//   … --defect NAME                      with a defect, if the program was built with them: each seed must hold, so the
+//                                        program fails if the checker finds what was planted
+//
+// Whatever fails names its seed. The same seed gives the same trace, on every machine.
+#include "stores.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_ROUNDS = 20000, TWICE_EVERY = 50 };
+#define LIMIT_NS 400000000000
+
+stores_run now_running;
+static int n_failures;
+static char scratch[] = "/tmp/stores-XXXXXX";
+
+void run_fails(const char *format, ...)
+{
+    char text[1400];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (!now_running.failed)
+        fprintf(stderr, "seed %llu: at %.6f: %s; stores_simulator --seed %llu prints the trace\n",
+                (unsigned long long)now_running.seed, (double)world_now() / 1e9 - 1, text,
+                (unsigned long long)now_running.seed);
+    n_failures += !now_running.failed;
+    now_running.failed = true;
+}
+
+// ---- The plan -----------------------------------------------------------------------------------
+
+static void plan(stores_run *r)
+{
+    static const double most_s[] = {0.002, 0.02, 0.15};
+    r->n_servers = 2 + (int)world_draw(MOST_SERVERS - 1);
+    r->n_workers = 1 + (int)world_draw(MOST_WORKERS);
+    r->replicas = world_chance(0.7);
+    r->snapshots = !r->replicas;
+    r->heartbeat_s = 2;
+    r->n_faults = 1 + (int)world_draw(4);
+    snprintf(r->folder, sizeof r->folder, "%s", scratch);
+    world_delays(0.0001, most_s[world_draw(MU_COUNT(most_s))]);
+    for (int i = 0; i < r->n_servers; i++)
+        r->servers[i] = (server_task){.process = r->n_processes++, .host = i, .start_ns = world_now()};
+    r->coordinator_host = MOST_SERVERS;
+    r->coordinator_process = r->n_processes++;
+    for (int i = 0; i < r->n_workers; i++)
+        r->workers[i] = (worker_task){.process = r->n_processes++, .host = MOST_SERVERS + 1 + i, .number = i};
+    r->strikes_ns = MU_FOREVER;
+}
+
+static void begin(stores_run *r)
+{
+    plan(r);
+    for (int i = 0; i < r->n_servers; i++)
+        server_start(&r->servers[i]);
+    coordinator_start();
+    for (int i = 0; i < r->n_workers; i++)
+        worker_start(&r->workers[i], MOST_UPDATES / MOST_WORKERS);
+}
+
+// ---- Faults -------------------------------------------------------------------------------------
+
+static void cut(int a, int b, int64_t until_ns, bool one_way)
+{
+    if (a == b)
+        return;
+    world_cut(a, b, until_ns);
+    if (!one_way)
+        world_cut(b, a, until_ns);
+}
+
+// From all, from the other servers and the coordinator, from the coordinator, or from one server.
+static void cut_off(stores_run *r, int host, int64_t until_ns)
+{
+    const int how = (int)world_draw(4), other = (int)world_draw((uint64_t)r->n_servers);
+    const bool one_way = world_chance(0.3);
+    for (int i = 0; i < MOST_SERVERS + 1 + r->n_workers; i++) {
+        const bool server = i < r->n_servers, coordinator = i == r->coordinator_host;
+        if (how == 0 || (how == 1 && (server || coordinator)) || (how == 2 && coordinator) || (how == 3 && i == other))
+            cut(host, i, until_ns, one_way);
+    }
+}
+
+static void kill_server(stores_run *r, server_task *s, int64_t start_ns)
+{
+    server_kill(s);
+    s->process = r->n_processes++;
+    s->start_ns = start_ns;
+}
+
+static void replace_worker(stores_run *r, worker_task *w)
+{
+    const int left = w->left;
+    worker_kill(w);
+    w->process = r->n_processes++;
+    worker_start(w, left);
+}
+
+// ---- A message from an earlier life -------------------------------------------------------------
+
+static struct {
+    mu_rpc_client *client;
+    mu_value *orders[MOST_SERVERS]; // retained
+    mu_rpc_result *results[MOST_SERVERS];
+    int n, process;
+    int64_t due_ns;
+} ghost;
+
+// The order by which a server became, or stayed, primary.
+static mu_value *order_of(const mu_store *store)
+{
+    const int64_t head[MU_N_LEAD] = {store->number, store->epoch, MU_ORDER_CONTINUE, 0,
+                                     (int64_t)mu__stores_process(store->stores), (int64_t)store->copy_process, 0};
+    return mu_list(mu__numbers_value(head, MU_N_LEAD),
+                   mu__text_value(store->copy != NULL ? mu__client_address(store->copy) : ""), mu__text_value(""),
+                   MU_END);
+}
+
+static void ghost_end(void)
+{
+    mu_error_value ignored;
+    world_enter(ghost.process, now_running.coordinator_host);
+    for (int i = 0; i < ghost.n; i++) {
+        mu_release(ghost.orders[i]);
+        mu_release(ghost.results[i]);
+    }
+    mu_release(ghost.client);
+    mu__error_move(&ignored);
+    memset(&ghost, 0, sizeof ghost);
+    ghost.due_ns = MU_FOREVER;
+}
+
+// The orders that a server has had come again, to the process that has its address now.
+static void ghost_begin(stores_run *r, const server_task *s)
+{
+    char address[32];
+    mu_stores *stores = mu__stores_of(s->rpc);
+    ghost_end();
+    mu_pool *pool = mu_pool_open();
+    ghost.process = r->n_processes++;
+    for (size_t i = 0; i < stores->stores.n; i++)
+        if (stores->stores.items[i]->role == MU_STORE_PRIMARY)
+            ghost.orders[ghost.n++] = mu_retain(order_of(stores->stores.items[i]));
+    if (ghost.n == 0) {
+        mu_pool_close(pool);
+        return;
+    }
+    world_enter(ghost.process, r->coordinator_host);
+    snprintf(address, sizeof address, "10.0.0.%d:%d", s->host + 1, PORT);
+    ghost.client = mu_retain(mu_rpc_client_new("muster", address));
+    ghost.due_ns = world_now() + world_draw_ns(0.001, 0.1);
+    mu_pool_close(pool);
+}
+
+static void ghost_run(void)
+{
+    world_enter(ghost.process, now_running.coordinator_host);
+    mu_pool *pool = mu_pool_open();
+    mu_error_value ignored;
+    for (int i = 0; i < ghost.n; i++)
+        if (ghost.results[i] == NULL)
+            ghost.results[i] = mu__client_call(ghost.client, "muster.store.lead", ghost.orders[i], 5, NULL, NULL);
+    ghost.due_ns = mu__client_step(ghost.client);
+    mu__error_move(&ignored);
+    mu_pool_close(pool);
+}
+
+static void adopt(stores_run *r, server_task *s)
+{
+    ghost_begin(r, s);
+    kill_server(r, s, world_now());
+    r->coordinator_due_ns = MU_FOREVER; // it is stopped for a while
+    server_start(s);
+}
+
+static int64_t coordinator_sleeps_ns;
+
+static void strike(stores_run *r)
+{
+    fault what = (fault)world_draw(N_FAULTS);
+    server_task *s = &r->servers[world_draw((uint64_t)r->n_servers)];
+    worker_task *w = &r->workers[world_draw((uint64_t)r->n_workers)];
+    const int64_t until_ns = world_now() + world_draw_ns(0.2, 6);
+    if (what == FAULT_DISK && !r->snapshots)
+        what = FAULT_KILL;
+    world_note("fault %d at server %d or worker %d until %.6f", what, s->host, w->number, (double)until_ns / 1e9 - 1);
+    switch (what) {
+    case FAULT_KILL: kill_server(r, s, until_ns); break;
+    case FAULT_STOP: s->paused_ns = until_ns; break;
+    case FAULT_CUT: cut_off(r, s->host, until_ns); break;
+    case FAULT_WORKER: replace_worker(r, w); break;
+    case FAULT_DISK: world_fill_disks(until_ns + world_draw_ns(0, 6)); break;
+    default:
+        adopt(r, s);
+        coordinator_sleeps_ns = world_now() + world_draw_ns(0.1, 1.5);
+        break;
+    }
+    r->n_faults--;
+    r->strikes_ns = until_ns + world_draw_ns(4, 8); // what it sets off has happened by then
+}
+
+// Faults come one at a time: while a store has no complete copy, or no snapshot is there, none does.
+static int64_t strike_due(const stores_run *r)
+{
+    if (r->n_faults == 0 || !r->ready)
+        return MU_FOREVER;
+    return r->strikes_ns == MU_FOREVER ? world_now() : r->strikes_ns;
+}
+
+static bool may_strike(const stores_run *r) { return mu__placement_ready(r->placement); }
+
+// ---- Playing ------------------------------------------------------------------------------------
+
+static void run_servers(stores_run *r, const bool *ready, bool *any)
+{
+    for (int i = 0; i < r->n_servers; i++) {
+        server_task *s = &r->servers[i];
+        if (!s->alive && world_now() >= s->start_ns) {
+            server_start(s);
+            *any = true;
+        } else if (s->alive && world_now() >= s->paused_ns && (s->due_ns <= world_now() || ready[s->process])) {
+            server_run(s);
+            *any = true;
+        }
+    }
+}
+
+static void run_workers(stores_run *r, const bool *ready, bool *any)
+{
+    for (int i = 0; i < r->n_workers; i++) {
+        worker_task *w = &r->workers[i];
+        if (w->due_ns <= world_now() || ready[w->process]) {
+            worker_run(w);
+            *any = true;
+        }
+    }
+}
+
+static bool play_round(stores_run *r)
+{
+    bool ready[MOST_PROCESSES], any = false;
+    world_ready(ready, MOST_PROCESSES);
+    const bool servers_first = world_chance(0.5);
+    if (servers_first)
+        run_servers(r, ready, &any);
+    if (world_now() >= coordinator_sleeps_ns &&
+        (r->coordinator_due_ns <= world_now() || coordinator_sleeps_ns > 0 || ready[r->coordinator_process])) {
+        coordinator_sleeps_ns = 0;
+        coordinator_run();
+        any = true;
+    }
+    if (ghost.n > 0 && (ghost.due_ns <= world_now() || ready[ghost.process])) {
+        ghost_run();
+        any = true;
+    }
+    run_workers(r, ready, &any);
+    if (!servers_first)
+        run_servers(r, ready, &any);
+    return any;
+}
+
+static int64_t next_event(const stores_run *r)
+{
+    int64_t next = MU_MIN(world_next(), ghost.due_ns);
+    for (int i = 0; i < r->n_servers; i++) {
+        const server_task *s = &r->servers[i];
+        next = MU_MIN(next, s->alive ? MU_MAX(s->due_ns, s->paused_ns) : s->start_ns);
+    }
+    for (int i = 0; i < r->n_workers; i++)
+        next = MU_MIN(next, r->workers[i].due_ns);
+    const int64_t strikes_ns = strike_due(r);
+    if (strikes_ns > world_now())
+        next = MU_MIN(next, strikes_ns);
+    return MU_MIN(next, coordinator_sleeps_ns > 0 ? coordinator_sleeps_ns : r->coordinator_due_ns);
+}
+
+static bool is_over(const stores_run *r)
+{
+    for (int i = 0; i < r->n_workers; i++)
+        if (r->workers[i].left > 0 || r->workers[i].request != NULL)
+            return false;
+    return mu__placement_ready(r->placement);
+}
+
+static void play(stores_run *r)
+{
+    int rounds = 0;
+    while (!is_over(r) && !r->failed) {
+        if (strike_due(r) <= world_now() && may_strike(r)) {
+            strike(r);
+            continue;
+        }
+        if (play_round(r)) {
+            if (++rounds > MOST_ROUNDS)
+                run_fails("the tasks are busy without an end");
+            continue;
+        }
+        const int64_t next = MU_MIN(next_event(r), LIMIT_NS + 1);
+        if (next > LIMIT_NS)
+            run_fails("nothing happens any more, or not all updates were done in %.0f s", LIMIT_NS / 1e9);
+        else if (next > world_now())
+            rounds = 0;
+        else if (++rounds > MOST_ROUNDS)
+            run_fails("a task is due, and does nothing");
+        world_advance(next);
+    }
+}
+
+// A last reading of every store, when all is quiet.
+static void read_all(stores_run *r)
+{
+    worker_task *w = &r->workers[0];
+    for (int store = 0; store < r->n_servers && !r->failed; store++) {
+        world_enter(w->process, w->host);
+        mu_pool *pool = mu_pool_open();
+        mu_value *arguments =
+            mu__remote_apply_arguments(&mu_op_read_variable, NULL, 0, NULL, 1, &w->variables[store]);
+        mu_store_request *request = mu__store_request_new(w->stores, store, "muster.apply", arguments);
+        for (int rounds = 0; rounds < MOST_ROUNDS && !r->failed; rounds++) {
+            world_enter(w->process, w->host);
+            for (int i = 0; i < r->n_servers; i++)
+                mu__client_step(w->clients[i]);
+            if (mu__store_request_step(request))
+                break;
+            w->due_ns = MU_MIN(w->due_ns, mu__store_request_due(request));
+            if (!play_round(r))
+                world_advance(MU_MIN(next_event(r), world_now() + 10000000));
+        }
+        world_enter(w->process, w->host);
+        mu_value *value = mu__store_request_value(request);
+        if (!r->failed)
+            check_end(store, value);
+        mu__store_request_free(request);
+        mu_error_take();
+        mu_pool_close(pool);
+    }
+}
+
+static void check_open(int process)
+{
+    if (world_count_open(process) > 0)
+        run_fails("process %d left %d descriptors open", process, world_count_open(process));
+}
+
+static void end(stores_run *r)
+{
+    ghost_end();
+    for (int i = 0; i < r->n_workers; i++)
+        worker_kill(&r->workers[i]);
+    coordinator_end();
+    for (int i = 0; i < r->n_servers; i++)
+        server_kill(&r->servers[i]);
+    for (int i = 0; i < r->n_processes; i++)
+        check_open(i);
+}
+
+static void empty_scratch(bool remove_it)
+{
+    DIR *folder = opendir(scratch);
+    for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", scratch, entry->d_name);
+        unlink(path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    if (remove_it)
+        rmdir(scratch);
+}
+
+static uint64_t run_seed(uint64_t seed, bool print)
+{
+    stores_run *r = &now_running;
+    *r = (stores_run){.seed = seed};
+    coordinator_sleeps_ns = 0;
+    world_begin(seed, print);
+    ghost.due_ns = MU_FOREVER;
+    begin(r);
+    play(r);
+    if (!r->failed)
+        read_all(r);
+    if (print)
+        printf("seed %llu: %d servers, %d workers, %s, %d updates, %d readings, %lld failovers, %lld restores, %lld "
+               "snapshots, %lld failed, %lld updates lost\n", (unsigned long long)seed, r->n_servers, r->n_workers,
+               r->replicas ? "copies" : "snapshots", r->n_updates, r->n_readings, (long long)r->numbers.failovers,
+               (long long)r->numbers.restores, (long long)r->numbers.snapshots, (long long)r->numbers.failed_snapshots,
+               (long long)r->numbers.updates_lost);
+    end(r);
+    const uint64_t hash = world_hash();
+    world_end();
+    empty_scratch(false);
+    return hash;
+}
+
+// ---- The program --------------------------------------------------------------------------------
+
+static void play_seed(uint64_t seed, bool print)
+{
+    const uint64_t hash = run_seed(seed, print);
+    if (print || seed % TWICE_EVERY != 0 || now_running.failed)
+        return;
+    if (run_seed(seed, false) != hash)
+        run_fails("the seed gave another trace the second time");
+}
+
+static int play_file(const char *path)
+{
+    char line[200];
+    int n = 0;
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        fprintf(stderr, "stores_simulator: cannot open %s\n", path);
+        exit(2);
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "#\n")] = '\0';
+        if (line[strspn(line, " ")] == '\0')
+            continue;
+        play_seed(strtoull(line, NULL, 10), false);
+        n++;
+    }
+    fclose(file);
+    return n;
+}
+
+static const char *option(int argc, char **argv, const char *name)
+{
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return argv[i + 1];
+    return NULL;
+}
+
+static bool plant(const char *name)
+{
+#ifdef MU_PLANT_DEFECTS
+    static const char *const names[MU_N_DEFECTS] = {"none", "early", "twice", "stale", "snapshot", "life"};
+    for (int i = 0; name != NULL && i < MU_N_DEFECTS; i++)
+        if (strcmp(names[i], name) == 0) {
+            mu__planted = (mu_defect)i;
+            return true;
+        }
+#endif
+    return name == NULL;
+}
+
+int main(int argc, char **argv)
+{
+    const char *one = option(argc, argv, "--seed"), *file = option(argc, argv, "--seeds");
+    const char *from = option(argc, argv, "--from"), *count = option(argc, argv, "--count");
+    int n = 1;
+    setenv("MUSTER_LOG", one != NULL ? "debug" : "error", 1);
+    setenv("MUSTER_HEARTBEAT", "2", 1);
+    setenv("MUSTER_TIMEOUT", "300", 1);
+    setenv("MUSTER_ALLOW_UNAUTHENTICATED", "1", 1);
+    unsetenv("MUSTER_CLUSTER_KEY");
+    if (mkdtemp(scratch) == NULL || mu_init(.cpu_devices = 1) != MU_OK || !plant(option(argc, argv, "--defect")) ||
+        (one == NULL && file == NULL && count == NULL)) {
+        fprintf(stderr, "usage: stores_simulator --seed N | --from N --count K | --seeds FILE  "
+                "[--defect early | twice | stale | snapshot | life]\n");
+        return 2;
+    }
+    if (one != NULL)
+        play_seed(strtoull(one, NULL, 10), true);
+    else if (file != NULL)
+        n = play_file(file);
+    else
+        for (n = 0; n < atoi(count); n++)
+            play_seed((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)n, false);
+    empty_scratch(true);
+    printf("stores_simulator: %d seeds, %d failures\n", n, n_failures);
+    return mu_exit(n_failures == 0) || n_failures > 0;
+}

@@ -1,0 +1,252 @@
+// The processes of the simulated cluster: servers, workers, the coordinator. Each is the shipped code with a script.
+#include "stores.h"
+
+#include "graph/graph.h"
+#include "ops/nn/nn.h"
+
+static void address_of(int host, char text[32]) { snprintf(text, 32, "10.0.0.%d:%d", host + 1, PORT); }
+
+static const char *name_of(int store)
+{
+    static const char *const names[MOST_SERVERS] = {"v0", "v1", "v2", "v3"};
+    return names[store];
+}
+
+// ---- Servers ------------------------------------------------------------------------------------
+
+void server_start(server_task *s)
+{
+    char address[32];
+    world_enter(s->process, s->host);
+    world_note("server %d starts as process %d", s->host, s->process);
+    mu_pool *pool = mu_pool_open();
+    address_of(s->host, address);
+    s->rpc = mu_retain(mu_rpc_server_new("muster", address));
+    if (s->rpc == NULL || mu__stores_add(s->rpc, SIZE_MAX) != MU_OK || mu_rpc_server_start(s->rpc) != MU_OK)
+        run_fails("server %d cannot start: %s", s->host, mu_error_message());
+    mu_pool_close(pool);
+    s->alive = true;
+    s->due_ns = world_now();
+}
+
+void server_run(server_task *s)
+{
+    world_enter(s->process, s->host);
+    mu_pool *pool = mu_pool_open();
+    mu_stores *stores = mu__stores_of(s->rpc);
+    s->due_ns = mu__server_step(s->rpc);
+    for (size_t i = 0; i < stores->stores.n; i++)
+        if (stores->stores.items[i]->copy != NULL)
+            s->due_ns = MU_MIN(s->due_ns, mu__client_step(stores->stores.items[i]->copy));
+    s->due_ns = MU_MIN(s->due_ns, mu__stores_step(stores));
+    if (mu__pending())
+        run_fails("server %d left an error behind: %s", s->host, mu_error_take().message);
+    mu_pool_close(pool);
+}
+
+void server_kill(server_task *s)
+{
+    mu_error_value ignored;
+    if (!s->alive)
+        return;
+    world_enter(s->process, s->host);
+    world_note("server %d is killed", s->host);
+    world_kill(s->process); // what follows is not heard by anybody
+    mu_release(s->rpc);
+    mu__error_move(&ignored);
+    s->rpc = NULL;
+    s->alive = false;
+}
+
+// ---- Workers ------------------------------------------------------------------------------------
+
+static void connect_to_servers(mu_rpc_client **clients)
+{
+    for (int i = 0; i < now_running.n_servers; i++) {
+        char address[32];
+        address_of(i, address);
+        clients[i] = mu_retain(mu_rpc_client_new("muster", address, .fail_fast = true));
+    }
+}
+
+void worker_start(worker_task *w, int left)
+{
+    const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(MOST_UPDATES)};
+    world_enter(w->process, w->host);
+    world_note("worker %d starts as process %d", w->number, w->process);
+    mu_pool *pool = mu_pool_open();
+    connect_to_servers(w->clients);
+    w->stores = mu__store_client_new(now_running.n_servers, w->clients);
+    for (int i = 0; i < now_running.n_servers; i++)
+        w->variables[i] = mu__remote_variable(w->clients[i], name_of(i), &spec);
+    if (mu__pending())
+        run_fails("worker %d cannot start: %s", w->number, mu_error_take().message);
+    mu_pool_close(pool);
+    w->alive = true;
+    w->left = left;
+    w->due_ns = w->next_ns = world_now();
+}
+
+static mu_value *update_arguments(const worker_task *w, int store, int number)
+{
+    const mu_scatter_attrs add = {.kind = MU_SCATTER_ADD};
+    const int32_t index = number;
+    const float one = 1;
+    const int64_t single = 1;
+    mu_tensor *in[] = {mu_tensor_new(MU_I32, 1, &single, &index), mu_tensor_new(MU_F32, 1, &single, &one)};
+    return mu__remote_apply_arguments(&mu_op_scatter_variable, &add, 2, in, 1, &w->variables[store]);
+}
+
+static void begin(worker_task *w)
+{
+    w->store = (int)world_draw((uint64_t)now_running.n_servers);
+    const bool reads = world_chance(0.25) || now_running.n_updates == MOST_UPDATES;
+    w->update = reads ? -1 : check_begin_update(w->number, w->store);
+    w->begun_ns = world_now();
+    w->left -= !reads;
+    mu_value *arguments = reads ? mu__remote_apply_arguments(&mu_op_read_variable, NULL, 0, NULL, 1,
+                                                             &w->variables[w->store])
+                                : update_arguments(w, w->store, w->update);
+    world_note("worker %d begins %s %d on store %d", w->number, reads ? "a reading" : "update", w->update, w->store);
+    w->request = mu__store_request_new(w->stores, w->store, "muster.apply", arguments);
+}
+
+static void end(worker_task *w)
+{
+    mu_value *value = mu__store_request_value(w->request);
+    if (mu__pending())
+        run_fails("worker %d, store %d: %s", w->number, w->store, mu_error_take().message);
+    else if (w->update >= 0)
+        check_done_update(w->update);
+    else
+        check_reading(w->store, w->begun_ns, value);
+    mu__store_request_free(w->request);
+    w->request = NULL;
+    w->next_ns = world_now() + world_draw_ns(0, 0.3);
+}
+
+void worker_run(worker_task *w)
+{
+    world_enter(w->process, w->host);
+    mu_pool *pool = mu_pool_open();
+    w->due_ns = MU_FOREVER;
+    if (w->request == NULL && w->left > 0 && world_now() >= w->next_ns && now_running.ready)
+        begin(w);
+    for (int i = 0; i < now_running.n_servers; i++)
+        w->due_ns = MU_MIN(w->due_ns, mu__client_step(w->clients[i]));
+    if (w->request != NULL && mu__store_request_step(w->request))
+        end(w);
+    for (int i = 0; i < now_running.n_servers; i++)
+        w->due_ns = MU_MIN(w->due_ns, mu__client_step(w->clients[i]));
+    if (w->request != NULL)
+        w->due_ns = MU_MIN(w->due_ns, mu__store_request_due(w->request));
+    else if (w->left > 0)
+        w->due_ns = MU_MIN(w->due_ns, now_running.ready ? w->next_ns : world_now() + 100000000);
+    if (mu__pending())
+        run_fails("worker %d left an error behind: %s", w->number, mu_error_take().message);
+    mu_pool_close(pool);
+}
+
+void worker_kill(worker_task *w)
+{
+    mu_error_value ignored;
+    if (!w->alive)
+        return;
+    world_enter(w->process, w->host);
+    world_note("worker %d is killed", w->number);
+    world_kill(w->process);
+    mu__store_request_free(w->request);
+    w->request = NULL;
+    for (int i = 0; i < now_running.n_servers; i++)
+        mu_release(w->variables[i]);
+    mu_release(w->stores);
+    for (int i = 0; i < now_running.n_servers; i++)
+        mu_release(w->clients[i]);
+    mu__error_move(&ignored);
+    w->alive = false;
+}
+
+// ---- The coordinator ----------------------------------------------------------------------------
+
+static mu_store_client *stores_of_coordinator;
+static mu_store_request *creating;
+static int n_created;
+
+void coordinator_start(void)
+{
+    stores_run *r = &now_running;
+    world_enter(r->coordinator_process, r->coordinator_host);
+    mu_pool *pool = mu_pool_open();
+    connect_to_servers(r->clients);
+    stores_of_coordinator = mu__store_client_new(r->n_servers, r->clients);
+    r->placement = mu__placement_new(&(mu_placement_options){
+        .n = r->n_servers, .servers = r->clients, .replicas = r->replicas, .heartbeat = r->heartbeat_s,
+        .snapshot_seconds = r->snapshots ? 3 : 0, .folder = r->folder});
+    if (mu__pending())
+        run_fails("the coordinator cannot start: %s", mu_error_take().message);
+    mu_pool_close(pool);
+    n_created = 0;
+    r->coordinator_due_ns = world_now();
+}
+
+static void create_next(void)
+{
+    const int64_t n = MOST_UPDATES;
+    mu_value *arguments =
+        mu_list(mu__text_value(name_of(n_created)), mu_tensor_new(MU_F32, 1, &n, NULL), MU_END);
+    creating = mu__store_request_new(stores_of_coordinator, n_created, "muster.variable.create", arguments);
+}
+
+// One variable on each store, before workers begin; and, with snapshots, a first one.
+static void create_variables(void)
+{
+    stores_run *r = &now_running;
+    if (creating == NULL && n_created < r->n_servers && mu__placement_ready(r->placement))
+        create_next();
+    if (creating != NULL && mu__store_request_step(creating)) {
+        mu__store_request_value(creating);
+        if (mu__pending())
+            run_fails("variable %d cannot be made: %s", n_created, mu_error_take().message);
+        mu__store_request_free(creating);
+        creating = NULL;
+        n_created++;
+    }
+    r->created = n_created == r->n_servers;
+    r->ready = r->created && (!r->snapshots || r->numbers.snapshots > 1);
+}
+
+void coordinator_run(void)
+{
+    stores_run *r = &now_running;
+    world_enter(r->coordinator_process, r->coordinator_host);
+    mu_pool *pool = mu_pool_open();
+    int64_t due_ns = MU_FOREVER;
+    for (int i = 0; i < r->n_servers; i++)
+        mu__client_step(r->clients[i]);
+    due_ns = MU_MIN(due_ns, mu__placement_step(r->placement));
+    check_snapshots();
+    if (!r->ready)
+        create_variables();
+    if (creating != NULL)
+        due_ns = MU_MIN(due_ns, mu__store_request_due(creating));
+    for (int i = 0; i < r->n_servers; i++)
+        due_ns = MU_MIN(due_ns, mu__client_step(r->clients[i]));
+    r->coordinator_due_ns = due_ns;
+    if (mu__pending())
+        run_fails("the coordinator left an error behind: %s", mu_error_take().message);
+    mu_pool_close(pool);
+}
+
+void coordinator_end(void)
+{
+    stores_run *r = &now_running;
+    world_enter(r->coordinator_process, r->coordinator_host);
+    mu__store_request_free(creating);
+    creating = NULL;
+    mu_release(r->placement);
+    mu_release(stores_of_coordinator);
+    stores_of_coordinator = NULL;
+    for (int i = 0; i < r->n_servers; i++)
+        mu_release(r->clients[i]);
+    r->placement = NULL;
+}
