@@ -45,8 +45,9 @@ MU_API const char *mu_server_target(mu_server *server);
 // mu_server_spec returns the cluster that the server was made for.
 MU_API mu_cluster_spec *mu_server_spec(mu_server *server);
 
-// mu_server_join blocks until mu_server_stop ends the server. Errors: CANCELLED if a signal asks to stop
-// (mu_stop_on_signals), or if this thread's cancellation is cancelled.
+// mu_server_join blocks until mu_server_stop ends the server. If a signal asks to stop (mu_stop_on_signals), the server
+// is drained first: it refuses new calls with UNAVAILABLE and waits for those that run, for at most MUSTER_DRAIN
+// seconds. Errors: CANCELLED after that, or if this thread's cancellation is cancelled.
 MU_API mu_status mu_server_join(mu_server *server);
 
 // mu_server_stop ends all connections; the port is free again. Works with an error pending. The last release does so

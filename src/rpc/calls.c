@@ -31,6 +31,10 @@ static void answer(mu_server_call *call, mu_status code, const void *data, size_
 {
     mu_error_value ignored;
     mu_connection *connection = call->connection;
+    if (call->entry != NULL)
+        mu__metrics_count(&call->entry->metrics, mu__now_ns() - call->begun_ns, code != MU_OK,
+                          call->message != NULL ? call->message->bytes : 0,
+                          call->reply != NULL ? call->reply->bytes : 0);
     if (is_connected(call)) {
         if (mu__session_reply(&connection->member.session, call->request, code, data, bytes) != MU_OK)
             mu__error_move(&ignored);
@@ -395,8 +399,9 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
     memcpy(name, text, n);
     // Taken first, so that a refused call leaves no parts behind.
     MU_TRY(take_message(connection, transfer, &cursor, call));
-    if (server->stopping)
-        return mu__error(MU_UNAVAILABLE, "the server at %s is stopping", server->address);
+    if (server->stopping || server->draining)
+        return mu__error(MU_UNAVAILABLE, "the server at %s is %s", server->address,
+                         server->stopping ? "stopping" : "being drained: it takes no new calls");
     // A call that the client no longer waits for has given its credit back, although the function may still run here.
     if (connection->n_calls > 2 * server->credits)
         return mu__error(MU_RESOURCE_EXHAUSTED, "the server at %s takes %d calls of one client at one time",
@@ -431,7 +436,7 @@ static mu_status take_call(mu_rpc_server *server, int member, const mu_request *
     const int64_t now = mu__now_ns();
     const bool endless = request->patience_ns > (uint64_t)(MU_FOREVER - now);
     *call = (mu_server_call){.server = server, .connection = connection, .client = connection->number,
-                             .request = request->id, .next = server->calls,
+                             .request = request->id, .begun_ns = now, .next = server->calls,
                              .deadline_ns = endless ? MU_FOREVER : now + (int64_t)request->patience_ns};
     server->calls = call;
     connection->n_calls++;

@@ -156,6 +156,20 @@ mu_cluster_spec *mu_server_spec(mu_server *server)
     return mu__give(mu__spec_copy(server->spec));
 }
 
+static mu_status wait_for_end(mu_server *server)
+{
+    while (!atomic_load(&server->stopped)) {
+        if (mu__stopped() != MU_OK) {
+            mu__server_drain(server->rpc, mu__setting_real(MU_SETTING_DRAIN));
+            return mu_error_code();
+        }
+        if (mu_cancellation_is_cancelled(mu__context()->cancellation))
+            return mu__error(MU_CANCELLED, "mu_server_join: this thread was cancelled");
+        mu__sleep_ns(PAUSE_NS);
+    }
+    return MU_OK;
+}
+
 mu_status mu_server_join(mu_server *server)
 {
     if (mu__pending())
@@ -163,13 +177,10 @@ mu_status mu_server_join(mu_server *server)
     MU_TRY(mu__need(server, "mu_server_join: the server"));
     if (!server->started)
         return mu__error(MU_FAILED_PRECONDITION, "mu_server_join: the server was not started (mu_server_start)");
-    while (!atomic_load(&server->stopped)) {
-        MU_TRY(mu__check_stop());
-        if (mu_cancellation_is_cancelled(mu__context()->cancellation))
-            return mu__error(MU_CANCELLED, "mu_server_join: this thread was cancelled");
-        mu__sleep_ns(PAUSE_NS);
-    }
-    return MU_OK;
+    mu__stop_hold(); // a signal does not stop the calls that run
+    const mu_status status = wait_for_end(server);
+    mu__stop_let_go();
+    return status;
 }
 
 mu_status mu_server_stop(mu_server *server)
@@ -178,6 +189,8 @@ mu_status mu_server_stop(mu_server *server)
     atomic_store(&server->stopped, true);
     return mu_rpc_server_stop(server->rpc);
 }
+
+int mu__server_metrics(const mu_server *server) { return mu__server_metrics_port(server->rpc); }
 
 int mu_server_main(mu_cluster *cluster)
 {

@@ -64,6 +64,14 @@ mu_status mu__signature_valid(const char *signature);
 // mu__server_keep retains an object until the server is released, such as a method's `arg`.
 mu_status mu__server_add(mu_rpc_server *server, const mu_rpc_server_register_args *args);
 mu_status mu__server_keep(mu_rpc_server *server, void *object);
+// mu__server_add_metrics adds numbers to those that the server shows (mu__metrics_gauge), before it starts.
+struct mu_text;
+mu_status mu__server_add_metrics(mu_rpc_server *server, mu_status (*writer)(void *arg, struct mu_text *out), void *arg);
+// mu__server_drain refuses new calls and clients with UNAVAILABLE and waits until those that run have ended, for at
+// most so long. Returns whether none runs.
+bool mu__server_drain(mu_rpc_server *server, double seconds);
+// mu__server_metrics_port returns the port of the loopback at which a server shows its numbers; -1: none.
+int mu__server_metrics_port(const mu_rpc_server *server);
 
 // mu__server_add_writer registers a method that writes its answer itself; NULL with an error recorded if it fails.
 typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);

@@ -7,6 +7,7 @@
 #define GOODBYE_NS      1000000000
 #define GOODBYE_POLL_NS 500000
 #define LISTEN_NS       5000000
+#define DRAIN_POLL_NS   2000000
 #define DEFAULT_BYTES   ((int64_t)4 << 30)
 enum { DEFAULT_CLIENTS = 256, DEFAULT_THREADS = 64, DEFAULT_CREDITS = 256, MOST_LIMIT = 65536 };
 
@@ -21,12 +22,13 @@ static int admit(mu_node *node, const mu_hello *hello, mu_failure *why, int64_t 
     if (hello->stream[0] != '\0' || !mu__rpc_greeted(hello->greeting, &theirs))
         snprintf(why->message, sizeof why->message, "this is an RPC server; it takes RPC clients");
     else {
-        for (int i = 0; i < node->n_members && !server->stopping; i++)
+        for (int i = 0; i < node->n_members && !server->stopping && !server->draining; i++)
             if (!mu__session_is_open(&node->members[i]->session))
                 return i;
-        why->code = server->stopping ? MU_UNAVAILABLE : MU_RESOURCE_EXHAUSTED;
+        why->code = server->stopping || server->draining ? MU_UNAVAILABLE : MU_RESOURCE_EXHAUSTED;
         snprintf(why->message, sizeof why->message, "%s",
-                 server->stopping ? "the server is stopping" : "the server has as many clients as it takes");
+                 server->stopping || server->draining ? "the server is stopping"
+                                                      : "the server has as many clients as it takes");
     }
     return -1;
 }
@@ -144,6 +146,68 @@ static mu_status begin(mu_rpc_server *server)
     return server->driver != NULL ? mu__worker_post(server->driver, drive, server) : mu_error_code();
 }
 
+// ---- Numbers ------------------------------------------------------------------------------------
+
+static mu_status put_gauges(mu_rpc_server *server, mu_text *out)
+{
+    int connections = 0, waiting = server->n_waiting, calls = 0;
+    for (int i = 0; i < server->node.n_members; i++)
+        connections += mu__session_is_open(&server->node.members[i]->session);
+    for (const mu_server_call *call = server->calls; call != NULL; call = call->next)
+        calls++;
+    MU_TRY(mu__metrics_gauge(out, "connections", connections));
+    MU_TRY(mu__metrics_gauge(out, "calls_waiting", waiting));
+    MU_TRY(mu__metrics_gauge(out, "calls_running", calls - waiting));
+    MU_TRY(mu__metrics_gauge(out, "message_bytes", (double)server->budget.used));
+    return mu__metrics_gauge(out, "draining", server->draining);
+}
+
+static mu_status put_methods(mu_rpc_server *server, mu_text *out)
+{
+    for (int family = 0; family < MU_METRIC_FAMILIES; family++) {
+        MU_TRY(mu__metrics_begin(out, family));
+        for (size_t i = 0; i < server->methods.n; i++)
+            MU_TRY(mu__metrics_put(out, family, server->methods.items[i].name, &server->methods.items[i].metrics));
+    }
+    return MU_OK;
+}
+
+static mu_status write_metrics(void *arg, mu_text *out)
+{
+    mu_rpc_server *server = arg;
+    pthread_mutex_lock(&server->lock);
+    mu_status status = put_gauges(server, out);
+    if (status == MU_OK)
+        status = put_methods(server, out);
+    pthread_mutex_unlock(&server->lock);
+    for (size_t i = 0; i < server->gauges.n && status == MU_OK; i++)
+        status = server->gauges.items[i].writer(server->gauges.items[i].arg, out);
+    return status;
+}
+
+static mu_status serve_metrics(mu_rpc_server *server)
+{
+    const int port = mu__setting_int(MU_SETTING_METRICS_PORT);
+    if (port < 0)
+        return MU_OK;
+    server->metrics = mu__metrics_http_new(port, write_metrics, server, server->runtime);
+    return server->metrics != NULL ? MU_OK : mu_error_code();
+}
+
+mu_status mu__server_add_metrics(mu_rpc_server *server, mu_metrics_writer *writer, void *arg)
+{
+    MU_TRY(mu__grow((void **)&server->gauges.items, &server->gauges.capacity, server->gauges.n + 1,
+                    sizeof *server->gauges.items));
+    server->gauges.items[server->gauges.n].writer = writer;
+    server->gauges.items[server->gauges.n++].arg = arg;
+    return MU_OK;
+}
+
+int mu__server_metrics_port(const mu_rpc_server *server)
+{
+    return server->metrics != NULL ? mu__metrics_http_port(server->metrics) : -1;
+}
+
 mu_status mu_rpc_server_start(mu_rpc_server *server)
 {
     if (mu__pending())
@@ -152,9 +216,22 @@ mu_status mu_rpc_server_start(mu_rpc_server *server)
     MU_TRY(check_not_started(server, "mu_rpc_server_start"));
     server->started = true;
     pthread_mutex_lock(&server->lock);
-    const mu_status status = begin(server);
+    mu_status status = begin(server);
     pthread_mutex_unlock(&server->lock);
-    return status;
+    return status == MU_OK ? serve_metrics(server) : status;
+}
+
+bool mu__server_drain(mu_rpc_server *server, double seconds)
+{
+    const int64_t deadline_ns = mu__deadline_ns(seconds);
+    for (bool running = true;; mu__sleep_ns(DRAIN_POLL_NS)) {
+        pthread_mutex_lock(&server->lock);
+        server->draining = true;
+        running = server->calls != NULL;
+        pthread_mutex_unlock(&server->lock);
+        if (!running || mu__now_ns() >= deadline_ns)
+            return !running;
+    }
 }
 
 mu_status mu_rpc_server_stop(mu_rpc_server *server)
@@ -165,6 +242,8 @@ mu_status mu_rpc_server_stop(mu_rpc_server *server)
     server->started = true;
     if (server->at_stop != NULL)
         server->at_stop(server->at_stop_arg);
+    mu__metrics_http_free(server->metrics);
+    server->metrics = NULL;
     mu__server_stop_calls(server);
     if (server->driver != NULL) {
         mu__node_wake(&server->node);
@@ -210,6 +289,7 @@ static void server_destroy(void *object)
     for (size_t i = 0; i < server->kept.n; i++)
         mu_release(server->kept.items[i]);
     mu__free(server->kept.items);
+    mu__free(server->gauges.items);
     mu__free(server->methods.items);
     mu__free(server->node.members);
     mu__free(server->connections);

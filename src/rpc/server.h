@@ -8,6 +8,7 @@
 #define MU_SRC_RPC_SERVER_H
 
 #include "rpc/channel.h"
+#include "rpc/metrics.h"
 
 #include <muster/cancellation.h>
 
@@ -20,6 +21,7 @@ typedef struct mu_rpc_entry {
     mu_rpc_method *fn;
     void *arg;
     mu_function *function; // retained; NULL: fn
+    mu_method_metrics metrics;
     mu_rpc_writer *writer; // instead of either
 } mu_rpc_entry;
 
@@ -39,7 +41,8 @@ struct mu_server_call {
     uint64_t request; // of the session
     uint64_t id;      // of the client's choice
     int64_t deadline_ns;
-    const mu_rpc_entry *entry; // NULL: the list of methods
+    mu_rpc_entry *entry;       // NULL: the list of methods
+    int64_t begun_ns;
     mu_message *message;       // the arguments, from `offset`
     size_t offset;
     size_t held; // bytes of the budget
@@ -55,7 +58,7 @@ struct mu_rpc_server {
     mu_node node;
     pthread_mutex_t lock;
     pthread_cond_t work; // a call waits, or the threads shall end
-    bool has_lock, started, stopping, said_goodbye, ended;
+    bool has_lock, started, draining, stopping, said_goodbye, ended;
     int64_t goodbye_ns;   // when a stopped server no longer waits for its clients to hear of it
     char *wanted, *address; // as given; with the port that it has
     int max_threads, credits, n_threads, n_idle, n_waiting;
@@ -74,6 +77,14 @@ struct mu_rpc_server {
     uint64_t n_clients;
     void (*at_stop)(void *arg);
     void *at_stop_arg;
+    struct {
+        struct {
+            mu_metrics_writer *writer;
+            void *arg;
+        } *items;
+        size_t n, capacity;
+    } gauges; // numbers of others, such as the service of variables
+    mu_metrics_http *metrics; // NULL: not served
     mu_budget budget;
     mu_server_call *calls;                  // all
     mu_server_call *first_waiting, *last_waiting; // for a thread

@@ -6,6 +6,7 @@
 
 #include "graph/graph.h"
 #include "ops/array/index.h"
+#include "rpc/metrics.h"
 #include "rpc/rpc.h"
 #include "rpc/table_service.h"
 
@@ -443,6 +444,17 @@ static bool make_locks(service *s)
     return s->made == LOCKS + 1;
 }
 
+static mu_status write_metrics(void *arg, mu_text *out)
+{
+    service *s = arg;
+    pthread_mutex_lock(&s->lock);
+    const size_t n = s->variables.n, bytes = s->bytes, most = s->budget->limit;
+    pthread_mutex_unlock(&s->lock);
+    MU_TRY(mu__metrics_gauge(out, "variables", (double)n));
+    MU_TRY(mu__metrics_gauge(out, "variable_bytes", (double)bytes));
+    return most == SIZE_MAX ? MU_OK : mu__metrics_gauge(out, "variable_bytes_limit", (double)most);
+}
+
 static void *make(size_t max_bytes)
 {
     service *s = mu__new(&service_type, sizeof *s);
@@ -480,7 +492,7 @@ mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
         s->tables = mu__table_service_add(server, max_bytes);
         s->budget = s->tables != NULL ? mu__table_service_budget(s->tables) : &s->own;
         s->accumulators = s->tables != NULL ? mu__accumulator_service_add(server) : NULL;
-        status = s->accumulators != NULL ? MU_OK : mu_error_code();
+        status = s->accumulators != NULL ? mu__server_add_metrics(server, write_metrics, s) : mu_error_code();
     }
     mu_release(s);
     for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)

@@ -10,6 +10,10 @@
 
 #include <muster/accumulator.h>
 #include <muster/rpc.h>
+#include <muster/server.h>
+
+// mu__server_metrics returns the port at which a server shows its numbers; -1: none.
+int mu__server_metrics(const mu_server *server);
 
 // ---- Parts of a store ---------------------------------------------------------------------------
 

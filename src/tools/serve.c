@@ -1,4 +1,5 @@
 // `muster serve`: a worker or a parameter server of a cluster, until it is asked to end.
+#include "rpc/service.h"
 #include "tools/tools.h"
 
 #include <muster/server.h>
@@ -51,6 +52,8 @@ static int serve_main(const mu_tool_arguments *a)
     if (server == NULL)
         return mu_exit(false);
     printf("%s\n", mu_server_target(server));
+    if (mu__server_metrics(server) >= 0)
+        printf("http://127.0.0.1:%d/metrics\n", mu__server_metrics(server));
     const bool flushed = mu__tool_flush();
     if (mu_server_join(server) == MU_CANCELLED)
         mu_error_take(); // it was asked to end
@@ -65,7 +68,9 @@ const mu_tool_command mu__tool_serve = {
                    "send. Its task and the addresses come from TF_CONFIG or another source that `muster config` lists, "
                    "or from the options.\n\n"
                    "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
-                   "SIGINT; then the exit code is 0. Between hosts, all processes need the same MUSTER_CLUSTER_KEY.",
+                   "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
+                   "with the exit code 0. With MUSTER_METRICS_PORT it answers GET /metrics on the loopback. Between "
+                   "hosts, all processes need the same MUSTER_CLUSTER_KEY.",
     .example = "muster serve --job ps --address 127.0.0.1:2222\n",
     .options = options,
     .needs = "it takes no operands",

@@ -1,0 +1,133 @@
+// What a server shows of itself over HTTP, hostile requests for it, and how a server is drained.
+#include "rpc/metrics.h"
+#include "rpc/rpc.h"
+#include "rpc_test.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static atomic_bool entered, released;
+
+static mu_value *wait_for_release(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    atomic_store(&entered, true);
+    while (!atomic_load(&released))
+        usleep(1000);
+    return number(1);
+}
+
+static mu_value *answer(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return number(2);
+}
+
+static mu_rpc_server *start_server(void)
+{
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    mu_rpc_server_register(server, "wait", .fn = wait_for_release);
+    mu_rpc_server_register(server, "answer \"this\"", .fn = answer);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    return server;
+}
+
+// Sends a request and returns all of the answer.
+static void ask(int port, const char *request, char *out, size_t bytes)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), strlen(request));
+    size_t n = 0;
+    for (ssize_t got = 1; got > 0 && n < bytes - 1; n += got > 0 ? (size_t)got : 0)
+        got = recv(fd, out + n, bytes - 1 - n, 0);
+    out[n] = '\0';
+    close(fd);
+}
+
+static void expect_answer(int port, const char *request, const char *part)
+{
+    static char text[1 << 16];
+    ask(port, request, text, sizeof text);
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%.60s\" is answered without \"%s\":\n%s", request, part, text);
+}
+
+static void test_numbers_of_a_server(void **state)
+{
+    static const char get[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server();
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    const int port = mu__server_metrics_port(server);
+    assert_true(port > 0);
+    for (int i = 0; i < 3; i++)
+        expect_result(mu_rpc_call(client, "answer \"this\""), MU_OK, "");
+    expect_answer(port, get, "HTTP/1.1 200 OK\r\n");
+    expect_answer(port, get, "muster_calls_total{method=\"answer \\\"this\\\"\"} 3\n");
+    expect_answer(port, get, "muster_call_seconds_bucket{method=\"answer \\\"this\\\"\",le=\"+Inf\"} 3\n");
+    expect_answer(port, get, "muster_connections 1\n");
+    expect_answer(port, "GET /other HTTP/1.1\r\n\r\n", "404 Not Found");
+    expect_answer(port, "POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed");
+    expect_answer(port, "nonsense\r\n\r\n", "400 Bad Request");
+    mu_pool_close(pool);
+}
+
+static void test_requests_of_strangers(void **state)
+{
+    static const struct {
+        const char *text;
+        mu_http is;
+    } cases[] = {{"", MU_HTTP_MORE}, {"GET /metrics HTTP/1.1\r\n", MU_HTTP_MORE}, {"\n", MU_HTTP_BAD},
+                 {"GET /metrics HTTP/1.0\n\n", MU_HTTP_METRICS}, {"GET /metrics\r\n\r\n", MU_HTTP_BAD},
+                 {"GET /metrics2 HTTP/1.1\r\n\r\n", MU_HTTP_NOT_FOUND}, {" \n\n", MU_HTTP_BAD},
+                 {"GET  HTTP/1.1\r\n\r\n", MU_HTTP_NOT_FOUND}, {"HEAD / HTTP/1.1\r\n\r\n", MU_HTTP_NO_METHOD}};
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(cases); i++)
+        assert_int_equal(mu__http_read(cases[i].text, strlen(cases[i].text)), cases[i].is);
+    char *endless = malloc(MU_HTTP_MOST);
+    memset(endless, 'a', MU_HTTP_MOST);
+    assert_int_equal(mu__http_read(endless, MU_HTTP_MOST - 1), MU_HTTP_MORE);
+    assert_int_equal(mu__http_read(endless, MU_HTTP_MOST), MU_HTTP_BAD);
+    endless[3] = '\0';
+    assert_int_equal(mu__http_read(endless, 10), MU_HTTP_BAD);
+    free(endless);
+}
+
+static void test_draining(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server();
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    mu_rpc_result *running = mu_rpc_call(client, "wait");
+    while (!atomic_load(&entered))
+        usleep(1000);
+    assert_false(mu__server_drain(server, 0)); // it runs
+    expect_result(mu_rpc_call(client, "answer \"this\""), MU_UNAVAILABLE, "being drained");
+    atomic_store(&released, true);
+    assert_true(mu__server_drain(server, 60));
+    expect_result(running, MU_OK, "");
+    mu_pool_close(pool);
+}
+
+static int start(void **state)
+{
+    setenv("MUSTER_METRICS_PORT", "0", 1);
+    return start_with_key(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers_of_a_server),
+        cmocka_unit_test(test_requests_of_strangers),
+        cmocka_unit_test(test_draining),
+    };
+    return cmocka_run_group_tests(tests, start, end_library);
+}
