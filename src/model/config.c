@@ -186,7 +186,9 @@ static void name_last_axis(const json_t *json, json_t *config)
 // What is made of a configuration executes nothing, so what a program has to define or run is refused by its name.
 static mu_status check_class(const json_t *json, const char *class_name, const char *name)
 {
-    static const char *const modules[] = {"keras.layers", "keras.src.layers", "keras.models", "keras.src.models"};
+    // AlphaDropout is one of Keras's legacy layers.
+    static const char *const modules[] = {"keras.layers", "keras.src.layers", "keras.models", "keras.src.models",
+                                          "keras._legacy.layers"};
     const char *module = json_string_value(json_object_get(json, "module"));
     const char *registered = json_string_value(json_object_get(json, "registered_name"));
     bool known = !module || strcmp(module, "keras") == 0;

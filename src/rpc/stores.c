@@ -114,7 +114,8 @@ static mu_value *call_store(mu_value *arguments, void *arg)
     mu_change change = {0};
     char *method = NULL;
     if (mu__numbers_of(mu_value_at(arguments, 0), change.ask, MU_N_ASK) != MU_OK ||
-        mu__value_text(mu_value_at(arguments, 1), "a method's name", &method) != MU_OK || mu__call_may(method) != MU_OK) {
+        mu__value_text(mu_value_at(arguments, 1), "a method's name", &method) != MU_OK ||
+        mu__call_may(method) != MU_OK) {
         mu__free(method);
         return NULL;
     }

@@ -169,7 +169,7 @@ const mu_tool_command mu__tool_fit = {
                    "--metrics, trains it and writes the result to --output. Arrays of .npz are named by --inputs and "
                    "--labels; lines of .csv are numbers, of which the last --label-columns are labels; .npy and IDX "
                    "files have their labels in a second file, --labels. With --strategy multi_worker it runs in "
-                   "every process of a cluster: muster launch -n 2 -- muster fit ….",
+                   "every process of a cluster: muster launch -n 2 -- muster fit ARGUMENTS.",
     .example = "muster fit --model model.json --data train.npz --loss mse --epochs 5 -o trained.keras\n"
                "muster fit --model model.keras --data train.csv --strategy mirrored -o trained.safetensors\n",
     .options = options,

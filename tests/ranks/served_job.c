@@ -13,8 +13,6 @@
 // lost_server: a parameter server is killed. Steps fail with UNAVAILABLE, naming it (case ps-068).
 // copied:      each server's variables have a copy on the other. Both servers are killed, one after the other, while
 //              steps run. All steps end, and each counts once.
-// snapshots:   servers write snapshots; one is killed. All variables are those of one moment, and what is lost is
-//              counted.
 // nobody:      no launcher, and no server: the strategy is not made.
 //
 // The exit code is 0 if all is as expected.

@@ -162,6 +162,7 @@ mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inp
         return NULL;
     pthread_mutex_init(&plan->lock, NULL);
     plan->client = mu_retain(device->engine_client);
+    plan->device = device;
     plan->graph = mu_retain(graph);
     plan->n_inputs = n_inputs;
     if (list_inputs(plan, inputs) == MU_OK && mu__pjrt_find_accesses(plan) == MU_OK)

@@ -89,7 +89,10 @@ static mu_status run_plan(mu_plan *plan, const mu_run_args *args)
 {
     const int64_t begin_ns = mu__trace_on() ? mu__now_ns() : 0;
     const bool parts = args->collective && args->collective->size > 1;
-    const mu_status status = parts ? mu__pjrt_run_parts((mu_pjrt_plan *)plan, args) : run_alone(plan, args);
+    mu_run_args here = *args;
+    if (!here.device)
+        here.device = ((mu_pjrt_plan *)plan)->device;
+    const mu_status status = parts ? mu__pjrt_run_parts((mu_pjrt_plan *)plan, &here) : run_alone(plan, &here);
     if (mu__trace_on())
         mu__span("op", "device program", args->replica, begin_ns, mu__now_ns());
     return status;

@@ -25,6 +25,7 @@ typedef struct mu_pjrt_plan {
     mu_graph *graph;              // retained; pure
     int n_inputs;                 // of the function; the variables of graph->resources follow them
     mu_pjrt_client *client;       // retained
+    mu_device *device;            // for runs that name none
     mu_arena memory;
     mu_spec *inputs;
     mu_access *access;            // [resources] how the graph uses each
