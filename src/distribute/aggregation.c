@@ -6,6 +6,13 @@
 
 #include <muster/ops.h>
 
+static void release_site(const mu_gradient_site *site)
+{
+    mu_release(site->update);
+    mu_release(site->owner);
+    mu_release(site->first);
+}
+
 mu_aggregation *mu__aggregation_new(int n, bool synchronous)
 {
     mu_aggregation *made = mu__calloc(1, sizeof *made);
@@ -25,11 +32,8 @@ void mu__aggregation_free(mu_aggregation *aggregation)
 {
     if (!aggregation)
         return;
-    for (size_t i = 0; i < aggregation->sites.n; i++) {
-        mu_release(aggregation->sites.items[i].update);
-        mu_release(aggregation->sites.items[i].owner);
-        mu_release(aggregation->sites.items[i].first);
-    }
+    for (size_t i = 0; i < aggregation->sites.n; i++)
+        release_site(&aggregation->sites.items[i]);
     mu__free(aggregation->sites.items);
     if (aggregation->has_lock)
         pthread_mutex_destroy(&aggregation->lock);
@@ -118,6 +122,22 @@ mu_status mu__aggregation_add(mu_strategy *strategy, mu_accumulator *first, mu_f
     }
     pthread_mutex_unlock(&aggregation->lock);
     return status;
+}
+
+void mu__aggregation_forget(mu_strategy *strategy, const void *owner)
+{
+    mu_aggregation *aggregation = strategy && strategy->servers ? strategy->servers->aggregation : NULL;
+    for (size_t i = 0; aggregation && i < aggregation->sites.n;) {
+        const mu_gradient_site site = aggregation->sites.items[i];
+        if ((const void *)site.owner != owner) {
+            i++;
+            continue;
+        }
+        pthread_mutex_lock(&aggregation->lock);
+        aggregation->sites.items[i] = aggregation->sites.items[--aggregation->sites.n];
+        pthread_mutex_unlock(&aggregation->lock);
+        release_site(&site);
+    }
 }
 
 static bool uses(const mu_graph *graph, const mu_accumulator *accumulator)

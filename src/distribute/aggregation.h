@@ -45,8 +45,10 @@ int mu__step_shares(void);
 // mu__gradient_accumulator makes an accumulator for a variable's gradients where the variable is. Owned by the caller.
 mu_accumulator *mu__gradient_accumulator(const mu_variable *variable, const char *what);
 
-// mu__aggregation_add makes a site known. mu__aggregation_leaves returns whether a graph leaves gradients at any site.
+// mu__aggregation_add makes a site known, mu__aggregation_forget drops those of an owner, whose updates would keep the
+// strategy alive that keeps them. mu__aggregation_leaves returns whether a graph leaves gradients at any site.
 mu_status mu__aggregation_add(mu_strategy *strategy, mu_accumulator *first, mu_function *update, void *owner);
+void mu__aggregation_forget(mu_strategy *strategy, const void *owner);
 bool mu__aggregation_leaves(mu_aggregation *aggregation, const mu_graph *graph);
 
 // mu__aggregation_apply applies what calls have left: graphs[i] with tickets[i]. From then on gradients with a ticket

@@ -408,6 +408,7 @@ void mu__optimizer_forget_left(mu_optimizer *optimizer)
 {
     for (size_t i = 0; i < optimizer->left.n; i++) {
         ((left_gradients *)optimizer->left.items[i])->optimizer = NULL;
+        mu__aggregation_forget(optimizer->strategy, optimizer->left.items[i]);
         mu_release(optimizer->left.items[i]);
     }
     mu__free(optimizer->left.items);

@@ -404,7 +404,7 @@ typedef struct mu_progress {
     int width;                    // columns
     size_t last_length;
     double input_share;           // fraction of the time that devices waited for input
-    char workers[160];            // what a coordinator's workers do; "": there are none
+    char workers[256];            // what a coordinator's workers do; "": there are none
 } mu_progress;
 void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, int epochs, int64_t target);
 void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values);
