@@ -58,7 +58,7 @@ static mu_tensor *cnn_loss(mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
     for (int i = 0; i < 2; i++) {
         x = mu_nn_conv2d(x, w[2 * i]);
         x = mu_nn_relu(mu_add(x, w[2 * i + 1]));
-        x = mu_nn_max_pool2d(x, 2);
+        x = mu_nn_max_pool2d(x, {2, 2});
     }
     x = mu_reshape(x, 2, (int64_t[]){-1, 1600});
     x = mu_nn_relu(mu_add(mu_matmul(x, w[4]), w[5]));

@@ -164,7 +164,8 @@ static mu_status no_room(mu_table *t, size_t bytes, size_t used, size_t limit, c
 static mu_status take_bytes(mu_table *t, size_t bytes)
 {
     const size_t own = t->options.max_bytes > 0 ? (size_t)t->options.max_bytes : SIZE_MAX;
-    const size_t used = (t->bytes += bytes), all = t->budget ? (t->budget->used += bytes) : 0;
+    const size_t used = atomic_fetch_add(&t->bytes, bytes) + bytes;
+    const size_t all = t->budget ? atomic_fetch_add(&t->budget->used, bytes) + bytes : 0;
     if (used > own)
         return no_room(t, bytes, used, own, "it takes");
     if (t->budget && all > t->budget->limit)
