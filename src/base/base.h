@@ -274,9 +274,8 @@ void *mu__context_leave(mu_context *child, void *result, mu_error_value *error);
 
 // ---- Cancellation (cancellation.c) --------------------------------------------------------------
 
-// A wait that a cancellation ends: wake(arg) is called once when it is cancelled, on the thread that cancels. Adding a
-// hook to a cancellation that is already cancelled does not call it. When the removal returns, wake is not running. A
-// NULL cancellation is accepted.
+// A wait that a cancellation ends: wake(arg) is called once, on the thread that cancels, or by the addition if it was
+// cancelled before. When the removal returns, wake is not running. A NULL cancellation is accepted.
 typedef struct mu_cancel_hook {
     void (*wake)(void *arg);
     void *arg;

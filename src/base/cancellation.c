@@ -1,7 +1,8 @@
 // Cancellations: a flag that ends waits, and the hooks that wake them.
 //
 // A wait adds a hook before it locks what it waits for, checks the flag in its loop, and removes the hook after it has
-// unlocked. Cancelling calls the hooks under the cancellation's lock, so a hook may lock what the wait sleeps on.
+// unlocked. Cancelling calls the hooks under the cancellation's lock, so a hook may lock what the wait sleeps on. A hook
+// is called once, also where it is added late.
 #include "base/base.h"
 
 #include <muster/cancellation.h>
@@ -71,6 +72,8 @@ void mu__cancel_hook_add(mu_cancellation *cancellation, mu_cancel_hook *hook)
     pthread_mutex_lock(&cancellation->lock);
     hook->next = cancellation->hooks;
     cancellation->hooks = hook;
+    if (atomic_load(&cancellation->cancelled))
+        hook->wake(hook->arg);
     pthread_mutex_unlock(&cancellation->lock);
 }
 

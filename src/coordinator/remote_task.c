@@ -149,12 +149,16 @@ static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments,
     return result;
 }
 
-// The client connects by itself. Whoever is there now is told everything again.
+// The client connects by itself. A call shows that the worker takes calls again: one that is stopping still has its
+// connection. Whoever is there now is told everything again.
 static bool recover(mu_task *task)
 {
     remote_task *t = (remote_task *)task;
+    mu_error_value refused;
+    const bool answers = mu_rpc_client_methods(t->client) != NULL;
     const uint64_t process = mu_rpc_client_server(t->client);
-    if (process == 0)
+    mu__error_move(&refused);
+    if (!answers || process == 0)
         return false;
     forget_all(t);
     t->process = process;

@@ -75,6 +75,7 @@ typedef struct served_call {
     struct mu_cancellation *cancellation;
     mu_status status;
     mu_error_value error;
+    bool withdrawn;            // before the device's thread began it
     mu_latch done;
 } served_call;
 typedef struct served_run served_run;
@@ -324,17 +325,67 @@ mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function 
     return run ? finish(run) : NULL;
 }
 
+// A call on its way to a device's thread. Its caller may be cancelled while the thread is busy with another call; the
+// order is then withdrawn, and the thread frees it when it gets there. Otherwise the caller frees it.
+typedef struct order {
+    served_call *call;
+    atomic_int state;
+} order;
+enum { ORDER_WAITS, ORDER_TAKEN, ORDER_WITHDRAWN };
+
+static bool order_becomes(order *o, int state)
+{
+    int waits = ORDER_WAITS;
+    return atomic_compare_exchange_strong(&o->state, &waits, state);
+}
+
+static void withdraw(void *arg)
+{
+    order *o = arg;
+    served_call *call = o->call; // read before the order is the thread's
+    if (!order_becomes(o, ORDER_WITHDRAWN))
+        return;
+    call->withdrawn = true;
+    mu__latch_arrive(&call->done);
+}
+
+static void take_order(void *arg)
+{
+    order *o = arg;
+    if (order_becomes(o, ORDER_TAKEN))
+        do_call(o->call);
+    else
+        mu__free(o);
+}
+
+static mu_status wait_for_order(order *o)
+{
+    served_call *call = o->call;
+    mu_cancel_hook hook = {.wake = withdraw, .arg = o};
+    mu__cancel_hook_add(call->cancellation, &hook);
+    (void)mu__latch_wait(&call->done, MU_FOREVER, "a function on a device");
+    mu__cancel_hook_remove(call->cancellation, &hook);
+    if (call->withdrawn)
+        return mu__error(MU_CANCELLED, "'%s' was cancelled before it began", call->concrete->graph->name);
+    mu__free(o);
+    mu__error_raise(&call->error);
+    return call->status;
+}
+
 // Gives a call to its device's thread and waits for the end.
 static mu_status post_and_wait(served_call *call)
 {
-    MU_TRY(mu__latch_init(&call->done, 1));
     mu_worker *worker = mu__device_worker(call->device);
-    mu_status status = worker ? mu__worker_post(worker, do_call, call) : mu_error_code();
-    if (status == MU_OK) {
-        (void)mu__latch_wait(&call->done, MU_FOREVER, "a function on a device");
-        status = call->status;
-        mu__error_raise(&call->error);
-    }
+    order *o = worker ? mu__calloc(1, sizeof *o) : NULL;
+    if (!o)
+        return mu_error_code();
+    o->call = call;
+    mu_status status = mu__latch_init(&call->done, 1);
+    status = status == MU_OK ? mu__worker_post(worker, take_order, o) : status;
+    if (status == MU_OK)
+        status = wait_for_order(o);
+    else
+        mu__free(o);
     mu__latch_free(&call->done);
     return status;
 }

@@ -198,6 +198,8 @@ static void finish_call(mu_server_call *call, const mu_error_value *error)
     }
     if (call->overdue && late.code == MU_CANCELLED)
         answer_error(call, MU_DEADLINE_EXCEEDED, "no result in time; its waits were ended");
+    else if (call->server->stopping && late.code == MU_CANCELLED) // not what the client asked for: it tries elsewhere
+        answer_error(call, MU_UNAVAILABLE, "the server is stopping");
     else
         answer_error(call, late.code, late.message);
 }
