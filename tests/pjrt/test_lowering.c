@@ -166,6 +166,43 @@ static void test_random_numbers(void **state)
     check_both("a seed of int32", draw_same_bits, NULL, narrow, 0);
 }
 
+// Parameters of every path through the loops, and some that end none of them.
+static mu_value *draw_by_rejection(mu_value *arguments, void *arg)
+{
+    enum { ALPHAS = 7, RATES = 9, DRAWS = 40 };
+    (void)arg;
+    mu_tensor *seed = mu_at(arguments, 0);
+    mu_tensor *alpha = mu_tensor_new(MU_F64, 1, (int64_t[]){ALPHAS}, (double[]){1, 0.05, 0.9, 3, 40, -1, INFINITY});
+    mu_tensor *rate = mu_tensor_new(MU_F64, 1, (int64_t[]){RATES},
+                                    (double[]){0, -1, 0.2, 9.9, 10, 100, 1e6, INFINITY, NAN});
+    mu_tensor *gamma = mu_stateless_random_gamma(seed, alpha, NULL, 2, (int64_t[]){DRAWS, ALPHAS});
+    return mu_list(mu_of(gamma), mu_of(mu_stateless_random_poisson(seed, rate, MU_F64, 2, (int64_t[]){DRAWS, RATES})),
+                   mu_of(mu_stateless_random_poisson(seed, rate, MU_I32, 2, (int64_t[]){DRAWS, RATES})), MU_END);
+}
+
+static void test_numbers_drawn_by_rejection(void **state)
+{
+    (void)state;
+    for (int64_t s = 0; s < 3; s++) {
+        mu_value *seed = mu_list(mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){s * 7919, 5 - s})), MU_END);
+        check_both("gamma and Poisson", draw_by_rejection, NULL, seed, 1e-9);
+    }
+}
+
+static mu_value *log_gamma(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_of(mu_lgamma(mu_at(arguments, 0))), mu_of(mu_digamma(mu_at(arguments, 0))), MU_END);
+}
+
+// A product of ten factors of this size has no float32.
+static void test_log_gamma_of_large_numbers(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_tensor_new(MU_F32, 1, (int64_t[]){5}, (float[]){0.7f, 9.5f, 1e3f, 2e4f, 1e20f});
+    check_both("lgamma", log_gamma, NULL, mu_list(mu_of(x), MU_END), 1e-5);
+}
+
 // ---- Rows of a variable -------------------------------------------------------------------------
 
 typedef struct scattering {
@@ -319,6 +356,8 @@ int main(void)
         cmocka_unit_test(test_embedding_and_dropout_train),
         cmocka_unit_test(test_embedding_and_dropout_train_on_two_replicas),
         cmocka_unit_test(test_random_numbers),
+        cmocka_unit_test(test_numbers_drawn_by_rejection),
+        cmocka_unit_test(test_log_gamma_of_large_numbers),
         cmocka_unit_test(test_rows_of_variables),
         cmocka_unit_test(test_order_of_odd_numbers),
         cmocka_unit_test(test_sums_in_16_bits),

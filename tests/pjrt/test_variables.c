@@ -1,5 +1,6 @@
 // Variables and results stay on the device: what is copied between it and the host in ten steps is counted at the
 // plugin's table of functions, and told apart by the host's memory that it comes from or goes to.
+#include "changed_table.h"
 #include "skip.h"
 
 #include "engine/pjrt/pjrt.h"
@@ -82,17 +83,11 @@ static int start(void **state)
 {
     mu_init(.cpu_devices = 2, .seed = 3);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
-    pj_api *counted = malloc(client->api->size);
+    static const changed_function counted[] = {
+        {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload}, {PJ_BUFFER_TO_HOST_BUFFER, download},
+        {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
     memset(&plugin, 0, sizeof plugin);
-    memcpy(counted, client->api, client->api->size);
-    plugin.api = client->api;
-    counted->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER] = upload;
-    counted->functions[PJ_BUFFER_TO_HOST_BUFFER] = download;
-    counted->functions[PJ_BUFFER_UNSAFE_POINTER] = look;
-    counted->functions[PJ_CLIENT_COMPILE] = compile;
-    counted->functions[PJ_LOADED_EXECUTE] = execute;
-    client->api = counted;
-    *state = counted;
+    *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
     return 0;
 }
 

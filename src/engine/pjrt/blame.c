@@ -1,7 +1,7 @@
 // Says which of the user's operations an error of XLA's compiler is about.
 //
 // XLA names a line and a column of the program's text ("…:12:5: error: …"), and the text has a comment above the
-// operations of each node with its op, its layer and the line of the user's program that made it.
+// operations of each node with its op, its layer, the line of the user's program that made it, and its variables.
 #include "engine/pjrt/plan.h"
 
 #include <ctype.h>

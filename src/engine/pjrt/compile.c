@@ -44,6 +44,8 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
     const size_t bytes = mu__pjrt_compile_options(n, p->devices ? ids : NULL, options);
     if (mu__pjrt_compile_text(plan->client, plan->graph->name, text, options, bytes, &p->loaded[part]) != MU_OK) {
         mu__pjrt_blame(text);
+        if (mu_error_code() == MU_RESOURCE_EXHAUSTED)
+            mu__pjrt_name_largest(plan, p);
         return mu_error_code();
     }
     MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left));

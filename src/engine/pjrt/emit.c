@@ -244,14 +244,21 @@ static mu_status check_on_host(const mu_node *node)
                      node->op->name);
 }
 
-// "// matmul (dense_1, train.c:42)"
+// "// matmul (dense_1, train.c:42) of 'dense_1/kernel'": where the op was made, and the variables that it reads.
 static void print_origin(writer *w, const mu_node *node)
 {
     const mu_site site = mu__node_site(node);
+    bool named = false;
     print_indent(w);
     print(w, "// %s", node->op->name);
     if (site.file)
         print(w, " (%s%s%s:%d)", site.layer ? site.layer : "", site.layer ? ", " : "", site.file, site.line);
+    for (int i = 0; i < node->n_in; i++) {
+        const mu_node *in = node->in[i].node;
+        if (in->op == &mu_op_input && in->name)
+            print(w, "%s '%s'", named ? "," : " of", in->name);
+        named |= in->op == &mu_op_input && in->name;
+    }
     print(w, "\n");
 }
 

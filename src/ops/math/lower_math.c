@@ -3,39 +3,10 @@
 //
 // Computes in float32 at least, with as many terms as float64 needs. Loops are unrolled. The last digits may differ
 // from the plain loops.
-#include "ops/core/lower.h"
+#include "ops/core/lower_formula.h"
 #include "ops/math/polygamma.h"
 
 #include <math.h>
-
-typedef struct writer {
-    mu_emitter *e;
-    mu_spec spec;
-} writer;
-
-static mu_hlo number(const writer *w, double value) { return mu__hlo_fill(w->e, w->spec.dtype, &w->spec.shape, value); }
-static mu_hlo add(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.add", a, b); }
-static mu_hlo sub(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.subtract", a, b); }
-static mu_hlo mul(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.multiply", a, b); }
-static mu_hlo over(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.divide", a, b); }
-static mu_hlo one(const writer *w, const char *op, mu_hlo a) { return mu__hlo_unary(w->e, op, a); }
-static mu_hlo logarithm(const writer *w, mu_hlo a) { return one(w, "stablehlo.log", a); }
-static mu_hlo root(const writer *w, mu_hlo a) { return one(w, "stablehlo.sqrt", a); }
-static mu_hlo angle(const writer *w, mu_hlo y, mu_hlo x) { return mu__hlo_binary(w->e, "stablehlo.atan2", y, x); }
-static mu_hlo scaled(const writer *w, mu_hlo a, double factor) { return mul(w, a, number(w, factor)); }
-static mu_hlo plus(const writer *w, mu_hlo a, double value) { return add(w, a, number(w, value)); }
-static mu_hlo from(const writer *w, double value, mu_hlo a) { return sub(w, number(w, value), a); }
-
-static mu_hlo pick(const writer *w, const char *direction, mu_hlo a, double bound, mu_hlo yes, mu_hlo no)
-{
-    return mu__hlo_select(w->e, mu__hlo_compare(w->e, direction, a, number(w, bound)), yes, no);
-}
-
-// The magnitude with the sign of x (NaN propagates).
-static mu_hlo signed_like(const writer *w, mu_hlo magnitude, mu_hlo x)
-{
-    return pick(w, "LT", x, 0, one(w, "stablehlo.negate", magnitude), magnitude);
-}
 
 // ---- Whole division -----------------------------------------------------------------------------
 
@@ -151,19 +122,23 @@ static mu_hlo gelu_of(const writer *w, mu_hlo x)
 
 enum { STEPS = 10 };  // the asymptotic series, used from here on, is exact in float32 and nearly so in float64
 
-static mu_hlo lgamma_above(const writer *w, mu_hlo x)
+// Below STEPS the recurrence leads to where the series is exact; its product would overflow for large x.
+mu_hlo mu__hlo_lgamma_above(const writer *w, mu_hlo x)
 {
-    mu_hlo product = x;
+    const mu_hlo small = mu__hlo_binary(w->e, "stablehlo.minimum", x, number(w, STEPS));
+    mu_hlo product = small;
     for (int k = 1; k < STEPS; k++)
-        product = mul(w, product, plus(w, x, k));
-    const mu_hlo y = plus(w, x, STEPS), inverse = over(w, number(w, 1), y), f = mul(w, inverse, inverse);
+        product = mul(w, product, plus(w, small, k));
+    const mu_hlo y = pick(w, "LT", x, STEPS, plus(w, x, STEPS), x), inverse = over(w, number(w, 1), y),
+                 f = mul(w, inverse, inverse);
     mu_hlo series = plus(w, scaled(w, f, 1.0 / 1260), -1.0 / 360);
     series = mul(w, inverse, plus(w, mul(w, f, series), 1.0 / 12));
     const mu_hlo main = sub(w, mul(w, plus(w, y, -0.5), logarithm(w, y)), y);
-    return sub(w, add(w, plus(w, main, 0.9189385332046727), series), logarithm(w, product));
+    const mu_hlo whole = add(w, plus(w, main, 0.9189385332046727), series);
+    return pick(w, "LT", x, STEPS, sub(w, whole, logarithm(w, product)), whole);
 }
 
-static mu_hlo digamma_above(const writer *w, mu_hlo x)
+mu_hlo mu__hlo_digamma_above(const writer *w, mu_hlo x)
 {
     mu_hlo sum = number(w, 0);
     for (int k = 0; k < STEPS; k++)
@@ -194,11 +169,11 @@ static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
     const mu_hlo y = pick(w, "LT", x, 0.5, from(w, 1, x), x), turn = scaled(w, x, pi),
                  sine = one(w, "stablehlo.sine", turn);
     if (op == &mu_op_lgamma) {
-        const mu_hlo above = lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine));
+        const mu_hlo above = mu__hlo_lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine));
         return pick(w, "LT", x, 0.5, sub(w, from(w, log(pi), size), above), above);
     }
     if (op == &mu_op_digamma) {
-        const mu_hlo above = digamma_above(w, y),
+        const mu_hlo above = mu__hlo_digamma_above(w, y),
                      derivative = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
         return pick(w, "LT", x, 0.5, sub(w, above, derivative), above);
     }

@@ -37,8 +37,7 @@ static mu_hlo words_from(mu_emitter *e, mu_hlo state, int64_t n)
     return out[1];
 }
 
-// Key and counter of a seed, [3], as mu__philox_seeded derives them.
-static mu_hlo seeded(mu_emitter *e, mu_hlo seed)
+mu_hlo mu__hlo_seeded(mu_emitter *e, mu_hlo seed)
 {
     const mu_shape one = MU_SHAPE(1), pairs = MU_SHAPE(2, 2);
     const mu_hlo mixer[] = {integers(e, MU_HLO_U64, &one, 0x02461E293EC8F720),
@@ -50,7 +49,7 @@ static mu_hlo seeded(mu_emitter *e, mu_hlo seed)
     return mu__hlo_concat(e, 3, state, 0);
 }
 
-mu_hlo mu__hlo_words(mu_emitter *e, mu_hlo seed, int64_t n) { return words_from(e, seeded(e, seed), n); }
+mu_hlo mu__hlo_words(mu_emitter *e, mu_hlo seed, int64_t n) { return words_from(e, mu__hlo_seeded(e, seed), n); }
 
 // One of the four words of the counter, which mixing exchanges with others; 32 bits in 64.
 typedef struct block {
@@ -80,8 +79,7 @@ static mu_hlo next_key(const block *b, mu_hlo key, int64_t step)
     return low_word(b, binary(b->e, "stablehlo.add", key, integer(b->e, MU_HLO_U64, step)));
 }
 
-// The words of counters {low, high}, [n] each, under a key: [n, 4], as mu__philox_next computes them.
-static mu_hlo words_at(mu_emitter *e, mu_hlo low, mu_hlo high, mu_hlo key)
+mu_hlo mu__hlo_words_at(mu_emitter *e, mu_hlo low, mu_hlo high, mu_hlo key)
 {
     enum { ROUNDS = 10 };
     const int64_t n = low.spec.shape.dims[0];
@@ -121,8 +119,8 @@ static mu_hlo fraction(mu_emitter *e, mu_hlo words, int bits, int shift, mu_dtyp
     return binary(e, "stablehlo.multiply", whole, mu__hlo_fill(e, dtype, &whole.spec.shape, ldexp(1, -shift)));
 }
 
-// Uniform numbers in [0, 1): one of each word, or of two for float64. Every step is exact.
-static mu_hlo uniform(mu_emitter *e, mu_hlo words, mu_dtype dtype)
+// Every step is exact.
+mu_hlo mu__hlo_uniform(mu_emitter *e, mu_hlo words, mu_dtype dtype)
 {
     enum { F64_HIGH = 20, F64_BITS = 52 };
     if (dtype != MU_F64) {
@@ -138,11 +136,10 @@ static mu_hlo uniform(mu_emitter *e, mu_hlo words, mu_dtype dtype)
                   fraction(e, second, 32, F64_BITS, dtype));
 }
 
-// Box-Muller: pairs of normal numbers from pairs of uniform ones, [2 n], in float32 or float64. The angle is multiplied
-// in float64, as in the plain loops.
-static mu_hlo normal(mu_emitter *e, mu_hlo words, mu_dtype dtype)
+// The angle is multiplied in float64, as in the plain loops.
+mu_hlo mu__hlo_normal(mu_emitter *e, mu_hlo words, mu_dtype dtype)
 {
-    const mu_hlo u = uniform(e, words, dtype);
+    const mu_hlo u = mu__hlo_uniform(e, words, dtype);
     const int64_t n = u.spec.shape.dims[0];
     const mu_shape pairs = MU_SHAPE(n / 2, 2), column = MU_SHAPE(n / 2, 1);
     const mu_hlo seen = mu__hlo_reshape(e, u, &pairs);
@@ -204,9 +201,9 @@ static void write_attempt(mu_emitter *e, mu_hlo_operation *loop, int64_t counter
     const mu_hlo first = binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_HLO_U64, groups, 0),
                                 integers(e, MU_HLO_U64, groups, counters));
     const mu_hlo low = binary(e, "stablehlo.add", first, mu__hlo_broadcast_to(e, state[ATTEMPT], groups));
-    const mu_hlo words = words_at(e, low, mu__hlo_broadcast_to(e, state[HIGH], groups), state[KEY]);
+    const mu_hlo words = mu__hlo_words_at(e, low, mu__hlo_broadcast_to(e, state[HIGH], groups), state[KEY]);
     const mu_hlo draws =
-        mu__hlo_reshape(e, normal(e, mu__hlo_reshape(e, words, &vector), state[NUMBERS].spec.dtype), &table);
+        mu__hlo_reshape(e, mu__hlo_normal(e, mu__hlo_reshape(e, words, &vector), state[NUMBERS].spec.dtype), &table);
     for (int64_t i = 0; i < size; i++)
         append(e, draws, i, state);
     state[ATTEMPT] = binary(e, "stablehlo.add", state[ATTEMPT], integer(e, MU_HLO_U64, 1));
@@ -217,7 +214,7 @@ static void write_attempt(mu_emitter *e, mu_hlo_operation *loop, int64_t counter
 static mu_hlo truncated(mu_emitter *e, mu_hlo seed, int64_t groups, int64_t size, mu_dtype dtype)
 {
     const mu_shape scalar = {.rank = 0}, vector = MU_SHAPE(groups), table = MU_SHAPE(groups, size);
-    const mu_hlo state = seeded(e, seed);
+    const mu_hlo state = mu__hlo_seeded(e, seed);
     mu_hlo begin[STATES] = {
         [ATTEMPT] = integer(e, MU_HLO_U64, 0),
         [FILLED] = mu__hlo_fill(e, MU_I32, &vector, 0),
@@ -270,9 +267,9 @@ static mu_hlo drawn(const mu_lowering *l, int64_t n)
     if (l->op->variant == MU_RANDOM_INTEGERS)
         return integers_between(e, mu__hlo_words(e, seed, n * words), l->attrs);
     if (l->op->variant == MU_RANDOM_UNIFORM)
-        return uniform(e, mu__hlo_words(e, seed, n * words), dtype);
+        return mu__hlo_uniform(e, mu__hlo_words(e, seed, n * words), dtype);
     if (l->op->variant == MU_RANDOM_NORMAL)
-        return normal(e, mu__hlo_words(e, seed, rounded_up(n, 2) * words), wide);
+        return mu__hlo_normal(e, mu__hlo_words(e, seed, rounded_up(n, 2) * words), wide);
     return truncated(e, seed, rounded_up(n, size) / size, size, wide);
 }
 

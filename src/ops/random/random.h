@@ -9,6 +9,21 @@
 // them one after the other (lower_random.c).
 mu_hlo mu__hlo_words(mu_emitter *e, mu_hlo seed, int64_t n);
 
+// mu__hlo_seeded writes key and 128-bit counter of a seed, [3], as mu__philox_seeded derives them; mu__hlo_words_at the
+// words, [n, 4], of the counters {low, high}, [n] each, under a key. mu__hlo_uniform makes numbers in [0, 1) of words,
+// [n]: one of each, or of two for float64. mu__hlo_normal makes pairs of normal numbers (Box-Muller), in float32 or
+// float64, of as many words.
+mu_hlo mu__hlo_seeded(mu_emitter *e, mu_hlo seed);
+mu_hlo mu__hlo_words_at(mu_emitter *e, mu_hlo low, mu_hlo high, mu_hlo key);
+mu_hlo mu__hlo_uniform(mu_emitter *e, mu_hlo words, mu_dtype dtype);
+mu_hlo mu__hlo_normal(mu_emitter *e, mu_hlo words, mu_dtype dtype);
+
+// Counters of each element that is drawn by rejection, and the mean from which Poisson numbers are drawn by PTRS.
+enum { MU_RANDOM_STRETCH = 256, MU_RANDOM_KNUTH_BELOW = 10, MU_RANDOM_MOST_TERMS = 1000000 };
+mu_status mu__lower_gamma(mu_lowering *l);
+mu_status mu__lower_poisson(mu_lowering *l);
+mu_status mu__lower_gamma_grad(mu_lowering *l);
+
 // Numbers as of mu_stateless_random_uniform and _normal, in the type and the shape of `like`, which a trace may not
 // know.
 mu_tensor *mu__random_uniform_like(mu_tensor *seed, mu_tensor *like);

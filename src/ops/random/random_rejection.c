@@ -14,8 +14,6 @@
 #include <math.h>
 #include <muster/ops.h>
 
-enum { STRETCH = 256, KNUTH_BELOW = 10 };  // counters per element; the mean from which PTRS is used
-
 // The first counters of several elements' sections, computed together; for the first counter also normal numbers.
 enum { BLOCK = MU_RANDOM_PAIRS, AHEAD = 4, FACTORIALS = 64 };
 typedef struct ahead {
@@ -144,7 +142,7 @@ static double draw_poisson(stretch *s, double rate, bool floats)
 {
     if (!isfinite(rate))
         return floats && !(rate < 0) ? rate : 0;
-    return rate < KNUTH_BELOW ? draw_poisson_by_product(s, rate) : draw_poisson_by_ratio(s, rate);
+    return rate < MU_RANDOM_KNUTH_BELOW ? draw_poisson_by_product(s, rate) : draw_poisson_by_ratio(s, rate);
 }
 
 static void make_ahead(ahead *made, uint64_t begin, int64_t n, bool gamma)
@@ -152,7 +150,7 @@ static void make_ahead(ahead *made, uint64_t begin, int64_t n, bool gamma)
     mu_philox generator = made->first;
     mu__philox_skip(&generator, begin);
     for (int i = 0; i < AHEAD; i++, mu__philox_skip(&generator, 1)) {
-        mu__philox_fill(&generator, STRETCH, n, made->words[i]);
+        mu__philox_fill(&generator, MU_RANDOM_STRETCH, n, made->words[i]);
         mu__random_doubles(made->words[i], made->uniforms[i], 2 * n);
     }
     made->has_normals = gamma;
@@ -174,7 +172,7 @@ static void draw_elements(void *arg, int64_t begin, int64_t end)
         stretch s;
         s.ahead = &made;
         s.element = (i - begin) % BLOCK;
-        s.begin = (uint64_t)i * STRETCH;
+        s.begin = (uint64_t)i * MU_RANDOM_STRETCH;
         s.used = s.n_uniform = s.n_normal = 0;
         if (s.element == 0)
             make_ahead(&made, s.begin, MU_MIN((int64_t)BLOCK, end - i), gamma);
@@ -200,7 +198,6 @@ static mu_status draw_ref(const mu_kernel *k)
 // Implicit differentiation: -(dP/da) / p, where P(a, x) is the distribution function and p the density. In the series
 // of P a common factor cancels, which leaves the sum of c_n (digamma(a + n + 1) - log x), c_0 = x / a, c_n = c_(n-1) x
 // / (a + n).
-enum { MOST_TERMS = 1000000 };
 static double gamma_derivative(double a, double x)
 {
     if (!(a > 0) || !(x > 0) || isinf(x) || isinf(a))
@@ -213,7 +210,7 @@ static double gamma_derivative(double a, double x)
         total += weight;
         if (n > x - a && weight * fabs(digamma - log_x) <= DBL_EPSILON * 0.01 * fabs(sum) + DBL_MIN * total)
             return sum;
-        if (!isfinite(total) || n > MOST_TERMS)  // x is far beyond any draw from this distribution
+        if (!isfinite(total) || n > MU_RANDOM_MOST_TERMS)  // x is far beyond any draw from this distribution
             return NAN;
         digamma += 1 / (a + n);
         weight *= x / (a + n);
@@ -313,22 +310,19 @@ static const mu_sample samples_derivative[] = {
     {.n_in = 2, .in = {MU_NO_DIMS, MU_DIMS(0)}, .low = {0.2, 0.1}, .high = {6, 8}, .no_grad = 3},
     {0},
 };
-#define NO_LOWERING                                                                                     \
-    "its numbers are drawn by rejection; draw them outside of the function and pass them in, or run the " \
-    "function on a CPU device"
-
-#define DRAW(text, some)                                                                                \
+#define DRAW(text, some, writes)                                                                        \
     .name = text, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),          \
     .attrs_bytes = sizeof(mu_random_attrs), .attrs = draw_fields, .infer = draw_infer, .ref = draw_ref,                \
-    .samples = some, .no_lowering = NO_LOWERING
+    .samples = some, .lower = writes
 
-const mu_op mu_op_stateless_random_gamma = {DRAW("stateless_random_gamma", samples_gamma), .grad = gamma_rule};
-const mu_op mu_op_stateless_random_poisson = {DRAW("stateless_random_poisson", samples_poisson)};
+const mu_op mu_op_stateless_random_gamma = {
+    DRAW("stateless_random_gamma", samples_gamma, mu__lower_gamma), .grad = gamma_rule};
+const mu_op mu_op_stateless_random_poisson = {
+    DRAW("stateless_random_poisson", samples_poisson, mu__lower_poisson)};
 const mu_op mu_op_random_gamma_grad = {
     .name = "random_gamma_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .infer = derivative_infer,
     .ref = derivative_ref, .samples = samples_derivative,
-    .no_lowering = "its series has as many terms as the elements need; compute it outside of the function, or run the "
-                   "function on a CPU device",
+    .lower = mu__lower_gamma_grad,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

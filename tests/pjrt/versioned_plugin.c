@@ -1,0 +1,70 @@
+// A plugin of the tests' own that only has a version, the one of MU_PLUGIN_MAJOR and MU_PLUGIN_MINOR, and as many
+// functions as MU_PLUGIN_FUNCTIONS. It can be opened and says so; nothing else works.
+#include "engine/pjrt/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FUNCTIONS = 256 };
+
+static pj_error *destroy(void *args)
+{
+    (void)args;
+    return NULL;
+}
+
+static pj_error *message(void *args)
+{
+    static const char text[] = "no";
+    ((pj_error_message_args *)args)->message = text;
+    ((pj_error_message_args *)args)->bytes = sizeof text - 1;
+    return NULL;
+}
+
+static pj_error *code(void *args)
+{
+    enum { UNIMPLEMENTED = 12 };
+    ((pj_error_code_args *)args)->code = UNIMPLEMENTED;
+    return NULL;
+}
+
+static pj_error *initialize(void *args)
+{
+    (void)args;
+    return NULL;
+}
+
+static pj_error *fail(void *args)
+{
+    static int error;
+    (void)args;
+    return (pj_error *)&error;
+}
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+
+// A new table for each call, because the test opens the plugin in several versions.
+__attribute__((visibility("default"))) const pj_api *GetPjrtApi(void);
+const pj_api *GetPjrtApi(void)
+{
+    const int n = number("MU_PLUGIN_FUNCTIONS", MOST_FUNCTIONS);
+    pj_api *api = calloc(1, sizeof *api + sizeof(pj_call *) * MOST_FUNCTIONS);
+    if (!api)
+        return NULL;
+    api->size = sizeof *api + sizeof(pj_call *) * (size_t)n;
+    api->version = (pj_version){.size = sizeof api->version, .major = number("MU_PLUGIN_MAJOR", 0),
+                                .minor = number("MU_PLUGIN_MINOR", 0)};
+    for (int i = 0; i < n; i++)
+        api->functions[i] = fail;
+    if (n > PJ_PLUGIN_INITIALIZE) {
+        api->functions[PJ_ERROR_DESTROY] = destroy;
+        api->functions[PJ_ERROR_MESSAGE] = message;
+        api->functions[PJ_ERROR_GET_CODE] = code;
+        api->functions[PJ_PLUGIN_INITIALIZE] = initialize;
+    }
+    return api;
+}
