@@ -1,8 +1,8 @@
 // Cancellations: a flag that ends waits, and the hooks that wake them.
 //
 // A wait adds a hook before it locks what it waits for, checks the flag in its loop, and removes the hook after it has
-// unlocked. Cancelling calls the hooks under the cancellation's lock, so a hook may lock what the wait sleeps on. A hook
-// is called once, also where it is added late.
+// unlocked. Cancelling calls the hooks under the cancellation's lock, so a hook may lock what the wait sleeps on. A
+// hook is called once, also where it is added late.
 #include "base/base.h"
 
 #include <muster/cancellation.h>
