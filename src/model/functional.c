@@ -14,6 +14,7 @@ static void call_destroy(void *object)
     mu_layer_call *call = object;
     mu_release(call->layer);
     mu_release(call->inputs);
+    mu_release(call->mask);
     mu_release(call->graph);
     mu__free(call->name);
 }
@@ -40,13 +41,14 @@ bool mu__has_layer_tensor(const mu_value *value)
     return false;
 }
 
-static mu_layer_call *new_call(mu_layer *layer, mu_value *inputs)
+static mu_layer_call *new_call(mu_layer *layer, mu_value *inputs, mu_value *mask)
 {
     mu_layer_call *call = mu__new(&call_type, sizeof *call);
     if (!call)
         return NULL;
     call->layer = mu_retain(layer);
     call->inputs = mu_retain(inputs);
+    call->mask = mu_retain(mask);
     call->graph = mu__graph_new(layer ? mu_layer_name(layer) : "mu_input");
     return call->graph ? mu__give(call) : (mu_release(call), NULL);
 }
@@ -67,7 +69,7 @@ mu_tensor *mu_input_with(const mu_input_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_input: dtype is %d, which is no element type", (int)args.dtype);
         return NULL;
     }
-    mu_layer_call *call = new_call(NULL, NULL);
+    mu_layer_call *call = new_call(NULL, NULL, NULL);
     if (!call || (args.name && !(call->name = mu__strdup(args.name))))
         return NULL;
     mu_spec spec = {.dtype = args.dtype ? args.dtype : mu__floatx(), .shape = {.rank = 1, .dims = {MU_UNKNOWN}}};
@@ -81,12 +83,16 @@ mu_tensor *mu_input_with(const mu_input_args *given)
 typedef struct connection {
     mu_layer *layer;
     const mu_call_context *context;
+    bool masked;  // the arguments are a list of the inputs and their masks, not the inputs alone
 } connection;
 
 static mu_value *trace_call(mu_value *arguments, void *arg)
 {
     const connection *c = arg;
-    return mu__layer_call(c->layer, arguments, c->context, NULL);
+    if (!c->masked)
+        return mu__layer_call(c->layer, arguments, c->context, NULL);
+    const mu_call_context context = {.training = c->context->training, .mask = mu_value_at(arguments, 1)};
+    return mu__layer_call(c->layer, mu_value_at(arguments, 0), &context, NULL);
 }
 
 // The outputs of a traced call as layer tensors in the same structure.
@@ -109,40 +115,42 @@ static mu_value *outputs_of(mu_layer_call *call, const mu_value *traced)
     return outputs;
 }
 
-static mu_status need_tensors(int n, mu_object *const *leaves, const mu_layer *layer)
+// Writes what a trace needs to know of the leaves of a value.
+static mu_status specs_of(const mu_layer *layer, const mu_value *arguments, int n, mu_spec *specs)
 {
-    for (int i = 0; i < n; i++)
-        if (!mu__is(leaves[i], &mu__tensor_type))
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': input %d is a variable; give tensors of mu_input",
-                             mu_layer_name(layer), i);
-    return MU_OK;
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_status status = leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (leaves)
+        mu__value_flatten(arguments, leaves, n);
+    for (int i = 0; status == MU_OK && i < n; i++)
+        if (mu__is(leaves[i], &mu__tensor_type))
+            specs[i] = mu__spec_of((const mu_tensor *)leaves[i]);
+        else
+            status = mu__error(MU_INVALID_ARGUMENT, "layer '%s': input %d is a variable; give tensors of mu_input",
+                               mu_layer_name(layer), i);
+    mu__free(leaves);
+    return status;
 }
 
 mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
-    const int n = mu__value_flatten(inputs, NULL, 0);
-    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    connection c = {.layer = layer, .context = context, .masked = context->mask != NULL};
+    mu_value *arguments = c.masked ? mu_list_of(2, (mu_value *[]){inputs, context->mask}) : inputs, *outputs = NULL;
+    if (!arguments)
+        return NULL;
+    const int n = mu__value_flatten(arguments, NULL, 0);
     mu_spec *specs = mu__calloc((size_t)n + 1, sizeof *specs);
-    connection c = {.layer = layer, .context = context};
     mu_traced traced = {0};
-    mu_value *outputs = NULL;
-    mu_status status = leaves && specs ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    if (leaves)
-        mu__value_flatten(inputs, leaves, n);
+    mu_status status = specs ? specs_of(layer, arguments, n, specs) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
-        status = need_tensors(n, leaves, layer);
-    for (int i = 0; status == MU_OK && i < n; i++)
-        specs[i] = mu__spec_of((const mu_tensor *)leaves[i]);
-    if (status == MU_OK)
-        status = mu__trace_run(mu_layer_name(layer), trace_call, &c, inputs, specs, true, &traced);
+        status = mu__trace_run(mu_layer_name(layer), trace_call, &c, arguments, specs, true, &traced);
     mu__losses_begin(layer);  // those of the trace end with it
-    mu_layer_call *call = status == MU_OK ? new_call(layer, inputs) : NULL;
+    mu_layer_call *call = status == MU_OK ? new_call(layer, inputs, context->mask) : NULL;
     if (call)
         outputs = outputs_of(call, traced.outputs);
     mu_release(traced.graph);
     mu_release(traced.inputs);
     mu_release(traced.outputs);
-    mu__free(leaves);
     mu__free(specs);
     return outputs;
 }
@@ -193,6 +201,8 @@ static mu_status visit_call(mu_functional *f, const mu_tensor *tensor)
             return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: an output depends on the input '%s', which is not "
                              "among the model's inputs; add it to .inputs", call->name ? call->name : "mu_input");
         MU_TRY(visit(f, call->inputs));
+        if (call->mask)
+            MU_TRY(visit(f, call->mask));
     }
     MU_TRY(MU_PUSH(&f->calls, call));
     mu_retain(call);
@@ -284,7 +294,10 @@ static mu_status run_calls(run *r, bool training)
         mu_value *inputs = replace(r, call->inputs, false);
         if (!inputs)
             return mu_error_code();
-        const mu_call_context context = {.training = training, .mask = replace(r, call->inputs, true)};
+        mu_value *mask = call->mask ? replace(r, call->mask, false) : replace(r, call->inputs, true);
+        if (mu__pending())
+            return mu_error_code();
+        const mu_call_context context = {.training = training, .mask = mask};
         r->values[i] = mu__layer_call(call->layer, inputs, &context, &r->masks[i]);
         if (!r->values[i])
             return mu_error_code();

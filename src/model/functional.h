@@ -10,6 +10,7 @@ struct mu_layer_call {
     mu_object object;
     mu_layer *layer;    // retained; NULL: an input
     mu_value *inputs;   // nest of layer tensors and constants; retained; NULL: an input
+    mu_value *mask;     // the caller's masks of the inputs, such a nest too; retained; NULL: those that the inputs have
     mu_graph *graph;    // one `input` node per output
     char *name;         // of an input; owned
 };

@@ -15,6 +15,10 @@ static bool takes_operands(const mu_layer_ops *ops)
     return ops == &mu__multi_head_attention_ops || ops == &mu__grouped_query_attention_ops;
 }
 
+// Keras's arguments for the masks of these operands.
+enum { N_OPERAND_MASKS = 3 };
+static const char *const operand_masks[N_OPERAND_MASKS] = {"query_mask", "value_mask", "key_mask"};
+
 // The number that Keras gives to the first call.
 static int first_call(const mu_layer *layer) { return layer && layer->ops == &mu__functional_ops; }
 
@@ -131,6 +135,34 @@ static json_t *tensor_json(const writer *w, const mu_tensor *tensor)
                      history_json(w, tensor));
 }
 
+// Masks of inputs that the caller gave: null where an input has none. NULL on error.
+static json_t *masks_json(const writer *w, const mu_value *mask)
+{
+    if (mask->leaf)
+        return nest_json(w, mask, tensor_json);
+    json_t *json = mask->n > 0 ? json_array() : json_null();
+    for (int i = 0; json && i < mask->n; i++)
+        if (json_array_append_new(json, masks_json(w, mask->items[i])) != 0) {
+            json_decref(json);
+            return NULL;
+        }
+    return json;
+}
+
+// Keras's argument for the masks: one for all inputs, or one for each operand.
+static mu_status add_masks(const writer *w, const mu_layer_call *call, json_t *kwargs)
+{
+    const mu_value *mask = call->mask;
+    const bool apart = takes_operands(call->layer->ops);
+    for (int i = 0; i < (apart && !mask->leaf ? MU_MIN(mask->n, N_OPERAND_MASKS) : 1); i++) {
+        json_t *json = masks_json(w, apart && !mask->leaf ? mask->items[i] : mask);
+        if (!json)
+            return mu__pending() ? mu_error_code() : MU_RESOURCE_EXHAUSTED;
+        MU_TRY(mu__json_member(kwargs, apart ? operand_masks[i] : "mask", json));
+    }
+    return MU_OK;
+}
+
 // The arguments of a call: one value; for attention the operands one by one, of which the fourth is a mask.
 static mu_status add_arguments(const writer *w, const mu_layer_call *call, json_t *args, json_t *kwargs)
 {
@@ -145,6 +177,8 @@ static mu_status add_arguments(const writer *w, const mu_layer_call *call, json_
         else
             json_object_set_new(kwargs, "attention_mask", argument);
     }
+    if (call->mask)
+        MU_TRY(add_masks(w, call, kwargs));
     return mu__fields_call_json(&call->layer->ops->class, call->layer->args, kwargs);
 }
 
@@ -329,31 +363,107 @@ static bool says_nothing(const json_t *value)
     return json_is_null(value) || json_is_false(value) || json_is_array(value);
 }
 
-// The operands of a call, in the order of the layers here: query, value, key, mask.
-static mu_status add_operands(const reader *r, const operation *o, const json_t *kwargs, json_t *operands)
+// Whether an argument of a call is masks that the program gave: tensors of inputs or of layers, not of operations.
+static bool is_given_mask(const reader *r, const json_t *value)
+{
+    const char *name = json_string_value(json_array_get(history_of(value), 0));
+    bool given = name != NULL || json_is_array(value);
+    for (size_t i = 0; name && i < r->n; i++)
+        if (strcmp(r->operations[i].name, name) == 0)
+            given = r->operations[i].layer || strcmp(r->operations[i].class_name, "InputLayer") == 0;
+    for (size_t i = 0; given && i < json_array_size(value); i++)
+        given = json_is_null(json_array_get(value, i)) || is_given_mask(r, json_array_get(value, i));
+    return given;
+}
+
+// The place of an argument among the masks of a call; -1: it is something else.
+static int mask_place(const operation *o, const char *key)
+{
+    if (!takes_operands(o->layer->ops))
+        return strcmp(key, "mask") == 0 ? 0 : -1;
+    for (int i = 0; i < N_OPERAND_MASKS; i++)
+        if (strcmp(operand_masks[i], key) == 0)
+            return i;
+    return -1;
+}
+
+// The arguments of a call that has been read: its operands, in the order of the layers here (query, value, key, mask),
+// and the masks that the program gave.
+typedef struct arguments {
+    json_t *operands;                    // owned
+    const json_t *masks[N_OPERAND_MASKS];
+    int n_masks;                         // up to the last one that is given
+} arguments;
+
+static mu_status refuse_argument(const operation *o, const char *key)
+{
+    return mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with '%.60s' in this configuration, which Muster's "
+                     "layer does not take", o->name, o->class_name, key);
+}
+
+static mu_status add_keywords(const reader *r, const operation *o, const json_t *kwargs, arguments *out)
 {
     static const char *const names[] = {"query", "value", "key", "attention_mask"};
     const char *key;
     json_t *value;
+    bool computes = false;
     json_object_foreach((json_t *)(uintptr_t)kwargs, key, value)
     {
         bool known = says_nothing(value) || mu__fields_call_option(&o->layer->ops->class, key);
         for (size_t i = 0; takes_operands(o->layer->ops) && i < MU_COUNT(names); i++)
             known |= strcmp(names[i], key) == 0;
-        if (!known && !mu__computes_mask(r->layers, key, value))
-            return mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with '%.60s' in this configuration, which "
-                             "Muster's layer does not take", o->name, o->class_name, key);
+        const int place = known ? -1 : mask_place(o, key);
+        if (!known && mu__computes_mask(r->layers, key, value))
+            computes = true;
+        else if (place >= 0 && is_given_mask(r, value)) {
+            out->masks[place] = value;
+            out->n_masks = MU_MAX(out->n_masks, place + 1);
+        } else if (!known)
+            return refuse_argument(o, key);
     }
+    // Layers compute either all masks of a call or none.
+    if (computes && out->n_masks > 0)
+        return refuse_argument(o, mask_place(o, "mask") == 0 ? "mask" : operand_masks[out->n_masks - 1]);
     for (size_t i = 0; takes_operands(o->layer->ops) && i < MU_COUNT(names); i++) {
         json_t *operand = json_object_get(kwargs, names[i]);
         if (!operand || json_is_null(operand))
             continue;
         // A mask is the fourth operand, so the key, which is the value by default, is written out.
-        if (i == 3 && json_array_size(operands) == 2)
-            json_array_append(operands, json_array_get(operands, 1));
-        json_array_append(operands, operand);
+        if (i == 3 && json_array_size(out->operands) == 2)
+            json_array_append(out->operands, json_array_get(out->operands, 1));
+        json_array_append(out->operands, operand);
     }
     return MU_OK;
+}
+
+// Masks as a value; an empty list where there is none. NULL: an error, or r->waits.
+static mu_value *masks_of(reader *r, const json_t *json, int depth)
+{
+    if (!json || json_is_null(json))
+        return mu_list_of(0, NULL);
+    if (!json_is_array(json))
+        return nest_of(r, json, false, depth);
+    mu_value *items[MU_MAX_MODEL_INPUTS];
+    const size_t n = json_array_size(json);
+    if (n > MU_MAX_MODEL_INPUTS || depth > 8) {
+        wrong("too many masks");
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!(items[i] = masks_of(r, json_array_get(json, i), depth + 1)))
+            return NULL;
+    return mu_list_of((int)n, items);
+}
+
+static mu_value *given_masks(reader *r, const operation *o, const arguments *a)
+{
+    mu_value *items[N_OPERAND_MASKS];
+    if (!takes_operands(o->layer->ops))
+        return masks_of(r, a->masks[0], 0);
+    for (int i = 0; i < a->n_masks; i++)
+        if (!(items[i] = masks_of(r, a->masks[i], 0)))
+            return NULL;
+    return mu_list_of(a->n_masks, items);
 }
 
 // Makes one call; the operation's outputs grow unless r->waits.
@@ -362,18 +472,19 @@ static mu_status make_call(reader *r, operation *o, const json_t *call)
     const json_t *args = json_object_get(call, "args"), *kwargs = json_object_get(call, "kwargs");
     if (!json_is_array(args) || !json_is_object(kwargs))
         return wrong("calls in an older form than Keras 3's");
-    json_t *operands = json_copy((json_t *)(uintptr_t)args);
-    mu_status status = add_operands(r, o, kwargs, operands);
+    arguments a = {.operands = json_copy((json_t *)(uintptr_t)args)};
+    mu_status status = add_keywords(r, o, kwargs, &a);
     const bool apart = takes_operands(o->layer->ops);
-    if (status == MU_OK && !apart && json_array_size(operands) != 1)
+    if (status == MU_OK && !apart && json_array_size(a.operands) != 1)
         status = mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with %zu arguments in this configuration; "
-                           "Muster's layer takes one", o->name, o->class_name, json_array_size(operands));
+                           "Muster's layer takes one", o->name, o->class_name, json_array_size(a.operands));
     mu_value *inputs =
-        status == MU_OK ? nest_of(r, apart ? operands : json_array_get(operands, 0), false, 0) : NULL;
-    json_decref(operands);
-    if (!inputs)
+        status == MU_OK ? nest_of(r, apart ? a.operands : json_array_get(a.operands, 0), false, 0) : NULL;
+    mu_value *masks = inputs && a.n_masks > 0 ? given_masks(r, o, &a) : NULL;
+    json_decref(a.operands);
+    if (!inputs || (a.n_masks > 0 && !masks))
         return mu_error_code();
-    const mu_call_context context = {0};
+    const mu_call_context context = {.mask = masks};
     mu_value *outputs = mu__layer_connect(o->layer, inputs, &context);
     return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();
 }

@@ -41,6 +41,14 @@ static mu_status add_operation(walk *w, const mu_layer_call *call, int index)
     return operation_of(w, call) ? MU_OK : MU_PUSH(&w->operations, added);
 }
 
+static mu_status visit(walk *w, const mu_value *value);
+
+static mu_status visit_arguments(walk *w, const mu_layer_call *call)
+{
+    MU_TRY(visit(w, call->inputs));
+    return call->mask ? visit(w, call->mask) : MU_OK;
+}
+
 static mu_status visit(walk *w, const mu_value *value)
 {
     if (!value->leaf) {
@@ -58,7 +66,7 @@ static mu_status visit(walk *w, const mu_value *value)
     w->visited[place] = true;
     MU_TRY(add_operation(w, call, (int)w->operations.n));
     if (call->layer && !is_input(w->f, place))
-        MU_TRY(visit(w, call->inputs));
+        MU_TRY(visit_arguments(w, call));
     w->finished[w->n_finished++] = place;
     return MU_OK;
 }
@@ -81,8 +89,11 @@ static void measure(walk *w)
         const mu_layer_call *call = w->f->calls.items[place];
         ranked *operation = operation_of(w, call);
         operation->depth = MU_MAX(MU_MAX(w->depths[place], 0), operation->depth);
-        if (call->layer && !is_input(w->f, place))
-            deepen(w, call->inputs, operation->depth + 1);
+        if (!call->layer || is_input(w->f, place))
+            continue;
+        deepen(w, call->inputs, operation->depth + 1);
+        if (call->mask)
+            deepen(w, call->mask, operation->depth + 1);
     }
 }
 

@@ -50,7 +50,7 @@ static mu_value *call(const mu_call_args *given, const char *function)
     const mu_call_context context = {.training = args.training, .mask = args.mask ? mu_of(args.mask) : args.masks};
     if (!inputs || mu__pending())
         return NULL;
-    if (mu__has_layer_tensor(inputs))
+    if (mu__has_layer_tensor(inputs) || (context.mask && mu__has_layer_tensor(context.mask)))
         return mu__layer_connect(args.model, inputs, &context);
     // Weights made here belong to the model's strategy, even if its scope is closed.
     mu_scope_guard scope = {0};

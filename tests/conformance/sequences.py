@@ -345,13 +345,64 @@ def compare_masks(report, mu, floatx, _):
                  max(*far, far_loss) <= TOLERANCE[floatx])
 
 
+def given_keras():
+    """Masks that the calls are given: one for a sequence, one of an operand, a list. (Keras's MultiHeadAttention replaces a
+    query_mask that it is given by the query's own.)"""
+    layers = tf.keras.layers
+    x, values = layers.Input((STEPS, 4), name="x"), layers.Input((STEPS, 4), name="values")
+    a, b = (layers.Input((STEPS,), dtype="bool", name=name) for name in ("a", "b"))
+    outputs = [layers.LSTM(3, name="last")(x, mask=a),
+               layers.Bidirectional(layers.GRU(3, return_sequences=True, name="gru"), name="both")(x, mask=b),
+               layers.MultiHeadAttention(2, 3, name="heads")(x, values, value_mask=b),
+               layers.Attention(name="dots")([x, values], mask=[None, b]),
+               layers.GlobalAveragePooling1D(name="mean")(values, mask=b)]
+    return tf.keras.Model([x, values, a, b], outputs)
+
+
+def given_muster(mu):
+    boolean = mu.declared.constants["MU_BOOL"]
+    x, values = (mu.mu_input(shape=[STEPS, 4], name=name) for name in ("x", "values"))
+    a, b = (mu.mu_input(shape=[STEPS], dtype=boolean, name=name) for name in ("a", "b"))
+    pair, second = mu.values([x, values]), mu.mu_list_of(2, [mu.mu_list_of(0, None), mu.mu_of(b)])
+    outputs = [mu.mu_call(model=mu.mu_lstm(units=3, name="last"), x=x, mask=a),
+               mu.mu_call(model=mu.mu_bidirectional(layer=mu.mu_gru(units=3, return_sequences=True, name="gru"),
+                                                    name="both"), x=x, mask=b),
+               mu.mu_call(model=mu.mu_multi_head_attention(num_heads=2, key_dim=3, name="heads"), inputs=pair,
+                          masks=second),
+               mu.mu_call(model=mu.mu_attention(name="dots"), inputs=pair, masks=second),
+               mu.mu_call(model=mu.mu_global_average_pool1d(name="mean"), x=values, mask=b)]
+    return mu.mu_model_new(inputs=mu.values([x, values, a, b]), outputs=mu.values(outputs))
+
+
+def compare_given_masks(report, mu, floatx, _):
+    """A functional model whose calls are given masks, made here, read from Keras's JSON, and ours read by Keras."""
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(9)
+    x = [generator.normal(size=(ROWS, STEPS, 4)).astype(dtype) for _ in range(2)]
+    x += [generator.random((ROWS, STEPS)) < 0.6 for _ in range(2)]
+    theirs = given_keras()
+    random_weights(theirs.trainable_weights, generator, dtype)
+    wanted = [y.numpy() for y in theirs(x)]
+    with mu.pool():
+        far = []
+        for ours in (given_muster(mu), mu.mu_layer_from_config(theirs.to_json())):
+            mu.write_weights(ours, weights_of(theirs))
+            seen = mu.mu_call_values(model=ours, inputs=mu.values([mu.tensor(part) for part in x]))
+            far.append(max(off(mu.array(mu.mu_at(seen, i)), y) for i, y in enumerate(wanted)))
+            back = tf.keras.models.model_from_json(mu.mu_layer_config(ours).decode())
+            back.set_weights(theirs.get_weights())
+            far.append(max(off(y.numpy(), z) for y, z in zip(back(x), wanted)))
+    report.check(f"given masks, {floatx}", "results within {:.1e}, read by Keras {:.1e}, read from Keras {:.1e}, and back "
+                 "{:.1e}".format(*far), max(far) <= TOLERANCE[floatx])
+
+
 def main(library, only=""):
     mu = muster.Library(library)
     report = Report("sequences")
     for floatx in FLOATX:
         parts = [(compare_layer, row, title(*row)) for row in ROWS_OF_LAYERS]
         parts += [(compare_configuration, row, f"configuration {row[0]}") for row in models_for_config().items()]
-        parts += [(compare_masks, None, "masks")]
+        parts += [(compare_masks, None, "masks"), (compare_given_masks, None, "given masks")]
         if floatx == "f64":
             parts += [(compare_training, row, f"training {row[0]}") for row in MODELS.items()]
         for compare, row, name in parts:

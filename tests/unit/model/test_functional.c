@@ -2,6 +2,9 @@
 // masks; and what is refused.
 #include "model_test.h"
 
+#include <muster/attention.h>
+#include <muster/recurrent.h>
+
 static mu_tensor *need(mu_tensor *tensor)
 {
     if (!tensor)
@@ -240,6 +243,53 @@ static void wrong_models_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "least_cubes");
 }
 
+// A model whose last input is a mask that the program gives to an LSTM, and to the query and the key of an attention.
+static mu_model *given_masks_model(void)
+{
+    mu_tensor *x = mu_input({5, 3}, .name = "x"), *mask = mu_input({5}, .dtype = MU_BOOL, .name = "kept");
+    mu_tensor *last = mu_call(mu_lstm(2, .name = "reader"), x, .mask = mask);
+    mu_value *none = mu_list_of(0, NULL);
+    mu_tensor *seen = mu_call(mu_multi_head_attention(1, 2, .name = "attention"),
+                              .inputs = mu_list(x, x, x, MU_END), .masks = mu_list(mask, none, mask, MU_END));
+    mu_model *model = mu_model_new(.inputs = mu_list(x, mask, MU_END), .outputs = mu_list(last, seen, MU_END));
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    return model;
+}
+
+static void assert_outputs(mu_model *model, mu_value *inputs, mu_tensor *const wanted[2])
+{
+    mu_value *seen = mu_call_values(model, .inputs = inputs);
+    if (!seen)
+        fail_msg("%s", mu_error_message());
+    assert_near(doubles(mu_at(seen, 0)), doubles(wanted[0]), 2 * 2, 1e-14);
+    assert_near(doubles(mu_at(seen, 1)), doubles(wanted[1]), 2 * 5 * 3, 1e-14);
+}
+
+// Masks given to calls are those of the run, also after the model went through its configuration.
+static void given_masks_are_kept(void **state)
+{
+    (void)state;
+    mu_model *model = given_masks_model();
+    mu_tensor *x = numbers(3, (int64_t[]){2, 5, 3}, 1);
+    mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, (int64_t[]){2, 5}, (bool[]){1, 1, 0, 1, 0, 1, 0, 0, 0, 0});
+    mu_value *inputs = mu_list(x, mask, MU_END), *none = mu_list_of(0, NULL);
+    mu_tensor *wanted[] = {
+        need(mu_call(mu_model_layer(model, "reader"), x, .mask = mask)),
+        need(mu_call(mu_model_layer(model, "attention"), .inputs = mu_list(x, x, x, MU_END),
+                     .masks = mu_list(mask, none, mask, MU_END)))};
+    assert_outputs(model, inputs, wanted);
+    mu_model *again = mu_layer_from_config(mu_layer_config(model));
+    if (!again)
+        fail_msg("%s", mu_error_message());
+    mu_value *weights = mu_model_weights(model), *copies = mu_model_weights(again);
+    assert_int_equal(mu_value_count(weights), mu_value_count(copies));
+    for (int i = 0; i < mu_value_count(weights); i++)
+        assert_int_equal(mu_variable_assign(mu_value_variable(mu_value_at(copies, i)),
+                                            mu_variable_read(mu_value_variable(mu_value_at(weights, i)))), MU_OK);
+    assert_outputs(again, inputs, wanted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +299,7 @@ int main(void)
         MODEL_TEST(several_inputs_and_outputs_are_fitted),
         MODEL_TEST(models_nest),
         MODEL_TEST(masks_reach_layers_and_losses),
+        MODEL_TEST(given_masks_are_kept),
         MODEL_TEST(sample_weights_count),
         MODEL_TEST(configurations_come_back),
         MODEL_TEST(wrong_models_are_refused),

@@ -168,7 +168,7 @@ static void refuses(void **state)
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("d"), ""), "d"), MU_INVALID_ARGUMENT,
          "wait for each other"},
         {MODEL(INPUT("a") "," INPUT("a"), "a"), MU_INVALID_ARGUMENT, "two layers of one name"},
-        {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("a")), "d"),
+        {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":5"), "d"),
          MU_UNIMPLEMENTED, "'mask'"},
         {MODEL(INPUT("a") "," OPERATION("keras.src.ops.numpy", "NotEqual", "n", TENSOR("a") ",5", "") ","
                OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("n")), "d"),
