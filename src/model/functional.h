@@ -39,9 +39,35 @@ typedef struct mu_operation_list {
     mu_operation *items;
     size_t n, capacity;
 } mu_operation_list;
-// mu__functional_operations lists the operations in Keras's order (functional_order.c), in which Keras numbers them in
-// its files and lists their variables: that of the configuration, or as Keras would compute it. Free the items.
-mu_status mu__functional_operations(const mu_layer *model, mu_operation_list *out);
+// mu__model_operations lists the operations of a functional or sequential model in Keras's order (functional_order.c),
+// in which Keras numbers them in its files and lists their variables: that of the configuration, or as Keras would
+// compute it. Free the items. `unknown`: the numbers depend on masks that Keras computes in a way that is not known.
+mu_status mu__model_operations(const mu_layer *model, mu_operation_list *out, bool *unknown);
+
+// A call while Keras's order is computed: of an input, a layer, or an operation that computes a mask.
+typedef struct mu_order_node {
+    mu_layer *layer;             // NULL: an input, or an operation that computes a mask
+    const mu_layer_call *call;   // NULL: computes a mask, or of a sequential model
+    struct { int *items; size_t n, capacity; } parents;  // nodes, in the order of the arguments
+    int mask;                    // node that computes the mask of the first n_masked outputs
+    int n_masked;
+} mu_order_node;
+typedef struct mu_order_graph {
+    struct { mu_order_node *items; size_t n, capacity; } nodes;  // parents first
+    bool unknown;                // a layer takes a mask of which it is not known how Keras computes it
+} mu_order_graph;
+
+// Arguments of a call: outputs of nodes, and those that are masks that the program gave.
+typedef struct mu_order_tensor { int node, output; } mu_order_tensor;
+typedef struct mu_order_call {
+    mu_order_tensor inputs[MU_MAX_MODEL_INPUTS], masks[MU_MAX_MODEL_INPUTS];
+    int n_inputs, n_masks;
+} mu_order_call;
+// mu__order_add adds a call, and the operations that compute its output's mask (mask_order.c), to the graph; `out`: its
+// node. layer NULL: an input.
+mu_status mu__order_add(mu_order_graph *graph, mu_layer *layer, const mu_layer_call *call,
+                        const mu_order_call *arguments, int *out);
+void mu__order_free(mu_order_graph *graph);
 
 // mu__functional_json and mu__functional_from (functional_config.c) are mu__layer_json and mu__layer_from_json of a
 // functional model.

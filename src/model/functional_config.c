@@ -247,7 +247,8 @@ json_t *mu__functional_json(const mu_layer *model)
 {
     writer w = {.model = model, .f = model->state};
     json_t *json = NULL;
-    if (mu__functional_operations(model, &w.operations) == MU_OK) {
+    bool unknown;
+    if (mu__model_operations(model, &w.operations, &unknown) == MU_OK) {
         w.names = mu__calloc(w.operations.n + 1, sizeof *w.names);
         if (w.names && name_inputs(&w) == MU_OK)
             json = model_json(&w);

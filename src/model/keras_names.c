@@ -128,61 +128,55 @@ static char *listed_name(const char *around, const char *list, mu_layer *const *
                   : mu__sprintf("%s%s%s/%s", around, slash, list, class_name);
 }
 
-// Walks the layers of a list. `layers` may have NULL where an operation is an input; `first` is the number of the
-// first operation.
+// Walks the layers of a list, in which an operation that is no layer is NULL.
 static mu_status walk_list(mu_layer *const *layers, size_t n, const char *list, const char *keras, const char *object,
-                           int first, mu_named_variables *out)
+                           mu_named_variables *out)
 {
     const char *slash = *object ? "/" : "";
     for (size_t i = 0; i < n; i++)
         if (layers[i])
             MU_TRY(walk_under(layers[i], listed_name(keras, list, layers, i),
                               mu__sprintf("%s%s%s/%d", object, slash,
-                                          strcmp(list, "layers") == 0 ? "_operations" : list, (int)i + first), out));
+                                          strcmp(list, "layers") == 0 ? "_operations" : list, (int)i), out));
     return MU_OK;
 }
 
-static mu_status walk_functional(const mu_layer *model, const char *keras, const char *object, mu_named_variables *out)
+// Walks the layers of a functional or sequential model.
+static mu_status walk_model(const mu_layer *model, const char *keras, const char *object, mu_named_variables *out)
 {
     mu_operation_list operations = {0};
-    MU_TRY(mu__functional_operations(model, &operations));
+    bool unknown;
+    MU_TRY(mu__model_operations(model, &operations, &unknown));
     const size_t n = operations.n > 0 ? (size_t)operations.items[operations.n - 1].number + 1 : 0;
     mu_layer **layers = mu__calloc(n + 1, sizeof *layers);
     for (size_t i = 0; layers && i < operations.n; i++)
         layers[operations.items[i].number] = operations.items[i].layer;
-    const mu_status status = layers ? walk_list(layers, n, "layers", keras, object, 0, out) : MU_RESOURCE_EXHAUSTED;
+    const mu_status status = layers ? walk_list(layers, n, "layers", keras, object, out) : MU_RESOURCE_EXHAUSTED;
     mu__free(layers);
     mu__free(operations.items);
     return status;
 }
 
-// Keras keeps a sequential model's layers in a functional model behind it, whose first operation is the input.
+// Keras keeps a sequential model's layers in a functional model behind it.
 static mu_status walk_sequential(const mu_layer *model, const char *keras, const char *object, mu_named_variables *out)
 {
-    const bool begins = model->sublayers.items[0]->ops == &mu__input_layer_ops;
     char *inside = mu__sprintf("%s%s_functional", object, *object ? "/" : "");
-    mu_layer *const *layers = model->sublayers.items + begins;
-    const mu_status status =
-        inside ? walk_list(layers, model->sublayers.n - begins, "layers", keras, inside, 1, out)
-               : MU_RESOURCE_EXHAUSTED;
+    const mu_status status = inside ? walk_model(model, keras, inside, out) : MU_RESOURCE_EXHAUSTED;
     mu__free(inside);
     return status;
 }
 
-// Whether a layer makes a mask, for which Keras adds operations to the model around it.
-static bool makes_mask(const mu_layer *layer)
+mu_status mu__numbers_operations(const mu_layer *layer, bool *out)
 {
-    return layer->ops == &mu__masking_ops ||
-           (layer->ops == &mu__embedding_ops && ((const mu_embedding_args *)layer->args)->mask_zero);
-}
-
-bool mu__numbers_operations(const mu_layer *layer)
-{
-    const bool known = layer->ops == &mu__functional_ops && ((const mu_functional *)layer->state)->order.n > 0;
-    for (size_t i = 0; i < layer->sublayers.n; i++)
-        if ((makes_mask(layer->sublayers.items[i]) && !known) || !mu__numbers_operations(layer->sublayers.items[i]))
-            return false;
-    return true;
+    mu_operation_list operations = {0};
+    bool unknown = false;
+    if (layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops)
+        MU_TRY(mu__model_operations(layer, &operations, &unknown));
+    mu__free(operations.items);
+    *out = !unknown;
+    for (size_t i = 0; *out && i < layer->sublayers.n; i++)
+        MU_TRY(mu__numbers_operations(layer->sublayers.items[i], out));
+    return MU_OK;
 }
 
 // ---- Layers in attributes -----------------------------------------------------------------------
@@ -207,11 +201,11 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
             MU_TRY(add_weight(layer, weight, keras, object, out));
     }
     if (layer->ops == &mu__functional_ops)
-        return walk_functional(layer, keras, object, out);
+        return walk_model(layer, keras, object, out);
     if (layer->ops == &mu__sequential_ops)
         return walk_sequential(layer, keras, object, out);
     if (layer->ops == &mu__stacked_rnn_cells_ops)
-        return walk_list(layer->sublayers.items, layer->sublayers.n, "cells", keras, object, 0, out);
+        return walk_list(layer->sublayers.items, layer->sublayers.n, "cells", keras, object, out);
     for (size_t i = 0; i < layer->sublayers.n; i++) {
         const char *attribute = sublayer_attribute(layer, i);
         MU_TRY(walk_under(layer->sublayers.items[i], mu__sprintf("%s/%s", keras, attribute),

@@ -21,10 +21,9 @@ typedef struct mu_named_variables {
 // which it makes as the first step would. mu__keras_names_free frees the list, also after an error.
 mu_status mu__keras_names(mu_model *model, bool optimizer, mu_named_variables *out);
 void mu__keras_names_free(mu_named_variables *list);
-// mu__numbers_operations returns whether the names of checkpoints are those of the same model in Keras. They are not
-// for a model with masks that was not made of Keras's configuration: Keras numbers the operations that compute masks
-// too.
-bool mu__numbers_operations(const mu_layer *layer);
+// mu__numbers_operations writes whether the names of checkpoints are those of the same model in Keras, which numbers
+// the operations that compute masks too (mask_order.c).
+mu_status mu__numbers_operations(const mu_layer *layer, bool *out);
 // mu__named_as returns a variable's name in files that name tensors in a way; it belongs to the list.
 const char *mu__named_as(const mu_named_variable *variable, mu_file_names names);
 

@@ -78,9 +78,13 @@ static mu_status save_list(mu_model *model, const mu_named_variables *list, cons
 mu_status mu__model_save(mu_model *model, const mu_file_format *format, const char *path, const char *const *metadata)
 {
     mu_named_variables list = {0};
-    if (format->names == MU_NAMES_OBJECTS && !mu__numbers_operations(model))
-        return mu__error(MU_UNIMPLEMENTED, "%s: in a checkpoint the layers of a model with masks have numbers that "
-                         "only Keras knows; save it as .weights.h5, or make the model of Keras's configuration", path);
+    bool numbered = true;
+    if (format->names == MU_NAMES_OBJECTS)
+        MU_TRY(mu__numbers_operations(model, &numbered));
+    if (!numbered)
+        return mu__error(MU_UNIMPLEMENTED, "%s: the numbers that layers have in a checkpoint depend on how Keras "
+                         "computes the masks of multi-head attention and of concatenations; save '%s' as .weights.h5, "
+                         "or make it of Keras's configuration", path, mu_layer_name(model));
     mu_pool *pool = mu_pool_open();
     mu_status status = pool ? mu__keras_names(model, format->names != MU_NAMES_OWN, &list) : mu_error_code();
     if (status == MU_OK)

@@ -114,9 +114,6 @@ def shared(keras):
 
 MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared)
 
-# Sequential models with masks: their layers have numbers in checkpoints that only Keras knows, and Muster refuses.
-WITHOUT_CHECKPOINT = (lstm,)
-
 
 def data_of(model, seed):
     """Arrays of every input and, in the order of the outputs, of every output."""
@@ -227,6 +224,59 @@ def check_model(report, mu, keras, tf, build):
                      seen < 1e-4 and seen < 0.2 * moved)
 
 
+# Keras keeps no weights of stacked cells in checkpoints.
+WITHOUT_CHECKPOINT = (lstm,)
+
+
+# Models with masks made here, whose layers need Keras's numbers in a checkpoint; Keras makes the same.
+def masks_keras(keras):
+    L = keras.layers
+    a, b = keras.Input((6,), dtype="int32"), keras.Input((6,), dtype="int32")
+    plain, given = keras.Input((6, 3)), keras.Input((6,), dtype="bool")
+    table = L.Embedding(20, 3, mask_zero=True)
+    x, y = table(a), table(b)
+    z = L.Masking()(plain)
+    outputs = [L.LSTM(2)(L.Dropout(0.5)(L.Add()([x, y, z]))), L.GRU(2)(L.Add()([x, plain])),
+               L.GlobalAveragePooling1D()(L.Attention()([L.Dense(3)(y), x])), L.Dense(2)(z), L.LSTM(2)(plain, mask=given),
+               L.GRU(2)(L.Bidirectional(L.GRU(2, return_sequences=True))(y)),
+               keras.Sequential([keras.Input((6, 3)), L.Masking(), L.LSTM(2), L.Dense(2)])(x)]
+    return keras.Model([a, b, plain, given], outputs)
+
+
+def masks_muster(mu):
+    def call(layer, *inputs, **options):
+        return mu.mu_call(model=layer, inputs=mu.values(inputs), **options) if len(inputs) > 1 else \
+            mu.mu_call(model=layer, x=inputs[0], **options)
+
+    kinds = mu.declared.constants
+    a, b = (mu.mu_input(shape=[6], dtype=kinds["MU_I32"]) for _ in range(2))
+    plain, given = mu.mu_input(shape=[6, 3]), mu.mu_input(shape=[6], dtype=kinds["MU_BOOL"])
+    table = mu.mu_embedding(input_dim=20, output_dim=3, mask_zero=True)
+    x, y = call(table, a), call(table, b)
+    z = call(mu.mu_masking(), plain)
+    both = mu.mu_bidirectional(layer=mu.mu_gru(units=2, return_sequences=True))
+    inner = mu.model([mu.mu_input_layer(shape=[6, 3]), mu.mu_masking(), mu.mu_lstm(units=2), mu.mu_dense(units=2)])
+    outputs = [call(mu.mu_lstm(units=2), call(mu.mu_dropout(rate=0.5), call(mu.mu_add_layer(), x, y, z))),
+               call(mu.mu_gru(units=2), call(mu.mu_add_layer(), x, plain)),
+               call(mu.mu_global_average_pool1d(), call(mu.mu_attention(), call(mu.mu_dense(units=3), y), x)),
+               call(mu.mu_dense(units=2), z), call(mu.mu_lstm(units=2), plain, mask=given),
+               call(mu.mu_gru(units=2), call(both, y)), call(inner, x)]
+    return mu.mu_model_new(inputs=mu.values([a, b, plain, given]), outputs=mu.values(outputs))
+
+
+def check_masks(report, mu, keras, tf):
+    random = np.random.default_rng(2)
+    x = [random.integers(0, 4, (ROWS, 6)).astype(np.int32) for _ in range(2)]
+    x += [random.standard_normal((ROWS, 6, 3)).astype(np.float32), random.random((ROWS, 6)) < 0.6]
+    theirs = masks_keras(keras)
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        ours = masks_muster(mu)
+        mu.mu_save_weights(ours, folder + "/ours.ckpt")
+        tf.train.Checkpoint(model=theirs).restore(folder + "/ours.ckpt").assert_existing_objects_matched()
+        seen = apart(keras_predict(theirs, x), muster_predict(mu, ours, x))
+    report.check("masks", f"checkpoint of a model made here, to TensorFlow: apart by {seen:.1e}", seen < LIMIT)
+
+
 def refused(keras):
     L = keras.layers
     inputs = keras.Input((4,))
@@ -265,6 +315,9 @@ def main(library, only=""):
         if only in build.__name__:
             with report.guard(build.__name__):
                 check_model(report, mu, keras, tf, build)
+    if only in "masks":
+        with report.guard("masks"):
+            check_masks(report, mu, keras, tf)
     if only in "refused":
         with report.guard("refused"):
             check_refusals(report, mu, keras)

@@ -131,6 +131,24 @@ static void goes_on(void **state)
     assert_float_equal(largest_difference(mu_call(model, x), mu_call(other, x)), 0, 0);
 }
 
+// In a checkpoint the operations that compute masks have numbers among the layers, as in Keras: input, embedding,
+// NotEqual, LSTM. Where the numbers depend on the order of calls, nothing is written.
+static void numbers_masks(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_input({6}, .dtype = MU_I32), *y = mu_call(mu_embedding(5, 2, .mask_zero = true), x);
+    mu_model *model = mu_model_new(x, mu_call(mu_lstm(2), y));
+    assert_int_equal(mu_save_weights(model, "masked.ckpt"), MU_OK);
+    mu_value *tensors = mu_load_tensors("masked.ckpt");
+    bool found = false;
+    for (int i = 0; i < mu_value_count(tensors); i++)
+        found |= strstr(mu_value_key(tensors, i), "_operations/3/cell/kernel") != NULL;
+    assert_true(found);
+    model = mu_model_new(x, mu_call(mu_multi_head_attention(1, 2), .inputs = mu_list(y, y, MU_END)));
+    assert_int_equal(mu_save_weights(model, "heads.ckpt"), MU_UNIMPLEMENTED);
+    assert_non_null(strstr(mu_error_take().message, "multi-head attention"));
+}
+
 // ---- Refusals -----------------------------------------------------------------------------------
 
 static void assert_refused(const char *json, mu_status code, const char *words)
@@ -226,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loads_keras), cmocka_unit_test(weights_in_every_format), cmocka_unit_test(goes_on),
         cmocka_unit_test(refuses),     cmocka_unit_test(refuses_depth),           cmocka_unit_test(refuses_damage),
+        cmocka_unit_test(numbers_masks),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }
