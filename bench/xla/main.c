@@ -1,6 +1,6 @@
 // Muster's side of the bench of XLA devices: does what run.py asks for, line by line, and answers each line with one of
 // JSON. The figures: a training step of each network on one device and on two, an empty step, a large array to the
-// device and back, compiling. Usage: bench_xla (PJRT_NAMES_AND_LIBRARY_PATHS names the plugin xla_cpu).
+// device and back, compiling. Usage: bench_xla KIND, the kind of the devices: XLA_CPU, GPU or TPU.
 #include "networks.h"
 
 #include <stdio.h>
@@ -10,6 +10,8 @@
 #include <time.h>
 
 enum { CHECKED_STEPS = 5, LARGE = 4 << 20 };
+
+static char first_device[32], second_device[32];
 
 static double wall(void)
 {
@@ -42,8 +44,8 @@ static mu_value *train_step(mu_value *batch, void *arg)
     mu_tensor *weights[MOST_WEIGHTS];
     mu_tape *tape = mu_tape_open();
     for (int i = 0; i < net->n_weights; i++)
-        weights[i] = mu_variable_read(net->weights[i]);
-    mu_tensor *losses = net->loss(weights, mu_at(batch, 0), mu_at(batch, 1));
+        weights[i] = mu_cast(mu_variable_read(net->weights[i]), net->dtype);
+    mu_tensor *losses = net->loss(net, weights, mu_at(batch, 0), mu_at(batch, 1));
     mu_tensor *loss = mu_compute_average_loss(losses, .global_batch_size = net->samples);
     mu_apply_gradients(net->optimizer, mu_gradients(tape, loss, mu_variables_of(net->n_weights, net->weights)));
     return mu_of(loss);
@@ -57,7 +59,7 @@ typedef struct training {
 
 static mu_value *parts_of(mu_strategy *strategy, const network *net)
 {
-    mu_value *whole = net->batch(net->samples), *split[2][2];
+    mu_value *whole = net->batch(net), *split[2][2];
     for (int i = 0; i < 2; i++) {
         mu_tensor *halves[2];
         if (mu_split(mu_at(whole, i), 2, 0, halves) != MU_OK)
@@ -68,15 +70,18 @@ static mu_value *parts_of(mu_strategy *strategy, const network *net)
     return mu_list(mu_per_replica_of(strategy, 2, split[0]), mu_per_replica_of(strategy, 2, split[1]), MU_END);
 }
 
-static void open_training(training *t, void (*make)(network *out), int devices)
+static void open_training(training *t, const gpt_size *size, int devices)
 {
-    static const char *const names[] = {"XLA_CPU:0", "XLA_CPU:1", NULL};
+    const char *names[] = {first_device, second_device, NULL};
     t->strategy = devices == 1 ? mu_one_device_strategy(names[0]) : mu_mirrored_strategy(.devices = names);
     MU_SCOPE(t->strategy) {
-        make(&t->net);
+        if (size)
+            make_gpt(&t->net, size);
+        else
+            make_cnn(&t->net);
         t->net.optimizer = mu_adam(.learning_rate = 1e-3);
     }
-    t->batch = mu_retain(devices == 1 ? t->net.batch(t->net.samples) : parts_of(t->strategy, &t->net));
+    t->batch = mu_retain(devices == 1 ? t->net.batch(&t->net) : parts_of(t->strategy, &t->net));
     t->net.step = mu_retain(mu_function_new(train_step, &t->net));
     stop_on_error(t->batch, t->net.name);
 }
@@ -128,7 +133,7 @@ static mu_value *touch(mu_value *arguments, void *arg)
 
 static void open_small(void)
 {
-    one = mu_one_device_strategy("XLA_CPU:0");
+    one = mu_one_device_strategy(first_device);
     MU_SCOPE(one) {
         counter = mu_variable_new(.initial_value = mu_constant(MU_F32, 0), .name = "counter");
         source = mu_retain(mu_fill(MU_F32, 1, (int64_t[]){LARGE}, 1));
@@ -187,17 +192,21 @@ static void measure(void (*run)(void *arg), void *arg, int times)
     printf("{\"wall\":%.9f,\"processor\":%.9f}\n", (wall() - begin) / times, (processor() - used) / times);
 }
 
+// A network's name, with "_2" behind it on two devices.
 static training *named(const char *name)
 {
-    static training trainings[4];
-    static bool open[4];
-    static const struct { const char *name; void (*make)(network *out); int devices; } all[] = {
-        {"cnn", make_cnn, 1}, {"gpt", make_gpt, 1}, {"cnn_2", make_cnn, 2}, {"gpt_2", make_gpt, 2}};
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(all[i].name, name) != 0)
+    enum { MOST = 2 * (GPT_SIZES + 1) };
+    static training trainings[MOST];
+    static bool open[MOST];
+    for (int i = 0; i < MOST; i++) {
+        const gpt_size *size = i < 2 ? NULL : &gpt_sizes[i / 2 - 1];
+        const int devices = 1 + i % 2;
+        char own[32];
+        snprintf(own, sizeof own, "%s%s", size ? size->name : "cnn", devices == 2 ? "_2" : "");
+        if (strcmp(own, name) != 0)
             continue;
         if (!open[i])
-            open_training(&trainings[i], all[i].make, all[i].devices);
+            open_training(&trainings[i], size, devices);
         open[i] = true;
         return &trainings[i];
     }
@@ -222,10 +231,16 @@ static void answer(const char *what, const char *name, int times)
     fflush(stdout);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     char line[128], what[32], name[32];
     int times;
+    if (argc != 2) {
+        fprintf(stderr, "usage: bench_xla KIND\n");
+        return 2;
+    }
+    snprintf(first_device, sizeof first_device, "%.20s:0", argv[1]);
+    snprintf(second_device, sizeof second_device, "%.20s:1", argv[1]);
     mu_init(.cpu_devices = 4);
     open_small();
     while (fgets(line, sizeof line, stdin) && sscanf(line, "%31s %31s %d", what, name, &times) == 3)

@@ -1,6 +1,7 @@
-// A convolutional network and a small GPT (4 layers, d = 256), with Adam.
+// A convolutional network and GPTs, with Adam.
 #include "networks.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +54,9 @@ static void add_weight(network *net, float scale, float offset, int rank, const 
 
 // ---- The CNN ------------------------------------------------------------------------------------
 
-static mu_tensor *cnn_loss(mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
+static mu_tensor *cnn_loss(const network *net, mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
 {
+    (void)net;
     for (int i = 0; i < 2; i++) {
         x = mu_nn_conv2d(x, w[2 * i]);
         x = mu_nn_relu(mu_add(x, w[2 * i + 1]));
@@ -65,15 +67,16 @@ static mu_tensor *cnn_loss(mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
     return mu_nn_sparse_softmax_cross_entropy(y, mu_add(mu_matmul(x, w[6]), w[7]));
 }
 
-static mu_value *cnn_batch(int samples)
+static mu_value *cnn_batch(const network *net)
 {
-    return mu_list(mu_of(numbers(4, (int64_t[]){samples, 28, 28, 1}, 1000, 1, 0)),
-                   mu_of(integers(1, (int64_t[]){samples}, 1001, 10)), MU_END);
+    return mu_list(mu_of(numbers(4, (int64_t[]){net->samples, 28, 28, 1}, 1000, 1, 0)),
+                   mu_of(integers(1, (int64_t[]){net->samples}, 1001, 10)), MU_END);
 }
 
 void make_cnn(network *net)
 {
-    *net = (network){.name = "cnn", .loss = cnn_loss, .samples = 128, .batch = cnn_batch};
+    *net = (network){.name = "cnn", .loss = cnn_loss, .dtype = MU_F32, .samples = 128,
+                     .batch = cnn_batch};
     WEIGHT(net, 0.3f, 0, 3, 3, 1, 32);
     WEIGHT(net, 0, 0, 32);
     WEIGHT(net, 0.08f, 0, 3, 3, 32, 64);
@@ -86,79 +89,95 @@ void make_cnn(network *net)
 
 // ---- The GPT ------------------------------------------------------------------------------------
 
-enum { VOCABULARY = 1024, LENGTH = 64, WIDTH = 256, HEADS = 8, HEAD = WIDTH / HEADS, LAYERS = 4, PER_LAYER = 12 };
+enum { PER_LAYER = 12 };
 
-static mu_tensor *heads_first(mu_tensor *x)
+const gpt_size gpt_sizes[GPT_SIZES] = {
+    {"gpt", .vocabulary = 1024, .length = 64, .width = 256, .heads = 8, .layers = 4, .samples = 8, .dtype = MU_F32},
+    {"gpt2", .vocabulary = 50257, .length = 1024, .width = 768, .heads = 12, .layers = 12, .samples = 8,
+     .dtype = MU_BF16},
+    {"gpt2_small", .vocabulary = 512, .length = 32, .width = 64, .heads = 4, .layers = 2, .samples = 4,
+     .dtype = MU_BF16},
+};
+
+static mu_tensor *heads_first(const gpt_size *size, mu_tensor *x)
 {
-    return mu_transpose(mu_reshape(x, 4, (int64_t[]){-1, LENGTH, HEADS, HEAD}), (int[]){0, 2, 1, 3});
+    const int64_t dims[] = {-1, size->length, size->heads, size->width / size->heads};
+    return mu_transpose(mu_reshape(x, 4, dims), (int[]){0, 2, 1, 3});
 }
 
 static mu_tensor *linear(mu_tensor *x, mu_tensor *const *w) { return mu_add(mu_matmul(x, w[0]), w[1]); }
 
-static mu_tensor *attention(mu_tensor *x, mu_tensor *const *w, mu_tensor *mask)
+static mu_tensor *attention(const gpt_size *size, mu_tensor *x, mu_tensor *const *w, mu_tensor *mask)
 {
     mu_tensor *parts[3];
     if (mu_split(linear(x, w), 3, 2, parts) != MU_OK)
         return NULL;
     for (int i = 0; i < 3; i++)
-        parts[i] = heads_first(parts[i]);
+        parts[i] = heads_first(size, parts[i]);
     mu_tensor *scores = mu_multiply(mu_matmul_transposed(parts[0], parts[1], false, true),
-                                    mu_constant(MU_F32, 0.17677669529663687));
+                                    mu_constant(size->dtype, 1 / sqrt((double)size->width / size->heads)));
     mu_tensor *mixed = mu_matmul(mu_nn_softmax(mu_add(scores, mask), -1), parts[2]);
     mixed = mu_transpose(mixed, (int[]){0, 2, 1, 3});
-    return linear(mu_reshape(mixed, 3, (int64_t[]){-1, LENGTH, WIDTH}), w + 2);
+    return linear(mu_reshape(mixed, 3, (int64_t[]){-1, size->length, size->width}), w + 2);
 }
 
 // What a position must not see gets -1e9.
-static mu_tensor *causal_mask(void)
+static mu_tensor *causal_mask(const gpt_size *size)
 {
-    static float data[LENGTH * LENGTH];
-    for (int i = 0; i < LENGTH * LENGTH; i++)
-        data[i] = i % LENGTH > i / LENGTH ? -1e9f : 0;
-    return mu_tensor_new(MU_F32, 2, (int64_t[]){LENGTH, LENGTH}, data);
+    const int64_t n = size->length;
+    float *data = malloc(sizeof *data * (size_t)(n * n));
+    for (int64_t i = 0; data && i < n * n; i++)
+        data[i] = i % n > i / n ? -1e9f : 0;
+    mu_tensor *mask = data ? mu_tensor_new(MU_F32, 2, (int64_t[]){n, n}, data) : NULL;
+    free(data);
+    return mu_cast(mask, size->dtype);
 }
 
 static mu_tensor *normal(mu_tensor *x, mu_tensor *const *w) { return mu_nn_layer_normalization(x, w[0], w[1], 1e-5); }
 
-static mu_tensor *gpt_loss(mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
+static mu_tensor *gpt_loss(const network *net, mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
 {
-    mu_tensor *const *layer = w + 2, *mask = causal_mask();
+    const gpt_size *size = net->size;
+    mu_tensor *const *layer = w + 2, *mask = causal_mask(size);
     mu_tensor *h = mu_add(mu_gather(w[0], x, 0, 0), w[1]);
-    for (int i = 0; i < LAYERS; i++, layer += PER_LAYER) {
-        h = mu_add(h, attention(normal(h, layer), layer + 2, mask));
+    for (int i = 0; i < size->layers; i++, layer += PER_LAYER) {
+        h = mu_add(h, attention(size, normal(h, layer), layer + 2, mask));
         h = mu_add(h, linear(mu_nn_gelu(linear(normal(h, layer + 6), layer + 8), true), layer + 10));
     }
-    h = mu_reshape(normal(h, layer), 2, (int64_t[]){-1, WIDTH});
-    mu_tensor *logits = mu_matmul_transposed(h, w[0], false, true);
+    h = mu_reshape(normal(h, layer), 2, (int64_t[]){-1, size->width});
+    mu_tensor *logits = mu_cast(mu_matmul_transposed(h, w[0], false, true), MU_F32);
     mu_tensor *losses = mu_nn_sparse_softmax_cross_entropy(mu_reshape(y, 1, (int64_t[]){-1}), logits);
-    return mu_reduce_mean(mu_reshape(losses, 2, (int64_t[]){-1, LENGTH}), 1);
+    return mu_reduce_mean(mu_reshape(losses, 2, (int64_t[]){-1, size->length}), 1);
 }
 
-static mu_value *gpt_batch(int samples)
+static mu_value *gpt_batch(const network *net)
 {
-    const int64_t dims[] = {samples, LENGTH};
-    return mu_list(mu_of(integers(2, dims, 1002, VOCABULARY)), mu_of(integers(2, dims, 1003, VOCABULARY)), MU_END);
+    const int64_t dims[] = {net->samples, net->size->length};
+    const uint32_t below = (uint32_t)net->size->vocabulary;
+    return mu_list(mu_of(integers(2, dims, 1002, below)), mu_of(integers(2, dims, 1003, below)), MU_END);
 }
 
-void make_gpt(network *net)
+void make_gpt(network *net, const gpt_size *size)
 {
-    *net = (network){.name = "gpt", .loss = gpt_loss, .samples = 8, .batch = gpt_batch};
-    WEIGHT(net, 0.03f, 0, VOCABULARY, WIDTH);
-    WEIGHT(net, 0.03f, 0, LENGTH, WIDTH);
-    for (int i = 0; i < LAYERS; i++) {
-        WEIGHT(net, 0, 1, WIDTH);
-        WEIGHT(net, 0, 0, WIDTH);
-        WEIGHT(net, 0.03f, 0, WIDTH, 3 * WIDTH);
-        WEIGHT(net, 0, 0, 3 * WIDTH);
-        WEIGHT(net, 0.03f, 0, WIDTH, WIDTH);
-        WEIGHT(net, 0, 0, WIDTH);
-        WEIGHT(net, 0, 1, WIDTH);
-        WEIGHT(net, 0, 0, WIDTH);
-        WEIGHT(net, 0.03f, 0, WIDTH, 4 * WIDTH);
-        WEIGHT(net, 0, 0, 4 * WIDTH);
-        WEIGHT(net, 0.03f, 0, 4 * WIDTH, WIDTH);
-        WEIGHT(net, 0, 0, WIDTH);
+    const int64_t width = size->width;
+    *net = (network){.name = size->name, .size = size, .dtype = size->dtype, .loss = gpt_loss,
+                     .samples = size->samples, .batch = gpt_batch};
+    WEIGHT(net, 0.03f, 0, size->vocabulary, width);
+    WEIGHT(net, 0.03f, 0, size->length, width);
+    for (int i = 0; i < size->layers; i++) {
+        WEIGHT(net, 0, 1, width);
+        WEIGHT(net, 0, 0, width);
+        WEIGHT(net, 0.03f, 0, width, 3 * width);
+        WEIGHT(net, 0, 0, 3 * width);
+        WEIGHT(net, 0.03f, 0, width, width);
+        WEIGHT(net, 0, 0, width);
+        WEIGHT(net, 0, 1, width);
+        WEIGHT(net, 0, 0, width);
+        WEIGHT(net, 0.03f, 0, width, 4 * width);
+        WEIGHT(net, 0, 0, 4 * width);
+        WEIGHT(net, 0.03f, 0, 4 * width, width);
+        WEIGHT(net, 0, 0, width);
     }
-    WEIGHT(net, 0, 1, WIDTH);
-    WEIGHT(net, 0, 0, WIDTH);
+    WEIGHT(net, 0, 1, width);
+    WEIGHT(net, 0, 0, width);
 }

@@ -1,4 +1,4 @@
-"""The networks of networks.c in JAX: the same weights, batches and formulas."""
+"""The networks of networks.c in JAX: the same formulas."""
 import functools
 
 import jax
@@ -6,29 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-VOCABULARY, LENGTH, WIDTH, HEADS, LAYERS, PER_LAYER = 1024, 64, 256, 8, 4, 12
-CNN_WEIGHTS = [((3, 3, 1, 32), 0.3, 0), ((32,), 0, 0), ((3, 3, 32, 64), 0.08, 0), ((64,), 0, 0),
-               ((1600, 128), 0.05, 0), ((128,), 0, 0), ((128, 10), 0.15, 0), ((10,), 0, 0)]
-GPT_LAYER = [((WIDTH,), 0, 1), ((WIDTH,), 0, 0), ((WIDTH, 3 * WIDTH), 0.03, 0), ((3 * WIDTH,), 0, 0),
-             ((WIDTH, WIDTH), 0.03, 0), ((WIDTH,), 0, 0), ((WIDTH,), 0, 1), ((WIDTH,), 0, 0),
-             ((WIDTH, 4 * WIDTH), 0.03, 0), ((4 * WIDTH,), 0, 0), ((4 * WIDTH, WIDTH), 0.03, 0), ((WIDTH,), 0, 0)]
-GPT_WEIGHTS = [((VOCABULARY, WIDTH), 0.03, 0), ((LENGTH, WIDTH), 0.03, 0), *GPT_LAYER * LAYERS,
-               ((WIDTH,), 0, 1), ((WIDTH,), 0, 0)]
-
-
-def mix(n, stream):
-    u = np.arange(n, dtype=np.uint32) * np.uint32(1664525) + np.uint32((stream * 1013904223 + 12345) % 2**32)
-    u = (u ^ u >> 16) * np.uint32(0x45d9f3b)
-    return u ^ u >> 16
-
-
-def numbers(shape, stream, scale, offset):
-    unit = (mix(int(np.prod(shape)), stream) >> 8).astype(np.float32) * np.float32(2**-23) - np.float32(1)
-    return (unit * np.float32(scale) + np.float32(offset)).reshape(shape)
-
-
-def integers(shape, stream, below):
-    return (mix(int(np.prod(shape)), stream) % np.uint32(below)).astype(np.int32).reshape(shape)
+import data
+from sizes import GPTS
 
 
 def cross_entropy(labels, logits):
@@ -54,39 +33,34 @@ def cnn_loss(w, x, y, pool=pool_by_windows):
 
 
 def normal(x, w):
-    centred = x - jnp.mean(x, -1, keepdims=True)
-    return centred * lax.rsqrt(jnp.mean(centred * centred, -1, keepdims=True) + 1e-5) * w[0] + w[1]
+    x32 = x.astype(jnp.float32)
+    centred = x32 - jnp.mean(x32, -1, keepdims=True)
+    return (centred * lax.rsqrt(jnp.mean(centred * centred, -1, keepdims=True) + 1e-5)).astype(x.dtype) * w[0] + w[1]
 
 
-def attention(x, w, mask):
-    q, k, v = (part.reshape(-1, LENGTH, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3)
+def attention(size, x, w, mask):
+    q, k, v = (part.reshape(-1, size.length, size.heads, size.width // size.heads).transpose(0, 2, 1, 3)
                for part in jnp.split(x @ w[0] + w[1], 3, -1))
-    scores = q @ k.transpose(0, 1, 3, 2) * 0.17677669529663687 + mask
-    mixed = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(-1, LENGTH, WIDTH)
+    scale = np.asarray((size.width / size.heads) ** -0.5, x.dtype)
+    scores = q @ k.transpose(0, 1, 3, 2) * scale + mask
+    mixed = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(-1, size.length, size.width)
     return mixed @ w[2] + w[3]
 
 
-def gpt_loss(w, x, y):
-    mask = jnp.asarray(np.triu(np.full((LENGTH, LENGTH), -1e9, np.float32), 1))
+def gpt_loss(size, w, x, y):
+    w = [weight.astype(size.dtype) for weight in w]
+    mask = jnp.asarray(np.triu(np.full((size.length, size.length), -1e9, np.float32), 1)).astype(size.dtype)
     h = w[0][x] + w[1]
-    for i in range(LAYERS):
-        layer = w[2 + i * PER_LAYER:2 + (i + 1) * PER_LAYER]
-        h = h + attention(normal(h, layer), layer[2:], mask)
+    for i in range(size.layers):
+        layer = w[2 + i * data.PER_LAYER:2 + (i + 1) * data.PER_LAYER]
+        h = h + attention(size, normal(h, layer), layer[2:], mask)
         h = h + jax.nn.gelu(normal(h, layer[6:]) @ layer[8] + layer[9], approximate=True) @ layer[10] + layer[11]
-    logits = normal(h, w[-2:]).reshape(-1, WIDTH) @ w[0].T
-    return cross_entropy(y.reshape(-1), logits).reshape(-1, LENGTH).mean(1)
+    logits = (normal(h, w[-2:]).reshape(-1, size.width) @ w[0].T).astype(jnp.float32)
+    return cross_entropy(y.reshape(-1), logits).reshape(-1, size.length).mean(1)
 
 
-def cnn_batch(samples):
-    return numbers((samples, 28, 28, 1), 1000, 1, 0), integers((samples,), 1001, 10)
-
-
-def gpt_batch(samples):
-    return integers((samples, LENGTH), 1002, VOCABULARY), integers((samples, LENGTH), 1003, VOCABULARY)
-
-
-# name: weights, ways to write the loss of each sample (the bench takes the fastest), batch, samples
-NETWORKS = {
-    "cnn": (CNN_WEIGHTS, [cnn_loss, functools.partial(cnn_loss, pool=pool_by_slices)], cnn_batch, 128),
-    "gpt": (GPT_WEIGHTS, [gpt_loss], gpt_batch, 8),
-}
+def losses(name):
+    """The ways to write a network's loss of each sample; the bench takes the fastest."""
+    if name == "cnn":
+        return [cnn_loss, functools.partial(cnn_loss, pool=pool_by_slices)]
+    return [functools.partial(gpt_loss, GPTS[name])]

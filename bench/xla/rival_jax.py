@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+import data
 import networks
 
 CHECKED_STEPS, LARGE = 5, 4 << 20
@@ -28,11 +29,10 @@ def adam(state, gradients):
 
 class Training:
     def __init__(self, name, devices, loss):
-        specs, _, batch, self.samples = networks.NETWORKS[name]
-        self.loss = loss
-        weights = [networks.numbers(shape, i, scale, offset) for i, (shape, scale, offset) in enumerate(specs)]
+        self.loss, self.samples = loss, data.samples(name)
+        weights = data.weights(name)
         zeros = [[np.zeros_like(w) for w in weights] for _ in range(2)]
-        self.state, self.batch = (np.float32(0), weights, *zeros), batch(self.samples)
+        self.state, self.batch = (np.float32(0), weights, *zeros), data.batch(name)
         self.devices = devices
         self.mesh = Mesh(np.array(jax.devices()[:devices]), ("replica",))
         self.place = NamedSharding(self.mesh, PartitionSpec("replica")) if devices > 1 else jax.devices()[0]
@@ -64,7 +64,7 @@ class Training:
 
 @functools.cache
 def fastest(network, devices):
-    losses = networks.NETWORKS[network][1]
+    losses = networks.losses(network)
     def seconds(loss):
         return measure(Training(network, devices, loss).run, 5)["wall"]
     return min(losses, key=seconds) if len(losses) > 1 else losses[0]
