@@ -2,6 +2,7 @@
 //
 // A newer plugin's structs may have grown, so sizes are compared with at least; offsets must be equal.
 #include "engine/pjrt/api.h"
+#include "topology_api.h"
 
 #include <pjrt_c_api.h>
 
@@ -39,6 +40,9 @@ PLACE(PJ_BUFFER_IS_ON_CPU, PJRT_Buffer_IsOnCpu);
 PLACE(PJ_BUFFER_READY_EVENT, PJRT_Buffer_ReadyEvent);
 PLACE(PJ_BUFFER_UNSAFE_POINTER, PJRT_Buffer_UnsafePointer);
 PLACE(PJ_EXECUTABLE_MEMORY_STATS, PJRT_Executable_GetCompiledMemoryStats);
+PLACE(PJ_TOPOLOGY_CREATE, PJRT_TopologyDescription_Create);
+PLACE(PJ_TOPOLOGY_DESCRIPTIONS, PJRT_TopologyDescription_GetDeviceDescriptions);
+PLACE(PJ_COMPILE, PJRT_Compile);
 
 FIELD(pj_api, version, PJRT_Api, pjrt_api_version);
 FIELD(pj_version, minor, PJRT_Api_Version, minor_version);
@@ -129,3 +133,10 @@ _Static_assert(PJ_S32 == PJRT_Buffer_Type_S32 && PJ_S64 == PJRT_Buffer_Type_S64 
 _Static_assert(PJ_F16 == PJRT_Buffer_Type_F16 && PJ_F32 == PJRT_Buffer_Type_F32 && PJ_F64 == PJRT_Buffer_Type_F64,
                "types");
 _Static_assert(PJ_BF16 == PJRT_Buffer_Type_BF16, "types");
+SIZE(pj_topology_create_args, PJRT_TopologyDescription_Create_Args);
+FIELD(pj_topology_create_args, topology, PJRT_TopologyDescription_Create_Args, topology);
+SIZE(pj_topology_descriptions_args, PJRT_TopologyDescription_GetDeviceDescriptions_Args);
+FIELD(pj_topology_descriptions_args, n, PJRT_TopologyDescription_GetDeviceDescriptions_Args, num_descriptions);
+SIZE(pj_compile_for_args, PJRT_Compile_Args);
+FIELD(pj_compile_for_args, options, PJRT_Compile_Args, compile_options);
+FIELD(pj_compile_for_args, executable, PJRT_Compile_Args, executable);

@@ -26,7 +26,7 @@ static const pj_api *open_version(int major, int minor, int functions)
     for (int i = 0; i <= opened; i++)
         used += snprintf(path + used, sizeof path - (size_t)used, "./");
     opened++;
-    snprintf(path + used, sizeof path - (size_t)used, "%s", MU_TEST_VERSIONED_PLUGIN + 1);
+    snprintf(path + used, sizeof path - (size_t)used, "%s", &MU_TEST_VERSIONED_PLUGIN[1]);
     return mu__pjrt_plugin(path);
 }
 

@@ -3,9 +3,8 @@
 #include "engine/pjrt/api.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-enum { MOST_FUNCTIONS = 256 };
+enum { MOST_FUNCTIONS = 256, MOST_TABLES = 32 };
 
 static pj_error *destroy(void *args)
 {
@@ -51,10 +50,12 @@ static int number(const char *name, int otherwise)
 __attribute__((visibility("default"))) const pj_api *GetPjrtApi(void);
 const pj_api *GetPjrtApi(void)
 {
+    static _Alignas(pj_api) char tables[MOST_TABLES][sizeof(pj_api) + sizeof(pj_call *) * MOST_FUNCTIONS];
+    static int made;
     const int n = number("MU_PLUGIN_FUNCTIONS", MOST_FUNCTIONS);
-    pj_api *api = calloc(1, sizeof *api + sizeof(pj_call *) * MOST_FUNCTIONS);
-    if (!api)
+    if (made == MOST_TABLES)
         return NULL;
+    pj_api *api = (pj_api *)tables[made++];
     api->size = sizeof *api + sizeof(pj_call *) * (size_t)n;
     api->version = (pj_version){.size = sizeof api->version, .major = number("MU_PLUGIN_MAJOR", 0),
                                 .minor = number("MU_PLUGIN_MINOR", 0)};
