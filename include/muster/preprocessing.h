@@ -129,6 +129,76 @@ MU_API mu_layer *mu_random_brightness_with(const mu_random_color_args *args);
 #define mu_random_contrast(...) mu_random_contrast_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_contrast_with(const mu_random_color_args *args);
 
+// ---- Random movements of images -----------------------------------------------------------------
+
+// What lies beyond an image's edge, by fill_mode: "reflect" dcba|abcd|dcba, "wrap" abcd|abcd|abcd, "nearest"
+// aaaa|abcd|dddd (mu_image_affine_transform). Images need a known size.
+
+typedef struct mu_random_rotation_args {
+    size_t size;
+    const char *given;
+    double factor[2];                        // lowest and highest part of a full turn, from -1 to 1
+    mu_keyword_only only_;
+    const char *fill_mode;                   // "reflect" (default), "constant", "wrap" or "nearest"
+    const char *interpolation;               // "bilinear" (default) or "nearest"
+    double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_random_rotation_args;
+// mu_random_rotation makes a layer that turns images around their middle, to the left by positive numbers:
+// mu_random_rotation({-0.1, 0.1}) turns by up to 36 degrees.
+#define mu_random_rotation(...) mu_random_rotation_with(MU_ARGS(mu_random_rotation_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_rotation_with(const mu_random_rotation_args *args);
+
+typedef struct mu_random_move_args {
+    size_t size;
+    const char *given;
+    double height_factor[2], width_factor[2]; // see below
+    mu_keyword_only only_;
+    const char *fill_mode;                   // "reflect" (default), "constant", "wrap" or "nearest"
+    const char *interpolation;               // "bilinear" (default) or "nearest"
+    double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_random_move_args;
+// mu_random_zoom makes a layer that scales images: height_factor (lowest and highest, from -1 to 1) is by how much the
+// height of what is seen grows, so -0.2 zooms in and 0.2 zooms out. Without width_factor the proportions stay.
+// mu_random_translation moves images down and to the right by these parts of their height and width.
+#define mu_random_zoom(...) mu_random_zoom_with(MU_ARGS(mu_random_move_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_zoom_with(const mu_random_move_args *args);
+#define mu_random_translation(...) mu_random_translation_with(MU_ARGS(mu_random_move_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_translation_with(const mu_random_move_args *args);
+
+typedef struct mu_random_shear_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double x_factor[2], y_factor[2];         // lowest and highest, from -1 to 1; default {0, 0}
+    const char *fill_mode;                   // "reflect" (default), "constant", "wrap" or "nearest"
+    const char *interpolation;               // "bilinear" (default) or "nearest"
+    double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_random_shear_args;
+// mu_random_shear makes a layer that takes pixel (x, y) from (x + f·y, y + g·x), with f from x_factor and g from
+// y_factor; half of the images are sheared by -f and -g.
+#define mu_random_shear(...) mu_random_shear_with(MU_ARGS(mu_random_shear_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_shear_with(const mu_random_shear_args *args);
+
+typedef struct mu_random_crop_args {
+    size_t size;
+    const char *given;
+    int height, width;                       // of the result
+    mu_keyword_only only_;
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_random_crop_args;
+// mu_random_crop makes a layer that cuts a part of this size out of images, the same place for all images of a batch.
+// Outside of training, and where images are not larger in both directions, it is the largest part from the middle with
+// these proportions, resized.
+#define mu_random_crop(...) mu_random_crop_with(MU_ARGS(mu_random_crop_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_crop_with(const mu_random_crop_args *args);
+
 #ifdef __cplusplus
 }
 #endif

@@ -436,7 +436,9 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_AXES: return array_json(args, field);
     case MU_FIELD_INT64: return json_integer(*(const int64_t *)value);
     case MU_FIELD_DOUBLE: return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
-    case MU_FIELD_RANGE: return json_pack("[f, f]", ((const double *)value)[0], ((const double *)value)[1]);
+    case MU_FIELD_RANGE:
+        return isnan(*(const double *)value) ? json_null()
+                                             : json_pack("[f, f]", *(const double *)value, ((const double *)value)[1]);
     case MU_FIELD_FLAG: return json_boolean(*(const bool *)value);
     case MU_FIELD_NOT: return json_boolean(!*(const bool *)value);
     case MU_FIELD_SEED: return *(const uint64_t *)value || mu__args_given(args, field->name)
@@ -575,8 +577,15 @@ static bool read_rate(void *args, const mu_field *field, const json_t *value)
     return json_is_number(value);
 }
 
+// A single number is as far below 0 as above; Keras's None is the default.
 static bool read_range(double *out, const json_t *value)
 {
+    if (json_is_number(value)) {
+        out[1] = fabs(json_number_value(value));
+        out[0] = -out[1];
+    }
+    if (json_is_number(value) || json_is_null(value))
+        return true;
     for (size_t i = 0; i < 2; i++)
         out[i] = json_number_value(json_array_get(value, i));
     return json_array_size(value) == 2 && json_is_number(json_array_get(value, 0)) &&

@@ -20,7 +20,7 @@ typedef enum mu_field_kind {
     MU_FIELD_NOT,          // bool that negates Keras's option of the name `keras`: no_bias is use_bias
     MU_FIELD_SEED,         // uint64_t; left out it is Keras's None
     MU_FIELD_AXES,         // int for all spatial axes, or an array with an int for each (MU_FIELD_PER_AXIS)
-    MU_FIELD_RANGE,        // double[2]: lowest and highest, by default `number` and `high`
+    MU_FIELD_RANGE,        // double[2]: lowest and highest, by default `number` and `high` (NAN: Keras's None)
     MU_FIELD_DIMS,         // int64_t[MU_MAX_SAMPLE_RANK] that ends with 0: the shape of a sample
     MU_FIELD_INTS,         // const int *: as many as the int at `second` says; 0: Keras's None
     MU_FIELD_DOUBLES,      // const double *: likewise

@@ -1,5 +1,6 @@
 // Layers for images: their size, and random changes in training.
-#include "model/model.h"
+#include "model/augment.h"
+
 #include "ops/random/random.h"
 
 #include <muster/nn.h>
@@ -27,7 +28,7 @@ static const mu_field center_crop_fields[] = {
     {0},
 };
 
-static mu_status image_build(mu_layer *layer, int n, const mu_shape *input)
+mu_status mu__image_sizes_known(mu_layer *layer, int n, const mu_shape *input)
 {
     char text[MU_SHAPE_TEXT];
     MU_TRY(mu__need_spatial(layer, n, input));
@@ -44,8 +45,7 @@ static mu_tensor *middle(mu_tensor *x, int64_t height, int64_t width)
     return mu_slice(x, begin, (int64_t[]){-1, height, width, -1});
 }
 
-// Cuts images to the proportion of height to width, as much as is left of them.
-static mu_tensor *crop_to_ratio(mu_tensor *x, int64_t height, int64_t width)
+mu_tensor *mu__crop_to_ratio(mu_tensor *x, int64_t height, int64_t width)
 {
     const int64_t h = mu_tensor_dim(x, 1), w = mu_tensor_dim(x, 2);
     const int64_t fitting_height = MU_MAX(MU_MIN(h, w * height / width), 1);
@@ -60,7 +60,7 @@ static mu_value *resizing_call(mu_layer *layer, mu_value *inputs, const mu_call_
     const bool nearest = strcmp(args->interpolation, "nearest") == 0;
     mu_tensor *x = mu_at(inputs, 0);
     if (args->crop_to_aspect_ratio)
-        x = crop_to_ratio(x, args->height, args->width);
+        x = mu__crop_to_ratio(x, args->height, args->width);
     return mu_of(mu_image_resize(x, args->height, args->width, nearest ? MU_RESIZE_NEAREST : MU_RESIZE_BILINEAR));
 }
 
@@ -71,23 +71,36 @@ static mu_value *center_crop_call(mu_layer *layer, mu_value *inputs, const mu_ca
     mu_tensor *x = mu_at(inputs, 0);
     if (mu_tensor_dim(x, 1) >= args->height && mu_tensor_dim(x, 2) >= args->width)
         return mu_of(middle(x, args->height, args->width));
-    return mu_of(mu_image_resize(crop_to_ratio(x, args->height, args->width), args->height, args->width,
+    return mu_of(mu_image_resize(mu__crop_to_ratio(x, args->height, args->width), args->height, args->width,
                                  MU_RESIZE_BILINEAR));
 }
 
 MU_LAYER_CLASS(resizing, "resizing", "Resizing", mu_resizing_args, resizing_fields, NULL, .axes = 2,
-               .build = image_build, .call = resizing_call)
+               .build = mu__image_sizes_known, .call = resizing_call)
 MU_LAYER_CLASS(center_crop, "center_crop", "CenterCrop", mu_center_crop_args, center_crop_fields, NULL, .axes = 2,
-               .build = image_build, .call = center_crop_call)
+               .build = mu__image_sizes_known, .call = center_crop_call)
 
 // ---- Random changes -----------------------------------------------------------------------------
 
-// A number from low to high for each image: [batch, 1, 1, 1].
-static mu_tensor *number_for_each(const mu_layer *layer, mu_tensor *x, double low, double high)
+mu_tensor *mu__image_numbers(const mu_layer *layer, mu_tensor *x, double low, double high)
 {
     mu_tensor *like = mu_reduce_max_axes(x, 3, (int[]){1, 2, 3}, true);
     mu_tensor *u = mu__random_uniform_like(mu__weight_next_seed(layer), like);
     return u ? mu_add(mu_multiply(u, mu_constant(u->dtype, high - low)), mu_constant(u->dtype, low)) : NULL;
+}
+
+mu_status mu__random_build(mu_layer *layer, int n, const mu_shape *input, const uint64_t *seed)
+{
+    MU_TRY(mu__need_spatial(layer, n, input));
+    return mu__weight_seed(layer, seed);
+}
+
+mu_status mu__in_order(const double range[2], double low, double high, const char *function, const char *option)
+{
+    if (range[0] >= low && range[0] <= range[1] && range[1] <= high)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %s is {%g, %g}; give numbers from %g to %g, the lowest first", function,
+                     option, range[0], range[1], low, high);
 }
 
 static const char *const flips[] = {"horizontal_and_vertical", "horizontal", "vertical", NULL};
@@ -102,8 +115,7 @@ static const mu_field flip_fields[] = {
 static mu_status flip_build(mu_layer *layer, int n, const mu_shape *input)
 {
     const mu_random_flip_args *args = layer->args;
-    MU_TRY(mu__need_spatial(layer, n, input));
-    return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
+    return mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL);
 }
 
 static mu_value *flip_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -116,7 +128,7 @@ static mu_value *flip_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
         flipped = mu_reverse(flipped, 2);
     if (strcmp(args->mode, "horizontal") != 0)
         flipped = mu_reverse(flipped, 1);
-    mu_tensor *chosen = mu_less_equal(number_for_each(layer, x, 0, 1), mu_constant(x->dtype, .5));
+    mu_tensor *chosen = mu_less_equal(mu__image_numbers(layer, x, 0, 1), mu_constant(x->dtype, .5));
     return mu_of(mu_where(chosen, flipped, x));
 }
 
@@ -156,8 +168,7 @@ static mu_status contrast_complete(void *args)
 static mu_status color_build(mu_layer *layer, int n, const mu_shape *input)
 {
     const mu_random_color_args *args = layer->args;
-    MU_TRY(mu__need_spatial(layer, n, input));
-    return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
+    return mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL);
 }
 
 static mu_value *limit(mu_tensor *y, const mu_random_color_args *args)
@@ -174,7 +185,7 @@ static mu_value *brightness_call(mu_layer *layer, mu_value *inputs, const mu_cal
     mu_tensor *x = mu_at(inputs, 0);
     if (!context->training)
         return inputs;
-    return limit(mu_add(x, number_for_each(layer, x, args->factor[0] * extent, args->factor[1] * extent)), args);
+    return limit(mu_add(x, mu__image_numbers(layer, x, args->factor[0] * extent, args->factor[1] * extent)), args);
 }
 
 static mu_value *contrast_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -184,7 +195,7 @@ static mu_value *contrast_call(mu_layer *layer, mu_value *inputs, const mu_call_
     if (!context->training)
         return inputs;
     mu_tensor *mean = mu_reduce_mean_axes(x, 2, (int[]){1, 2}, true);
-    mu_tensor *factor = number_for_each(layer, x, 1 - args->factor[0], 1 + args->factor[1]);
+    mu_tensor *factor = mu__image_numbers(layer, x, 1 - args->factor[0], 1 + args->factor[1]);
     return limit(mu_add(mu_multiply(mu_subtract(x, mean), factor), mean), args);
 }
 

@@ -71,7 +71,8 @@ LAYERS = [
     ("UnitNormalization", "mu_unit_normalization", {}, (6,), 0),
 ]
 # TensorFlow has no pooling of volumes in f64.
-F32_ONLY = ("mu_max_pool3d", "mu_average_pool3d", "mu_adaptive_max_pool3d", "mu_adaptive_average_pool3d")
+F32_ONLY = ("mu_max_pool3d", "mu_average_pool3d", "mu_adaptive_max_pool3d", "mu_adaptive_average_pool3d",
+            "mu_random_rotation", "mu_random_zoom", "mu_random_translation", "mu_random_shear", "mu_random_crop")
 OPTIMIZERS = [("SGD", "mu_sgd", {}), ("SGD", "mu_sgd", {"momentum": 0.9}), ("Adam", "mu_adam", {})]
 
 

@@ -52,6 +52,8 @@ KNOWN = {
     ("nn_separable_conv2d", "forward", "edges"): "the same in TensorFlow's bf16; Muster agrees with both in f64",
     ("nn_separable_conv2d", "gradient", "edges"): "the same in TensorFlow's bf16; Muster agrees with both in f64",
     ("nn_conv1d (dilated)", "forward", "edges"): "in bf16 TensorFlow multiplies padding by 0 and infinity",
+    ("image_affine_transform", "gradient", "random"): "TensorFlow moves the gradient by the inverse transform",
+    ("image_affine_transform", "gradient", "edges"): "TensorFlow moves the gradient by the inverse transform",
     ("nn_conv3d", "gradient", "edges"): "TensorFlow's f64 and f16 have NaN throughout; its f32 agrees with Muster",
 }
 

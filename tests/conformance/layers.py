@@ -152,9 +152,23 @@ LAYERS += [
     ("RandomFlip", "mu_random_flip", {"mode": "vertical", "seed": 3}, {}, IMAGE, 0),
     ("RandomBrightness", "mu_random_brightness", {"factor": (0.25, 0.25), "value_range": (-4, 4), "seed": 3}, {}, IMAGE, 0),
     ("RandomContrast", "mu_random_contrast", {"factor": (0.25, 0.5), "value_range": (-1, 1), "seed": 3}, {}, IMAGE, 0),
+    *(("RandomRotation", "mu_random_rotation", {"factor": (0.2, 0.2), "fill_mode": mode, "interpolation": interpolation,
+                                                "fill_value": 0.5, "seed": 3}, {}, IMAGE, 0)
+      for mode, interpolation in (("reflect", "bilinear"), ("constant", "nearest"), ("wrap", "bilinear"), ("nearest", "nearest"))),
+    ("RandomZoom", "mu_random_zoom", {"height_factor": (0.3, 0.3), "fill_mode": "nearest", "seed": 3}, {}, IMAGE, 0),
+    ("RandomZoom", "mu_random_zoom", {"height_factor": (-0.4, -0.4), "width_factor": (0.3, 0.3), "seed": 3}, {}, IMAGE, 0),
+    ("RandomTranslation", "mu_random_translation", {"height_factor": (0.3, 0.3), "width_factor": (-0.4, -0.4),
+                                                    "fill_mode": "wrap", "seed": 3}, {}, IMAGE, 0),
+    ("RandomTranslation", "mu_random_translation", {"height_factor": (-0.25, -0.25), "width_factor": (0.2, 0.2),
+                                                    "fill_mode": "constant", "fill_value": 0.5, "interpolation": "nearest",
+                                                    "seed": 3}, {}, IMAGE, 0),
+    ("RandomShear", "mu_random_shear", {"x_factor": (0.0, 0.0), "y_factor": (0.0, 0.0), "fill_mode": "wrap", "seed": 3}, {},
+     IMAGE, 0),
+    ("RandomCrop", "mu_random_crop", {"height": 18, "width": 16, "seed": 3}, {}, IMAGE, 0),
 ]
 # Random layers whose arguments here leave them no choice: they are compared in training.
-NO_CHOICE = ("mu_random_brightness",)
+NO_CHOICE = ("mu_random_brightness", "mu_random_rotation", "mu_random_zoom", "mu_random_translation", "mu_random_shear",
+             "mu_random_crop")
 # Numbers around 100 with deviation 2 lose two digits; Keras computes their moments in f32.
 ADAPT_TOLERANCE = {"f64": 1e-5, "f32": 1e-4}
 
@@ -175,8 +189,7 @@ AUGMENTATION = "few users; compose it in a data set's map from the image functio
 SPECTRUM = "needs a Fourier transform, which is not among the ops"
 # Classes that Muster lacks. A row whose class is there does no harm and can go.
 NOT_THERE = {
-    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "RandomCrop",
-                     "RandomRotation", "RandomTranslation", "RandomZoom", "ReversibleEmbedding", "SpectralNormalization"),
+    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "ReversibleEmbedding", "SpectralNormalization"),
                     NOT_YET),
     "ActivityRegularization": "layers add no losses of their own yet",
     **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
@@ -184,7 +197,7 @@ NOT_THERE = {
     **dict.fromkeys(("AugMix", "AutoContrast", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "Equalization",
                      "MixUp", "RandAugment", "RandomColorDegeneration", "RandomColorJitter", "RandomElasticTransform",
                      "RandomErasing", "RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert",
-                     "RandomPerspective", "RandomPosterization", "RandomSaturation", "RandomSharpness", "RandomShear",
+                     "RandomPerspective", "RandomPosterization", "RandomSaturation", "RandomSharpness",
                      "Solarization"), AUGMENTATION),
     **dict.fromkeys(("MelSpectrogram", "STFTSpectrogram"), SPECTRUM),
     "GroupedQueryAttention": "is there under the name that Keras's JSON gives it, GroupQueryAttention",

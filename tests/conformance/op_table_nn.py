@@ -223,6 +223,26 @@ def add_resizing():
             ours=lambda mu, x, height, width, method=method: mu.mu_image_resize(x, height, width, method))
 
 
+def add_transforms():
+    places = [[1.3, -0.6, -1.1, 0.7, 0.9, -0.4, 0, 0], [-0.8, 0.3, 9.2, 0.2, 1.6, -7.3, 0.1, -0.05],
+              [1, 0, 0.5, 0, 1, -0.5, 0, 0], [3, 0, -20, 0, -4, 15, 0, 0]]
+
+    def samples(draw):
+        for interpolation in ("bilinear", "nearest"):
+            for mode in ("constant", "reflect", "wrap", "nearest"):
+                for shape in ((4, 5, 7, 3), (4, 1, 6, 1)):
+                    yield Sample(draw(*shape, high=9), interpolation=interpolation, fill_mode=mode)
+
+    def theirs(tf, x, interpolation, fill_mode):
+        return tf.raw_ops.ImageProjectiveTransformV3(
+            images=x, transforms=tf.constant(places, tf.float32), output_shape=tf.shape(x)[1:3], fill_value=0.25,
+            interpolation=interpolation.upper(), fill_mode=fill_mode.upper())
+
+    add("image_affine_transform", theirs, samples, ("f32",), slack=64, ours=lambda mu, x, **options:
+        mu.mu_image_affine_transform(images=x, transforms=mu.tensor(np.array(places, np.float32)), fill_value=0.25, **options))
+
+
+
 # ---- Softmax and losses -------------------------------------------------------------------------------
 
 def add_losses():
@@ -339,6 +359,7 @@ add_convolutions()
 add_pooling()
 add_pooling_of_other_ranks()
 add_resizing()
+add_transforms()
 add_losses()
 add_normalizations()
 add_dropout()

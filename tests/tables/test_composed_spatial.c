@@ -37,6 +37,23 @@ static mu_tensor *mean_volume(mu_tensor *const *in)
 }
 static mu_tensor *resized(mu_tensor *const *in) { return mu_image_resize(in[0], 5, 2, MU_RESIZE_BILINEAR); }
 
+// Two transforms for two images, with places beyond all edges: a rotation with scaling, and a projection.
+static mu_tensor *moved(mu_tensor *const *in, const char *fill_mode)
+{
+    static const float both[] = {1.3f, -.6f, -1.1f, .7f, .9f, -.4f, 0, 0,
+                                 -.8f, .3f, 3.2f, .2f, 1.6f, -2.3f, .1f, -.05f};
+    mu_tensor *transforms = mu_tensor_new(MU_F32, 2, (int64_t[]){2, 8}, both);
+    return mu_image_affine_transform(in[0], transforms, .fill_mode = fill_mode, .fill_value = .5);
+}
+static mu_tensor *moved_constant(mu_tensor *const *in) { return moved(in, "constant"); }
+static mu_tensor *moved_reflect(mu_tensor *const *in) { return moved(in, "reflect"); }
+static mu_tensor *moved_wrap(mu_tensor *const *in) { return moved(in, "wrap"); }
+static mu_tensor *moved_nearest(mu_tensor *const *in)
+{
+    const float one[] = {.8f, .3f, -1, -.3f, .8f, 1, 0, 0};
+    return mu_image_affine_transform(in[0], mu_vector_f32(8, one), .interpolation = "nearest", .fill_mode = "nearest");
+}
+
 static const composed rows[] = {
     {"depthwise_conv2d", depthwise, 2, {MU_DIMS(2, 4, 3, 2), MU_DIMS(3, 2, 2, 2)}, .batched = 1},
     {"separable_conv2d", separable, 3, {MU_DIMS(2, 4, 3, 2), MU_DIMS(3, 2, 2, 1), MU_DIMS(1, 1, 2, 3)}, .batched = 1},
@@ -51,6 +68,10 @@ static const composed rows[] = {
     {"avg_pool3d", mean_volume, 1, {MU_DIMS(2, 3, 4, 3, 1)}, .batched = 1},
     {"avg_pool3d of nothing", mean_volume, 1, {MU_DIMS(0, 3, 4, 3, 1)}, .batched = 1},
     {"resize of one image", resized, 1, {MU_DIMS(3, 4, 2)}},
+    {"affine transform, constant", moved_constant, 1, {MU_DIMS(2, 3, 4, 2)}},
+    {"affine transform, reflect", moved_reflect, 1, {MU_DIMS(2, 4, 3, 1)}},
+    {"affine transform, wrap", moved_wrap, 1, {MU_DIMS(2, 1, 5, 1)}},
+    {"affine transform, nearest", moved_nearest, 1, {MU_DIMS(2, 3, 4, 2)}, .batched = 1},
 };
 
 static void test_rows(void **state)
@@ -118,6 +139,10 @@ static void test_refusals(void **state)
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
     assert_null(mu_nn_max_pool3d(x, {2, 2, 2}));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    assert_null(mu_image_affine_transform(x, x));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    assert_null(mu_image_affine_transform(x, mu_zeros(MU_F32, 1, (int64_t[]){8}), .fill_mode = "mirror"));
+    assert_non_null(strstr(mu_error_take().message, "expected one of \"constant\", \"reflect\""));
     assert_null(mu_image_resize(x, 0, 3, MU_RESIZE_NEAREST));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
     mu_pool_close(pool);

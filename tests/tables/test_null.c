@@ -16,8 +16,8 @@
 
 // ---- What the rows use --------------------------------------------------------------------------
 
-static mu_tensor *x, *b, *i, *ii, *rows, *one, *seed, *square, *pair, *image, *kernel, *pixel, *line, *volume, *truth,
-    *one_long, *yes, *whole, *loss, *strings, *examples;
+static mu_tensor *x, *b, *i, *ii, *rows, *one, *seed, *square, *pair, *eight, *image, *kernel, *pixel, *line, *volume,
+    *truth, *one_long, *yes, *whole, *loss, *strings, *examples;
 static mu_value *v, *list, *map, *sources, *variables, *name, *per_replica;
 static mu_variable *w, *w2, *mirrored;
 static mu_function *function;
@@ -237,6 +237,7 @@ static void make_tensors(void)
     seed = mu_tensor_new(MU_I64, 1, two, (int64_t[]){1, 2});
     square = mu_eye(MU_F32, 2, 2);
     pair = mu_vector_f32(2, floats);
+    eight = mu_ones(MU_F32, 1, (int64_t[]){8});
     image = mu_ones(MU_F32, 4, (int64_t[]){1, 4, 4, 1});
     kernel = mu_ones(MU_F32, 4, (int64_t[]){2, 2, 1, 1});
     pixel = mu_ones(MU_F32, 4, (int64_t[]){1, 1, 1, 1});

@@ -94,6 +94,50 @@ static void colors_change_within_bounds(void **state)
     assert_true(flat >= 10 && flat < 11 && steep <= 25 && steep > 24);
 }
 
+// Images are sheared to one side or to the other, half of them to each.
+static void images_are_sheared(void **state)
+{
+    (void)state;
+    enum { IMAGES = 100, PIXELS = 12 };
+    mu_tensor *x = mu_tile(numbers(4, (int64_t[]){1, 3, 4, 1}, 1), (int64_t[]){IMAGES, 1, 1, 1});
+    const double *y = doubles(train(mu_random_shear(.x_factor = {.5, .5}, .fill_mode = "constant", .seed = 4), x));
+    const double *ways[2];
+    for (int k = 0; k < 2; k++)
+        ways[k] = doubles(mu_image_affine_transform(
+            x, mu_vector_f32(8, (const float[]){1, k ? -.5f : .5f, 0, 0, 1, 0, 0, 0})));
+    int first = 0;
+    for (int i = 0; i < IMAGES * PIXELS; i += PIXELS) {
+        const bool is_first = memcmp(y + i, ways[0], PIXELS * sizeof *y) == 0;
+        assert_true(is_first || memcmp(y + i, ways[1], PIXELS * sizeof *y) == 0);
+        first += is_first;
+    }
+    assert_in_range(first, 30, 70);
+}
+
+// A crop is one part for all images, and every part is possible; each image is turned by its own angle.
+static void images_are_cropped_and_turned(void **state)
+{
+    (void)state;
+    double pixels[2 * 3 * 4];
+    bool seen[2 * 3] = {false};
+    for (int i = 0; i < 24; i++)
+        pixels[i] = i % 12;
+    mu_tensor *x = mu_tensor_new(MU_F64, 4, (int64_t[]){2, 3, 4, 1}, pixels);
+    mu_layer *crop = mu_random_crop(2, 2, .seed = 3);
+    for (int i = 0; i < 100; i++) {
+        const double *y = doubles(train(crop, x));
+        assert_true(y[1] == y[0] + 1 && y[2] == y[0] + 4 && y[3] == y[0] + 5 && y[4] == y[0]);
+        seen[(int)y[0] / 4 * 3 + (int)y[0] % 4] = true;
+    }
+    for (int i = 0; i < 6; i++)
+        assert_true(seen[i]);
+    assert_int_equal(mu_tensor_dim(mu_call(crop, x), 1), 2);
+    mu_layer *turn = mu_random_rotation({-.25, .25}, .seed = 3);
+    const double *y = doubles(train(turn, x));
+    assert_true(memcmp(y, y + 12, 12 * sizeof *y) != 0);
+    assert_near(doubles(mu_call(turn, x)), pixels, 24, 0);
+}
+
 static void wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -102,6 +146,10 @@ static void wrong_options_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "give the lowest number first");
     assert_null(mu_random_contrast({.5, 2}));
     expect_error(MU_INVALID_ARGUMENT, "factor is {0.5, 2}; both must be from 0 to 1");
+    assert_null(mu_random_zoom({.2, -.2}));
+    expect_error(MU_INVALID_ARGUMENT, "mu_random_zoom: height_factor is {0.2, -0.2}; give numbers from -1 to 1");
+    assert_null(mu_random_rotation({0, .1}, .fill_mode = "mirror"));
+    expect_error(MU_INVALID_ARGUMENT, "mirror");
     assert_null(mu_category_encoding(.output_mode = "count"));
     expect_error(MU_INVALID_ARGUMENT, "num_tokens is 0");
     assert_null(mu_call(mu_category_encoding(3), mu_fill(MU_I64, 2, (int64_t[]){2, 2}, 3)));
@@ -124,6 +172,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(normalization_adapts),
         MODEL_TEST(images_are_flipped),
+        MODEL_TEST(images_are_sheared),
+        MODEL_TEST(images_are_cropped_and_turned),
         MODEL_TEST(colors_change_within_bounds),
         MODEL_TEST(wrong_options_are_refused),
     };
