@@ -328,6 +328,35 @@ typedef struct mu_unit_normalization_args {
     mu_unit_normalization_with(MU_ARGS(mu_unit_normalization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_unit_normalization_with(const mu_unit_normalization_args *args);
 
+typedef struct mu_spectral_normalization_args {
+    size_t size;
+    const char *given;
+    mu_layer *layer;                         // with a weight "kernel" or "embeddings"
+    mu_keyword_only only_;
+    int power_iterations;                    // in each call in training; default 1
+    const char *name;
+} mu_spectral_normalization_args;
+// mu_spectral_normalization makes a layer that calls `layer`, whose kernel it divides by its spectral norm before each
+// call in training, as Keras does: the kernel itself changes. The power iteration goes on from call to call in the
+// weight "vector_u", which is not trained. Retains: layer. Miyato et al., "Spectral normalization for generative
+// adversarial networks", 2018.
+#define mu_spectral_normalization(...) \
+    mu_spectral_normalization_with(MU_ARGS(mu_spectral_normalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_spectral_normalization_with(const mu_spectral_normalization_args *args);
+
+typedef struct mu_activity_regularization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double l1, l2;                           // default 0
+    const char *name;
+} mu_activity_regularization_args;
+// mu_activity_regularization makes a layer that returns its input x, and adds l1 · Σ|x| + l2 · Σx², divided by the number
+// of samples, to the loss.
+#define mu_activity_regularization(...) \
+    mu_activity_regularization_with(MU_ARGS(mu_activity_regularization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_activity_regularization_with(const mu_activity_regularization_args *args);
+
 typedef struct mu_merge_args {
     size_t size;
     const char *given;

@@ -42,7 +42,7 @@ static mu_status add(mu_named_variables *out, mu_variable *variable, char *keras
 static bool is_listed(const mu_named_variables *out, const mu_variable *variable)
 {
     for (size_t i = 0; i < out->n; i++)
-        if (out->items[i].variable == variable)
+        if (out->items[i].variable == variable && !out->items[i].again)
             return true;
     return false;
 }
@@ -197,8 +197,10 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
 {
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
-        if (!weight->seed && !is_listed(out, weight->variable))
-            MU_TRY(add_weight(layer, weight, keras, object, out));
+        if (weight->seed || (!weight->shared && is_listed(out, weight->variable)))
+            continue;
+        MU_TRY(add_weight(layer, weight, keras, object, out));
+        out->items[out->n - 1].again = weight->shared;
     }
     if (layer->ops == &mu__functional_ops)
         return walk_model(layer, keras, object, out);
@@ -250,7 +252,7 @@ static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, con
     const size_t n_weights = out->n;
     for (size_t i = 0; i < n_weights; i++) {
         mu_variable *variable = out->items[i].variable;
-        if (out->items[i].of_optimizer || !holds(trained, variable))
+        if (out->items[i].of_optimizer || out->items[i].again || !holds(trained, variable))
             continue;
         mu_variable *const *slots = mu__optimizer_slots(optimizer, variable);
         if (!slots)
@@ -282,10 +284,25 @@ static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer,
     return MU_OK;
 }
 
-mu_status mu__keras_names(mu_model *model, bool with_optimizer, mu_named_variables *out)
+// Only Keras's own formats have a weight twice.
+static void drop_again(mu_named_variables *list)
 {
-    mu_optimizer *optimizer = with_optimizer ? model->trainer->optimizer : NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].again) {
+            mu__free(list->items[i].keras);
+            mu__free(list->items[i].object);
+        } else
+            list->items[kept++] = list->items[i];
+    list->n = kept;
+}
+
+mu_status mu__keras_names(mu_model *model, mu_file_names names, mu_named_variables *out)
+{
+    mu_optimizer *optimizer = names != MU_NAMES_OWN ? model->trainer->optimizer : NULL;
     MU_TRY(walk(model, "", "", out));
+    if (names != MU_NAMES_KERAS)
+        drop_again(out);
     // Nadam's product of momenta and the state of a loss scale optimizer.
     if (optimizer && optimizer->n_scalars > 0)
         mu__log(MU_LOG_WARNING, "'%s' of the optimizer of '%s' has no place in Keras's files; mu_checkpoint_save keeps "

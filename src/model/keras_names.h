@@ -10,6 +10,7 @@ typedef struct mu_named_variable {
     char *keras;                 // "layers/dense/vars/0"
     char *object;                // "_operations/1/kernel", without the end of a checkpoint's key
     bool of_optimizer;
+    bool again;                  // a weight of a sublayer, which is in the list under the sublayer's names too
 } mu_named_variable;
 
 typedef struct mu_named_variables {
@@ -17,9 +18,10 @@ typedef struct mu_named_variables {
     size_t n, capacity;
 } mu_named_variables;
 
-// mu__keras_names lists all weights of a model, in Keras's order; with `optimizer` also the state of its optimizer,
-// which it makes as the first step would. mu__keras_names_free frees the list, also after an error.
-mu_status mu__keras_names(mu_model *model, bool optimizer, mu_named_variables *out);
+// mu__keras_names lists all weights of a model, in Keras's order, for a file that names tensors so; if that is not in
+// Muster's own way also the state of its optimizer, which it makes as the first step would. mu__keras_names_free frees
+// the list, also after an error.
+mu_status mu__keras_names(mu_model *model, mu_file_names names, mu_named_variables *out);
 void mu__keras_names_free(mu_named_variables *list);
 // mu__numbers_operations writes whether the names of checkpoints are those of the same model in Keras, which numbers
 // the operations that compute masks too (mask_order.c).

@@ -76,6 +76,8 @@ static mu_status rename_weights(mu_layer *layer)
 {
     for (size_t i = 0; i < layer->weights.n; i++) {
         mu_variable *variable = layer->weights.items[i].variable;
+        if (layer->weights.items[i].shared)
+            continue;
         char *name = mu__sprintf("%s/%s", mu__layer_path(layer), layer->weights.items[i].name);
         if (!name)
             return MU_RESOURCE_EXHAUSTED;
@@ -158,7 +160,7 @@ int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
     int64_t sum = 0;
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
-        if (!weight->seed && (!trainable_only || (!layer->frozen && mu_variable_is_trainable(weight->variable))))
+        if (!weight->seed && !weight->shared && (!trainable_only || (!layer->frozen && mu_variable_is_trainable(weight->variable))))
             sum += mu__elements(&weight->variable->resource.spec.shape);
     }
     for (size_t i = 0; i < layer->sublayers.n; i++)

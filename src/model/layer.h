@@ -18,6 +18,7 @@ typedef struct mu_weight {
     mu_variable *variable;       // retained
     mu_regularizer *regularizer; // retained; NULL: none
     bool seed;                   // the state of random choices, which Keras does not count among the weights
+    bool shared;                 // of a sublayer, and one of this layer too in Keras's files
 } mu_weight;
 
 struct mu_layer {
@@ -131,6 +132,8 @@ mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype,
 // mu__weight_seed adds a generator (seed NULL: from the program's seed); mu__weight_next_seed returns its next seed.
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed);
 mu_tensor *mu__weight_next_seed(const mu_layer *layer);
+// mu__weight_share adds the weight of a sublayer under a name.
+mu_status mu__weight_share(mu_layer *layer, const char *name, mu_variable *variable);
 mu_variable *mu__weight_named(const mu_layer *layer, const char *name);  // NULL: there is none
 mu_tensor *mu__weight_read(const mu_layer *layer, const char *name);     // NULL without an error: there is none
 

@@ -125,6 +125,26 @@ mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args)
     return mu__layer_make(&mu__identity_ops, args);
 }
 
+// ---- Activity regularization --------------------------------------------------------------------
+
+static const mu_field activity_fields[] = {
+    MU_FIELD(mu_activity_regularization_args, l1, DOUBLE, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_activity_regularization_args, l2, DOUBLE, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_activity_regularization_args, name, NAME),
+    {0},
+};
+
+static mu_status activity_make(mu_layer *layer)
+{
+    const mu_activity_regularization_args *args = layer->args;
+    layer->activity = mu_retain(mu_l1_l2(args->l1, args->l2));
+    return layer->activity ? MU_OK : mu_error_code();
+}
+
+MU_LAYER_CLASS(activity_regularization, "activity_regularization", "ActivityRegularization",
+               mu_activity_regularization_args, activity_fields, NULL, .passes_mask = true, .make = activity_make,
+               .call = same_call)
+
 // ---- The input of a sequential model ------------------------------------------------------------
 
 static const mu_field input_layer_fields[] = {

@@ -1,8 +1,10 @@
-// Layers around another layer: a recurrent layer in both directions, and a layer for each step of a sequence.
+// Layers around another layer: a recurrent layer in both directions, a layer for each step of a sequence, and one whose
+// kernel has the spectral norm 1.
 #include "model/recurrent.h"
 
 #include "model/model.h"
 
+#include <muster/nn.h>
 #include <muster/ops.h>
 
 // ---- Bidirectional ------------------------------------------------------------------------------
@@ -328,3 +330,74 @@ mu_layer *mu_time_distributed_with(const mu_time_distributed_args *args)
 {
     return mu__layer_make(&mu__time_distributed_ops, args);
 }
+
+// ---- Spectral normalization ---------------------------------------------------------------------
+
+static const mu_field spectral_fields[] = {
+    MU_FIELD(mu_spectral_normalization_args, layer, LAYER),
+    MU_FIELD(mu_spectral_normalization_args, power_iterations, INT, .limit = MU_POSITIVE, .number = 1),
+    MU_FIELD(mu_spectral_normalization_args, name, NAME),
+    {0},
+};
+
+static mu_status spectral_complete(void *arguments)
+{
+    return mu__need(((const mu_spectral_normalization_args *)arguments)->layer, "mu_spectral_normalization: the layer");
+}
+
+static mu_status spectral_make(mu_layer *layer)
+{
+    MU_TRY(mu__layer_adopt(layer, ((const mu_spectral_normalization_args *)layer->args)->layer));
+    return mu__layer_name_sublayers(layer, "mu_spectral_normalization");
+}
+
+static mu_status spectral_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    mu_layer *inner = layer->sublayers.items[0];
+    MU_TRY(mu__layer_build(inner, n, inputs));
+    mu_variable *kernel = mu__weight_named(inner, "kernel");
+    if (!kernel && !(kernel = mu__weight_named(inner, "embeddings")))
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%s' has neither a kernel nor embeddings to normalize",
+                         mu_layer_name(layer), mu_layer_name(inner));
+    const mu_shape *shape = &kernel->resource.spec.shape;
+    MU_TRY(mu__weight_share(layer, "kernel", kernel));
+    mu_initializer *initializer = mu_truncated_normal_initializer(.stddev = .02);
+    return mu__weight(layer, "vector_u", (mu_shape){.rank = 2, .dims = {1, shape->dims[shape->rank - 1]}},
+                      MU_WEIGHT_OPTIONS(.initializer = initializer, .not_trainable = true));
+}
+
+// Divides the kernel by its largest singular value, whose vectors the power iteration approaches from call to call. All
+// replicas compute the same.
+static mu_status normalize(const mu_layer *layer)
+{
+    mu_variable *kernel = mu__weight_named(layer, "kernel"), *vector = mu__weight_named(layer, "vector_u");
+    mu_tensor *value = mu_variable_read(kernel), *u = mu_variable_read(vector), *v = NULL, *old = u;
+    mu_tensor *matrix = mu_reshape(value, 2, (int64_t[]){MU_UNKNOWN, mu_tensor_dim(u, 1)});
+    mu_tensor *transposed = mu_transpose(matrix, (int[]){1, 0});
+    for (int i = 0; i < ((const mu_spectral_normalization_args *)layer->args)->power_iterations; i++) {
+        v = mu__unit_norm(mu_matmul(u, transposed), -1);
+        u = mu__unit_norm(mu_matmul(v, matrix), -1);
+    }
+    mu_tensor *sigma = mu_reduce_sum(mu_multiply(mu_matmul(v, matrix), u), MU_ALL_AXES);
+    // A kernel of zeros stays.
+    mu_tensor *zero = u ? mu_constant(u->dtype, 0) : NULL, *one = u ? mu_constant(u->dtype, 1) : NULL;
+    mu_tensor *empty = mu_reduce_all(mu_equal(value, zero), MU_ALL_AXES);
+    mu_tensor *normal = mu_divide(value, mu_where(empty, one, sigma));
+    u = mu_where(empty, old, u);
+    if (!normal || !u)
+        return mu_error_code();
+    MU_TRY(mu__variable_update(vector, MU_UPDATE_ASSIGN, u));
+    return mu__variable_update(kernel, MU_UPDATE_ASSIGN, normal);
+}
+
+static mu_value *spectral_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_call_context inner = {.training = context->training, .mask = context->mask};
+    if (context->training && normalize(layer) != MU_OK)
+        return NULL;
+    return mu__layer_call(layer->sublayers.items[0], inputs, &inner, NULL);
+}
+
+MU_LAYER_CLASS(spectral_normalization, "spectral_normalization", "SpectralNormalization", mu_spectral_normalization_args,
+               spectral_fields, spectral_complete, .asks_sublayer = true, .make = spectral_make,
+               .build = spectral_build, .call = spectral_call)

@@ -74,6 +74,11 @@ mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)
     return keep(layer, (mu_weight){.name = name, .variable = generator, .seed = true});
 }
 
+mu_status mu__weight_share(mu_layer *layer, const char *name, mu_variable *variable)
+{
+    return keep(layer, (mu_weight){.name = (char *)(uintptr_t)name, .variable = variable, .shared = true});
+}
+
 mu_variable *mu__weight_named(const mu_layer *layer, const char *name)
 {
     for (size_t i = 0; i < layer->weights.n; i++)

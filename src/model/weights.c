@@ -86,7 +86,7 @@ mu_status mu__model_save(mu_model *model, const mu_file_format *format, const ch
                          "computes the masks of multi-head attention and of concatenations; save '%s' as .weights.h5, "
                          "or make it of Keras's configuration", path, mu_layer_name(model));
     mu_pool *pool = mu_pool_open();
-    mu_status status = pool ? mu__keras_names(model, format->names != MU_NAMES_OWN, &list) : mu_error_code();
+    mu_status status = pool ? mu__keras_names(model, format->names, &list) : mu_error_code();
     if (status == MU_OK)
         status = save_list(model, &list, format, path, metadata);
     mu__keras_names_free(&list);
@@ -204,7 +204,7 @@ mu_status mu__model_load(mu_model *model, const mu_tensor_file *file, const char
     mu_named_variables list = {0};
     loading l = {.file = file, .function = function};
     mu_pool *pool = mu_pool_open();
-    mu_status status = pool ? mu__keras_names(model, file->format->names != MU_NAMES_OWN, &list) : mu_error_code();
+    mu_status status = pool ? mu__keras_names(model, file->format->names, &list) : mu_error_code();
     l.names = names_in(file, &list);
     if (status == MU_OK)
         status = load_list(&l, &list);

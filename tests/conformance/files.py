@@ -112,7 +112,18 @@ def shared(keras):
     return model
 
 
-MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared)
+def spectral(keras):
+    """Layers whose training changes weights without gradients, and losses of activities."""
+    L = keras.layers
+    model = keras.Sequential([
+        keras.Input((6, 6, 2)), L.SpectralNormalization(L.Conv2D(3, 3, activation="tanh"), power_iterations=2),
+        L.ActivityRegularization(l1=0.01, l2=0.02), L.Flatten(), L.SpectralNormalization(L.Dense(4)), L.Dense(2)],
+        name="spectral")
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral)
 
 
 def data_of(model, seed):

@@ -189,9 +189,8 @@ AUGMENTATION = "few users; compose it in a data set's map from the image functio
 SPECTRUM = "needs a Fourier transform, which is not among the ops"
 # Classes that Muster lacks. A row whose class is there does no harm and can go.
 NOT_THERE = {
-    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "ReversibleEmbedding", "SpectralNormalization"),
+    **dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "ReversibleEmbedding"),
                     NOT_YET),
-    "ActivityRegularization": "layers add no losses of their own yet",
     **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
     **dict.fromkeys(("Layer", "Wrapper"), BASE),
     **dict.fromkeys(("AugMix", "AutoContrast", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "Equalization",

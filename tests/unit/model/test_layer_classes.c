@@ -213,6 +213,60 @@ static void wrong_pairs_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "max_value is -1");
 }
 
+static mu_model *normalized_model(void)
+{
+    mu_model *model = mu_sequential(mu_input_layer({4}), mu_spectral_normalization(mu_dense(5), .power_iterations = 3),
+                                    mu_activity_regularization(.l1 = .01, .l2 = .02), mu_dense(3));
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1),
+               .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    return model;
+}
+
+// A kernel that training divides by its spectral norm, and losses of activities: the same weights on one device and on
+// several replicas.
+static void normalizes_alike_on_replicas(void **state)
+{
+    (void)state;
+    double *wanted = NULL;
+    for (int replicas = 1; replicas <= 2; replicas++) {
+        mu_model *model = NULL;
+        mu_strategy *strategy = strategy_of(replicas);
+        mu_set_seed(3);
+        MU_SCOPE(strategy) {
+            model = normalized_model();
+        }
+        if (!mu_fit(model, rows_and_classes(24, 4, 3, 6), .epochs = 3, .verbose = MU_VERBOSE_SILENT))
+            fail_msg("%s", mu_error_message());
+        int64_t n;
+        double *weights = weights_of(model, &n);
+        if (wanted)
+            assert_near(weights, wanted, n, 1e-12);
+        free(wanted);
+        wanted = weights;
+    }
+    free(wanted);
+}
+
+// After enough iterations the spectral norm is 1, so that the kernel stays when it is normalized again; a kernel of zeros
+// stays too, and outside of training nothing changes.
+static void kernel_has_spectral_norm_one(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_spectral_normalization(mu_dense(3, .kernel_initializer = "he_normal"), .power_iterations = 60);
+    mu_layer *empty = mu_spectral_normalization(mu_dense(3, .kernel_initializer = "zeros"));
+    mu_tensor *x = numbers(2, (int64_t[]){2, 4}, 1);
+    mu_tensor *before = mu_call(layer, x);
+    assert_near(doubles(mu_call(layer, x)), doubles(before), 6, 0);
+    mu_tensor *normal = mu_call(layer, x, .training = true);
+    assert_true(fabs(doubles(normal)[0] - doubles(before)[0]) > 1e-3);
+    assert_near(doubles(mu_call(layer, x, .training = true)), doubles(normal), 6, 1e-9);
+    assert_near(doubles(mu_call(empty, x, .training = true)), (const double[6]){0}, 6, 0);
+    assert_null(mu_call(mu_spectral_normalization(mu_flatten()), x));
+    expect_error(MU_INVALID_ARGUMENT, "has neither a kernel nor embeddings");
+}
+
 // Sizes that are known only when the model runs.
 static void unknown_sizes(void **state)
 {
@@ -244,6 +298,8 @@ int main(void)
         MODEL_TEST(wrong_numbers_per_axis_are_refused),
         MODEL_TEST(wrong_inputs_are_refused),
         MODEL_TEST(unknown_sizes),
+        MODEL_TEST(normalizes_alike_on_replicas),
+        MODEL_TEST(kernel_has_spectral_norm_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
