@@ -351,8 +351,8 @@ typedef struct mu_activity_regularization_args {
     double l1, l2;                           // default 0
     const char *name;
 } mu_activity_regularization_args;
-// mu_activity_regularization makes a layer that returns its input x, and adds l1 · Σ|x| + l2 · Σx², divided by the number
-// of samples, to the loss.
+// mu_activity_regularization makes a layer that returns its input x, and adds l1 · Σ|x| + l2 · Σx², divided by the
+// number of samples, to the loss.
 #define mu_activity_regularization(...) \
     mu_activity_regularization_with(MU_ARGS(mu_activity_regularization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_activity_regularization_with(const mu_activity_regularization_args *args);

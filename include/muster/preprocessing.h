@@ -129,6 +129,52 @@ MU_API mu_layer *mu_random_brightness_with(const mu_random_color_args *args);
 #define mu_random_contrast(...) mu_random_contrast_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_contrast_with(const mu_random_color_args *args);
 
+typedef struct mu_random_grayscale_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double factor;                           // share of the images that become grey; default 0.5
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_random_grayscale_args;
+// mu_random_grayscale makes a layer that makes some images grey; they keep their channels.
+#define mu_random_grayscale(...) mu_random_grayscale_with(MU_ARGS(mu_random_grayscale_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_grayscale_with(const mu_random_grayscale_args *args);
+// mu_random_color_degeneration mixes each image with its grey one, whose part is from factor[0] to factor[1] (from -1
+// to 1). mu_random_invert turns images x to value_range[1] - x, each with a probability from factor[0] to factor[1]
+// (from 0 to 1, which is the default).
+#define mu_random_color_degeneration(...) \
+    mu_random_color_degeneration_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_color_degeneration_with(const mu_random_color_args *args);
+#define mu_random_invert(...) mu_random_invert_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_invert_with(const mu_random_color_args *args);
+
+typedef struct mu_solarization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double addition_factor[2], threshold_factor[2];  // lowest and highest, from 0 to 1; default {0, 0}
+    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+} mu_solarization_args;
+// mu_solarization makes a layer that adds a number to all values of an image, and inverts those above a threshold; both
+// are parts of value_range.
+#define mu_solarization(...) mu_solarization_with(MU_ARGS(mu_solarization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_solarization_with(const mu_solarization_args *args);
+
+typedef struct mu_auto_contrast_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
+    const char *name;
+} mu_auto_contrast_args;
+// mu_auto_contrast makes a layer that stretches the values of each channel of an image to value_range, in training and
+// outside of it.
+#define mu_auto_contrast(...) mu_auto_contrast_with(MU_ARGS(mu_auto_contrast_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_auto_contrast_with(const mu_auto_contrast_args *args);
+
 // ---- Random movements of images -----------------------------------------------------------------
 
 // What lies beyond an image's edge, by fill_mode: "reflect" dcba|abcd|dcba, "wrap" abcd|abcd|abcd, "nearest"

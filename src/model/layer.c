@@ -160,7 +160,8 @@ int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
     int64_t sum = 0;
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
-        if (!weight->seed && !weight->shared && (!trainable_only || (!layer->frozen && mu_variable_is_trainable(weight->variable))))
+        const bool trained = !layer->frozen && mu_variable_is_trainable(weight->variable);
+        if (!weight->seed && !weight->shared && (!trainable_only || trained))
             sum += mu__elements(&weight->variable->resource.spec.shape);
     }
     for (size_t i = 0; i < layer->sublayers.n; i++)

@@ -398,6 +398,6 @@ static mu_value *spectral_call(mu_layer *layer, mu_value *inputs, const mu_call_
     return mu__layer_call(layer->sublayers.items[0], inputs, &inner, NULL);
 }
 
-MU_LAYER_CLASS(spectral_normalization, "spectral_normalization", "SpectralNormalization", mu_spectral_normalization_args,
-               spectral_fields, spectral_complete, .asks_sublayer = true, .make = spectral_make,
-               .build = spectral_build, .call = spectral_call)
+MU_LAYER_CLASS(spectral_normalization, "spectral_normalization", "SpectralNormalization",
+               mu_spectral_normalization_args, spectral_fields, spectral_complete, .asks_sublayer = true,
+               .make = spectral_make, .build = spectral_build, .call = spectral_call)

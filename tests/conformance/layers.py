@@ -164,11 +164,19 @@ LAYERS += [
                                                     "seed": 3}, {}, IMAGE, 0),
     ("RandomShear", "mu_random_shear", {"x_factor": (0.0, 0.0), "y_factor": (0.0, 0.0), "fill_mode": "wrap", "seed": 3}, {},
      IMAGE, 0),
+    ("RandomGrayscale", "mu_random_grayscale", {"factor": 1.0, "seed": 3}, {}, (9, 8, 3), 0),
+    ("RandomGrayscale", "mu_random_grayscale", {"factor": 1.0}, {}, (9, 8, 1), 0),
+    ("RandomColorDegeneration", "mu_random_color_degeneration", {"factor": (0.75, 0.75), "value_range": (-2, 3), "seed": 3},
+     {}, (9, 8, 3), 0),
+    ("RandomInvert", "mu_random_invert", {"factor": (1.0, 1.0), "value_range": (-2, 3), "seed": 3}, {}, IMAGE, 0),
+    ("Solarization", "mu_solarization", {"value_range": (-2, 3), "seed": 3}, {}, IMAGE, 0),
+    ("AutoContrast", "mu_auto_contrast", {"value_range": (-2, 3)}, {}, IMAGE, 0),
+    ("AutoContrast", "mu_auto_contrast", {}, {}, IMAGE, 0),
     ("RandomCrop", "mu_random_crop", {"height": 18, "width": 16, "seed": 3}, {}, IMAGE, 0),
 ]
 # Random layers whose arguments here leave them no choice: they are compared in training.
 NO_CHOICE = ("mu_random_brightness", "mu_random_rotation", "mu_random_zoom", "mu_random_translation", "mu_random_shear",
-             "mu_random_crop")
+             "mu_random_crop", "mu_random_grayscale", "mu_random_color_degeneration", "mu_random_invert", "mu_solarization")
 # Numbers around 100 with deviation 2 lose two digits; Keras computes their moments in f32.
 ADAPT_TOLERANCE = {"f64": 1e-5, "f32": 1e-4}
 
@@ -193,11 +201,10 @@ NOT_THERE = {
                     NOT_YET),
     **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
     **dict.fromkeys(("Layer", "Wrapper"), BASE),
-    **dict.fromkeys(("AugMix", "AutoContrast", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "Equalization",
-                     "MixUp", "RandAugment", "RandomColorDegeneration", "RandomColorJitter", "RandomElasticTransform",
-                     "RandomErasing", "RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert",
-                     "RandomPerspective", "RandomPosterization", "RandomSaturation", "RandomSharpness",
-                     "Solarization"), AUGMENTATION),
+    **dict.fromkeys(("AugMix", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "Equalization",
+                     "MixUp", "RandAugment", "RandomColorJitter", "RandomElasticTransform",
+                     "RandomErasing", "RandomGaussianBlur", "RandomHue",
+                     "RandomPerspective", "RandomPosterization", "RandomSaturation", "RandomSharpness"), AUGMENTATION),
     **dict.fromkeys(("MelSpectrogram", "STFTSpectrogram"), SPECTRUM),
     "GroupedQueryAttention": "is there under the name that Keras's JSON gives it, GroupQueryAttention",
     "InputSpec": "describes what a layer of Python's takes; it is no layer",

@@ -249,8 +249,8 @@ static void normalizes_alike_on_replicas(void **state)
     free(wanted);
 }
 
-// After enough iterations the spectral norm is 1, so that the kernel stays when it is normalized again; a kernel of zeros
-// stays too, and outside of training nothing changes.
+// After enough iterations the spectral norm is 1, so that the kernel stays when it is normalized again; a kernel of
+// zeros stays too, and outside of training nothing changes.
 static void kernel_has_spectral_norm_one(void **state)
 {
     (void)state;

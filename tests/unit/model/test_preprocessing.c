@@ -138,6 +138,32 @@ static void images_are_cropped_and_turned(void **state)
     assert_near(doubles(mu_call(turn, x)), pixels, 24, 0);
 }
 
+// Shares of images that become grey or negative; what solarization and contrast make of known values.
+static void colors_change_for_shares(void **state)
+{
+    (void)state;
+    enum { IMAGES = 400 };
+    mu_tensor *x = mu_tile(mu_tensor_new(MU_F64, 4, (int64_t[]){1, 1, 1, 3}, (double[]){10, 20, 200}),
+                           (int64_t[]){IMAGES, 1, 1, 1});
+    const double *gray = doubles(train(mu_random_grayscale(.factor = .25, .seed = 3), x));
+    const double *negative = doubles(train(mu_random_invert({.75, .75}, .seed = 3), x));
+    int n_gray = 0, n_negative = 0;
+    for (int i = 0; i < IMAGES * 3; i += 3) {
+        n_gray += gray[i] == gray[i + 1] && gray[i] == gray[i + 2];
+        n_negative += negative[i] == 245;
+        assert_true(gray[i] == 10 || fabs(gray[i] - (.2989 * 10 + .587 * 20 + .114 * 200)) < 1e-12);
+        assert_true(negative[i] + negative[i + 1] == 30 || negative[i] + negative[i + 1] == 480);
+    }
+    assert_in_range(n_gray, 70, 130);
+    assert_in_range(n_negative, 270, 330);
+    mu_layer *solar = mu_solarization(.addition_factor = {.2, .2}, .threshold_factor = {.25, .25});
+    assert_near(doubles(train(solar, x)), (double[]){61, 255 - 71, 255 - 251}, 3, 1e-12);
+    mu_tensor *two = mu_tensor_new(MU_F64, 4, (int64_t[]){1, 1, 2, 2}, (double[]){10, 7, 60, 7});
+    assert_near(doubles(mu_call(mu_auto_contrast(), two)), (double[]){0, 7, 255, 7}, 4, 1e-12);
+    assert_null(mu_call(mu_random_grayscale(), two));
+    expect_error(MU_INVALID_ARGUMENT, "needs images of 3 channels, or of 1; it was given 2");
+}
+
 static void wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -173,6 +199,7 @@ int main(void)
         MODEL_TEST(normalization_adapts),
         MODEL_TEST(images_are_flipped),
         MODEL_TEST(images_are_sheared),
+        MODEL_TEST(colors_change_for_shares),
         MODEL_TEST(images_are_cropped_and_turned),
         MODEL_TEST(colors_change_within_bounds),
         MODEL_TEST(wrong_options_are_refused),
