@@ -4,6 +4,7 @@
 // operation, which of its calls, and which of that call's outputs it is. A nested functional model counts its calls
 // from 1. What a call takes besides tensors (a causal mask) is an option of the layer here.
 #include "model/functional.h"
+#include "model/recurrent.h"
 
 #include <muster/ops.h>
 
@@ -13,6 +14,12 @@ enum { MOST_LAYERS = 20000 };
 static bool takes_operands(const mu_layer_ops *ops)
 {
     return ops == &mu__multi_head_attention_ops || ops == &mu__grouped_query_attention_ops;
+}
+
+// Recurrent layers take their first states as the argument "initial_state" in Keras, and behind the sequence here.
+static bool takes_states(const mu_layer *layer)
+{
+    return mu__recurrent_of(layer) || layer->ops == &mu__bidirectional_ops;
 }
 
 // Keras's arguments for the masks of these operands.
@@ -163,12 +170,29 @@ static mu_status add_masks(const writer *w, const mu_layer_call *call, json_t *k
     return MU_OK;
 }
 
+// The sequence, and the first states.
+static mu_status add_states(const writer *w, const mu_value *inputs, json_t *args, json_t *kwargs)
+{
+    json_t *states = json_array();
+    for (int i = 0; i < inputs->n; i++) {
+        json_t *argument = nest_json(w, inputs->items[i], tensor_json);
+        if (!argument || json_array_append_new(i == 0 ? args : states, argument) != 0) {
+            json_decref(states);
+            return mu__pending() ? mu_error_code() : MU_RESOURCE_EXHAUSTED;
+        }
+    }
+    return mu__json_member(kwargs, "initial_state", states);
+}
+
 // The arguments of a call: one value; for attention the operands one by one, of which the fourth is a mask.
 static mu_status add_arguments(const writer *w, const mu_layer_call *call, json_t *args, json_t *kwargs)
 {
     const mu_value *inputs = call->inputs;
     const bool apart = takes_operands(call->layer->ops) && !inputs->leaf;
-    for (int i = 0; i < (apart ? inputs->n : 1); i++) {
+    const bool states = takes_states(call->layer) && !inputs->leaf && inputs->n > 1;
+    if (states)
+        MU_TRY(add_states(w, inputs, args, kwargs));
+    for (int i = 0; !states && i < (apart ? inputs->n : 1); i++) {
         json_t *argument = nest_json(w, apart ? inputs->items[i] : inputs, tensor_json);
         if (!argument)
             return mu_error_code();
@@ -392,6 +416,7 @@ static int mask_place(const operation *o, const char *key)
 // and the masks that the program gave.
 typedef struct arguments {
     json_t *operands;                    // owned
+    bool states;                         // behind the first operand are first states
     const json_t *masks[N_OPERAND_MASKS];
     int n_masks;                         // up to the last one that is given
 } arguments;
@@ -400,6 +425,15 @@ static mu_status refuse_argument(const operation *o, const char *key)
 {
     return mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with '%.60s' in this configuration, which Muster's "
                      "layer does not take", o->name, o->class_name, key);
+}
+
+static void add_states_of(const json_t *value, arguments *out)
+{
+    out->states = true;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        json_array_append(out->operands, json_array_get(value, i));
+    if (!json_is_array(value))
+        json_array_append(out->operands, (json_t *)(uintptr_t)value);
 }
 
 static mu_status add_keywords(const reader *r, const operation *o, const json_t *kwargs, arguments *out)
@@ -414,7 +448,9 @@ static mu_status add_keywords(const reader *r, const operation *o, const json_t 
         for (size_t i = 0; takes_operands(o->layer->ops) && i < MU_COUNT(names); i++)
             known |= strcmp(names[i], key) == 0;
         const int place = known ? -1 : mask_place(o, key);
-        if (!known && mu__computes_mask(r->layers, key, value))
+        if (!known && takes_states(o->layer) && strcmp(key, "initial_state") == 0)
+            add_states_of(value, out);
+        else if (!known && mu__computes_mask(r->layers, key, value))
             computes = true;
         else if (place >= 0 && is_given_mask(r, value)) {
             out->masks[place] = value;
@@ -475,7 +511,7 @@ static mu_status make_call(reader *r, operation *o, const json_t *call)
         return wrong("calls in an older form than Keras 3's");
     arguments a = {.operands = json_copy((json_t *)(uintptr_t)args)};
     mu_status status = add_keywords(r, o, kwargs, &a);
-    const bool apart = takes_operands(o->layer->ops);
+    const bool apart = takes_operands(o->layer->ops) || a.states;
     if (status == MU_OK && !apart && json_array_size(a.operands) != 1)
         status = mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with %zu arguments in this configuration; "
                            "Muster's layer takes one", o->name, o->class_name, json_array_size(a.operands));

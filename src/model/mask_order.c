@@ -53,12 +53,15 @@ static bool takes_operands(const mu_layer_ops *ops)
     return ops == &mu__multi_head_attention_ops || ops == &mu__grouped_query_attention_ops;
 }
 
-// Whether Keras's class takes the masks of its inputs as the argument "mask".
-static bool takes_mask(const mu_layer *layer)
+// Whether Keras's class takes the masks of its inputs as the argument "mask". (A recurrent layer that is called with
+// first states does not take that of the sequence.)
+static bool takes_mask(const mu_layer *layer, int n_inputs)
 {
     static const mu_layer_ops *const takers[] = {
         &mu__softmax_ops, &mu__batch_normalization_ops, &mu__global_average_pool1d_ops, &mu__bidirectional_ops,
         &mu__time_distributed_ops, &mu__attention_ops, &mu__additive_attention_ops};
+    if (n_inputs > 1 && (layer->ops == &mu__bidirectional_ops || mu__recurrent_of(layer)))
+        return false;
     for (size_t i = 0; i < MU_COUNT(takers); i++)
         if (layer->ops == takers[i])
             return true;
@@ -104,7 +107,7 @@ static mu_status add_parents(mu_order_graph *g, const mu_layer *layer, const mu_
         MU_TRY(MU_PUSH(&node->parents, c->inputs[i].node));
     for (int i = 0; i < c->n_masks; i++)
         MU_TRY(MU_PUSH(&node->parents, c->masks[i].node));
-    for (int i = 0; layer && c->n_masks == 0 && takes_mask(layer) && i < c->n_inputs; i++)
+    for (int i = 0; layer && c->n_masks == 0 && takes_mask(layer, c->n_inputs) && i < c->n_inputs; i++)
         MU_TRY(push_mask(g, node, mask_at(g, c->inputs[i])));
     return MU_OK;
 }

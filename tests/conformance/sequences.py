@@ -351,7 +351,8 @@ def given_keras():
     layers = tf.keras.layers
     x, values = layers.Input((STEPS, 4), name="x"), layers.Input((STEPS, 4), name="values")
     a, b = (layers.Input((STEPS,), dtype="bool", name=name) for name in ("a", "b"))
-    outputs = [layers.LSTM(3, name="last")(x, mask=a),
+    _, *states = layers.LSTM(3, return_state=True, name="encoder")(x)
+    outputs = [layers.LSTM(3, name="last")(x, mask=a), layers.LSTM(3, name="decoder")(values, initial_state=states, mask=b),
                layers.Bidirectional(layers.GRU(3, return_sequences=True, name="gru"), name="both")(x, mask=b),
                layers.MultiHeadAttention(2, 3, name="heads")(x, values, value_mask=b),
                layers.Attention(name="dots")([x, values], mask=[None, b]),
@@ -364,7 +365,10 @@ def given_muster(mu):
     x, values = (mu.mu_input(shape=[STEPS, 4], name=name) for name in ("x", "values"))
     a, b = (mu.mu_input(shape=[STEPS], dtype=boolean, name=name) for name in ("a", "b"))
     pair, second = mu.values([x, values]), mu.mu_list_of(2, [mu.mu_list_of(0, None), mu.mu_of(b)])
+    encoded = mu.mu_call_values(model=mu.mu_lstm(units=3, return_state=True, name="encoder"), x=x)
+    begun = mu.values([values, mu.mu_at(encoded, 1), mu.mu_at(encoded, 2)])
     outputs = [mu.mu_call(model=mu.mu_lstm(units=3, name="last"), x=x, mask=a),
+               mu.mu_call(model=mu.mu_lstm(units=3, name="decoder"), inputs=begun, mask=b),
                mu.mu_call(model=mu.mu_bidirectional(layer=mu.mu_gru(units=3, return_sequences=True, name="gru"),
                                                     name="both"), x=x, mask=b),
                mu.mu_call(model=mu.mu_multi_head_attention(num_heads=2, key_dim=3, name="heads"), inputs=pair,
