@@ -16,7 +16,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool held, broken;          // compilations wait; programs lose an operation's name
-    int waiting, launched, destroyed;
+    int waiting, launched, destroyed, closed;
     int64_t memory;             // of each device; 0: what the plugin says
 } plugin = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -55,14 +55,25 @@ static pj_error *execute(void *args)
     return plugin.own->functions[PJ_LOADED_EXECUTE](args);
 }
 
-static pj_error *destroy(void *args)
+static pj_error *counted(pj_function function, void *args, int *count)
 {
-    pj_error *error = plugin.own->functions[PJ_LOADED_DESTROY](args);
+    pj_error *error = plugin.own->functions[function](args);
     pthread_mutex_lock(&plugin.lock);
-    plugin.destroyed++;
+    ++*count;
     pthread_cond_broadcast(&plugin.changed);
     pthread_mutex_unlock(&plugin.lock);
     return error;
+}
+
+static pj_error *destroy(void *args) { return counted(PJ_LOADED_DESTROY, args, &plugin.destroyed); }
+static pj_error *close_client(void *args) { return counted(PJ_CLIENT_DESTROY, args, &plugin.closed); }
+
+static void wait_for(const int *count)
+{
+    pthread_mutex_lock(&plugin.lock);
+    while (*count == 0)
+        pthread_cond_wait(&plugin.changed, &plugin.lock);
+    pthread_mutex_unlock(&plugin.lock);
 }
 
 static pj_error *memory_stats(void *args)
@@ -76,19 +87,22 @@ static pj_error *memory_stats(void *args)
 static int start(void **state)
 {
     static const changed_function changed[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
-                                               {PJ_LOADED_DESTROY, destroy}, {PJ_DEVICE_MEMORY_STATS, memory_stats}};
+                                               {PJ_LOADED_DESTROY, destroy}, {PJ_CLIENT_DESTROY, close_client},
+                                               {PJ_DEVICE_MEMORY_STATS, memory_stats}};
     mu_init(.cpu_devices = 1, .seed = 3);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
     plugin.held = plugin.broken = false;
-    plugin.launched = plugin.destroyed = 0;
+    plugin.launched = plugin.destroyed = plugin.closed = 0;
     plugin.memory = 0;
     *state = change_table(client, MU_COUNT(changed), changed, &plugin.own);
     return 0;
 }
 
+// A compilation that was given up may be the last to let go of the client.
 static int end(void **state)
 {
     mu_exit(true);
+    wait_for(&plugin.closed);
     free(*state);
     unsetenv("MUSTER_COMPILE_TIMEOUT");
     return 0;
@@ -147,14 +161,12 @@ static void test_compiling_has_a_deadline(void **state)
     const mu_error error = mu_error_take();
     expect_words(&error, MU_DEADLINE_EXCEEDED, MU_COUNT(words), words);
     assert_int_equal(plugin.launched, 0);
+    wait_for(&plugin.waiting);
     pthread_mutex_lock(&plugin.lock);
-    while (plugin.waiting == 0)
-        pthread_cond_wait(&plugin.changed, &plugin.lock);
     plugin.held = false;
     pthread_cond_broadcast(&plugin.changed);
-    while (plugin.destroyed == 0)
-        pthread_cond_wait(&plugin.changed, &plugin.lock);
     pthread_mutex_unlock(&plugin.lock);
+    wait_for(&plugin.destroyed);
 }
 
 static void test_errors_of_the_compiler_name_the_op(void **state)
