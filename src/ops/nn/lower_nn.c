@@ -214,51 +214,9 @@ static mu_hlo at_tap(const taps *t, mu_hlo places, int64_t tap, mu_hlo value)
     return mu__hlo_select(t->e, mu__hlo_compare(t->e, "EQ", places, here), value, zero);
 }
 
-// Windows that lie side by side: none covers another's element, and none reaches beyond the image.
-static bool is_tiled(const taps *t)
-{
-    const mu_window_axis *y = &t->w.y, *x = &t->w.x;
-    return y->stride == y->size && x->stride == x->size && y->before == 0 && x->before == 0 &&
-           y->out * y->size <= y->in && x->out * x->size <= x->in;
-}
-
-// A value of each window for each of its elements: [N, rows, columns, C] to [N, rows, y, columns, x, C].
-static mu_hlo tiled(const taps *t, mu_hlo value)
-{
-    const int64_t *d = value.spec.shape.dims;
-    const mu_shape shape = MU_SHAPE(d[0], d[1], t->w.y.size, d[2], t->w.x.size, d[3]);
-    const mu_ints axes = {.n = 4, .at = {0, 1, 3, 5}};
-    return mu__hlo_broadcast(t->e, value, &shape, &axes);
-}
-
-// The image of such values; what lies behind the last window is 0.
-static mu_hlo joined(const taps *t, mu_hlo tiles)
-{
-    const int64_t *d = tiles.spec.shape.dims;
-    const mu_shape shape = MU_SHAPE(d[0], d[1] * d[2], d[3] * d[4], d[5]);
-    const mu_ints high = {.n = 4, .at = {0, t->w.y.in - shape.dims[1], t->w.x.in - shape.dims[2], 0}};
-    return mu__hlo_pad(t->e, mu__hlo_reshape(t->e, tiles, &shape), mu__hlo_number(t->e, tiles.spec.dtype, 0), &t->none,
-                       &high, &t->none);
-}
-
-// Each element of the image compares its number in its window with the chosen one. That takes one pass over the image,
-// where a sum over taps takes one for each of them.
-static mu_hlo tiled_grad(const taps *t, mu_hlo dy, mu_hlo places)
-{
-    mu_emitter *e = t->e;
-    const mu_hlo chosen = tiled(t, places), value = tiled(t, dy);
-    const mu_shape line = MU_SHAPE(tap_count(t)), window = MU_SHAPE(t->w.y.size, t->w.x.size);
-    const mu_ints axes = {.n = 2, .at = {2, 4}};
-    const mu_hlo numbers = mu__hlo_reshape(e, mu__hlo_iota(e, places.spec.dtype, &line, 0), &window);
-    const mu_hlo here = mu__hlo_compare(e, "EQ", chosen, mu__hlo_broadcast(e, numbers, &chosen.spec.shape, &axes));
-    return joined(t, mu__hlo_select(e, here, value, mu__hlo_fill(e, value.spec.dtype, &value.spec.shape, 0)));
-}
-
 static mu_status max_pool_grad(mu_lowering *l, const taps *t)
 {
     mu_hlo sum = {.id = -1};
-    if (is_tiled(t))
-        return mu__lowered(l, 0, tiled_grad(t, l->in[0], l->in[1]));
     for (int64_t tap = 0; tap < tap_count(t); tap++)
         sum = plus(t->e, sum, spread(t, at_tap(t, l->in[1], tap, l->in[0]), tap));
     return mu__lowered(l, 0, sum);
@@ -304,8 +262,8 @@ static mu_status average_pool_grad(mu_lowering *l, const taps *t)
     const mu_hlo dy = mu__hlo_wide(t->e, l->in[0]);
     const mu_hlo image = {.spec = {.dtype = dy.spec.dtype, .shape = l->out[0].spec.shape}};
     const mu_hlo part = mu__hlo_binary(t->e, "stablehlo.divide", dy, taps_inside(t, &image));
-    mu_hlo sum = is_tiled(t) ? joined(t, tiled(t, part)) : (mu_hlo){.id = -1};
-    for (int64_t tap = 0; tap < tap_count(t) && !is_tiled(t); tap++)
+    mu_hlo sum = {.id = -1};
+    for (int64_t tap = 0; tap < tap_count(t); tap++)
         sum = plus(t->e, sum, spread(t, part, tap));
     return mu__lowered(l, 0, mu__hlo_convert(t->e, sum, l->out[0].spec.dtype));
 }
