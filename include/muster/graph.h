@@ -49,11 +49,14 @@ typedef struct mu_variable_args {
     // instead of initial_value: makes it; called once, eagerly, in a trace too
     mu_tensor *(*initial_value_fn)(void *arg);
     void *arg;                      // passed to initial_value_fn
+    // Parameter servers only: each worker has a value of its own, and this process one (mu_variable_read_all).
+    bool per_worker_variable;
 } mu_variable_args;
 
 // mu_variable_new makes a variable under the strategy in scope (without one: a plain variable). Errors:
 // FAILED_PRECONDITION in a retrace of a function (only its first trace may make variables); INVALID_ARGUMENT for an
-// ON_READ variable with aggregation MEAN that is not a float, if the strategy keeps a copy on each device.
+// ON_READ variable with aggregation MEAN that is not a float, if the strategy keeps a copy on each device, and for
+// per_worker_variable under another strategy than mu_parameter_server_strategy, or together with trainable.
 #define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 

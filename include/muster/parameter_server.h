@@ -92,6 +92,15 @@ MU_API int mu_strategy_num_workers(const mu_strategy *strategy);
 // NULL: it is in this process, on each device of its strategy. The text belongs to the pool.
 MU_API const char *mu_variable_device(const mu_variable *variable);
 
+// mu_variable_read_all returns the values of a per-worker variable (per_worker_variable of mu_variable_new), a list
+// with one value for each worker in their order. Such a variable is TensorFlow's PerWorkerVariable: a function that
+// runs on a worker reads and assigns that worker's value, which no other worker sees; elsewhere the variable is this
+// process's own value, which is what checkpoints save. All begin with the initial value. A worker gets its value when
+// it needs it, and again from the initial value when it comes back as a new process. It is not trainable and never
+// partitioned. Blocks: until all workers have answered. Errors: INVALID_ARGUMENT for another variable; UNAVAILABLE
+// naming a worker that is not there after MUSTER_TIMEOUT.
+MU_API mu_value *mu_variable_read_all(mu_variable *variable);
+
 // What became of lost parameter servers, of a strategy with copies or snapshots.
 typedef struct mu_ps_recovery {
     int64_t failovers;        // servers' variables with which another server went on

@@ -4,8 +4,7 @@
 static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)
 {
     (void)failure;  // all its failures are the call's
-    mu_device *device = task->strategy->servers->worker_devices[task->worker];
-    return mu__served_call(task->strategy, device, function, arguments);
+    return mu__served_call(task->strategy, task->worker, function, arguments);
 }
 
 static void free_task(mu_task *task)

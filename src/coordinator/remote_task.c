@@ -6,6 +6,7 @@
 
 #include "distribute/function_service.h"
 #include "rpc/rpc.h"
+#include "rpc/service.h"
 
 #include <ctype.h>
 
@@ -52,12 +53,24 @@ static mu_status check_process(const remote_task *t)
                      mu__client_address(t->client));
 }
 
+// Begins with a process that answers now: per-worker variables of a coordinator before this one go.
+static mu_status meet(remote_task *t)
+{
+    if (!mu_rpc_client_methods(t->client))
+        return mu_error_code();
+    const uint64_t process = mu_rpc_client_server(t->client);
+    if (process != t->process)
+        MU_TRY(mu__remote_variables_clear(t->client));
+    t->process = process;
+    return MU_OK;
+}
+
 // Connects, so that the process is known before anything is sent to it.
 static mu_status find_process(remote_task *t)
 {
-    if (t->process == 0 && mu_rpc_client_methods(t->client))
-        t->process = mu_rpc_client_server(t->client);
-    return mu__pending() ? mu_error_code() : check_process(t);
+    if (t->process == 0)
+        MU_TRY(meet(t));
+    return check_process(t);
 }
 
 // The number of a function, which is sent if the worker does not know it; -1 on error.
@@ -68,7 +81,9 @@ static int64_t number_of(remote_task *t, mu_concrete *concrete)
             return t->functions.items[i].number;
     if (make_room(t) != MU_OK)
         return -1;
-    const int64_t number = mu__remote_function_register(t->client, concrete->graph);
+    const int64_t number = mu__per_worker_values_make(t->client, concrete->graph) == MU_OK
+                               ? mu__remote_function_register(t->client, concrete->graph)
+                               : -1;
     if (number < 0 || check_process(t) != MU_OK ||
         MU_PUSH(&t->functions, ((registered){.concrete = concrete, .number = number})) != MU_OK)
         return -1;
@@ -155,14 +170,11 @@ static bool recover(mu_task *task)
 {
     remote_task *t = (remote_task *)task;
     mu_error_value refused;
-    const bool answers = mu_rpc_client_methods(t->client) != NULL;
-    const uint64_t process = mu_rpc_client_server(t->client);
+    const bool back = meet(t) == MU_OK && t->process != 0;
     mu__error_move(&refused);
-    if (!answers || process == 0)
-        return false;
-    forget_all(t);
-    t->process = process;
-    return true;
+    if (back)
+        forget_all(t);
+    return back;
 }
 
 static void free_task(mu_task *task)

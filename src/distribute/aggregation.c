@@ -181,7 +181,7 @@ static mu_status apply_site(mu_strategy *strategy, const mu_gradient_site *site,
     if (n_own > 0) {
         mu_value *arguments = mu_list(mu_tensor_new(MU_I64, 1, &n_own, own), mu_tensor_new(MU_I64, 0, NULL, &step),
                                       MU_END);
-        result = mu__served_call(strategy, strategy->servers->worker_devices[0], site->update, arguments);
+        result = mu__served_call(strategy, 0, site->update, arguments);
     }
     mu_release(result);
     mu__free(own);

@@ -163,11 +163,7 @@ static mu_rpc_client *client_of(service *s, const mu_value *addresses, const cha
     for (int i = 0; c != NULL && i < c->n; i++)
         if (strcmp(mu__client_address(c->servers[i]), address) == 0)
             return c->servers[i];
-    if (addresses == NULL)
-        return server_at(s, address);
-    if (!mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "the server at %.100s is not in the cluster of the function", address);
-    return NULL;
+    return mu__pending() ? NULL : server_at(s, address); // none of the cluster: this worker, for its own values
 }
 
 // Where the variables of a graph that is read are: the list that came with it.

@@ -63,6 +63,12 @@ void mu__served_copies_end(mu_servers *servers);
 // is taken gets a number behind it. Owned by the caller.
 mu_variable *mu__make_variable_elsewhere(mu_strategy *strategy, const mu_variable_args *args, int server);
 
+// ---- Values that each worker has for itself (per_worker_variable.c) ------------------------------
+
+// mu__per_worker_values_make gives a worker in another process its values of a graph's per-worker variables, unless it
+// has them.
+mu_status mu__per_worker_values_make(mu_rpc_client *worker, const mu_graph *graph);
+
 // ---- Running functions (served_run.c) -----------------------------------------------------------
 
 // mu__served_trace returns the graph of a function for such arguments (as mu__function_concrete, NULL: none). Tracing
@@ -72,10 +78,11 @@ mu_concrete *mu__served_trace(mu_strategy *strategy, mu_function *function, cons
 // mu__served_arguments writes the inputs of a graph that such arguments have, each retained.
 mu_status mu__served_arguments(const mu_graph *graph, const mu_value *arguments, mu_tensor **out);
 
-// mu__served_call runs a function on one device and waits for it. Effects on variables happen one by one, as requests
-// to their servers, so that calls on several devices at the same time see each other's updates. Any thread may call it.
-// The result belongs to the caller; NULL on error.
-mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments);
+// mu__served_call runs a function on the device of a worker in this process and waits for it. Effects on variables
+// happen one by one, as requests to their servers, so that calls on several devices at the same time see each other's
+// updates. Per-worker variables are those of the worker. Any thread may call it. The result belongs to the caller; NULL
+// on error.
+mu_value *mu__served_call(mu_strategy *strategy, int worker, mu_function *function, mu_value *arguments);
 
 // mu__served_run runs a graph with these inputs on a device in the same way and waits; `out` [graph outputs] gets owned
 // references. The inputs must fit the graph (mu__check_inputs). Of `concrete` only graph, lock and plans are used.

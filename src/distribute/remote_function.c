@@ -18,22 +18,22 @@ static mu_value *homes_of_table(const mu_resource *table)
     return list;
 }
 
-// [name, address of its server] for each variable of a graph, [name, "", addresses of its
-// servers] for each embedding table.
-static mu_value *homes_of(const mu_graph *graph)
+// [name, address of its server] for each variable of a graph, which is the worker itself for a per-worker variable;
+// [name, "", addresses of its servers] for each embedding table.
+static mu_value *homes_of(const mu_rpc_client *worker, const mu_graph *graph)
 {
     mu_value **pairs = mu__calloc(graph->resources.n + 1, sizeof *pairs);
     mu_status status = pairs != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->resources.n && status == MU_OK; i++) {
         const mu_resource *resource = graph->resources.items[i];
-        if (resource->home == NULL)
+        const mu_rpc_client *home = resource->per_worker ? worker : resource->home;
+        if (home == NULL)
             status = mu__error(MU_FAILED_PRECONDITION, "'%s' uses '%s', which is in this process: workers reach only "
                                "what a server keeps", graph->name, resource->name);
         else if (resource->kind == &mu__remote_table_kind)
             pairs[i] = homes_of_table(resource);
         else
-            pairs[i] = mu_list(mu__text_value(resource->name), mu__text_value(mu__client_address(resource->home)),
-                               MU_END);
+            pairs[i] = mu_list(mu__text_value(resource->name), mu__text_value(mu__client_address(home)), MU_END);
     }
     mu_value *list = status == MU_OK ? mu_list_of((int)graph->resources.n, pairs) : NULL;
     mu__free(pairs);
@@ -46,7 +46,8 @@ static mu_value *addresses_of(const mu_graph *graph)
     int store, n = 0;
     mu_rpc_client *const *servers = NULL;
     for (size_t i = 0; i < graph->resources.n && servers == NULL; i++) {
-        const mu_store_client *route = mu__client_routed(graph->resources.items[i]->home, &store);
+        const mu_rpc_client *home = graph->resources.items[i]->home;
+        const mu_store_client *route = home != NULL ? mu__client_routed(home, &store) : NULL;
         servers = route != NULL ? mu__store_client_servers(route, &n) : NULL;
     }
     mu_value **texts = servers != NULL ? mu__calloc((size_t)n, sizeof *texts) : NULL;
@@ -57,9 +58,9 @@ static mu_value *addresses_of(const mu_graph *graph)
     return list;
 }
 
-static mu_value *registration(const mu_graph *graph, mu_tensor *bytes)
+static mu_value *registration(const mu_rpc_client *worker, const mu_graph *graph, mu_tensor *bytes)
 {
-    mu_value *homes = homes_of(graph), *addresses = homes != NULL ? addresses_of(graph) : NULL;
+    mu_value *homes = homes_of(worker, graph), *addresses = homes != NULL ? addresses_of(graph) : NULL;
     return addresses != NULL ? mu_list(bytes, homes, addresses, MU_END) : mu_list(bytes, homes, MU_END);
 }
 
@@ -72,7 +73,7 @@ int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *grap
     if (mu__graph_write(graph, &bytes, &size) == MU_OK) {
         const int64_t n = (int64_t)size;
         mu_rpc_result *result = mu_rpc_call(worker, "muster.function.register",
-                                            registration(graph, mu_tensor_new(MU_U8, 1, &n, bytes)));
+                                            registration(worker, graph, mu_tensor_new(MU_U8, 1, &n, bytes)));
         answer = result != NULL ? mu_rpc_result_value(result) : NULL;
     }
     mu__free(bytes);

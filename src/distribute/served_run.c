@@ -70,6 +70,7 @@ typedef struct served_call {
     mu_concrete *concrete;
     const served_graph *served;
     mu_device *device;
+    int component;             // of per-worker variables in this process
     pthread_mutex_t *outside;  // of mu_servers
     mu_tensor **values;        // [n_values] owned
     struct mu_cancellation *cancellation;
@@ -98,6 +99,16 @@ static bool is_outside(const mu_graph *graph, const mu_node *effect)
     return false;
 }
 
+// Which component an effect uses of variables that have several.
+static int component_of(const served_call *call, const mu_node *effect)
+{
+    const mu_graph *graph = call->served->segments->graph;
+    for (int r = 0; effect && r < effect->n_resources; r++)
+        if (graph->resources.items[effect->resources[r]]->per_worker)
+            return call->component;
+    return 0;
+}
+
 static mu_status run_segment(const served_call *call, int s, const step_space *space)
 {
     const mu_graph_step *step = &call->served->segments->steps[s];
@@ -109,17 +120,20 @@ static mu_status run_segment(const served_call *call, int s, const step_space *s
         plan = mu__concrete_compile(plans, call->device, space->specs, step->n_in);
     if (!plan)
         return mu_error_code();
-    const mu_run_args args = {.device = call->device, .in = space->in, .out = space->out};
+    const mu_run_args args = {.device = call->device, .replica = component_of(call, step->effect), .in = space->in,
+                              .out = space->out};
     const mu_status status = call->device->engine->run(plan, &args);
     mu__concrete_unuse(plans, plan);
     return status;
 }
 
 // An op on resources, at once. Its results come from the pool.
-static mu_status run_effect(const mu_graph *graph, const mu_node *node, const step_space *space)
+static mu_status run_effect(const served_call *call, const mu_node *node, const step_space *space)
 {
+    const mu_graph *graph = call->served->segments->graph;
     for (int r = 0; r < node->n_resources; r++)
         space->resources[r] = graph->resources.items[node->resources[r]];
+    mu__context()->component = component_of(call, node);
     const mu_status status = mu__apply(node->op, node->attrs, node->n_in, space->in, node->n_resources,
                                        space->resources, space->out);
     for (int k = 0; status == MU_OK && k < node->n_out; k++)
@@ -156,7 +170,7 @@ static mu_status run_step(const served_call *call, int s, const step_space *spac
     if (outside)
         pthread_mutex_lock(outside);
     if (status == MU_OK)
-        status = step->segment ? run_segment(call, s, space) : run_effect(segments->graph, step->effect, space);
+        status = step->segment ? run_segment(call, s, space) : run_effect(call, step->effect, space);
     if (outside)
         pthread_mutex_unlock(outside);
     for (int k = 0; status == MU_OK && k < step->n_out; k++)
@@ -265,9 +279,10 @@ static void free_run(served_run *run)
     mu__free(run);
 }
 
-static mu_status fill_run(served_run *run, mu_device *device, mu_concrete *concrete, const mu_value *arguments)
+static mu_status fill_run(served_run *run, mu_device *device, int component, mu_concrete *concrete,
+                          const mu_value *arguments)
 {
-    run->call = (served_call){.concrete = mu_retain(concrete), .device = device,
+    run->call = (served_call){.concrete = mu_retain(concrete), .device = device, .component = component,
                               .outside = &run->head.strategy->servers->outside,
                               .cancellation = mu__context()->cancellation};
     served_call *call = &run->call;
@@ -283,14 +298,14 @@ static mu_status fill_run(served_run *run, mu_device *device, mu_concrete *concr
 }
 
 // Posts a call to a device's thread; NULL on error.
-static served_run *start(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments)
+static served_run *start(mu_strategy *strategy, int worker, int component, mu_function *function, mu_value *arguments)
 {
     mu_concrete *concrete = mu__served_trace(strategy, function, arguments);
     served_run *run = concrete ? mu__calloc(1, sizeof *run) : NULL;
     if (!run)
         return NULL;
     run->head.strategy = mu_retain(strategy);
-    if (fill_run(run, device, concrete, arguments) == MU_OK)
+    if (fill_run(run, strategy->servers->worker_devices[worker], component, concrete, arguments) == MU_OK)
         return run;
     free_run(run);
     return NULL;
@@ -319,9 +334,9 @@ static mu_value *finish(served_run *run)
     return result;
 }
 
-mu_value *mu__served_call(mu_strategy *strategy, mu_device *device, mu_function *function, mu_value *arguments)
+mu_value *mu__served_call(mu_strategy *strategy, int worker, mu_function *function, mu_value *arguments)
 {
-    served_run *run = start(strategy, device, function, arguments);
+    served_run *run = start(strategy, worker, worker + 1, function, arguments);
     return run ? finish(run) : NULL;
 }
 
@@ -410,12 +425,13 @@ mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *co
 
 // ---- As slots of a strategy ---------------------------------------------------------------------
 
-// Runs that are started one after the other go to the workers' devices in turn.
+// Runs that are started one after the other go to the workers' devices in turn, but use this process's values of
+// per-worker variables.
 mu_running *mu__run_served(mu_strategy *strategy, mu_function *function, mu_value *arguments)
 {
     mu_servers *servers = strategy->servers;
     const int worker = (int)(atomic_fetch_add(&servers->n_runs, 1) % servers->n_workers);
-    served_run *run = start(strategy, servers->worker_devices[worker], function, arguments);
+    served_run *run = start(strategy, worker, 0, function, arguments);
     return run ? &run->head : NULL;
 }
 

@@ -171,6 +171,7 @@ mu_variable *mu__make_plain_variable(mu_strategy *strategy, const mu_variable_ar
 mu_variable *mu__make_central_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_variable *mu__make_mirrored_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_args *args);  // (parameter_server.c)
+mu_variable *mu__make_per_worker_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_accumulator *mu__make_served_accumulator(mu_strategy *strategy, const mu_conditional_accumulator_args *args,
                                             bool sparse);
 extern const mu_variable_rules mu__mirrored_rules, mu__central_rules, mu__on_read_rules;

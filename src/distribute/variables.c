@@ -350,6 +350,8 @@ mu_variable *mu__make_mirrored_variable(mu_strategy *strategy, const mu_variable
 
 static mu_variable *make_variable(const mu_strategy_scope *scope, const mu_variable_args *args)
 {
+    if (args->per_worker_variable)
+        return mu__make_per_worker_variable(scope->strategy, args);
     if (!scope->mixed)
         return scope->strategy->ops->make_variable(scope->strategy, args);
     mu__error(MU_FAILED_PRECONDITION,

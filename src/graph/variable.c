@@ -18,7 +18,7 @@ static void variable_destroy(void *object)
     for (int i = 0; i < variable->n_shards && variable->shards; i++)
         mu_release(variable->shards[i]);
     mu__free(variable->shards);
-    if (variable->resource.home && variable->resource.kind->forget)
+    if ((variable->resource.home || variable->resource.per_worker) && variable->resource.kind->forget)
         variable->resource.kind->forget(&variable->resource);
     mu__free(variable->resource.name);
     mu_release(variable->owner);
@@ -89,6 +89,9 @@ static mu_status check_args(const mu_variable_args *args)
         return mu__error(MU_INVALID_ARGUMENT,
                          "variable '%s': aggregation %d is none of NONE 0, SUM 1, MEAN 2, ONLY_FIRST_REPLICA 3",
                          args->name ? args->name : "Variable", (int)args->aggregation);
+    if (args->per_worker_variable && !mu__context()->scope)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': per_worker_variable needs the scope of a strategy with "
+                         "parameter servers", args->name ? args->name : "Variable");
     if (args->trainable && args->not_trainable)
         return mu__error(MU_INVALID_ARGUMENT, "variable '%s': trainable and not_trainable are both set; set one",
                          args->name ? args->name : "Variable");

@@ -47,22 +47,38 @@ mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method)
     return NULL;
 }
 
-void mu__result_end(mu_rpc_result *result, const mu_error_value *error, mu_message *reply, size_t offset)
+// With the result's lock held; the result has not ended.
+static void end_now(mu_rpc_result *result, const mu_error_value *error, mu_message *reply, size_t offset)
 {
-    void (*ended)(void *arg) = NULL;
+    result->done = true;
+    result->client = NULL;
+    result->error = *error;
+    result->reply = mu_retain(reply);
+    result->offset = offset;
+    pthread_cond_broadcast(&result->changed);
+}
+
+// Takes the result's lock, and returns whether the result has not ended yet.
+static bool lock_open(mu_rpc_result *result)
+{
     pthread_mutex_lock(&result->lock);
-    if (!result->done) {
-        ended = result->ended;
-        result->done = true;
-        result->client = NULL;
-        result->error = *error;
-        result->reply = mu_retain(reply);
-        result->offset = offset;
-        pthread_cond_broadcast(&result->changed);
-    }
+    return !result->done;
+}
+
+static void unlock_ended(mu_rpc_result *result, bool now)
+{
+    void (*ended)(void *arg) = now ? result->ended : NULL;
     pthread_mutex_unlock(&result->lock);
     if (ended != NULL)
         ended(result->ended_arg);
+}
+
+void mu__result_end(mu_rpc_result *result, const mu_error_value *error, mu_message *reply, size_t offset)
+{
+    const bool now = lock_open(result);
+    if (now)
+        end_now(result, error, reply, offset);
+    unlock_ended(result, now);
 }
 
 bool mu__result_is_done(mu_rpc_result *result)
@@ -75,19 +91,20 @@ bool mu__result_is_done(mu_rpc_result *result)
 
 // ---- Cancelling ---------------------------------------------------------------------------------
 
-// The client's thread tells the server; the result's lock keeps the client alive meanwhile.
+// The client's thread tells the server; the result's lock keeps the client alive meanwhile, and the server's answer to
+// that away from the result.
 static void end_cancelled(mu_rpc_result *result, const char *why)
 {
     mu_error_value error = {.code = MU_CANCELLED, .file = __FILE__, .line = __LINE__};
     snprintf(error.message, sizeof error.message, "the call of \"%s\" was cancelled%s", result->method, why);
-    pthread_mutex_lock(&result->lock);
-    if (!result->done) {
+    const bool now = lock_open(result);
+    if (now) {
         atomic_store(&result->cancelled, true);
         atomic_store(&result->client->cancels, true);
         mu__node_wake(&result->client->node);
+        end_now(result, &error, NULL, 0);
     }
-    pthread_mutex_unlock(&result->lock);
-    mu__result_end(result, &error, NULL, 0);
+    unlock_ended(result, now);
 }
 
 mu_status mu_rpc_result_cancel(mu_rpc_result *result)

@@ -16,6 +16,7 @@ typedef struct one_case {
     void (*on_workers)(mu_strategy *strategy);  // or: run by so many processes (workers.c)
     int workers, replicas;
     const char *options;      // of the launcher
+    int first_code;           // exit code of a run before the one that must succeed; 0: there is none
 } one_case;
 
 // Each area is a list that ends with a row without a name.
@@ -25,7 +26,7 @@ extern const one_case guide_cases[], share_cases[], worker_cases[], per_replica_
     uneven_axes_cases[];
 extern const one_case rpc_cases[];
 extern const one_case accumulator_cases[], sharded_cases[], resolver_cases[], tpu_cases[], coordinator_cases[];
-extern const one_case coordinator_call_cases[], lost_task_cases[];
+extern const one_case coordinator_call_cases[], lost_task_cases[], preempted_cases[];
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
     rule_input_cases[], rule_training_cases[];
 
@@ -46,6 +47,10 @@ void integer_mean_on_workers(mu_strategy *strategy);
 // Of uneven_axes.c, likewise:
 void uneven_on_workers(mu_strategy *strategy);
 void uneven_in_turn(mu_strategy *strategy);
+// Of preempted.c, likewise:
+void ps_158(mu_strategy *strategy);
+void ps_161(mu_strategy *strategy);
+void ps_163(mu_strategy *strategy);
 
 void expect_values(int line, const char *text, const mu_value *value, int n, const double *wanted);
 void expect_error(int line, mu_status wanted);

@@ -304,8 +304,7 @@ typedef struct flaky_task {
 static mu_value *flaky_call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)
 {
     if (atomic_fetch_sub(((flaky_task *)task)->left, 1) <= 0)
-        return mu__served_call(task->strategy, task->strategy->servers->worker_devices[task->worker], function,
-                               arguments);
+        return mu__served_call(task->strategy, task->worker, function, arguments);
     *failure = (mu_task_failure){.blame = MU_BLAME_SERVER};
     mu_fail(MU_UNAVAILABLE, "parameter server 0 is not reachable");
     return NULL;

@@ -69,6 +69,43 @@ static void ps_064(void)
     }
 }
 
+// ---- Values of workers ---------------------------------------------------------------------------
+
+static double sum_of(mu_value *values)
+{
+    double sum = 0;
+    for (int i = 0; i < mu_value_count(values); i++)
+        sum += mu_scalar(mu_at(values, i));
+    return sum;
+}
+
+static void increment(mu_coordinator *c, mu_function *step, int n)
+{
+    for (int i = 0; i < n; i++)
+        mu_schedule(c, step);
+    CHECK(mu_join(c) == MU_OK);
+}
+
+// A worker that comes back begins again from the initial value; this process has a value of its own.
+static void ps_055(void)
+{
+    tasks t = start(2, 1);
+    mu_variable *counter = NULL;
+    MU_SCOPE(t.coordinator->strategy) counter = mu_variable_new(scalar(0), "v", .per_worker_variable = true);
+    CHECK(!mu_variable_is_trainable(counter) && !mu_variable_device(counter));
+    mu_function *step = mu_function_new(add_one, counter);
+    EXPECT(mu_variable_read_all(counter), 0, 0);
+    increment(t.coordinator, step, 10);
+    CHECK(sum_of(mu_variable_read_all(counter)) == 10);
+    CHECK(value_of(counter) == 0);
+    for (int i = 0; i < 2; i++)
+        restart_worker(&t, i);
+    increment(t.coordinator, step, 3);
+    CHECK(sum_of(mu_variable_read_all(counter)) == 3);
+    CHECK(!mu_variable_read_all(t.v));
+    EXPECT_ERROR(MU_INVALID_ARGUMENT);
+}
+
 // ---- Endless steps ------------------------------------------------------------------------------
 
 typedef struct endless {
@@ -177,7 +214,7 @@ static void ps_071(void)
 }
 
 const one_case lost_task_cases[] = {
-    {.name = "ps-055", .later = "per-worker variables are not there yet"},
+    {.name = "ps-055", .run = ps_055},
     {.name = "ps-064", .run = ps_064},
     {.name = "ps-065", .run = ps_065},
     {.name = "ps-067", .run = ps_067},

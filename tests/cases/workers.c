@@ -522,6 +522,10 @@ const one_case worker_cases[] = {
     {"one-order", .on_workers = one_order, .workers = 3, .replicas = 1},
     {"ps-155", .on_workers = ps_155, .workers = 2, .replicas = 1},
     {"ps-157", .on_workers = ps_157, .workers = 2, .replicas = 1},
+    {"ps-158", .on_workers = ps_158, .workers = 2, .replicas = 2, .first_code = 42},
+    {"ps-160", .on_workers = ps_158, .first_code = 42},
+    {"ps-161", .on_workers = ps_161, .workers = 2, .replicas = 1, .first_code = 42},
+    {"ps-163", .on_workers = ps_163, .workers = 2, .replicas = 1},
     {"other-pipeline", .on_workers = other_pipeline, .workers = 2, .replicas = 1},
     {"other-shape", .on_workers = other_shape, .workers = 2, .replicas = 1},
     {"other-variable", .on_workers = other_variable, .workers = 2, .replicas = 1},
@@ -588,28 +592,38 @@ int run_worker(const char *name)
 
 // ---- In the process of the cases ----------------------------------------------------------------
 
-void run_on_workers(const one_case *c)
+// Without workers the program runs by itself, as a process without a cluster.
+static void expect_exit(const one_case *c, int wanted)
 {
-    char self[512], mark[64], command[1600], line[512], words[512] = "nothing";
+    char self[512], start[600] = "", command[1600], line[512], words[512] = "nothing";
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
-    snprintf(mark, sizeof mark, "/tmp/muster-case-XXXXXX");
-    if (!mkdtemp(mark)) {
+    if (c->workers > 0)
+        snprintf(start, sizeof start, "'%s' launch -n %d --replicas %d --timeout 300 %s -- ", MUSTER_COMMAND,
+                 c->workers, c->replicas, c->options ? c->options : "");
+    snprintf(command, sizeof command, "%s'%s' --worker %s 2>&1", start, self, c->name);
+    FILE *output = popen(command, "r");
+    while (output && fgets(line, sizeof line, output))
+        if (line[0] == '[' || c->workers == 0)
+            snprintf(words, sizeof words, "%.*s", (int)strcspn(line, "\n"), line);
+    const int status = output ? pclose(output) : -1;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != wanted)
+        fail_case(__LINE__, "exit code %d, not %d; %s", WIFEXITED(status) ? WEXITSTATUS(status) : -1, wanted, words);
+}
+
+void run_on_workers(const one_case *c)
+{
+    char folder[64], mark[80], command[80];
+    snprintf(folder, sizeof folder, "/tmp/muster-case-XXXXXX");
+    if (!mkdtemp(folder)) {
         fail_case(__LINE__, "no folder can be made in /tmp");
         return;
     }
-    strcat(mark, "/mark");
+    snprintf(mark, sizeof mark, "%s/mark", folder);
     setenv("CASE_MARK", mark, 1);
-    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 300 %s -- '%s' --worker %s 2>&1",
-             MUSTER_COMMAND, c->workers, c->replicas, c->options ? c->options : "", self, c->name);
-    FILE *output = popen(command, "r");
-    while (output && fgets(line, sizeof line, output))
-        if (line[0] == '[')
-            snprintf(words, sizeof words, "%.*s", (int)strcspn(line, "\n"), line);
-    const int status = output ? pclose(output) : -1;
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        fail_case(__LINE__, "exit code %d; %s", WIFEXITED(status) ? WEXITSTATUS(status) : -1, words);
-    unlink(mark);
-    *strrchr(mark, '/') = '\0';
-    rmdir(mark);
+    if (c->first_code != 0)
+        expect_exit(c, c->first_code);
+    expect_exit(c, 0);
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    CHECK(system(command) == 0);
 }

@@ -351,7 +351,7 @@ typedef struct mu_resource_kind {
     // mu__apply. Optional: this process keeps the value.
     mu_status (*apply)(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                        mu_resource *const *resources, mu_tensor **out);
-    // forget is called when the last handle on a resource goes that another process keeps. Optional.
+    // forget is called when the last handle on a resource goes that other processes keep. Optional.
     void (*forget)(mu_resource *resource);
     bool opaque;       // the buffer holds no elements; only ops that name this kind (mu_op.resource_kind) may use it
 } mu_resource_kind;
@@ -361,6 +361,7 @@ struct mu_resource {
     char *name;
     mu_spec spec;
     bool shared;    // one storage for all replicas of this process
+    bool per_worker; // each worker of a coordinator has a value of its own under this name
     void *home;     // object through which the process that keeps the value is reached; NULL: this process keeps it
     // Held while an op, or a plan, uses the resource; NULL: one thread at a time uses it anyway. Outlives the resource.
     pthread_mutex_t *lock;

@@ -20,9 +20,8 @@ typedef struct switched_task {
 static mu_value *switched_call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)
 {
     switches *all = ((switched_task *)task)->all;
-    mu_device *device = task->strategy->servers->worker_devices[task->worker];
     if (!all->off[task->worker])
-        return mu__served_call(task->strategy, device, function, arguments);
+        return mu__served_call(task->strategy, task->worker, function, arguments);
     all->lost[task->worker]++;
     *failure = (mu_task_failure){.blame = MU_BLAME_WORKER};
     mu_fail(MU_UNAVAILABLE, "worker %d is switched off", task->worker);

@@ -78,6 +78,28 @@ static void effects_in_loops_stay_together(void **state)
     assert_true(mu_scalar(left) == 0 && mu_scalar(mu_variable_read(steps)) == 7);
 }
 
+// Each worker's loop counts in the worker's own value; this process has another.
+static void workers_have_values_of_their_own(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = on_servers(2, 1, NULL);
+    mu_variable *steps = NULL;
+    MU_SCOPE(strategy)
+        steps = mu_variable_new(mu_constant(MU_F64, 0), "steps", .per_worker_variable = true);
+    mu_function *function = mu_function_new(loop, steps);
+    for (int calls = 0; calls < 3; calls++)
+        mu_release(mu__served_call(strategy, calls == 2, function, mu_of(mu_constant(MU_F64, 7))));
+    mu_run(strategy, function, mu_of(mu_constant(MU_F64, 2)));
+    mu_value *all = mu_variable_read_all(steps);
+    assert_true(mu_scalar(mu_at(all, 0)) == 14 && mu_scalar(mu_at(all, 1)) == 7);
+    assert_true(mu_scalar(mu_variable_read(steps)) == 2);
+    assert_null(mu_variable_new(mu_constant(MU_F64, 0), .per_worker_variable = true));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    MU_SCOPE(mu_mirrored_strategy())
+        assert_null(mu_variable_new(mu_constant(MU_F64, 0), .per_worker_variable = true));
+    assert_non_null(strstr(mu_error_take().message, "MirroredStrategy"));
+}
+
 // ---- At the same time ---------------------------------------------------------------------------
 
 enum { WORKERS = 4, CALLS = 50 };
@@ -101,9 +123,8 @@ static mu_value *add_one(mu_value *arguments, void *arg)
 static void *add_often(void *arg)
 {
     adding *a = arg;
-    mu_device *device = a->strategy->servers->worker_devices[a->worker];
     for (int i = 0; i < CALLS; i++) {
-        mu_value *result = mu__served_call(a->strategy, device, a->function, NULL);
+        mu_value *result = mu__served_call(a->strategy, a->worker, a->function, NULL);
         a->failed |= !result;
         mu_release(result);
     }
@@ -235,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(a_step_reads_computes_and_updates), MODEL_TEST(effects_in_loops_stay_together),
+        MODEL_TEST(workers_have_values_of_their_own),
         MODEL_TEST(no_update_is_lost),                 MODEL_TEST(training_ends_where_one_device_does),
         MODEL_TEST(several_workers_share_the_steps),   MODEL_TEST(slots_are_beside_their_variables),
         MODEL_TEST(refuses_what_it_cannot_do),

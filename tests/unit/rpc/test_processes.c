@@ -122,7 +122,10 @@ static void test_a_stopped_server_is_noticed(void **state)
     const pid_t pid = start_server();
     mu_rpc_client *client = mu_rpc_client_new("muster", address);
     expect_result(mu_rpc_call(client, "count"), MU_OK, "");
+    int status;
     kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid); // no thread runs any more
+    assert_true(WIFSTOPPED(status));
     expect_result(mu_rpc_call(client, "count", NULL, .timeout_in_ms = 60000), MU_UNAVAILABLE, "connection ended");
     kill(pid, SIGCONT);
     expect_result(mu_rpc_call(client, "count"), MU_OK, ""); // it was slow, not dead
