@@ -24,6 +24,7 @@ typedef struct mu_attention_args {
     bool use_causal_mask;                    // query i takes from keys 0 to i only
     bool return_attention_scores;            // return the weights [batch, queries, keys] too
     const char *name;
+    const char *dtype;
 } mu_attention_args;
 // mu_attention makes a layer of dot-product attention (Luong's); y: [batch, queries, features of the value].
 #define mu_attention(...) mu_attention_with(MU_ARGS(mu_attention_args, #__VA_ARGS__, __VA_ARGS__))
@@ -39,6 +40,7 @@ typedef struct mu_additive_attention_args {
     bool use_causal_mask;                    // query i takes from keys 0 to i only
     bool return_attention_scores;            // return the weights [batch, queries, keys] too
     const char *name;
+    const char *dtype;
 } mu_additive_attention_args;
 // mu_additive_attention makes a layer of additive attention (Bahdanau's): a score is the sum of scale · tanh(query +
 // key) over the features; y: [batch, queries, features of the value].
@@ -68,6 +70,7 @@ typedef struct mu_multi_head_attention_args {
     bool use_causal_mask;                    // query i takes from keys 0 to i only
     bool return_attention_scores;            // return the weights [batch, heads, queries, keys] too
     const char *name;
+    const char *dtype;
 } mu_multi_head_attention_args;
 // mu_multi_head_attention makes a layer that projects query, key and value to several heads, which attend separately,
 // and projects what they take. Its weights are query/kernel [features, heads, key_dim], query/bias, and likewise key,
@@ -95,6 +98,7 @@ typedef struct mu_grouped_query_attention_args {
     bool use_causal_mask;                    // query i takes from keys 0 to i only
     bool return_attention_scores;            // return the weights [batch, heads, queries, keys] too
     const char *name;
+    const char *dtype;
 } mu_grouped_query_attention_args;
 // mu_grouped_query_attention makes a layer like mu_multi_head_attention with fewer heads of keys and values. Ainslie et
 // al., "GQA: training generalized multi-query transformer models from multi-head checkpoints", 2023. Errors:

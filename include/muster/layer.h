@@ -21,6 +21,21 @@ typedef mu_layer mu_model;  // a model is a layer that can be compiled and train
 // INVALID_ARGUMENT for any other type.
 MU_API mu_status mu_set_floatx(mu_dtype dtype);
 
+// Dtype policies say in which type layers compute and in which their weights are (Keras's keras.dtype_policies):
+//   "float32", "float64", "float16", "bfloat16"   both in this type
+//   "mixed_bfloat16", "mixed_float16"             weights in float32, computation in the half type
+// A layer has the option .dtype, or the program's policy when it is made; layers that it makes have its policy. Its
+// floating-point inputs and, in its call, its weights are converted to the type of computation, and gradients return
+// through the same conversions. Normalization layers compute half types in float32. Losses and metrics of half types
+// are computed in the type of mu_set_floatx. Under "mixed_float16" mu_compile scales the loss (muster/optimizer.h).
+// mu_set_dtype_policy sets the program's policy (default: the type of mu_set_floatx), mu_layer_set_dtype_policy that of
+// a layer without weights yet. Errors: INVALID_ARGUMENT for a name that is none of these; FAILED_PRECONDITION for a
+// layer that is built.
+MU_API mu_status mu_set_dtype_policy(const char *policy);
+MU_API const char *mu_dtype_policy(void);
+MU_API mu_status mu_layer_set_dtype_policy(mu_layer *layer, const char *policy);
+MU_API const char *mu_layer_dtype_policy(const mu_layer *layer);  // NULL for NULL
+
 // ---- Layers -------------------------------------------------------------------------------------
 
 // Names that the options of layers accept; any other is an INVALID_ARGUMENT error:
@@ -30,7 +45,7 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 //   paddings      "valid" (none), "same" (result size: size / strides, rounded up)
 // Initializers, regularizers and constraints (muster/weight.h) are objects, which are retained, or names; a regularizer
 // or constraint that is left out is none. `name` is the layer's name; by default it follows from the layer's kind,
-// with a number if the model has several of that kind. A layer returns NULL on error.
+// with a number if the model has several of that kind; `dtype` is its dtype policy. A layer returns NULL on error.
 
 typedef struct mu_dense_args {
     size_t size;
@@ -45,6 +60,7 @@ typedef struct mu_dense_args {
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
+    const char *dtype;
 } mu_dense_args;
 // mu_dense makes a fully connected layer: y = activation(x · kernel + bias); x: [batch, …, in], y: [batch, …, units].
 #define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, #__VA_ARGS__, __VA_ARGS__))
@@ -60,6 +76,7 @@ typedef struct mu_dropout_args {
     mu_keyword_only only_;
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_dropout_args;
 // mu_dropout makes a layer that drops elements in training and scales the others by 1 / (1 - rate); the shape stays.
 #define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
@@ -86,6 +103,7 @@ typedef struct mu_gaussian_noise_args {
     mu_keyword_only only_;
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_gaussian_noise_args;
 // mu_gaussian_noise makes a layer that adds normal numbers of mean 0 in training; the shape stays.
 #define mu_gaussian_noise(...) mu_gaussian_noise_with(MU_ARGS(mu_gaussian_noise_args, #__VA_ARGS__, __VA_ARGS__))
@@ -106,6 +124,7 @@ typedef struct mu_batch_normalization_args {
     mu_any_initializer moving_mean_initializer; // default "zeros"
     mu_any_initializer moving_variance_initializer; // default "ones"
     const char *name;
+    const char *dtype;
 } mu_batch_normalization_args;
 // mu_batch_normalization makes a layer that normalizes each channel (last axis). In training it uses the batch's mean
 // and variance, otherwise their moving averages.
@@ -127,6 +146,7 @@ typedef struct mu_einsum_dense_args {
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
+    const char *dtype;
 } mu_einsum_dense_args;
 // mu_einsum_dense makes a dense layer whose product is an einsum (mu_einsum): mu_einsum_dense("abc,cde->abde", {-1, 8,
 // 64}, .bias_axes = "de"). "..." may stand in front of the input's and output's letters, or behind them. Errors:
@@ -144,6 +164,7 @@ typedef struct mu_embedding_args {
     mu_any_constraint embeddings_constraint;
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
+    const char *dtype;
     bool mask_zero;                          // index 0 is padding: later layers, loss and metrics leave it out
 } mu_embedding_args;
 // mu_embedding makes a lookup table; x: integers in [0, input_dim), [batch, …]; y: their rows, [batch, …, output_dim].
@@ -160,6 +181,7 @@ typedef struct mu_leaky_relu_args {
     mu_keyword_only only_;
     double negative_slope;                   // default 0.3
     const char *name;
+    const char *dtype;
 } mu_leaky_relu_args;
 // mu_leaky_relu makes a layer: x where it is positive, negative_slope · x elsewhere; the shape stays.
 #define mu_leaky_relu(...) mu_leaky_relu_with(MU_ARGS(mu_leaky_relu_args, #__VA_ARGS__, __VA_ARGS__))
@@ -173,6 +195,7 @@ typedef struct mu_relu_layer_args {
     double negative_slope;                   // below the threshold; default 0
     double threshold;                        // default 0
     const char *name;
+    const char *dtype;
 } mu_relu_layer_args;
 // mu_relu_layer makes a layer: x above the threshold, at most max_value; negative_slope · (x - threshold) elsewhere.
 #define mu_relu_layer(...) mu_relu_layer_with(MU_ARGS(mu_relu_layer_args, #__VA_ARGS__, __VA_ARGS__))
@@ -187,6 +210,7 @@ typedef struct mu_prelu_args {
     mu_any_constraint alpha_constraint;
     int64_t shared_axes[MU_MAX_SAMPLE_RANK]; // axes along which the slopes are the same, from 1; ends with 0
     const char *name;
+    const char *dtype;
 } mu_prelu_args;
 // mu_prelu makes a layer: x where it is positive, alpha · x elsewhere, with a weight alpha for each element of a
 // sample.
@@ -199,6 +223,7 @@ typedef struct mu_elu_args {
     mu_keyword_only only_;
     double alpha;                            // default 1
     const char *name;
+    const char *dtype;
 } mu_elu_args;
 // mu_elu makes a layer: x where it is positive, alpha · (exp(x) - 1) elsewhere; the shape stays.
 #define mu_elu(...) mu_elu_with(MU_ARGS(mu_elu_args, #__VA_ARGS__, __VA_ARGS__))
@@ -210,6 +235,7 @@ typedef struct mu_softmax_args {
     mu_keyword_only only_;
     int axis;                                // default -1, the last
     const char *name;
+    const char *dtype;
 } mu_softmax_args;
 // mu_softmax makes a layer that turns numbers along an axis into probabilities; the shape stays.
 #define mu_softmax(...) mu_softmax_with(MU_ARGS(mu_softmax_args, #__VA_ARGS__, __VA_ARGS__))
@@ -220,6 +246,7 @@ typedef struct mu_identity_layer_args {
     const char *given;
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_identity_layer_args;
 // mu_identity_layer makes a layer that returns its input.
 #define mu_identity_layer(...) mu_identity_layer_with(MU_ARGS(mu_identity_layer_args, #__VA_ARGS__, __VA_ARGS__))
@@ -231,6 +258,7 @@ typedef struct mu_masking_args {
     mu_keyword_only only_;
     double mask_value;                       // default 0
     const char *name;
+    const char *dtype;
 } mu_masking_args;
 // mu_masking masks the steps of [batch, steps, …] whose features all have mask_value.
 #define mu_masking(...) mu_masking_with(MU_ARGS(mu_masking_args, #__VA_ARGS__, __VA_ARGS__))
@@ -242,6 +270,7 @@ typedef struct mu_reshape_layer_args {
     int64_t shape[MU_MAX_SAMPLE_RANK];          // of a sample, ends with 0; one dimension may be MU_UNKNOWN
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_reshape_layer_args;
 // mu_reshape_layer gives every sample a shape: mu_reshape_layer({7, 7, 64}).
 #define mu_reshape_layer(...) mu_reshape_layer_with(MU_ARGS(mu_reshape_layer_args, #__VA_ARGS__, __VA_ARGS__))
@@ -253,6 +282,7 @@ typedef struct mu_permute_args {
     int64_t dims[MU_MAX_SAMPLE_RANK];           // axis dims[i] of the input becomes axis i + 1; the batch axis is 0
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_permute_args;
 // mu_permute makes a layer that exchanges the axes of each sample. Errors: INVALID_ARGUMENT unless dims has each once.
 #define mu_permute(...) mu_permute_with(MU_ARGS(mu_permute_args, #__VA_ARGS__, __VA_ARGS__))
@@ -264,6 +294,7 @@ typedef struct mu_repeat_vector_args {
     int n;
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_repeat_vector_args;
 // mu_repeat_vector makes [batch, n, features] of [batch, features].
 #define mu_repeat_vector(...) mu_repeat_vector_with(MU_ARGS(mu_repeat_vector_args, #__VA_ARGS__, __VA_ARGS__))
@@ -280,6 +311,7 @@ typedef struct mu_layer_normalization_args {
     mu_any_regularizer beta_regularizer, gamma_regularizer;
     mu_any_constraint beta_constraint, gamma_constraint;
     const char *name;
+    const char *dtype;
 } mu_layer_normalization_args;
 // mu_layer_normalization normalizes each sample along its last axis.
 #define mu_layer_normalization(...) \
@@ -292,6 +324,7 @@ typedef struct mu_rms_normalization_args {
     mu_keyword_only only_;
     double epsilon;                          // default 1e-6
     const char *name;
+    const char *dtype;
 } mu_rms_normalization_args;
 // mu_rms_normalization divides by the root mean square of the last axis.
 #define mu_rms_normalization(...) \
@@ -310,6 +343,7 @@ typedef struct mu_group_normalization_args {
     mu_any_regularizer beta_regularizer, gamma_regularizer;
     mu_any_constraint beta_constraint, gamma_constraint;
     const char *name;
+    const char *dtype;
 } mu_group_normalization_args;
 // mu_group_normalization normalizes groups of channels of each sample.
 #define mu_group_normalization(...) \
@@ -322,6 +356,7 @@ typedef struct mu_unit_normalization_args {
     mu_keyword_only only_;
     int axis;                                // default -1, the last
     const char *name;
+    const char *dtype;
 } mu_unit_normalization_args;
 // mu_unit_normalization divides by the Euclidean norm along an axis.
 #define mu_unit_normalization(...) \
@@ -362,6 +397,7 @@ typedef struct mu_merge_args {
     const char *given;
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_merge_args;
 // Layers of several inputs, called with .inputs = mu_list(a, b, MU_END); the shapes broadcast.
 #define mu_add_layer(...) mu_add_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
@@ -383,6 +419,7 @@ typedef struct mu_concatenate_args {
     mu_keyword_only only_;
     int axis;                                // default -1, the last
     const char *name;
+    const char *dtype;
 } mu_concatenate_args;
 // mu_concatenate joins its inputs along an axis.
 #define mu_concatenate(...) mu_concatenate_with(MU_ARGS(mu_concatenate_args, #__VA_ARGS__, __VA_ARGS__))
@@ -396,6 +433,7 @@ typedef struct mu_dot_args {
     int axes_per_input[3];                   // instead: the axis of the first input and of the second
     bool normalize;                          // to unit length along the axes first: cosine similarity
     const char *name;
+    const char *dtype;
 } mu_dot_args;
 // mu_dot multiplies two inputs [batch, …] and sums along an axis of each, sample by sample: y has the other axes of the
 // first input, then those of the second, at least one.
@@ -427,11 +465,13 @@ typedef struct mu_layer_args {
     // build makes the weights (mu_layer_add_weight) for n inputs of these shapes, whose batch axes are unknown. Called
     // before the first call. Optional.
     mu_status (*build)(mu_layer *layer, int n, const mu_shape *inputs, void *arg);
-    // call computes the outputs with ops; it runs eagerly and in traces. Floats arrive as the type of mu_set_floatx. A
-    // single input is a value of one tensor (mu_at(inputs, 0)), several are a list. Returns NULL on error.
+    // call computes the outputs with ops; it runs eagerly and in traces. Floats arrive in the type that the layer
+    // computes in. A single input is a value of one tensor (mu_at(inputs, 0)), several are a list. Returns NULL on
+    // error.
     mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg);
     void *arg;                               // must live as long as the layer
     const char *name;
+    const char *dtype;
 } mu_layer_args;
 // mu_layer_new makes a layer whose weights and outputs are made by C functions.
 #define mu_layer_new(...) mu_layer_new_with(MU_ARGS(mu_layer_args, #__VA_ARGS__, __VA_ARGS__))

@@ -150,6 +150,9 @@ typedef struct mu_compile_args {
     // training steps that mu_fit makes one run, a loop on the device; default 1, at most 256. Callbacks of batches are
     // called once for each run. For XLA devices of this process; elsewhere steps run one by one, to the same result.
     int64_t steps_per_execution;
+    // leave the optimizer as it is for a model whose policy is "mixed_float16"; by default it gets a
+    // mu_loss_scale_optimizer around it, unless it is one
+    bool no_auto_scale_loss;
 } mu_compile_args;
 // A batch of training is a list of inputs, labels and, optionally, a weight for each sample; inputs and labels are
 // tensors, or lists in the order of the model's inputs and outputs.
@@ -158,6 +161,10 @@ typedef struct mu_compile_args {
 // FAILED_PRECONDITION while mu_fit runs in another thread.
 #define mu_compile(...) mu_compile_with(MU_ARGS(mu_compile_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_compile_with(const mu_compile_args *args);
+
+// mu_model_optimizer returns the optimizer that the model is compiled with, loss scaling around it included. It belongs
+// to the model until the next mu_compile. Errors: FAILED_PRECONDITION if there is none.
+MU_API mu_optimizer *mu_model_optimizer(mu_model *model);
 
 typedef enum mu_verbose { MU_VERBOSE_AUTO = 0, MU_VERBOSE_SILENT, MU_VERBOSE_BAR, MU_VERBOSE_LINES } mu_verbose;
 

@@ -20,6 +20,7 @@ typedef struct mu_rescaling_args {
     mu_keyword_only only_;
     double offset;                           // default 0
     const char *name;
+    const char *dtype;
 } mu_rescaling_args;
 // mu_rescaling makes a layer: y = scale · x + offset; the shape stays. 8-bit images: mu_rescaling(1. / 255).
 #define mu_rescaling(...) mu_rescaling_with(MU_ARGS(mu_rescaling_args, #__VA_ARGS__, __VA_ARGS__))
@@ -31,6 +32,7 @@ typedef struct mu_normalization_args {
     mu_keyword_only only_;
     bool invert;                             // from normalized to the original numbers
     const char *name;
+    const char *dtype;
 } mu_normalization_args;
 // mu_normalization makes a layer that subtracts the mean of each feature (last axis) and divides by its standard
 // deviation, those of the data that mu_normalization_adapt has seen; until then mean 0 and variance 1. Weights: mean,
@@ -48,6 +50,7 @@ typedef struct mu_category_encoding_args {
     mu_keyword_only only_;
     const char *output_mode;                 // "multi_hot" (default), "one_hot" or "count"
     const char *name;
+    const char *dtype;
 } mu_category_encoding_args;
 // mu_category_encoding encodes integers from 0 to num_tokens - 1. "one_hot": x [batch, …] gives [batch, …, num_tokens];
 // a last axis of size 1 is replaced. "multi_hot" and "count": x [batch, …, n] gives [batch, …, num_tokens], which
@@ -64,6 +67,7 @@ typedef struct mu_discretization_args {
     int n_bin_boundaries;
     const char *output_mode;                 // "int" (default), "one_hot", "multi_hot" or "count"
     const char *name;
+    const char *dtype;
 } mu_discretization_args;
 // mu_discretization makes a layer that numbers bins: bin 0 is below the first boundary, bin i from boundary i - 1 on,
 // below boundary i. "int" gives the bins (int32) in the shape of x, the other modes encode them as mu_category_encoding
@@ -81,6 +85,7 @@ typedef struct mu_resizing_args {
     const char *interpolation;               // "bilinear" (default) or "nearest"
     bool crop_to_aspect_ratio;               // cut what is too high or too wide, at both sides, before resizing
     const char *name;
+    const char *dtype;
 } mu_resizing_args;
 // mu_resizing makes a layer that resizes images. Errors: INVALID_ARGUMENT if height or width of the input is unknown.
 #define mu_resizing(...) mu_resizing_with(MU_ARGS(mu_resizing_args, #__VA_ARGS__, __VA_ARGS__))
@@ -92,6 +97,7 @@ typedef struct mu_center_crop_args {
     int height, width;
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_center_crop_args;
 // mu_center_crop makes a layer that takes the middle of images. Smaller images are resized, cut to the aspect ratio.
 #define mu_center_crop(...) mu_center_crop_with(MU_ARGS(mu_center_crop_args, #__VA_ARGS__, __VA_ARGS__))
@@ -106,6 +112,7 @@ typedef struct mu_random_flip_args {
     const char *mode;                        // "horizontal_and_vertical" (default), "horizontal" or "vertical"
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_random_flip_args;
 // mu_random_flip makes a layer that flips half of the images; with both directions, an image is flipped in both.
 #define mu_random_flip(...) mu_random_flip_with(MU_ARGS(mu_random_flip_args, #__VA_ARGS__, __VA_ARGS__))
@@ -119,6 +126,7 @@ typedef struct mu_random_color_args {
     double value_range[2];                   // lowest and highest value of the images; default {0, 255}
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_random_color_args;
 // mu_random_brightness adds a number between factor[0] and factor[1] (from -1 to 1), times the extent of value_range,
 // to all values of an image: mu_random_brightness({-0.2, 0.2}). mu_random_contrast multiplies the distance of values

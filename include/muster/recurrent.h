@@ -34,6 +34,7 @@ typedef struct mu_simple_rnn_args {
     double recurrent_dropout;                // share of the state dropped in training, alike in all steps
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
+    const char *dtype;
     bool return_sequences;                   // return the outputs of all steps
     bool return_state;                       // return the last states too
     bool go_backwards;                       // from the last step to the first; outputs are in that order
@@ -61,6 +62,7 @@ typedef struct mu_lstm_args {
     double recurrent_dropout;                // share of the state dropped in training, alike in all steps
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
+    const char *dtype;
     bool return_sequences;                   // return the outputs of all steps
     bool return_state;                       // return the last states too
     bool go_backwards;                       // from the last step to the first; outputs are in that order
@@ -91,6 +93,7 @@ typedef struct mu_gru_args {
     double recurrent_dropout;                // share of the state dropped in training, alike in all steps
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
+    const char *dtype;
     bool return_sequences;                   // return the outputs of all steps
     bool return_state;                       // return the last state too
     bool go_backwards;                       // from the last step to the first; outputs are in that order
@@ -126,6 +129,7 @@ typedef struct mu_simple_rnn_cell_args {
     double dropout, recurrent_dropout;       // as in mu_simple_rnn
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_simple_rnn_cell_args;
 // mu_simple_rnn_cell makes the cell of mu_simple_rnn.
 #define mu_simple_rnn_cell(...) mu_simple_rnn_cell_with(MU_ARGS(mu_simple_rnn_cell_args, #__VA_ARGS__, __VA_ARGS__))
@@ -146,6 +150,7 @@ typedef struct mu_lstm_cell_args {
     double dropout, recurrent_dropout;       // as in mu_lstm
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
+    const char *dtype;
     const char *recurrent_activation;        // of the gates; default "sigmoid"
     bool no_unit_forget_bias;                // the forget gate's bias does not begin with 1
 } mu_lstm_cell_args;
@@ -168,6 +173,7 @@ typedef struct mu_gru_cell_args {
     double dropout, recurrent_dropout;       // as in mu_gru
     uint64_t seed;                           // of dropout; default: from the program's seed
     const char *name;
+    const char *dtype;
     const char *recurrent_activation;        // of the gates; default "sigmoid"
     bool no_reset_after;                     // multiply the state by the reset gate before its matrix product
 } mu_gru_cell_args;
@@ -197,6 +203,7 @@ typedef struct mu_rnn_args {
     int64_t state_size[MU_MAX_CELL_STATES];  // of each state of a cell of your own; ends with 0
     int64_t output_size;                     // of a cell of your own; default: state_size[0]
     const char *name;
+    const char *dtype;
 } mu_rnn_args;
 // mu_rnn makes a recurrent layer of any cell. Retains: cell. Errors: INVALID_ARGUMENT for a cell of your own without
 // state_size.
@@ -213,6 +220,7 @@ typedef struct mu_bidirectional_args {
     const char *merge_mode;                  // "concat" (default), "sum", "mul", "ave", or "none": a list of both
     mu_layer *backward_layer;                // default: a layer like `layer` that goes backwards
     const char *name;
+    const char *dtype;
 } mu_bidirectional_args;
 // mu_bidirectional makes a layer of two recurrent layers, one from the first step to the last and one back; outputs of
 // all steps are in the order of time. It copies `layer`, which must have a configuration in Keras's JSON (cells of
@@ -228,6 +236,7 @@ typedef struct mu_time_distributed_args {
     mu_layer *layer;
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_time_distributed_args;
 // mu_time_distributed makes a layer that applies `layer`, which has one input and one output, to each step of
 // [batch, steps, …] by itself; y: [batch, steps, …]. Retains: layer. Errors: INVALID_ARGUMENT if a dimension behind the

@@ -35,6 +35,7 @@ typedef struct mu_conv_args {
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
+    const char *dtype;
 } mu_conv_args;
 // mu_conv1d, mu_conv2d and mu_conv3d make convolution layers; y has the axes of x with `filters` channels. "causal"
 // pads in front only, so that no step depends on later ones. Weights: kernel [sizes…, channels / groups, filters],
@@ -64,6 +65,7 @@ typedef struct mu_conv_transpose_args {
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
+    const char *dtype;
 } mu_conv_transpose_args;
 // mu_conv1d_transpose, mu_conv2d_transpose and mu_conv3d_transpose enlarge their input: they are what the gradient of a
 // convolution is. An axis of n elements becomes n · strides with "same", and n · strides + max(size - strides, 0) with
@@ -96,6 +98,7 @@ typedef struct mu_depthwise_conv_args {
     mu_any_constraint depthwise_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
+    const char *dtype;
 } mu_depthwise_conv_args;
 // mu_depthwise_conv1d and mu_depthwise_conv2d convolve each channel by itself; y has channels · depth_multiplier
 // channels. Weights: kernel [sizes…, channels, depth_multiplier], bias.
@@ -122,6 +125,7 @@ typedef struct mu_separable_conv_args {
     mu_any_constraint depthwise_constraint, pointwise_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
+    const char *dtype;
 } mu_separable_conv_args;
 // mu_separable_conv1d and mu_separable_conv2d convolve each channel by itself and then combine the channels of each
 // position. Weights: depthwise_kernel [sizes…, channels, depth_multiplier], pointwise_kernel [1…, channels ·
@@ -142,6 +146,7 @@ typedef struct mu_pool_args {
     int strides, strides_per_axis[3];        // default: the size of the pool
     const char *padding;                     // "valid" (default) or "same"
     const char *name;
+    const char *dtype;
 } mu_pool_args;
 // These layers take the maximum or the mean of each window, for each channel. Padding does not count.
 #define mu_max_pool1d(...) mu_max_pool1d_with(MU_ARGS(mu_pool_args, #__VA_ARGS__, __VA_ARGS__))
@@ -163,6 +168,7 @@ typedef struct mu_global_pool_args {
     mu_keyword_only only_;
     bool keepdims;                           // keep the pooled axes, with size 1
     const char *name;
+    const char *dtype;
 } mu_global_pool_args;
 // Global pooling reduces all spatial axes: y is [batch, channels]. The average of a sequence leaves masked steps out.
 #define mu_global_max_pool1d(...) mu_global_max_pool1d_with(MU_ARGS(mu_global_pool_args, #__VA_ARGS__, __VA_ARGS__))
@@ -188,6 +194,7 @@ typedef struct mu_adaptive_pool_args {
     mu_keyword_only only_;
     int output_size_per_axis[3];
     const char *name;
+    const char *dtype;
 } mu_adaptive_pool_args;
 // Adaptive pooling divides each spatial axis of n elements into output_size windows, from i · n / output_size (rounded
 // down) to (i + 1) · n / output_size (rounded up), and takes the maximum or the mean of each. Errors: INVALID_ARGUMENT
@@ -219,6 +226,7 @@ typedef struct mu_up_sampling1d_args {
     int factor;                              // Keras's size; default 2
     mu_keyword_only only_;
     const char *name;
+    const char *dtype;
 } mu_up_sampling1d_args;
 // mu_up_sampling1d repeats each step `factor` times.
 #define mu_up_sampling1d(...) mu_up_sampling1d_with(MU_ARGS(mu_up_sampling1d_args, #__VA_ARGS__, __VA_ARGS__))
@@ -232,6 +240,7 @@ typedef struct mu_up_sampling2d_args {
     int factor_per_axis[3];
     const char *interpolation;               // "nearest" (default) or "bilinear"
     const char *name;
+    const char *dtype;
 } mu_up_sampling2d_args;
 // mu_up_sampling2d enlarges images; y: [batch, factor · height, factor · width, channels]. Errors: INVALID_ARGUMENT for
 // "bilinear" if height or width is unknown.
@@ -245,6 +254,7 @@ typedef struct mu_up_sampling3d_args {
     mu_keyword_only only_;
     int factor_per_axis[3];
     const char *name;
+    const char *dtype;
 } mu_up_sampling3d_args;
 // mu_up_sampling3d repeats each element along all three axes.
 #define mu_up_sampling3d(...) mu_up_sampling3d_with(MU_ARGS(mu_up_sampling3d_args, #__VA_ARGS__, __VA_ARGS__))
@@ -257,6 +267,7 @@ typedef struct mu_zero_padding_args {
     mu_keyword_only only_;
     int padding_per_side[6];                 // before and after the first axis, the second, the third
     const char *name;
+    const char *dtype;
 } mu_zero_padding_args;
 // These layers add zeros around sequences, images and volumes.
 #define mu_zero_padding1d(...) mu_zero_padding1d_with(MU_ARGS(mu_zero_padding_args, #__VA_ARGS__, __VA_ARGS__))
@@ -273,6 +284,7 @@ typedef struct mu_cropping_args {
     mu_keyword_only only_;
     int cropping_per_side[6];                // before and after the first axis, the second, the third
     const char *name;
+    const char *dtype;
 } mu_cropping_args;
 // These layers remove elements around sequences, images and volumes. Errors: INVALID_ARGUMENT if nothing is left.
 #define mu_cropping1d(...) mu_cropping1d_with(MU_ARGS(mu_cropping_args, #__VA_ARGS__, __VA_ARGS__))

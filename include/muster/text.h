@@ -34,6 +34,7 @@ typedef struct mu_string_lookup_args {
     const char *output_mode;
     bool pad_to_max_tokens;                  // encodings have max_tokens columns, whatever the vocabulary has
     const char *name;
+    const char *dtype;
 } mu_string_lookup_args;
 // mu_string_lookup makes a layer that gives the indices of strings.
 #define mu_string_lookup(...) mu_string_lookup_with(MU_ARGS(mu_string_lookup_args, #__VA_ARGS__, __VA_ARGS__))
@@ -55,6 +56,7 @@ typedef struct mu_integer_lookup_args {
     const char *output_mode;
     bool pad_to_max_tokens;
     const char *name;
+    const char *dtype;
 } mu_integer_lookup_args;
 // mu_integer_lookup makes a layer that gives the indices of integers.
 #define mu_integer_lookup(...) mu_integer_lookup_with(MU_ARGS(mu_integer_lookup_args, #__VA_ARGS__, __VA_ARGS__))
@@ -80,6 +82,7 @@ typedef struct mu_text_vectorization_args {
     const double *idf_weights;
     int n_idf_weights;
     const char *name;
+    const char *dtype;
 } mu_text_vectorization_args;
 // mu_text_vectorization makes a layer that splits texts into words and gives their indices ("int": int64 [batch,
 // words], index 0 behind the end of shorter texts, 1 for words that are not in the vocabulary) or their encoding.
@@ -111,6 +114,7 @@ typedef struct mu_hashing_args {
     int n_salt;
     const char *output_mode;                 // "int" (default; int64), "one_hot", "multi_hot" or "count"
     const char *name;
+    const char *dtype;
 } mu_hashing_args;
 // mu_hashing makes a layer that gives strings and integers bins by their hash: those that Keras's Hashing gives.
 #define mu_hashing(...) mu_hashing_with(MU_ARGS(mu_hashing_args, #__VA_ARGS__, __VA_ARGS__))
@@ -123,6 +127,7 @@ typedef struct mu_hashed_crossing_args {
     mu_keyword_only only_;
     const char *output_mode;                 // "int" (default; int64) or "one_hot"
     const char *name;
+    const char *dtype;
 } mu_hashed_crossing_args;
 // mu_hashed_crossing makes a layer that gives each combination of several features a bin by its hash. Input: a list of
 // tensors of strings or integers, all [batch] or all [batch, 1].

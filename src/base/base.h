@@ -244,6 +244,8 @@ typedef struct mu_context {
     int n_components;           // how many components there are, on a replica
     int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
     int n_layers;               // layer calls in progress (model)
+    int autocast;               // mu_dtype that reads of a layer's weights are converted to; 0: none (model, graph)
+    const void *policy;         // mu_layer_policy of the layers that are being made; NULL: the program's (model)
     void *added_losses;         // that layers added on this thread; belongs to a pool; NULL: none (model)
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_inlined;              // depth of traced functions that call each other (graph)

@@ -70,6 +70,7 @@ static mu_tensor *look_up(mu_variable *params, mu_tensor *ids, const char *parti
     if (mod && check_mod_layout(params, function) != MU_OK)
         return NULL;
     mu_tensor *rows = params->n_shards > 0 ? mu__sharded_gather(params, ids, mod) : mu__variable_gather(params, ids);
+    rows = mu__autocast(params, rows);
     return clip_rows(rows, ids ? ids->shape.rank : 0, max_norm);
 }
 

@@ -289,8 +289,8 @@ mu_tensor *mu_variable_gather(mu_variable *variable, mu_tensor *indices)
     if (need_arguments(variable, indices, "mu_variable_gather", "tensor of indices") != MU_OK ||
         need_indices(indices, "mu_variable_gather", false) != MU_OK)
         return NULL;
-    return variable->n_shards > 0 ? mu__sharded_gather(variable, indices, false)
-                                  : mu__variable_gather(variable, indices);
+    return mu__autocast(variable, variable->n_shards > 0 ? mu__sharded_gather(variable, indices, false)
+                                                         : mu__variable_gather(variable, indices));
 }
 
 mu_tensor *mu_variable_sparse_read(mu_variable *variable, mu_tensor *indices)

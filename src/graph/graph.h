@@ -219,6 +219,7 @@ typedef struct mu_slice_info {
 struct mu_variable {
     mu_resource resource;             // first; its name and spec are the variable's
     bool trainable;
+    bool autocast;                    // reads in a layer have the layer's type of computation (mu_context's autocast)
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
     void *owner;                      // the strategy that made it, retained; NULL: none
@@ -236,6 +237,9 @@ struct mu_variable {
 };
 
 extern mu_type mu__variable_type;
+// mu__autocast converts what was read of a variable to the type that the layer in progress computes in; most often
+// that is no change.
+mu_tensor *mu__autocast(const mu_variable *variable, mu_tensor *value);
 
 // The storage of components (variable_storage.c). mu__variable_fill makes them with an initial value, and
 // mu__variable_empty frees them, also what a failed mu__variable_fill left.

@@ -173,18 +173,28 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
     return mu__apply(ops[update], NULL, 1, &value, 1, &resource, NULL);
 }
 
-mu_tensor *mu_variable_read(mu_variable *variable)
+mu_tensor *mu__autocast(const mu_variable *variable, mu_tensor *value)
 {
-    if (mu__pending())
-        return NULL;
-    if (!variable) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_variable_read: the variable is NULL");
-        return NULL;
-    }
+    const mu_dtype dtype = (mu_dtype)mu__context()->autocast;
+    return value && variable->autocast && dtype != MU_DTYPE_DEFAULT ? mu_cast(value, dtype) : value;
+}
+
+static mu_tensor *read_as_it_is(mu_variable *variable)
+{
     mu_tensor *cached = mu__cached_read(variable);
     if (cached)
         return cached;
     return mu__cache_read(variable, variable->rules ? variable->rules->read(variable) : mu__variable_read(variable));
+}
+
+mu_tensor *mu_variable_read(mu_variable *variable)
+{
+    if (mu__pending())
+        return NULL;
+    if (variable)
+        return mu__autocast(variable, read_as_it_is(variable));
+    mu__error(MU_INVALID_ARGUMENT, "mu_variable_read: the variable is NULL");
+    return NULL;
 }
 
 mu_tensor *mu__variable_gather(mu_variable *variable, mu_tensor *indices)
@@ -192,7 +202,7 @@ mu_tensor *mu__variable_gather(mu_variable *variable, mu_tensor *indices)
     mu_resource *resource = &variable->resource;
     mu_tensor *rows = NULL;
     if (!resource->home && !resource->lock)
-        return mu_gather(mu_variable_read(variable), indices, 0, 0);
+        return mu_gather(read_as_it_is(variable), indices, 0, 0);
     return mu__apply(&mu_op_gather_variable, NULL, 1, &indices, 1, &resource, &rows) == MU_OK ? rows : NULL;
 }
 

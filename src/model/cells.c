@@ -143,7 +143,7 @@ static mu_status set_forget_bias(mu_layer *cell)
 {
     const mu_lstm_cell_args *args = cell->args;
     mu_variable *bias = mu__weight_named(cell, "bias");
-    const mu_dtype dtype = mu__floatx();
+    const mu_dtype dtype = cell->policy.variable;
     mu_suspended suspended = mu__trace_suspend();
     mu_tensor *parts[MAX_GATES] = {NULL};
     mu_status status = mu_split(mu_variable_read(bias), MAX_GATES, 0, parts);

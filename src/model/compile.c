@@ -116,6 +116,16 @@ static mu_status check_both(const compiled *found)
     return MU_OK;
 }
 
+// Gradients in float16 need a scaled loss.
+static mu_optimizer *scaling(mu_optimizer *optimizer, const mu_compile_args *args)
+{
+    const mu_layer_policy policy = args->model->policy;
+    const bool mixed = policy.compute == MU_F16 && policy.variable != MU_F16;
+    if (!optimizer || optimizer->inner || !mixed || args->no_auto_scale_loss)
+        return optimizer;
+    return mu_loss_scale_optimizer(optimizer);
+}
+
 static mu_status resolve(const mu_compile_args *args, compiled *out)
 {
     MU_TRY(mu__need_model(args->model, "mu_compile"));
@@ -127,7 +137,7 @@ static mu_status resolve(const mu_compile_args *args, compiled *out)
     if (args->steps_per_execution > MU_MOST_LOOPED_STEPS)
         return mu__error(MU_INVALID_ARGUMENT, "mu_compile: steps_per_execution is %lld; at most %d",
                          (long long)args->steps_per_execution, (int)MU_MOST_LOOPED_STEPS);
-    out->optimizer = mu__optimizer_argument(args->optimizer, "mu_compile");
+    out->optimizer = scaling(mu__optimizer_argument(args->optimizer, "mu_compile"), args);
     MU_TRY(mu_error_code());
     MU_TRY(mu__metrics_argument(args->metrics, "mu_compile", &out->metrics, &out->n_metrics));
     MU_TRY(mu__metrics_argument(args->weighted_metrics, "mu_compile", &out->weighted, &out->n_weighted));
@@ -152,6 +162,16 @@ static mu_status keep(mu_model *model, const compiled *from, const mu_compile_ar
         trainer->loop_function = mu_retain(mu_function_new(mu__train_steps, model));
     trainer->compiled = mu_error_code() == MU_OK;
     return mu_error_code();
+}
+
+mu_optimizer *mu_model_optimizer(mu_model *model)
+{
+    if (mu__pending() || mu__need_model(model, "mu_model_optimizer") != MU_OK)
+        return NULL;
+    if (!model->trainer->optimizer)
+        mu__error(MU_FAILED_PRECONDITION, "mu_model_optimizer: '%s' has no optimizer; give mu_compile one first",
+                  mu_layer_name(model));
+    return model->trainer->optimizer;
 }
 
 mu_status mu_compile_with(const mu_compile_args *given)

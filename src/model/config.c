@@ -56,7 +56,7 @@ static json_t *sequential_json(const mu_layer *model)
     }
     return mu__keras_json("keras", "Sequential",
                           json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable", 1, "dtype",
-                                    mu_dtype_name(mu__floatx()), "layers", list));
+                                    mu_layer_dtype_policy(model), "layers", list));
 }
 
 static json_t *cells_json(const mu_layer *stack)
@@ -72,7 +72,7 @@ static json_t *cells_json(const mu_layer *stack)
     }
     return mu__keras_json("keras.layers", "StackedRNNCells",
                           json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable", 1, "dtype",
-                                    mu_dtype_name(mu__floatx()), "cells", list));
+                                    mu_layer_dtype_policy(stack), "cells", list));
 }
 
 json_t *mu__layer_json(const mu_layer *layer)
@@ -99,7 +99,7 @@ json_t *mu__layer_json(const mu_layer *layer)
         return NULL;
     }
     json_t *config =
-        json_pack("{s:s, s:s}", "name", mu_layer_name(layer), "dtype", mu_dtype_name(mu__floatx()));
+        json_pack("{s:s, s:s}", "name", mu_layer_name(layer), "dtype", mu_layer_dtype_policy(layer));
     // "trainable" has the default true, and some of Keras's classes do not take it.
     if (config && layer->frozen)
         json_object_set_new(config, "trainable", json_false());
@@ -204,27 +204,8 @@ static mu_status check_class(const json_t *json, const char *class_name, const c
                      registered && strchr(registered, '>') ? registered : module);
 }
 
-mu_layer *mu__layer_from_json(const json_t *json, int depth)
+static const mu_layer_ops *class_named(const char *class_name)
 {
-    const char *class_name = json_string_value(json_object_get(json, "class_name"));
-    json_t *config = json_object_get(json, "config");
-    const char *name = json_string_value(json_object_get(config, "name"));
-    if (!class_name || !json_is_object(config) || depth > MAX_CONFIG_DEPTH) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_layer_from_config: expected {\"class_name\": …, \"config\": {…}}, at most "
-                  "%d deep", MAX_CONFIG_DEPTH);
-        return NULL;
-    }
-    if (check_class(json, class_name, name) != MU_OK)
-        return NULL;
-    name_last_axis(json, config);
-    if (strcmp(class_name, "Functional") == 0)
-        return mu__functional_from(config, depth);
-    if (strcmp(class_name, "Sequential") == 0)
-        return list_from(json_object_get(config, "layers"), depth, mu_sequential_of);
-    if (strcmp(class_name, "StackedRNNCells") == 0)
-        return list_from(json_object_get(config, "cells"), depth, mu_stacked_rnn_cells_of);
-    if (strcmp(class_name, "InputLayer") == 0)
-        return input_from(config, name);
     static const mu_layer_ops *const known[] = {
 #define MU_LAYER(word) &mu__##word##_ops,
 #include "model/layers.def"
@@ -232,9 +213,55 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth)
     };
     for (size_t i = 0; i < MU_COUNT(known); i++)
         if (strcmp(known[i]->class.keras, class_name) == 0)
-            return make(known[i], config, depth);
+            return known[i];
+    return NULL;
+}
+
+static mu_layer *layer_of(const char *class_name, const json_t *config, int depth)
+{
+    if (strcmp(class_name, "Functional") == 0)
+        return mu__functional_from(config, depth);
+    if (strcmp(class_name, "Sequential") == 0)
+        return list_from(json_object_get(config, "layers"), depth, mu_sequential_of);
+    if (strcmp(class_name, "StackedRNNCells") == 0)
+        return list_from(json_object_get(config, "cells"), depth, mu_stacked_rnn_cells_of);
+    if (strcmp(class_name, "InputLayer") == 0)
+        return input_from(config, json_string_value(json_object_get(config, "name")));
+    const mu_layer_ops *ops = class_named(class_name);
+    if (ops)
+        return make(ops, config, depth);
     mu__error(MU_UNIMPLEMENTED, "mu_layer_from_config: Muster has no layer of Keras's class '%.60s'", class_name);
     return NULL;
+}
+
+// The policy in the configuration. That of an input is the type of its tensor.
+static mu_status read_policy(const char *class_name, const json_t *config, mu_layer_policy *out)
+{
+    const mu_layer_ops *ops = class_named(class_name);
+    const json_t *dtype = strcmp(class_name, "InputLayer") == 0 ? NULL : json_object_get(config, "dtype");
+    return mu__layer_policy_from_json(dtype, ops && (ops->takes_integers || ops->takes_strings), out);
+}
+
+mu_layer *mu__layer_from_json(const json_t *json, int depth)
+{
+    const char *class_name = json_string_value(json_object_get(json, "class_name"));
+    json_t *config = json_object_get(json, "config");
+    const char *name = json_string_value(json_object_get(config, "name"));
+    mu_layer_policy policy;
+    if (!class_name || !json_is_object(config) || depth > MAX_CONFIG_DEPTH) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_layer_from_config: expected {\"class_name\": …, \"config\": {…}}, at most "
+                  "%d deep", MAX_CONFIG_DEPTH);
+        return NULL;
+    }
+    if (check_class(json, class_name, name) != MU_OK || read_policy(class_name, config, &policy) != MU_OK)
+        return NULL;
+    name_last_axis(json, config);
+    mu_context *thread = mu__context();
+    const void *outer = thread->policy;
+    thread->policy = &policy;
+    mu_layer *layer = layer_of(class_name, config, depth);
+    thread->policy = outer;
+    return layer;
 }
 
 mu_layer *mu_layer_from_config(const char *json)

@@ -35,7 +35,7 @@ static void **object_at(const void *args, const mu_field *field)
 static bool is_text(const mu_field *field)
 {
     return field->kind == MU_FIELD_TEXT || field->kind == MU_FIELD_WORD || field->kind == MU_FIELD_ACTIVATION ||
-           field->kind == MU_FIELD_NAME;
+           field->kind == MU_FIELD_NAME || field->kind == MU_FIELD_POLICY;
 }
 
 // ---- Checks -------------------------------------------------------------------------------------
@@ -233,6 +233,7 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
     case MU_FIELD_ACTIVATION:
         *text = *text ? *text : field->text ? field->text : "linear";
         return mu__activation_known(*text, class->function);
+    case MU_FIELD_POLICY: return *text ? mu__layer_policy_named(*text, class->function, &(mu_layer_policy){0}) : MU_OK;
     case MU_FIELD_INITIALIZER:
     case MU_FIELD_REGULARIZER:
     case MU_FIELD_CONSTRAINT: return fill_option(class, field, args);
@@ -345,12 +346,23 @@ void *mu__fields_object(const mu_class *class, const void *args, const char *nam
     return NULL;
 }
 
-const char *mu__fields_name(const mu_class *class, const void *args)
+// The first text of a kind; NULL: it was not given, or there is no such field.
+static const char *text_of_kind(const mu_class *class, const void *args, mu_field_kind kind)
 {
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
-        if (field->kind == MU_FIELD_NAME)
+        if (field->kind == kind)
             return *text_at(args, field);
     return NULL;
+}
+
+const char *mu__fields_name(const mu_class *class, const void *args)
+{
+    return text_of_kind(class, args, MU_FIELD_NAME);
+}
+
+const char *mu__fields_policy(const mu_class *class, const void *args)
+{
+    return text_of_kind(class, args, MU_FIELD_POLICY);
 }
 
 // ---- Keras's JSON -------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ typedef enum mu_field_kind {
     MU_FIELD_LAYER,        // mu_layer *; NULL: none
     MU_FIELD_OPTIMIZER,    // mu_optimizer *
     MU_FIELD_RATE,         // double, and at `second` a mu_learning_rate_schedule * that is instead of it; NULL: none
+    MU_FIELD_POLICY,       // const char *: a dtype policy; NULL: the program's. Layers write and read it (config.c)
     MU_FIELD_FIXED,        // no member: an option of Keras whose only value here is Keras's default; not written
     MU_FIELD_NAME,         // const char *: the object's own name; NULL: chosen by the class
 } mu_field_kind;
@@ -95,6 +96,11 @@ typedef struct mu_field {
     MU_FIELD(type, weight##_constraint, CONSTRAINT)
 #define MU_FIELD_KIND(field_kind, ...) .kind = MU_FIELD_##field_kind, __VA_ARGS__
 
+// What every layer has.
+#define MU_LAYER_FIELDS(type)       \
+    MU_FIELD(type, name, NAME),     \
+    MU_FIELD(type, dtype, POLICY, .internal = true)
+
 #define MU_OPTIONS(type) sizeof(type), offsetof(type, only_)
 
 // What a class of objects has in common with the other classes of its kind.
@@ -120,8 +126,10 @@ void mu__fields_drop(const mu_class *class, void *args);
 void *mu__fields_object(const mu_class *class, const void *args, const char *name);
 // mu__fields_drop_list frees a list in such a copy, whose place and length the caller sets anew.
 void mu__fields_drop_list(const mu_class *class, void *args, const char *name);
-// mu__fields_name returns the object's own name in its options; NULL: none was given.
+// mu__fields_name returns the object's own name in its options, mu__fields_policy its dtype policy; NULL: none was
+// given.
 const char *mu__fields_name(const mu_class *class, const void *args);
+const char *mu__fields_policy(const mu_class *class, const void *args);
 
 // mu__fields_json adds the options to a JSON object under Keras's names.
 mu_status mu__fields_json(const mu_class *class, const void *args, json_t *config);

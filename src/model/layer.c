@@ -44,10 +44,25 @@ static mu_layer *layer_of(const mu_layer_ops *ops, const void *args)
     layer->args = mu__fields_keep(&ops->class, args);
     layer->activity = mu_retain(mu__fields_object(&ops->class, args, "activity_regularizer"));
     layer->name = name ? mu__strdup(name) : NULL;
+    layer->policy = mu__layer_policy_now();
+    const char *policy = mu__fields_policy(&ops->class, args);
+    if (policy)  // which was checked with the other fields
+        mu__layer_policy_named(policy, ops->class.function, &layer->policy);
     if (layer->args && (layer->name || !name))
         return mu__give(layer);
     mu_release(layer);
     return NULL;
+}
+
+// Completes a new layer. Sublayers that it makes have its policy.
+static mu_status complete(mu_layer *layer)
+{
+    mu_context *thread = mu__context();
+    const void *outer = thread->policy;
+    thread->policy = &layer->policy;
+    const mu_status status = layer->ops->make ? layer->ops->make(layer) : MU_OK;
+    thread->policy = outer;
+    return status;
 }
 
 mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args)
@@ -57,7 +72,7 @@ mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args)
     if (filled && mu__fields_fill(&ops->class, filled, args) == MU_OK)
         layer = layer_of(ops, filled);
     mu__free(filled);
-    return layer && (!ops->make || ops->make(layer) == MU_OK) ? layer : NULL;
+    return layer && complete(layer) == MU_OK ? layer : NULL;
 }
 
 // ---- Names --------------------------------------------------------------------------------------
@@ -237,23 +252,29 @@ static bool is_integer(const mu_tensor *tensor)
     return tensor->dtype == MU_I32 || tensor->dtype == MU_I64;
 }
 
-// Converts the inputs to the model's type where the layer computes with them.
+// A tensor in the type that the layer computes in. What models are given becomes floatx, the type of inputs, which
+// their layers convert further. Integers stay where the layer only moves elements or takes them.
+static mu_tensor *convert_input(const mu_layer *layer, mu_tensor *tensor)
+{
+    const bool real = mu__dtype_is_float(tensor->dtype);
+    const bool keeps = real ? layer->ops->no_autocast || layer->ops == &mu__input_layer_ops : layer->ops->moves_only;
+    if (keeps || (is_integer(tensor) && mu__layer_takes_integers(layer)) ||
+        (layer->ops->takes_strings && mu__has_strings(tensor)))
+        return tensor;
+    return mu_cast(tensor, layer->trainer || layer->ops->no_autocast ? mu__floatx() : layer->policy.compute);
+}
+
 static mu_value *convert_inputs(const mu_layer *layer, mu_value *inputs)
 {
     const int n = mu__value_flatten(inputs, NULL, 0);
-    const bool integers = mu__layer_takes_integers(layer);
-    if (layer->ops->moves_only)
-        return inputs;
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
     mu_value *converted = NULL;
     bool whole = leaves != NULL;
     if (whole)
         mu__value_flatten(inputs, leaves, n);
     for (int i = 0; whole && i < n; i++) {
-        mu_tensor *tensor = (mu_tensor *)leaves[i];
-        if (mu__is(leaves[i], &mu__tensor_type) && !(integers && is_integer(tensor)) &&
-            !(layer->ops->takes_strings && mu__has_strings(tensor)))
-            leaves[i] = (mu_object *)mu_cast(tensor, mu__floatx());
+        if (mu__is(leaves[i], &mu__tensor_type))
+            leaves[i] = (mu_object *)convert_input(layer, (mu_tensor *)leaves[i]);
         whole = leaves[i] != NULL;
     }
     if (whole)
@@ -283,7 +304,11 @@ mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
     if (layer->built)
         return MU_OK;
     layer->input = inputs[0];
+    mu_context *thread = mu__context();
+    const void *outer = thread->policy;
+    thread->policy = &layer->policy;
     const mu_status status = layer->ops->build ? layer->ops->build(layer, n, inputs) : MU_OK;
+    thread->policy = outer;
     if (status != MU_OK) {
         forget_weights(layer);
         mu__error_context("while building layer '%s'", mu_layer_name(layer));
@@ -323,6 +348,13 @@ static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_con
     return outputs;
 }
 
+// The type that reads of weights are converted to while a layer is called.
+static int autocast_of(const mu_layer *layer)
+{
+    const bool casts = !layer->ops->no_autocast && layer->policy.compute != layer->policy.variable;
+    return casts ? (int)layer->policy.compute : 0;
+}
+
 // One call of a layer that is no model.
 static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
@@ -330,11 +362,15 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
     const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
     mu_site site = mu__line();
     site.layer = mu_layer_name(layer);
-    mu__line_push(mu__context(), site);
+    mu_context *thread = mu__context();
+    mu__line_push(thread, site);
+    const int outer = thread->autocast;
+    thread->autocast = autocast_of(layer);
     mu_value *outputs = layer->ops->call(layer, inputs, &inner);
+    thread->autocast = outer;
     if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
         outputs = NULL;
-    mu__line_pop(mu__context());
+    mu__line_pop(thread);
     if (!outputs) {
         mu__error_context("in layer '%s'", mu_layer_name(layer));
         return NULL;
@@ -388,7 +424,7 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input)
 
 static const mu_field own_fields[] = {
     MU_FIELD(mu_layer_args, class_name, TEXT, .internal = true),
-    MU_FIELD(mu_layer_args, name, NAME),
+    MU_LAYER_FIELDS(mu_layer_args),
     {0},
 };
 

@@ -21,6 +21,19 @@ typedef struct mu_weight {
     bool shared;                 // of a sublayer, and one of this layer too in Keras's files
 } mu_weight;
 
+// The types of a layer's computation and of its weights.
+typedef struct mu_layer_policy {
+    mu_dtype compute, variable;
+} mu_layer_policy;
+// mu__layer_policy_named finds a policy. Errors: INVALID_ARGUMENT in the name of `function`. mu__layer_policy_name
+// returns Keras's name of one. mu__layer_policy_now returns the policy of layers that are made now.
+mu_status mu__layer_policy_named(const char *name, const char *function, mu_layer_policy *out);
+const char *mu__layer_policy_name(mu_layer_policy policy);
+mu_layer_policy mu__layer_policy_now(void);
+// mu__layer_policy_from_json reads "dtype" of a layer's configuration; NULL or null: the policy of now. Integer types
+// are ignored for layers that move integers or strings. Errors: UNIMPLEMENTED, INVALID_ARGUMENT.
+mu_status mu__layer_policy_from_json(const json_t *json, bool moves_integers, mu_layer_policy *out);
+
 struct mu_layer {
     mu_object object;
     const mu_layer_ops *ops;
@@ -29,6 +42,7 @@ struct mu_layer {
     char *path;                  // the names of the models around it and its own, which its weights' names begin with
     bool built;
     bool frozen;                 // its weights are not trained
+    mu_layer_policy policy;
     mu_regularizer *activity;    // penalty on the outputs; retained; NULL: none
     mu_shape input, output;      // of the first tensor, when built and last called; batch axis unknown
     struct { mu_weight *items; size_t n, capacity; } weights;    // in Keras's order
@@ -44,6 +58,7 @@ struct mu_layer_ops {
     bool takes_strings;        // and strings stay strings
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
+    bool no_autocast;          // floats and weights keep their types (Keras's autocast=False)
     int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
     bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking); of several
                                // inputs a step counts that counts in any, if all have masks
@@ -52,8 +67,8 @@ struct mu_layer_ops {
     mu_status (*make)(mu_layer *layer);
     // build makes the weights for n input tensors of these shapes (batch axis unknown). Optional: none are needed.
     mu_status (*build)(mu_layer *layer, int n, const mu_shape *inputs);
-    // call applies the layer; the result belongs to the pool, NULL on error. Tensors in `inputs` have the model's type
-    // unless takes_integers or moves_only is set.
+    // call applies the layer; the result belongs to the pool, NULL on error. Tensors in `inputs` have the type that the
+    // layer computes in; with takes_integers or moves_only, integers stay as they are.
     mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
     void (*release)(mu_layer *layer);  // frees `state`; optional
 };
@@ -114,6 +129,7 @@ int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
 typedef struct mu_weight_options {
     const void *initializer, *regularizer, *constraint;
     bool not_trainable;
+    bool no_autocast;          // reads keep the weight's type, whatever the layer computes in
 } mu_weight_options;
 // Those that a class's struct has for a weight, and those of a weight for which it has none.
 #define MU_OPTIONS_OF(args, weight)                                                                  \

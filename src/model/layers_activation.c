@@ -40,7 +40,7 @@ mu_layer *mu_activation(const char *name)
 
 static const mu_field leaky_relu_fields[] = {
     MU_FIELD(mu_leaky_relu_args, negative_slope, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .3),
-    MU_FIELD(mu_leaky_relu_args, name, NAME),
+    MU_LAYER_FIELDS(mu_leaky_relu_args),
     {0},
 };
 
@@ -64,7 +64,7 @@ static const mu_field relu_fields[] = {
     MU_FIELD(mu_relu_layer_args, max_value, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = NAN),
     MU_FIELD(mu_relu_layer_args, negative_slope, DOUBLE, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_relu_layer_args, threshold, DOUBLE, .limit = MU_NOT_NEGATIVE),
-    MU_FIELD(mu_relu_layer_args, name, NAME),
+    MU_LAYER_FIELDS(mu_relu_layer_args),
     {0},
 };
 
@@ -100,7 +100,7 @@ mu_layer *mu_relu_layer_with(const mu_relu_layer_args *args)
 static const mu_field prelu_fields[] = {
     MU_FIELD_WEIGHT(mu_prelu_args, alpha, "zeros"),
     MU_FIELD(mu_prelu_args, shared_axes, DIMS),
-    MU_FIELD(mu_prelu_args, name, NAME),
+    MU_LAYER_FIELDS(mu_prelu_args),
     {0},
 };
 
@@ -146,7 +146,7 @@ mu_layer *mu_prelu_with(const mu_prelu_args *args)
 
 static const mu_field elu_fields[] = {
     MU_FIELD(mu_elu_args, alpha, DOUBLE, .number = 1),
-    MU_FIELD(mu_elu_args, name, NAME),
+    MU_LAYER_FIELDS(mu_elu_args),
     {0},
 };
 
@@ -172,7 +172,7 @@ mu_layer *mu_elu_with(const mu_elu_args *args)
 
 static const mu_field softmax_fields[] = {
     MU_FIELD(mu_softmax_args, axis, INT, .number = -1),
-    MU_FIELD(mu_softmax_args, name, NAME),
+    MU_LAYER_FIELDS(mu_softmax_args),
     {0},
 };
 

@@ -102,7 +102,7 @@ static const mu_field attention_fields[] = {
     MU_FIELD(mu_attention_args, seed, SEED),
     MU_FIELD(mu_attention_args, use_causal_mask, FLAG, .in_call = true),
     MU_FIELD(mu_attention_args, return_attention_scores, FLAG, .in_call = true),
-    MU_FIELD(mu_attention_args, name, NAME),
+    MU_LAYER_FIELDS(mu_attention_args),
     {0},
 };
 
@@ -123,12 +123,13 @@ static mu_tensor *pair_sums(const operands *o)
     return mu_add(mu_expand_dims(o->query, -2), mu_expand_dims(o->key, -3));
 }
 
-// A masked score is 1e9 lower, as in Keras.
+// A masked score is 1e9 lower, or 65504 in float16, as in Keras.
 static mu_tensor *weights_of(const operands *o, mu_tensor *scores, bool causal)
 {
     mu_tensor *valid = both(o->value_mask ? mu_expand_dims(o->value_mask, -2) : NULL, causal ? causal_mask(o) : NULL);
     if (valid && scores)
-        scores = mu_where(valid, scores, mu_subtract(scores, mu_constant(scores->dtype, 1e9)));
+        scores = mu_where(valid, scores,
+                          mu_subtract(scores, mu_constant(scores->dtype, scores->dtype == MU_F16 ? 65504 : 1e9)));
     return mu_nn_softmax(scores, -1);
 }
 
@@ -187,7 +188,7 @@ static const mu_field additive_attention_fields[] = {
     MU_FIELD(mu_additive_attention_args, seed, SEED),
     MU_FIELD(mu_additive_attention_args, use_causal_mask, FLAG, .in_call = true),
     MU_FIELD(mu_additive_attention_args, return_attention_scores, FLAG, .in_call = true),
-    MU_FIELD(mu_additive_attention_args, name, NAME),
+    MU_LAYER_FIELDS(mu_additive_attention_args),
     {0},
 };
 
@@ -252,7 +253,7 @@ typedef struct heads {
     MU_FIELD(type, seed, SEED),                                                  \
     MU_FIELD(type, use_causal_mask, FLAG, .in_call = true),                     \
     MU_FIELD(type, return_attention_scores, FLAG, .in_call = true),             \
-    MU_FIELD(type, name, NAME)
+    MU_LAYER_FIELDS(type)
 
 static mu_status projection_build(mu_layer *layer, const heads *h, const char *kernel, mu_shape kernel_shape,
                                   const char *bias, mu_shape bias_shape)
@@ -328,7 +329,8 @@ static mu_tensor *head_weights(const heads *h, mu_tensor *query, mu_tensor *key,
     mu_tensor *scores = mu_matmul_transposed(scaled, key, false, true);
     if (!mask)
         return mu_nn_softmax(scores, -1);
-    mu_tensor *weights = mu_nn_softmax(mu_where(mask, scores, mu_constant(query->dtype, -1e9)), -1);
+    mu_tensor *lowest = mu_constant(query->dtype, query->dtype == MU_F16 ? -3e4 : -1e9);
+    mu_tensor *weights = mu_nn_softmax(mu_where(mask, scores, lowest), -1);
     return mu_where(mask, weights, mu_zeros_like(weights));
 }
 

@@ -18,13 +18,13 @@ static const mu_field resizing_fields[] = {
     MU_FIELD(mu_resizing_args, crop_to_aspect_ratio, FLAG),
     MU_FIELD_ONLY("fill_mode", .text = "constant"),
     MU_FIELD_ONLY("fill_value", .number = 0),
-    MU_FIELD(mu_resizing_args, name, NAME),
+    MU_LAYER_FIELDS(mu_resizing_args),
     {0},
 };
 static const mu_field center_crop_fields[] = {
     MU_FIELD(mu_center_crop_args, height, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_center_crop_args, width, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_center_crop_args, name, NAME),
+    MU_LAYER_FIELDS(mu_center_crop_args),
     {0},
 };
 
@@ -108,7 +108,7 @@ static const char *const flips[] = {"horizontal_and_vertical", "horizontal", "ve
 static const mu_field flip_fields[] = {
     MU_FIELD(mu_random_flip_args, mode, WORD, .text = "horizontal_and_vertical", .words = flips),
     MU_FIELD(mu_random_flip_args, seed, SEED),
-    MU_FIELD(mu_random_flip_args, name, NAME),
+    MU_LAYER_FIELDS(mu_random_flip_args),
     {0},
 };
 
@@ -139,7 +139,7 @@ static const mu_field color_fields[] = {
     MU_FIELD(mu_random_color_args, factor, RANGE),
     MU_FIELD(mu_random_color_args, value_range, RANGE, .number = 0, .high = 255),
     MU_FIELD(mu_random_color_args, seed, SEED),
-    MU_FIELD(mu_random_color_args, name, NAME),
+    MU_LAYER_FIELDS(mu_random_color_args),
     {0},
 };
 

@@ -55,7 +55,7 @@ static mu_value *bias_and_activation(const mu_layer *layer, mu_tensor *y, const 
     MU_FIELD(type, no_bias, NOT, .keras = "use_bias"),                                \
     MU_FIELD_WEIGHT(type, bias, "zeros"),                                             \
     MU_FIELD(type, activity_regularizer, REGULARIZER),                                \
-    MU_FIELD(type, name, NAME), {0}
+    MU_LAYER_FIELDS(type), {0}
 
 // ---- Convolution --------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ static const mu_field dense_fields[] = {
     MU_FIELD_WEIGHT(mu_dense_args, kernel, "glorot_uniform"),
     MU_FIELD_WEIGHT(mu_dense_args, bias, "zeros"),
     MU_FIELD(mu_dense_args, activity_regularizer, REGULARIZER),
-    MU_FIELD(mu_dense_args, name, NAME),
+    MU_LAYER_FIELDS(mu_dense_args),
     {0},
 };
 
@@ -60,7 +60,7 @@ static const mu_field embedding_fields[] = {
     MU_FIELD_WEIGHT(mu_embedding_args, embeddings, "uniform"),
     MU_FIELD(mu_embedding_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_embedding_args, mask_zero, FLAG),
-    MU_FIELD(mu_embedding_args, name, NAME),
+    MU_LAYER_FIELDS(mu_embedding_args),
     {0},
 };
 
@@ -91,12 +91,12 @@ static mu_value *embedding_call(mu_layer *layer, mu_value *inputs, const mu_call
     mu_tensor *places = mu_where(mu_less(indices, zero), mu_add(indices, rows), indices);
     mu_variable *table = mu__weight_named(layer, "embeddings");
     mu_tensor *found = table ? mu_variable_gather(table, places) : NULL;
-    return found ? mu_of(found) : NULL;
+    return found ? mu_of(mu_cast(found, layer->policy.compute)) : NULL;
 }
 
 const mu_layer_ops mu__embedding_ops = {
     .class = {"embedding", "Embedding", "mu_embedding", MU_OPTIONS(mu_embedding_args), embedding_fields, NULL},
-    .takes_integers = true, .build = embedding_build, .call = embedding_call,
+    .takes_integers = true, .no_autocast = true, .build = embedding_build, .call = embedding_call,
 };
 
 mu_layer *mu_embedding_with(const mu_embedding_args *args)
@@ -106,7 +106,7 @@ mu_layer *mu_embedding_with(const mu_embedding_args *args)
 
 // ---- Identity -----------------------------------------------------------------------------------
 
-static const mu_field identity_fields[] = {MU_FIELD(mu_identity_layer_args, name, NAME), {0}};
+static const mu_field identity_fields[] = {MU_LAYER_FIELDS(mu_identity_layer_args), {0}};
 
 static mu_value *same_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
@@ -167,7 +167,7 @@ mu_layer *mu_input_layer_with(const mu_input_args *args)
 
 static const mu_field masking_fields[] = {
     MU_FIELD(mu_masking_args, mask_value, DOUBLE),
-    MU_FIELD(mu_masking_args, name, NAME),
+    MU_LAYER_FIELDS(mu_masking_args),
     {0},
 };
 

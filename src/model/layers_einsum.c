@@ -116,7 +116,7 @@ static const mu_field einsum_fields[] = {
     MU_FIELD_WEIGHT(mu_einsum_dense_args, kernel, "glorot_uniform"),
     MU_FIELD_WEIGHT(mu_einsum_dense_args, bias, "zeros"),
     MU_FIELD(mu_einsum_dense_args, activity_regularizer, REGULARIZER),
-    MU_FIELD(mu_einsum_dense_args, name, NAME),
+    MU_LAYER_FIELDS(mu_einsum_dense_args),
     {0},
 };
 

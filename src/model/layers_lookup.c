@@ -80,7 +80,7 @@ static const mu_field string_fields[] = {
     MU_FIELD(mu_string_lookup_args, pad_to_max_tokens, FLAG),
     MU_FIELD_ONLY("oov_method", .text = "floormod"),
     MU_FIELD_ONLY("encoding", .text = "utf-8"),
-    MU_FIELD(mu_string_lookup_args, name, NAME),
+    MU_LAYER_FIELDS(mu_string_lookup_args),
     {0},
 };
 
@@ -138,7 +138,7 @@ static const mu_field integer_fields[] = {
     MU_FIELD(mu_integer_lookup_args, pad_to_max_tokens, FLAG),
     MU_FIELD_ONLY("oov_method", .text = "floormod"),
     MU_FIELD_ONLY("vocabulary_dtype", .text = "int64"),
-    MU_FIELD(mu_integer_lookup_args, name, NAME),
+    MU_LAYER_FIELDS(mu_integer_lookup_args),
     {0},
 };
 

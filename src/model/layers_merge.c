@@ -5,7 +5,7 @@
 
 #include <muster/ops.h>
 
-static const mu_field merge_fields[] = {MU_FIELD(mu_merge_args, name, NAME), {0}};
+static const mu_field merge_fields[] = {MU_LAYER_FIELDS(mu_merge_args), {0}};
 
 static mu_status merge_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
@@ -95,7 +95,7 @@ MERGE(minimum, "Minimum", merge_build)
 
 static const mu_field concatenate_fields[] = {
     MU_FIELD(mu_concatenate_args, axis, INT, .number = -1),
-    MU_FIELD(mu_concatenate_args, name, NAME),
+    MU_LAYER_FIELDS(mu_concatenate_args),
     {0},
 };
 
@@ -155,7 +155,7 @@ mu_layer *mu_concatenate_with(const mu_concatenate_args *args)
 static const mu_field dot_fields[] = {
     MU_FIELD_ARRAY(mu_dot_args, axes, axes_per_input, 2, .limit = MU_ANY_NUMBER),
     MU_FIELD(mu_dot_args, normalize, FLAG),
-    MU_FIELD(mu_dot_args, name, NAME),
+    MU_LAYER_FIELDS(mu_dot_args),
     {0},
 };
 

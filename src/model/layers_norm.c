@@ -20,6 +20,22 @@
             MU_TRY(mu__weight(layer, "beta", shape, MU_OPTIONS_OF(args, beta)));    \
     } while (0)
 
+// These layers compute half types in float32, as Keras's do, and return what the layer's policy computes in.
+static mu_tensor *widened(mu_tensor *x)
+{
+    return x && mu__dtype_is_half(x->dtype) ? mu_cast(x, MU_F32) : x;
+}
+
+static mu_tensor *weight(const mu_layer *layer, const char *name)
+{
+    return widened(mu__weight_read(layer, name));
+}
+
+static mu_value *narrowed(const mu_layer *layer, mu_tensor *y)
+{
+    return mu_of(mu_cast(y, layer->policy.compute));
+}
+
 // ---- Batch normalisation ------------------------------------------------------------------------
 
 static const mu_field batch_fields[] = {
@@ -30,7 +46,7 @@ static const mu_field batch_fields[] = {
     MU_FIELD(mu_batch_normalization_args, moving_mean_initializer, INITIALIZER, .text = "zeros"),
     MU_FIELD(mu_batch_normalization_args, moving_variance_initializer, INITIALIZER, .text = "ones"),
     MU_FIELD_ONLY("renorm_momentum", .number = .99),
-    MU_FIELD(mu_batch_normalization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_batch_normalization_args),
     {0},
 };
 
@@ -89,22 +105,23 @@ static mu_status move_statistic(const mu_layer *layer, const char *name, mu_tens
 {
     const mu_batch_normalization_args *args = layer->args;
     mu_variable *variable = mu__weight_named(layer, name);
-    mu_dtype dtype = mu_variable_dtype(variable);
+    const mu_dtype dtype = mu_tensor_dtype(batch);
     mu_tensor *parts[] = {mu_multiply(mu_stop_gradient(batch), rows), rows}, *sums[2] = {NULL};
     if (!parts[0] || mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, NULL, 0) != MU_OK)
         return mu_error_code();
     mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
-    mu_tensor *old = mu_variable_read(variable);
+    mu_tensor *old = widened(mu_variable_read(variable));
     mu_tensor *moved = mu_add(mu_multiply(old, mu_constant(dtype, args->momentum)),
                               mu_multiply(mean, mu_constant(dtype, 1 - args->momentum)));
+    moved = mu_cast(moved, mu_variable_dtype(variable));
     return moved ? mu__variable_update(variable, MU_UPDATE_ASSIGN, moved) : mu_error_code();
 }
 
 static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_batch_normalization_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0);
-    mu_dtype dtype = mu_tensor_dtype(x);
+    mu_tensor *x = widened(mu_cast(mu_at(inputs, 0), layer->policy.compute));
+    const mu_dtype dtype = mu_tensor_dtype(x);
     moments m;
     if (context->training && !layer->frozen) {
         mu_tensor *rows = rows_of(x);
@@ -113,20 +130,20 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
             move_statistic(layer, "moving_variance", m.variance, rows) != MU_OK)
             return NULL;
     } else {
-        m = (moments){.mean = mu__weight_read(layer, "moving_mean"),
-                      .variance = mu__weight_read(layer, "moving_variance")};
+        m = (moments){.mean = weight(layer, "moving_mean"),
+                      .variance = weight(layer, "moving_variance")};
     }
     mu_tensor *scale = mu_rsqrt(mu_add(m.variance, mu_constant(dtype, args->epsilon)));
     if (!args->no_scale)
-        scale = mu_multiply(scale, mu__weight_read(layer, "gamma"));
+        scale = mu_multiply(scale, weight(layer, "gamma"));
     mu_tensor *y = mu_multiply(mu_subtract(x, m.mean), scale);
-    return mu_of(args->no_center ? y : mu_add(y, mu__weight_read(layer, "beta")));
+    return narrowed(layer, args->no_center ? y : mu_add(y, weight(layer, "beta")));
 }
 
 const mu_layer_ops mu__batch_normalization_ops = {
     .class = {"batch_normalization", "BatchNormalization", "mu_batch_normalization",
               MU_OPTIONS(mu_batch_normalization_args), batch_fields, NULL},
-    .passes_mask = true, .build = batch_build, .call = batch_call,
+    .passes_mask = true, .no_autocast = true, .build = batch_build, .call = batch_call,
 };
 
 mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
@@ -139,7 +156,7 @@ mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
 static const mu_field layer_fields[] = {
     MU_FIELD(mu_layer_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
     AFFINE_FIELDS(mu_layer_normalization_args),
-    MU_FIELD(mu_layer_normalization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_layer_normalization_args),
     {0},
 };
 
@@ -157,14 +174,14 @@ static mu_value *layer_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 {
     (void)context;
     const mu_layer_normalization_args *args = layer->args;
-    return mu_of(mu_nn_layer_normalization(mu_at(inputs, 0), mu__weight_read(layer, "gamma"),
-                                           mu__weight_read(layer, "beta"), args->epsilon));
+    return narrowed(layer, mu_nn_layer_normalization(widened(mu_at(inputs, 0)), weight(layer, "gamma"),
+                                                     weight(layer, "beta"), args->epsilon));
 }
 
 const mu_layer_ops mu__layer_normalization_ops = {
     .class = {"layer_normalization", "LayerNormalization", "mu_layer_normalization",
               MU_OPTIONS(mu_layer_normalization_args), layer_fields, NULL},
-    .passes_mask = true, .build = layer_build, .call = layer_call,
+    .passes_mask = true, .no_autocast = true, .build = layer_build, .call = layer_call,
 };
 
 mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args)
@@ -176,7 +193,7 @@ mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args)
 
 static const mu_field rms_fields[] = {
     MU_FIELD(mu_rms_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-6),
-    MU_FIELD(mu_rms_normalization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_rms_normalization_args),
     {0},
 };
 
@@ -191,8 +208,9 @@ static mu_status rms_build(mu_layer *layer, int n, const mu_shape *input)
 static mu_value *rms_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    return mu_of(mu_nn_rms_normalization(mu_at(inputs, 0), mu__weight_read(layer, "scale"),
-                                         ((const mu_rms_normalization_args *)layer->args)->epsilon));
+    const double epsilon = ((const mu_rms_normalization_args *)layer->args)->epsilon;
+    return narrowed(layer, mu_nn_rms_normalization(widened(mu_at(inputs, 0)),
+                                                   weight(layer, "scale"), epsilon));
 }
 
 const mu_layer_ops mu__rms_normalization_ops = {
@@ -212,7 +230,7 @@ static const mu_field group_fields[] = {
     MU_FIELD(mu_group_normalization_args, groups, INT, .limit = MU_POSITIVE, .number = 32),
     MU_FIELD(mu_group_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
     AFFINE_FIELDS(mu_group_normalization_args),
-    MU_FIELD(mu_group_normalization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_group_normalization_args),
     {0},
 };
 
@@ -234,14 +252,15 @@ static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 {
     (void)context;
     const mu_group_normalization_args *args = layer->args;
-    return mu_of(mu_nn_group_normalization(mu_at(inputs, 0), args->groups, mu__weight_read(layer, "gamma"),
-                                           mu__weight_read(layer, "beta"), args->epsilon));
+    return narrowed(layer, mu_nn_group_normalization(widened(mu_at(inputs, 0)), args->groups,
+                                                     weight(layer, "gamma"), weight(layer, "beta"),
+                                                     args->epsilon));
 }
 
 const mu_layer_ops mu__group_normalization_ops = {
     .class = {"group_normalization", "GroupNormalization", "mu_group_normalization",
               MU_OPTIONS(mu_group_normalization_args), group_fields, NULL},
-    .build = group_build, .call = group_call,
+    .no_autocast = true, .build = group_build, .call = group_call,
 };
 
 mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args)
@@ -253,7 +272,7 @@ mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args)
 
 static const mu_field unit_fields[] = {
     MU_FIELD(mu_unit_normalization_args, axis, INT, .number = -1),
-    MU_FIELD(mu_unit_normalization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_unit_normalization_args),
     {0},
 };
 

@@ -39,7 +39,7 @@ static mu_tensor *pool(pooling which, int axes, mu_tensor *x, const int *w, cons
     {MU_FIELD_PER_AXIS(mu_pool_args, pool_size, axes, .limit = MU_POSITIVE, .number = 2),          \
      MU_FIELD_PER_AXIS(mu_pool_args, strides, axes, .limit = MU_NOT_NEGATIVE),                     \
      MU_FIELD(mu_pool_args, padding, WORD, .text = "valid", .words = mu__paddings),                \
-     MU_FIELD(mu_pool_args, name, NAME), {0}}
+     MU_LAYER_FIELDS(mu_pool_args), {0}}
 static const mu_field pool1d_fields[] = POOL_FIELDS(1);
 static const mu_field pool2d_fields[] = POOL_FIELDS(2);
 static const mu_field pool3d_fields[] = POOL_FIELDS(3);
@@ -83,7 +83,7 @@ static const int spatial_axes[] = {1, 2, 3};
 
 static const mu_field global_fields[] = {
     MU_FIELD(mu_global_pool_args, keepdims, FLAG),
-    MU_FIELD(mu_global_pool_args, name, NAME),
+    MU_LAYER_FIELDS(mu_global_pool_args),
     {0},
 };
 #define global1d_fields global_fields
@@ -118,7 +118,7 @@ CLASSES(global_average_pool, "global_average_pooling", "GlobalAveragePooling", m
 
 #define ADAPTIVE_FIELDS(axes)                                                                      \
     {MU_FIELD_PER_AXIS(mu_adaptive_pool_args, output_size, axes, .limit = MU_POSITIVE),            \
-     MU_FIELD(mu_adaptive_pool_args, name, NAME), {0}}
+     MU_LAYER_FIELDS(mu_adaptive_pool_args), {0}}
 static const mu_field adaptive1d_fields[] = ADAPTIVE_FIELDS(1);
 static const mu_field adaptive2d_fields[] = ADAPTIVE_FIELDS(2);
 static const mu_field adaptive3d_fields[] = ADAPTIVE_FIELDS(3);

@@ -11,7 +11,7 @@
 static const mu_field rescaling_fields[] = {
     MU_FIELD(mu_rescaling_args, scale, DOUBLE),
     MU_FIELD(mu_rescaling_args, offset, DOUBLE),
-    MU_FIELD(mu_rescaling_args, name, NAME),
+    MU_LAYER_FIELDS(mu_rescaling_args),
     {0},
 };
 
@@ -31,7 +31,7 @@ MU_LAYER_CLASS(rescaling, "rescaling", "Rescaling", mu_rescaling_args, rescaling
 
 static const mu_field normalization_fields[] = {
     MU_FIELD(mu_normalization_args, invert, FLAG),
-    MU_FIELD(mu_normalization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_normalization_args),
     {0},
 };
 
@@ -141,7 +141,7 @@ static const char *const encodings[] = {"multi_hot", "one_hot", "count", NULL};
 static const mu_field category_fields[] = {
     MU_FIELD(mu_category_encoding_args, num_tokens, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_category_encoding_args, output_mode, WORD, .text = "multi_hot", .words = encodings),
-    MU_FIELD(mu_category_encoding_args, name, NAME),
+    MU_LAYER_FIELDS(mu_category_encoding_args),
     {0},
 };
 
@@ -190,7 +190,7 @@ static const mu_field discretization_fields[] = {
              .second = offsetof(mu_discretization_args, n_bin_boundaries)),
     MU_FIELD(mu_discretization_args, output_mode, WORD, .text = "int", .words = bin_outputs),
     MU_FIELD_ONLY("epsilon", .number = .01),
-    MU_FIELD(mu_discretization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_discretization_args),
     {0},
 };
 
@@ -225,8 +225,10 @@ static mu_value *discretization_call(mu_layer *layer, mu_value *inputs, const mu
         return NULL;
     mu_tensor *bins = mu_searchsorted(mu_cast(boundaries, x->dtype), mu_reshape(x, 1, (int64_t[]){-1}), true);
     bins = mu_reshape_like(bins, x);
-    return mu_of(strcmp(args->output_mode, "int") == 0 ? bins : mu__encode_tokens(bins, n + 1, args->output_mode));
+    if (strcmp(args->output_mode, "int") == 0)
+        return mu_of(bins);
+    return mu_of(mu_cast(mu__encode_tokens(bins, n + 1, args->output_mode), layer->policy.compute));
 }
 
 MU_LAYER_CLASS(discretization, "discretization", "Discretization", mu_discretization_args, discretization_fields,
-               discretization_complete, .build = discretization_build, .call = discretization_call)
+               discretization_complete, .no_autocast = true, .build = discretization_build, .call = discretization_call)

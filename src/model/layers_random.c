@@ -10,7 +10,7 @@
 static const mu_field dropout_fields[] = {
     MU_FIELD(mu_dropout_args, rate, DOUBLE, .limit = MU_BELOW_ONE),
     MU_FIELD(mu_dropout_args, seed, SEED),
-    MU_FIELD(mu_dropout_args, name, NAME),
+    MU_LAYER_FIELDS(mu_dropout_args),
     {0},
 };
 
@@ -113,7 +113,7 @@ MU_LAYER_CLASS(gaussian_dropout, "gaussian_dropout", "GaussianDropout", mu_dropo
 static const mu_field noise_fields[] = {
     MU_FIELD(mu_gaussian_noise_args, stddev, DOUBLE, .limit = MU_FRACTION),
     MU_FIELD(mu_gaussian_noise_args, seed, SEED),
-    MU_FIELD(mu_gaussian_noise_args, name, NAME),
+    MU_LAYER_FIELDS(mu_gaussian_noise_args),
     {0},
 };
 

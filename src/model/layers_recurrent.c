@@ -309,7 +309,7 @@ static const mu_field rnn_fields[] = {
     MU_FIELD(mu_rnn_args, cell, LAYER),
     LOOP_FIELDS(mu_rnn_args),
     MU_FIELD(mu_rnn_args, output_size, INT64, .limit = MU_NOT_NEGATIVE, .internal = true),
-    MU_FIELD(mu_rnn_args, name, NAME),
+    MU_LAYER_FIELDS(mu_rnn_args),
     {0},
 };
 

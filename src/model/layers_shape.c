@@ -48,7 +48,7 @@ mu_layer *mu_flatten(void)
 
 static const mu_field reshape_fields[] = {
     MU_FIELD(mu_reshape_layer_args, shape, DIMS, .keras = "target_shape"),
-    MU_FIELD(mu_reshape_layer_args, name, NAME),
+    MU_LAYER_FIELDS(mu_reshape_layer_args),
     {0},
 };
 
@@ -103,7 +103,7 @@ mu_layer *mu_reshape_layer_with(const mu_reshape_layer_args *args)
 
 static const mu_field permute_fields[] = {
     MU_FIELD(mu_permute_args, dims, DIMS),
-    MU_FIELD(mu_permute_args, name, NAME),
+    MU_LAYER_FIELDS(mu_permute_args),
     {0},
 };
 
@@ -145,7 +145,7 @@ mu_layer *mu_permute_with(const mu_permute_args *args)
 
 static const mu_field repeat_vector_fields[] = {
     MU_FIELD(mu_repeat_vector_args, n, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_repeat_vector_args, name, NAME),
+    MU_LAYER_FIELDS(mu_repeat_vector_args),
     {0},
 };
 

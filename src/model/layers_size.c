@@ -10,18 +10,18 @@ static const char *const interpolations[] = {"nearest", "bilinear", NULL};
 
 static const mu_field up_sampling1d_fields[] = {
     MU_FIELD(mu_up_sampling1d_args, factor, INT, .keras = "size", .limit = MU_POSITIVE, .number = 2),
-    MU_FIELD(mu_up_sampling1d_args, name, NAME),
+    MU_LAYER_FIELDS(mu_up_sampling1d_args),
     {0},
 };
 static const mu_field up_sampling2d_fields[] = {
     MU_FIELD_PER_AXIS(mu_up_sampling2d_args, factor, 2, .keras = "size", .limit = MU_POSITIVE, .number = 2),
     MU_FIELD(mu_up_sampling2d_args, interpolation, WORD, .text = "nearest", .words = interpolations),
-    MU_FIELD(mu_up_sampling2d_args, name, NAME),
+    MU_LAYER_FIELDS(mu_up_sampling2d_args),
     {0},
 };
 static const mu_field up_sampling3d_fields[] = {
     MU_FIELD_PER_AXIS(mu_up_sampling3d_args, factor, 3, .keras = "size", .limit = MU_POSITIVE, .number = 2),
-    MU_FIELD(mu_up_sampling3d_args, name, NAME),
+    MU_LAYER_FIELDS(mu_up_sampling3d_args),
     {0},
 };
 
@@ -72,7 +72,7 @@ MU_LAYER_CLASS(up_sampling3d, "up_sampling3d", "UpSampling3D", mu_up_sampling3d_
 
 #define PADDING_FIELDS(axes)                                                                              \
     {MU_FIELD_PER_SIDE(mu_zero_padding_args, padding, axes, .limit = MU_NOT_NEGATIVE, .number = 1),       \
-     MU_FIELD(mu_zero_padding_args, name, NAME), {0}}
+     MU_LAYER_FIELDS(mu_zero_padding_args), {0}}
 static const mu_field zero_padding1d_fields[] = PADDING_FIELDS(1);
 static const mu_field zero_padding2d_fields[] = PADDING_FIELDS(2);
 static const mu_field zero_padding3d_fields[] = PADDING_FIELDS(3);
@@ -100,7 +100,7 @@ ZERO_PADDING(zero_padding3d, "ZeroPadding3D", 3)
 
 #define CROPPING_FIELDS(axes, by_default)                                                                 \
     {MU_FIELD_PER_SIDE(mu_cropping_args, cropping, axes, .limit = MU_NOT_NEGATIVE, .number = by_default), \
-     MU_FIELD(mu_cropping_args, name, NAME), {0}}
+     MU_LAYER_FIELDS(mu_cropping_args), {0}}
 static const mu_field cropping1d_fields[] = CROPPING_FIELDS(1, 1);
 static const mu_field cropping2d_fields[] = CROPPING_FIELDS(2, 0);
 static const mu_field cropping3d_fields[] = CROPPING_FIELDS(3, 1);

@@ -26,7 +26,7 @@ static const mu_field text_fields[] = {
     MU_FIELD(mu_text_vectorization_args, idf_weights, DOUBLES,
              .second = offsetof(mu_text_vectorization_args, n_idf_weights)),
     MU_FIELD_ONLY("encoding", .text = "utf-8"),
-    MU_FIELD(mu_text_vectorization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_text_vectorization_args),
     {0},
 };
 

@@ -15,7 +15,7 @@ static const mu_field bidirectional_fields[] = {
     MU_FIELD(mu_bidirectional_args, layer, LAYER),
     MU_FIELD(mu_bidirectional_args, backward_layer, LAYER),
     MU_FIELD(mu_bidirectional_args, merge_mode, WORD, .text = "concat", .words = merge_modes, .null_word = "none"),
-    MU_FIELD(mu_bidirectional_args, name, NAME),
+    MU_LAYER_FIELDS(mu_bidirectional_args),
     {0},
 };
 
@@ -195,7 +195,7 @@ mu_layer *mu_bidirectional_with(const mu_bidirectional_args *args)
 
 static const mu_field time_distributed_fields[] = {
     MU_FIELD(mu_time_distributed_args, layer, LAYER),
-    MU_FIELD(mu_time_distributed_args, name, NAME),
+    MU_LAYER_FIELDS(mu_time_distributed_args),
     {0},
 };
 

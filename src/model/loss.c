@@ -90,6 +90,10 @@ mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pr
 {
     if (mu__pending() || !y_true || !y_pred)
         return NULL;
+    if (mu__dtype_is_half(mu_tensor_dtype(y_pred)))  // losses of half types are computed in the type of mu_set_floatx
+        y_pred = mu_cast(y_pred, mu__floatx());
+    if (!y_pred)
+        return NULL;
     if (!loss->ops->takes_labels)
         y_true = same_rank(mu_cast(y_true, mu_tensor_dtype(y_pred)), y_pred);
     return y_true ? loss->ops->call(loss, y_true, y_pred) : NULL;

@@ -185,6 +185,8 @@ mu_status mu_metric_update_weighted(mu_metric *metric, mu_tensor *y_true, mu_ten
     if (mu__pending())
         return mu_error_code();
     MU_TRY(need_update(metric, y_true, y_pred));
+    if (y_pred && mu__dtype_is_half(mu_tensor_dtype(y_pred)) && !(y_pred = mu_cast(y_pred, mu__floatx())))
+        return mu_error_code();
     const mu_status status = metric->ops->update(metric, y_true, y_pred, weights);
     return status == MU_OK || mu__pending()
                ? mu_error_code()

@@ -53,7 +53,7 @@ void mu__cell_end(mu_cell_run *run);
     MU_FIELD(type, dropout, DOUBLE, .limit = MU_BELOW_ONE),                              \
     MU_FIELD(type, recurrent_dropout, DOUBLE, .limit = MU_BELOW_ONE),                    \
     MU_FIELD(type, seed, SEED),                                                          \
-    MU_FIELD(type, name, NAME)
+    MU_LAYER_FIELDS(type)
 
 // What a recurrent layer keeps as its state.
 typedef struct mu_recurrent {

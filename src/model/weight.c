@@ -41,11 +41,13 @@ mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_sh
     MU_TRY(mu_error_code());
     // Weights are made eagerly, also while a function is being traced.
     mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *value = mu__weight_option_draw(initializer, mu__floatx(), &drawn);
+    mu_tensor *value = mu__weight_option_draw(initializer, layer->policy.variable, &drawn);
     if (value && !mu__shape_equal(&shape, &drawn))
         value = mu_reshape(value, shape.rank, shape.dims);
     mu__trace_resume(suspended);
     weight.variable = make_variable(layer, name, value, !options->not_trainable);
+    if (weight.variable)
+        weight.variable->autocast = !options->no_autocast;
     if (weight.variable && constraint)
         weight.variable->constraint = mu_retain((void *)(uintptr_t)constraint);
     return keep(layer, weight);

@@ -49,6 +49,11 @@ bool mu__dtype_is_float(mu_dtype dtype)
     return row_of(dtype)->kind == F;
 }
 
+bool mu__dtype_is_half(mu_dtype dtype)
+{
+    return dtype == MU_F16 || dtype == MU_BF16;
+}
+
 bool mu__dtype_is_integer(mu_dtype dtype)
 {
     return row_of(dtype)->kind == I || row_of(dtype)->kind == U;

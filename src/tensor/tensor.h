@@ -21,6 +21,7 @@
 
 bool mu__dtype_ok(mu_dtype dtype);                           // of numbers or bools: false for MU_STRING
 bool mu__dtype_is_float(mu_dtype dtype);
+bool mu__dtype_is_half(mu_dtype dtype);                      // float16 or bfloat16
 bool mu__dtype_is_integer(mu_dtype dtype);
 const char *mu__dtype_hlo(mu_dtype dtype);                   // "f32"
 const char *mu__dtype_safetensors(mu_dtype dtype);           // "F32"

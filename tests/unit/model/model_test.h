@@ -89,7 +89,7 @@ static inline const double *doubles(const mu_tensor *tensor)
     return mu_tensor_data(tensor);
 }
 
-// All weights of a model side by side. For free().
+// All weights of a model side by side, as float64. For free().
 static inline double *weights_of(mu_model *model, int64_t *n)
 {
     mu_value *weights = mu_model_weights(model);
@@ -98,7 +98,7 @@ static inline double *weights_of(mu_model *model, int64_t *n)
     double *all = malloc(sizeof *all * (size_t)(*n + 1)), *at = all;
     for (int i = 0; i < mu_value_count(weights); i++) {
         mu_tensor *value = mu_variable_read((mu_variable *)mu_value_at(weights, i)->leaf);
-        memcpy(at, doubles(value), sizeof *at * (size_t)mu_tensor_elements(value));
+        memcpy(at, doubles(mu_cast(value, MU_F64)), sizeof *at * (size_t)mu_tensor_elements(value));
         at += mu_tensor_elements(value);
     }
     return all;
