@@ -43,6 +43,7 @@
 #include <muster/callback.h>
 #include <muster/checkpoint.h>
 #include <muster/saved_model.h>
+#include <muster/plot.h>
 
 // Last: macros of the names declared above.
 #include <muster/lines.h>

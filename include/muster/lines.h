@@ -1043,6 +1043,7 @@ MU_PASS_ON(void *, void, false)
 #define mu_preemption_total_runs(...) MU_CALL(int64_t, mu_preemption_total_runs, __VA_ARGS__)
 #define mu_save_model(...) MU_CALL(mu_status, mu_save_model, __VA_ARGS__)
 #define mu_load_model_with(...) MU_CALL(mu_model, mu_load_model_with, __VA_ARGS__)
+#define mu_plot_model_with(...) MU_CALL(mu_status, mu_plot_model_with, __VA_ARGS__)
 // ---- End of the list ----------------------------------------------------------------------------
 
 #endif

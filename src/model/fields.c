@@ -346,6 +346,14 @@ void *mu__fields_object(const mu_class *class, const void *args, const char *nam
     return NULL;
 }
 
+const char *mu__fields_text(const mu_class *class, const void *args, const char *name)
+{
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
+        if ((field->kind == MU_FIELD_ACTIVATION || field->kind == MU_FIELD_TEXT) && strcmp(field->name, name) == 0)
+            return *text_at(args, field);
+    return NULL;
+}
+
 // The first text of a kind; NULL: it was not given, or there is no such field.
 static const char *text_of_kind(const mu_class *class, const void *args, mu_field_kind kind)
 {

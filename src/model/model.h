@@ -392,6 +392,9 @@ typedef struct mu_class_weights {
 mu_dataset *mu__class_weights(mu_dataset *data, const mu_class_weights *by, const char *function);
 mu_dataset *mu__samples_dataset(const mu_samples *samples, const char *function);
 
+// mu__shape_as_keras writes "(None, 28, 28)" (summary.c).
+void mu__shape_as_keras(const mu_shape *shape, char text[MU_SHAPE_TEXT]);
+
 // ---- Progress (progress.c) ----------------------------------------------------------------------
 
 typedef struct mu_progress {

@@ -1,7 +1,7 @@
 // Prints a model's layers, their output shapes and numbers of parameters, as Keras does.
 #include "model/model.h"
 
-static void shape_as_keras(const mu_shape *shape, char text[MU_SHAPE_TEXT])
+void mu__shape_as_keras(const mu_shape *shape, char text[MU_SHAPE_TEXT])
 {
     size_t used = (size_t)snprintf(text, MU_SHAPE_TEXT, "(");
     for (int i = 0; i < shape->rank && used < MU_SHAPE_TEXT; i++) {
@@ -32,7 +32,7 @@ static void shape_of_output(const mu_layer *layer, char text[MU_SHAPE_TEXT])
 {
     snprintf(text, MU_SHAPE_TEXT, "?");
     if (layer->built)
-        shape_as_keras(&layer->output, text);
+        mu__shape_as_keras(&layer->output, text);
 }
 
 static void measure_columns(const mu_model *model, int *title, int *shape)
