@@ -44,6 +44,7 @@
 #include <muster/checkpoint.h>
 #include <muster/saved_model.h>
 #include <muster/plot.h>
+#include <muster/summary.h>
 
 // Last: macros of the names declared above.
 #include <muster/lines.h>

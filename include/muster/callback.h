@@ -93,9 +93,12 @@ typedef struct mu_tensorboard_args {
     const char *log_dir;                     // folder of the run; it is made; default "logs"
     mu_keyword_only only_;
     int64_t update_freq;                     // write the values of every so many steps too; default: of epochs only
+    int histogram_freq;                      // histograms of all weights every so many epochs; default: none
+    bool write_images;                       // with histogram_freq: the weights as images too
 } mu_tensorboard_args;
 // mu_tensorboard writes values for TensorBoard: event files in the folders "train" and "validation" of log_dir, with
-// the tags "epoch_loss", "epoch_learning_rate", "batch_loss", "evaluation_loss_vs_iterations", and so for each metric.
+// the tags "epoch_loss", "epoch_learning_rate", "batch_loss", "evaluation_loss_vs_iterations", and so for each metric;
+// of weights "dense/kernel/histogram" and "dense/kernel/image". Loops of one's own: muster/summary.h.
 // Errors while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED with the file's name.
 #define mu_tensorboard(...) mu_tensorboard_with(MU_ARGS(mu_tensorboard_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_tensorboard_with(const mu_tensorboard_args *args);

@@ -1,14 +1,17 @@
-// The callback that writes values for TensorBoard: Keras's tags, steps and folders.
+// The callback that writes values for TensorBoard, and histograms and images of weights: Keras's tags, steps and
+// folders.
 //
 // Values of training go to the folder "train", those of validation to "validation"; a file is made with its first
 // value. With several workers the chief writes.
 #include "model/callback.h"
 
-#include "io/events.h"
+#include "model/event_values.h"
 
 static const mu_field fields[] = {
     MU_FIELD(mu_tensorboard_args, log_dir, TEXT),
     MU_FIELD(mu_tensorboard_args, update_freq, INT64, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_tensorboard_args, histogram_freq, INT, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_tensorboard_args, write_images, FLAG),
     {0},
 };
 
@@ -39,8 +42,8 @@ static mu_status start_anew(const mu_logs *logs, void *arg)
     return MU_OK;
 }
 
-// Adds a value to one of the files, which is made if it is not there yet.
-static mu_status add(const mu_callback *callback, bool validation, const char *tag, int64_t step, double value)
+// One of the files, which is made if it is not there yet. NULL on error.
+static mu_event_file *file_of(const mu_callback *callback, bool validation)
 {
     board *state = callback->state;
     mu_event_file **file = validation ? &state->validation : &state->train;
@@ -50,7 +53,44 @@ static mu_status add(const mu_callback *callback, bool validation, const char *t
         *file = folder ? mu__event_file_create(folder) : NULL;
         mu__free(folder);
     }
-    return *file ? mu__event_file_scalar(*file, tag, step, value) : mu_error_code();
+    return *file;
+}
+
+static mu_status add(const mu_callback *callback, bool validation, const char *tag, int64_t step, double value)
+{
+    mu_event_file *file = file_of(callback, validation);
+    return file ? mu__event_file_scalar(file, tag, step, value) : mu_error_code();
+}
+
+static mu_status add_weight(const mu_callback *callback, const char *name, int epoch, mu_tensor *value)
+{
+    const mu_tensorboard_args *args = callback->args;
+    mu_event_file *file = file_of(callback, false);
+    char tag[512];
+    if (!file)
+        return mu_error_code();
+    snprintf(tag, sizeof tag, "%.400s/histogram", name);
+    MU_TRY(mu__event_histogram(file, tag, epoch, value, 30));
+    snprintf(tag, sizeof tag, "%.400s/image", name);
+    return args->write_images ? mu__event_weight_image(file, tag, epoch, value) : MU_OK;
+}
+
+// Every worker reads the weights, because workers aggregate some of them in a read; the chief writes.
+static mu_status write_weights(const mu_callback *callback, const mu_logs *logs)
+{
+    const bool writes = mu_strategy_should_checkpoint(logs->model->strategy);
+    mu_variable_list list = {0};
+    mu_status status = mu__layer_collect(logs->model, MU_WEIGHTS_ALL, &list);
+    for (size_t i = 0; status == MU_OK && i < list.n; i++) {
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *value = pool ? mu_variable_read(list.items[i]) : NULL;
+        status = value ? MU_OK : mu_error_code();
+        if (value && writes)
+            status = add_weight(callback, mu_variable_name(list.items[i]), logs->epoch, value);
+        mu_pool_close(pool);
+    }
+    mu__free(list.items);
+    return status;
 }
 
 static mu_status flush(const board *state)
@@ -98,6 +138,9 @@ static mu_status write_epoch(const mu_logs *logs, void *arg)
     char tag[128];
     double rate;
     int64_t iterations;
+    const int every = ((const mu_tensorboard_args *)callback->args)->histogram_freq;
+    if (every > 0 && logs->epoch % every == 0)
+        MU_TRY(write_weights(callback, logs));
     if (!mu_strategy_should_checkpoint(logs->model->strategy))
         return MU_OK;
     MU_TRY(mu__learning_rate_read(logs->model, &rate));

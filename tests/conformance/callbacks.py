@@ -132,6 +132,43 @@ def compare_tensorboard(report, mu, floatx, _):
                  right and far <= TOLERANCE[floatx])
 
 
+def buckets_of(data, n):
+    """TensorBoard's histogram of several values, with TensorFlow's ops (its plugin's summary_v2)."""
+    data = tf.reshape(tf.cast(data, tf.float64), [-1])
+    least, most = tf.reduce_min(data), tf.reduce_max(data)
+    places = tf.cast(tf.floor((data - least) / ((most - least) / n)), tf.int32)
+    counts = tf.math.bincount(tf.minimum(places, n - 1), minlength=n, dtype=tf.float64)
+    edges = tf.linspace(least, most, n + 1)
+    return tf.stack([edges[:-1], edges[1:], counts], axis=1).numpy()
+
+
+def compare_summaries(report, mu, floatx, _):
+    """What a loop of one's own records: histograms, images that TensorFlow decodes, a number, a text."""
+    generator = np.random.default_rng(4)
+    data = generator.normal(size=(40, 50)).astype(FLOATX[floatx])
+    images = generator.uniform(-0.2, 1.2, size=(3, 5, 4, 3)).astype(FLOATX[floatx])
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        writer = mu.mu_summary_writer_new(f"{folder}/own")
+        mu.mu_summary_scalar(writer, "rate", 0.5, 3)
+        mu.mu_summary_text(writer, "note", "**begun**", 4)
+        mu.mu_summary_histogram(writer=writer, name="data", data=mu.tensor(data), step=5, buckets=12)
+        mu.mu_summary_image(writer=writer, name="images", data=mu.tensor(images), step=6, max_outputs=2)
+        mu.mu_summary_flush(writer)
+        (path,) = pathlib.Path(folder, "own").glob("events.out.tfevents.*.v2")
+        seen = {value.tag: (event.step, value.metadata.plugin_data.plugin_name, value.metadata.data_class,
+                            tf.make_ndarray(value.tensor))
+                for event in summary_iterator.summary_iterator(str(path)) for value in event.summary.value}
+    right = {tag: parts[:3] for tag, parts in seen.items()} == {
+        "rate": (3, "scalars", 1), "note": (4, "text", 2), "data": (5, "histograms", 2), "images": (6, "images", 3)}
+    right = right and seen["rate"][3] == 0.5 and seen["note"][3].item() == b"**begun**"
+    width, height, *pictures = seen["images"][3]
+    wanted = tf.image.convert_image_dtype(images, tf.uint8, saturate=True).numpy()
+    right = right and (width, height, len(pictures)) == (b"4", b"5", 2)
+    right = right and all((tf.io.decode_png(png).numpy() == image).all() for png, image in zip(pictures, wanted))
+    far = np.abs(seen["data"][3] - buckets_of(data, 12)).max()
+    report.check(f"summaries, {floatx}", f"4 plugins read by TensorFlow, buckets within {far:.1e}", right and far <= 1e-12)
+
+
 # Keras's hooks by the names that ours have.
 HOOKS = {"on_train_begin": "on_train_begin", "on_train_end": "on_train_end", "on_epoch_begin": "on_epoch_begin",
          "on_epoch_end": "on_epoch_end", "on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
@@ -178,7 +215,8 @@ def main(library, only=""):
     report = Report("callbacks")
     for floatx in FLOATX:
         parts = [(compare_callback, row, row[0]) for row in CALLBACKS]
-        parts += [(compare_tensorboard, None, "TensorBoard"), (compare_hooks, None, "hooks")]
+        parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
+                  (compare_hooks, None, "hooks")]
         for compare, row, name in parts:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):
