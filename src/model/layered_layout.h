@@ -17,7 +17,7 @@ typedef struct mu_layout_node {
 } mu_layout_node;
 
 typedef struct mu_layout_edge {
-    int from, to;             // from < to
+    int from, to;             // from < to; edges are in the order of `to`
     double from_at, to_at;    // where it leaves and enters, from the centres of the nodes
     // Computed: an even number of points, from the lower side of `from` to the upper side of `to`. Lines from an even
     // point to the next one are vertical; the others bend.

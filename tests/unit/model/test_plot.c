@@ -108,7 +108,7 @@ static void layouts_are_straight(void **state)
 {
     (void)state;
     static const int residual[][2] = {{0, 1}, {1, 2}, {2, 3}, {0, 4}, {3, 4}, {4, 5}};
-    static const int towers[][2] = {{0, 3}, {1, 2}, {2, 4}, {3, 4}};
+    static const int towers[][2] = {{1, 2}, {0, 3}, {2, 4}, {3, 4}};
     mu_layout layout = {0};
     for (int i = 0; i < 6; i++)
         MU_PUSH(&layout.nodes, ((mu_layout_node){.width = 100 + 10 * i, .height = 40}));
@@ -228,12 +228,45 @@ static void other_formats_are_refused(void **state)
     mu_error_take();
 }
 
+// ---- Histories ----------------------------------------------------------------------------------
+
+static double next_rate(int epoch, double rate, void *arg)
+{
+    (void)rate, (void)arg;
+    return epoch == 2 ? 1e300 : .01;
+}
+
+// A panel for each value, a curve for training and one for validation; what is not finite is left out.
+static void histories_are_drawn(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_dense(1));
+    mu_compile(model, .optimizer = mu_sgd(), .loss = "mse", .metrics = MU_METRICS("mae"));
+    mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 1}, 2), MU_END);
+    mu_history *history = mu_fit(model, data, .epochs = 4, .verbose = MU_VERBOSE_SILENT, .validation_data = data,
+                                 .callbacks = mu_learning_rate_scheduler(next_rate, NULL));
+    assert_non_null(history);
+    assert_false(isfinite(mu_history_last(history, "loss")));
+    char *text = plotted(mu_plot_history(history, "drawn.svg"));
+    assert_int_equal(count(text, ">loss<"), 1);
+    assert_int_equal(count(text, ">mean_absolute_error<") + count(text, ">mae<"), 1);
+    assert_int_equal(count(text, ">validation<"), 2);
+    assert_int_equal(count(text, ">epoch<"), 2);
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "inf"));
+    mu__free(text);
+    assert_int_equal(mu_plot_history(mu_fit(model, data, .epochs = 0), "drawn.svg"), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_take().message, "no epochs"));
+    assert_int_equal(mu_plot_history(history, "drawn.pdf"), MU_INVALID_ARGUMENT);
+    mu_error_take();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(layouts_are_sound), MODEL_TEST(layouts_are_straight), MODEL_TEST(models_are_drawn),
         MODEL_TEST(sequential_models_are_drawn), MODEL_TEST(hostile_names_are_escaped),
-        MODEL_TEST(other_formats_are_refused),
+        MODEL_TEST(other_formats_are_refused), MODEL_TEST(histories_are_drawn),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
