@@ -46,7 +46,8 @@ static scale scale_of(double low, double high)
     const double rough = (high - low) / 5;
     scale s = {.digit = 1, .power = (int)floor(log10(rough))};
     const double share = rough / pow(10, s.power);
-    s.digit = share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10;
+    s.digit = share < 1.5 || share >= 7.5 ? 1 : share < 3.5 ? 2 : 5;
+    s.power += share >= 7.5;
     s.step = s.digit * pow(10, s.power);
     s.low = floor(low / s.step) * s.step;
     s.high = ceil(high / s.step) * s.step;
