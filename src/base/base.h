@@ -100,6 +100,20 @@ bool mu__args_given(const void *args, const char *name);
 const char *mu__args_text(const void *args, const char *name, int position);
 bool mu__in_name(char c);
 
+// The axes that a call names in members axis, axes and n_axes of its argument struct: several, one, or none.
+typedef struct mu_axes {
+    bool named;
+    int n;
+    const int *at;  // [n], of the caller or &one; NULL with n > 0 if the caller gave NULL
+    int one;
+} mu_axes;
+// MU_AXES_TAKE(&args, position, &axes, function) reads them; `position` is the number of axis among the arguments
+// without a name, -1 if it needs its name. Errors: INVALID_ARGUMENT if both forms are given.
+#define MU_AXES_TAKE(args, position, out, function) \
+    mu__axes_take(args, (args)->axis, position, (args)->axes, (args)->n_axes, out, function)
+mu_status mu__axes_take(const void *args, int axis, int position, const int *axes, int n_axes, mu_axes *out,
+                        const char *function);
+
 // mu__args_positive refuses an argument that is negative, or 0 although 0 is not the default.
 mu_status mu__args_positive(const void *args, const char *name, int64_t value, const char *function);
 
@@ -191,8 +205,9 @@ static inline bool mu__is_object(const void *argument)
 void *mu__new(mu_type *type, size_t bytes);
 
 // mu__give hands the caller's reference to the innermost pool and returns the object. NULL stays NULL; on failure the
-// reference is dropped. Public functions return their results through it.
-void *mu__give(void *object);
+// reference is dropped, and the result is NULL: the object must not be used by another name. Public functions return
+// their results through it.
+__attribute__((warn_unused_result)) void *mu__give(void *object);
 
 // mu__pool_return moves an object from `pool` to the enclosing pool: for the result of a function that opened its own
 // pool. Retains the object as needed; call it just before mu_pool_close(pool).

@@ -347,9 +347,9 @@ static mu_value *run_with(function *f, const mu_value *inputs, mu_tensor **in, m
         return NULL;
     mu_value **values = mu__calloc((size_t)n_out + 1, sizeof *values);
     for (int i = 0; i < n_out; i++) {
-        mu__give(out[i]);
+        mu_tensor *result = mu__give(out[i]);
         if (values != NULL)
-            values[i] = mu_of(out[i]);
+            values[i] = mu_of(result);
     }
     mu_value *list = values != NULL ? mu_list_of(n_out, values) : NULL;
     mu__free(values);

@@ -52,7 +52,7 @@ mu_callback *mu__callback_of_class(const mu_callback_class *class, const void *g
         callback->args = mu__fields_keep(&class->class, filled);
         callback->state = mu__calloc(1, class->state_bytes);
         callback->hooks.arg = callback;
-        mu__give(callback);
+        callback = mu__give(callback);
     }
     const bool whole = callback && callback->args && callback->state;
     mu__free(filled);

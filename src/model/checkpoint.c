@@ -93,9 +93,10 @@ mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
     checkpoint->optimizer = mu_retain(args.optimizer);
     checkpoint->variables = mu_retain(args.variables);
     checkpoint->iterator = mu_retain(args.iterator);
-    mu__give(checkpoint);
-    return keep_tables(checkpoint, args.embedding_tables) == MU_OK && check_names(checkpoint) == MU_OK ? checkpoint
-                                                                                                      : NULL;
+    checkpoint = mu__give(checkpoint);
+    const bool whole = checkpoint && keep_tables(checkpoint, args.embedding_tables) == MU_OK &&
+                       check_names(checkpoint) == MU_OK;
+    return whole ? checkpoint : NULL;
 }
 
 void mu__checkpoint_count(mu_checkpoint *checkpoint, int64_t *counter) { checkpoint->counter = counter; }

@@ -581,8 +581,8 @@ static bool read_list(void *args, const mu_field *field, const json_t *value)
     bool valid = list != NULL;
     for (size_t i = 0; valid && i < n; i++)
         valid = read_item(field->kind, listed ? json_array_get(value, i) : value, list->items, i);
-    mu__give(list);
-    if (!valid)
+    list = mu__give(list);
+    if (!list || !valid)
         return false;
     *list_at(args, field) = list->items;
     *(int *)(void *)((char *)args + field->second) = (int)n;

@@ -134,8 +134,8 @@ mu_preemption_handler *mu_preemption_handler_new_with(const mu_preemption_handle
     if (!handler)
         return NULL;
     mu__stop_hold();
-    mu__give(handler);
-    return fill(handler, &args) == MU_OK && restore(handler) == MU_OK ? handler : NULL;
+    handler = mu__give(handler);
+    return handler && fill(handler, &args) == MU_OK && restore(handler) == MU_OK ? handler : NULL;
 }
 
 // ---- Stopping -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ void *mu__weight_option_make(mu_weight_option_kind *kind, const mu_weight_option
         (option = mu__new(&kind->type, sizeof *option))) {
         option->ops = ops;
         option->args = mu__fields_keep(&ops->class, filled);
-        mu__give(option);
+        option = mu__give(option);
     }
     mu__free(filled);
     return option && option->args ? option : NULL;

@@ -132,7 +132,9 @@ static mu_status run_function(mu_server_call *call)
 {
     mu_value *arguments = NULL;
     MU_TRY(mu__message_value(call->message, call->offset, &arguments));
-    mu__give(arguments);
+    arguments = mu__give(arguments);
+    if (mu__pending())
+        return mu_error_code();
     if (call->entry != NULL && call->entry->writer != NULL) {
         call->reply = call->entry->writer(arguments, call->entry->arg);
         return call->reply != NULL ? MU_OK : mu_error_code();

@@ -151,7 +151,7 @@ static void fill_pool(void *arg)
     mu_pool *pool = mu_pool_open();
     thing *one = make(1);
     for (int i = 0; i < 1000010; i++)
-        mu__give(mu_retain(one));
+        assert_non_null(mu__give(mu_retain(one)));
     mu_pool_close(pool);
 }
 

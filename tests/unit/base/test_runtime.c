@@ -221,7 +221,7 @@ static void exit_with_forgotten(void *arg)
 {
     (void)arg;
     mu_init();
-    mu__give(mu__new(&forgotten_type, sizeof(mu_object)));
+    assert_non_null(mu__give(mu__new(&forgotten_type, sizeof(mu_object))));
     assert_int_equal(mu_exit(true), 78);
 }
 

@@ -124,7 +124,7 @@ static mu_type thing_type = {.name = "thing"};
 static void fail_and_litter(void *arg)
 {
     (void)arg;
-    mu__give(mu__new(&thing_type, sizeof(mu_object)));
+    assert_non_null(mu__give(mu__new(&thing_type, sizeof(mu_object))));
     mu__error(MU_INTERNAL, "nobody looks");
 }
 

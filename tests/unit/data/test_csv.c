@@ -107,7 +107,7 @@ static void test_selected_columns(void **state)
 static void test_text_lines(void **state)
 {
     (void)state;
-    strcpy(path, temporary_file("one\r\n\ntwo words\nlast", 22));
+    strcpy(path, temporary_file("one\r\n\ntwo words\nlast", 21));
     assert_elements(mu_dataset_text_line(path), "'one' '' 'two words' 'last'");
     assert_elements(mu_dataset_skip(mu_dataset_text_line(path), 3), "'last'");
     assert_elements(mu_dataset_text_lines(mu_dataset_from_tensor_slices(
