@@ -71,7 +71,7 @@ int main(void)
         printf("%3d steps: loss %.4f\n", (round + 1) * STEPS, loss);
         mu_pool_close(pool);
     }
-    for (int i = 0; i < mu_strategy_num_workers(strategy); i++) {
+    for (int i = 0; i < mu_strategy_ps_worker_count(strategy); i++) {
         mu_worker_calls calls = {0};
         mu_coordinator_worker_calls(coordinator, i, &calls);
         printf("worker %d: %lld steps\n", i, (long long)calls.done);

@@ -41,7 +41,7 @@ TERNARY(CALL3)
     X(cumprod_0, mu_cumprod(in[0], 0, false, false)) X(cumsum_back_0, mu_cumsum(in[0], 0, true, true)) \
     X(sum_all, mu_reduce_sum(in[0], MU_ALL_AXES))                                                      \
     X(sum_0, mu_reduce_sum(in[0], 0)) X(sum_1, mu_reduce_sum(in[0], 1))                                \
-    X(sum_02, mu_reduce_sum_axes(in[0], 2, (const int[]){0, 2}, false))                                \
+    X(sum_02, mu_reduce_sum(in[0], .axes = (const int[]){0, 2}, .n_axes = 2))                          \
     X(mean_all, mu_reduce_mean(in[0], MU_ALL_AXES))                                                    \
     X(mean_0, mu_reduce_mean(in[0], 0)) X(mean_1, mu_reduce_mean(in[0], 1))                            \
     X(max_all, mu_reduce_max(in[0], MU_ALL_AXES))                                                      \

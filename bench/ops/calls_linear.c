@@ -11,15 +11,15 @@
     X(einsum_heads, mu_einsum("ihd,hdk->ik", 2, in)) X(einsum_trace, mu_einsum("ij,ji->", 2, in))      \
     X(einsum_outer, mu_einsum("i,j->ij", 2, in)) X(tensordot, mu_tensordot(in[0], in[1], 1))           \
     X(tensordot_2, mu_tensordot(in[0], in[1], 2))                                                      \
-    X(norm_1, mu_norm(in[0], 1, 1, (const int[]){1}, false))                                           \
-    X(norm_2, mu_norm(in[0], 2, 1, (const int[]){1}, false))                                           \
-    X(norm_3, mu_norm(in[0], 3, 1, (const int[]){1}, false))                                           \
-    X(norm_inf, mu_norm(in[0], INFINITY, 1, (const int[]){1}, false))                                  \
-    X(norm_all, mu_norm(in[0], MU_NORM_EUCLIDEAN, 0, NULL, false))                                     \
-    X(norm_frobenius, mu_norm(in[0], MU_NORM_EUCLIDEAN, 2, (const int[]){1, 2}, false))                \
-    X(norm_matrix_1, mu_norm(in[0], 1, 2, (const int[]){0, 1}, false))                                 \
-    X(norm_matrix_2, mu_norm(in[0], 2, 2, (const int[]){0, 1}, false))                                 \
-    X(norm_matrix_inf, mu_norm(in[0], INFINITY, 2, (const int[]){0, 1}, false))                        \
+    X(norm_1, mu_norm(in[0], 1, .axis = 1))                                                            \
+    X(norm_2, mu_norm(in[0], 2, .axis = 1))                                                            \
+    X(norm_3, mu_norm(in[0], 3, .axis = 1))                                                            \
+    X(norm_inf, mu_norm(in[0], INFINITY, .axis = 1))                                                   \
+    X(norm_all, mu_norm(in[0]))                                                                        \
+    X(norm_frobenius, mu_norm(in[0], .axes = (const int[]){1, 2}, .n_axes = 2))                        \
+    X(norm_matrix_1, mu_norm(in[0], 1, .axes = (const int[]){0, 1}, .n_axes = 2))                      \
+    X(norm_matrix_2, mu_norm(in[0], 2, .axes = (const int[]){0, 1}, .n_axes = 2))                      \
+    X(norm_matrix_inf, mu_norm(in[0], INFINITY, .axes = (const int[]){0, 1}, .n_axes = 2))             \
     X(cholesky, mu_cholesky(in[0])) X(solve_lower, mu_triangular_solve(in[0], in[1], true, false))     \
     X(solve_upper, mu_triangular_solve(in[0], in[1], false, false))                                    \
     X(solve_adjoint, mu_triangular_solve(in[0], in[1], true, true))                                    \

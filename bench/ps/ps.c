@@ -71,13 +71,13 @@ struct steps {
 static void steps_once(void *arg)
 {
     const struct steps *s = arg;
-    schedule_all(s->step, s->arguments, STEPS * mu_strategy_num_workers(strategy));
+    schedule_all(s->step, s->arguments, STEPS * mu_strategy_ps_worker_count(strategy));
 }
 
 static double in_steps(mu_value *(*fn)(mu_value *, void *), void *arg, mu_value *arguments)
 {
     struct steps s = {mu_function_new(fn, arg), arguments};
-    return per_second(steps_once, &s) * STEPS * mu_strategy_num_workers(strategy);
+    return per_second(steps_once, &s) * STEPS * mu_strategy_ps_worker_count(strategy);
 }
 
 static double larger(double a, double b) { return a > b ? a : b; }

@@ -230,13 +230,22 @@ MU_API mu_value *mu_function_call(mu_function *function, mu_value *arguments);
 MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
                                  mu_value *arguments);
 
-// mu_reduce adds or averages a value over the replicas. mu_reduce_axis also reduces over an axis inside each replica;
-// MEAN then weights every element equally. Errors: INVALID_ARGUMENT if replicas differ in type or shape; with an axis,
-// sizes along it may differ.
-MU_API mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value);
-MU_API mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis);
-// mu_reduce_axes reduces over several axes inside each replica, 1 to MU_MAX_RANK of them.
-MU_API mu_value *mu_reduce_axes(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int n_axes, const int *axes);
+typedef struct mu_reduce_args {
+    size_t size;
+    const char *given;
+    mu_strategy *strategy;
+    mu_reduce_op op;
+    mu_value *value;
+    int axis;          // also reduces over this axis inside each replica; default: none
+    mu_keyword_only only_;
+    const int *axes;   // over several, 1 to MU_MAX_RANK of them
+    int n_axes;
+} mu_reduce_args;
+// mu_reduce adds or averages a value over the replicas: mu_reduce(strategy, MU_SUM, losses). With axes, MEAN weights
+// every element equally. Errors: INVALID_ARGUMENT if replicas differ in type or shape; with an axis, sizes along it may
+// differ.
+#define mu_reduce(...) mu_reduce_with(MU_ARGS(mu_reduce_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_value *mu_reduce_with(const mu_reduce_args *args);
 
 // mu_reduce_op_name returns "SUM" or "MEAN", "UNRECOGNIZED" for another number (static storage). mu_reduce_op_from_name
 // returns the value of a name, in any case. Errors (-1): INVALID_ARGUMENT.

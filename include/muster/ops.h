@@ -104,29 +104,39 @@ MU_API mu_status mu_print(mu_tensor *x, const char *label);
 
 // ---- Reductions ---------------------------------------------------------------------------------
 
-// Reductions over one axis, which is removed, or MU_ALL_AXES. Only the shape determines the order of summation.
-MU_API mu_tensor *mu_reduce_sum(mu_tensor *x, int axis);
-MU_API mu_tensor *mu_reduce_mean(mu_tensor *x, int axis);
-MU_API mu_tensor *mu_reduce_max(mu_tensor *x, int axis);
-MU_API mu_tensor *mu_reduce_min(mu_tensor *x, int axis);
-MU_API mu_tensor *mu_reduce_prod(mu_tensor *x, int axis);
-MU_API mu_tensor *mu_reduce_any(mu_tensor *x, int axis);   // bool
-MU_API mu_tensor *mu_reduce_all(mu_tensor *x, int axis);  // bool
-MU_API mu_tensor *mu_reduce_logsumexp(mu_tensor *x, int axis);
-MU_API mu_tensor *mu_reduce_variance(mu_tensor *x, int axis);
-MU_API mu_tensor *mu_reduce_std(mu_tensor *x, int axis);
-
-// Reductions over n axes (n 0 reduces nothing). With keep_dims the reduced axes remain, with size 1.
-MU_API mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_min_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_any_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_all_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
-MU_API mu_tensor *mu_reduce_std_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+// Reductions over one axis, over several, or over all axes, which is the default: mu_reduce_sum(x, 1),
+// mu_reduce_sum(x, .axes = (int[]){0, 2}, .n_axes = 2, .keep_dims = true). Only the shape determines the order of
+// summation. Errors: INVALID_ARGUMENT for an axis that x does not have, or that is given twice.
+typedef struct mu_reduction_args {
+    size_t size;
+    const char *given;
+    mu_tensor *x;
+    int axis;          // default MU_ALL_AXES; negative counts from the last
+    mu_keyword_only only_;
+    const int *axes;   // several axes instead; n_axes = 0 reduces nothing
+    int n_axes;
+    bool keep_dims;    // the reduced axes remain, with size 1
+} mu_reduction_args;
+#define mu_reduce_sum(...) mu_reduce_sum_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_mean(...) mu_reduce_mean_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_max(...) mu_reduce_max_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_min(...) mu_reduce_min_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_prod(...) mu_reduce_prod_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_any(...) mu_reduce_any_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_all(...) mu_reduce_all_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_logsumexp(...) mu_reduce_logsumexp_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_variance(...) mu_reduce_variance_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_reduce_std(...) mu_reduce_std_with(MU_ARGS(mu_reduction_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_tensor *mu_reduce_sum_with(const mu_reduction_args *args);
+MU_API mu_tensor *mu_reduce_mean_with(const mu_reduction_args *args);
+MU_API mu_tensor *mu_reduce_max_with(const mu_reduction_args *args);
+MU_API mu_tensor *mu_reduce_min_with(const mu_reduction_args *args);
+MU_API mu_tensor *mu_reduce_prod_with(const mu_reduction_args *args);
+MU_API mu_tensor *mu_reduce_any_with(const mu_reduction_args *args);  // bool
+MU_API mu_tensor *mu_reduce_all_with(const mu_reduction_args *args);  // bool
+MU_API mu_tensor *mu_reduce_logsumexp_with(const mu_reduction_args *args);
+MU_API mu_tensor *mu_reduce_variance_with(const mu_reduction_args *args);
+MU_API mu_tensor *mu_reduce_std_with(const mu_reduction_args *args);
 
 // Index (int64) of the first maximum or minimum along an axis.
 MU_API mu_tensor *mu_argmax(mu_tensor *x, int axis);
@@ -234,15 +244,36 @@ MU_API mu_tensor *mu_segment_min(mu_tensor *x, mu_tensor *segments);
 // letters that occur once, in alphabetical order. Errors: INVALID_ARGUMENT for an invalid equation or for sizes that
 // differ.
 MU_API mu_tensor *mu_einsum(const char *equation, int n, mu_tensor *const *tensors);
-// mu_tensordot sums over the last n axes of a and the first n axes of b; mu_tensordot_axes over n pairs of axes. The
-// result has the other axes of a, then those of b.
-MU_API mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n);
-MU_API mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_a, const int *axes_b);
-// mu_norm returns norms: of vectors over one axis (n 1; any positive order, including INFINITY), of matrices over two
-// axes (n 2; order 1: largest column sum, INFINITY: largest row sum, 2: largest singular value), or of all elements as
-// one vector (axes NULL).
+typedef struct mu_tensordot_args {
+    size_t size;
+    const char *given;
+    mu_tensor *a, *b;
+    int n;                       // the last n axes of a and the first n of b; default 0, or n_axes
+    mu_keyword_only only_;
+    const int *axes_a, *axes_b;  // pairs of axes instead
+    int n_axes;
+} mu_tensordot_args;
+// mu_tensordot sums the products of a and b over pairs of axes of equal size: mu_tensordot(a, b, 2). The result has the
+// other axes of a, then those of b.
+#define mu_tensordot(...) mu_tensordot_with(MU_ARGS(mu_tensordot_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_tensor *mu_tensordot_with(const mu_tensordot_args *args);
+
 #define MU_NORM_EUCLIDEAN 0.0  // square root of the sum of squares; for a matrix, the Frobenius norm
-MU_API mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims);
+typedef struct mu_norm_args {
+    size_t size;
+    const char *given;
+    mu_tensor *x;
+    double order;      // default MU_NORM_EUCLIDEAN
+    mu_keyword_only only_;
+    int axis;          // of vectors; default MU_ALL_AXES: all elements as one vector
+    const int *axes;   // {axis} of vectors, or {rows, columns} of matrices
+    int n_axes;
+    bool keep_dims;    // the reduced axes remain, with size 1
+} mu_norm_args;
+// mu_norm returns norms of vectors over one axis (any positive order, including INFINITY) or of matrices over two axes
+// (order 1: largest column sum, INFINITY: largest row sum, 2: largest singular value).
+#define mu_norm(...) mu_norm_with(MU_ARGS(mu_norm_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_tensor *mu_norm_with(const mu_norm_args *args);
 // mu_cholesky returns the lower triangular L with L Lᵀ = x for positive definite x: [..., n, n]; it reads only the
 // lower half of x. Errors: INVALID_ARGUMENT naming a matrix that is not positive definite.
 MU_API mu_tensor *mu_cholesky(mu_tensor *x);

@@ -83,10 +83,10 @@ typedef struct mu_parameter_server_strategy_args {
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);
 
-// mu_strategy_num_ps and mu_strategy_num_workers return the number of parameter servers and of workers; 0 for other
-// strategies.
-MU_API int mu_strategy_num_ps(const mu_strategy *strategy);
-MU_API int mu_strategy_num_workers(const mu_strategy *strategy);
+// mu_strategy_ps_count returns the number of parameter servers, mu_strategy_ps_worker_count that of the workers which
+// run the coordinator's steps; 0 for other strategies.
+MU_API int mu_strategy_ps_count(const mu_strategy *strategy);
+MU_API int mu_strategy_ps_worker_count(const mu_strategy *strategy);
 
 // mu_variable_device returns where a variable is: "/job:ps/replica:0/task:1/device:CPU:0" on a parameter server, else
 // NULL: it is in this process, on each device of its strategy. The text belongs to the pool.

@@ -133,3 +133,15 @@ mu_status mu__args_positive(const void *args, const char *name, int64_t value, c
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s is %lld; it must be 1 or more, or left out for the default", function,
                      name, (long long)value);
 }
+
+mu_status mu__axes_take(const void *args, int axis, int position, const int *axes, int n_axes, mu_axes *out,
+                        const char *function)
+{
+    const bool several = axes != NULL || n_axes != 0 || mu__args_given(args, "axes");
+    const bool single = axis != 0 || mu__args_text(args, "axis", position) != NULL;
+    if (several && single)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: both .axis and .axes are given; give one of them", function);
+    *out = (mu_axes){.named = several || single, .n = several ? n_axes : single, .one = axis};
+    out->at = several ? axes : &out->one;
+    return MU_OK;
+}

@@ -15,7 +15,7 @@
 
 // ---- Reduction of memory (local_reduce.c) -------------------------------------------------------
 
-typedef struct mu_reduce_args {
+typedef struct mu_local_reduce_args {
     mu_dtype dtype;
     mu_reduction reduction;
     int divide;  // a mean is divided by this in this step; 1: the step does not divide
@@ -27,12 +27,12 @@ typedef struct mu_reduce_args {
     // Unrounded sums, mu__reduce_width elements each, which the ranks of a chain pass on to each other.
     const void *prefix; // added before the sources; NULL: no prefix
     void *partial;      // if not NULL, receives the unrounded result; dst is not written
-} mu_reduce_args;
+} mu_local_reduce_args;
 
 // mu__reduce combines sources element by element, in their order, and writes the result to all
 // destinations. f16 and bf16 are added in f32 and rounded once; integers wrap; min and max return NaN if a source
 // has one.
-void mu__reduce(const mu_reduce_args *args);
+void mu__reduce(const mu_local_reduce_args *args);
 
 // mu__reduce_supports is true for every numeric type and false for bool.
 bool mu__reduce_supports(mu_dtype dtype);

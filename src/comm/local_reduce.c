@@ -85,7 +85,7 @@ enum { BLOCK = 1024, MOST_SOURCES = 256 };
 
 // ---- Dispatch by type ---------------------------------------------------------------------------
 
-typedef void reduce_fn(const mu_reduce_args *args);
+typedef void reduce_fn(const mu_local_reduce_args *args);
 
 static reduce_fn *function_of(mu_dtype dtype)
 {
@@ -113,7 +113,7 @@ int mu__reduce_width(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF1
 // Dividing by a power of two equals multiplying by its inverse, exactly; the kernel does that in the same pass.
 static bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
-static void sum_f32(const mu_reduce_args *args)
+static void sum_f32(const mu_local_reduce_args *args)
 {
     const float scale = 1.0f / (float)args->divide, *src[MOST_SOURCES + 1];
     float *open = args->partial, *const *dst = open != NULL ? &open : (float *const *)args->dst;
@@ -125,7 +125,7 @@ static void sum_f32(const mu_reduce_args *args)
     mu__kernels()->reduce_n(dst, open != NULL ? 1 : args->n_dst, src, n, scale, args->stream, 0, args->count);
 }
 
-void mu__reduce(const mu_reduce_args *args)
+void mu__reduce(const mu_local_reduce_args *args)
 {
     const bool sum = args->reduction == MU_REDUCTION_SUM || args->reduction == MU_REDUCTION_MEAN;
     assert(mu__reduce_supports(args->dtype) && args->n_src >= 1 && args->n_src <= MOST_SOURCES && args->n_dst >= 1 &&

@@ -22,7 +22,7 @@ static void NAME(combine)(A *restrict sum, const T *restrict from, mu_reduction 
             sum[i] = ADD(sum[i], LOAD(from[i]));
 }
 
-static void NAME(reduce)(const mu_reduce_args *args)
+static void NAME(reduce)(const mu_local_reduce_args *args)
 {
     A sum[BLOCK];
     T out[BLOCK];

@@ -49,7 +49,7 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
     const bool mean = step->last && m->schedule->reduction == MU_REDUCTION_MEAN;
     void **pointers = m->schedule->pointers;
     void *open = step->continues || step->leaves_partial ? place_of(m, m->rank, MU_AREA_SCRATCH, step->place) : NULL;
-    mu__reduce(&(mu_reduce_args){
+    mu__reduce(&(mu_local_reduce_args){
         .dtype = m->schedule->dtype,
         .reduction = m->schedule->reduction,
         .divide = mean ? m->ranks : 1,

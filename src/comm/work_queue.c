@@ -161,7 +161,7 @@ static void add_slice(member *m, const mu_collective_call *c, int64_t index, int
     for (int rank = 0; rank < m->channel.ranks; rank++)
         places[rank] = (char *)(base + (uintptr_t)mu__signature_of(m, rank)->areas[MU_AREA_DATA]) +
                        (size_t)part.at * element;
-    mu__reduce(&(mu_reduce_args){.dtype = c->dtype,
+    mu__reduce(&(mu_local_reduce_args){.dtype = c->dtype,
                                  .reduction = c->reduction,
                                  .divide = c->reduction == MU_REDUCTION_MEAN ? m->channel.ranks : 1,
                                  .stream = c->count * (int64_t)element * m->channel.ranks > m->group->stream_bytes,

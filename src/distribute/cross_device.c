@@ -72,13 +72,13 @@ static mu_tensor *reduce_with_axis(const mu_reducing *r, int n, mu_tensor *const
     for (int i = 0; i < n; i++) {
         double elements = 1;
         for (int k = 0; k < r->n_axes; k++) {
-            const int axis = parts[i] ? mu__axis(r->axes[k], parts[i]->shape.rank, "mu_reduce_axis") : -1;
+            const int axis = parts[i] ? mu__axis(r->axes[k], parts[i]->shape.rank, "mu_reduce") : -1;
             if (axis < 0)
                 return NULL;
             elements *= (double)parts[i]->shape.dims[axis];
         }
         count += elements;
-        mu_tensor *part = mu_reduce_sum_axes(parts[i], r->n_axes, r->axes, false);
+        mu_tensor *part = mu_reduce_sum(parts[i], .axes = r->axes, .n_axes = r->n_axes);
         if (!part || (sum && same_beside_axes(r, i, parts, sum, part) != MU_OK))
             return NULL;
         sum = sum ? mu_add(sum, part) : part;
@@ -229,7 +229,7 @@ static mu_value *reduce_slices(const mu_reducing *r, int n, mu_value *const *sli
     int n_all;
     if (r->n_axes) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_reduce_axis: indexed slices have no axes to reduce; use mu_reduce, or a dense tensor");
+                  "mu_reduce: indexed slices have no axes to reduce; leave the axis out, or give a dense tensor");
         return NULL;
     }
     if (same_slices(r, n, slices) != MU_OK)
@@ -334,29 +334,27 @@ mu_value *mu__reduce_value(mu_strategy *strategy, const char *what, mu_reduce_op
     return reduce(&(mu_reducing){.strategy = in, .what = what, .op = op, .ops = in ? in->cross_device : NULL}, value);
 }
 
-mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value)
-{
-    return mu__reduce_value(strategy, "mu_reduce", op, value);
-}
-
-mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis)
-{
-    return mu_reduce_axes(strategy, op, value, 1, &axis);
-}
-
 static mu_status check_axes(int n_axes, const int *axes)
 {
     if (n_axes < 1 || n_axes > MU_MAX_RANK || !axes)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_reduce_axes: %d axes; give 1 to %d, or use mu_reduce for none",
-                         n_axes, MU_MAX_RANK);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %d axes; give 1 to %d, or leave .axes out", n_axes,
+                         MU_MAX_RANK);
     return MU_OK;
 }
 
-mu_value *mu_reduce_axes(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int n_axes, const int *axes)
+mu_value *mu_reduce_with(const mu_reduce_args *given)
 {
-    if (mu__pending() || check_axes(n_axes, axes) != MU_OK)
+    mu_reduce_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_reduce") != MU_OK)
         return NULL;
-    const mu_reducing r = {.strategy = mu__strategy_or_default(strategy), .what = "mu_reduce_axis", .op = op,
-                         .n_axes = n_axes, .axes = axes};
-    return reduce(&r, value);
+    mu_axes axes;
+    if (MU_AXES_TAKE(&args, 3, &axes, "mu_reduce") != MU_OK)
+        return NULL;
+    if (!axes.named)
+        return mu__reduce_value(args.strategy, "mu_reduce", args.op, args.value);
+    if (check_axes(axes.n, axes.at) != MU_OK)
+        return NULL;
+    const mu_reducing r = {.strategy = mu__strategy_or_default(args.strategy), .what = "mu_reduce", .op = args.op,
+                           .n_axes = axes.n, .axes = axes.at};
+    return reduce(&r, args.value);
 }

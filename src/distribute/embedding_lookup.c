@@ -57,7 +57,8 @@ static mu_tensor *clip_rows(mu_tensor *rows, int first, double max_norm)
     for (int a = first; a < rows->shape.rank; a++)
         axes[n++] = a;
     mu_tensor *limit = mu_constant(rows->dtype, max_norm), *zero = mu_constant(rows->dtype, 0);
-    mu_tensor *squares = mu_reduce_sum_axes(mu_square(rows), n, axes, true), *positive = mu_greater(squares, zero);
+    mu_tensor *squares = mu_reduce_sum(mu_square(rows), .axes = axes, .n_axes = n, .keep_dims = true);
+    mu_tensor *positive = mu_greater(squares, zero);
     // The root has no gradient at 0, so it is taken of 1 there.
     mu_tensor *norm = mu_where(positive, mu_sqrt(mu_where(positive, squares, mu_constant(rows->dtype, 1))), zero);
     return mu_divide(mu_multiply(rows, limit), mu_maximum(norm, limit));

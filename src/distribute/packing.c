@@ -253,7 +253,7 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
 
 void mu__reduce_replica_arrays(const mu_replica_arrays *a, int n, const void *const *from)
 {
-    mu__reduce(&(mu_reduce_args){.dtype = a->dtype, .reduction = a->reduction, .n_dst = a->n, .n_src = n,
+    mu__reduce(&(mu_local_reduce_args){.dtype = a->dtype, .reduction = a->reduction, .n_dst = a->n, .n_src = n,
                                  .dst = a->data, .src = from, .count = a->count,
                                  .divide = a->reduction == MU_REDUCTION_MEAN ? n : 1});
 }

@@ -217,12 +217,12 @@ mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strateg
     return mu__give(mu__strategy_announce(strategy));
 }
 
-int mu_strategy_num_ps(const mu_strategy *strategy)
+int mu_strategy_ps_count(const mu_strategy *strategy)
 {
     return strategy && strategy->servers ? strategy->servers->n : 0;
 }
 
-int mu_strategy_num_workers(const mu_strategy *strategy)
+int mu_strategy_ps_worker_count(const mu_strategy *strategy)
 {
     return strategy && strategy->servers ? strategy->servers->n_workers : 0;
 }

@@ -84,7 +84,7 @@ mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, 
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s: %s 0 has %s%s, but %s %d has %s%s; all must have the same type and shape. Pad the smaller "
-                     "parts, or reduce the axis in which they differ as well (mu_reduce_axis)",
+                     "parts, or reduce the axis in which they differ as well (.axis)",
                      name_text(name, what), name->whose, mu_dtype_name(first->dtype),
                      mu__shape_text(&first->shape, here), name->whose, i, mu_dtype_name(other->dtype),
                      mu__shape_text(&other->shape, there));

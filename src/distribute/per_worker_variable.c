@@ -127,7 +127,7 @@ mu_value *mu_variable_read_all(mu_variable *variable)
                   "mu_variable_read", variable->resource.name);
         return NULL;
     }
-    const int n = mu_strategy_num_workers(variable->owner);
+    const int n = mu_strategy_ps_worker_count(variable->owner);
     mu_value **values = mu__calloc((size_t)n, sizeof *values);
     for (int i = 0; values && i < n && !mu__pending(); i++)
         values[i] = mu_of(read_of(variable, i));

@@ -33,13 +33,13 @@ static mu_value *reduce_axes(const mu_reducing *r, const mu_value *value)
 {
     mu_tensor *own = own_tensor(value), *count = NULL;
     for (int i = 0; i < r->n_axes; i++) {
-        const int axis = own ? mu__axis(r->axes[i], own->shape.rank, "mu_reduce_axis") : -1;
+        const int axis = own ? mu__axis(r->axes[i], own->shape.rank, "mu_reduce") : -1;
         if (axis < 0)
             return NULL;
         count = count ? mu_multiply(count, mu_dim_size(own, axis)) : mu_dim_size(own, axis);
     }
     mu_saved_context before = enter();
-    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum_axes(own, r->n_axes, r->axes, false));
+    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum(own, .axes = r->axes, .n_axes = r->n_axes));
     mu_tensor *counts = r->op == MU_MEAN ? mu_all_reduce(MU_SUM, count) : NULL;
     mu__leave_replica(before);
     return as_value(counts ? mu__mean_over(sum, counts) : sum);

@@ -75,7 +75,7 @@ static mu_tensor *zero_per_row(mu_tensor *x)
     int axes[MU_MAX_RANK], n = 0;
     for (int axis = 1; axis < x->shape.rank; axis++)
         axes[n++] = axis;
-    return mu_reduce_sum_axes(mu_cast(mu_zeros_like(x), MU_I32), n, axes, false);
+    return mu_reduce_sum(mu_cast(mu_zeros_like(x), MU_I32), .axes = axes, .n_axes = n);
 }
 
 static mu_value *draw_for_row(mu_value *element, void *generator)

@@ -260,8 +260,8 @@ static bool normalizes_back(const site *s)
         axes[n++] = axis;
     mu_tensor *product = mu_multiply(in[1], mu__apply1(&mu_op_normalize, s->node->attrs, in[0]));
     s->out[0] = out[0];
-    s->out[1] = n > 0 ? mu_reduce_sum_axes(product, n, axes, false) : product;
-    s->out[2] = n > 0 ? mu_reduce_sum_axes(in[1], n, axes, false) : in[1];
+    s->out[1] = n > 0 ? mu_reduce_sum(product, .axes = axes, .n_axes = n) : product;
+    s->out[2] = n > 0 ? mu_reduce_sum(in[1], .axes = axes, .n_axes = n) : in[1];
     return true;
 }
 

@@ -43,7 +43,7 @@ COMPLETE(min_max_norm)
 
 static mu_tensor *norms(mu_tensor *weight, int n_axes, const int *axes)
 {
-    return mu_sqrt(mu_reduce_sum_axes(mu_square(weight), n_axes, axes, true));
+    return mu_sqrt(mu_reduce_sum(mu_square(weight), .axes = axes, .n_axes = n_axes, .keep_dims = true));
 }
 
 // The weight with other norms; Keras divides by the old ones plus 1e-7.

@@ -84,7 +84,7 @@ MU_LAYER_CLASS(center_crop, "center_crop", "CenterCrop", mu_center_crop_args, ce
 
 mu_tensor *mu__image_numbers(const mu_layer *layer, mu_tensor *x, double low, double high)
 {
-    mu_tensor *like = mu_reduce_max_axes(x, 3, (int[]){1, 2, 3}, true);
+    mu_tensor *like = mu_reduce_max(x, .axes = (int[]){1, 2, 3}, .n_axes = 3, .keep_dims = true);
     mu_tensor *u = mu__random_uniform_like(mu__weight_next_seed(layer), like);
     return u ? mu_add(mu_multiply(u, mu_constant(u->dtype, high - low)), mu_constant(u->dtype, low)) : NULL;
 }
@@ -194,7 +194,7 @@ static mu_value *contrast_call(mu_layer *layer, mu_value *inputs, const mu_call_
     mu_tensor *x = mu_at(inputs, 0);
     if (!context->training)
         return inputs;
-    mu_tensor *mean = mu_reduce_mean_axes(x, 2, (int[]){1, 2}, true);
+    mu_tensor *mean = mu_reduce_mean(x, .axes = (int[]){1, 2}, .n_axes = 2, .keep_dims = true);
     mu_tensor *factor = mu__image_numbers(layer, x, 1 - args->factor[0], 1 + args->factor[1]);
     return limit(mu_add(mu_multiply(mu_subtract(x, mean), factor), mean), args);
 }

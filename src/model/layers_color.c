@@ -18,7 +18,7 @@ static mu_tensor *grey(mu_tensor *x)
 {
     static const double parts[] = {.2989, .587, .114};
     mu_tensor *weights = mu_cast(mu_tensor_new(MU_F64, 1, (int64_t[]){3}, parts), x->dtype);
-    return mu_tensor_dim(x, 3) == 1 ? x : mu_reduce_sum_axes(mu_multiply(x, weights), 1, (int[]){3}, true);
+    return mu_tensor_dim(x, 3) == 1 ? x : mu_reduce_sum(mu_multiply(x, weights), 3, .keep_dims = true);
 }
 
 static mu_status need_colors(const mu_layer *layer, const mu_shape *input)
@@ -188,8 +188,8 @@ static mu_value *auto_contrast_call(mu_layer *layer, mu_value *inputs, const mu_
     if (!x)
         return NULL;
     mu_tensor *images = stretched(x, args->value_range, bytes);
-    mu_tensor *low = mu_reduce_min_axes(images, 2, (int[]){1, 2}, true);
-    mu_tensor *extent = mu_subtract(mu_reduce_max_axes(images, 2, (int[]){1, 2}, true), low);
+    mu_tensor *low = mu_reduce_min(images, .axes = (int[]){1, 2}, .n_axes = 2, .keep_dims = true);
+    mu_tensor *extent = mu_subtract(mu_reduce_max(images, .axes = (int[]){1, 2}, .n_axes = 2, .keep_dims = true), low);
     mu_tensor *varies = mu_not_equal(extent, number(x, 0));
     mu_tensor *scale = mu_divide(number(x, 255), mu_where(varies, extent, number(x, 1)));
     mu_tensor *y = mu_multiply(mu_subtract(images, low), scale);

@@ -177,7 +177,7 @@ static mu_value *masking_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     mu_tensor *x = mu_at(inputs, 0);
     mu_tensor *value = x ? mu_constant(x->dtype, ((const mu_masking_args *)layer->args)->mask_value) : NULL;
     const int last = mu_tensor_rank(x) - 1;
-    mu_tensor *valid = value ? mu_reduce_any_axes(mu_not_equal(x, value), 1, &last, true) : NULL;
+    mu_tensor *valid = value ? mu_reduce_any(mu_not_equal(x, value), last, .keep_dims = true) : NULL;
     if (!valid)
         return NULL;
     mu_call_set_mask(context, mu_of(mu_squeeze(valid, -1)));

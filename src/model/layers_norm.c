@@ -70,7 +70,7 @@ static mu_tensor *sum_to_channels(mu_tensor *x)
     int axes[MU_MAX_RANK], rank = mu_tensor_rank(x);
     for (int i = 0; i + 1 < rank; i++)
         axes[i] = i;
-    return mu_reduce_sum_axes(x, rank - 1, axes, false);
+    return mu_reduce_sum(x, .axes = axes, .n_axes = rank - 1);
 }
 
 static mu_tensor *rows_of(mu_tensor *x)
@@ -278,7 +278,7 @@ static const mu_field unit_fields[] = {
 
 mu_tensor *mu__unit_norm(mu_tensor *x, int axis)
 {
-    mu_tensor *squares = mu_reduce_sum_axes(mu_square(x), 1, &axis, true);
+    mu_tensor *squares = mu_reduce_sum(mu_square(x), axis, .keep_dims = true);
     mu_tensor *most = x ? mu_constant(x->dtype, 1e12) : NULL;
     return mu_multiply(x, mu_minimum(mu_rsqrt(squares), most));
 }

@@ -94,7 +94,8 @@ static mu_value *global_max_call(mu_layer *layer, mu_value *inputs, const mu_cal
 {
     (void)context;
     const mu_global_pool_args *args = layer->args;
-    return mu_of(mu_reduce_max_axes(mu_at(inputs, 0), layer->ops->axes, spatial_axes, args->keepdims));
+    return mu_of(mu_reduce_max(mu_at(inputs, 0), .axes = spatial_axes, .n_axes = layer->ops->axes,
+                               .keep_dims = args->keepdims));
 }
 
 // The mask of a sequence says which steps count, in the sum and in the number of steps.
@@ -103,10 +104,10 @@ static mu_value *global_average_call(mu_layer *layer, mu_value *inputs, const mu
     const mu_global_pool_args *args = layer->args;
     mu_tensor *x = mu_at(inputs, 0);
     if (!context->mask || layer->ops->axes > 1)
-        return mu_of(mu_reduce_mean_axes(x, layer->ops->axes, spatial_axes, args->keepdims));
+        return mu_of(mu_reduce_mean(x, .axes = spatial_axes, .n_axes = layer->ops->axes, .keep_dims = args->keepdims));
     mu_tensor *valid = x ? mu_expand_dims(mu_cast(mu_at(context->mask, 0), x->dtype), -1) : NULL;
-    mu_tensor *sum = mu_reduce_sum_axes(mu_multiply(x, valid), 1, spatial_axes, args->keepdims);
-    return mu_of(mu_divide(sum, mu_reduce_sum_axes(valid, 1, spatial_axes, args->keepdims)));
+    mu_tensor *sum = mu_reduce_sum(mu_multiply(x, valid), spatial_axes[0], .keep_dims = args->keepdims);
+    return mu_of(mu_divide(sum, mu_reduce_sum(valid, spatial_axes[0], .keep_dims = args->keepdims)));
 }
 
 CLASSES(global_max_pool, "global_max_pooling", "GlobalMaxPooling", mu_global_pool_args, global, NULL,

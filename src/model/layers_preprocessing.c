@@ -78,8 +78,8 @@ static mu_status add_batch(moments *all, mu_tensor *x)
     for (int i = 0; i + 1 < rank; i++)
         axes[i] = i;
     x = mu_cast(x, MU_F64);
-    mu_tensor *mean = mu_reduce_mean_axes(x, rank - 1, axes, false);
-    mu_tensor *variance = mu_reduce_variance_axes(x, rank - 1, axes, false);
+    mu_tensor *mean = mu_reduce_mean(x, .axes = axes, .n_axes = rank - 1);
+    mu_tensor *variance = mu_reduce_variance(x, .axes = axes, .n_axes = rank - 1);
     if (!mean || !variance)
         return mu_error_code();
     const double rows = (double)mu_tensor_elements(x) / (double)MU_MAX(mu_tensor_elements(mean), 1);

@@ -56,7 +56,8 @@ static mu_value *spatial_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     mu_tensor *x = mu_at(inputs, 0);
     if (!context->training || args->rate == 0)
         return inputs;
-    mu_tensor *channels = mu_ones_like(mu_reduce_max_axes(x, layer->ops->axes, spatial_axes, true));
+    mu_tensor *channels = mu_ones_like(mu_reduce_max(x, .axes = spatial_axes, .n_axes = layer->ops->axes,
+                                                     .keep_dims = true));
     return mu_of(mu_multiply(x, mu_nn_stateless_dropout(channels, args->rate, mu__weight_next_seed(layer))));
 }
 

@@ -257,7 +257,7 @@ static mu_tensor *unfold(mu_tensor *y, mu_tensor *x)
     // Batch and steps are unknown: a tensor of the result's shape tells both.
     mu_tensor *steps = mu_zeros_like(mu_slice(x, begin, size));
     if (mu_tensor_rank(x) > 2)
-        steps = mu_reduce_sum_axes(steps, mu_tensor_rank(x) - 2, axes, false);
+        steps = mu_reduce_sum(steps, .axes = axes, .n_axes = mu_tensor_rank(x) - 2);
     for (int i = 2; i < rank; i++)
         steps = mu_expand_dims(steps, -1);
     mu_tensor *like = steps ? mu_add(steps, mu_zeros(steps->dtype, rank, shape.dims)) : NULL;

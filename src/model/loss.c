@@ -157,7 +157,7 @@ static mu_tensor *samples_of(const mu_loss_inputs *in)
         return in->weights;
     for (int i = 1; i < mu_tensor_rank(in->y_pred); i++)
         axes[n++] = i;
-    return n > 0 ? mu_reduce_max_axes(in->y_pred, n, axes, false) : in->y_pred;
+    return n > 0 ? mu_reduce_max(in->y_pred, .axes = axes, .n_axes = n) : in->y_pred;
 }
 
 // The mask of the outputs and that of the loss itself.

@@ -104,7 +104,7 @@ static mu_tensor *log_cosh(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_
 static mu_tensor *unit_length(mu_tensor *x)
 {
     const int last = mu_tensor_rank(x) - 1;
-    mu_tensor *norm = mu_sqrt(mu_reduce_sum_axes(mu_square(x), 1, &last, true));
+    mu_tensor *norm = mu_sqrt(mu_reduce_sum(mu_square(x), last, .keep_dims = true));
     return mu_divide(x, mu_maximum(norm, like(x, EPSILON)));
 }
 
@@ -193,7 +193,7 @@ static mu_tensor *binary_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu
 static mu_tensor *as_probabilities(mu_tensor *y_pred)
 {
     const int last = mu_tensor_rank(y_pred) - 1;
-    return clip(mu_divide(y_pred, mu_reduce_sum_axes(y_pred, 1, &last, true)), EPSILON, 1 - EPSILON);
+    return clip(mu_divide(y_pred, mu_reduce_sum(y_pred, last, .keep_dims = true)), EPSILON, 1 - EPSILON);
 }
 
 static mu_tensor *categorical_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
@@ -285,7 +285,7 @@ static mu_tensor *categorical_focal_crossentropy(const mu_loss *loss, mu_tensor 
 // The sum over the given axes; none: over all.
 static mu_tensor *sum_over(mu_tensor *x, int n, const int *axes)
 {
-    return n > 0 ? mu_reduce_sum_axes(x, n, axes, false) : mu_reduce_sum(x, MU_ALL_AXES);
+    return n > 0 ? mu_reduce_sum(x, .axes = axes, .n_axes = n) : mu_reduce_sum(x, MU_ALL_AXES);
 }
 
 static mu_tensor *dice(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)

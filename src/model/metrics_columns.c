@@ -64,7 +64,7 @@ static mu_tensor *positive(mu_tensor *x, double threshold)
     const int last = mu_tensor_rank(x) - 1;
     if (threshold > 0)
         return mu_greater(x, mu_constant(mu_tensor_dtype(x), threshold));
-    mu_tensor *largest = mu_greater_equal(x, mu_reduce_max_axes(x, 1, &last, true));
+    mu_tensor *largest = mu_greater_equal(x, mu_reduce_max(x, last, .keep_dims = true));
     return mu_logical_and(largest, mu_greater(mu_abs(x), mu_constant(mu_tensor_dtype(x), 1e-9)));
 }
 

@@ -15,7 +15,7 @@ static const mu_field axis_fields[] = {
 
 static mu_tensor *mean_along(mu_tensor *x, int axis)
 {
-    return mu_reduce_mean_axes(x, 1, &axis, true);
+    return mu_reduce_mean(x, axis, .keep_dims = true);
 }
 
 static mu_tensor *epsilon_of(const mu_tensor *x)
@@ -25,7 +25,7 @@ static mu_tensor *epsilon_of(const mu_tensor *x)
 
 static mu_tensor *unit_length(mu_tensor *x, int axis)
 {
-    return mu_divide(x, mu_maximum(mu_sqrt(mu_reduce_sum_axes(mu_square(x), 1, &axis, true)), epsilon_of(x)));
+    return mu_divide(x, mu_maximum(mu_sqrt(mu_reduce_sum(mu_square(x), axis, .keep_dims = true)), epsilon_of(x)));
 }
 
 static mu_tensor *cosine(mu_tensor *y_true, mu_tensor *y_pred, int axis)
@@ -36,7 +36,7 @@ static mu_tensor *cosine(mu_tensor *y_true, mu_tensor *y_pred, int axis)
 // With mean 0 and deviation 1.
 static mu_tensor *standardized(mu_tensor *x, int axis)
 {
-    return mu_divide(mu_subtract(x, mean_along(x, axis)), mu_reduce_std_axes(x, 1, &axis, true));
+    return mu_divide(mu_subtract(x, mean_along(x, axis)), mu_reduce_std(x, axis, .keep_dims = true));
 }
 
 static mu_tensor *pearson(mu_tensor *y_true, mu_tensor *y_pred, int axis)
@@ -49,8 +49,8 @@ static mu_tensor *concordance(mu_tensor *y_true, mu_tensor *y_pred, int axis)
 {
     mu_tensor *mean = mean_along(y_pred, axis);
     mu_tensor *covariance = mu_multiply(mu_subtract(y_true, mean), mu_subtract(y_pred, mean));
-    mu_tensor *spread = mu_add(mu_reduce_variance_axes(y_true, 1, &axis, true),
-                               mu_reduce_variance_axes(y_pred, 1, &axis, true));
+    mu_tensor *spread = mu_add(mu_reduce_variance(y_true, axis, .keep_dims = true),
+                               mu_reduce_variance(y_pred, axis, .keep_dims = true));
     mu_tensor *norm = mu_add(spread, mu_squared_difference(mean_along(y_true, axis), mean));
     return mu_reduce_mean(mu_divide(mu_add(covariance, covariance), mu_add(norm, epsilon_of(norm))), axis);
 }

@@ -345,7 +345,7 @@ static int adafactor_slots(const void *args, mu_optimizer_slot *slots)
 
 static mu_tensor *mean_kept(mu_tensor *x, int axis)
 {
-    return mu_reduce_mean_axes(x, 1, &axis, true);
+    return mu_reduce_mean(x, axis, .keep_dims = true);
 }
 
 // Makes a slot keep · slot + (1 - keep) · x; keep is a scalar.

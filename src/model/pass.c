@@ -6,7 +6,7 @@
 
 const mu_step_runner *mu__step_runner(const mu_model *model)
 {
-    if (mu_strategy_num_workers(model->strategy) > 0)
+    if (mu_strategy_ps_worker_count(model->strategy) > 0)
         return &mu__worker_steps;
     return model->trainer->run_eagerly ? &mu__eager_steps : &mu__replica_steps;
 }

@@ -102,7 +102,7 @@ static mu_tensor *orthogonal(const void *arguments, mu_tensor *weight)
     }
     const int along = columns ? 0 : 1;
     mu_tensor *one = mu_constant(weight->dtype, 1);
-    mu_tensor *norm = mu_sqrt(mu_reduce_sum_axes(mu_square(weight), 1, &along, true));
+    mu_tensor *norm = mu_sqrt(mu_reduce_sum(mu_square(weight), along, .keep_dims = true));
     mu_tensor *unit = mu_divide(weight, mu_maximum(norm, mu_constant(weight->dtype, 1e-7)));
     mu_tensor *all = mu_reduce_sum(mu_abs(mu_matmul_transposed(unit, unit, columns, !columns)), MU_ALL_AXES);
     mu_tensor *others = mu_subtract(all, mu_reduce_sum(mu_square(unit), MU_ALL_AXES));

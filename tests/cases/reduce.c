@@ -34,7 +34,7 @@ static void core_037(void)
 {
     mu_strategy *s = mirrored(2);
     mu_tensor *parts[] = {mu_cast(VECTOR(1, 0), MU_I32), mu_cast(VECTOR(1), MU_I32)};
-    mu_value *mean = mu_reduce_axis(s, MU_MEAN, per_replica_of(2, parts), 0);
+    mu_value *mean = mu_reduce(s, MU_MEAN, per_replica_of(2, parts), 0);
     EXPECT(mean, 2.0 / 3);
 }
 
@@ -42,8 +42,8 @@ static void core_038(void)
 {
     mu_strategy *s = mirrored(3);
     mu_tensor *parts[] = {VECTOR(1, 2), VECTOR(1, 2), VECTOR(1, 2)};
-    EXPECT(mu_reduce_axis(s, MU_MEAN, per_replica_of(3, parts), 0), 1.5);
-    EXPECT(mu_reduce_axis(s, MU_SUM, per_replica_of(3, parts), 0), 9);
+    EXPECT(mu_reduce(s, MU_MEAN, per_replica_of(3, parts), 0), 1.5);
+    EXPECT(mu_reduce(s, MU_SUM, per_replica_of(3, parts), 0), 9);
 }
 
 static mu_tensor *matrix(int64_t rows, int64_t columns, double value)
@@ -55,7 +55,7 @@ static mu_tensor *matrix(int64_t rows, int64_t columns, double value)
 static void core_040(void)
 {
     mu_tensor *parts[] = {matrix(2, 2, 1), matrix(1, 2, 1)};
-    EXPECT(mu_reduce_axis(mirrored(2), MU_MEAN, per_replica_of(2, parts), 0), 1, 1);
+    EXPECT(mu_reduce(mirrored(2), MU_MEAN, per_replica_of(2, parts), 0), 1, 1);
 }
 
 static void core_041(void)
@@ -63,7 +63,7 @@ static void core_041(void)
     mu_strategy *s = mirrored(2);
     mu_tensor *parts[] = {VECTOR(0, 1, 2, 3), VECTOR(4, 5, 6, 7)};
     EXPECT(mu_reduce(s, MU_SUM, per_replica_of(2, parts)), 4, 6, 8, 10);
-    EXPECT(mu_reduce_axis(s, MU_SUM, per_replica_of(2, parts), 0), 28);
+    EXPECT(mu_reduce(s, MU_SUM, per_replica_of(2, parts), 0), 28);
 }
 
 static mu_value *twice(mu_value *arguments, void *arg)
@@ -80,8 +80,8 @@ static void core_043(void)
     mu_value *x = per_replica_of(2, parts);
     EXPECT(mu_run(s, mu_function_new(twice, NULL), x), 10);
     EXPECT(mu_run_callback(s, twice, NULL, x), 10);
-    EXPECT(mu_reduce_axis(s, MU_SUM, x, 0), 5);
-    EXPECT(mu_reduce_axis(s, MU_MEAN, x, 0), 5);
+    EXPECT(mu_reduce(s, MU_SUM, x, 0), 5);
+    EXPECT(mu_reduce(s, MU_MEAN, x, 0), 5);
 }
 
 static void core_044(void)
@@ -89,10 +89,10 @@ static void core_044(void)
     mu_strategy *s = mirrored(2);
     mu_tensor *parts[] = {VECTOR(1, 2), VECTOR(3)};
     mu_value *x = per_replica_of(2, parts);
-    EXPECT(mu_reduce_axis(s, MU_MEAN, x, -1), 2);
-    CHECK(!mu_reduce_axis(s, MU_MEAN, x, 1));
+    EXPECT(mu_reduce(s, MU_MEAN, x, -1), 2);
+    CHECK(!mu_reduce(s, MU_MEAN, x, 1));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    CHECK(!mu_reduce_axis(s, MU_MEAN, x, -2));
+    CHECK(!mu_reduce(s, MU_MEAN, x, -2));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }
 

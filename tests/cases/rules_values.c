@@ -50,8 +50,8 @@ static void weights_of_elements(void)
 {
     mu_strategy *s = mirrored(3);
     mu_tensor *parts[] = {VECTOR(1, 2, 3), VECTOR(6), mu_tensor_new(MU_F32, 1, (int64_t[]){0}, NULL)};
-    EXPECT(mu_reduce_axis(s, MU_MEAN, per_replica_of(3, parts), 0), 3);
-    EXPECT(mu_reduce_axis(s, MU_SUM, per_replica_of(3, parts), 0), 12);
+    EXPECT(mu_reduce(s, MU_MEAN, per_replica_of(3, parts), 0), 3);
+    EXPECT(mu_reduce(s, MU_SUM, per_replica_of(3, parts), 0), 12);
     EXPECT(mu_reduce(s, MU_MEAN, PER_REPLICA(2, 6, 1)), 3);  // by replicas, whatever they had
 }
 
@@ -61,16 +61,16 @@ static void several_axes(void)
     mu_strategy *s = mirrored(2);
     mu_tensor *parts[] = {square(0), square(1)};
     mu_value *value = per_replica_of(2, parts);
-    EXPECT(mu_reduce_axes(s, MU_MEAN, value, 2, both), 2);
-    EXPECT(mu_reduce_axes(s, MU_SUM, value, 2, turned), 16);
-    EXPECT(mu_reduce_axes(s, MU_SUM, value, 1, both), 6, 10);
-    CHECK(!mu_reduce_axes(s, MU_SUM, value, 2, twice));
+    EXPECT(mu_reduce(s, MU_MEAN, value, .axes = both, .n_axes = 2), 2);
+    EXPECT(mu_reduce(s, MU_SUM, value, .axes = turned, .n_axes = 2), 16);
+    EXPECT(mu_reduce(s, MU_SUM, value, .axes = both, .n_axes = 1), 6, 10);
+    CHECK(!mu_reduce(s, MU_SUM, value, .axes = twice, .n_axes = 2));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    CHECK(!mu_reduce_axes(s, MU_MEAN, value, 2, far));
+    CHECK(!mu_reduce(s, MU_MEAN, value, .axes = far, .n_axes = 2));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    CHECK(!mu_reduce_axes(s, MU_MEAN, value, 0, both));
+    CHECK(!mu_reduce(s, MU_MEAN, value, .axes = both, .n_axes = 0));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    CHECK(!mu_reduce_axes(s, MU_MEAN, value, 2, NULL));
+    CHECK(!mu_reduce(s, MU_MEAN, value, .axes = NULL, .n_axes = 2));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }
 
@@ -79,14 +79,14 @@ static void axes_that_are_not(void)
     mu_strategy *s = mirrored(2);
     mu_tensor *parts[] = {square(0), square(1)};
     for (int op = MU_SUM; op <= MU_MEAN; op++) {
-        CHECK(!mu_reduce_axis(s, (mu_reduce_op)op, per_replica_of(2, parts), 2));
+        CHECK(!mu_reduce(s, (mu_reduce_op)op, per_replica_of(2, parts), 2));
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
-        CHECK(!mu_reduce_axis(s, (mu_reduce_op)op, PER_REPLICA(1, 2), 0));
+        CHECK(!mu_reduce(s, (mu_reduce_op)op, PER_REPLICA(1, 2), 0));
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
     }
     CHECK(!mu_reduce(s, (mu_reduce_op)2, PER_REPLICA(1, 2)));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    CHECK(!mu_reduce_axis(s, (mu_reduce_op)7, per_replica_of(2, parts), 0));
+    CHECK(!mu_reduce(s, (mu_reduce_op)7, per_replica_of(2, parts), 0));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }
 
@@ -102,10 +102,10 @@ static void integer_reduce(void)
         EXPECT(sum, 1, 3);
         EXPECT(mean, .5, 1.5);
         CHECK(mu_tensor_dtype(mu_value_tensor(sum)) == dtype && mu_tensor_dtype(mu_value_tensor(mean)) == MU_F64);
-        mean = mu_reduce_axis(s, MU_MEAN, value, 0);
+        mean = mu_reduce(s, MU_MEAN, value, 0);
         EXPECT(mean, 1);
         CHECK(mu_tensor_dtype(mu_value_tensor(mean)) == MU_F64);
-        CHECK(mu_tensor_dtype(mu_value_tensor(mu_reduce_axis(s, MU_SUM, value, 0))) == dtype);
+        CHECK(mu_tensor_dtype(mu_value_tensor(mu_reduce(s, MU_SUM, value, 0))) == dtype);
     }
 }
 
@@ -118,8 +118,8 @@ static void same_everywhere(void)
         mu_strategy *s = all_kinds[k];
         const int n = mu_num_replicas_in_sync(s);
         EXPECT(mu_reduce(s, MU_MEAN, five), 5);
-        EXPECT(mu_reduce_axis(s, MU_SUM, pair, 0), 3 * n);
-        EXPECT(mu_reduce_axis(s, MU_MEAN, pair, 0), 1.5);
+        EXPECT(mu_reduce(s, MU_SUM, pair, 0), 3 * n);
+        EXPECT(mu_reduce(s, MU_MEAN, pair, 0), 1.5);
         EXPECT(mu_reduce(s, MU_SUM, mu_of(scalar(0))), 0);
         if (n == 1) {
             EXPECT(mu_reduce(s, MU_SUM, five), 5);
@@ -143,8 +143,8 @@ static void mirrored_values(void)
         EXPECT(mu_reduce(s, MU_MEAN, value), 1, 2);
         CHECK(!mu_reduce(s, MU_SUM, value));
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
-        EXPECT(mu_reduce_axis(s, MU_SUM, value, 0), 6);
-        EXPECT(mu_reduce_axis(s, MU_MEAN, value, 0), 1.5);
+        EXPECT(mu_reduce(s, MU_SUM, value, 0), 6);
+        EXPECT(mu_reduce(s, MU_MEAN, value, 0), 1.5);
     }
     mu_value *read = variable_leaf(on_read(s, 2, MU_AGGREGATION_MEAN));
     EXPECT(mu_reduce(s, MU_SUM, read), 4);

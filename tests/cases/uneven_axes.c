@@ -36,7 +36,7 @@ static mu_value *parts_of(const shapes *s, mu_strategy *strategy)
 static mu_value *use_alone(mu_value *arguments, void *arg)
 {
     static const int axes[] = {0, 1, 2, 3};
-    mu_tensor *x = mu_at(arguments, 0), *sum = mu_reduce_sum_axes(x, ((const shapes *)arg)->rank, axes, false);
+    mu_tensor *x = mu_at(arguments, 0), *sum = mu_reduce_sum(x, .axes = axes, .n_axes = ((const shapes *)arg)->rank);
     return mu_list(mu_of(mu_add(x, x)), mu_of(mu_reduce_sum(x, -1)), mu_of(mu_all_reduce(MU_SUM, sum)), MU_END);
 }
 

@@ -67,8 +67,8 @@ static void two_by_two(mu_strategy *strategy)
     mu_value *rows = traced(strategy, own_rows, NULL);
     EXPECT(mu_strategy_gather(strategy, rows, 0), 0, 0, 1, 1, 2, 2, 3, 3);
     EXPECT(mu_reduce(strategy, MU_MEAN, rows), 1.5, 1.5);
-    EXPECT(mu_reduce_axis(strategy, MU_SUM, rows, 0), 12);
-    EXPECT(mu_reduce_axis(strategy, MU_MEAN, rows, 0), 1.5);
+    EXPECT(mu_reduce(strategy, MU_SUM, rows, 0), 12);
+    EXPECT(mu_reduce(strategy, MU_MEAN, rows, 0), 1.5);
     EXPECT(mu_strategy_gather(strategy, mu_of(VECTOR(index_of(strategy))), 0), 0, 1);
     EXPECT(traced(strategy, sum_of_ids, NULL), 6, 6);
     EXPECT(eager(strategy, sum_of_ids, NULL), 6, 6);
@@ -111,14 +111,14 @@ static void parts_that_differ(mu_strategy *strategy)
 {
     mu_value *rows = mu_distribute_values(strategy, rows_of_replica, NULL);
     refused(strategy, rows, "replica 0 has float32[1]", "replica 1 has float32[2]");
-    EXPECT(mu_reduce_axis(strategy, MU_SUM, rows, 0), 10);
+    EXPECT(mu_reduce(strategy, MU_SUM, rows, 0), 10);
     mu_value *here = mu_distribute_values(strategy, rows_of_worker, NULL);
     refused(strategy, here, "replica 0 has float32[1]", "replica 2 has float32[2]");
     refused(strategy, mu_of(ones_of(index_of(strategy) + 1)), "worker 0 has float32[1]", "worker 1 has float32[2]");
     refused(strategy, mu_of(ones_of((1 << 20) + index_of(strategy))), "float32[1048576]", "float32[1048577]");
     refused(strategy, mu_of(mu_constant(index_of(strategy) ? MU_F64 : MU_F32, 1)), "float32[]", "float64[]");
     mu_tensor *wide = mu_ones(MU_F32, 2, (int64_t[]){2, index_of(strategy) + 1});
-    CHECK(!mu_reduce_axis(strategy, MU_SUM, mu_of(wide), 0));
+    CHECK(!mu_reduce(strategy, MU_SUM, mu_of(wide), 0));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
     EXPECT(mu_reduce(strategy, MU_SUM, mu_of(scalar(1))), 2);
 }
@@ -323,10 +323,10 @@ static void rule_values(mu_strategy *strategy)
         EXPECT(mu_reduce(strategy, MU_MEAN, both[i]), 1, 2);
         CHECK(!mu_reduce(strategy, MU_SUM, both[i]));
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
-        EXPECT(mu_reduce_axis(strategy, MU_SUM, both[i], 0), 12);
+        EXPECT(mu_reduce(strategy, MU_SUM, both[i], 0), 12);
         EXPECT(mu_strategy_gather(strategy, both[i], 0), 1, 2, 1, 2, 1, 2, 1, 2);
     }
-    EXPECT(mu_reduce_axis(strategy, MU_SUM, mu_of(VECTOR(w, 1)), 0), 6);  // every replica reduces its worker's
+    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(VECTOR(w, 1)), 0), 6);  // every replica reduces its worker's
     EXPECT(mu_reduce(strategy, MU_MEAN, mu_of(scalar(w))), .5);
     EXPECT(mu_local_results(strategy, mu_list(scalar(w), MU_END)), w, w);
 }

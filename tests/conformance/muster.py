@@ -56,7 +56,8 @@ class Declarations:
         self.pointers = set(re.findall(r"MU_ANY\((\w+),", text))  # an object of several types, or its name
         self.structs = {}
         for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", text, re.S):
-            self.structs[name] = type(name, (ctypes.Structure,), {"_fields_": self.fields(body)})
+            texts = {}  # how each member that is not a callback is declared
+            self.structs[name] = type(name, (ctypes.Structure,), {"_fields_": self.fields(body, texts), "texts": texts})
         found = re.findall(r"MU_API ([^;{]*?\b\*?)(mu_\w+)\(((?:[^()]|\([^()]*\))*)\)[^;]*;", text)
         self.functions = {name: (result.strip(), " ".join(arguments.split())) for result, name, arguments in found}
 
@@ -73,7 +74,7 @@ class Declarations:
             return ctypes.c_void_p
         return self.structs[word] if word in self.structs else NUMBERS[word]
 
-    def fields(self, body):
+    def fields(self, body, texts):
         fields = []
         for line in filter(None, (" ".join(part.split()) for part in body.split(";"))):
             callback = re.search(r"\(\*(?:const )?(\w+)\)\(", line)
@@ -87,6 +88,7 @@ class Declarations:
                 if length:
                     kind *= int(length) if length.isdigit() else self.constants[length]
                 fields.append((name, kind))
+                texts[name] = base + declarator
         return fields
 
 
@@ -145,10 +147,12 @@ class Library:
         function, declarations = self.bind(f"{name}_with")
         struct = self.declared.structs[re.search(r"mu_\w+_args", declarations[0])[0]]
         kinds = dict(struct._fields_)
+        in_order = [field for field, _ in struct._fields_][2:]  # after size and given
 
-        def call(**options):
+        def call(*positional, **options):
+            options = dict(zip(in_order, positional)) | options
             is_array = {key: isinstance(kinds[key], type) and issubclass(kinds[key], ctypes.Array) for key in options}
-            kept = {key: value if is_array[key] else to_c(value) for key, value in options.items()}
+            kept = {key: value if is_array[key] else to_c(value, struct.texts.get(key, "")) for key, value in options.items()}
             named = ", ".join(f".{key}" for key in options).encode()
             args = struct(size=ctypes.sizeof(struct), given=named)
             for key, value in kept.items():

@@ -269,7 +269,8 @@ def add_reductions():
         add(f"reduce_{name}",
             lambda tf, x, axes, keep, name=name: getattr(tf.math, f"reduce_{name}")(x, axis=list(axes), keepdims=keep),
             samples(low, high), dtypes, slack=16,
-            ours=lambda mu, x, axes, keep, name=name: getattr(mu, f"mu_reduce_{name}_axes")(x, len(axes), list(axes), keep))
+            ours=lambda mu, x, axes, keep, name=name: getattr(mu, f"mu_reduce_{name}")(
+                x, axes=list(axes), n_axes=len(axes), keep_dims=keep))
         add(f"reduce_{name} (one axis)", lambda tf, x, axes, keep, name=name: getattr(tf.math, f"reduce_{name}")(x, axis=axes[0]),
             lambda draw, low=low, high=high: [Sample(draw(3, 4, low=low, high=high), axes=[1], keep=False)], dtypes, slack=16,
             ours=lambda mu, x, axes, keep, name=name: getattr(mu, f"mu_reduce_{name}")(x, axes[0]))

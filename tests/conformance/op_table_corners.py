@@ -98,7 +98,8 @@ def add_reductions():
 
     def reduction(name):
         return dict(theirs=lambda tf, x, axes, keep: getattr(tf.math, f"reduce_{name}")(x, axis=list(axes), keepdims=keep),
-                    ours=lambda mu, x, axes, keep: getattr(mu, f"mu_reduce_{name}_axes")(x, len(axes), list(axes), keep))
+                    ours=lambda mu, x, axes, keep: getattr(mu, f"mu_reduce_{name}")(
+                        x, axes=list(axes), n_axes=len(axes), keep_dims=keep))
 
     for name in ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "variance", "std"):
         dtypes = ("bool",) if name in ("any", "all") else FLOATS if name in ("logsumexp", "variance", "std") else NUMBERS
@@ -505,7 +506,8 @@ def add_products():
             yield edge(values(draw, [[1, NAN], [INF, 2], [-INF, INF]]), order=order, axes=[1])
 
     add("norm (corners)", lambda tf, x, order, axes: tf.norm(x, order, axes[0] if axes else None), norms, FLOATS, slack=16,
-        ours=lambda mu, x, order, axes: mu.mu_norm(x, 0.0 if order == "euclidean" else float(order), len(axes or []), axes, False))
+        ours=lambda mu, x, order, axes: mu.mu_norm(x, 0.0 if order == "euclidean" else float(order),
+                                                   **({"axis": axes[0]} if axes else {})))
     add("cholesky (corners)", "linalg.cholesky", lambda draw: [Sample(values(draw, [[4]])), Sample(draw(0, 0)), Sample(draw(0, 3, 3)),
         Sample(draw(2, 0, 0)), Sample(values(draw, [[1, 9], [2, 8]]))], WIDE, slack=64,
         ours=lambda mu, x: mu.mu_cholesky(x))

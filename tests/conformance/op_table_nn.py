@@ -60,7 +60,8 @@ def add_linear_algebra():
         return tf.norm(x, order, axes[0] if axes and len(axes) == 1 else axes, keep)
 
     def norm_ours(mu, x, order, axes, keep):
-        return mu.mu_norm(x, 0.0 if order == "euclidean" else float(order), len(axes or []), axes, keep)
+        over = {"axes": axes, "n_axes": len(axes)} if axes else {}
+        return mu.mu_norm(x, 0.0 if order == "euclidean" else float(order), keep_dims=keep, **over)
 
     def positive(draw):
         for shape in ((3, 3), (2, 4, 4), (1, 1), (70, 70)):
@@ -79,7 +80,9 @@ def add_linear_algebra():
     add("tensordot", lambda tf, a, b, n: tf.tensordot(a, b, n), lambda draw: [Sample(draw(2, 3, 4), draw(3, 4, 5), n=2)], FLOATS,
         slack=32)
     add("tensordot_axes", lambda tf, a, b, n, axes_a, axes_b: tf.tensordot(a, b, [axes_a, axes_b]),
-        lambda draw: [Sample(draw(2, 3, 4), draw(4, 5, 2), n=2, axes_a=[0, 2], axes_b=[2, 0])], FLOATS + ("i64", "i32"), slack=32)
+        lambda draw: [Sample(draw(2, 3, 4), draw(4, 5, 2), n=2, axes_a=[0, 2], axes_b=[2, 0])],
+        FLOATS + ("i64", "i32"), slack=32,
+        ours=lambda mu, a, b, n, axes_a, axes_b: mu.mu_tensordot(a, b, axes_a=axes_a, axes_b=axes_b, n_axes=n))
     add("norm", norm_theirs, norms, FLOATS, slack=16, ours=norm_ours)
     add("norm (singular value)", norm_theirs, spectral_norms, ("f64", "f32"), slack=16, ours=norm_ours)
     add("cholesky", "linalg.cholesky", positive, ("f64", "f32"), slack=64)

@@ -53,14 +53,9 @@ REGULARIZERS = [("l1", lambda mu: mu.mu_l1(0.25), tf.keras.regularizers.L1(0.25)
                 ("name orthogonal", lambda mu: "orthogonal_regularizer", "orthogonal_regularizer")]
 
 
-def array_axes(mu, ours):
-    axes = ours.get("axes")
-    return {**ours, "axes": muster.to_c(axes, "const int *")} if axes else ours
-
-
 def constraint(mu, name, options, ours):
     given = {key: value for key, value in options.items() if key != "axis"}
-    return getattr(mu, name)(**given, **array_axes(mu, ours)) if name != "mu_non_neg" else mu.mu_non_neg()
+    return getattr(mu, name)(**given, **ours) if name != "mu_non_neg" else mu.mu_non_neg()
 
 
 def compare_initializer(report, mu, floatx, row):

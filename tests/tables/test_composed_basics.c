@@ -6,19 +6,19 @@
 
 // ---- Reductions ---------------------------------------------------------------------------------
 
-#define OVER(name, function, n, axes, keep) \
-    static mu_tensor *name(mu_tensor *const *in) { return function(in[0], n, axes, keep); }
-#define ENDS (const int[]){0, 2}
-OVER(sum_ends, mu_reduce_sum_axes, 2, ENDS, false)
-OVER(mean_ends, mu_reduce_mean_axes, 2, ENDS, true)
-OVER(max_ends, mu_reduce_max_axes, 2, ENDS, false)
-OVER(min_ends, mu_reduce_min_axes, 2, ENDS, true)
-OVER(prod_ends, mu_reduce_prod_axes, 2, ENDS, false)
-OVER(logsumexp_ends, mu_reduce_logsumexp_axes, 2, ENDS, true)
-OVER(logsumexp_last, mu_reduce_logsumexp_axes, 1, (const int[]){-1}, false)
-OVER(variance_ends, mu_reduce_variance_axes, 2, ENDS, false)
-OVER(std_last, mu_reduce_std_axes, 1, (const int[]){-1}, true)
-OVER(sum_none, mu_reduce_sum_axes, 0, NULL, false)
+#define OVER(name, function, ...) \
+    static mu_tensor *name(mu_tensor *const *in) { return function(in[0], __VA_ARGS__); }
+#define ENDS .axes = (const int[]){0, 2}, .n_axes = 2
+OVER(sum_ends, mu_reduce_sum, ENDS)
+OVER(mean_ends, mu_reduce_mean, ENDS, .keep_dims = true)
+OVER(max_ends, mu_reduce_max, ENDS)
+OVER(min_ends, mu_reduce_min, ENDS, .keep_dims = true)
+OVER(prod_ends, mu_reduce_prod, ENDS)
+OVER(logsumexp_ends, mu_reduce_logsumexp, ENDS, .keep_dims = true)
+OVER(logsumexp_last, mu_reduce_logsumexp, -1)
+OVER(variance_ends, mu_reduce_variance, ENDS)
+OVER(std_last, mu_reduce_std, -1, .keep_dims = true)
+OVER(sum_none, mu_reduce_sum, .axes = NULL, .n_axes = 0)
 static mu_tensor *logsumexp_all(mu_tensor *const *in) { return mu_reduce_logsumexp(in[0], MU_ALL_AXES); }
 static mu_tensor *variance_one(mu_tensor *const *in) { return mu_reduce_variance(in[0], 1); }
 static mu_tensor *std_one(mu_tensor *const *in) { return mu_reduce_std(in[0], 1); }

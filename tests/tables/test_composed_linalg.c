@@ -30,7 +30,7 @@ static mu_tensor *dot_two(mu_tensor *const *in) { return mu_tensordot(in[0], in[
 static mu_tensor *dot_outer(mu_tensor *const *in) { return mu_tensordot(in[0], in[1], 0); }
 static mu_tensor *dot_axes(mu_tensor *const *in)
 {
-    return mu_tensordot_axes(in[0], in[1], 2, (const int[]){0, -1}, (const int[]){2, 0});
+    return mu_tensordot(in[0], in[1], .axes_a = (const int[]){0, -1}, .axes_b = (const int[]){2, 0}, .n_axes = 2);
 }
 
 // ---- Norms and factors --------------------------------------------------------------------------
@@ -58,18 +58,19 @@ static mu_tensor *einsum_unknown_inner(mu_tensor *const *in)
 {
     return mu_einsum("abk,acl->bckl", 2, (mu_tensor *const[]){pairs(in[0]), pairs(in[1])});
 }
-static mu_tensor *norm_all(mu_tensor *const *in) { return mu_norm(in[0], MU_NORM_EUCLIDEAN, 0, NULL, false); }
-static mu_tensor *norm_rows(mu_tensor *const *in) { return mu_norm(in[0], 2, 1, (const int[]){-1}, true); }
-static mu_tensor *norm_one(mu_tensor *const *in) { return mu_norm(in[0], 1, 1, (const int[]){0}, false); }
-static mu_tensor *norm_cubes(mu_tensor *const *in) { return mu_norm(in[0], 3, 1, (const int[]){1}, false); }
-static mu_tensor *norm_largest(mu_tensor *const *in) { return mu_norm(in[0], INFINITY, 1, (const int[]){1}, false); }
-static mu_tensor *norm_columns(mu_tensor *const *in) { return mu_norm(in[0], 1, 2, (const int[]){-2, -1}, false); }
+#define MATRICES(rows, columns) .axes = (const int[]){rows, columns}, .n_axes = 2
+static mu_tensor *norm_all(mu_tensor *const *in) { return mu_norm(in[0]); }
+static mu_tensor *norm_rows(mu_tensor *const *in) { return mu_norm(in[0], 2, .axis = -1, .keep_dims = true); }
+static mu_tensor *norm_one(mu_tensor *const *in) { return mu_norm(in[0], 1, .axis = 0); }
+static mu_tensor *norm_cubes(mu_tensor *const *in) { return mu_norm(in[0], 3, .axis = 1); }
+static mu_tensor *norm_largest(mu_tensor *const *in) { return mu_norm(in[0], INFINITY, .axis = 1); }
+static mu_tensor *norm_columns(mu_tensor *const *in) { return mu_norm(in[0], 1, MATRICES(-2, -1)); }
 static mu_tensor *norm_frobenius(mu_tensor *const *in)
 {
-    return mu_norm(in[0], MU_NORM_EUCLIDEAN, 2, (const int[]){-2, -1}, true);
+    return mu_norm(in[0], MATRICES(-2, -1), .keep_dims = true);
 }
-static mu_tensor *norm_spectral(mu_tensor *const *in) { return mu_norm(in[0], 2, 2, (const int[]){-2, -1}, false); }
-static mu_tensor *norm_turned(mu_tensor *const *in) { return mu_norm(in[0], 2, 2, (const int[]){2, 0}, true); }
+static mu_tensor *norm_spectral(mu_tensor *const *in) { return mu_norm(in[0], 2, MATRICES(-2, -1)); }
+static mu_tensor *norm_turned(mu_tensor *const *in) { return mu_norm(in[0], 2, MATRICES(2, 0), .keep_dims = true); }
 
 // The factor of x x' + 2: any change of x leaves it symmetric and positive definite.
 static mu_tensor *factor(mu_tensor *const *in)
@@ -159,8 +160,7 @@ static void test_largest_singular_values(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     const double known[] = {3, 0, 4, 5, 0, 0, 0, 0, 1, 1, 1, 1, NAN, 1, 2, 3};
-    const mu_tensor *norms = mu_norm(mu_tensor_new(MU_F64, 3, (int64_t[]){4, 2, 2}, known), 2, 2, (const int[]){1, 2},
-                                     false);
+    const mu_tensor *norms = mu_norm(mu_tensor_new(MU_F64, 3, (int64_t[]){4, 2, 2}, known), 2, MATRICES(1, 2));
     assert_int_equal(mu_tensor_elements(norms), 4);
     assert_true(fabs(at(norms, 0) - sqrt(45)) < 1e-15 * 7 && at(norms, 1) == 0);
     assert_true(fabs(at(norms, 2) - 2) < 1e-15 && isnan(at(norms, 3)));
@@ -181,9 +181,9 @@ static void test_largest_of_all_values(void **state)
                 ((double *)mu__host_write(x))[e] = kind == 1 ? 1e-100 * (double)(e / n + 1) * (double)(e % n - 1)
                                                        : e / n == e % n ? (double)(e / n + 1) * 1e100 : 0;
             assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts), MU_OK);
-            const mu_tensor *norm = mu_norm(x, 2, 2, (const int[]){0, 1}, false);
-            const mu_tensor *before = mu_norm(parts[2], 2, 1, (const int[]){0}, false);
-            const mu_tensor *after = mu_norm(mu_matmul(x, parts[2]), 2, 1, (const int[]){0}, false);
+            const mu_tensor *norm = mu_norm(x, 2, MATRICES(0, 1));
+            const mu_tensor *before = mu_norm(parts[2], 2, .axis = 0);
+            const mu_tensor *after = mu_norm(mu_matmul(x, parts[2]), 2, .axis = 0);
             const double wanted = at(after, 0) / at(before, 0);
             assert_int_equal(norm->shape.rank, 0);
             if (!(fabs(at(norm, 0) / wanted - 1) < 4e-15))
@@ -201,7 +201,7 @@ static void test_largest_value_at_ends(void **state)
     for (size_t i = 0; i < MU_COUNT(sizes); i++) {
         mu_pool *pool = mu_pool_open();
         mu_tensor *x = mu_fill(MU_F64, 2, (const int64_t[]){4, 9}, sizes[i]);
-        const double norm = mu_scalar(mu_norm(x, 2, 2, (const int[]){0, 1}, false));
+        const double norm = mu_scalar(mu_norm(x, 2, MATRICES(0, 1)));
         assert_true(fabs(norm / 6 - sizes[i]) <= 4e-15 * sizes[i]);
         mu_pool_close(pool);
     }
@@ -210,9 +210,9 @@ static void test_largest_value_at_ends(void **state)
     assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &largest, 0, NULL, parts), MU_OK);
     assert_true(at(parts[0], 0) == DBL_MAX);
     const double infinite[] = {1, INFINITY, 2, 3};
-    assert_true(isnan(mu_scalar(mu_norm(mu_tensor_new(MU_F64, 2, (const int64_t[]){2, 2}, infinite), 2, 2,
-                                        (const int[]){0, 1}, false))));
-    const mu_tensor *none = mu_norm(mu_ones(MU_F64, 3, (const int64_t[]){2, 0, 3}), 2, 2, (const int[]){1, 2}, false);
+    assert_true(isnan(mu_scalar(
+        mu_norm(mu_tensor_new(MU_F64, 2, (const int64_t[]){2, 2}, infinite), 2, MATRICES(0, 1)))));
+    const mu_tensor *none = mu_norm(mu_ones(MU_F64, 3, (const int64_t[]){2, 0, 3}), 2, MATRICES(1, 2));
     assert_true(mu_tensor_elements(none) == 2 && at(none, 0) == -INFINITY && at(none, 1) == -INFINITY);
     mu_pool_close(pool);
 }
@@ -225,7 +225,7 @@ static void test_equal_largest_values(void **state)
     const double identity[] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
     mu_tensor *x = mu_tensor_new(MU_F64, 2, (const int64_t[]){3, 3}, identity);
     mu_tape *tape = mu_tape_open();
-    mu_tensor *norm = mu_norm(x, 2, 2, (const int[]){0, 1}, false);
+    mu_tensor *norm = mu_norm(x, 2, MATRICES(0, 1));
     const mu_tensor *dx = mu_at(mu_gradients(tape, norm, mu_list_of(1, (mu_value *[]){mu_of(x)})), 0);
     mu_tape_close(tape);
     assert_true(mu_scalar(norm) == 1);

@@ -4,6 +4,8 @@
 
 #include "ops/core/op.h"
 
+#include <muster/ops.h>
+
 typedef struct mu_alpha_attrs {    // leaky_relu, elu
     double alpha;
 } mu_alpha_attrs;
@@ -28,6 +30,18 @@ typedef struct mu_reduce_attrs {   // axes ascending, not negative
     mu_ints axes;
     bool keep_dims;
 } mu_reduce_attrs;
+
+// The arguments of a call of mu_reduce_sum and its like, with the axes spelled out. Returns false on error.
+typedef struct mu_reduce_call {
+    mu_tensor *x;
+    int n;
+    const int *axes;   // [n]
+    bool keep_dims;
+    mu_axes given;
+} mu_reduce_call;
+bool mu__reduce_call_take(const mu_reduction_args *given, const char *function, mu_reduce_call *out);
+// The axes of a call, or all of x. They are valid as long as `given`.
+void mu__axes_or_all(const mu_tensor *x, const mu_axes *given, int *n, const int **axes);
 
 // mu__reduce_over checks and sorts the axes, then applies a reduction op with these attributes.
 mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims);

@@ -220,16 +220,18 @@ mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
 
 // ---- Clipping and statistics --------------------------------------------------------------------
 
-mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+mu_tensor *mu_reduce_logsumexp_with(const mu_reduction_args *args)
 {
-    if (mu__pending())
+    mu_reduce_call r;
+    if (!mu__reduce_call_take(args, "mu_reduce_logsumexp", &r))
         return NULL;
     // Subtracts the maximum before the sum, unless it is infinite.
-    mu_tensor *most = mu_stop_gradient(mu_reduce_max_axes(x, n, axes, true));
+    mu_tensor *most = mu_stop_gradient(mu__reduce_over(&mu_op_reduce_max, r.x, r.n, r.axes, true));
     most = mu_where(mu_is_finite(most), most, mu__scalar_like(most, 0));
-    mu_tensor *sum = mu_log(mu__reduce_about(&mu_op_reduce_exp_about, x, most, n, axes, true));
-    mu_tensor *kept = mu_add(sum, most), *result = keep_dims ? kept : mu_reduce_sum_axes(kept, n, axes, false);
-    return mu__composed1("reduce_logsumexp", x, result);
+    mu_tensor *sum = mu_log(mu__reduce_about(&mu_op_reduce_exp_about, r.x, most, r.n, r.axes, true));
+    mu_tensor *kept = mu_add(sum, most);
+    return mu__composed1("reduce_logsumexp", r.x,
+                         r.keep_dims ? kept : mu__reduce_over(&mu_op_reduce_sum, kept, r.n, r.axes, false));
 }
 
 // Number of elements per reduced result; MU_UNKNOWN if a trace does not know it.
@@ -243,23 +245,28 @@ static int64_t reduced_elements(const mu_tensor *x, const mu_tensor *kept)
 }
 
 // Sums of 16-bit floats would overflow before the division.
-static mu_tensor *variance(mu_tensor *x, int n, const int *axes, bool keep_dims)
+static mu_tensor *variance(const mu_reduce_call *r)
 {
-    mu_tensor *mean = mu_reduce_mean_axes(x, n, axes, true);
+    mu_tensor *mean = mu__reduce_over(&mu_op_reduce_mean, r->x, r->n, r->axes, true);
     const bool wide = mean && (mean->dtype == MU_F32 || mean->dtype == MU_F64);
-    const int64_t count = wide ? reduced_elements(x, mean) : MU_UNKNOWN;
+    const int64_t count = wide ? reduced_elements(r->x, mean) : MU_UNKNOWN;
     if (count == MU_UNKNOWN)
-        return mu_reduce_mean_axes(mu_square(mu_subtract(x, mean)), n, axes, keep_dims);
-    mu_tensor *sum = mu__reduce_about(&mu_op_reduce_squares_about, x, mean, n, axes, keep_dims);
+        return mu__reduce_over(&mu_op_reduce_mean, mu_square(mu_subtract(r->x, mean)), r->n, r->axes, r->keep_dims);
+    mu_tensor *sum = mu__reduce_about(&mu_op_reduce_squares_about, r->x, mean, r->n, r->axes, r->keep_dims);
     return mu_divide(sum, mu__scalar_like(sum, (double)count));
 }
 
-mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+mu_tensor *mu_reduce_variance_with(const mu_reduction_args *args)
 {
-    return mu__pending() ? NULL : mu__composed1("reduce_variance", x, variance(x, n, axes, keep_dims));
+    mu_reduce_call r;
+    return mu__reduce_call_take(args, "mu_reduce_variance", &r)
+               ? mu__composed1("reduce_variance", r.x, variance(&r))
+               : NULL;
 }
 
-mu_tensor *mu_reduce_std_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+mu_tensor *mu_reduce_std_with(const mu_reduction_args *args)
 {
-    return mu__pending() ? NULL : mu__composed1("reduce_std", x, mu_sqrt(variance(x, n, axes, keep_dims)));
+    mu_reduce_call r;
+    return mu__reduce_call_take(args, "mu_reduce_std", &r) ? mu__composed1("reduce_std", r.x, mu_sqrt(variance(&r)))
+                                                         : NULL;
 }

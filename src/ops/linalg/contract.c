@@ -51,7 +51,7 @@ mu_term mu__term_sum(const mu_term *a, mu_label_set kept)
         else
             axes[n++] = i;
     if (n > 0)
-        out.x = mu_reduce_sum_axes(a->x, n, axes, false);
+        out.x = mu_reduce_sum(a->x, .axes = axes, .n_axes = n);
     return out;
 }
 
@@ -168,7 +168,7 @@ static mu_term multiplied(const contraction *c)
     for (int i = 0; i < c->inner.n; i++)
         axes[i] = out.n + i;
     if (c->inner.n > 0)
-        out.x = mu_reduce_sum_axes(out.x, c->inner.n, axes, false);
+        out.x = mu_reduce_sum(out.x, .axes = axes, .n_axes = c->inner.n);
     return out;
 }
 

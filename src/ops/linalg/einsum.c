@@ -317,10 +317,8 @@ mu_tensor *mu_einsum(const char *text, int n, mu_tensor *const *tensors)
 
 // ---- tensordot ----------------------------------------------------------------------------------
 
-mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_a, const int *axes_b)
+static mu_tensor *tensordot(mu_tensor *a, mu_tensor *b, int n, const int *axes_a, const int *axes_b)
 {
-    if (mu__pending())
-        return NULL;
     if (!a || !b) {
         mu__error(MU_INVALID_ARGUMENT, "tensordot: one of the tensors is NULL; give both");
         return NULL;
@@ -367,11 +365,12 @@ mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_
     return mu__composed2("tensordot", a, b, product.x ? mu__term_order(&product, wanted.label, wanted.n) : NULL);
 }
 
-mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n)
+// The last n axes of a and the first n of b.
+static mu_tensor *adjacent_tensordot(mu_tensor *a, mu_tensor *b, int n)
 {
     int axes_a[MU_MAX_RANK], axes_b[MU_MAX_RANK];
     const int rank = a ? a->shape.rank : 0, other = b ? b->shape.rank : 0;
-    if (!mu__pending() && (n < 0 || n > rank || n > other)) {
+    if (n < 0 || n > rank || n > other) {
         mu__error(MU_INVALID_ARGUMENT, "tensordot: %d axes are to be summed; the tensors have ranks %d and %d", n, rank,
                   other);
         return NULL;
@@ -380,5 +379,19 @@ mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n)
         axes_a[i] = rank - n + i;
         axes_b[i] = i;
     }
-    return mu_tensordot_axes(a, b, n, axes_a, axes_b);
+    return tensordot(a, b, n, axes_a, axes_b);
+}
+
+mu_tensor *mu_tensordot_with(const mu_tensordot_args *given)
+{
+    mu_tensordot_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_tensordot") != MU_OK)
+        return NULL;
+    const bool pairs = args.axes_a || args.axes_b || MU_GIVEN(&args, n_axes);
+    if (pairs && (args.n != 0 || mu__args_text(&args, "n", 2))) {
+        mu__error(MU_INVALID_ARGUMENT, "tensordot: both n and pairs of axes are given; give one of them");
+        return NULL;
+    }
+    return pairs ? tensordot(args.a, args.b, args.n_axes, args.axes_a, args.axes_b)
+                 : adjacent_tensordot(args.a, args.b, args.n);
 }

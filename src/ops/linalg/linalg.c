@@ -438,7 +438,7 @@ static mu_tensor *spectral_norm(mu_tensor *x, const int *axes)
 static mu_tensor *sum_of_sizes(mu_tensor *x, int n, const int *axes)
 {
     return mu__dtype_is_float(x->dtype) ? mu__reduce_over(&mu_op_reduce_sizes, x, n, axes, true)
-                                        : mu_reduce_sum_axes(mu_abs(x), n, axes, true);
+                                        : mu_reduce_sum(mu_abs(x), .axes = axes, .n_axes = n, .keep_dims = true);
 }
 
 static mu_tensor *matrix_norm(mu_tensor *x, double order, const int *axes)
@@ -448,7 +448,7 @@ static mu_tensor *matrix_norm(mu_tensor *x, double order, const int *axes)
     // Sums of columns or of rows. Keeps the axes, so that the axis numbers stay valid.
     const bool columns = order == 1;
     mu_tensor *sums = sum_of_sizes(x, 1, &axes[columns ? 0 : 1]);
-    return mu_reduce_max_axes(sums, 1, &axes[columns ? 1 : 0], true);
+    return mu_reduce_max(sums, axes[columns ? 1 : 0], .keep_dims = true);
 }
 
 static mu_tensor *vector_norm(mu_tensor *x, double order, int n, const int *axes)
@@ -456,38 +456,41 @@ static mu_tensor *vector_norm(mu_tensor *x, double order, int n, const int *axes
     const bool real = mu__dtype_is_float(x->dtype);
     if (order == MU_NORM_EUCLIDEAN || order == 2)
         return mu_sqrt(real ? mu__reduce_over(&mu_op_reduce_squares, x, n, axes, true)
-                            : mu_reduce_sum_axes(mu_square(x), n, axes, true));
+                            : mu_reduce_sum(mu_square(x), .axes = axes, .n_axes = n, .keep_dims = true));
     if (order == 1)
         return sum_of_sizes(x, n, axes);
     if (isinf(order))
         return real ? mu__reduce_over(&mu_op_reduce_largest, x, n, axes, true)
-                    : mu_reduce_max_axes(mu_abs(x), n, axes, true);
+                    : mu_reduce_max(mu_abs(x), .axes = axes, .n_axes = n, .keep_dims = true);
     mu_tensor *sum;
     if (order == 3 && real)
         sum = mu__reduce_over(&mu_op_reduce_cubes, x, n, axes, true);
     else
-        sum = mu_reduce_sum_axes(mu_pow(mu_abs(x), mu__scalar_like(x, order)), n, axes, true);
+        sum = mu_reduce_sum(mu_pow(mu_abs(x), mu__scalar_like(x, order)), .axes = axes, .n_axes = n, .keep_dims = true);
     return mu_pow(sum, mu__scalar_like(x, 1 / order));
 }
 
-mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims)
+mu_tensor *mu_norm_with(const mu_norm_args *given)
 {
-    int all[MU_MAX_RANK];
-    if (mu__pending())
+    mu_norm_args args;
+    mu_axes named;
+    int n;
+    const int *axes;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_norm") != MU_OK ||
+        MU_AXES_TAKE(&args, -1, &named, "mu_norm") != MU_OK)
         return NULL;
-    const bool matrices = axes && n == 2 && order != MU_NORM_EUCLIDEAN;
-    if (!x || !(order >= 0) || (axes && n != 1 && n != 2) || (matrices && order != 1 && order != 2 && !isinf(order))) {
+    mu__axes_or_all(args.x, &named, &n, &axes);
+    const double order = args.order;
+    const bool some = named.named && axes == named.at, matrices = some && n == 2 && order != MU_NORM_EUCLIDEAN;
+    if (!args.x || !(order >= 0) || (some && (!axes || (n != 1 && n != 2))) ||
+        (matrices && order != 1 && order != 2 && !isinf(order))) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "norm: order %g over %d axes; vectors (one axis, or NULL for all elements) take any positive order, "
-                  "matrices (two axes) 1, 2, INFINITY and MU_NORM_EUCLIDEAN", order, n);
+                  "norm: order %g over %d axes; vectors (one axis, or all elements) take any positive order, matrices "
+                  "(two axes) 1, 2, INFINITY and MU_NORM_EUCLIDEAN", order, n);
         return NULL;
     }
-    for (int i = 0; i < x->shape.rank; i++)
-        all[i] = i;
-    if (!axes)
-        n = x->shape.rank;
-    mu_tensor *norm = matrices ? matrix_norm(x, order, axes) : vector_norm(x, order, n, axes ? axes : all);
-    if (keep_dims || !norm)
-        return mu__composed1("norm", x, norm);
-    return mu_reduce_sum_axes(norm, n, axes ? axes : all, false);
+    mu_tensor *norm = matrices ? matrix_norm(args.x, order, axes) : vector_norm(args.x, order, n, axes);
+    if (args.keep_dims || !norm)
+        return mu__composed1("norm", args.x, norm);
+    return mu_reduce_sum(norm, .axes = axes, .n_axes = n);
 }

@@ -218,9 +218,9 @@ static mu_tensor *spectral_norm_grad(mu_grad *g, int i)
     (void)i;
     if (mu__apply(&mu_op_svd, NULL, 1, &g->x[0], 0, NULL, parts) != MU_OK)
         return NULL;
-    mu_tensor *most = mu_reduce_max_axes(parts[0], 1, (int[]){-1}, true);
+    mu_tensor *most = mu_reduce_max(parts[0], -1, .keep_dims = true);
     mu_tensor *taken = mu_cast(mu_equal(parts[0], most), parts[0]->dtype);
-    mu_tensor *shares = mu_divide(taken, mu_reduce_sum_axes(taken, 1, (int[]){-1}, true));
+    mu_tensor *shares = mu_divide(taken, mu_reduce_sum(taken, -1, .keep_dims = true));
     mu_tensor *ds = mu_multiply(shares, mu_expand_dims(g->dys[0], -1));
     return mu_matmul_transposed(mu_multiply(parts[1], mu_expand_dims(ds, -2)), parts[2], false, true);
 }

@@ -477,7 +477,7 @@ static mu_tensor *minmax_grad(mu_grad *g, int i)
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
     mu_tensor *is_minmax = mu_cast(mu_equal(g->x[0], with_axes(g, g->y[0])), g->dy->dtype);
-    mu_tensor *count = mu_reduce_sum_axes(is_minmax, (int)attrs->axes.n, axes, true);
+    mu_tensor *count = mu_reduce_sum(is_minmax, .axes = axes, .n_axes = (int)attrs->axes.n, .keep_dims = true);
     return mu_multiply(mu_divide(is_minmax, count), with_axes(g, g->dy));
 }
 

@@ -52,107 +52,78 @@ mu_tensor *mu__reduce_about(const mu_op *op, mu_tensor *x, mu_tensor *center, in
     if (x && together && (op->dtypes & MU_DTYPE_BIT(x->dtype)))
         return mu__apply2(op, &attrs, x, center);
     mu_tensor *from = mu_subtract(x, center);
-    return mu_reduce_sum_axes(op == &mu_op_reduce_exp_about ? mu_exp(from) : mu_square(from), n, axes, keep_dims);
+    return mu__reduce_over(&mu_op_reduce_sum, op == &mu_op_reduce_exp_about ? mu_exp(from) : mu_square(from), n, axes,
+                           keep_dims);
 }
 
-typedef mu_tensor *reduce_axes_fn(mu_tensor *x, int n, const int *axes, bool keep_dims);
-
-static mu_tensor *reduce_axis(reduce_axes_fn *reduce, mu_tensor *x, int axis)
+void mu__axes_or_all(const mu_tensor *x, const mu_axes *given, int *n, const int **axes)
 {
     static const int all[MU_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    if (axis != MU_ALL_AXES)
-        return reduce(x, 1, &axis, false);
-    return reduce(x, x ? x->shape.rank : 0, all, false);
+    const bool some = given->named && !(given->n == 1 && given->at == &given->one && given->one == MU_ALL_AXES);
+    *n = some ? given->n : x ? x->shape.rank : 0;
+    *axes = some ? given->at : all;
 }
 
-mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+bool mu__reduce_call_take(const mu_reduction_args *given, const char *function, mu_reduce_call *out)
 {
-    return mu__reduce_over(&mu_op_reduce_sum, x, n, axes, keep_dims);
+    mu_reduction_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK ||
+        MU_AXES_TAKE(&args, 1, &out->given, function) != MU_OK)
+        return false;
+    out->x = args.x;
+    out->keep_dims = args.keep_dims;
+    mu__axes_or_all(args.x, &out->given, &out->n, &out->axes);
+    return true;
 }
 
-mu_tensor *mu_reduce_sum(mu_tensor *x, int axis)
+static mu_tensor *reduce(const mu_op *op, const mu_reduction_args *args, const char *function)
 {
-    return reduce_axis(mu_reduce_sum_axes, x, axis);
+    mu_reduce_call r;
+    return mu__reduce_call_take(args, function, &r) ? mu__reduce_over(op, r.x, r.n, r.axes, r.keep_dims) : NULL;
 }
 
-mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+mu_tensor *mu_reduce_sum_with(const mu_reduction_args *args)
 {
-    return mu__reduce_over(&mu_op_reduce_mean, x, n, axes, keep_dims);
+    return reduce(&mu_op_reduce_sum, args, "mu_reduce_sum");
 }
 
-mu_tensor *mu_reduce_mean(mu_tensor *x, int axis)
+mu_tensor *mu_reduce_mean_with(const mu_reduction_args *args)
 {
-    return reduce_axis(mu_reduce_mean_axes, x, axis);
+    return reduce(&mu_op_reduce_mean, args, "mu_reduce_mean");
 }
 
-mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+mu_tensor *mu_reduce_max_with(const mu_reduction_args *args)
 {
-    return mu__reduce_over(&mu_op_reduce_max, x, n, axes, keep_dims);
+    return reduce(&mu_op_reduce_max, args, "mu_reduce_max");
 }
 
-mu_tensor *mu_reduce_max(mu_tensor *x, int axis)
+mu_tensor *mu_reduce_min_with(const mu_reduction_args *args)
 {
-    return reduce_axis(mu_reduce_max_axes, x, axis);
+    return reduce(&mu_op_reduce_min, args, "mu_reduce_min");
 }
 
-mu_tensor *mu_reduce_min_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+mu_tensor *mu_reduce_any_with(const mu_reduction_args *args)
 {
-    return mu__reduce_over(&mu_op_reduce_min, x, n, axes, keep_dims);
+    return reduce(&mu_op_reduce_any, args, "mu_reduce_any");
 }
 
-mu_tensor *mu_reduce_min(mu_tensor *x, int axis)
+mu_tensor *mu_reduce_all_with(const mu_reduction_args *args)
 {
-    return reduce_axis(mu_reduce_min_axes, x, axis);
+    return reduce(&mu_op_reduce_all, args, "mu_reduce_all");
 }
 
-mu_tensor *mu_reduce_any_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+// One axis after the other: the gradient of a product over several axes would need the products of all others.
+mu_tensor *mu_reduce_prod_with(const mu_reduction_args *args)
 {
-    return mu__reduce_over(&mu_op_reduce_any, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_any(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_any_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_all_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    return mu__reduce_over(&mu_op_reduce_all, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_all(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_all_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    mu_tensor *kept = x;
-    if (n > 1 && !axes_of(&mu_op_reduce_prod, x, n, axes, &(unsigned){0}))
+    mu_reduce_call r;
+    if (!mu__reduce_call_take(args, "mu_reduce_prod", &r) ||
+        (r.n > 1 && !axes_of(&mu_op_reduce_prod, r.x, r.n, r.axes, &(unsigned){0})))
         return NULL;
-    for (int i = 0; i < n; i++)
-        kept = mu__reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
-    if (keep_dims || n == 0)
-        return n == 0 ? mu__reduce_over(&mu_op_reduce_prod, x, 0, NULL, keep_dims) : kept;
-    return mu__reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // removes the axes, which all have size 1
-}
-
-mu_tensor *mu_reduce_prod(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_prod_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_logsumexp(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_logsumexp_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_variance(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_variance_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_std(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_std_axes, x, axis);
+    if (r.n == 0)
+        return mu__reduce_over(&mu_op_reduce_prod, r.x, 0, NULL, r.keep_dims);
+    mu_tensor *kept = r.x;
+    for (int i = 0; i < r.n; i++)
+        kept = mu__reduce_over(&mu_op_reduce_prod, kept, 1, r.axes != NULL ? &r.axes[i] : NULL, true);
+    // A sum over axes of size 1 removes them.
+    return r.keep_dims ? kept : mu__reduce_over(&mu_op_reduce_sum, kept, r.n, r.axes, false);
 }

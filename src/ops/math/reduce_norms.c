@@ -368,7 +368,7 @@ static mu_tensor *size_grad(mu_grad *g, int i)
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
     mu_tensor *is_largest = mu_cast(mu_equal(mu_abs(x), with_axes_back(g, g->y[0])), dy->dtype);  // ties share it
-    mu_tensor *count = mu_reduce_sum_axes(is_largest, (int)attrs->axes.n, axes, true);
+    mu_tensor *count = mu_reduce_sum(is_largest, .axes = axes, .n_axes = (int)attrs->axes.n, .keep_dims = true);
     return mu_multiply(mu_multiply(mu_sign(x), is_largest), mu_divide(dy, count));
 }
 
@@ -384,7 +384,8 @@ static mu_tensor *about_grad(mu_grad *g, int i)
         return mu_neg(mu_multiply(with_axes_back(g, g->y[0]), dy));
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
-    return mu_multiply(mu__scale(mu_reduce_sum_axes(from, (int)attrs->axes.n, axes, true), -2), dy);
+    mu_tensor *sum = mu_reduce_sum(from, .axes = axes, .n_axes = (int)attrs->axes.n, .keep_dims = true);
+    return mu_multiply(mu__scale(sum, -2), dy);
 }
 
 // ---- Op definitions -----------------------------------------------------------------------------

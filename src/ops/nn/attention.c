@@ -268,7 +268,7 @@ static mu_tensor *attention_grad(mu_grad *g, int i)
 static mu_tensor *row_sums(mu_tensor *t)
 {
     const int last = -1;
-    return mu_reduce_sum_axes(t, 1, &last, true);
+    return mu_reduce_sum(t, last, .keep_dims = true);
 }
 
 // Terms of the second derivative. P: weights, dP = dy v', dS = P (dP - sum(P dP)) where visible. With a, b, c the

@@ -357,7 +357,8 @@ static mu_tensor *mean_of(const mu_grad *g, mu_tensor *t)
 {
     const bool groups = ((const mu_normalize_attrs *)g->attrs)->groups > 0;
     const int over_groups[] = {1, 3}, last[] = {-1};
-    return mu_reduce_mean_axes(grouped(g, t), groups ? 2 : 1, groups ? over_groups : last, true);
+    return mu_reduce_mean(grouped(g, t), .axes = groups ? over_groups : last, .n_axes = groups ? 2 : 1,
+                          .keep_dims = true);
 }
 
 static mu_tensor *times_mean(const mu_grad *g, mu_tensor *t, mu_tensor *mean)

@@ -17,7 +17,7 @@ static const mu_attr_spec axis_fields[] = {{"axis", MU_ATTR_INT, offsetof(mu_axi
 
 static mu_tensor *sum_keeping(mu_tensor *x, int axis)
 {
-    return mu_reduce_sum_axes(x, 1, &axis, true);
+    return mu_reduce_sum(x, axis, .keep_dims = true);
 }
 
 static mu_tensor *multiply(mu_tensor *a, mu_tensor *b)

@@ -104,7 +104,7 @@ static mu_status grad_infer(mu_infer *infer)
 static mu_tensor *sum_keeping(const mu_grad *g, mu_tensor *x)
 {
     const int axis = (int)((const mu_axis_attrs *)g->attrs)->axis;
-    return mu_reduce_sum_axes(x, 1, &axis, true);
+    return mu_reduce_sum(x, axis, .keep_dims = true);
 }
 
 // dx = y (dy - sum(y dy)), so with g the gradient of dx, y's gradient is g (dy - sum(y dy)) - dy sum(y g).

@@ -339,7 +339,7 @@ static mu_value *train(mu_value *arguments, void *arg)
 static void begin(job *j, mu_strategy *strategy, mu_dtype dtype)
 {
     *j = (job){.strategy = strategy};
-    if (mu_strategy_num_ps(strategy) > 0)
+    if (mu_strategy_ps_count(strategy) > 0)
         j->coordinator = mu_coordinator_new(strategy);
     mu_tensor *ones = mu_fill(MU_F32, 2, (int64_t[]){DIMENSION, 1}, 0.5);
     MU_SCOPE(strategy) {

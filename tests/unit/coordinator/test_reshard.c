@@ -39,7 +39,7 @@ static mu_value *train(mu_value *arguments, void *arg)
 static void begin(job *j, mu_strategy *strategy, double factor)
 {
     *j = (job){.strategy = strategy};
-    if (mu_strategy_num_ps(strategy) > 0)
+    if (mu_strategy_ps_count(strategy) > 0)
         j->coordinator = mu_coordinator_new(strategy);
     MU_SCOPE(strategy) {
         j->table = mu_variable_new(values_of(ROWS, factor), "table");

@@ -80,8 +80,8 @@ static mu_value *reductions(mu_strategy *s, mu_value *arguments, void *arg)
     assert_true(mu_in_cross_replica_context() && mu_get_strategy() == s);
     mu_value *both = mu_list(mu_value_at(arguments, 0), mu_value_at(arguments, 1), MU_END);
     return mu_list(mu_reduce(s, MU_SUM, both), mu_reduce(s, MU_MEAN, mu_value_at(arguments, 1)),
-                   mu_reduce_axis(s, MU_SUM, mu_value_at(arguments, 1), 0),
-                   mu_reduce_axis(s, MU_MEAN, mu_value_at(arguments, 1), -1),
+                   mu_reduce(s, MU_SUM, mu_value_at(arguments, 1), 0),
+                   mu_reduce(s, MU_MEAN, mu_value_at(arguments, 1), -1),
                    mu_reduce(s, MU_MEAN, mu_value_at(arguments, 2)), mu_batch_reduce_to(s, MU_SUM, both, NULL), MU_END);
 }
 

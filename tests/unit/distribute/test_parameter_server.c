@@ -247,9 +247,9 @@ static void refuses_what_it_cannot_do(void **state)
     assert_null(mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"b:1\"]}")),
                                              .in_process = true));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
-    assert_int_equal(mu_strategy_num_ps(on_servers(4, 3, NULL)), 3);
-    assert_int_equal(mu_strategy_num_workers(on_servers(4, 3, NULL)), 4);
-    assert_int_equal(mu_strategy_num_ps(NULL) + mu_strategy_num_workers(mu_default_strategy()), 0);
+    assert_int_equal(mu_strategy_ps_count(on_servers(4, 3, NULL)), 3);
+    assert_int_equal(mu_strategy_ps_worker_count(on_servers(4, 3, NULL)), 4);
+    assert_int_equal(mu_strategy_ps_count(NULL) + mu_strategy_ps_worker_count(mu_default_strategy()), 0);
 }
 
 int main(void)

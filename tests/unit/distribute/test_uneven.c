@@ -108,7 +108,7 @@ static void slices_and_scatters_follow(void **state)
 static mu_value *gather_merged(mu_strategy *strategy, mu_value *arguments, void *arg)
 {
     (void)arg;
-    return mu_list(mu_strategy_gather(strategy, arguments, 0), mu_reduce_axis(strategy, MU_MEAN, arguments, 0), MU_END);
+    return mu_list(mu_strategy_gather(strategy, arguments, 0), mu_reduce(strategy, MU_MEAN, arguments, 0), MU_END);
 }
 
 static mu_value *merge(mu_value *arguments, void *arg)

@@ -103,7 +103,7 @@ static void reduce_outside(mu_strategy *strategy, bool odd, bool traced)
 static void reduce_axis_outside(mu_strategy *strategy, bool odd, bool traced)
 {
     (void)traced;
-    mu_reduce_axis(strategy, MU_SUM, mu_of(mu_zeros(MU_F32, 2, (int64_t[]){4, 4})), odd ? 1 : 0);
+    mu_reduce(strategy, MU_SUM, mu_of(mu_zeros(MU_F32, 2, (int64_t[]){4, 4})), odd ? 1 : 0);
 }
 
 static const scene scenes[] = {

@@ -83,7 +83,7 @@ typedef mu_tensor *ternary(mu_tensor *a, mu_tensor *b, mu_tensor *c);
 
 static mu_tensor *mean_at(mu_tensor *x, int n, const int *axes)
 {
-    return mu_reduce_mean_axes(x, n, axes, true);
+    return mu_reduce_mean(x, .axes = axes, .n_axes = n, .keep_dims = true);
 }
 
 static mu_tensor *standardised(mu_tensor *x, int n, const int *axes)

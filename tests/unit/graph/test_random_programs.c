@@ -68,9 +68,9 @@ static mu_tensor *(*const compare[])(mu_tensor *, mu_tensor *) = {mu_equal, mu_n
                                                                   mu_greater, mu_greater_equal};
 static mu_tensor *(*const logic[])(mu_tensor *, mu_tensor *) = {mu_logical_and, mu_logical_or, mu_logical_xor};
 static mu_tensor *(*const test[])(mu_tensor *) = {mu_is_nan, mu_is_inf, mu_is_finite};
-static mu_tensor *(*const reduce[])(mu_tensor *, int) = {
-    mu_reduce_sum, mu_reduce_mean, mu_reduce_max, mu_reduce_min, mu_reduce_prod, mu_reduce_logsumexp,
-    mu_reduce_variance, mu_reduce_std,
+static mu_tensor *(*const reduce[])(const mu_reduction_args *) = {
+    mu_reduce_sum_with, mu_reduce_mean_with, mu_reduce_max_with, mu_reduce_min_with, mu_reduce_prod_with,
+    mu_reduce_logsumexp_with, mu_reduce_variance_with, mu_reduce_std_with,
 };
 static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I32, MU_I64, MU_I8, MU_U8, MU_BOOL};
 
@@ -276,8 +276,11 @@ static mu_tensor *applied(const instruction *i, mu_tensor *a, mu_tensor *b, mu_t
     case NOT: return mu_logical_not(a);
     case TEST: return test[i->p % MU_COUNT(test)](a);
     case WHERE: return mu_where(c, a, b);
-    case REDUCE: return reduce[i->p % MU_COUNT(reduce)](a, i->q % 4 ? axis : MU_ALL_AXES);
-    case REDUCE_BOOL: return (i->p & 1 ? mu_reduce_any : mu_reduce_all)(a, i->q % 4 ? axis : MU_ALL_AXES);
+    case REDUCE:
+        return reduce[i->p % MU_COUNT(reduce)](MU_ARGS(mu_reduction_args, ".axis", a, i->q % 4 ? axis : MU_ALL_AXES));
+    case REDUCE_BOOL:
+        return i->p & 1 ? mu_reduce_any(a, i->q % 4 ? axis : MU_ALL_AXES)
+                        : mu_reduce_all(a, i->q % 4 ? axis : MU_ALL_AXES);
     case ARG: return (i->p & 1 ? mu_argmax : mu_argmin)(a, axis);
     case CUMULATE: return (i->p & 1 ? mu_cumsum : mu_cumprod)(a, axis, i->p & 2, i->p & 4);
     case CAST: return mu_cast(a, dtypes[i->p % MU_COUNT(dtypes)]);

@@ -425,11 +425,11 @@ static void test_scattered_reductions(void **state)
 {
     (void)state;
     mu_tensor *x = mu_reshape(mu_range(MU_F32, 0, 24, 1), 4, DIMS(2, 3, 2, 2));
-    EXPECT(mu_reduce_sum_axes(x, 2, (const int[]){0, 3}, false), 26, 34, 42, 50, 58, 66);
-    EXPECT(mu_reduce_mean_axes(x, 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
-    EXPECT(mu_reduce_max_axes(x, 2, (const int[]){1, 3}, false), 9, 11, 21, 23);
-    EXPECT(mu_reduce_mean_axes(mu_cast(x, MU_I32), 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
-    EXPECT(mu_reduce_mean_axes(mu_cast(x, MU_BF16), 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
+    EXPECT(mu_reduce_sum(x, .axes = (const int[]){0, 3}, .n_axes = 2), 26, 34, 42, 50, 58, 66);
+    EXPECT(mu_reduce_mean(x, .axes = (const int[]){0, 2}, .n_axes = 2), 7, 8, 11, 12, 15, 16);
+    EXPECT(mu_reduce_max(x, .axes = (const int[]){1, 3}, .n_axes = 2), 9, 11, 21, 23);
+    EXPECT(mu_reduce_mean(mu_cast(x, MU_I32), .axes = (const int[]){0, 2}, .n_axes = 2), 7, 8, 11, 12, 15, 16);
+    EXPECT(mu_reduce_mean(mu_cast(x, MU_BF16), .axes = (const int[]){0, 2}, .n_axes = 2), 7, 8, 11, 12, 15, 16);
     EXPECT(mu_reduce_sum(mu_cast(mu_reshape(x, 2, DIMS(2, 12)), MU_F16), 1), 66, 210);
     EXPECT(mu_reduce_max(mu_cast(mu_reshape(x, 2, DIMS(12, 2)), MU_F16), 0), 22, 23);
     EXPECT(mu_reduce_mean(mu_cast(mu_zeros(MU_F32, 2, DIMS(0, 2)), MU_BF16), 0), NAN, NAN);

@@ -64,8 +64,8 @@ static void test_every_allocation_may_fail(void **state)
         mu_pool *pool = mu_pool_open();
         long before = mu__live_objects(NULL);
         mu__alloc_fail_at(at);
-        mu_tensor *y = mu_reduce_sum_axes(mu_pad(mu_exp(x), DIMS(0, 1, 0), DIMS(1, 0, 0), NULL, 1), 2,
-                                          (const int[]){0, 2}, false);
+        mu_tensor *y = mu_reduce_sum(mu_pad(mu_exp(x), DIMS(0, 1, 0), DIMS(1, 0, 0), NULL, 1),
+                                     .axes = (const int[]){0, 2}, .n_axes = 2);
         mu__alloc_fail_at(0);
         if (!y)
             assert_taken(MU_RESOURCE_EXHAUSTED, "");

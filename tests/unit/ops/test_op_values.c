@@ -205,7 +205,7 @@ static void test_reductions(void **state)
 {
     (void)state;
     mu_tensor *x = mu_reshape(mu_range(MU_F32, 0, 24, 1), 3, DIMS(2, 3, 4));
-    EXPECT(mu_reduce_sum_axes(x, 2, (const int[]){0, -1}, false), 60, 92, 124);
+    EXPECT(mu_reduce_sum(x, .axes = (const int[]){0, -1}, .n_axes = 2), 60, 92, 124);
     EXPECT(mu_reduce_sum(mu_zeros(MU_F32, 2, DIMS(0, 2)), 0), 0, 0);
     EXPECT(mu_reduce_max(mu_zeros(MU_F32, 2, DIMS(0, 1)), 0), -INFINITY);
     EXPECT(mu_reduce_mean(mu_zeros(MU_F32, 2, DIMS(0, 1)), 0), NAN);
@@ -217,7 +217,7 @@ static void test_reductions(void **state)
     EXPECT(mu_reduce_variance(VECTOR(1, 2, 3, 4), MU_ALL_AXES), 1.25);
     assert_null(mu_argmax(mu_zeros(MU_F32, 2, DIMS(2, 0)), 1));
     assert_taken(MU_INVALID_ARGUMENT, "empty");
-    assert_null(mu_reduce_sum_axes(x, 2, (const int[]){0, -3}, false));
+    assert_null(mu_reduce_sum(x, .axes = (const int[]){0, -3}, .n_axes = 2));
     assert_taken(MU_INVALID_ARGUMENT, "given twice");
 }
 
@@ -343,7 +343,7 @@ static void test_means_of_integers(void **state)
     EXPECT(mu_reduce_mean(VECTOR_OF(MU_I8, -128, -127), 0), -127);
     EXPECT(mu_reduce_mean(VECTOR_OF(MU_I32, INT32_MAX, INT32_MAX, INT32_MAX - 3), 0), INT32_MAX - 1);
     mu_tensor *x = mu_fill(MU_I16, 3, DIMS(2, 2, 3), 30000);
-    EXPECT(mu_reduce_mean_axes(x, 2, (const int[]){0, 2}, false), 30000, 30000);
+    EXPECT(mu_reduce_mean(x, .axes = (const int[]){0, 2}, .n_axes = 2), 30000, 30000);
     EXPECT(mu_segment_mean(VECTOR_OF(MU_I8, -100, -101, 7), VECTOR_OF(MU_I32, 0, 0, 1)), -100, 7);
 }
 
@@ -401,10 +401,10 @@ static void test_reductions_about_a_center(void **state)
     static const mu_dtype types[] = {MU_F64, MU_F32};
     for (size_t i = 0; i < MU_COUNT(types); i++) {
         mu_tensor *x = mu_reshape(VECTOR_OF(types[i], 1, 3, 2, 6, -1, 1, 0, 8), 3, DIMS(2, 2, 2));
-        EXPECT(mu_reduce_variance_axes(x, 2, (int[]){1, 2}, false), 3.5, 12.5);
-        EXPECT(mu_reduce_variance_axes(x, 2, (int[]){0, 1}, false), 1.25, 7.25);
-        EXPECT(mu_reduce_variance_axes(x, 2, (int[]){0, 2}, false), 2, 10);
-        EXPECT(mu_reduce_variance_axes(x, 0, NULL, false), 0, 0, 0, 0, 0, 0, 0, 0);
+        EXPECT(mu_reduce_variance(x, .axes = (int[]){1, 2}, .n_axes = 2), 3.5, 12.5);
+        EXPECT(mu_reduce_variance(x, .axes = (int[]){0, 1}, .n_axes = 2), 1.25, 7.25);
+        EXPECT(mu_reduce_variance(x, .axes = (int[]){0, 2}, .n_axes = 2), 2, 10);
+        EXPECT(mu_reduce_variance(x, .axes = NULL, .n_axes = 0), 0, 0, 0, 0, 0, 0, 0, 0);
     }
     mu_tensor *log3 = mu_log(VECTOR(3)), *same = mu_fill(MU_F32, 2, DIMS(3, 2), -700);
     EXPECT(mu_subtract(mu_reduce_logsumexp(same, 0), mu_subtract(log3, VECTOR(700))), 0, 0);
@@ -412,7 +412,7 @@ static void test_reductions_about_a_center(void **state)
     EXPECT(mu_reduce_logsumexp(VECTOR(1, INFINITY), 0), INFINITY);
     EXPECT(mu_reduce_logsumexp(VECTOR(1, NAN), 0), NAN);
     EXPECT(mu_reduce_variance(mu_zeros(MU_F32, 2, DIMS(0, 2)), 0), NAN, NAN);
-    EXPECT(mu_norm(VECTOR(-1, 0, 2), 3, 1, (int[]){0}, true), cbrt(9));
+    EXPECT(mu_norm(VECTOR(-1, 0, 2), 3, .axis = 0, .keep_dims = true), cbrt(9));
 }
 
 // As TensorFlow takes them: what floats alone would have a row for.

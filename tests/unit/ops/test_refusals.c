@@ -22,7 +22,7 @@ static void test_counts_of_parts(void **state)
     REFUSED(mu_split_sizes(x, 2, (int64_t[]){1, INT64_MAX}, 0, out), "do not make up axis 0");
     REFUSED(mu_unstack(x, -1, 0, out), "-1 slices");
     assert_int_equal(mu_unstack(mu_zeros(MU_F32, 1, (int64_t[]){0}), 0, 0, out), MU_OK);
-    REFUSED(mu_reduce_sum_axes(x, -1, (int[]){0}, true), "number is negative");
+    REFUSED(mu_reduce_sum(x, .axes = (int[]){0}, .n_axes = -1, .keep_dims = true), "number is negative");
 }
 
 // Axes are named as they were given.
@@ -34,8 +34,8 @@ static void test_axes(void **state)
     REFUSED(mu_stack(2, two, 3), "axis 3 is outside -3 to 2");
     REFUSED(mu_expand_dims(x, -4), "axis -4 is outside -3 to 2");
     REFUSED(mu_concat(2, two, -3), "axis -3 is outside -2 to 1");
-    REFUSED(mu_reduce_prod_axes(x, 2, (int[]){0, -2}, true), "axis 0 is given twice");
-    REFUSED(mu_reduce_prod_axes(x, 2, (int[]){1, 1}, false), "axis 1 is given twice");
+    REFUSED(mu_reduce_prod(x, .axes = (int[]){0, -2}, .n_axes = 2, .keep_dims = true), "axis 0 is given twice");
+    REFUSED(mu_reduce_prod(x, .axes = (int[]){1, 1}, .n_axes = 2), "axis 1 is given twice");
 }
 
 static void test_ranges(void **state)
@@ -85,8 +85,8 @@ static void test_composed(void **state)
     REFUSED(mu_nn_avg_pool1d(words = I32(2, 6, 2), .window = 2), "\nin avg_pool1d of int32[2, 6, 2]");
     REFUSED(mu_nn_max_pool3d(volume, .window = {3, 1, 1}), "\nin max_pool3d of float32[1, 2, 2, 2, 1]");
     REFUSED(mu_nn_avg_pool3d(volume, .window = {1, 3, 1}), "\nin avg_pool3d of float32[1, 2, 2, 2, 1]");
-    REFUSED(mu_norm(x, 2, 1, (int[]){2}, false), "\nin norm of float32[2, 3]");
-    REFUSED(mu_norm(x, 1, 1, (int[]){-3}, true), "\nin norm of float32[2, 3]");
+    REFUSED(mu_norm(x, 2, .axis = 2), "\nin norm of float32[2, 3]");
+    REFUSED(mu_norm(x, 1, .axis = -3, .keep_dims = true), "\nin norm of float32[2, 3]");
     REFUSED(mu_unsorted_segment_mean(x, positions, 3), "\nin unsorted_segment_mean of float32[2, 3] and int32[4]");
     REFUSED(mu_unsorted_segment_sqrt_n(x, positions, 3), "\nin unsorted_segment_sqrt_n of float32[2, 3] and int32[4]");
     REFUSED(mu_segment_mean(x, positions), "segment_mean: segments of shape [4] for shape [2, 3]");
