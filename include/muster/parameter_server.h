@@ -25,7 +25,7 @@ typedef struct mu_parameter_server_strategy_args {
                                            // processes (mu_server_main, muster serve)
     int replicas;                          // copies of each server's variables, on another server: 0 (default) or 1
     double snapshot_every;                 // seconds between snapshots of all servers; default: none
-    const char *snapshot_folder;           // where servers write them; required with snapshot_every; copied
+    const char *snapshot_folder;           // where servers write them, of this job alone; copied
 } mu_parameter_server_strategy_args;
 
 // mu_parameter_server_strategy puts the variables made in its scope on the parameter servers of a cluster, in turn: the

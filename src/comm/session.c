@@ -156,21 +156,29 @@ void mu__session_open(mu_node *node, int member, const mu_hello *hello, mu_hands
     mu__session_event(node, member, now);
 }
 
-void mu__session_close(mu_session *session)
+// `why` NULL: nobody knows.
+static void close_session(mu_session *session, const char *why)
 {
-    static const char ended[] = "the connection ended before the reply";
+    char ended[300];
+    snprintf(ended, sizeof ended, "the connection ended before the reply%s%s", why != NULL ? ": " : "",
+             why != NULL ? why : "");
     mu__handshake_end(&session->handshake);
     session->wants_out = false;
     while (session->requests.n > 0)
-        finish_request(session, session->requests.n - 1, MU_UNAVAILABLE, ended, sizeof ended - 1);
+        finish_request(session, session->requests.n - 1, MU_UNAVAILABLE, ended, strlen(ended));
     mu__free(session->requests.items);
     session->requests.items = NULL;
     session->requests.capacity = 0;
 }
 
+void mu__session_close(mu_session *session)
+{
+    close_session(session, NULL);
+}
+
 void mu__session_lost(mu_node *node, int member, const char *why)
 {
-    mu__session_close(&node->members[member]->session);
+    close_session(&node->members[member]->session, why);
     node->membership->lost(node, member, why);
 }
 

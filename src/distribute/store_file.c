@@ -4,7 +4,9 @@
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 
+#include <dirent.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define TENSOR '/' // between part and name
 #define VALUE  ':'
@@ -75,6 +77,26 @@ mu_status mu__rows_write(const char *path, const mu_value *rows, const mu_value 
     mu__free(names);
     mu__free(tensors);
     return status;
+}
+
+// ---- Deleting -----------------------------------------------------------------------------------
+
+void mu__rows_delete(const char *folder, const char *name)
+{
+    char *path = mu__sprintf("%s/%s", folder, name);
+    if (path != NULL)
+        unlink(path);
+    mu__free(path);
+}
+
+void mu__rows_each(const char *folder, void (*fn)(const char *name, void *arg), void *arg)
+{
+    DIR *directory = opendir(folder);
+    if (directory == NULL)
+        return;
+    for (const struct dirent *file = readdir(directory); file != NULL; file = readdir(directory))
+        fn(file->d_name, arg);
+    closedir(directory);
 }
 
 // ---- Reading ------------------------------------------------------------------------------------

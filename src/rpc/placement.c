@@ -38,7 +38,8 @@ typedef struct store_view {
     mu_rpc_result *result;     // owned
     mu_rpc_result *cut;        // owned; of a cut in progress
     bool cut_done;
-    int64_t retry_ns, updates_lost;
+    int64_t retry_ns;
+    int64_t updates_lost;      // since it went back to a snapshot, of those counted
 } store_view;
 
 struct mu_placement {
@@ -245,6 +246,8 @@ static void send_order(mu_placement *p, int number, mu_order order, int server, 
     store->ordered = server;
     store->epoch = p->epoch;
     store->promoting = order == MU_ORDER_PROMOTE;
+    if (order == MU_ORDER_RESTORE)
+        store->updates_lost = 0; // the store counts again what it lacks now
     if (order != MU_ORDER_PROMOTE) {
         // Whoever was the copy may from now on lack what the primary acknowledges.
         store->copy = copy;
@@ -405,7 +408,8 @@ static void begin_cut(mu_placement *p)
         const int64_t head[4] = {i, store->epoch, (int64_t)store->primary_process, p->cut};
         store->cut_done = false;
         store->cut = mu__client_call(p->servers[store->primary].client, "muster.store.cut",
-                                     mu_list(mu__numbers_value(head, 4), mu__text_value(p->folder), MU_END),
+                                     mu_list(mu__numbers_value(head, 4), mu__text_value(p->folder),
+                                             mu__numbers_value(&p->written, 1), MU_END),
                                      mu__setting_real(MU_SETTING_TIMEOUT), p->changed, p->changed_arg);
     }
 }

@@ -60,6 +60,10 @@ mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes);
 // (store_file.c), because this layer knows no files.
 mu_status mu__rows_write(const char *path, const mu_value *rows, const mu_value *seen, int64_t sequence);
 mu_status mu__rows_read(const char *path, mu_value **rows, mu_value **seen, int64_t *sequence);
+// mu__rows_delete deletes a file of rows. Records no error: a file that cannot be deleted is tried again with the next.
+void mu__rows_delete(const char *folder, const char *name);
+// mu__rows_each calls fn with the name of every file of a folder.
+void mu__rows_each(const char *folder, void (*fn)(const char *name, void *arg), void *arg);
 
 // mu__function_service_add registers the methods "muster.function.register", "muster.function.run" and
 // "muster.function.delete". Implemented by distribute (function_service.c).

@@ -62,6 +62,29 @@ int64_t mu__snapshot_write(mu_store *store, int64_t cut, const char *folder)
     return mu__pending() ? -1 : at;
 }
 
+// Which files a store no longer needs.
+typedef struct obsolete {
+    const char *folder;
+    long long before;
+    int store;
+} obsolete;
+
+static void delete_obsolete(const char *name, void *arg)
+{
+    const obsolete *o = arg;
+    long long cut;
+    int store, end = 0;
+    if (sscanf(name, "cut-%lld-store-%d.safetensors%n", &cut, &store, &end) == 2 && end > 0 && name[end] == '\0' &&
+        store == o->store && cut < o->before)
+        mu__rows_delete(o->folder, name);
+}
+
+void mu__snapshot_delete_before(const mu_store *store, int64_t cut, const char *folder)
+{
+    mu__rows_each(folder, delete_obsolete,
+                  &(obsolete){.folder = folder, .before = (long long)cut, .store = store->number});
+}
+
 int64_t mu__snapshot_read(mu_store *store, int64_t cut, const char *folder)
 {
     mu_value *rows = NULL, *seen = NULL;

@@ -237,10 +237,12 @@ mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments);
 //
 // mu__snapshot_before makes the cut if the store has not; the caller holds `changing`, not the lock. mu__snapshot_write
 // writes what the cut has to a file of the folder; mu__snapshot_read makes it the contents of an empty store. Both
-// return the sequence number of the cut, -1 on error.
+// return the sequence number of the cut, -1 on error. mu__snapshot_delete_before deletes the store's files of earlier
+// cuts than one that all stores have written.
 void mu__snapshot_before(mu_store *store, int64_t cut);
 int64_t mu__snapshot_write(mu_store *store, int64_t cut, const char *folder);
 int64_t mu__snapshot_read(mu_store *store, int64_t cut, const char *folder);
+void mu__snapshot_delete_before(const mu_store *store, int64_t cut, const char *folder);
 
 // ---- All stores of a process (stores.c) ---------------------------------------------------------
 

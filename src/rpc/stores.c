@@ -282,13 +282,15 @@ static mu_value *lead(mu_value *arguments, void *arg)
 
 static mu_value *copy(mu_value *arguments, void *arg) { return mu__copying_take(arg, arguments); }
 
-// [[store, epoch, process, cut], folder] -> [sequence number of the cut].
+// [[store, epoch, process, cut], folder, [last cut that all stores have written]] -> [sequence number of the cut].
+// Coordinators before that deletion came send no third element.
 static mu_value *cut(mu_value *arguments, void *arg)
 {
     mu_stores *stores = arg;
-    int64_t ask[4], at = -1;
+    int64_t ask[4], at = -1, whole = 0;
     char *folder = NULL;
     if (mu__numbers_of(mu_value_at(arguments, 0), ask, 4) != MU_OK || check_process(stores, ask[2]) != MU_OK ||
+        (mu_value_count(arguments) > 2 && mu__numbers_of(mu_value_at(arguments, 2), &whole, 1) != MU_OK) ||
         mu__value_text(mu_value_at(arguments, 1), "the folder of snapshots", &folder) != MU_OK)
         return NULL;
     pthread_mutex_lock(&stores->lock);
@@ -299,6 +301,8 @@ static mu_value *cut(mu_value *arguments, void *arg)
     pthread_mutex_unlock(&stores->lock);
     if (!mu__pending())
         at = mu__snapshot_write(store, ask[3], folder);
+    if (at >= 0)
+        mu__snapshot_delete_before(store, whole, folder);
     mu__free(folder);
     return at >= 0 ? mu__numbers_value(&at, 1) : NULL;
 }

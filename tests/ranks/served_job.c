@@ -28,56 +28,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "served_tasks.h"
+
 enum { STEPS = 300, ROWS = 16, COLUMNS = 7, TRAINED = 12 };
-
-static int n_wrong;
-
-static void expect(bool good, const char *what)
-{
-    const mu_error error = good ? (mu_error){.message = ""} : mu_error_take();
-    if (!good)
-        printf("NOT AS EXPECTED: %s; %s\n", what, error.message ? error.message : "");
-    n_wrong += !good;
-}
-
-// ---- The other processes ------------------------------------------------------------------------
-
-static bool is_task(long pid, const char *wanted)
-{
-    static char environment[1 << 18];
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
-    FILE *file = fopen(path, "re");
-    const size_t n = file ? fread(environment, 1, sizeof environment - 1, file) : 0;
-    if (file)
-        fclose(file);
-    for (size_t i = 0; i < n; i++) // the variables end with zeros
-        environment[i] = environment[i] ? environment[i] : '\n';
-    environment[n] = '\0';
-    return strstr(environment, wanted) != NULL;
-}
-
-// The process of a task: a child of the launcher, as this one is. 0: there is none now.
-static long process_of(const char *job, int index)
-{
-    char path[64], wanted[64];
-    long pid, found = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
-    snprintf(wanted, sizeof wanted, "\"type\":\"%s\",\"index\":%d", job, index);
-    FILE *children = fopen(path, "re");
-    while (children && fscanf(children, "%ld", &pid) == 1)
-        if (pid != getpid() && is_task(pid, wanted))
-            found = pid;
-    if (children)
-        fclose(children);
-    return found;
-}
-
-static void kill_task(const char *job, int index)
-{
-    const long pid = process_of(job, index);
-    expect(pid > 0 && kill((pid_t)pid, SIGKILL) == 0, "the process to kill is there");
-}
 
 // ---- counts -------------------------------------------------------------------------------------
 
@@ -92,13 +45,6 @@ static mu_dataset *ones(void *arg)
 {
     (void)arg;
     return mu_dataset_repeat(mu_dataset_from_tensors(mu_of(mu_constant(MU_F32, 1))), MU_INFINITE);
-}
-
-static mu_worker_calls calls_of(mu_coordinator *c, int worker)
-{
-    mu_worker_calls calls = {0};
-    mu_coordinator_worker_calls(c, worker, &calls);
-    return calls;
 }
 
 // Schedules steps until the killed worker, which finds out by the next one, has done one.
@@ -573,37 +519,6 @@ static void lost_server(void)
 }
 
 // ---- copied, snapshots --------------------------------------------------------------------------
-
-static mu_ps_recovery recovery_of(mu_strategy *strategy)
-{
-    mu_ps_recovery recovery = {0};
-    expect(mu_parameter_server_recovery(strategy, &recovery) == MU_OK, "the numbers of recoveries are there");
-    return recovery;
-}
-
-static void wait_for_copies(mu_strategy *strategy)
-{
-    for (int i = 0; i < 6000 && recovery_of(strategy).copies_behind > 0; i++)
-        usleep(10000);
-    expect(recovery_of(strategy).copies_behind == 0, "every server's variables have a copy again");
-}
-
-static mu_value *add_to_both(mu_value *arguments, void *arg)
-{
-    mu_variable **v = arg;
-    mu_tensor *x = mu_at(arguments, 0);
-    mu_variable_assign_add(v[0], x);
-    mu_variable_assign_add(v[1], x);
-    return mu_of(x);
-}
-
-static void make_two(mu_strategy *strategy, mu_variable **v)
-{
-    MU_SCOPE(strategy) {
-        v[0] = mu_variable_new(mu_constant(MU_F32, 0), "a");
-        v[1] = mu_variable_new(mu_constant(MU_F32, 0), "b");
-    }
-}
 
 static void copied(void)
 {

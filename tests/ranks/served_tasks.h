@@ -1,0 +1,109 @@
+// What programs under `muster launch --workers 3 --ps 2` share that hurt the other tasks: finding their processes, and
+// small functions on variables of two servers. The program defines _GNU_SOURCE.
+#ifndef MU_TESTS_SERVED_TASKS_H
+#define MU_TESTS_SERVED_TASKS_H
+
+#include <muster.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int n_wrong;
+
+static inline void expect(bool good, const char *what)
+{
+    const mu_error error = good ? (mu_error){.message = ""} : mu_error_take();
+    if (!good)
+        printf("NOT AS EXPECTED: %s; %s\n", what, error.message ? error.message : "");
+    n_wrong += !good;
+}
+
+// ---- The other processes ------------------------------------------------------------------------
+
+static inline bool is_task(long pid, const char *wanted)
+{
+    static char environment[1 << 18];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+    FILE *file = fopen(path, "re");
+    const size_t n = file ? fread(environment, 1, sizeof environment - 1, file) : 0;
+    if (file)
+        fclose(file);
+    for (size_t i = 0; i < n; i++) // the variables end with zeros
+        environment[i] = environment[i] ? environment[i] : '\n';
+    environment[n] = '\0';
+    return strstr(environment, wanted) != NULL;
+}
+
+// The process of a task: a child of the launcher, as this one is. 0: there is none now.
+static inline long process_of(const char *job, int index)
+{
+    char path[64], wanted[64];
+    long pid, found = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    snprintf(wanted, sizeof wanted, "\"type\":\"%s\",\"index\":%d", job, index);
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%ld", &pid) == 1)
+        if (pid != getpid() && is_task(pid, wanted))
+            found = pid;
+    if (children)
+        fclose(children);
+    return found;
+}
+
+// Waits for the task's process to be there, and sends it a signal; returns the process.
+static inline long signal_task(const char *job, int index, int number)
+{
+    long pid = 0;
+    for (int i = 0; i < 6000 && (pid = process_of(job, index)) == 0; i++)
+        usleep(10000);
+    expect(pid > 0 && kill((pid_t)pid, number) == 0, "the process that gets a signal is there");
+    return pid;
+}
+
+static inline void kill_task(const char *job, int index)
+{
+    signal_task(job, index, SIGKILL);
+}
+
+static inline mu_worker_calls calls_of(mu_coordinator *c, int worker)
+{
+    mu_worker_calls calls = {0};
+    mu_coordinator_worker_calls(c, worker, &calls);
+    return calls;
+}
+
+static inline mu_ps_recovery recovery_of(mu_strategy *strategy)
+{
+    mu_ps_recovery recovery = {0};
+    expect(mu_parameter_server_recovery(strategy, &recovery) == MU_OK, "the numbers of recoveries are there");
+    return recovery;
+}
+
+static inline void wait_for_copies(mu_strategy *strategy)
+{
+    for (int i = 0; i < 6000 && recovery_of(strategy).copies_behind > 0; i++)
+        usleep(10000);
+    expect(recovery_of(strategy).copies_behind == 0, "every server's variables have a copy again");
+}
+
+static inline mu_value *add_to_both(mu_value *arguments, void *arg)
+{
+    mu_variable **v = arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_variable_assign_add(v[0], x);
+    mu_variable_assign_add(v[1], x);
+    return mu_of(x);
+}
+
+static inline void make_two(mu_strategy *strategy, mu_variable **v)
+{
+    MU_SCOPE(strategy) {
+        v[0] = mu_variable_new(mu_constant(MU_F32, 0), "a");
+        v[1] = mu_variable_new(mu_constant(MU_F32, 0), "b");
+    }
+}
+
+#endif
