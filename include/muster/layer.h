@@ -370,6 +370,7 @@ typedef struct mu_spectral_normalization_args {
     mu_keyword_only only_;
     int power_iterations;                    // in each call in training; default 1
     const char *name;
+    const char *dtype;
 } mu_spectral_normalization_args;
 // mu_spectral_normalization makes a layer that calls `layer`, whose kernel it divides by its spectral norm before each
 // call in training, as Keras does: the kernel itself changes. The power iteration goes on from call to call in the
@@ -385,6 +386,7 @@ typedef struct mu_activity_regularization_args {
     mu_keyword_only only_;
     double l1, l2;                           // default 0
     const char *name;
+    const char *dtype;
 } mu_activity_regularization_args;
 // mu_activity_regularization makes a layer that returns its input x, and adds l1 · Σ|x| + l2 · Σx², divided by the
 // number of samples, to the loss.

@@ -144,6 +144,7 @@ typedef struct mu_random_grayscale_args {
     double factor;                           // share of the images that become grey; default 0.5
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_random_grayscale_args;
 // mu_random_grayscale makes a layer that makes some images grey; they keep their channels.
 #define mu_random_grayscale(...) mu_random_grayscale_with(MU_ARGS(mu_random_grayscale_args, #__VA_ARGS__, __VA_ARGS__))
@@ -165,6 +166,7 @@ typedef struct mu_solarization_args {
     double value_range[2];                   // lowest and highest value of the images; default {0, 255}
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_solarization_args;
 // mu_solarization makes a layer that adds a number to all values of an image, and inverts those above a threshold; both
 // are parts of value_range.
@@ -177,6 +179,7 @@ typedef struct mu_auto_contrast_args {
     mu_keyword_only only_;
     double value_range[2];                   // lowest and highest value of the images; default {0, 255}
     const char *name;
+    const char *dtype;
 } mu_auto_contrast_args;
 // mu_auto_contrast makes a layer that stretches the values of each channel of an image to value_range, in training and
 // outside of it.
@@ -198,6 +201,7 @@ typedef struct mu_random_rotation_args {
     double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_random_rotation_args;
 // mu_random_rotation makes a layer that turns images around their middle, to the left by positive numbers:
 // mu_random_rotation({-0.1, 0.1}) turns by up to 36 degrees.
@@ -214,6 +218,7 @@ typedef struct mu_random_move_args {
     double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_random_move_args;
 // mu_random_zoom makes a layer that scales images: height_factor (lowest and highest, from -1 to 1) is by how much the
 // height of what is seen grows, so -0.2 zooms in and 0.2 zooms out. Without width_factor the proportions stay.
@@ -233,6 +238,7 @@ typedef struct mu_random_shear_args {
     double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_random_shear_args;
 // mu_random_shear makes a layer that takes pixel (x, y) from (x + f·y, y + g·x), with f from x_factor and g from
 // y_factor; half of the images are sheared by -f and -g.
@@ -246,6 +252,7 @@ typedef struct mu_random_crop_args {
     mu_keyword_only only_;
     uint64_t seed;                           // default: from the program's seed
     const char *name;
+    const char *dtype;
 } mu_random_crop_args;
 // mu_random_crop makes a layer that cuts a part of this size out of images, the same place for all images of a batch.
 // Outside of training, and where images are not larger in both directions, it is the largest part from the middle with

@@ -46,7 +46,7 @@ static const double bytes[2] = {0, 255};  // the range of values in which Keras 
 static const mu_field grayscale_fields[] = {
     MU_FIELD(mu_random_grayscale_args, factor, DOUBLE, .limit = MU_FRACTION, .number = .5),
     MU_FIELD(mu_random_grayscale_args, seed, SEED),
-    MU_FIELD(mu_random_grayscale_args, name, NAME),
+    MU_LAYER_FIELDS(mu_random_grayscale_args),
     {0},
 };
 
@@ -74,7 +74,7 @@ MU_LAYER_CLASS(random_grayscale, "random_grayscale", "RandomGrayscale", mu_rando
         MU_FIELD(mu_random_color_args, factor, RANGE, __VA_ARGS__),                       \
         MU_FIELD(mu_random_color_args, value_range, RANGE, .number = 0, .high = 255),     \
         MU_FIELD(mu_random_color_args, seed, SEED),                                       \
-        MU_FIELD(mu_random_color_args, name, NAME),                                       \
+        MU_LAYER_FIELDS(mu_random_color_args),                                       \
         {0},                                                                              \
     }
 static const mu_field degeneration_fields[] = COLOR_FIELDS(.number = 0), invert_fields[] = COLOR_FIELDS(.high = 1);
@@ -136,7 +136,7 @@ static const mu_field solarization_fields[] = {
     MU_FIELD(mu_solarization_args, threshold_factor, RANGE),
     MU_FIELD(mu_solarization_args, value_range, RANGE, .number = 0, .high = 255),
     MU_FIELD(mu_solarization_args, seed, SEED),
-    MU_FIELD(mu_solarization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_solarization_args),
     {0},
 };
 
@@ -175,7 +175,7 @@ MU_LAYER_CLASS(solarization, "solarization", "Solarization", mu_solarization_arg
 
 static const mu_field auto_contrast_fields[] = {
     MU_FIELD(mu_auto_contrast_args, value_range, RANGE, .number = 0, .high = 255),
-    MU_FIELD(mu_auto_contrast_args, name, NAME),
+    MU_LAYER_FIELDS(mu_auto_contrast_args),
     {0},
 };
 

@@ -130,7 +130,7 @@ mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args)
 static const mu_field activity_fields[] = {
     MU_FIELD(mu_activity_regularization_args, l1, DOUBLE, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_activity_regularization_args, l2, DOUBLE, .limit = MU_NOT_NEGATIVE),
-    MU_FIELD(mu_activity_regularization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_activity_regularization_args),
     {0},
 };
 

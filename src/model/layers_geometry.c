@@ -19,7 +19,7 @@ static const char *const fill_modes[] = {"reflect", "constant", "wrap", "nearest
     MU_FIELD(type, interpolation, WORD, .text = "bilinear", .words = interpolations),           \
     MU_FIELD(type, fill_value, DOUBLE),                                                         \
     MU_FIELD(type, seed, SEED),                                                                 \
-    MU_FIELD(type, name, NAME)
+    MU_LAYER_FIELDS(type)
 
 static const mu_field rotation_fields[] = {
     MU_FIELD(mu_random_rotation_args, factor, RANGE), MOVE_FIELDS(mu_random_rotation_args), {0}};
@@ -193,7 +193,7 @@ static const mu_field crop_fields[] = {
     MU_FIELD(mu_random_crop_args, height, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_random_crop_args, width, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_random_crop_args, seed, SEED),
-    MU_FIELD(mu_random_crop_args, name, NAME),
+    MU_LAYER_FIELDS(mu_random_crop_args),
     {0},
 };
 

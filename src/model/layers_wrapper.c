@@ -336,7 +336,7 @@ mu_layer *mu_time_distributed_with(const mu_time_distributed_args *args)
 static const mu_field spectral_fields[] = {
     MU_FIELD(mu_spectral_normalization_args, layer, LAYER),
     MU_FIELD(mu_spectral_normalization_args, power_iterations, INT, .limit = MU_POSITIVE, .number = 1),
-    MU_FIELD(mu_spectral_normalization_args, name, NAME),
+    MU_LAYER_FIELDS(mu_spectral_normalization_args),
     {0},
 };
 
