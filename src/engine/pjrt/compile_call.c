@@ -18,10 +18,8 @@ typedef struct compilation {
     mu_latch done;
 } compilation;
 
-static void let_go(compilation *c)
+static void free_compilation(compilation *c)
 {
-    if (atomic_fetch_sub(&c->holders, 1) > 1)
-        return;
     pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = c->loaded);
     if (c->loaded)
         mu__pjrt_destroy(c->client->api, PJ_LOADED_DESTROY, &args);
@@ -30,6 +28,23 @@ static void let_go(compilation *c)
     mu__free(c->text);
     mu__free(c->options);
     mu__free(c);
+}
+
+// Unless it was given up, whoever waits frees the compilation, so that no thread holds the client after mu_exit.
+static void thread_ends(compilation *c)
+{
+    if (atomic_fetch_sub(&c->holders, 1) > 1)
+        mu__latch_arrive(&c->done);
+    else
+        free_compilation(c);
+}
+
+static void let_go(compilation *c)
+{
+    if (atomic_fetch_sub(&c->holders, 1) > 1)
+        return;
+    (void)mu__latch_wait(&c->done, MU_FOREVER, c->what); // the thread arrives at once, if it has not
+    free_compilation(c);
 }
 
 static void *compile(void *argument)
@@ -45,8 +60,7 @@ static void *compile(void *argument)
         c->loaded = args.loaded;
     else
         mu__error_move(&c->error);
-    mu__latch_arrive(&c->done);
-    let_go(c);
+    thread_ends(c);
     return NULL;
 }
 
@@ -97,7 +111,7 @@ static compilation *new_compilation(mu_pjrt_client *client, const char *what, co
     c->text = mu__alloc(text->n + 1);
     c->options = mu__alloc(options_bytes + 1);
     if (!c->text || !c->options || mu__latch_init(&c->done, 1) != MU_OK) {
-        let_go(c);
+        free_compilation(c);
         return NULL;
     }
     memcpy(c->text, text->items, text->n + 1);
@@ -117,7 +131,7 @@ mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const 
     atomic_fetch_add(&c->holders, 1);
     mu_status status = start(c);
     if (status != MU_OK)
-        atomic_fetch_sub(&c->holders, 1);
+        thread_ends(c); // there is none
     else if ((status = wait(c)) == MU_OK && (status = c->status) != MU_OK)
         mu__error_raise(&c->error);
     if (status == MU_OK) {
