@@ -28,6 +28,7 @@
 #include <muster/rpc.h>
 #include <muster/server.h>
 #include <muster/sharding.h>
+#include <muster/summary.h>
 #include <muster/tpu.h>
 
 #ifndef MUSTER_NO_LINES
