@@ -34,11 +34,13 @@ static const mu_field shear_fields[] = {
     MU_FIELD(mu_random_shear_args, x_factor, RANGE),
     MU_FIELD(mu_random_shear_args, y_factor, RANGE), MOVE_FIELDS(mu_random_shear_args), {0}};
 
-// Numbers of a range, one for each image: [batch].
+// Numbers of a range, one for each image: [batch]. In float32 at least: coordinates rounded to a half type would move
+// whole pixels.
 static mu_tensor *draw(const mu_layer *layer, mu_tensor *x, const double range[2])
 {
     mu_tensor *numbers = mu__image_numbers(layer, x, range[0], range[1]);
-    return numbers ? mu_reshape(numbers, 1, (int64_t[]){mu_tensor_dim(x, 0)}) : NULL;
+    mu_tensor *each = numbers ? mu_reshape(numbers, 1, (int64_t[]){mu_tensor_dim(x, 0)}) : NULL;
+    return each && each->dtype != MU_F64 ? mu_cast(each, MU_F32) : each;
 }
 
 static mu_tensor *scaled(mu_tensor *x, double factor)

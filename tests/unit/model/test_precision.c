@@ -2,6 +2,7 @@
 // of the loss when the gradients of one replica overflow. The numbers are compared with Keras's in tests/conformance.
 #include "model_test.h"
 
+#include <muster/preprocessing.h>
 #include <muster/recurrent.h>
 #include <string.h>
 
@@ -216,6 +217,20 @@ static void an_overflow_on_one_replica_stops_all(void **state)
     }
 }
 
+// Coordinates are computed in float32: in a half type, pixels would come from other places.
+static void images_move_as_in_float32(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"float32", "mixed_bfloat16", "mixed_float16"};
+    mu_tensor *x = mu_reshape(floats(1, 256, 2), 4, (int64_t[]){1, 16, 16, 1}), *moved[3];
+    for (int i = 0; i < 3; i++) {
+        mu_layer *turn = mu_random_rotation({.2, .2}, .interpolation = "nearest", .seed = 3, .dtype = policies[i]);
+        moved[i] = mu_cast(mu_call(turn, x, .training = true), MU_F32);
+    }
+    for (int i = 1; i < 3; i++)
+        assert_true(mu_scalar(mu_reduce_max(mu_abs(mu_subtract(moved[i], moved[0])))) < 0x1p-7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +239,7 @@ int main(void)
         PRECISION_TEST(own_layers_are_converted_too), PRECISION_TEST(configurations_have_the_policy),
         PRECISION_TEST(mistakes_name_the_policies), PRECISION_TEST(replicas_train_like_one),
         PRECISION_TEST(compile_scales_the_loss_of_mixed_float16), PRECISION_TEST(an_overflow_on_one_replica_stops_all),
+        PRECISION_TEST(images_move_as_in_float32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
