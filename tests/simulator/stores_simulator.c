@@ -5,6 +5,7 @@
 //   stores_simulator --seeds FILE        plays the seeds of a file, one in each line; text after a # is a comment
 //   … --defect NAME                      with a defect, if the program was built with them: each seed must hold, so the
 //                                        program fails if the checker finds what was planted
+//   … --most-failures N                  ends when N seeds have failed
 //
 // Whatever fails names its seed. The same seed gives the same trace, on every machine.
 #include "stores.h"
@@ -458,6 +459,7 @@ int main(int argc, char **argv)
 {
     const char *one = option(argc, argv, "--seed"), *file = option(argc, argv, "--seeds");
     const char *from = option(argc, argv, "--from"), *count = option(argc, argv, "--count");
+    const char *most = option(argc, argv, "--most-failures");
     int n = 1;
     setenv("MUSTER_LOG", one != NULL ? "debug" : "error", 1);
     setenv("MUSTER_HEARTBEAT", "2", 1);
@@ -467,7 +469,7 @@ int main(int argc, char **argv)
     if (mkdtemp(scratch) == NULL || mu_init(.cpu_devices = 1) != MU_OK || !plant(option(argc, argv, "--defect")) ||
         (one == NULL && file == NULL && count == NULL)) {
         fprintf(stderr, "usage: stores_simulator --seed N | --from N --count K | --seeds FILE  "
-                "[--defect early | twice | stale | snapshot | life]\n");
+                "[--defect early | twice | stale | snapshot | life] [--most-failures N]\n");
         return 2;
     }
     if (one != NULL)
@@ -475,7 +477,7 @@ int main(int argc, char **argv)
     else if (file != NULL)
         n = play_file(file);
     else
-        for (n = 0; n < atoi(count); n++)
+        for (n = 0; n < atoi(count) && (most == NULL || n_failures < atoi(most)); n++)
             play_seed((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)n, false);
     empty_scratch(true);
     printf("stores_simulator: %d seeds, %d failures\n", n, n_failures);
