@@ -69,10 +69,11 @@ NOT_COMPARED = {
 NOT_COMPARED_TYPES = {
     ("nn_stateless_dropout", "f64"): "draws in f32", ("nn_stateless_dropout", "f16"): "draws in f32",
     ("nn_stateless_dropout", "bf16"): "draws in f32",
+    ("image_affine_transform", "f64"): "TensorFlow weighs pixels by float32",
     **{("linspace", name): "TensorFlow makes float64 of integers" for name in ("i64", "i32", "i16", "i8", "u8")},
 }
 
 # Types that TensorFlow takes and Muster refuses, with the reason, by function and type. A refusal that is not here fails,
-# and so does an entry that Muster does not refuse alone. It is empty: of the types in op_table.py, Muster takes every one
-# that TensorFlow takes, as far as the first row of each function shows it.
-LACKING = {}
+# and so does an entry that Muster does not refuse alone.
+LACKING = {("image_affine_transform", dtype): "layers convert images to floats before they move them"
+           for dtype in ("i64", "i32", "u8")}
