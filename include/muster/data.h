@@ -179,7 +179,7 @@ MU_API mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count);
 MU_API mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count);
 
 // mu_dataset_shard keeps every element whose number modulo n_shards is `index`. With MU_SHARD_HINT for both arguments
-// it is a placeholder: the auto-shard policy HINT shards here.
+// it marks the place where the auto-shard policy HINT shards.
 #define MU_SHARD_HINT ((int64_t)-1)
 MU_API mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index);
 

@@ -6,6 +6,7 @@
 //
 // Whatever fails names its seed. The same seed gives the same trace, on every machine.
 #include "run.h"
+#include "seeds.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -176,33 +177,7 @@ static void play_seed(uint64_t seed, bool print)
         run_fails("the seed gave another trace the second time");
 }
 
-static int play_file(const char *path)
-{
-    char line[200];
-    int n = 0;
-    FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        fprintf(stderr, "simulator: cannot open %s\n", path);
-        exit(2);
-    }
-    while (fgets(line, sizeof line, file) != NULL) {
-        line[strcspn(line, "#\n")] = '\0';
-        if (line[strspn(line, " ")] == '\0')
-            continue;
-        play_seed(strtoull(line, NULL, 10), false);
-        n++;
-    }
-    fclose(file);
-    return n;
-}
-
-static const char *option(int argc, char **argv, const char *name)
-{
-    for (int i = 1; i + 1 < argc; i++)
-        if (strcmp(argv[i], name) == 0)
-            return argv[i + 1];
-    return NULL;
-}
+static void play_quietly(uint64_t seed) { play_seed(seed, false); }
 
 int main(int argc, char **argv)
 {
@@ -220,7 +195,7 @@ int main(int argc, char **argv)
     if (one != NULL)
         play_seed(strtoull(one, NULL, 10), true);
     else if (file != NULL)
-        n = play_file(file);
+        n = play_file(file, play_quietly);
     else
         for (n = 0; n < atoi(count); n++)
             play_seed((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)n, false);
