@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help demo check check-long cases build configure packages examples dist docs conformance clean accuracy
-.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla bench-ps
+.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla bench-ps bench-steps
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -56,6 +56,10 @@ bench-allreduce:
 	scripts/install_packages build bench
 	@$(MAKE) --no-print-directory build
 	python3 bench/collectives/run.py
+
+#: make bench-steps      training steps of dense layers, an LSTM, a GPT and a CNN, without rivals
+bench-steps: build
+	$(BUILD)/bench/train/bench_steps
 
 #: make bench-chains     chains of element-wise ops against the ops one by one
 bench-chains: build

@@ -1,4 +1,4 @@
-// A convolutional network and GPTs, with Adam.
+// A convolutional network, dense layers, an LSTM and GPTs.
 #include "networks.h"
 
 #include <math.h>
@@ -84,6 +84,77 @@ void make_cnn(network *net)
     WEIGHT(net, 0.05f, 0, 1600, 128);
     WEIGHT(net, 0, 0, 128);
     WEIGHT(net, 0.15f, 0, 128, 10);
+    WEIGHT(net, 0, 0, 10);
+}
+
+// ---- Dense layers -------------------------------------------------------------------------------
+
+static mu_tensor *mlp_loss(const network *net, mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
+{
+    for (int i = 0; i + 2 < net->n_weights; i += 2)
+        x = mu_nn_relu(mu_add(mu_matmul(x, w[i]), w[i + 1]));
+    return mu_nn_sparse_softmax_cross_entropy(y, mu_add(mu_matmul(x, w[net->n_weights - 2]), w[net->n_weights - 1]));
+}
+
+static mu_value *mlp_batch(const network *net)
+{
+    return mu_list(mu_of(numbers(2, (int64_t[]){net->samples, 784}, 1004, 1, 0)),
+                   mu_of(integers(1, (int64_t[]){net->samples}, 1005, 10)), MU_END);
+}
+
+void make_mlp(network *net)
+{
+    *net = (network){.name = "mlp", .loss = mlp_loss, .dtype = MU_F32, .samples = 128, .batch = mlp_batch};
+    WEIGHT(net, 0.06f, 0, 784, 512);
+    WEIGHT(net, 0, 0, 512);
+    WEIGHT(net, 0.08f, 0, 512, 512);
+    WEIGHT(net, 0, 0, 512);
+    WEIGHT(net, 0.08f, 0, 512, 10);
+    WEIGHT(net, 0, 0, 10);
+}
+
+// ---- The LSTM, written with ops, one step of the sequence after the other -----------------------
+
+enum { LSTM_STEPS = 20, LSTM_INPUTS = 32, LSTM_UNITS = 64 };
+
+// Four gates in one product: input, forget, candidate, output.
+static void lstm_step(mu_tensor *x, mu_tensor *const *w, mu_tensor **h, mu_tensor **c)
+{
+    mu_tensor *gates[4];
+    mu_tensor *sum = mu_add(mu_add(mu_matmul(x, w[0]), mu_matmul(*h, w[1])), w[2]);
+    if (mu_split(sum, 4, 1, gates) != MU_OK)
+        return;
+    *c = mu_add(mu_multiply(mu_sigmoid(gates[1]), *c), mu_multiply(mu_sigmoid(gates[0]), mu_tanh(gates[2])));
+    *h = mu_multiply(mu_sigmoid(gates[3]), mu_tanh(*c));
+}
+
+static mu_tensor *lstm_loss(const network *net, mu_tensor *const *w, mu_tensor *x, mu_tensor *y)
+{
+    (void)net;
+    mu_tensor *steps[LSTM_STEPS];
+    if (mu_unstack(x, LSTM_STEPS, 1, steps) != MU_OK)
+        return NULL;
+    mu_tensor *h = mu_multiply(mu_matmul(steps[0], w[0]), mu_constant(MU_F32, 0));
+    h = mu_slice(h, (int64_t[]){0, 0}, (int64_t[]){-1, LSTM_UNITS});
+    mu_tensor *c = h;
+    for (int i = 0; i < LSTM_STEPS; i++)
+        lstm_step(steps[i], w, &h, &c);
+    return mu_nn_sparse_softmax_cross_entropy(y, mu_add(mu_matmul(h, w[3]), w[4]));
+}
+
+static mu_value *lstm_batch(const network *net)
+{
+    return mu_list(mu_of(numbers(3, (int64_t[]){net->samples, LSTM_STEPS, LSTM_INPUTS}, 1006, 1, 0)),
+                   mu_of(integers(1, (int64_t[]){net->samples}, 1007, 10)), MU_END);
+}
+
+void make_lstm(network *net)
+{
+    *net = (network){.name = "lstm", .loss = lstm_loss, .dtype = MU_F32, .samples = 32, .batch = lstm_batch};
+    WEIGHT(net, 0.1f, 0, LSTM_INPUTS, 4 * LSTM_UNITS);
+    WEIGHT(net, 0.1f, 0, LSTM_UNITS, 4 * LSTM_UNITS);
+    WEIGHT(net, 0, 0, 4 * LSTM_UNITS);
+    WEIGHT(net, 0.2f, 0, LSTM_UNITS, 10);
     WEIGHT(net, 0, 0, 10);
 }
 

@@ -1,5 +1,5 @@
-// The networks of the bench of XLA devices: formulas over a list of weights whose first values are computed, so that
-// other frameworks start with the same ones (networks.py has the same lists).
+// The networks of the benches of XLA devices and of steps: formulas over a list of weights whose first values are computed,
+// so that other frameworks start with the same ones (networks.py has the lists of those that are compared).
 #ifndef MU_BENCH_XLA_NETWORKS_H
 #define MU_BENCH_XLA_NETWORKS_H
 
@@ -34,6 +34,8 @@ struct network {
 
 // These make the weights in the strategy in force.
 void make_cnn(network *out);
+void make_mlp(network *out);
+void make_lstm(network *out);
 void make_gpt(network *out, const gpt_size *size);
 
 #endif
