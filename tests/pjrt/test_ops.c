@@ -165,6 +165,13 @@ static bool has_types(const mu_sample *sample)
     return true;
 }
 
+// Under a sanitizer the plugin takes several times as long to compile, so that each sample there has a quarter of the types,
+// in turn: what is checked is Muster's memory, and the results are compared in builds without one.
+static bool has_turn(const mu_sample *sample, int number, size_t type)
+{
+    return !MU_TEST_SANITIZED || has_types(sample) || ((size_t)number + type) % 4 == 0;
+}
+
 static int check_row(const mu_op *op, mu_device *device, int *cases)
 {
     static const mu_dtype dtypes[] = {
@@ -178,6 +185,8 @@ static int check_row(const mu_op *op, mu_device *device, int *cases)
         mu_pool *pool = mu_pool_open();
         memset(&b, 0, sizeof b);
         for (size_t d = 0; d < (has_types(&op->samples[number]) ? 1 : MU_COUNT(dtypes)); d++) {
+            if (!has_turn(&op->samples[number], number, d))
+                continue;
             b.cases[b.n] = (op_case){.op = op, .sample = &op->samples[number], .dtype = dtypes[d], .number = number};
             b.n += set_up(&b.cases[b.n]);
         }
