@@ -147,11 +147,16 @@ mu_status mu__refusal_unproven(const mu_mesh *mesh);
 // fails if that process keeps trying.
 void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now);
 
-// ---- Exchange (exchange.c), streams (stream.c) --------------------------------------------------
+// ---- Exchange (exchange.c), streams (stream.c, stream_open.c) -----------------------------------
 
 mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block);
 void mu__exchange_blocks_free(mu_peer *peer);
 void mu__pending_streams_end(mu_mesh *mesh);
+// mu__pending_stream_take takes the oldest stream of this name that a rank has opened, NULL if there is none. It and
+// mu__pending_stream_has are called with the lock held.
+mu_link *mu__pending_stream_take(mu_mesh *mesh, int rank, const char *name);
+bool mu__pending_stream_has(const mu_mesh *mesh, int rank, const char *name);
+mu_stream *mu__stream_of(mu_link *link); // takes the link over, also on error
 // mu__stream_at is mu__mesh_stream to a lower rank through a given endpoint, with a timeout in seconds.
 mu_stream *mu__stream_at(mu_mesh *mesh, int rank, const mu_endpoint *at, const char *name, double seconds);
 

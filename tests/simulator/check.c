@@ -14,9 +14,10 @@ static void expect_good(const run *r)
 {
     for (int i = 0; i < r->n_tasks; i++) {
         const task *t = &r->tasks[i];
-        if (t->stage != STAGE_ENDED || t->error.code != MU_OK || t->exchanged != t->n_exchanges)
-            run_fails("%s should have done all: %d of %d exchanges, error: %s", task_name(i), t->exchanged,
-                      t->n_exchanges, t->error.message);
+        if (t->stage != STAGE_ENDED || t->error.code != MU_OK || t->exchanged != t->n_exchanges ||
+            t->streamed != t->n_streams)
+            run_fails("%s should have done all: %d of %d exchanges, %d of %d streams, error: %s", task_name(i),
+                      t->exchanged, t->n_exchanges, t->streamed, t->n_streams, t->error.message);
     }
 }
 
@@ -70,7 +71,8 @@ static void check_absent(const run *r)
 
 static bool is_running(stage at)
 {
-    return at == STAGE_JOINING || at == STAGE_WORKING || at == STAGE_EXCHANGING;
+    return at == STAGE_JOINING || at == STAGE_WORKING || at == STAGE_EXCHANGING ||
+           at == STAGE_STREAMING;
 }
 
 // The victim's end: everybody who still needed it says so in time.

@@ -91,6 +91,14 @@ static void plan_fault(run *r)
     }
 }
 
+// All run the same program, the twin and the restarted one too.
+static void plan_streams(run *r)
+{
+    const int n_streams = (int)world_draw(3);
+    for (int i = 0; i < r->n_processes; i++)
+        r->tasks[i].n_streams = MU_MIN(n_streams, r->n_tasks - 1);
+}
+
 void plan_run(run *r)
 {
     static const double heartbeats_s[] = {2, 5, 10};
@@ -101,6 +109,7 @@ void plan_run(run *r)
     plan_network(r);
     plan_tasks(r);
     plan_fault(r);
+    plan_streams(r);
     world_note("%d tasks, heartbeat %g s, delays to %g s, fault %s of task %d, %s", r->n_tasks, r->heartbeat_s,
                r->most_delay_s, fault_name(r->fault), r->victim, r->other < 0 ? "all" : task_name(r->other));
 }
@@ -144,7 +153,7 @@ static void kill_and_restart(run *r)
 {
     task *t = &r->tasks[r->victim];
     const task fresh = {.process = r->n_processes++, .host = t->host, .rank = t->rank, .options = t->options,
-                        .n_exchanges = t->n_exchanges, .linger_ns = t->linger_ns,
+                        .n_exchanges = t->n_exchanges, .n_streams = t->n_streams, .linger_ns = t->linger_ns,
                         .start_ns = world_now() + world_draw_ns(0.001, 3)};
     task_kill(t);
     // The dead process takes the last place, so that a task's place stays its rank.

@@ -52,7 +52,7 @@ void check_blocks(int exchange, const mu_blocks *blocks)
 static void check_deadline(const task *t)
 {
     const double limit_s = t->stage == STAGE_JOINING      ? t->options.join_seconds + 3
-                           : t->stage == STAGE_EXCHANGING ? TIMEOUT_S + 1
+                           : t->stage == STAGE_EXCHANGING || t->stage == STAGE_STREAMING ? TIMEOUT_S + 1
                            : t->stage == STAGE_LEAVING    ? t->options.heartbeat_seconds + 0.5
                                                           : 0;
     const int64_t since_ns = MU_MAX(t->since_ns, t->paused_ns);

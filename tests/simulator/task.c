@@ -1,5 +1,5 @@
-// The script of a task: join, exchange some blocks, stay for a while, leave. Every error ends the program, which then
-// releases its mesh as any program does.
+// The script of a task: join, exchange some blocks and words on streams, stay for a while, leave. Every error ends the
+// program, which then releases its mesh as any program does.
 #include "task.h"
 
 const char *task_name(int rank)
@@ -7,6 +7,15 @@ const char *task_name(int rank)
     static char names[MOST_TASKS][32];
     snprintf(names[rank], sizeof names[rank], "/job:worker/task:%d", rank);
     return names[rank];
+}
+
+static void end_stream(task *t)
+{
+    mu__stream_end(t->opening);
+    mu__stream_close(t->stream);
+    t->opening = NULL;
+    t->stream = NULL;
+    t->sent = t->received = 0;
 }
 
 static void enter(task *t, stage next)
@@ -21,6 +30,7 @@ static void give_up(task *t)
     mu__error_move(&t->error);
     t->failed_ns = world_now();
     world_note("fails: %s", t->error.message);
+    end_stream(t);
     if (t->mesh != NULL)
         mu__mesh_leave(t->mesh);
     enter(t, t->mesh != NULL ? STAGE_LEAVING : STAGE_ENDED);
@@ -89,7 +99,59 @@ static void exchanging(task *t)
     world_note("has exchange %d", t->exchanged);
     t->exchanged++;
     t->next_ns = world_now() + (t->exchanged == t->n_exchanges ? t->linger_ns : world_draw_ns(0, 0.5));
-    enter(t, STAGE_WORKING);
+    enter(t, t->exchanged == 1 && t->n_streams > 0 ? STAGE_STREAMING : STAGE_WORKING);
+}
+
+static void word_of(const task *t, int rank, char *word)
+{
+    memset(word, 0, WORD_BYTES);
+    snprintf(word, WORD_BYTES, "rank %d says this on stream %d", rank, t->streamed);
+}
+
+// Opens the stream; false: it is not open yet, or the task has failed.
+static bool has_stream(task *t, int partner)
+{
+    char name[32];
+    snprintf(name, sizeof name, "words %d", t->streamed);
+    if (t->stream == NULL && t->opening == NULL)
+        t->opening = mu__stream_begin(t->mesh, partner, name);
+    if (t->stream == NULL && (t->opening == NULL || mu__stream_step(t->opening, &t->stream) != MU_OK))
+        give_up(t);
+    return t->stream != NULL;
+}
+
+// Sends and receives what can be moved now. A connection that ends is no error here: the mesh says whose end it is.
+static bool has_words(task *t, int partner)
+{
+    char own[WORD_BYTES], wanted[WORD_BYTES];
+    size_t moved = 0;
+    word_of(t, t->rank, own);
+    word_of(t, partner, wanted);
+    if (t->sent < WORD_BYTES && mu__stream_send(t->stream, own + t->sent, WORD_BYTES - t->sent, &moved) == MU_OK)
+        t->sent += moved;
+    if (t->received < WORD_BYTES && mu__stream_recv(t->stream, t->received_word + t->received,
+                                                    WORD_BYTES - t->received, &moved) == MU_OK)
+        t->received += moved;
+    if (t->sent < WORD_BYTES || t->received < WORD_BYTES)
+        return false;
+    if (memcmp(t->received_word, wanted, WORD_BYTES) != 0)
+        run_fails("%s received \"%.48s\" from %s", task_name(t->rank), t->received_word, task_name(partner));
+    return true;
+}
+
+static void streaming(task *t)
+{
+    const int partner = mu__mesh_partner(t->rank, t->streamed, t->options.ranks);
+    if (mu__mesh_check(t->mesh, -1) != MU_OK) {
+        give_up(t);
+        return;
+    }
+    t->next_ns = world_now() + 10000000;  // streams have no poller here
+    if (partner < t->options.ranks && (!has_stream(t, partner) || !has_words(t, partner)))
+        return;
+    world_note("is done with stream %d", t->streamed);
+    end_stream(t);
+    enter(t, ++t->streamed < t->n_streams ? STAGE_STREAMING : STAGE_WORKING);
 }
 
 static void leaving(task *t)
@@ -117,6 +179,8 @@ void task_run(task *t)
         working(t);
     if (t->stage == STAGE_EXCHANGING)
         exchanging(t);
+    if (t->stage == STAGE_STREAMING)
+        streaming(t);
     if (t->stage == STAGE_LEAVING)
         leaving(t);
 }
@@ -132,7 +196,7 @@ int64_t task_due(const task *t)
     if (task_is_over(t))
         return MU_FOREVER;
     int64_t due = t->stage == STAGE_ABSENT ? t->start_ns : t->due_ns;
-    if (t->stage == STAGE_WORKING)
+    if (t->stage == STAGE_WORKING || t->stage == STAGE_STREAMING)
         due = MU_MIN(due, t->next_ns);
     if (t->stage == STAGE_EXCHANGING)
         due = MU_MIN(due, t->exchange.deadline_ns);
@@ -145,6 +209,7 @@ void task_free(task *t)
     world_enter(t->process, t->host);
     if (t->stage == STAGE_EXCHANGING)
         mu__exchange_end(&t->exchange, NULL);
+    end_stream(t);
     mu_release(t->mesh);
     mu__error_move(&ignored);
     t->mesh = NULL;
