@@ -1,9 +1,9 @@
-// bench_steps: the time of a training step on the native engine, for networks beside the CNNs of bench_train: dense layers,
-// an LSTM, a GPT, and the CNN written with ops, all with Adam.
+// bench_steps: the time of a training step on the native engine, for networks beside the CNNs of bench_train: dense
+// layers, an LSTM, a GPT, and the CNN written with ops, all with Adam.
 //
-// Usage: bench_steps [NAME [REPLICAS]], by default all networks on one replica. Each round times as many steps as take about
-// 0.2 s; prints a line of JSON per network with the median of the rounds, and the losses of the first and the last step,
-// so that two builds can be compared on equal results.
+// Usage: bench_steps [NAME [REPLICAS]], by default all networks on one replica. Each round times as many steps as
+// take about 0.2 s; prints a line of JSON per network with the median of the rounds, and the losses of the first and
+// the last step, so that two builds can be compared on equal results.
 #include "../xla/networks.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// The networks of the benches of XLA devices and of steps: formulas over a list of weights whose first values are computed,
-// so that other frameworks start with the same ones (networks.py has the lists of those that are compared).
+// The networks of the benches of XLA devices and of steps: formulas over a list of weights whose first values are
+// computed, so that other frameworks start with the same ones (networks.py has the lists of those that are compared).
 #ifndef MU_BENCH_XLA_NETWORKS_H
 #define MU_BENCH_XLA_NETWORKS_H
 

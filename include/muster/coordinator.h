@@ -81,6 +81,8 @@ MU_API mu_value *mu_fetch(mu_value *value);
 
 // ---- What every worker has for itself -------------------------------------------------------------
 
+typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
+
 // mu_create_per_worker_dataset calls fn once for each worker and iterates the dataset that it returns there; the result
 // (of kind MU_VALUE_PER_WORKER) is an argument of mu_schedule. Each worker reads its whole dataset, unless fn gives
 // each another part (mu_get_current_worker_index). A call that finds no further element fails with OUT_OF_RANGE. A

@@ -17,7 +17,7 @@ typedef struct mu_parameter_server_strategy_args {
     size_t size;
     const char *given;
     mu_cluster *cluster_resolver;          // default: mu_cluster_from_environment; retained
-    mu_partitioner *variable_partitioner;  // divides variables among the servers; default: variables stay whole
+    mu_partitioner *partitioner;           // divides variables among the servers; default: variables stay whole
     mu_keyword_only only_;
     int replicas_to_aggregate;             // synchronous steps: gradients of so many calls make one; default: none do
     bool visitation_guarantee;             // updates of every call happen once; default: perhaps again in a retry

@@ -119,8 +119,8 @@ struct mu_stream {
     const mu_stream_ops *ops;
 };
 mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name);
-// The same in steps, for a caller that drives the mesh itself. mu__stream_step never blocks: it gives the stream to `out`
-// when it is open, and NULL before; after an error the opening only has to be ended. mu__stream_end accepts NULL.
+// The same in steps, for a caller that drives the mesh itself. mu__stream_step never blocks: it gives the stream to
+// `out` when it is open, and NULL before; after an error the opening only has to be ended. mu__stream_end accepts NULL.
 typedef struct mu_stream_opening mu_stream_opening;
 mu_stream_opening *mu__stream_begin(mu_mesh *mesh, int rank, const char *name);
 mu_status mu__stream_step(mu_stream_opening *opening, mu_stream **out);

@@ -16,7 +16,7 @@ static void call_destroy(void *object)
 
 mu_type mu__call_type = {.name = "call of a coordinator", .destroy = call_destroy};
 
-mu_call *mu__maker_call(const mu_per_worker *per_worker, int worker)
+mu_call *mu__maker_call(const mu_per_worker_resource *per_worker, int worker)
 {
     mu_call *call = mu__new(&mu__call_type, sizeof *call);
     if (!call)
@@ -183,7 +183,7 @@ static mu_status check_arguments(const mu_coordinator *c, const mu_value *value,
                          "it first, or do both in one function");
     if (value->kind == MU_VALUE_PER_WORKER) {
         *per_worker = true;
-        if (((const mu_per_worker *)value->leaf)->list != c->resources)
+        if (((const mu_per_worker_resource *)value->leaf)->list != c->resources)
             return mu__error(MU_INVALID_ARGUMENT, "mu_schedule: a per-worker value of another coordinator is among the "
                              "arguments; make one with this coordinator");
     }
@@ -301,7 +301,7 @@ static mu_value *create(mu_coordinator *c, const mu_maker *maker, const char *fu
         mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, c ? "function" : "coordinator");
         return NULL;
     }
-    mu_per_worker *made = mu__per_worker_new(c->resources, c->n_workers, maker);
+    mu_per_worker_resource *made = mu__per_worker_new(c->resources, c->n_workers, maker);
     mu_value *value = made ? mu__give(mu__value_leaf(MU_VALUE_PER_WORKER, made)) : NULL;
     for (int i = 0; value && i < c->n_workers; i++) {
         mu_call *call = mu__maker_call(made, i);

@@ -62,7 +62,7 @@ mu_value *mu__schedule(mu_coordinator *coordinator, mu_function *function, mu_va
 mu_concrete *mu__coordinator_trace(mu_coordinator *coordinator, mu_function *function, const mu_value *arguments);
 
 // mu__maker_call makes the call that makes a per-worker value on one worker. Owned.
-mu_call *mu__maker_call(const mu_per_worker *per_worker, int worker);
+mu_call *mu__maker_call(const mu_per_worker_resource *per_worker, int worker);
 
 // mu__dispatch runs on a worker's thread until the queue is stopped (dispatcher.c).
 void mu__dispatch(mu_dispatcher *dispatcher);

@@ -12,7 +12,7 @@ static mu_value *own_argument(const mu_value *leaf, const void *arg)
 {
     const mu_dispatcher *d = arg;
     return leaf->kind == MU_VALUE_PER_WORKER
-               ? mu__per_worker_argument((const mu_per_worker *)leaf->leaf, d->worker)
+               ? mu__per_worker_argument((const mu_per_worker_resource *)leaf->leaf, d->worker)
                : (mu_value *)leaf;
 }
 
@@ -125,7 +125,7 @@ static void make_again(mu_dispatcher *d)
     mu_coordinator *c = d->coordinator;
     pthread_mutex_lock(&c->resources->monitor.lock);
     mu__closures_clear_tag(c->queue, d->worker);
-    for (mu_per_worker *at = c->resources->first; at; at = at->next) {
+    for (mu_per_worker_resource *at = c->resources->first; at; at = at->next) {
         mu_call *call = mu__maker_call(at, d->worker);
         if (call)
             mu__closures_put_tagged(c->queue, &call->closure);

@@ -19,11 +19,11 @@ static mu_type maker_type = {.name = "maker of a per-worker value"};
 
 static void per_worker_destroy(void *object)
 {
-    mu_per_worker *per_worker = object;
+    mu_per_worker_resource *per_worker = object;
     mu_resource_list *list = per_worker->list;
     if (list) {
         pthread_mutex_lock(&list->monitor.lock);
-        for (mu_per_worker **at = &list->first; *at; at = &(*at)->next)
+        for (mu_per_worker_resource **at = &list->first; *at; at = &(*at)->next)
             if (*at == per_worker) {
                 *at = per_worker->next;
                 break;
@@ -60,9 +60,9 @@ static mu_maker *copy_maker(const mu_maker *maker)
     return copy;
 }
 
-mu_per_worker *mu__per_worker_new(mu_resource_list *list, int n, const mu_maker *maker)
+mu_per_worker_resource *mu__per_worker_new(mu_resource_list *list, int n, const mu_maker *maker)
 {
-    mu_per_worker *per_worker = mu__new(&mu__per_worker_type, sizeof *per_worker);
+    mu_per_worker_resource *per_worker = mu__new(&mu__per_worker_type, sizeof *per_worker);
     if (!per_worker)
         return NULL;
     per_worker->maker = copy_maker(maker);
@@ -87,7 +87,7 @@ mu_per_worker *mu__per_worker_new(mu_resource_list *list, int n, const mu_maker 
 void mu__per_worker_abort(mu_resource_list *list, int worker, const mu_error_value *error)
 {
     pthread_mutex_lock(&list->monitor.lock);
-    for (mu_per_worker *at = list->first; at; at = at->next)
+    for (mu_per_worker_resource *at = list->first; at; at = at->next)
         mu__remote_value_abort(at->values[worker], error);
     pthread_mutex_unlock(&list->monitor.lock);
 }
@@ -155,7 +155,7 @@ static mu_value *next_element(mu_iterator *iterator, int worker)
     return element;
 }
 
-mu_value *mu__per_worker_argument(const mu_per_worker *per_worker, int worker)
+mu_value *mu__per_worker_argument(const mu_per_worker_resource *per_worker, int worker)
 {
     void *made = mu__give(mu__remote_value_take(per_worker->values[worker], mu__deadline_ns(mu__setting_real(
                                                                                  MU_SETTING_TIMEOUT))));

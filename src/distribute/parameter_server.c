@@ -153,7 +153,7 @@ static mu_servers *new_servers(mu_cluster *cluster, const mu_parameter_server_st
         pthread_mutex_init(&servers->outside, NULL);
         pthread_mutex_init(&servers->coordinator_lock, NULL);
         pthread_mutex_init(&servers->names_lock, NULL);
-        servers->partitioner = mu_retain(args->variable_partitioner);
+        servers->partitioner = mu_retain(args->partitioner);
         servers->elsewhere = !args->in_process;
         if (make_servers(servers, mu__spec_count(view.spec, "ps"), mu__spec_count(view.spec, "worker")) != MU_OK ||
             reach(servers, view.spec, args) != MU_OK) {

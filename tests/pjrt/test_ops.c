@@ -165,8 +165,8 @@ static bool has_types(const mu_sample *sample)
     return true;
 }
 
-// Under a sanitizer the plugin takes several times as long to compile, so that each sample there has a quarter of the types,
-// in turn: what is checked is Muster's memory, and the results are compared in builds without one.
+// Under a sanitizer the plugin takes several times as long to compile, so that each sample there has a quarter of the
+// types, in turn: what is checked is Muster's memory, and the results are compared in builds without one.
 static bool has_turn(const mu_sample *sample, int number, size_t type)
 {
     return MU_TEST_SLOWNESS == 1 || has_types(sample) || ((size_t)number + type) % 4 == 0;

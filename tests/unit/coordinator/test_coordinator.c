@@ -121,7 +121,7 @@ static void a_worker_that_is_back_gets_its_resources(void **state)
     assert_true(mu_scalar(mu_fetch(kept)) == 1);
     assert_int_equal(mu_join(c, .timeout_seconds = 0.02), MU_DEADLINE_EXCEEDED);
     mu_error_take();
-    assert_int_equal(mu__remote_value_state(((mu_per_worker *)data->leaf)->values[0]), MU_REMOTE_ABORTED);
+    assert_int_equal(mu__remote_value_state(((mu_per_worker_resource *)data->leaf)->values[0]), MU_REMOTE_ABORTED);
     all.off[0] = false;
     assert_int_equal(mu_join(c), MU_OK);
     assert_true(mu_scalar(mu_fetch(second)) == 1 && mu_scalar(mu_variable_read(v)) == 2);
