@@ -407,6 +407,10 @@ mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what)
 bool mu__latch_done(const mu_latch *latch);  // all have arrived
 void mu__latch_free(mu_latch *latch);
 
+// mu__condition_init makes a condition whose waits end by the clock of mu__now_ns, which never jumps; false: the system
+// has no room for it.
+bool mu__condition_init(pthread_cond_t *condition);
+
 // A monitor is a lock and a condition (monitor.c). mu__monitor_wait sleeps until somebody signals `changed`, for 0.1 s
 // at most, so that the caller's loop can look for a signal or a cancellation; the caller holds the lock. It returns
 // false, and does not sleep, once the deadline has passed. `what` names the owner in the error of an init that fails;

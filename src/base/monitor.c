@@ -3,24 +3,22 @@
 
 #include <time.h>
 
-static int make_condition(pthread_cond_t *condition)
+bool mu__condition_init(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
-    int failed = pthread_condattr_init(&attributes);
-    if (failed != 0)
-        return failed;
-    failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (failed == 0)
-        failed = pthread_cond_init(condition, &attributes);
+    if (pthread_condattr_init(&attributes) != 0)
+        return false;
+    const bool made = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+                      pthread_cond_init(condition, &attributes) == 0;
     pthread_condattr_destroy(&attributes);
-    return failed;
+    return made;
 }
 
 mu_status mu__monitor_init(mu_monitor *monitor, const char *what)
 {
     monitor->made = false;
     if (pthread_mutex_init(&monitor->lock, NULL) == 0) {
-        monitor->made = make_condition(&monitor->changed) == 0;
+        monitor->made = mu__condition_init(&monitor->changed);
         if (!monitor->made)
             pthread_mutex_destroy(&monitor->lock);
     }

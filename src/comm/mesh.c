@@ -351,11 +351,7 @@ static mu_type mesh_type = {.name = "mesh", .destroy = mesh_destroy};
 
 static void make_locks(mu_mesh *mesh)
 {
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&mesh->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    mu__condition_init(&mesh->changed);
     pthread_mutex_init(&mesh->lock, NULL);
     mesh->has_lock = true;
 }

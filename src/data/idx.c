@@ -177,11 +177,7 @@ mu_idx *mu__idx_open(const char *path)
     if (idx == NULL)
         return NULL;
     pthread_mutex_init(&idx->lock, NULL);
-    pthread_condattr_t clock; // the wall clock may jump
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&idx->more, &clock);
-    pthread_condattr_destroy(&clock);
+    mu__condition_init(&idx->more);
     idx->stream = mu__file_stream_open(path);
     if (idx->stream == NULL || read_header(idx) != MU_OK || (idx->data = mu__alloc_data(idx->bytes)) == NULL)
         goto failed;

@@ -116,29 +116,21 @@ static mu_status nested_next(mu_stage *stage, mu_item *item, bool *end)
     }
 }
 
-static const mu_stage_ops flat_map_stage = {
-    .name = "flat_map",
-    .state_bytes = sizeof(nested_state),
-    .args_bytes = sizeof(nested_args),
-    .owned = nested_owned,
-    .open = nested_open,
-    .next = nested_next,
-    .close = nested_close,
-    .opaque = true,
-    .makes_datasets = true,
-};
+// Both are one stage; flat_map reads one data set after the other.
+#define NESTED_STAGE(stage_name)             \
+    {                                        \
+        .name = stage_name,                  \
+        .state_bytes = sizeof(nested_state), \
+        .args_bytes = sizeof(nested_args),   \
+        .owned = nested_owned,               \
+        .open = nested_open,                 \
+        .next = nested_next,                 \
+        .close = nested_close,               \
+        .opaque = true,                      \
+        .makes_datasets = true,              \
+    }
 
-static const mu_stage_ops interleave_stage = {
-    .name = "interleave",
-    .state_bytes = sizeof(nested_state),
-    .args_bytes = sizeof(nested_args),
-    .owned = nested_owned,
-    .open = nested_open,
-    .next = nested_next,
-    .close = nested_close,
-    .opaque = true,
-    .makes_datasets = true,
-};
+static const mu_stage_ops flat_map_stage = NESTED_STAGE("flat_map"), interleave_stage = NESTED_STAGE("interleave");
 
 mu_dataset *mu_dataset_flat_map(mu_dataset *dataset, mu_dataset *(*fn)(mu_value *element, void *arg), void *arg)
 {

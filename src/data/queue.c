@@ -134,14 +134,10 @@ mu_status mu__queue_get(mu_queue *queue, mu_item *item, bool *end)
 
 static void locks_init(mu_queue *queue)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&queue->order, NULL);
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->room, NULL);
-    pthread_cond_init(&queue->filled, &attributes);
-    pthread_condattr_destroy(&attributes);
+    mu__condition_init(&queue->filled);
 }
 
 mu_queue *mu__queue_open(const mu_queue_ops *ops, void *arg, int64_t n_slots, int n_threads)

@@ -156,17 +156,21 @@ static mu_value *map_now(mu_body *fn, const mu_value *elems, const mu_tensors *l
     return result;
 }
 
+mu_status mu__map_leaves(mu_body *fn, mu_value *elems, const char *what, mu_tensors *leaves)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!fn || !elems)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: fn and elems must be given", what);
+    MU_TRY(mu__tensors_of(elems, what, leaves));
+    return mu__need_rows(leaves, what);
+}
+
 mu_value *mu_map_fn(mu_body *fn, mu_value *elems, void *arg)
 {
     mu_tensors leaves = {0};
     mu_value *result = NULL;
-    if (mu__pending())
-        return NULL;
-    if (!fn || !elems) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_map_fn: fn and elems must be given");
-        return NULL;
-    }
-    if (mu__tensors_of(elems, "mu_map_fn", &leaves) == MU_OK && mu__need_rows(&leaves, "mu_map_fn") == MU_OK)
+    if (mu__map_leaves(fn, elems, "mu_map_fn", &leaves) == MU_OK)
         result = mu__context()->trace ? trace_map(fn, elems, &leaves, arg) : map_now(fn, elems, &leaves, arg);
     mu__free(leaves.at);
     return result;

@@ -247,14 +247,7 @@ mu_value *mu_vectorized_map(mu_body *fn, mu_value *elems, void *arg)
 {
     mu_tensors leaves = {0};
     mu_value *result = NULL;
-    if (mu__pending())
-        return NULL;
-    if (!fn || !elems) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_vectorized_map: fn and elems must be given");
-        return NULL;
-    }
-    if (mu__tensors_of(elems, "mu_vectorized_map", &leaves) == MU_OK && mu__need_rows(&leaves,
-                                                                                      "mu_vectorized_map") == MU_OK)
+    if (mu__map_leaves(fn, elems, "mu_vectorized_map", &leaves) == MU_OK)
         result = map_vectorized(fn, elems, &leaves, arg);
     mu__free(leaves.at);
     return result;

@@ -107,12 +107,6 @@ mu_constraint *mu_non_neg(void)
     return mu__weight_option_make(&mu__constraint_kind, &non_neg_ops, NULL);
 }
 
-static mu_tensor *own(const void *arguments, mu_tensor *weight)
-{
-    const mu_own_weight_function_args *args = arguments;
-    return args->apply(weight, args->arg);
-}
-
 static mu_status own_complete(void *args)
 {
     return ((const mu_own_weight_function_args *)args)->apply
@@ -122,7 +116,7 @@ static mu_status own_complete(void *args)
 }
 
 MU_WEIGHT_OPTION(constraint_new, "constraint", NULL, NULL, mu_constraint, mu__constraint_kind,
-                 mu_own_weight_function_args, NULL, own_complete, .apply = own)
+                 mu_own_weight_function_args, NULL, own_complete, .apply = mu__own_weight_apply)
 
 static const mu_weight_option_ops *const classes[] = {&non_neg_ops, &max_norm_ops, &unit_norm_ops, &min_max_norm_ops,
                                                       NULL};

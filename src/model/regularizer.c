@@ -124,12 +124,6 @@ mu_regularizer *mu_orthogonal_regularizer(double factor, const char *mode)
 
 // ---- Of the program's own -----------------------------------------------------------------------
 
-static mu_tensor *own(const void *arguments, mu_tensor *weight)
-{
-    const mu_own_weight_function_args *args = arguments;
-    return args->apply(weight, args->arg);
-}
-
 static mu_status own_complete(void *args)
 {
     return ((const mu_own_weight_function_args *)args)->apply
@@ -139,7 +133,7 @@ static mu_status own_complete(void *args)
 }
 
 MU_WEIGHT_OPTION(regularizer_new, "regularizer", NULL, NULL, mu_regularizer, mu__regularizer_kind,
-                 mu_own_weight_function_args, NULL, own_complete, .apply = own)
+                 mu_own_weight_function_args, NULL, own_complete, .apply = mu__own_weight_apply)
 
 static const mu_weight_option_ops *const classes[] = {&l1_ops, &l2_ops, &l1_l2_ops, &orthogonal_ops, NULL};
 mu_weight_option_kind mu__regularizer_kind = {

@@ -9,6 +9,12 @@ void mu__weight_option_destroy(void *object)
     mu__fields_drop(&option->ops->class, option->args);
 }
 
+mu_tensor *mu__own_weight_apply(const void *arguments, mu_tensor *weight)
+{
+    const mu_own_weight_function_args *args = arguments;
+    return args->apply(weight, args->arg);
+}
+
 void *mu__weight_option_make(mu_weight_option_kind *kind, const mu_weight_option_ops *ops, const void *args)
 {
     void *filled = mu__pending() ? NULL : mu__alloc(ops->class.args_bytes);

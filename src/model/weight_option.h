@@ -42,6 +42,9 @@ typedef struct mu_weight_option_kind {
 extern mu_weight_option_kind mu__initializer_kind, mu__regularizer_kind, mu__constraint_kind;
 
 void mu__weight_option_destroy(void *option);
+// mu__own_weight_apply is the `apply` of the program's own functions (mu_own_weight_function_args).
+mu_tensor *mu__own_weight_apply(const void *arguments, mu_tensor *weight);
+
 // mu__weight_option_make makes an object of a class from the caller's options (NULL: the defaults).
 // mu__weight_option_argument returns the object that a caller gave or named (NULL: none was given). Both belong to the
 // pool; NULL on error: INVALID_ARGUMENT in the name of `function`.

@@ -20,17 +20,6 @@ static void result_destroy(void *object)
 
 static mu_type result_type = {.name = "rpc result", .destroy = result_destroy};
 
-static bool make_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t clock;
-    if (pthread_condattr_init(&clock) != 0)
-        return false;
-    const bool made =
-        pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0 && pthread_cond_init(condition, &clock) == 0;
-    pthread_condattr_destroy(&clock);
-    return made;
-}
-
 mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method)
 {
     mu_rpc_result *result = mu__new(&result_type, sizeof *result);
@@ -39,7 +28,7 @@ mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method)
     result->client = client;
     snprintf(result->method, sizeof result->method, "%s", method);
     result->made += pthread_mutex_init(&result->lock, NULL) == 0;
-    result->made += result->made == 1 && make_condition(&result->changed);
+    result->made += result->made == 1 && mu__condition_init(&result->changed);
     if (result->made == 2)
         return result;
     mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_call: the system has no room for a lock; free memory");

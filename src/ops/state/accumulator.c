@@ -68,23 +68,10 @@ static void accumulator_destroy(void *object)
 
 static mu_type accumulator_type = {.name = "accumulator", .destroy = accumulator_destroy};
 
-static int make_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    int failed = pthread_condattr_init(&attributes);
-    if (failed != 0)
-        return failed;
-    failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (failed == 0)
-        failed = pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-    return failed;
-}
-
 static bool make_locks(mu_accumulator *a)
 {
     a->made += pthread_mutex_init(&a->lock, NULL) == 0;
-    a->made += a->made == 1 && make_condition(&a->taken) == 0;
+    a->made += a->made == 1 && mu__condition_init(&a->taken);
     if (a->made < 2)
         mu__error(MU_RESOURCE_EXHAUSTED, "accumulator '%s': the system has no room for its lock; free memory",
                   a->resource.name);

@@ -3,6 +3,7 @@
 #ifndef MU_TESTS_BASE_TEST_H
 #define MU_TESTS_BASE_TEST_H
 
+#include "../assert_taken.h"
 #include "base/private.h"
 
 #include <setjmp.h>
@@ -17,14 +18,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define assert_taken(wanted, part)                              \
-    do {                                                        \
-        const mu_error taken_ = mu_error_take();                \
-        assert_int_equal(taken_.code, wanted);                  \
-        if (strstr(taken_.message, part) == NULL)               \
-            fail_msg("no \"%s\" in: %s", part, taken_.message); \
-    } while (0)
 
 #define assert_no_error() assert_string_equal(mu_error_message(), "")
 

@@ -1,6 +1,7 @@
 // Control flow at work: an LSTM and a loop against TensorFlow's numbers, collectives in branches, shapes that depend on
 // elements, graphs that travel, memory that recomputing saves, functions in functions and from several threads.
 #include "control_test.h"
+#include "printed.h"
 #include "engine/cpu/plan.h"
 
 #include <muster/nn.h>
@@ -183,17 +184,6 @@ static mu_resource *no_resource(void *arg, const char *kind, const char *name, c
 {
     (void)arg, (void)kind, (void)name, (void)spec;
     return NULL;
-}
-
-static char *printed(const mu_graph *graph)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    mu__graph_print(graph, out);
-    fclose(out);
-    return text;
 }
 
 static mu_traced trace(mu_traceable *fn, void *arg, mu_value *like, int n, const mu_spec *specs)

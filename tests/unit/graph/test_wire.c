@@ -3,6 +3,7 @@
 // Wrong graphs are made by damaging the nodes of a real one in memory before it is written, and by damaging the
 // bytes; damaged bytes without end are the fuzzer's affair (fuzz_graph.c).
 #include "../model/model_test.h"
+#include "printed.h"
 
 #include "engine/cpu/fused_ops.h"
 
@@ -32,17 +33,6 @@ static mu_graph *through_bytes(const mu_graph *graph)
     mu_graph *read = mu__graph_read(bytes, size, same_resource, (void *)graph);
     mu__free(bytes);
     return read;
-}
-
-static char *printed(const mu_graph *graph)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    assert_non_null(out);
-    mu__graph_print(graph, out);
-    fclose(out);
-    return text;
 }
 
 static void expect_same_attrs(const mu_node *a, const mu_node *b)

@@ -22,6 +22,12 @@ static inline int start_devices(void **state)
     return mu_init(.cpu_devices = DEVICES, .seed = 7) != MU_OK || mu_set_floatx(MU_F64) != MU_OK;
 }
 
+#define REFUSED_STATUS(call, code, part) \
+    do {                                 \
+        assert_int_equal(call, code);    \
+        expect_error(code, part);        \
+    } while (0)
+
 #define MODEL_TEST(name) cmocka_unit_test_setup_teardown(name, start_devices, end_library)
 
 // A parameter-server strategy in this process with so many workers and servers.

@@ -19,11 +19,6 @@ static mu_dataset *good_data(void)
         assert_true(!(call));                    \
         expect_error(MU_INVALID_ARGUMENT, part); \
     } while (0)
-#define REFUSED_STATUS(call, code, part) \
-    do {                                 \
-        assert_int_equal(call, code);    \
-        expect_error(code, part);        \
-    } while (0)
 
 // An error names the wrong object in a list, or in place of a tensor.
 static void things_of_another_kind_are_named(void **state)

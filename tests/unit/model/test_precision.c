@@ -11,11 +11,6 @@
         assert_null(call);        \
         expect_error(code, part); \
     } while (0)
-#define REFUSED_STATUS(call, code, part) \
-    do {                                 \
-        assert_int_equal(call, code);    \
-        expect_error(code, part);        \
-    } while (0)
 
 static int start(void **state)
 {

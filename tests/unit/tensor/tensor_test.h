@@ -2,6 +2,7 @@
 #ifndef MU_TESTS_TENSOR_TEST_H
 #define MU_TESTS_TENSOR_TEST_H
 
+#include "../assert_taken.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -10,13 +11,5 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-
-#define assert_taken(wanted, part)                              \
-    do {                                                        \
-        const mu_error taken_ = mu_error_take();                \
-        assert_int_equal(taken_.code, wanted);                  \
-        if (strstr(taken_.message, part) == NULL)               \
-            fail_msg("no \"%s\" in: %s", part, taken_.message); \
-    } while (0)
 
 #endif
