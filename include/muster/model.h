@@ -35,6 +35,7 @@ typedef struct mu_input_args {
     mu_keyword_only only_;
     mu_dtype dtype;                          // default: that of mu_set_floatx
     const char *name;
+    int64_t batch_size;                      // of all batches, which stateful layers need to know; default: any
 } mu_input_args;
 // mu_input makes a tensor that stands for a model's input: mu_input({28, 28, 1}). Calling a layer on it (mu_call) makes
 // the layer's weights and returns a tensor that stands for the output. Ops do not take such tensors; layers do.

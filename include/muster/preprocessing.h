@@ -158,6 +158,88 @@ MU_API mu_layer *mu_random_color_degeneration_with(const mu_random_color_args *a
 #define mu_random_invert(...) mu_random_invert_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_invert_with(const mu_random_color_args *args);
 
+// mu_random_hue turns the hues of each image by a number from factor[0] to factor[1] (from 0 to 1), times half a turn, to
+// either side. mu_random_saturation multiplies the saturations by f / (1 - f), f from factor[0] to factor[1] (from 0 to
+// 1): 0.5 leaves them; as in Keras, they are then limited to value_range. mu_random_sharpness adds to each image the
+// part 1 - 2 · f of the difference to a smoother one: 0 blurs, 0.5 leaves it, 1 sharpens. mu_random_posterization keeps the
+// upper factor[0] to factor[1] - 1 of the 8 bits of all values, or factor[0] if both are equal (from 1 to 8). Images of
+// hue and saturation have 3 channels.
+#define mu_random_hue(...) mu_random_hue_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_hue_with(const mu_random_color_args *args);
+#define mu_random_saturation(...) mu_random_saturation_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_saturation_with(const mu_random_color_args *args);
+#define mu_random_sharpness(...) mu_random_sharpness_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_sharpness_with(const mu_random_color_args *args);
+#define mu_random_posterization(...) \
+    mu_random_posterization_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_posterization_with(const mu_random_color_args *args);
+
+typedef struct mu_random_color_jitter_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
+    double brightness_factor[2], contrast_factor[2], saturation_factor[2], hue_factor[2];  // default: no such change
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+    const char *dtype;
+} mu_random_color_jitter_args;
+// mu_random_color_jitter makes a layer that changes brightness, contrast, saturation and hue, in this order, as
+// mu_random_brightness, mu_random_contrast, mu_random_saturation and mu_random_hue do with these factors.
+#define mu_random_color_jitter(...) \
+    mu_random_color_jitter_with(MU_ARGS(mu_random_color_jitter_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_color_jitter_with(const mu_random_color_jitter_args *args);
+
+typedef struct mu_random_gaussian_blur_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double factor[2];                        // an image is blurred with a probability between both; default {0, 1}
+    int kernel_size, kernel_size_per_axis[2]; // odd; default 3
+    double sigma[2];                         // deviations are drawn between both, from 0 to 1; default {0, 1}
+    double value_range[2];                   // the result is limited to it; default {0, 255}
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+    const char *dtype;
+} mu_random_gaussian_blur_args;
+// mu_random_gaussian_blur makes a layer that blurs some images by a normal distribution, whose two deviations, in pixels,
+// are the same for all images of a batch.
+#define mu_random_gaussian_blur(...) \
+    mu_random_gaussian_blur_with(MU_ARGS(mu_random_gaussian_blur_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_gaussian_blur_with(const mu_random_gaussian_blur_args *args);
+
+typedef struct mu_random_erasing_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double factor[2];                        // an image is changed with a probability between both; default {0, 1}
+    double scale[2];                         // squares of the sides' parts of the image's; default {0.02, 0.33}
+    const double *fill_value;                // n_fill_value numbers: 1, or one for each channel; default: noise
+    int n_fill_value;
+    double value_range[2];                   // what is filled in is limited to it; default {0, 255}
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+    const char *dtype;
+} mu_random_erasing_args;
+// mu_random_erasing makes a layer that replaces a rectangle in some images. Zhong et al., "Random erasing data
+// augmentation", 2020.
+#define mu_random_erasing(...) mu_random_erasing_with(MU_ARGS(mu_random_erasing_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_erasing_with(const mu_random_erasing_args *args);
+
+typedef struct mu_equalization_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
+    int bins;                                // of the histograms; default 256
+    const char *name;
+    const char *dtype;
+} mu_equalization_args;
+// mu_equalization makes a layer that, in training, spreads the values of each channel evenly over value_range. As in
+// Keras, a channel's histogram is that of all images that a replica has of the batch.
+#define mu_equalization(...) mu_equalization_with(MU_ARGS(mu_equalization_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_equalization_with(const mu_equalization_args *args);
+
 typedef struct mu_solarization_args {
     size_t size;
     const char *given;
@@ -244,6 +326,24 @@ typedef struct mu_random_shear_args {
 // y_factor; half of the images are sheared by -f and -g.
 #define mu_random_shear(...) mu_random_shear_with(MU_ARGS(mu_random_shear_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_shear_with(const mu_random_shear_args *args);
+
+typedef struct mu_random_perspective_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double factor[2];                        // an image is changed with a probability between both; default {0, 1}
+    double scale;                            // how far corners move, from 0 to 1; default 1
+    const char *interpolation;               // "bilinear" (default) or "nearest"
+    double fill_value;                       // beyond the image; default 0
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+    const char *dtype;
+} mu_random_perspective_args;
+// mu_random_perspective makes a layer that projects some images: each corner's distances from the upper left corner change
+// by up to the part scale / 2.
+#define mu_random_perspective(...) \
+    mu_random_perspective_with(MU_ARGS(mu_random_perspective_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_random_perspective_with(const mu_random_perspective_args *args);
 
 typedef struct mu_random_crop_args {
     size_t size;

@@ -5,6 +5,11 @@
 // last states [batch, units] (mu_call_values). Called with .inputs = mu_list(sequence, state, …, MU_END), it begins
 // with these states instead of zeros.
 //
+// With .stateful a layer keeps its last states: sequence i of a batch goes on where sequence i of the batch before ended,
+// until mu_layer_reset_states. All batches then have as many sequences as the first, which mu_input's .batch_size says to
+// a model for mu_fit. The states are no weights: mu_save_model leaves them out, as Keras does; checkpoints and backups have
+// them. Any number of replicas computes what one would.
+//
 // A mask [batch, steps] (of mu_embedding's .mask_zero, mu_masking, or mu_call's .mask) leaves steps out: states stay,
 // and the output of the step before is repeated. Names of activations and initializers are those of muster/layer.h.
 #ifndef MUSTER_RECURRENT_H
@@ -39,6 +44,7 @@ typedef struct mu_simple_rnn_args {
     bool return_state;                       // return the last states too
     bool go_backwards;                       // from the last step to the first; outputs are in that order
     bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool stateful;                           // a batch begins with the states that the batch before ended with
     bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
     mu_any_regularizer activity_regularizer; // of the output
 } mu_simple_rnn_args;
@@ -67,6 +73,7 @@ typedef struct mu_lstm_args {
     bool return_state;                       // return the last states too
     bool go_backwards;                       // from the last step to the first; outputs are in that order
     bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool stateful;                           // a batch begins with the states that the batch before ended with
     bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
     mu_any_regularizer activity_regularizer; // of the output
     const char *recurrent_activation;        // of the gates; default "sigmoid"
@@ -98,6 +105,7 @@ typedef struct mu_gru_args {
     bool return_state;                       // return the last state too
     bool go_backwards;                       // from the last step to the first; outputs are in that order
     bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool stateful;                           // a batch begins with the states that the batch before ended with
     bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
     mu_any_regularizer activity_regularizer; // of the output
     const char *recurrent_activation;        // of the gates; default "sigmoid"
@@ -108,6 +116,49 @@ typedef struct mu_gru_args {
 // .no_reset_after. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014.
 #define mu_gru(...) mu_gru_with(MU_ARGS(mu_gru_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_gru_with(const mu_gru_args *args);
+
+typedef struct mu_conv_lstm_args {
+    size_t size;
+    const char *given;
+    int filters, kernel_size;                // filters: channels of the states and of the output
+    mu_keyword_only only_;
+    int kernel_size_per_axis[3];
+    int strides, strides_per_axis[3];        // of the input's convolution; default 1
+    int dilation_rate, dilation_rate_per_axis[3];  // distance of the kernel's elements over the input; default 1
+    const char *padding;                     // of the input's convolution: "valid" (default) or "same"
+    const char *activation;                  // default "tanh"
+    bool no_bias;                            // leave the bias out
+    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer; // default "orthogonal"
+    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
+    mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
+    double dropout;                          // share of the input dropped in training, alike in all steps
+    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
+    uint64_t seed;                           // of dropout; default: from the program's seed
+    const char *name;
+    const char *dtype;
+    bool return_sequences;                   // return the outputs of all steps
+    bool return_state;                       // return the last states too
+    bool go_backwards;                       // from the last step to the first; outputs are in that order
+    bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool stateful;                           // a batch begins with the states that the batch before ended with
+    bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
+    mu_any_regularizer activity_regularizer; // of the output
+    const char *recurrent_activation;        // of the gates; default "sigmoid"
+    bool no_unit_forget_bias;                // the forget gate's bias does not begin with 1
+} mu_conv_lstm_args;
+// mu_conv_lstm1d, mu_conv_lstm2d and mu_conv_lstm3d make LSTMs whose steps are maps with 1 to 3 spatial axes, of known
+// sizes, and which convolve instead of multiplying. x: [batch, steps, axes…, channels]; y: [batch, axes…, filters], with
+// .return_sequences [batch, steps, axes…, filters]. Weights: kernel [sizes…, channels, 4 · filters], recurrent_kernel
+// [sizes…, filters, 4 · filters], bias. Errors: INVALID_ARGUMENT for strides and a dilation rate above 1. Shi et al.,
+// "Convolutional LSTM network", 2015.
+#define mu_conv_lstm1d(...) mu_conv_lstm1d_with(MU_ARGS(mu_conv_lstm_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_conv_lstm1d_with(const mu_conv_lstm_args *args);
+#define mu_conv_lstm2d(...) mu_conv_lstm2d_with(MU_ARGS(mu_conv_lstm_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_conv_lstm2d_with(const mu_conv_lstm_args *args);
+#define mu_conv_lstm3d(...) mu_conv_lstm3d_with(MU_ARGS(mu_conv_lstm_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_conv_lstm3d_with(const mu_conv_lstm_args *args);
 
 // ---- Cells --------------------------------------------------------------------------------------
 
@@ -199,6 +250,7 @@ typedef struct mu_rnn_args {
     bool return_state;                       // return the last states too
     bool go_backwards;                       // from the last step to the first; outputs are in that order
     bool unroll;                             // a copy of the step's ops for each step, instead of a loop
+    bool stateful;                           // a batch begins with the states that the batch before ended with
     bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
     int64_t state_size[MU_MAX_CELL_STATES];  // of each state of a cell of your own; ends with 0
     int64_t output_size;                     // of a cell of your own; default: state_size[0]
@@ -209,6 +261,10 @@ typedef struct mu_rnn_args {
 // state_size.
 #define mu_rnn(...) mu_rnn_with(MU_ARGS(mu_rnn_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_rnn_with(const mu_rnn_args *args);
+
+// mu_layer_reset_states sets the states that stateful layers keep to zero: those of a layer or model, and of all layers in
+// it. A layer that has not been called keeps none.
+MU_API mu_status mu_layer_reset_states(mu_layer *layer);
 
 // ---- Wrappers -----------------------------------------------------------------------------------
 

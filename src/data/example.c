@@ -12,9 +12,9 @@ typedef struct column {
     const char *function;
     int64_t n_rows, per;     // rows; values of a step
     int64_t steps_of_record; // rows of one example
-    mu_slice *rows;          // [n_rows] Feature messages; NULL: there is none
+    mu_span *rows;          // [n_rows] Feature messages; NULL: there is none
     bool padded_rows;        // rows without a message are padding
-    mu_slice *lists;         // [n_rows] their values
+    mu_span *lists;         // [n_rows] their values
     int64_t *counts;         // [n_rows] how many values; -1: the row has none
     int64_t longest;         // steps of the longest row, of VARIABLE
 } column;
@@ -47,7 +47,7 @@ static mu_status count_row(column *c, int64_t row)
 {
     const mu_feature *feature = c->feature;
     const int64_t example = row / c->steps_of_record;
-    const mu_slice message = c->rows[row];
+    const mu_span message = c->rows[row];
     mu_dtype dtype = MU_DTYPE_DEFAULT;
     c->counts[row] = -1;
     if (message.bytes != NULL && !mu__example_kind(message, &dtype, &c->lists[row]))
@@ -154,7 +154,7 @@ static mu_tensor *lengths_tensor(const int64_t *lengths, int64_t n, bool batch)
 
 // ---- The features of all examples ---------------------------------------------------------------
 
-static mu_status add_context(const mu_records *records, const mu_feature *feature, mu_slice *rows, mu_leaves *made)
+static mu_status add_context(const mu_records *records, const mu_feature *feature, mu_span *rows, mu_leaves *made)
 {
     column c = {.feature = feature, .function = records->function, .n_rows = records->n, .steps_of_record = 1,
                 .rows = rows};
@@ -172,13 +172,13 @@ static mu_status add_context(const mu_records *records, const mu_feature *featur
 }
 
 // Counts the steps of every example's sequence.
-static mu_status count_steps(const mu_records *records, const mu_feature *feature, const mu_slice *lists,
+static mu_status count_steps(const mu_records *records, const mu_feature *feature, const mu_span *lists,
                              int64_t *steps,
                              int64_t *longest)
 {
     for (int64_t i = 0; i < records->n; i++) {
         size_t at = 0;
-        mu_slice step;
+        mu_span step;
         bool bad = false;
         while (lists[i].bytes != NULL && mu__example_step(lists[i], &at, &step, &bad))
             steps[i]++;
@@ -193,7 +193,7 @@ static mu_status count_steps(const mu_records *records, const mu_feature *featur
     return MU_OK;
 }
 
-static mu_status add_sequence(const mu_records *records, const mu_feature *feature, const mu_slice *lists,
+static mu_status add_sequence(const mu_records *records, const mu_feature *feature, const mu_span *lists,
                               mu_leaves *made)
 {
     int64_t longest = 0, *steps = mu__calloc((size_t)records->n + 1, sizeof *steps);
@@ -226,10 +226,10 @@ static mu_status add_sequence(const mu_records *records, const mu_feature *featu
 }
 
 // Finds all features in all examples: found[feature * n + example].
-static mu_status find(const mu_records *records, int map, int n, const mu_feature *features, mu_slice *found)
+static mu_status find(const mu_records *records, int map, int n, const mu_feature *features, mu_span *found)
 {
     const char **keys = mu__calloc((size_t)n + 1, sizeof *keys);
-    mu_slice *values = mu__calloc((size_t)n + 1, sizeof *values);
+    mu_span *values = mu__calloc((size_t)n + 1, sizeof *values);
     mu_status status = keys != NULL && values != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < n; i++)
         keys[i] = features[i].name;
@@ -247,7 +247,7 @@ static mu_status find(const mu_records *records, int map, int n, const mu_featur
 mu_value *mu__example_parse(const mu_records *records, const mu_feature_list *list, int map)
 {
     mu_leaves made = {0};
-    mu_slice *found = mu__calloc((size_t)list->n * (size_t)records->n + 1, sizeof *found);
+    mu_span *found = mu__calloc((size_t)list->n * (size_t)records->n + 1, sizeof *found);
     mu_status status = found != NULL && mu__build_begin(&made, list->n_leaves) ? MU_OK : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
         status = find(records, map, list->n, list->items, found);

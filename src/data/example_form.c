@@ -144,10 +144,10 @@ static mu_status records_of(mu_records *records, const mu_tensor *serialized)
         return MU_RESOURCE_EXHAUSTED;
     for (int64_t i = 0; string && i < records->n; i++) {
         const mu_string record = mu__string_at(serialized, i);
-        records->items[i] = (mu_slice){(const uint8_t *)record.bytes, record.n};
+        records->items[i] = (mu_span){(const uint8_t *)record.bytes, record.n};
     }
     if (!string)
-        records->items[0] = (mu_slice){mu__host_read(serialized), (size_t)serialized->shape.dims[0]};
+        records->items[0] = (mu_span){mu__host_read(serialized), (size_t)serialized->shape.dims[0]};
     return MU_OK;
 }
 

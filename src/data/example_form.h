@@ -25,7 +25,7 @@ mu_example_form *mu__example_form_new(const char *function, int n_features, cons
 typedef struct mu_records {
     const char *function;
     int64_t n;
-    mu_slice *items;
+    mu_span *items;
     bool batch;          // else there is one, and tensors have no axis for it
 } mu_records;
 

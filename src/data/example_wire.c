@@ -9,7 +9,7 @@ typedef struct field {
     uint64_t number;
     int type;
     uint64_t varint;     // VARINT
-    mu_slice bytes;      // all other types
+    mu_span bytes;      // all other types
 } field;
 
 static uint64_t read_varint(mu_cursor *cursor)
@@ -43,7 +43,7 @@ static bool next_field(mu_cursor *cursor, field *out)
     if (n > mu__cursor_left(cursor) || out->number == 0)
         cursor->bad = true;
     else if (out->type != VARINT)
-        out->bytes = (mu_slice){mu__cursor_bytes(cursor, (size_t)n), (size_t)n};
+        out->bytes = (mu_span){mu__cursor_bytes(cursor, (size_t)n), (size_t)n};
     return !cursor->bad;
 }
 
@@ -52,10 +52,10 @@ static bool is_message(const field *f, uint64_t number) { return f->number == nu
 // ---- Maps ---------------------------------------------------------------------------------------
 
 // A map is a list of entries with a key (1) and a value (2).
-static bool read_entry(mu_slice entry, int n, const char *const *keys, mu_slice *values)
+static bool read_entry(mu_span entry, int n, const char *const *keys, mu_span *values)
 {
     mu_cursor cursor = mu__cursor(entry.bytes, entry.n);
-    mu_slice key = {(const uint8_t *)"", 0}, value = {(const uint8_t *)"", 0};
+    mu_span key = {(const uint8_t *)"", 0}, value = {(const uint8_t *)"", 0};
     for (field f; next_field(&cursor, &f);) {
         if (is_message(&f, 1))
             key = f.bytes;
@@ -68,12 +68,12 @@ static bool read_entry(mu_slice entry, int n, const char *const *keys, mu_slice 
     return !cursor.bad;
 }
 
-bool mu__example_find(mu_slice message, int map, int n, const char *const *keys, mu_slice *values)
+bool mu__example_find(mu_span message, int map, int n, const char *const *keys, mu_span *values)
 {
     mu_cursor cursor = mu__cursor(message.bytes, message.n);
     bool good = true;
     for (int i = 0; i < n; i++)
-        values[i] = (mu_slice){0};
+        values[i] = (mu_span){0};
     for (field f; good && next_field(&cursor, &f);) {
         mu_cursor entries = mu__cursor(f.bytes.bytes, f.bytes.n);
         if (!is_message(&f, (uint64_t)map))
@@ -85,7 +85,7 @@ bool mu__example_find(mu_slice message, int map, int n, const char *const *keys,
     return good && !cursor.bad;
 }
 
-bool mu__example_step(mu_slice list, size_t *at, mu_slice *feature, bool *bad)
+bool mu__example_step(mu_span list, size_t *at, mu_span *feature, bool *bad)
 {
     mu_cursor cursor = mu__cursor(list.bytes + *at, list.n - *at);
     for (field f; next_field(&cursor, &f);)
@@ -100,7 +100,7 @@ bool mu__example_step(mu_slice list, size_t *at, mu_slice *feature, bool *bad)
 
 // ---- Values -------------------------------------------------------------------------------------
 
-bool mu__example_kind(mu_slice feature, mu_dtype *dtype, mu_slice *list)
+bool mu__example_kind(mu_span feature, mu_dtype *dtype, mu_span *list)
 {
     static const mu_dtype kinds[] = {MU_DTYPE_DEFAULT, MU_STRING, MU_F32, MU_I64};
     mu_cursor cursor = mu__cursor(feature.bytes, feature.n);
@@ -122,7 +122,7 @@ static float float_at(const uint8_t *bytes)
     return value;
 }
 
-static mu_status add_floats(mu_slice packed, mu_value_sink *sink)
+static mu_status add_floats(mu_span packed, mu_value_sink *sink)
 {
     if (packed.n % 4 != 0)
         return MU_DATA_LOSS;
@@ -139,7 +139,7 @@ static void add_integer(uint64_t value, mu_value_sink *sink)
     sink->n++;
 }
 
-static mu_status add_integers(mu_slice packed, mu_value_sink *sink)
+static mu_status add_integers(mu_span packed, mu_value_sink *sink)
 {
     mu_cursor cursor = mu__cursor(packed.bytes, packed.n);
     while (mu__cursor_left(&cursor) > 0) {
@@ -150,14 +150,14 @@ static mu_status add_integers(mu_slice packed, mu_value_sink *sink)
     return cursor.bad ? MU_DATA_LOSS : MU_OK;
 }
 
-static mu_status add_string(mu_slice bytes, mu_value_sink *sink)
+static mu_status add_string(mu_span bytes, mu_value_sink *sink)
 {
     sink->n++;
     return sink->strings != NULL ? mu__strings_add(sink->strings, bytes.bytes, bytes.n) : MU_OK;
 }
 
 // The values are field 1; a field of a type that does not fit is unknown, and skipped.
-mu_status mu__example_values(mu_slice list, mu_dtype dtype, mu_value_sink *sink)
+mu_status mu__example_values(mu_span list, mu_dtype dtype, mu_value_sink *sink)
 {
     mu_cursor cursor = mu__cursor(list.bytes, list.n);
     mu_status status = MU_OK;

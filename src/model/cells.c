@@ -19,19 +19,24 @@ static const cell_args *args_of(const mu_layer *cell)
 
 // ---- What the gated cells share -----------------------------------------------------------------
 
-static mu_status build_weights(mu_layer *cell, const mu_shape *input, int gates, mu_shape bias)
+mu_status mu__cell_weights(mu_layer *cell, mu_shape kernel, mu_shape recurrent, mu_shape bias)
 {
     const cell_args *args = args_of(cell);
-    MU_TRY(mu__need_input_rank(cell, input, 2, 2));
-    MU_TRY(mu__need_last_axis(cell, input));
-    const int64_t columns = (int64_t)gates * args->units;
-    MU_TRY(mu__weight(cell, "kernel", MU_SHAPE(input->dims[1], columns), MU_OPTIONS_OF(args, kernel)));
-    MU_TRY(mu__weight(cell, "recurrent_kernel", MU_SHAPE(args->units, columns), MU_OPTIONS_OF(args, recurrent)));
+    MU_TRY(mu__weight(cell, "kernel", kernel, MU_OPTIONS_OF(args, kernel)));
+    MU_TRY(mu__weight(cell, "recurrent_kernel", recurrent, MU_OPTIONS_OF(args, recurrent)));
     if (!args->no_bias)
         MU_TRY(mu__weight(cell, "bias", bias, MU_OPTIONS_OF(args, bias)));
     return args->dropout > 0 || args->recurrent_dropout > 0
                ? mu__weight_seed(cell, MU_GIVEN(args, seed) ? &args->seed : NULL)
                : MU_OK;
+}
+
+static mu_status build_weights(mu_layer *cell, const mu_shape *input, int gates, mu_shape bias)
+{
+    const int64_t units = args_of(cell)->units;
+    MU_TRY(mu__need_input_rank(cell, input, 2, 2));
+    MU_TRY(mu__need_last_axis(cell, input));
+    return mu__cell_weights(cell, MU_SHAPE(input->dims[1], gates * units), MU_SHAPE(units, gates * units), bias);
 }
 
 static mu_status draw_masks(const mu_cell_run *run, mu_tensor *like, double rate, int n, mu_tensor **masks)
@@ -50,26 +55,31 @@ static mu_status begin_gates(mu_cell_run *run, int gates, mu_tensor *x, mu_tenso
     run->recurrent = mu__weight_read(run->cell, "recurrent_kernel");
     run->bias = mu__weight_read(run->cell, "bias");
     if (run->training && args->dropout > 0) {
-        run->n_input_masks = args->recurrent_dropout > 0 ? gates : 1;
+        run->n_input_masks = args->recurrent_dropout > 0 || run->ops->product ? gates : 1;
         MU_TRY(draw_masks(run, x, args->dropout, run->n_input_masks, run->input_masks));
     }
     if (drops_state) {
         run->n_state_masks = gates;
         MU_TRY(draw_masks(run, state, args->recurrent_dropout, gates, run->state_masks));
-        MU_TRY(mu_split(run->recurrent, gates, 1, run->gate_recurrent));
+        MU_TRY(mu_split(run->recurrent, gates, -1, run->gate_recurrent));
     }
     return mu_error_code();
 }
 
-static mu_tensor *project_gates(const mu_cell_run *run, mu_tensor *x)
+static mu_tensor *product(const mu_cell_run *run, mu_tensor *x, mu_tensor *kernel, bool is_state)
+{
+    return run->ops->product ? run->ops->product(run, x, kernel, is_state) : mu_matmul(x, kernel);
+}
+
+mu_tensor *mu__gates_project(const mu_cell_run *run, mu_tensor *x)
 {
     mu_tensor *kernels[MAX_GATES], *products[MAX_GATES], *y = NULL;
     const int n = run->n_input_masks;
     if (n <= 1)
-        y = mu_matmul(n == 1 ? mu_multiply(x, run->input_masks[0]) : x, run->kernel);
-    else if (mu_split(run->kernel, n, 1, kernels) == MU_OK) {
+        y = product(run, n == 1 ? mu_multiply(x, run->input_masks[0]) : x, run->kernel, false);
+    else if (mu_split(run->kernel, n, -1, kernels) == MU_OK) {
         for (int i = 0; i < n; i++)
-            products[i] = mu_matmul(mu_multiply(x, run->input_masks[i]), kernels[i]);
+            products[i] = product(run, mu_multiply(x, run->input_masks[i]), kernels[i], false);
         y = mu__pending() ? NULL : mu_concat(n, products, -1);
     }
     return run->bias ? mu_nn_bias_add(y, run->bias) : y;
@@ -78,8 +88,8 @@ static mu_tensor *project_gates(const mu_cell_run *run, mu_tensor *x)
 // The state's part in one gate; `state` may be the state multiplied by something.
 static mu_tensor *gate_product(const mu_cell_run *run, mu_tensor *state, int gate)
 {
-    return mu_matmul(run->n_state_masks ? mu_multiply(state, run->state_masks[gate]) : state,
-                     run->gate_recurrent[gate]);
+    return product(run, run->n_state_masks ? mu_multiply(state, run->state_masks[gate]) : state,
+                   run->gate_recurrent[gate], true);
 }
 
 // The state's part in all gates, side by side.
@@ -87,13 +97,13 @@ static mu_tensor *state_product(const mu_cell_run *run, mu_tensor *state)
 {
     mu_tensor *products[MAX_GATES];
     if (!run->n_state_masks)
-        return mu_matmul(state, run->recurrent);
+        return product(run, state, run->recurrent, true);
     for (int i = 0; i < run->n_state_masks; i++)
         products[i] = gate_product(run, state, i);
     return mu__pending() ? NULL : mu_concat(run->n_state_masks, products, -1);
 }
 
-static int output_is_first(const mu_layer *cell)
+int mu__first_state(const mu_layer *cell)
 {
     (void)cell;
     return 0;
@@ -126,12 +136,12 @@ static mu_status simple_step(const mu_cell_run *run, mu_tensor *projected, mu_te
     return mu_error_code();
 }
 
-static const mu_cell_ops simple_ops = {.sizes = one_state, .output_state = output_is_first, .begin = simple_begin,
-                                       .project = project_gates, .step = simple_step};
+static const mu_cell_ops simple_ops = {.sizes = one_state, .output_state = mu__first_state, .begin = simple_begin,
+                                       .project = mu__gates_project, .step = simple_step};
 
 // ---- LSTM ---------------------------------------------------------------------------------------
 
-static const mu_field lstm_cell_fields[] = {
+const mu_field mu__lstm_cell_fields[] = {
     MU_CELL_FIELDS(mu_lstm_cell_args),
     MU_FIELD(mu_lstm_cell_args, recurrent_activation, ACTIVATION, .text = "sigmoid"),
     MU_FIELD(mu_lstm_cell_args, no_unit_forget_bias, NOT, .keras = "unit_forget_bias"),
@@ -156,26 +166,32 @@ static mu_status set_forget_bias(mu_layer *cell)
     return status;
 }
 
+mu_status mu__lstm_build_bias(mu_layer *cell)
+{
+    const mu_lstm_cell_args *args = cell->args;
+    return args->no_bias || args->no_unit_forget_bias ? MU_OK : set_forget_bias(cell);
+}
+
 static mu_status lstm_cell_build(mu_layer *cell, int n, const mu_shape *inputs)
 {
     (void)n;
     const mu_lstm_cell_args *args = cell->args;
     MU_TRY(build_weights(cell, inputs, 4, MU_SHAPE(4 * (int64_t)args->units)));
-    return args->no_bias || args->no_unit_forget_bias ? MU_OK : set_forget_bias(cell);
+    return mu__lstm_build_bias(cell);
 }
 
-static int lstm_sizes(const mu_layer *cell, int64_t *sizes)
+int mu__lstm_sizes(const mu_layer *cell, int64_t *sizes)
 {
     sizes[0] = sizes[1] = args_of(cell)->units;
     return 2;
 }
 
-static mu_status lstm_begin(mu_cell_run *run, mu_tensor *x, mu_tensor *const *states)
+mu_status mu__lstm_begin(mu_cell_run *run, mu_tensor *x, mu_tensor *const *states)
 {
     return begin_gates(run, 4, x, states[0]);
 }
 
-static mu_status lstm_step(const mu_cell_run *run, mu_tensor *projected, mu_tensor *const *states, mu_tensor **next)
+mu_status mu__lstm_step(const mu_cell_run *run, mu_tensor *projected, mu_tensor *const *states, mu_tensor **next)
 {
     const mu_lstm_cell_args *args = run->cell->args;
     const char *gate = args->recurrent_activation;
@@ -187,8 +203,8 @@ static mu_status lstm_step(const mu_cell_run *run, mu_tensor *projected, mu_tens
     return mu_error_code();
 }
 
-static const mu_cell_ops lstm_ops = {.sizes = lstm_sizes, .output_state = output_is_first, .begin = lstm_begin,
-                                     .project = project_gates, .step = lstm_step};
+static const mu_cell_ops lstm_ops = {.sizes = mu__lstm_sizes, .output_state = mu__first_state, .begin = mu__lstm_begin,
+                                     .project = mu__gates_project, .step = mu__lstm_step};
 
 // ---- GRU ----------------------------------------------------------------------------------------
 
@@ -244,8 +260,8 @@ static mu_status gru_step(const mu_cell_run *run, mu_tensor *projected, mu_tenso
     return mu_error_code();
 }
 
-static const mu_cell_ops gru_ops = {.sizes = one_state, .output_state = output_is_first, .begin = gru_begin,
-                                    .project = project_gates, .step = gru_step};
+static const mu_cell_ops gru_ops = {.sizes = one_state, .output_state = mu__first_state, .begin = gru_begin,
+                                    .project = mu__gates_project, .step = gru_step};
 
 // ---- Stacked cells ------------------------------------------------------------------------------
 
@@ -377,9 +393,9 @@ static mu_value *cell_call(mu_layer *cell, mu_value *inputs, const mu_call_conte
 }
 
 // A word's class, and the function that makes such a cell.
-#define CELL(word, keras_class, operations)                                                                        \
+#define CELL(word, keras_class, its_fields, operations)                                                            \
     const mu_layer_ops mu__##word##_ops = {                                                                        \
-        .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(mu_##word##_args), word##_fields, NULL},             \
+        .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(mu_##word##_args), its_fields, NULL},                \
         .cell = &operations, .build = word##_build, .call = cell_call,                                             \
     };                                                                                                             \
     mu_layer *mu_##word##_with(const mu_##word##_args *args)                                                       \
@@ -387,9 +403,9 @@ static mu_value *cell_call(mu_layer *cell, mu_value *inputs, const mu_call_conte
         return mu__layer_make(&mu__##word##_ops, args);                                                            \
     }
 
-CELL(simple_rnn_cell, "SimpleRNNCell", simple_ops)
-CELL(lstm_cell, "LSTMCell", lstm_ops)
-CELL(gru_cell, "GRUCell", gru_ops)
+CELL(simple_rnn_cell, "SimpleRNNCell", simple_rnn_cell_fields, simple_ops)
+CELL(lstm_cell, "LSTMCell", mu__lstm_cell_fields, lstm_ops)
+CELL(gru_cell, "GRUCell", gru_cell_fields, gru_ops)
 
 const mu_layer_ops mu__stacked_rnn_cells_ops = {
     .class = {"stacked_rnn_cells", "StackedRNNCells", "mu_stacked_rnn_cells", MU_OPTIONS(stacked_args), stacked_fields,

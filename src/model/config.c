@@ -12,8 +12,7 @@ static json_t *batch_shape(const mu_shape *shape)
 {
     json_t *list = json_array();
     for (int i = 0; i < shape->rank; i++)
-        json_array_append_new(list, i == 0 || shape->dims[i] == MU_UNKNOWN ? json_null()
-                                                                           : json_integer(shape->dims[i]));
+        json_array_append_new(list, shape->dims[i] == MU_UNKNOWN ? json_null() : json_integer(shape->dims[i]));
     return list;
 }
 
@@ -24,9 +23,9 @@ json_t *mu__input_json(const char *name, mu_dtype dtype, const mu_shape *shape)
                                     0, "ragged", 0, "batch_shape", batch_shape(shape)));
 }
 
-static mu_shape declared_shape(const mu_input_args *args)
+mu_shape mu__input_shape(const mu_input_args *args)
 {
-    mu_shape shape = {.rank = 1, .dims = {MU_UNKNOWN}};
+    mu_shape shape = {.rank = 1, .dims = {args->batch_size ? args->batch_size : MU_UNKNOWN}};
     for (int i = 0; i < MU_MAX_SAMPLE_RANK && args->shape[i] != 0; i++)
         shape.dims[shape.rank++] = args->shape[i];
     return shape;
@@ -86,7 +85,7 @@ json_t *mu__layer_json(const mu_layer *layer)
         return cells_json(layer);
     if (layer->ops == &mu__input_layer_ops) {
         const mu_input_args *args = layer->args;
-        const mu_shape shape = declared_shape(args);
+        const mu_shape shape = mu__input_shape(args);
         return mu__input_json(mu_layer_name(layer), args->dtype ? args->dtype : mu__floatx(), &shape);
     }
     bool listed = false;
@@ -128,6 +127,7 @@ mu_status mu__input_args(const json_t *config, mu_input_args *args)
     if (json_array_size(shape) < 1 || json_array_size(shape) > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has no batch_shape of 1 to %d axes",
                          MU_MAX_RANK);
+    args->batch_size = json_integer_value(json_array_get(shape, 0));
     for (size_t i = 1; i < json_array_size(shape); i++) {
         const json_t *size = json_array_get(shape, i);
         args->shape[i - 1] = json_is_integer(size) ? json_integer_value(size) : MU_UNKNOWN;

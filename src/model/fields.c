@@ -424,11 +424,19 @@ static json_t *list_json(const void *args, const mu_field *field)
     if (!*list_at(args, field))
         return json_null();
     if (field->single && list_length(args, field) == 1)
-        return json_integer((json_int_t)list_number(args, field, 0));
+        return item_json(args, field, 0);
     json_t *list = json_array();
     for (int i = 0; list && i < list_length(args, field); i++)
         json_array_append_new(list, item_json(args, field, i));
     return list;
+}
+
+static json_t *range_json(const mu_field *field, const double *range)
+{
+    if (isnan(range[0]))
+        return json_null();
+    return field->whole ? json_pack("[I, I]", (json_int_t)range[0], (json_int_t)range[1])
+                        : json_pack("[f, f]", range[0], range[1]);
 }
 
 static json_t *rate_json(const void *args, const mu_field *field)
@@ -456,9 +464,7 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_AXES: return array_json(args, field);
     case MU_FIELD_INT64: return json_integer(*(const int64_t *)value);
     case MU_FIELD_DOUBLE: return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
-    case MU_FIELD_RANGE:
-        return isnan(*(const double *)value) ? json_null()
-                                             : json_pack("[f, f]", *(const double *)value, ((const double *)value)[1]);
+    case MU_FIELD_RANGE: return range_json(field, value);
     case MU_FIELD_FLAG: return json_boolean(*(const bool *)value);
     case MU_FIELD_NOT: return json_boolean(!*(const bool *)value);
     case MU_FIELD_SEED: return *(const uint64_t *)value || mu__args_given(args, field->name)

@@ -62,13 +62,14 @@ typedef struct mu_field {
     const char *text;           // default of a word, an activation or an initializer
     const char *const *words;   // ends with NULL
     const char *null_word;      // the word that Keras writes as None; NULL: none
+    bool whole;                 // MU_FIELD_RANGE: Keras takes integers only
     int n;                      // MU_FIELD_AXES: the number of axes; Keras writes a list of as many numbers
     const char *array;          // MU_FIELD_AXES: name and offset of the array
     size_t array_offset;
     int room;                   // MU_FIELD_AXES: length of the array, which may be longer than what the class uses
     bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
-    bool single;                // MU_FIELD_INTS: Keras writes a list of one number as the number
+    bool single;                // MU_FIELD_INTS, MU_FIELD_DOUBLES: Keras writes a list of one number as the number
     bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT64: `number` is
     bool nulls;                 // MU_FIELD_DIMS: Keras writes None, not -1, for an unknown dimension
     bool internal;              // Keras does not have it

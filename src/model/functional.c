@@ -72,9 +72,7 @@ mu_tensor *mu_input_with(const mu_input_args *given)
     mu_layer_call *call = new_call(NULL, NULL, NULL);
     if (!call || (args.name && !(call->name = mu__strdup(args.name))))
         return NULL;
-    mu_spec spec = {.dtype = args.dtype ? args.dtype : mu__floatx(), .shape = {.rank = 1, .dims = {MU_UNKNOWN}}};
-    for (int i = 0; i < MU_MAX_SAMPLE_RANK && args.shape[i] != 0; i++)
-        spec.shape.dims[spec.shape.rank++] = args.shape[i];
+    mu_spec spec = {.dtype = args.dtype ? args.dtype : mu__floatx(), .shape = mu__input_shape(&args)};
     return new_tensor(call, &spec);
 }
 

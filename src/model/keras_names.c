@@ -81,7 +81,7 @@ static int number_of(const mu_layer *layer, const mu_weight *weight)
         const mu_weight *other = &layer->weights.items[i];
         const bool before = mu_variable_is_trainable(other->variable) == trained
                                 ? other < weight : mu_variable_is_trainable(other->variable);
-        number += !other->seed && same_inner(other, weight) && before;
+        number += !other->uncounted && same_inner(other, weight) && before;
     }
     return number;
 }
@@ -197,7 +197,7 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
 {
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
-        if (weight->seed || (!weight->shared && is_listed(out, weight->variable)))
+        if (weight->uncounted || (!weight->shared && is_listed(out, weight->variable)))
             continue;
         MU_TRY(add_weight(layer, weight, keras, object, out));
         out->items[out->n - 1].again = weight->shared;

@@ -176,7 +176,7 @@ int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
         const bool trained = !layer->frozen && mu_variable_is_trainable(weight->variable);
-        if (!weight->seed && !weight->shared && (!trainable_only || trained))
+        if (!weight->uncounted && !weight->shared && (!trainable_only || trained))
             sum += mu__elements(&weight->variable->resource.spec.shape);
     }
     for (size_t i = 0; i < layer->sublayers.n; i++)
@@ -208,7 +208,7 @@ bool mu__layer_is_built(const mu_layer *layer)
 
 static mu_status collect_one(const mu_weight *weight, mu_weight_choice choice, mu_variable_list *list)
 {
-    if (choice != MU_WEIGHTS_AND_SEEDS && weight->seed)
+    if (choice != MU_WEIGHTS_AND_SEEDS && weight->uncounted)
         return MU_OK;
     if (choice == MU_WEIGHTS_TRAINABLE && !mu_variable_is_trainable(weight->variable))
         return MU_OK;

@@ -17,7 +17,8 @@ typedef struct mu_weight {
     char *name;                  // "kernel"
     mu_variable *variable;       // retained
     mu_regularizer *regularizer; // retained; NULL: none
-    bool seed;                   // the state of random choices, which Keras does not count among the weights
+    bool seed;                   // the state of random choices
+    bool uncounted;              // Keras does not count it among the weights: a seed, a state of a stateful layer
     bool shared;                 // of a sublayer, and one of this layer too in Keras's files
 } mu_weight;
 
@@ -130,6 +131,7 @@ typedef struct mu_weight_options {
     const void *initializer, *regularizer, *constraint;
     bool not_trainable;
     bool no_autocast;          // reads keep the weight's type, whatever the layer computes in
+    bool state;                // of a stateful layer: no weight, and the same value on all replicas
 } mu_weight_options;
 // Those that a class's struct has for a weight, and those of a weight for which it has none.
 #define MU_OPTIONS_OF(args, weight)                                                                  \
@@ -172,6 +174,16 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
 // mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].
 mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
 extern const char *const mu__paddings[];  // "valid", "same"
+// mu__convolve convolves x [batch, `axes` spatial axes, channels]; of the options it reads strides and dilations per axis,
+// padding and groups. mu__kernel_shape returns the shape of a kernel of these sizes along the layer's spatial axes.
+mu_tensor *mu__convolve(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_args *args);
+mu_shape mu__kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows, int64_t columns);
+// The options of a window that moves over spatial axes, with which all convolutions begin.
+#define MU_WINDOW_FIELDS(type, axes, padding_words)                                   \
+    MU_FIELD_PER_AXIS(type, kernel_size, axes, .limit = MU_POSITIVE),                 \
+    MU_FIELD_PER_AXIS(type, strides, axes, .limit = MU_POSITIVE, .number = 1),        \
+    MU_FIELD_PER_AXIS(type, dilation_rate, axes, .limit = MU_POSITIVE, .number = 1),  \
+    MU_FIELD(type, padding, WORD, .text = "valid", .words = padding_words)
 
 // mu__encode_tokens encodes integers below `depth`: "one_hot", "multi_hot" or "count" (layers_preprocessing.c).
 mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode);

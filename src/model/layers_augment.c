@@ -135,13 +135,7 @@ static mu_value *flip_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
 MU_LAYER_CLASS(random_flip, "random_flip", "RandomFlip", mu_random_flip_args, flip_fields, NULL, .axes = 2,
                .build = flip_build, .call = flip_call)
 
-static const mu_field color_fields[] = {
-    MU_FIELD(mu_random_color_args, factor, RANGE),
-    MU_FIELD(mu_random_color_args, value_range, RANGE, .number = 0, .high = 255),
-    MU_FIELD(mu_random_color_args, seed, SEED),
-    MU_LAYER_FIELDS(mu_random_color_args),
-    {0},
-};
+static const mu_field color_fields[] = MU_COLOR_FIELDS(.number = 0);
 
 static mu_status check_factor(const mu_random_color_args *args, const char *function, double low)
 {
@@ -165,41 +159,44 @@ static mu_status contrast_complete(void *args)
     return check_factor(args, "mu_random_contrast", 0);
 }
 
-static mu_status color_build(mu_layer *layer, int n, const mu_shape *input)
+mu_status mu__color_build(mu_layer *layer, int n, const mu_shape *input)
 {
     const mu_random_color_args *args = layer->args;
     return mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL);
 }
 
-static mu_value *limit(mu_tensor *y, const mu_random_color_args *args)
+mu_tensor *mu__image_brighter(const mu_layer *layer, mu_tensor *x, const double factor[2], const double value_range[2])
 {
-    return y ? mu_of(mu_clip_by_value(y, mu_constant(y->dtype, args->value_range[0]),
-                                      mu_constant(y->dtype, args->value_range[1])))
-             : NULL;
+    const double extent = value_range[1] - value_range[0];
+    mu_tensor *more = mu__image_numbers(layer, x, factor[0] * extent, factor[1] * extent);
+    return mu__image_limited(mu_add(x, more), value_range);
+}
+
+mu_tensor *mu__image_contrasted(const mu_layer *layer, mu_tensor *x, const double factor[2],
+                                const double value_range[2])
+{
+    mu_tensor *mean = mu_reduce_mean(x, .axes = (int[]){1, 2}, .n_axes = 2, .keep_dims = true);
+    mu_tensor *times = mu__image_numbers(layer, x, 1 - factor[0], 1 + factor[1]);
+    return mu__image_limited(mu_add(mu_multiply(mu_subtract(x, mean), times), mean), value_range);
 }
 
 static mu_value *brightness_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_random_color_args *args = layer->args;
-    const double extent = args->value_range[1] - args->value_range[0];
-    mu_tensor *x = mu_at(inputs, 0);
     if (!context->training)
         return inputs;
-    return limit(mu_add(x, mu__image_numbers(layer, x, args->factor[0] * extent, args->factor[1] * extent)), args);
+    return mu_of(mu__image_brighter(layer, mu_at(inputs, 0), args->factor, args->value_range));
 }
 
 static mu_value *contrast_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_random_color_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0);
     if (!context->training)
         return inputs;
-    mu_tensor *mean = mu_reduce_mean(x, .axes = (int[]){1, 2}, .n_axes = 2, .keep_dims = true);
-    mu_tensor *factor = mu__image_numbers(layer, x, 1 - args->factor[0], 1 + args->factor[1]);
-    return limit(mu_add(mu_multiply(mu_subtract(x, mean), factor), mean), args);
+    return mu_of(mu__image_contrasted(layer, mu_at(inputs, 0), args->factor, args->value_range));
 }
 
 MU_LAYER_CLASS(random_brightness, "random_brightness", "RandomBrightness", mu_random_color_args, color_fields,
-               brightness_complete, .axes = 2, .build = color_build, .call = brightness_call)
+               brightness_complete, .axes = 2, .build = mu__color_build, .call = brightness_call)
 MU_LAYER_CLASS(random_contrast, "random_contrast", "RandomContrast", mu_random_color_args, color_fields,
-               contrast_complete, .axes = 2, .build = color_build, .call = contrast_call)
+               contrast_complete, .axes = 2, .build = mu__color_build, .call = contrast_call)

@@ -4,14 +4,16 @@
 #include <muster/ops.h>
 #include <muster/preprocessing.h>
 
-// A number for each image decides: [batch, 1, 1, 1], true for the share `share` of the images.
-static mu_tensor *chosen(const mu_layer *layer, mu_tensor *x, mu_tensor *share)
+mu_tensor *mu__image_chosen(const mu_layer *layer, mu_tensor *x, mu_tensor *share)
 {
     mu_tensor *u = mu__image_numbers(layer, x, 0, 1);
     return u && share ? mu_less(u, share) : NULL;
 }
 
-static mu_tensor *number(const mu_tensor *x, double value) { return mu_constant(x->dtype, value); }
+mu_tensor *mu__image_chosen_from(const mu_layer *layer, mu_tensor *x, const double share[2])
+{
+    return mu__image_chosen(layer, x, mu__image_numbers(layer, x, share[0], share[1]));
+}
 
 // Red, green and blue as one channel of grey (ITU-R BT.601); grey stays.
 static mu_tensor *grey(mu_tensor *x)
@@ -21,25 +23,29 @@ static mu_tensor *grey(mu_tensor *x)
     return mu_tensor_dim(x, 3) == 1 ? x : mu_reduce_sum(mu_multiply(x, weights), 3, .keep_dims = true);
 }
 
-static mu_status need_colors(const mu_layer *layer, const mu_shape *input)
+mu_status mu__need_colors(const mu_layer *layer, const mu_shape *input, bool grey)
 {
     const int64_t channels = input->dims[3];
-    return channels == 1 || channels == 3
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs images of 3 channels, or of 1; it was given "
-                                   "%lld", mu_layer_name(layer), (long long)channels);
+    return channels == 3 || (grey && channels == 1)
+               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs images of 3 channels%s; it was given %lld",
+                                   mu_layer_name(layer), grey ? ", or of 1" : "", (long long)channels);
 }
 
-// From a range of values to another.
-static mu_tensor *stretched(mu_tensor *x, const double from[2], const double to[2])
+mu_tensor *mu__image_stretched(mu_tensor *x, const double from[2], const double to[2])
 {
     if (from[0] == to[0] && from[1] == to[1])
         return x;
     const double scale = (to[1] - to[0]) / (from[1] - from[0]);
-    mu_tensor *shifted = mu_multiply(mu_subtract(x, number(x, from[0])), number(x, scale));
-    return mu_add(shifted, number(x, to[0]));
+    mu_tensor *shifted = mu_multiply(mu_subtract(x, mu__number_like(x, from[0])), mu__number_like(x, scale));
+    return mu_add(shifted, mu__number_like(x, to[0]));
 }
 
-static const double bytes[2] = {0, 255};  // the range of values in which Keras computes
+const double mu__image_bytes[2] = {0, 255};
+
+mu_tensor *mu__image_limited(mu_tensor *x, const double range[2])
+{
+    return x ? mu_clip_by_value(x, mu__number_like(x, range[0]), mu__number_like(x, range[1])) : NULL;
+}
 
 // ---- Grey ---------------------------------------------------------------------------------------
 
@@ -54,7 +60,7 @@ static mu_status grayscale_build(mu_layer *layer, int n, const mu_shape *input)
 {
     const mu_random_grayscale_args *args = layer->args;
     MU_TRY(mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL));
-    return need_colors(layer, input);
+    return mu__need_colors(layer, input, true);
 }
 
 static mu_value *grayscale_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -63,32 +69,18 @@ static mu_value *grayscale_call(mu_layer *layer, mu_value *inputs, const mu_call
     mu_tensor *x = mu_at(inputs, 0);
     if (!context->training || !x)
         return inputs;
-    return mu_of(mu_where(chosen(layer, x, number(x, args->factor)), grey(x), x));
+    return mu_of(mu_where(mu__image_chosen(layer, x, mu__number_like(x, args->factor)), grey(x), x));
 }
 
 MU_LAYER_CLASS(random_grayscale, "random_grayscale", "RandomGrayscale", mu_random_grayscale_args, grayscale_fields,
                NULL, .axes = 2, .build = grayscale_build, .call = grayscale_call)
 
-#define COLOR_FIELDS(...)                                                                 \
-    {                                                                                     \
-        MU_FIELD(mu_random_color_args, factor, RANGE, __VA_ARGS__),                       \
-        MU_FIELD(mu_random_color_args, value_range, RANGE, .number = 0, .high = 255),     \
-        MU_FIELD(mu_random_color_args, seed, SEED),                                       \
-        MU_LAYER_FIELDS(mu_random_color_args),                                       \
-        {0},                                                                              \
-    }
-static const mu_field degeneration_fields[] = COLOR_FIELDS(.number = 0), invert_fields[] = COLOR_FIELDS(.high = 1);
-
-static mu_status color_build(mu_layer *layer, int n, const mu_shape *input)
-{
-    const mu_random_color_args *args = layer->args;
-    return mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL);
-}
+static const mu_field degeneration_fields[] = MU_COLOR_FIELDS(.number = 0), invert_fields[] = MU_COLOR_FIELDS(.high = 1);
 
 static mu_status degeneration_build(mu_layer *layer, int n, const mu_shape *input)
 {
-    MU_TRY(color_build(layer, n, input));
-    return need_colors(layer, input);
+    MU_TRY(mu__color_build(layer, n, input));
+    return mu__need_colors(layer, input, true);
 }
 
 static mu_status degeneration_complete(void *args)
@@ -104,7 +96,7 @@ static mu_value *degeneration_call(mu_layer *layer, mu_value *inputs, const mu_c
         return inputs;
     mu_tensor *factor = mu__image_numbers(layer, x, args->factor[0], args->factor[1]);
     mu_tensor *y = mu_add(x, mu_multiply(factor, mu_subtract(grey(x), x)));
-    return mu_of(mu_clip_by_value(y, number(x, args->value_range[0]), number(x, args->value_range[1])));
+    return mu_of(mu__image_limited(y, args->value_range));
 }
 
 MU_LAYER_CLASS(random_color_degeneration, "random_color_degeneration", "RandomColorDegeneration", mu_random_color_args,
@@ -125,11 +117,11 @@ static mu_value *invert_call(mu_layer *layer, mu_value *inputs, const mu_call_co
     if (!context->training || !x)
         return inputs;
     mu_tensor *share = mu__image_numbers(layer, x, args->factor[0], args->factor[1]);
-    return mu_of(mu_where(chosen(layer, x, share), mu_subtract(number(x, args->value_range[1]), x), x));
+    return mu_of(mu_where(mu__image_chosen(layer, x, share), mu_subtract(mu__number_like(x, args->value_range[1]), x), x));
 }
 
 MU_LAYER_CLASS(random_invert, "random_invert", "RandomInvert", mu_random_color_args, invert_fields, invert_complete,
-               .axes = 2, .build = color_build, .call = invert_call)
+               .axes = 2, .build = mu__color_build, .call = invert_call)
 
 static const mu_field solarization_fields[] = {
     MU_FIELD(mu_solarization_args, addition_factor, RANGE),
@@ -162,10 +154,10 @@ static mu_value *solarization_call(mu_layer *layer, mu_value *inputs, const mu_c
         return inputs;
     mu_tensor *added = mu__image_numbers(layer, x, 255 * addition[0], 255 * addition[1]);
     mu_tensor *least = mu__image_numbers(layer, x, 255 * threshold[0], 255 * threshold[1]);
-    mu_tensor *y = mu_add(stretched(x, args->value_range, bytes), added);
-    y = mu_clip_by_value(y, number(x, 0), number(x, 255));
-    y = mu_where(mu_less(y, least), y, mu_subtract(number(x, 255), y));
-    return mu_of(y ? stretched(y, bytes, args->value_range) : NULL);
+    mu_tensor *y = mu_add(mu__image_stretched(x, args->value_range, mu__image_bytes), added);
+    y = mu__image_limited(y, mu__image_bytes);
+    y = mu_where(mu_less(y, least), y, mu_subtract(mu__number_like(x, 255), y));
+    return mu_of(y ? mu__image_stretched(y, mu__image_bytes, args->value_range) : NULL);
 }
 
 MU_LAYER_CLASS(solarization, "solarization", "Solarization", mu_solarization_args, solarization_fields,
@@ -187,14 +179,14 @@ static mu_value *auto_contrast_call(mu_layer *layer, mu_value *inputs, const mu_
     mu_tensor *x = mu_at(inputs, 0);
     if (!x)
         return NULL;
-    mu_tensor *images = stretched(x, args->value_range, bytes);
+    mu_tensor *images = mu__image_stretched(x, args->value_range, mu__image_bytes);
     mu_tensor *low = mu_reduce_min(images, .axes = (int[]){1, 2}, .n_axes = 2, .keep_dims = true);
     mu_tensor *extent = mu_subtract(mu_reduce_max(images, .axes = (int[]){1, 2}, .n_axes = 2, .keep_dims = true), low);
-    mu_tensor *varies = mu_not_equal(extent, number(x, 0));
-    mu_tensor *scale = mu_divide(number(x, 255), mu_where(varies, extent, number(x, 1)));
+    mu_tensor *varies = mu_not_equal(extent, mu__number_like(x, 0));
+    mu_tensor *scale = mu_divide(mu__number_like(x, 255), mu_where(varies, extent, mu__number_like(x, 1)));
     mu_tensor *y = mu_multiply(mu_subtract(images, low), scale);
-    y = mu_clip_by_value(y, number(x, 0), number(x, 255));
-    return mu_of(y ? mu_where(varies, stretched(y, bytes, args->value_range), x) : NULL);
+    y = mu__image_limited(y, mu__image_bytes);
+    return mu_of(y ? mu_where(varies, mu__image_stretched(y, mu__image_bytes, args->value_range), x) : NULL);
 }
 
 MU_LAYER_CLASS(auto_contrast, "auto_contrast", "AutoContrast", mu_auto_contrast_args, auto_contrast_fields, NULL,

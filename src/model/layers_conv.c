@@ -23,8 +23,7 @@ static mu_status need_channels(mu_layer *layer, const mu_shape *input)
     return mu__need_last_axis(layer, input);
 }
 
-// The shape of a kernel: its sizes along the spatial axes, then two kinds of channels.
-static mu_shape kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows, int64_t columns)
+mu_shape mu__kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows, int64_t columns)
 {
     const int axes = layer->ops->axes;
     mu_shape shape = {.rank = axes + 2};
@@ -41,12 +40,6 @@ static mu_value *bias_and_activation(const mu_layer *layer, mu_tensor *y, const 
     return mu_of(mu__activate(activation, bias ? mu_nn_bias_add(y, bias) : y));
 }
 
-// Options that all convolutions begin with.
-#define SIZE_FIELDS(type, axes, padding_words)                                        \
-    MU_FIELD_PER_AXIS(type, kernel_size, axes, .limit = MU_POSITIVE),                 \
-    MU_FIELD_PER_AXIS(type, strides, axes, .limit = MU_POSITIVE, .number = 1),        \
-    MU_FIELD_PER_AXIS(type, dilation_rate, axes, .limit = MU_POSITIVE, .number = 1),  \
-    MU_FIELD(type, padding, WORD, .text = "valid", .words = padding_words)
 // A kernel's options, and those that all convolutions end with.
 #define KERNEL_FIELDS(type, kernel)                                                   \
     MU_FIELD_WEIGHT(type, kernel, "glorot_uniform")
@@ -60,7 +53,7 @@ static mu_value *bias_and_activation(const mu_layer *layer, mu_tensor *y, const 
 // ---- Convolution --------------------------------------------------------------------------------
 
 #define CONV_FIELDS(axes, padding_words)                                                                     \
-    {MU_FIELD(mu_conv_args, filters, INT, .limit = MU_POSITIVE), SIZE_FIELDS(mu_conv_args, axes, padding_words), \
+    {MU_FIELD(mu_conv_args, filters, INT, .limit = MU_POSITIVE), MU_WINDOW_FIELDS(mu_conv_args, axes, padding_words), \
      MU_FIELD(mu_conv_args, groups, INT, .limit = MU_POSITIVE, .number = 1), KERNEL_FIELDS(mu_conv_args, kernel), \
      OUTPUT_FIELDS(mu_conv_args)}
 static const mu_field conv1d_fields[] = CONV_FIELDS(1, causal_paddings);
@@ -76,12 +69,12 @@ static mu_status conv_build(mu_layer *layer, int n, const mu_shape *input)
     if (channels % args->groups || args->filters % args->groups)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %d groups divide neither %lld input channels nor %d filters "
                          "evenly", mu_layer_name(layer), args->groups, (long long)channels, args->filters);
-    const mu_shape kernel = kernel_shape(layer, args->kernel_size_per_axis, channels / args->groups, args->filters);
+    const mu_shape kernel = mu__kernel_shape(layer, args->kernel_size_per_axis, channels / args->groups, args->filters);
     MU_TRY(mu__weight(layer, "kernel", kernel, MU_OPTIONS_OF(args, kernel)));
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), MU_OPTIONS_OF(args, bias));
 }
 
-static mu_tensor *convolve(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_args *args)
+mu_tensor *mu__convolve(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_args *args)
 {
     const int *strides = args->strides_per_axis, *dilations = args->dilation_rate_per_axis;
     if (axes == 1)
@@ -99,7 +92,7 @@ static mu_value *conv_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
 {
     (void)context;
     const mu_conv_args *args = layer->args;
-    mu_tensor *y = convolve(layer->ops->axes, mu_at(inputs, 0), mu__weight_read(layer, "kernel"), args);
+    mu_tensor *y = mu__convolve(layer->ops->axes, mu_at(inputs, 0), mu__weight_read(layer, "kernel"), args);
     return bias_and_activation(layer, y, args->activation);
 }
 
@@ -114,7 +107,7 @@ CONV(conv3d, "conv3d", "Conv3D", 3)
 
 #define TRANSPOSE_FIELDS(axes)                                                                                       \
     {MU_FIELD(mu_conv_transpose_args, filters, INT, .limit = MU_POSITIVE),                                           \
-     SIZE_FIELDS(mu_conv_transpose_args, axes, mu__paddings),                                                        \
+     MU_WINDOW_FIELDS(mu_conv_transpose_args, axes, mu__paddings),                                                        \
      MU_FIELD_PER_AXIS(mu_conv_transpose_args, output_padding, axes, .limit = MU_NOT_NEGATIVE, .number = -1),        \
      KERNEL_FIELDS(mu_conv_transpose_args, kernel), OUTPUT_FIELDS(mu_conv_transpose_args)}
 static const mu_field conv1d_transpose_fields[] = TRANSPOSE_FIELDS(1);
@@ -138,7 +131,7 @@ static mu_status transpose_build(mu_layer *layer, int n, const mu_shape *input)
     const mu_conv_transpose_args *args = layer->args;
     MU_TRY(need_channels(layer, input));
     const mu_shape kernel =
-        kernel_shape(layer, args->kernel_size_per_axis, args->filters, input->dims[input->rank - 1]);
+        mu__kernel_shape(layer, args->kernel_size_per_axis, args->filters, input->dims[input->rank - 1]);
     MU_TRY(mu__weight(layer, "kernel", kernel, MU_OPTIONS_OF(args, kernel)));
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), MU_OPTIONS_OF(args, bias));
 }
@@ -197,7 +190,7 @@ TRANSPOSE(conv3d_transpose, "conv3d_transpose", "Conv3DTranspose", 3)
 // ---- Depthwise ----------------------------------------------------------------------------------
 
 #define DEPTHWISE_FIELDS(axes)                                                                                       \
-    {SIZE_FIELDS(mu_depthwise_conv_args, axes, mu__paddings),                                                        \
+    {MU_WINDOW_FIELDS(mu_depthwise_conv_args, axes, mu__paddings),                                                        \
      MU_FIELD(mu_depthwise_conv_args, depth_multiplier, INT, .limit = MU_POSITIVE, .number = 1),                     \
      KERNEL_FIELDS(mu_depthwise_conv_args, depthwise), OUTPUT_FIELDS(mu_depthwise_conv_args)}
 static const mu_field depthwise_conv1d_fields[] = DEPTHWISE_FIELDS(1);
@@ -209,7 +202,7 @@ static mu_status depthwise_build(mu_layer *layer, int n, const mu_shape *input)
     const mu_depthwise_conv_args *args = layer->args;
     MU_TRY(need_channels(layer, input));
     const int64_t channels = input->dims[input->rank - 1];
-    const mu_shape kernel = kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
+    const mu_shape kernel = mu__kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
     MU_TRY(mu__weight(layer, "kernel", kernel, MU_OPTIONS_OF(args, depthwise)));
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(channels * args->depth_multiplier),
                                               MU_OPTIONS_OF(args, bias));
@@ -252,7 +245,7 @@ MU_LAYER_CLASS(depthwise_conv2d, "depthwise_conv2d", "DepthwiseConv2D", mu_depth
 
 #define SEPARABLE_FIELDS(axes)                                                                                       \
     {MU_FIELD(mu_separable_conv_args, filters, INT, .limit = MU_POSITIVE),                                           \
-     SIZE_FIELDS(mu_separable_conv_args, axes, mu__paddings),                                                        \
+     MU_WINDOW_FIELDS(mu_separable_conv_args, axes, mu__paddings),                                                        \
      MU_FIELD(mu_separable_conv_args, depth_multiplier, INT, .limit = MU_POSITIVE, .number = 1),                     \
      KERNEL_FIELDS(mu_separable_conv_args, depthwise), KERNEL_FIELDS(mu_separable_conv_args, pointwise),             \
      OUTPUT_FIELDS(mu_separable_conv_args)}
@@ -265,9 +258,9 @@ static mu_status separable_build(mu_layer *layer, int n, const mu_shape *input)
     const mu_separable_conv_args *args = layer->args;
     MU_TRY(need_channels(layer, input));
     const int64_t channels = input->dims[input->rank - 1];
-    const mu_shape depthwise = kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
+    const mu_shape depthwise = mu__kernel_shape(layer, args->kernel_size_per_axis, channels, args->depth_multiplier);
     const mu_shape pointwise =
-        kernel_shape(layer, (const int[]){1, 1}, channels * args->depth_multiplier, args->filters);
+        mu__kernel_shape(layer, (const int[]){1, 1}, channels * args->depth_multiplier, args->filters);
     MU_TRY(mu__weight(layer, "depthwise_kernel", depthwise, MU_OPTIONS_OF(args, depthwise)));
     MU_TRY(mu__weight(layer, "pointwise_kernel", pointwise, MU_OPTIONS_OF(args, pointwise)));
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), MU_OPTIONS_OF(args, bias));

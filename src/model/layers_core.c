@@ -150,6 +150,7 @@ MU_LAYER_CLASS(activity_regularization, "activity_regularization", "ActivityRegu
 static const mu_field input_layer_fields[] = {
     MU_FIELD(mu_input_args, shape, DIMS, .keras = "batch_shape", .internal = true),
     MU_FIELD(mu_input_args, name, NAME),
+    MU_FIELD(mu_input_args, batch_size, INT64, .limit = MU_NOT_NEGATIVE, .internal = true),
     {0},
 };
 

@@ -11,10 +11,7 @@
 
 mu_recurrent *mu__recurrent_of(const mu_layer *layer)
 {
-    const mu_layer_ops *ops = layer->ops;
-    return ops == &mu__rnn_ops || ops == &mu__simple_rnn_ops || ops == &mu__lstm_ops || ops == &mu__gru_ops
-               ? layer->state
-               : NULL;
+    return layer->ops->call == mu__recurrent_call ? layer->state : NULL;
 }
 
 static mu_layer *cell_of(const mu_layer *layer)
@@ -157,28 +154,39 @@ static mu_tensor *swap_time(mu_tensor *x)
     return x ? mu_transpose(x, axes) : NULL;
 }
 
-// Zeros [batch, size], as many rows as `first` [batch, …] has.
-static mu_tensor *zero_state(mu_tensor *first, int64_t size)
+// Zeros in the shape of a state, as many rows as `first` [batch, …] has.
+static mu_tensor *zero_state(const sequence *s, mu_tensor *first, int64_t size)
 {
-    const int64_t begin[MU_MAX_RANK] = {0}, column[2] = {-1, 1};
-    mu_tensor *flat = mu_tensor_rank(first) == 2 ? first : mu_reshape(first, 2, (int64_t[]){MU_UNKNOWN, 1});
-    mu_tensor *rows = flat ? mu_zeros_like(mu_slice(flat, begin, column)) : NULL;
-    return rows ? mu_add(rows, mu_zeros(rows->dtype, 2, (int64_t[]){1, size})) : NULL;
+    mu_shape shape = MU_SHAPE(1, size);
+    const mu_cell_ops *ops = s->cell->ops->cell;
+    if (!first || (ops && ops->state_shape && ops->state_shape(s->cell, &first->shape, &shape) != MU_OK))
+        return NULL;
+    const int64_t begin[MU_MAX_RANK] = {0};
+    mu_shape column = {.rank = first->shape.rank, .dims = {-1}}, rows = {.rank = shape.rank, .dims = {MU_UNKNOWN}};
+    for (int i = 1; i < MU_MAX_RANK; i++)
+        column.dims[i] = rows.dims[i] = 1;
+    mu_tensor *zeros = mu_reshape(mu_zeros_like(mu_slice(first, begin, column.dims)), rows.rank, rows.dims);
+    shape.dims[0] = 1;
+    return zeros ? mu_add(zeros, mu_zeros(zeros->dtype, shape.rank, shape.dims)) : NULL;
 }
 
-// The states that the caller gave behind the sequence, or zeros.
-static mu_status first_states(sequence *s, const mu_layer *layer, const mu_value *inputs, mu_tensor *first)
+// The states that the caller gave behind the sequence, those of the batch before, or zeros.
+static mu_status first_states(sequence *s, mu_layer *layer, const mu_value *inputs, mu_tensor *first)
 {
+    const bool kept = s->options->stateful;
     const int given = mu_value_count(inputs) - 1;
     if (given != 0 && given != s->n_states)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes a sequence, or a list of a sequence and %d states; it "
                          "was given %d tensors", mu_layer_name(layer), s->n_states, given + 1);
     for (int i = 0; i < s->n_states; i++)
-        s->states[i] = given ? mu_at(inputs, i + 1) : zero_state(first, s->options->sizes[i]);
+        if (given)
+            s->states[i] = mu_at(inputs, i + 1);
+        else if ((s->states[i] = zero_state(s, first, s->options->sizes[i])) && kept)
+            s->states[i] = mu__kept_state(layer, i, s->states[i]);
     // With a mask, the output before the first step is zero, which the given states are not.
-    s->carries_output = s->options->output_state < 0 || (s->masked && given && !s->options->zero_for_mask);
+    s->carries_output = s->options->output_state < 0 || (s->masked && (given || kept) && !s->options->zero_for_mask);
     if (s->carries_output)
-        s->states[s->n_states] = zero_state(first, s->options->output_size);
+        s->states[s->n_states] = zero_state(s, first, s->options->output_size);
     return mu_error_code();
 }
 
@@ -196,7 +204,14 @@ static mu_status begin(sequence *s, mu_layer *layer, mu_value *inputs, const mu_
         MU_TRY(mu__cell_begin(&s->run, s->cell, context->training, first, s->states));
         x = s->run.ops->project(&s->run, x);
     }
-    *elements = mask ? mu_list(x, mu_expand_dims(swap_time(mask), -1), MU_END) : mu_list(x, MU_END);
+    if (!mask) {
+        *elements = mu_list(x, MU_END);
+        return mu_error_code();
+    }
+    mask = swap_time(mask);
+    for (int i = 1; mask && i < mu_tensor_rank(s->states[0]); i++)  // one for each row of the states
+        mask = mu_expand_dims(mask, -1);
+    *elements = mu_list(x, mask, MU_END);
     return mu_error_code();
 }
 
@@ -209,8 +224,9 @@ static mu_tensor *last_row(const mu_recurrent *options, mu_tensor *stack)
     return mu_gather(stack, mu_subtract(mu_dim_size(stack, 0), mu_constant(MU_I64, 1)), 0, 0);
 }
 
-static mu_value *outputs_of(const sequence *s, const mu_value *stacks, const mu_value *elements)
+static mu_value *outputs_of(const sequence *s, mu_layer *layer, const mu_value *stacks, const mu_value *elements)
 {
+    mu_tensor *last[MU_MAX_CELL_STATES];
     const mu_recurrent *options = s->options;
     mu_value *values[MU_MAX_CELL_STATES + 1];
     mu_tensor *all = mu_at(stacks, s->carries_output ? s->n_states : options->output_state);
@@ -220,11 +236,13 @@ static mu_value *outputs_of(const sequence *s, const mu_value *stacks, const mu_
         values[0] = mu_of(swap_time(options->backwards && !options->in_time_order ? mu_reverse(all, 0) : all));
     else
         values[0] = all ? mu_of(last_row(options, all)) : NULL;
-    if (!options->last_states)
+    if (!all || !(options->last_states || options->stateful))
         return values[0];
     for (int i = 0; i < s->n_states; i++)
-        values[i + 1] = mu_of(last_row(options, mu_at(stacks, i)));
-    return mu_list_of(s->n_states + 1, values);
+        values[i + 1] = (last[i] = last_row(options, mu_at(stacks, i))) ? mu_of(last[i]) : NULL;
+    if (mu__pending() || (options->stateful && mu__keep_states(layer, s->n_states, last) != MU_OK))
+        return NULL;
+    return options->last_states ? mu_list_of(s->n_states + 1, values) : values[0];
 }
 
 // The mask of the output; the states have none.
@@ -241,24 +259,25 @@ static void set_mask(const mu_recurrent *options, const mu_call_context *context
     mu_call_set_mask(context, mu_list_of(options->n_states + 1, masks));
 }
 
-static mu_value *recurrent_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+mu_value *mu__recurrent_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     sequence s;
     mu_value *elements = NULL, *outputs = NULL;
     const mu_status status = begin(&s, layer, inputs, context, &elements);
     mu_value *stacks = status == MU_OK ? run_steps(&s, elements, layer) : NULL;
     if (stacks)
-        outputs = outputs_of(&s, stacks, elements);
+        outputs = outputs_of(&s, layer, stacks, elements);
     mu__cell_end(&s.run);
     set_mask(s.options, context);
     return outputs;
 }
 
-static mu_status recurrent_build(mu_layer *layer, int n, const mu_shape *inputs)
+mu_status mu__recurrent_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     (void)n;
     mu_layer *cell = cell_of(layer);
-    MU_TRY(mu__need_input_rank(layer, inputs, 3, cell->ops->cell ? 3 : MU_MAX_RANK));
+    const int rank = 3 + layer->ops->axes;
+    MU_TRY(mu__need_input_rank(layer, inputs, rank, cell->ops->cell ? rank : MU_MAX_RANK));
     mu_shape step = {.rank = inputs->rank - 1, .dims = {MU_UNKNOWN}};
     for (int i = 1; i < step.rank; i++)
         step.dims[i] = inputs->dims[i + 1];
@@ -273,13 +292,12 @@ static mu_status recurrent_build(mu_layer *layer, int n, const mu_shape *inputs)
 
 // ---- Making a layer -----------------------------------------------------------------------------
 
-static void recurrent_release(mu_layer *layer)
+void mu__recurrent_release(mu_layer *layer)
 {
     mu__free(layer->state);
 }
 
-// Keeps the options, and makes the cell part of the layer.
-static mu_status keep(mu_layer *layer, const mu_recurrent *options, mu_layer *cell)
+mu_status mu__recurrent_keep(mu_layer *layer, const mu_recurrent *options, mu_layer *cell)
 {
     if (!cell || !(layer->state = mu__alloc(sizeof *options)))
         return mu__pending() ? mu_error_code() : MU_RESOURCE_EXHAUSTED;
@@ -294,20 +312,9 @@ static mu_status keep(mu_layer *layer, const mu_recurrent *options, mu_layer *ce
     return mu__layer_name_sublayers(layer, layer->ops->class.function);
 }
 
-#define LOOP_OPTIONS(args)                                                                                        \
-    .sequences = (args)->return_sequences, .last_states = (args)->return_state, .backwards = (args)->go_backwards, \
-    .unroll = (args)->unroll, .zero_for_mask = (args)->zero_output_for_mask
-
-#define LOOP_FIELDS(type)                              \
-    MU_FIELD(type, return_sequences, FLAG),            \
-    MU_FIELD(type, return_state, FLAG),                \
-    MU_FIELD(type, go_backwards, FLAG),                \
-    MU_FIELD(type, unroll, FLAG),                      \
-    MU_FIELD(type, zero_output_for_mask, FLAG)
-
 static const mu_field rnn_fields[] = {
     MU_FIELD(mu_rnn_args, cell, LAYER),
-    LOOP_FIELDS(mu_rnn_args),
+    MU_LOOP_FIELDS(mu_rnn_args),
     MU_FIELD(mu_rnn_args, output_size, INT64, .limit = MU_NOT_NEGATIVE, .internal = true),
     MU_LAYER_FIELDS(mu_rnn_args),
     {0},
@@ -330,29 +337,18 @@ static mu_status rnn_complete(void *arguments)
 static mu_status rnn_make(mu_layer *layer)
 {
     const mu_rnn_args *args = layer->args;
-    mu_recurrent options = {LOOP_OPTIONS(args), .output_state = -1};
+    mu_recurrent options = {MU_LOOP_OPTIONS(args), .output_state = -1};
     while (options.n_states < MU_MAX_CELL_STATES && args->state_size[options.n_states] != 0) {
         options.sizes[options.n_states] = args->state_size[options.n_states];
         options.n_states++;
     }
     options.output_size = args->output_size ? args->output_size : options.sizes[0];
-    return keep(layer, &options, args->cell);
+    return mu__recurrent_keep(layer, &options, args->cell);
 }
-
-// The options that the classes share with their cells, which begin both structs; the cell has Keras's name for it.
-#define CELL_OPTIONS(args, cell_name)                                                                                \
-    .size = sizeof(struct mu_##cell_name##_args), .given = (args)->given, .units = (args)->units,                    \
-    .activation = (args)->activation, .no_bias = (args)->no_bias, .kernel_initializer = (args)->kernel_initializer,  \
-    .recurrent_initializer = (args)->recurrent_initializer, .bias_initializer = (args)->bias_initializer,            \
-    .kernel_regularizer = (args)->kernel_regularizer, .recurrent_regularizer = (args)->recurrent_regularizer,        \
-    .bias_regularizer = (args)->bias_regularizer, .kernel_constraint = (args)->kernel_constraint,                    \
-    .recurrent_constraint = (args)->recurrent_constraint, .bias_constraint = (args)->bias_constraint,                \
-    .dropout = (args)->dropout,                                                                                      \
-    .recurrent_dropout = (args)->recurrent_dropout, .seed = (args)->seed, .name = #cell_name
 
 static const mu_field simple_rnn_fields[] = {
     MU_CELL_FIELDS(mu_simple_rnn_args),
-    LOOP_FIELDS(mu_simple_rnn_args),
+    MU_LOOP_FIELDS(mu_simple_rnn_args),
     MU_FIELD(mu_simple_rnn_args, activity_regularizer, REGULARIZER),
     {0},
 };
@@ -360,13 +356,13 @@ static const mu_field simple_rnn_fields[] = {
 static mu_status simple_rnn_make(mu_layer *layer)
 {
     const mu_simple_rnn_args *args = layer->args;
-    const mu_simple_rnn_cell_args cell = {CELL_OPTIONS(args, simple_rnn_cell)};
-    return keep(layer, &(mu_recurrent){LOOP_OPTIONS(args)}, mu_simple_rnn_cell_with(&cell));
+    const mu_simple_rnn_cell_args cell = {.size = sizeof cell, MU_CELL_OPTIONS(args, args->units, simple_rnn_cell)};
+    return mu__recurrent_keep(layer, &(mu_recurrent){MU_LOOP_OPTIONS(args)}, mu_simple_rnn_cell_with(&cell));
 }
 
 static const mu_field lstm_fields[] = {
     MU_CELL_FIELDS(mu_lstm_args),
-    LOOP_FIELDS(mu_lstm_args),
+    MU_LOOP_FIELDS(mu_lstm_args),
     MU_FIELD(mu_lstm_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_lstm_args, recurrent_activation, ACTIVATION, .text = "sigmoid"),
     MU_FIELD(mu_lstm_args, no_unit_forget_bias, NOT, .keras = "unit_forget_bias"),
@@ -376,14 +372,15 @@ static const mu_field lstm_fields[] = {
 static mu_status lstm_make(mu_layer *layer)
 {
     const mu_lstm_args *args = layer->args;
-    const mu_lstm_cell_args cell = {CELL_OPTIONS(args, lstm_cell), .recurrent_activation = args->recurrent_activation,
+    const mu_lstm_cell_args cell = {.size = sizeof cell, MU_CELL_OPTIONS(args, args->units, lstm_cell),
+                                    .recurrent_activation = args->recurrent_activation,
                                     .no_unit_forget_bias = args->no_unit_forget_bias};
-    return keep(layer, &(mu_recurrent){LOOP_OPTIONS(args)}, mu_lstm_cell_with(&cell));
+    return mu__recurrent_keep(layer, &(mu_recurrent){MU_LOOP_OPTIONS(args)}, mu_lstm_cell_with(&cell));
 }
 
 static const mu_field gru_fields[] = {
     MU_CELL_FIELDS(mu_gru_args),
-    LOOP_FIELDS(mu_gru_args),
+    MU_LOOP_FIELDS(mu_gru_args),
     MU_FIELD(mu_gru_args, activity_regularizer, REGULARIZER),
     MU_FIELD(mu_gru_args, recurrent_activation, ACTIVATION, .text = "sigmoid"),
     MU_FIELD(mu_gru_args, no_reset_after, NOT, .keras = "reset_after"),
@@ -393,23 +390,13 @@ static const mu_field gru_fields[] = {
 static mu_status gru_make(mu_layer *layer)
 {
     const mu_gru_args *args = layer->args;
-    const mu_gru_cell_args cell = {CELL_OPTIONS(args, gru_cell), .recurrent_activation = args->recurrent_activation,
+    const mu_gru_cell_args cell = {.size = sizeof cell, MU_CELL_OPTIONS(args, args->units, gru_cell),
+                                   .recurrent_activation = args->recurrent_activation,
                                    .no_reset_after = args->no_reset_after};
-    return keep(layer, &(mu_recurrent){LOOP_OPTIONS(args)}, mu_gru_cell_with(&cell));
+    return mu__recurrent_keep(layer, &(mu_recurrent){MU_LOOP_OPTIONS(args)}, mu_gru_cell_with(&cell));
 }
 
-// A word's class, and the function that makes such a layer.
-#define RECURRENT(word, keras_class, completes)                                                                   \
-    const mu_layer_ops mu__##word##_ops = {                                                                       \
-        .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(mu_##word##_args), word##_fields, completes},       \
-        .make = word##_make, .build = recurrent_build, .call = recurrent_call, .release = recurrent_release,      \
-    };                                                                                                            \
-    mu_layer *mu_##word##_with(const mu_##word##_args *args)                                                      \
-    {                                                                                                             \
-        return mu__layer_make(&mu__##word##_ops, args);                                                           \
-    }
-
-RECURRENT(rnn, "RNN", rnn_complete)
-RECURRENT(simple_rnn, "SimpleRNN", NULL)
-RECURRENT(lstm, "LSTM", NULL)
-RECURRENT(gru, "GRU", NULL)
+MU_RECURRENT(rnn, "RNN", mu_rnn_args, rnn_make, rnn_complete, 0)
+MU_RECURRENT(simple_rnn, "SimpleRNN", mu_simple_rnn_args, simple_rnn_make, NULL, 0)
+MU_RECURRENT(lstm, "LSTM", mu_lstm_args, lstm_make, NULL, 0)
+MU_RECURRENT(gru, "GRU", mu_gru_args, gru_make, NULL, 0)

@@ -90,22 +90,9 @@ static mu_value *build_trace(mu_value *arguments, void *arg)
 }
 
 // Traces the model once, only for shapes and weights.
-mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
+mu_status mu__model_build(mu_model *model, const mu_shape *input)
 {
-    if (mu__pending())
-        return mu_error_code();
-    MU_TRY(mu__need_model(model, "mu_model_build"));
-    if (rank < 0 || rank >= MU_MAX_RANK || (rank > 0 && !dims))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: %s", rank > 0 && rank < MU_MAX_RANK
-                         ? "dims is NULL" : "the rank must be from 0 to 7");
-    for (int i = 0; i < rank; i++)
-        if (dims[i] < 1 && dims[i] != MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "mu_model_build: dimension %d is %lld; it must be positive, or MU_UNKNOWN", i,
-                             (long long)dims[i]);
-    mu_spec spec = {.dtype = mu__floatx(), .shape = {.rank = rank + 1, .dims = {MU_UNKNOWN}}};
-    for (int i = 0; i < rank; i++)
-        spec.shape.dims[i + 1] = dims[i];
+    const mu_spec spec = {.dtype = mu__floatx(), .shape = *input};
     build_job job = {.model = model};
     mu_traced traced = {0};
     mu_tensor *stand_in = mu_constant(spec.dtype, 0);
@@ -117,6 +104,25 @@ mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
     mu_release(traced.inputs);
     mu_release(traced.outputs);
     return status;
+}
+
+mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__need_model(model, "mu_model_build"));
+    if (rank < 0 || rank >= MU_MAX_RANK || (rank > 0 && !dims))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: %s", rank > 0 && rank < MU_MAX_RANK
+                         ? "dims is NULL" : "the rank must be from 0 to 7");
+    mu_shape shape = {.rank = rank + 1, .dims = {MU_UNKNOWN}};
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] < 1 && dims[i] != MU_UNKNOWN)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_model_build: dimension %d is %lld; it must be positive, or MU_UNKNOWN", i,
+                             (long long)dims[i]);
+        shape.dims[i + 1] = dims[i];
+    }
+    return mu__model_build(model, &shape);
 }
 
 mu_layer *mu_model_layer(mu_model *model, const char *name)

@@ -40,6 +40,8 @@ struct mu_trainer {
 
 // mu__model_make makes a model of a class of layers that call others. Belongs to the pool; NULL on error.
 mu_model *mu__model_make(const mu_layer_ops *ops, const void *args);
+// mu__model_build makes the weights for inputs of this shape, whose batch axis may be known.
+mu_status mu__model_build(mu_model *model, const mu_shape *input);
 void mu__trainer_free(mu_trainer *trainer);  // NULL is accepted
 // mu__need_model checks that a layer is a model. Errors: INVALID_ARGUMENT in the name of `function`.
 mu_status mu__need_model(const mu_model *model, const char *function);

@@ -1,5 +1,5 @@
 // Sequential models: layers that are called one after the other.
-#include "model/model.h"
+#include "model/functional.h"
 
 typedef struct sequential_args {
     size_t size;
@@ -44,11 +44,8 @@ static mu_status build_known(mu_model *model)
     const mu_layer *first = model->sublayers.items[0];
     if (first->ops != &mu__input_layer_ops)
         return MU_OK;
-    const int64_t *dims = ((const mu_input_args *)first->args)->shape;
-    int rank = 0;
-    while (rank < MU_MAX_SAMPLE_RANK && dims[rank] != 0)
-        rank++;
-    return mu_model_build(model, rank, dims);
+    const mu_shape shape = mu__input_shape(first->args);
+    return mu__model_build(model, &shape);
 }
 
 mu_model *mu_sequential_of(mu_layer *const *layers)

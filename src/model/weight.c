@@ -6,13 +6,16 @@
 #include <muster/random.h>
 
 // Makes a variable "PATH/NAME" with this value. Retained by the caller's list.
-static mu_variable *make_variable(const mu_layer *layer, const char *name, mu_tensor *value, bool trainable)
+static mu_variable *make_variable(const mu_layer *layer, const char *name, mu_tensor *value,
+                                  const mu_weight_options *options)
 {
     char *full = mu__sprintf("%s/%s", mu__layer_path(layer), name);
     mu_variable *variable = NULL;
     if (value && full)
-        variable = mu_variable_new(value, full, .not_trainable = !trainable,
-                                   .aggregation = trainable ? MU_AGGREGATION_NONE : MU_AGGREGATION_MEAN);
+        variable = mu_variable_new(value, full, .not_trainable = options->not_trainable,
+                                   .aggregation = !options->not_trainable ? MU_AGGREGATION_NONE
+                                                  : options->state        ? MU_AGGREGATION_ONLY_FIRST_REPLICA
+                                                                          : MU_AGGREGATION_MEAN);
     mu__free(full);
     return variable;
 }
@@ -36,7 +39,7 @@ mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_sh
     const mu_weight_option
         *initializer = mu__weight_option_argument(&mu__initializer_kind, options->initializer, mu_layer_name(layer)),
         *constraint = mu__weight_option_argument(&mu__constraint_kind, options->constraint, mu_layer_name(layer));
-    mu_weight weight = {.name = (char *)(uintptr_t)name};
+    mu_weight weight = {.name = (char *)(uintptr_t)name, .uncounted = options->state};
     weight.regularizer = mu__weight_option_argument(&mu__regularizer_kind, options->regularizer, mu_layer_name(layer));
     MU_TRY(mu_error_code());
     // Weights are made eagerly, also while a function is being traced.
@@ -45,7 +48,7 @@ mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_sh
     if (value && !mu__shape_equal(&shape, &drawn))
         value = mu_reshape(value, shape.rank, shape.dims);
     mu__trace_resume(suspended);
-    weight.variable = make_variable(layer, name, value, !options->not_trainable);
+    weight.variable = make_variable(layer, name, value, options);
     if (weight.variable)
         weight.variable->autocast = !options->no_autocast;
     if (weight.variable && constraint)
@@ -64,7 +67,8 @@ mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype,
     mu_tensor *tensor = mu_constant(dtype, value);
     mu__trace_resume(suspended);
     return keep(layer, (mu_weight){.name = (char *)(uintptr_t)name,
-                                   .variable = make_variable(layer, name, tensor, false)});
+                                   .variable = make_variable(layer, name, tensor,
+                                                             MU_WEIGHT_OPTIONS(.not_trainable = true))});
 }
 
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)
@@ -73,7 +77,8 @@ mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)
     char *full = mu__sprintf("%s/%s", mu__layer_path(layer), name);
     mu_variable *generator = !full ? NULL : seed ? mu__generator_new(*seed, full) : mu_generator_new(0, full);
     mu__free(full);
-    return keep(layer, (mu_weight){.name = name, .variable = generator, .seed = true});
+    return keep(layer, (mu_weight){.name = name, .variable = generator, .seed = true,
+                                   .uncounted = true});
 }
 
 mu_status mu__weight_share(mu_layer *layer, const char *name, mu_variable *variable)

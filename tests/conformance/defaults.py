@@ -69,10 +69,13 @@ LAYERS = [
     ("PReLU", "mu_prelu", {}, (4, 6), 0),
     ("Identity", "mu_identity_layer", {}, (6,), 0),
     ("UnitNormalization", "mu_unit_normalization", {}, (6,), 0),
+    ("ConvLSTM1D", "mu_conv_lstm1d", {"filters": 12, "kernel_size": 3}, (5, 9, 20), 0),
+    ("ConvLSTM2D", "mu_conv_lstm2d", {"filters": 8, "kernel_size": 3}, (3, 5, 4, 6), 0),
+    ("ConvLSTM3D", "mu_conv_lstm3d", {"filters": 4, "kernel_size": 3}, (2, 4, 3, 5, 3), 0),
 ]
 # TensorFlow has no pooling of volumes in f64.
 F32_ONLY = ("mu_max_pool3d", "mu_average_pool3d", "mu_adaptive_max_pool3d", "mu_adaptive_average_pool3d",
-            "mu_random_rotation", "mu_random_zoom", "mu_random_translation", "mu_random_shear", "mu_random_crop")
+            "mu_random_rotation", "mu_random_zoom", "mu_random_translation", "mu_random_shear", "mu_random_crop", "mu_random_perspective")
 OPTIMIZERS = [("SGD", "mu_sgd", {}), ("SGD", "mu_sgd", {"momentum": 0.9}), ("Adam", "mu_adam", {})]
 
 

@@ -21,7 +21,10 @@ OPPOSITES = {"use_bias": "no_bias", "unit_forget_bias": "no_unit_forget_bias", "
 FUNCTIONS = {"LSTM": "mu_lstm", "GRU": "mu_gru", "SimpleRNN": "mu_simple_rnn", "RNN": "mu_rnn", "LSTMCell": "mu_lstm_cell",
              "GRUCell": "mu_gru_cell", "SimpleRNNCell": "mu_simple_rnn_cell", "StackedRNNCells": "mu_stacked_rnn_cells_of",
              "Bidirectional": "mu_bidirectional", "TimeDistributed": "mu_time_distributed", "Embedding": "mu_embedding",
-             "Dense": "mu_dense", "Conv1D": "mu_conv1d", "BatchNormalization": "mu_batch_normalization"}
+             "Dense": "mu_dense", "Conv1D": "mu_conv1d", "BatchNormalization": "mu_batch_normalization",
+             "ConvLSTM1D": "mu_conv_lstm1d", "ConvLSTM2D": "mu_conv_lstm2d", "ConvLSTM3D": "mu_conv_lstm3d"}
+# The shape of a step, where it is not (FEATURES,).
+MAPS = {"ConvLSTM1D": (6, 3), "ConvLSTM2D": (5, 4, 3), "ConvLSTM3D": (4, 3, 5, 2)}
 
 
 def layer(keras, **options):
@@ -65,6 +68,15 @@ ROWS_OF_LAYERS += [
     (layer("Bidirectional", layer=layer("GRU", units=UNITS, return_sequences=True, go_backwards=True),
            backward_layer=layer("GRU", units=3, return_sequences=True, name="back")), False, False),
     (layer("TimeDistributed", layer=layer("Dense", units=UNITS, activation="tanh")), True, False),
+]
+CONV_LSTM = {"filters": 3, "kernel_size": 3, "return_sequences": True}
+ROWS_OF_LAYERS += [
+    (layer("ConvLSTM1D", **CONV_LSTM, strides=2, activation="relu", use_bias=False, go_backwards=True), True, False),
+    (layer("ConvLSTM1D", **CONV_LSTM, padding="same", return_state=True), True, True),
+    (layer("ConvLSTM2D", **CONV_LSTM, padding="same", dilation_rate=2, unit_forget_bias=False, return_state=True), True, True),
+    (layer("ConvLSTM2D", filters=2, kernel_size=2, recurrent_activation="hard_sigmoid"), False, False),
+    (layer("ConvLSTM3D", filters=2, kernel_size=2, padding="same", return_state=True, unroll=True), False, True),
+    (layer("Bidirectional", layer=layer("ConvLSTM2D", **CONV_LSTM)), True, False),
 ]
 
 
@@ -122,9 +134,11 @@ def arguments_of(row, generator, dtype):
     both = name == "Bidirectional"
     if both:
         name, options = options["layer"]
-    inputs = [generator.normal(size=(ROWS, STEPS, FEATURES)).astype(dtype)]
+    step = MAPS.get(name, (FEATURES,))
+    inputs = [generator.normal(size=(ROWS, STEPS, *step)).astype(dtype)]
     if states:
-        inputs += [generator.normal(size=(ROWS, options["units"])).astype(dtype) for _ in range((1 + (name == "LSTM")) * (1 + both))]
+        state = (ROWS, *step[:-1], options.get("units") or options["filters"])
+        inputs += [generator.normal(size=state).astype(dtype) for _ in range((1 + ("LSTM" in name)) * (1 + both))]
     mask = generator.random((ROWS, STEPS)) < 0.6 if masked else None
     if masked:
         mask[0], mask[1, :3], mask[2, -3:] = False, False, False
@@ -173,7 +187,7 @@ def compare_layer(report, mu, floatx, row):
     with mu.pool():
         ours = in_muster(mu, described)
         model = mu.model([ours])
-        mu.mu_model_build(model, 2, [STEPS, FEATURES])
+        mu.mu_model_build(model, inputs[0].ndim - 1, list(inputs[0].shape[1:]))
         mu.write_weights(model, weights_of(theirs))
         tensors = [mu.tensor(x) for x in inputs] + ([mu.tensor(mask)] if masked else [])
         count = len(inputs)
@@ -202,6 +216,8 @@ def models_for_config():
                             return_sequences=True, go_backwards=True, unroll=True),
                       layer("GRU", units=3, reset_after=False, recurrent_activation="hard_sigmoid", return_sequences=True),
                       layer("RNN", cell=STACK, return_sequences=True), layer("SimpleRNN", units=2)],
+        "maps": [layer("Reshape", target_shape=(STEPS, FEATURES, 1)),
+                 layer("ConvLSTM1D", filters=2, kernel_size=2, strides=2, return_sequences=True, dropout=0.25, seed=3)],
     }
 
 
@@ -227,6 +243,70 @@ def compare_configuration(report, mu, floatx, row):
     same = again.to_json() == theirs.to_json().replace(theirs.name, again.name)
     report.check(f"configuration {name}: ours read by Keras, {floatx}", f"outputs within {far:.1e}",
                  same and far <= TOLERANCE[floatx])
+
+
+# ---- States that stay ---------------------------------------------------------------------------------
+
+STATEFUL = {
+    "LSTM, GRU": [layer("LSTM", units=UNITS, stateful=True, return_sequences=True), layer("GRU", units=3, stateful=True)],
+    "bidirectional": [layer("Bidirectional", layer=layer("SimpleRNN", units=UNITS, stateful=True))],
+    "stacked cells": [layer("RNN", cell=STACK, stateful=True)],
+}
+
+
+def reset(keras_layer):
+    for inner in keras_layer._flatten_layers(include_self=False, recursive=False):
+        reset(inner)
+    for state in tf.nest.flatten(getattr(keras_layer, "states", None) or []):  # reset_state fails for stacked cells
+        state.assign(tf.zeros_like(state))
+
+
+def train_stateful(mu, model, x, y, built):
+    """Losses of three epochs, the states reset after each; then predictions from no states, and from the last ones."""
+    mu.mu_compile(model=model, optimizer=mu.mu_sgd(learning_rate=0.125), loss=mu.mu_mean_squared_error_loss())
+    losses = []
+    for _ in range(3):
+        seen = mu.mu_fit(model=model, x=mu.values([mu.tensor(x), mu.tensor(y)]), batch_size=ROWS - 1, no_shuffle=True,
+                         verbose=MU_VERBOSE_SILENT)
+        losses.append(mu.mu_history_last(seen, "loss"))
+        mu.mu_layer_reset_states(model)
+    one = mu.tensor(x[:ROWS - 1])
+    predictions = [mu.array(mu.mu_predict(model=model, x=one, batch_size=ROWS - 1, verbose=MU_VERBOSE_SILENT))
+                   for _ in range(2)]
+    return [np.array(losses), *predictions, *(mu.read_weights(model)[name] for name in built)]
+
+
+def compare_stateful(report, mu, floatx, row):
+    """Stateful layers in fit and predict: made here, read from Keras's JSON, on one replica and on three."""
+    name, layers = row
+    dtype, batch = FLOATX[floatx], ROWS - 1
+    generator = np.random.default_rng(7)
+    x, y = generator.normal(size=(batch * 5, STEPS, FEATURES)).astype(dtype), generator.normal(size=(batch * 5, 2)).astype(dtype)
+    theirs = tf.keras.Sequential([tf.keras.Input(batch_shape=(batch, STEPS, FEATURES)), *map(in_keras, layers),
+                                  tf.keras.layers.Dense(2)])
+    random_weights(theirs.trainable_weights, generator, dtype)
+    first = {variable.path.partition("/")[2]: variable.numpy() for variable in theirs.weights}
+    text = theirs.to_json()  # without how it is compiled
+    theirs.compile(tf.keras.optimizers.SGD(0.125), "mse")
+    wanted = [[]]
+    for _ in range(3):
+        wanted[0] += theirs.fit(x, y, batch_size=batch, shuffle=False, verbose=0).history["loss"]
+        reset(theirs)
+    wanted += [theirs.predict(x[:batch], batch_size=batch, verbose=0) for _ in range(2)]
+    wanted += [variable.numpy() for variable in theirs.weights]
+    far = []
+    for replicas, from_json in ((1, False), (1, True), (3, False)):
+        with mu.pool(), mu.scope(mu.mu_mirrored_strategy(replicas=replicas)):
+            ours = mu.mu_layer_from_config(theirs.to_json()) if from_json else \
+                mu.model([mu.mu_input_layer(shape=[STEPS, FEATURES], batch_size=batch),
+                          *(in_muster(mu, item) for item in layers), mu.mu_dense(units=2)])
+            mu.write_weights(ours, first)
+            seen = train_stateful(mu, ours, x, y, first)
+            far.append(max(off(a, b) for a, b in zip(seen, wanted, strict=True)))
+            again = tf.keras.models.model_from_json(mu.mu_layer_config(ours).decode())
+            far.append(0 if again.to_json() == text.replace(theirs.name, again.name) else np.inf)
+    report.check(f"stateful {name}, {floatx}", f"losses, predictions and weights within {max(far):.1e}",
+                 max(far) <= TOLERANCE[floatx])
 
 
 # ---- Training -----------------------------------------------------------------------------------------
@@ -401,13 +481,14 @@ def compare_given_masks(report, mu, floatx, _):
 
 
 def main(library, only=""):
-    mu = muster.Library(library)
+    mu = muster.Library(library, cpu_devices=3)
     report = Report("sequences")
     for floatx in FLOATX:
         parts = [(compare_layer, row, title(*row)) for row in ROWS_OF_LAYERS]
         parts += [(compare_configuration, row, f"configuration {row[0]}") for row in models_for_config().items()]
         parts += [(compare_masks, None, "masks"), (compare_given_masks, None, "given masks")]
         if floatx == "f64":
+            parts += [(compare_stateful, row, f"stateful {row[0]}") for row in STATEFUL.items()]
             parts += [(compare_training, row, f"training {row[0]}") for row in MODELS.items()]
         for compare, row, name in parts:
             if only in name:
