@@ -14,11 +14,12 @@ static const char *const strategies[] = {"default", "mirrored", "central_storage
 static const mu_tool_option options[] = {
     [MODEL] = {.name = "model", .required = true, .value = "FILE", .text = "model.json, as Keras's to_json() writes "
                "it, or a .keras file, whose weights training starts from"},
-    [DATA] = {.name = "data", .required = true, .value = "FILE", .text = "samples: .npz, .csv, .npy or IDX"},
+    [DATA] = {.name = "data", .required = true, .value = "FILE", .text = "samples: .npz, .csv, .npy, IDX, "
+              "or .tfrecord with records of tf.train.Example"},
     [LABELS] = {.name = "labels", .value = "FILE|NAME", .text = "labels: the file beside .npy or IDX; the names of "
-                "arrays of .npz, with commas (default y)"},
-    [INPUTS] = {.name = "inputs", .value = "NAMES", .initial = "x", .text = "names of the arrays of .npz that are the "
-                "inputs, with commas"},
+                "arrays of .npz or features of .tfrecord, with commas (default y)"},
+    [INPUTS] = {.name = "inputs", .value = "NAMES", .initial = "x", .text = "names of the arrays of .npz, or of the "
+                "features of .tfrecord, that are the inputs, with commas"},
     [VALIDATION] = {.name = "validation-data", .value = "FILE", .text = "samples to evaluate after each epoch, in the "
                     "form of --data"},
     [VALIDATION_LABELS] = {.name = "validation-labels", .value = "FILE", .text = "their labels, if they are in a file"},
@@ -124,14 +125,15 @@ static mu_status read_options(const mu_tool_arguments *a, mu_fit_source *source,
     return mu_error_code();
 }
 
-static mu_dataset *validation_data(const mu_tool_arguments *a, mu_fit_source source)
+// `source` is that of the samples to train on.
+static mu_dataset *validation_data(const mu_tool_arguments *a, mu_fit_source *source)
 {
     if (!a->values[VALIDATION])
         return NULL;
-    source.path = a->values[VALIDATION];
-    source.labels = a->values[VALIDATION_LABELS] ? a->values[VALIDATION_LABELS] : source.labels;
-    source.shuffles = false;
-    return mu__fit_data(&source);
+    source->path = a->values[VALIDATION];
+    source->labels = a->values[VALIDATION_LABELS] ? a->values[VALIDATION_LABELS] : source->labels;
+    source->shuffles = false;
+    return mu__fit_data(source);
 }
 
 static bool run(const mu_tool_arguments *a)
@@ -154,7 +156,9 @@ static bool run(const mu_tool_arguments *a)
         return false;
     source.counts_labels = strncmp(mu_loss_name(model->trainer->losses[0]), "sparse", 6) == 0;
     source.shuffles = true;
-    mu_dataset *train = mu__fit_data(&source), *validation = train ? validation_data(a, source) : NULL;
+    source.model = model;
+    mu_fit_source other = source;
+    mu_dataset *train = mu__fit_data(&source), *validation = train ? validation_data(a, &other) : NULL;
     if (mu__pending())
         return false;
     mu_history *history = mu_fit(model, train, .epochs = epochs, .validation_data = validation);
@@ -166,11 +170,13 @@ const mu_tool_command mu__tool_fit = {
     .usage = "--model FILE --data FILE [OPTION]...",
     .summary = "train a model of Keras's on data in files",
     .description = "Makes the model that FILE describes, compiles it as the file says or by --optimizer, --loss and "
-                   "--metrics, trains it and writes the result to --output. Arrays of .npz are named by --inputs and "
-                   "--labels; lines of .csv are numbers, of which the last --label-columns are labels; .npy and IDX "
+                   "--metrics, trains it and writes the result to --output. Arrays of .npz and features of .tfrecord are "
+                   "named by --inputs and --labels; features get the shapes of the model's inputs, and those of bytes "
+                   "are images (JPEG, PNG) or elements of uint8; lines of .csv are numbers, of which the last --label-columns are labels; .npy and IDX "
                    "files have their labels in a second file, --labels. With --strategy multi_worker it runs in "
                    "every process of a cluster: muster launch -n 2 -- muster fit ARGUMENTS.",
     .example = "muster fit --model model.json --data train.npz --loss mse --epochs 5 -o trained.keras\n"
+               "muster fit --model model.json --data train.tfrecord --inputs image --labels label --strategy mirrored\n"
                "muster fit --model model.keras --data train.csv --strategy mirrored -o trained.safetensors\n",
     .options = options,
     .needs = "it takes options only",

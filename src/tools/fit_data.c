@@ -4,43 +4,63 @@
 #include <muster/io.h>
 #include <muster/ops.h>
 
-enum { MOST_NAMES = 64, SHUFFLE_ROWS = 10000 };
-
 static bool ends_with(const char *path, const char *extension)
 {
     const size_t length = strlen(path), n = strlen(extension);
     return length >= n && strcmp(path + length - n, extension) == 0;
 }
 
+// ---- Names --------------------------------------------------------------------------------------
+
+static mu_status add_names(mu_fit_source *source, const char *names, char *copy)
+{
+    if (strlen(names) >= MU_FIT_NAMES_BYTES)
+        return mu__error(MU_INVALID_ARGUMENT, "muster fit: --inputs and --labels take at most %d bytes of names each",
+                         MU_FIT_NAMES_BYTES - 1);
+    memcpy(copy, names, strlen(names) + 1);
+    for (char *word; (word = strsep(&copy, ","));) {
+        if (source->n_names == MU_FIT_NAMES)
+            return mu__error(MU_INVALID_ARGUMENT, "muster fit: more than %d inputs and labels", MU_FIT_NAMES);
+        source->names[source->n_names++] = word;
+    }
+    return MU_OK;
+}
+
+static mu_status find_names(mu_fit_source *source)
+{
+    source->n_names = 0;
+    MU_TRY(add_names(source, source->inputs, source->text));
+    source->n_inputs = source->n_names;
+    return add_names(source, source->labels ? source->labels : "y", source->text + MU_FIT_NAMES_BYTES);
+}
+
 // ---- .npz ---------------------------------------------------------------------------------------
 
-// The arrays of these names, with commas: one, or a list.
-static mu_value *arrays_of(const mu_value *map, const char *names, const mu_fit_source *source, bool labels)
+// The arrays of some of the names: one, or a list.
+static mu_value *arrays_of(const mu_value *map, const mu_fit_source *source, int begin, int end)
 {
-    mu_value *items[MOST_NAMES];
-    char copy[1000], *rest = copy;
-    int n = 0;
-    snprintf(copy, sizeof copy, "%s", names);
-    for (char *word; n < MOST_NAMES && (word = strsep(&rest, ","));) {
-        mu_value *array = mu_value_get(map, word);
+    mu_value *items[MU_FIT_NAMES];
+    for (int i = begin; i < end; i++) {
+        mu_value *array = mu_value_get(map, source->names[i]);
         if (!array) {
             if (!mu__pending())
                 mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no array '%s'; name its arrays with --inputs and "
-                          "--labels (muster inspect lists them)", source->path, word);
+                          "--labels (muster inspect lists them)", source->path, source->names[i]);
             return NULL;
         }
-        items[n] = labels && source->counts_labels ? mu_of(mu_cast(mu_value_tensor(array), MU_I32)) : array;
-        if (!items[n++])
+        const bool counted = i >= source->n_inputs && source->counts_labels;
+        items[i - begin] = counted ? mu_of(mu_cast(mu_value_tensor(array), MU_I32)) : array;
+        if (!items[i - begin])
             return NULL;
     }
-    return n == 1 ? items[0] : mu_list_of(n, items);
+    return end - begin == 1 ? items[0] : mu_list_of(end - begin, items);
 }
 
 static mu_dataset *from_npz(const mu_fit_source *source)
 {
     mu_value *map = mu_load_tensors(source->path);
-    mu_value *x = map ? arrays_of(map, source->inputs, source, false) : NULL;
-    mu_value *y = x ? arrays_of(map, source->labels ? source->labels : "y", source, true) : NULL;
+    mu_value *x = map ? arrays_of(map, source, 0, source->n_inputs) : NULL;
+    mu_value *y = x ? arrays_of(map, source, source->n_inputs, source->n_names) : NULL;
     return y ? mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)) : NULL;
 }
 
@@ -106,12 +126,21 @@ static mu_dataset *from_two_files(const mu_fit_source *source)
     return y ? mu_dataset_zip_of(2, (mu_dataset *[]){x, y}) : NULL;
 }
 
-mu_dataset *mu__fit_data(const mu_fit_source *source)
+static bool has_examples(const char *path)
+{
+    return ends_with(path, ".tfrecord") || ends_with(path, ".tfrecords") || ends_with(path, ".tfrecord.gz");
+}
+
+mu_dataset *mu__fit_data(mu_fit_source *source)
 {
     const bool csv = ends_with(source->path, ".csv") || ends_with(source->path, ".csv.gz");
-    mu_dataset *samples = ends_with(source->path, ".npz") ? from_npz(source)
-                          : csv                           ? from_csv(source) : from_two_files(source);
-    if (samples && source->shuffles)
-        samples = mu_dataset_shuffle(samples, SHUFFLE_ROWS);
+    const bool examples = has_examples(source->path);  // which are shuffled before they are parsed
+    if (find_names(source) != MU_OK)
+        return NULL;
+    mu_dataset *samples = examples                         ? mu__fit_examples(source)
+                          : ends_with(source->path, ".npz") ? from_npz(source)
+                          : csv                             ? from_csv(source) : from_two_files(source);
+    if (samples && source->shuffles && !examples)
+        samples = mu_dataset_shuffle(samples, MU_FIT_SHUFFLED_ROWS);
     return samples ? mu_dataset_batch(samples, source->batch_size) : NULL;
 }

@@ -4,19 +4,31 @@
 
 #include "tensor/tensor.h"
 
-#include <muster/data.h>
+#include <muster/example.h>
+#include <muster/model.h>
 
+enum { MU_FIT_NAMES = 64, MU_FIT_NAMES_BYTES = 1000, MU_FIT_SHUFFLED_ROWS = 10000 };
+
+// Must live as long as the dataset that is made of it.
 typedef struct mu_fit_source {
     const char *path;
-    const char *labels;      // of .npz: names of arrays, with commas (NULL: "y"); of .npy and IDX: a file
-    const char *inputs;      // of .npz: names of arrays, with commas
+    const mu_model *model;   // whose inputs the samples are for
+    const char *labels;      // of .npz and .tfrecord: names, with commas (NULL: "y"); of .npy and IDX: a file
+    const char *inputs;      // of .npz and .tfrecord: names, with commas
     int label_columns, skip_lines;  // of .csv
     int batch_size;
     bool counts_labels;      // labels are numbers of classes: make them integers
     bool shuffles;
+    // Set by mu__fit_data, of .npz and .tfrecord: the names of the inputs, then those of the labels.
+    char text[2 * MU_FIT_NAMES_BYTES];
+    const char *names[MU_FIT_NAMES];
+    int n_inputs, n_names;
+    mu_feature features[MU_FIT_NAMES];  // of .tfrecord
 } mu_fit_source;
 
 // mu__fit_data returns batches whose elements are lists of inputs and labels. Belongs to the pool; NULL on error.
-mu_dataset *mu__fit_data(const mu_fit_source *source);
+mu_dataset *mu__fit_data(mu_fit_source *source);
+// mu__fit_examples returns the samples of a TFRecord file of tf.train.Example, for mu__fit_data.
+mu_dataset *mu__fit_examples(mu_fit_source *source);
 
 #endif

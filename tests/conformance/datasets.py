@@ -1,5 +1,6 @@
 # Data that models need in TensorFlow and in Muster: tf.train.Example and SequenceExample, CSV, lines, images, the stages of
-# tf.data that choose, pad and bucket, and Keras's layers for strings and categories, value by value.
+# tf.data that choose, pad and bucket, Keras's layers for strings and categories, value by value, and `muster fit` on a
+# TFRecord file of TensorFlow's.
 #
 # Both sides get the same files or elements; everything must agree exactly, except resized images (1e-3 of 255) and
 # weights of tf-idf (1e-5). Last, every public method of the installed tf.data.Dataset is here, is one of STAGES, or is in
@@ -7,6 +8,7 @@
 import ctypes
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -424,6 +426,38 @@ def test_vectorization(mu, report):
             check(report, f"{name}: read by Keras", call(mu, made, texts), [read(tf.constant([bytes(w) for w in texts])).numpy()], tolerance)
 
 
+def fit_model():
+    """Two inputs, compiled: what `muster fit` trains."""
+    layers = keras.layers
+    image, sizes = layers.Input((4, 3, 1), name="image"), layers.Input((2,), name="sizes")
+    both = layers.Concatenate()([layers.Flatten()(layers.Rescaling(1 / 255)(image)), sizes])
+    model = keras.Model([image, sizes], layers.Dense(3)(layers.Dense(5, activation="tanh")(both)))
+    model.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_fit_command(path, report):
+    """An epoch over images (PNG, and their bytes alone) and floats, written by TensorFlow, trains as in Keras."""
+    generator = np.random.default_rng(3)
+    images = generator.integers(0, 256, (20, 4, 3, 1)).astype(np.uint8)
+    sizes, labels = generator.normal(size=(20, 2)).astype(np.float32), generator.integers(0, 3, 20)
+    command = pathlib.Path(path).resolve().parent / "tools/muster"
+    for kind, encoded in (("PNG", lambda x: tf.io.encode_png(x).numpy()), ("uint8", lambda x: x.tobytes())):
+        with tempfile.TemporaryDirectory() as folder, report.guard(f"muster fit, {kind}"):
+            with tf.io.TFRecordWriter(f"{folder}/train.tfrecord") as writer:
+                for image, size, label in zip(images, sizes, labels):
+                    writer.write(example(pixels=[encoded(image)], sizes=size.tolist(), label=[int(label)]))
+            theirs = fit_model()
+            theirs.save(f"{folder}/model.keras")
+            options = ["--model", "model.keras", "--data", "train.tfrecord", "--inputs", "pixels,sizes", "--labels", "label",
+                       "--batch-size", "10000", "--epochs", "3", "--strategy", "mirrored", "-o", "trained.keras"]
+            ran = subprocess.run([command, "fit", *options], cwd=folder, capture_output=True, text=True)
+            theirs.fit([images, sizes], labels, batch_size=20, epochs=3, shuffle=False, verbose=0)
+            ours = keras.models.load_model(f"{folder}/trained.keras") if ran.returncode == 0 else None
+            far = max(np.abs(a - b).max() for a, b in zip(ours.get_weights(), theirs.get_weights())) if ours else np.inf
+            report.check(f"muster fit, {kind}", f"weights within {far:.1e}{ran.stderr}", far < 1e-6)
+
+
 def main(path):
     mu = muster.Library(path)
     report = Report("Data: examples, text, images, stages, layers for strings and categories")
@@ -431,6 +465,7 @@ def main(path):
     for test in (test_examples, test_sequences, test_text, test_stages, test_images, test_lookups, test_hashing, test_vectorization):
         with report.guard(test.__name__):
             test(mu, report)
+    test_fit_command(path, report)
     return report.finish()
 
 

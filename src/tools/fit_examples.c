@@ -1,0 +1,129 @@
+// Records of tf.train.Example as samples for `muster fit`: features become tensors of the shapes of the model's inputs.
+//
+// The first record says of which type each feature is and how many values it has. Features of bytes are images in JPEG
+// or PNG, or elements of uint8.
+#include "tools/fit_data.h"
+
+#include "data/example.h"
+#include "model/functional.h"
+
+#include <muster/image.h>
+#include <muster/ops.h>
+
+// ---- What the model takes -----------------------------------------------------------------------
+
+// The shape of a sample for input i; rank 0: not known.
+static mu_shape input_shape(const mu_model *model, int i)
+{
+    mu_shape shape = model->built ? model->input : (mu_shape){0}, sample = {0};
+    if (model->ops == &mu__functional_ops) {
+        mu_object *inputs[MU_MAX_MODEL_INPUTS];
+        const mu_functional *f = model->state;
+        const int n = MU_MIN(mu__value_flatten(f->inputs, inputs, MU_MAX_MODEL_INPUTS), MU_MAX_MODEL_INPUTS);
+        shape = i < n ? ((mu_tensor *)inputs[i])->shape : (mu_shape){0};
+    }
+    for (int axis = 1; axis < shape.rank; axis++)
+        sample.dims[sample.rank++] = shape.dims[axis];
+    return sample;
+}
+
+// ---- What the first record has ------------------------------------------------------------------
+
+static mu_status describe(const mu_fit_source *source, const char *name, mu_span value, mu_feature *feature)
+{
+    mu_span list = {0};
+    mu_value_sink count = {0};
+    *feature = (mu_feature){.name = name};
+    if (!value.bytes)
+        return mu__error(MU_INVALID_ARGUMENT, "muster fit: the first example of %s has no feature '%.100s'; name its "
+                         "features with --inputs and --labels", source->path, name);
+    if (!mu__example_kind(value, &feature->dtype, &list) || feature->dtype == MU_DTYPE_DEFAULT ||
+        mu__example_values(list, feature->dtype, &count) != MU_OK || count.n == 0)
+        return mu__error(MU_DATA_LOSS, "muster fit: feature '%.100s' of the first example of %s has no values", name,
+                         source->path);
+    if (feature->dtype == MU_STRING && count.n != 1)
+        return mu__error(MU_UNIMPLEMENTED, "muster fit: feature '%.100s' of %s has %lld strings in an example; one is "
+                         "read, as an image or as uint8", name, source->path, (long long)count.n);
+    if (feature->dtype != MU_STRING)
+        feature->shape = MU_SHAPE(count.n);
+    return MU_OK;
+}
+
+static mu_status describe_all(mu_fit_source *source, mu_dataset *records)
+{
+    mu_value *first = mu_next(mu_iterate(records));
+    mu_tensor *bytes = first ? mu_value_tensor(first) : NULL;
+    const void *data = bytes ? mu__host_read(bytes) : NULL;
+    mu_span values[MU_FIT_NAMES];
+    if (!data)
+        return mu__pending() ? mu_error_code()
+                             : mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no records", source->path);
+    if (!mu__example_find((mu_span){data, (size_t)mu_tensor_dim(bytes, 0)}, MU_EXAMPLE_FEATURES, source->n_names,
+                          source->names, values))
+        return mu__error(MU_DATA_LOSS, "muster fit: the first record of %s is no tf.train.Example", source->path);
+    for (int i = 0; i < source->n_names; i++)
+        MU_TRY(describe(source, source->names[i], values[i], &source->features[i]));
+    return MU_OK;
+}
+
+// ---- One sample ---------------------------------------------------------------------------------
+
+static mu_tensor *tensor_of_bytes(mu_tensor *text)
+{
+    const mu_string string = mu__string_at(text, 0);
+    const bool png = string.n >= 8 && memcmp(string.bytes, "\x89PNG\r\n\x1a\n", 8) == 0;
+    const bool jpeg = string.n >= 3 && memcmp(string.bytes, "\xff\xd8\xff", 3) == 0;
+    return png || jpeg ? mu_decode_image(text, 0)
+                       : mu_tensor_new(MU_U8, 1, (int64_t[]){(int64_t)string.n}, string.bytes);
+}
+
+static mu_tensor *value_of(const mu_fit_source *source, const mu_value *example, int i)
+{
+    const bool label = i >= source->n_inputs;
+    mu_value *value = mu_value_get(example, source->names[i]);
+    mu_tensor *x = value ? mu_value_tensor(value) : NULL;
+    if (x && mu__has_strings(x))
+        x = tensor_of_bytes(x);
+    if (!x)
+        return NULL;
+    if (label && mu_tensor_rank(x) == 1 && mu_tensor_dim(x, 0) == 1)
+        x = mu_squeeze(x, 0);
+    if (label)
+        return source->counts_labels ? mu_cast(x, MU_I32) : x;
+    const mu_shape shape = input_shape(source->model, i);
+    return shape.rank > 0 && !mu__shape_equal(&shape, &x->shape) ? mu_reshape(x, shape.rank, shape.dims) : x;
+}
+
+static mu_value *list_of(const mu_fit_source *source, const mu_value *example, int begin, int end)
+{
+    mu_value *items[MU_FIT_NAMES];
+    for (int i = begin; i < end; i++) {
+        mu_tensor *x = value_of(source, example, i);
+        if (!x) {
+            mu__error_context("in feature '%.100s' of an example of %s", source->names[i], source->path);
+            return NULL;
+        }
+        items[i - begin] = mu_of(x);
+    }
+    return end - begin == 1 ? items[0] : mu_list_of(end - begin, items);
+}
+
+static mu_value *sample_of(mu_value *example, void *arg)
+{
+    const mu_fit_source *source = arg;
+    mu_value *x = list_of(source, example, 0, source->n_inputs);
+    mu_value *y = x ? list_of(source, example, source->n_inputs, source->n_names) : NULL;
+    return y ? mu_list(x, y, MU_END) : NULL;
+}
+
+mu_dataset *mu__fit_examples(mu_fit_source *source)
+{
+    mu_dataset *records = mu_dataset_tfrecord(source->path);
+    if (!records || describe_all(source, records) != MU_OK)
+        return NULL;
+    if (source->shuffles)
+        records = mu_dataset_shuffle(records, MU_FIT_SHUFFLED_ROWS);
+    mu_dataset *examples = mu_dataset_parse_example(records, .features = source->features,
+                                                    .n_features = source->n_names);
+    return examples ? mu_dataset_map(examples, sample_of, source, .name = "sample_of") : NULL;
+}
