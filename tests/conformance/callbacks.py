@@ -111,14 +111,15 @@ def compare_tensorboard(report, mu, floatx, _):
     x, y = generator.normal(size=(ROWS, 3)).astype(dtype), generator.normal(size=(ROWS, 1)).astype(dtype)
     with tempfile.TemporaryDirectory() as folder, mu.pool():
         model = mu.model([mu.mu_dense(units=1)])
-        mu.mu_compile(model=model, optimizer=mu.mu_sgd(learning_rate=0.125), loss=mu.mu_mean_squared_error_loss(),
+        rate = mu.mu_exponential_decay(initial_learning_rate=0.125, decay_steps=6, decay_rate=0.5)
+        mu.mu_compile(model=model, optimizer=mu.mu_sgd(schedule=rate), loss=mu.mu_mean_squared_error_loss(),
                       metrics=mu.mu_metric_named("mae"))
         data = mu.values([mu.tensor(x), mu.tensor(y)])
         history = mu.mu_fit(model=model, x=data, validation_data=data, batch_size=8, epochs=3, verbose=MU_VERBOSE_SILENT,
                             callbacks=mu.mu_tensorboard(log_dir=f"{folder}/run", update_freq=2))
         names = ("loss", "mean_absolute_error")
         train = {(f"epoch_{name}", i): mu.mu_history_at(history, name, i) for name in names for i in range(3)}
-        train |= {("epoch_learning_rate", i): 0.125 for i in range(3)}
+        train |= {("epoch_learning_rate", i): 0.125 * 0.5 ** ((i + 1) * 3 / 6) for i in range(3)}
         other = {(f"epoch_{name}", i): mu.mu_history_at(history, f"val_{name}", i) for name in names for i in range(3)}
         other |= {(f"evaluation_{name}_vs_iterations", 3 * (i + 1)): mu.mu_history_at(history, f"val_{name}", i)
                   for name in names for i in range(3)}
