@@ -1,7 +1,7 @@
-// A convolutional network with batch normalization learns to tell clothes apart from pictures that are flipped and moved
-// at random. With a folder for logs, TensorBoard shows its losses, weights and such pictures.
-// Usage: augmented [EPOCHS [SAMPLES [ACCURACY [CURVE.svg [LOGS]]]]]
-// 10 epochs of all 60,000 pictures reach an accuracy above .92 on the 10,000 test pictures.
+// A convolutional network with batch normalization learns to tell clothes apart from pictures that are flipped and
+// moved at random. With a folder for logs, TensorBoard shows its losses, weights and such pictures. Usage: augmented
+// [EPOCHS [SAMPLES [ACCURACY [CURVE.svg [LOGS]]]]] 10 epochs of all 60,000 pictures reach an accuracy above .92 on the
+// 10,000 test pictures.
 #include <muster.h>
 
 #include <stdio.h>

@@ -229,7 +229,7 @@ MU_API mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, m
 typedef struct mu_image_affine_transform_args {
     size_t size;
     const char *given;
-    mu_tensor *images;                       // [batch, height, width, channels], floating-point
+    mu_tensor *images;                       // [batch, height, width, channels]: floating-point, u8, i32 or i64
     mu_tensor *transforms;                   // [batch, 8], or [8] for all images
     mu_keyword_only only_;
     const char *interpolation;               // "bilinear" (default) or "nearest"
@@ -239,8 +239,8 @@ typedef struct mu_image_affine_transform_args {
 // mu_image_affine_transform moves the pixels of images by a projection, as Keras's ops.image.affine_transform does:
 // pixel (x, y) of the result is that of the image at ((a0·x + a1·y + a2) / k, (b0·x + b1·y + b2) / k), where
 // k = c0·x + c1·y + 1 and a transform is [a0, a1, a2, b0, b1, b2, c0, c1]. Places beyond the edge: "reflect"
-// dcba|abcd|dcba, "wrap" abcd|abcd|abcd, "nearest" aaaa|abcd|dddd. Errors: INVALID_ARGUMENT for images of unknown
-// height, width or channels.
+// dcba|abcd|dcba, "wrap" abcd|abcd|abcd, "nearest" aaaa|abcd|dddd. Integers are mixed in float32 and lose the fraction.
+// Errors: INVALID_ARGUMENT for images of unknown height, width or channels.
 #define mu_image_affine_transform(...) \
     mu_image_affine_transform_with(MU_ARGS(mu_image_affine_transform_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_image_affine_transform_with(const mu_image_affine_transform_args *args);

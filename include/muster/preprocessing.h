@@ -158,12 +158,12 @@ MU_API mu_layer *mu_random_color_degeneration_with(const mu_random_color_args *a
 #define mu_random_invert(...) mu_random_invert_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_invert_with(const mu_random_color_args *args);
 
-// mu_random_hue turns the hues of each image by a number from factor[0] to factor[1] (from 0 to 1), times half a turn, to
-// either side. mu_random_saturation multiplies the saturations by f / (1 - f), f from factor[0] to factor[1] (from 0 to
-// 1): 0.5 leaves them; as in Keras, they are then limited to value_range. mu_random_sharpness adds to each image the
-// part 1 - 2 · f of the difference to a smoother one: 0 blurs, 0.5 leaves it, 1 sharpens. mu_random_posterization keeps the
-// upper factor[0] to factor[1] - 1 of the 8 bits of all values, or factor[0] if both are equal (from 1 to 8). Images of
-// hue and saturation have 3 channels.
+// mu_random_hue turns the hues of each image by a number from factor[0] to factor[1] (from 0 to 1), times half a turn,
+// to either side. mu_random_saturation multiplies the saturations by f / (1 - f), f from factor[0] to factor[1] (from 0
+// to 1): 0.5 leaves them; as in Keras, they are then limited to value_range. mu_random_sharpness adds to each image the
+// part 1 - 2 · f of the difference to a smoother one: 0 blurs, 0.5 leaves it, 1 sharpens. mu_random_posterization keeps
+// the upper factor[0] to factor[1] - 1 of the 8 bits of all values, or factor[0] if both are equal (from 1 to 8).
+// Images of hue and saturation have 3 channels.
 #define mu_random_hue(...) mu_random_hue_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_hue_with(const mu_random_color_args *args);
 #define mu_random_saturation(...) mu_random_saturation_with(MU_ARGS(mu_random_color_args, #__VA_ARGS__, __VA_ARGS__))
@@ -202,8 +202,8 @@ typedef struct mu_random_gaussian_blur_args {
     const char *name;
     const char *dtype;
 } mu_random_gaussian_blur_args;
-// mu_random_gaussian_blur makes a layer that blurs some images by a normal distribution, whose two deviations, in pixels,
-// are the same for all images of a batch.
+// mu_random_gaussian_blur makes a layer that blurs some images by a normal distribution, whose two deviations, in
+// pixels, are the same for all images of a batch.
 #define mu_random_gaussian_blur(...) \
     mu_random_gaussian_blur_with(MU_ARGS(mu_random_gaussian_blur_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_gaussian_blur_with(const mu_random_gaussian_blur_args *args);
@@ -339,8 +339,8 @@ typedef struct mu_random_perspective_args {
     const char *name;
     const char *dtype;
 } mu_random_perspective_args;
-// mu_random_perspective makes a layer that projects some images: each corner's distances from the upper left corner change
-// by up to the part scale / 2.
+// mu_random_perspective makes a layer that projects some images: each corner's distances from the upper left corner
+// change by up to the part scale / 2.
 #define mu_random_perspective(...) \
     mu_random_perspective_with(MU_ARGS(mu_random_perspective_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_random_perspective_with(const mu_random_perspective_args *args);

@@ -5,10 +5,10 @@
 // last states [batch, units] (mu_call_values). Called with .inputs = mu_list(sequence, state, …, MU_END), it begins
 // with these states instead of zeros.
 //
-// With .stateful a layer keeps its last states: sequence i of a batch goes on where sequence i of the batch before ended,
-// until mu_layer_reset_states. All batches then have as many sequences as the first, which mu_input's .batch_size says to
-// a model for mu_fit. The states are no weights: mu_save_model leaves them out, as Keras does; checkpoints and backups have
-// them. Any number of replicas computes what one would.
+// With .stateful a layer keeps its last states: sequence i of a batch goes on where sequence i of the batch before
+// ended, until mu_layer_reset_states. All batches then have as many sequences as the first, which mu_input's
+// .batch_size says to a model for mu_fit. The states are no weights: mu_save_model leaves them out, as Keras does;
+// checkpoints and backups have them. Any number of replicas computes what one would.
 //
 // A mask [batch, steps] (of mu_embedding's .mask_zero, mu_masking, or mu_call's .mask) leaves steps out: states stay,
 // and the output of the step before is repeated. Names of activations and initializers are those of muster/layer.h.
@@ -149,10 +149,10 @@ typedef struct mu_conv_lstm_args {
     bool no_unit_forget_bias;                // the forget gate's bias does not begin with 1
 } mu_conv_lstm_args;
 // mu_conv_lstm1d, mu_conv_lstm2d and mu_conv_lstm3d make LSTMs whose steps are maps with 1 to 3 spatial axes, of known
-// sizes, and which convolve instead of multiplying. x: [batch, steps, axes…, channels]; y: [batch, axes…, filters], with
-// .return_sequences [batch, steps, axes…, filters]. Weights: kernel [sizes…, channels, 4 · filters], recurrent_kernel
-// [sizes…, filters, 4 · filters], bias. Errors: INVALID_ARGUMENT for strides and a dilation rate above 1. Shi et al.,
-// "Convolutional LSTM network", 2015.
+// sizes, and which convolve instead of multiplying. x: [batch, steps, axes…, channels]; y: [batch, axes…, filters],
+// with .return_sequences [batch, steps, axes…, filters]. Weights: kernel [sizes…, channels, 4 · filters],
+// recurrent_kernel [sizes…, filters, 4 · filters], bias. Errors: INVALID_ARGUMENT for strides and a dilation rate above
+// 1. Shi et al., "Convolutional LSTM network", 2015.
 #define mu_conv_lstm1d(...) mu_conv_lstm1d_with(MU_ARGS(mu_conv_lstm_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_conv_lstm1d_with(const mu_conv_lstm_args *args);
 #define mu_conv_lstm2d(...) mu_conv_lstm2d_with(MU_ARGS(mu_conv_lstm_args, #__VA_ARGS__, __VA_ARGS__))
@@ -262,8 +262,8 @@ typedef struct mu_rnn_args {
 #define mu_rnn(...) mu_rnn_with(MU_ARGS(mu_rnn_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_rnn_with(const mu_rnn_args *args);
 
-// mu_layer_reset_states sets the states that stateful layers keep to zero: those of a layer or model, and of all layers in
-// it. A layer that has not been called keeps none.
+// mu_layer_reset_states sets the states that stateful layers keep to zero: those of a layer or model, and of all layers
+// in it. A layer that has not been called keeps none.
 MU_API mu_status mu_layer_reset_states(mu_layer *layer);
 
 // ---- Wrappers -----------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ mu_status mu__random_build(mu_layer *layer, int n, const mu_shape *input, const 
 mu_status mu__image_sizes_known(mu_layer *layer, int n, const mu_shape *input);
 // mu__crop_to_ratio cuts images to the proportion of height to width, as much as is left of them.
 mu_tensor *mu__crop_to_ratio(mu_tensor *x, int64_t height, int64_t width);
-// mu__image_chosen decides for each image: [batch, 1, 1, 1], true with the probability `share` (a tensor, or numbers from
-// which one is drawn for each image).
+// mu__image_chosen decides for each image: [batch, 1, 1, 1], true with the probability `share` (a tensor, or numbers
+// from which one is drawn for each image).
 mu_tensor *mu__image_chosen(const mu_layer *layer, mu_tensor *x, mu_tensor *share);
 mu_tensor *mu__image_chosen_from(const mu_layer *layer, mu_tensor *x, const double share[2]);
 // mu__image_stretched takes values from a range to another. Keras computes in mu__image_bytes, which is {0, 255}.

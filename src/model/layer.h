@@ -174,8 +174,9 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
 // mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].
 mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
 extern const char *const mu__paddings[];  // "valid", "same"
-// mu__convolve convolves x [batch, `axes` spatial axes, channels]; of the options it reads strides and dilations per axis,
-// padding and groups. mu__kernel_shape returns the shape of a kernel of these sizes along the layer's spatial axes.
+// mu__convolve convolves x [batch, `axes` spatial axes, channels]; of the options it reads strides and dilations per
+// axis, padding and groups. mu__kernel_shape returns the shape of a kernel of these sizes along the layer's spatial
+// axes.
 mu_tensor *mu__convolve(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_args *args);
 mu_shape mu__kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows, int64_t columns);
 // The options of a window that moves over spatial axes, with which all convolutions begin.

@@ -75,7 +75,8 @@ static mu_value *grayscale_call(mu_layer *layer, mu_value *inputs, const mu_call
 MU_LAYER_CLASS(random_grayscale, "random_grayscale", "RandomGrayscale", mu_random_grayscale_args, grayscale_fields,
                NULL, .axes = 2, .build = grayscale_build, .call = grayscale_call)
 
-static const mu_field degeneration_fields[] = MU_COLOR_FIELDS(.number = 0), invert_fields[] = MU_COLOR_FIELDS(.high = 1);
+static const mu_field degeneration_fields[] = MU_COLOR_FIELDS(.number = 0);
+static const mu_field invert_fields[] = MU_COLOR_FIELDS(.high = 1);
 
 static mu_status degeneration_build(mu_layer *layer, int n, const mu_shape *input)
 {
@@ -117,7 +118,8 @@ static mu_value *invert_call(mu_layer *layer, mu_value *inputs, const mu_call_co
     if (!context->training || !x)
         return inputs;
     mu_tensor *share = mu__image_numbers(layer, x, args->factor[0], args->factor[1]);
-    return mu_of(mu_where(mu__image_chosen(layer, x, share), mu_subtract(mu__number_like(x, args->value_range[1]), x), x));
+    mu_tensor *negative = mu_subtract(mu__number_like(x, args->value_range[1]), x);
+    return mu_of(mu_where(mu__image_chosen(layer, x, share), negative, x));
 }
 
 MU_LAYER_CLASS(random_invert, "random_invert", "RandomInvert", mu_random_color_args, invert_fields, invert_complete,

@@ -107,7 +107,7 @@ CONV(conv3d, "conv3d", "Conv3D", 3)
 
 #define TRANSPOSE_FIELDS(axes)                                                                                       \
     {MU_FIELD(mu_conv_transpose_args, filters, INT, .limit = MU_POSITIVE),                                           \
-     MU_WINDOW_FIELDS(mu_conv_transpose_args, axes, mu__paddings),                                                        \
+     MU_WINDOW_FIELDS(mu_conv_transpose_args, axes, mu__paddings),                                                   \
      MU_FIELD_PER_AXIS(mu_conv_transpose_args, output_padding, axes, .limit = MU_NOT_NEGATIVE, .number = -1),        \
      KERNEL_FIELDS(mu_conv_transpose_args, kernel), OUTPUT_FIELDS(mu_conv_transpose_args)}
 static const mu_field conv1d_transpose_fields[] = TRANSPOSE_FIELDS(1);
@@ -190,7 +190,7 @@ TRANSPOSE(conv3d_transpose, "conv3d_transpose", "Conv3DTranspose", 3)
 // ---- Depthwise ----------------------------------------------------------------------------------
 
 #define DEPTHWISE_FIELDS(axes)                                                                                       \
-    {MU_WINDOW_FIELDS(mu_depthwise_conv_args, axes, mu__paddings),                                                        \
+    {MU_WINDOW_FIELDS(mu_depthwise_conv_args, axes, mu__paddings),                                                   \
      MU_FIELD(mu_depthwise_conv_args, depth_multiplier, INT, .limit = MU_POSITIVE, .number = 1),                     \
      KERNEL_FIELDS(mu_depthwise_conv_args, depthwise), OUTPUT_FIELDS(mu_depthwise_conv_args)}
 static const mu_field depthwise_conv1d_fields[] = DEPTHWISE_FIELDS(1);
@@ -245,7 +245,7 @@ MU_LAYER_CLASS(depthwise_conv2d, "depthwise_conv2d", "DepthwiseConv2D", mu_depth
 
 #define SEPARABLE_FIELDS(axes)                                                                                       \
     {MU_FIELD(mu_separable_conv_args, filters, INT, .limit = MU_POSITIVE),                                           \
-     MU_WINDOW_FIELDS(mu_separable_conv_args, axes, mu__paddings),                                                        \
+     MU_WINDOW_FIELDS(mu_separable_conv_args, axes, mu__paddings),                                                   \
      MU_FIELD(mu_separable_conv_args, depth_multiplier, INT, .limit = MU_POSITIVE, .number = 1),                     \
      KERNEL_FIELDS(mu_separable_conv_args, depthwise), KERNEL_FIELDS(mu_separable_conv_args, pointwise),             \
      OUTPUT_FIELDS(mu_separable_conv_args)}

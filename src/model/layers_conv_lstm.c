@@ -107,8 +107,8 @@ static mu_status conv_lstm_complete(void *arguments)
     }
     return stride == 1 || dilation == 1
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "ConvLSTM: strides of %d and a dilation_rate of %d; one of them must be 1",
-                           stride, dilation);
+               : mu__error(MU_INVALID_ARGUMENT, "ConvLSTM: strides of %d and a dilation_rate of %d; one of them "
+                           "must be 1", stride, dilation);
 }
 
 static mu_layer *make_cell(const mu_layer *layer)

@@ -34,8 +34,8 @@ static mu_status erasing_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL));
     if (args->n_fill_value <= 1 || args->n_fill_value == input->dims[3])
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' has %d numbers in fill_value; give one, or one for each of the %lld "
-                     "channels", mu_layer_name(layer), args->n_fill_value, (long long)input->dims[3]);
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' has %d numbers in fill_value; give one, or one for each of the "
+                     "%lld channels", mu_layer_name(layer), args->n_fill_value, (long long)input->dims[3]);
 }
 
 // Which places along an axis are inside of a random interval: its length is a share of the axis, its begin anywhere.

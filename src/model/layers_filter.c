@@ -72,7 +72,8 @@ static mu_status blur_build(mu_layer *layer, int n, const mu_shape *input)
     return mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL);
 }
 
-// A normal distribution's density at whole numbers around 0, which add up to 1; its deviation is the same for all images.
+// A normal distribution's density at whole numbers around 0, which add up to 1; its deviation is the same for all
+// images.
 static mu_tensor *bell(const mu_layer *layer, const mu_tensor *x, const double sigma[2], int size)
 {
     mu_tensor *one = mu_ones(x->dtype, 4, (int64_t[]){1, 1, 1, 1});
@@ -160,10 +161,12 @@ static mu_tensor *table_of(mu_tensor *numbers, int64_t channels, int bins)
 {
     mu_tensor *ones = mu_cast(mu_ones_like(numbers), MU_F64);
     const int64_t flat = MU_UNKNOWN;
-    mu_tensor *counts = mu_unsorted_segment_sum(mu_reshape(ones, 1, &flat), mu_reshape(numbers, 1, &flat), channels * bins);
+    mu_tensor *counts =
+        mu_unsorted_segment_sum(mu_reshape(ones, 1, &flat), mu_reshape(numbers, 1, &flat), channels * bins);
     mu_tensor *below = mu_cumsum(mu_reshape(counts, 2, (int64_t[]){channels, bins}), 1, false, false);
     mu_tensor *all = mu_reduce_max(below, 1, .keep_dims = true);
-    mu_tensor *first = mu_reduce_min(mu_where(mu_greater(below, mu_zeros_like(below)), below, all), 1, .keep_dims = true);
+    mu_tensor *some = mu_greater(below, mu_zeros_like(below));
+    mu_tensor *first = mu_reduce_min(mu_where(some, below, all), 1, .keep_dims = true);
     mu_tensor *rest = mu_subtract(all, first);
     mu_tensor *share = mu_divide(mu_multiply(mu_subtract(below, first), mu__number_like(below, 255)),
                                  mu_maximum(rest, mu__number_like(rest, 1)));

@@ -64,7 +64,8 @@ static mu_tensor *with_hue(const mu_layer *layer, mu_tensor *x, const double fac
     hsv colours;
     if (to_hsv(mu__image_stretched(x, value_range, unit), &colours) != MU_OK)
         return NULL;
-    mu_tensor *side = channel_numbers(layer, x, -.5, .5), *turn = channel_numbers(layer, x, factor[0] / 2, factor[1] / 2);
+    mu_tensor *side = channel_numbers(layer, x, -.5, .5);
+    mu_tensor *turn = channel_numbers(layer, x, factor[0] / 2, factor[1] / 2);
     mu_tensor *hue = mu_add(colours.hue, mu_where(mu_less(side, mu__number_like(x, 0)), mu_neg(turn), turn));
     hue = mu_where(mu_greater(hue, mu__number_like(x, 1)), plus(hue, -1), hue);
     colours.hue = mu_where(mu_less(hue, mu__number_like(x, 0)), plus(hue, 1), hue);
@@ -114,7 +115,9 @@ static mu_status saturation_complete(void *args)
 static mu_value *saturation_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_random_color_args *args = layer->args;
-    return context->training ? mu_of(with_saturation(layer, mu_at(inputs, 0), args->factor, args->value_range)) : inputs;
+    if (!context->training)
+        return inputs;
+    return mu_of(with_saturation(layer, mu_at(inputs, 0), args->factor, args->value_range));
 }
 
 MU_LAYER_CLASS(random_hue, "random_hue", "RandomHue", mu_random_color_args, color_fields, hue_complete, .axes = 2,

@@ -42,9 +42,9 @@ struct mu_cell_ops {
     mu_status (*state_shape)(const mu_layer *cell, const mu_shape *x, mu_shape *out);
 };
 
-// What cells with gates have in common (cells.c). mu__cell_weights makes the weights of a cell, and its seed if it drops.
-// mu__gates_project is `project`. mu__lstm_build_bias completes those of an LSTM; mu__lstm_sizes and the others are slots
-// of one, whose options are mu_lstm_cell_args.
+// What cells with gates have in common (cells.c). mu__cell_weights makes the weights of a cell, and its seed if it
+// drops. mu__gates_project is `project`. mu__lstm_build_bias completes those of an LSTM; mu__lstm_sizes and the others
+// are slots of one, whose options are mu_lstm_cell_args.
 mu_status mu__cell_weights(mu_layer *cell, mu_shape kernel, mu_shape recurrent, mu_shape bias);
 mu_tensor *mu__gates_project(const mu_cell_run *run, mu_tensor *x);
 mu_status mu__lstm_build_bias(mu_layer *cell);
@@ -81,15 +81,15 @@ typedef struct mu_recurrent {
 } mu_recurrent;
 mu_recurrent *mu__recurrent_of(const mu_layer *layer);  // NULL: it is not a recurrent layer
 
-// What the class of a recurrent layer has in common with the others (layers_recurrent.c). mu__recurrent_keep completes a
-// new layer: it keeps the options, and makes the cell part of the layer.
+// What the class of a recurrent layer has in common with the others (layers_recurrent.c). mu__recurrent_keep completes
+// a new layer: it keeps the options, and makes the cell part of the layer.
 mu_status mu__recurrent_keep(mu_layer *layer, const mu_recurrent *options, mu_layer *cell);
 mu_status mu__recurrent_build(mu_layer *layer, int n, const mu_shape *inputs);
 mu_value *mu__recurrent_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
 void mu__recurrent_release(mu_layer *layer);
 
-// The states of a stateful layer (recurrent_states.c). mu__kept_state returns state i of this replica's sequences, which
-// is made with zeros if it is missing; `zeros` has its shape. mu__keep_states writes all of them. Errors:
+// The states of a stateful layer (recurrent_states.c). mu__kept_state returns state i of this replica's sequences,
+// which is made with zeros if it is missing; `zeros` has its shape. mu__keep_states writes all of them. Errors:
 // INVALID_ARGUMENT for another number of sequences than the states have.
 mu_tensor *mu__kept_state(mu_layer *layer, int i, mu_tensor *zeros);
 mu_status mu__keep_states(mu_layer *layer, int n, mu_tensor *const *states);

@@ -31,8 +31,8 @@ static mu_tensor *rows_of_replicas(mu_tensor *x)
 static mu_status need_rows(const mu_layer *layer, int64_t wanted, mu_tensor *rows)
 {
     char message[256];
-    snprintf(message, sizeof message, "layer '%.60s' is stateful and keeps the states of %lld sequences, but the batch has "
-             "another number of them. Make all batches of one size: mu_dataset_batch(…, .drop_remainder = true)",
+    snprintf(message, sizeof message, "layer '%.60s' is stateful and keeps the states of %lld sequences, but the batch "
+             "has another number of them. Make all batches of one size: mu_dataset_batch(…, .drop_remainder = true)",
              mu_layer_name(layer), (long long)wanted);
     mu_tensor *sum = mu_reduce_sum(rows, 0);
     mu_tensor *number = sum ? mu_constant(sum->dtype, (double)wanted) : NULL;
@@ -58,8 +58,8 @@ static mu_variable *variable_of(mu_layer *layer, int i, const mu_tensor *zeros)
     if (variable || mu__pending())
         return variable;
     if (zeros->shape.dims[0] == MU_UNKNOWN || is_divided()) {
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is stateful, so it needs to know how many sequences a batch has: begin "
-                  "the model with mu_input or mu_input_layer, and give it .batch_size", mu_layer_name(layer));
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is stateful, so it needs to know how many sequences a batch has: "
+                  "begin the model with mu_input or mu_input_layer, and give it .batch_size", mu_layer_name(layer));
         return NULL;
     }
     const mu_weight_options options = {.initializer = "zeros", .not_trainable = true, .state = true};

@@ -75,5 +75,4 @@ NOT_COMPARED_TYPES = {
 
 # Types that TensorFlow takes and Muster refuses, with the reason, by function and type. A refusal that is not here fails,
 # and so does an entry that Muster does not refuse alone.
-LACKING = {("image_affine_transform", dtype): "layers convert images to floats before they move them"
-           for dtype in ("i64", "i32", "u8")}
+LACKING = {}

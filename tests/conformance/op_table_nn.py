@@ -241,7 +241,7 @@ def add_transforms():
             images=x, transforms=tf.constant(places, tf.float32), output_shape=tf.shape(x)[1:3], fill_value=0.25,
             interpolation=interpolation.upper(), fill_mode=fill_mode.upper())
 
-    add("image_affine_transform", theirs, samples, ("f32", "f16", "bf16"), slack=64, ours=lambda mu, x, **options:
+    add("image_affine_transform", theirs, samples, ("f32", "f16", "bf16", "i64", "i32", "u8"), slack=64, ours=lambda mu, x, **options:
         mu.mu_image_affine_transform(images=x, transforms=mu.tensor(np.array(places, np.float32)), fill_value=0.25, **options))
 
 

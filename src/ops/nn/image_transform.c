@@ -1,7 +1,8 @@
 // Affine and projective transforms of images, made of gathers.
 //
 // Each output pixel takes its value from a place of the input, which need not be a pixel: positions are computed in
-// float32, as TensorFlow does (ImageProjectiveTransformV3), so that the same pixels are chosen.
+// float32, as TensorFlow does (ImageProjectiveTransformV3), so that the same pixels are chosen. Pixels that are
+// integers are mixed in float32 too, and lose their fraction then.
 #include "ops/core/composed.h"
 
 #include <muster/nn.h>
@@ -96,7 +97,7 @@ static mu_tensor *values_at(const job *j, mu_tensor *x, mu_tensor *y)
     index = mu_reshape(index, j->one ? 1 : 2, j->one ? (int64_t[]){n} : (int64_t[]){mu_tensor_dim(index, 0), n});
     mu_tensor *values = mu_reshape_like(mu_gather(j->pixels, index, 1, !j->one), j->images);
     return mu_where(mu_expand_dims(mu_logical_and(inside, j->inside), -1), values,
-                    mu_constant(j->images->dtype, j->fill_value));
+                    mu_cast(number(j->fill_value), j->images->dtype));
 }
 
 // Halves away from zero, as roundf.
@@ -109,7 +110,8 @@ static mu_tensor *rounded(mu_tensor *x)
 
 static mu_tensor *weighted(mu_tensor *weight, mu_tensor *values)
 {
-    return mu_multiply(mu_cast(mu_expand_dims(weight, -1), values ? values->dtype : MU_F32), values);
+    const mu_dtype type = values && mu__dtype_is_float(values->dtype) ? values->dtype : MU_F32;
+    return mu_multiply(mu_cast(mu_expand_dims(weight, -1), type), mu_cast(values, type));
 }
 
 static mu_tensor *mixed(const job *j, mu_tensor *x, mu_tensor *y)
@@ -120,10 +122,16 @@ static mu_tensor *mixed(const job *j, mu_tensor *x, mu_tensor *y)
                               weighted(to_right, values_at(j, right, top)));
     mu_tensor *below = mu_add(weighted(to_left, values_at(j, left, bottom)),
                               weighted(to_right, values_at(j, right, bottom)));
-    return mu_add(weighted(mu_subtract(bottom, y), above), weighted(mu_subtract(y, top), below));
+    mu_tensor *value = mu_add(weighted(mu_subtract(bottom, y), above), weighted(mu_subtract(y, top), below));
+    return value ? mu_cast(value, j->images->dtype) : NULL;
 }
 
 // ---- The function -------------------------------------------------------------------------------
+
+static bool is_pixel(mu_dtype dtype)
+{
+    return mu__dtype_is_float(dtype) || dtype == MU_U8 || dtype == MU_I32 || dtype == MU_I64;
+}
 
 static mu_status check_tensors(const mu_tensor *images, const mu_tensor *transforms)
 {
@@ -131,9 +139,9 @@ static mu_status check_tensors(const mu_tensor *images, const mu_tensor *transfo
     bool known = images->shape.rank == 4;
     for (int i = 1; known && i < 4; i++)
         known = images->shape.dims[i] > 0;
-    if (!known || !mu__dtype_is_float(images->dtype))
+    if (!known || !is_pixel(images->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "image_affine_transform: images %s of %s; they must be floating-point "
-                         "numbers [batch, height, width, channels], all but batch known and not 0",
+                         "numbers, u8, i32 or i64 [batch, height, width, channels], all but batch known and not 0",
                          mu__shape_text(&images->shape, text), mu_dtype_name(images->dtype));
     const mu_shape *shape = &transforms->shape;
     if (shape->rank < 1 || shape->rank > 2 || shape->dims[shape->rank - 1] != 8)
