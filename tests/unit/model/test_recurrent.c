@@ -1,7 +1,9 @@
 // Recurrent layers: first weights, traces of any length, replicas, states, dropout, cells of the program's own, and
 // what is refused. What they compute is compared with Keras in tests/conformance/sequences.py.
+#include "../scratch.h"
 #include "model_test.h"
 
+#include <muster/checkpoint.h>
 #include <muster/control.h>
 #include <muster/recurrent.h>
 
@@ -310,6 +312,39 @@ static void refuses(void **state)
     expect_error(MU_INVALID_ARGUMENT, "unroll needs a known number of steps");
 }
 
+// ---- States that stay ---------------------------------------------------------------------------
+
+// A checkpoint has the states, which are not among the weights; a model of the same layers goes on from them.
+static void checkpoints_have_states(void **state)
+{
+    (void)state;
+    mu_model *models[2];
+    for (int i = 0; i < 2; i++)
+        models[i] = mu_sequential(mu_input_layer({5, 3}, .batch_size = 4), mu_lstm(2, .stateful = true, .seed = 1));
+    assert_int_equal(mu_value_count(mu_model_weights(models[0])), 3);
+    assert_int_equal(mu_model_parameters(models[0]), 4 * 2 * (3 + 2 + 1));
+    mu_tensor *x = sequences(4, 5, 3, 7), *first = called(models[0], x, false);
+    assert_int_equal(mu_checkpoint_save(mu_checkpoint_new(.model = models[0]), "states.ckpt"), MU_OK);
+    assert_int_equal(mu_checkpoint_restore(mu_checkpoint_new(.model = models[1]), "states.ckpt"), MU_OK);
+    mu_tensor *second = called(models[0], x, false), *other = called(models[1], x, false);
+    assert_memory_equal(doubles(second), doubles(other), 8 * sizeof(double));
+    assert_memory_not_equal(doubles(first), doubles(second), 8 * sizeof(double));
+    assert_int_equal(mu_layer_reset_states(models[0]), MU_OK);
+    assert_memory_equal(doubles(called(models[0], x, false)), doubles(first), 8 * sizeof(double));
+}
+
+static void stateful_layers_need_one_batch_size(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_gru(2, .stateful = true);
+    assert_int_equal(mu_layer_reset_states(layer), MU_OK);
+    called(layer, sequences(4, 5, 3, 7), false);
+    assert_null(mu_call(layer, sequences(3, 5, 3, 7)));
+    expect_error(MU_INVALID_ARGUMENT, "keeps the states of 4 sequences");
+    assert_null(mu_sequential(mu_input_layer({5, 3}), mu_gru(2, .stateful = true)));
+    expect_error(MU_INVALID_ARGUMENT, "give it .batch_size");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +355,7 @@ int main(void)
         MODEL_TEST(cells_compute_one_step), MODEL_TEST(wrapper_names),
         MODEL_TEST(time_distributed_steps), MODEL_TEST(time_distributed_effects),
         MODEL_TEST(wrappers_refuse),       MODEL_TEST(refuses),
+        MODEL_TEST(checkpoints_have_states), MODEL_TEST(stateful_layers_need_one_batch_size),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
