@@ -331,6 +331,37 @@ def compare_adapt(report, mu, floatx):
     report.check(f"mu_normalization_adapt, {floatx}", f"results within {far:.1e}", far <= ADAPT_TOLERANCE[floatx])
 
 
+def projection(places, values):
+    """The eight numbers of the projection that takes places to values, as Keras's transforms have them."""
+    (x, y), (u, v), n = places.T, values.T, len(places)
+    rows = np.zeros((2 * n, 8))
+    rows[:n, :3], rows[n:, 3:6] = np.stack([x, y, np.ones(n)], 1), np.stack([x, y, np.ones(n)], 1)
+    rows[:n, 6:], rows[n:, 6:] = np.stack([-u * x, -u * y], 1), np.stack([-v * x, -v * y], 1)
+    return np.linalg.lstsq(rows, np.concatenate([u, v]), rcond=None)[0]
+
+
+def compare_perspective(report, mu, floatx):
+    """Pixels that hold their own coordinates tell where each corner went; Keras moves the corners to the same places."""
+    set_floatx(mu, floatx)
+    height, width, n, far = 9, 12, 20, []
+    corners = np.array([[0, 0], [width - 1, 0], [0, height - 1], [width - 1, height - 1]], float)
+    row, column = np.mgrid[:height, :width]
+    image = np.stack([column, row, np.ones_like(row)], -1).astype(np.float32)  # a pixel mixed with the filling is not 1
+    with mu.pool():
+        ours = mu.mu_random_perspective(factor=[1.0, 1.0], scale=0.5, fill_value=-9.0, seed=3)
+        seen = mu.array(mu.mu_call(model=ours, x=mu.tensor(np.stack([image] * n)), training=True))
+    for y in seen:
+        inside = np.abs(y[..., 2] - 1) < 1e-5
+        h = np.append(projection(np.stack([column[inside], row[inside]], 1).astype(float), y[inside, :2].astype(float)), 1)
+        back = np.linalg.inv(h.reshape(3, 3)) @ np.concatenate([corners, np.ones((4, 1))], 1).T
+        ends = (back[:2] / back[2]).T
+        far.append(max(0, (np.abs(ends - corners) - 0.25 * corners).max() - 1e-3) / width)
+        theirs = tf.keras.ops.image.perspective_transform(image, corners.astype(np.float32), ends.astype(np.float32),
+                                                          fill_value=-9.0).numpy()
+        far.append(np.abs(theirs - y).max() / width)
+    report.check(f"mu_random_perspective, places, {floatx}", f"{n} images within {max(far):.1e}", max(far) <= 1e-3)
+
+
 def has_class(mu, keras_name):
     try:
         mu.mu_layer_from_config(json.dumps({"class_name": keras_name, "config": {}}))
@@ -358,6 +389,9 @@ def main(library, only=""):
             if only in row[1] and (floatx == "f32" or row[1] not in F32_ONLY):
                 with report.guard(f"{row[1]}, {floatx}"):
                     compare(report, mu, floatx, row)
+        if only in "mu_random_perspective" and floatx == "f32":
+            with report.guard(f"mu_random_perspective, {floatx}"):
+                compare_perspective(report, mu, floatx)
         if only in "mu_normalization_adapt":
             with report.guard(f"mu_normalization_adapt, {floatx}"):
                 compare_adapt(report, mu, floatx)
