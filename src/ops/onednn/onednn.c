@@ -283,13 +283,19 @@ mu_status mu__dnnl_run(const mu_kernel *kernel)
     return mu__dnnl_run_from(kernel, 0);
 }
 
+// A kernel without scratch memory has slots of no bytes there.
+static void *scratch_at(const mu_kernel *kernel, size_t offset)
+{
+    return kernel->scratch ? (char *)kernel->scratch + offset : NULL;
+}
+
 mu_status mu__dnnl_run_from(const mu_kernel *kernel, int first)
 {
     mu_dnnl *dnnl = kernel->state;
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < dnnl->n_memories && status == dnnl_success; i++) {
         const dnnl_slot *slot = &dnnl->memories[i];
-        void *data = slot->operand < 0               ? (char *)kernel->scratch + slot->offset
+        void *data = slot->operand < 0               ? scratch_at(kernel, slot->offset)
                      : slot->operand < kernel->n_in ? kernel->in[slot->operand].data
                                                      : kernel->out[slot->operand - kernel->n_in].data;
         status = dnnl_memory_set_data_handle(slot->memory, data);
