@@ -109,7 +109,8 @@ static mu_status for_all(const mu_node *node, const mu_vector_rows *in, mu_tenso
 static mu_status do_node(const vectorizing *v, mu_node *node)
 {
     mu_vector_rows *in = mu__calloc((size_t)node->n_in + 1, sizeof *in), *values = v->values + v->first[node->id];
-    mu_tensor **plain = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *plain), **out = plain + node->n_in;
+    mu_tensor **plain = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *plain);
+    mu_tensor **out = plain ? plain + node->n_in : NULL;
     mu_status status = in && plain ? MU_OK : MU_RESOURCE_EXHAUSTED;
     bool rows = false;
     for (int i = 0; status == MU_OK && i < node->n_in; i++) {
