@@ -155,11 +155,16 @@ template <typename T, typename... Items> inline mu_list_holder<T, sizeof...(Item
 #endif
 
 // A list of objects and names for an argument that takes several. mu_items_of retains the objects and copies the names;
-// `items` ends with MU_END. MU_ITEMS(a, "b") makes a list.
+// `items` ends with MU_END. MU_ITEMS(a, "b") makes a list. mu_named_items_of makes one whose items have names, where an
+// argument takes them by name, such as a loss for each output: name, item, name, item, …, MU_END. The same is
+// MU_BY_NAME("first", a, "second", "b"). Errors of the latter: INVALID_ARGUMENT for a name without an item or given
+// twice.
 typedef struct mu_items mu_items;
 MU_API mu_items *mu_items_of(const void *const *items);
+MU_API mu_items *mu_named_items_of(const void *const *pairs);
 #ifndef __cplusplus
 #define MU_ITEMS(...) mu_items_of((const void *const[]){__VA_ARGS__, MU_END})
+#define MU_BY_NAME(...) mu_named_items_of((const void *const[]){__VA_ARGS__, MU_END})
 #else
 extern "C++" {
 template <typename... Items> inline mu_items *mu_items_listed(Items... items)
@@ -167,8 +172,14 @@ template <typename... Items> inline mu_items *mu_items_listed(Items... items)
     const void *const all[] = {items..., MU_END};
     return mu_items_of(all);
 }
+template <typename... Items> inline mu_items *mu_items_named(Items... items)
+{
+    const void *const all[] = {items..., MU_END};
+    return mu_named_items_of(all);
+}
 }
 #define MU_ITEMS(...) mu_items_listed(__VA_ARGS__)
+#define MU_BY_NAME(...) mu_items_named(__VA_ARGS__)
 #endif
 
 // MU_ANY(name, type *, …) declares an argument that is a pointer of any of these types, such as an object or its name.

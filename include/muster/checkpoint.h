@@ -28,11 +28,17 @@ typedef struct mu_checkpoint_args {
     mu_iterator *iterator;    // position in the data; restore it before its first element is read
     // Embedding tables with the state of their rows, saved under their names: MU_EMBEDDING_TABLES(…).
     mu_embedding_table *const *embedding_tables;
+    // Further objects by name, MU_BY_NAME("critic", model, "noise", variables): models (with their optimizer and metrics
+    // if they are compiled), optimizers, metrics, iterators, and values of variables. What they hold is saved under
+    // NAME/…, so names of layers may repeat; a variable of several objects is saved once, with the first. An optimizer
+    // alone has the state that it has when a file is saved or restored: see mu_optimizer_build.
+    mu_items *objects;
 } mu_checkpoint_args;
 #define MU_EMBEDDING_TABLES(...) MU_LIST_OF(mu_embedding_table, __VA_ARGS__)
 
 // mu_checkpoint_new groups the objects that are saved together, and retains them. Errors: INVALID_ARGUMENT if there is
-// nothing to save, or if .variables holds anything but variables.
+// nothing to save, if .variables holds anything but variables, for an object of another kind, or if two variables would
+// have one name in a file.
 #define mu_checkpoint_new(...) mu_checkpoint_new_with(MU_ARGS(mu_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *args);
 
@@ -82,6 +88,7 @@ typedef struct mu_backup_and_restore_args {
     mu_keyword_only only_;
     int64_t save_freq;              // steps between backups; default: one backup at the end of each epoch
     bool no_delete_checkpoint;      // keep the backup after a successful end
+    mu_items *objects;              // saved with the model: as in mu_checkpoint_args
 } mu_backup_and_restore_args;
 
 // mu_backup_and_restore saves the state of mu_fit, and restores it when the program runs again. With the same model,

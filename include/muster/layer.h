@@ -449,6 +449,11 @@ MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the laye
 MU_API mu_status mu_layer_set_trainable(mu_layer *layer, bool trainable);
 MU_API bool mu_layer_is_trainable(const mu_layer *layer);  // false for NULL
 
+// mu_layer_set_learning_rate_multiplier multiplies the learning rate for the weights of a layer or model and all of its
+// sublayers, made or to come, under every optimizer (see mu_variable_set_learning_rate_multiplier). The last call
+// counts, so a model comes before its layers. Call mu_compile afterwards.
+MU_API mu_status mu_layer_set_learning_rate_multiplier(mu_layer *layer, double multiplier);
+
 // ---- Layers of your own -------------------------------------------------------------------------
 
 // What a layer's call is told besides its inputs.
@@ -502,6 +507,12 @@ MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
 // mu_layer_add_loss adds a scalar to the loss of the model that the layer is part of: called in `call`, for this call.
 // Under several replicas the loss has the mean of what they add. Errors: INVALID_ARGUMENT unless it is a scalar.
 MU_API mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss);
+// mu_layer_add_metric makes a metric part of a layer, whose `call` updates it (mu_metric_update_weighted): the models
+// that the layer is part of log it under its name, reset it and save it, as Keras does with metrics that are attributes
+// of a layer. Call it in `build`, or before the layer is used; a callback can watch it only in the latter case. Retains:
+// metric.
+typedef struct mu_metric mu_metric;
+MU_API mu_status mu_layer_add_metric(mu_layer *layer, mu_metric *metric);
 // mu_call_set_mask sets the masks of a call's outputs. Without it, the outputs have no mask.
 MU_API void mu_call_set_mask(const mu_call_context *context, mu_value *mask);
 

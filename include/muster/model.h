@@ -92,6 +92,10 @@ MU_API int64_t mu_model_parameters(const mu_model *model);   // total number of 
 MU_API mu_value *mu_model_losses(mu_model *model);
 // mu_model_layer finds a layer by its name; it belongs to the model. Errors: NOT_FOUND.
 MU_API mu_layer *mu_model_layer(mu_model *model, const char *name);
+// mu_model_input_name and mu_model_output_name return the name of input or output i of a functional model: the key in a
+// map; in a list that of mu_input, or of the layer that makes the output. NULL behind the last, and for other models.
+MU_API const char *mu_model_input_name(const mu_model *model, int i);
+MU_API const char *mu_model_output_name(const mu_model *model, int i);
 // mu_summary prints a table of layers, output shapes and parameters, as Keras does.
 MU_API mu_status mu_summary(mu_model *model, FILE *out);
 
@@ -135,11 +139,16 @@ typedef struct mu_compile_args {
     mu_model *model;
     mu_keyword_only only_;
     mu_any_optimizer optimizer;              // may be left out if the model is only evaluated
-    mu_any_loss loss;                        // required; MU_LOSSES(…) gives one for each output of the model
-    mu_any_metrics metrics;                  // one, or several: MU_METRICS(…)
-    const double *loss_weights;              // one for each loss; default 1
-    const int *metric_outputs;               // which output each metric compares; default 0, the first
-    mu_any_metrics weighted_metrics;         // metrics that count samples by their weights
+    // required. Of a model with several outputs, a single one is that of each; MU_LOSSES(…) gives one for each in
+    // order, MU_BY_NAME("a", "mse", "b", "mae") by their names. NULL among them: this output has no loss
+    mu_any_loss loss;
+    // one, or several: MU_METRICS(…). Of a model with several outputs, one for each, each of which may be NULL or
+    // several, as in MU_METRICS("mse", MU_METRICS("acc", "mse")); or by name, as in
+    // MU_BY_NAME("b", MU_METRICS("acc", "mse")); or any, with .metric_outputs
+    mu_any_metrics metrics;
+    const double *loss_weights;              // one for each loss, in the order in which .loss gives them; default 1
+    const int *metric_outputs;               // which output each metric compares, counted from 0
+    mu_any_metrics weighted_metrics;         // metrics that count samples by their weights; given as .metrics
     const int *weighted_metric_outputs;      // likewise
     bool run_eagerly;                        // run the steps as C functions, without a trace: for breakpoints
     // A step of your own instead of fit's and evaluate's: it computes with ops on this replica's part of the batch,
@@ -156,10 +165,14 @@ typedef struct mu_compile_args {
     bool no_auto_scale_loss;
 } mu_compile_args;
 // A batch of training is a list of inputs, labels and, optionally, a weight for each sample; inputs and labels are
-// tensors, or lists in the order of the model's inputs and outputs.
+// tensors, lists in the order of the model's inputs and outputs, or maps with their names as keys
+// (mu_model_input_name, mu_model_output_name); so are weights, where outputs differ in them. A map of inputs may have
+// more keys than the model needs; outputs without a loss or a metric need no labels. With several losses, each is
+// logged as OUTPUT_loss, and each metric as OUTPUT_NAME. A metric that
+// is given by a name has this name; a weighted one that has the name of another is "weighted_NAME".
 // mu_compile sets what mu_fit and mu_evaluate use, and retains it. Errors: INVALID_ARGUMENT without a loss, for an
-// unknown name or an argument of another kind, if two metrics have one name, or for steps_per_execution out of range;
-// FAILED_PRECONDITION while mu_fit runs in another thread.
+// unknown name or an argument of another kind, if two values would be logged under one name, or for
+// steps_per_execution out of range; FAILED_PRECONDITION while mu_fit runs in another thread.
 #define mu_compile(...) mu_compile_with(MU_ARGS(mu_compile_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_compile_with(const mu_compile_args *args);
 
@@ -222,8 +235,12 @@ typedef struct mu_evaluate_args {
 #define mu_evaluate(...) mu_evaluate_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_evaluate_with(const mu_evaluate_args *args);
 #define mu_predict(...) mu_predict_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
-// mu_predict returns the outputs for all samples, in order: [samples, …]. Elements may be inputs alone.
+// mu_predict returns the output for all samples, in order: [samples, …]. Elements may be inputs alone; those of several
+// are a map, or a list as the only part of a list. mu_predict_values does so where there are several outputs, and
+// returns them in the structure of the model's .outputs.
 MU_API mu_tensor *mu_predict_with(const mu_evaluate_args *args);
+#define mu_predict_values(...) mu_predict_values_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_value *mu_predict_values_with(const mu_evaluate_args *args);
 
 typedef struct mu_batch_args {
     size_t size;
@@ -241,6 +258,10 @@ typedef struct mu_batch_args {
 MU_API mu_history *mu_train_on_batch_with(const mu_batch_args *args);
 #define mu_test_on_batch(...) mu_test_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_test_on_batch_with(const mu_batch_args *args);
+// mu_predict_on_batch returns the outputs for one batch of inputs, as mu_predict_values does; labels and weights are
+// refused.
+#define mu_predict_on_batch(...) mu_predict_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_value *mu_predict_on_batch_with(const mu_batch_args *args);
 MU_API mu_status mu_reset_metrics(mu_model *model);
 MU_API mu_history *mu_metrics_result(mu_model *model);
 

@@ -390,6 +390,17 @@ MU_API mu_optimizer *mu_optimizer_named(const char *name);
 MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);
 MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: calls of mu_apply_gradients so far
 
+// mu_variable_set_learning_rate_multiplier makes every optimizer train a variable as if its learning rate were
+// multiplied by this number; weight decay, too, is that of the multiplied rate. It is what Keras's MultiOptimizer does
+// with several optimizers that differ in their rates. mu_layer_set_learning_rate_multiplier does so for the weights of a
+// layer. Call mu_compile afterwards. Files do not keep it. Errors: INVALID_ARGUMENT unless it is
+// above 0; what must not change is frozen (mu_layer_set_trainable).
+MU_API mu_status mu_variable_set_learning_rate_multiplier(mu_variable *variable, double multiplier);
+
+// mu_optimizer_build makes the optimizer's state for these variables, as its first update would: for a checkpoint that
+// is restored before it, of an optimizer that no model is compiled with. variables: a list (mu_trainable_variables).
+MU_API mu_status mu_optimizer_build(mu_optimizer *optimizer, mu_value *variables);
+
 // mu_optimizer_config returns an optimizer's configuration as Keras's JSON (valid until the pool closes), from which
 // keras.optimizers.deserialize makes the same optimizer. mu_optimizer_from_config makes an optimizer of such text.
 // Errors: INVALID_ARGUMENT for text that is not such a configuration; UNIMPLEMENTED for a class or option that Muster

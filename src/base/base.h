@@ -216,11 +216,12 @@ void *mu__pool_return(mu_pool *pool, void *object);
 // mu__is tells whether an object (first member mu_object) has this type.
 bool mu__is(const void *object, const mu_type *type);
 
-// A list of objects and names, from mu_items_of; both belong to it.
+// A list of objects and names, from mu_items_of or mu_named_items_of; both belong to it.
 typedef struct mu_items {
     mu_object object;
     int n;
     void **items;
+    char **names;  // under which the items are given; NULL: in order
 } mu_items;
 extern mu_type mu__items_type;
 

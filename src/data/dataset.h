@@ -95,7 +95,7 @@ struct mu_dataset {
     mu_object *shared;               // made by ops->share; NULL without it
     atomic_llong iterations;         // shuffle: iterations started; selects the order of the next
 };
-extern mu_type mu__dataset_type;
+extern mu_type mu__dataset_type, mu__iterator_type;
 extern mu_type mu__distributed_type;  // defined in distribute: the other kind of mu_iterable
 
 // mu__dataset_new makes a dataset. `args` is the stage's struct of arguments (NULL if it has none). It is copied, and

@@ -297,11 +297,11 @@ static void iterator_destroy(void *object)
     mu__iterator_close(&iterator->head);
 }
 
-static mu_type iterator_type = {.name = "dataset iterator", .destroy = iterator_destroy};
+mu_type mu__iterator_type = {.name = "dataset iterator", .destroy = iterator_destroy};
 
 mu_iterator *mu__dataset_iterate(mu_dataset *dataset)
 {
-    dataset_iterator *iterator = mu__new(&iterator_type, sizeof *iterator);
+    dataset_iterator *iterator = mu__new(&mu__iterator_type, sizeof *iterator);
     if (iterator == NULL)
         return NULL;
     iterator->head.ops = &iterator_ops;

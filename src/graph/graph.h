@@ -223,6 +223,8 @@ struct mu_variable {
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
     void *owner;                      // the strategy that made it, retained; NULL: none
+    bool has_rate_factor;             // optimizers multiply the learning rate by `rate_factor`
+    double rate_factor;
     void *constraint;                 // what optimizers apply after an update (model); retained; NULL: none
     const mu_variable_rules *rules;
     int n_components;

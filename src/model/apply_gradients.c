@@ -155,6 +155,13 @@ static mu_tensor *learning_rate(const pairs *p)
                              : mu_variable_read(p->optimizer->learning_rate);
 }
 
+// The rate of one variable.
+static mu_tensor *rate_of(const mu_variable *variable, mu_tensor *rate)
+{
+    return variable->has_rate_factor ? mu_multiply(rate, mu_constant(mu_tensor_dtype(rate), variable->rate_factor))
+                                     : rate;
+}
+
 static mu_status decay(const pairs *p, mu_variable *variable, mu_tensor *rate)
 {
     if (p->args->weight_decay == 0 || !mu__optimizer_decays(p->optimizer, variable))
@@ -188,11 +195,11 @@ static mu_status update_all(const pairs *p)
     if (!rate)
         return mu_error_code();
     for (int i = 0; i < p->n; i++)
-        MU_TRY(decay(p, p->variables[i], rate));
+        MU_TRY(decay(p, p->variables[i], rate_of(p->variables[i], rate)));
     if (p->optimizer->ops->begin)
         MU_TRY(p->optimizer->ops->begin(p->optimizer, p->earlier));
     for (int i = 0; i < p->n; i++)
-        MU_TRY(update_one(p, i, rate));
+        MU_TRY(update_one(p, i, rate_of(p->variables[i], rate)));
     return MU_OK;
 }
 

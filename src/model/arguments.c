@@ -9,7 +9,7 @@ typedef struct argument_kind {
 } argument_kind;
 
 static void *make_loss(const char *name, const char *function) { return mu__loss_named(name, function); }
-static void *make_metric(const char *name, const char *function) { return mu__metric_named(name, function); }
+static void *make_metric(const char *name, const char *function) { return mu__metric_called(name, function); }
 static void *make_optimizer(const char *name, const char *function) { return mu__optimizer_named(name, function); }
 
 static const argument_kind optimizer_kind = {&mu__optimizer_type, "optimizer", make_optimizer};
@@ -63,35 +63,14 @@ static mu_status objects_of(const argument_kind *kind, const void *given, const 
     return MU_OK;
 }
 
-// Values are logged by name; names of validation values begin with "val_".
-static mu_status check_name(mu_metric *const *metrics, int n)
+mu_loss *mu__loss_argument(const void *given, const char *function)
 {
-    const char *name = metrics[n]->name;
-    bool taken = strcmp(name, "loss") == 0 || strncmp(name, "val_", 4) == 0;
-    for (int i = 0; i < n; i++)
-        taken |= strcmp(metrics[i]->name, name) == 0;
-    return taken ? mu__error(MU_INVALID_ARGUMENT,
-                             "mu_compile: metric %d is named '%s'; names must differ, 'loss' is taken and "
-                             "'val_' is for validation",
-                             n, name)
-                 : MU_OK;
+    return object_of(&loss_kind, given, function);
 }
 
-mu_status mu__losses_argument(const void *given, const char *function, mu_loss ***losses, int *n)
+mu_metric *mu__metric_argument(const void *given, const char *function)
 {
-    return objects_of(&loss_kind, given, function, (void ***)losses, n);
-}
-
-mu_status mu__metrics_argument(const void *given, const char *function, mu_metric ***out, int *n)
-{
-    mu_status status = objects_of(&metric_kind, given, function, (void ***)out, n);
-    for (int i = 0; status == MU_OK && i < *n; i++)
-        status = check_name(*out, i);
-    if (status == MU_OK)
-        return MU_OK;
-    mu__free(*out);
-    *out = NULL;
-    return status;
+    return object_of(&metric_kind, given, function);
 }
 
 mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***out)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 typedef struct backup {
+    mu_items *objects;  // besides the model; retained. NULL: none
     int64_t save_freq;  // 0: at the end of every epoch
     bool keep;          // keep the file after a successful end
     int64_t steps;      // since the last backup
@@ -24,12 +25,18 @@ static const char *const epoch_key = "muster.epoch";
 static const char *const step_key = "muster.step";
 static const char *const data_key = "muster.data";
 
+// What is saved together.
+static mu_checkpoint *checkpoint_of(const backup *state, mu_model *model)
+{
+    return mu_checkpoint_new(.model = model, .objects = state->objects);
+}
+
 static mu_status save(backup *state, mu_model *model)
 {
     char epoch[24], step[24];
     const mu_fit_position *at = model->trainer->use->position;
     char *data = mu__fit_data_state(model);
-    mu_checkpoint *checkpoint = data ? mu_checkpoint_new(.model = model) : NULL;
+    mu_checkpoint *checkpoint = data ? checkpoint_of(state, model) : NULL;
     snprintf(epoch, sizeof epoch, "%d", at->epoch);
     snprintf(step, sizeof step, "%lld", (long long)at->step);
     const char *const metadata[] = {epoch_key, epoch, step_key, step, data_key, data, NULL};
@@ -54,13 +61,13 @@ static mu_status read_number(const mu_tensor_file *file, const char *key, int64_
         file->path, text ? text : "nothing", key, (long long)most);
 }
 
-static mu_status take_up(mu_model *model, mu_tensor_file *file)
+static mu_status take_up(const backup *state, mu_model *model, mu_tensor_file *file)
 {
     int64_t epoch, step;
     MU_TRY(read_number(file, epoch_key, INT32_MAX, &epoch));
     MU_TRY(read_number(file, step_key, INT64_MAX, &step));
     const char *data = mu_tensor_file_metadata(file, data_key);
-    mu_checkpoint *checkpoint = mu_checkpoint_new(.model = model);
+    mu_checkpoint *checkpoint = checkpoint_of(state, model);
     MU_TRY(checkpoint ? mu__checkpoint_read(checkpoint, file) : mu_error_code());
     mu_fit_position *at = model->trainer->use->position;
     at->epoch = (int)epoch;
@@ -79,9 +86,9 @@ static mu_status restore(const mu_logs *logs, void *arg)
     MU_TRY(mu__directory_make(state->folder));
     mu__temporary_sweep(state->path);
     if (access(state->path, F_OK) != 0)
-        return MU_OK;
+        return checkpoint_of(state, logs->model) ? MU_OK : mu_error_code();  // what cannot be saved fails now
     mu_tensor_file *file = mu__tensor_file_open(state->path);
-    mu_status status = file ? take_up(logs->model, file) : mu_error_code();
+    mu_status status = file ? take_up(state, logs->model, file) : mu_error_code();
     mu_release(file);
     return status;
 }
@@ -119,6 +126,11 @@ static mu_status finish(const mu_logs *logs, void *arg)
     return MU_OK;
 }
 
+static void forget(void *arg)
+{
+    mu_release(((backup *)arg)->objects);
+}
+
 mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
 {
     mu_backup_and_restore_args args;
@@ -145,7 +157,10 @@ mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
     mu_callback *callback = mu__callback_built_in((mu_callback_args){
         .on_train_begin = restore, .on_epoch_end = save_epoch, .on_batch_end = args.save_freq ? save_batch : NULL,
         .on_train_end = finish}, state);
-    if (callback)
-        callback->on_interrupt = save_interrupted;
+    if (!callback)
+        return NULL;
+    state->objects = mu_retain(args.objects);
+    callback->on_interrupt = save_interrupted;
+    callback->on_destroy = forget;
     return callback;
 }

@@ -29,7 +29,7 @@ static bool is_maximized(const mu_model *model, const char *name, const char *mo
     if (strncmp(name, prefix, sizeof prefix - 1) == 0)
         name += sizeof prefix - 1;
     for (int i = 0; i < trainer->n_metrics; i++)
-        if (strcmp(trainer->metrics[i]->name, name) == 0 && trainer->metrics[i]->ops->maximized)
+        if (strcmp(mu__metric_label(trainer->metrics[i]), name) == 0 && trainer->metrics[i]->ops->maximized)
             return true;
     return strstr(name, "accuracy") != NULL;
 }

@@ -2,10 +2,51 @@
 #ifndef MU_SRC_MODEL_CHECKPOINT_H
 #define MU_SRC_MODEL_CHECKPOINT_H
 
+#include "data/dataset.h"
 #include "io/io.h"
 #include "model/model.h"
 
 #include <muster/checkpoint.h>
+
+// ---- The objects (checkpoint_objects.c) ---------------------------------------------------------
+
+// What is saved under one name: an object of .objects, or the arguments without a name ("") together. Retained; NULL:
+// not included.
+typedef struct mu_checkpoint_part {
+    char *name;
+    mu_model *model;
+    mu_optimizer *optimizer;
+    mu_value *variables;
+    mu_iterator *iterator;
+    mu_metric *metric;
+} mu_checkpoint_part;
+
+struct mu_checkpoint {
+    mu_object object;
+    struct { mu_checkpoint_part *items; size_t n, capacity; } parts;
+    int64_t *counter;            // of a preemption handler; NULL: none
+    mu_embedding_table **tables; // [n_tables] retained
+    int n_tables;
+};
+
+// The variables of a checkpoint: borrowed, each once, in a fixed order, with the names that they have in the file.
+typedef struct mu_entry {
+    mu_variable *variable;
+    char *name;
+} mu_entry;
+typedef struct mu_entries {
+    mu_entry *items;
+    size_t n, capacity;
+} mu_entries;
+mu_status mu__checkpoint_collect(const mu_checkpoint *checkpoint, mu_entries *all);
+void mu__entries_free(mu_entries *all);
+// mu__checkpoint_check_names refuses two variables under one name, those that a first step will make included.
+mu_status mu__checkpoint_check_names(const mu_checkpoint *checkpoint);
+// mu__checkpoint_build makes the state of metrics and optimizers that the first step would make, as far as weights
+// exist. So any file can be restored, also before the first step.
+mu_status mu__checkpoint_build(const mu_checkpoint *checkpoint);
+
+// ---- Files --------------------------------------------------------------------------------------
 
 // mu__checkpoint_write is mu_checkpoint_save with more metadata: pairs of key and text, ended by NULL (or NULL for
 // none).
@@ -28,11 +69,11 @@ const char *mu__saved_name(const mu_variable *variable);
 mu_spec mu__saved_spec(const mu_variable *variable);
 // mu__are_parts_of_one returns whether two variables are different parts of one whole.
 bool mu__are_parts_of_one(const mu_variable *a, const mu_variable *b);
-// mu__saved_before returns whether an earlier variable of the list is a part of the same whole.
-bool mu__saved_before(mu_variable *const *variables, size_t i);
+// mu__saved_before returns the first earlier variable of the list that is a part of the same whole; -1: none is.
+int mu__saved_before(const mu_entries *all, size_t i);
 // mu__saved_value returns the tensor to save for variable i of n: for a part, that of all parts in the list. Errors:
 // INVALID_ARGUMENT if the list lacks a part.
-mu_tensor *mu__saved_value(mu_variable *const *variables, size_t n, size_t i);
+mu_tensor *mu__saved_value(const mu_entries *all, size_t i);
 // mu__part_of_saved returns a variable's own rows of the tensor that it was saved in.
 mu_tensor *mu__part_of_saved(const mu_variable *variable, mu_tensor *saved);
 

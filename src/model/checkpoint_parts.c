@@ -32,34 +32,42 @@ bool mu__are_parts_of_one(const mu_variable *a, const mu_variable *b)
     return a->slice->offset + rows_of(a) <= b->slice->offset || b->slice->offset + rows_of(b) <= a->slice->offset;
 }
 
-bool mu__saved_before(mu_variable *const *variables, size_t i)
+// Whether two entries are saved in one tensor. Variables of two objects may have the same name.
+static bool are_together(const mu_entry *a, const mu_entry *b)
 {
-    for (size_t k = 0; variables[i]->slice && k < i; k++)
-        if (mu__are_parts_of_one(variables[k], variables[i]))
-            return true;
-    return false;
+    return strcmp(a->name, b->name) == 0 && mu__are_parts_of_one(a->variable, b->variable);
+}
+
+int mu__saved_before(const mu_entries *all, size_t i)
+{
+    for (size_t k = 0; all->items[i].variable->slice && k < i; k++)
+        if (are_together(&all->items[k], &all->items[i]))
+            return (int)k;
+    return -1;
 }
 
 // The part that begins at a row; NULL if it is not among the variables.
-static mu_variable *part_at(mu_variable *const *variables, size_t n, const mu_variable *like, int64_t row)
+static mu_variable *part_at(const mu_entries *all, const mu_entry *like, int64_t row)
 {
-    for (size_t k = 0; k < n; k++)
-        if (variables[k]->slice && variables[k]->slice->offset == row && rows_of(variables[k]) > 0 &&
-            (variables[k] == like || mu__are_parts_of_one(variables[k], like)))
-            return variables[k];
+    for (size_t k = 0; k < all->n; k++) {
+        mu_variable *variable = all->items[k].variable;
+        if (variable->slice && variable->slice->offset == row && rows_of(variable) > 0 &&
+            (&all->items[k] == like || are_together(&all->items[k], like)))
+            return variable;
+    }
     return NULL;
 }
 
-mu_tensor *mu__saved_value(mu_variable *const *variables, size_t n, size_t i)
+mu_tensor *mu__saved_value(const mu_entries *all, size_t i)
 {
-    mu_variable *first = variables[i], *part = NULL;
+    mu_variable *first = all->items[i].variable, *part = NULL;
     if (!first->slice)
         return mu_variable_read(first);
     const int64_t rows = first->slice->full_shape.dims[0];
-    mu_tensor **parts = mu__calloc(n, sizeof *parts), *whole = NULL;
+    mu_tensor **parts = mu__calloc(all->n, sizeof *parts), *whole = NULL;
     int n_parts = 0;
     for (int64_t row = 0; parts && row < rows && !mu__pending(); row += part ? rows_of(part) : 0) {
-        if ((part = part_at(variables, n, first, row)))
+        if ((part = part_at(all, &all->items[i], row)))
             parts[n_parts++] = mu_variable_read(part);
         else
             mu__error(MU_INVALID_ARGUMENT, "the part of '%s' that begins at row %lld of %lld is not in the checkpoint; "

@@ -7,6 +7,7 @@ static void forget_losses(mu_trainer *trainer)
         mu_release(trainer->losses[i]);
     mu__free(trainer->losses);
     mu__free(trainer->loss_weights);
+    mu__name_list_free(&trainer->outputs);
     trainer->losses = NULL;
     trainer->loss_weights = NULL;
     trainer->n_losses = 0;
@@ -46,75 +47,116 @@ void mu__trainer_free(mu_trainer *trainer)
     mu__free(trainer);
 }
 
-static mu_status check_metrics(const int *outputs, int n)
+static mu_status add_metric(mu_trainer *trainer, mu_metric *metric, int output)
 {
-    for (int i = 0; i < n; i++)
-        if (outputs && outputs[i] < 0)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d compares output %d; outputs count from 0", i,
-                             outputs[i]);
-    return MU_OK;
+    trainer->metric_outputs[trainer->n_metrics] = output;
+    trainer->metrics[trainer->n_metrics++] = mu_retain(metric);
+    return metric ? MU_OK : mu_error_code();
 }
 
-static void add_metrics(mu_trainer *trainer, mu_metric *const *metrics, int n, const int *outputs)
+// Adds a metric that is logged as OUTPUT_WHAT_NAME; of a model with one output there is no `output`.
+static mu_status add_labelled(mu_trainer *trainer, mu_metric *metric, int output, const char *name, const char *what)
 {
-    for (int i = 0; i < n; i++) {
-        trainer->metric_outputs[trainer->n_metrics] = outputs ? outputs[i] : 0;
-        trainer->metrics[trainer->n_metrics++] = mu_retain(metrics[i]);
+    MU_TRY(add_metric(trainer, metric, output));
+    char *prefix = mu__sprintf("%s%s%s", name ? name : "", name ? "_" : "", what);
+    const mu_status status = prefix ? mu__metric_set_label(metric, prefix) : MU_RESOURCE_EXHAUSTED;
+    mu__free(prefix);
+    return status;
+}
+
+// Of several outputs' losses each has a mean of its own, before it is weighted. A step of the program's own knows no
+// losses.
+static mu_status add_output_losses(mu_trainer *trainer, const mu_for_outputs *from, bool own_step)
+{
+    mu_name_list names = {0};
+    mu_status status = MU_OK;
+    int n = 0;
+    for (int i = 0; i < from->n_losses; i++) {
+        n += from->losses[i] != NULL;
+        const char *of_loss = from->losses[i] ? mu_loss_name(from->losses[i]) : "none";
+        MU_TRY(mu__name_list_add(&names, from->names.n > 0 ? from->names.items[i] : of_loss));
     }
+    for (int i = 0; status == MU_OK && n > 1 && !own_step && i < from->n_losses; i++)
+        if (from->losses[i])
+            status = add_labelled(trainer, mu_mean_metric("loss"), i, names.items[i], "");
+    mu__name_list_free(&names);
+    return status;
 }
 
-// What the arguments are or name; the lists are for mu__free.
-typedef struct compiled {
-    mu_optimizer *optimizer;
-    mu_loss **losses;
-    mu_metric **metrics, **weighted;
-    int n_losses, n_metrics, n_weighted;
-} compiled;
-
-// The metric of the mean loss, then the metrics, then those that sample weights count in.
-static mu_status keep_metrics(mu_trainer *trainer, const compiled *from, const mu_compile_args *args)
+// Whether a weighted metric has the name of one that is not weighted.
+static bool is_again(const mu_for_outputs *from, size_t i)
 {
-    const size_t n = (size_t)from->n_metrics + (size_t)from->n_weighted + 1;
-    MU_TRY(check_metrics(args->metric_outputs, from->n_metrics));
-    MU_TRY(check_metrics(args->weighted_metric_outputs, from->n_weighted));
+    bool found = false;
+    for (size_t k = 0; i >= from->first_weighted && k < from->first_weighted; k++)
+        found |= from->metrics[k].output == from->metrics[i].output &&
+                 strcmp(mu_metric_name(from->metrics[k].metric), mu_metric_name(from->metrics[i].metric)) == 0;
+    return found;
+}
+
+// The metric of the mean loss, those of the outputs' losses, the metrics, then those that sample weights count in.
+static mu_status keep_metrics(mu_trainer *trainer, const mu_for_outputs *from, bool own_step)
+{
+    const size_t n = (size_t)from->n_losses + from->n_metrics + 1;
     mu_metric *loss = mu_mean_metric("loss");
     trainer->metrics = loss ? mu__calloc(n, sizeof *trainer->metrics) : NULL;
     trainer->metric_outputs = mu__calloc(n, sizeof *trainer->metric_outputs);
     if (!trainer->metrics || !trainer->metric_outputs)
         return mu_error_code();
-    add_metrics(trainer, &loss, 1, NULL);
-    add_metrics(trainer, from->metrics, from->n_metrics, args->metric_outputs);
-    trainer->first_weighted = trainer->n_metrics;
-    add_metrics(trainer, from->weighted, from->n_weighted, args->weighted_metric_outputs);
+    MU_TRY(add_metric(trainer, loss, 0));
+    MU_TRY(add_output_losses(trainer, from, own_step));
+    trainer->first_metric = trainer->n_metrics;
+    trainer->first_weighted = trainer->n_metrics + (int)from->first_weighted;
+    for (size_t i = 0; i < from->n_metrics; i++) {
+        const struct mu_output_metric *item = &from->metrics[i];
+        const char *output = from->names.n > 1 ? from->names.items[item->output] : NULL;
+        MU_TRY(add_labelled(trainer, item->metric, item->output, output, is_again(from, i) ? "weighted_" : ""));
+    }
+    trainer->first_of_layers = trainer->n_metrics;
     return MU_OK;
 }
 
-static mu_status keep_losses(mu_trainer *trainer, mu_loss *const *losses, int n, const double *weights)
+static mu_status keep_losses(mu_trainer *trainer, const mu_for_outputs *from)
 {
-    trainer->losses = mu__calloc((size_t)n + 1, sizeof *trainer->losses);
-    trainer->loss_weights = mu__calloc((size_t)n + 1, sizeof *trainer->loss_weights);
+    const size_t n = (size_t)from->n_losses;
+    MU_TRY(mu__name_list_copy(&trainer->outputs, from->names.n, from->names.items));
+    trainer->losses = mu__calloc(n + 1, sizeof *trainer->losses);
+    trainer->loss_weights = mu__calloc(n + 1, sizeof *trainer->loss_weights);
     if (!trainer->losses || !trainer->loss_weights)
         return mu_error_code();
-    for (int i = 0; i < n; i++) {
-        trainer->loss_weights[i] = weights ? weights[i] : 1;
-        trainer->losses[trainer->n_losses++] = mu_retain(losses[i]);
+    for (size_t i = 0; i < n; i++) {
+        trainer->loss_weights[i] = from->weights[i];
+        trainer->losses[trainer->n_losses++] = mu_retain(from->losses[i]);
     }
     return MU_OK;
 }
 
-static mu_status check_both(const compiled *found)
+// Values are logged by name; names of validation values begin with "val_".
+static mu_status check_label(mu_metric *const *metrics, int n)
 {
-    const int n = found->n_metrics + found->n_weighted;
-    if (2 * (n + 1) > MU_MAX_LOGS)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d metrics; at most %d are supported", n,
-                         MU_MAX_LOGS / 2 - 1);
-    for (int i = 0; i < found->n_metrics; i++)
-        for (int k = 0; k < found->n_weighted; k++)
-            if (strcmp(mu_metric_name(found->metrics[i]), mu_metric_name(found->weighted[k])) == 0)
-                return mu__error(MU_INVALID_ARGUMENT, "mu_compile: a metric and a weighted metric are both named '%s'; "
-                                 "give one of them another .name", mu_metric_name(found->metrics[i]));
+    const char *label = mu__metric_label(metrics[n]);
+    bool taken = strncmp(label, "val_", 4) == 0;
+    for (int i = 0; i < n; i++)
+        taken |= strcmp(mu__metric_label(metrics[i]), label) == 0;
+    return taken ? mu__error(MU_INVALID_ARGUMENT, "mu_compile: two values would be logged as '%s', or it begins with "
+                             "'val_', which is for validation; give metrics and losses different names (.name)", label)
+                 : MU_OK;
+}
+
+mu_status mu__check_labels(const mu_trainer *trainer)
+{
+    if (2 * trainer->n_metrics > MU_MAX_LOGS)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d losses and metrics; at most %d are supported",
+                         trainer->n_metrics, MU_MAX_LOGS / 2);
+    for (int i = 1; i < trainer->n_metrics; i++)
+        MU_TRY(check_label(trainer->metrics, i));
     return MU_OK;
 }
+
+// What the arguments are or name.
+typedef struct compiled {
+    mu_optimizer *optimizer;
+    mu_for_outputs outputs;
+} compiled;
 
 // Gradients in float16 need a scaled loss.
 static mu_optimizer *scaling(mu_optimizer *optimizer, const mu_compile_args *args)
@@ -126,30 +168,36 @@ static mu_optimizer *scaling(mu_optimizer *optimizer, const mu_compile_args *arg
     return mu_loss_scale_optimizer(optimizer);
 }
 
+static bool has_loss(const mu_for_outputs *from)
+{
+    for (int i = 0; i < from->n_losses; i++)
+        if (from->losses[i])
+            return true;
+    return false;
+}
+
 static mu_status resolve(const mu_compile_args *args, compiled *out)
 {
     MU_TRY(mu__need_model(args->model, "mu_compile"));
     MU_TRY(mu__model_need_idle(args->model, "mu_compile"));
-    MU_TRY(mu__losses_argument(args->loss, "mu_compile", &out->losses, &out->n_losses));
-    if (out->n_losses == 0)
+    MU_TRY(mu__for_outputs(args, &out->outputs));
+    if (!has_loss(&out->outputs))
         MU_TRY(args->train_step ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_compile: give a loss"));
     MU_TRY(mu__args_positive(args, "steps_per_execution", args->steps_per_execution, "mu_compile"));
     if (args->steps_per_execution > MU_MOST_LOOPED_STEPS)
         return mu__error(MU_INVALID_ARGUMENT, "mu_compile: steps_per_execution is %lld; at most %d",
                          (long long)args->steps_per_execution, (int)MU_MOST_LOOPED_STEPS);
     out->optimizer = scaling(mu__optimizer_argument(args->optimizer, "mu_compile"), args);
-    MU_TRY(mu_error_code());
-    MU_TRY(mu__metrics_argument(args->metrics, "mu_compile", &out->metrics, &out->n_metrics));
-    MU_TRY(mu__metrics_argument(args->weighted_metrics, "mu_compile", &out->weighted, &out->n_weighted));
-    return check_both(out);
+    return mu_error_code();
 }
 
 static mu_status keep(mu_model *model, const compiled *from, const mu_compile_args *args)
 {
     mu_trainer *trainer = model->trainer;
     forget_compiled(trainer);
-    MU_TRY(keep_metrics(trainer, from, args));
-    MU_TRY(keep_losses(trainer, from->losses, from->n_losses, args->loss_weights));
+    MU_TRY(keep_metrics(trainer, &from->outputs, args->train_step != NULL));
+    MU_TRY(mu__check_labels(trainer));
+    MU_TRY(keep_losses(trainer, &from->outputs));
     trainer->optimizer = mu_retain(from->optimizer);
     trainer->train_function = mu_retain(mu_function_new(mu__train_step, model));
     trainer->test_function = mu_retain(mu_function_new(mu__test_step, model));
@@ -160,6 +208,7 @@ static mu_status keep(mu_model *model, const compiled *from, const mu_compile_ar
     trainer->steps_per_execution = MU_MAX(args->steps_per_execution, 1);
     if (trainer->steps_per_execution > 1)
         trainer->loop_function = mu_retain(mu_function_new(mu__train_steps, model));
+    MU_TRY(mu__adopt_metrics(model));
     trainer->compiled = mu_error_code() == MU_OK;
     return mu_error_code();
 }
@@ -182,8 +231,6 @@ mu_status mu_compile_with(const mu_compile_args *given)
         return mu_error_code();
     MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_compile"));
     const mu_status status = resolve(&args, &found) == MU_OK ? keep(args.model, &found, &args) : mu_error_code();
-    mu__free(found.losses);
-    mu__free(found.metrics);
-    mu__free(found.weighted);
+    mu__for_outputs_free(&found.outputs);
     return status;
 }

@@ -16,26 +16,29 @@ static json_t *object_json(const char *module, const mu_class *class, const void
     return NULL;
 }
 
+static json_t *loss_json(const mu_loss *loss)
+{
+    if (!loss)
+        return json_null();
+    json_t *json = mu__loss_find(loss->ops->class.name) == loss->ops
+                       ? object_json("keras.losses", &loss->ops->class, loss->args, mu_loss_name(loss)) : NULL;
+    if (!json && !mu__pending())
+        mu__error(MU_UNIMPLEMENTED, "the loss '%s' is a function of the program's own, which the configuration "
+                  "cannot hold; save the weights alone, or compile with one of Keras's losses", mu_loss_name(loss));
+    return json;
+}
+
 static json_t *losses_json(const mu_trainer *trainer)
 {
+    if (trainer->n_losses == 1)
+        return loss_json(trainer->losses[0]);
     json_t *list = json_array();
     for (int i = 0; i < trainer->n_losses; i++) {
-        const mu_loss *loss = trainer->losses[i];
-        json_t *json = mu__loss_find(loss->ops->class.name) == loss->ops
-                           ? object_json("keras.losses", &loss->ops->class, loss->args, mu_loss_name(loss)) : NULL;
-        if (!json) {
+        json_t *json = loss_json(trainer->losses[i]);
+        if (!json || json_array_append_new(list, json) != 0) {
             json_decref(list);
-            if (!mu__pending())
-                mu__error(MU_UNIMPLEMENTED, "the loss '%s' is a function of the program's own, which the configuration "
-                          "cannot hold; save the weights alone, or compile with one of Keras's losses",
-                          mu_loss_name(loss));
             return NULL;
         }
-        if (trainer->n_losses == 1) {
-            json_decref(list);
-            return json;
-        }
-        json_array_append_new(list, json);
     }
     return list;
 }
@@ -45,7 +48,7 @@ static json_t *metric_json(const mu_metric *metric)
 {
     const char *word = mu__metric_word(metric);
     if (word)
-        return json_string(word);
+        return json_string(mu__loss_find(metric->name) || strcmp(metric->name, "acc") == 0 ? metric->name : word);
     if (mu__metric_find(metric->ops->class.name) == metric->ops)
         return object_json("keras.metrics", &metric->ops->class, metric->args, metric->name);
     mu__error(MU_UNIMPLEMENTED, "the metric '%s' is one of the program's own, which the configuration cannot hold; "
@@ -59,15 +62,15 @@ static int output_count(const mu_model *model)
                ? mu__value_flatten(((const mu_functional *)model->state)->outputs, NULL, 0) : 1;
 }
 
-// The metrics after the loss's mean: one list, or one for each output.
-static json_t *metrics_json(const mu_model *model)
+// Some of the metrics: one list, or one for each output.
+static json_t *metrics_json(const mu_model *model, int begin, int end)
 {
     const mu_trainer *trainer = model->trainer;
     const int outputs = output_count(model);
     json_t *all = json_array();
     for (int o = 0; outputs > 1 && o < outputs; o++)
         json_array_append_new(all, json_array());
-    for (int i = 1; i < trainer->n_metrics; i++) {
+    for (int i = begin; i < end; i++) {
         json_t *json = metric_json(trainer->metrics[i]);
         json_t *list = outputs > 1 ? json_array_get(all, (size_t)trainer->metric_outputs[i]) : all;
         if (!json || json_array_append_new(list, json) != 0) {
@@ -96,11 +99,15 @@ json_t *mu__compile_json(const mu_model *model)
         return NULL;
     json_t *optimizer = trainer->optimizer ? mu__optimizer_json(trainer->optimizer) : json_null();
     json_t *losses = optimizer ? losses_json(trainer) : NULL;
-    json_t *metrics = losses ? metrics_json(model) : NULL;
-    if (metrics)
-        return json_pack("{s:o, s:o, s:o, s:o, s:n, s:b, s:i, s:b}", "optimizer", optimizer, "loss", losses,
-                         "loss_weights", weights_json(trainer), "metrics", metrics, "weighted_metrics", "run_eagerly",
-                         0, "steps_per_execution", 1, "jit_compile", 0);
+    const bool weighs = trainer->first_weighted < trainer->first_of_layers;
+    json_t *metrics = losses ? metrics_json(model, trainer->first_metric, trainer->first_weighted) : NULL;
+    json_t *weighted = !metrics ? NULL : weighs ? metrics_json(model, trainer->first_weighted, trainer->first_of_layers)
+                                                : json_null();
+    if (weighted)
+        return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:b}", "optimizer", optimizer, "loss", losses,
+                         "loss_weights", weights_json(trainer), "metrics", metrics, "weighted_metrics", weighted,
+                         "run_eagerly", 0, "steps_per_execution", 1, "jit_compile", 0);
+    json_decref(metrics);
     json_decref(optimizer);
     json_decref(losses);
     return NULL;
@@ -114,11 +121,16 @@ typedef struct reader {
     const mu_model *model;
     const char *function;
     int n_outputs;
-    const void *losses[MOST_ITEMS + 1], *metrics[MOST_ITEMS + 1];  // end with MU_END
+    const void *losses[MOST_ITEMS + 1];  // ends with MU_END
     double weights[MOST_ITEMS];
-    int metric_outputs[MOST_ITEMS];
-    int n_losses, n_metrics;
+    int n_losses;
 } reader;
+
+// Metrics that are read; the list ends with MU_END.
+typedef struct metrics_read {
+    const void *items[MOST_ITEMS + 1];
+    int outputs[MOST_ITEMS], n;
+} metrics_read;
 
 static mu_status refuse(const reader *r, const char *what, const json_t *json)
 {
@@ -167,7 +179,7 @@ static mu_metric *metric_from(const reader *r, const json_t *json)
 {
     const char *name = name_of(json), *class_name;
     if (name && mu__metric_known(name))
-        return mu__metric_named(name, r->function);
+        return mu__metric_called(name, r->function);
     const json_t *config = config_of(json, &class_name);
     const mu_metric_ops *ops = config ? mu__metric_find(class_name) : NULL;
     void *args = ops ? mu__fields_from(&ops->class, config, 0) : NULL;
@@ -180,84 +192,83 @@ static mu_metric *metric_from(const reader *r, const json_t *json)
     return metric;
 }
 
-// The name of output i: that of its layer.
-static const char *output_name(const mu_model *model, int i)
-{
-    if (model->ops != &mu__functional_ops)
-        return "";
-    mu_object *leaves[MU_MAX_MODEL_INPUTS];
-    mu__value_flatten(((const mu_functional *)model->state)->outputs, leaves, MU_MAX_MODEL_INPUTS);
-    const mu_layer_call *call = mu__call_of((const mu_tensor *)leaves[i]);
-    return call->layer ? mu_layer_name(call->layer) : call->name ? call->name : "";
-}
-
 // What a value, list or object keyed by outputs has for output i.
 static const json_t *of_output(const reader *r, const json_t *json, int i)
 {
     if (json_is_array(json))
         return json_array_get(json, (size_t)i);
     if (json_is_object(json) && !json_object_get(json, "class_name"))
-        return json_object_get(json, output_name(r->model, i));
+        return json_object_get(json, mu_model_output_name(r->model, i));
     return i == 0 ? json : NULL;
 }
 
+// A single loss is that of every output.
 static mu_status read_losses(reader *r, const json_t *config)
 {
     const json_t *losses = json_object_get(config, "loss"), *weights = json_object_get(config, "loss_weights");
+    const bool single = json_is_string(losses) || json_object_get(losses, "class_name");
+    bool any = false;
     for (int i = 0; i < r->n_outputs; i++) {
-        const json_t *json = of_output(r, losses, i), *weight = of_output(r, weights, i);
-        if (!json || json_is_null(json))
-            return i > 0 ? refuse(r, "an output without a loss:", losses) : MU_OK;
-        if (!(r->losses[i] = loss_from(r, json)))
-            return mu_error_code();
+        const json_t *json = of_output(r, losses, single ? 0 : i), *weight = of_output(r, weights, i);
+        const bool none = !json || json_is_null(json);
+        r->losses[i] = none ? NULL : loss_from(r, json);
+        MU_TRY(mu_error_code());
+        any |= !none;
         r->weights[i] = json_is_number(weight) ? json_number_value(weight) : 1;
-        r->n_losses++;
     }
+    r->n_losses = any ? r->n_outputs : 0;
     return MU_OK;
 }
 
-static mu_status add_metric(reader *r, const json_t *json, int output)
+static mu_status add_metric(const reader *r, const json_t *json, int output, metrics_read *out)
 {
-    if (r->n_metrics == MOST_ITEMS)
+    if (out->n == MOST_ITEMS)
         return refuse(r, "more metrics than Muster's models can have:", json);
-    r->metric_outputs[r->n_metrics] = output;
-    r->metrics[r->n_metrics] = metric_from(r, json);
-    return r->metrics[r->n_metrics++] ? MU_OK : mu_error_code();
+    out->outputs[out->n] = output;
+    out->items[out->n] = metric_from(r, json);
+    return out->items[out->n++] ? MU_OK : mu_error_code();
 }
 
 // Keras takes one list for a model with one output; otherwise a list or an object with what each output has.
-static mu_status read_metrics(reader *r, const json_t *metrics)
+static mu_status read_metrics(const reader *r, const json_t *metrics, metrics_read *out)
 {
     const bool flat = r->n_outputs == 1 && json_is_array(metrics) && !json_is_array(json_array_get(metrics, 0));
     for (int o = 0; o < r->n_outputs; o++) {
         const json_t *own = flat ? metrics : of_output(r, metrics, o);
         const size_t n = json_is_array(own) ? json_array_size(own) : own && !json_is_null(own);
         for (size_t i = 0; i < n; i++)
-            MU_TRY(add_metric(r, json_is_array(own) ? json_array_get(own, i) : own, o));
+            MU_TRY(add_metric(r, json_is_array(own) ? json_array_get(own, i) : own, o, out));
     }
+    out->items[out->n] = MU_END;
     return MU_OK;
+}
+
+static mu_items *items_of(const metrics_read *metrics)
+{
+    return metrics->n > 0 ? mu_items_of(metrics->items) : NULL;
 }
 
 mu_status mu__compile_from(mu_model *model, const json_t *config, const char *function)
 {
     reader r = {.model = model, .function = function, .n_outputs = output_count(model)};
-    const json_t *by = json_object_get(config, "optimizer"), *weighted = json_object_get(config, "weighted_metrics");
+    metrics_read plain = {.n = 0}, weighted = {.n = 0};
+    const json_t *by = json_object_get(config, "optimizer");
     MU_TRY(read_losses(&r, config));
-    MU_TRY(read_metrics(&r, json_object_get(config, "metrics")));
-    if (json_array_size(weighted) > 0 || json_object_size(weighted) > 0)
-        return refuse(&r, "weighted_metrics", weighted);
+    MU_TRY(read_metrics(&r, json_object_get(config, "metrics"), &plain));
+    MU_TRY(read_metrics(&r, json_object_get(config, "weighted_metrics"), &weighted));
     if (r.n_losses == 0)
         return MU_OK;
     mu_optimizer *optimizer = json_is_string(by)            ? mu__optimizer_named(json_string_value(by), function)
                               : json_is_null(by) || by == NULL ? NULL : mu__optimizer_of(by, function);
     MU_TRY(mu_error_code());
-    r.losses[r.n_losses] = r.metrics[r.n_metrics] = MU_END;
-    mu_items *losses = mu_items_of(r.losses), *metrics = r.n_metrics > 0 ? mu_items_of(r.metrics) : NULL;
+    r.losses[r.n_losses] = MU_END;
+    mu_items *losses = mu_items_of(r.losses), *metrics = items_of(&plain), *weighing = items_of(&weighted);
     MU_TRY(mu_error_code());
     mu_scope_guard scope = mu_scope_open(model->strategy);
     const mu_status status =
         mu_compile(model, .optimizer = optimizer, .loss = losses, .metrics = metrics, .loss_weights = r.weights,
-                   .metric_outputs = r.metric_outputs);
+                   .metric_outputs = plain.outputs, .weighted_metrics = weighing,
+                   .weighted_metric_outputs = weighted.outputs);
     mu_scope_close(&scope);
     return status;
 }

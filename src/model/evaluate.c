@@ -113,7 +113,7 @@ mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass
     }
     for (int i = 0; validates && i < trainer->n_metrics; i++, n++) {
         values[n] = validation ? validation->values[i] : NAN;
-        snprintf(name, sizeof name, "%s%s", train ? "val_" : "", mu_metric_name(trainer->metrics[i]));
+        snprintf(name, sizeof name, "%s%s", train ? "val_" : "", mu__metric_label(trainer->metrics[i]));
         if (mu__history_name(history, name) < 0)
             return mu_error_code();
     }
@@ -178,7 +178,36 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     return history;
 }
 
-static mu_tensor *predict(const mu_evaluate_args *args, const mu_step_data *data, mu_callback *const *callbacks)
+// Joins leaf i of the outputs of all batches.
+static mu_object *joined(const mu_pass *p, int i, mu_tensor **parts)
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    for (size_t k = 0; k < p->outputs.n; k++) {
+        mu__value_flatten(p->outputs.items[k], leaves, MU_MAX_MODEL_INPUTS);
+        parts[k] = (mu_tensor *)leaves[i];
+    }
+    return (mu_object *)mu_concat((int)p->outputs.n, parts, 0);
+}
+
+// The outputs for all samples, in the structure of the model's outputs.
+static mu_value *join_outputs(const mu_pass *p)
+{
+    const mu_value *first = p->outputs.items[0];
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    const int n = mu__value_flatten(first, leaves, MU_MAX_MODEL_INPUTS);
+    if (n > MU_MAX_MODEL_INPUTS) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_predict: %d outputs; at most %d are supported", n, MU_MAX_MODEL_INPUTS);
+        return NULL;
+    }
+    mu_tensor **parts = mu__calloc(p->outputs.n + 1, sizeof *parts);
+    bool whole = parts != NULL;
+    for (int i = 0; whole && i < n; i++)
+        whole = (leaves[i] = joined(p, i, parts)) != NULL;
+    mu__free(parts);
+    return whole ? mu__give(mu__value_pack(first, leaves, n)) : NULL;
+}
+
+static mu_value *predict(const mu_evaluate_args *args, const mu_step_data *data, mu_callback *const *callbacks)
 {
     mu_model *model = args->model;
     mu_logs logs = {.model = model};
@@ -191,35 +220,54 @@ static mu_tensor *predict(const mu_evaluate_args *args, const mu_step_data *data
     mu_status status = run_on(&p, data);
     if (status == MU_OK && p.outputs.n == 0)
         status = mu__no_batches("mu_predict");
-    mu_tensor *all = status == MU_OK ? mu_concat((int)p.outputs.n, p.outputs.items, 0) : NULL;
+    mu_value *all = status == MU_OK ? join_outputs(&p) : NULL;
     logs.step = p.steps;
     mu__pass_end(&p);
     return all && mu__call_hooks(callbacks, MU_HOOK_PREDICT_END, &logs) == MU_OK ? all : NULL;
 }
 
-mu_tensor *mu_predict_with(const mu_evaluate_args *given)
+static mu_value *predict_on(const mu_evaluate_args *args, const mu_step_data *data, const char *function)
 {
-    mu_evaluate_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_predict") != MU_OK)
-        return NULL;
-    mu_step_data data;
-    const mu_samples samples = {args.x, args.y, args.batch_size, false, args.sample_weight};
-    if (mu__step_data(&samples, "mu_predict", &data) != MU_OK ||
-        mu__args_positive(&args, "steps", args.steps, "mu_predict") != MU_OK ||
-        mu__need_model(args.model, "mu_predict") != MU_OK ||
-        (!data.creator && mu__need(data.dataset, "mu_predict: the dataset") != MU_OK) ||
-        mu__need_end(&data, args.steps, "mu_predict", "steps") != MU_OK)
-        return NULL;
     mu_model_use use;
     mu_callback **callbacks = NULL;
-    mu_tensor *outputs = NULL;
-    if (take_callbacks(&args, "mu_predict", &callbacks) == MU_OK &&
-        mu__model_enter(args.model, &use, "mu_predict") == MU_OK) {
-        outputs = predict(&args, &data, callbacks);
-        mu__model_leave(args.model);
+    mu_value *outputs = NULL;
+    if (take_callbacks(args, function, &callbacks) == MU_OK && mu__model_enter(args->model, &use, function) == MU_OK) {
+        outputs = predict(args, data, callbacks);
+        mu__model_leave(args->model);
     }
     mu__free(callbacks);
     return outputs;
+}
+
+static mu_value *predict_values(const mu_evaluate_args *given, const char *function)
+{
+    mu_evaluate_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK)
+        return NULL;
+    mu_step_data data;
+    const mu_samples samples = {args.x, args.y, args.batch_size, false, args.sample_weight};
+    if (mu__step_data(&samples, function, &data) != MU_OK ||
+        mu__args_positive(&args, "steps", args.steps, function) != MU_OK ||
+        mu__need_model(args.model, function) != MU_OK ||
+        (!data.creator && !data.dataset && mu__error(MU_INVALID_ARGUMENT, "%s: the dataset is NULL", function)) ||
+        mu__need_end(&data, args.steps, function, "steps") != MU_OK)
+        return NULL;
+    return predict_on(&args, &data, function);
+}
+
+mu_value *mu_predict_values_with(const mu_evaluate_args *args)
+{
+    return predict_values(args, "mu_predict_values");
+}
+
+mu_tensor *mu_predict_with(const mu_evaluate_args *args)
+{
+    mu_value *outputs = predict_values(args, "mu_predict");
+    const int n = outputs ? mu__value_flatten(outputs, NULL, 0) : 1;
+    if (n == 1)
+        return outputs ? mu_value_tensor(outputs) : NULL;
+    mu__error(MU_INVALID_ARGUMENT, "mu_predict: the model has %d outputs; get them all with mu_predict_values", n);
+    return NULL;
 }
 
 // ---- One batch ----------------------------------------------------------------------------------
@@ -286,6 +334,25 @@ mu_history *mu_train_on_batch_with(const mu_batch_args *args)
 mu_history *mu_test_on_batch_with(const mu_batch_args *args)
 {
     return on_batch(args, false, "mu_test_on_batch");
+}
+
+mu_value *mu_predict_on_batch_with(const mu_batch_args *given)
+{
+    static const char function[] = "mu_predict_on_batch";
+    mu_batch_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK ||
+        mu__need_model(args.model, function) != MU_OK || mu__need(args.x, "mu_predict_on_batch: x") != MU_OK)
+        return NULL;
+    if (args.y || args.sample_weight || args.class_weight) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_predict_on_batch: there are labels or weights; give inputs alone");
+        return NULL;
+    }
+    const mu_samples samples = {.x = args.x};
+    mu_value *inputs = mu__samples_element(&samples, function);
+    mu_value *element = inputs ? mu_list_of(1, &inputs) : NULL;  // a list of inputs is one part of it
+    const mu_step_data data = {.dataset = element ? mu_dataset_from_tensors(element) : NULL};
+    const mu_evaluate_args on = {.size = sizeof on, .model = args.model};
+    return data.dataset ? predict_on(&on, &data, function) : NULL;
 }
 
 static mu_status need_idle(const mu_model *model, const char *function)

@@ -162,6 +162,8 @@ static void functional_release(mu_layer *layer)
         mu_release(f->calls.items[i]);
     mu__free(f->calls.items);
     mu__free(f->order.items);
+    mu__name_list_free(&f->input_names);
+    mu__name_list_free(&f->output_names);
     mu_release(f->inputs);
     mu_release(f->outputs);
     mu__free(f);
@@ -303,30 +305,48 @@ static mu_status run_calls(run *r, bool training)
     return MU_OK;
 }
 
-// Converts each input to the type that mu_input gave it.
-static mu_value *typed_inputs(const mu_functional *f, const mu_value *given)
+static mu_status need_inputs(const mu_functional *f, int n, int seen)
 {
-    const int n = mu__value_flatten(f->inputs, NULL, 0);
-    mu_object *leaves[MU_MAX_MODEL_INPUTS], *wanted[MU_MAX_MODEL_INPUTS];
-    const int seen = mu__value_flatten(given, leaves, MU_MAX_MODEL_INPUTS);
-    mu__value_flatten(f->inputs, wanted, MU_MAX_MODEL_INPUTS);
-    if (seen != n) {
-        mu__error(MU_INVALID_ARGUMENT, "the model has %d inputs and was given %d tensors; give them in the order of "
-                  ".inputs", n, seen);
-        return NULL;
-    }
+    char names[MU_NAME_LIST_TEXT];
+    mu__name_list_text(&f->input_names, names);
+    return seen == n ? MU_OK
+                     : mu__error(MU_INVALID_ARGUMENT, "the model has %d inputs and was given %d tensors; give them in "
+                                 "the order of .inputs, or as a map with the keys %s", n, seen, names);
+}
+
+// Converts each input to the type that mu_input gave it. A map gives them, and their masks, by name.
+static mu_status take_inputs(run *r, const mu_value *given, const mu_value *mask)
+{
+    const mu_functional *f = r->f;
+    mu_object *wanted[MU_MAX_MODEL_INPUTS];
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS] = {NULL}, *placed[MU_MAX_MODEL_INPUTS];
+    const int n = mu__value_flatten(f->inputs, wanted, MU_MAX_MODEL_INPUTS), seen = mu__value_flatten(given, NULL, 0);
+    int places[MU_MAX_MODEL_INPUTS];
     for (int i = 0; i < n; i++)
-        if (!(leaves[i] = (mu_object *)mu_cast((mu_tensor *)leaves[i], ((mu_tensor *)wanted[i])->dtype)))
-            return NULL;
-    return mu__give(mu__value_pack(f->inputs, leaves, n));
+        places[i] = i;
+    MU_TRY(mu__is_flat_map(given) ? mu__places_by_name(given, &f->input_names, MU_NAMES_ALL, "inputs", places)
+                                  : need_inputs(f, n, seen));
+    mu_object **leaves = mu__calloc((size_t)seen + 1, sizeof *leaves);
+    MU_TRY(leaves ? MU_OK : MU_RESOURCE_EXHAUSTED);
+    mu__value_flatten(given, leaves, seen);
+    mu__mask_leaves(given, mask, masks, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < n; i++) {
+        const mu_dtype dtype = ((mu_tensor *)wanted[i])->dtype;
+        wanted[i] = mu__pending() ? NULL : (mu_object *)mu_cast((mu_tensor *)leaves[places[i]], dtype);
+        placed[i] = places[i] < MU_MAX_MODEL_INPUTS ? masks[places[i]] : NULL;
+    }
+    mu__free(leaves);
+    r->given = mu__pending() ? NULL : mu__give(mu__value_pack(f->inputs, wanted, n));
+    r->given_mask = r->given && mask ? mu__mask_nest(f->inputs, placed) : NULL;
+    return mu_error_code();
 }
 
 static mu_value *functional_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_functional *f = layer->state;
-    run r = {.f = f, .given = typed_inputs(f, inputs), .given_mask = context->mask};
+    run r = {.f = f};
     mu_value *outputs = NULL;
-    if (!r.given)
+    if (take_inputs(&r, inputs, context->mask) != MU_OK)
         return NULL;
     r.values = mu__calloc(2 * f->calls.n + 1, sizeof *r.values);
     r.masks = r.values + f->calls.n;
@@ -394,6 +414,8 @@ static mu_status connect_layers(mu_model *model, mu_value *inputs, mu_value *out
     f->n_inputs = f->calls.n;
     MU_TRY(visit(f, outputs));
     MU_TRY(collect_layers(model));
+    MU_TRY(mu__layer_tensor_names(inputs, &f->input_names));
+    MU_TRY(mu__layer_tensor_names(outputs, &f->output_names));
     mu_object *first = NULL, *last = NULL;
     mu__value_flatten(inputs, &first, 1);
     mu__value_flatten(outputs, &last, 1);

@@ -24,12 +24,15 @@ typedef struct mu_operation {
 // The calls of a model, in an order in which each finds its inputs: the state of a layer of mu__functional_ops.
 typedef struct mu_functional {
     mu_value *inputs, *outputs;  // nests of layer tensors; retained
+    mu_name_list input_names, output_names;  // of the leaves of both
     struct { mu_layer_call **items; size_t n, capacity; } calls;  // retained; those of the inputs first
     size_t n_inputs;             // how many of the calls made the inputs
     // The operations in the order of the configuration that the model was made of, which is Keras's; else empty.
     struct { mu_operation *items; size_t n, capacity; } order;
 } mu_functional;
 
+// mu__layer_tensor_names lists the names of the leaves of a nest of layer tensors (names.c).
+mu_status mu__layer_tensor_names(const mu_value *nest, mu_name_list *out);
 // mu__call_of returns the call that made a layer tensor.
 mu_layer_call *mu__call_of(const mu_tensor *tensor);
 // mu__call_place returns the position of a call among the model's; -1: it is not the model's.

@@ -13,7 +13,7 @@ static bool is_logged(const mu_model *model, const char *name, bool validates)
     static const char prefix[] = "val_";
     const bool of_validation = strncmp(name, prefix, sizeof prefix - 1) == 0;
     for (int i = 0; i < model->trainer->n_metrics; i++)
-        if (strcmp(name + (of_validation ? sizeof prefix - 1 : 0), model->trainer->metrics[i]->name) == 0)
+        if (strcmp(name + (of_validation ? sizeof prefix - 1 : 0), mu__metric_label(model->trainer->metrics[i])) == 0)
             return !of_validation || validates;
     return false;
 }
@@ -24,7 +24,8 @@ static void list_logged(const mu_model *model, size_t bytes, char *text)
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; i < model->trainer->n_metrics && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s'%s'", i ? ", " : "", model->trainer->metrics[i]->name);
+        used += (size_t)snprintf(text + used, bytes - used, "%s'%s'", i ? ", " : "",
+                                 mu__metric_label(model->trainer->metrics[i]));
 }
 
 static mu_status not_logged(const mu_model *model, int i, const char *monitor)

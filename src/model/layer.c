@@ -22,8 +22,11 @@ static void layer_destroy(void *object)
     forget_weights(layer);
     for (size_t i = 0; i < layer->sublayers.n; i++)
         mu_release(layer->sublayers.items[i]);
+    for (size_t i = 0; i < layer->metrics.n; i++)
+        mu_release(layer->metrics.items[i]);
     mu__free(layer->weights.items);
     mu__free(layer->sublayers.items);
+    mu__free(layer->metrics.items);
     mu__fields_drop(&layer->ops->class, layer->args);
     mu_release(layer->strategy);
     mu_release(layer->activity);
@@ -148,6 +151,8 @@ mu_status mu__layer_adopt(mu_layer *layer, mu_layer *sublayer)
 {
     MU_TRY(MU_PUSH(&layer->sublayers, sublayer));
     mu_retain(sublayer);
+    if (layer->has_rate_factor && !sublayer->has_rate_factor)
+        mu__layer_set_rate(sublayer, layer->rate_factor);
     return MU_OK;
 }
 

@@ -43,11 +43,14 @@ struct mu_layer {
     char *path;                  // the names of the models around it and its own, which its weights' names begin with
     bool built;
     bool frozen;                 // its weights are not trained
+    bool has_rate_factor;        // the weights, made or to come, get `rate_factor` (mu_variable)
+    double rate_factor;
     mu_layer_policy policy;
     mu_regularizer *activity;    // penalty on the outputs; retained; NULL: none
     mu_shape input, output;      // of the first tensor, when built and last called; batch axis unknown
     struct { mu_weight *items; size_t n, capacity; } weights;    // in Keras's order
     struct { mu_layer **items; size_t n, capacity; } sublayers;  // retained, in the order of their weights
+    struct { mu_metric **items; size_t n, capacity; } metrics;   // that its call updates; retained
     void *state;                 // of the class; ops->release frees it
     mu_strategy *strategy;       // of a model: in whose scope it was made; retained
     mu_trainer *trainer;         // of a model: what compile and fit keep; owned
@@ -118,6 +121,8 @@ mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks);
 // sublayers with one name.
 mu_status mu__layer_adopt(mu_layer *layer, mu_layer *sublayer);
 mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function);
+// mu__layer_set_rate sets the factor of the learning rate of a layer, its sublayers and their weights (rates.c).
+void mu__layer_set_rate(mu_layer *layer, double factor);
 // mu__layer_rename sets the path, and renames the weights and sublayers accordingly.
 mu_status mu__layer_rename(mu_layer *layer, const char *around);
 const char *mu__layer_path(const mu_layer *layer);

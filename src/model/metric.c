@@ -7,7 +7,8 @@
 #include <math.h>
 #include <muster/ops.h>
 
-#define LONGEST_NAME 48  // "val_" and the name fit wherever values are logged
+#define LONGEST_NAME 48   // "val_" and the name fit wherever values are logged
+#define LONGEST_LABEL 64  // likewise, with the name of an output before it
 
 static void metric_destroy(void *object)
 {
@@ -18,6 +19,7 @@ static void metric_destroy(void *object)
     mu__fields_drop(&metric->ops->class, metric->args);
     mu_release(metric->loss);
     mu__free(metric->name);
+    mu__free(metric->label);
 }
 
 mu_type mu__metric_type = {.name = "metric", .destroy = metric_destroy};
@@ -58,11 +60,33 @@ const char *mu_metric_name(const mu_metric *metric)
     return metric ? metric->name : NULL;
 }
 
+const char *mu__metric_label(const mu_metric *metric)
+{
+    return metric->label ? metric->label : metric->name;
+}
+
+mu_status mu__metric_set_label(mu_metric *metric, const char *prefix)
+{
+    char *label = *prefix ? mu__sprintf("%s%s", prefix, metric->name) : NULL;
+    if (*prefix && !label)
+        return MU_RESOURCE_EXHAUSTED;
+    if (label && strlen(label) > LONGEST_LABEL) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_compile: the values of metric '%s' would be logged as '%s'; at most %d "
+                  "characters are supported. Give the metric or the output a shorter name", metric->name, label,
+                  LONGEST_LABEL);
+        mu__free(label);
+        return MU_INVALID_ARGUMENT;
+    }
+    mu__free(metric->label);
+    metric->label = label;
+    return MU_OK;
+}
+
 // ---- State --------------------------------------------------------------------------------------
 
 static mu_variable *make_state(const mu_metric *metric, const char *name, const mu_shape *shape)
 {
-    char *full = mu__sprintf("%s/%s", metric->name, name);
+    char *full = mu__sprintf("%s/%s", mu__metric_label(metric), name);
     mu_suspended suspended = mu__trace_suspend();
     mu_tensor *zeros = full ? mu_tensor_new(mu__floatx(), shape->rank, shape->dims, NULL) : NULL;
     mu__trace_resume(suspended);

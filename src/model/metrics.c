@@ -336,6 +336,17 @@ mu_metric *mu__metric_named(const char *name, const char *function)
     return mu__loss_find(name) ? mu_loss_metric(mu_loss_named(name)) : unknown_name(name, function);
 }
 
+mu_metric *mu__metric_called(const char *name, const char *function)
+{
+    mu_metric *metric = mu__metric_named(name, function);
+    char *own = metric ? mu__strdup(name) : NULL;
+    if (!own)
+        return NULL;
+    mu__free(metric->name);
+    metric->name = own;
+    return metric;
+}
+
 bool mu__metric_known(const char *name)
 {
     return mu__metric_find(name) || mu__loss_find(name) || strcasecmp(name, "root_mean_squared_error") == 0 ||

@@ -10,22 +10,44 @@
 #include <muster/model.h>
 #include <pthread.h>
 
-#define MU_MAX_LOGS 64  // values of one epoch, those of validation included
+#define MU_MAX_LOGS 128  // values of one epoch, those of validation included
 
 typedef struct mu_fit_position mu_fit_position;
 typedef struct mu_model_use mu_model_use;
 typedef struct mu_layer_call mu_layer_call;
 
+// ---- Names of inputs and outputs (names.c) ------------------------------------------------------
+
+typedef struct mu_name_list {
+    char **items;
+    size_t n, capacity;
+} mu_name_list;
+enum { MU_NAME_LIST_TEXT = 400 };
+mu_status mu__name_list_add(mu_name_list *list, const char *name);  // with a number behind it if the list has the name
+mu_status mu__name_list_copy(mu_name_list *list, size_t n, char *const *names);
+int mu__name_list_find(const mu_name_list *list, const char *name); // -1: it is not there
+void mu__name_list_text(const mu_name_list *list, char text[MU_NAME_LIST_TEXT]);  // "'a', 'b'"
+void mu__name_list_free(mu_name_list *list);
+bool mu__is_flat_map(const mu_value *nest);  // a map of single tensors
+// mu__places_by_name writes where in a map each name's tensor is, -1 for none. Errors: INVALID_ARGUMENT, also for a
+// name that is missing (MU_NAMES_ALL) or a key that is no name (MU_NAMES_KNOWN).
+typedef enum mu_name_rule { MU_NAMES_ALL, MU_NAMES_KNOWN } mu_name_rule;
+mu_status mu__places_by_name(const mu_value *map, const mu_name_list *names, mu_name_rule rule, const char *what,
+                             int *places);
+
 // What compile and fit keep of a model.
 struct mu_trainer {
     mu_optimizer *optimizer;     // set by compile; retained, like the next fields
+    mu_name_list outputs;        // their names; empty: not known before the model is called
     int n_losses;                // 1, or one for each output
-    mu_loss **losses;
+    mu_loss **losses;            // NULL: none for this output
     double *loss_weights;        // of the outputs' losses; owned
     int n_metrics;
-    mu_metric **metrics;         // the mean loss first, then compile's metrics
+    mu_metric **metrics;         // the mean loss first, then, if several outputs have one, their losses, then compile's
     int *metric_outputs;         // which output each metric compares; owned
+    int first_metric;            // of compile's metrics
     int first_weighted;          // metrics from here on count samples by their weights
+    int first_of_layers;         // metrics from here on are those of layers, whose calls update them
     bool compiled, run_eagerly;
     mu_tensor *(*train_step)(mu_model *model, mu_value *batch, void *arg);  // of the program's own; NULL: fit's
     mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
@@ -37,6 +59,11 @@ struct mu_trainer {
     void *coordinator;           // of steps on workers (worker_steps.c); retained. NULL: none yet
     mu_model_use *use;           // the innermost running call of fit, evaluate or predict; NULL: none
 };
+
+// mu__adopt_metrics adds the metrics of layers that are not among a compiled model's yet (layer_metrics.c).
+mu_status mu__adopt_metrics(mu_model *model);
+// mu__check_labels refuses two values that would be logged under one name.
+mu_status mu__check_labels(const mu_trainer *trainer);
 
 // mu__model_make makes a model of a class of layers that call others. Belongs to the pool; NULL on error.
 mu_model *mu__model_make(const mu_layer_ops *ops, const void *args);
@@ -157,6 +184,7 @@ struct mu_metric {
     const mu_metric_ops *ops;
     void *args;
     char *name;
+    char *label;               // by which a model with several outputs logs it; NULL: its name
     struct { mu_variable **items; size_t n, capacity; } states;  // made on first use; retained
     mu_loss *loss;             // of a metric that averages a loss; retained
     // Of a step on a worker, while it is traced: what is added to each state (NULL: nothing) instead of the variables.
@@ -181,6 +209,10 @@ extern const mu_metric_ops *const mu__mean_metrics[], *const mu__counting_metric
 const mu_metric_ops *mu__metric_find(const char *name);
 bool mu__metric_known(const char *name);
 const char *mu__metric_word(const mu_metric *metric);
+// mu__metric_label returns the name by which a model logs a metric; its states have it too. mu__metric_set_label makes
+// it PREFIX and the name. Errors: INVALID_ARGUMENT if it becomes too long.
+const char *mu__metric_label(const mu_metric *metric);
+mu_status mu__metric_set_label(mu_metric *metric, const char *prefix);
 double mu__metric_value(const mu_metric *metric, const double *sums);    // NaN after an error
 mu_status mu__metric_build(mu_metric *metric);
 int mu__metric_state_count(const mu_metric *metric);
@@ -359,13 +391,29 @@ mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_
 // Arguments that may be of several kinds (arguments.c, arrays.c); `function` names the caller in errors. What they
 // return is borrowed or belongs to the pool; a NULL argument gives NULL without an error.
 mu_optimizer *mu__optimizer_argument(const void *given, const char *function);
-// mu__losses_argument, mu__metrics_argument and mu__callbacks_argument fill a list of `*n` objects, for mu__free.
-// mu__loss_named and mu__metric_named make an object with default options by Keras's name.
+// mu__callbacks_argument fills a list of `*n` objects, for mu__free. mu__loss_named and mu__metric_named make an object
+// with default options by Keras's name, mu__loss_argument and mu__metric_argument one of an object or its name.
 mu_loss *mu__loss_named(const char *name, const char *function);
 mu_metric *mu__metric_named(const char *name, const char *function);
-mu_status mu__losses_argument(const void *given, const char *function, mu_loss ***losses, int *n);
-mu_status mu__metrics_argument(const void *given, const char *function, mu_metric ***metrics, int *n);
+// mu__metric_called is mu__metric_named for an argument: the metric's own name is the one that is given, "mae".
+mu_metric *mu__metric_called(const char *name, const char *function);
+mu_loss *mu__loss_argument(const void *given, const char *function);
+mu_metric *mu__metric_argument(const void *given, const char *function);
 mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***callbacks);
+
+// ---- What compile is given for each output (compile_outputs.c) ----------------------------------
+
+typedef struct mu_for_outputs {
+    mu_name_list names;          // of the outputs; empty: not known
+    int n_losses;
+    mu_loss **losses;            // one for each output, NULL for none; borrowed
+    double *weights;
+    struct mu_output_metric { mu_metric *metric; int output; } *metrics;  // borrowed
+    size_t n_metrics, first_weighted;
+} mu_for_outputs;
+// mu__for_outputs finds out what .loss, .metrics and their like give each output. Release it also after an error.
+mu_status mu__for_outputs(const mu_compile_args *args, mu_for_outputs *out);
+void mu__for_outputs_free(mu_for_outputs *out);
 extern mu_type mu__optimizer_type, mu__schedule_type, mu__loss_type, mu__metric_type, mu__callback_type;
 
 // What makes the datasets of workers.

@@ -234,6 +234,29 @@ mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const
     return MU_OK;
 }
 
+mu_status mu_optimizer_build(mu_optimizer *optimizer, mu_value *variables)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__need(optimizer, "mu_optimizer_build: the optimizer"));
+    MU_TRY(mu__need(variables, "mu_optimizer_build: the list of variables"));
+    const int n = mu__value_flatten(variables, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_status status = leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (leaves)
+        mu__value_flatten(variables, leaves, n);
+    for (int i = 0; status == MU_OK && i < n; i++)
+        if (!mu__is(leaves[i], &mu__variable_type))
+            status = mu__error(MU_INVALID_ARGUMENT, "mu_optimizer_build: element %d is not a variable; give "
+                               "mu_trainable_variables(model), or a list of variables", i);
+    mu_scope_guard scope = mu_scope_open(optimizer->strategy);
+    if (status == MU_OK)
+        status = mu__optimizer_build(optimizer, n, (mu_variable *const *)leaves);
+    mu_scope_close(&scope);
+    mu__free(leaves);
+    return status;
+}
+
 mu_variable *const *mu__optimizer_slots(mu_optimizer *optimizer, mu_variable *variable)
 {
     static mu_variable *const none[] = {NULL};

@@ -77,7 +77,7 @@ void mu__pass_values(mu_pass *p)
     const double *sums = p->sums;
     for (int i = 0; i < p->model->trainer->n_metrics; i++) {
         const mu_metric *metric = p->model->trainer->metrics[i];
-        p->names[i] = metric->name;
+        p->names[i] = mu__metric_label(metric);
         p->values[i] = mu__metric_value(metric, sums);
         sums += mu__metric_numbers(metric);
     }
@@ -189,10 +189,9 @@ static mu_status take_metrics(mu_pass *p, mu_value *result)
 static mu_status keep_outputs(mu_pass *p, mu_value *value)
 {
     mu_value *whole = mu_strategy_gather(p->model->strategy, value, 0);
-    mu_tensor *tensor = whole ? mu_value_tensor(whole) : NULL;
-    if (!tensor || MU_PUSH(&p->outputs, tensor) != MU_OK)
+    if (!whole || MU_PUSH(&p->outputs, whole) != MU_OK)
         return mu_error_code();
-    mu_retain(tensor);
+    mu_retain(whole);
     return MU_OK;
 }
 

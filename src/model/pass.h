@@ -75,7 +75,7 @@ struct mu_pass {
     int64_t read_before;           // step after which they were last read; 0: none
     const char *names[MU_MAX_LOGS];
     double values[MU_MAX_LOGS];
-    struct { mu_tensor **items; size_t n, capacity; } outputs;  // predict: of every batch, in order
+    struct { mu_value **items; size_t n, capacity; } outputs;  // predict: of every batch, in order; retained
 };
 
 // mu__pass_begin_batch calls the callbacks that precede a step, for runners.

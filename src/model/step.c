@@ -8,20 +8,22 @@
 
 #include <muster/ops.h>
 
-// An element of the data in its parts.
+// An element of the data in its parts, nests of tensors: inputs, labels, and weights of the samples (NULL: none).
 typedef struct example {
-    mu_value *x, *y;       // inputs and labels, nests of tensors
-    mu_tensor *weights;    // of the samples; NULL: none
+    mu_value *x, *y, *weights;
 } example;
 
 static mu_status take_apart(mu_value *batch, example *out)
 {
     const int n = mu_value_count(batch);
+    if (batch && mu_value_kind_of(batch) == MU_VALUE_MAP)
+        return mu__error(MU_INVALID_ARGUMENT, "an element of the dataset is a map, whose first key is '%s'; expected a "
+                         "list of inputs and labels, each of which may be a map", n > 0 ? mu_value_key(batch, 0) : "");
     if (n < 2)
         return mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; expected a list of inputs "
                          "and labels", n, n == 1 ? "" : "s");
     *out = (example){.x = mu_value_at(batch, 0), .y = mu_value_at(batch, 1),
-                     .weights = n > 2 ? mu_at(batch, 2) : NULL};
+                     .weights = n > 2 ? mu_value_at(batch, 2) : NULL};
     return mu_error_code();
 }
 
@@ -44,22 +46,100 @@ static mu_status tensors_of(const mu_value *nest, const char *what, tensors *out
 
 // A forward pass with its losses.
 typedef struct forward {
-    tensors labels, outputs;
-    mu_tensor *masks[MU_MAX_MODEL_INPUTS];  // of the outputs; NULL: none
+    tensors outputs;
+    mu_tensor *labels[MU_MAX_MODEL_INPUTS];   // of each output; NULL: none
+    mu_tensor *weights[MU_MAX_MODEL_INPUTS];  // of the samples, for each output; NULL: none
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];    // of the outputs; NULL: none
     mu_tensor *loss;           // this replica's share
     mu_tensor *total, *count;  // for the mean loss
+    mu_tensor *totals[MU_MAX_MODEL_INPUTS], *counts[MU_MAX_MODEL_INPUTS];  // likewise of each output's loss
 } forward;
 
-static mu_status need_pairs(const mu_trainer *trainer, const forward *f)
+// ---- Labels and weights of each output ----------------------------------------------------------
+
+static mu_status by_name(const mu_name_list *names, const mu_value *map, const char *what, mu_tensor **out)
 {
+    int places[MU_MAX_MODEL_INPUTS];
+    MU_TRY(mu__places_by_name(map, names, MU_NAMES_KNOWN, what, places));
+    for (size_t i = 0; i < names->n; i++)
+        out[i] = places[i] >= 0 ? mu_at(map, places[i]) : NULL;
+    return mu_error_code();
+}
+
+static mu_status need_names(const forward *f, const mu_name_list *names, const char *what)
+{
+    return (int)names->n == f->outputs.n
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "the %s are a map, and the names of the model's %d outputs are not "
+                           "known; give a list in their order", what, f->outputs.n);
+}
+
+static bool has_loss(const mu_trainer *trainer, int output)
+{
+    return trainer->losses[output] != NULL;
+}
+
+// Labels in order are those of all outputs, or of those that have a loss.
+static mu_status labels_in_order(const mu_trainer *trainer, const mu_value *y, forward *f)
+{
+    tensors given;
+    int n_losses = 0;
+    MU_TRY(tensors_of(y, "labels", &given));
+    for (int i = 0; i < trainer->n_losses; i++)
+        n_losses += has_loss(trainer, i);
+    if (given.n != f->outputs.n && given.n != n_losses)
+        return mu__error(MU_INVALID_ARGUMENT, "the data have %d labels for %d outputs of the model; give a list of "
+                         "labels in the order of the outputs, or a map with their names as keys", given.n,
+                         f->outputs.n);
+    for (int i = 0, k = 0; i < f->outputs.n; i++)
+        f->labels[i] = given.n == f->outputs.n || has_loss(trainer, i) ? given.items[k++] : NULL;
+    return MU_OK;
+}
+
+static mu_status weights_in_order(const mu_value *weights, forward *f)
+{
+    tensors given;
+    MU_TRY(tensors_of(weights, "sample weights", &given));
+    if (given.n != 1 && given.n != f->outputs.n)
+        return mu__error(MU_INVALID_ARGUMENT, "the data have %d tensors of sample weights for %d outputs of the model; "
+                         "give one for all, a list in the order of the outputs, or a map with their names as keys",
+                         given.n, f->outputs.n);
+    for (int i = 0; i < f->outputs.n; i++)
+        f->weights[i] = given.items[given.n == 1 ? 0 : i];
+    return MU_OK;
+}
+
+static mu_status need_label(const mu_name_list *names, int output)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "the data have no labels for the output '%s', which has a loss or a metric; "
+                     "give them under this key", (size_t)output < names->n ? names->items[output] : "?");
+}
+
+// Finds the label and the weights of each output.
+static mu_status pair(const mu_trainer *trainer, const mu_value *outputs, const example *e, forward *f)
+{
+    mu_name_list keys = {0};
     if (f->outputs.n != trainer->n_losses)
         return mu__error(MU_INVALID_ARGUMENT, "the model has %d outputs and was compiled with %d losses; give "
                          "mu_compile .losses with one for each output", f->outputs.n, trainer->n_losses);
-    if (f->labels.n != f->outputs.n)
-        return mu__error(MU_INVALID_ARGUMENT, "the data have %d labels for %d outputs of the model; give a list of "
-                         "labels in the order of the outputs", f->labels.n, f->outputs.n);
-    return MU_OK;
+    if (trainer->outputs.n == 0 && mu__is_flat_map(outputs))
+        MU_TRY(mu__name_list_copy(&keys, (size_t)outputs->n, outputs->keys));
+    const mu_name_list *names = trainer->outputs.n > 0 ? &trainer->outputs : &keys;
+    const bool y_map = mu__is_flat_map(e->y), weight_map = e->weights && mu__is_flat_map(e->weights);
+    mu_status status = y_map || weight_map ? need_names(f, names, y_map ? "labels" : "sample weights") : MU_OK;
+    if (status == MU_OK)
+        status = y_map ? by_name(names, e->y, "labels", f->labels) : labels_in_order(trainer, e->y, f);
+    if (status == MU_OK && e->weights)
+        status = weight_map ? by_name(names, e->weights, "sample weights", f->weights)
+                            : weights_in_order(e->weights, f);
+    for (int i = 0; status == MU_OK && i < f->outputs.n; i++)
+        if (has_loss(trainer, i) && !f->labels[i])
+            status = need_label(names, i);
+    mu__name_list_free(&keys);
+    return status;
 }
+
+// ---- Losses -------------------------------------------------------------------------------------
 
 static mu_tensor *scaled(mu_tensor *x, double factor)
 {
@@ -71,17 +151,21 @@ static mu_tensor *plus(mu_tensor *sum, mu_tensor *x)
     return sum ? mu_add(sum, x) : x;
 }
 
-static mu_status add_losses(const mu_trainer *trainer, mu_tensor *weights, forward *f)
+static mu_status add_losses(const mu_trainer *trainer, forward *f)
 {
     for (int i = 0; i < f->outputs.n; i++) {
-        const mu_loss_inputs in = {.y_true = f->labels.items[i], .y_pred = f->outputs.items[i], .weights = weights,
+        const mu_loss_inputs in = {.y_true = f->labels[i], .y_pred = f->outputs.items[i], .weights = f->weights[i],
                                    .mask = f->masks[i]};
         mu_loss_share share;
+        if (!has_loss(trainer, i))
+            continue;
         MU_TRY(mu__loss_share(trainer->losses[i], &in, &share));
+        f->totals[i] = share.total;
+        f->counts[i] = share.count;
         f->loss = plus(f->loss, scaled(share.share, trainer->loss_weights[i]));
-        f->count = i == 0 ? share.count : f->count;
-        if (i > 0)  // an output with a loss for each step counts as often as the first one
+        if (f->count)  // an output with a loss for each step counts as often as the first one
             share.total = mu_multiply(share.total, mu_divide_no_nan(f->count, share.count));
+        f->count = f->count ? f->count : share.count;
         f->total = plus(f->total, scaled(share.total, trainer->loss_weights[i]));
     }
     return mu_error_code();
@@ -114,10 +198,9 @@ static mu_status run_forward(mu_model *model, const example *e, bool training, f
     if (!outputs)
         return mu_error_code();
     MU_TRY(tensors_of(outputs, "outputs", &f->outputs));
-    MU_TRY(tensors_of(e->y, "labels", &f->labels));
     mu__mask_leaves(outputs, mask, f->masks, MU_MAX_MODEL_INPUTS);
-    MU_TRY(need_pairs(model->trainer, f));
-    MU_TRY(add_losses(model->trainer, e->weights, f));
+    MU_TRY(pair(model->trainer, outputs, e, f));
+    MU_TRY(add_losses(model->trainer, f));
     return add_layer_losses(model, f);
 }
 
@@ -130,20 +213,29 @@ static mu_tensor *weights_of(const mu_trainer *trainer, int metric, mu_tensor *m
     return valid ? mu_multiply(mu__weights_like(weights, valid), valid) : weights;
 }
 
+static mu_status add_mean(mu_metric *mean, mu_tensor *total, mu_tensor *count)
+{
+    return mu_metric_add(mean, 0, total) == MU_OK ? mu_metric_add(mean, 1, count) : mu_error_code();
+}
+
 // Adds the batch to the metrics; outputs and labels of each are those that it compares.
-static mu_status update_metrics(const mu_model *model, const forward *f, mu_tensor *sample_weights)
+static mu_status update_metrics(const mu_model *model, const forward *f)
 {
     const mu_trainer *trainer = model->trainer;
-    if (mu_metric_add(trainer->metrics[0], 0, f->total) != MU_OK ||
-        mu_metric_add(trainer->metrics[0], 1, f->count) != MU_OK)
-        return mu_error_code();
-    for (int i = 1; i < trainer->n_metrics; i++) {
+    MU_TRY(add_mean(trainer->metrics[0], f->total, f->count));
+    for (int i = 1; i < trainer->first_metric; i++) {
+        const int k = trainer->metric_outputs[i];
+        MU_TRY(add_mean(trainer->metrics[i], f->totals[k], f->counts[k]));
+    }
+    for (int i = trainer->first_metric; i < trainer->first_of_layers; i++) {
         const int k = trainer->metric_outputs[i];
         if (k >= f->outputs.n)
             return mu__error(MU_INVALID_ARGUMENT, "metric '%s' compares output %d of a model that has %d",
                              mu_metric_name(trainer->metrics[i]), k, f->outputs.n);
-        mu_tensor *weights = weights_of(trainer, i, f->masks[k], sample_weights);
-        MU_TRY(mu_metric_update_weighted(trainer->metrics[i], f->labels.items[k], f->outputs.items[k], weights));
+        if (!f->labels[k])
+            return need_label(&trainer->outputs, k);
+        mu_tensor *weights = weights_of(trainer, i, f->masks[k], f->weights[k]);
+        MU_TRY(mu_metric_update_weighted(trainer->metrics[i], f->labels[k], f->outputs.items[k], weights));
     }
     return MU_OK;
 }
@@ -186,11 +278,23 @@ static void collect(const mu_model *model, bool begins)
     }
 }
 
-// Adds a batch to the metrics and returns the result of the step.
-static mu_value *measured(const mu_model *model, const forward *f, mu_tensor *weights)
+// The metrics of layers that this step has built.
+static mu_status find_metrics(mu_model *model)
 {
-    collect(model, true);
-    mu_value *states = update_metrics(model, f, weights) == MU_OK ? mu__metric_states(model->trainer) : NULL;
+    const int before = model->trainer->n_metrics;
+    MU_TRY(mu__adopt_metrics(model));
+    return model->trainer->n_metrics == before || mu__step_runner(model) != &mu__worker_steps
+               ? MU_OK
+               : mu__error(MU_FAILED_PRECONDITION, "layers of '%s' have metrics that they made in its first step, on a "
+                           "worker; call mu_model_build before mu_fit", mu_layer_name(model));
+}
+
+// Ends a step that began with collect(model, true), and returns its result.
+static mu_value *result_of(mu_model *model, mu_status status)
+{
+    if (status == MU_OK)
+        status = find_metrics(model);
+    mu_value *states = status == MU_OK ? mu__metric_states(model->trainer) : NULL;
     collect(model, false);
     return states;
 }
@@ -220,43 +324,54 @@ static mu_value *own_step(mu_model *model, mu_value *batch,
 {
     collect(model, true);
     mu_tensor *loss = step(model, batch, model->trainer->step_arg);
-    mu_value *states = add_own_loss(model, batch, loss) == MU_OK ? mu__metric_states(model->trainer) : NULL;
-    collect(model, false);
-    return states;
+    return result_of(model, add_own_loss(model, batch, loss));
+}
+
+static mu_status train_on(mu_model *model, const example *e)
+{
+    forward f;
+    mu_tape *tape = mu_tape_open();
+    mu_status status = run_forward(model, e, true, &f);
+    mu_tensor *scaled_loss = status == MU_OK ? mu_scale_loss(model->trainer->optimizer, f.loss) : NULL;
+    mu_value *gradients = mu_gradients(tape, scaled_loss, mu_trainable_variables(model));
+    mu_tape_close(tape);
+    MU_TRY(mu_apply_gradients(model->trainer->optimizer, gradients));
+    return update_metrics(model, &f);
+}
+
+static mu_status test_on(mu_model *model, const example *e)
+{
+    forward f;
+    MU_TRY(run_forward(model, e, false, &f));
+    return update_metrics(model, &f);
+}
+
+static mu_value *fit_step(mu_model *model, mu_value *batch, mu_status (*step)(mu_model *model, const example *e))
+{
+    example e;
+    if (take_apart(batch, &e) != MU_OK)
+        return NULL;
+    collect(model, true);
+    return result_of(model, step(model, &e));
 }
 
 mu_value *mu__train_step(mu_value *batch, void *arg)
 {
     mu_model *model = arg;
-    if (model->trainer->train_step)
-        return own_step(model, batch, model->trainer->train_step);
-    example e;
-    forward f;
-    if (take_apart(batch, &e) != MU_OK)
-        return NULL;
-    mu_tape *tape = mu_tape_open();
-    mu_status status = run_forward(model, &e, true, &f);
-    mu_tensor *scaled_loss = status == MU_OK ? mu_scale_loss(model->trainer->optimizer, f.loss) : NULL;
-    mu_value *gradients = mu_gradients(tape, scaled_loss, mu_trainable_variables(model));
-    mu_tape_close(tape);
-    return mu_apply_gradients(model->trainer->optimizer, gradients) == MU_OK ? measured(model, &f, e.weights) : NULL;
+    return model->trainer->train_step ? own_step(model, batch, model->trainer->train_step)
+                                      : fit_step(model, batch, train_on);
 }
 
 mu_value *mu__test_step(mu_value *batch, void *arg)
 {
     mu_model *model = arg;
-    if (model->trainer->test_step)
-        return own_step(model, batch, model->trainer->test_step);
-    example e;
-    forward f;
-    if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK)
-        return NULL;
-    return measured(model, &f, e.weights);
+    return model->trainer->test_step ? own_step(model, batch, model->trainer->test_step)
+                                     : fit_step(model, batch, test_on);
 }
 
 mu_value *mu__predict_step(mu_value *batch, void *model)
 {
     const mu_call_context context = {0};
-    mu_value *inputs = mu_value_at(batch, 0);
+    mu_value *inputs = mu_value_kind_of(batch) == MU_VALUE_MAP ? batch : mu_value_at(batch, 0);
     return inputs ? mu__layer_call(model, inputs, &context, NULL) : NULL;
 }

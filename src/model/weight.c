@@ -24,6 +24,10 @@ static mu_status keep(mu_layer *layer, mu_weight weight)
 {
     if (!weight.variable)
         return mu_error_code();
+    if (layer->has_rate_factor && !weight.seed && !weight.shared) {
+        weight.variable->has_rate_factor = true;
+        weight.variable->rate_factor = layer->rate_factor;
+    }
     if (!(weight.name = mu__strdup(weight.name)) || MU_PUSH(&layer->weights, weight) != MU_OK) {
         mu__free(weight.name);
         return MU_RESOURCE_EXHAUSTED;

@@ -86,13 +86,15 @@ static mu_status compile(mu_model *model, const mu_tool_arguments *a)
         losses[n++] = trainer->losses[i];
     losses[n] = MU_END;
     n = 0;
-    for (int i = 1; i < trainer->n_metrics && n < MU_MAX_LOGS - 1; i++)
+    for (int i = trainer->first_metric; i < trainer->first_of_layers && n < MU_MAX_LOGS - 1; i++)
         metrics[n++] = trainer->metrics[i];
     metrics[n] = MU_END;
     mu_items *loss = a->values[LOSS] ? named_items(a->values[LOSS]) : mu_items_of(losses);
     mu_items *metric = a->values[METRICS] ? named_items(a->values[METRICS]) : n > 0 ? mu_items_of(metrics) : NULL;
     MU_TRY(mu_error_code());
-    return mu_compile(model, .optimizer = optimizer, .loss = loss, .metrics = metric);
+    return mu_compile(model, .optimizer = optimizer, .loss = loss, .metrics = metric,
+                      .loss_weights = a->values[LOSS] ? NULL : trainer->loss_weights,
+                      .metric_outputs = a->values[METRICS] ? NULL : trainer->metric_outputs + trainer->first_metric);
 }
 
 static mu_model *make_model(const mu_tool_arguments *a)

@@ -1,5 +1,6 @@
 # Arguments of compile, fit, evaluate and their relatives in Keras and in Muster: sample and class weights, weighted
-# metrics, a share of the rows for validation, validation now and then, one batch at a time, frozen layers, clones.
+# metrics, a share of the rows for validation, validation now and then, one batch at a time, frozen layers, clones; and
+# several inputs and outputs, in order and by name.
 #
 # Both start with the same weights and see the same rows in the same order; the histories and the weights are compared.
 import sys
@@ -167,12 +168,148 @@ def compare_clone(report, mu, floatx, _):
                  same and apart)
 
 
+def compare_rates(report, mu, floatx, _):
+    """A layer with an eighth of the rate: Keras needs an optimizer for each rate. Weight decay follows the rate in both."""
+    set_floatx(mu, floatx)
+    data = numbers(floatx)
+    optimizers = tf.keras.optimizers
+    slow, fast = (optimizers.AdamW(rate, weight_decay=0.125) for rate in (2**-7, 2**-4))
+    by_name = optimizers.OptimizerMap(fast, {"(.*/)?a/(kernel|bias)": slow})
+    with mu.pool():
+        both = Pair(mu)
+        both.theirs.compile(optimizer=optimizers.MultiOptimizer(by_name), loss=both.theirs.loss, metrics=["accuracy"])
+        mu.mu_layer_set_learning_rate_multiplier(mu.mu_model_layer(both.ours, "a"), 0.125)
+        mu.mu_compile(model=both.ours, optimizer=mu.mu_adamw(learning_rate=2**-4, weight_decay=0.125),
+                      loss=mu.mu_sparse_categorical_crossentropy_loss(from_logits=True), metrics="accuracy")
+        theirs = both.theirs.fit(data["x"], data["y"], shuffle=False, verbose=0, **SETTINGS).history
+        ours = mu.mu_fit(model=both.ours, x=mu.tensor(data["x"]), y=mu.tensor(data["y"]), no_shuffle=True,
+                         verbose=MU_VERBOSE_SILENT, **SETTINGS)
+        far = both.far(ours, theirs)
+    report.check(f"MultiOptimizer of two rates, {floatx}", f"history and weights within {far:.1e}", far <= TOLERANCE[floatx])
+
+
+# ---- Several inputs and outputs -------------------------------------------------------------------
+
+
+def items(mu, given):
+    """A dict as MU_BY_NAME, a list as MU_LOSSES or MU_METRICS; anything else is itself."""
+    if not isinstance(given, (dict, list)):
+        return given
+    texts, flat = [], []
+    for item in [part for pair in given.items() for part in pair] if isinstance(given, dict) else given:
+        if isinstance(item, str):
+            texts.append(muster.ctypes.create_string_buffer(item.encode()))
+            item = muster.ctypes.addressof(texts[-1])
+        flat.append(items(mu, item))
+    return (mu.mu_named_items_of if isinstance(given, dict) else mu.mu_items_of)([*flat, mu.end])
+
+
+def nest(mu, given):
+    """Arrays in a dict, a list or alone as a mu_value."""
+    if isinstance(given, dict):
+        return mu.mu_map_of(len(given), list(given), [nest(mu, item) for item in given.values()])
+    if isinstance(given, (list, tuple)):
+        return mu.mu_list_of(len(given), [nest(mu, item) for item in given])
+    return mu.mu_of(mu.tensor(given))
+
+
+class Outputs(Pair):
+    """A model of each side with two inputs and two outputs: a number, and a class of three."""
+
+    def __init__(self, mu, keyed):
+        self.mu = mu
+        left, right = tf.keras.Input((3,), name="left"), tf.keras.Input((2,), name="right")
+        dense = tf.keras.layers.Dense
+        h = dense(4, activation="tanh", name="h")(tf.keras.layers.Concatenate(name="both")([left, right]))
+        out = {"a": dense(1, name="a")(h), "b": dense(CLASSES, activation="softmax", name="b")(h)}
+        keys = {"number": "a", "kind": "b"}
+        self.theirs = tf.keras.Model([left, right], {key: out[name] for key, name in keys.items()} if keyed else list(out.values()))
+        generator = np.random.default_rng(9)
+        for _, variable in named(self.theirs):
+            variable.assign(generator.uniform(-1, 1, tuple(variable.shape)))
+        left, right = (mu.mu_input(shape=[n], name=name) for n, name in ((3, "left"), (2, "right")))
+        joined = mu.mu_call(model=mu.mu_concatenate(name="both"), inputs=mu.values([left, right]))
+        h = mu.mu_call(model=mu.mu_dense(units=4, activation="tanh", name="h"), x=joined)
+        ours = [mu.mu_of(mu.mu_call(model=mu.mu_dense(units=1, name="a"), x=h)),
+                mu.mu_of(mu.mu_call(model=mu.mu_dense(units=CLASSES, activation="softmax", name="b"), x=h))]
+        self.ours = mu.mu_model_new(inputs=mu.values([left, right]),
+                                    outputs=mu.mu_map_of(2, list(keys), ours) if keyed else mu.mu_list_of(2, ours))
+        mu.write_weights(self.ours, {name: variable.numpy() for name, variable in named(self.theirs)})
+
+    def compile_all(self, theirs, ours):
+        self.theirs.compile(optimizer=tf.keras.optimizers.SGD(0.1), **theirs)
+        self.mu.mu_compile(model=self.ours, optimizer=self.mu.mu_sgd(learning_rate=0.1),
+                           **{key: items(self.mu, given) for key, given in ours.items()})
+
+
+def doubles(*values):
+    return (muster.ctypes.c_double * len(values))(*values)
+
+
+SPARSE, ACC = "sparse_categorical_crossentropy", "sparse_categorical_accuracy"
+# Whether the outputs are a map; what both compile; what only Keras compiles; what only Muster does; which of the data.
+OUTPUTS = {
+    "by name": (False, {"loss": {"b": SPARSE, "a": "mse"}, "metrics": {"b": [ACC]}, "weighted_metrics": {"a": ["mae"], "b": [ACC]}},
+                {"loss_weights": {"b": 2.0, "a": 0.5}}, {"loss_weights": doubles(2, 0.5)}, ("x", "yw", "w")),
+    "in order": (False, {"loss": ["mse", SPARSE], "metrics": [["mae", "mse"], [ACC]]}, {"loss_weights": [0.5, 2.0]},
+                 {"loss_weights": doubles(0.5, 2)}, ("xs", "ys", "ws")),
+    "a metric for each": (False, {"loss": ["mse", SPARSE], "metrics": ["mae", ACC]}, {}, {}, ("x", "ys", None)),
+    "outputs in a map": (True, {"loss": {"number": "mse", "kind": SPARSE}, "metrics": {"kind": [ACC], "number": ["mae"]}},
+                         {}, {}, ("x", "keyed", "keyed_w")),
+    "one loss for all": (False, {"loss": "mse", "metrics": {"b": ["mae"]}}, {}, {}, ("xs", "numbers", None)),
+    "an output without a loss": (False, {"loss": {"a": None, "b": SPARSE}, "metrics": {"b": [ACC]}}, {}, {}, ("x", "y", None)),
+}
+
+
+def output_numbers(floatx):
+    """Keras takes no sample weights by name for outputs in a list, so what is "there" goes to it in order."""
+    generator = np.random.default_rng(12)
+    dtype = FLOATX[floatx]
+    x = {"left": generator.normal(size=(ROWS, 3)).astype(dtype), "right": generator.normal(size=(ROWS, 2)).astype(dtype)}
+    y = {"a": generator.normal(size=(ROWS, 1)).astype(dtype), "b": generator.integers(0, CLASSES, (ROWS, 1)).astype(np.int64)}
+    w = {key: generator.uniform(0.25, 2, ROWS).astype(dtype) for key in y}
+    return {"x": x, "xs": list(x.values()), "y": y, "ys": list(y.values()), "yw": y, "yw there": list(y.values()),
+            "w": w, "w there": list(w.values()), "ws": list(w.values()),
+            "keyed": {"number": y["a"], "kind": y["b"]}, "keyed_w": {"number": w["a"], "kind": w["b"]},
+            "numbers": [y["a"], generator.uniform(size=(ROWS, CLASSES)).astype(dtype)]}
+
+
+def compare_outputs(report, mu, floatx, name):
+    """Fits, evaluates and predicts with two outputs. All batches are of one size: in Keras's mean of an output's loss a
+    smaller batch counts as much as the others, while each sample counts once in Muster, as it does in both for "loss"."""
+    set_floatx(mu, floatx)
+    keyed, both, theirs, ours, (x, y, w) = OUTPUTS[name]
+    data = output_numbers(floatx)
+    there = data | {key: data[f"{key} there"] for key in (y, w) if f"{key} there" in data}
+    weights, ours_weights = ({}, {}) if w is None else ({"sample_weight": there[w]}, {"sample_weight": nest(mu, data[w])})
+    with mu.pool():
+        pair = Outputs(mu, keyed)
+        pair.compile_all(both | theirs, both | ours)
+        history = pair.theirs.fit(there[x], there[y], shuffle=False, verbose=0, validation_split=0.2, **SETTINGS, **weights).history
+        seen = mu.mu_fit(model=pair.ours, x=nest(mu, data[x]), y=nest(mu, data[y]), no_shuffle=True, validation_split=0.2,
+                         verbose=MU_VERBOSE_SILENT, **SETTINGS, **ours_weights)
+        far = [pair.far(seen, history)]
+        wanted = pair.theirs.evaluate(there[x], there[y], verbose=0, batch_size=20, return_dict=True, **weights)
+        far.append(pair.far(mu.mu_evaluate(model=pair.ours, x=nest(mu, data[x]), y=nest(mu, data[y]), batch_size=20,
+                                           verbose=MU_VERBOSE_SILENT, **ours_weights), wanted))
+        wanted = pair.theirs.predict(data["x"], verbose=0, batch_size=7)
+        seen = mu.mu_predict_values(model=pair.ours, x=nest(mu, data["x"]), batch_size=7)
+        at_once = mu.mu_predict_on_batch(model=pair.ours, x=nest(mu, data["xs"]))
+        for i, key in enumerate(["number", "kind"] if keyed else [0, 1]):
+            far += [off(mu.array(mu.mu_at(outputs, i)), wanted[key]) for outputs in (seen, at_once)]
+            assert not keyed or mu.mu_value_key(seen, i).decode() == key
+    report.check(f"outputs, {name}, {floatx}", f"history, weights and predictions within {max(far):.1e}",
+                 max(far) <= TOLERANCE[floatx])
+
+
 def main(library, only=""):
     mu = muster.Library(library)
     report = Report("fitting")
     for floatx in FLOATX:
         rows = [(compare_fit, name, name) for name in FITS]
-        rows += [(compare_batches, None, "batches"), (compare_evaluate, None, "evaluate"), (compare_clone, None, "clone")]
+        rows += [(compare_outputs, name, f"outputs, {name}") for name in OUTPUTS]
+        rows += [(compare_batches, None, "batches"), (compare_evaluate, None, "evaluate"), (compare_clone, None, "clone"),
+                 (compare_rates, None, "rates of layers")]
         for compare, row, name in rows:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):

@@ -34,6 +34,22 @@ static void set_up(void)
     endless = mu_dataset_repeat(rows, -1);
 }
 
+static mu_model *two_outputs(mu_items *loss)
+{
+    mu_tensor *left = mu_input({3}, .name = "left"), *right = mu_input({2}, .name = "right");
+    mu_tensor *h = mu_call(mu_concatenate(), .inputs = mu_list(left, right, MU_END));
+    mu_model *made = mu_model_new(.inputs = mu_list(left, right, MU_END),
+                                  .outputs = mu_list(mu_call(mu_dense(1, .name = "a"), h),
+                                                     mu_call(mu_dense(1, .name = "b"), h), MU_END));
+    mu_compile(made, .optimizer = "sgd", .loss = loss);
+    return made;
+}
+
+#define BOTH_LOSSES MU_BY_NAME("a", "mse", "b", "mae")
+#define PAIR(first, second) \
+    mu_map(first, numbers(DIMS(6, 3), 1), second, numbers(DIMS(6, 2), 2), MU_END), \
+    mu_map("a", numbers(DIMS(6, 1), 3), "b", numbers(DIMS(6, 1), 4), MU_END)
+
 #define FIT(...) mu_fit(__VA_ARGS__, .callbacks = MU_CALLBACKS(counter()), .verbose = MU_VERBOSE_SILENT)
 
 // ---- The mistakes -------------------------------------------------------------------------------
@@ -168,6 +184,19 @@ typedef struct mistake {
     ROW(weights_of_another_model, other_weights(), "float64[4, 5]", "the model's is float64[4, 3]")                   \
     ROW(file_without_weights, no_weights_file(), "mistakes.txt", "")                                                  \
     ROW(names_twice_in_a_checkpoint, same_names(), "named 'v'", "another name")                                       \
+    ROW(loss_of_another_output, two_outputs(MU_BY_NAME("a", "mse", "c", "mae")), "'c'", "its outputs are 'a', 'b'")    \
+    ROW(output_without_a_loss, two_outputs(MU_BY_NAME("a", "mse")), "1 of the outputs 'a', 'b'", "NULL")               \
+    ROW(metric_of_another_output,                                                                                     \
+        mu_compile(two_outputs(BOTH_LOSSES), .loss = "mse", .metrics = MU_BY_NAME("bb", "mae")), "'bb'",              \
+        "its outputs are 'a', 'b'")                                                                                   \
+    ROW(metrics_without_outputs, mu_compile(two_outputs(BOTH_LOSSES), .loss = "mse", .metrics = "mae"),               \
+        "1 metrics for a model with the outputs 'a', 'b'", "MU_BY_NAME")                                              \
+    ROW(input_misspelt, FIT(two_outputs(BOTH_LOSSES), PAIR("left", "rihgt")), "lacks 'right'", "'left', 'right'")      \
+    ROW(labels_misspelt,                                                                                              \
+        FIT(two_outputs(BOTH_LOSSES), mu_list(numbers(DIMS(6, 3), 1), numbers(DIMS(6, 2), 2), MU_END),                \
+            mu_map("a", numbers(DIMS(6, 1), 3), "B", numbers(DIMS(6, 1), 4), MU_END)), "key 'B'",                     \
+        "its outputs are 'a', 'b'")                                                                                   \
+    ROW(objects_without_names, mu_checkpoint_new(.objects = MU_ITEMS(model)), "no names", "MU_BY_NAME")               \
     ROW(option_misspelt_in_json,                                                                                      \
         mu_layer_from_config("{\"class_name\": \"Dense\", \"config\": {\"unit\": 3}}"), "no option 'unit'", "")
 
