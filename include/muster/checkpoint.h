@@ -28,8 +28,8 @@ typedef struct mu_checkpoint_args {
     mu_iterator *iterator;    // position in the data; restore it before its first element is read
     // Embedding tables with the state of their rows, saved under their names: MU_EMBEDDING_TABLES(…).
     mu_embedding_table *const *embedding_tables;
-    // Further objects by name, MU_BY_NAME("critic", model, "noise", variables): models (with their optimizer and metrics
-    // if they are compiled), optimizers, metrics, iterators, and values of variables. What they hold is saved under
+    // Further objects by name, MU_BY_NAME("critic", model, "noise", variables): models (with optimizer and metrics if
+    // they are compiled), optimizers, metrics, iterators, and values of variables. What they hold is saved under
     // NAME/…, so names of layers may repeat; a variable of several objects is saved once, with the first. An optimizer
     // alone has the state that it has when a file is saved or restored: see mu_optimizer_build.
     mu_items *objects;

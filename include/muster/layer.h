@@ -509,8 +509,8 @@ MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
 MU_API mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss);
 // mu_layer_add_metric makes a metric part of a layer, whose `call` updates it (mu_metric_update_weighted): the models
 // that the layer is part of log it under its name, reset it and save it, as Keras does with metrics that are attributes
-// of a layer. Call it in `build`, or before the layer is used; a callback can watch it only in the latter case. Retains:
-// metric.
+// of a layer. Call it in `build`, or before the layer is used; a callback can watch it only in the latter case.
+// Retains: metric.
 typedef struct mu_metric mu_metric;
 MU_API mu_status mu_layer_add_metric(mu_layer *layer, mu_metric *metric);
 // mu_call_set_mask sets the masks of a call's outputs. Without it, the outputs have no mask.

@@ -105,11 +105,30 @@ MU_API mu_status mu_summary(mu_model *model, FILE *out);
 MU_API const char *mu_layer_config(const mu_layer *layer);
 MU_API mu_layer *mu_layer_from_config(const char *json);
 
-// mu_save_weights writes all weights to a safetensors file, atomically, under names such as "conv2d/kernel".
-// mu_load_weights reads them back. Errors: RESOURCE_EXHAUSTED (disk full; the old file is kept), NOT_FOUND, DATA_LOSS;
-// INVALID_ARGUMENT if names or shapes do not match the model.
+// mu_model_weight finds a weight by its path, as Keras's variables have one: "conv2d/kernel", in a nested model
+// "encoder/conv2d/kernel". mu_model_weights lists them all, mu_variable_name tells the path of each; mu_variable_read
+// and mu_variable_assign get and set it. Errors: NOT_FOUND.
+MU_API mu_variable *mu_model_weight(mu_model *model, const char *path);
+
+// mu_save_weights writes all weights to a safetensors file, atomically, under names such as "conv2d/kernel". Errors:
+// RESOURCE_EXHAUSTED (disk full; the old file is kept).
 MU_API mu_status mu_save_weights(mu_model *model, const char *path);
-MU_API mu_status mu_load_weights(mu_model *model, const char *path);
+
+typedef struct mu_load_weights_args {
+    size_t size;
+    const char *given;
+    mu_model *model;
+    const char *path;                        // of a file of mu_save_weights, or of another that muster convert reads
+    mu_keyword_only only_;
+    // load only the weights in whose path this regular expression (POSIX extended) occurs, "^encoder/"; others stay
+    const char *only;
+    bool skip_mismatch;                      // leave weights that the file lacks, or has in another shape or type
+} mu_load_weights_args;
+// mu_load_weights reads weights of a file; of Keras's formats also the optimizer's state, if all weights are loaded.
+// Either all that is asked for changes, or nothing. Errors: NOT_FOUND, DATA_LOSS; INVALID_ARGUMENT if names or shapes
+// do not match the model, or no weight is asked for.
+#define mu_load_weights(...) mu_load_weights_with(MU_ARGS(mu_load_weights_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_status mu_load_weights_with(const mu_load_weights_args *args);
 
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
 
@@ -168,8 +187,8 @@ typedef struct mu_compile_args {
 // tensors, lists in the order of the model's inputs and outputs, or maps with their names as keys
 // (mu_model_input_name, mu_model_output_name); so are weights, where outputs differ in them. A map of inputs may have
 // more keys than the model needs; outputs without a loss or a metric need no labels. With several losses, each is
-// logged as OUTPUT_loss, and each metric as OUTPUT_NAME. A metric that
-// is given by a name has this name; a weighted one that has the name of another is "weighted_NAME".
+// logged as OUTPUT_loss, and each metric as OUTPUT_NAME. A metric that is given by a name has this name; a weighted one
+// that has the name of another is "weighted_NAME".
 // mu_compile sets what mu_fit and mu_evaluate use, and retains it. Errors: INVALID_ARGUMENT without a loss, for an
 // unknown name or an argument of another kind, if two values would be logged under one name, or for
 // steps_per_execution out of range; FAILED_PRECONDITION while mu_fit runs in another thread.
@@ -253,7 +272,7 @@ typedef struct mu_batch_args {
     int n_class_weight;
 } mu_batch_args;
 // mu_train_on_batch and mu_test_on_batch do one step of mu_fit or mu_evaluate, and return the batch's loss and metrics
-// as a history of one epoch. mu_metrics_result returns what the metrics hold, mu_reset_metrics empties them.
+// as a history of one epoch.
 #define mu_train_on_batch(...) mu_train_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_train_on_batch_with(const mu_batch_args *args);
 #define mu_test_on_batch(...) mu_test_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
@@ -262,6 +281,7 @@ MU_API mu_history *mu_test_on_batch_with(const mu_batch_args *args);
 // refused.
 #define mu_predict_on_batch(...) mu_predict_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_predict_on_batch_with(const mu_batch_args *args);
+// mu_metrics_result returns what the metrics hold, as a history of one epoch; mu_reset_metrics empties them.
 MU_API mu_status mu_reset_metrics(mu_model *model);
 MU_API mu_history *mu_metrics_result(mu_model *model);
 

@@ -392,9 +392,9 @@ MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64:
 
 // mu_variable_set_learning_rate_multiplier makes every optimizer train a variable as if its learning rate were
 // multiplied by this number; weight decay, too, is that of the multiplied rate. It is what Keras's MultiOptimizer does
-// with several optimizers that differ in their rates. mu_layer_set_learning_rate_multiplier does so for the weights of a
-// layer. Call mu_compile afterwards. Files do not keep it. Errors: INVALID_ARGUMENT unless it is
-// above 0; what must not change is frozen (mu_layer_set_trainable).
+// with several optimizers that differ in their rates. mu_layer_set_learning_rate_multiplier does so for the weights of
+// a layer. Call mu_compile afterwards. Files do not keep it. Errors: INVALID_ARGUMENT unless it is above 0; what must
+// not change is frozen (mu_layer_set_trainable).
 MU_API mu_status mu_variable_set_learning_rate_multiplier(mu_variable *variable, double multiplier);
 
 // mu_optimizer_build makes the optimizer's state for these variables, as its first update would: for a checkpoint that

@@ -99,8 +99,8 @@ static mu_status keep_objects(mu_checkpoint *checkpoint, const mu_items *objects
                          "MU_BY_NAME(\"generator\", model, \"noise\", variables)");
     for (int i = 0; objects && i < objects->n; i++) {
         if (!objects->names[i][0] || strchr(objects->names[i], '/'))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: an object has the name '%s'; it must not be empty "
-                             "or have a '/'", objects->names[i]);
+            return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: an object has the name '%s'; it must not be "
+                             "empty or have a '/'", objects->names[i]);
         MU_TRY(keep_object(checkpoint, objects->names[i], objects->items[i]));
     }
     return MU_OK;
@@ -156,9 +156,9 @@ static mu_status same_name(const mu_entries *all, size_t i, const mu_variable *v
 {
     return mu__are_parts_of_one(all->items[i].variable, variable)
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "two variables of the checkpoint are named '%s', under which a file holds "
-                           "one. Give one of them another name when it is made, or give the objects names in .objects",
-                           all->items[i].name);
+               : mu__error(MU_INVALID_ARGUMENT, "two variables of the checkpoint are named '%s', under which a file "
+                           "holds one. Give one of them another name when it is made, or give the objects names in "
+                           ".objects", all->items[i].name);
 }
 
 static mu_status add(mu_entries *all, const mu_checkpoint_part *part, mu_variable *variable)

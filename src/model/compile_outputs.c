@@ -25,9 +25,10 @@ static mu_status output_named(const mu_for_outputs *all, const char *what, const
     if (*out >= 0)
         return MU_OK;
     mu__name_list_text(&all->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s are given for '%s', which is no output of the model; %s%s", what,
-                     name, all->names.n > 0 ? "its outputs are " : "give the losses by name too, which says what its "
-                     "outputs are", known);
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s are given for '%s', which is no output of the model; %s%s",
+                     what, name, all->names.n > 0 ? "its outputs are "
+                                                  : "give the losses by name too, which says what its outputs are",
+                     known);
 }
 
 // ---- Losses -------------------------------------------------------------------------------------
@@ -74,8 +75,8 @@ static mu_status losses_in_order(const mu_compile_args *args, const mu_items *it
     if (out->names.n == 0 || out->names.n == (size_t)items->n)
         return MU_OK;
     mu__name_list_text(&out->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d losses for a model with the outputs %s; give one for each, or "
-                     "a single one for all", items->n, known);
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d losses for a model with the outputs %s; give one for each, "
+                     "or a single one for all", items->n, known);
 }
 
 static mu_status take_losses(const mu_compile_args *args, mu_for_outputs *out)
@@ -102,7 +103,8 @@ typedef struct metric_list {
 static mu_status add_metric(metric_list *list, const void *given, int output)
 {
     if (!given)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %zu is NULL; leave it out, or give an object", list->n);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %zu is NULL; leave it out, or give an object",
+                         list->n);
     const struct mu_output_metric item = {mu__metric_argument(given, "mu_compile"), output};
     return item.metric ? MU_PUSH(list, item) : mu_error_code();
 }
@@ -122,8 +124,8 @@ static mu_status refuse_number(const mu_for_outputs *all, const char *what, int 
 {
     char known[MU_NAME_LIST_TEXT];
     mu__name_list_text(&all->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d %s for a model with the outputs %s; give what each output has, "
-                     "in order or as in MU_BY_NAME(\"%s\", \"mae\")", n, what, known, all->names.items[0]);
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d %s for a model with the outputs %s; give what each output "
+                     "has, in order or as in MU_BY_NAME(\"%s\", \"mae\")", n, what, known, all->names.items[0]);
 }
 
 static bool has_lists(const mu_items *items)

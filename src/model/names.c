@@ -109,8 +109,8 @@ static mu_status not_found(const mu_value *map, const mu_name_list *names, const
     char given[MU_NAME_LIST_TEXT], known[MU_NAME_LIST_TEXT];
     MU_TRY(keys_text(map, given));
     mu__name_list_text(names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "the %s are a map with the keys %s, which lacks '%s'; the model has the names "
-                     "%s", what, given, name, known);
+    return mu__error(MU_INVALID_ARGUMENT, "the %s are a map with the keys %s, which lacks '%s'; the model has the "
+                     "names %s", what, given, name, known);
 }
 
 static mu_status not_known(const mu_name_list *names, const char *what, const char *key)

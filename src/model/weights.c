@@ -2,9 +2,11 @@
 //
 // Keras's formats and TensorFlow's checkpoints also hold the state of the optimizer.
 #include "base/temporary.h"
+#include "model/checkpoint.h"
 #include "model/keras_names.h"
 
 #include <muster/ops.h>
+#include <regex.h>
 
 // The first layer without weights of its own to come; NULL: all are built.
 static const mu_layer *not_built(const mu_layer *layer)
@@ -107,24 +109,40 @@ mu_status mu_save_weights(mu_model *model, const char *path)
 typedef struct loading {
     const mu_tensor_file *file;
     const char *function;
+    const mu_load_weights_args *options;  // NULL: all weights
+    const regex_t *only;         // that the paths of weights must match; NULL: none
     mu_file_names names;         // those that the file has
 } loading;
 
-// The way in which the file names tensors: one that finds every weight, or that of its format. A file that was
-// converted keeps the names of the one that it was made from. The names of Keras's variables, which checkpoints have
-// too, come first: the numbers of operations depend on the masks of a model.
-static mu_file_names names_in(const mu_tensor_file *file, const mu_named_variables *list)
+// Whether a variable of the list is to be loaded, as far as the caller's options say.
+static bool is_wanted(const loading *l, const mu_named_variable *named)
+{
+    const char *path = mu__saved_name(named->variable);
+    return !named->of_optimizer && (!l->only || regexec(l->only, path, 0, NULL, 0) == 0);
+}
+
+// The way in which the file names tensors: the first that finds every weight, or that of its format; where weights may
+// be missing, the first that finds most. A file that was converted keeps the names of the one that it was made from.
+// The names of Keras's variables, which checkpoints have too, come first: the numbers of operations depend on the masks
+// of a model.
+static mu_file_names names_in(const loading *l, const mu_named_variables *list)
 {
     static const mu_file_names ways[] = {MU_NAMES_OWN, MU_NAMES_KERAS, MU_NAMES_OBJECTS};
+    mu_file_names best = l->file->format->names;
+    size_t most = 0;
     for (size_t w = 0; w < MU_COUNT(ways); w++) {
-        bool all = true;
-        for (size_t i = 0; all && i < list->n; i++)
-            all = list->items[i].of_optimizer ||
-                  mu_tensor_file_find(file, mu__named_as(&list->items[i], ways[w])) >= 0;
-        if (all)
-            return ways[w];
+        size_t found = 0, wanted = 0;
+        for (size_t i = 0; i < list->n; i++) {
+            const bool counts = is_wanted(l, &list->items[i]);
+            wanted += counts;
+            found += counts && mu_tensor_file_find(l->file, mu__named_as(&list->items[i], ways[w])) >= 0;
+        }
+        if (found > most && (found == wanted || (l->options && l->options->skip_mismatch))) {
+            most = found;
+            best = ways[w];
+        }
     }
-    return file->format->names;
+    return best;
 }
 
 // The state of the optimizer has a name of its own only in the format's way.
@@ -187,40 +205,115 @@ static bool has_state(const loading *l, const mu_named_variables *list)
     return found > 0 && found == wanted;
 }
 
-static mu_status load_list(const loading *l, const mu_named_variables *list)
+// Whether a weight fits; one that does not may be left out.
+static mu_status check_wanted(const loading *l, const mu_named_variable *named, bool *fits)
 {
-    const bool state = has_state(l, list);
+    *fits = is_wanted(l, named);
+    if (!*fits || check_one(l, named) == MU_OK || !l->options || !l->options->skip_mismatch)
+        return mu_error_code();
+    *fits = false;
+    mu__log(MU_LOG_WARNING, "left as it is: %s", mu_error_message());
+    mu_error_take();
+    return MU_OK;
+}
+
+static mu_status load_chosen(const loading *l, const mu_named_variables *list, bool *fits)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        MU_TRY(check_wanted(l, &list->items[i], &fits[i]));
+        n += fits[i];
+    }
+    if (n == 0 && l->options && (l->only || l->options->skip_mismatch))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' has no weight to load: %s", l->function, l->file->path,
+                         l->only ? "none of the model's has a path with .only; mu_variable_name tells the paths"
+                                 : "none of the model's is in it with this shape");
     for (size_t i = 0; i < list->n; i++)
-        if (!list->items[i].of_optimizer)
-            MU_TRY(check_one(l, &list->items[i]));
-    for (size_t i = 0; i < list->n; i++)
-        if (!list->items[i].of_optimizer || state)
+        if (fits[i])
             MU_TRY(load_one(l, &list->items[i]));
     return MU_OK;
 }
 
-mu_status mu__model_load(mu_model *model, const mu_tensor_file *file, const char *function)
+static mu_status load_list(const loading *l, const mu_named_variables *list)
+{
+    const bool part = l->options && (l->only || l->options->skip_mismatch);
+    bool *fits = mu__calloc(list->n + 1, sizeof *fits);
+    const bool state = !part && has_state(l, list);
+    mu_status status = fits ? load_chosen(l, list, fits) : MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; status == MU_OK && state && i < list->n; i++)
+        if (list->items[i].of_optimizer)
+            status = load_one(l, &list->items[i]);
+    mu__free(fits);
+    return status;
+}
+
+static mu_status load(mu_model *model, loading *l)
 {
     mu_named_variables list = {0};
-    loading l = {.file = file, .function = function};
     mu_pool *pool = mu_pool_open();
-    mu_status status = pool ? mu__keras_names(model, file->format->names, &list) : mu_error_code();
-    l.names = names_in(file, &list);
+    mu_status status = pool ? mu__keras_names(model, l->file->format->names, &list) : mu_error_code();
+    l->names = names_in(l, &list);
     if (status == MU_OK)
-        status = load_list(&l, &list);
+        status = load_list(l, &list);
     mu__keras_names_free(&list);
     mu_pool_close(pool);
     return status;
 }
 
-mu_status mu_load_weights(mu_model *model, const char *path)
+mu_status mu__model_load(mu_model *model, const mu_tensor_file *file, const char *function)
 {
-    if (mu__pending())
-        return mu_error_code();
-    MU_TRY(mu__model_need_built(model, path, "mu_load_weights"));
-    mu__temporary_sweep(path);
-    mu_tensor_file *file = mu__tensor_file_open(path);
-    const mu_status status = file ? mu__model_load(model, file, "mu_load_weights") : mu_error_code();
+    loading l = {.file = file, .function = function};
+    return load(model, &l);
+}
+
+static mu_status load_file(const mu_load_weights_args *args, const regex_t *only)
+{
+    mu__temporary_sweep(args->path);
+    mu_tensor_file *file = mu__tensor_file_open(args->path);
+    loading l = {.file = file, .function = "mu_load_weights", .options = args, .only = only};
+    const mu_status status = file ? load(args->model, &l) : mu_error_code();
     mu_release(file);
     return status;
+}
+
+mu_status mu_load_weights_with(const mu_load_weights_args *given)
+{
+    mu_load_weights_args args;
+    regex_t only;
+    char reason[120];
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_load_weights"));
+    MU_TRY(mu__model_need_built(args.model, args.path, "mu_load_weights"));
+    const int code = args.only ? regcomp(&only, args.only, REG_EXTENDED | REG_NOSUB) : 0;
+    if (code != 0) {
+        regerror(code, &only, reason, sizeof reason);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: .only is '%.60s', which is not a regular expression: "
+                         "%s", args.only, reason);
+    }
+    const mu_status status = load_file(&args, args.only ? &only : NULL);
+    if (args.only)
+        regfree(&only);
+    return status;
+}
+
+// ---- One weight ---------------------------------------------------------------------------------
+
+mu_variable *mu_model_weight(mu_model *model, const char *path)
+{
+    if (mu__pending() || mu__need(path, "mu_model_weight: the path") != MU_OK ||
+        mu__model_need_built(model, path, "mu_model_weight") != MU_OK)
+        return NULL;
+    mu_variable_list list = {0};
+    mu_variable *found = NULL;
+    mu_status status = mu__layer_collect(model, MU_WEIGHTS_ALL, &list);
+    for (size_t i = 0; status == MU_OK && !found && i < list.n; i++)
+        if (strcmp(mu_variable_name(list.items[i]), path) == 0)
+            found = list.items[i];
+    if (status == MU_OK && !found)
+        mu__error(MU_NOT_FOUND, "mu_model_weight: '%s' has no weight '%.80s'; its %zu weights begin with '%s' "
+                  "(mu_model_weights lists them)", mu_layer_name(model), path, list.n,
+                  list.n > 0 ? mu_variable_name(list.items[0]) : "");
+    mu__free(list.items);
+    return found;
 }

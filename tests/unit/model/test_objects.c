@@ -29,7 +29,8 @@ static mu_tensor *train_both(mu_model *model, mu_value *batch, void *arg)
     const pair *p = arg;
     mu_tensor *x = mu_at(batch, 0), *seed = mu_generator_next(p->noise);
     mu_tape *tape = mu_tape_open();
-    mu_tensor *shift = mu_multiply(mu_variable_read(p->scale), mu_stateless_random_uniform(seed, MU_F64, 1, (int64_t[]){3}));
+    mu_tensor *shift = mu_stateless_random_uniform(seed, MU_F64, 1, (int64_t[]){3});
+    shift = mu_multiply(mu_variable_read(p->scale), shift);
     mu_tensor *made = mu_call(model, mu_add(x, shift), .training = true);
     mu_tensor *drawing = squares(mu_call(p->critic, made, .training = true));
     mu_tensor *judging = mu_add(squares(mu_call(p->critic, x, .training = true)), mu_neg(mu_sin(drawing)));

@@ -109,7 +109,8 @@ static void masks_go_by_name(void **state)
     (void)state;
     mu_tensor *a = mu_input({4, 2}, .name = "a"), *b = mu_input({4, 2}, .name = "b");
     mu_tensor *last = mu_call(mu_lstm(2), b);
-    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END), .outputs = mu_list(mu_call(mu_flatten(), a), last, MU_END));
+    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END),
+                                   .outputs = mu_list(mu_call(mu_flatten(), a), last, MU_END));
     const int64_t dims[] = {1, 4, 2}, steps[] = {1, 4};
     mu_tensor *xa = numbers(3, dims, 1), *xb = numbers(3, dims, 2);
     mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, steps, (bool[]){true, true, false, false});
@@ -184,8 +185,8 @@ static void layers_have_metrics(void **state)
             expect_error(MU_FAILED_PRECONDITION, "mu_model_build");
             continue;
         }
-        mu_history *history = mu_fit(model, x, y, .epochs = 2, .batch_size = 4, .validation_data = mu_list(x, y, MU_END),
-                                     .verbose = MU_VERBOSE_SILENT);
+        mu_history *history = mu_fit(model, x, y, .epochs = 2, .batch_size = 4,
+                                     .validation_data = mu_list(x, y, MU_END), .verbose = MU_VERBOSE_SILENT);
         if (!history)
             fail_msg("%s", mu_error_message());
         assert_int_equal(mu_history_names(history), 6);
@@ -202,7 +203,8 @@ static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "ada
 // The weights after a few steps with this rate, and factors for the model and its second layer (negative: none).
 static double *trained(const char *optimizer, double rate, double of_model, double of_second, int64_t *n)
 {
-    mu_model *model = mu_sequential(mu_dense(2, .kernel_initializer = "ones"), mu_dense(1, .kernel_initializer = "ones"));
+    mu_model *model = mu_sequential(mu_dense(2, .kernel_initializer = "ones"),
+                                    mu_dense(1, .kernel_initializer = "ones"));
     mu_optimizer *by = mu_optimizer_named(optimizer);
     mu_variable_assign(mu_optimizer_learning_rate(by), mu_constant(MU_F64, rate));
     if (of_model >= 0)
@@ -211,7 +213,8 @@ static double *trained(const char *optimizer, double rate, double of_model, doub
         mu_layer_set_learning_rate_multiplier(mu_model_layer(model, "dense_1"), of_second);
     mu_compile(model, .optimizer = by, .loss = "mse");
     mu_tensor *x = numbers(2, (int64_t[]){8, 3}, 1), *y = numbers(2, (int64_t[]){8, 1}, 2);
-    assert_non_null(mu_fit(model, x, y, .epochs = 3, .batch_size = 4, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT));
+    assert_non_null(mu_fit(model, x, y, .epochs = 3, .batch_size = 4, .no_shuffle = true,
+                           .verbose = MU_VERBOSE_SILENT));
     return weights_of(model, n);
 }
 

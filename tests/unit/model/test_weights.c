@@ -75,6 +75,37 @@ static void weights_are_read_and_set(void **state)
     expect_error(MU_INVALID_ARGUMENT, "a container, not a variable");
 }
 
+// Weights by their paths, and files of which a part is loaded.
+static void a_part_is_loaded(void **state)
+{
+    (void)state;
+    static const char *const path = "muster-test-part.safetensors";
+    mu_model *from = model_on(0, 4), *to = model_on(0, 4), *wider = model_on(0, 5);
+    assert_int_equal(mu_save_weights(from, path), MU_OK);
+    mu_variable *kernel = mu_model_weight(to, "dense/kernel"), *other = mu_model_weight(to, "dense_1/kernel");
+    const double before = mu_tensor_item(mu_variable_read(other), 0);
+    assert_int_equal(mu_load_weights(to, path, .only = "^dense/"), MU_OK);
+    assert_true(mu_tensor_item(mu_variable_read(kernel), 5) ==
+                mu_tensor_item(mu_variable_read(mu_model_weight(from, "dense/kernel")), 5));
+    assert_true(mu_tensor_item(mu_variable_read(other), 0) == before);
+    // Of a wider model only what has the same shape.
+    assert_int_equal(mu_load_weights(wider, path), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "'dense/kernel' in");
+    assert_int_equal(mu_load_weights(wider, path, .skip_mismatch = true), MU_OK);
+    mu_variable_assign(mu_model_weight(from, "dense_1/bias"), numbers(1, (int64_t[]){2}, 5));
+    assert_int_equal(mu_save_weights(from, path), MU_OK);
+    assert_int_equal(mu_load_weights(wider, path, .skip_mismatch = true), MU_OK);
+    assert_true(mu_tensor_item(mu_variable_read(mu_model_weight(wider, "dense_1/bias")), 1) ==
+                mu_tensor_item(numbers(1, (int64_t[]){2}, 5), 1));
+    assert_int_equal(mu_load_weights(to, path, .only = "^conv"), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "mu_variable_name");
+    assert_int_equal(mu_load_weights(to, path, .only = "("), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "not a regular expression");
+    assert_null(mu_model_weight(to, "dense/kernle"));
+    expect_error(MU_NOT_FOUND, "begin with 'dense/kernel'");
+    unlink(path);
+}
+
 static void nothing_changes_unless_all_fits(void **state)
 {
     (void)state;
@@ -143,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(strategies_interchange),
         MODEL_TEST(weights_are_read_and_set),
+        MODEL_TEST(a_part_is_loaded),
         MODEL_TEST(nothing_changes_unless_all_fits),
         MODEL_TEST(checkpoints_are_saved),
         MODEL_TEST(poisoned_weights_fail_until_restored),
