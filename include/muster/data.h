@@ -43,10 +43,13 @@ typedef struct mu_dataset_generator_args {
     void (*close)(void *state);      // frees the state; default: nothing
     mu_value *like;                  // an example element, from which dtypes and shapes are known before the first call
     const char *name;                // for messages; default "generator"
+    // how many elements an iteration gives, or MU_INFINITE: for the progress bar, and for stages that need to know it;
+    // default: not known, until the first iteration of mu_fit has ended
+    int64_t cardinality;
 } mu_dataset_generator_args;
 
 // mu_dataset_generator gets each element from a C callback. Threads: the callback runs on the thread that iterates, one
-// call at a time.
+// call at a time. Errors, while it iterates: INVALID_ARGUMENT if there are fewer or more elements than .cardinality says.
 #define mu_dataset_generator(...) \
     mu_dataset_generator_with(MU_ARGS(mu_dataset_generator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args);

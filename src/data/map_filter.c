@@ -64,6 +64,7 @@ typedef struct generator_args {
     void *arg;
     char *name;       // of the callback, in errors; owned
     mu_value *like;   // spec of an element; may be NULL; retained
+    int64_t n;        // elements of an iteration, or one of the special results of mu_dataset_cardinality
 } generator_args;
 
 static const mu_owned_field generator_owned[] = {{MU_OWNS_TEXT, offsetof(generator_args, name)},
@@ -73,7 +74,21 @@ static const mu_owned_field generator_owned[] = {{MU_OWNS_TEXT, offsetof(generat
 typedef struct generator_state {
     void *user;
     bool opened;
+    int64_t given;    // elements
 } generator_state;
+
+// Whether the generator keeps its word about the number of elements.
+static mu_status check_count(const generator_args *args, const generator_state *state, bool end)
+{
+    const bool fewer = end && (args->n == MU_INFINITE || state->given < args->n);
+    if (args->n == MU_UNKNOWN_CARDINALITY || (!fewer && (args->n == MU_INFINITE || state->given <= args->n)))
+        return MU_OK;
+    if (args->n == MU_INFINITE)
+        return mu__error(MU_INVALID_ARGUMENT, "%s ended after %lld elements; its .cardinality says that it never ends",
+                         args->name, (long long)state->given);
+    return mu__error(MU_INVALID_ARGUMENT, "%s gave %s %lld elements; its .cardinality says %lld. Correct one of them",
+                     args->name, end ? "only" : "at least", (long long)state->given, (long long)args->n);
+}
 
 static mu_status generator_next(mu_stage *stage, mu_item *item, bool *end)
 {
@@ -90,7 +105,17 @@ static mu_status generator_next(mu_stage *stage, mu_item *item, bool *end)
     mu__callback_leave(before);
     item->value = leave_pool(pool, element, args->name, true);
     *end = item->value == NULL;
+    state->given += !*end;
+    MU_TRY(mu_error_code());
+    if (check_count(args, state, *end) == MU_OK)
+        return MU_OK;
+    mu__item_drop(item);
     return mu_error_code();
+}
+
+static int64_t generator_cardinality(const mu_dataset *dataset)
+{
+    return ((const generator_args *)dataset->args)->n;
 }
 
 static void generator_close(mu_stage *stage)
@@ -114,6 +139,7 @@ static const mu_stage_ops generator_stage = {
     .next = generator_next,
     .close = generator_close,
     .spec = generator_spec,
+    .cardinality = generator_cardinality,
 };
 
 mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args)
@@ -121,7 +147,13 @@ mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args)
     mu_dataset_generator_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_generator") != MU_OK)
         return NULL;
-    generator_args stage = {.open = a.open, .next = a.next, .close = a.close, .arg = a.arg};
+    generator_args stage = {.open = a.open, .next = a.next, .close = a.close, .arg = a.arg,
+                            .n = MU_GIVEN(&a, cardinality) ? a.cardinality : MU_UNKNOWN_CARDINALITY};
+    if (stage.n < 0 && stage.n != MU_INFINITE && stage.n != MU_UNKNOWN_CARDINALITY) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_generator: cardinality is %lld; give a number of elements, or "
+                  "MU_INFINITE", (long long)stage.n);
+        return NULL;
+    }
     if ((stage.name = mu__callback_name(a.name, "generator", a.next != NULL)) == NULL)
         return NULL;
     if (a.like != NULL && (stage.like = mu__map_spec(mu_retain(a.like), mu__spec_as_it_is, 0)) == NULL) {

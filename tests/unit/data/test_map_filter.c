@@ -123,6 +123,33 @@ static void test_generator(void **state)
             break;
 }
 
+static mu_dataset *counted(int *from, int64_t cardinality)
+{
+    return mu_dataset_generator(countdown_next, from, .open = countdown_open, .close = countdown_close,
+                                .cardinality = cardinality);
+}
+
+// A generator that says how much it gives must keep its word.
+static void test_generator_cardinality(void **state)
+{
+    (void)state;
+    static const struct { int64_t cardinality; const char *message; } wrong[] = {
+        {2, "gave at least 3 elements"}, {4, "gave only 3 elements"}, {MU_INFINITE, "ended after 3 elements"}};
+    int three = 3;
+    mu_dataset *dataset = counted(&three, 3);
+    assert_int_equal(mu_dataset_cardinality(dataset), 3);
+    assert_int_equal(mu_dataset_cardinality(mu_dataset_batch(dataset, 2)), 2);
+    assert_elements(mu_dataset_repeat(dataset, 2), "3 2 1 3 2 1");
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        mu_iterator *iterator = mu_iterate(counted(&three, wrong[i].cardinality));
+        while (mu_next(iterator))
+            ;
+        expect_error(MU_INVALID_ARGUMENT, wrong[i].message);
+    }
+    assert_null(counted(&three, -3));
+    expect_error(MU_INVALID_ARGUMENT, "cardinality is -3");
+}
+
 static int no_states_left(void **state)
 {
     int result = end_library(state);
@@ -132,7 +159,7 @@ static int no_states_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_map), DATA_TEST(test_map_fails), DATA_TEST(test_filter), DATA_TEST(test_zip),
+        DATA_TEST(test_map), DATA_TEST(test_map_fails), DATA_TEST(test_filter), DATA_TEST(test_zip), DATA_TEST(test_generator_cardinality),
         cmocka_unit_test_setup_teardown(test_generator, start_library, no_states_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

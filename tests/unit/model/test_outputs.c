@@ -150,6 +150,44 @@ static void wrong_names_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "mu_predict_values");
 }
 
+// ---- Generators ---------------------------------------------------------------------------------
+
+typedef struct batches {
+    int64_t given, n;  // of an iteration; n -1: without end
+} batches;
+
+static void *open_batches(void *arg)
+{
+    ((batches *)arg)->given = 0;
+    return arg;
+}
+
+static mu_value *next_batch(void *state)
+{
+    batches *b = state;
+    return b->given++ == b->n ? NULL : mu_list(inputs(), labels("a", "b"), MU_END);
+}
+
+static void generators_feed_fit(void **state)
+{
+    (void)state;
+    static const struct { int64_t n, cardinality, steps; } cases[] = {
+        {3, 3, 0}, {3, MU_UNKNOWN_CARDINALITY, 0}, {-1, MU_INFINITE, 3}, {-1, MU_UNKNOWN_CARDINALITY, 3}};
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        batches b = {.n = cases[i].n};
+        mu_model *model = two_outputs(false);
+        assert_int_equal(compile_both(model, false, false), MU_OK);
+        mu_dataset *data = mu_dataset_generator(next_batch, &b, .open = open_batches,
+                                                .cardinality = cases[i].cardinality);
+        mu_history *history = cases[i].steps
+            ? mu_fit(model, data, .epochs = 2, .steps_per_epoch = cases[i].steps, .verbose = MU_VERBOSE_SILENT)
+            : mu_fit(model, data, .epochs = 2, .verbose = MU_VERBOSE_SILENT);
+        if (!history)
+            fail_msg("%s", mu_error_message());
+        assert_int_equal(mu_history_samples(history), 2 * 3 * 13);
+    }
+}
+
 // ---- Metrics of layers --------------------------------------------------------------------------
 
 static mu_status watched_build(mu_layer *layer, int n, const mu_shape *shapes, void *arg)
@@ -242,6 +280,7 @@ int main(void)
         MODEL_TEST(names_are_those_of_layers_and_keys),
         MODEL_TEST(masks_go_by_name),
         MODEL_TEST(wrong_names_are_refused),
+        MODEL_TEST(generators_feed_fit),
         MODEL_TEST(layers_have_metrics),
         MODEL_TEST(a_factor_is_another_rate),
     };
