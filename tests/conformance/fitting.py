@@ -307,7 +307,7 @@ def main(library, only=""):
     report = Report("fitting")
     for floatx in FLOATX:
         rows = [(compare_fit, name, name) for name in FITS]
-        rows += [(compare_outputs, name, f"outputs, {name}") for name in OUTPUTS]
+        rows += [(compare_outputs, name, f"outputs, {name}") for name in OUTPUTS if floatx == "f64" or name == "by name"]
         rows += [(compare_batches, None, "batches"), (compare_evaluate, None, "evaluate"), (compare_clone, None, "clone"),
                  (compare_rates, None, "rates of layers")]
         for compare, row, name in rows:
