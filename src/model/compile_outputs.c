@@ -89,7 +89,7 @@ static mu_status take_losses(const mu_compile_args *args, mu_for_outputs *out)
     const int n = (int)MU_MAX(out->names.n, 1);
     MU_TRY(make_room(out, (size_t)n));
     for (int k = 0; k < n; k++)
-        MU_TRY(set_loss(out, k, args->loss, args->loss_weights, k));
+        MU_TRY(set_loss(out, k, args->loss, args->loss_weights, 0));
     return MU_OK;
 }
 

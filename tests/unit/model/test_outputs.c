@@ -125,6 +125,21 @@ static void masks_go_by_name(void **state)
     assert_true(fabs(doubles(mu_at(by_name, 1))[0] - doubles(mu_at(without, 1))[0]) > 1e-6);
 }
 
+// A single loss is that of every output, with its one weight.
+static void one_loss_has_one_weight(void **state)
+{
+    (void)state;
+    mu_model *model = two_outputs(false);
+    const double half = .5;
+    assert_int_equal(mu_compile(model, .loss = "mse", .loss_weights = &half), MU_OK);
+    mu_value *y = mu_list(numbers(2, (int64_t[]){13, 1}, 3), numbers(2, (int64_t[]){13, 3}, 4), MU_END);
+    mu_history *history = mu_test_on_batch(model, inputs(), y);
+    if (!history)
+        fail_msg("%s", mu_error_message());
+    const double a = mu_history_last(history, "a_loss"), b = mu_history_last(history, "b_loss");
+    assert_number(mu_history_last(history, "loss"), .5 * (a + b), 1e-14);
+}
+
 static void wrong_names_are_refused(void **state)
 {
     (void)state;
@@ -279,6 +294,7 @@ int main(void)
         MODEL_TEST(outputs_by_name_are_alike_everywhere),
         MODEL_TEST(names_are_those_of_layers_and_keys),
         MODEL_TEST(masks_go_by_name),
+        MODEL_TEST(one_loss_has_one_weight),
         MODEL_TEST(wrong_names_are_refused),
         MODEL_TEST(generators_feed_fit),
         MODEL_TEST(layers_have_metrics),
