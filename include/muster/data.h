@@ -49,7 +49,7 @@ typedef struct mu_dataset_generator_args {
 } mu_dataset_generator_args;
 
 // mu_dataset_generator gets each element from a C callback. Threads: the callback runs on the thread that iterates, one
-// call at a time. Errors, while it iterates: INVALID_ARGUMENT if there are fewer or more elements than .cardinality says.
+// call at a time. Errors, while it iterates: INVALID_ARGUMENT if it gives fewer or more elements than .cardinality.
 #define mu_dataset_generator(...) \
     mu_dataset_generator_with(MU_ARGS(mu_dataset_generator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args);

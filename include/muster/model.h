@@ -285,8 +285,8 @@ MU_API mu_value *mu_predict_on_batch_with(const mu_batch_args *args);
 MU_API mu_status mu_reset_metrics(mu_model *model);
 MU_API mu_history *mu_metrics_result(mu_model *model);
 
-// mu_clone_model makes a model of the same layers with new weights, from its configuration (mu_layer_config); the clone is
-// not compiled. Errors: UNIMPLEMENTED for layers of your own, whose arguments may refer to other layers: make the model
+// mu_clone_model makes a model of the same layers with new weights, from its configuration (mu_layer_config); it is not
+// compiled. Errors: UNIMPLEMENTED for layers of your own, whose arguments may refer to other layers: make the model
 // anew by the function that made it.
 MU_API mu_model *mu_clone_model(const mu_model *model);
 

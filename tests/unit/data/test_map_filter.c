@@ -159,7 +159,8 @@ static int no_states_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_map), DATA_TEST(test_map_fails), DATA_TEST(test_filter), DATA_TEST(test_zip), DATA_TEST(test_generator_cardinality),
+        DATA_TEST(test_map), DATA_TEST(test_map_fails), DATA_TEST(test_filter), DATA_TEST(test_zip),
+        DATA_TEST(test_generator_cardinality),
         cmocka_unit_test_setup_teardown(test_generator, start_library, no_states_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
