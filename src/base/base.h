@@ -18,6 +18,9 @@
 #include <string.h>
 
 #define MU_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+// MU_BEHIND(array, n) is the place of element n, and NULL if the array is NULL, to which C adds no number: for the
+// second of two arrays that one allocation, which may fail, has made room for.
+#define MU_BEHIND(array, n) ((array) ? (array) + (n) : NULL)
 #define MU_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MU_MAX(a, b) ((a) > (b) ? (a) : (b))
 

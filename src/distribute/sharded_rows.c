@@ -207,7 +207,7 @@ static mu_status find_parts(const mu_variable *variable, mu_tensor *ids, bool mo
         *local = mu_floor_divide(ids, parts);
         return mu_error_code();
     }
-    int64_t *offsets = mu__calloc(2 * (size_t)n, sizeof *offsets), *ends = offsets + n;
+    int64_t *offsets = mu__calloc(2 * (size_t)n, sizeof *offsets), *ends = MU_BEHIND(offsets, n);
     if (!offsets)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n; i++) {

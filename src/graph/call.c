@@ -154,7 +154,8 @@ static mu_status recompute(mu_grad *g, mu_body_trace *body)
 {
     const mu_graph *old = ((const mu_call_attrs *)g->attrs)->body;
     const size_t n_out = old->outputs.n, n_in = (size_t)g->n_in;
-    mu_tensor **in = mu__calloc(3 * n_in + 2 * n_out + 1, sizeof *in), **xs = in + n_in, **dxs = xs + n_in;
+    mu_tensor **in = mu__calloc(3 * n_in + 2 * n_out + 1, sizeof *in);
+    mu_tensor **xs = MU_BEHIND(in, n_in), **dxs = MU_BEHIND(xs, n_in);
     mu_tensor **ys = dxs + n_in, **dys = ys + n_out;
     mu_tape *tape = mu_tape_open();
     mu_status status = in && tape ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -209,7 +210,8 @@ static mu_status given_gradients(mu_grad *g, mu_tensor **at)
 {
     const mu_call_attrs *old = g->attrs;
     const int n_x = (int)old->gradient->outputs.n, n_y = g->n_out;
-    mu_tensor **in = mu__calloc((size_t)(g->n_in + n_y + n_x) + 1, sizeof *in), **out = in + g->n_in + n_y;
+    mu_tensor **in = mu__calloc((size_t)(g->n_in + n_y + n_x) + 1, sizeof *in);
+    mu_tensor **out = MU_BEHIND(in, g->n_in + n_y);
     mu_resource **resources = NULL;
     mu_call_attrs attrs;
     memset(&attrs, 0, sizeof attrs);

@@ -164,8 +164,8 @@ static mu_status pull_branch(old_body *old, mu_body_trace *body)
     const mu_graph *graph = old->graph;
     const mu_grad *g = old->g;
     size_t n_out = graph->outputs.n, n_in = graph->inputs.n;
-    mu_tensor **ys = mu__calloc(2 * n_out + 2 * n_in + 1, sizeof *ys), **dys = ys + n_out, **xs = dys + n_out,
-              **dxs = xs + n_in;
+    mu_tensor **ys = mu__calloc(2 * n_out + 2 * n_in + 1, sizeof *ys), **dys = MU_BEHIND(ys, n_out);
+    mu_tensor **xs = MU_BEHIND(dys, n_out), **dxs = MU_BEHIND(xs, n_in);
     int n_y = 0, n_x = 0;
     mu_status status = ys ? record_body(old) : MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; status == MU_OK && i < n_out; i++) {
@@ -302,8 +302,8 @@ static mu_status pull_iteration(new_loop *l)
 {
     const mu_loop_attrs *attrs = l->old_attrs;
     const size_t n_out = l->old.graph->outputs.n, n_in = l->old.graph->inputs.n;
-    mu_tensor **ys = mu__calloc(2 * n_out + 2 * n_in + 1, sizeof *ys), **dys = ys + n_out, **xs = dys + n_out,
-              **dxs = xs + n_in;
+    mu_tensor **ys = mu__calloc(2 * n_out + 2 * n_in + 1, sizeof *ys), **dys = MU_BEHIND(ys, n_out);
+    mu_tensor **xs = MU_BEHIND(dys, n_out), **dxs = MU_BEHIND(xs, n_in);
     mu_status status = MU_OK;
     int n_y = 0, n_x = 0;
     if (!ys)

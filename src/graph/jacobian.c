@@ -175,7 +175,7 @@ static mu_status tangents_of(mu_tape *outer, int n_y, mu_tensor **us, int n_x, m
                              mu_tensor *const *directions,
                              mu_tensor **out)
 {
-    mu_tensor **ys = mu__calloc(2 * (size_t)n_x + 1, sizeof *ys), **dys = ys + n_x;
+    mu_tensor **ys = mu__calloc(2 * (size_t)n_x + 1, sizeof *ys), **dys = MU_BEHIND(ys, n_x);
     mu_status status = ys ? MU_OK : MU_RESOURCE_EXHAUSTED;
     int n = 0;
     for (int i = 0; ys && i < n_x; i++)

@@ -161,7 +161,7 @@ static mu_tensor *join(const region *whole, part_list *parts, size_t n)
     const int axis = cut_axis(whole, parts, n);
     if (axis < 0)
         return sum_of_all(parts, n);
-    part_list *space = mu__alloc(2 * n * sizeof *space), *rest = space + n;
+    part_list *space = mu__alloc(2 * n * sizeof *space), *rest = MU_BEHIND(space, n);
     mu_tensor *sum = NULL;
     bool fine = space != NULL;
     if (!fine)

@@ -166,7 +166,7 @@ static void emit(reductions *r, const int *first, const int *next, int id)
 // Puts every all-reduce after the last of its inputs, and leaves out those that were packed.
 static mu_status order_by_readiness(reductions *r)
 {
-    int *next = mu__calloc(r->n + 1, 2 * sizeof *next), *first = next + r->n;
+    int *next = mu__calloc(r->n + 1, 2 * sizeof *next), *first = MU_BEHIND(next, r->n);
     if (!next)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < r->n; i++)

@@ -24,7 +24,8 @@ static mu_value *apply_to_row(mu_value *element, void *arg)
 {
     const row_by_row *r = arg;
     const mu_node *node = r->node;
-    mu_tensor **in = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *in), **out = in + node->n_in;
+    mu_tensor **in = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *in);
+    mu_tensor **out = MU_BEHIND(in, node->n_in);
     mu_value **items = mu__calloc((size_t)node->n_out + 1, sizeof *items), *result = NULL;
     bool whole = in && items;
     for (int i = 0, k = 0; whole && i < node->n_in; i++)
@@ -110,7 +111,7 @@ static mu_status do_node(const vectorizing *v, mu_node *node)
 {
     mu_vector_rows *in = mu__calloc((size_t)node->n_in + 1, sizeof *in), *values = v->values + v->first[node->id];
     mu_tensor **plain = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *plain);
-    mu_tensor **out = plain ? plain + node->n_in : NULL;
+    mu_tensor **out = MU_BEHIND(plain, node->n_in);
     mu_status status = in && plain ? MU_OK : MU_RESOURCE_EXHAUSTED;
     bool rows = false;
     for (int i = 0; status == MU_OK && i < node->n_in; i++) {

@@ -192,7 +192,8 @@ static void know_whole(const mu_node *node, const mu_spec *in, mu_spec *out)
 
 static mu_status infer(const writer *w, const graph_values *v, const mu_node *node, const mu_lowering *l)
 {
-    mu_spec *specs = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *specs), *out = specs + node->n_in;
+    mu_spec *specs = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *specs);
+    mu_spec *out = MU_BEHIND(specs, node->n_in);
     if (!specs)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)

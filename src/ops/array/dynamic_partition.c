@@ -70,7 +70,8 @@ static mu_tensor *partition_grad(mu_grad *g, int i)
 {
     if (i != 0)
         return NULL;
-    mu_tensor **parts = mu__calloc(2 * (size_t)g->n_out, sizeof *parts), **places = parts + g->n_out, *dx = NULL;
+    mu_tensor **parts = mu__calloc(2 * (size_t)g->n_out, sizeof *parts), *dx = NULL;
+    mu_tensor **places = MU_BEHIND(parts, g->n_out);
     if (!parts)
         return NULL;
     for (int p = 0; p < g->n_out; p++)

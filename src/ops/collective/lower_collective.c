@@ -49,7 +49,7 @@ mu_status mu__lower_all_reduce(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_reduction reduction = (mu_reduction)((const mu_all_reduce_attrs *)l->attrs)->reduction;
-    mu_hlo *wide = mu__calloc((size_t)l->n_in + 1, 2 * sizeof *wide), *sums = wide + l->n_in;
+    mu_hlo *wide = mu__calloc((size_t)l->n_in + 1, 2 * sizeof *wide), *sums = MU_BEHIND(wide, l->n_in);
     if (!wide)
         return e->status = MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < l->n_in; i++) {
