@@ -65,7 +65,8 @@ static void lose_silent(mu_node *node, int64_t now, int64_t *next)
         }
         snprintf(why, sizeof why, "no sign of life for %.3g s (MUSTER_HEARTBEAT is %g s)%s",
                  (double)(now - session->heard_ns) / 1e9, node->heartbeat_seconds,
-                 silent == open && silent > 1 ? ", nor of any other process: this host may be cut off"
+                 session->paused                ? ": it takes nothing of what is sent to it"
+                 : silent == open && silent > 1 ? ", nor of any other process: this host may be cut off"
                                               : ": it is stopped, or the network between is cut");
         mu__session_lost(node, i, why);
     }

@@ -20,6 +20,12 @@ mu_status mu__handshake_flush(mu_handshake *handshake, bool *all)
     *all = handshake->sent == handshake->out.n;
     if (*all)
         handshake->sent = handshake->out.n = 0;
+    // What was sent leaves the buffer once it is as much as what was not: one that is never empty stays small.
+    if (handshake->sent > 0 && 2 * handshake->sent >= handshake->out.n) {
+        handshake->out.n -= handshake->sent;
+        memmove(handshake->out.items, handshake->out.items + handshake->sent, handshake->out.n);
+        handshake->sent = 0;
+    }
     return status;
 }
 
@@ -37,6 +43,11 @@ void mu__handshake_end(mu_handshake *handshake)
 }
 
 bool mu__session_is_open(const mu_session *session) { return session->handshake.link != NULL; }
+
+bool mu__session_is_full(const mu_node *node, const mu_session *session)
+{
+    return node->most_unsent > 0 && session->handshake.out.n - session->handshake.sent >= node->most_unsent;
+}
 
 mu_status mu__session_queued(mu_session *session, mu_status put)
 {
@@ -145,7 +156,7 @@ void mu__session_open(mu_node *node, int member, const mu_hello *hello, mu_hands
     session->port = hello->port;
     session->version = mu__link_version(session->handshake.link);
     session->role = mu__link_role(session->handshake.link);
-    session->wants_out = session->closed_there = false;
+    session->wants_out = session->closed_there = session->paused = false;
     memcpy(session->incarnation, hello->incarnation, sizeof session->incarnation);
     session->same_host = memcmp(hello->place, node->own.place, sizeof node->own.place) == 0;
     if (mu__system->endpoint(fd, true, &session->endpoint))
@@ -163,7 +174,7 @@ static void close_session(mu_session *session, const char *why)
     snprintf(ended, sizeof ended, "the connection ended before the reply%s%s", why != NULL ? ": " : "",
              why != NULL ? why : "");
     mu__handshake_end(&session->handshake);
-    session->wants_out = false;
+    session->wants_out = session->paused = false;
     while (session->requests.n > 0)
         finish_request(session, session->requests.n - 1, MU_UNAVAILABLE, ended, strlen(ended));
     mu__free(session->requests.items);
@@ -202,15 +213,22 @@ void mu__session_flush(mu_node *node, int member)
     if (!mu__session_is_open(session))
         return;
     const int fd = mu__link_fd(session->handshake.link);
+    const size_t unsent = session->handshake.out.n - session->handshake.sent;
     if (mu__handshake_flush(&session->handshake, &all) != MU_OK) {
         // Input that the other end sent before it closed is read first; the end of that input then ends the session.
         mu__system->end_output(fd);
         session->handshake.sent = session->handshake.out.n = 0;
         all = true;
     }
-    if (all == session->wants_out)
-        mu__node_watch(node, fd, MU_SOURCE_SESSION, member, all ? POLLIN : POLLIN | POLLOUT);
+    // What it says cannot be heard meanwhile, so that it takes something is its sign of life.
+    if (session->paused && session->handshake.out.n - session->handshake.sent < unsent)
+        session->heard_ns = mu__now_ns();
+    const bool paused = mu__session_is_full(node, session);
+    if (all == session->wants_out || paused != session->paused)
+        mu__node_watch(node, fd, MU_SOURCE_SESSION, member,
+                       (short)((paused ? 0 : POLLIN) | (all ? 0 : POLLOUT)));
     session->wants_out = !all;
+    session->paused = paused;
 }
 
 // Returns false for a frame that is invalid or not allowed here.
@@ -245,10 +263,11 @@ static bool handle(mu_node *node, int member, const mu_frame *frame)
     }
 }
 
-void mu__session_event(mu_node *node, int member, int64_t now)
+// Handles what has come, until as much waits to be sent as may wait. False: the session has ended.
+static bool read_frames(mu_node *node, int member, int64_t now)
 {
     mu_session *session = &node->members[member]->session;
-    while (mu__session_is_open(session)) {
+    while (mu__session_is_open(session) && !mu__session_is_full(node, session)) {
         mu_frame frame;
         const size_t before = session->handshake.frames.have;
         const mu_status status = mu__frames_next(&session->handshake.frames, session->handshake.link, &frame);
@@ -266,7 +285,21 @@ void mu__session_event(mu_node *node, int member, int64_t now)
                          status == MU_UNAVAILABLE          ? "connection closed"
                          : status == MU_RESOURCE_EXHAUSTED ? "no memory here for what it sent"
                                                            : "what came from it was damaged or tampered with");
-        return;
+        return false;
     }
-    mu__session_flush(node, member);
+    return mu__session_is_open(session);
+}
+
+// Frames that came before a pause are here already, and the poller does not report them again.
+void mu__session_event(mu_node *node, int member, int64_t now)
+{
+    mu_session *session = &node->members[member]->session;
+    bool again = true;
+    if (session->paused)
+        mu__session_flush(node, member);
+    while (again && read_frames(node, member, now)) {
+        again = mu__session_is_full(node, session);
+        mu__session_flush(node, member);
+        again = again && !session->paused;
+    }
 }

@@ -15,7 +15,7 @@
 
 #include <pthread.h>
 
-enum { MU_MAX_INCOMING = 64 };
+enum { MU_MAX_INCOMING = 64, MU_MOST_UNSENT = 8 << 20 };
 
 typedef struct mu_node mu_node;
 typedef struct mu_member mu_member;
@@ -51,6 +51,7 @@ typedef struct mu_session {
     uint32_t number;        // of the next frame that this end sends
     bool closed_there;      // it has ended, and the other end ended it
     bool wants_out;         // the poller reports when the socket has room
+    bool paused;            // nothing is read from the other end until it has taken some of what waits for it
     mu_endpoint endpoint;   // where the other end listens
     uint16_t port;
     uint8_t incarnation[MU_INCARNATION]; // which process the other end is
@@ -68,6 +69,8 @@ typedef struct mu_session {
 } mu_session;
 
 bool mu__session_is_open(const mu_session *session);
+// mu__session_is_full says whether as much waits to be sent as the node lets wait.
+bool mu__session_is_full(const mu_node *node, const mu_session *session);
 
 // mu__session_queued counts a frame that a mu__frame_put function has appended to session->handshake.out, with
 // session->number, and returns the status of that call. The node sends it in its next step.
@@ -186,6 +189,9 @@ struct mu_node {
     pthread_mutex_t *lock; // released while a step sleeps; NULL: none
     bool open;             // may use the network, not only the loopback
     double heartbeat_seconds;
+    // Bytes that may wait for an end that does not read: beyond them nothing is read from it, and it is lost when it
+    // takes nothing for the heartbeat. 0: no limit. Of two ends at most one may have a limit, or both could wait.
+    size_t most_unsent;
     mu_hello own;       // what this process says of itself: rank, ranks, greeting; mu__node_start fills the rest
     mu_endpoints from;  // endpoints of the interface to use; n 0: any
     mu_member **members; // [n_members], of the owner

@@ -178,9 +178,11 @@ static void run_call(mu_server_call *call, mu_error_value *error)
     mu__context_leave(&context, NULL, error);
 }
 
+// An answer to a client that does not read waits as a message, which counts in the budget.
 static bool is_inline(const mu_server_call *call)
 {
-    return mu__channel_fits_inline(&call->connection->channel, call->reply->bytes);
+    return mu__channel_fits_inline(&call->connection->channel, call->reply->bytes) &&
+           !mu__session_is_full(&call->server->node, &call->connection->member.session);
 }
 
 // With the lock held: sends what run_call made.

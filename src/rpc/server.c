@@ -359,6 +359,7 @@ static mu_status fill(mu_rpc_server *server, const mu_rpc_server_args *args)
     server->credits = or_default(args->credits, DEFAULT_CREDITS);
     server->budget.limit = (size_t)(args->max_bytes > 0 ? args->max_bytes : DEFAULT_BYTES);
     server->node.membership = &clients;
+    server->node.most_unsent = MU_MOST_UNSENT;
     if (server->wanted == NULL || server->runtime == NULL)
         return MU_RESOURCE_EXHAUSTED;
     MU_TRY(make_lists(server, or_default(args->max_clients, DEFAULT_CLIENTS)));

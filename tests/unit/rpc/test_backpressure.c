@@ -1,0 +1,139 @@
+// A client that does not read: what waits for it is bounded, it is lost in the heartbeat's time, and others go on.
+#include "rpc/server.h"
+#include "rpc_test.h"
+
+#include "../../forwarder.h"
+
+enum { CALLS = 400, BYTES = 200000 };
+
+static mu_value *many_bytes(mu_value *arguments, void *arg)
+{
+    const int64_t n = BYTES;
+    (void)arguments, (void)arg;
+    return mu_of(mu_tensor_new(MU_U8, 1, &n, NULL));
+}
+
+static mu_value *nothing(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return number(1);
+}
+
+typedef struct ends {
+    mu_rpc_server *server;
+    mu_rpc_client *slow, *other;
+    forwarder between; // of the slow client and the server
+} ends;
+
+static void connect_ends(ends *e)
+{
+    char address[32];
+    e->server = mu_rpc_server_new("muster", "localhost:0", .credits = CALLS, .max_bytes = 20000000);
+    mu_rpc_server_register(e->server, "many", .fn = many_bytes);
+    mu_rpc_server_register(e->server, "nothing", .fn = nothing);
+    assert_int_equal(mu_rpc_server_start(e->server), MU_OK);
+    const char *own = mu_rpc_server_address(e->server);
+    assert_true(forwarder_start(&e->between, atoi(strrchr(own, ':') + 1)));
+    snprintf(address, sizeof address, "localhost:%d", e->between.port);
+    e->slow = mu_rpc_client_new("muster", address, .max_waiting = 2 * CALLS);
+    e->other = mu_rpc_client_new("muster", own);
+    expect_result(mu_rpc_call(e->slow, "nothing"), MU_OK, "");
+    expect_result(mu_rpc_call(e->other, "nothing"), MU_OK, "");
+}
+
+// The largest number of bytes that wait in the server for any of its clients, as frames.
+static size_t most_unsent(mu_rpc_server *server)
+{
+    size_t most = 0;
+    pthread_mutex_lock(&server->lock);
+    for (int i = 0; i < server->node.n_members; i++)
+        most = MU_MAX(most, server->node.members[i]->session.handshake.out.n -
+                                server->node.members[i]->session.handshake.sent);
+    pthread_mutex_unlock(&server->lock);
+    return most;
+}
+
+static bool is_paused(mu_rpc_server *server)
+{
+    bool paused = false;
+    pthread_mutex_lock(&server->lock);
+    for (int i = 0; i < server->node.n_members; i++)
+        paused |= server->node.members[i]->session.paused;
+    pthread_mutex_unlock(&server->lock);
+    return paused;
+}
+
+// Answers of 80 MB are asked for; as many bytes as may wait, a frame, and the parts on their way are the most that do.
+static void test_a_client_that_does_not_read(void **state)
+{
+    static ends e;
+    const size_t bound = MU_MOST_UNSENT + (6u << 20);
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    connect_ends(&e);
+    forwarder_cut(&e.between, false, true);
+    for (int i = 0; i < CALLS; i++)
+        assert_non_null(mu_rpc_call(e.slow, "many", .timeout_in_ms = 60000));
+    size_t most = 0;
+    for (int i = 0; i < 5000 && !is_paused(e.server); i++) {
+        most = MU_MAX(most, most_unsent(e.server));
+        expect_result(mu_rpc_call(e.other, "nothing"), MU_OK, "");
+        usleep(1000);
+    }
+    assert_true(is_paused(e.server));
+    most = MU_MAX(most, most_unsent(e.server));
+    if (most > bound)
+        fail_msg("%zu bytes wait for a client that does not read", most);
+    // It is lost after a heartbeat, and with it all that waits.
+    for (int i = 0; i < 20000 && most_unsent(e.server) > 0; i++)
+        usleep(1000);
+    assert_int_equal(most_unsent(e.server), 0);
+    expect_result(mu_rpc_call(e.other, "nothing"), MU_OK, "");
+    forwarder_end(&e.between);
+    mu_pool_close(pool);
+}
+
+// One that reads again gets every answer.
+static void test_a_client_that_reads_late(void **state)
+{
+    static ends e;
+    mu_rpc_result *results[CALLS];
+    int n_refused = 0;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    connect_ends(&e);
+    forwarder_cut(&e.between, false, true);
+    for (int i = 0; i < CALLS; i++)
+        results[i] = mu_rpc_call(e.slow, "many", .timeout_in_ms = 60000);
+    for (int i = 0; i < 5000 && !is_paused(e.server); i++)
+        usleep(1000);
+    forwarder_cut(&e.between, false, false);
+    for (int i = 0; i < CALLS; i++) {
+        const mu_status status = mu_rpc_result_error(results[i]).code;
+        assert_true(status == MU_OK || status == MU_RESOURCE_EXHAUSTED); // the budget of the server is spent
+        n_refused += status != MU_OK;
+    }
+    assert_true(n_refused < CALLS - MU_MOST_UNSENT / BYTES);
+    expect_result(mu_rpc_call(e.slow, "nothing"), MU_OK, "");
+    forwarder_end(&e.between);
+    mu_pool_close(pool);
+}
+
+static int start_with_heartbeat(void **state, const char *seconds)
+{
+    setenv("MUSTER_HEARTBEAT", seconds, 1);
+    setenv("MUSTER_SHARED_MEMORY", "0", 1);
+    return start_with_key(state);
+}
+
+static int start_impatient(void **state) { return start_with_heartbeat(state, "1"); }
+static int start_patient(void **state) { return start_with_heartbeat(state, "60"); }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_client_that_does_not_read, start_impatient, end_library),
+        cmocka_unit_test_setup_teardown(test_a_client_that_reads_late, start_patient, end_library),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
