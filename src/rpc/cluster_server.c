@@ -17,7 +17,7 @@ struct mu_server {
     mu_cluster_spec *spec;
     char *target;
     bool started;
-    atomic_bool stopped;
+    atomic_bool stopped, drained; // drained: a client has asked it to end
 };
 
 static void server_destroy(void *object)
@@ -75,6 +75,18 @@ static const mu_task *own_task(const mu_server_args *args, const mu_cluster_view
 
 // ---- Making -------------------------------------------------------------------------------------
 
+// What SIGTERM does, asked for by whoever has the cluster's key: from here on it takes no new calls, and mu_server_join
+// ends it.
+static mu_value *drain(mu_value *arguments, void *arg)
+{
+    mu_server *server = arg;
+    (void)arguments;
+    mu__log(MU_LOG_INFO, "a client asks the server at %s to end", server->target);
+    mu__server_drain(server->rpc, 0);
+    atomic_store(&server->drained, true);
+    return NULL;
+}
+
 static mu_status fill(mu_server *server, const mu_server_args *args)
 {
     mu_cluster_view view = {0};
@@ -89,10 +101,15 @@ static mu_status fill(mu_server *server, const mu_server_args *args)
     mu__view_clear(&view);
     if (server->spec == NULL || server->rpc == NULL)
         return mu_error_code();
-    const size_t max_bytes = args->max_bytes > 0 ? (size_t)args->max_bytes : SIZE_MAX;
-    MU_TRY(mu__service_add(server->rpc, max_bytes));
-    MU_TRY(mu__stores_add(server->rpc, max_bytes));
-    return mu__function_service_add(server->rpc);
+    mu_kept *kept = mu__kept_new(args->max_bytes > 0 ? (size_t)args->max_bytes : SIZE_MAX);
+    mu_status added = kept != NULL ? mu__service_add(server->rpc, kept) : mu_error_code();
+    if (added == MU_OK)
+        added = mu__stores_add(server->rpc, kept);
+    mu_release(kept);
+    if (added == MU_OK)
+        added = mu__server_add(server->rpc, &(mu_rpc_server_register_args){.name = "muster.server.drain", .fn = drain,
+                                                                           .arg = server});
+    return added == MU_OK ? mu__function_service_add(server->rpc) : added;
 }
 
 mu_server *mu_server_new_with(const mu_server_args *given)
@@ -159,7 +176,8 @@ mu_cluster_spec *mu_server_spec(mu_server *server)
 static mu_status wait_for_end(mu_server *server)
 {
     while (!atomic_load(&server->stopped)) {
-        if (mu__stopped() != MU_OK) {
+        const bool asked = atomic_load(&server->drained);
+        if (asked || mu__stopped() != MU_OK) {
             mu__server_drain(server->rpc, mu__setting_real(MU_SETTING_DRAIN));
             return mu_error_code();
         }

@@ -389,7 +389,7 @@ static int64_t place(mu_placement *p, int number, int64_t now)
         replace_primary(p, number, now);
     } else if (store->copy != NOBODY && (store->stuck || !is_there(p, store->copy, store->copy_process))) {
         mu__log(MU_LOG_WARNING, "store %d goes on without a copy: parameter server %d %s", number, store->copy,
-                store->stuck ? "does not answer its primary" : "is lost");
+                store->stuck ? "does not follow its primary" : "is lost");
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
     } else if (store->copy == NOBODY && !give_copy(p, number)) {
         return MU_FOREVER;

@@ -63,29 +63,44 @@ static mu_tensor *keys_of(const routed *r, int s)
 
 // ---- Lookups ------------------------------------------------------------------------------------
 
+// A call for each server that has keys, of which there are *n; call k is for server servers[k]. NULL: no memory.
+static mu_remote_call *calls_for(const remote_table *t, const routed *r, int *servers, int *n)
+{
+    mu_remote_call *calls = mu__calloc((size_t)t->n, sizeof *calls);
+    *n = 0;
+    for (int s = 0; calls != NULL && s < t->n; s++)
+        if (r->begin[s + 1] > r->begin[s]) {
+            servers[*n] = s;
+            calls[(*n)++].client = t->clients[s];
+        }
+    return calls;
+}
+
+static mu_status check_rows(const remote_table *t, const routed *r, int s, const mu_tensor *rows)
+{
+    const mu_shape wanted = MU_SHAPE(r->begin[s + 1] - r->begin[s], t->resource.spec.shape.dims[0]);
+    if (mu__pending() || (rows != NULL && rows->dtype == MU_F32 && mu__shape_equal(&rows->shape, &wanted)))
+        return mu_error_code();
+    return mu__error(MU_DATA_LOSS, "a server of embedding table '%s' answers with rows of another type or shape",
+                     t->resource.name);
+}
+
 // Asks every server that has keys, then waits for all: rows[s] gets the rows of server s.
 static mu_status fetch(const remote_table *t, const routed *r, bool read_only, mu_tensor **rows)
 {
-    const int64_t dimension = t->resource.spec.shape.dims[0];
-    mu_rpc_result **results = mu__calloc((size_t)t->n, sizeof *results);
-    if (results == NULL)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int s = 0; s < t->n; s++)
-        if (r->begin[s + 1] > r->begin[s])
-            results[s] = mu_rpc_call(t->clients[s], "muster.table.lookup",
-                                     mu_list(mu__text_value(t->resource.name), keys_of(r, s),
-                                             mu_constant(MU_BOOL, read_only), MU_END));
-    for (int s = 0; s < t->n; s++) {
-        mu_value *value = results[s] != NULL ? mu_rpc_result_value(results[s]) : NULL;
-        rows[s] = value != NULL ? mu_value_tensor(value) : NULL;
-        const mu_shape wanted = MU_SHAPE(r->begin[s + 1] - r->begin[s], dimension);
-        if (results[s] != NULL && !mu__pending() &&
-            (rows[s] == NULL || rows[s]->dtype != MU_F32 || !mu__shape_equal(&rows[s]->shape, &wanted)))
-            mu__error(MU_DATA_LOSS, "a server of embedding table '%s' answers with rows of another type or shape",
-                      t->resource.name);
+    int n = 0, *servers = mu__calloc((size_t)t->n, sizeof *servers);
+    mu_remote_call *calls = servers != NULL ? calls_for(t, r, servers, &n) : NULL;
+    for (int k = 0; k < n; k++)
+        calls[k].arguments = mu_list(mu__text_value(t->resource.name), keys_of(r, servers[k]),
+                                     mu_constant(MU_BOOL, read_only), MU_END);
+    mu_status status = calls != NULL ? mu__remote_calls("muster.table.lookup", n, calls) : mu_error_code();
+    for (int k = 0; k < n && status == MU_OK; k++) {
+        rows[servers[k]] = calls[k].value != NULL ? mu_value_tensor(calls[k].value) : NULL;
+        status = check_rows(t, r, servers[k], rows[servers[k]]);
     }
-    mu__free(results);
-    return mu_error_code();
+    mu__free(calls);
+    mu__free(servers);
+    return status;
 }
 
 static mu_tensor *assemble(const remote_table *t, const routed *r, mu_tensor *const *rows, const uint32_t *number,
@@ -139,21 +154,19 @@ static mu_tensor *gradients_of(const routed *r, int s, const float *gradients, c
 static mu_status send_updates(const remote_table *t, const routed *r, const float *gradients, mu_tensor *rate)
 {
     const int64_t dimension = t->resource.spec.shape.dims[0];
-    mu_rpc_result **results = mu__calloc((size_t)t->n, sizeof *results);
-    int64_t *key_at = mu__alloc(((size_t)r->n + 1) * sizeof *key_at);
+    int n = 0, *servers = mu__calloc((size_t)t->n, sizeof *servers);
+    mu_remote_call *calls = servers != NULL ? calls_for(t, r, servers, &n) : NULL;
+    int64_t *key_at = calls != NULL ? mu__alloc(((size_t)r->n + 1) * sizeof *key_at) : NULL;
     for (int64_t i = 0; key_at != NULL && i < r->n; i++)
         key_at[r->place[i]] = i;
-    for (int s = 0; results != NULL && key_at != NULL && s < t->n; s++)
-        if (r->begin[s + 1] > r->begin[s])
-            results[s] = mu_rpc_call(t->clients[s], "muster.table.update",
-                                     mu_list(mu__text_value(t->resource.name), keys_of(r, s),
-                                             gradients_of(r, s, gradients, key_at, dimension), rate, MU_END));
-    for (int s = 0; results != NULL && s < t->n; s++)
-        if (results[s] != NULL)
-            mu_rpc_result_value(results[s]);
-    mu__free(results);
+    for (int k = 0; key_at != NULL && k < n; k++)
+        calls[k].arguments = mu_list(mu__text_value(t->resource.name), keys_of(r, servers[k]),
+                                     gradients_of(r, servers[k], gradients, key_at, dimension), rate, MU_END);
+    const mu_status status = key_at != NULL ? mu__remote_calls("muster.table.update", n, calls) : mu_error_code();
+    mu__free(calls);
+    mu__free(servers);
     mu__free(key_at);
-    return mu_error_code();
+    return status;
 }
 
 static mu_status update(const remote_table *t, const mu_tensor *keys, const mu_tensor *gradients, mu_tensor *rate)
@@ -261,17 +274,11 @@ mu_rpc_client *const *mu__remote_table_clients(const mu_resource *resource, int 
 
 // ---- One server's requests ----------------------------------------------------------------------
 
-static mu_value *call(mu_rpc_client *client, const char *method, mu_value *arguments)
-{
-    mu_rpc_result *result = mu_rpc_call(client, method, arguments);
-    return result != NULL ? mu_rpc_result_value(result) : NULL;
-}
-
 mu_status mu__remote_table_create(mu_rpc_client *client, const char *name, const mu_table_options *options)
 {
     mu_pool *pool = mu_pool_open();
     const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
-    call(client, "muster.table.create",
+    mu__remote_call(client, "muster.table.create",
          mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, &n_ints, &options->dimension),
                  mu_tensor_new(MU_F64, 1, &n_reals, &options->scale), MU_END));
     mu_pool_close(pool);
@@ -281,7 +288,7 @@ mu_status mu__remote_table_create(mu_rpc_client *client, const char *name, const
 mu_status mu__remote_table_delete(mu_rpc_client *client, const char *name)
 {
     mu_pool *pool = mu_pool_open();
-    call(client, "muster.table.delete", mu_list(mu__text_value(name), MU_END));
+    mu__remote_call(client, "muster.table.delete", mu_list(mu__text_value(name), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }
@@ -289,7 +296,7 @@ mu_status mu__remote_table_delete(mu_rpc_client *client, const char *name)
 mu_status mu__remote_table_clear(mu_rpc_client *client, const char *name, int64_t oldest)
 {
     mu_pool *pool = mu_pool_open();
-    call(client, "muster.table.clear",
+    mu__remote_call(client, "muster.table.clear",
          mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &oldest), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
@@ -305,7 +312,7 @@ static mu_status unexpected(const char *name)
 mu_status mu__remote_table_state(mu_rpc_client *client, const char *name, int64_t state[3])
 {
     mu_pool *pool = mu_pool_open();
-    mu_value *answer = call(client, "muster.table.state", mu_list(mu__text_value(name), MU_END));
+    mu_value *answer = mu__remote_call(client, "muster.table.state", mu_list(mu__text_value(name), MU_END));
     const mu_tensor *numbers = answer != NULL ? mu_value_tensor(answer) : NULL;
     const bool good = numbers != NULL && numbers->dtype == MU_I64 && mu__elements(&numbers->shape) == 3;
     for (int i = 0; good && i < 3; i++)
@@ -325,7 +332,7 @@ mu_status mu__remote_table_export(mu_rpc_client *client, const char *name, const
                                   mu_table_rows *out)
 {
     const int64_t number = stripe;
-    mu_value *answer = call(client, "muster.table.export",
+    mu_value *answer = mu__remote_call(client, "muster.table.export",
                             mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
     const mu_tensor *keys = answer != NULL && mu_value_count(answer) == 4 ? mu_at(answer, 0) : NULL;
     if (keys == NULL || keys->dtype != MU_I64 || keys->shape.rank != 1)
@@ -345,7 +352,7 @@ mu_status mu__remote_table_import(mu_rpc_client *client, const char *name, const
     mu_pool *pool = mu_pool_open();
     const int64_t n[2] = {rows->n, 2}, values[2] = {rows->n, options->dimension},
                   slots[2] = {rows->n, mu__table_slots(options)};
-    call(client, "muster.table.import",
+    mu__remote_call(client, "muster.table.import",
          mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, n, rows->keys),
                  mu_tensor_new(MU_I64, 2, n, rows->about),
                  mu_tensor_new((mu_dtype)options->dtype, 2, values, rows->values),

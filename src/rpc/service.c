@@ -12,7 +12,7 @@
 
 #include <muster/ops.h>
 
-enum { LOCKS = 64, MOST_NAME = 1000, LARGE = 1 << 15 };
+enum { LOCKS = 64, MOST_NAME = 1000, LARGE = 1 << 15, NAMED = 3 };
 
 // The variables. An op holds the locks of its own variables only (mu_resource.lock).
 typedef struct service {
@@ -25,8 +25,8 @@ typedef struct service {
         size_t n, capacity;
     } variables; // retained
     size_t n_created, bytes;
-    mu_table_service *tables; // retained; its budget is for the variables too. NULL: of a store
-    mu_table_budget own, *budget; // `own` unless there are tables
+    mu_table_service *tables; // retained; NULL: of a store, where they are a part of their own
+    mu_kept *kept;            // retained
     mu_rpc_server *server; // borrowed: it keeps this
     mu_accumulator_list *accumulators; // borrowed likewise; NULL: of a store
 } service;
@@ -38,7 +38,7 @@ static void clear(service *s)
     for (size_t i = 0; i < s->variables.n; i++)
         mu_release(s->variables.items[i]);
     s->variables.n = 0;
-    s->budget->used -= s->bytes;
+    s->kept->budget.used -= s->bytes;
     s->bytes = 0;
 }
 
@@ -48,6 +48,7 @@ static void service_destroy(void *object)
     clear(s);
     mu__free(s->variables.items);
     mu_release(s->tables);
+    mu_release(s->kept);
     for (int i = 0; i < s->made; i++)
         pthread_mutex_destroy(i < LOCKS ? &s->locks[i] : &s->lock);
 }
@@ -65,18 +66,33 @@ static size_t find(const service *s, const char *name)
 
 // ---- Variables ----------------------------------------------------------------------------------
 
-static mu_status no_room(const service *s, const char *name, size_t bytes)
+// The largest variable but those that were found before, n of them; NULL: there is none.
+static const mu_variable *next_largest(const service *s, int n, const mu_variable *const *found)
 {
     const mu_variable *largest = NULL;
-    for (size_t i = 0; i < s->variables.n; i++)
-        if (largest == NULL || bytes_of(s->variables.items[i]) > bytes_of(largest))
-            largest = s->variables.items[i];
-    const mu_table_budget *budget = s->budget;
-    return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server's variables take %zu "
-                     "and its embedding tables %zu of %zu bytes, the largest '%s' %zu; add servers, or split "
-                     "the variable", name, bytes, s->bytes, budget->used - s->bytes, budget->limit,
-                     largest != NULL ? largest->resource.name : "",
-                     largest != NULL ? bytes_of(largest) : 0);
+    for (size_t i = 0; i < s->variables.n; i++) {
+        const mu_variable *variable = s->variables.items[i];
+        bool before = false;
+        for (int k = 0; k < n; k++)
+            before |= found[k] == variable;
+        if (!before && (largest == NULL || bytes_of(variable) > bytes_of(largest)))
+            largest = variable;
+    }
+    return largest;
+}
+
+static mu_status no_room(const service *s, const char *name, size_t bytes)
+{
+    const mu_variable *found[NAMED];
+    const mu_table_budget *budget = &s->kept->budget;
+    char largest[NAMED * 120] = "";
+    size_t used = 0;
+    for (int n = 0; n < NAMED && (found[n] = next_largest(s, n, found)) != NULL; n++)
+        used += (size_t)snprintf(largest + used, sizeof largest - used, "%s'%.80s' %zu", n > 0 ? ", " : ", the largest ",
+                                 found[n]->resource.name, bytes_of(found[n]));
+    return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server keeps %zu of at most "
+                     "%zu bytes, of which %zu are variables beside this one%s; add servers, or split the variable",
+                     name, bytes, budget->used, budget->limit, s->bytes, largest);
 }
 
 static mu_status add_variable(service *s, const char *name, mu_tensor *value)
@@ -86,7 +102,7 @@ static mu_status add_variable(service *s, const char *name, mu_tensor *value)
     if (find(s, name) < s->variables.n)
         return mu__error(MU_ALREADY_EXISTS, "this server has a variable '%s'; delete it first, or choose another name",
                          name);
-    mu_table_budget *budget = s->budget;
+    mu_table_budget *budget = &s->kept->budget;
     if (bytes > budget->limit - MU_MIN(budget->used, budget->limit))
         return no_room(s, name, bytes);
     mu_variable *variable = mu__variable_make(&(mu_variable_args){.name = name}, value, 1);
@@ -135,7 +151,7 @@ static mu_variable *remove_variable(service *s, const char *name)
     if (gone != NULL) {
         s->variables.items[i] = s->variables.items[--s->variables.n];
         s->bytes -= bytes_of(gone);
-        s->budget->used -= bytes_of(gone);
+        s->kept->budget.used -= bytes_of(gone);
     }
     pthread_mutex_unlock(&s->lock);
     return gone;
@@ -448,20 +464,20 @@ static mu_status write_metrics(void *arg, mu_text *out)
 {
     service *s = arg;
     pthread_mutex_lock(&s->lock);
-    const size_t n = s->variables.n, bytes = s->bytes, most = s->budget->limit;
+    const size_t n = s->variables.n, bytes = s->bytes, most = s->kept->budget.limit, kept = s->kept->budget.used;
     pthread_mutex_unlock(&s->lock);
     MU_TRY(mu__metrics_gauge(out, "variables", (double)n));
     MU_TRY(mu__metrics_gauge(out, "variable_bytes", (double)bytes));
+    MU_TRY(mu__metrics_gauge(out, "kept_bytes", (double)kept));
     return most == SIZE_MAX ? MU_OK : mu__metrics_gauge(out, "variable_bytes_limit", (double)most);
 }
 
-static void *make(size_t max_bytes)
+static void *make(mu_kept *kept)
 {
     service *s = mu__new(&service_type, sizeof *s);
     if (s == NULL)
         return NULL;
-    s->own.limit = max_bytes;
-    s->budget = &s->own;
+    s->kept = mu_retain(kept);
     if (make_locks(s))
         return s;
     mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
@@ -483,24 +499,16 @@ const mu_store_part mu__variables_part = {.name = "variables",
                                           .save = save,
                                           .load = load};
 
-mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes)
+mu_status mu__service_add(mu_rpc_server *server, mu_kept *kept)
 {
-    service *s = make(max_bytes);
+    service *s = make(kept);
     mu_status status = s != NULL ? mu__server_keep(server, s) : mu_error_code();
     if (status == MU_OK) {
         s->server = server;
-        s->tables = mu__table_service_add(server, max_bytes);
-        s->budget = s->tables != NULL ? mu__table_service_budget(s->tables) : &s->own;
+        s->tables = mu__table_service_add(server, kept);
         s->accumulators = s->tables != NULL ? mu__accumulator_service_add(server) : NULL;
         status = s->accumulators != NULL ? mu__server_add_metrics(server, write_metrics, s) : mu_error_code();
     }
     mu_release(s);
-    for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
-        status = methods[i].writer != NULL
-                     ? mu__server_add_writer(server, methods[i].name, methods[i].writer, s)
-                     : mu__server_add(server, &(mu_rpc_server_register_args){.name = methods[i].name,
-                                                                             .fn = methods[i].fn,
-                                                                             .arg = s,
-                                                                             .input_signature = methods[i].input});
-    return status;
+    return status == MU_OK ? mu__part_register(server, &mu__variables_part, s) : status;
 }

@@ -6,7 +6,7 @@
 #define MU_SRC_RPC_SERVICE_H
 
 #include "comm/wire.h"
-#include "ops/core/op.h"
+#include "ops/state/embedding_table.h"
 
 #include <muster/accumulator.h>
 #include <muster/rpc.h>
@@ -28,11 +28,18 @@ typedef struct mu_store_method {
     struct mu_message *(*writer)(const mu_value *arguments, void *arg); // a mu_rpc_writer (rpc.h)
 } mu_store_method;
 
+// The bytes that a server keeps, in all its stores and beside them, and how many it may. An object.
+typedef struct mu_kept {
+    mu_object object;
+    mu_table_budget budget;
+} mu_kept;
+mu_kept *mu__kept_new(size_t max_bytes);
+
 enum { MU_MOST_PARTS = 8 };
 typedef struct mu_store_part {
     const char *name; // "variables"
-    // make makes an empty part, which is an object of the caller's; `max_bytes`: that it may hold.
-    void *(*make)(size_t max_bytes);
+    // make makes an empty part, which is an object of the caller's and retains `kept`, whose budget it uses.
+    void *(*make)(mu_kept *kept);
     int n_methods;
     const mu_store_method *methods;
     // save returns all that the part has as a list of [name, value], of the pool; load adds one. No change is under way
@@ -41,19 +48,25 @@ typedef struct mu_store_part {
     mu_status (*load)(void *part, const char *name, mu_value *value);
 } mu_store_part;
 extern const mu_store_part mu__variables_part; // service.c
+extern const mu_store_part mu__tables_part;    // table_service.c
+
+// mu__part_register registers the methods of a part with a server that has not started.
+mu_status mu__part_register(mu_rpc_server *server, const mu_store_part *part, void *object);
 
 // mu__change_begin must precede every change that a method makes to what its part keeps. In a store with a copy it
 // gives the change its place in the order of all, until the method returns; requests in this order, and nothing else,
 // are what the copy repeats, so what a change does may depend on the request and on the part alone. Otherwise it does
 // nothing. A method that changed nothing after it must fail. Errors: ABORTED if this process must not change it now.
 mu_status mu__change_begin(void);
+// mu__change_torn tells that a change which fails has happened in part: the copy, which cannot repeat that, gets
+// everything again.
+void mu__change_torn(void);
 
 // mu__service_add registers the methods "muster.variable.create", "muster.variable.delete", "muster.variable.clear",
-// "muster.variable.rows" and "muster.apply" with a server that has not started (docs/rpc.md). `max_bytes`: of all
-// variables together. Owned by the server.
-mu_status mu__service_add(mu_rpc_server *server, size_t max_bytes);
+// "muster.variable.rows" and "muster.apply" with a server that has not started (docs/rpc.md). Owned by the server.
+mu_status mu__service_add(mu_rpc_server *server, mu_kept *kept);
 // mu__stores_add registers the methods "muster.store.…": the same on stores that have copies (store.h).
-mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes);
+mu_status mu__stores_add(mu_rpc_server *server, mu_kept *kept);
 
 // mu__rows_write writes rows of [part, name, value] and a table of requests into one safetensors file, which is there
 // completely or as it was before; mu__rows_read reads it, into lists of the pool. Implemented by distribute
@@ -79,6 +92,14 @@ mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role
 // a copy, as many as it takes until the store's primary has answered. The result is of the pool. Errors: as
 // mu_rpc_result_value.
 mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *arguments);
+// mu__remote_calls does so on what several servers keep, at the same time. `value` gets the result, of the pool. Errors:
+// the first.
+typedef struct mu_remote_call {
+    mu_rpc_client *client;
+    mu_value *arguments;
+    mu_value *value;
+} mu_remote_call;
+mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls);
 
 // mu__remote_apply_arguments returns the arguments of "muster.apply" for one op, of the pool.
 mu_value *mu__remote_apply_arguments(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,

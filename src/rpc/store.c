@@ -1,7 +1,7 @@
 // One store in one process: what it keeps, the order of changes, and which answers must wait. See store.h.
 #include "rpc/store.h"
 
-static const mu_store_part *const parts[] = {&mu__variables_part};
+static const mu_store_part *const parts[] = {&mu__variables_part, &mu__tables_part};
 
 static _Thread_local mu_change *running; // the request that this thread runs on a store
 
@@ -29,6 +29,29 @@ mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n)
 
 // ---- Contents -----------------------------------------------------------------------------------
 
+static mu_type kept_type = {.name = "bytes that a server keeps"};
+
+mu_kept *mu__kept_new(size_t max_bytes)
+{
+    mu_kept *kept = mu__new(&kept_type, sizeof *kept);
+    if (kept != NULL)
+        kept->budget.limit = max_bytes;
+    return kept;
+}
+
+mu_status mu__part_register(mu_rpc_server *server, const mu_store_part *part, void *object)
+{
+    mu_status status = MU_OK;
+    for (int i = 0; i < part->n_methods && status == MU_OK; i++) {
+        const mu_store_method *m = &part->methods[i];
+        status = m->writer != NULL
+                     ? mu__server_add_writer(server, m->name, m->writer, object)
+                     : mu__server_add(server, &(mu_rpc_server_register_args){
+                           .name = m->name, .fn = m->fn, .arg = object, .input_signature = m->input});
+    }
+    return status;
+}
+
 static void free_parts(mu_store *store)
 {
     for (size_t i = 0; i < MU_COUNT(parts); i++) {
@@ -40,7 +63,7 @@ static void free_parts(mu_store *store)
 static mu_status make_parts(mu_store *store)
 {
     for (size_t i = 0; i < MU_COUNT(parts); i++)
-        if (store->parts[i] == NULL && (store->parts[i] = parts[i]->make(store->stores->max_bytes)) == NULL)
+        if (store->parts[i] == NULL && (store->parts[i] = parts[i]->make(store->stores->kept)) == NULL)
             return mu_error_code();
     return MU_OK;
 }
@@ -156,7 +179,8 @@ void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
     row[MU_STATE_LOST] = store->lost;
     row[MU_STATE_CUT] = store->stores->cut;
     row[MU_STATE_STUCK] =
-        store->copy != NULL && mu__now_ns() - store->heard_ns > (int64_t)(store->stores->heartbeat * 1e9);
+        store->copy != NULL &&
+        (store->parted || mu__now_ns() - store->heard_ns > (int64_t)(store->stores->heartbeat * 1e9));
 }
 
 // ---- Changes ------------------------------------------------------------------------------------
@@ -195,6 +219,12 @@ mu_status mu__change_begin(void)
     if (!change->begun)
         pthread_mutex_unlock(&store->changing);
     return mu_error_code();
+}
+
+void mu__change_torn(void)
+{
+    if (running != NULL)
+        running->torn = true;
 }
 
 static const mu_store_method *method_of(const mu_store *store, const char *name, void **part)
@@ -256,8 +286,9 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
             mu__seen_done(&store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST], change->sequence,
                           answer);
         mu_value *record = store->copy != NULL ? record_of(change, failed ? "" : method, arguments) : NULL;
-        if (record != NULL && mu__copying_record(store, change->sequence, record) != MU_OK)
-            mu__copying_end(store); // the copy would lack it: it gets everything again
+        const bool copied = !change->torn && record != NULL &&
+                            mu__copying_record(store, change->sequence, record) == MU_OK;
+        store->parted |= store->copy != NULL && !copied;
     }
     pthread_mutex_unlock(&store->changing);
 }
@@ -268,6 +299,8 @@ bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
 {
     if (MU_PLANTED(MU_DEFECT_EARLY_ACKNOWLEDGEMENT))
         return true;
+    if (store->parted)
+        return false;
     if (!store->complete || store->copy == NULL)
         return now < store->stores->lease_ns || MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
     return store->copied >= sequence && (now < store->lease_ns || MU_PLANTED(MU_DEFECT_STALE_PRIMARY));

@@ -158,6 +158,7 @@ typedef struct mu_store {
     bool complete;              // the transfer has ended: answers wait for the copy (as a copy: this process has all)
     int64_t complete_at;        // sequence number since which they do
     bool told;                  // the copy knows that it has all
+    bool parted;                // the copy lacks a change: nothing is answered until the coordinator orders what is next
     struct {
         mu_outbound *items;
         size_t n, capacity, first;
@@ -207,6 +208,7 @@ typedef struct mu_change {
     mu_store *store;
     int64_t ask[MU_N_ASK];
     bool begun, seen; // seen: it was done before
+    bool torn;        // it failed, and has changed something
     int64_t sequence;
     int64_t seen_sequence;
     mu_value *seen_answer; // retained
@@ -253,7 +255,7 @@ struct mu_stores {
     mu_monitor wake;       // wakes the thread; its lock is taken last
     bool has_lock, woken, ending;
     mu_worker *thread;
-    size_t max_bytes;
+    mu_kept *kept; // retained
     double heartbeat;
     int64_t cut;           // the highest cut that this process knows of
     int64_t polls[2], polled_ns[2]; // the coordinator's last questions, and when they were answered
@@ -264,7 +266,6 @@ struct mu_stores {
     } stores;
 };
 
-mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes);
 // mu__stores_step does what is due and returns when it is due again. Takes the lock. Only where no thread does it.
 int64_t mu__stores_step(mu_stores *stores);
 mu_stores *mu__stores_of(mu_rpc_server *server);

@@ -347,21 +347,71 @@ static mu_status wait_for(mu_store_request *request)
     return MU_OK;
 }
 
-mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *arguments)
+// ---- Calls on what servers keep -------------------------------------------------------------------
+
+// A call that waits: on a store's request, or on the server itself.
+typedef struct waiting_call {
+    mu_store_request *request;
+    mu_rpc_result *result; // of the pool
+} waiting_call;
+
+static mu_status begin_call(const char *method, const mu_remote_call *call, waiting_call *out)
 {
     int store;
-    if (mu__pending())
-        return NULL;
-    mu_store_client *route = mu__client_routed(client, &store);
+    mu_store_client *route = mu__client_routed(call->client, &store);
     if (route == NULL) {
-        mu_rpc_result *result = mu_rpc_call(client, method, arguments);
-        return result != NULL ? mu_rpc_result_value(result) : NULL;
+        out->result = mu_rpc_call(call->client, method, call->arguments);
+        return out->result != NULL ? MU_OK : mu_error_code();
     }
-    mu_store_request *request = mu__store_request_new(route, store, method, arguments);
-    mu_status status = request != NULL ? MU_OK : mu_error_code();
-    while (status == MU_OK && !mu__store_request_step(request))
-        status = wait_for(request);
-    mu_value *value = status == MU_OK ? mu__store_request_value(request) : NULL;
-    mu__store_request_free(request);
-    return value;
+    out->request = mu__store_request_new(route, store, method, call->arguments);
+    if (out->request == NULL)
+        return mu_error_code();
+    mu__store_request_step(out->request);
+    return MU_OK;
+}
+
+// Steps every request; the first that has not ended, NULL: all have.
+static mu_store_request *step_all(int n, waiting_call *waiting)
+{
+    mu_store_request *open = NULL;
+    for (int i = 0; i < n; i++)
+        if (waiting[i].request != NULL && !mu__store_request_step(waiting[i].request) && open == NULL)
+            open = waiting[i].request;
+    return open;
+}
+
+static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting)
+{
+    mu_status status = MU_OK;
+    for (mu_store_request *open; status == MU_OK && (open = step_all(n, waiting)) != NULL;)
+        status = wait_for(open);
+    for (int i = 0; i < n && status == MU_OK; i++) {
+        calls[i].value = waiting[i].request != NULL  ? mu__store_request_value(waiting[i].request)
+                         : waiting[i].result != NULL ? mu_rpc_result_value(waiting[i].result)
+                                                     : NULL;
+        status = mu_error_code();
+    }
+    return status;
+}
+
+mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls)
+{
+    if (mu__pending())
+        return mu_error_code();
+    waiting_call *waiting = mu__calloc((size_t)n + 1, sizeof *waiting);
+    mu_status status = waiting != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n && status == MU_OK; i++)
+        status = begin_call(method, &calls[i], &waiting[i]);
+    if (status == MU_OK)
+        status = end_calls(n, calls, waiting);
+    for (int i = 0; waiting != NULL && i < n; i++)
+        mu__store_request_free(waiting[i].request);
+    mu__free(waiting);
+    return status;
+}
+
+mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *arguments)
+{
+    mu_remote_call call = {.client = client, .arguments = arguments};
+    return mu__remote_calls(method, 1, &call) == MU_OK ? call.value : NULL;
 }

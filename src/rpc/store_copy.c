@@ -53,7 +53,7 @@ void mu__copying_end(mu_store *store)
     mu__free(store->outbound.items);
     memset(&store->outbound, 0, sizeof store->outbound);
     store->n_sending = 0;
-    store->complete = store->told = store->sending_tells = store->again = false;
+    store->complete = store->told = store->sending_tells = store->again = store->parted = false;
     store->lease_ns = 0;
 }
 
@@ -166,7 +166,7 @@ int64_t mu__copying_step(mu_store *store, int64_t now)
         return MU_FOREVER;
     if (store->sending != NULL)
         take_answer(store);
-    if (store->copy == NULL)
+    if (store->copy == NULL || store->parted)
         return MU_FOREVER;
     const bool waits = store->again || store->outbound.n > store->outbound.first || (store->complete && !store->told);
     const int64_t due_ns =

@@ -394,6 +394,33 @@ static void repeat_steps(void *arg)
     pthread_mutex_unlock(&stores->wake.lock);
 }
 
+// ---- Numbers ------------------------------------------------------------------------------------
+
+// How far the copies are behind of the stores that this server leads.
+static mu_status write_metrics(void *arg, mu_text *out)
+{
+    mu_stores *stores = arg;
+    int64_t leads = 0, behind = 0, alone = 0, updates = 0, waiting = 0;
+    pthread_mutex_lock(&stores->lock);
+    for (size_t i = 0; i < stores->stores.n; i++) {
+        const mu_store *store = stores->stores.items[i];
+        if (store->role != MU_STORE_PRIMARY)
+            continue;
+        leads++;
+        alone += store->copy == NULL;
+        behind += store->copy != NULL && !store->told;
+        updates += store->copy != NULL ? store->applied - MU_MIN(store->copied, store->applied) : 0;
+        for (const mu_waiting *at = store->first_waiting; at != NULL; at = at->next)
+            waiting++;
+    }
+    pthread_mutex_unlock(&stores->lock);
+    MU_TRY(mu__metrics_gauge(out, "stores_led", (double)leads));
+    MU_TRY(mu__metrics_gauge(out, "stores_without_copy", (double)alone));
+    MU_TRY(mu__metrics_gauge(out, "copies_behind", (double)behind));
+    MU_TRY(mu__metrics_gauge(out, "copies_behind_updates", (double)updates));
+    return mu__metrics_gauge(out, "answers_waiting_for_copies", (double)waiting);
+}
+
 // ---- Making and ending --------------------------------------------------------------------------
 
 static void stop(void *arg)
@@ -419,6 +446,7 @@ static void stores_destroy(void *object)
     for (size_t i = 0; i < stores->stores.n; i++)
         mu_release(stores->stores.items[i]);
     mu__free(stores->stores.items);
+    mu_release(stores->kept);
     mu__monitor_free(&stores->wake);
     if (stores->has_lock)
         pthread_mutex_destroy(&stores->lock);
@@ -448,7 +476,7 @@ mu_stores *mu__stores_of(mu_rpc_server *server)
     return NULL;
 }
 
-mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes)
+mu_status mu__stores_add(mu_rpc_server *server, mu_kept *kept)
 {
     static const struct {
         const char *name;
@@ -462,9 +490,11 @@ mu_status mu__stores_add(mu_rpc_server *server, size_t max_bytes)
     if (stores == NULL)
         return MU_RESOURCE_EXHAUSTED;
     stores->server = server;
-    stores->max_bytes = max_bytes;
+    stores->kept = mu_retain(kept);
     stores->heartbeat = server->node.heartbeat_seconds;
     mu_status status = start(stores);
+    if (status == MU_OK)
+        status = mu__server_add_metrics(server, write_metrics, stores);
     for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
         status = mu__server_add(
             server, &(mu_rpc_server_register_args){.name = methods[i].name, .fn = methods[i].fn, .arg = stores});

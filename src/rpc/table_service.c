@@ -1,6 +1,8 @@
 // The embedding tables of a server. Everything that arrives is untrusted.
 //
 // A lookup writes rows into the bytes of its answer. The list has a lock; a table is used without it, by many threads.
+// In a store that has a copy, all that changes a table has one order, and lookups are among it: they make rows, and with
+// a limit the order of use decides which rows go.
 #include "rpc/table_service.h"
 
 #include "rpc/rpc.h"
@@ -16,7 +18,7 @@ struct mu_table_service {
         mu_table **items;
         size_t n, capacity;
     } tables; // retained
-    mu_table_budget budget;
+    mu_kept *kept; // retained: the tables' budget
 };
 
 static void service_destroy(void *object)
@@ -25,13 +27,12 @@ static void service_destroy(void *object)
     for (size_t i = 0; i < s->tables.n; i++)
         mu_release(s->tables.items[i]);
     mu__free(s->tables.items);
+    mu_release(s->kept);
     if (s->has_lock)
         pthread_mutex_destroy(&s->lock);
 }
 
 static mu_type service_type = {.name = "table service", .destroy = service_destroy};
-
-mu_table_budget *mu__table_service_budget(mu_table_service *service) { return &service->budget; }
 
 void mu__table_service_clear(mu_table_service *s)
 {
@@ -78,6 +79,12 @@ static mu_table *table_of(mu_table_service *s, const mu_value *arguments)
     return table;
 }
 
+// The same for a request that changes it: found when the change has its place in the order of all.
+static mu_table *table_to_change(mu_table_service *s, const mu_value *arguments)
+{
+    return mu__change_begin() == MU_OK ? table_of(s, arguments) : NULL;
+}
+
 static mu_status read_options(const mu_value *arguments, mu_table_options *out)
 {
     const mu_tensor *ints = mu_at(arguments, 1), *reals = ints != NULL ? mu_at(arguments, 2) : NULL;
@@ -98,7 +105,7 @@ static mu_status add(mu_table_service *s, const char *name, const mu_table_optio
         return mu__error(MU_ALREADY_EXISTS, "this server has an embedding table '%s'; choose another name", name);
     if (s->tables.n == MOST_TABLES)
         return mu__error(MU_RESOURCE_EXHAUSTED, "this server has %d embedding tables; delete some first", MOST_TABLES);
-    mu_table *table = mu__table_new(options, name, &s->budget);
+    mu_table *table = mu__table_new(options, name, &s->kept->budget);
     if (table != NULL && MU_PUSH(&s->tables, table) == MU_OK)
         return MU_OK;
     mu_release(table);
@@ -110,7 +117,8 @@ static mu_value *create(mu_value *arguments, void *arg)
     mu_table_service *s = arg;
     mu_table_options options;
     char *name = NULL;
-    if (read_options(arguments, &options) == MU_OK && read_name(arguments, &name) == MU_OK) {
+    if (read_options(arguments, &options) == MU_OK && read_name(arguments, &name) == MU_OK &&
+        mu__change_begin() == MU_OK) {
         pthread_mutex_lock(&s->lock);
         add(s, name, &options);
         pthread_mutex_unlock(&s->lock);
@@ -122,7 +130,7 @@ static mu_value *create(mu_value *arguments, void *arg)
 static mu_value *delete_one(mu_value *arguments, void *arg)
 {
     mu_table_service *s = arg;
-    mu_table *table = table_of(s, arguments);
+    mu_table *table = table_to_change(s, arguments);
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; table != NULL && i < s->tables.n; i++)
         if (s->tables.items[i] == table) {
@@ -163,15 +171,24 @@ typedef struct looking_up {
     bool make;
 } looking_up;
 
+// What fails for want of room has changed some rows.
+static mu_status whole(mu_status status)
+{
+    if (status != MU_OK)
+        mu__change_torn();
+    return status;
+}
+
 static mu_status look_up(void *elements, void *arg)
 {
     const looking_up *l = arg;
-    return mu__table_lookup(l->table, l->keys->shape.dims[0], mu__host_read(l->keys), l->make, elements);
+    return whole(mu__table_lookup(l->table, l->keys->shape.dims[0], mu__host_read(l->keys), l->make, elements));
 }
+
 
 static mu_message *lookup(const mu_value *arguments, void *arg)
 {
-    mu_table *table = table_of(arg, arguments);
+    mu_table *table = table_to_change(arg, arguments);
     const mu_tensor *keys = table != NULL ? keys_of(arguments, table) : NULL;
     const mu_tensor *read_only = keys != NULL ? mu_at(arguments, 2) : NULL;
     mu_message *message = NULL;
@@ -188,7 +205,7 @@ static mu_message *lookup(const mu_value *arguments, void *arg)
 
 static mu_value *update(mu_value *arguments, void *arg)
 {
-    mu_table *table = table_of(arg, arguments);
+    mu_table *table = table_to_change(arg, arguments);
     const mu_tensor *keys = table != NULL ? keys_of(arguments, table) : NULL;
     const mu_tensor *gradients = keys != NULL ? mu_at(arguments, 2) : NULL;
     const mu_tensor *rate = gradients != NULL ? mu_at(arguments, 3) : NULL;
@@ -196,8 +213,8 @@ static mu_value *update(mu_value *arguments, void *arg)
         const mu_shape shape = MU_SHAPE(keys->shape.dims[0], table->options.dimension);
         if (check_tensor(gradients, MU_F32, &shape, table, "gradients") == MU_OK &&
             check_tensor(rate, MU_F64, &mu__scalar_shape, table, "learning rates") == MU_OK)
-            mu__table_update(table, keys->shape.dims[0], mu__host_read(keys), mu__host_read(gradients),
-                             mu_tensor_item(rate, 0));
+            whole(mu__table_update(table, keys->shape.dims[0], mu__host_read(keys), mu__host_read(gradients),
+                                   mu_tensor_item(rate, 0)));
     }
     mu_release(table);
     return NULL;
@@ -218,7 +235,7 @@ static mu_value *state(mu_value *arguments, void *arg)
 
 static mu_value *clear(mu_value *arguments, void *arg)
 {
-    mu_table *table = table_of(arg, arguments);
+    mu_table *table = table_to_change(arg, arguments);
     const mu_tensor *oldest = table != NULL ? mu_at(arguments, 1) : NULL;
     if (oldest != NULL && check_tensor(oldest, MU_I64, &mu__scalar_shape, table, "ages") == MU_OK)
         mu__table_clear(table, (uint64_t)MU_MAX(mu_tensor_item_int(oldest, 0), 0));
@@ -254,52 +271,140 @@ static mu_value *export(mu_value *arguments, void *arg)
     return answer;
 }
 
+// The rows that begin at argument `first`; false: they do not fit the table.
+static bool read_rows(const mu_value *arguments, int first, const mu_table *table, mu_table_rows *out)
+{
+    static const mu_shape vector = {.rank = 1, .dims = {MU_UNKNOWN}};
+    const mu_table_options *o = &table->options;
+    const mu_tensor *keys = mu_at(arguments, first);
+    if (check_tensor(keys, MU_I64, &vector, table, "keys") != MU_OK)
+        return false;
+    const int64_t n = keys->shape.dims[0];
+    const mu_shape about = MU_SHAPE(n, 2), values = MU_SHAPE(n, o->dimension), slots = MU_SHAPE(n, mu__table_slots(o));
+    if (check_tensor(mu_at(arguments, first + 1), MU_I64, &about, table, "numbers of updates") != MU_OK ||
+        check_tensor(mu_at(arguments, first + 2), (mu_dtype)o->dtype, &values, table, "rows") != MU_OK ||
+        check_tensor(mu_at(arguments, first + 3), MU_F32, &slots, table, "slots") != MU_OK)
+        return false;
+    *out = (mu_table_rows){.n = n, .keys = (void *)(uintptr_t)mu__host_read(keys),
+                           .about = (void *)(uintptr_t)mu__host_read(mu_at(arguments, first + 1)),
+                           .values = (void *)(uintptr_t)mu__host_read(mu_at(arguments, first + 2)),
+                           .slots = (void *)(uintptr_t)mu__host_read(mu_at(arguments, first + 3))};
+    return true;
+}
+
 static mu_value *import(mu_value *arguments, void *arg)
 {
-    mu_table *table = table_of(arg, arguments);
-    const mu_tensor *keys = table != NULL ? keys_of(arguments, table) : NULL;
-    if (keys != NULL) {
-        const mu_table_options *o = &table->options;
-        const int64_t n = keys->shape.dims[0];
-        const mu_shape about = MU_SHAPE(n, 2), values = MU_SHAPE(n, o->dimension),
-                       slots = MU_SHAPE(n, mu__table_slots(o));
-        if (check_tensor(mu_at(arguments, 2), MU_I64, &about, table, "numbers of updates") == MU_OK &&
-            check_tensor(mu_at(arguments, 3), (mu_dtype)o->dtype, &values, table, "rows") == MU_OK &&
-            check_tensor(mu_at(arguments, 4), MU_F32, &slots, table, "slots") == MU_OK)
-            mu__table_import(table, &(mu_table_rows){.n = n, .keys = (void *)(uintptr_t)mu__host_read(keys),
-                .about = (void *)(uintptr_t)mu__host_read(mu_at(arguments, 2)),
-                .values = (void *)(uintptr_t)mu__host_read(mu_at(arguments, 3)),
-                .slots = (void *)(uintptr_t)mu__host_read(mu_at(arguments, 4))});
-    }
+    mu_table *table = table_to_change(arg, arguments);
+    mu_table_rows rows;
+    if (table != NULL && read_rows(arguments, 1, table, &rows))
+        whole(mu__table_import(table, &rows));
     mu_release(table);
     return NULL;
 }
 
+// ---- As a part of a store -----------------------------------------------------------------------
+
+// A stripe of a table: [name, options, options, number of updates, keys, about, rows, slots].
+static mu_value *saved_stripe(mu_table *table, int stripe)
+{
+    const mu_table_options *o = &table->options;
+    const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS, n_updates = (int64_t)table->n_updates;
+    mu_table_rows rows = {0};
+    mu_value *value = NULL;
+    if (mu__table_export(table, stripe, &rows) == MU_OK) {
+        const mu_value *parts = rows_value(table, &rows);
+        value = mu_list(mu__text_value(table->resource.name), mu_tensor_new(MU_I64, 1, &n_ints, &o->dimension),
+                        mu_tensor_new(MU_F64, 1, &n_reals, &o->scale), mu_tensor_new(MU_I64, 0, NULL, &n_updates),
+                        mu_at(parts, 0), mu_at(parts, 1), mu_at(parts, 2), mu_at(parts, 3), MU_END);
+    }
+    mu__table_rows_free(&rows);
+    return value;
+}
+
+// A row of what is saved for each stripe, under a name that no other row has.
+static mu_value *save(void *part)
+{
+    const mu_table_service *s = part;
+    char name[48];
+    size_t n = 0, most = 0;
+    for (size_t i = 0; i < s->tables.n; i++)
+        most += (size_t)s->tables.items[i]->n_stripes;
+    mu_value **rows = mu__calloc(most + 1, sizeof *rows);
+    for (size_t i = 0; rows != NULL && i < s->tables.n; i++)
+        for (int k = 0; k < s->tables.items[i]->n_stripes && !mu__pending(); k++) {
+            snprintf(name, sizeof name, "table %zu stripe %d", i, k);
+            mu_value *stripe = saved_stripe(s->tables.items[i], k);
+            rows[n++] = mu_list(mu__text_value(name), stripe, MU_END);
+        }
+    mu_value *list = rows != NULL && !mu__pending() ? mu_list_of((int)n, rows) : NULL;
+    mu__free(rows);
+    return list;
+}
+
+// The stripe of a table that is made with the first of its stripes.
+static mu_status load(void *part, const char *name, mu_value *value)
+{
+    mu_table_service *s = part;
+    mu_table_options options;
+    mu_table_rows rows;
+    char *table_name = NULL;
+    (void)name;
+    if (read_options(value, &options) != MU_OK || read_name(value, &table_name) != MU_OK)
+        return mu_error_code();
+    pthread_mutex_lock(&s->lock);
+    const bool first = find(s, table_name) == s->tables.n;
+    if (first)
+        add(s, table_name, &options);
+    pthread_mutex_unlock(&s->lock);
+    mu__free(table_name);
+    mu_table *table = mu__pending() ? NULL : table_of(s, value);
+    const mu_tensor *updates = table != NULL ? mu_at(value, 3) : NULL;
+    if (updates != NULL && check_tensor(updates, MU_I64, &mu__scalar_shape, table, "number of updates") == MU_OK) {
+        if (first)
+            mu__table_clear(table, (uint64_t)MU_MAX(mu_tensor_item_int(updates, 0), 0));
+        if (read_rows(value, 4, table, &rows))
+            mu__table_import(table, &rows);
+    }
+    mu_release(table);
+    return mu_error_code();
+}
+
 // ---- The service --------------------------------------------------------------------------------
 
-mu_table_service *mu__table_service_add(mu_rpc_server *server, size_t max_bytes)
+static void *make(mu_kept *kept)
 {
     mu_table_service *s = mu__new(&service_type, sizeof *s);
     if (s == NULL)
         return NULL;
-    s->budget.limit = max_bytes;
+    s->kept = mu_retain(kept);
     s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
-    mu_status status = s->has_lock
-                           ? mu__server_keep(server, s)
-                           : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
-    static const struct {
-        const char *name;
-        mu_rpc_method *fn;
-    } methods[] = {{"muster.table.create", create}, {"muster.table.delete", delete_one},
-                   {"muster.table.update", update}, {"muster.table.state", state},
-                   {"muster.table.clear", clear},   {"muster.table.export", export},
-                   {"muster.table.import", import}};
-    for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
-        status = mu__server_add(server, &(mu_rpc_server_register_args){
-            .name = methods[i].name, .fn = methods[i].fn, .arg = s});
-    if (status == MU_OK)
-        status = mu__server_add_writer(server, "muster.table.lookup", lookup, s);
-    if (status == MU_OK)
+    if (s->has_lock)
+        return s;
+    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    mu_release(s);
+    return NULL;
+}
+
+static const mu_store_method methods[] = {{.name = "muster.table.create", .fn = create},
+                                          {.name = "muster.table.delete", .fn = delete_one},
+                                          {.name = "muster.table.lookup", .writer = lookup},
+                                          {.name = "muster.table.update", .fn = update},
+                                          {.name = "muster.table.state", .fn = state},
+                                          {.name = "muster.table.clear", .fn = clear},
+                                          {.name = "muster.table.export", .fn = export},
+                                          {.name = "muster.table.import", .fn = import}};
+
+const mu_store_part mu__tables_part = {.name = "tables",
+                                       .make = make,
+                                       .n_methods = MU_COUNT(methods),
+                                       .methods = methods,
+                                       .save = save,
+                                       .load = load};
+
+mu_table_service *mu__table_service_add(mu_rpc_server *server, mu_kept *kept)
+{
+    mu_table_service *s = make(kept);
+    if (s != NULL && mu__server_keep(server, s) == MU_OK && mu__part_register(server, &mu__tables_part, s) == MU_OK)
         return s;
     mu_release(s);
     return NULL;

@@ -1,8 +1,8 @@
 // A simulated cluster of parameter servers: the shipped servers, clients and coordinator (rpc/store.h) in one thread,
 // in the world of world.h, with a checker that knows every update.
 //
-// Each store has one variable: a vector with an element for each update, to which the update adds 1. So an element says
-// how often its update was applied.
+// Each store has one variable, a vector with an element for each update, and one embedding table, with a row for each
+// update of the other half. An update adds 1 to its element or row, which so says how often it was applied.
 #ifndef MU_TESTS_STORES_H
 #define MU_TESTS_STORES_H
 
@@ -25,6 +25,7 @@ typedef enum fault {
 
 typedef struct update {
     int worker, store;
+    bool table; // on the store's embedding table
     int64_t begun_ns, done_ns; // MU_FOREVER: not yet, or never
     bool undone; // perhaps, by going back to a snapshot
 } update;
@@ -46,6 +47,7 @@ typedef struct worker_task {
     mu_store_request *request; // in progress
     int update;                // that it is; -1: a reading
     int store;
+    bool table;
     int64_t begun_ns;
     int left;                  // updates that it still makes
 } worker_task;
@@ -87,15 +89,16 @@ void server_kill(server_task *s);
 void worker_start(worker_task *w, int left);
 void worker_run(worker_task *w);
 void worker_kill(worker_task *w);
+mu_store_request *worker_reads(worker_task *w, int store, bool table);
 void coordinator_start(void);
 void coordinator_run(void);
 void coordinator_end(void);
 
 // stores_check.c
-int check_begin_update(int worker, int store);
+int check_begin_update(int worker, int store, bool table);
 void check_done_update(int number);
-void check_reading(int store, int64_t begun_ns, mu_value *value);
+void check_reading(int store, bool table, int64_t begun_ns, mu_value *value);
 void check_snapshots(void); // notes what has become safe, and what going back may cost
-void check_end(int store, mu_value *value);
+void check_end(int store, bool table, mu_value *value);
 
 #endif

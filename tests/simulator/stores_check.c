@@ -4,11 +4,11 @@
 // whatever was acknowledged before the last but one snapshot was complete is in it.
 #include "stores.h"
 
-int check_begin_update(int worker, int store)
+int check_begin_update(int worker, int store, bool table)
 {
     stores_run *r = &now_running;
     r->updates[r->n_updates] =
-        (update){.worker = worker, .store = store, .begun_ns = world_now(), .done_ns = MU_FOREVER};
+        (update){.worker = worker, .store = store, .table = table, .begun_ns = world_now(), .done_ns = MU_FOREVER};
     return r->n_updates++;
 }
 
@@ -50,7 +50,7 @@ static void note_seen(int i)
     r->seen[i] = true;
 }
 
-static void check_vector(int store, int64_t begun_ns, mu_value *value, const char *what)
+static void check_vector(int store, bool table, int64_t begun_ns, mu_value *value, const char *what)
 {
     stores_run *r = &now_running;
     mu_tensor *vector = mu_at(value, 0);
@@ -62,7 +62,7 @@ static void check_vector(int store, int64_t begun_ns, mu_value *value, const cha
     const float *times = mu__host_read(vector);
     for (int i = 0; i < MOST_UPDATES; i++) {
         const update *u = &r->updates[i];
-        const bool own = i < r->n_updates && u->store == store;
+        const bool own = i < r->n_updates && u->store == store && u->table == table;
         if (times[i] != 0 && !own)
             run_fails("%s of store %d has update %d, which was not for it", what, store, i);
         else if (times[i] > 1)
@@ -77,10 +77,13 @@ static void check_vector(int store, int64_t begun_ns, mu_value *value, const cha
     }
 }
 
-void check_reading(int store, int64_t begun_ns, mu_value *value)
+void check_reading(int store, bool table, int64_t begun_ns, mu_value *value)
 {
     now_running.n_readings++;
-    check_vector(store, begun_ns, value, "a reading");
+    check_vector(store, table, begun_ns, value, table ? "a reading of the table" : "a reading");
 }
 
-void check_end(int store, mu_value *value) { check_vector(store, world_now(), value, "the end"); }
+void check_end(int store, bool table, mu_value *value)
+{
+    check_vector(store, table, world_now(), value, table ? "the end of the table" : "the end");
+}

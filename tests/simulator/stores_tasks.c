@@ -22,8 +22,10 @@ void server_start(server_task *s)
     mu_pool *pool = mu_pool_open();
     address_of(s->host, address);
     s->rpc = mu_retain(mu_rpc_server_new("muster", address));
-    if (s->rpc == NULL || mu__stores_add(s->rpc, SIZE_MAX) != MU_OK || mu_rpc_server_start(s->rpc) != MU_OK)
+    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    if (s->rpc == NULL || mu__stores_add(s->rpc, kept) != MU_OK || mu_rpc_server_start(s->rpc) != MU_OK)
         run_fails("server %d cannot start: %s", s->host, mu_error_message());
+    mu_release(kept);
     mu_pool_close(pool);
     s->alive = true;
     s->due_ns = world_now();
@@ -87,6 +89,12 @@ void worker_start(worker_task *w, int left)
     w->due_ns = w->next_ns = world_now();
 }
 
+static const char *table_of(int store)
+{
+    static const char *const names[MOST_SERVERS] = {"t0", "t1", "t2", "t3"};
+    return names[store];
+}
+
 static mu_value *update_arguments(const worker_task *w, int store, int number)
 {
     const mu_scatter_attrs add = {.kind = MU_SCATTER_ADD};
@@ -97,18 +105,42 @@ static mu_value *update_arguments(const worker_task *w, int store, int number)
     return mu__remote_apply_arguments(&mu_op_scatter_variable, &add, 2, in, 1, &w->variables[store]);
 }
 
+// By gradient descent with rate 1.
+static mu_value *table_update_arguments(int store, int number)
+{
+    const int64_t key = number, one_by_one[2] = {1, 1};
+    const float gradient = -1;
+    return mu_list(mu__text_value(table_of(store)), mu_tensor_new(MU_I64, 1, one_by_one, &key),
+                   mu_tensor_new(MU_F32, 2, one_by_one, &gradient), mu_constant(MU_F64, 1), MU_END);
+}
+
+mu_store_request *worker_reads(worker_task *w, int store, bool table)
+{
+    if (!table)
+        return mu__store_request_new(w->stores, store, "muster.apply",
+                                     mu__remote_apply_arguments(&mu_op_read_variable, NULL, 0, NULL, 1,
+                                                                &w->variables[store]));
+    return mu__store_request_new(w->stores, store, "muster.table.lookup",
+                                 mu_list(mu__text_value(table_of(store)), mu_range(MU_I64, 0, MOST_UPDATES, 1),
+                                         mu_constant(MU_BOOL, true), MU_END));
+}
+
 static void begin(worker_task *w)
 {
     w->store = (int)world_draw((uint64_t)now_running.n_servers);
     const bool reads = world_chance(0.25) || now_running.n_updates == MOST_UPDATES;
-    w->update = reads ? -1 : check_begin_update(w->number, w->store);
+    w->table = (reads ? now_running.n_readings : now_running.n_updates) % 2 != 0;
+    w->update = reads ? -1 : check_begin_update(w->number, w->store, w->table);
     w->begun_ns = world_now();
     w->left -= !reads;
-    mu_value *arguments = reads ? mu__remote_apply_arguments(&mu_op_read_variable, NULL, 0, NULL, 1,
-                                                             &w->variables[w->store])
-                                : update_arguments(w, w->store, w->update);
-    world_note("worker %d begins %s %d on store %d", w->number, reads ? "a reading" : "update", w->update, w->store);
-    w->request = mu__store_request_new(w->stores, w->store, "muster.apply", arguments);
+    world_note("worker %d begins %s %d on %s of store %d", w->number, reads ? "a reading" : "update", w->update,
+               w->table ? "the table" : "the variable", w->store);
+    if (reads)
+        w->request = worker_reads(w, w->store, w->table);
+    else
+        w->request = mu__store_request_new(w->stores, w->store, w->table ? "muster.table.update" : "muster.apply",
+                                           w->table ? table_update_arguments(w->store, w->update)
+                                                    : update_arguments(w, w->store, w->update));
 }
 
 static void end(worker_task *w)
@@ -119,7 +151,7 @@ static void end(worker_task *w)
     else if (w->update >= 0)
         check_done_update(w->update);
     else
-        check_reading(w->store, w->begun_ns, value);
+        check_reading(w->store, w->table, w->begun_ns, value);
     mu__store_request_free(w->request);
     w->request = NULL;
     w->next_ns = world_now() + world_draw_ns(0, 0.3);
@@ -189,19 +221,32 @@ void coordinator_start(void)
     r->coordinator_due_ns = world_now();
 }
 
+static mu_value *table_arguments(int store)
+{
+    const mu_table_options o = {.dimension = 1, .dtype = MU_F32, .optimizer = MU_TABLE_SGD,
+                                .initializer = MU_TABLE_ZEROS, .learning_rate = 1};
+    const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
+    return mu_list(mu__text_value(table_of(store)), mu_tensor_new(MU_I64, 1, &n_ints, &o.dimension),
+                   mu_tensor_new(MU_F64, 1, &n_reals, &o.scale), MU_END);
+}
+
 static void create_next(void)
 {
     const int64_t n = MOST_UPDATES;
+    const int store = n_created % now_running.n_servers;
+    const bool table = n_created >= now_running.n_servers;
     mu_value *arguments =
-        mu_list(mu__text_value(name_of(n_created)), mu_tensor_new(MU_F32, 1, &n, NULL), MU_END);
-    creating = mu__store_request_new(stores_of_coordinator, n_created, "muster.variable.create", arguments);
+        table ? table_arguments(store)
+              : mu_list(mu__text_value(name_of(store)), mu_tensor_new(MU_F32, 1, &n, NULL), MU_END);
+    creating = mu__store_request_new(stores_of_coordinator, store,
+                                     table ? "muster.table.create" : "muster.variable.create", arguments);
 }
 
-// One variable on each store, before workers begin; and, with snapshots, a first one.
+// One variable and one table on each store, before workers begin; and, with snapshots, a first one.
 static void create_variables(void)
 {
     stores_run *r = &now_running;
-    if (creating == NULL && n_created < r->n_servers && mu__placement_ready(r->placement))
+    if (creating == NULL && n_created < 2 * r->n_servers && mu__placement_ready(r->placement))
         create_next();
     if (creating != NULL && mu__store_request_step(creating)) {
         mu__store_request_value(creating);
@@ -211,7 +256,7 @@ static void create_variables(void)
         creating = NULL;
         n_created++;
     }
-    r->created = n_created == r->n_servers;
+    r->created = n_created == 2 * r->n_servers;
     r->ready = r->created && (!r->snapshots || r->numbers.snapshots > 1);
 }
 

@@ -159,7 +159,8 @@ typedef struct mu_table_rows {
     float *slots;            // [n, slots]
 } mu_table_rows;
 
-// mu__table_export reads the rows of one stripe into arrays that mu__table_rows_free frees. mu__table_clear removes all
+// mu__table_export reads the rows of one stripe into arrays that mu__table_rows_free frees, in the order of use if the
+// table keeps it: imported into an empty table in this order, they are used and go as here. mu__table_clear removes all
 // rows. mu__table_import adds rows, oldest first, or replaces those that are there. `oldest`: the largest number of
 // updates since a last use that any import will name, so that ages stay.
 mu_status mu__table_export(mu_table *table, int stripe, mu_table_rows *out);

@@ -48,7 +48,10 @@ mu_status mu__table_export(mu_table *t, int stripe, mu_table_rows *out)
     mu__table_evict(t, s);
     const mu_status status = allocate(t, s->n, out);
     int64_t n = 0;
-    for (size_t i = 0; status == MU_OK && s->index && i <= s->mask; i++)
+    for (uint32_t at = status == MU_OK ? s->oldest : 0; at != 0; at = mu__table_row_at(t, s, at)->newer)
+        copy_out(t, mu__table_row_at(t, s, at), out, n++);
+    const bool ordered = s->oldest != 0;
+    for (size_t i = 0; !ordered && status == MU_OK && s->index && i <= s->mask; i++)
         if (s->index[i].row != 0)
             copy_out(t, mu__table_row_at(t, s, s->index[i].row), out, n++);
     pthread_mutex_unlock(&s->lock);

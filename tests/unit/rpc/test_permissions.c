@@ -14,7 +14,9 @@ static mu_rpc_server *start_server(int version)
 {
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
     mu_rpc_server_register(server, "answer", .fn = answer);
-    assert_int_equal(mu__service_add(server, SIZE_MAX), MU_OK);
+    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    assert_int_equal(mu__service_add(server, kept), MU_OK);
+    mu_release(kept);
     mu__keyring_set(server->node.keyring, MU_ROLE_PS, version);
     assert_int_equal(mu_rpc_server_start(server), MU_OK);
     return server;

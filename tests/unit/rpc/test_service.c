@@ -17,7 +17,9 @@ typedef struct ends {
 static ends connect_ends(void)
 {
     ends e = {.server = mu_rpc_server_new("muster", "localhost:0")};
-    assert_int_equal(mu__service_add(e.server, MOST), MU_OK);
+    mu_kept *kept = mu__kept_new(MOST);
+    assert_int_equal(mu__service_add(e.server, kept), MU_OK);
+    mu_release(kept);
     assert_int_equal(mu_rpc_server_start(e.server), MU_OK);
     e.client = mu_rpc_client_new("muster", mu_rpc_server_address(e.server), .timeout_in_ms = 60000);
     return e;
