@@ -5,6 +5,7 @@
 //            steps end meanwhile, each counts once, and both work again when they go on.
 // rolling:   each copied server is told to end (SIGTERM), drains and starts again, while steps run. Each counts once.
 // snapshots: a server is killed that has snapshots. Its variables go back, what was lost is counted, and old files go.
+// tables:    servers are killed that have copies of embedding tables. Each update counts once, whoever made it.
 // kills N:   random workers and copied servers are killed N times each, while steps run. Each counts once.
 //
 // The exit code is 0 if all is as expected.
@@ -12,6 +13,7 @@
 #include <muster.h>
 
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "served_log.h"
 #include "served_tasks.h"
 
 enum { STEPS = 300, BETWEEN = 40 };
@@ -67,40 +70,6 @@ static void expect_sums(job *j, const char *when)
 
 // ---- stopped ------------------------------------------------------------------------------------
 
-// What this process has written to its standard error goes to a file and, at the end of the part, to its old place.
-typedef struct log {
-    FILE *file;
-    int before;
-} log;
-
-static log begin_log(void)
-{
-    log l = {.file = tmpfile(), .before = dup(STDERR_FILENO)};
-    expect(l.file && dup2(fileno(l.file), STDERR_FILENO) >= 0, "messages go to a file");
-    return l;
-}
-
-static bool says(const log *l, const char *words)
-{
-    char line[2000];
-    bool found = false;
-    rewind(l->file);
-    while (!found && fgets(line, sizeof line, l->file))
-        found = strstr(line, words) != NULL;
-    fseek(l->file, 0, SEEK_END);
-    return found;
-}
-
-static void end_log(log *l)
-{
-    char line[2000];
-    rewind(l->file);
-    dup2(l->before, STDERR_FILENO);
-    while (fgets(line, sizeof line, l->file))
-        fputs(line, stderr);
-    fclose(l->file);
-}
-
 // Steps until a worker has done one more.
 static void expect_work(job *j, int worker)
 {
@@ -139,17 +108,17 @@ static void stop_server(job *j)
 
 static void stopped(void)
 {
-    log l = begin_log();
+    served_log l = log_begin();
     job j = begin(mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas = 1));
     stop_worker(&j);
-    expect(says(&l, "no sign of life for"), "a stopped task is called silent");
+    expect(log_says(&l, "no sign of life for"), "a stopped task is called silent");
     kill_task("worker", 2);
     expect_work(&j, 2);
-    expect(says(&l, "the reply: connection closed") || says(&l, "was lost, or is a new process"),
+    expect(log_says(&l, "the reply: connection closed") || log_says(&l, "was lost, or is a new process"),
            "and a killed one is not");
     stop_server(&j);
     expect(recovery_of(j.strategy).updates_lost == 0, "no update is lost");
-    end_log(&l);
+    log_end(&l);
 }
 
 // ---- rolling ------------------------------------------------------------------------------------
@@ -239,6 +208,75 @@ static void snapshots(void)
     expect(system(command) == 0, "the folder is deleted");
 }
 
+// ---- tables -------------------------------------------------------------------------------------
+
+enum { KEYS = 16 };
+
+static mu_tensor *all_keys(void) { return mu_range(MU_I64, 0, KEYS, 1); }
+
+// Gradient descent with rate 1 from zero: a row says how often its key was updated.
+static void update_all(mu_embedding_table *table)
+{
+    mu_embedding_table_apply_gradients(table, all_keys(), mu_fill(MU_F32, 2, (int64_t[]){KEYS, 1}, -1));
+}
+
+static mu_value *update_step(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    update_all(arg);
+    return mu_of(mu_constant(MU_F32, 1));
+}
+
+// This process makes `own` updates, and workers between `fewest` and `most`.
+static void expect_rows(mu_embedding_table *table, int64_t own, int64_t fewest, int64_t most, const char *when)
+{
+    mu_tensor *rows = mu_embedding_table_lookup(table, all_keys(), .read_only = true);
+    double low = HUGE_VAL, high = -HUGE_VAL;
+    expect(rows != NULL, "rows can be looked up");
+    for (int64_t i = 0; rows && i < KEYS; i++) {
+        const double row = mu_tensor_item(rows, i);
+        low = row < low ? row : low;
+        high = row > high ? row : high;
+    }
+    printf("%s: rows from %g to %g; %lld updates here, %lld to %lld by workers\n", when, low, high, (long long)own,
+           (long long)fewest, (long long)most);
+    expect(low >= (double)(own + fewest) && high <= (double)(own + most), "each update counts once");
+    expect(mu_embedding_table_row_count(table) == KEYS, "each key has one row");
+}
+
+static void tables(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas = 1);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_embedding_table *own = NULL, *shared = NULL;
+    MU_SCOPE(strategy) {
+        own = mu_embedding_table_new(1, .initializer = "zeros", .optimizer = "sgd", .learning_rate = 1, .name = "own");
+        shared = mu_embedding_table_new(1, .initializer = "zeros", .optimizer = "sgd", .learning_rate = 1,
+                                        .name = "shared");
+    }
+    mu_function *step = mu_function_new(update_step, shared);
+    int64_t updates = 0, retried = 0, steps = 0;
+    for (int server = 0; server < 2; server++) {
+        wait_for_copies(strategy);
+        for (int i = 0; i < STEPS; i++) {
+            mu_schedule(c, step);
+            update_all(own);
+            if (i == STEPS / 2)
+                kill_task("ps", server);
+        }
+        updates += STEPS;
+        steps += STEPS;
+        expect(mu_join(c) == MU_OK, "all steps end");
+        retried = 0;
+        for (int i = 0; i < 3; i++)
+            retried += calls_of(c, i).retried;
+        expect_rows(own, updates, 0, 0, "a server is killed");
+        expect_rows(shared, 0, steps, steps + retried, "with workers");
+    }
+    expect(recovery_of(strategy).failovers >= 2, "copies took over");
+    expect(recovery_of(strategy).updates_lost == 0, "no update is lost");
+}
+
 // ---- kills --------------------------------------------------------------------------------------
 
 // The launcher gives a task up that ends five times in a row within 2 s of its start.
@@ -286,6 +324,8 @@ int main(int argc, char **argv)
         rolling();
     else if (strcmp(part, "snapshots") == 0)
         snapshots();
+    else if (strcmp(part, "tables") == 0)
+        tables();
     else if (strcmp(part, "kills") == 0 && argc == 3)
         kills(atoi(argv[2]));
     else

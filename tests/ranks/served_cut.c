@@ -1,0 +1,157 @@
+// served_cut PART: a coordinator under `muster launch --workers 3 --ps 2`, all of whose connections to the other tasks,
+// and those between them, go through stretches of network that it cuts itself. The environment sets MUSTER_HEARTBEAT.
+//
+// server:  copied servers are cut off, one after the other: what comes from it, then both ways; with a third argument
+//          also what goes to it. Each is the primary of all stores at that moment, and steps go on with its copies.
+// worker:  a worker is cut off: what goes to it, what comes from it, both. Its steps go to others.
+//
+// Each cut is named within the heartbeat's time, every step counts, and after the cut the task works again. The exit
+// code is 0 if all is as expected.
+#define _GNU_SOURCE // usleep
+#include <muster.h>
+
+#include "../forwarder.h"
+#include "served_log.h"
+#include "served_tasks.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { WORKERS = 3, SERVERS = 2, STEPS = 120, NO_SERVER = -1 };
+
+static forwarder stretches[WORKERS + SERVERS];
+
+// The same cluster, with a stretch of network before each worker and server.
+static mu_cluster *behind_stretches(void)
+{
+    static const char *const jobs[] = {"worker", "ps"};
+    static const int counts[] = {WORKERS, SERVERS};
+    mu_cluster_spec *real = mu_cluster_get_spec(mu_cluster_from_environment()), *spec = mu_cluster_spec_parse("{}");
+    forwarder *f = stretches;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < counts[k]; i++, f++) {
+            char address[32];
+            const char *at = mu_cluster_spec_task_address(real, jobs[k], i);
+            expect(at != NULL && forwarder_start(f, atoi(strrchr(at, ':') + 1)), "a stretch of network begins");
+            snprintf(address, sizeof address, "127.0.0.1:%d", f->port);
+            mu_cluster_spec_add(spec, jobs[k], i, address);
+        }
+    return mu_simple_cluster_resolver(spec);
+}
+
+typedef struct job {
+    mu_strategy *strategy;
+    mu_coordinator *coordinator;
+    mu_variable *v[2];
+    mu_function *step;
+    mu_value *one;
+    int64_t scheduled;
+} job;
+
+static job begin(void)
+{
+    static mu_variable *v[2]; // as long as the function
+    job j = {.strategy = mu_parameter_server_strategy(behind_stretches(), .replicas = 1)};
+    expect(j.strategy != NULL, "the cluster is reached through its stretches of network");
+    j.coordinator = mu_coordinator_new(j.strategy);
+    make_two(j.strategy, v);
+    j.v[0] = v[0], j.v[1] = v[1];
+    j.step = mu_function_new(add_to_both, v);
+    j.one = mu_list(mu_of(mu_constant(MU_F32, 1)), MU_END);
+    return j;
+}
+
+static void schedule(job *j)
+{
+    for (int i = 0; i < STEPS; i++)
+        mu_schedule(j->coordinator, j->step, j->one);
+    j->scheduled += STEPS;
+}
+
+static void steps(job *j, const char *when)
+{
+    int64_t retried = 0;
+    schedule(j);
+    expect(mu_join(j->coordinator) == MU_OK, "all steps end");
+    for (int i = 0; i < WORKERS; i++)
+        retried += calls_of(j->coordinator, i).retried;
+    const double a = mu_scalar(mu_variable_read(j->v[0])), b = mu_scalar(mu_variable_read(j->v[1]));
+    printf("%s: %g and %g of %lld steps, %lld of them tried again\n", when, a, b, (long long)j->scheduled,
+           (long long)retried);
+    expect(a >= (double)j->scheduled && a <= (double)(j->scheduled + retried), "each step counts");
+    expect(b >= (double)j->scheduled && b <= a, "the second variable of a step follows the first");
+}
+
+static double now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + (double)at.tv_nsec / 1e9;
+}
+
+// Cuts one task off until it is named, and returns after how many seconds it was.
+static double named_after(const served_log *l, const char *words, forwarder *f, bool to, bool from)
+{
+    const double begin = now();
+    forwarder_cut(f, to, from);
+    while (!log_says(l, words) && now() < begin + 20)
+        usleep(20000);
+    return now() - begin;
+}
+
+static void expect_work(job *j, int worker)
+{
+    const int64_t before = calls_of(j->coordinator, worker).done;
+    for (int i = 0; i < 3000 && calls_of(j->coordinator, worker).done == before; i++) {
+        mu_schedule(j->coordinator, j->step, j->one);
+        j->scheduled++;
+        expect(mu_join(j->coordinator) == MU_OK, "steps end");
+        usleep(2000);
+    }
+    expect(calls_of(j->coordinator, worker).done > before, "the worker works again");
+}
+
+static void cut(job *j, int server, bool to, bool from, const char *how)
+{
+    const double heartbeat = atof(getenv("MUSTER_HEARTBEAT"));
+    const bool is_server = server != NO_SERVER;
+    forwarder *f = &stretches[is_server ? WORKERS + server : 1];
+    char words[64] = "worker 1 is lost";
+    served_log l = log_begin();
+    if (is_server)
+        snprintf(words, sizeof words, "parameter server %d is lost", server);
+    wait_for_copies(j->strategy);
+    forwarder_cut(f, to, from);
+    schedule(j);
+    const double seconds = named_after(&l, words, f, to, from);
+    steps(j, how);
+    forwarder_cut(f, false, false);
+    log_end(&l);
+    printf("%s: named after %.2f s; the heartbeat is %g s\n", how, seconds, heartbeat);
+    expect(seconds < 3 * heartbeat, "a cut is named within the heartbeat's time");
+    if (is_server)
+        wait_for_copies(j->strategy);
+    else
+        expect_work(j, 1);
+    steps(j, "after the cut");
+}
+
+int main(int argc, char **argv)
+{
+    const bool server = argc > 1 && strcmp(argv[1], "server") == 0;
+    if (!server && (argc < 2 || strcmp(argv[1], "worker") != 0))
+        return 64;
+    mu_init(.cpu_devices = 1);
+    job j = begin();
+    if (j.coordinator == NULL)
+        return mu_exit(false);
+    steps(&j, "no cut");
+    if (!server || argc > 2)
+        cut(&j, server ? 1 : NO_SERVER, true, false, "what goes to it is cut");
+    cut(&j, server ? 0 : NO_SERVER, false, true, "what comes from it is cut");
+    cut(&j, server ? 1 : NO_SERVER, true, true, "both ways are cut");
+    expect(!server || recovery_of(j.strategy).failovers >= 2, "copies took over");
+    expect(recovery_of(j.strategy).updates_lost == 0, "no update is lost");
+    printf("%s: %lld failovers, %d not as expected\n", argv[1], (long long)recovery_of(j.strategy).failovers, n_wrong);
+    return mu_exit(n_wrong == 0) || n_wrong > 0;
+}
