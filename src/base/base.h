@@ -258,6 +258,7 @@ typedef struct mu_context {
     struct mu_read_cache *read_cache; // of the open scope of cached reads; NULL: none (graph)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     struct mu_cancellation *cancellation;  // ends this thread's waits; NULL: none; not retained
+    uint64_t request;           // what this thread works for, in the timelines of all processes; 0: none (rpc)
     int64_t run;                // number of the run whose replica function is active; 0: none (distribute)
     int component;              // which component of a distributed variable this thread sees
     int n_components;           // how many components there are, on a replica
@@ -285,7 +286,8 @@ static inline mu_context *mu__context(void)
 }
 
 // mu__context_enter makes `child` (zeroed storage of the caller) the current context of this thread and opens a pool
-// for it. The child inherits runtime, scope, replica, run and cancellation from the parent, but not tape and trace.
+// for it. The child inherits runtime, scope, replica, run, request and cancellation from the parent, but not tape and
+// trace.
 // mu__context_leave closes the pool and restores the previous context. If `result` is not NULL, it survives the
 // closing: when the parent is on the same thread, the restored context's pool owns it, otherwise the caller owns the
 // reference. A pending error moves to `error`; `error` may be NULL on the parent's thread only, then the error moves
@@ -447,6 +449,9 @@ void mu__notice(const char *format, ...) MU_PRINTF(1, 2);
 #define MU_SPAN_BESIDE "reduction"
 bool mu__trace_on(void);
 void mu__span(const char *category, const char *name, int replica, int64_t begin_ns, int64_t end_ns);
+// mu__span_request records a span that overlaps others, as part of a request whose number all processes share. The name
+// is copied.
+void mu__span_request(const char *category, const char *name, uint64_t request, int64_t begin_ns, int64_t end_ns);
 mu_status mu__trace_write(void);
 
 // ---- Settings (settings.def, settings.c) --------------------------------------------------------

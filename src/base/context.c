@@ -100,6 +100,7 @@ mu_status mu__context_enter(mu_context *child, mu_context *parent)
     child->component = parent->component;
     child->n_components = parent->n_components;
     child->run = parent->run;
+    child->request = parent->request;
     child->cancellation = parent->cancellation;
     mu__current = child;
     return MU_OK;

@@ -7,18 +7,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MOST_SPANS = 1 << 20, MOST_REPLICAS_NAMED = 1024 };
+enum { MOST_SPANS = 1 << 20, MOST_REPLICAS_NAMED = 1024, MOST_NAMES = 4096 };
 
 struct span {
     const char *category, *name;
     int64_t begin_ns, end_ns;
     int replica;
+    uint64_t request; // 0: none
 };
 
 struct mu_timeline {
     pthread_mutex_t lock;
     struct span *ring;
     uint64_t n; // spans recorded so far; the ring keeps the last MOST_SPANS
+    char *names[MOST_NAMES]; // copies of names that do not live as long as the runtime
+    int n_names;
 };
 
 static atomic_int n_timelines;
@@ -39,6 +42,32 @@ void mu__span(const char *category, const char *name, int replica, int64_t begin
     pthread_mutex_lock(&timeline->lock);
     timeline->ring[timeline->n++ % MOST_SPANS] =
         (struct span){.category = category, .name = name, .begin_ns = begin_ns, .end_ns = end_ns, .replica = replica};
+    pthread_mutex_unlock(&timeline->lock);
+}
+
+// With the lock held. Methods of a program may have any number of names; those beyond the limit share one.
+static const char *kept_name(struct mu_timeline *timeline, const char *name)
+{
+    for (int i = 0; i < timeline->n_names; i++)
+        if (strcmp(timeline->names[i], name) == 0)
+            return timeline->names[i];
+    mu_error_value before, ignored;
+    mu__error_move(&before);
+    char *copy = timeline->n_names < MOST_NAMES ? mu__strdup(name) : NULL;
+    mu__error_move(&ignored);
+    mu__error_raise(&before);
+    return copy != NULL ? (timeline->names[timeline->n_names++] = copy) : "request";
+}
+
+void mu__span_request(const char *category, const char *name, uint64_t request, int64_t begin_ns, int64_t end_ns)
+{
+    if (!mu__trace_on())
+        return;
+    struct mu_timeline *timeline = mu__runtime_present()->timeline;
+    pthread_mutex_lock(&timeline->lock);
+    timeline->ring[timeline->n++ % MOST_SPANS] =
+        (struct span){.category = category, .name = kept_name(timeline, name), .begin_ns = begin_ns, .end_ns = end_ns,
+                      .replica = -1, .request = request};
     pthread_mutex_unlock(&timeline->lock);
 }
 
@@ -66,6 +95,8 @@ void mu__timeline_drop(mu_runtime *runtime)
     runtime->timeline = NULL;
     atomic_fetch_sub(&n_timelines, 1);
     mu__free_data(timeline->ring, MOST_SPANS * sizeof(struct span));
+    for (int i = 0; i < timeline->n_names; i++)
+        mu__free(timeline->names[i]);
     pthread_mutex_destroy(&timeline->lock);
     mu__free(timeline);
 }
@@ -127,18 +158,21 @@ static mu_status write_span(mu_file_writer *file, const struct span *span, bool 
 // end events.
 static mu_status write_beside(mu_file_writer *file, const struct span *span, uint64_t id, bool last)
 {
-    char begin[32], end[32], duration[32], line[640];
+    char begin[32], end[32], duration[32], request[48] = "", name[256], line[1200];
     const long process = (long)getpid();
+    escape(name, sizeof name, span->name);
+    if (span->request != 0)
+        snprintf(request, sizeof request, ",\"request\":\"0x%llx\"", (unsigned long long)span->request);
     microseconds(begin, span->begin_ns);
     microseconds(end, span->end_ns);
     microseconds(duration, span->end_ns - span->begin_ns);
     const int n = snprintf(line, sizeof line,
                            "{\"ph\":\"b\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,\"ts\":%s,"
-                           "\"args\":{\"dur\":%s}},\n"
+                           "\"args\":{\"dur\":%s%s}},\n"
                            "{\"ph\":\"e\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,"
                            "\"ts\":%s}%s\n",
-                           span->name, span->category, (unsigned long long)id, process, span->replica, begin, duration,
-                           span->name, span->category, (unsigned long long)id, process, span->replica, end,
+                           name, span->category, (unsigned long long)id, process, span->replica, begin, duration,
+                           request, name, span->category, (unsigned long long)id, process, span->replica, end,
                            last ? "" : ",");
     return mu__file_write(file, line, (size_t)n);
 }
@@ -169,7 +203,7 @@ static mu_status write_all(mu_file_writer *file, const struct mu_timeline *timel
             named[span->replica + 1] = true;
             MU_TRY(write_thread_name(file, span->replica));
         }
-        const bool beside = strcmp(span->category, MU_SPAN_BESIDE) == 0, end = i + 1 == timeline->n;
+        const bool beside = span->request != 0 || strcmp(span->category, MU_SPAN_BESIDE) == 0, end = i + 1 == timeline->n;
         MU_TRY(beside ? write_beside(file, span, i, end) : write_span(file, span, end));
     }
     return mu__file_write(file, tail, sizeof tail - 1);

@@ -1,6 +1,9 @@
 // The coordinator as programs see it: makes it, schedules, joins, fetches.
 #include "coordinator/coordinator.h"
 
+#include "rpc/metrics.h"
+#include "rpc/rpc.h"
+
 enum { MOST_QUEUED = 262144, PS_FAILURES_IGNORED = 3, WORKERS_PER_TIMEOUT = 10 };
 
 // ---- Calls --------------------------------------------------------------------------------------
@@ -62,6 +65,7 @@ static void end_workers(mu_coordinator *c)
 static void coordinator_destroy(void *object)
 {
     mu_coordinator *c = object;
+    mu__metrics_http_free(c->metrics);
     if (c->registered) {
         mu_servers *servers = c->strategy->servers;
         pthread_mutex_lock(&servers->coordinator_lock);
@@ -110,6 +114,7 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
     if (!c->queue || !c->resources || !c->workers || !c->ps_failures)
         return mu_error_code();
     c->n_workers = strategy->servers->n_workers;
+    MU_TRY(mu__random(&c->first_request, sizeof c->first_request));
     c->last_seen_ns = mu__now_ns();
     c->ps_failures_ignored = MU_GIVEN(args, ignore_transient_ps_failures) ? args->ignore_transient_ps_failures
                                                                           : PS_FAILURES_IGNORED;
@@ -121,7 +126,7 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
     mu_status status = mu__commits_init(c) == MU_OK ? mu__times_init(&c->times) : mu_error_code();
     for (int i = 0; i < c->n_workers && status == MU_OK; i++)
         status = start_worker(c, i, maker, arg);
-    return status;
+    return status == MU_OK ? mu__coordinator_serve_metrics(c) : status;
 }
 
 mu_coordinator *mu__coordinator_new(const mu_coordinator_args *args, mu_task_maker *maker, void *arg)

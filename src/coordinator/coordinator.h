@@ -40,7 +40,10 @@ struct mu_coordinator {
     mu_resource_list *resources; // retained
     mu_commits commits;          // of steps that happen as a whole
     atomic_llong n_scheduled;
+    uint64_t first_request;      // of the numbers by which timelines know attempts to run calls
+    atomic_ullong n_requests;
     mu_times times;
+    struct mu_metrics_http *metrics; // NULL: not served (metrics.c)
     int n_workers;
     mu_dispatcher *workers;      // [n_workers]
     int ps_failures_ignored, timeouts_ignored;
@@ -63,6 +66,10 @@ mu_concrete *mu__coordinator_trace(mu_coordinator *coordinator, mu_function *fun
 
 // mu__maker_call makes the call that makes a per-worker value on one worker. Owned.
 mu_call *mu__maker_call(const mu_per_worker_resource *per_worker, int worker);
+
+// mu__coordinator_serve_metrics answers GET /metrics on the loopback, if MUSTER_METRICS_PORT is set.
+mu_status mu__coordinator_serve_metrics(mu_coordinator *coordinator);
+int mu__coordinator_metrics_port(const mu_coordinator *coordinator); // -1: none
 
 // mu__dispatch runs on a worker's thread until the queue is stopped (dispatcher.c).
 void mu__dispatch(mu_dispatcher *dispatcher);

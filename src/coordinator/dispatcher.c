@@ -5,6 +5,7 @@
 #include "coordinator/coordinator.h"
 
 #include "base/system.h"
+#include "rpc/rpc.h"
 
 // ---- Running one call ---------------------------------------------------------------------------
 
@@ -47,6 +48,12 @@ typedef struct outcome {
     mu_task_failure failure;
 } outcome;
 
+static uint64_t next_request(mu_coordinator *c)
+{
+    const uint64_t number = (c->first_request + atomic_fetch_add(&c->n_requests, 1)) & MU_REQUEST_MASK;
+    return number != 0 ? number : 1;
+}
+
 static outcome run_in_context(mu_dispatcher *d, const mu_call *call, mu_cancellation *cancellation)
 {
     outcome o = {0};
@@ -56,8 +63,11 @@ static outcome run_in_context(mu_dispatcher *d, const mu_call *call, mu_cancella
         return o;
     }
     context.cancellation = cancellation;
+    context.request = next_request(d->coordinator);
     const int64_t begin = mu__now_ns();
     o.result = run(d, call, &o.failure);
+    mu__span_request("schedule", call->maker ? "per worker" : mu_function_name(call->function), context.request, begin,
+                     mu__now_ns());
     if (o.result && !call->maker)
         mu__times_add(&d->coordinator->times, MU_TIMED_EXECUTION, begin);
     mu__context_leave(&context, NULL, &o.error);

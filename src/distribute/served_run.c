@@ -74,6 +74,7 @@ typedef struct served_call {
     pthread_mutex_t *outside;  // of mu_servers
     mu_tensor **values;        // [n_values] owned
     struct mu_cancellation *cancellation;
+    uint64_t request;
     mu_status status;
     mu_error_value error;
     bool withdrawn;            // before the device's thread began it
@@ -213,6 +214,7 @@ static void do_call(void *argument)
         mu__error_move(&call->error);
     } else {
         context.cancellation = call->cancellation;
+        context.request = call->request;
         call->status = run_steps(call);
         mu__context_leave(&context, NULL, &call->error);
     }
@@ -284,7 +286,7 @@ static mu_status fill_run(served_run *run, mu_device *device, int component, mu_
 {
     run->call = (served_call){.concrete = mu_retain(concrete), .device = device, .component = component,
                               .outside = &run->head.strategy->servers->outside,
-                              .cancellation = mu__context()->cancellation};
+                              .cancellation = mu__context()->cancellation, .request = mu__context()->request};
     served_call *call = &run->call;
     if (!(call->served = prepare(concrete, device)))
         return mu_error_code();
@@ -407,7 +409,8 @@ static mu_status post_and_wait(served_call *call)
 
 mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *const *in, mu_tensor **out)
 {
-    served_call call = {.concrete = concrete, .device = device, .cancellation = mu__context()->cancellation};
+    served_call call = {.concrete = concrete, .device = device, .cancellation = mu__context()->cancellation,
+                        .request = mu__context()->request};
     if (!(call.served = prepare(concrete, device)))
         return mu_error_code();
     const mu_segments *segments = call.served->segments;

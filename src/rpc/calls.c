@@ -31,6 +31,8 @@ static void answer(mu_server_call *call, mu_status code, const void *data, size_
 {
     mu_error_value ignored;
     mu_connection *connection = call->connection;
+    mu__span_request("serve", call->entry != NULL ? call->entry->name : "muster.methods", mu__request_of(call->id),
+                     call->begun_ns, mu__now_ns());
     if (call->entry != NULL)
         mu__metrics_count(&call->entry->metrics, mu__now_ns() - call->begun_ns, code != MU_OK,
                           call->message != NULL ? call->message->bytes : 0,
@@ -166,6 +168,7 @@ static void run_call(mu_server_call *call, mu_error_value *error)
         mu__error_move(error);
         return;
     }
+    context.request = mu__request_of(call->id);
     mu_cancellation *cancellation = mu_cancellation_new();
     mu_cancellation_use(cancellation);
     if (cancellation != NULL && !let_cancel(call, cancellation))

@@ -496,6 +496,17 @@ mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role
 
 // ---- Calling ------------------------------------------------------------------------------------
 
+// A call that is for no request of another process is one itself: its number is this process's.
+static uint64_t next_id(mu_rpc_client *client)
+{
+    uint64_t request = mu__context()->request, number = ++client->n_calls;
+    if (request == 0) {
+        memcpy(&request, client->node.own.incarnation, sizeof request);
+        request = (request + number) & MU_REQUEST_MASK;
+    }
+    return request << MU_CALL_BITS | (number & ((1u << MU_CALL_BITS) - 1));
+}
+
 // With the lock held: sends the call now, or lets it wait.
 static mu_status begin_call(mu_rpc_client *client, mu_rpc_result *result)
 {
@@ -504,7 +515,8 @@ static mu_status begin_call(mu_rpc_client *client, mu_rpc_result *result)
         return mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_call: %d calls wait for the server at %s, as many as "
                          "max_waiting allows; wait for results first", client->waiting.n, client->address);
     result->owner = client;
-    result->id = ++client->n_calls;
+    result->begun_ns = mu__now_ns();
+    result->id = next_id(client);
     append(now ? &client->sent : &client->waiting, mu_retain(result));
     if (now) {
         send_call(result);

@@ -31,7 +31,7 @@ struct mu_rpc_result {
     struct mu_rpc_result *next;
     mu_message *message;
     uint64_t id, transfer; // transfer: of the arguments while parts are sent; 0: none
-    int64_t deadline_ns;
+    int64_t deadline_ns, begun_ns;
     bool told; // the server was told that the call is cancelled
     atomic_bool cancelled;
 };

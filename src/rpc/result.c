@@ -44,6 +44,7 @@ static void end_now(mu_rpc_result *result, const mu_error_value *error, mu_messa
     result->error = *error;
     result->reply = mu_retain(reply);
     result->offset = offset;
+    mu__span_request("call", result->method, mu__request_of(result->id), result->begun_ns, mu__now_ns());
     pthread_cond_broadcast(&result->changed);
 }
 

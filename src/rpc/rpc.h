@@ -116,6 +116,14 @@ mu_client_state mu__server_client(mu_rpc_server *server, uint64_t client);
 int64_t mu__server_step(mu_rpc_server *server);
 int64_t mu__client_step(mu_rpc_client *client);
 
+// ---- Requests in timelines ----------------------------------------------------------------------
+
+// The number of a call has two parts: the request that it is for, which calls made meanwhile by the method have too,
+// and its own. So timelines of all processes show what belongs together.
+enum { MU_CALL_BITS = 24 };
+#define MU_REQUEST_MASK ((UINT64_C(1) << (64 - MU_CALL_BITS)) - 1)
+static inline uint64_t mu__request_of(uint64_t call) { return call >> MU_CALL_BITS; }
+
 // ---- Clients ------------------------------------------------------------------------------------
 
 // mu__client_call is mu_rpc_call with a function that is called once, when the call has ended, on any thread and with
