@@ -1,10 +1,13 @@
-// `muster serve`: a worker or a parameter server of a cluster, until it is asked to end.
+// `muster serve`: a worker or a parameter server of a cluster, until it is asked to end; or it asks another one to end.
+#include "base/system.h"
 #include "rpc/service.h"
 #include "tools/tools.h"
 
 #include <muster/server.h>
 
-enum { JOB, TASK, ADDRESS, MAX_BYTES };
+enum { JOB, TASK, ADDRESS, MAX_BYTES, DRAIN };
+#define POLL_NS  20000000
+#define GRACE_S  10.0 // that a server needs to end beside its calls
 
 static const char *const jobs[] = {"worker", "ps", NULL};
 
@@ -15,7 +18,9 @@ static const mu_tool_option options[] = {
                  .text = "where to listen, port 0: the system chooses; then no other description of the cluster is "
                          "needed; default: the task's in the cluster"},
     [MAX_BYTES] = {.name = "max-bytes", .value = "BYTES", .initial = "0",
-                   .text = "most bytes of all its variables together; 0: no limit"},
+                   .text = "most bytes of all its variables together, copies of others' among them; 0: no limit"},
+    [DRAIN] = {.name = "drain", .value = "HOST:PORT",
+               .text = "serve nothing: ask the server at this address to end, and wait until it has"},
     {.text = NULL},
 };
 
@@ -46,8 +51,49 @@ static mu_server *make_server(const mu_tool_arguments *a)
     return mu_server_new_with(&args);
 }
 
+// ---- Another server's end -----------------------------------------------------------------------
+
+static const char *address_of(const char *text)
+{
+    static const char layer[] = "muster://";
+    return strncmp(text, layer, sizeof layer - 1) == 0 ? text + sizeof layer - 1 : text;
+}
+
+// A server that is gone has closed the connection.
+static mu_status wait_for_end(mu_rpc_client *client, const char *address)
+{
+    const double most = mu__setting_real(MU_SETTING_DRAIN) + GRACE_S;
+    const int64_t deadline_ns = mu__deadline_ns(most);
+    while (mu_rpc_client_server(client) != 0 && mu__now_ns() < deadline_ns) {
+        MU_TRY(mu__check_stop());
+        mu__sleep_ns(POLL_NS);
+    }
+    if (mu_rpc_client_server(client) == 0)
+        return MU_OK;
+    return mu__error(MU_DEADLINE_EXCEEDED, "the server at %s takes no new calls, but has not ended after %g s; see what "
+                     "it does (MUSTER_LOG=info), or raise MUSTER_DRAIN, which both processes read", address, most);
+}
+
+static int drain_main(const char *text)
+{
+    const char *address = address_of(text);
+    mu_rpc_client *client = mu_init() == MU_OK && mu_stop_on_signals() == MU_OK
+                                ? mu_rpc_client_new("muster", address, .fail_fast = true)
+                                : NULL;
+    mu_rpc_result *result = client != NULL ? mu_rpc_call(client, "muster.server.drain") : NULL;
+    if (result == NULL)
+        return mu_exit(false);
+    mu_rpc_result_value(result);
+    if (mu__pending() || wait_for_end(client, address) != MU_OK)
+        return mu_exit(false);
+    printf("%s has ended\n", address);
+    return mu_exit(mu__tool_flush());
+}
+
 static int serve_main(const mu_tool_arguments *a)
 {
+    if (a->values[DRAIN] != NULL)
+        return drain_main(a->values[DRAIN]);
     mu_server *server = mu_init() == MU_OK && mu_stop_on_signals() == MU_OK ? make_server(a) : NULL;
     if (server == NULL)
         return mu_exit(false);
@@ -69,9 +115,10 @@ const mu_tool_command mu__tool_serve = {
                    "or from the options.\n\n"
                    "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
                    "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
-                   "with the exit code 0. With MUSTER_METRICS_PORT it answers GET /metrics on the loopback. Between "
+                   "with the exit code 0. `muster serve --drain HOST:PORT` asks for the same from anywhere, with the "
+                   "cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers GET /metrics on the loopback. Between "
                    "hosts, all processes need the same MUSTER_CLUSTER_KEY.",
-    .example = "muster serve --job ps --address 127.0.0.1:2222\n",
+    .example = "muster serve --job ps --address 127.0.0.1:2222\nmuster serve --drain 127.0.0.1:2222\n",
     .options = options,
     .needs = "it takes no operands",
     .main = serve_main,
