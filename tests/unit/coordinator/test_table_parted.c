@@ -1,0 +1,80 @@
+// A table without room for more rows: the call fails half way, which the copy cannot repeat. The primary answers again
+// when the coordinator has given it a new copy, and a server that ends then takes nothing along.
+#include "servers_test.h"
+
+#include <unistd.h>
+
+enum { DIMENSION = 16, KEYS = 6000, SERVERS = 2 };
+
+static mu_server *start_server(void)
+{
+    return mu_server_new(mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"local\": [\"localhost:0\"]}")));
+}
+
+static mu_strategy *strategy_with_copies(mu_server *servers[SERVERS])
+{
+    char text[200];
+    for (int i = 0; i < SERVERS; i++)
+        servers[i] = start_server();
+    snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}",
+             mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"),
+             mu_server_target(servers[0]) + strlen("muster://"), mu_server_target(servers[1]) + strlen("muster://"));
+    return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = 1);
+}
+
+static mu_ps_recovery recovery_of(mu_strategy *strategy)
+{
+    mu_ps_recovery recovery = {0};
+    assert_int_equal(mu_parameter_server_recovery(strategy, &recovery), MU_OK);
+    return recovery;
+}
+
+static void wait_for_copies(mu_strategy *strategy)
+{
+    for (int i = 0; i < 6000 && recovery_of(strategy).copies_behind > 0; i++)
+        usleep(10000);
+    assert_int_equal(recovery_of(strategy).copies_behind, 0);
+}
+
+static mu_tensor *all_rows(mu_embedding_table *table)
+{
+    mu_tensor *rows = mu_embedding_table_lookup(table, mu_range(MU_I64, 0, KEYS, 1), .read_only = true);
+    if (rows == NULL)
+        fail_msg("%s", mu_error_message());
+    return rows;
+}
+
+static void test_no_room_for_rows(void **state)
+{
+    mu_server *servers[SERVERS];
+    mu_embedding_table *table = NULL;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_with_copies(servers);
+    MU_SCOPE(strategy) table = mu_embedding_table_new(DIMENSION, .max_bytes = 400000, .learning_rate = 0.1);
+    mu_tensor *gradients = mu_fill(MU_F32, 2, (int64_t[]){KEYS, DIMENSION}, 0.5);
+    mu_embedding_table_apply_gradients(table, mu_range(MU_I64, 0, KEYS, 1), gradients);
+    expect_error(MU_RESOURCE_EXHAUSTED, "has no room for more rows");
+    const int64_t n = mu_embedding_table_row_count(table);
+    assert_true(n > 100 && n < KEYS);
+    wait_for_copies(strategy);
+    mu_tensor *before = all_rows(table);
+    assert_int_equal(mu_server_stop(servers[0]), MU_OK);
+    mu_tensor *after = all_rows(table);
+    assert_memory_equal(mu_tensor_data(before), mu_tensor_data(after), sizeof(float) * KEYS * DIMENSION);
+    assert_int_equal(mu_embedding_table_row_count(table), n);
+    assert_int_equal(recovery_of(strategy).failovers, 1);
+    mu_pool_close(pool);
+}
+
+static int start(void **state)
+{
+    setenv("MUSTER_HEARTBEAT", "2", 1);
+    return start_with_key(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_room_for_rows)};
+    return cmocka_run_group_tests(tests, start, end_library);
+}
