@@ -203,7 +203,8 @@ static mu_status write_all(mu_file_writer *file, const struct mu_timeline *timel
             named[span->replica + 1] = true;
             MU_TRY(write_thread_name(file, span->replica));
         }
-        const bool beside = span->request != 0 || strcmp(span->category, MU_SPAN_BESIDE) == 0, end = i + 1 == timeline->n;
+        const bool beside = span->request != 0 || strcmp(span->category, MU_SPAN_BESIDE) == 0;
+        const bool end = i + 1 == timeline->n;
         MU_TRY(beside ? write_beside(file, span, i, end) : write_span(file, span, end));
     }
     return mu__file_write(file, tail, sizeof tail - 1);

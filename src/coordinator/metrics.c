@@ -90,4 +90,7 @@ mu_status mu__coordinator_serve_metrics(mu_coordinator *c)
     return MU_OK;
 }
 
-int mu__coordinator_metrics_port(const mu_coordinator *c) { return c->metrics ? mu__metrics_http_port(c->metrics) : -1; }
+int mu__coordinator_metrics_port(const mu_coordinator *c)
+{
+    return c->metrics ? mu__metrics_http_port(c->metrics) : -1;
+}

@@ -88,8 +88,8 @@ static mu_status no_room(const service *s, const char *name, size_t bytes)
     char largest[NAMED * 120] = "";
     size_t used = 0;
     for (int n = 0; n < NAMED && (found[n] = next_largest(s, n, found)) != NULL; n++)
-        used += (size_t)snprintf(largest + used, sizeof largest - used, "%s'%.80s' %zu", n > 0 ? ", " : ", the largest ",
-                                 found[n]->resource.name, bytes_of(found[n]));
+        used += (size_t)snprintf(largest + used, sizeof largest - used, "%s'%.80s' %zu",
+                                 n > 0 ? ", " : ", the largest ", found[n]->resource.name, bytes_of(found[n]));
     return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server keeps %zu of at most "
                      "%zu bytes, of which %zu are variables beside this one%s; add servers, or split the variable",
                      name, bytes, budget->used, budget->limit, s->bytes, largest);

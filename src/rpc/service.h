@@ -92,8 +92,8 @@ mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role
 // a copy, as many as it takes until the store's primary has answered. The result is of the pool. Errors: as
 // mu_rpc_result_value.
 mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *arguments);
-// mu__remote_calls does so on what several servers keep, at the same time. `value` gets the result, of the pool. Errors:
-// the first.
+// mu__remote_calls does so on what several servers keep, at the same time. `value` gets the result, of the pool.
+// Errors: the first.
 typedef struct mu_remote_call {
     mu_rpc_client *client;
     mu_value *arguments;

@@ -158,7 +158,7 @@ typedef struct mu_store {
     bool complete;              // the transfer has ended: answers wait for the copy (as a copy: this process has all)
     int64_t complete_at;        // sequence number since which they do
     bool told;                  // the copy knows that it has all
-    bool parted;                // the copy lacks a change: nothing is answered until the coordinator orders what is next
+    bool parted;                // the copy lacks a change: nothing is answered until the coordinator gives an order
     struct {
         mu_outbound *items;
         size_t n, capacity, first;

@@ -1,8 +1,8 @@
 // The embedding tables of a server. Everything that arrives is untrusted.
 //
 // A lookup writes rows into the bytes of its answer. The list has a lock; a table is used without it, by many threads.
-// In a store that has a copy, all that changes a table has one order, and lookups are among it: they make rows, and with
-// a limit the order of use decides which rows go.
+// In a store that has a copy, all that changes a table has one order, and lookups are among it: they make rows, and
+// with a limit the order of use decides which rows go.
 #include "rpc/table_service.h"
 
 #include "rpc/rpc.h"

@@ -70,8 +70,9 @@ static mu_status wait_for_end(mu_rpc_client *client, const char *address)
     }
     if (mu_rpc_client_server(client) == 0)
         return MU_OK;
-    return mu__error(MU_DEADLINE_EXCEEDED, "the server at %s takes no new calls, but has not ended after %g s; see what "
-                     "it does (MUSTER_LOG=info), or raise MUSTER_DRAIN, which both processes read", address, most);
+    return mu__error(MU_DEADLINE_EXCEEDED, "the server at %s takes no new calls, but has not ended after %g s; see "
+                     "what it does (MUSTER_LOG=info), or raise MUSTER_DRAIN, which both processes read", address,
+                     most);
 }
 
 static int drain_main(const char *text)
@@ -116,8 +117,8 @@ const mu_tool_command mu__tool_serve = {
                    "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
                    "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
                    "with the exit code 0. `muster serve --drain HOST:PORT` asks for the same from anywhere, with the "
-                   "cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers GET /metrics on the loopback. Between "
-                   "hosts, all processes need the same MUSTER_CLUSTER_KEY.",
+                   "cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers GET "
+                   "/metrics on the loopback. Between hosts, all processes need the same MUSTER_CLUSTER_KEY.",
     .example = "muster serve --job ps --address 127.0.0.1:2222\nmuster serve --drain 127.0.0.1:2222\n",
     .options = options,
     .needs = "it takes no operands",

@@ -1,5 +1,5 @@
-// Fuzzes what members of a cluster ask of a task's server: the input is a series of calls, each a byte for the method and
-// two for the length of its arguments, which follow as a value. Whatever comes, the server answers or refuses, and at
+// Fuzzes what members of a cluster ask of a task's server: the input is a series of calls, each a byte for the method
+// and two for the length of its arguments, which follow as a value. Whatever comes, the server answers or refuses, and at
 // the end holds no bytes of messages. Before the input the server has a variable, a table and an accumulator of each
 // kind, and is the primary of a store with a variable and a table.
 //
@@ -10,7 +10,7 @@
 #include <muster/ops.h>
 #include <stdlib.h>
 
-enum { MOST_HELD = 1 << 20, MOST_KEPT = 1 << 20, PATIENCE_NS = 2000000, MOST_WAITS = 500 };
+enum { MOST_HELD = 1 << 20, MOST_KEPT = 1 << 20, PATIENCE_NS = 200000, MOST_WAITS = 500 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,5 +1,5 @@
-// Embedding tables as a part of a store: what was saved and loaded answers as the original does, bit for bit, and evicts
-// the same rows; the budget is shared; a change that fails half way is told.
+// Embedding tables as a part of a store: what was saved and loaded answers as the original does, bit for bit, and
+// evicts the same rows; the budget is shared.
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 #include "rpc_test.h"
