@@ -1,6 +1,6 @@
 // Fuzzes what members of a cluster ask of a task's server: the input is a series of calls, each a byte for the method
-// and two for the length of its arguments, which follow as a value. Whatever comes, the server answers or refuses, and at
-// the end holds no bytes of messages. Before the input the server has a variable, a table and an accumulator of each
+// and two for the length of its arguments, which follow as a value. Whatever comes, the server answers or refuses, and
+// at the end holds no bytes of messages. Before the input the server has a variable, a table and an accumulator of each
 // kind, and is the primary of a store with a variable and a table.
 //
 // Seeds are calls that tasks have sent (seeds/server).
