@@ -69,8 +69,8 @@ typedef struct mu_parameter_server_strategy_args {
 // or snapshots. With replicas 1 every server's variables and rows of embedding tables are on a second server too.
 // Accumulators are not: what uses one of a lost server fails with NOT_FOUND or UNAVAILABLE. An update counts as done
 // when both have it; if one of them is lost, the other goes on, without a restart of anything, and a server that starts
-// again, or another one, becomes the second. No update that was acknowledged is lost, and one that had to be sent again is
-// applied once, unless both are lost before a new copy is complete. With snapshot_every all variables are written to
+// again, or another one, becomes the second. No update that was acknowledged is lost, and one that had to be sent again
+// is applied once, unless both are lost before a new copy is complete. With snapshot_every all variables are written to
 // snapshot_folder, which all servers must reach under this path, as one state of all servers; when a server is lost
 // that has no copy, all variables go back to the last snapshot. What was acknowledged after it is lost; the log says
 // so, and mu_parameter_server_recovery counts it. docs/decisions/0040 has what orders hold. Without copies and
