@@ -354,10 +354,10 @@ MU_API int mu_replica_count(void);
 
 // mu_merge_call waits until every replica has called it, then calls the first replica's fn once, in cross-replica
 // context, with the replicas' arguments as per-replica values. Each replica gets its component of the result. While a
-// function is traced for several replicas, fn is called once with placeholders for the replicas' values. They can be
+// function is traced for several replicas, fn is called once with symbolic values for the replicas' values. They can be
 // reduced, gathered, split with mu_local_results, and passed to updates. Errors: UNIMPLEMENTED for any other use of a
-// placeholder; FAILED_PRECONDITION if replicas call it different numbers of times, in cross-replica context, and in the
-// body of a loop or branch of a traced function.
+// symbolic value; FAILED_PRECONDITION if replicas call it different numbers of times, in cross-replica context, and in
+// the body of a loop or branch of a traced function.
 MU_API mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *arguments, void *arg), void *arg,
                                mu_value *arguments);
 

@@ -157,12 +157,12 @@ mu_status mu__eager_made(mu_variable *variable);
 
 // ---- Merges in a trace (merge.c) ----------------------------------------------------------------
 
-// mu__merge_traced calls fn once, in cross-replica context, with placeholders for the replicas' values instead of
-// symbolic tensors. The result belongs to the pool; NULL on error.
+// mu__merge_traced calls fn once, in cross-replica context, with symbolic values, which stand for those of all replicas
+// and which no op accepts, in place of the trace's symbolic tensors. The result belongs to the pool; NULL on error.
 mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments);
-// mu__is_placeholder returns whether a value is a placeholder.
-bool mu__is_placeholder(const mu_value *value);
-// mu__merged_own returns the running replica's part of a placeholder value. mu__merged_group does the reverse: it makes
+// mu__is_symbolic returns whether a value is symbolic.
+bool mu__is_symbolic(const mu_value *value);
+// mu__merged_own returns the running replica's part of a symbolic value. mu__merged_group does the reverse: it makes
 // a value of this kind from the replica's part. Both belong to the pool. Errors: UNIMPLEMENTED for another replica's
 // part.
 mu_value *mu__merged_own(const mu_value *value);

@@ -1,22 +1,22 @@
 // merge_call while a function is traced: its function runs once, on values that represent all replicas.
 //
 // The graph is one program for every replica, so a replica's own value is a node, and other replicas' values do not
-// exist in the trace. A per-replica value in a merge consists of placeholders: tensors that name a node and a replica,
-// and that no op accepts. What combines replicas (reduce, gather, local results) becomes a collective on the node; an
+// exist in the trace. A per-replica value in a merge consists of symbolic values: tensors that name a node and a
+// replica, and that no op accepts. What combines replicas (reduce, gather, local results) becomes a collective on the node; an
 // update gets its own replica's part (traced_values.c). Any other use fails, and works only eagerly.
 #include "distribute/distribute.h"
 #include "graph/trace.h"
 
 #include <muster/ops.h>
 
-// ---- Placeholders -------------------------------------------------------------------------------
+// ---- Symbolic values ----------------------------------------------------------------------------
 
-bool mu__is_placeholder(const mu_value *value)
+bool mu__is_symbolic(const mu_value *value)
 {
     if (value->leaf)
         return mu__is(value->leaf, &mu__tensor_type) && ((const mu_tensor *)value->leaf)->replica > 0;
     return value->n > 0 && value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP &&
-           mu__is_placeholder(value->items[0]);
+           mu__is_symbolic(value->items[0]);
 }
 
 static bool is_tensor(const mu_value *part)
@@ -29,8 +29,8 @@ static bool is_symbolic(const mu_value *part)
     return is_tensor(part) && ((const mu_tensor *)part->leaf)->node;
 }
 
-// A placeholder for the leaf on replica *arg - 1, or on the running replica (0).
-static mu_value *placeholder(const mu_value *leaf, const void *arg)
+// A symbolic tensor for the leaf on replica *arg - 1, or on the running replica (0).
+static mu_value *symbolic_part(const mu_value *leaf, const void *arg)
 {
     const int replica = *(const int *)arg;
     if (!is_tensor(leaf) || (replica > 0 && !is_symbolic(leaf)))
@@ -54,7 +54,7 @@ static mu_value *group_part(const mu_value *part, const void *arg)
     if (part->leaf ? !is_symbolic(part) : part->kind != MU_VALUE_SLICES)
         return (mu_value *)part;
     for (int r = 1; r <= g->strategy->n_local; r++)
-        if (!(items[r - 1] = mu__map_parts(part, true, placeholder, &r)))
+        if (!(items[r - 1] = mu__map_parts(part, true, symbolic_part, &r)))
             return NULL;
     return mu__give(mu__value_container(g->kind, g->strategy->n_local, items, NULL));
 }
@@ -74,11 +74,11 @@ mu_value *mu__refuse_traced(const char *what)
 
 static mu_value *own_part(const mu_value *part, const void *arg)
 {
-    if (part->kind == MU_VALUE_PER_REPLICA && !mu__is_placeholder(part))
+    if (part->kind == MU_VALUE_PER_REPLICA && !mu__is_symbolic(part))
         return mu__refuse_traced("a value that was made for each replica cannot be taken apart");
     if (part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED)
-        return mu__map_parts(part->items[0], true, placeholder, arg);
-    return mu__is_placeholder(part) ? mu__refuse_traced("one replica's part of a value cannot be given to the others")
+        return mu__map_parts(part->items[0], true, symbolic_part, arg);
+    return mu__is_symbolic(part) ? mu__refuse_traced("one replica's part of a value cannot be given to the others")
                                     : (mu_value *)part;
 }
 
@@ -97,7 +97,7 @@ static bool is_own(const mu_value *part)
     return is_tensor(part) && mu__made_here((const mu_tensor *)part->leaf);
 }
 
-// A constant becomes a node, because placeholders name nodes.
+// A constant becomes a node, because symbolic values name nodes.
 static mu_value *as_node(mu_value *part)
 {
     mu_edge edge;

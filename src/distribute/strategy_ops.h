@@ -152,7 +152,7 @@ typedef struct mu_strategy_ops {
     // This process's next batches become those of the step; NULL: no step. Takes ownership of `own`. Owned.
     mu_value *(*next_step)(mu_strategy *strategy, mu_step_input *input, mu_value *own);
     const mu_cross_replica_ops *values;           // for values that exist
-    const mu_cross_replica_ops *traced;           // while a merge_call is traced: for placeholders of nodes
+    const mu_cross_replica_ops *traced;           // while a merge_call is traced: for symbolic values of nodes
     const mu_cross_worker_ops *cross_worker;
 } mu_strategy_ops;
 
@@ -202,7 +202,7 @@ mu_value *mu__copy_local(mu_value *value);
 mu_value *mu__distribute_plain(mu_strategy *strategy, mu_value_fn *fn, void *arg);
 mu_value *mu__distribute_each(mu_strategy *strategy, mu_value_fn *fn, void *arg);
 
-// The same on the nodes that placeholders stand for (traced_values.c).
+// The same on the nodes that symbolic values stand for (traced_values.c).
 mu_value *mu__traced_reduce(const mu_reducing *r, mu_value *value);
 mu_value *mu__traced_reduce_workers(const mu_reducing *r, mu_value *value);
 mu_status mu__traced_batch_reduce(mu_strategy *strategy, mu_reduce_op op, const mu_value *values, mu_value **out);

@@ -1,6 +1,7 @@
-// What a strategy does with values while a merge_call is traced: collectives on the nodes that placeholders stand for.
+// What a strategy does with values while a merge_call is traced: collectives on the nodes that symbolic values stand
+// for.
 //
-// A value that is no placeholder is treated as outside of traces. What a trace cannot express is refused.
+// A value that is not symbolic is treated as outside of traces. What a trace cannot express is refused.
 #include "distribute/reduce.h"
 
 #include <muster/ops.h>
@@ -60,7 +61,7 @@ static mu_value *reduce_node(const mu_reducing *r, const mu_value *value)
 
 static mu_value *reduce_each(const mu_reducing *r, const mu_value *value)
 {
-    return mu__is_placeholder(value) ? reduce_node(r, value) : mu__reduce_each(r, value);
+    return mu__is_symbolic(value) ? reduce_node(r, value) : mu__reduce_each(r, value);
 }
 
 static mu_value *reduce_same(const mu_reducing *r, const mu_value *leaf)
@@ -96,7 +97,7 @@ static mu_value *reduce_variable(const mu_reducing *r, const mu_value *leaf)
 
 static mu_value *reduce_mirrored(const mu_reducing *r, const mu_value *value)
 {
-    const mu_value *one = mu__is_placeholder(value) ? mu__merged_own(value) : value->items[0];
+    const mu_value *one = mu__is_symbolic(value) ? mu__merged_own(value) : value->items[0];
     return !one ? NULL : one->kind == MU_VALUE_VARIABLE ? reduce_variable(r, one) : reduce_same(r, one);
 }
 
@@ -142,11 +143,11 @@ static mu_status reduce_nodes(mu_reduce_op op, int n, mu_value *const *values, m
 
 static bool goes_together(mu_reduce_op op, const mu_value *value)
 {
-    return mu__is_placeholder(value) && value->items[0]->leaf &&
+    return mu__is_symbolic(value) && value->items[0]->leaf &&
            (op == MU_SUM || mu__dtype_is_float(mu_value_tensor(value->items[0])->dtype));
 }
 
-// Placeholders are reduced together, as one collective per type, the other values one at a time.
+// Symbolic values are reduced together, as one collective per type, the other values one at a time.
 mu_status mu__traced_batch_reduce(mu_strategy *strategy, mu_reduce_op op, const mu_value *values, mu_value **out)
 {
     mu_value **given = mu__calloc((size_t)values->n + 1, sizeof *given);
@@ -180,7 +181,7 @@ static mu_value *gather_each(mu_strategy *strategy, const mu_value *value, int a
 {
     if (value->items[0]->kind == MU_VALUE_SLICES)
         return mu__refuse_slices(strategy, value, axis);
-    return mu__is_placeholder(value) ? gather_node(strategy, value, axis) : mu__gather_each(strategy, value, axis);
+    return mu__is_symbolic(value) ? gather_node(strategy, value, axis) : mu__gather_each(strategy, value, axis);
 }
 
 static mu_value *gather_variable(mu_strategy *strategy, const mu_value *value, int axis)
@@ -190,13 +191,13 @@ static mu_value *gather_variable(mu_strategy *strategy, const mu_value *value, i
 
 static mu_value *gather_same(mu_strategy *strategy, const mu_value *value, int axis)
 {
-    return mu__is_placeholder(value) ? gather_node(strategy, value, axis) : (mu_value *)value;
+    return mu__is_symbolic(value) ? gather_node(strategy, value, axis) : (mu_value *)value;
 }
 
 // Gathers a tensor of which each worker has its own.
 static mu_value *gather_own(mu_strategy *strategy, const mu_value *value, int axis)
 {
-    return strategy->n_local == 1 || mu__is_placeholder(value)
+    return strategy->n_local == 1 || mu__is_symbolic(value)
                ? gather_node(strategy, value, axis)
                : mu__refuse_traced("a value from outside of the replica function cannot be gathered from workers with "
                                    "several replicas");
@@ -228,7 +229,7 @@ mu_value *mu__traced_gather_workers(mu_strategy *strategy, mu_value *value, int 
 static mu_value *part_results(const mu_value *part, const void *arg)
 {
     const mu_strategy *strategy = arg;
-    if (part->leaf || part->kind == MU_VALUE_SLICES || !mu__is_placeholder(part))
+    if (part->leaf || part->kind == MU_VALUE_SLICES || !mu__is_symbolic(part))
         return (mu_value *)part;
     if (part->items[0]->kind == MU_VALUE_SLICES)
         return mu__refuse_traced("indexed slices have no local results");
@@ -286,7 +287,7 @@ mu_value *mu__traced_update(const mu_updating *u)
 
 // ---- Copies -------------------------------------------------------------------------------------
 
-// Each user of a placeholder finds its own part.
+// Each user of a symbolic value finds its own part.
 mu_value *mu__traced_broadcast(mu_value *value, int copies)
 {
     return mu__give(mu__select_mirrored(value, 0)) ? mu__mirror(value, copies) : NULL;
