@@ -2,8 +2,8 @@
 //
 // The graph is one program for every replica, so a replica's own value is a node, and other replicas' values do not
 // exist in the trace. A per-replica value in a merge consists of symbolic values: tensors that name a node and a
-// replica, and that no op accepts. What combines replicas (reduce, gather, local results) becomes a collective on the node; an
-// update gets its own replica's part (traced_values.c). Any other use fails, and works only eagerly.
+// replica, and that no op accepts. What combines replicas (reduce, gather, local results) becomes a collective on the
+// node; an update gets its own replica's part (traced_values.c). Any other use fails, and works only eagerly.
 #include "distribute/distribute.h"
 #include "graph/trace.h"
 

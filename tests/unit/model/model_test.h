@@ -110,6 +110,17 @@ static inline double *weights_of(mu_model *model, int64_t *n)
     return all;
 }
 
+// The same bits.
+static inline void assert_same_weights(mu_model *a, mu_model *b)
+{
+    int64_t n, m;
+    double *x = weights_of(a, &n), *y = weights_of(b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, sizeof *x * (size_t)n);
+    free(x);
+    free(y);
+}
+
 // Compares with `tolerance` times the largest of the wanted numbers.
 static inline void assert_near(const double *seen, const double *wanted, int64_t n, double tolerance)
 {

@@ -86,16 +86,6 @@ static mu_history *fit(const pair *p, int *steps)
                                             mu_callback_new(.on_batch_end = kill_at, .arg = steps)));
 }
 
-static void assert_same(mu_model *a, mu_model *b)
-{
-    int64_t n, m;
-    double *x = weights_of(a, &n), *y = weights_of(b, &m);
-    assert_int_equal(n, m);
-    assert_memory_equal(x, y, sizeof *x * (size_t)n);
-    free(x);
-    free(y);
-}
-
 static double value_of(mu_variable *variable) { return mu_scalar(mu_variable_read(variable)); }
 
 // This program again, as a process that is killed in the middle of its second epoch.
@@ -137,8 +127,8 @@ static void a_killed_pair_goes_on(void **state)
         assert_int_equal(mu_history_epochs(history), 2);
         make(&whole, replicas, 11);
         mu_history *wanted = fit(&whole, &never);
-        assert_same(broken.model, whole.model);
-        assert_same(broken.critic, whole.critic);
+        assert_same_weights(broken.model, whole.model);
+        assert_same_weights(broken.critic, whole.critic);
         assert_true(value_of(broken.scale) == value_of(whole.scale) && value_of(whole.scale) != 11);
         assert_true(mu_history_last(history, "loss") == mu_history_last(wanted, "loss"));
     }
@@ -194,8 +184,8 @@ static void a_preempted_loop_goes_on(void **state)
     assert_int_equal(system("rm -rf " FOLDER "/loop"), 0);
     make(&whole, 0, 11);
     assert_int_equal(run_loop(&whole, 9, -1), MU_OK);
-    assert_same(again.model, whole.model);
-    assert_same(again.critic, whole.critic);
+    assert_same_weights(again.model, whole.model);
+    assert_same_weights(again.critic, whole.critic);
     assert_true(value_of(again.scale) == value_of(whole.scale));
 }
 

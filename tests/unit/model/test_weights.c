@@ -23,16 +23,6 @@ static mu_dataset *data(void)
     return mu_dataset_batch(mu_dataset_from_tensor_slices(all), 4);
 }
 
-static void assert_same_weights(mu_model *a, mu_model *b)
-{
-    int64_t n, m;
-    double *x = weights_of(a, &n), *y = weights_of(b, &m);
-    assert_int_equal(n, m);
-    assert_memory_equal(x, y, sizeof *x * (size_t)n);
-    free(x);
-    free(y);
-}
-
 static void strategies_interchange(void **state)
 {
     (void)state;

@@ -2,6 +2,7 @@
 #ifndef MU_TESTS_OP_CHECK_H
 #define MU_TESTS_OP_CHECK_H
 
+#include "../assert_taken.h"
 #include "ops/core/op.h"
 
 #include <math.h>
@@ -41,13 +42,5 @@ static inline void expect_elements(const mu_tensor *tensor, size_t n, const doub
             fail_msg("line %d: element %zu is %.9g, expected %.9g", line, i, value, wanted[i]);
     }
 }
-
-#define assert_taken(wanted, part)                              \
-    do {                                                        \
-        const mu_error taken_ = mu_error_take();                \
-        assert_int_equal(taken_.code, wanted);                  \
-        if (strstr(taken_.message, part) == NULL)               \
-            fail_msg("no \"%s\" in: %s", part, taken_.message); \
-    } while (0)
 
 #endif
