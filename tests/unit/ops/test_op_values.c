@@ -162,7 +162,7 @@ static void test_comparisons_of_float16(void **state)
     (void)state;
     for (int i = 0; i < N; i++) {
         bits[i] = (uint16_t)i;
-        turned[i] = (uint16_t)(i % 3 == 0 ? i ^ 0x8000 : i % 3 == 1 ? i : (uint32_t)i * 40503u);
+        turned[i] = (uint16_t)(i % 3 == 0 ? i ^ 0x8000 : i % 3 == 1 ? i : (int)((uint32_t)i * 40503u));
     }
     for (size_t at = 0; at < 2 * MU_COUNT(ones) * MU_COUNT(ops); at++) {
         mu_tensor *(*const op)(mu_tensor *, mu_tensor *) = ops[at % MU_COUNT(ops)];
