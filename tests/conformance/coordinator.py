@@ -98,7 +98,7 @@ def in_muster(mu):
     spec = mu.mu_cluster_spec_parse('{"worker": ["a:1", "b:1"], "ps": ["c:1", "d:1"]}')
     strategy = mu.mu_parameter_server_strategy(
         cluster_resolver=mu.mu_simple_cluster_resolver(cluster_spec=spec),
-        variable_partitioner=mu.mu_fixed_shards_partitioner(num_shards=2), in_process=True)
+        partitioner=mu.mu_fixed_shards_partitioner(num_shards=2), in_process=True)
     coordinator = mu.mu_coordinator_new(strategy=strategy)
     with mu.scope(strategy):
         variables = [mu.mu_variable_new(initial_value=mu.tensor(value), name=name)
