@@ -156,7 +156,7 @@ static mu_status recompute(mu_grad *g, mu_body_trace *body)
     const size_t n_out = old->outputs.n, n_in = (size_t)g->n_in;
     mu_tensor **in = mu__calloc(3 * n_in + 2 * n_out + 1, sizeof *in);
     mu_tensor **xs = MU_BEHIND(in, n_in), **dxs = MU_BEHIND(xs, n_in);
-    mu_tensor **ys = dxs + n_in, **dys = ys + n_out;
+    mu_tensor **ys = MU_BEHIND(dxs, n_in), **dys = MU_BEHIND(ys, n_out);
     mu_tape *tape = mu_tape_open();
     mu_status status = in && tape ? MU_OK : MU_RESOURCE_EXHAUSTED;
     int n_y = 0, n_x = 0;
