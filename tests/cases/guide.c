@@ -186,7 +186,7 @@ static mu_value *flaky_step(mu_value *arguments, void *arg)
 {
     (void)arguments;
     const flaky *f = arg;
-    const bool fails = (int)mu_scalar(mu_replica_id()) == f->failing;
+    const bool fails = mu_scalar(mu_replica_id()) == f->failing;
     if (fails && f->place == 0)
         mu_fail(MU_ABORTED, "before");
     mu_variable_assign_add(f->variable, mu_add(id(), scalar(1)));

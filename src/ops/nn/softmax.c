@@ -5,6 +5,7 @@
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn_loops.h"
 
 #include "kernels/kernels.h"
@@ -318,7 +319,7 @@ static mu_status sparse_fast(const mu_kernel *kernel)
                                                     kernel->out[0].data, kernel->out[1].data, classes, 0, rows);
     if (bad < 0)
         return MU_OK;
-    return bad_label(kernel, (int64_t)mu__read_element(labels->dtype, labels->data, bad), classes, bad);
+    return bad_label(kernel, mu__read_whole(labels, bad), classes, bad);
 }
 
 static const mu_sample sparse_samples[] = {
