@@ -94,7 +94,9 @@ static mu_status compile(mu_model *model, const mu_tool_arguments *a)
     MU_TRY(mu_error_code());
     return mu_compile(model, .optimizer = optimizer, .loss = loss, .metrics = metric,
                       .loss_weights = a->values[LOSS] ? NULL : trainer->loss_weights,
-                      .metric_outputs = a->values[METRICS] ? NULL : trainer->metric_outputs + trainer->first_metric);
+                      .metric_outputs = a->values[METRICS]
+                                            ? NULL
+                                            : MU_BEHIND(trainer->metric_outputs, trainer->first_metric));
 }
 
 static mu_model *make_model(const mu_tool_arguments *a)
