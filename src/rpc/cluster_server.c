@@ -81,7 +81,7 @@ static mu_value *drain(mu_value *arguments, void *arg)
 {
     mu_server *server = arg;
     (void)arguments;
-    mu__log(MU_LOG_INFO, "a client asks the server at %s to end", server->target);
+    mu__log(MU_LOG_INFO, "a client asks this server to end");
     mu__server_drain(server->rpc, 0);
     atomic_store(&server->drained, true);
     return NULL;
