@@ -2,6 +2,8 @@
 # packages they need (scripts/packages.txt); everything is built in build/release.
 BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
+# One test more than there are cores, because many of them wait for a network or a clock.
+TESTS := $(shell expr $(JOBS) + 1)
 
 .PHONY: help demo check check-long cases build configure packages examples dist docs conformance clean accuracy
 .PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla bench-ps bench-steps
@@ -21,7 +23,7 @@ check:
 	scripts/install_packages build demo check
 	cmake --preset release -DMUSTER_WERROR=ON
 	cmake --build $(BUILD) -j$(JOBS)
-	ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure -j$(TESTS)
 
 #: make check-long       what takes too long for .ci/run: hours; writes docs/check-long.md
 check-long:
