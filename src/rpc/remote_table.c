@@ -279,8 +279,8 @@ mu_status mu__remote_table_create(mu_rpc_client *client, const char *name, const
     mu_pool *pool = mu_pool_open();
     const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
     mu__remote_call(client, "muster.table.create",
-         mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, &n_ints, &options->dimension),
-                 mu_tensor_new(MU_F64, 1, &n_reals, &options->scale), MU_END));
+                    mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, &n_ints, &options->dimension),
+                            mu_tensor_new(MU_F64, 1, &n_reals, &options->scale), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }
@@ -297,7 +297,7 @@ mu_status mu__remote_table_clear(mu_rpc_client *client, const char *name, int64_
 {
     mu_pool *pool = mu_pool_open();
     mu__remote_call(client, "muster.table.clear",
-         mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &oldest), MU_END));
+                    mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &oldest), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }
@@ -333,7 +333,7 @@ mu_status mu__remote_table_export(mu_rpc_client *client, const char *name, const
 {
     const int64_t number = stripe;
     mu_value *answer = mu__remote_call(client, "muster.table.export",
-                            mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
+                                       mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
     const mu_tensor *keys = answer != NULL && mu_value_count(answer) == 4 ? mu_at(answer, 0) : NULL;
     if (keys == NULL || keys->dtype != MU_I64 || keys->shape.rank != 1)
         return unexpected(name);
@@ -353,10 +353,10 @@ mu_status mu__remote_table_import(mu_rpc_client *client, const char *name, const
     const int64_t n[2] = {rows->n, 2}, values[2] = {rows->n, options->dimension},
                   slots[2] = {rows->n, mu__table_slots(options)};
     mu__remote_call(client, "muster.table.import",
-         mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, n, rows->keys),
-                 mu_tensor_new(MU_I64, 2, n, rows->about),
-                 mu_tensor_new((mu_dtype)options->dtype, 2, values, rows->values),
-                 mu_tensor_new(MU_F32, 2, slots, rows->slots), MU_END));
+                    mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, n, rows->keys),
+                            mu_tensor_new(MU_I64, 2, n, rows->about),
+                            mu_tensor_new((mu_dtype)options->dtype, 2, values, rows->values),
+                            mu_tensor_new(MU_F32, 2, slots, rows->slots), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }

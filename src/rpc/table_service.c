@@ -185,7 +185,6 @@ static mu_status look_up(void *elements, void *arg)
     return whole(mu__table_lookup(l->table, l->keys->shape.dims[0], mu__host_read(l->keys), l->make, elements));
 }
 
-
 static mu_message *lookup(const mu_value *arguments, void *arg)
 {
     mu_table *table = table_to_change(arg, arguments);

@@ -12,7 +12,7 @@
 
 #include "../forwarder.h"
 #include "served_log.h"
-#include "served_tasks.h"
+#include "served_sums.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -39,47 +39,10 @@ static mu_cluster *behind_stretches(void)
     return mu_simple_cluster_resolver(spec);
 }
 
-typedef struct job {
-    mu_strategy *strategy;
-    mu_coordinator *coordinator;
-    mu_variable *v[2];
-    mu_function *step;
-    mu_value *one;
-    int64_t scheduled;
-} job;
-
-static job begin(void)
-{
-    static mu_variable *v[2]; // as long as the function
-    job j = {.strategy = mu_parameter_server_strategy(behind_stretches(), .replicas = 1)};
-    expect(j.strategy != NULL, "the cluster is reached through its stretches of network");
-    j.coordinator = mu_coordinator_new(j.strategy);
-    make_two(j.strategy, v);
-    j.v[0] = v[0], j.v[1] = v[1];
-    j.step = mu_function_new(add_to_both, v);
-    j.one = mu_list(mu_of(mu_constant(MU_F32, 1)), MU_END);
-    return j;
-}
-
-static void schedule(job *j)
-{
-    for (int i = 0; i < STEPS; i++)
-        mu_schedule(j->coordinator, j->step, j->one);
-    j->scheduled += STEPS;
-}
-
 static void steps(job *j, const char *when)
 {
-    int64_t retried = 0;
-    schedule(j);
-    expect(mu_join(j->coordinator) == MU_OK, "all steps end");
-    for (int i = 0; i < WORKERS; i++)
-        retried += calls_of(j->coordinator, i).retried;
-    const double a = mu_scalar(mu_variable_read(j->v[0])), b = mu_scalar(mu_variable_read(j->v[1]));
-    printf("%s: %g and %g of %lld steps, %lld of them tried again\n", when, a, b, (long long)j->scheduled,
-           (long long)retried);
-    expect(a >= (double)j->scheduled && a <= (double)(j->scheduled + retried), "each step counts");
-    expect(b >= (double)j->scheduled && b <= a, "the second variable of a step follows the first");
+    schedule(j, STEPS);
+    expect_sums(j, when);
 }
 
 static double now(void)
@@ -99,18 +62,6 @@ static double named_after(const served_log *l, const char *words, forwarder *f, 
     return now() - begin;
 }
 
-static void expect_work(job *j, int worker)
-{
-    const int64_t before = calls_of(j->coordinator, worker).done;
-    for (int i = 0; i < 3000 && calls_of(j->coordinator, worker).done == before; i++) {
-        mu_schedule(j->coordinator, j->step, j->one);
-        j->scheduled++;
-        expect(mu_join(j->coordinator) == MU_OK, "steps end");
-        usleep(2000);
-    }
-    expect(calls_of(j->coordinator, worker).done > before, "the worker works again");
-}
-
 static void cut(job *j, int server, bool to, bool from, const char *how)
 {
     const double heartbeat = atof(getenv("MUSTER_HEARTBEAT"));
@@ -122,7 +73,7 @@ static void cut(job *j, int server, bool to, bool from, const char *how)
         snprintf(words, sizeof words, "parameter server %d is lost", server);
     wait_for_copies(j->strategy);
     forwarder_cut(f, to, from);
-    schedule(j);
+    schedule(j, STEPS);
     const double seconds = named_after(&l, words, f, to, from);
     steps(j, how);
     forwarder_cut(f, false, false);
@@ -142,7 +93,10 @@ int main(int argc, char **argv)
     if (!server && (argc < 2 || strcmp(argv[1], "worker") != 0))
         return 64;
     mu_init(.cpu_devices = 1);
-    job j = begin();
+    mu_strategy *strategy = mu_parameter_server_strategy(behind_stretches(), .replicas = 1);
+    if (strategy == NULL)
+        return mu_exit(false);
+    job j = begin(strategy);
     if (j.coordinator == NULL)
         return mu_exit(false);
     steps(&j, "no cut");

@@ -1,0 +1,61 @@
+// A job whose steps each add 1 to a variable of either server, and what must hold of the sums although tasks are lost.
+#ifndef MU_TESTS_SERVED_SUMS_H
+#define MU_TESTS_SERVED_SUMS_H
+
+#include "served_tasks.h"
+
+typedef struct job {
+    mu_strategy *strategy;
+    mu_coordinator *coordinator;
+    mu_variable *v[2];
+    mu_function *step;
+    mu_value *one;
+    int64_t scheduled;
+} job;
+
+static inline job begin(mu_strategy *strategy)
+{
+    static mu_variable *v[2]; // as long as the function
+    job j = {.strategy = strategy, .coordinator = mu_coordinator_new(strategy)};
+    make_two(strategy, j.v);
+    v[0] = j.v[0], v[1] = j.v[1];
+    j.step = mu_function_new(add_to_both, v);
+    j.one = mu_list(mu_of(mu_constant(MU_F32, 1)), MU_END);
+    return j;
+}
+
+static inline void schedule(job *j, int n)
+{
+    for (int i = 0; i < n; i++)
+        mu_schedule(j->coordinator, j->step, j->one);
+    j->scheduled += n;
+}
+
+// Each step counts once; one that a lost worker had begun may have been applied before it was tried again.
+static inline void expect_sums(job *j, const char *when)
+{
+    int64_t retried = 0;
+    expect(mu_join(j->coordinator) == MU_OK, "all steps end");
+    for (int i = 0; i < 3; i++)
+        retried += calls_of(j->coordinator, i).retried;
+    const double a = mu_scalar(mu_variable_read(j->v[0])), b = mu_scalar(mu_variable_read(j->v[1]));
+    printf("%s: %g and %g of %lld steps, %lld of them tried again\n", when, a, b, (long long)j->scheduled,
+           (long long)retried);
+    expect(a >= (double)j->scheduled && a <= (double)(j->scheduled + retried),
+           "each step counts once, one that was tried again perhaps twice");
+    expect(b >= (double)j->scheduled && b <= a, "the second variable of a step follows the first");
+}
+
+// Steps until a worker has done one more.
+static inline void expect_work(job *j, int worker)
+{
+    const int64_t before = calls_of(j->coordinator, worker).done;
+    for (int i = 0; i < 6000 && calls_of(j->coordinator, worker).done == before; i++) {
+        schedule(j, 3);
+        expect(mu_join(j->coordinator) == MU_OK, "steps end");
+        usleep(1000);
+    }
+    expect(calls_of(j->coordinator, worker).done > before, "the worker works");
+}
+
+#endif
