@@ -86,8 +86,8 @@ def set_floatx(mu, floatx):
 
 
 def named(keras_model):
-    """The weights by their paths within the model."""
-    return [(variable.path.split("/", 1)[1], variable) for variable in keras_model.weights]
+    """The weights by their paths within the model. A Sequential's name begins those of its layers, a functional model's not."""
+    return [(variable.path.removeprefix(f"{keras_model.name}/"), variable) for variable in keras_model.weights]
 
 
 def off(ours, theirs):
