@@ -6,7 +6,8 @@ than the caches), empty steps, and the time from the start of the processes to t
 results and run in turn for several rounds; medians count. Both systems have two workers and two servers, prove a key
 or none, and do not encrypt; Muster with TLS is beside it. A limit is what a bare transfer moves in the same run: through
 a socket below 64 KiB, through memory that two processes share from there on; and what two threads of one process gather
-and copy. The last line is JSON. Nothing else should run on the machine.
+and copy. At last servers with copies are killed, and the time until requests are served again is taken. The last line is
+JSON. Nothing else should run on the machine.
 """
 import argparse
 import datetime
@@ -24,9 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGUN = time.monotonic()
 SIZES = [4 << 10 << 2 * i for i in range(9)]  # 4 KiB, 16 KiB, …, 256 MiB
 BY_SOCKET = 64 << 10  # below this the limit is the socket
-LIMIT_S = 300
+LIMIT_S = 1200
 WORKERS = SERVERS = 2
-NO_FAILOVER = "servers have no copies yet (mu_parameter_server_strategy has no .replicas)"
 
 
 def parse_arguments():
@@ -95,6 +95,14 @@ def measure(arguments, rows, seconds, sizes, rounds):
             for name, all_of in runs.items()}
 
 
+def failover(arguments, kills):
+    """Milliseconds from kill -9 of a server with copies to the next served requests, {p50, p99}."""
+    command = [arguments.build / "src/tools/muster", "launch", "--workers", "1", "--ps", str(SERVERS), "--replicas", "1",
+               "--", arguments.build / "bench/ps/bench_ps_failover", str(kills)]
+    progress(f"{kills} kills of servers with copies, at least 1.1 s each")
+    return {what: value for (what, _), value in run(command).items() if what.startswith("failover")}
+
+
 def limit_of(key, results):
     what, which = key
     if what in ("pull", "push"):
@@ -123,7 +131,7 @@ def print_table(results):
         print(f"| {words(key)} | {' | '.join(map(cell, cells))} |")
 
 
-def summary(results):
+def summary(results, failovers):
     mine, rival = results["muster"], results.get("tensorflow")
     moved = [key for key in mine if key[0] in ("pull", "push")]
     looked = [key for key in mine if key[0] in ("lookup", "update")]
@@ -136,22 +144,23 @@ def summary(results):
             "closures_per_s": mine["steps", ""],
             "wire_fraction": min(mine[key] / limit_of(key, results) for key in moved),
             "startup_ratio": rival["start", ""] / mine["start", ""] if rival else None,
-            "failover_ms_p50": None, "failover_ms_p99": None}
+            **failovers}
     return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in line.items()}
 
 
 def main():
     arguments = parse_arguments()
-    rows, seconds, rounds = (1 << 20, .15, 1) if arguments.quick else (1 << 21, .5, arguments.rounds)
+    rows, seconds, rounds, kills = (1 << 20, .15, 1, 5) if arguments.quick else (1 << 21, .5, arguments.rounds, 200)
     sizes = SIZES[:-1:2] if arguments.quick else SIZES
     results = measure(arguments, rows, seconds, sizes, rounds)
+    failovers = failover(arguments, kills)
     model = next((line.partition(":")[2].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), platform.machine())
     print(f"\n# {datetime.date.today()}, {os.cpu_count()} x {model}, {rounds} rounds, {rows} rows of 64 f32, "
           f"{WORKERS} workers, {SERVERS} servers")
     print_table(results)
-    print(f"\n# failover_ms is null: {NO_FAILOVER}")
-    print(json.dumps(summary(results), separators=(",", ":")))
+    print()
+    print(json.dumps(summary(results, failovers), separators=(",", ":")))
 
 
 if __name__ == "__main__":

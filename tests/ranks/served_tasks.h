@@ -3,6 +3,8 @@
 #ifndef MU_TESTS_SERVED_TASKS_H
 #define MU_TESTS_SERVED_TASKS_H
 
+#include "../launched.h"
+
 #include <muster.h>
 
 #include <signal.h>
@@ -21,37 +23,6 @@ static inline void expect(bool good, const char *what)
 }
 
 // ---- The other processes ------------------------------------------------------------------------
-
-static inline bool is_task(long pid, const char *wanted)
-{
-    static char environment[1 << 18];
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%ld/environ", pid);
-    FILE *file = fopen(path, "re");
-    const size_t n = file ? fread(environment, 1, sizeof environment - 1, file) : 0;
-    if (file)
-        fclose(file);
-    for (size_t i = 0; i < n; i++) // the variables end with zeros
-        environment[i] = environment[i] ? environment[i] : '\n';
-    environment[n] = '\0';
-    return strstr(environment, wanted) != NULL;
-}
-
-// The process of a task: a child of the launcher, as this one is. 0: there is none now.
-static inline long process_of(const char *job, int index)
-{
-    char path[64], wanted[64];
-    long pid, found = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
-    snprintf(wanted, sizeof wanted, "\"type\":\"%s\",\"index\":%d", job, index);
-    FILE *children = fopen(path, "re");
-    while (children && fscanf(children, "%ld", &pid) == 1)
-        if (pid != getpid() && is_task(pid, wanted))
-            found = pid;
-    if (children)
-        fclose(children);
-    return found;
-}
 
 // Waits for the task's process to be there, and sends it a signal; returns the process.
 static inline long signal_task(const char *job, int index, int number)
