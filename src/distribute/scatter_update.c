@@ -32,10 +32,12 @@ static mu_status check_kind(const mu_variable *variable, mu_scatter kind)
 
 // Checks slices before they are concatenated with those of other replicas: after that, too many values on one replica
 // could match too many indices on another.
-static mu_status check_slices(const mu_variable *variable, const mu_tensor *indices, const mu_tensor *values)
+static mu_status check_slices(const mu_variable *variable, mu_scatter kind, const mu_tensor *indices,
+                              const mu_tensor *values)
 {
+    const mu_scatter_attrs attrs = {.kind = kind};
     const mu_spec own[] = {mu__spec_of(indices), mu__spec_of(values)};
-    mu_infer infer = {.op = &mu_op_scatter_variable, .n_in = 2, .n_resources = 1, .in = own,
+    mu_infer infer = {.op = &mu_op_scatter_variable, .attrs = &attrs, .n_in = 2, .n_resources = 1, .in = own,
                       .resources = &variable->resource.spec};
     return mu_op_scatter_variable.infer(&infer);
 }
@@ -101,7 +103,7 @@ static mu_status join_replicas(const mu_variable *variable, mu_scatter kind, mu_
         *values = *indices ? mu__broadcast_from_first(*values, name) : NULL;
         return mu_error_code();
     }
-    MU_TRY(check_slices(variable, *indices, *values));
+    MU_TRY(check_slices(variable, kind, *indices, *values));
     MU_TRY(check_mean(variable, kind, *values));
     MU_TRY(gather_slices(variable, indices, values));
     if (variable->aggregation == MU_AGGREGATION_MEAN)
@@ -135,7 +137,7 @@ mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indice
         MU_TRY(mu__need_cross_replica(variable->owner, names[kind]));
         return scatter_all(variable, kind, indices, values);
     }
-    MU_TRY(check_slices(variable, indices, values));
+    MU_TRY(check_slices(variable, kind, indices, values));
     MU_TRY(gather_slices(variable, &indices, &values));
     return raw_scatter(variable, kind, indices, values);
 }

@@ -66,7 +66,8 @@ void mu__in_f32(const mu_float16_run *run, void (*loop)(void *arg, const mu_f32_
 bool mu__bool_reduce_row(bool all, const uint8_t *x, int64_t n);
 
 // mu__accumulate combines n elements of `from` into `into`, in order.
-typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX, MU_COMBINE_MULTIPLY } mu_combine;
+typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX, MU_COMBINE_MULTIPLY,
+                         MU_COMBINE_SUBTRACT } mu_combine;
 void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n);
 
 #endif

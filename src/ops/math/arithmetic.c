@@ -194,7 +194,7 @@ static void binary_rows(void *arg, const mu_walk *outer, const int64_t *at, int6
 }
 
 static const int combining[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
-                                [MU_COMBINE_MULTIPLY] = MULTIPLY};
+                                [MU_COMBINE_MULTIPLY] = MULTIPLY, [MU_COMBINE_SUBTRACT] = SUBTRACT};
 
 void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n)
 {
@@ -228,6 +228,16 @@ static combiner *combiner_for(mu_dtype dtype)
     }
 }
 
+// A row is written after it has been read, so the processor cannot run far enough ahead to hide that it is in memory
+// and not in the cache. The rest of a row longer than this follows by itself.
+enum { ROWS_AHEAD = 8, MOST_AHEAD = 512 };
+
+static void prefetch_row(const char *row, size_t bytes)
+{
+    for (size_t i = 0; i < MU_MIN(bytes, (size_t)MOST_AHEAD); i += 64)
+        __builtin_prefetch(row + i, 1);
+}
+
 void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int64_t *places, const void *from,
                        int64_t inner, int64_t n)
 {
@@ -236,9 +246,12 @@ void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int
     combiner *numbers = inner == 1 ? combiner_for(dtype) : NULL;
     if (numbers)
         numbers(combining[combine], into, &checked, from, n);
-    for (int64_t i = 0; i < n && !numbers; i++)
+    for (int64_t i = 0; i < n && !numbers; i++) {
+        if (i + ROWS_AHEAD < n)
+            prefetch_row((const char *)into + (size_t)places[i + ROWS_AHEAD] * bytes, bytes);
         mu__accumulate(combine, dtype, (char *)into + (size_t)places[i] * bytes, (const char *)from + (size_t)i * bytes,
                        inner);
+    }
 }
 
 int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_scatter_indices *places, const void *from,

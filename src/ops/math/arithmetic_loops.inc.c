@@ -197,6 +197,7 @@ static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_index_kin
     uint64_t at = 0;
     switch (variant) {
     case ADD: AT((W)x + (W)y);
+    case SUBTRACT: AT((W)x - (W)y);
     case MULTIPLY: AT((W)x * (W)y);
     case MAXIMUM: AT(FN(greatest)(x, y));
     case MINIMUM: AT(FN(least)(x, y));

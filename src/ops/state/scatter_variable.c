@@ -1,14 +1,19 @@
 // scatter_variable: updates rows of a variable in place, one after the other, by indices and values.
 //
 // One op for all seven kinds (add, sub, mul, div, min, max, update). An index that occurs twice is applied twice.
+#include "ops/array/index.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
 static mu_status scatter_infer(mu_infer *infer)
 {
     const mu_spec *variable = &infer->resources[0], *indices = &infer->in[0], *values = &infer->in[1];
+    const int64_t kind = ((const mu_scatter_attrs *)infer->attrs)->kind;
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     mu_shape shape = variable->shape;
+    if (kind < 0 || kind > MU_SCATTER_UPDATE) // of a graph that another process sent
+        return mu__error(MU_INVALID_ARGUMENT, "scatter: the kind is %lld; it must be 0 to %d", (long long)kind,
+                         MU_SCATTER_UPDATE);
     if ((indices->dtype != MU_I32 && indices->dtype != MU_I64) || indices->shape.rank != 1)
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the indices are %s%s; they must be a vector of int32 or int64",
                          mu_dtype_name(indices->dtype), mu__shape_text(&indices->shape, seen));
@@ -56,26 +61,65 @@ static mu_status change_row(const mu_kernel *kernel, void *row, void *values, in
     return mu__run_direct(&inner);
 }
 
-static int64_t index_at(const mu_view *indices, int64_t i)
+static mu_status check_rows(const mu_kernel *kernel)
 {
-    return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
+    const mu_view *indices = &kernel->in[0];
+    const int64_t rows = kernel->resources[0].shape.dims[0], n = indices->shape.dims[0];
+    if (mu__indices_inside(indices, 0, n, rows))
+        return MU_OK;
+    int64_t i = 0;
+    while (mu__index_at(indices, i) >= 0 && mu__index_at(indices, i) < rows)
+        i++;
+    return mu__error(MU_INVALID_ARGUMENT, "scatter: index %lld (element %lld), but the variable has %lld rows",
+                     (long long)mu__index_at(indices, i), (long long)i, (long long)rows);
+}
+
+static int64_t row_elements(const mu_kernel *kernel)
+{
+    return mu__elements_between(&kernel->resources[0].shape, 1, kernel->resources[0].shape.rank);
 }
 
 static mu_status scatter_ref(const mu_kernel *kernel)
 {
     const mu_view *variable = &kernel->resources[0], *indices = &kernel->in[0];
-    const int64_t rows = variable->shape.dims[0], n = indices->shape.dims[0];
-    int64_t inner = 1;
-    for (int a = 1; a < variable->shape.rank; a++)
-        inner *= variable->shape.dims[a];
-    for (int64_t i = 0; i < n; i++)
-        if (index_at(indices, i) < 0 || index_at(indices, i) >= rows)
-            return mu__error(MU_INVALID_ARGUMENT, "scatter: index %lld (element %lld), but the variable has %lld rows",
-                             (long long)index_at(indices, i), (long long)i, (long long)rows);
+    const int64_t inner = row_elements(kernel);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(variable->dtype);
-    for (int64_t i = 0; i < n; i++)
-        MU_TRY(change_row(kernel, (char *)variable->data + (size_t)index_at(indices, i) * bytes,
+    MU_TRY(check_rows(kernel));
+    for (int64_t i = 0; i < indices->shape.dims[0]; i++)
+        MU_TRY(change_row(kernel, (char *)variable->data + (size_t)mu__index_at(indices, i) * bytes,
                           (char *)kernel->in[1].data + (size_t)i * bytes, inner));
+    return MU_OK;
+}
+
+// What has a loop for whole runs of rows; the other kinds and the half types take the plain way.
+static bool has_combine(const mu_kernel *kernel, mu_combine *out)
+{
+    static const int combines[] = {[MU_SCATTER_ADD] = MU_COMBINE_ADD,      [MU_SCATTER_SUB] = MU_COMBINE_SUBTRACT,
+                                   [MU_SCATTER_MUL] = MU_COMBINE_MULTIPLY, [MU_SCATTER_DIV] = -1,
+                                   [MU_SCATTER_MIN] = MU_COMBINE_MIN,      [MU_SCATTER_MAX] = MU_COMBINE_MAX,
+                                   [MU_SCATTER_UPDATE] = -1};
+    const int combine = combines[((const mu_scatter_attrs *)kernel->attrs)->kind];
+    const mu_dtype dtype = kernel->resources[0].dtype;
+    *out = (mu_combine)combine;
+    return combine >= 0 && dtype != MU_F16 && dtype != MU_BF16 && dtype != MU_BOOL;
+}
+
+static mu_status scatter_fast(const mu_kernel *kernel)
+{
+    enum { AT_ONCE = 1024 };
+    const mu_view *variable = &kernel->resources[0], *indices = &kernel->in[0];
+    const int64_t inner = row_elements(kernel);
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(variable->dtype);
+    int64_t copied[AT_ONCE];
+    mu_combine combine;
+    if (!has_combine(kernel, &combine))
+        return scatter_ref(kernel);
+    MU_TRY(check_rows(kernel));
+    for (int64_t i = 0; i < indices->shape.dims[0]; i += AT_ONCE) {
+        const int64_t n = MU_MIN(indices->shape.dims[0] - i, (int64_t)AT_ONCE);
+        mu__accumulate_at(combine, variable->dtype, variable->data, mu__indices_in_place(indices, i, n, copied),
+                          (const char *)kernel->in[1].data + (size_t)i * bytes, inner, n);
+    }
     return MU_OK;
 }
 
@@ -84,5 +128,5 @@ static const mu_attr_spec scatter_fields[] = {{"kind", MU_ATTR_INT, offsetof(mu_
 const mu_op mu_op_scatter_variable = {
     .name = "scatter_variable", .n_in = 2, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
     .attrs_bytes = sizeof(mu_scatter_attrs), .attrs = scatter_fields, .infer = scatter_infer, .ref = scatter_ref,
-    .lower = mu__lower_scatter_variable,
+    .cpu = {.run = scatter_fast}, .lower = mu__lower_scatter_variable,
 };

@@ -1,5 +1,5 @@
 // Effects on variables: assignments, gradient descent and Adam against Keras's formulas written out, fast
-// against plain loops; mismatches.
+// against plain loops; rows; mismatches.
 #include "nn_check.h"
 
 enum { SIZE = 37 };
@@ -165,6 +165,97 @@ static void test_gradient_descent(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Rows ---------------------------------------------------------------------------------------
+
+enum { TABLE_ROWS = 40, UPDATES = 1500 };
+
+static mu_tensor *row_numbers(mu_dtype dtype, int64_t n, int64_t rows)
+{
+    const mu_shape shape = MU_SHAPE(n);
+    mu_tensor *numbers = mu__give(mu__tensor_alloc(dtype, &shape));
+    for (int64_t i = 0; i < n; i++)
+        mu__write_element(dtype, mu__host_write(numbers), i, (double)(i * i % rows));
+    return numbers;
+}
+
+static void check_scatter(mu_dtype dtype, mu_dtype index_type, int64_t kind, int64_t width)
+{
+    mu_pool *pool = mu_pool_open();
+    const mu_scatter_attrs attrs = {.kind = kind};
+    mu_tensor *in[] = {row_numbers(index_type, UPDATES, TABLE_ROWS),
+                       random_tensor(dtype, MU_SHAPE(UPDATES, width), 1, 4, 2)};
+    mu_tensor *tables[2];
+    for (int fast = 0; fast < 2; fast++) {
+        tables[fast] = random_tensor(dtype, MU_SHAPE(TABLE_ROWS, width), 1, 100, 3);
+        run_effect(&mu_op_scatter_variable, &attrs, 2, in, 1, &tables[fast], fast);
+    }
+    const mu_spec spec = mu__spec_of(tables[0]);
+    if (memcmp(mu__host_read(tables[0]), mu__host_read(tables[1]), mu__spec_bytes(&spec)) != 0)
+        fail_msg("scatter %d of %s, rows of %d: not what the plain loops make", (int)kind, mu_dtype_name(dtype),
+                 (int)width);
+    mu_pool_close(pool);
+}
+
+static void test_scattered_rows(void **state)
+{
+    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8};
+    (void)state;
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        for (int64_t kind = MU_SCATTER_ADD; kind <= MU_SCATTER_UPDATE; kind++)
+            for (int64_t width = 1; width < 600; width = 12 * width + 1) {
+                check_scatter(dtypes[d], MU_I64, kind, width);
+                check_scatter(dtypes[d], MU_I32, kind, width);
+            }
+}
+
+// Graphs come from other processes, so any number may stand where a kind should.
+static void test_scatters_of_no_kind_are_refused(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cell variable = cell_of(random_tensor(MU_F32, MU_SHAPE(3, 2), 2, 2, 1));
+    mu_resource *resources[] = {&variable.resource};
+    mu_tensor *in[] = {row_numbers(MU_I64, 2, 3), random_tensor(MU_F32, MU_SHAPE(2, 2), 1, 1, 1)};
+    for (int64_t kind = -1; kind <= MU_SCATTER_UPDATE + 1; kind += MU_SCATTER_UPDATE + 2) {
+        const mu_scatter_attrs attrs = {.kind = kind};
+        assert_int_equal(mu__apply(&mu_op_scatter_variable, &attrs, 2, in, 1, resources, NULL), MU_INVALID_ARGUMENT);
+        assert_non_null(strstr(mu_error_message(), "the kind is"));
+        mu_error_take();
+    }
+    mu_pool_close(pool);
+}
+
+// A variable in three parts, one of them empty, reads as one.
+static void test_rows_of_parts(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const int64_t sizes[] = {5, 0, 7};
+    const mu_shape shape = MU_SHAPE(5, 6, 4);
+    mu_tensor *values[3];
+    cell parts[3];
+    mu_resource *resources[3];
+    for (int i = 0; i < 3; i++) {
+        values[i] = random_tensor(MU_F32, MU_SHAPE(sizes[i], 4), -1, 1, 5 + (uint64_t)i);
+        parts[i] = cell_of(values[i]);
+        resources[i] = &parts[i].resource;
+    }
+    mu_tensor *numbers = mu_reshape(row_numbers(MU_I32, 30, 12), 2, (int64_t[]){5, 6}), *rows;
+    const mu_tensor *wanted = mu_gather(mu_concat(3, values, 0), numbers, 0, 0);
+    assert_int_equal(mu__apply(&mu_op_gather_variable, NULL, 1, &numbers, 3, resources, &rows), MU_OK);
+    assert_true(mu__shape_equal(&rows->shape, &shape));
+    assert_memory_equal(mu__host_read(rows), mu__host_read(wanted), 5 * 6 * 4 * sizeof(float));
+    numbers = mu_constant(MU_I64, 12);
+    assert_int_equal(mu__apply(&mu_op_gather_variable, NULL, 1, &numbers, 3, resources, &rows), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_message(), "index 12"));
+    mu_error_take();
+    parts[2].resource.spec.shape.dims[1] = 3;
+    assert_int_equal(mu__apply(&mu_op_gather_variable, NULL, 1, &numbers, 3, resources, &rows), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_message(), "the parts of a variable differ"));
+    mu_error_take();
+    mu_pool_close(pool);
+}
+
 static void test_mismatches_say_why(void **state)
 {
     (void)state;
@@ -190,6 +281,9 @@ int main(void)
         cmocka_unit_test(test_adam),
         cmocka_unit_test(test_adam_step_in_f32),
         cmocka_unit_test(test_gradient_descent),
+        cmocka_unit_test(test_scattered_rows),
+        cmocka_unit_test(test_scatters_of_no_kind_are_refused),
+        cmocka_unit_test(test_rows_of_parts),
         cmocka_unit_test(test_mismatches_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
