@@ -267,13 +267,35 @@ static mu_status need_indices(const mu_tensor *indices, const char *function, bo
                      vector ? "a vector of " : "");
 }
 
+static bool on_servers(const mu_variable *variable)
+{
+    for (int i = 0; i < variable->n_shards; i++)
+        if (!variable->shards[i]->resource.home)
+            return false;
+    return true;
+}
+
+// One op on all parts: each server is asked once, all at the same time (rpc/remote_rows.c).
+static mu_tensor *gather_from_servers(const mu_variable *variable, mu_tensor *ids)
+{
+    mu_resource **parts = mu__calloc((size_t)variable->n_shards, sizeof *parts);
+    mu_tensor *rows = NULL;
+    for (int i = 0; parts && i < variable->n_shards; i++)
+        parts[i] = &variable->shards[i]->resource;
+    if (parts)
+        mu__apply(&mu_op_gather_variable, NULL, 1, &ids, variable->n_shards, parts, &rows);
+    mu__free(parts);
+    return rows;
+}
+
 // Ids are routed to the parts, and the rows that come back are put where the ids were. An id that occurs twice is
-// gathered twice, so that its gradient has two slices, as that of a plain variable has; its row is sent once
-// (rpc/remote_rows.c).
+// gathered twice, so that its gradient has two slices, as that of a plain variable has.
 mu_tensor *mu__sharded_gather(mu_variable *variable, mu_tensor *ids, bool mod)
 {
     mu_tensor *rows = NULL;
     routed r = {0};
+    if (!mod && on_servers(variable))
+        return gather_from_servers(variable, ids);
     mu_tensor *flat = mu_reshape(mu_cast(ids, MU_I64), 1, (int64_t[]){-1});
     if (flat && route(variable, flat, mod, &r) == MU_OK) {
         mu_tensor *all = gather_parts(variable, &r);

@@ -6,6 +6,7 @@
 // (eager). The gradient of a variable that is gathered from stays a list of slices until a dense gradient is added.
 // Gradients of a tensor's slices are kept separate until all are known (parts.c).
 #include "graph/parts.h"
+#include "ops/array/dynamic_partition.h"
 #include "ops/core/grads.h"
 
 #include <muster/ops.h>
@@ -189,10 +190,19 @@ static mu_status table_init(table *t, const graph_tape *tape, int extra)
     return t->slots ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-static bool reads(const entry *e, const void *variable)
+// Which of the resources that an op reads is this one; -1: none.
+static int part_read(const entry *e, const void *variable)
 {
     const bool is_read = e->op == &mu_op_read_variable || e->op == &mu_op_gather_variable;
-    return is_read && (const void *)e->resources[0] == variable;
+    int part = is_read ? e->n_resources - 1 : -1;
+    while (part >= 0 && (const void *)e->resources[part] != variable)
+        part--;
+    return part;
+}
+
+static bool reads(const entry *e, const void *variable)
+{
+    return part_read(e, variable) >= 0;
 }
 
 // Whether an input can carry a gradient back.
@@ -370,8 +380,26 @@ out:
     return status;
 }
 
+// Of slices of a variable in several parts, those of one part, with its own numbers of rows.
+static mu_status keep_slices_of(const entry *e, int part, mu_gradient *slices)
+{
+    mu_tensor *local[2], *places[2];
+    int64_t begin = 0;
+    for (int i = 0; i < part; i++)
+        begin += e->resources[i]->spec.shape.dims[0];
+    const int64_t end = begin + e->resources[part]->spec.shape.dims[0];
+    mu_tensor *rows = mu_cast(slices->indices, MU_I64), *first = mu_constant(MU_I64, (double)begin);
+    mu_tensor *inside = mu_cast(mu_logical_and(mu_greater_equal(rows, first),
+                                               mu_less(rows, mu_constant(MU_I64, (double)end))), MU_I32);
+    MU_TRY(mu__dynamic_partition(mu_subtract(rows, first), inside, 2, local));
+    MU_TRY(mu__dynamic_partition(mu__positions(rows), inside, 2, places));
+    slices->indices = local[1];
+    slices->values = mu_gather(slices->values, places[1], 0, 0);
+    return mu_error_code();
+}
+
 // The gradient of a read of a variable: of the whole, or of rows, which are slices.
-static mu_status read_gradient(const entry *e, const slot *s, mu_gradient *out)
+static mu_status read_gradient(const entry *e, const slot *s, int part, mu_gradient *out)
 {
     *out = s->gradient;
     if (e->op != &mu_op_gather_variable)
@@ -384,8 +412,8 @@ static mu_status read_gradient(const entry *e, const slot *s, mu_gradient *out)
     if (inner == 0)
         return MU_OK;
     out->values = mu_reshape(dense_gradient(&s->gradient, 0), variable->rank, dims);
-    out->indices = mu_reshape(e->in[0], 1, dims);
-    return mu_error_code();
+    out->indices = mu_reshape(e->in[0], 1, (int64_t[]){-1});
+    return e->n_resources > 1 ? keep_slices_of(e, part, out) : mu_error_code();
 }
 
 // A variable's gradient is the sum over all reads of it.
@@ -400,10 +428,11 @@ static mu_status variable_gradient(const table *t, const graph_tape *tape, const
         for (size_t j = 0; s && j < k && !seen; j++)
             seen = reads(tape->entries.items[j], variable) && find(t, tape->entries.items[j]->out[0]) == s;
         mu_gradient more = {0};
+        const int part = part_read(e, variable);
         if (s && !seen && has_gradient(s))
-            MU_TRY(read_gradient(e, s, &more));
+            MU_TRY(read_gradient(e, s, part, &more));
         if (more.dense || more.values)
-            MU_TRY(accumulate(out, &more, e->resources[0]->spec.shape.dims[0]));
+            MU_TRY(accumulate(out, &more, e->resources[part]->spec.shape.dims[0]));
     }
     return MU_OK;
 }

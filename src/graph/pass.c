@@ -87,7 +87,7 @@ typedef struct sharing {
     mu_node **table;
     size_t mask;
     int *version;        // writes so far, per resource
-    int *read_version;   // at which a node read its first resource
+    int *read_version;   // at which a node read its resources: the sum of theirs, which only grow
 } sharing;
 
 static void share_node(sharing *s, mu_node *node)
@@ -95,8 +95,8 @@ static void share_node(sharing *s, mu_node *node)
     for (int k = 0; k < node->n_in; k++)
         node->in[k].node = s->stand_in[node->in[k].node->id];
     s->stand_in[node->id] = node;
-    if (node->n_resources)
-        s->read_version[node->id] = s->version[node->resources[0]];
+    for (int k = 0; k < node->n_resources; k++)
+        s->read_version[node->id] += s->version[node->resources[k]];
     for (int k = 0; k < node->n_resources && (node->flags & MU_OP_WRITES); k++)
         s->version[node->resources[k]] += mu__node_writes(node, k);
     if (!shareable(node))

@@ -1,56 +1,106 @@
-// Rows of a variable on a server: each row that is asked for crosses the wire once.
+// Rows of a variable on servers: each row that is asked for crosses the wire once, and all servers that have some are
+// asked at the same time.
 //
-// The server gathers them into the bytes of its answer (service.c), and they are used where they arrived unless some
-// are wanted more than once.
-#include "rpc/service.h"
-
+// A server gathers them into the bytes of its answer (service.c). They are used where they arrived if one server has
+// all, each wanted once; otherwise they are copied once, from the answers to where they are wanted.
 #include "ops/array/distinct.h"
 #include "ops/array/index.h"
 #include "ops/nn/nn.h"
+#include "rpc/row_route.h"
 
 #include <muster/ops.h>
 
-static mu_status check(const mu_resource *variable, const mu_tensor *indices, mu_spec *out)
+// A variable, or the parts of one in the order of their rows.
+typedef struct parts {
+    int n;
+    mu_resource *const *at;
+    int64_t *begin; // [n + 1] the first row of each
+} parts;
+
+static int part_of(const void *arg, int64_t id, int64_t *local)
+{
+    const parts *p = arg;
+    int low = 0, high = p->n; // the part is in [low, high)
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        *(id < p->begin[middle] ? &high : &low) = middle;
+    }
+    *local = id - p->begin[low];
+    return low;
+}
+
+static mu_status check(const parts *p, const mu_tensor *indices, mu_spec *out)
 {
     const mu_spec in = mu__spec_of(indices);
-    mu_infer infer = {.op = &mu_op_gather_variable, .n_in = 1, .n_out = 1, .n_resources = 1, .in = &in,
-                      .resources = &variable->spec, .out = out};
-    return mu__infer_call(&infer);
+    mu_spec *specs = mu__calloc((size_t)p->n, sizeof *specs);
+    for (int i = 0; specs != NULL && i < p->n; i++)
+        specs[i] = p->at[i]->spec;
+    mu_infer infer = {.op = &mu_op_gather_variable, .n_in = 1, .n_out = 1, .n_resources = p->n, .in = &in,
+                      .resources = specs, .out = out};
+    const mu_status status = specs != NULL ? mu__infer_call(&infer) : MU_RESOURCE_EXHAUSTED;
+    mu__free(specs);
+    return status;
 }
 
-// The rows of distinct ids, [n] + the shape of a row.
-static mu_tensor *fetch(const mu_resource *variable, int64_t n, const int64_t *ids)
+static mu_status check_ids(const parts *p, int64_t n, const int64_t *ids)
 {
-    mu_value *value = mu__remote_call((mu_rpc_client *)variable->home, "muster.variable.rows",
-                                      mu_list(mu__text_value(variable->name), mu_tensor_new(MU_I64, 1, &n, ids),
-                                              MU_END));
-    mu_tensor *rows = mu_value_tensor(value);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= p->begin[p->n])
+            return mu__error(MU_INVALID_ARGUMENT, "index %lld (element %lld) is outside the %lld rows of '%s'%s",
+                             (long long)ids[i], (long long)i, (long long)p->begin[p->n], p->at[0]->name,
+                             p->n > 1 ? " and the parts behind it" : "");
+    return MU_OK;
+}
+
+static mu_status check_rows(const mu_resource *variable, int64_t n, const mu_tensor *rows)
+{
     mu_shape wanted = variable->spec.shape;
     wanted.dims[0] = n;
-    if (rows != NULL && rows->dtype == variable->spec.dtype && mu__shape_equal(&rows->shape, &wanted))
-        return rows;
-    if (!mu__pending())
-        mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows of another type or shape", variable->name);
-    return NULL;
+    if (mu__pending() || (rows != NULL && rows->dtype == variable->spec.dtype && mu__shape_equal(&rows->shape, &wanted)))
+        return mu_error_code();
+    return mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows of another type or shape", variable->name);
 }
 
-mu_tensor *mu__rows_expand(mu_tensor *rows, const uint32_t *number, const mu_spec *out)
+// Asks every server that has some of the rows, then waits for all.
+static mu_status fetch(const parts *p, const mu_row_route *route, mu_rpc_client *const *clients, mu_tensor **rows)
 {
-    const mu_shape *shape = rows != NULL ? &rows->shape : &mu__scalar_shape;
-    const size_t bytes = (size_t)mu__elements_between(shape, 1, shape->rank) * mu_dtype_bytes(out->dtype);
-    const int64_t n = bytes > 0 ? (int64_t)(mu__spec_bytes(out) / bytes) : 0;
-    mu_tensor *all = rows != NULL ? mu__give(mu__tensor_alloc(out->dtype, &out->shape)) : NULL;
-    char *to = all != NULL ? mu__host_write(all) : NULL;
-    const char *from = all != NULL ? mu__host_read(rows) : NULL;
-    for (int64_t i = 0; from != NULL && i < n; i++, to += bytes)
-        memcpy(to, from + number[i] * bytes, bytes);
-    return from != NULL ? all : NULL;
+    int n, *asked;
+    mu_remote_call *calls = mu__row_route_calls(route, clients, &asked, &n);
+    for (int k = 0; k < n; k++)
+        calls[k].arguments = mu_list(mu__text_value(p->at[asked[k]]->name), mu__row_route_ids(route, asked[k]), MU_END);
+    mu_status status = calls != NULL ? mu__remote_calls("muster.variable.rows", n, calls) : mu_error_code();
+    for (int k = 0; k < n && status == MU_OK; k++) {
+        const int part = asked[k];
+        rows[part] = calls[k].value != NULL ? mu_value_tensor(calls[k].value) : NULL;
+        status = check_rows(p->at[part], route->begin[part + 1] - route->begin[part], rows[part]);
+    }
+    mu__free(calls);
+    mu__free(asked);
+    return status;
 }
 
-mu_tensor *mu__remote_rows(const mu_resource *variable, mu_tensor *indices)
+static mu_tensor *fetch_and_join(const parts *p, int64_t n, int64_t found, const int64_t *distinct,
+                                 const uint32_t *number, const mu_spec *out)
+{
+    mu_row_route route = {0};
+    mu_tensor **rows = mu__calloc((size_t)p->n, sizeof *rows), *all = NULL;
+    mu_rpc_client **clients = mu__calloc((size_t)p->n, sizeof *clients);
+    for (int i = 0; clients != NULL && i < p->n; i++)
+        clients[i] = (mu_rpc_client *)p->at[i]->home;
+    if (rows != NULL && clients != NULL && mu__row_route(&route, p->n, found, distinct, part_of, p) == MU_OK &&
+        fetch(p, &route, clients, rows) == MU_OK)
+        all = p->n == 1 && found == n ? mu_reshape(rows[0], out->shape.rank, out->shape.dims)
+                                      : mu__row_route_join(&route, rows, number, out);
+    mu__row_route_free(&route);
+    mu__free(rows);
+    mu__free(clients);
+    return all;
+}
+
+static mu_tensor *look_up(const parts *p, mu_tensor *indices)
 {
     mu_spec out;
-    if (mu__pending() || check(variable, indices, &out) != MU_OK)
+    if (check(p, indices, &out) != MU_OK)
         return NULL;
     const mu_view view = {.dtype = indices->dtype, .shape = indices->shape, .data = (void *)mu__host_read(indices)};
     const int64_t n = mu__elements(&indices->shape);
@@ -61,11 +111,20 @@ mu_tensor *mu__remote_rows(const mu_resource *variable, mu_tensor *indices)
     mu_tensor *rows = NULL;
     if (number != NULL) {
         mu__indices_of(&view, 0, n, ids);
-        const int64_t found = mu__distinct(n, ids, ids + n, number);
-        rows = found < 0 ? NULL : fetch(variable, found, ids + n);
-        rows = found == n ? mu_reshape(rows, out.shape.rank, out.shape.dims) : mu__rows_expand(rows, number, &out);
+        const int64_t found = check_ids(p, n, ids) == MU_OK ? mu__distinct(n, ids, ids + n, number) : -1;
+        rows = found < 0 ? NULL : fetch_and_join(p, n, found, ids + n, number, &out);
     }
     mu__free(number);
     mu__free(ids);
+    return rows;
+}
+
+mu_tensor *mu__remote_rows(int n, mu_resource *const *variables, mu_tensor *indices)
+{
+    parts p = {.n = n, .at = variables, .begin = mu__pending() ? NULL : mu__calloc((size_t)n + 1, sizeof *p.begin)};
+    for (int i = 0; p.begin != NULL && i < n; i++)
+        p.begin[i + 1] = p.begin[i] + (variables[i]->spec.shape.rank > 0 ? variables[i]->spec.shape.dims[0] : 0);
+    mu_tensor *rows = p.begin != NULL ? look_up(&p, indices) : NULL;
+    mu__free(p.begin);
     return rows;
 }

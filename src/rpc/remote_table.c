@@ -7,7 +7,7 @@
 
 #include "ops/array/distinct.h"
 #include "ops/nn/nn.h"
-#include "rpc/service.h"
+#include "rpc/row_route.h"
 
 #include <muster/ops.h>
 
@@ -21,62 +21,15 @@ int mu__table_server_of(uint64_t key, int n) { return (int)((mu__hash_id(key) >>
 
 // ---- Keys by server -----------------------------------------------------------------------------
 
-typedef struct routed {
-    int n_servers;
-    int64_t n, *begin;        // [n_servers + 1]
-    int64_t *keys;            // [n] by server
-    uint32_t *place;          // [n] of key i in `keys`
-} routed;
-
-static mu_status route(int n_servers, int64_t n, const int64_t *keys, routed *r)
+static int server_of(const void *arg, int64_t key, int64_t *local)
 {
-    *r = (routed){.n_servers = n_servers, .n = n,
-                  .begin = mu__calloc((size_t)n_servers + 2, sizeof *r->begin),
-                  .keys = mu__alloc(((size_t)n + 1) * sizeof *r->keys),
-                  .place = mu__alloc(((size_t)n + 1) * sizeof *r->place)};
-    if (r->begin == NULL || r->keys == NULL || r->place == NULL)
-        return MU_RESOURCE_EXHAUSTED;
-    int64_t *end = r->begin + 1;
-    for (int64_t i = 0; i < n; i++)
-        end[mu__table_server_of((uint64_t)keys[i], n_servers) + 1]++;
-    for (int s = 0; s < n_servers; s++)
-        end[s + 1] += end[s];
-    for (int64_t i = 0; i < n; i++) { // end[s] begins at the beginning of s, and ends where it ends
-        r->place[i] = (uint32_t)end[mu__table_server_of((uint64_t)keys[i], n_servers)]++;
-        r->keys[r->place[i]] = keys[i];
-    }
-    return MU_OK;
-}
-
-static void drop_route(routed *r)
-{
-    mu__free(r->begin);
-    mu__free(r->keys);
-    mu__free(r->place);
-}
-
-static mu_tensor *keys_of(const routed *r, int s)
-{
-    const int64_t n = r->begin[s + 1] - r->begin[s];
-    return mu_tensor_new(MU_I64, 1, &n, r->keys + r->begin[s]);
+    *local = key;
+    return mu__table_server_of((uint64_t)key, *(const int *)arg);
 }
 
 // ---- Lookups ------------------------------------------------------------------------------------
 
-// A call for each server that has keys, of which there are *n; call k is for server servers[k]. NULL: no memory.
-static mu_remote_call *calls_for(const remote_table *t, const routed *r, int *servers, int *n)
-{
-    mu_remote_call *calls = mu__calloc((size_t)t->n, sizeof *calls);
-    *n = 0;
-    for (int s = 0; calls != NULL && s < t->n; s++)
-        if (r->begin[s + 1] > r->begin[s]) {
-            servers[*n] = s;
-            calls[(*n)++].client = t->clients[s];
-        }
-    return calls;
-}
-
-static mu_status check_rows(const remote_table *t, const routed *r, int s, const mu_tensor *rows)
+static mu_status check_rows(const remote_table *t, const mu_row_route *r, int s, const mu_tensor *rows)
 {
     const mu_shape wanted = MU_SHAPE(r->begin[s + 1] - r->begin[s], t->resource.spec.shape.dims[0]);
     if (mu__pending() || (rows != NULL && rows->dtype == MU_F32 && mu__shape_equal(&rows->shape, &wanted)))
@@ -86,12 +39,12 @@ static mu_status check_rows(const remote_table *t, const routed *r, int s, const
 }
 
 // Asks every server that has keys, then waits for all: rows[s] gets the rows of server s.
-static mu_status fetch(const remote_table *t, const routed *r, bool read_only, mu_tensor **rows)
+static mu_status fetch(const remote_table *t, const mu_row_route *r, bool read_only, mu_tensor **rows)
 {
-    int n = 0, *servers = mu__calloc((size_t)t->n, sizeof *servers);
-    mu_remote_call *calls = servers != NULL ? calls_for(t, r, servers, &n) : NULL;
+    int n, *servers;
+    mu_remote_call *calls = mu__row_route_calls(r, t->clients, &servers, &n);
     for (int k = 0; k < n; k++)
-        calls[k].arguments = mu_list(mu__text_value(t->resource.name), keys_of(r, servers[k]),
+        calls[k].arguments = mu_list(mu__text_value(t->resource.name), mu__row_route_ids(r, servers[k]),
                                      mu_constant(MU_BOOL, read_only), MU_END);
     mu_status status = calls != NULL ? mu__remote_calls("muster.table.lookup", n, calls) : mu_error_code();
     for (int k = 0; k < n && status == MU_OK; k++) {
@@ -103,35 +56,19 @@ static mu_status fetch(const remote_table *t, const routed *r, bool read_only, m
     return status;
 }
 
-static mu_tensor *assemble(const remote_table *t, const routed *r, mu_tensor *const *rows, const uint32_t *number,
-                           const mu_spec *out)
-{
-    const int64_t dimension = t->resource.spec.shape.dims[0], n = mu__elements(&out->shape) / dimension;
-    const float **from = mu__alloc(((size_t)r->n + 1) * sizeof *from);
-    mu_tensor *all = from != NULL ? mu__give(mu__tensor_alloc(MU_F32, &out->shape)) : NULL;
-    float *to = all != NULL ? mu__host_write(all) : NULL;
-    for (int s = 0; to != NULL && s < t->n; s++)
-        for (int64_t k = r->begin[s]; k < r->begin[s + 1]; k++)
-            from[k] = (const float *)mu__host_read(rows[s]) + (k - r->begin[s]) * dimension;
-    for (int64_t i = 0; to != NULL && i < n; i++, to += dimension)
-        memcpy(to, from[r->place[number[i]]], (size_t)dimension * sizeof *to);
-    mu__free(from);
-    return all;
-}
-
 static mu_tensor *look_up(const remote_table *t, const mu_tensor *keys, bool read_only, const mu_spec *out)
 {
     const int64_t n = mu__elements(&keys->shape);
     int64_t *distinct = mu__alloc(((size_t)n + 1) * sizeof *distinct);
     uint32_t *number = mu__alloc(((size_t)n + 1) * sizeof *number);
     mu_tensor **rows = mu__calloc((size_t)t->n, sizeof *rows), *all = NULL;
-    routed r = {0};
+    mu_row_route r = {0};
     const bool room = distinct != NULL && number != NULL && rows != NULL;
     const int64_t found = room ? mu__distinct(n, mu__host_read(keys), distinct, number) : -1;
-    if (found >= 0 && route(t->n, found, distinct, &r) == MU_OK && fetch(t, &r, read_only, rows) == MU_OK)
+    if (found >= 0 && mu__row_route(&r, t->n, found, distinct, server_of, &t->n) == MU_OK && fetch(t, &r, read_only, rows) == MU_OK)
         all = t->n == 1 && found == n && n > 0 ? mu_reshape(rows[0], out->shape.rank, out->shape.dims)
-                                               : assemble(t, &r, rows, number, out);
-    drop_route(&r);
+                                               : mu__row_route_join(&r, rows, number, out);
+    mu__row_route_free(&r);
     mu__free(distinct);
     mu__free(number);
     mu__free(rows);
@@ -141,7 +78,7 @@ static mu_tensor *look_up(const remote_table *t, const mu_tensor *keys, bool rea
 // ---- Updates ------------------------------------------------------------------------------------
 
 // The gradients of a server's keys, side by side.
-static mu_tensor *gradients_of(const routed *r, int s, const float *gradients, const int64_t *key_at, int64_t dimension)
+static mu_tensor *gradients_of(const mu_row_route *r, int s, const float *gradients, const int64_t *key_at, int64_t dimension)
 {
     const int64_t dims[] = {r->begin[s + 1] - r->begin[s], dimension};
     mu_tensor *part = mu_tensor_new(MU_F32, 2, dims, NULL);
@@ -151,16 +88,16 @@ static mu_tensor *gradients_of(const routed *r, int s, const float *gradients, c
     return part;
 }
 
-static mu_status send_updates(const remote_table *t, const routed *r, const float *gradients, mu_tensor *rate)
+static mu_status send_updates(const remote_table *t, const mu_row_route *r, const float *gradients, mu_tensor *rate)
 {
     const int64_t dimension = t->resource.spec.shape.dims[0];
-    int n = 0, *servers = mu__calloc((size_t)t->n, sizeof *servers);
-    mu_remote_call *calls = servers != NULL ? calls_for(t, r, servers, &n) : NULL;
+    int n, *servers;
+    mu_remote_call *calls = mu__row_route_calls(r, t->clients, &servers, &n);
     int64_t *key_at = calls != NULL ? mu__alloc(((size_t)r->n + 1) * sizeof *key_at) : NULL;
     for (int64_t i = 0; key_at != NULL && i < r->n; i++)
         key_at[r->place[i]] = i;
     for (int k = 0; key_at != NULL && k < n; k++)
-        calls[k].arguments = mu_list(mu__text_value(t->resource.name), keys_of(r, servers[k]),
+        calls[k].arguments = mu_list(mu__text_value(t->resource.name), mu__row_route_ids(r, servers[k]),
                                      gradients_of(r, servers[k], gradients, key_at, dimension), rate, MU_END);
     const mu_status status = key_at != NULL ? mu__remote_calls("muster.table.update", n, calls) : mu_error_code();
     mu__free(calls);
@@ -172,13 +109,13 @@ static mu_status send_updates(const remote_table *t, const routed *r, const floa
 static mu_status update(const remote_table *t, const mu_tensor *keys, const mu_tensor *gradients, mu_tensor *rate)
 {
     mu_distinct_gradients d;
-    routed r = {0};
+    mu_row_route r = {0};
     MU_TRY(mu__distinct_gradients(mu__elements(&keys->shape), t->resource.spec.shape.dims[0], mu__host_read(keys),
                                   mu__host_read(gradients), &d));
-    mu_status status = route(t->n, d.n, d.keys, &r);
+    mu_status status = mu__row_route(&r, t->n, d.n, d.keys, server_of, &t->n);
     if (status == MU_OK)
         status = send_updates(t, &r, d.gradients, rate);
-    drop_route(&r);
+    mu__row_route_free(&r);
     mu__distinct_gradients_free(&d);
     return status;
 }

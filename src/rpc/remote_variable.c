@@ -205,9 +205,9 @@ static mu_status check_home(const mu_op *op, int n, mu_resource *const *resource
 static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                        mu_resource *const *resources, mu_tensor **out)
 {
-    MU_TRY(check_home(op, n_resources, resources));
     if (op == &mu_op_gather_variable)
-        return (out[0] = mu__remote_rows(resources[0], in[0])) != NULL ? MU_OK : mu_error_code();
+        return (out[0] = mu__remote_rows(n_resources, resources, in[0])) != NULL ? MU_OK : mu_error_code();
+    MU_TRY(check_home(op, n_resources, resources));
     mu_pool *pool = mu_pool_open();
     mu_graph *graph = graph_of(op, attrs, n_in, in, n_resources, resources);
     const int n_out = graph != NULL ? (int)graph->outputs.n : 0;

@@ -119,10 +119,9 @@ mu_status mu__remote_variables_clear(mu_rpc_client *client);
 // there. It retains the client and belongs to the caller.
 mu_resource *mu__remote_variable(mu_rpc_client *client, const char *name, const mu_spec *spec);
 
-// mu__remote_rows returns rows of the first axis of such a variable: indices.shape + the shape of a row, of the pool
-// (remote_rows.c). Each row is sent once. mu__rows_expand returns row number[i] of `rows` for each i, as `out` says.
-mu_tensor *mu__remote_rows(const mu_resource *variable, mu_tensor *indices);
-mu_tensor *mu__rows_expand(mu_tensor *rows, const uint32_t *number, const mu_spec *out);
+// mu__remote_rows returns rows of the first axis of such a variable, or of the variable whose parts these are, n of
+// them: indices.shape + the shape of a row, of the pool (remote_rows.c). Each row is sent once.
+mu_tensor *mu__remote_rows(int n, mu_resource *const *variables, mu_tensor *indices);
 
 // The kind of such a resource; its name is that of variables, so that ops and graphs take it for one.
 extern const mu_resource_kind mu__remote_variable_kind;

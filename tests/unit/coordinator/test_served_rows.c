@@ -163,6 +163,8 @@ static void test_lookups_outside_of_functions(void **state)
     mu_tensor *outside = mu_tensor_new(MU_I64, 1, (int64_t[]){1}, (int64_t[]){ROWS / 2});
     assert_null(mu_variable_gather(mu_variable_shard(table, 1), outside));
     expect_error(MU_INVALID_ARGUMENT, "outside the 10000 rows");
+    assert_null(mu_nn_embedding_lookup(table, mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){0, ROWS})));
+    expect_error(MU_INVALID_ARGUMENT, "index 20000 (element 1) is outside the 20000 rows");
     mu_tensor *none = mu_variable_gather(mu_variable_shard(table, 1), mu_tensor_new(MU_I64, 1, (int64_t[]){0}, NULL));
     assert_true(none && mu_tensor_dim(none, 0) == 0 && mu_tensor_dim(none, 1) == WIDTH);
     mu_tape_close(tape);
