@@ -2,9 +2,9 @@
 //
 //   bench_ps_failover KILLS
 //
-// Kills a server with SIGKILL while its variables are complete on the other, and takes the time from the signal until an
-// update of each variable has been acknowledged. Only kills count that made a copy take over. Prints the median and the
-// 99th percentile in milliseconds as lines of JSON. At the end each acknowledged update must have been applied once.
+// Kills a server with SIGKILL while its variables are complete on the other, and takes the time from the signal until
+// an update of each variable has been acknowledged. Only kills count that made a copy take over. Prints the median and
+// the 99th percentile in milliseconds as lines of JSON. At the end each acknowledged update must have been applied once.
 #define _GNU_SOURCE // usleep
 #include "../../tests/launched.h"
 
@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-// The launcher gives a task up that ends five times in a row within 2 s of its start; each server is killed every second
-// time.
+// The launcher gives a task up that ends five times in a row within 2 s of its start; each server is killed every
+// second time.
 enum { PAUSE_US = 1100000, LIMIT_US = 60000000, POLL_US = 1000 };
 
 static mu_variable *variables[2];

@@ -261,8 +261,8 @@ static mu_status put_gather(const functionalizing *p, const mu_node *node, mu_ed
 {
     const mu_gather_attrs first_axis = {0};
     if (node->n_resources != 1)
-        return mu__error(MU_UNIMPLEMENTED, "gather_variable: the rows of '%s' and other parts are read at once only from "
-                         "servers; run the function on a CPU device",
+        return mu__error(MU_UNIMPLEMENTED, "gather_variable: the rows of '%s' and other parts are read at once only "
+                         "from servers; run the function on a CPU device",
                          p->copy.from->resources.items[node->resources[0]]->name);
     in[1] = in[0];
     in[0] = *value_of(p, p->copy.from->resources.items[node->resources[0]]);

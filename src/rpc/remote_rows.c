@@ -56,8 +56,10 @@ static mu_status check_rows(const mu_resource *variable, int64_t n, const mu_ten
 {
     mu_shape wanted = variable->spec.shape;
     wanted.dims[0] = n;
-    if (mu__pending() || (rows != NULL && rows->dtype == variable->spec.dtype && mu__shape_equal(&rows->shape, &wanted)))
+    if (mu__pending())
         return mu_error_code();
+    if (rows != NULL && rows->dtype == variable->spec.dtype && mu__shape_equal(&rows->shape, &wanted))
+        return MU_OK;
     return mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows of another type or shape", variable->name);
 }
 

@@ -65,7 +65,8 @@ static mu_tensor *look_up(const remote_table *t, const mu_tensor *keys, bool rea
     mu_row_route r = {0};
     const bool room = distinct != NULL && number != NULL && rows != NULL;
     const int64_t found = room ? mu__distinct(n, mu__host_read(keys), distinct, number) : -1;
-    if (found >= 0 && mu__row_route(&r, t->n, found, distinct, server_of, &t->n) == MU_OK && fetch(t, &r, read_only, rows) == MU_OK)
+    if (found >= 0 && mu__row_route(&r, t->n, found, distinct, server_of, &t->n) == MU_OK &&
+        fetch(t, &r, read_only, rows) == MU_OK)
         all = t->n == 1 && found == n && n > 0 ? mu_reshape(rows[0], out->shape.rank, out->shape.dims)
                                                : mu__row_route_join(&r, rows, number, out);
     mu__row_route_free(&r);
@@ -78,7 +79,8 @@ static mu_tensor *look_up(const remote_table *t, const mu_tensor *keys, bool rea
 // ---- Updates ------------------------------------------------------------------------------------
 
 // The gradients of a server's keys, side by side.
-static mu_tensor *gradients_of(const mu_row_route *r, int s, const float *gradients, const int64_t *key_at, int64_t dimension)
+static mu_tensor *gradients_of(const mu_row_route *r, int s, const float *gradients, const int64_t *key_at,
+                               int64_t dimension)
 {
     const int64_t dims[] = {r->begin[s + 1] - r->begin[s], dimension};
     mu_tensor *part = mu_tensor_new(MU_F32, 2, dims, NULL);

@@ -14,8 +14,8 @@ static mu_status check_part(const mu_spec *first, const mu_spec *part)
         fits = part->shape.dims[a] == first->shape.dims[a];
     if (fits)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "gather_variable: the parts of a variable differ in their type or in the shape "
-                     "of their rows, or have no axis for the indices");
+    return mu__error(MU_INVALID_ARGUMENT, "gather_variable: the parts of a variable differ in their type or in the "
+                     "shape of their rows, or have no axis for the indices");
 }
 
 static mu_status gather_variable_infer(mu_infer *infer)

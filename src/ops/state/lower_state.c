@@ -154,8 +154,8 @@ mu_status mu__lower_gather_variable(mu_lowering *l)
     const mu_gather_attrs first_axis = {0};
     mu_lowering inner = *l;
     if (l->n_resources != 1)
-        return mu__error(MU_UNIMPLEMENTED, "gather_variable: the parts of a variable are read at once only from servers; "
-                         "run the function on a CPU device");
+        return mu__error(MU_UNIMPLEMENTED, "gather_variable: the parts of a variable are read at once only from "
+                         "servers; run the function on a CPU device");
     inner.attrs = &first_axis;
     inner.n_in = 2;
     inner.in = in;
