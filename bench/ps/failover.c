@@ -4,7 +4,8 @@
 //
 // Kills a server with SIGKILL while its variables are complete on the other, and takes the time from the signal until
 // an update of each variable has been acknowledged. Only kills count that made a copy take over. Prints the median and
-// the 99th percentile in milliseconds as lines of JSON. At the end each acknowledged update must have been applied once.
+// the 99th percentile in milliseconds as lines of JSON. At the end each acknowledged update must have been applied
+// once.
 #define _GNU_SOURCE // usleep
 #include "../../tests/launched.h"
 
