@@ -66,20 +66,22 @@ typedef struct mu_parameter_server_strategy_args {
 // and again if it is run again. Gradients of lookups become dense. The updates are computed in this process.
 //
 // A server that ends loses its variables, and the steps that need them fail with UNAVAILABLE, unless there are copies
-// or snapshots. With replicas 1 every server's variables and rows of embedding tables are on a second server too.
-// Accumulators are not: what uses one of a lost server fails with NOT_FOUND or UNAVAILABLE. An update counts as done
-// when both have it; if one of them is lost, the other goes on, without a restart of anything, and a server that starts
-// again, or another one, becomes the second. No update that was acknowledged is lost, and one that had to be sent again
-// is applied once, unless both are lost before a new copy is complete. With snapshot_every all variables are written to
-// snapshot_folder, which all servers must reach under this path, as one state of all servers; when a server is lost
-// that has no copy, all variables go back to the last snapshot. What was acknowledged after it is lost; the log says
-// so, and mu_parameter_server_recovery counts it. docs/decisions/0040 has what orders hold. Without copies and
-// snapshots updates are as fast as the network; a copy adds its round trip to each update.
+// or snapshots. With replicas 1 every server's variables, accumulators and rows of embedding tables are on a second
+// server too. An update counts as done when both have it; if one of them is lost, the other goes on, without a restart
+// of anything, and a server that starts again, or another one, becomes the second. No update that was acknowledged is
+// lost, and one that had to be sent again is applied once, unless both are lost before a new copy is complete; a take
+// of gradients that waits goes on waiting at the other. Synchronous steps and the visitation guarantee then hold
+// although servers are lost. With snapshot_every all variables are written to snapshot_folder, which all servers must
+// reach under this path, as one state of all servers; when a server is lost that has no copy, all variables go back to
+// the last snapshot. What was acknowledged after it is lost; the log says so, and mu_parameter_server_recovery counts
+// it. docs/decisions/0040 has what orders hold. Without copies and snapshots updates are as fast as the network; a copy
+// adds its round trip to each update.
 //
 // Blocks: until all parameter servers are there, at most MUSTER_TIMEOUT; workers may come later. Errors:
 // INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or
-// evaluators, a cluster without workers or servers, replicas for less than two servers, and snapshot_every without a
-// folder; UNAVAILABLE for a server that does not answer.
+// evaluators, a cluster without workers or servers, replicas for less than two servers, snapshot_every without a
+// folder, and with replicas_to_aggregate or visitation_guarantee, because going back undoes steps; UNAVAILABLE for a
+// server that does not answer.
 #define mu_parameter_server_strategy(...) \
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);

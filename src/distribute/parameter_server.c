@@ -187,11 +187,10 @@ static mu_status check_args(const mu_parameter_server_strategy_args *args)
     if (args->in_process && (args->replicas > 0 || args->snapshot_every > 0))
         return mu__error(MU_INVALID_ARGUMENT, "%s: servers in this process end with it: leave replicas and "
                          "snapshot_every out, and save checkpoints", constructor);
-    if ((args->replicas_to_aggregate > 0 || args->visitation_guarantee) &&
-        (args->replicas > 0 || args->snapshot_every > 0))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: accumulators have neither copies nor snapshots, so "
-                         "replicas_to_aggregate and visitation_guarantee cannot be combined with replicas or "
-                         "snapshot_every; leave either out", constructor);
+    if ((args->replicas_to_aggregate > 0 || args->visitation_guarantee) && args->snapshot_every > 0)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: going back to a snapshot undoes steps whose data counts as used, so "
+                         "replicas_to_aggregate and visitation_guarantee cannot be combined with snapshot_every; give "
+                         "replicas instead", constructor);
     return MU_OK;
 }
 

@@ -1,8 +1,9 @@
-// The accumulators that a server keeps. Ops on them come as "muster.apply" (service.c); making, closing and waiting
-// outside of functions are methods of their own.
+// The accumulators that a server keeps beside its variables. Ops on them come as "muster.apply" (service.c); making,
+// closing and waiting outside of functions are methods of their own.
 //
-// A take that waits occupies its thread, and the server runs another in its place (mu__server_wait_begin), so that the
-// gradients that it waits for get through.
+// In a store a take is a change that begins when enough gradients are there (mu__change_begin_when). Elsewhere it
+// occupies its thread, and the server runs another in its place (mu__call_wait_begin), so that the gradients that it
+// waits for get through.
 #include "rpc/service.h"
 
 #include "ops/state/accumulator.h"
@@ -14,7 +15,6 @@ struct mu_accumulator_list {
     mu_object object;
     pthread_mutex_t lock;
     bool has_lock;
-    mu_rpc_server *server; // borrowed: it keeps the list
     struct {
         mu_accumulator **items;
         size_t n, capacity;
@@ -43,6 +43,19 @@ static void list_destroy(void *object)
 }
 
 static mu_type list_type = {.name = "accumulators of a server", .destroy = list_destroy};
+
+mu_accumulator_list *mu__accumulators_new(void)
+{
+    mu_accumulator_list *list = mu__new(&list_type, sizeof *list);
+    if (list == NULL)
+        return NULL;
+    list->has_lock = pthread_mutex_init(&list->lock, NULL) == 0;
+    if (list->has_lock)
+        return list;
+    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    mu_release(list);
+    return NULL;
+}
 
 // With the lock held; the number of accumulators if there is none of this name.
 static size_t find(const mu_accumulator_list *list, const char *name)
@@ -118,7 +131,7 @@ static mu_status add(mu_accumulator_list *list, mu_accumulator *made)
     return status;
 }
 
-static mu_value *create(mu_value *arguments, void *arg)
+mu_value *mu__accumulator_create(mu_value *arguments, void *arg)
 {
     mu_conditional_accumulator_args args = {.size = sizeof args};
     mu_shape shape = {0};
@@ -132,19 +145,19 @@ static mu_value *create(mu_value *arguments, void *arg)
     else if (read_kind(mu_at(arguments, 1), &args, &shape, &sparse) == MU_OK) {
         mu_accumulator *made =
             sparse ? mu_sparse_conditional_accumulator_with(&args) : mu_conditional_accumulator_with(&args);
-        if (made != NULL)
-            add(arg, made);
+        if (made != NULL && mu__change_begin() == MU_OK)
+            add(mu__service_accumulators(arg), made);
     }
     mu__free(name);
     return NULL;
 }
 
-static mu_value *close_one(mu_value *arguments, void *arg)
+mu_value *mu__accumulator_close(mu_value *arguments, void *arg)
 {
     char *name = NULL;
     if (mu__value_text(mu_value_at(arguments, 0), "the accumulator's name", &name) != MU_OK)
         return NULL;
-    mu_accumulator *found = find_retained(arg, name);
+    mu_accumulator *found = mu__change_begin() == MU_OK ? find_retained(mu__service_accumulators(arg), name) : NULL;
     mu__free(name);
     if (found != NULL)
         mu_accumulator_close(found);
@@ -163,9 +176,50 @@ static mu_value *take_from(mu_accumulator *a, int64_t required, double seconds)
     return sum != NULL ? mu_list(sum, MU_END) : NULL;
 }
 
-static mu_value *take(mu_value *arguments, void *arg)
+// What a take needs before it begins.
+typedef struct wanted {
+    mu_accumulator *accumulator;
+    int64_t required;
+} wanted;
+
+static bool is_ready(void *arg)
 {
-    mu_accumulator_list *list = arg;
+    const wanted *w = arg;
+    return mu__accumulator_ready(w->accumulator, w->required);
+}
+
+mu_status mu__accumulator_begin(mu_accumulator *a, int64_t required, double seconds)
+{
+    wanted w = {.accumulator = a, .required = required};
+    const double limit = seconds > 0 ? seconds : mu__setting_real(MU_SETTING_TIMEOUT);
+    const mu_status status = mu__change_begin_when(a->resource.name, limit, is_ready, &w);
+    if (status != MU_DEADLINE_EXCEEDED)
+        return status;
+    mu_error_take();
+    return mu__error(MU_DEADLINE_EXCEEDED, "accumulator '%s' has %lld of the %lld gradients that a take waits for "
+                     "after %g s; apply more gradients, or raise .timeout_seconds or MUSTER_TIMEOUT",
+                     a->resource.name, (long long)a->sum.n, (long long)required, limit);
+}
+
+// In a store the gradients are there now; what fails after that has lost them.
+static mu_value *take_here(mu_accumulator *a, int64_t required, double seconds)
+{
+    mu_value *result = NULL;
+    if (mu__change_in_store() && mu__accumulator_begin(a, required, seconds) == MU_OK) {
+        const int64_t step = a->step;
+        result = take_from(a, required, seconds);
+        if (result == NULL && a->step != step)
+            mu__change_torn();
+    } else if (!mu__change_in_store() && mu__call_wait_begin() == MU_OK) {
+        result = take_from(a, required, seconds);
+        mu__call_wait_end();
+    }
+    return result;
+}
+
+mu_value *mu__accumulator_take_method(mu_value *arguments, void *arg)
+{
+    mu_accumulator_list *list = mu__service_accumulators(arg);
     char *name = NULL;
     if (mu__value_text(mu_value_at(arguments, 0), "the accumulator's name", &name) != MU_OK)
         return NULL;
@@ -177,35 +231,40 @@ static mu_value *take(mu_value *arguments, void *arg)
     } else if (!mu__pending() && (required->dtype != MU_I64 || required->shape.rank != 0 ||
                                   seconds->dtype != MU_F64 || seconds->shape.rank != 0)) {
         mu__error(MU_INVALID_ARGUMENT, "a take needs an int64 and a float64 scalar");
-    } else if (!mu__pending() && mu__server_wait_begin(list->server) == MU_OK) {
-        result = take_from(a, mu_tensor_item_int(required, 0), mu_tensor_item(seconds, 0));
-        mu__server_wait_end(list->server);
+    } else if (!mu__pending()) {
+        result = take_here(a, mu_tensor_item_int(required, 0), mu_tensor_item(seconds, 0));
     }
     mu__free(name);
     return result;
 }
 
-// ---- The service --------------------------------------------------------------------------------
+// ---- As a part of a store -----------------------------------------------------------------------
 
-mu_accumulator_list *mu__accumulator_service_add(mu_rpc_server *server)
+static mu_accumulator *at(mu_accumulator_list *list, size_t i)
 {
-    static const struct {
-        const char *name;
-        mu_rpc_method *fn;
-    } methods[] = {{"muster.accumulator.create", create},
-                   {"muster.accumulator.close", close_one},
-                   {"muster.accumulator.take", take}};
-    mu_accumulator_list *list = mu__new(&list_type, sizeof *list);
-    if (list == NULL)
-        return NULL;
-    list->server = server;
-    list->has_lock = pthread_mutex_init(&list->lock, NULL) == 0;
-    mu_status status = list->has_lock
-                           ? mu__server_keep(server, list)
-                           : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
-    mu_release(list);
-    for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
-        status = mu__server_add(server, &(mu_rpc_server_register_args){
-            .name = methods[i].name, .fn = methods[i].fn, .arg = list});
-    return status == MU_OK ? list : NULL;
+    pthread_mutex_lock(&list->lock);
+    mu_accumulator *found = i < list->all.n ? mu_retain(list->all.items[i]) : NULL;
+    pthread_mutex_unlock(&list->lock);
+    return found != NULL ? mu__give(found) : NULL;
+}
+
+mu_value *mu__accumulators_save(mu_accumulator_list *list)
+{
+    const size_t n = list->all.n;
+    mu_value **rows = mu__calloc(n + 1, sizeof *rows);
+    for (size_t i = 0; rows != NULL && i < n; i++) {
+        mu_accumulator *a = at(list, i);
+        rows[i] = a != NULL ? mu_list(mu__text_value(a->resource.name), mu__accumulator_save(a), MU_END) : NULL;
+    }
+    mu_value *all = rows != NULL ? mu_list_of((int)n, rows) : NULL;
+    mu__free(rows);
+    return all;
+}
+
+mu_status mu__accumulators_load(mu_accumulator_list *list, const char *name, const mu_value *value)
+{
+    mu_accumulator *made = mu__accumulator_load(name, value);
+    const mu_status status = made != NULL ? add(list, made) : mu_error_code();
+    mu_release(made);
+    return status;
 }

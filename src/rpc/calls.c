@@ -261,6 +261,14 @@ void mu__call_answer(mu_server_call *call, const mu_value *value)
     pthread_mutex_unlock(&server->lock);
 }
 
+bool mu__call_cancelled(mu_server_call *call)
+{
+    pthread_mutex_lock(&call->server->lock);
+    const bool cancelled = call->cancelled;
+    pthread_mutex_unlock(&call->server->lock);
+    return cancelled;
+}
+
 static mu_server_call *take_waiting(mu_rpc_server *server)
 {
     mu_server_call *call = server->first_waiting;
@@ -326,8 +334,9 @@ static bool has_room(const mu_rpc_server *server)
     return server->n_threads - server->n_blocked < server->max_threads;
 }
 
-mu_status mu__server_wait_begin(mu_rpc_server *server)
+mu_status mu__call_wait_begin(void)
 {
+    mu_rpc_server *server = running->server;
     mu_error_value ignored;
     mu_status status = MU_OK;
     pthread_mutex_lock(&server->lock);
@@ -343,8 +352,9 @@ mu_status mu__server_wait_begin(mu_rpc_server *server)
     return status;
 }
 
-void mu__server_wait_end(mu_rpc_server *server)
+void mu__call_wait_end(void)
 {
+    mu_rpc_server *server = running->server;
     pthread_mutex_lock(&server->lock);
     server->n_blocked--;
     pthread_mutex_unlock(&server->lock);

@@ -16,10 +16,9 @@ static mu_value *take(mu_accumulator *a, int64_t required, double timeout_s)
 {
     const double seconds = timeout_s > 0 ? timeout_s : mu__setting_real(MU_SETTING_TIMEOUT);
     mu_tensor *number = mu_tensor_new(MU_I64, 0, NULL, &required), *limit = mu_tensor_new(MU_F64, 0, NULL, &seconds);
-    mu_rpc_result *result = mu_rpc_call(client_of(a), "muster.accumulator.take",
-                                        mu_list(mu__text_value(a->resource.name), number, limit, MU_END),
-                                        .timeout_in_ms = (int64_t)((seconds + GRACE_S) * 1e3));
-    mu_value *answer = result != NULL ? mu_rpc_result_value(result) : NULL;
+    mu_remote_call request = {.client = client_of(a), .seconds = seconds + GRACE_S,
+                              .arguments = mu_list(mu__text_value(a->resource.name), number, limit, MU_END)};
+    mu_value *answer = mu__remote_calls("muster.accumulator.take", 1, &request) == MU_OK ? request.value : NULL;
     const int wanted = a->sparse ? 3 : 1;
     const mu_tensor *values = answer != NULL && mu_value_count(answer) == wanted ? mu_at(answer, a->sparse) : NULL;
     if (values != NULL && values->dtype == a->resource.spec.dtype)
@@ -36,10 +35,7 @@ static mu_status close_it(mu_accumulator *a)
     mu_error_value before;
     mu__error_move(&before);
     mu_pool *pool = mu_pool_open();
-    mu_rpc_result *result = mu_rpc_call(client_of(a), "muster.accumulator.close",
-                                        mu_list(mu__text_value(a->resource.name), MU_END));
-    if (result != NULL)
-        mu_rpc_result_value(result);
+    mu__remote_call(client_of(a), "muster.accumulator.close", mu_list(mu__text_value(a->resource.name), MU_END));
     mu_pool_close(pool);
     const mu_status status = mu_error_code();
     if (before.code != MU_OK)
@@ -71,11 +67,8 @@ mu_accumulator *mu__remote_accumulator_new(mu_rpc_client *client, const char *na
     }
     mu_pool *pool = mu_pool_open();
     mu__remote_delete_forgotten(client);
-    mu_rpc_result *result = a != NULL && a->resource.name != NULL ? mu_rpc_call(client, "muster.accumulator.create",
-                                                    mu_list(mu__text_value(name), numbers_of(a), MU_END))
-                                      : NULL;
-    if (result != NULL)
-        mu_rpc_result_value(result);
+    if (a != NULL && a->resource.name != NULL)
+        mu__remote_call(client, "muster.accumulator.create", mu_list(mu__text_value(name), numbers_of(a), MU_END));
     mu_pool_close(pool);
     if (mu__pending()) {
         mu_release(a);

@@ -6,6 +6,8 @@
 #include "rpc/rpc.h"
 
 enum { MOST_TEXT = 1 << 16 };
+// How much longer than an op that waits the client waits for its answer.
+#define GRACE_S 5.0
 
 // ---- Texts --------------------------------------------------------------------------------------
 
@@ -36,34 +38,24 @@ static mu_status call(mu_rpc_client *client, const char *method, mu_value *argum
     return mu_error_code();
 }
 
-// Accumulators are beside the stores, so names go to both.
-static void forget_in_store(mu_rpc_client *client, mu_value *names)
-{
-    int store;
-    if (mu__client_routed(client, &store) != NULL)
-        call(client, "muster.variable.forget", names);
-}
-
-// Tells the server which names were released since the last request; nobody waits for the answer.
+// Tells the server which names were released since the last request; nobody waits for the answer, unless it is a
+// store's, whose requests are sent until they are answered.
 static void tell_forgotten(mu_rpc_client *client)
 {
+    int store;
     mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
     if (names == NULL)
         return;
-    mu_rpc_call(client, "muster.variable.forget", names);
-    forget_in_store(client, names);
+    if (mu__client_routed(client, &store) != NULL)
+        call(client, "muster.variable.forget", names);
+    else
+        mu_rpc_call(client, "muster.variable.forget", names);
 }
 
 mu_status mu__remote_delete_forgotten(mu_rpc_client *client)
 {
     mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
-    if (names == NULL)
-        return mu_error_code();
-    forget_in_store(client, names);
-    mu_rpc_result *result = mu_rpc_call(client, "muster.variable.forget", names);
-    if (result != NULL)
-        mu_rpc_result_value(result);
-    return mu_error_code();
+    return names != NULL ? call(client, "muster.variable.forget", names) : mu_error_code();
 }
 
 mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu_tensor *value)
@@ -144,13 +136,12 @@ static mu_status take_outputs(const mu_graph *graph, const mu_value *answer, mu_
     return MU_OK;
 }
 
-// How long the server may take, in ms; 0: the client's usual time.
-static int64_t patience_ms(const mu_op *op, const void *attrs)
+// How long the server may take, in seconds; 0: the client's usual time.
+static double patience_s(const mu_op *op, const void *attrs)
 {
-    enum { GRACE_MS = 5000 };
     const double seconds = mu__accumulator_seconds(op, attrs);
     const double limit = seconds > 0 ? seconds : mu__setting_real(MU_SETTING_TIMEOUT);
-    return (op->flags & MU_OP_WAITS) != 0 ? (int64_t)(limit * 1e3) + GRACE_MS : 0;
+    return (op->flags & MU_OP_WAITS) != 0 ? limit + GRACE_S : 0;
 }
 
 static mu_value *arguments_of(const mu_graph *graph, int n_in, mu_tensor *const *in)
@@ -177,19 +168,11 @@ mu_value *mu__remote_apply_arguments(const mu_op *op, const void *attrs, int n_i
 static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu_tensor *const *in, mu_tensor **out)
 {
     const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
-    const int64_t patience = patience_ms(node->op, node->attrs);
-    mu_value *arguments = arguments_of(graph, n_in, in), *answer = NULL;
+    mu_remote_call request = {.client = client, .arguments = arguments_of(graph, n_in, in),
+                              .seconds = patience_s(node->op, node->attrs)};
     tell_forgotten(client);
-    // Accumulators are not in stores: a server that has copies of its variables keeps them beside.
-    if (arguments != NULL && graph->resources.items[0]->kind == &mu__remote_variable_kind) {
-        answer = mu__remote_call(client, "muster.apply", arguments);
-    } else if (arguments != NULL) {
-        mu_rpc_result *result = patience > 0
-                                    ? mu_rpc_call(client, "muster.apply", arguments, .timeout_in_ms = patience)
-                                    : mu_rpc_call(client, "muster.apply", arguments);
-        answer = result != NULL ? mu_rpc_result_value(result) : NULL;
-    }
-    return mu__pending() ? mu_error_code() : take_outputs(graph, answer, out);
+    MU_TRY(mu__remote_calls("muster.apply", 1, &request));
+    return take_outputs(graph, request.value, out);
 }
 
 static mu_status check_home(const mu_op *op, int n, mu_resource *const *resources)

@@ -77,10 +77,10 @@ int mu__server_metrics_port(const mu_rpc_server *server);
 typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);
 mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg);
 
-// mu__server_wait_begin tells that a method waits for other calls, and mu__server_wait_end that it no longer does: its
-// thread does not count meanwhile, so that the others get through. Errors: RESOURCE_EXHAUSTED if too many wait.
-mu_status mu__server_wait_begin(mu_rpc_server *server);
-void mu__server_wait_end(mu_rpc_server *server);
+// mu__call_wait_begin tells that the running method waits for other calls, and mu__call_wait_end that it no longer does:
+// its thread does not count meanwhile, so that the others get through. Errors: RESOURCE_EXHAUSTED if too many wait.
+mu_status mu__call_wait_begin(void);
+void mu__call_wait_end(void);
 
 // mu__client_forget has the client's next request tell the server that a name is released. mu__client_forgotten takes
 // the names that were not told yet: a list of texts of the pool, NULL: there are none.
@@ -95,6 +95,8 @@ mu_value *mu__client_forgotten(mu_rpc_client *client);
 typedef struct mu_server_call mu_server_call;
 mu_server_call *mu__call_defer(void);
 void mu__call_answer(mu_server_call *call, const mu_value *value);
+// mu__call_cancelled tells whether nobody waits for such a call any more; it must be answered all the same.
+bool mu__call_cancelled(mu_server_call *call);
 void mu__server_at_stop(mu_rpc_server *server, void (*stop)(void *arg), void *arg);
 
 // mu__call_client returns the number of the connection from which the running method was called. mu__server_client

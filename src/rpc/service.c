@@ -6,6 +6,7 @@
 
 #include "graph/graph.h"
 #include "ops/array/index.h"
+#include "ops/state/accumulator.h"
 #include "rpc/metrics.h"
 #include "rpc/rpc.h"
 #include "rpc/table_service.h"
@@ -27,8 +28,7 @@ typedef struct service {
     size_t n_created, bytes;
     mu_table_service *tables; // retained; NULL: of a store, where they are a part of their own
     mu_kept *kept;            // retained
-    mu_rpc_server *server; // borrowed: it keeps this
-    mu_accumulator_list *accumulators; // borrowed likewise; NULL: of a store
+    mu_accumulator_list *accumulators; // owned
 } service;
 
 static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&variable->resource.spec); }
@@ -48,6 +48,7 @@ static void service_destroy(void *object)
     clear(s);
     mu__free(s->variables.items);
     mu_release(s->tables);
+    mu_release(s->accumulators);
     mu_release(s->kept);
     for (int i = 0; i < s->made; i++)
         pthread_mutex_destroy(i < LOCKS ? &s->locks[i] : &s->lock);
@@ -183,7 +184,7 @@ static mu_value *forget(mu_value *arguments, void *arg)
         if (mu__value_text(mu_value_at(arguments, i), "a released name", &name) != MU_OK)
             break;
         mu_variable *gone = remove_variable(s, name);
-        if (gone == NULL && s->accumulators != NULL)
+        if (gone == NULL)
             mu__accumulators_forget(s->accumulators, name);
         mu_release(gone);
         mu__free(name);
@@ -200,8 +201,7 @@ static mu_value *clear_all(mu_value *arguments, void *arg)
     pthread_mutex_lock(&s->lock);
     clear(s);
     pthread_mutex_unlock(&s->lock);
-    if (s->accumulators != NULL)
-        mu__accumulators_clear(s->accumulators);
+    mu__accumulators_clear(s->accumulators);
     if (s->tables != NULL)
         mu__table_service_clear(s->tables);
     return NULL;
@@ -217,7 +217,7 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
     const size_t i = find(s, name);
     if (strcmp(kind, "variable") == 0 && i < s->variables.n)
         return &s->variables.items[i]->resource;
-    mu_resource *accumulator = s->accumulators != NULL ? mu__accumulators_find(s->accumulators, kind, name) : NULL;
+    mu_resource *accumulator = mu__accumulators_find(s->accumulators, kind, name);
     if (accumulator != NULL)
         return accumulator;
     mu__error(MU_NOT_FOUND, "this server has no %.60s '%.200s'", kind, name);
@@ -268,22 +268,33 @@ static bool without_copying(const mu_node *node, mu_tensor *const *in, mu_resour
     return done || mu__pending();
 }
 
-// An op that waits gives its place to another call.
-static mu_status apply_node(service *s, const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
+// An op that waits gives its place to another call; in a store it has waited before (begin_change).
+static mu_status apply_node(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
                             mu_tensor **out)
 {
     if (without_copying(node, in, resources[0], out))
         return mu_error_code();
-    const bool waits = (node->op->flags & MU_OP_WAITS) != 0;
+    const bool waits = (node->op->flags & MU_OP_WAITS) != 0 && !mu__change_in_store();
     if (waits)
-        MU_TRY(mu__server_wait_begin(s->server));
+        MU_TRY(mu__call_wait_begin());
     const mu_status status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);
     if (waits)
-        mu__server_wait_end(s->server);
+        mu__call_wait_end();
     return status;
 }
 
-static mu_value *apply_op(service *s, const mu_graph *graph, const mu_node *node, const mu_value *inputs,
+// Ops that wait are takes.
+static mu_status begin_change(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources)
+{
+    if ((node->flags & MU_OP_WRITES) == 0)
+        return MU_OK;
+    if ((node->op->flags & MU_OP_WAITS) == 0 || !mu__change_in_store())
+        return mu__change_begin();
+    return mu__accumulator_begin((mu_accumulator *)resources[0], mu_tensor_item_int(in[0], 0),
+                                 mu__accumulator_seconds(node->op, node->attrs));
+}
+
+static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_value *inputs,
                           mu_tensor **in, mu_tensor **out)
 {
     mu_resource *resources[MU_MAX_INTS];
@@ -296,14 +307,15 @@ static mu_value *apply_op(service *s, const mu_graph *graph, const mu_node *node
         in[i] = mu_at(inputs, node->in[i].node->id);
     for (int i = 0; i < node->n_resources; i++)
         resources[i] = graph->resources.items[node->resources[i]];
-    if (((node->flags & MU_OP_WRITES) != 0 && mu__change_begin() != MU_OK) ||
-        apply_node(s, node, in, resources, out) != MU_OK)
+    if (mu__pending() || begin_change(node, in, resources) != MU_OK || apply_node(node, in, resources, out) != MU_OK)
         return NULL;
     mu_value **values = mu__calloc((size_t)node->n_out + 1, sizeof *values);
     for (int i = 0; i < node->n_out && values != NULL; i++)
         values[i] = mu_of(out[i]);
     mu_value *list = values != NULL ? mu_list_of(node->n_out, values) : NULL;
     mu__free(values);
+    if (list == NULL)
+        mu__change_torn();
     return list;
 }
 
@@ -315,7 +327,7 @@ static mu_value *apply(mu_value *arguments, void *arg)
     mu_tensor **out = node != NULL ? mu__calloc((size_t)node->n_out + 1, sizeof *out) : NULL;
     const mu_value *inputs = node != NULL ? mu_value_at(arguments, 1) : NULL;
     mu_value *result =
-        in != NULL && out != NULL && inputs != NULL ? apply_op(arg, graph, node, inputs, in, out) : NULL;
+        in != NULL && out != NULL && inputs != NULL ? apply_op(graph, node, inputs, in, out) : NULL;
     mu__free(in);
     mu__free(out);
     mu_release(graph);
@@ -429,21 +441,28 @@ static mu_value *saved(mu_variable *variable)
 static mu_value *save(void *part)
 {
     service *s = part;
-    mu_value **rows = mu__calloc(s->variables.n + 1, sizeof *rows);
+    mu_value *sums = mu__accumulators_save(s->accumulators);
+    const int n_sums = sums != NULL ? mu_value_count(sums) : 0;
+    mu_value **rows = mu__calloc(s->variables.n + (size_t)n_sums + 1, sizeof *rows);
     const size_t n = rows != NULL ? s->variables.n : 0;
     for (size_t i = 0; i < n; i++) {
         mu_variable *variable = variable_at(s, i);
         rows[i] = variable != NULL ? saved(variable) : NULL;
         mu_release(variable);
     }
-    mu_value *list = rows != NULL ? mu_list_of((int)n, rows) : NULL;
+    for (int i = 0; rows != NULL && i < n_sums; i++)
+        rows[n + (size_t)i] = mu_value_at(sums, i);
+    mu_value *list = rows != NULL ? mu_list_of((int)n + n_sums, rows) : NULL;
     mu__free(rows);
     return list;
 }
 
+// A variable is a tensor, an accumulator a list.
 static mu_status load(void *part, const char *name, mu_value *value)
 {
     service *s = part;
+    if (value != NULL && value->kind != MU_VALUE_TENSOR)
+        return mu__accumulators_load(s->accumulators, name, value);
     mu_tensor *tensor = mu_value_tensor(value);
     pthread_mutex_lock(&s->lock);
     const mu_status status = tensor != NULL ? add_variable(s, name, tensor) : mu_error_code();
@@ -478,9 +497,11 @@ static void *make(mu_kept *kept)
     if (s == NULL)
         return NULL;
     s->kept = mu_retain(kept);
-    if (make_locks(s))
+    s->accumulators = mu__accumulators_new();
+    if (s->accumulators != NULL && make_locks(s))
         return s;
-    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
+    if (!mu__pending())
+        mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
     mu_release(s);
     return NULL;
 }
@@ -490,7 +511,12 @@ static const mu_store_method methods[] = {{.name = "muster.variable.create", .fn
                                           {.name = "muster.variable.forget", .fn = forget},
                                           {.name = "muster.variable.clear", .fn = clear_all},
                                           {.name = "muster.variable.rows", .writer = rows},
-                                          {.name = "muster.apply", .fn = apply}};
+                                          {.name = "muster.apply", .fn = apply},
+                                          {.name = "muster.accumulator.create", .fn = mu__accumulator_create},
+                                          {.name = "muster.accumulator.close", .fn = mu__accumulator_close},
+                                          {.name = "muster.accumulator.take", .fn = mu__accumulator_take_method}};
+
+mu_accumulator_list *mu__service_accumulators(void *s) { return ((service *)s)->accumulators; }
 
 const mu_store_part mu__variables_part = {.name = "variables",
                                           .make = make,
@@ -504,10 +530,8 @@ mu_status mu__service_add(mu_rpc_server *server, mu_kept *kept)
     service *s = make(kept);
     mu_status status = s != NULL ? mu__server_keep(server, s) : mu_error_code();
     if (status == MU_OK) {
-        s->server = server;
         s->tables = mu__table_service_add(server, kept);
-        s->accumulators = s->tables != NULL ? mu__accumulator_service_add(server) : NULL;
-        status = s->accumulators != NULL ? mu__server_add_metrics(server, write_metrics, s) : mu_error_code();
+        status = s->tables != NULL ? mu__server_add_metrics(server, write_metrics, s) : mu_error_code();
     }
     mu_release(s);
     return status == MU_OK ? mu__part_register(server, &mu__variables_part, s) : status;

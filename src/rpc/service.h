@@ -58,6 +58,12 @@ mu_status mu__part_register(mu_rpc_server *server, const mu_store_part *part, vo
 // are what the copy repeats, so what a change does may depend on the request and on the part alone. Otherwise it does
 // nothing. A method that changed nothing after it must fail. Errors: ABORTED if this process must not change it now.
 mu_status mu__change_begin(void);
+// mu__change_begin_when is mu__change_begin for a change that needs what others bring, such as a take of gradients. It
+// begins when ready(arg), which may be called several times, and no earlier request waits for the same name. Until then
+// it fails with ABORTED; the method then returns, and the store runs it again after later changes, for at most
+// `seconds` since the request came (DEADLINE_EXCEEDED). Outside of stores it does nothing: mu__change_in_store tells.
+mu_status mu__change_begin_when(const char *name, double seconds, bool (*ready)(void *arg), void *arg);
+bool mu__change_in_store(void);
 // mu__change_torn tells that a change which fails has happened in part: the copy, which cannot repeat that, gets
 // everything again.
 void mu__change_torn(void);
@@ -97,6 +103,7 @@ mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *a
 typedef struct mu_remote_call {
     mu_rpc_client *client;
     mu_value *arguments;
+    double seconds; // that it may take; 0: the client's usual time
     mu_value *value;
 } mu_remote_call;
 mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls);
@@ -134,15 +141,25 @@ mu_resource *mu__remote_resource(mu_rpc_client *client, const mu_resource_kind *
 
 // ---- Accumulators on a server (accumulator_service.c, remote_accumulator.c) ---------------------
 
-// mu__accumulator_service_add registers the methods "muster.accumulator.create", "muster.accumulator.close" and
-// "muster.accumulator.take" with a server that has not started, and returns its list, which the server keeps; NULL on
-// error. mu__accumulators_find returns one, of the pool; NULL: there is none. mu__accumulators_forget returns whether
-// there was one. mu__accumulators_clear closes all.
+// The accumulators of a server or of a store, beside its variables. An object. mu__accumulators_find returns one, of
+// the pool; NULL: there is none. mu__accumulators_forget returns whether there was one. mu__accumulators_clear closes
+// all. mu__accumulators_save and mu__accumulators_load are those of mu_store_part, of [name, value] and one value.
 typedef struct mu_accumulator_list mu_accumulator_list;
-mu_accumulator_list *mu__accumulator_service_add(mu_rpc_server *server);
+mu_accumulator_list *mu__accumulators_new(void);
 mu_resource *mu__accumulators_find(mu_accumulator_list *list, const char *kind, const char *name);
 bool mu__accumulators_forget(mu_accumulator_list *list, const char *name);
 void mu__accumulators_clear(mu_accumulator_list *list);
+mu_value *mu__accumulators_save(mu_accumulator_list *list);
+mu_status mu__accumulators_load(mu_accumulator_list *list, const char *name, const mu_value *value);
+// mu__accumulator_begin begins a take in a store (mu__change_begin_when). Elsewhere a take waits itself, on its thread,
+// between mu__call_wait_begin and mu__call_wait_end (rpc.h).
+struct mu_accumulator;
+mu_status mu__accumulator_begin(struct mu_accumulator *accumulator, int64_t required, double seconds);
+
+// The methods "muster.accumulator.create", "….close" and "….take". `arg` is the service of the variables, whose
+// accumulators mu__service_accumulators returns.
+mu_rpc_method mu__accumulator_create, mu__accumulator_close, mu__accumulator_take_method;
+mu_accumulator_list *mu__service_accumulators(void *service);
 
 // mu__remote_accumulator_new makes an accumulator on a client's server under a name that the server does not have yet.
 // Owned by the caller. Errors: ALREADY_EXISTS; those of a call.

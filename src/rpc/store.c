@@ -122,6 +122,7 @@ void mu__store_drop(mu_store *store)
     store->begun = store->applied = store->copied = store->position = store->lost = 0;
     store->restored_at = -1;
     store->complete = store->told = store->promoting = store->gone = false;
+    store->turns_due = true;
     mu__store_release_waiting(store, mu__now_ns());
 }
 
@@ -140,6 +141,7 @@ static void store_destroy(void *object)
 {
     mu_store *store = object;
     mu__copying_end(store);
+    mu__turns_free(store);
     free_parts(store);
     mu__seen_clear(&store->seen);
     mu_release(store->captured);
@@ -185,8 +187,8 @@ void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
 
 // ---- Changes ------------------------------------------------------------------------------------
 
-// With both locks held: whether the request may change the store now.
-static mu_status admit(mu_change *change)
+// With the lock held. Errors: ABORTED if another process may be primary, or if the request was applied before.
+static mu_status check_new(mu_change *change)
 {
     mu_store *store = change->store;
     const int64_t *ask = change->ask;
@@ -200,7 +202,14 @@ static mu_status admit(mu_change *change)
         change->seen_answer = seen != NULL ? mu_retain(seen->answer) : NULL;
         return mu__error(MU_ABORTED, "the request was applied before");
     }
-    return mu__seen_add(&store->seen, ask[MU_ASK_CLIENT], ask[MU_ASK_OLDEST]);
+    return MU_OK;
+}
+
+// With both locks held: whether the request may change the store now.
+static mu_status admit(mu_change *change)
+{
+    MU_TRY(check_new(change));
+    return mu__seen_add(&change->store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_OLDEST]);
 }
 
 mu_status mu__change_begin(void)
@@ -221,19 +230,68 @@ mu_status mu__change_begin(void)
     return mu_error_code();
 }
 
+static bool is_next(const mu_change *change, const char *name)
+{
+    pthread_mutex_lock(&change->store->stores->lock);
+    const bool next = mu__turn_is_next(change->store, change->turn, name);
+    pthread_mutex_unlock(&change->store->stores->lock);
+    return next;
+}
+
+// What was done before must not wait for what its first attempt has used up.
+static mu_status wait_for_others(mu_change *change, const char *name, double seconds)
+{
+    pthread_mutex_lock(&change->store->stores->lock);
+    const mu_status status = change->begun ? MU_OK : check_new(change);
+    pthread_mutex_unlock(&change->store->stores->lock);
+    if (status != MU_OK)
+        return status;
+    const double limit_ns = seconds * 1e9, most_ns = (double)(MU_FOREVER - change->since_ns);
+    change->until_ns = limit_ns < most_ns ? change->since_ns + (int64_t)limit_ns : MU_FOREVER;
+    if (mu__now_ns() >= change->until_ns)
+        return mu__error(MU_DEADLINE_EXCEEDED, "'%s': the changes that a request waits for did not come in %g s", name,
+                         seconds);
+    change->waits_for = mu__strdup(name);
+    change->waits = change->waits_for != NULL;
+    return change->waits ? mu__error(MU_ABORTED, "'%s': others' changes come first", name) : mu_error_code();
+}
+
+mu_status mu__change_begin_when(const char *name, double seconds, bool (*ready)(void *arg), void *arg)
+{
+    mu_change *change = running;
+    if (change == NULL || mu__pending())
+        return mu_error_code();
+    if (change->begun) // the copy: the primary has found it ready
+        return ready(arg) ? MU_OK : mu__error(MU_INTERNAL, "'%s' is not what its primary has", name);
+    if (is_next(change, name) && ready(arg)) {
+        MU_TRY(mu__change_begin());
+        if (ready(arg))
+            return MU_OK;
+    }
+    return wait_for_others(change, name, seconds);
+}
+
+bool mu__change_in_store(void) { return running != NULL; }
+
 void mu__change_torn(void)
 {
     if (running != NULL)
         running->torn = true;
 }
 
+// The part is retained, because the store may be dropped meanwhile.
 static const mu_store_method *method_of(const mu_store *store, const char *name, void **part)
 {
     for (size_t i = 0; i < MU_COUNT(parts); i++)
         for (int k = 0; k < parts[i]->n_methods; k++)
             if (strcmp(parts[i]->methods[k].name, name) == 0) {
-                *part = store->parts[i];
-                return &parts[i]->methods[k];
+                pthread_mutex_lock(&store->stores->lock);
+                *part = store->parts[i] != NULL ? mu_retain(store->parts[i]) : NULL;
+                pthread_mutex_unlock(&store->stores->lock);
+                if (*part != NULL)
+                    return &parts[i]->methods[k];
+                mu__error(MU_ABORTED, "store %d is no longer here", store->number);
+                return NULL;
             }
     mu__error(MU_INVALID_ARGUMENT, "a store has no method \"%.60s\"", name);
     return NULL;
@@ -256,12 +314,12 @@ mu_value *mu__store_run(mu_change *change, const char *name, mu_value *arguments
 {
     void *part = NULL;
     const mu_store_method *method = method_of(change->store, name, &part);
-    if (method == NULL || (method->input != NULL && mu__signature_check(method->input, arguments) != MU_OK))
-        return NULL;
-    mu_retain(part); // the store may be dropped meanwhile
-    running = change;
-    mu_value *value = run_method(method, arguments, part);
-    running = NULL;
+    mu_value *value = NULL;
+    if (method != NULL && (method->input == NULL || mu__signature_check(method->input, arguments) == MU_OK)) {
+        running = change;
+        value = run_method(method, arguments, part);
+        running = NULL;
+    }
     mu_release(part);
     return value;
 }
@@ -291,9 +349,17 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
         store->parted |= store->copy != NULL && !copied;
     }
     pthread_mutex_unlock(&store->changing);
+    store->turns_due = true;
+    if (store->first_turn != NULL)
+        mu__stores_wake(store->stores);
 }
 
 // ---- Answers that wait --------------------------------------------------------------------------
+
+int64_t mu__store_led_ns(const mu_store *store)
+{
+    return store->complete && store->copy != NULL ? store->lease_ns : store->stores->lease_ns;
+}
 
 bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
 {
@@ -301,9 +367,8 @@ bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
         return true;
     if (store->parted)
         return false;
-    if (!store->complete || store->copy == NULL)
-        return now < store->stores->lease_ns || MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
-    return store->copied >= sequence && (now < store->lease_ns || MU_PLANTED(MU_DEFECT_STALE_PRIMARY));
+    const bool led = now < mu__store_led_ns(store) || MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
+    return led && (!store->complete || store->copy == NULL || store->copied >= sequence);
 }
 
 mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body)

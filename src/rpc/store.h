@@ -137,6 +137,7 @@ typedef struct mu_outbound {
 } mu_outbound;
 
 typedef struct mu_stores mu_stores;
+struct mu_turn;
 typedef struct mu_store {
     mu_object object;
     mu_stores *stores;
@@ -150,6 +151,9 @@ typedef struct mu_store {
     int64_t begun, applied;     // sequence numbers of the last change that has begun, and that is done
     mu_seen seen;
     mu_waiting *first_waiting, *last_waiting;
+    struct mu_turn *first_turn; // requests that wait for others' changes, in the order of their arrival
+    bool turns_due;             // something has changed since they were last tried
+    int64_t turns_ns;           // when they are tried next, if nothing changes
 
     // As a primary.
     mu_rpc_client *copy;        // retained; NULL: it has none
@@ -196,6 +200,8 @@ mu_status mu__store_wait(mu_store *store, mu_server_call *call, int64_t sequence
 bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now);
 // mu__store_release_waiting answers what need not wait any longer.
 void mu__store_release_waiting(mu_store *store, int64_t now);
+// mu__store_led_ns is until when this process may answer as the store's primary.
+int64_t mu__store_led_ns(const mu_store *store);
 mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body);
 void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE]);
 int64_t mu__store_step(mu_store *store, int64_t now);
@@ -209,6 +215,10 @@ typedef struct mu_change {
     int64_t ask[MU_N_ASK];
     bool begun, seen; // seen: it was done before
     bool torn;        // it failed, and has changed something
+    bool waits;       // it failed because others' changes must come first
+    char *waits_for;  // the name of what they change; owned
+    const struct mu_turn *turn; // its place among those that wait; NULL: it has none yet
+    int64_t since_ns, until_ns; // when the request first came; when it no longer waits
     int64_t sequence;
     int64_t seen_sequence;
     mu_value *seen_answer; // retained
@@ -218,6 +228,23 @@ typedef struct mu_change {
 // result too.
 mu_value *mu__store_run(mu_change *change, const char *method, mu_value *arguments);
 void mu__store_changed(mu_change *change, const char *method, mu_value *arguments, mu_value *answer, bool failed);
+
+// mu__store_finish gives up the place of a request that mu__store_run has run, and answers it, with the lock held: the
+// answer is returned, or comes later (NULL). `call`: it was deferred; NULL: it runs on this thread.
+mu_value *mu__store_finish(mu_change *change, mu_server_call *call, const char *method, mu_value *arguments,
+                           mu_value *value);
+mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int64_t code);
+
+// ---- Requests that wait for others' changes (store_turns.c) -------------------------------------
+
+// mu__turn_add keeps a request that waits, whose call was deferred; with the lock held. mu__turn_is_next tells whether
+// no earlier one waits for the same name. mu__turns_run tries all that wait, without the lock, on the one thread that
+// repeats the stores' steps, and returns when it is due again.
+mu_status mu__turn_add(mu_store *store, mu_server_call *call, mu_change *change, const char *method,
+                       mu_value *arguments);
+bool mu__turn_is_next(const mu_store *store, const struct mu_turn *turn, const char *name);
+int64_t mu__turns_run(mu_store *store);
+void mu__turns_free(mu_store *store);
 
 // ---- The copy (store_copy.c) --------------------------------------------------------------------
 
@@ -285,10 +312,12 @@ typedef struct mu_store_request mu_store_request;
 mu_store_client *mu__store_client_new(int n, mu_rpc_client *const *servers);
 mu_rpc_client *const *mu__store_client_servers(const mu_store_client *client, int *n);
 
-// mu__store_request_new begins a request on a store; mu__store_request_step continues it and tells whether it has
+// mu__store_request_new begins a request on a store, which has so many seconds (0: MUSTER_TIMEOUT);
+// mu__store_request_step continues it and tells whether it has
 // ended; mu__store_request_due is when to call that again, MU_FOREVER: when a result is there. mu__store_request_value
 // returns the result of one that has ended, of the pool, or raises its error. mu__store_request_free also gives it up.
-mu_store_request *mu__store_request_new(mu_store_client *client, int store, const char *method, mu_value *arguments);
+mu_store_request *mu__store_request_new(mu_store_client *client, int store, const char *method, mu_value *arguments,
+                                        double seconds);
 bool mu__store_request_step(mu_store_request *request);
 int64_t mu__store_request_due(const mu_store_request *request);
 mu_value *mu__store_request_value(mu_store_request *request);

@@ -144,14 +144,16 @@ static bool learn(mu_store_client *client, mu_store_request *request, const int6
 
 // ---- One request --------------------------------------------------------------------------------
 
-mu_store_request *mu__store_request_new(mu_store_client *client, int store, const char *method, mu_value *arguments)
+mu_store_request *mu__store_request_new(mu_store_client *client, int store, const char *method, mu_value *arguments,
+                                        double seconds)
 {
     mu_store_request *request = mu__calloc(1, sizeof *request);
     if (request == NULL)
         return NULL;
     *request = (mu_store_request){.client = client, .store = store, .method = method,
                                   .arguments = mu_retain(arguments), .pause_ns = FIRST_PAUSE_NS,
-                                  .deadline_ns = mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT))};
+                                  .deadline_ns = mu__deadline_ns(seconds > 0 ? seconds
+                                                                              : mu__setting_real(MU_SETTING_TIMEOUT))};
     pthread_mutex_lock(&client->lock);
     if (client->outstanding.n == MOST_OUTSTANDING)
         mu__error(MU_RESOURCE_EXHAUSTED, "%d requests to stores wait for their answers; wait for some first",
@@ -360,10 +362,12 @@ static mu_status begin_call(const char *method, const mu_remote_call *call, wait
     int store;
     mu_store_client *route = mu__client_routed(call->client, &store);
     if (route == NULL) {
-        out->result = mu_rpc_call(call->client, method, call->arguments);
+        out->result = call->seconds > 0 ? mu_rpc_call(call->client, method, call->arguments,
+                                                      .timeout_in_ms = (int64_t)(call->seconds * 1e3))
+                                        : mu_rpc_call(call->client, method, call->arguments);
         return out->result != NULL ? MU_OK : mu_error_code();
     }
-    out->request = mu__store_request_new(route, store, method, call->arguments);
+    out->request = mu__store_request_new(route, store, method, call->arguments, call->seconds);
     if (out->request == NULL)
         return mu_error_code();
     mu__store_request_step(out->request);

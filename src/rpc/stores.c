@@ -58,7 +58,7 @@ static int64_t refuse(mu_stores *stores, mu_store *store, const int64_t *ask)
     return ask[MU_ASK_EPOCH] == store->epoch || MU_PLANTED(MU_DEFECT_STALE_PRIMARY) ? 0 : MU_NOT_PRIMARY;
 }
 
-static mu_value *refusal(const mu_stores *stores, const mu_store *store, int64_t code)
+mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int64_t code)
 {
     const int64_t head[MU_N_ANSWER] = {store != NULL ? store->epoch : 0, stores->cut, code, 0};
     mu_value *numbers = mu__numbers_value(head, MU_N_ANSWER);
@@ -69,49 +69,66 @@ static mu_value *refusal(const mu_stores *stores, const mu_store *store, int64_t
 }
 
 // With the lock held: answers now, or when the copy has what the answer shows.
-static mu_value *answer(mu_store *store, int64_t sequence, int64_t code, mu_value *body)
+static mu_value *answer(mu_store *store, mu_server_call *call, int64_t sequence, int64_t code, mu_value *body)
 {
     const int64_t now = mu__now_ns();
     if (store->role != MU_STORE_PRIMARY)
-        return refusal(store->stores, store, MU_NOT_PRIMARY);
+        return mu__store_refusal(store->stores, store, MU_NOT_PRIMARY);
     mu__copying_step(store, now);
     if (store->role == MU_STORE_PRIMARY && mu__store_settled(store, sequence, now))
         return mu__store_answer(store, code, body);
-    mu_server_call *call = mu__call_defer();
+    call = call != NULL ? call : mu__call_defer();
     if (mu__store_wait(store, call, sequence, code, body) != MU_OK) {
         mu_error_take();
-        mu__call_answer(call, refusal(store->stores, store, MU_NOT_PRIMARY));
+        mu__call_answer(call, mu__store_refusal(store->stores, store, MU_NOT_PRIMARY));
     }
     mu__stores_wake(store->stores);
     return NULL;
 }
 
-// With the lock held. What a method returned, or failed with.
-static mu_value *finish(mu_change *change, const char *method, mu_value *arguments, mu_value *value)
+// The request of a running call waits for others' changes.
+static mu_value *wait_for_turn(mu_change *change, const char *method, mu_value *arguments)
+{
+    mu_error_value error;
+    mu_server_call *call = mu__call_defer();
+    if (mu__turn_add(change->store, call, change, method, arguments) == MU_OK)
+        return NULL;
+    mu__error_move(&error);
+    mu__call_answer(call, mu__store_answer(change->store, error.code, mu__text_value(error.message)));
+    return NULL;
+}
+
+mu_value *mu__store_finish(mu_change *change, mu_server_call *call, const char *method, mu_value *arguments,
+                           mu_value *value)
 {
     mu_store *store = change->store;
     mu_error_value error = {.code = MU_OK};
     mu__error_move(&error);
     mu__store_changed(change, method, arguments, value, error.code != MU_OK);
     mu_value *result = NULL;
+    if (change->waits)
+        return change->turn != NULL ? NULL : wait_for_turn(change, method, arguments);
     if (change->seen)
         result = change->seen_sequence > 0
-                     ? answer(store, change->seen_sequence, MU_OK, change->seen_answer)
+                     ? answer(store, call, change->seen_sequence, MU_OK, change->seen_answer)
                      : mu__store_answer(store, MU_FAILED_PRECONDITION,
                                         mu__text_value("the request was answered before"));
     else if (error.code == MU_ABORTED && (store->role != MU_STORE_PRIMARY || store->epoch != change->ask[MU_ASK_EPOCH]))
-        result = refusal(store->stores, store, MU_NOT_PRIMARY);
+        result = mu__store_refusal(store->stores, store, MU_NOT_PRIMARY);
     else
-        result = answer(store, change->begun ? change->sequence : store->begun, error.code,
+        result = answer(store, call, change->begun ? change->sequence : store->begun, error.code,
                         error.code != MU_OK ? mu__text_value(error.message) : value);
     mu_release(change->seen_answer);
-    return result;
+    if (call == NULL || result == NULL)
+        return result;
+    mu__call_answer(call, result);
+    return NULL;
 }
 
 static mu_value *call_store(mu_value *arguments, void *arg)
 {
     mu_stores *stores = arg;
-    mu_change change = {0};
+    mu_change change = {.since_ns = mu__now_ns()};
     char *method = NULL;
     if (mu__numbers_of(mu_value_at(arguments, 0), change.ask, MU_N_ASK) != MU_OK ||
         mu__value_text(mu_value_at(arguments, 1), "a method's name", &method) != MU_OK ||
@@ -126,8 +143,10 @@ static mu_value *call_store(mu_value *arguments, void *arg)
     pthread_mutex_unlock(&stores->lock);
     mu_value *value = refused == 0 ? mu__store_run(&change, method, body) : NULL;
     pthread_mutex_lock(&stores->lock);
-    mu_value *result = refused == 0 ? finish(&change, method, body, value) : refusal(stores, change.store, refused);
+    mu_value *result = refused == 0 ? mu__store_finish(&change, NULL, method, body, value)
+                                    : mu__store_refusal(stores, change.store, refused);
     pthread_mutex_unlock(&stores->lock);
+    mu__free(change.waits_for);
     mu__free(method);
     return result;
 }
@@ -372,6 +391,12 @@ int64_t mu__stores_step(mu_stores *stores)
     int64_t due_ns = MU_FOREVER;
     mu_pool *pool = mu_pool_open();
     pthread_mutex_lock(&stores->lock);
+    for (size_t i = 0; i < stores->stores.n; i++) {
+        mu_store *store = stores->stores.items[i];
+        pthread_mutex_unlock(&stores->lock);
+        due_ns = MU_MIN(due_ns, mu__turns_run(store));
+        pthread_mutex_lock(&stores->lock);
+    }
     for (size_t i = 0; i < stores->stores.n; i++)
         due_ns = MU_MIN(due_ns, mu__store_step(stores->stores.items[i], mu__now_ns()));
     pthread_mutex_unlock(&stores->lock);

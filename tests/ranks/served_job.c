@@ -10,6 +10,8 @@
 // branches:    variables in branches and loops of a step, also those of an optimizer that accumulates gradients.
 // steps:       synchronous steps of 2 calls on 3 workers, which are killed while it runs: the weights of two replicas.
 // visits:      a visitation guarantee, workers killed likewise: every batch counts exactly once in each epoch.
+// copied_steps, copied_visits: the same with copies, and servers that are killed: the same weights, bit by bit, as
+//              without a kill, and every batch counts exactly once.
 // lost_server: a parameter server is killed. Steps fail with UNAVAILABLE, naming it (case ps-068).
 // copied:      each server's variables have a copy on the other. Both servers are killed, one after the other, while
 //              steps run. All steps end, and each counts once.
@@ -301,7 +303,7 @@ static void fit(void)
     mu_history *got = mu_fit(served, batches(), .epochs = EPOCHS, .validation_data = batches(), .callbacks = killer,
                              .verbose = MU_VERBOSE_LINES);
     static const char *const names[] = {"loss", "accuracy", "val_loss", "val_accuracy"};
-    for (int i = 0; i < 4 * EPOCHS && got; i++)
+    for (int i = 0; i < 2 * EPOCHS && got; i++)
         expect_same_metric(got, wanted, names[i % 4], i / 4);
     expect(got && mu_history_samples(got) == (int64_t)BATCH * BATCHES * EPOCHS, "every sample is used once");
     expect(all_done(c) == (int64_t)2 * BATCHES * EPOCHS, "every step is done once");
@@ -319,31 +321,41 @@ static void fit(void)
 
 enum { KILLS = 6, VISITED = 60, ROUNDS = 8 }; // the launcher gives up on a worker that ends at once five times
 
-// Kills workers at random moments, until told to stop.
+// Kills tasks at random moments, until told to stop: workers, or servers whose variables have a copy.
 static atomic_bool no_more_kills;
 
-static void *kill_workers(void *arg)
+typedef struct killer {
+    unsigned seed;
+    const char *job;
+    int n, done; // tasks of the job; kills
+    mu_strategy *copied; // NULL: without waiting for copies
+} killer;
+
+static bool may_kill(const killer *k) { return !k->copied || recovery_of(k->copied).copies_behind == 0; }
+
+static void *kill_tasks(void *arg)
 {
-    unsigned *seed = arg;
-    for (int i = 0; i < KILLS && !no_more_kills; i++) {
-        usleep(1000 * (20 + rand_r(seed) % 60));
-        const long pid = process_of("worker", i % 3);
+    killer *k = arg;
+    while (k->done < KILLS && !no_more_kills) {
+        usleep(1000 * (20 + rand_r(&k->seed) % 60));
+        const long pid = may_kill(k) ? process_of(k->job, k->done % k->n) : 0;
         if (pid > 0)
-            kill((pid_t)pid, SIGKILL);
+            k->done += kill((pid_t)pid, SIGKILL) == 0;
     }
     return NULL;
 }
 
-static void train_while_killing(mu_model *model, mu_dataset *data, int epochs, mu_history **history)
+static void train_while_killing(killer *k, mu_model *model, mu_dataset *data, int epochs, mu_history **history)
 {
-    unsigned seed = (unsigned)getpid();
-    pthread_t killer;
+    pthread_t thread;
+    k->seed = (unsigned)getpid();
     no_more_kills = false;
-    printf("kills of seed %u\n", seed);
-    expect(pthread_create(&killer, NULL, kill_workers, &seed) == 0, "a thread");
+    printf("kills of seed %u\n", k->seed);
+    expect(pthread_create(&thread, NULL, kill_tasks, k) == 0, "a thread");
     *history = mu_fit(model, data, .epochs = epochs, .verbose = MU_VERBOSE_LINES);
     no_more_kills = true;
-    pthread_join(killer, NULL);
+    pthread_join(thread, NULL);
+    printf("%d kills of a %s\n", k->done, k->job);
     expect(*history != NULL, "the training ends");
 }
 
@@ -352,27 +364,51 @@ static long long retried(mu_coordinator *c)
     return (long long)(calls_of(c, 0).retried + calls_of(c, 1).retried + calls_of(c, 2).retried);
 }
 
+static double largest_difference(mu_model *model, mu_model *other)
+{
+    mu_value *a = mu_model_weights(model), *b = mu_model_weights(other);
+    double most = 0;
+    for (int w = 0; w < mu_value_count(a); w++) {
+        mu_tensor *left = mu_variable_read(mu_value_variable(mu_value_at(a, w)));
+        mu_tensor *right = mu_variable_read(mu_value_variable(mu_value_at(b, w)));
+        for (int64_t i = 0; i < mu_tensor_elements(left); i++) {
+            const double difference = fabs(mu_tensor_item(left, i) - mu_tensor_item(right, i));
+            most = difference > most ? difference : most;
+        }
+    }
+    printf("weights differ by %g at most\n", most);
+    return most;
+}
+
 static void synchronous_steps(void)
 {
     mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas_to_aggregate = 2);
     mu_model *served = classifier(strategy, 0.5), *single = classifier(mu_one_device_strategy("CPU:0"), 0.5);
     take_weights(single, served);
     mu_history *got, *wanted = mu_fit(single, batches(), .epochs = EPOCHS, .verbose = MU_VERBOSE_SILENT);
-    train_while_killing(served, batches(), EPOCHS, &got);
+    train_while_killing(&(killer){.job = "worker", .n = 3}, served, batches(), EPOCHS, &got);
     printf("%lld calls were tried again\n", retried(mu_coordinator_new(strategy)));
     for (int i = 0; i < EPOCHS && got; i++)
         expect_same_metric(got, wanted, "loss", i);
-    mu_value *a = mu_model_weights(served), *b = mu_model_weights(single);
-    double most = 0;
-    for (int w = 0; w < mu_value_count(a); w++) {
-        mu_tensor *left = mu_variable_read(mu_value_variable(mu_value_at(a, w)));
-        mu_tensor *right = mu_variable_read(mu_value_variable(mu_value_at(b, w)));
-        for (int64_t i = 0; i < mu_tensor_elements(left); i++)
-            if (fabs(mu_tensor_item(left, i) - mu_tensor_item(right, i)) > most)
-                most = fabs(mu_tensor_item(left, i) - mu_tensor_item(right, i));
-    }
-    printf("weights differ by %g at most\n", most);
-    expect(most < 1e-5, "the weights are those of one device"); // f32: sums of two halves
+    expect(largest_difference(served, single) < 1e-5, "the weights are those of one device"); // f32: sums of two halves
+}
+
+// Trains once without kills and once with them.
+static void copied_steps(void)
+{
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas_to_aggregate = 2, .replicas = 1);
+    mu_model *calm = classifier(strategy, 0.5), *served = classifier(strategy, 0.5);
+    take_weights(calm, served);
+    mu_history *got, *wanted = mu_fit(calm, batches(), .epochs = 2 * EPOCHS, .verbose = MU_VERBOSE_SILENT);
+    killer k = {.job = "ps", .n = 2, .copied = strategy};
+    train_while_killing(&k, served, batches(), 2 * EPOCHS, &got);
+    for (int i = 0; i < 2 * EPOCHS && got; i++)
+        expect_same_metric(got, wanted, "loss", i);
+    expect(largest_difference(served, calm) == 0, "the weights are those without a kill");
+    const mu_ps_recovery recovery = recovery_of(strategy);
+    printf("%lld failovers\n", (long long)recovery.failovers);
+    expect(k.done > 0 && recovery.failovers > 0 && recovery.updates_lost == 0, "copies took over, and lack nothing");
 }
 
 // The loss is the sum of the weights that a batch names, so each visit takes 1 from its weight.
@@ -393,9 +429,10 @@ static mu_dataset *one_hot_rows(void)
                             1);
 }
 
-static void visits(void)
+static void visits(bool copied)
 {
-    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .visitation_guarantee = true);
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .visitation_guarantee = true,
+                                                         .replicas = copied);
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
@@ -403,13 +440,15 @@ static void visits(void)
         mu_compile(model, .optimizer = mu_sgd(.learning_rate = 1), .loss = mu_loss_new(.call = sum_of));
     }
     mu_history *history;
-    train_while_killing(model, one_hot_rows(), ROUNDS, &history);
+    killer k = {.job = copied ? "ps" : "worker", .n = copied ? 2 : 3, .copied = copied ? strategy : NULL};
+    train_while_killing(&k, model, one_hot_rows(), ROUNDS, &history);
     mu_tensor *weights = mu_variable_read(mu_value_variable(mu_value_at(mu_model_weights(model), 0)));
     int wrong = 0;
     for (int64_t i = 0; weights && i < VISITED; i++)
         wrong += mu_tensor_item(weights, i) != -ROUNDS;
     printf("%lld calls were tried again, %d elements do not count %d times\n", retried(c), wrong, ROUNDS);
     expect(weights && wrong == 0, "every element counts once in each epoch");
+    expect(!copied || (k.done > 0 && recovery_of(strategy).failovers > 0), "copies took over");
     expect(history && mu_history_samples(history) == (int64_t)VISITED * ROUNDS, "every sample is used once");
     expect(all_done(c) == (int64_t)VISITED * ROUNDS, "every call is done once");
     mu_dataset_creator *creator = mu_dataset_creator_new(endless_batches, NULL);
@@ -570,7 +609,11 @@ int main(int argc, char **argv)
     } else if (strcmp(part, "steps") == 0) {
         synchronous_steps();
     } else if (strcmp(part, "visits") == 0) {
-        visits();
+        visits(false);
+    } else if (strcmp(part, "copied_steps") == 0) {
+        copied_steps();
+    } else if (strcmp(part, "copied_visits") == 0) {
+        visits(true);
     } else if (strcmp(part, "branches") == 0) {
         branches();
     } else if (strcmp(part, "lost_server") == 0) {

@@ -1,8 +1,9 @@
 // A simulated cluster of parameter servers: the shipped servers, clients and coordinator (rpc/store.h) in one thread,
 // in the world of world.h, with a checker that knows every update.
 //
-// Each store has one variable, a vector with an element for each update, and one embedding table, with a row for each
-// update of the other half. An update adds 1 to its element or row, which so says how often it was applied.
+// Each store has one variable, a vector with an element for each update, one embedding table, with a row for each, and
+// one accumulator of such vectors. An update is made on one of the three. It adds 1 to its element or row, or applies a
+// gradient with a 1 there, so a reading, or the sum that a take returns, says how often it was applied.
 #ifndef MU_TESTS_STORES_H
 #define MU_TESTS_STORES_H
 
@@ -23,9 +24,13 @@ typedef enum fault {
     N_FAULTS
 } fault;
 
+// What an update or a reading is about.
+typedef enum subject { ON_VARIABLE, ON_TABLE, ON_ACCUMULATOR, N_SUBJECTS } subject;
+
 typedef struct update {
     int worker, store;
-    bool table; // on the store's embedding table
+    subject target;
+    int taken; // how often takes have returned it
     int64_t begun_ns, done_ns; // MU_FOREVER: not yet, or never
     bool undone; // perhaps, by going back to a snapshot
 } update;
@@ -43,11 +48,11 @@ typedef struct worker_task {
     int64_t paused_ns, due_ns, next_ns;
     mu_rpc_client *clients[MOST_SERVERS];
     mu_store_client *stores;
-    mu_resource *variables[MOST_SERVERS];
+    mu_resource *variables[MOST_SERVERS], *accumulators[MOST_SERVERS];
     mu_store_request *request; // in progress
     int update;                // that it is; -1: a reading
     int store;
-    bool table;
+    subject target;
     int64_t begun_ns;
     int left;                  // updates that it still makes
 } worker_task;
@@ -69,7 +74,8 @@ typedef struct stores_run {
     char folder[64];
     // The checker.
     update updates[MOST_UPDATES];
-    int n_updates, n_readings;
+    int n_updates, n_readings, n_takes, n_waits; // n_waits: takes that had to wait
+    int lost_takes[MOST_SERVERS]; // of workers that died before the answer
     bool seen[MOST_UPDATES];       // by a reading since the last restore
     int64_t seen_ns[MOST_UPDATES]; // when it was complete
     int64_t snapshot_ns[2];        // when the last two snapshots were complete
@@ -89,16 +95,18 @@ void server_kill(server_task *s);
 void worker_start(worker_task *w, int left);
 void worker_run(worker_task *w);
 void worker_kill(worker_task *w);
-mu_store_request *worker_reads(worker_task *w, int store, bool table);
+// A reading; of an accumulator a take, which waits for `required` gradients for so many seconds.
+mu_store_request *worker_reads(worker_task *w, int store, subject target, int64_t required, double seconds);
 void coordinator_start(void);
 void coordinator_run(void);
 void coordinator_end(void);
 
 // stores_check.c
-int check_begin_update(int worker, int store, bool table);
+int check_begin_update(int worker, int store, subject target);
 void check_done_update(int number);
-void check_reading(int store, bool table, int64_t begun_ns, mu_value *value);
+void check_reading(int store, subject target, int64_t begun_ns, mu_value *value);
 void check_snapshots(void); // notes what has become safe, and what going back may cost
-void check_end(int store, bool table, mu_value *value);
+void check_end(int store, subject target, mu_value *value);
+void check_taken(void);     // when all that is left was taken
 
 #endif

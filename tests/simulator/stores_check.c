@@ -1,14 +1,15 @@
 // What must hold of updates: each is applied at most once, and once if it was acknowledged; nobody sees one undone.
 //
 // With copies that holds for ever. Going back to a snapshot may undo what was acknowledged after the cut began;
-// whatever was acknowledged before the last but one snapshot was complete is in it.
+// whatever was acknowledged before the last but one snapshot was complete is in it. A gradient is in what one take
+// returns, or in what is left at the end; after going back to a snapshot it may be taken again.
 #include "stores.h"
 
-int check_begin_update(int worker, int store, bool table)
+int check_begin_update(int worker, int store, subject target)
 {
     stores_run *r = &now_running;
     r->updates[r->n_updates] =
-        (update){.worker = worker, .store = store, .table = table, .begun_ns = world_now(), .done_ns = MU_FOREVER};
+        (update){.worker = worker, .store = store, .target = target, .begun_ns = world_now(), .done_ns = MU_FOREVER};
     return r->n_updates++;
 }
 
@@ -50,19 +51,30 @@ static void note_seen(int i)
     r->seen[i] = true;
 }
 
-static void check_vector(int store, bool table, int64_t begun_ns, mu_value *value, const char *what)
+// The elements of a reading; NULL: it is none.
+static const float *elements_of(int store, mu_value *value, const char *what)
+{
+    mu_tensor *vector = mu_at(value, 0);
+    if (vector != NULL && vector->shape.dims[0] == MOST_UPDATES)
+        return mu__host_read(vector);
+    run_fails("%s of store %d gave no vector: %s", what, store, mu_error_message());
+    mu_error_take();
+    return NULL;
+}
+
+static bool is_own(int i, int store, subject target)
+{
+    const update *u = &now_running.updates[i];
+    return i < now_running.n_updates && u->store == store && u->target == target;
+}
+
+static void check_vector(int store, subject target, int64_t begun_ns, mu_value *value, const char *what)
 {
     stores_run *r = &now_running;
-    mu_tensor *vector = mu_at(value, 0);
-    if (vector == NULL || vector->shape.dims[0] != MOST_UPDATES) {
-        run_fails("%s of store %d gave no vector: %s", what, store, mu_error_message());
-        mu_error_take();
-        return;
-    }
-    const float *times = mu__host_read(vector);
-    for (int i = 0; i < MOST_UPDATES; i++) {
+    const float *times = elements_of(store, value, what);
+    for (int i = 0; times != NULL && i < MOST_UPDATES; i++) {
         const update *u = &r->updates[i];
-        const bool own = i < r->n_updates && u->store == store && u->table == table;
+        const bool own = is_own(i, store, target);
         if (times[i] != 0 && !own)
             run_fails("%s of store %d has update %d, which was not for it", what, store, i);
         else if (times[i] > 1)
@@ -77,13 +89,51 @@ static void check_vector(int store, bool table, int64_t begun_ns, mu_value *valu
     }
 }
 
-void check_reading(int store, bool table, int64_t begun_ns, mu_value *value)
+static void check_sum(int store, mu_value *value, const char *what)
 {
-    now_running.n_readings++;
-    check_vector(store, table, begun_ns, value, table ? "a reading of the table" : "a reading");
+    stores_run *r = &now_running;
+    const float *times = elements_of(store, value, what);
+    for (int i = 0; times != NULL && i < MOST_UPDATES; i++) {
+        if (times[i] == 0)
+            continue;
+        update *u = &r->updates[i];
+        if (!is_own(i, store, ON_ACCUMULATOR))
+            run_fails("%s of store %d has gradient %d, which was not for it", what, store, i);
+        else if (times[i] > 1)
+            run_fails("gradient %d of worker %d was applied %g times", i, u->worker, (double)times[i]);
+        else if (++u->taken > 1 && r->replicas)
+            run_fails("%s of store %d has gradient %d, which another take had", what, store, i);
+    }
 }
 
-void check_end(int store, bool table, mu_value *value)
+// A store that goes back does so once for each restore that the coordinator counts by the end.
+void check_taken(void)
 {
-    check_vector(store, table, world_now(), value, table ? "the end of the table" : "the end");
+    const stores_run *r = &now_running;
+    for (int i = 0; i < r->n_updates; i++) {
+        const update *u = &r->updates[i];
+        if (u->target == ON_ACCUMULATOR && u->taken > 1 + r->numbers.restores)
+            run_fails("gradient %d of worker %d was taken %d times", i, u->worker, u->taken);
+        if (u->target == ON_ACCUMULATOR && u->taken == 0 && u->done_ns < MU_FOREVER && !u->undone &&
+            r->lost_takes[u->store] == 0)
+            run_fails("gradient %d of worker %d, acknowledged at %.6f, is in no take", i, u->worker,
+                      (double)u->done_ns / 1e9 - 1);
+    }
+}
+
+void check_reading(int store, subject target, int64_t begun_ns, mu_value *value)
+{
+    now_running.n_readings++;
+    if (target == ON_ACCUMULATOR)
+        check_sum(store, value, "a take");
+    else
+        check_vector(store, target, begun_ns, value, target == ON_TABLE ? "a reading of the table" : "a reading");
+}
+
+void check_end(int store, subject target, mu_value *value)
+{
+    if (target == ON_ACCUMULATOR)
+        check_sum(store, value, "the last take");
+    else
+        check_vector(store, target, world_now(), value, target == ON_TABLE ? "the end of the table" : "the end");
 }

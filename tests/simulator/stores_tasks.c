@@ -4,11 +4,21 @@
 #include "graph/graph.h"
 #include "ops/nn/nn.h"
 
+// How long a take waits for gradients; one that ends later than without a fault has waited.
+#define MOST_TAKE_S 6
+#define SLOW_NS     1000000000
+
 static void address_of(int host, char text[32]) { snprintf(text, 32, "10.0.0.%d:%d", host + 1, PORT); }
 
 static const char *name_of(int store)
 {
     static const char *const names[MOST_SERVERS] = {"v0", "v1", "v2", "v3"};
+    return names[store];
+}
+
+static const char *accumulator_of(int store)
+{
+    static const char *const names[MOST_SERVERS] = {"a0", "a1", "a2", "a3"};
     return names[store];
 }
 
@@ -74,13 +84,17 @@ static void connect_to_servers(mu_rpc_client **clients)
 void worker_start(worker_task *w, int left)
 {
     const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(MOST_UPDATES)};
+    const mu_spec sums = {.dtype = MU_F32, .shape = {.rank = 1}};
     world_enter(w->process, w->host);
     world_note("worker %d starts as process %d", w->number, w->process);
     mu_pool *pool = mu_pool_open();
     connect_to_servers(w->clients);
     w->stores = mu__store_client_new(now_running.n_servers, w->clients);
-    for (int i = 0; i < now_running.n_servers; i++)
+    for (int i = 0; i < now_running.n_servers; i++) {
         w->variables[i] = mu__remote_variable(w->clients[i], name_of(i), &spec);
+        w->accumulators[i] = mu__remote_resource(w->clients[i], mu__remote_kind("conditional_accumulator"),
+                                                 accumulator_of(i), &sums);
+    }
     if (mu__pending())
         run_fails("worker %d cannot start: %s", w->number, mu_error_take().message);
     mu_pool_close(pool);
@@ -114,44 +128,73 @@ static mu_value *table_update_arguments(int store, int number)
                    mu_tensor_new(MU_F32, 2, one_by_one, &gradient), mu_constant(MU_F64, 1), MU_END);
 }
 
-mu_store_request *worker_reads(worker_task *w, int store, bool table)
+// With a 1 in the place of the update, and a step that no take makes old.
+static mu_value *gradient_arguments(const worker_task *w, int store, int number)
 {
-    if (!table)
+    const int64_t n = MOST_UPDATES;
+    float gradient[MOST_UPDATES] = {0};
+    gradient[number] = 1;
+    mu_tensor *in[] = {mu_constant(MU_I64, MOST_UPDATES), mu_tensor_new(MU_F32, 1, &n, gradient)};
+    return mu__remote_apply_arguments(&mu_op_resource_accumulator_apply_gradient, NULL, 2, in, 1, &w->accumulators[store]);
+}
+
+mu_store_request *worker_reads(worker_task *w, int store, subject target, int64_t required, double seconds)
+{
+    if (target == ON_VARIABLE)
         return mu__store_request_new(w->stores, store, "muster.apply",
                                      mu__remote_apply_arguments(&mu_op_read_variable, NULL, 0, NULL, 1,
-                                                                &w->variables[store]));
-    return mu__store_request_new(w->stores, store, "muster.table.lookup",
-                                 mu_list(mu__text_value(table_of(store)), mu_range(MU_I64, 0, MOST_UPDATES, 1),
-                                         mu_constant(MU_BOOL, true), MU_END));
+                                                                &w->variables[store]), 0);
+    if (target == ON_TABLE)
+        return mu__store_request_new(w->stores, store, "muster.table.lookup",
+                                     mu_list(mu__text_value(table_of(store)), mu_range(MU_I64, 0, MOST_UPDATES, 1),
+                                             mu_constant(MU_BOOL, true), MU_END), 0);
+    return mu__store_request_new(w->stores, store, "muster.accumulator.take",
+                                 mu_list(mu__text_value(accumulator_of(store)),
+                                         mu_tensor_new(MU_I64, 0, NULL, &required), mu_constant(MU_F64, seconds),
+                                         MU_END), 0);
+}
+
+static mu_store_request *worker_updates(worker_task *w)
+{
+    if (w->target == ON_TABLE)
+        return mu__store_request_new(w->stores, w->store, "muster.table.update",
+                                     table_update_arguments(w->store, w->update), 0);
+    mu_value *arguments = w->target == ON_VARIABLE ? update_arguments(w, w->store, w->update)
+                                                   : gradient_arguments(w, w->store, w->update);
+    return mu__store_request_new(w->stores, w->store, "muster.apply", arguments, 0);
 }
 
 static void begin(worker_task *w)
 {
     w->store = (int)world_draw((uint64_t)now_running.n_servers);
     const bool reads = world_chance(0.25) || now_running.n_updates == MOST_UPDATES;
-    w->table = (reads ? now_running.n_readings : now_running.n_updates) % 2 != 0;
-    w->update = reads ? -1 : check_begin_update(w->number, w->store, w->table);
+    w->target = (subject)((reads ? now_running.n_readings : now_running.n_updates) % N_SUBJECTS);
+    w->update = reads ? -1 : check_begin_update(w->number, w->store, w->target);
     w->begun_ns = world_now();
     w->left -= !reads;
+    static const char *const targets[] = {"the variable", "the table", "the accumulator"};
     world_note("worker %d begins %s %d on %s of store %d", w->number, reads ? "a reading" : "update", w->update,
-               w->table ? "the table" : "the variable", w->store);
-    if (reads)
-        w->request = worker_reads(w, w->store, w->table);
-    else
-        w->request = mu__store_request_new(w->stores, w->store, w->table ? "muster.table.update" : "muster.apply",
-                                           w->table ? table_update_arguments(w->store, w->update)
-                                                    : update_arguments(w, w->store, w->update));
+               targets[w->target], w->store);
+    w->request = reads ? worker_reads(w, w->store, w->target, 1 + (int64_t)world_draw(3), MOST_TAKE_S)
+                       : worker_updates(w);
 }
 
 static void end(worker_task *w)
 {
     mu_value *value = mu__store_request_value(w->request);
-    if (mu__pending())
+    const bool take = w->update < 0 && w->target == ON_ACCUMULATOR;
+    now_running.n_takes += take;
+    now_running.n_waits += take && world_now() - w->begun_ns > SLOW_NS;
+    if (take && mu_error_code() == MU_DEADLINE_EXCEEDED) {
+        mu_error_take();
+        now_running.n_readings++;
+    } else if (mu__pending()) {
         run_fails("worker %d, store %d: %s", w->number, w->store, mu_error_take().message);
-    else if (w->update >= 0)
+    } else if (w->update >= 0) {
         check_done_update(w->update);
-    else
-        check_reading(w->store, w->table, w->begun_ns, value);
+    } else {
+        check_reading(w->store, w->target, w->begun_ns, value);
+    }
     mu__store_request_free(w->request);
     w->request = NULL;
     w->next_ns = world_now() + world_draw_ns(0, 0.3);
@@ -187,10 +230,13 @@ void worker_kill(worker_task *w)
     world_enter(w->process, w->host);
     world_note("worker %d is killed", w->number);
     world_kill(w->process);
+    now_running.lost_takes[w->store] += w->request != NULL && w->update < 0 && w->target == ON_ACCUMULATOR;
     mu__store_request_free(w->request);
     w->request = NULL;
-    for (int i = 0; i < now_running.n_servers; i++)
+    for (int i = 0; i < now_running.n_servers; i++) {
         mu_release(w->variables[i]);
+        mu_release(w->accumulators[i]);
+    }
     mu_release(w->stores);
     for (int i = 0; i < now_running.n_servers; i++)
         mu_release(w->clients[i]);
@@ -234,19 +280,22 @@ static void create_next(void)
 {
     const int64_t n = MOST_UPDATES;
     const int store = n_created % now_running.n_servers;
-    const bool table = n_created >= now_running.n_servers;
+    static const char *const methods[] = {"muster.variable.create", "muster.table.create", "muster.accumulator.create"};
+    const subject target = n_created / now_running.n_servers;
+    const int64_t about[] = {false, false, MU_F32, 1, MOST_UPDATES}, n_about = MU_COUNT(about);
     mu_value *arguments =
-        table ? table_arguments(store)
-              : mu_list(mu__text_value(name_of(store)), mu_tensor_new(MU_F32, 1, &n, NULL), MU_END);
-    creating = mu__store_request_new(stores_of_coordinator, store,
-                                     table ? "muster.table.create" : "muster.variable.create", arguments);
+        target == ON_TABLE ? table_arguments(store)
+        : target == ON_VARIABLE
+            ? mu_list(mu__text_value(name_of(store)), mu_tensor_new(MU_F32, 1, &n, NULL), MU_END)
+            : mu_list(mu__text_value(accumulator_of(store)), mu_tensor_new(MU_I64, 1, &n_about, about), MU_END);
+    creating = mu__store_request_new(stores_of_coordinator, store, methods[target], arguments, 0);
 }
 
-// One variable and one table on each store, before workers begin; and, with snapshots, a first one.
+// One variable, one table and one accumulator on each store, before workers begin; and, with snapshots, a first one.
 static void create_variables(void)
 {
     stores_run *r = &now_running;
-    if (creating == NULL && n_created < 2 * r->n_servers && mu__placement_ready(r->placement))
+    if (creating == NULL && n_created < N_SUBJECTS * r->n_servers && mu__placement_ready(r->placement))
         create_next();
     if (creating != NULL && mu__store_request_step(creating)) {
         mu__store_request_value(creating);
@@ -256,7 +305,7 @@ static void create_variables(void)
         creating = NULL;
         n_created++;
     }
-    r->created = n_created == 2 * r->n_servers;
+    r->created = n_created == N_SUBJECTS * r->n_servers;
     r->ready = r->created && (!r->snapshots || r->numbers.snapshots > 1);
 }
 

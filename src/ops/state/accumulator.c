@@ -465,3 +465,11 @@ mu_status mu__accumulator_count(mu_accumulator *a, int64_t *out)
     pthread_mutex_unlock(&a->lock);
     return status;
 }
+
+bool mu__accumulator_ready(mu_accumulator *a, int64_t required)
+{
+    pthread_mutex_lock(&a->lock);
+    const bool ready = a->closed || a->sum.n >= required;
+    pthread_mutex_unlock(&a->lock);
+    return ready;
+}

@@ -82,6 +82,8 @@ mu_status mu__accumulator_take(mu_accumulator *accumulator, int64_t required, do
 
 mu_status mu__accumulator_set_step(mu_accumulator *accumulator, int64_t step);
 mu_status mu__accumulator_count(mu_accumulator *accumulator, int64_t *out);
+// mu__accumulator_ready tells whether a take would not wait: enough gradients are there, or it is closed.
+bool mu__accumulator_ready(mu_accumulator *accumulator, int64_t required);
 
 // mu__accumulator_result writes what a take returns: the values of `sum`, divided if the accumulator averages. `out`
 // may be the sum's own values.
@@ -96,6 +98,13 @@ void mu__accumulator_result(const mu_accumulator *accumulator, const mu_gradient
 mu_status mu__accumulator_keep(mu_accumulator *accumulator, mu_tensor *ticket, mu_tensor *gradient);
 mu_tensor *mu__accumulator_take_kept(mu_accumulator *accumulator, mu_tensor *tickets, mu_tensor *step);
 void mu__accumulator_drop_kept(mu_accumulator *accumulator, int64_t below);  // with the lock, if threads use it
+
+// ---- As a value (accumulator_saved.c) -----------------------------------------------------------
+
+// mu__accumulator_save returns all that an accumulator has, of the pool; mu__accumulator_load makes one of it, owned by
+// the caller, that answers as the first does. It trusts nothing. Errors: DATA_LOSS.
+mu_value *mu__accumulator_save(mu_accumulator *accumulator);
+mu_accumulator *mu__accumulator_load(const char *name, const mu_value *value);
 
 // ---- Sums (accumulator_sum.c) -------------------------------------------------------------------
 

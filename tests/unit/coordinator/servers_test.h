@@ -4,6 +4,8 @@
 
 #include "../rpc/rpc_test.h"
 
+#include <unistd.h>
+
 enum { MOST_PS = 8 };
 
 // A strategy with one worker and so many parameter servers, which live as long as the pool.
@@ -21,6 +23,37 @@ static inline mu_strategy *strategy_of_servers(int n_ps, mu_partitioner *partiti
     if (!strategy)
         fail_msg("%s", mu_error_message());
     return strategy;
+}
+
+// The same with a worker and two servers whose variables have copies; `servers` are for mu_server_stop.
+static inline mu_strategy *strategy_with_copies(mu_server *servers[2])
+{
+    char text[200];
+    for (int i = 0; i < 2; i++)
+        servers[i] = mu_server_new(
+            mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"local\": [\"localhost:0\"]}")));
+    snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}",
+             mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"),
+             mu_server_target(servers[0]) + strlen("muster://"), mu_server_target(servers[1]) + strlen("muster://"));
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = 1);
+    if (!strategy)
+        fail_msg("%s", mu_error_message());
+    return strategy;
+}
+
+static inline mu_ps_recovery recovery_of(mu_strategy *strategy)
+{
+    mu_ps_recovery recovery = {0};
+    assert_int_equal(mu_parameter_server_recovery(strategy, &recovery), MU_OK);
+    return recovery;
+}
+
+static inline void wait_for_copies(mu_strategy *strategy)
+{
+    for (int i = 0; i < 6000 && recovery_of(strategy).copies_behind > 0; i++)
+        usleep(10000);
+    assert_int_equal(recovery_of(strategy).copies_behind, 0);
 }
 
 #endif

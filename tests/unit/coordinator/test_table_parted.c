@@ -2,39 +2,7 @@
 // when the coordinator has given it a new copy, and a server that ends then takes nothing along.
 #include "servers_test.h"
 
-#include <unistd.h>
-
 enum { DIMENSION = 16, KEYS = 6000, SERVERS = 2 };
-
-static mu_server *start_server(void)
-{
-    return mu_server_new(mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"local\": [\"localhost:0\"]}")));
-}
-
-static mu_strategy *strategy_with_copies(mu_server *servers[SERVERS])
-{
-    char text[200];
-    for (int i = 0; i < SERVERS; i++)
-        servers[i] = start_server();
-    snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}",
-             mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"),
-             mu_server_target(servers[0]) + strlen("muster://"), mu_server_target(servers[1]) + strlen("muster://"));
-    return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = 1);
-}
-
-static mu_ps_recovery recovery_of(mu_strategy *strategy)
-{
-    mu_ps_recovery recovery = {0};
-    assert_int_equal(mu_parameter_server_recovery(strategy, &recovery), MU_OK);
-    return recovery;
-}
-
-static void wait_for_copies(mu_strategy *strategy)
-{
-    for (int i = 0; i < 6000 && recovery_of(strategy).copies_behind > 0; i++)
-        usleep(10000);
-    assert_int_equal(recovery_of(strategy).copies_behind, 0);
-}
 
 static mu_tensor *all_rows(mu_embedding_table *table)
 {

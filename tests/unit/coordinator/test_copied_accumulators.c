@@ -1,0 +1,192 @@
+// Accumulators on a server that has a copy, which is told to end: what they have is there afterwards, and a take that
+// waited goes on. Both servers are in this process.
+#include "ops/state/accumulator.h"
+#include "servers_test.h"
+
+#include <pthread.h>
+
+static const mu_shape two = {.rank = 1, .dims = {2}};
+
+static mu_tensor *row(double a, double b)
+{
+    const double values[] = {a, b};
+    return mu_tensor_new(MU_F64, 1, (int64_t[]){2}, values);
+}
+
+static int counted(mu_accumulator *a) { return (int)mu_scalar(mu_accumulator_num_accumulated(a)); }
+
+static mu_tensor *ticket(int64_t value) { return mu_tensor_new(MU_I64, 0, NULL, &value); }
+
+typedef struct taker {
+    pthread_t thread;
+    mu_accumulator *accumulator;
+    double seconds, got;
+    mu_status status;
+} taker;
+
+static void *take_two(void *arg)
+{
+    taker *t = arg;
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *mean = mu_accumulator_take_grad(t->accumulator, 2, .timeout_seconds = t->seconds);
+    t->got = mean ? mu_scalar(mean) : 0;
+    t->status = mu_error_take().code;
+    mu_pool_close(pool);
+    return NULL;
+}
+
+static void take_in_thread(taker *t, mu_accumulator *a, double seconds)
+{
+    *t = (taker){.accumulator = a, .seconds = seconds};
+    assert_int_equal(pthread_create(&t->thread, NULL, take_two, t), 0);
+}
+
+static void expect_rows(mu_tensor *x, double a, double b)
+{
+    if (!x)
+        fail_msg("%s", mu_error_message());
+    assert_true(mu_tensor_item(x, 0) == a && mu_tensor_item(x, 1) == b);
+}
+
+// The accumulators are on server 0 and server 1 in turn; server 0 ends.
+static void test_a_server_ends(void **state)
+{
+    mu_server *servers[2];
+    mu_accumulator *mean = NULL, *sparse = NULL, *kept = NULL, *empty = NULL, *other[4];
+    taker waiting;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_with_copies(servers);
+    MU_SCOPE(strategy) {
+        mean = mu_conditional_accumulator(MU_F64);
+        other[0] = mu_conditional_accumulator(MU_F64);
+        sparse = mu_sparse_conditional_accumulator(MU_F64);
+        other[1] = mu_conditional_accumulator(MU_F64);
+        kept = mu_conditional_accumulator(MU_F64, .shape = &two, .reduction_type = "SUM");
+        other[2] = mu_conditional_accumulator(MU_F64);
+        empty = mu_conditional_accumulator(MU_F64);
+        other[3] = mu_conditional_accumulator(MU_F64);
+    }
+    assert_int_equal(mu_accumulator_set_global_step(mean, 5), MU_OK);
+    assert_int_equal(mu_accumulator_apply_grad(mean, row(9, 9), 4), MU_OK); // stale
+    assert_int_equal(mu_accumulator_apply_grad(mean, row(1, 2), 5), MU_OK);
+    assert_int_equal(mu_accumulator_apply_grad(mean, row(3, 4), 6), MU_OK);
+    mu_tensor *indices = mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){4, 1});
+    mu_tensor *rows = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 1}, (double[]){6, 5});
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(mu_sparse_accumulator_apply_grad(sparse, indices, rows, NULL, 0), MU_OK);
+    assert_int_equal(mu__accumulator_keep(kept, ticket(7), row(1, 2)), MU_OK);
+    assert_int_equal(mu__accumulator_keep(kept, ticket(8), row(10, 20)), MU_OK);
+    assert_int_equal(mu_accumulator_apply_grad(empty, mu_constant(MU_F64, 1), 0), MU_OK);
+    take_in_thread(&waiting, empty, 600);
+    for (int i = 0; i < 4; i++)
+        mu_accumulator_apply_grad(other[i], mu_constant(MU_F64, i), 0);
+    assert_int_equal(mu_server_stop(servers[0]), MU_OK);
+
+    assert_int_equal(counted(mean), 2);
+    expect_rows(mu_accumulator_take_grad(mean, 2), 2, 3);
+    assert_int_equal(mu_accumulator_apply_grad(mean, row(1, 1), 5), MU_OK); // stale: the take was step 6
+    assert_int_equal(counted(mean), 0);
+    mu_value *taken = mu_sparse_accumulator_take_grad(sparse, 2);
+    assert_true(taken && mu_tensor_item_int(mu_at(taken, 0), 0) == 1 && mu_tensor_item(mu_at(taken, 1), 0) == 5 &&
+                mu_tensor_item(mu_at(taken, 1), 1) == 6);
+    mu_tensor *tickets = mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){8, 7});
+    expect_rows(mu__accumulator_take_kept(kept, tickets, ticket(9)), 11, 22);
+    assert_int_equal(mu_accumulator_apply_grad(empty, mu_constant(MU_F64, 3), 0), MU_OK);
+    pthread_join(waiting.thread, NULL);
+    assert_true(waiting.status == MU_OK && waiting.got == 2);
+    for (int i = 0; i < 4; i++)
+        assert_true(mu_scalar(mu_accumulator_take_grad(other[i], 1)) == i);
+    assert_int_equal(recovery_of(strategy).failovers, 1);
+    mu_pool_close(pool);
+}
+
+static void test_takes_that_end_without_gradients(void **state)
+{
+    mu_server *servers[2];
+    mu_accumulator *a = NULL;
+    taker first, second, third;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_with_copies(servers);
+    MU_SCOPE(strategy) a = mu_conditional_accumulator(MU_F64);
+    assert_null(mu_accumulator_take_grad(a, 1, .timeout_seconds = 0.05));
+    expect_error(MU_DEADLINE_EXCEEDED, "has 0 of the 1 gradients");
+    assert_null(mu_accumulator_take_grad(a, 0));
+    expect_error(MU_INVALID_ARGUMENT, "num_required is 0");
+    take_in_thread(&first, a, 600); // takes are served in their order, which is theirs to find
+    take_in_thread(&second, a, 600);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(mu_accumulator_apply_grad(a, mu_constant(MU_F64, 1), INT64_MAX), MU_OK);
+    while (pthread_tryjoin_np(first.thread, NULL) != 0) { // one that comes late finds three or four
+        mu_accumulator_apply_grad(a, mu_constant(MU_F64, 1), INT64_MAX);
+        usleep(1000);
+    }
+    while (pthread_tryjoin_np(second.thread, NULL) != 0) {
+        mu_accumulator_apply_grad(a, mu_constant(MU_F64, 1), INT64_MAX);
+        usleep(1000);
+    }
+    assert_true(first.status == MU_OK && second.status == MU_OK && first.got == 1 && second.got == 1);
+    take_in_thread(&third, a, 600);
+    assert_int_equal(mu_accumulator_close(a), MU_OK);
+    pthread_join(third.thread, NULL);
+    assert_true(third.status == MU_CANCELLED || third.got == 1);
+    mu_accumulator_apply_grad(a, mu_constant(MU_F64, 1), 0);
+    expect_error(MU_CANCELLED, "is closed");
+    mu_pool_close(pool);
+}
+
+static void test_what_is_saved_is_checked(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_accumulator *a = mu_conditional_accumulator(MU_F64, .shape = &two, .name = "a");
+    mu_accumulator_apply_grad(a, row(1, 2), 0);
+    mu__accumulator_keep(a, ticket(7), row(3, 4));
+    mu_value *saved = mu__accumulator_save(a);
+    mu_accumulator *again = mu__accumulator_load("b", saved);
+    assert_non_null(again);
+    expect_rows(mu_accumulator_take_grad(again, 1), 1, 2);
+    mu_release(again);
+    for (int missing = 0; missing < mu_value_count(saved); missing++) {
+        mu_value *parts[8] = {NULL};
+        int n = 0;
+        for (int i = 0; i < mu_value_count(saved); i++)
+            if (i != missing)
+                parts[n++] = mu_value_at(saved, i);
+        assert_null(mu__accumulator_load("b", mu_list_of(n, parts)));
+        expect_error(MU_DATA_LOSS, "is damaged");
+    }
+    mu_pool_close(pool);
+}
+
+static void test_no_steps_that_go_back(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_cluster *at = mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}"));
+    assert_null(mu_parameter_server_strategy(at, .replicas_to_aggregate = 2, .snapshot_every = 1,
+                                             .snapshot_folder = "/tmp"));
+    expect_error(MU_INVALID_ARGUMENT, "going back to a snapshot undoes steps");
+    assert_null(mu_parameter_server_strategy(at, .visitation_guarantee = true, .snapshot_every = 1, .replicas = 1,
+                                             .snapshot_folder = "/tmp"));
+    expect_error(MU_INVALID_ARGUMENT, "give replicas instead");
+    mu_pool_close(pool);
+}
+
+static int start(void **state)
+{
+    setenv("MUSTER_HEARTBEAT", "2", 1);
+    return start_with_key(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_server_ends),
+        cmocka_unit_test(test_takes_that_end_without_gradients),
+        cmocka_unit_test(test_what_is_saved_is_checked),
+        cmocka_unit_test(test_no_steps_that_go_back),
+    };
+    return cmocka_run_group_tests_name("coordinator/copied_accumulators", tests, start, end_library);
+}
