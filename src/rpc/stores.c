@@ -433,8 +433,9 @@ static mu_status write_metrics(void *arg, mu_text *out)
             continue;
         leads++;
         alone += store->copy == NULL;
-        behind += store->copy != NULL && !store->told;
-        updates += store->copy != NULL ? store->applied - MU_MIN(store->copied, store->applied) : 0;
+        const int64_t lacks = store->copy != NULL ? store->applied - MU_MIN(store->copied, store->applied) : 0;
+        behind += store->copy != NULL && (!store->told || lacks > 0);
+        updates += lacks;
         for (const mu_waiting *at = store->first_waiting; at != NULL; at = at->next)
             waiting++;
     }

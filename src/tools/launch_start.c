@@ -172,7 +172,8 @@ static bool is_named(const char *text, const char *name)
 static bool replaced(const char *text, const mu_launch_options *options)
 {
     return is_named(text, "TF_CONFIG") || is_named(text, "MUSTER_CLUSTER") ||
-           (options->replicas > 0 && is_named(text, "MUSTER_CPU_DEVICES")) || is_named(text, "MUSTER_TRACE");
+           (options->replicas > 0 && is_named(text, "MUSTER_CPU_DEVICES")) || is_named(text, "MUSTER_TRACE") ||
+           is_named(text, "MUSTER_METRICS_PORT");
 }
 
 mu_launched_task mu__launched_task(const mu_launch_options *options, int rank)
@@ -219,6 +220,23 @@ static char *trace_variable(const char *file, int rank)
     return mu__sprintf("MUSTER_TRACE=%s.%d", file, rank);
 }
 
+// A fixed port is one process's, so each rank has one of its own behind rank 0's.
+static int metrics_port(int rank)
+{
+    const int port = (int)mu__setting_int(MU_SETTING_METRICS_PORT);
+    return port > 0 ? port + rank : port;
+}
+
+static mu_status check_metrics_ports(const mu_launch_options *options)
+{
+    const int first = metrics_port(0), last = metrics_port(options->n - 1);
+    if (last <= 65535)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "muster launch: MUSTER_METRICS_PORT is %d, and %d processes need the ports up "
+                     "to %d; give at most %d, or 0 for ports that the system chooses", first, options->n, last,
+                     65536 - options->n);
+}
+
 static mu_status environment_of(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
                                 variables *out)
 {
@@ -227,6 +245,8 @@ static mu_status environment_of(const mu_launch_options *options, int rank, cons
         if (!replaced(*at, options))
             MU_TRY(add_variable(out, mu__strdup(*at)));
     MU_TRY(add_variable(out, tf_config(options, rank, ports)));
+    if (mu__environment("MUSTER_METRICS_PORT"))
+        MU_TRY(add_variable(out, mu__sprintf("MUSTER_METRICS_PORT=%d", metrics_port(rank))));
     if (key[0])
         MU_TRY(add_variable(out, mu__sprintf("MUSTER_CLUSTER_KEY=%s", key)));
     if (options->replicas > 0)
@@ -348,6 +368,7 @@ mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_ke
     plumbing pipes;
     variables environment = {0};
     *out = (mu_started){.out = -1, .err = -1};
+    MU_TRY(check_metrics_ports(options));
     MU_TRY(lay(&pipes, rank, &out->terminal));
     mu_status status = environment_of(options, rank, ports, key, &environment);
     if (status == MU_OK)

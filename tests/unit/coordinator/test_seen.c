@@ -1,12 +1,11 @@
 // What whoever runs a job can see of it: the coordinator's and the servers' numbers over HTTP, and one request in the
 // timeline from the coordinator to a worker to a server; and a million steps that take no more memory than a few.
+#include "../../metrics_page.h"
 #include "../scratch.h"
 #include "servers_test.h"
 
 #include "coordinator/coordinator.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { STEPS = 5, QUEUED = 64 };
@@ -37,27 +36,10 @@ static void run_steps(mu_coordinator *c, mu_variable *v, int n)
 
 // ---- Numbers ------------------------------------------------------------------------------------
 
-static const char *metrics_at(int port)
-{
-    static char text[1 << 17];
-    static const char get[] = "GET /metrics HTTP/1.1\r\n\r\n";
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(send(fd, get, sizeof get - 1, MSG_NOSIGNAL), sizeof get - 1);
-    size_t n = 0;
-    for (ssize_t got = 1; got > 0 && n < sizeof text - 1; n += got > 0 ? (size_t)got : 0)
-        got = recv(fd, text + n, sizeof text - 1 - n, 0);
-    text[n] = '\0';
-    close(fd);
-    return text;
-}
-
 static void expect_line(const char *metrics, const char *line)
 {
-    if (strstr(metrics, line) == NULL)
-        fail_msg("no \"%s\" in\n%s", line, metrics);
+    if (metrics == NULL || strstr(metrics, line) == NULL)
+        fail_msg("no \"%s\" in\n%s", line, metrics != NULL ? metrics : "no answer");
 }
 
 static void test_numbers_of_a_coordinator(void **state)
@@ -67,7 +49,7 @@ static void test_numbers_of_a_coordinator(void **state)
     mu_strategy *strategy = strategy_of_servers(2, NULL);
     mu_coordinator *c = mu_coordinator_new(strategy);
     run_steps(c, zero_on(strategy), STEPS);
-    const char *metrics = metrics_at(mu__coordinator_metrics_port(c));
+    const char *metrics = metrics_page(mu__coordinator_metrics_port(c));
     expect_line(metrics, "\nmuster_worker_calls_done_total{worker=\"0\"} 5\n");
     expect_line(metrics, "\nmuster_worker_calls_retried_total{worker=\"0\"} 0\n");
     expect_line(metrics, "\nmuster_worker_lost{worker=\"0\"} 0\n");

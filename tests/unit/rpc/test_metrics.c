@@ -1,11 +1,10 @@
 // What a server shows of itself over HTTP, hostile requests for it, and how a server is drained.
+#include "../../metrics_page.h"
 #include "rpc/metrics.h"
 #include "rpc/rpc.h"
 #include "rpc_test.h"
 
-#include <arpa/inet.h>
 #include <pthread.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static atomic_bool entered, released;
@@ -34,25 +33,10 @@ static mu_rpc_server *start_server(void)
     return server;
 }
 
-// Sends a request and returns all of the answer.
-static void ask(int port, const char *request, char *out, size_t bytes)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL), strlen(request));
-    size_t n = 0;
-    for (ssize_t got = 1; got > 0 && n < bytes - 1; n += got > 0 ? (size_t)got : 0)
-        got = recv(fd, out + n, bytes - 1 - n, 0);
-    out[n] = '\0';
-    close(fd);
-}
-
 static void expect_answer(int port, const char *request, const char *part)
 {
     static char text[1 << 16];
-    ask(port, request, text, sizeof text);
+    assert_true(http_ask(port, request, text, sizeof text));
     if (strstr(text, part) == NULL)
         fail_msg("\"%.60s\" is answered without \"%s\":\n%s", request, part, text);
 }
