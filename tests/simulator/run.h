@@ -34,9 +34,6 @@ typedef struct run {
     bool all_joined_struck;        // when it began, every task had joined
 } run;
 
-// run_seed plays one seed and returns its hash; *failed says whether something did not hold, after it was printed.
-uint64_t run_seed(uint64_t seed, bool print, bool *failed);
-
 void plan_run(run *r);       // plan.c: draws the run
 void strike(run *r);         // plan.c: lets the fault happen, when its time has come
 int64_t strike_due(const run *r);

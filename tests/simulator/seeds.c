@@ -1,12 +1,68 @@
-// The options of a simulator, and files of seeds.
+// The driver of the simulators: see seeds.h.
 #include "seeds.h"
 
-#include <stddef.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *option(int argc, char **argv, const char *name)
+static struct {
+    const simulation *simulation;
+    uint64_t seed;
+    bool failed;
+    int n, n_failed, most_failures;
+} playing;
+
+void run_fails(const char *format, ...)
+{
+    char text[1400];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    fflush(stdout);
+    if (!playing.failed)
+        fprintf(stderr, "seed %llu, %s: %s; %s --seed %llu prints the trace\n", (unsigned long long)playing.seed,
+                playing.simulation->about(), text, playing.simulation->name, (unsigned long long)playing.seed);
+    playing.failed = true;
+}
+
+bool run_failed(void) { return playing.failed; }
+
+static void play(uint64_t seed, bool print)
+{
+    const simulation *s = playing.simulation;
+    playing.seed = seed;
+    playing.failed = false;
+    const uint64_t hash = s->play(seed, print);
+    if (print)
+        printf("seed %llu: hash %016llx\n", (unsigned long long)seed, (unsigned long long)hash);
+    else if (seed % s->twice_every == 0 && !playing.failed && s->play(seed, false) != hash)
+        run_fails("the seed gave another trace the second time");
+    playing.n++;
+    playing.n_failed += playing.failed;
+}
+
+static bool may_go_on(void) { return playing.most_failures == 0 || playing.n_failed < playing.most_failures; }
+
+static bool play_file(const char *path)
+{
+    char line[200];
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        fprintf(stderr, "cannot open the seeds' file %s\n", path);
+        return false;
+    }
+    while (may_go_on() && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "#\n")] = '\0';
+        if (line[strspn(line, " ")] != '\0')
+            play(strtoull(line, NULL, 10), false);
+    }
+    fclose(file);
+    return true;
+}
+
+const char *seeds_option(int argc, char **argv, const char *name)
 {
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], name) == 0)
@@ -14,22 +70,24 @@ const char *option(int argc, char **argv, const char *name)
     return NULL;
 }
 
-int play_file(const char *path, void (*play)(uint64_t seed))
+int seeds_play(const simulation *s, int argc, char **argv)
 {
-    char line[200];
-    int n = 0;
-    FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        fprintf(stderr, "cannot open the seeds' file %s\n", path);
-        exit(2);
+    const char *one = seeds_option(argc, argv, "--seed"), *file = seeds_option(argc, argv, "--seeds");
+    const char *from = seeds_option(argc, argv, "--from"), *count = seeds_option(argc, argv, "--count");
+    const char *most = seeds_option(argc, argv, "--most-failures");
+    playing.simulation = s;
+    playing.most_failures = most != NULL ? atoi(most) : 0;
+    if (one == NULL && file == NULL && count == NULL) {
+        fprintf(stderr, "usage: %s --seed N | --from N --count K | --seeds FILE  [--most-failures N]%s\n", s->name,
+                s->options);
+        return 2;
     }
-    while (fgets(line, sizeof line, file) != NULL) {
-        line[strcspn(line, "#\n")] = '\0';
-        if (line[strspn(line, " ")] == '\0')
-            continue;
-        play(strtoull(line, NULL, 10));
-        n++;
-    }
-    fclose(file);
-    return n;
+    if (one != NULL)
+        play(strtoull(one, NULL, 10), true);
+    else if (file != NULL && !play_file(file))
+        return 2;
+    for (int i = 0; file == NULL && one == NULL && i < atoi(count) && may_go_on(); i++)
+        play((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)i, false);
+    printf("%s: %d seeds, %d failures\n", s->name, playing.n, playing.n_failed);
+    return mu_exit(playing.n_failed == 0) || playing.n_failed > 0;
 }

@@ -1,14 +1,33 @@
-// The options of a simulator, and files of seeds.
+// The driver of the simulators: plays one seed, a range or a file of them, counts those that fail, and plays some twice,
+// because the same seed must give the same trace.
+//
+//   PROGRAM --seed N            plays one seed and prints its trace
+//   PROGRAM --from N --count K  plays K seeds
+//   PROGRAM --seeds FILE        plays the seeds of a file, one in each line; text after a # is a comment
+//   … --most-failures N         ends when N seeds have failed
 #ifndef SIMULATOR_SEEDS_H
 #define SIMULATOR_SEEDS_H
 
-#include <stdint.h>
+#include "base/base.h"
 
-// option returns the argument behind one named `name`; NULL: there is none.
-const char *option(int argc, char **argv, const char *name);
+typedef struct simulation {
+    const char *name;    // of the program
+    const char *options; // which it has besides, for the message about its use; "": none
+    uint64_t twice_every; // seeds that this number divides are played twice
+    uint64_t (*play)(uint64_t seed, bool print); // returns the hash of what has happened
+    const char *(*about)(void); // what stands behind the seed's number when it fails, such as when
+} simulation;
 
-// play_file plays the seeds of a file, one in each line; text after a # is a comment. Returns how many there were. The
-// program ends with exit code 2 if the file cannot be opened.
-int play_file(const char *path, void (*play)(uint64_t seed));
+// seeds_option returns the argument behind one named `name`; NULL: there is none.
+const char *seeds_option(int argc, char **argv, const char *name);
+
+// seeds_play plays what the arguments name, and returns the program's exit code: 0, 1 if a seed failed, 2 if the
+// arguments name none. It ends the library.
+int seeds_play(const simulation *s, int argc, char **argv);
+
+// run_fails tells that the seed which is played does not hold; only the first reason is printed. run_failed: it was
+// called for this seed.
+void run_fails(const char *format, ...) MU_PRINTF(1, 2);
+bool run_failed(void);
 
 #endif

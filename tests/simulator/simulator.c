@@ -1,36 +1,15 @@
 // Runs many tasks of the shipped code in one thread, in a virtual world whose faults are drawn from a seed.
-//
-//   simulator --seed N            plays one seed and prints its trace
-//   simulator --from N --count K  plays K seeds
-//   simulator --seeds FILE        plays the seeds of a file, one in each line; text after a # is a comment
-//
-// Whatever fails names its seed. The same seed gives the same trace, on every machine.
+// seeds.h says how it is called.
 #include "run.h"
 #include "seeds.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 
 enum { MOST_ROUNDS = 20000, BLOCK_HASHES = 64, TWICE_EVERY = 20 };
 #define LIMIT_NS 200000000000
 
 static run now_playing;
-static int n_failures;
 static uint64_t block_hashes[BLOCK_HASHES];
-
-void run_fails(const char *format, ...)
-{
-    char text[1400];
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
-    va_end(values);
-    n_failures++;
-    fflush(stdout);
-    fprintf(stderr, "seed %llu, fault %s: %s; simulator --seed %llu prints the trace\n",
-            (unsigned long long)now_playing.seed, fault_name(now_playing.fault), text,
-            (unsigned long long)now_playing.seed);
-}
 
 void check_blocks(int exchange, const mu_blocks *blocks)
 {
@@ -111,7 +90,7 @@ static bool all_over(const run *r)
 static void play(run *r)
 {
     int rounds = 0;
-    while (!all_over(r) && n_failures == 0) {
+    while (!all_over(r) && !run_failed()) {
         const bool struck = strike_due(r) <= world_now();
         if (struck)
             strike(r);
@@ -142,63 +121,39 @@ static void end(run *r)
     }
 }
 
-uint64_t run_seed(uint64_t seed, bool print, bool *failed)
+static uint64_t run_seed(uint64_t seed, bool print)
 {
     run *r = &now_playing;
-    const int before = n_failures;
     *r = (run){.seed = seed};
-    n_failures = 0;
     memset(block_hashes, 0, sizeof block_hashes);
     world_begin(seed, print);
     plan_run(r);
     strangers_begin(r);
     play(r);
-    if (n_failures == 0)
+    if (!run_failed())
         check_run(r);
     end(r);
     const uint64_t hash = world_hash();
     world_end();
-    *failed = n_failures > 0;
-    n_failures += before;
     return hash;
 }
 
 // ---- The program --------------------------------------------------------------------------------
 
-static void play_seed(uint64_t seed, bool print)
+static const char *about(void)
 {
-    bool failed;
-    const uint64_t hash = run_seed(seed, print, &failed);
-    if (print)
-        printf("seed %llu: hash %016llx\n", (unsigned long long)seed, (unsigned long long)hash);
-    if (print || seed % TWICE_EVERY != 0 || failed)
-        return;
-    if (run_seed(seed, false, &failed) != hash)
-        run_fails("the seed gave another trace the second time");
+    static char text[60];
+    snprintf(text, sizeof text, "fault %s", fault_name(now_playing.fault));
+    return text;
 }
-
-static void play_quietly(uint64_t seed) { play_seed(seed, false); }
 
 int main(int argc, char **argv)
 {
-    const char *one = option(argc, argv, "--seed"), *file = option(argc, argv, "--seeds");
-    const char *from = option(argc, argv, "--from"), *count = option(argc, argv, "--count");
+    static const simulation mesh = {
+        .name = "simulator", .options = "", .twice_every = TWICE_EVERY, .play = run_seed, .about = about};
     char timeout[16];
-    int n = 1;
     snprintf(timeout, sizeof timeout, "%d", TIMEOUT_S);
-    setenv("MUSTER_LOG", one != NULL ? "debug" : "error", 1);
+    setenv("MUSTER_LOG", seeds_option(argc, argv, "--seed") != NULL ? "debug" : "error", 1);
     setenv("MUSTER_TIMEOUT", timeout, 1);
-    if (mu_init() != MU_OK || (one == NULL && file == NULL && count == NULL)) {
-        fprintf(stderr, "usage: simulator --seed N | --from N --count K | --seeds FILE\n");
-        return 2;
-    }
-    if (one != NULL)
-        play_seed(strtoull(one, NULL, 10), true);
-    else if (file != NULL)
-        n = play_file(file, play_quietly);
-    else
-        for (n = 0; n < atoi(count); n++)
-            play_seed((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)n, false);
-    printf("simulator: %d seeds, %d failures\n", n, n_failures);
-    return mu_exit(n_failures == 0);
+    return mu_init() == MU_OK ? seeds_play(&mesh, argc, argv) : 2;
 }

@@ -7,6 +7,7 @@
 #ifndef MU_TESTS_STORES_H
 #define MU_TESTS_STORES_H
 
+#include "seeds.h"
 #include "world.h"
 
 #include "rpc/store.h"
@@ -82,11 +83,9 @@ typedef struct stores_run {
     int64_t restored_ns;           // when a store last went back to one
     int64_t strikes_ns;
     int n_faults;
-    bool failed;
 } stores_run;
 
 extern stores_run now_running;
-void run_fails(const char *format, ...) MU_PRINTF(1, 2);
 
 // stores_tasks.c
 void server_start(server_task *s);

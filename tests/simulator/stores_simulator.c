@@ -1,18 +1,9 @@
 // Runs clusters of parameter servers in one thread, in a virtual world whose faults are drawn from a seed.
-//
-//   stores_simulator --seed N            plays one seed and prints its trace
-//   stores_simulator --from N --count K  plays K seeds
-//   stores_simulator --seeds FILE        plays the seeds of a file, one in each line; text after a # is a comment
-//   … --defect NAME                      with a defect, if the program was built with them: each seed must hold, so the
-//                                        program fails if the checker finds what was planted
-//   … --most-failures N                  ends when N seeds have failed
-//
-// Whatever fails names its seed. The same seed gives the same trace, on every machine.
+// seeds.h says how it is called. With --defect NAME a defect is planted: each seed must hold, so the program fails if the
+// checker finds what was planted.
 #include "stores.h"
-#include "seeds.h"
 
 #include <dirent.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,23 +11,7 @@ enum { MOST_ROUNDS = 20000, TWICE_EVERY = 50 };
 #define LIMIT_NS 400000000000
 
 stores_run now_running;
-static int n_failures;
 static char scratch[] = "/tmp/stores-XXXXXX";
-
-void run_fails(const char *format, ...)
-{
-    char text[1400];
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
-    va_end(values);
-    if (!now_running.failed)
-        fprintf(stderr, "seed %llu: at %.6f: %s; stores_simulator --seed %llu prints the trace\n",
-                (unsigned long long)now_running.seed, (double)world_now() / 1e9 - 1, text,
-                (unsigned long long)now_running.seed);
-    n_failures += !now_running.failed;
-    now_running.failed = true;
-}
 
 // ---- The plan -----------------------------------------------------------------------------------
 
@@ -297,7 +272,7 @@ static bool is_over(const stores_run *r)
 static void play(stores_run *r)
 {
     int rounds = 0;
-    while (!is_over(r) && !r->failed) {
+    while (!is_over(r) && !run_failed()) {
         if (strike_due(r) <= world_now() && may_strike(r)) {
             strike(r);
             continue;
@@ -323,7 +298,7 @@ static void read_last(stores_run *r, worker_task *w, int store, subject target)
     world_enter(w->process, w->host);
     mu_pool *pool = mu_pool_open();
     mu_store_request *request = worker_reads(w, store, target, 1, 0.5);
-    for (int rounds = 0; rounds < MOST_ROUNDS && !r->failed; rounds++) {
+    for (int rounds = 0; rounds < MOST_ROUNDS && !run_failed(); rounds++) {
         world_enter(w->process, w->host);
         for (int i = 0; i < r->n_servers; i++)
             mu__client_step(w->clients[i]);
@@ -335,7 +310,7 @@ static void read_last(stores_run *r, worker_task *w, int store, subject target)
     }
     world_enter(w->process, w->host);
     mu_value *value = mu__store_request_value(request);
-    if (!r->failed && (target != ON_ACCUMULATOR || mu_error_code() != MU_DEADLINE_EXCEEDED)) // it has none left
+    if (!run_failed() && (target != ON_ACCUMULATOR || mu_error_code() != MU_DEADLINE_EXCEEDED)) // it has none left
         check_end(store, target, value);
     mu__store_request_free(request);
     mu_error_take();
@@ -345,9 +320,9 @@ static void read_last(stores_run *r, worker_task *w, int store, subject target)
 // A last reading of every store, when all is quiet.
 static void read_all(stores_run *r)
 {
-    for (int i = 0; i < N_SUBJECTS * r->n_servers && !r->failed; i++)
+    for (int i = 0; i < N_SUBJECTS * r->n_servers && !run_failed(); i++)
         read_last(r, &r->workers[0], i / N_SUBJECTS, (subject)(i % N_SUBJECTS));
-    if (!r->failed)
+    if (!run_failed())
         check_taken();
 }
 
@@ -392,7 +367,7 @@ static uint64_t run_seed(uint64_t seed, bool print)
     ghost.due_ns = MU_FOREVER;
     begin(r);
     play(r);
-    if (!r->failed)
+    if (!run_failed())
         read_all(r);
     if (print)
         printf("seed %llu: %d servers, %d workers, %s, %d updates, %d readings, of which %d takes (%d waited), %lld failovers, %lld restores, %lld "
@@ -410,16 +385,12 @@ static uint64_t run_seed(uint64_t seed, bool print)
 
 // ---- The program --------------------------------------------------------------------------------
 
-static void play_seed(uint64_t seed, bool print)
+static const char *about(void)
 {
-    const uint64_t hash = run_seed(seed, print);
-    if (print || seed % TWICE_EVERY != 0 || now_running.failed)
-        return;
-    if (run_seed(seed, false) != hash)
-        run_fails("the seed gave another trace the second time");
+    static char text[40];
+    snprintf(text, sizeof text, "at %.6f", (double)world_now() / 1e9 - 1);
+    return text;
 }
-
-static void play_quietly(uint64_t seed) { play_seed(seed, false); }
 
 static bool plant(const char *name)
 {
@@ -436,29 +407,20 @@ static bool plant(const char *name)
 
 int main(int argc, char **argv)
 {
-    const char *one = option(argc, argv, "--seed"), *file = option(argc, argv, "--seeds");
-    const char *from = option(argc, argv, "--from"), *count = option(argc, argv, "--count");
-    const char *most = option(argc, argv, "--most-failures");
-    int n = 1;
-    setenv("MUSTER_LOG", one != NULL ? "debug" : "error", 1);
+    static const simulation stores = {.name = "stores_simulator",
+                                      .options = " [--defect early | twice | stale | snapshot | life]",
+                                      .twice_every = TWICE_EVERY, .play = run_seed, .about = about};
+    setenv("MUSTER_LOG", seeds_option(argc, argv, "--seed") != NULL ? "debug" : "error", 1);
     setenv("MUSTER_HEARTBEAT", "2", 1);
     setenv("MUSTER_TIMEOUT", "300", 1);
     setenv("MUSTER_ALLOW_UNAUTHENTICATED", "1", 1);
     unsetenv("MUSTER_CLUSTER_KEY");
-    if (mkdtemp(scratch) == NULL || mu_init(.cpu_devices = 1) != MU_OK || !plant(option(argc, argv, "--defect")) ||
-        (one == NULL && file == NULL && count == NULL)) {
-        fprintf(stderr, "usage: stores_simulator --seed N | --from N --count K | --seeds FILE  "
-                "[--defect early | twice | stale | snapshot | life] [--most-failures N]\n");
+    if (mkdtemp(scratch) == NULL || mu_init(.cpu_devices = 1) != MU_OK ||
+        !plant(seeds_option(argc, argv, "--defect"))) {
+        fprintf(stderr, "stores_simulator: no folder %s, or no such defect in this build\n", scratch);
         return 2;
     }
-    if (one != NULL)
-        play_seed(strtoull(one, NULL, 10), true);
-    else if (file != NULL)
-        n = play_file(file, play_quietly);
-    else
-        for (n = 0; n < atoi(count) && (most == NULL || n_failures < atoi(most)); n++)
-            play_seed((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)n, false);
+    const int code = seeds_play(&stores, argc, argv);
     empty_scratch(true);
-    printf("stores_simulator: %d seeds, %d failures\n", n, n_failures);
-    return mu_exit(n_failures == 0) || n_failures > 0;
+    return code;
 }

@@ -2,6 +2,7 @@
 #ifndef MU_TESTS_TASK_H
 #define MU_TESTS_TASK_H
 
+#include "seeds.h"
 #include "world.h"
 
 #include "comm/mesh.h"
@@ -53,7 +54,6 @@ const char *task_name(int rank);
 bool task_is_over(const task *t);
 
 // What every run must hold. They say what went wrong, and the run fails.
-void run_fails(const char *format, ...) MU_PRINTF(1, 2);
 // The blocks of one exchange are the same on every task that completes it: keeps the first ones, compares the others.
 void check_blocks(int exchange, const mu_blocks *blocks);
 
