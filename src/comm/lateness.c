@@ -16,8 +16,7 @@ void mu__mesh_doing(mu_mesh *mesh, const char *what, int64_t number, const char 
     mu__node_doing(&mesh->node, text);
 }
 
-// The caller holds the lock.
-static int doing_text(const mu_peer *peer, char *text, size_t bytes)
+int mu__peer_doing(const mu_peer *peer, char *text, size_t bytes)
 {
     if (peer->state == MU_PEER_LEFT)
         return snprintf(text, bytes, "has left the job");
@@ -32,7 +31,7 @@ int mu__mesh_peer_doing(const mu_mesh *mesh, int rank, char *text, size_t bytes)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&mesh->lock;
     pthread_mutex_lock(lock);
-    const int n = doing_text(&mesh->peers[rank], text, bytes);
+    const int n = mu__peer_doing(&mesh->peers[rank], text, bytes);
     pthread_mutex_unlock(lock);
     return n;
 }

@@ -254,18 +254,25 @@ static void lost(mu_node *node, int rank, const char *why)
         mu__peer_gone(mu__mesh_of(node), rank, why);
 }
 
+static int64_t turn(mu_node *node, int64_t now)
+{
+    const int64_t next = mu__equals_turn(node, now);
+    return MU_MIN(next, mu__key_value_turn(mu__mesh_of(node), now));
+}
+
 static const mu_membership equal_ranks = {
     .name = "equal ranks",
     .admit = mu__equals_admit,
     .welcomed = mu__equals_welcomed,
     .joined = mu__equals_joined,
     .received = received,
+    .asked = mu__key_value_asked,
     .stream = mu__equals_stream,
     .left = left,
     .lost = lost,
     .unreached = mu__equals_unreached,
     .refused = mu__equals_refused,
-    .turn = mu__equals_turn,
+    .turn = turn,
 };
 
 // ---- Steps, and the thread ----------------------------------------------------------------------
@@ -340,6 +347,7 @@ static void mesh_destroy(void *object)
     mu__free(mesh->node.members);
     mu__free(mesh->peers);
     mu__free(mesh->watches.items);
+    mu__key_values_free(mesh->key_values);
     mu_release(mesh->node.keyring);
     if (!mesh->has_lock)
         return;

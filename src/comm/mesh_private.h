@@ -63,6 +63,8 @@ typedef struct mu_watch {
     bool told;
 } mu_watch;
 
+typedef struct mu_key_values mu_key_values;
+
 struct mu_mesh {
     mu_object object;
     mu_node node;
@@ -92,6 +94,7 @@ struct mu_mesh {
     } watches;
     bool calling;      // a watcher's callback is running
     uint64_t exchange; // number of the exchange in progress, or of the next
+    mu_key_values *key_values; // on rank 0, as soon as somebody has asked; NULL: not yet
 };
 
 static inline mu_session *mu__peer_session(mu_mesh *mesh, int rank) { return &mesh->peers[rank].member.session; }
@@ -114,6 +117,14 @@ void mu__peer_tell(mu_mesh *mesh, int rank); // tells a peer of the job's failur
 // mu__peer_gone handles the end of a peer without a goodbye.
 void mu__peer_gone(mu_mesh *mesh, int rank, const char *why);
 const char *mu__peer_where(const mu_peer *peer); // its address, for messages
+// mu__peer_doing writes "is saving since 12 s", as snprintf does.
+int mu__peer_doing(const mu_peer *peer, char *text, size_t bytes);
+
+// ---- The key-value store (key_value.c): called with the lock held, on the mesh's thread ---------
+
+void mu__key_value_asked(mu_node *node, int rank, const mu_request *request);
+int64_t mu__key_value_turn(mu_mesh *mesh, int64_t now); // ends waits that are over; returns when the next one is due
+void mu__key_values_free(mu_key_values *values); // accepts NULL
 
 // ---- The membership policy of equal ranks (mesh.c, bootstrap.c, refusal.c) ----------------------
 

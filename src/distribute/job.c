@@ -14,7 +14,9 @@ struct mu_job {
     mu_object object;
     pthread_mutex_t lock; // held while joining and leaving the mesh
     int users;
+    mu_runtime *runtime;
     mu_mesh *mesh; // retained; NULL without users
+    mu_device_world *world; // retained; of the mesh's processes
     int rank, n;
     member *members; // [n], in the given order
 };
@@ -33,6 +35,8 @@ static void forget_members(mu_job *job)
 static void job_destroy(void *object)
 {
     mu_job *job = object;
+    mu__world_end(job->world);
+    mu_release(job->world);
     mu_release(job->mesh);
     forget_members(job);
     pthread_mutex_destroy(&job->lock);
@@ -42,10 +46,11 @@ static mu_type job_type = {.name = "job", .destroy = job_destroy};
 
 static void *create_job(mu_runtime *runtime)
 {
-    (void)runtime;
     mu_job *job = mu__new(&job_type, sizeof *job);
-    if (job)
-        pthread_mutex_init(&job->lock, NULL);
+    if (!job)
+        return NULL;
+    pthread_mutex_init(&job->lock, NULL);
+    job->runtime = runtime;
     return job;
 }
 
@@ -101,6 +106,26 @@ static mu_status check_same(const mu_job *job, int rank, int n, const mu_mesh_pe
     return MU_OK;
 }
 
+static void leave_mesh(mu_job *job)
+{
+    mu__world_end(job->world);
+    mu_release(job->world);
+    mu_release(job->mesh);
+    job->world = NULL;
+    job->mesh = NULL;
+}
+
+static mu_mesh *join_mesh(mu_job *job, mu_job_join *join, void *arg)
+{
+    job->mesh = join(arg);
+    job->world = job->mesh ? mu__world_new(job->mesh) : NULL;
+    if (!job->world)
+        leave_mesh(job);
+    else
+        mu__device_set_world(job->runtime, job->world);
+    return job->mesh;
+}
+
 mu_mesh *mu__job_enter(mu_job *job, int rank, int n, const mu_mesh_peer *peers, mu_job_join *join, void *arg)
 {
     pthread_mutex_lock(&job->lock);
@@ -108,7 +133,7 @@ mu_mesh *mu__job_enter(mu_job *job, int rank, int n, const mu_mesh_peer *peers, 
     if (job->users > 0)
         mesh = check_same(job, rank, n, peers) == MU_OK ? job->mesh : NULL;
     else if (remember_members(job, rank, n, peers) == MU_OK)
-        mesh = job->mesh = join(arg);
+        mesh = join_mesh(job, join, arg);
     if (mesh)
         job->users++;
     else if (job->users == 0)
@@ -121,8 +146,8 @@ void mu__job_leave(mu_job *job)
 {
     pthread_mutex_lock(&job->lock);
     if (--job->users == 0) {
-        mu_release(job->mesh);
-        job->mesh = NULL;
+        mu__device_set_world(job->runtime, NULL);
+        leave_mesh(job);
         forget_members(job);
     }
     pthread_mutex_unlock(&job->lock);

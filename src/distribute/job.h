@@ -3,6 +3,7 @@
 #define MU_SRC_DISTRIBUTE_JOB_H
 
 #include "comm/mesh.h"
+#include "engine/engine.h"
 
 // One per runtime; a process is in one job at a time.
 typedef struct mu_job mu_job;
@@ -18,5 +19,13 @@ mu_mesh *mu__job_enter(mu_job *job, int rank, int n, const mu_mesh_peer *peers, 
 
 // mu__job_leave undoes one mu__job_enter; the last user leaves the job cleanly.
 void mu__job_leave(mu_job *job);
+
+// ---- The devices of all processes (world.c) -----------------------------------------------------
+
+// mu__world_new makes the world of a mesh's processes (retained); the caller owns it, NULL on error. While the process
+// is in a job, the devices that a plugin makes are part of that job's world. mu__world_end ends it (NULL: nothing):
+// what is still asked of it fails.
+mu_device_world *mu__world_new(mu_mesh *mesh);
+void mu__world_end(mu_device_world *world);
 
 #endif

@@ -237,12 +237,20 @@ static mu_status read_cluster(joining *j)
     return bootstrap_workers(spec, task_type, j->n_workers, &j->bootstrap);
 }
 
+// Devices of a plugin that are part of a world of several processes are made after joining; before, the plugin is only
+// opened.
+static mu_status check_devices(const joining *j)
+{
+    if (j->n_workers > 1 && mu__device_preferred())
+        return mu__device_plugin_opens(mu__runtime(), mu__device_preferred());
+    return mu__device_count(mu__runtime()) < 1 ? mu_error_code() : MU_OK;
+}
+
 // Checks this process's own settings before it connects to the others.
 static mu_status enter_job(joining *j)
 {
     MU_TRY(read_cluster(j));
-    if (mu__device_count(mu__runtime()) < 1)
-        return mu_error_code();
+    MU_TRY(check_devices(j));
     if (j->n_workers < 2)
         return MU_OK;
     choose_mpi(j);
@@ -263,11 +271,24 @@ static mu_strategy *on_all_devices(const mu_strategy_ops *ops)
     return n > 0 ? mu__strategy_new(ops, n, devices) : NULL;
 }
 
+// Without this process's devices the others would wait for them.
+static void tell_of_failure(mu_mesh *mesh)
+{
+    mu_error_value cause;
+    mu__error_move(&cause);
+    mu__mesh_fail(mesh, &cause);
+    mu__error_raise(&cause);
+}
+
 // Takes ownership of the job, on failure too.
 static mu_strategy *make_strategy(const joining *j)
 {
+    if (j->mesh)
+        mu__mesh_doing(j->mesh, "starting its devices", -1, NULL);
     mu_strategy *strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__lone_worker_ops);
     if (!strategy) {
+        if (j->mesh && mu__pending())
+            tell_of_failure(j->mesh);
         if (j->job)
             mu__job_leave(j->job);
         mu_release(j->job);

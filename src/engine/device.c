@@ -25,6 +25,7 @@ typedef struct device_table {
     pthread_mutex_t lock;
     pthread_mutex_t order;    // see mu__device_order
     mu_pjrt_client *clients;  // of plugins, under the lock
+    mu_device_world *world;   // for the next client, under the lock; NULL: none
 } device_table;
 
 // Asks hwloc for the first allowed hardware thread of every core; returns their number.
@@ -135,6 +136,7 @@ static void destroy_devices(void *slot)
 {
     device_table *table = slot;
     destroy_clients(table->clients);
+    mu_release(table->world);
     for (int i = 0; i < table->n_made; i++) {
         mu__worker_free(table->devices[i].worker);
         mu__engine_cpu.close_device(&table->devices[i]);
@@ -256,7 +258,7 @@ static mu_pjrt_client *client_of(device_table *table, const char *name)
     mu_pjrt_client *client = table->clients;
     while (client && strcmp(client->kind, kind) != 0)
         client = client->next;
-    if (!client && (client = mu__pjrt_client_new(name, kind)) != NULL) {
+    if (!client && (client = mu__pjrt_client_new(name, kind, table->world)) != NULL) {
         client->next = table->clients;
         table->clients = client;
     }
@@ -270,6 +272,23 @@ mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n)
     const mu_pjrt_client *client = table ? client_of(table, plugin) : NULL;
     *n = client ? client->n_devices : 0;
     return client ? client->devices : NULL;
+}
+
+void mu__device_set_world(mu_runtime *runtime, mu_device_world *world)
+{
+    device_table *table = devices(runtime);
+    if (!table)
+        return;
+    pthread_mutex_lock(&table->lock);
+    for (const mu_pjrt_client *client = table->clients; world && client; client = client->next)
+        if (strcmp(client->kind, "XLA_CPU") != 0)  // whose plugin knows no other processes
+            mu__log(MU_LOG_WARNING,
+                    "the devices %s:0 to %s:%d were made before this process joined %d others, and form no world with "
+                    "theirs. Make the strategy before anything else names a device",
+                    client->kind, client->kind, client->n_devices - 1, world->n_processes - 1);
+    mu_release(table->world);
+    table->world = mu_retain(world);
+    pthread_mutex_unlock(&table->lock);
 }
 
 // The first plugin whose devices are of this kind ("GPU"); false: there is none.
@@ -287,11 +306,18 @@ static bool plugin_of_kind(const char *kind, char plugin[MU_PJRT_NAME])
     return false;
 }
 
-static bool plugin_preferred(void)
+const char *mu__device_preferred(void)
 {
     const char *plugin = mu__setting_text(MU_SETTING_PJRT);
-    return plugin && *plugin;
+    return plugin && *plugin ? plugin : NULL;
 }
+
+mu_status mu__device_plugin_opens(mu_runtime *runtime, const char *plugin)
+{
+    return devices(runtime) && mu__pjrt_plugin(plugin) ? MU_OK : mu_error_code();
+}
+
+static bool plugin_preferred(void) { return mu__device_preferred() != NULL; }
 
 // The client whose devices replace the CPU devices; NULL if none is configured, or after an error.
 static mu_pjrt_client *preferred_client(device_table *table)

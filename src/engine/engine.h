@@ -79,6 +79,29 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);
 // on error.
 mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n);
 
+// ---- Devices of several processes ---------------------------------------------------------------
+
+// What a plugin needs to make one world of the devices of several processes: which of them this one is, and a
+// key-value store that all have. An object. Its functions are called on any thread; they fail when the job has ended.
+// get waits at most `seconds` (0: not at all, and NOT_FOUND); the caller frees the value with mu__free.
+typedef struct mu_device_world mu_device_world;
+struct mu_device_world {
+    mu_object object;    // first
+    int process, n_processes;
+    mu_status (*put)(mu_device_world *world, const void *key, size_t key_bytes, const void *value, size_t bytes);
+    mu_status (*get)(mu_device_world *world, const void *key, size_t key_bytes, double seconds, void **value,
+                     size_t *bytes);
+};
+
+// mu__device_set_world sets the world of the plugins whose devices are made from now on; retained. NULL: none. Devices
+// that a plugin has already made stay alone, and a warning says so.
+void mu__device_set_world(mu_runtime *runtime, mu_device_world *world);
+
+// mu__device_preferred returns the plugin that MUSTER_PJRT names, whose devices replace the CPU devices; NULL: none.
+// mu__device_plugin_opens opens its file, and makes no devices.
+const char *mu__device_preferred(void);
+mu_status mu__device_plugin_opens(mu_runtime *runtime, const char *plugin);
+
 // ---- The TPU system (tpu.c) ---------------------------------------------------------------------
 
 // mu__tpu_initialize chooses the devices that are the cores of this host's TPU system: those of the plugin "tpu", else

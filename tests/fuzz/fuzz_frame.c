@@ -1,5 +1,6 @@
 // Fuzzes the frames of a mesh: the input is a sequence of frames; every body is given to the reader of its type and, to
 // be sure, to all others. What can be read can be written, and reads the same again.
+#include "comm/key_value.h"
 #include "comm/net.h"
 
 #include <stdlib.h>
@@ -34,12 +35,26 @@ static void try_hello(const mu_frame *frame)
     mu__bytes_free(&out);
 }
 
+// Keys and values are inside of the request, and within their limits.
+static void try_key(const mu_request *request)
+{
+    mu_key_request key;
+    if (!mu__key_request_read(request->method, request->data, request->bytes, &key))
+        return;
+    const uint8_t *begin = request->data, *end = begin + request->bytes;
+    demand(key.key_bytes >= 1 && key.key_bytes <= MU_MAX_KEY && key.bytes <= MU_MAX_KEY_VALUE);
+    demand(key.key > begin && key.key + key.key_bytes + key.bytes == end);
+    demand(key.put ? key.value == key.key + key.key_bytes : key.value == NULL && key.bytes == 0);
+    demand(key.put || key.milliseconds <= MU_MOST_KEY_SECONDS * 1000);
+}
+
 static void try_requests(const mu_frame *frame)
 {
     mu_bytes out = {0};
     mu_request request, same_request;
     mu_reply reply, same_reply;
     if (mu__frame_request(frame, &request)) {
+        try_key(&request);
         demand(mu__frame_put_request(&out, 7, &request) == MU_OK);
         const mu_frame copy = written(&out);
         demand(mu__frame_request(&copy, &same_request) && strcmp(request.method, same_request.method) == 0);

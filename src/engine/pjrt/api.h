@@ -31,7 +31,9 @@ typedef enum pj_function {
     PJ_CLIENT_CREATE = 10,
     PJ_CLIENT_DESTROY = 11,
     PJ_CLIENT_PLATFORM_NAME = 12,
+    PJ_CLIENT_PROCESS_INDEX = 13,
     PJ_CLIENT_PLATFORM_VERSION = 14,
+    PJ_CLIENT_DEVICES = 15,
     PJ_CLIENT_ADDRESSABLE_DEVICES = 16,
     PJ_CLIENT_COMPILE = 20,
     PJ_CLIENT_BUFFER_FROM_HOST_BUFFER = 22,
@@ -100,16 +102,55 @@ typedef struct pj_named_value {
     size_t value_size;     // length of a text or list, otherwise 1
 } pj_named_value;
 
+// Calls of the plugin for the key-value store of several processes. The plugin copies a value, then has it deleted.
+// *error makes an error of the plugin's.
+typedef pj_error *pj_callback_error(int code, const char *message, size_t bytes);
+typedef struct pj_key_get_args {
+    PJ_HEAD;
+    const char *key;
+    size_t key_bytes;
+    int timeout_ms;
+    pj_callback_error **error;
+    void *arg;
+    char *value;           // out
+    size_t bytes;          // out
+    void (*delete_value)(char *value);  // out
+} pj_key_get_args;
+typedef struct pj_key_try_get_args {
+    PJ_HEAD;
+    const char *key;
+    size_t key_bytes;
+    pj_callback_error **error;
+    void *arg;
+    char *value;           // out
+    size_t bytes;          // out
+    void (*delete_value)(char *value);  // out
+} pj_key_try_get_args;
+typedef struct pj_key_put_args {
+    PJ_HEAD;
+    const char *key;
+    size_t key_bytes;
+    const char *value;
+    size_t bytes;
+    pj_callback_error **error;
+    void *arg;
+} pj_key_put_args;
+
 typedef struct pj_client_create_args {
     PJ_HEAD;
     const pj_named_value *options;
     size_t n_options;
-    void *get, *get_arg, *put, *put_arg;  // a key-value store for several processes
+    pj_error *(*get)(pj_key_get_args *args);
+    void *get_arg;
+    pj_error *(*put)(pj_key_put_args *args);
+    void *put_arg;
     pj_client *client;     // out
-    void *try_get, *try_get_arg;
+    pj_error *(*try_get)(pj_key_try_get_args *args);
+    void *try_get_arg;
 } pj_client_create_args;
 
 typedef struct pj_client_args { PJ_HEAD; pj_client *client; } pj_client_args;
+typedef struct pj_client_process_args { PJ_HEAD; pj_client *client; int index; } pj_client_process_args;
 typedef struct pj_client_text_args { PJ_HEAD; pj_client *client; const char *text; size_t bytes; } pj_client_text_args;
 // A number of a device's memory that a plugin may leave out.
 typedef struct pj_stat { int64_t value; bool is_set; } pj_stat;

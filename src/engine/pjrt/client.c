@@ -10,25 +10,57 @@ static void destroy(void *object)
     pj_client_args args = PJ_ARGS(pj_client_args, .client = client->client);
     if (client->client)
         mu__pjrt_destroy(client->api, PJ_CLIENT_DESTROY, &args);
+    mu_release(client->world);
     mu__free(client->devices);
     mu__free(client->places);
 }
 
 static mu_type client_type = {.name = "PJRT client", .destroy = destroy};
 
-// The CPU plugin creates as many devices as requested; other plugins find theirs.
+static pj_named_value number(const char *name, int64_t value)
+{
+    return PJ_ARGS(pj_named_value, .name = name, .name_bytes = strlen(name), .type = PJ_VALUE_INT,
+                   .value = {.integer = value}, .value_size = 1);
+}
+
+// The CPU plugin creates as many devices as requested, in this process alone. Other plugins find theirs; libtpu also
+// finds the other hosts, but the others are told how many processes there are.
 static mu_status create(mu_pjrt_client *client, const char *name)
 {
-    static const char option[] = "cpu_device_count";
-    const int64_t wanted = mu__setting_int(MU_SETTING_CPU_DEVICES);
-    const pj_named_value count =
-        PJ_ARGS(pj_named_value, .name = option, .name_bytes = sizeof option - 1, .type = PJ_VALUE_INT,
-                .value = {.integer = MU_MAX(wanted, 1)}, .value_size = 1);
-    pj_client_create_args args =
-        PJ_ARGS(pj_client_create_args, .options = &count, .n_options = strstr(name, "cpu") ? 1 : 0);
+    const mu_device_world *world = client->world;
+    const bool cpu = strstr(name, "cpu") != NULL, tpu = strcmp(client->kind, "TPU") == 0;
+    pj_named_value options[2];
+    pj_client_create_args args = PJ_ARGS(pj_client_create_args, .options = options);
+    if (cpu)
+        options[args.n_options++] = number("cpu_device_count", MU_MAX(mu__setting_int(MU_SETTING_CPU_DEVICES), 1));
+    if (world && !cpu && !tpu) {
+        options[args.n_options++] = number("node_id", world->process);
+        options[args.n_options++] = number("num_nodes", world->n_processes);
+    }
+    if (world)
+        mu__pjrt_callbacks(client, &args);
     MU_TRY(mu__pjrt_call(client->api, PJ_CLIENT_CREATE, &args, client->kind));
     client->client = args.client;
     return MU_OK;
+}
+
+// A plugin that does not say who it is in the world, or how large that is, is alone.
+static void find_world(mu_pjrt_client *client)
+{
+    pj_client_process_args process = PJ_ARGS(pj_client_process_args, .client = client->client);
+    pj_client_devices_args all = PJ_ARGS(pj_client_devices_args, .client = client->client);
+    mu_error_value ignored;
+    client->n_all = client->n_devices;
+    if (mu__pjrt_call(client->api, PJ_CLIENT_PROCESS_INDEX, &process, client->kind) == MU_OK &&
+        mu__pjrt_call(client->api, PJ_CLIENT_DEVICES, &all, client->kind) == MU_OK) {
+        client->process = process.index;
+        client->n_all = (int)MU_MIN(all.n, (size_t)INT32_MAX);
+    }
+    if (mu__pending())
+        mu__error_move(&ignored);
+    if (client->n_all > client->n_devices)
+        mu__log(MU_LOG_INFO, "%s: %d of the %d devices of %d processes; this one is process %d", client->kind,
+                client->n_devices, client->n_all, client->world ? client->world->n_processes : 1, client->process);
 }
 
 static mu_status make_devices(mu_pjrt_client *client)
@@ -78,7 +110,7 @@ static void log_client(const mu_pjrt_client *client)
             platform.text, (int)version.bytes, version.text);
 }
 
-mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind)
+mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind, mu_device_world *world)
 {
     const int64_t begin = mu__now_ns();
     const pj_api *api = mu__pjrt_plugin(name);
@@ -86,11 +118,13 @@ mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind)
     if (!client)
         return NULL;
     client->api = api;
+    client->world = mu_retain(world);
     snprintf(client->kind, sizeof client->kind, "%s", kind);
     if (create(client, name) != MU_OK || make_devices(client) != MU_OK) {
         mu_release(client);
         return NULL;
     }
+    find_world(client);
     log_client(client);
     mu__log(MU_LOG_DEBUG, "%s started in %.1f ms", kind, (double)(mu__now_ns() - begin) / 1e6);
     return client;

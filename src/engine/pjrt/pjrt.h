@@ -61,14 +61,19 @@ struct mu_pjrt_client {
     const pj_api *api;
     pj_client *client;
     atomic_int in_memory;         // whether the host can address the devices' buffers; 0: not known, -1: no
-    int n_devices;
+    mu_device_world *world;       // retained; NULL: the process is alone
+    int process, n_all;           // the plugin's number of this process, and the devices of all processes
+    int n_devices;                // of this process
     mu_device *devices;           // engine_device is the pj_device
     mu_pjrt_place *places;        // of each device
 };
 
 // mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.
-// The caller owns it, and ends the devices' threads before releasing it; NULL on error.
-mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
+// The caller owns it, and ends the devices' threads before releasing it; NULL on error. With a world (retained; NULL:
+// none) the plugin makes one world of the devices of all processes, and the call waits for them; only the devices of
+// this process become devices here. mu__pjrt_callbacks (world.c) gives the plugin the world's key-value store.
+mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind, mu_device_world *world);
+void mu__pjrt_callbacks(mu_pjrt_client *client, pj_client_create_args *args);
 
 // mu__pjrt_memory_bytes returns the size of a device's memory; -1 if the plugin does not know.
 int64_t mu__pjrt_memory_bytes(const mu_device *device);
