@@ -48,9 +48,9 @@ typedef struct mu_tpu_strategy_args {
 
 // mu_tpu_strategy makes a strategy with a replica for each core, or as many as the assignment has. Variables, input,
 // reductions and checkpoints are as under mu_mirrored_strategy, but functions on replicas must be compiled: mu_run
-// takes an mu_function, and mu_run_callback is UNIMPLEMENTED. A replica with several logical cores computes on its
-// first one. Errors: FAILED_PRECONDITION before mu_tpu_initialize; INVALID_ARGUMENT for an assignment of another
-// topology.
+// takes an mu_function, and mu_run_callback is UNIMPLEMENTED. A replica with several logical cores has its variables on
+// the first one, and computes there unless the function has annotations ("Logical devices" below). Errors:
+// FAILED_PRECONDITION before mu_tpu_initialize; INVALID_ARGUMENT for an assignment of another topology.
 #define mu_tpu_strategy(...) mu_tpu_strategy_with(MU_ARGS(mu_tpu_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *args);
 
@@ -73,8 +73,12 @@ MU_API mu_value *mu_run_with_options(mu_strategy *strategy, mu_function *functio
 
 // ---- Logical devices ----------------------------------------------------------------------------
 
-// Where a tensor of a replica with several logical cores is to be computed. These check the annotation and return the
-// tensor, whose value they never change. Errors of all: INVALID_ARGUMENT for a strategy other than mu_tpu_strategy.
+// Where a tensor of a replica with several logical cores is to be computed. These return the tensor, whose value they
+// never change. In a function that replicas run, on devices of an XLA plugin, they divide the function's work among the
+// cores: XLA's partitioner places these tensors as annotated and the others as follows from them. Outside of functions,
+// on the CPU devices, and where the replicas' tensors differ in shape, they only check. A size that is unknown in the
+// trace is checked when the function is compiled. Errors of all: INVALID_ARGUMENT for a strategy other than
+// mu_tpu_strategy.
 // mu_assign_to_logical_device: one core. Errors: INVALID_ARGUMENT for a core that the replicas do not have, and with
 // use_spmd_for_xla_partitioning.
 MU_API mu_tensor *mu_assign_to_logical_device(mu_strategy *strategy, mu_tensor *tensor, int logical_device_id);

@@ -1,8 +1,8 @@
 // The key-value store of a job: rank 0 keeps the values, the others ask it over their sessions.
 //
-// A get for a key that is not there yet waits on rank 0, which answers when the key is put or the wait is over. Requests
-// come from processes that have proven the key of the cluster, but their sizes are checked all the same. Meshes connect
-// processes of one version only, so that these requests need no version of their own.
+// A get for a key that is not there yet waits on rank 0, which answers when the key is put or the wait is over.
+// Requests come from processes that have proven the key of the cluster, but their sizes are checked all the same.
+// Meshes connect processes of one version only, so that these requests need no version of their own.
 #include "comm/key_value.h"
 
 #include "comm/mesh_private.h"

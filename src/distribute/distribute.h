@@ -47,6 +47,8 @@ struct mu_strategy {
     int64_t n_rendezvous;                 // rendezvous of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
     mu_tpu_device_assignment *assignment; // retained; which cores the replicas of a TPUStrategy are, NULL for others
+    mu_device **cores;                    // [n_local * n_cores] its replicas' logical devices; NULL: one each
+    int n_cores;                          // of each replica
     bool spmd;                            // all logical cores of its replicas run one program
     int tpu_life;                         // the life of the TPU system (engine/tpu.c) that it belongs to
     bool sealed;                          // the cluster came from the environment, which must not change any more

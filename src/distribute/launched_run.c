@@ -62,17 +62,18 @@ static mu_status launch(mu_replica_run *running)
     MU_TRY(find_plan(running));
     if (!(running->args = mu__calloc((size_t)running->n, sizeof *running->args)))
         return MU_RESOURCE_EXHAUSTED;
-    for (int r = 0; r < running->n; r++) {
-        MU_TRY(wait_for_thread(strategy->devices[r]));
+    const int partitions = strategy->cores ? strategy->n_cores : 1;
+    mu_device *const *devices = strategy->cores ? strategy->cores : strategy->devices;
+    for (int i = 0; i < running->n * partitions; i++)
+        MU_TRY(wait_for_thread(devices[i]));
+    for (int r = 0; r < running->n; r++)
         running->args[r] = (mu_run_args){.device = strategy->devices[r],
                                          .replica = r,
                                          .replica_id = strategy->first_replica + r,
                                          .run = running->number,
                                          .in = running->jobs[r].in,
                                          .out = running->jobs[r].out};
-    }
-    return strategy->devices[0]->engine->launch(running->plan, running->n, strategy->devices, running->args,
-                                                &running->launch);
+    return devices[0]->engine->launch(running->plan, running->n, partitions, devices, running->args, &running->launch);
 }
 
 // The program failed as a whole, so every replica has its error.

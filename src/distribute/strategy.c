@@ -17,6 +17,7 @@ static void strategy_destroy(void *object)
     mu_release(strategy->job);
     mu_release(strategy->cluster);
     mu_release(strategy->assignment);
+    mu__free(strategy->cores);
     mu_release(strategy->cross_device);
     mu__free(strategy->devices);
     mu__servers_free(strategy->servers);

@@ -4,29 +4,51 @@
 // system in which it was made; after another initialisation it refuses every use. References: TensorFlow's
 // tpu_strategy.py and device_assignment.py.
 #include "distribute/tpu.h"
+#include "ops/array/sharding.h"
 
 // ---- Making it ----------------------------------------------------------------------------------
 
-// The core of each replica: the first of its logical cores.
-static int assigned_devices(const mu_tpu_device_assignment *assignment, mu_device **devices)
+static mu_device *assigned_device(const mu_tpu_device_assignment *assignment, int replica, int logical)
 {
     mu_runtime *runtime = mu__runtime();
-    const int n = mu_tpu_device_assignment_num_replicas(assignment), n_cores = mu__tpu_core_count(runtime);
+    const int core = mu_tpu_device_assignment_tpu_ordinal(assignment, replica, logical);
+    mu_device *device = mu__tpu_core(runtime, core);
+    if (!device && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tpu_strategy: the assignment puts replica %d on core %d, but the TPU has %d cores; make the "
+                  "assignment from the topology that mu_tpu_initialize returned", replica, core,
+                  mu__tpu_core_count(runtime));
+    return device;
+}
+
+// The device of each replica, which has its variables: the first of its logical cores.
+static int assigned_devices(const mu_tpu_device_assignment *assignment, mu_device **devices)
+{
+    const int n = mu_tpu_device_assignment_num_replicas(assignment);
     if (n > MU_MAX_REPLICAS) {
         mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: %d replicas; at most %d", n, MU_MAX_REPLICAS);
         return -1;
     }
-    for (int i = 0; i < n; i++) {
-        const int core = mu_tpu_device_assignment_tpu_ordinal(assignment, i, 0);
-        if (!(devices[i] = mu__tpu_core(runtime, core))) {
-            if (!mu__pending())
-                mu__error(MU_INVALID_ARGUMENT,
-                          "mu_tpu_strategy: the assignment puts replica %d on core %d, but the TPU has %d cores; "
-                          "make the assignment from the topology that mu_tpu_initialize returned", i, core, n_cores);
+    for (int i = 0; i < n; i++)
+        if (!(devices[i] = assigned_device(assignment, i, 0)))
             return -1;
-        }
-    }
     return n;
+}
+
+// All logical cores of all replicas, for programs that are divided among them.
+static mu_status assign_cores(mu_strategy *strategy)
+{
+    const int n = mu_tpu_device_assignment_num_cores_per_replica(strategy->assignment);
+    if (n < 2)
+        return MU_OK;
+    strategy->cores = mu__calloc((size_t)n * (size_t)strategy->n_local, sizeof(mu_device *));
+    if (!strategy->cores)
+        return MU_RESOURCE_EXHAUSTED;
+    strategy->n_cores = n;
+    for (int i = 0; i < n * strategy->n_local; i++)
+        if (!(strategy->cores[i] = assigned_device(strategy->assignment, i / n, i % n)))
+            return mu_error_code();
+    return MU_OK;
 }
 
 // Without an assignment each core is a replica; laid out over the whole mesh, they are in the order of the cores.
@@ -53,7 +75,10 @@ static mu_strategy *make(const mu_tpu_strategy_args *args, mu_tpu_device_assignm
     strategy->assignment = mu_retain(assignment);
     strategy->spmd = args->use_spmd_for_xla_partitioning;
     strategy->tpu_life = mu__tpu_life(strategy->runtime);
-    return strategy;
+    if (assign_cores(strategy) == MU_OK)
+        return strategy;
+    mu_release(strategy);
+    return NULL;
 }
 
 mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *given)
@@ -154,36 +179,30 @@ static int cores_of(mu_strategy *strategy, mu_tensor *tensor, const char *functi
     return 0;
 }
 
+static mu_tensor *annotate(const char *name, mu_tensor *tensor, const mu_sharding_attrs *sharding)
+{
+    if (mu__sharding_check(name, &tensor->shape, sharding) != MU_OK)
+        return NULL;
+    return mu__sharding_annotate(sharding, tensor);
+}
+
 mu_tensor *mu_assign_to_logical_device(mu_strategy *strategy, mu_tensor *tensor, int logical_device_id)
 {
     static const char name[] = "mu_assign_to_logical_device";
     const int cores = cores_of(strategy, tensor, name);
     if (cores == 0)
         return NULL;
-    if (strategy->spmd)
+    if (strategy->spmd) {
         mu__error(MU_INVALID_ARGUMENT, "%s: with use_spmd_for_xla_partitioning every core runs the same program; use "
                   "mu_split_to_logical_devices or mu_replicate_to_logical_devices", name);
-    else if (logical_device_id < 0 || logical_device_id >= cores)
+        return NULL;
+    }
+    if (logical_device_id < 0) {
         mu__error(MU_INVALID_ARGUMENT, "%s: logical device %d; the replicas have devices 0 to %d", name,
                   logical_device_id, cores - 1);
-    return mu__pending() ? NULL : tensor;
-}
-
-static mu_status check_pieces(const mu_shape *shape, const int *parts, int cores, const char *name)
-{
-    int64_t product = 1;
-    for (int i = 0; i < shape->rank; i++) {
-        if (parts[i] < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: %d pieces along axis %d; expected 1 or more", name, parts[i], i);
-        if (shape->dims[i] != MU_UNKNOWN && shape->dims[i] % parts[i] != 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d has size %lld, which %d pieces do not divide", name, i,
-                             (long long)shape->dims[i], parts[i]);
-        product = MU_MIN(product * parts[i], (int64_t)INT32_MAX);
+        return NULL;
     }
-    if (product == cores)
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: %lld pieces in all, for %d logical devices of each replica; they must "
-        "be as many", name, (long long)product, cores);
+    return annotate(name, tensor, &(mu_sharding_attrs){.device = logical_device_id, .devices = cores});
 }
 
 mu_tensor *mu_split_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor, int n, const int *parts)
@@ -197,10 +216,20 @@ mu_tensor *mu_split_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor,
                   parts ? n : 0, tensor->shape.rank);
         return NULL;
     }
-    return check_pieces(&tensor->shape, parts, cores, name) == MU_OK ? tensor : NULL;
+    mu_sharding_attrs sharding = {.pieces = {.n = n}, .device = MU_NO_DEVICE, .devices = cores};
+    for (int i = 0; i < n; i++)
+        sharding.pieces.at[i] = parts[i];
+    if (n == 0 && cores > 1) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: 1 pieces in all, for %d logical devices of each replica; a scalar can only "
+                  "be replicated (mu_replicate_to_logical_devices)", name, cores);
+        return NULL;
+    }
+    return annotate(name, tensor, &sharding);
 }
 
 mu_tensor *mu_replicate_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor)
 {
-    return cores_of(strategy, tensor, "mu_replicate_to_logical_devices") > 0 ? tensor : NULL;
+    static const char name[] = "mu_replicate_to_logical_devices";
+    const int cores = cores_of(strategy, tensor, name);
+    return cores > 0 ? annotate(name, tensor, &(mu_sharding_attrs){.device = MU_NO_DEVICE, .devices = cores}) : NULL;
 }

@@ -55,11 +55,14 @@ typedef struct mu_engine {
     void (*close_device)(mu_device *device);
     // A plan is for all devices of one engine_client, not for one device. Such plans do not depend on the thread.
     bool shares_plans;
-    // Optional, for devices that work by themselves: launch queues the work of n replicas on n devices of one client,
-    // in one program with their collectives inside, and returns without waiting. Inputs and arguments must live, and
-    // must not change, until finish, which waits for the end and frees the launch. It returns the first error; then
-    // variables that the run writes are poisoned. One thread at a time launches on a device.
-    mu_status (*launch)(mu_plan *plan, int n, mu_device *const *devices, const mu_run_args *args, mu_launch **out);
+    // Optional, for devices that work by themselves: launch queues the work of n replicas on devices of one client, in
+    // one program with their collectives inside, and returns without waiting. Replica i has the logical devices
+    // devices[i * partitions] and those behind it: variables and results are on the first, and annotations of the
+    // graph divide work among all. Inputs and arguments must live, and must not change, until finish, which waits for
+    // the end and frees the launch. It returns the first error; then variables that the run writes are poisoned. One
+    // thread at a time launches on a device.
+    mu_status (*launch)(mu_plan *plan, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
+                        mu_launch **out);
     mu_status (*finish)(mu_launch *launch);
 } mu_engine;
 

@@ -115,6 +115,8 @@ static bool changes_nothing(const mu_node *node, mu_edge *out)
     if (node->n_in == 0 || node->n_out != 1)
         return false;
     const mu_spec *in = spec_of(node->in[0]);
+    if (node->op == &mu_op_split_to_logical_devices)
+        return false;  // an annotation for XLA's partitioner
     const bool whole = node->op == &mu_op_identity || node->op == &mu_op_stop_gradient ||
                        node->op == &mu_op_inner_read;
     *out = node->in[0];

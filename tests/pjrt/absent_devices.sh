@@ -27,15 +27,19 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 ulimit -d "$MOST_KIB"
 export TF_CPP_MIN_LOG_LEVEL=2
+# Without the first variable libtpu asks for a cloud's metadata; without the second a lock file left by a process that
+# was killed ends it.
+export TPU_SKIP_MDS_QUERY=1 ALLOW_MULTIPLE_LIBTPU_LOAD=1
 for replicas in 1 2; do
     MUSTER_CPU_DEVICES=$replicas MUSTER_DUMP_STABLEHLO=$work/$replicas timeout "$MOST_SECONDS" \
         "$steps/write_steps" "$replicas"
 done
+# A step of 2 replicas with 2 logical devices each.
+MUSTER_PJRT_PATH=$work MUSTER_DUMP_STABLEHLO=$work/divided timeout "$MOST_SECONDS" "$steps/test_logical_devices" > "$work/log" 2>&1
+mapfile -t divided < <(grep -l 'num_partitions = 2' "$work"/divided/train_step.*.mlir)
 for topology in "${topologies[@]}"; do
+    timeout "$MOST_SECONDS" "$steps/compile_for" "$plugin" "$topology" 2x2 "${divided[@]}"
     for replicas in 1 2; do
-        # Without the first variable libtpu asks for a cloud's metadata; without the second a lock file left by a
-        # process that was killed ends it.
-        TPU_SKIP_MDS_QUERY=1 ALLOW_MULTIPLE_LIBTPU_LOAD=1 timeout "$MOST_SECONDS" \
-            "$steps/compile_for" "$plugin" "$topology" "$replicas" "$work/$replicas"/*.mlir
+        timeout "$MOST_SECONDS" "$steps/compile_for" "$plugin" "$topology" "$replicas" "$work/$replicas"/*.mlir
     done
 done

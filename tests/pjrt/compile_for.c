@@ -1,8 +1,9 @@
 // Compiles programs for devices that are not there. Prints for each the processor time of the compiler, in seconds, and
 // the memory that the program needs on each device.
 //
-// Usage: compile_for PLUGIN TOPOLOGY REPLICAS FILE.mlir… The topology is a TPU's (v5e:2x2), or a file TARGET.txtpb with
-// XLA's GpuTargetConfigProto of a GPU as text. The programs are compiled with the options that Muster compiles with.
+// Usage: compile_for PLUGIN TOPOLOGY REPLICAS[xPARTITIONS] FILE.mlir… The topology is a TPU's (v5e:2x2), or a file
+// TARGET.txtpb with XLA's GpuTargetConfigProto of a GPU as text. The programs are compiled with the options that Muster
+// compiles with.
 #include "topology_api.h"
 
 #include "engine/pjrt/plan.h"
@@ -82,7 +83,8 @@ static double processor_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void compile(const pj_api *api, const pj_topology *topology, int replicas, const int64_t *ids, const char *path)
+static void compile(const pj_api *api, const pj_topology *topology, int replicas, int partitions, const int64_t *ids,
+                    const char *path)
 {
     static const char format[] = "mlir";
     char options[MU_PJRT_OPTIONS_BYTES];
@@ -92,7 +94,7 @@ static void compile(const pj_api *api, const pj_topology *topology, int replicas
                                        .format_bytes = sizeof format - 1);
     pj_compile_for_args args = PJ_ARGS(pj_compile_for_args, .topology = topology, .program = &program,
                                        .options = options,
-                                       .options_bytes = mu__pjrt_compile_options(replicas, ids, options));
+                                       .options_bytes = mu__pjrt_compile_options(replicas, partitions, ids, options));
     const double begin = processor_seconds();
     stop_unless(mu__pjrt_call(api, (pj_function)PJ_COMPILE, &args, path), "compiling");
     const double seconds = processor_seconds() - begin;
@@ -109,19 +111,21 @@ int main(int argc, char **argv)
 {
     int64_t ids[MU_PJRT_MOST_REPLICAS];
     const int replicas = argc > 4 ? atoi(argv[3]) : 0;
-    if (replicas < 1 || replicas > MU_PJRT_MOST_REPLICAS) {
-        fprintf(stderr, "usage: compile_for PLUGIN TOPOLOGY REPLICAS FILE.mlir...\n");
+    const char *by = argc > 4 ? strchr(argv[3], 'x') : NULL;
+    const int partitions = by ? atoi(by + 1) : 1, devices = replicas * partitions;
+    if (replicas < 1 || partitions < 1 || devices > MU_PJRT_MOST_REPLICAS) {
+        fprintf(stderr, "usage: compile_for PLUGIN TOPOLOGY REPLICAS[xPARTITIONS] FILE.mlir...\n");
         return 2;
     }
     mu_init(.cpu_devices = 1);
     const pj_api *api = mu__pjrt_plugin(argv[1]);
     stop_unless(api ? MU_OK : mu_error_code(), argv[1]);
-    printf("%s: PJRT %d.%d, %s, %d replica%s\n", argv[1], api->version.major, api->version.minor, argv[2], replicas,
-           replicas == 1 ? "" : "s");
-    pj_topology *topology = make_topology(api, argv[2], replicas);
-    first_ids(api, topology, replicas, ids);
+    printf("%s: PJRT %d.%d, %s, %d replica%s of %d logical device%s\n", argv[1], api->version.major, api->version.minor,
+           argv[2], replicas, replicas == 1 ? "" : "s", partitions, partitions == 1 ? "" : "s");
+    pj_topology *topology = make_topology(api, argv[2], devices);
+    first_ids(api, topology, devices, ids);
     for (int i = 4; i < argc; i++)
-        compile(api, topology, replicas, ids, argv[i]);
+        compile(api, topology, replicas, partitions, ids, argv[i]);
     fflush(stdout);
     _Exit(0);  // plugins without a device do not end well
 }

@@ -160,7 +160,7 @@ static void test_text_of_a_program(void **state)
     assert_int_equal(passed.n_parts, 1);
     assert_int_equal(passed.parts[0].n_taken, 1);
     assert_int_equal(passed.parts[0].n_left, 2);
-    assert_int_equal(mu__pjrt_emit(graph, &input, &passed, 1, &text, specs), MU_OK);
+    assert_int_equal(mu__pjrt_emit(graph, &input, &passed, 1, 1, &text, specs), MU_OK);
     assert_non_null(
         strstr(text.items, "func.func public @main(%v0: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"));
     assert_non_null(strstr(text.items, "dense<\"0x0000803F0000004000004040\">"));
@@ -189,7 +189,7 @@ static bool product_has(const char *precision, const char *words)
     mu_pjrt_text text;
     assert_int_equal(MU_PUSH(&graph->outputs, y), MU_OK);
     assert_int_equal(mu__pjrt_parts_of(graph, false, &arena, &parts), MU_OK);
-    assert_int_equal(mu__pjrt_emit(graph, &input, &parts, 1, &text, specs), MU_OK);
+    assert_int_equal(mu__pjrt_emit(graph, &input, &parts, 1, 1, &text, specs), MU_OK);
     const bool has = strstr(text.items, words) != NULL;
     mu__free(text.items);
     mu__arena_free(&arena);

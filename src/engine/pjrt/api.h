@@ -46,6 +46,7 @@ typedef enum pj_function {
     PJ_LOADED_GET_EXECUTABLE = 51,
     PJ_LOADED_EXECUTE = 55,
     PJ_BUFFER_DESTROY = 58,
+    PJ_BUFFER_COPY_TO_DEVICE = 69,
     PJ_BUFFER_TO_HOST_BUFFER = 70,
     PJ_BUFFER_IS_ON_CPU = 71,
     PJ_BUFFER_READY_EVENT = 72,
@@ -284,6 +285,12 @@ typedef struct pj_to_host_args {
 } pj_to_host_args;
 
 typedef struct pj_buffer_args { PJ_HEAD; pj_buffer *buffer; } pj_buffer_args;
+typedef struct pj_copy_to_device_args {
+    PJ_HEAD;
+    pj_buffer *buffer;
+    pj_device *device;
+    pj_buffer *copy;       // out
+} pj_copy_to_device_args;
 typedef struct pj_buffer_on_cpu_args { PJ_HEAD; pj_buffer *buffer; bool on_cpu; } pj_buffer_on_cpu_args;
 typedef struct pj_buffer_event_args { PJ_HEAD; pj_buffer *buffer; pj_event *event; } pj_buffer_event_args;
 typedef struct pj_buffer_address_args { PJ_HEAD; pj_buffer *buffer; uintptr_t address; } pj_buffer_address_args;

@@ -21,7 +21,7 @@ static mu_status check_results(const mu_pjrt_plan *plan, pj_loaded *loaded, int 
 
 static mu_status device_ids(const mu_pjrt_programs *p, int64_t *ids)
 {
-    for (int i = 0; i < p->replicas; i++) {
+    for (int i = 0; i < p->replicas * p->partitions; i++) {
         const mu_device *device = p->devices[i];
         const pj_api *api = ((const mu_pjrt_client *)device->engine_client)->api;
         pj_device_description_args of = PJ_ARGS(pj_device_description_args, .device = device->engine_device);
@@ -41,7 +41,7 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
     if (p->devices)
         MU_TRY(device_ids(p, ids));
     mu__pjrt_dump(plan->graph->name, text);
-    const size_t bytes = mu__pjrt_compile_options(n, p->devices ? ids : NULL, options);
+    const size_t bytes = mu__pjrt_compile_options(n, p->partitions, p->devices ? ids : NULL, options);
     if (mu__pjrt_compile_text(plan->client, plan->graph->name, text, options, bytes, &p->loaded[part]) != MU_OK) {
         mu__pjrt_blame(text);
         if (mu_error_code() == MU_RESOURCE_EXHAUSTED)
@@ -54,17 +54,24 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
 
 // ---- The programs of a graph --------------------------------------------------------------------
 
-static mu_pjrt_programs *reserve(mu_pjrt_plan *plan, int n, mu_device *const *devices)
+static mu_pjrt_programs *reserve(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices)
 {
+    const int all = n * partitions;
+    if (all > MU_PJRT_MOST_REPLICAS) {
+        mu__error(MU_RESOURCE_EXHAUSTED, "'%s' is to run on %d devices; a program runs on at most %d",
+                  plan->graph->name, all, (int)MU_PJRT_MOST_REPLICAS);
+        return NULL;
+    }
     mu_pjrt_programs *p = mu__arena_alloc(&plan->memory, sizeof *p);
     if (!p || mu__pjrt_parts_of(plan->graph, n == MU_PJRT_ONE_BY_ONE, &plan->memory, &p->cut) != MU_OK)
         return NULL;
     p->replicas = n;
+    p->partitions = partitions;
     p->specs = mu__arena_alloc(&plan->memory, sizeof *p->specs * ((size_t)p->cut.n_values + 1));
     p->loaded = mu__arena_alloc(&plan->memory, sizeof *p->loaded * (size_t)p->cut.n_parts);
-    if (n > 1)
-        p->devices = mu__arena_copy(&plan->memory, devices, sizeof(mu_device *) * (size_t)n);
-    return p->specs && p->loaded && (n <= 1 || p->devices) ? p : NULL;
+    if (all > 1)
+        p->devices = mu__arena_copy(&plan->memory, devices, sizeof(mu_device *) * (size_t)all);
+    return p->specs && p->loaded && (all <= 1 || p->devices) ? p : NULL;
 }
 
 static void unload(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
@@ -85,7 +92,8 @@ static void unload(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
 static mu_status make(mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
     mu_pjrt_text *texts = mu__calloc((size_t)p->cut.n_parts, sizeof *texts);
-    mu_status status = texts ? mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, p->replicas, texts, p->specs)
+    mu_status status = texts ? mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, p->replicas, p->partitions, texts,
+                                             p->specs)
                              : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; texts && i < p->cut.n_parts; i++) {
         if (status == MU_OK)
@@ -98,30 +106,34 @@ static mu_status make(mu_pjrt_plan *plan, mu_pjrt_programs *p)
     return status;
 }
 
-static mu_pjrt_programs *make_programs(mu_pjrt_plan *plan, int n, mu_device *const *devices)
+static mu_pjrt_programs *make_programs(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices)
 {
     const int64_t begin = mu__now_ns();
-    mu_pjrt_programs *p = reserve(plan, n, devices);
+    mu_pjrt_programs *p = reserve(plan, n, partitions, devices);
     if (!p || make(plan, p) != MU_OK)
         return NULL;
-    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d program%s for %d replica%s in %.1f ms", plan->graph->name,
-            plan->client->kind, p->cut.n_parts, p->cut.n_parts == 1 ? "" : "s", MU_MAX(n, 1), n > 1 ? "s" : "",
-            (double)(mu__now_ns() - begin) / 1e6);
+    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d program%s for %d replica%s of %d device%s in %.1f ms",
+            plan->graph->name, plan->client->kind, p->cut.n_parts, p->cut.n_parts == 1 ? "" : "s", MU_MAX(n, 1),
+            n > 1 ? "s" : "", partitions, partitions > 1 ? "s" : "", (double)(mu__now_ns() - begin) / 1e6);
     return p;
 }
 
-mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, mu_device *const *devices)
+mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices)
 {
-    mu_pjrt_programs *_Atomic *place = n == 1 ? &plan->alone : n == MU_PJRT_ONE_BY_ONE ? &plan->parts : &plan->together;
+    const int all = n * partitions;
+    mu_pjrt_programs *_Atomic *place = all == 1                 ? &plan->alone
+                                       : n == MU_PJRT_ONE_BY_ONE ? &plan->parts
+                                                                 : &plan->together;
     mu_pjrt_programs *p = atomic_load_explicit(place, memory_order_acquire);
     if (!p) {
         pthread_mutex_lock(&plan->lock);
         p = atomic_load_explicit(place, memory_order_acquire);
-        if (!p && (p = make_programs(plan, n, devices)) != NULL)
+        if (!p && (p = make_programs(plan, n, partitions, devices)) != NULL)
             atomic_store_explicit(place, p, memory_order_release);
         pthread_mutex_unlock(&plan->lock);
     }
-    if (!p || (p->replicas == n && (n <= 1 || memcmp(p->devices, devices, sizeof *devices * (size_t)n) == 0)))
+    if (!p || (p->replicas == n && p->partitions == partitions &&
+               (all <= 1 || memcmp(p->devices, devices, sizeof(mu_device *) * (size_t)all) == 0)))
         return p;
     mu__error(MU_INTERNAL, "the program of '%s' is for other devices", plan->graph->name);
     return NULL;

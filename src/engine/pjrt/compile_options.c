@@ -1,7 +1,7 @@
 // The options of a compilation: a serialised CompileOptionsProto.
 //
 // The plugin reads absent numbers as 0 and may abort the process for them, so that all are written: device_ordinal as
-// unset (-1), the numbers of replicas and partitions, and the assignment of replicas to devices, or that the program is
+// unset (-1), the numbers of replicas and partitions, and the assignment of both to devices, or that the program is
 // portable. Fields have the numbers of XLA's compile_options.proto and xla_data.proto.
 #include "engine/pjrt/plan.h"
 
@@ -35,29 +35,34 @@ static void put_message(bytes *to, int field, const bytes *message)
     to->n += message->n;
 }
 
-// DeviceAssignmentProto: replica_count, computation_count, and the device of each replica in the only computation.
-static void put_assignment(bytes *to, int n, const int64_t *ids, char *scratch)
+// DeviceAssignmentProto: replica_count, computation_count (the partitions), and for each partition the devices of all
+// replicas. It is a message of the options, field 9.
+static void put_assignment(bytes *to, int n, int partitions, const int64_t *ids, char *const scratch[3])
 {
-    bytes devices = {.at = scratch}, computation = {.at = scratch + MU_PJRT_OPTIONS_BYTES};
-    for (int i = 0; i < n; i++)
-        put_varint(&devices, (uint64_t)ids[i]);
-    put_message(&computation, 1, &devices);
-    put_number(to, 1, n);
-    put_number(to, 2, 1);
-    put_message(to, 3, &computation);
+    bytes assignment = {.at = scratch[0]};
+    put_number(&assignment, 1, n);
+    put_number(&assignment, 2, partitions);
+    for (int p = 0; p < partitions; p++) {
+        bytes devices = {.at = scratch[1]}, computation = {.at = scratch[2]};
+        for (int i = 0; i < n; i++)
+            put_varint(&devices, (uint64_t)ids[i * partitions + p]);
+        put_message(&computation, 1, &devices);
+        put_message(&assignment, 3, &computation);
+    }
+    put_message(to, 9, &assignment);
 }
 
-size_t mu__pjrt_compile_options(int n, const int64_t *ids, char out[MU_PJRT_OPTIONS_BYTES])
+size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, char out[MU_PJRT_OPTIONS_BYTES])
 {
     char space[4][MU_PJRT_OPTIONS_BYTES];
-    bytes all = {.at = out}, build = {.at = space[0]}, assignment = {.at = space[1]};
+    bytes all = {.at = out}, build = {.at = space[0]};
     put_number(&build, 1, -1);
     put_number(&build, 4, n);
-    put_number(&build, 5, 1);
-    if (ids) {
-        put_assignment(&assignment, n, ids, space[2]);
-        put_message(&build, 9, &assignment);
-    }
+    put_number(&build, 5, partitions);
+    if (partitions > 1)
+        put_number(&build, 6, 1);  // use_spmd_partitioning
+    if (ids)
+        put_assignment(&build, n, partitions, ids, (char *const[]){space[1], space[2], space[3]});
     put_message(&all, 3, &build);
     if (!ids)
         put_number(&all, 4, 1);

@@ -330,16 +330,41 @@ static void print_slots(writer *w, int n, const int *slots, bool types)
     }
 }
 
+// Every argument and result is on all logical devices of its replica; the partitioner would choose otherwise.
+static const char whole[] = "mhlo.sharding = \"{replicated}\"";
+
+static void print_results(writer *w, const mu_pjrt_part *part)
+{
+    for (int i = 0; i < part->n_left; i++) {
+        print(w, "%s", i ? ", " : "");
+        print_type(w, &w->whole.slots[part->left[i]].spec);
+        if (w->emitter.partitions > 1)
+            print(w, " {%s}", whole);
+    }
+}
+
 // An argument whose memory a result takes over says so.
+static void print_attributes(writer *w, const mu_pjrt_part *part, int argument)
+{
+    int donation = 0;
+    while (donation < part->n_donated && part->donated[donation].argument != argument)
+        donation++;
+    const bool sharded = w->emitter.partitions > 1, donated = donation < part->n_donated;
+    if (!sharded && !donated)
+        return;
+    print(w, " {%s%s", sharded ? whole : "", sharded && donated ? ", " : "");
+    if (donated)
+        print(w, "tf.aliasing_output = %d : i32", part->donated[donation].result);
+    print(w, "}");
+}
+
 static void print_arguments(writer *w, const mu_pjrt_part *part)
 {
     for (int i = 0; i < part->n_taken; i++) {
         const mu_hlo *argument = &w->whole.slots[part->taken[i]];
         print(w, "%s%%v%d: ", i ? ", " : "", argument->id);
         print_type(w, &argument->spec);
-        for (int d = 0; d < part->n_donated; d++)
-            if (part->donated[d].argument == i)
-                print(w, " {tf.aliasing_output = %d : i32}", part->donated[d].result);
+        print_attributes(w, part, i);
     }
     if (w->emitter.replicas == MU_PJRT_ONE_BY_ONE) {
         print(w, "%s%%v%d: ", part->n_taken ? ", " : "", w->emitter.replica.id);
@@ -364,8 +389,12 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
         if (graph->nodes.items[i]->op != &mu_op_input)
             status = emit_node(w, &w->whole, graph->nodes.items[i], false);
     w->text = out;
-    print(w, "module @muster {\n  func.func public @main(%s) -> (", head.items ? head.items : "");
-    print_slots(w, part->n_left, part->left, true);
+    print(w, "module @muster ");
+    if (w->emitter.partitions > 1)
+        print(w, "attributes {mhlo.num_partitions = %d : i32, mhlo.num_replicas = %d : i32} ", w->emitter.partitions,
+              w->emitter.replicas);
+    print(w, "{\n  func.func public @main(%s) -> (", head.items ? head.items : "");
+    print_results(w, part);
     print(w, ") {\n%s    \"func.return\"(", body.items ? body.items : "");
     print_slots(w, part->n_left, part->left, false);
     print(w, ") : (");
@@ -397,10 +426,11 @@ static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *tex
 }
 
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
-                        mu_pjrt_text *texts, mu_spec *specs)
+                        int partitions, mu_pjrt_text *texts, mu_spec *specs)
 {
     writer w = {
-        .emitter = {.replicas = replicas, .add = add, .open = open_operation, .enter = enter_region,
+        .emitter = {.replicas = replicas, .partitions = partitions, .add = add, .open = open_operation,
+                    .enter = enter_region,
                     .leave = leave_region, .close = close_operation, .body = emit_body},
         .whole = {.graph = graph, .first = parts->first},
         .parts = parts,

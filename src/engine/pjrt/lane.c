@@ -50,6 +50,8 @@ static mu_pjrt_run *new_run(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int 
         run->lanes && run->arguments && run->results && run->complete && run->kept ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < n; i++) {
         status = reserve_lane(run, &run->lanes[i]);
+        run->lanes[i].partition = i % programs->partitions;
+        run->lanes[i].first = run->lanes[i].partition > 0 ? &run->lanes[i - run->lanes[i].partition] : NULL;
         run->arguments[i] = run->lanes[i].arguments;
         run->results[i] = run->lanes[i].results;
     }
@@ -115,7 +117,7 @@ mu_status mu__pjrt_lane_begin(mu_pjrt_lane *lane, mu_device *device, const mu_ru
     lane->device = device;
     lane->args = args;
     lane->changed = false;
-    for (size_t i = 0; i < mu__pjrt_n_results(lane->plan); i++)
+    for (size_t i = 0; !lane->first && i < mu__pjrt_n_results(lane->plan); i++)
         args->out[i] = NULL;
     for (int i = 0; i < lane->plan->n_inputs; i++)
         MU_TRY(pass_in(lane, i));
@@ -157,7 +159,7 @@ static mu_status share(mu_pjrt_lane *lane, int slot, mu_tensor **out)
 mu_status mu__pjrt_lane_results(mu_pjrt_lane *lane)
 {
     MU_TRY(mu__pjrt_find_fresh(lane));
-    for (size_t i = 0; i < mu__pjrt_n_results(lane->plan); i++) {
+    for (size_t i = 0; !lane->first && i < mu__pjrt_n_results(lane->plan); i++) {
         const int slot = mu__pjrt_slot(lane->programs, lane->plan->graph->outputs.items[i]);
         MU_TRY((!lane->borrowed[slot]               ? leave_on_device
                 : mu__pjrt_buffer_with(lane, slot) ? share
@@ -200,7 +202,7 @@ void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status)
     if (status != MU_OK)
         mu__pjrt_doubt(lane);
     lane->changed = false;
-    for (size_t i = 0; status != MU_OK && i < mu__pjrt_n_results(lane->plan); i++) {
+    for (size_t i = 0; !lane->first && status != MU_OK && i < mu__pjrt_n_results(lane->plan); i++) {
         mu_release(lane->args->out[i]);
         lane->args->out[i] = NULL;
     }

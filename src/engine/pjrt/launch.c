@@ -1,4 +1,5 @@
-// Runs one program for all replicas of this process: launched in one call for all of their devices.
+// Runs one program for all replicas of this process: launched in one call for all of their devices, of which a replica
+// may have several, its logical devices.
 //
 // The caller has compared the replicas' shapes, and none of them can be missing, because one thread starts all: inside
 // of XLA a collective with a participant missing would end the process. A launch returns when the work is queued; the
@@ -8,8 +9,9 @@
 
 static mu_status begin(mu_pjrt_run *run, mu_device *const *devices, const mu_run_args *args)
 {
+    const int partitions = run->programs->partitions;
     for (int i = 0; i < run->n; i++)
-        MU_TRY(mu__pjrt_lane_begin(&run->lanes[i], devices[i], &args[i]));
+        MU_TRY(mu__pjrt_lane_begin(&run->lanes[i], devices[i], &args[i / partitions]));
     MU_TRY(mu__pjrt_execute(run, 0));
     for (int i = 0; i < run->n; i++)
         MU_TRY(mu__pjrt_lane_results(&run->lanes[i]));
@@ -44,17 +46,27 @@ static mu_status end(mu_pjrt_run *run, mu_status status)
     return status;
 }
 
-mu_status mu__pjrt_launch(mu_plan *handle, int n, mu_device *const *devices, const mu_run_args *args, mu_launch **out)
+// A graph without annotations runs on the first logical device of each replica.
+static mu_pjrt_run *take_run(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices,
+                             mu_device **used)
 {
-    mu_pjrt_plan *plan = (mu_pjrt_plan *)handle;
-    mu_pjrt_programs *programs = mu__pjrt_programs(plan, n, devices);
-    mu_pjrt_run *run = programs ? mu__pjrt_run_take(plan, programs, n) : NULL;
+    const int each = plan->annotated ? partitions : 1;
+    for (int i = 0; i < n * each; i++)
+        used[i] = devices[i / each * partitions + i % each];
+    mu_pjrt_programs *programs = mu__pjrt_programs(plan, n, each, used);
+    return programs ? mu__pjrt_run_take(plan, programs, n * each) : NULL;
+}
+
+static mu_status launch_on(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *given, mu_device **devices,
+                           const mu_run_args *args, mu_launch **out)
+{
+    mu_pjrt_run *run = take_run(plan, n, partitions, given, devices);
     if (!run)
         return mu_error_code();
-    for (int i = 0; i < n; i++)
-        run->lanes[i].args = &args[i];
+    for (int i = 0; i < run->n; i++)
+        run->lanes[i].args = &args[i / run->programs->partitions];
     const mu_status status = begin(run, devices, args);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < run->n; i++)
         mu__pjrt_lane_empty(&run->lanes[i]);
     if (status == MU_OK) {
         *out = (mu_launch *)run;
@@ -70,6 +82,18 @@ mu_status mu__pjrt_launch(mu_plan *handle, int n, mu_device *const *devices, con
     return end(run, status);
 }
 
+mu_status mu__pjrt_launch(mu_plan *handle, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
+                          mu_launch **out)
+{
+    mu_device *few[64], **used = n * partitions <= (int)MU_COUNT(few) ? few : NULL;
+    if (!used && !(used = mu__calloc((size_t)n * (size_t)partitions, sizeof(mu_device *))))
+        return MU_RESOURCE_EXHAUSTED;
+    const mu_status status = launch_on((mu_pjrt_plan *)handle, n, partitions, devices, used, args, out);
+    if (used != few)
+        mu__free(used);
+    return status;
+}
+
 mu_status mu__pjrt_finish(mu_launch *launch)
 {
     mu_pjrt_run *run = (mu_pjrt_run *)launch;
@@ -81,7 +105,7 @@ mu_status mu__pjrt_finish(mu_launch *launch)
 static mu_status run_alone(mu_plan *plan, const mu_run_args *args)
 {
     mu_launch *launch = NULL;
-    MU_TRY(mu__pjrt_launch(plan, 1, (mu_device *const[]){args->device}, args, &launch));
+    MU_TRY(mu__pjrt_launch(plan, 1, 1, (mu_device *const[]){args->device}, args, &launch));
     return mu__pjrt_finish(launch);
 }
 

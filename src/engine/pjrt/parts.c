@@ -97,7 +97,7 @@ static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
 
 mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args)
 {
-    mu_pjrt_programs *programs = mu__pjrt_programs(plan, MU_PJRT_ONE_BY_ONE, NULL);
+    mu_pjrt_programs *programs = mu__pjrt_programs(plan, MU_PJRT_ONE_BY_ONE, 1, NULL);
     mu_pjrt_run *run = programs ? mu__pjrt_run_take(plan, programs, 1) : NULL;
     if (!run)
         return mu_error_code();

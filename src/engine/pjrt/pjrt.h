@@ -100,8 +100,16 @@ typedef struct mu_pjrt_memory {
     pthread_mutex_t lock;
     pj_buffer *buffer;            // NULL: no value
     mu_buffer *owner;             // retained; whose elements these are; NULL: its own
+    pj_buffer **copies;           // [n_copies] of this value on the replica's further logical devices; NULL: not made
+    int n_copies;
 } mu_pjrt_memory;
 void mu__pjrt_put(mu_pjrt_memory *memory, pj_buffer *buffer);
+
+// mu__pjrt_copy returns the copy of a value on logical device 1 or higher, and makes it if there is none; it belongs to
+// the memory. NULL on error. mu__pjrt_keep_copy keeps a copy that a program has made (it is dropped on error). Both
+// take the lock.
+pj_buffer *mu__pjrt_copy(mu_pjrt_memory *memory, int partition, const mu_device *device);
+void mu__pjrt_keep_copy(mu_pjrt_memory *memory, int partition, pj_buffer *buffer);
 
 // ---- Programs (partition.c, emit.c) -------------------------------------------------------------
 
@@ -132,15 +140,16 @@ mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, 
 
 // mu__pjrt_emit writes the parts as StableHLO text for known shapes. `replicas` is the number of replicas that run the
 // program together, with its collectives inside; MU_PJRT_ONE_BY_ONE: each runs the parts for itself, and its id is each
-// part's last argument. Each text ends with a zero byte that is not counted; `specs` [slots] receives the types of all
-// slots. The caller frees each text's items.
+// part's last argument. With several `partitions` arguments and results are on all logical devices of a replica, and
+// the annotations of the graph are written. Each text ends with a zero byte that is not counted; `specs` [slots]
+// receives the types of all slots. The caller frees each text's items.
 enum { MU_PJRT_ONE_BY_ONE = 0 };
 typedef struct mu_pjrt_text {
     char *items;
     size_t n, capacity;
 } mu_pjrt_text;
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
-                        mu_pjrt_text *texts, mu_spec *specs);
+                        int partitions, mu_pjrt_text *texts, mu_spec *specs);
 
 // mu__pjrt_dump writes the text into the folder of MUSTER_DUMP_STABLEHLO, if that is set, as
 // FUNCTION.PROCESS.NUMBER.mlir. What goes wrong is logged as a warning.

@@ -91,8 +91,72 @@ static void *allocate(const mu_place *place, const mu_spec *spec)
     return memory;
 }
 
+static void drop_copies(mu_pjrt_memory *memory)
+{
+    for (int i = 0; i < memory->n_copies; i++)
+        mu__pjrt_drop(memory->client, &memory->copies[i]);
+    mu__free(memory->copies);
+    memory->copies = NULL;
+    memory->n_copies = 0;
+}
+
+// Makes room for the copy on a logical device.
+static mu_status reserve_copy(mu_pjrt_memory *memory, int partition)
+{
+    if (partition <= memory->n_copies)
+        return MU_OK;
+    pj_buffer **copies = mu__calloc((size_t)partition, sizeof(pj_buffer *));
+    if (!copies)
+        return MU_RESOURCE_EXHAUSTED;
+    if (memory->n_copies > 0)
+        memcpy(copies, memory->copies, sizeof(pj_buffer *) * (size_t)memory->n_copies);
+    mu__free(memory->copies);
+    memory->copies = copies;
+    memory->n_copies = partition;
+    return MU_OK;
+}
+
+static mu_status make_copy(mu_pjrt_memory *memory, int partition, const mu_device *device)
+{
+    MU_TRY(reserve_copy(memory, partition));
+    if (memory->copies[partition - 1])
+        return MU_OK;
+    if (!memory->buffer)
+        return mu__error(MU_FAILED_PRECONDITION, "a variable to be copied to %s has no value", device->name);
+    pj_copy_to_device_args args =
+        PJ_ARGS(pj_copy_to_device_args, .buffer = memory->buffer, .device = device->engine_device);
+    MU_TRY(mu__pjrt_call(memory->client->api, PJ_BUFFER_COPY_TO_DEVICE, &args, device->name));
+    memory->copies[partition - 1] = args.copy;
+    return MU_OK;
+}
+
+pj_buffer *mu__pjrt_copy(mu_pjrt_memory *memory, int partition, const mu_device *device)
+{
+    pthread_mutex_lock(&memory->lock);
+    pj_buffer *copy = make_copy(memory, partition, device) == MU_OK ? memory->copies[partition - 1] : NULL;
+    pthread_mutex_unlock(&memory->lock);
+    return copy;
+}
+
+void mu__pjrt_keep_copy(mu_pjrt_memory *memory, int partition, pj_buffer *buffer)
+{
+    mu_error_value ignored;
+    pthread_mutex_lock(&memory->lock);
+    const bool room = reserve_copy(memory, partition) == MU_OK;
+    if (room)
+        mu__pjrt_drop(memory->client, &memory->copies[partition - 1]);
+    else
+        mu__error_move(&ignored);  // the next run makes it anew
+    if (room)
+        memory->copies[partition - 1] = buffer;
+    else
+        mu__pjrt_drop(memory->client, &buffer);
+    pthread_mutex_unlock(&memory->lock);
+}
+
 void mu__pjrt_put(mu_pjrt_memory *memory, pj_buffer *buffer)
 {
+    drop_copies(memory);
     if (!memory->owner)
         mu__pjrt_drop(memory->client, &memory->buffer);
     mu_release(memory->owner);

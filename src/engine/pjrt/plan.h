@@ -14,10 +14,11 @@ typedef struct mu_pjrt_run mu_pjrt_run;
 // The compiled programs of a graph: one for a number of replicas, or the parts that each replica runs for itself.
 typedef struct mu_pjrt_programs {
     int replicas;                 // MU_PJRT_ONE_BY_ONE: parts
+    int partitions;               // logical devices of each replica
     mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
     pj_loaded **loaded;           // [parts]
-    mu_device **devices;          // [replicas] of a program for several replicas; NULL: chosen at each run
+    mu_device **devices;          // [replicas * partitions] if that is several; NULL: chosen at each run
     mu_pjrt_run *idle;            // runs that can be used again; under the plan's lock
 } mu_pjrt_programs;
 
@@ -29,12 +30,16 @@ typedef struct mu_pjrt_plan {
     mu_arena memory;
     mu_spec *inputs;
     mu_access *access;            // [resources] how the graph uses each
+    bool annotated;               // the graph says how work is divided among the logical devices of a replica
     pthread_mutex_t lock;         // held while programs are compiled
     mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts;  // NULL: no run has needed them
 } mu_pjrt_plan;
 
-// What a run holds on one device.
+// What a run holds on one device. The lanes of a replica's further logical devices follow the first one, which has its
+// variables and results: they have copies of the variables (mu_pjrt_memory), and results only for these copies.
 typedef struct mu_pjrt_lane {
+    struct mu_pjrt_lane *first;   // the lane that this one follows; NULL: none
+    int partition;                // the number of the logical device
     mu_pjrt_plan *plan;
     mu_pjrt_programs *programs;
     mu_device *device;
@@ -76,10 +81,11 @@ static inline size_t mu__pjrt_n_results(const mu_pjrt_plan *plan)
 // ---- compile_options.c --------------------------------------------------------------------------
 
 // mu__pjrt_compile_options writes the options, a CompileOptionsProto, of a program that n replicas run together on the
-// devices with these ids of the plugin; n 1 without ids: a program for whichever device is named at each run. Returns
-// their length.
-enum { MU_PJRT_MOST_REPLICAS = 1024, MU_PJRT_OPTIONS_BYTES = 64 + 10 * MU_PJRT_MOST_REPLICAS };
-size_t mu__pjrt_compile_options(int n, const int64_t *ids, char out[MU_PJRT_OPTIONS_BYTES]);
+// devices with these ids of the plugin, ids[replica * partitions + partition]; one device without ids: a program for
+// whichever device is named at each run. With several partitions XLA divides the program as it is annotated. At most
+// MU_PJRT_MOST_REPLICAS devices. Returns their length.
+enum { MU_PJRT_MOST_REPLICAS = 1024, MU_PJRT_OPTIONS_BYTES = 64 + 20 * MU_PJRT_MOST_REPLICAS };
+size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, char out[MU_PJRT_OPTIONS_BYTES]);
 
 // ---- compile_call.c, blame.c, memory_need.c -----------------------------------------------------
 
@@ -100,7 +106,7 @@ mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inp
 void mu__pjrt_free(mu_plan *plan);
 // mu__pjrt_programs returns the programs for n replicas on these devices, or the parts (MU_PJRT_ONE_BY_ONE), and
 // compiles them if no run has. NULL on error.
-mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, mu_device *const *devices);
+mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices);
 
 // ---- lane.c -------------------------------------------------------------------------------------
 
@@ -124,12 +130,14 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number);
 
 // ---- launch.c, parts.c --------------------------------------------------------------------------
 
-mu_status mu__pjrt_launch(mu_plan *plan, int n, mu_device *const *devices, const mu_run_args *args, mu_launch **out);
+mu_status mu__pjrt_launch(mu_plan *plan, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
+                          mu_launch **out);
 mu_status mu__pjrt_finish(mu_launch *launch);
 mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args);
 
 // ---- state.c: the variables of a run ------------------------------------------------------------
 
+// mu__pjrt_find_accesses finds how the graph uses each variable, and whether it has annotations.
 mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan);
 // mu__pjrt_acquire puts the variables' values into their slots.
 mu_status mu__pjrt_acquire(mu_pjrt_lane *lane);

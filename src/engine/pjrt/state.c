@@ -19,11 +19,31 @@ static mu_edge after(const mu_pjrt_plan *plan, int i)
     return plan->graph->outputs.items[(int)plan->graph->outputs.n - n_resources(plan) + i];
 }
 
-static mu_pjrt_memory *memory_of(const mu_pjrt_lane *lane, int i) { return lane->held[i]->handle; }
+// A lane that follows another one has copies of that one's variables.
+static mu_pjrt_memory *memory_of(const mu_pjrt_lane *lane, int i)
+{
+    return (lane->first ? lane->first : lane)->held[i]->handle;
+}
+
+static bool has_annotations(const mu_graph *graph)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        found = node->op == &mu_op_split_to_logical_devices;
+        for (const mu_attr_spec *attr = node->op->attrs; !found && attr && attr->name; attr++)
+            if (attr->kind == MU_ATTR_GRAPH) {
+                const mu_graph *body = *(mu_graph *const *)((const char *)node->attrs + attr->offset);
+                found = body && has_annotations(body);
+            }
+    }
+    return found;
+}
 
 mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan)
 {
     const mu_graph *graph = plan->graph;
+    plan->annotated = has_annotations(graph);
     const size_t n = graph->resources.n + 1;
     bool *used = mu__arena_alloc(&plan->memory, graph->nodes.n + 1);
     plan->access = mu__arena_alloc(&plan->memory, sizeof *plan->access * n);
@@ -43,9 +63,25 @@ mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan)
     return MU_OK;
 }
 
+static mu_status acquire_copies(mu_pjrt_lane *lane)
+{
+    for (int i = 0; i < n_resources(lane->plan); i++) {
+        const int slot = mu__pjrt_slot(lane->programs, before(lane->plan, i));
+        lane->borrowed[slot] = true;
+        if (lane->plan->access[i] == MU_ACCESS_WRITE)
+            continue;  // the old value is not needed, and may be none
+        lane->slots[slot] = mu__pjrt_copy(memory_of(lane, i), lane->partition, lane->device);
+        if (!lane->slots[slot])
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
 mu_status mu__pjrt_acquire(mu_pjrt_lane *lane)
 {
     const mu_pjrt_plan *plan = lane->plan;
+    if (lane->first)
+        return acquire_copies(lane);
     for (int i = 0; i < n_resources(plan); i++) {
         mu_resource *resource = resource_at(plan, i);
         const int slot = mu__pjrt_slot(lane->programs, before(plan, i));
@@ -64,12 +100,32 @@ bool mu__pjrt_is_shared(const mu_pjrt_lane *lane, int resource) { return memory_
 void mu__pjrt_lend(mu_pjrt_lane *lane, const mu_pjrt_part *part)
 {
     lane->changed |= part->n_donated > 0;
+    if (lane->first)
+        return;
     for (int d = 0; d < part->n_donated; d++)
         pthread_mutex_lock(&memory_of(lane, part->donated[d].resource)->lock);
 }
 
+// After the first lane, whose new value has dropped the copies of the old one.
+static void take_back_copies(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launched)
+{
+    for (int d = 0; d < part->n_donated; d++) {
+        const mu_pjrt_donation *donation = &part->donated[d];
+        const int made = part->left[donation->result];
+        lane->slots[part->taken[donation->argument]] = NULL;
+        if (!launched)
+            continue;
+        mu__pjrt_keep_copy(memory_of(lane, donation->resource), lane->partition, lane->slots[made]);
+        lane->borrowed[made] = true;
+    }
+}
+
 void mu__pjrt_take_back(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launched)
 {
+    if (lane->first) {
+        take_back_copies(lane, part, launched);
+        return;
+    }
     for (int d = 0; d < part->n_donated; d++) {
         const mu_pjrt_donation *donation = &part->donated[d];
         const int made = part->left[donation->result];
@@ -104,6 +160,8 @@ static mu_status copy_value(const mu_pjrt_lane *lane, int slot, pj_buffer **out)
 mu_status mu__pjrt_find_fresh(mu_pjrt_lane *lane)
 {
     const mu_pjrt_plan *plan = lane->plan;
+    if (lane->first)
+        return MU_OK;
     for (int i = 0; i < n_resources(plan); i++) {
         const int slot = mu__pjrt_slot(lane->programs, after(plan, i));
         if (plan->access[i] == MU_ACCESS_READ || lane->slots[slot] == memory_of(lane, i)->buffer)
@@ -129,10 +187,26 @@ static void put_fresh(mu_pjrt_lane *lane, int i)
     pthread_mutex_unlock(&memory->lock);
 }
 
+// New values that a program made outside of the old ones' memory; another one is copied when a run needs it.
+static void keep_copies(mu_pjrt_lane *lane)
+{
+    for (int i = 0; i < n_resources(lane->plan); i++) {
+        const int slot = mu__pjrt_slot(lane->programs, after(lane->plan, i));
+        if (lane->plan->access[i] == MU_ACCESS_READ || lane->borrowed[slot])
+            continue;
+        mu__pjrt_keep_copy(memory_of(lane, i), lane->partition, lane->slots[slot]);
+        lane->borrowed[slot] = true;
+    }
+}
+
 mu_status mu__pjrt_commit(mu_pjrt_lane *lane)
 {
     const mu_pjrt_plan *plan = lane->plan;
     lane->changed = true;
+    if (lane->first) {
+        keep_copies(lane);
+        return MU_OK;
+    }
     for (int i = 0; i < n_resources(plan); i++)
         put_fresh(lane, i);
     for (int i = 0; i < n_resources(plan); i++)
@@ -154,7 +228,7 @@ void mu__pjrt_let_go(mu_pjrt_lane *lane)
 void mu__pjrt_doubt(mu_pjrt_lane *lane)
 {
     const mu_pjrt_plan *plan = lane->plan;
-    for (int i = 0; lane->changed && i < n_resources(plan); i++)
+    for (int i = 0; lane->changed && !lane->first && i < n_resources(plan); i++)
         if (plan->access[i] != MU_ACCESS_READ)
             resource_at(plan, i)->kind->poison(resource_at(plan, i), lane->args->replica);
 }

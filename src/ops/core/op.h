@@ -198,6 +198,7 @@ struct mu_emitter {
     mu_status status;     // first failure; after it, add does nothing and returns no value
     int replicas;         // that run the program together; 0: each runs it for itself, and `replica` is its id
     mu_hlo replica;
+    int partitions;       // logical devices of each replica, which XLA's partitioner divides the program among
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
     // regions, if any, followed by its attributes; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,

@@ -146,6 +146,13 @@ static int killed_rank(int rank, void *arg)
     mu_mesh *mesh = join(rank);
     CHECK(mesh != NULL);
     CHECK(meet(mesh, "begin") == MU_OK);
+    // The victim waits until nobody needs it any more for what came before.
+    snprintf(name, sizeof name, "%d has begun", rank);
+    CHECK(rank == victim || put_text(mesh, name, "") == MU_OK);
+    for (int other = 0; rank == victim && other < 3; other++) {
+        snprintf(name, sizeof name, "%d has begun", other);
+        CHECK(other == victim || has(mesh, name, "", 60));
+    }
     if (rank == victim)
         raise(SIGKILL);
     const double begin = idle_now();
@@ -191,7 +198,8 @@ static mu_status send_raw(mu_mesh *mesh, const char *method, const void *data, s
     pthread_mutex_lock(&mesh->lock);
     const mu_status status = mu__session_request(
         mu__peer_session(mesh, 0),
-        &(mu_request_options){.method = method, .data = data, .bytes = bytes, .seconds = 60, .replied = take, .arg = h});
+        &(mu_request_options){
+            .method = method, .data = data, .bytes = bytes, .seconds = 60, .replied = take, .arg = h});
     pthread_mutex_unlock(&mesh->lock);
     mu__node_wake(&mesh->node);
     return status;

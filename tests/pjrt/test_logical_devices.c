@@ -1,0 +1,328 @@
+// Replicas of several logical devices: a function whose tensors are annotated (mu_split_to_logical_devices and its
+// like) becomes one program that XLA divides among the devices of each replica, with the results of one device each.
+#include "changed_table.h"
+#include "skip.h"
+
+#include "distribute/distribute.h"
+#include "engine/pjrt/pjrt.h"
+
+#include <muster.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { REPLICAS = 2, CORES = 2, DEVICES = REPLICAS * CORES, ROWS = 4, WIDTH = 6, HIDDEN = 8, STEPS = 6 };
+enum { NUM_REPLICAS = 42, NUM_PARTITIONS = 43 };  // functions of executables
+
+// ---- The plugin, watched ------------------------------------------------------------------------
+
+static struct {
+    const pj_api *api;  // the plugin's own table
+    int compiled, launched;
+    size_t devices, partitions, replicas;  // of the last program
+    bool fails;
+} plugin;
+
+static size_t ask(pj_executable *executable, int function)
+{
+    pj_outputs_args args = PJ_ARGS(pj_outputs_args, .executable = executable);
+    assert_null(plugin.api->functions[function](&args));
+    return args.n;
+}
+
+static pj_error *compile(void *args)
+{
+    pj_error *error = plugin.api->functions[PJ_CLIENT_COMPILE](args);
+    pj_loaded_executable_args inner =
+        PJ_ARGS(pj_loaded_executable_args, .loaded = ((pj_compile_args *)args)->loaded);
+    plugin.compiled++;
+    if (error || plugin.api->functions[PJ_LOADED_GET_EXECUTABLE](&inner))
+        return error;
+    plugin.replicas = ask(inner.executable, NUM_REPLICAS);
+    plugin.partitions = ask(inner.executable, NUM_PARTITIONS);
+    pj_executable_args end = PJ_ARGS(pj_executable_args, .executable = inner.executable);
+    plugin.api->functions[PJ_EXECUTABLE_DESTROY](&end);
+    return NULL;
+}
+
+// A struct that is too small is an error of the plugin's own, before it does anything.
+static pj_error *execute(void *args)
+{
+    pj_execute_args broken = *(const pj_execute_args *)args;
+    broken.size = sizeof broken.size;
+    plugin.launched++;
+    plugin.devices = broken.n_devices;
+    return plugin.api->functions[PJ_LOADED_EXECUTE](plugin.fails ? &broken : args);
+}
+
+static mu_tpu_topology *topology;
+
+static int start(void **state)
+{
+    static const changed_function watched[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
+    mu_init(.cpu_devices = DEVICES, .seed = 3);
+    topology = mu_tpu_initialize(NULL);
+    mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "TPU:0")->engine_client;
+    memset(&plugin, 0, sizeof plugin);
+    *state = change_table(client, MU_COUNT(watched), watched, &plugin.api);
+    return 0;
+}
+
+static int end(void **state)
+{
+    mu_exit(true);
+    free(*state);
+    return 0;
+}
+
+// ---- Strategies ---------------------------------------------------------------------------------
+
+static mu_strategy *pairs(void)
+{
+    return mu_tpu_strategy(.device_assignment = mu_tpu_device_assignment_build(
+                               topology, .computation_shape = {1, 1, 1, CORES}, .num_replicas = REPLICAS));
+}
+
+static mu_strategy *native(void)
+{
+    return mu_mirrored_strategy(.devices = (const char *const[]){"CPU:0", "CPU:1", NULL});
+}
+
+// ---- A step, annotated or not -------------------------------------------------------------------
+
+typedef enum placement { PLAIN, SPLIT, ASSIGNED } placement;
+
+typedef struct job {
+    mu_strategy *strategy;
+    placement placement;
+    mu_variable *first, *second, *steps, *kept;
+} job;
+
+static mu_tensor *rows_split(const job *j, mu_tensor *x)
+{
+    return j->placement == SPLIT      ? mu_split_to_logical_devices(j->strategy, x, 2, (const int[]){CORES, 1})
+           : j->placement == ASSIGNED ? mu_assign_to_logical_device(j->strategy, x, 1)
+                                 : x;
+}
+
+static mu_tensor *columns_split(const job *j, mu_tensor *x)
+{
+    return j->placement == SPLIT      ? mu_split_to_logical_devices(j->strategy, x, 2, (const int[]){1, CORES})
+           : j->placement == ASSIGNED ? mu_assign_to_logical_device(j->strategy, x, 0)
+                                 : x;
+}
+
+static mu_tensor *whole(const job *j, mu_tensor *x)
+{
+    return j->placement == PLAIN ? x : mu_replicate_to_logical_devices(j->strategy, x);
+}
+
+static mu_value *loop_step(mu_value *state, mu_value *element, void *arg)
+{
+    const job *j = arg;
+    mu_tensor *sum = mu_add(mu_multiply(mu_value_tensor(state), mu_constant(MU_F32, 0.5)), mu_value_tensor(element));
+    return mu_of(j->placement == SPLIT ? mu_split_to_logical_devices(j->strategy, sum, 1, (const int[]){CORES}) : sum);
+}
+
+// Reads and writes variables, draws numbers, reduces among the replicas, and loops.
+static mu_value *train_step(mu_value *arguments, void *arg)
+{
+    const job *j = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *x = rows_split(j, mu_at(arguments, 0));
+    mu_tensor *kernel = columns_split(j, mu_variable_read(j->first));
+    mu_tensor *hidden = mu_nn_stateless_dropout(mu_nn_relu(mu_matmul(x, kernel)), 0.25,
+                                                mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){7, 1}));
+    mu_tensor *y = whole(j, mu_matmul(columns_split(j, hidden), mu_variable_read(j->second)));
+    mu_tensor *sums = mu_value_tensor(mu_scan(loop_step, mu_of(y), mu_of(mu_zeros(MU_F32, 1, (int64_t[]){2})),
+                                              .arg = arg));
+    mu_tensor *loss = mu_reduce_mean(mu_square(mu_subtract(sums, mu_constant(MU_F32, 1))), MU_ALL_AXES);
+    mu_value *gradients = mu_gradients(tape, loss, mu_variables(j->first, j->second, MU_END));
+    mu_variable *both[] = {j->first, j->second};
+    for (int i = 0; i < 2; i++)
+        mu_variable_assign_sub(both[i], mu_multiply(mu_all_reduce(MU_SUM, mu_at(gradients, i)),
+                                                    mu_constant(MU_F32, 0.05)));
+    mu_variable_assign_add(j->steps, mu_constant(MU_F32, 1));
+    mu_variable_assign(j->kept, mu_all_reduce(MU_MEAN, mu_reduce_sum(hidden, 0)));
+    return mu_list(mu_of(mu_all_reduce(MU_SUM, loss)), mu_of(y), MU_END);
+}
+
+static mu_variable *made(const char *name, int rank, const int64_t *dims, int salt)
+{
+    float data[WIDTH * HIDDEN];
+    for (int i = 0; i < WIDTH * HIDDEN; i++)
+        data[i] = (float)((i * 7 + salt) % 23) * 0.05f - 0.4f;
+    return mu_variable_new(mu_tensor_new(MU_F32, rank, dims, data), name, .aggregation = MU_AGGREGATION_MEAN);
+}
+
+static void open_job(job *j, mu_strategy *strategy, placement how)
+{
+    *j = (job){.strategy = strategy, .placement = how};
+    MU_SCOPE(strategy) {
+        j->first = made("first", 2, (int64_t[]){WIDTH, HIDDEN}, 1);
+        j->second = made("second", 2, (int64_t[]){HIDDEN, 2}, 5);
+        j->steps = made("steps", 0, NULL, 0);
+        j->kept = made("kept", 1, (int64_t[]){HIDDEN}, 3);
+    }
+}
+
+static mu_value *batch(mu_strategy *strategy, int step, int64_t rows)
+{
+    mu_value *values[REPLICAS];
+    float data[8 * WIDTH];
+    for (int r = 0; r < REPLICAS; r++) {
+        for (int i = 0; i < 8 * WIDTH; i++)
+            data[i] = (float)((i * 5 + r * 11 + step * 3) % 19) * 0.1f - 0.8f;
+        values[r] = mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){rows, WIDTH}, data));
+    }
+    return mu_list(mu_per_replica_of(strategy, REPLICAS, values), MU_END);
+}
+
+// ---- Comparing ----------------------------------------------------------------------------------
+
+static void compare(const char *what, int step, const mu_tensor *wanted, const mu_tensor *seen)
+{
+    assert_true(wanted && seen && mu__shape_equal(&wanted->shape, &seen->shape));
+    const float *a = mu_tensor_data(wanted), *b = mu_tensor_data(seen);
+    for (int64_t i = 0; i < mu_tensor_elements(wanted); i++)
+        if (!(fabsf(a[i] - b[i]) <= 1e-5f * (1 + fabsf(a[i]))))
+            fail_msg("%s, step %d: element %lld is %.9g on logical devices, %.9g on the native engine", what, step,
+                     (long long)i, b[i], a[i]);
+}
+
+static void compare_results(int step, const job *a, mu_value *wanted, const job *b, mu_value *seen)
+{
+    mu_object *left[16], *right[16];
+    if (!wanted || !seen)
+        fail_msg("step %d: %s", step, mu_error_message());
+    const int n = mu__value_flatten(mu_local_results(a->strategy, wanted), left, 16);
+    assert_int_equal(mu__value_flatten(mu_local_results(b->strategy, seen), right, 16), n);
+    for (int i = 0; i < n; i++)
+        compare("a result", step, (mu_tensor *)left[i], (mu_tensor *)right[i]);
+}
+
+static void compare_variables(int step, const job *a, const job *b)
+{
+    for (int r = 0; r < REPLICAS; r++) {
+        compare("first", step, mu__variable_component(a->first, r), mu__variable_component(b->first, r));
+        compare("second", step, mu__variable_component(a->second, r), mu__variable_component(b->second, r));
+        compare("steps", step, mu__variable_component(a->steps, r), mu__variable_component(b->steps, r));
+        compare("kept", step, mu__variable_component(a->kept, r), mu__variable_component(b->kept, r));
+    }
+}
+
+// Variables are read and written from outside between the steps, too.
+static void train_both(placement how)
+{
+    job wanted, seen;
+    open_job(&wanted, native(), PLAIN);
+    open_job(&seen, pairs(), how);
+    mu_function *a = mu_function_new(train_step, &wanted), *b = mu_function_new(train_step, &seen);
+    for (int step = 0; step < STEPS; step++) {
+        compare_results(step, &wanted, mu_run(wanted.strategy, a, batch(wanted.strategy, step, ROWS)), &seen,
+                        mu_run(seen.strategy, b, batch(seen.strategy, step, ROWS)));
+        if (step % 2)
+            compare_variables(step, &wanted, &seen);
+        if (step == 2) {
+            mu_tensor *doubled = mu_multiply(mu_variable_read(wanted.second), mu_constant(MU_F32, 2));
+            assert_int_equal(mu_variable_assign(wanted.second, doubled), MU_OK);
+            assert_int_equal(mu_variable_assign(seen.second, doubled), MU_OK);
+        }
+    }
+    assert_int_equal(mu_error_code(), MU_OK);
+}
+
+static void test_divided_among_the_logical_devices(void **state)
+{
+    (void)state;
+    train_both(SPLIT);
+    assert_int_equal(plugin.partitions, CORES);
+    assert_int_equal(plugin.replicas, REPLICAS);
+    assert_int_equal(plugin.devices, DEVICES);
+    assert_int_equal(plugin.launched, STEPS);
+    assert_int_equal(plugin.compiled, 1);
+}
+
+static void test_assigned_to_logical_devices(void **state)
+{
+    (void)state;
+    train_both(ASSIGNED);
+    assert_int_equal(plugin.partitions, CORES);
+    assert_int_equal(plugin.devices, DEVICES);
+}
+
+// Without annotations a replica needs its first device only.
+static void test_without_annotations(void **state)
+{
+    (void)state;
+    train_both(PLAIN);
+    assert_int_equal(plugin.partitions, 1);
+    assert_int_equal(plugin.devices, REPLICAS);
+}
+
+// ---- Refused ------------------------------------------------------------------------------------
+
+static void expect(const char *part)
+{
+    const mu_error error = mu_error_take();
+    if (!strstr(error.message, part))
+        fail_msg("'%s' does not have \"%s\"", error.message, part);
+}
+
+static mu_value *odd(mu_value *arguments, void *arg)
+{
+    return mu_of(mu_reduce_sum(rows_split(arg, mu_at(arguments, 0)), 0));
+}
+
+// The batch's size is unknown in the trace, and known when the program is made.
+static void test_sizes_that_do_not_divide(void **state)
+{
+    (void)state;
+    job j;
+    open_job(&j, pairs(), SPLIT);
+    mu_function *function = mu_function_new(odd, &j);
+    assert_non_null(mu_run(j.strategy, function, batch(j.strategy, 0, ROWS)));
+    assert_null(mu_run(j.strategy, function, batch(j.strategy, 0, 5)));
+    expect("axis 0 has size 5, which 2 pieces do not divide");
+    assert_non_null(mu_run(j.strategy, function, batch(j.strategy, 0, 8)));
+    mu_tensor *x = mu_zeros(MU_F32, 2, (const int64_t[]){4, 6});
+    assert_null(mu_split_to_logical_devices(j.strategy, x, 2, (const int[]){2, 2}));
+    expect("4 pieces in all, for 2 logical devices");
+    assert_null(mu_split_to_logical_devices(j.strategy, mu_constant(MU_F32, 1), 0, NULL));
+    expect("a scalar can only be replicated");
+    assert_null(mu_assign_to_logical_device(j.strategy, x, CORES));
+    expect("logical device 2; the replicas have devices 0 to 1");
+}
+
+static void test_a_failed_launch_leaves_marks(void **state)
+{
+    (void)state;
+    job j;
+    open_job(&j, pairs(), SPLIT);
+    mu_function *step = mu_function_new(train_step, &j);
+    assert_non_null(mu_run(j.strategy, step, batch(j.strategy, 0, ROWS)));
+    plugin.fails = true;
+    assert_null(mu_run(j.strategy, step, batch(j.strategy, 1, ROWS)));
+    plugin.fails = false;
+    mu_error_take();
+    for (int r = 0; r < REPLICAS; r++) {
+        assert_null(mu__variable_component(j.first, r));
+        expect("'first' was left in doubt");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_divided_among_the_logical_devices, start, end),
+        cmocka_unit_test_setup_teardown(test_assigned_to_logical_devices, start, end),
+        cmocka_unit_test_setup_teardown(test_without_annotations, start, end),
+        cmocka_unit_test_setup_teardown(test_sizes_that_do_not_divide, start, end),
+        cmocka_unit_test_setup_teardown(test_a_failed_launch_leaves_marks, start, end),
+    };
+    return plugin_missing() ? SKIPPED : cmocka_run_group_tests(tests, NULL, NULL);
+}
