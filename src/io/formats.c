@@ -195,9 +195,12 @@ static mu_status check_tensors(const char *path, const mu_tensors *all)
 
 static bool holds(const mu_file_format *format, const char *key)
 {
-    for (int i = 0; format->metadata && format->metadata[i]; i++)
-        if (strcmp(format->metadata[i], key) == 0)
+    for (int i = 0; format->metadata && format->metadata[i]; i++) {
+        const char *known = format->metadata[i];
+        const size_t n = strlen(known);
+        if (n > 0 && known[n - 1] == '/' ? strncmp(known, key, n) == 0 : strcmp(known, key) == 0)
             return true;
+    }
     return !format->metadata;
 }
 

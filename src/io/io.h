@@ -52,7 +52,8 @@ struct mu_file_format {
     const char *extension;        // ".safetensors"
     const char *text;             // for the help, a phrase
     mu_file_names names;
-    const char *const *metadata;  // the keys of texts that a file can hold, ends with NULL; NULL: any
+    // the keys of texts that a file can hold, or their beginnings that end with '/'; ends with NULL; NULL: any
+    const char *const *metadata;
     // recognise returns whether a file that begins with these bytes, at most MU_FILE_HEAD, has this format.
     bool (*recognise)(const uint8_t *head, size_t bytes);
     // open fills the entries, data_bytes and metadata; it trusts nothing. close frees what it left in `state`.

@@ -1,4 +1,5 @@
-// Keras's .keras: a zip archive of config.json, metadata.json and the weights, model.weights.h5.
+// Keras's .keras: a zip archive of config.json, metadata.json, the weights, model.weights.h5, and of layers' assets, such
+// as assets/layers/string_lookup/vocabulary.txt.
 //
 // This file moves the members and leaves their meaning to the model layer: the texts are the file's metadata. Nothing
 // is extracted to a disk and no member's name is used as a path.
@@ -10,7 +11,9 @@
 #define METADATA "metadata.json"
 #define WEIGHTS "model.weights.h5"
 
-enum { MOST_TEXT = 64 << 20 };
+#define ASSETS "assets/"
+
+enum { MOST_TEXT = 64 << 20, MOST_ASSETS = 256 << 20 };
 
 // An open archive and its weights, which lie in it unless they are packed.
 typedef struct keras_archive {
@@ -33,34 +36,65 @@ static mu_status missing(const mu_tensor_file *file, const char *member)
                      file->path, member);
 }
 
-static mu_status read_text(mu_tensor_file *file, mu_zip *zip, const char *member)
+static mu_status add_member(mu_tensor_file *file, const mu_zip_entry *entry, const uint8_t *bytes)
 {
-    const mu_zip_entry *entry = mu__zip_find(zip, member);
+    if (memchr(bytes, 0, (size_t)entry->size))
+        return mu__error(MU_DATA_LOSS, "%s: '%s' is not a text, as it has a byte 0; save the model again", file->path,
+                         entry->name);
+    char *text = mu__alloc((size_t)entry->size + 1);
+    if (!text)
+        return MU_RESOURCE_EXHAUSTED;
+    memcpy(text, bytes, (size_t)entry->size);
+    text[entry->size] = '\0';
+    const mu_status status = mu__file_add_metadata(file, entry->name, text);
+    mu__free(text);
+    return status;
+}
+
+static mu_status read_text(mu_tensor_file *file, mu_zip *zip, const mu_zip_entry *entry)
+{
     const uint8_t *bytes;
     uint8_t *own;
-    if (!entry)
-        return missing(file, member);
     if (entry->size > MOST_TEXT)
-        return mu__error(MU_DATA_LOSS, "%s: '%s' has %llu bytes; a configuration has at most %d", file->path, member,
+        return mu__error(MU_DATA_LOSS, "%s: '%s' has %llu bytes; a text has at most %d", file->path, entry->name,
                          (unsigned long long)entry->size, MOST_TEXT);
     MU_TRY(mu__zip_read(zip, entry, &bytes, &own));
-    char *text = mu__alloc((size_t)entry->size + 1);
-    mu_status status = text ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    if (text) {
-        memcpy(text, bytes, (size_t)entry->size);
-        text[entry->size] = '\0';
-        status = mu__file_add_metadata(file, member, text);
-    }
-    mu__free(text);
+    const mu_status status = add_member(file, entry, bytes);
     mu__free(own);
     return status;
+}
+
+static mu_status read_needed(mu_tensor_file *file, mu_zip *zip, const char *member)
+{
+    const mu_zip_entry *entry = mu__zip_find(zip, member);
+    return entry ? read_text(file, zip, entry) : missing(file, member);
+}
+
+// The texts among the assets; what else a layer keeps there is passed over.
+static mu_status read_assets(mu_tensor_file *file, mu_zip *zip)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < zip->entries.n; i++) {
+        const mu_zip_entry *entry = &zip->entries.items[i];
+        const size_t length = strlen(entry->name);
+        if (strncmp(entry->name, ASSETS, strlen(ASSETS)) != 0 || length < 4 ||
+            strcmp(entry->name + length - 4, ".txt") != 0)
+            continue;
+        bytes += MU_MIN(entry->size, (uint64_t)MOST_ASSETS + 1);
+        if (bytes > MOST_ASSETS)
+            return mu__error(MU_DATA_LOSS, "%s: the assets have more than %d bytes together, which is the limit",
+                             file->path, MOST_ASSETS);
+        MU_TRY(read_text(file, zip, entry));
+    }
+    return MU_OK;
 }
 
 static mu_status read_members(mu_tensor_file *file, keras_archive *archive, mu_zip *zip)
 {
     const mu_zip_entry *weights = mu__zip_find(zip, WEIGHTS);
-    MU_TRY(read_text(file, zip, CONFIG));
-    MU_TRY(read_text(file, zip, METADATA));
+    MU_TRY(read_needed(file, zip, CONFIG));
+    MU_TRY(read_needed(file, zip, METADATA));
+    MU_TRY(read_assets(file, zip));
     if (!weights)
         return missing(file, WEIGHTS);
     MU_TRY(mu__zip_read(zip, weights, &archive->weights, &archive->inflated));
@@ -118,6 +152,9 @@ static mu_status write_members(mu_zip_writer *zip, const mu_tensors *all, const 
     MU_TRY(add_text(zip, all, METADATA));
     MU_TRY(add_text(zip, all, CONFIG));
     MU_TRY(add_weights(zip, all, layout));
+    for (int i = 0; all->metadata[i]; i += 2)
+        if (strncmp(all->metadata[i], ASSETS, strlen(ASSETS)) == 0)
+            MU_TRY(add_text(zip, all, all->metadata[i]));
     return mu__zip_finish(zip);
 }
 
@@ -149,7 +186,7 @@ static bool recognise(const uint8_t *head, size_t bytes)
     return found && memcmp(head, "PK\3\4", 4) == 0;
 }
 
-static const char *const texts[] = {CONFIG, METADATA, NULL};
+static const char *const texts[] = {CONFIG, METADATA, ASSETS, NULL};
 
 const mu_file_format mu__keras_format = {
     .name = "keras", .extension = ".keras", .text = "Keras's model with its configuration", .names = MU_NAMES_KERAS,

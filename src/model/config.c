@@ -3,6 +3,7 @@
 // A layer is {"module": …, "class_name": "Dense", "config": {…}}; its options come from the class's table of fields.
 // The reader executes nothing: it knows the classes in layers.def, and refuses what it does not know.
 #include "model/functional.h"
+#include "model/host_part.h"
 
 #include <muster/recurrent.h>
 
@@ -34,7 +35,7 @@ mu_shape mu__input_shape(const mu_input_args *args)
 static mu_status add_sublayers(const mu_layer *model, json_t *list)
 {
     const mu_layer *first = model->sublayers.items[0];
-    const mu_dtype dtype = mu__layer_takes_integers(model) ? MU_I32 : mu__floatx();
+    const mu_dtype dtype = mu__host_input_dtype(model, mu__layer_takes_integers(model) ? MU_I32 : mu__floatx());
     if (model->built && first->ops != &mu__input_layer_ops)
         json_array_append_new(list, mu__input_json("input_layer", dtype, &model->input));
     for (size_t i = 0; i < model->sublayers.n; i++) {

@@ -3,6 +3,7 @@
 #include "model/diagram.h"
 
 #include "model/functional.h"
+#include "model/host_part.h"
 
 #include <math.h>
 
@@ -302,8 +303,8 @@ static mu_spec input_spec(const mu_layer *model)
 {
     const mu_layer *first = model->sublayers.items[0];
     const mu_dtype given = first->ops == &mu__input_layer_ops ? ((const mu_input_args *)first->args)->dtype : 0;
-    const mu_dtype guess = first->ops->takes_strings && !first->ops->takes_integers ? MU_STRING
-                           : mu__layer_takes_integers(model) ? MU_I32 : mu__floatx();
+    const mu_dtype guess =
+        mu__host_input_dtype(first, mu__layer_takes_integers(model) ? MU_I32 : mu__floatx());
     return (mu_spec){.dtype = given ? given : guess, .shape = model->input};
 }
 
@@ -313,8 +314,10 @@ static mu_status trace_specs(mu_diagram *diagram, const mu_layer *model, size_t 
     mu_traced traced = {0};
     mu_tensor *stand_in = mu_constant(mu__floatx(), 0);
     mu_value *like = stand_in ? mu_of(stand_in) : NULL;
+    mu_host_results shapes, *outer = mu__host_shapes_begin(&shapes);
     const mu_status status = like ? mu__trace_run("plot_model", trace_chain, &c, like, input, false, &traced)
                                   : mu_error_code();
+    mu__host_shapes_end(outer);
     mu_release(traced.graph);
     mu_release(traced.inputs);
     mu_release(traced.outputs);

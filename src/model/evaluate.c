@@ -1,5 +1,5 @@
 // evaluate and predict, and what fit shares with them.
-#include "model/pass.h"
+#include "model/host_part.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -164,7 +164,8 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     if (mu__step_data(&samples, "mu_evaluate", &data) != MU_OK ||
         mu__args_positive(&args, "steps", args.steps, "mu_evaluate") != MU_OK ||
         mu__need_compiled(args.model, &data, "mu_evaluate") != MU_OK ||
-        mu__need_end(&data, args.steps, "mu_evaluate", "steps") != MU_OK)
+        mu__need_end(&data, args.steps, "mu_evaluate", "steps") != MU_OK ||
+        mu__host_data(args.model, &data) != MU_OK)
         return NULL;
     mu_model_use use;
     mu_callback **callbacks = NULL;
@@ -250,7 +251,7 @@ static mu_value *predict_values(const mu_evaluate_args *given, const char *funct
         mu__args_positive(&args, "steps", args.steps, function) != MU_OK ||
         mu__need_model(args.model, function) != MU_OK ||
         (!data.creator && !data.dataset && mu__error(MU_INVALID_ARGUMENT, "%s: the dataset is NULL", function)) ||
-        mu__need_end(&data, args.steps, function, "steps") != MU_OK)
+        mu__need_end(&data, args.steps, function, "steps") != MU_OK || mu__host_data(args.model, &data) != MU_OK)
         return NULL;
     return predict_on(&args, &data, function);
 }
@@ -317,8 +318,9 @@ static mu_history *on_batch(const mu_batch_args *given, bool training, const cha
     const mu_samples samples = {.x = args.x, .y = args.y, .weights = args.sample_weight};
     mu_value *element = args.x ? mu__samples_element(&samples, function) : NULL;
     mu_dataset *one = element ? mu__class_weights(mu_dataset_from_tensors(element), &by, function) : NULL;
-    const mu_step_data data = {.dataset = one};
+    mu_step_data data = {.dataset = one};
     if (mu__pending() || check_batch(&args, &data, training, function) != MU_OK ||
+        mu__host_data(args.model, &data) != MU_OK ||
         mu__model_enter(args.model, &use, function) != MU_OK)
         return NULL;
     mu_history *history = step_on(args.model, &data, training);
@@ -350,9 +352,9 @@ mu_value *mu_predict_on_batch_with(const mu_batch_args *given)
     const mu_samples samples = {.x = args.x};
     mu_value *inputs = mu__samples_element(&samples, function);
     mu_value *element = inputs ? mu_list_of(1, &inputs) : NULL;  // a list of inputs is one part of it
-    const mu_step_data data = {.dataset = element ? mu_dataset_from_tensors(element) : NULL};
+    mu_step_data data = {.dataset = element ? mu_dataset_from_tensors(element) : NULL};
     const mu_evaluate_args on = {.size = sizeof on, .model = args.model};
-    return data.dataset ? predict_on(&on, &data, function) : NULL;
+    return data.dataset && mu__host_data(args.model, &data) == MU_OK ? predict_on(&on, &data, function) : NULL;
 }
 
 static mu_status need_idle(const mu_model *model, const char *function)

@@ -2,7 +2,7 @@
 //
 // The steps (step.c) are traced once. Where they run is the runner's affair (pass.h): each batch is split among the
 // replicas, or goes to a worker of a coordinator.
-#include "model/pass.h"
+#include "model/host_part.h"
 
 typedef struct fitting {
     mu_fit_args args;
@@ -238,7 +238,8 @@ static mu_status resolve(fitting *f)
     f->by_class = (mu_class_weights){args->class_weight, args->n_class_weight};
     if (f->data.dataset)
         f->data.dataset = mu__class_weights(f->data.dataset, &f->by_class, "mu_fit");
-    MU_TRY(mu_error_code());
+    MU_TRY(mu__host_data(args->model, &f->data));
+    MU_TRY(mu__host_data(args->model, &f->validation));
     return mu__callbacks_argument(args->callbacks, "mu_fit", &f->callbacks);
 }
 

@@ -5,6 +5,8 @@
 // calls, in the order in which each finds its inputs: eagerly or in a trace, like any other layer.
 #include "model/functional.h"
 
+#include "model/host_part.h"
+
 #include <muster/ops.h>
 
 // ---- Layer tensors ------------------------------------------------------------------------------
@@ -65,7 +67,7 @@ mu_tensor *mu_input_with(const mu_input_args *given)
     mu_input_args args;
     if (mu__pending() || mu__fields_fill(&mu__input_layer_ops.class, &args, given) != MU_OK)
         return NULL;
-    if (args.dtype && !mu__dtype_ok(args.dtype)) {
+    if (args.dtype && args.dtype != MU_STRING && !mu__dtype_ok(args.dtype)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_input: dtype is %d, which is no element type", (int)args.dtype);
         return NULL;
     }
@@ -140,8 +142,10 @@ mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_spec *specs = mu__calloc((size_t)n + 1, sizeof *specs);
     mu_traced traced = {0};
     mu_status status = specs ? specs_of(layer, arguments, n, specs) : MU_RESOURCE_EXHAUSTED;
+    mu_host_results shapes, *outer = mu__host_shapes_begin(&shapes);
     if (status == MU_OK)
         status = mu__trace_run(mu_layer_name(layer), trace_call, &c, arguments, specs, true, &traced);
+    mu__host_shapes_end(outer);
     mu__losses_begin(layer);  // those of the trace end with it
     mu_layer_call *call = status == MU_OK ? new_call(layer, inputs, context->mask) : NULL;
     if (call)
@@ -223,13 +227,6 @@ static mu_status visit(mu_functional *f, const mu_value *value)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// The values of one run: what each call returned, and the masks.
-typedef struct run {
-    const mu_functional *f;
-    mu_value *given, *given_mask;  // in the structure of f->inputs; the latter may be NULL
-    mu_value **values, **masks;
-} run;
-
 static mu_tensor *leaf_at(const mu_value *value, int i)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
@@ -237,7 +234,7 @@ static mu_tensor *leaf_at(const mu_value *value, int i)
 }
 
 // What stands for a layer tensor in this run.
-static mu_tensor *stand_in(const run *r, const mu_tensor *tensor)
+static mu_tensor *stand_in(const mu_functional_run *r, const mu_tensor *tensor)
 {
     if (!mu__is_layer_tensor(tensor))
         return (mu_tensor *)(uintptr_t)tensor;
@@ -252,7 +249,7 @@ static mu_tensor *stand_in(const run *r, const mu_tensor *tensor)
 }
 
 // The mask of what stands for a layer tensor; NULL: none.
-static mu_tensor *mask_of(const run *r, const mu_tensor *tensor)
+static mu_tensor *mask_of(const mu_functional_run *r, const mu_tensor *tensor)
 {
     mu_tensor *masks[MU_MAX_MODEL_INPUTS] = {NULL};
     const int input = mu__is_layer_tensor(tensor) ? leaf_of(r->f->inputs, tensor) : -1;
@@ -265,8 +262,7 @@ static mu_tensor *mask_of(const run *r, const mu_tensor *tensor)
     return i < MU_MAX_MODEL_INPUTS ? masks[i] : NULL;
 }
 
-// A nest of layer tensors with the run's values, or masks, in their places. NULL: an error, or no mask.
-static mu_value *replace(const run *r, const mu_value *nest, bool mask)
+mu_value *mu__functional_replace(const mu_functional_run *r, const mu_value *nest, bool mask)
 {
     const int n = mu__value_flatten(nest, NULL, 0);
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
@@ -287,14 +283,15 @@ static mu_value *replace(const run *r, const mu_value *nest, bool mask)
     return value;
 }
 
-static mu_status run_calls(run *r, bool training)
+static mu_status run_calls(mu_functional_run *r, bool training)
 {
     for (size_t i = r->f->n_inputs; i < r->f->calls.n; i++) {
         const mu_layer_call *call = r->f->calls.items[i];
-        mu_value *inputs = replace(r, call->inputs, false);
+        mu_value *inputs = mu__functional_replace(r, call->inputs, false);
         if (!inputs)
             return mu_error_code();
-        mu_value *mask = call->mask ? replace(r, call->mask, false) : replace(r, call->inputs, true);
+        mu_value *mask = call->mask ? mu__functional_replace(r, call->mask, false)
+                                     : mu__functional_replace(r, call->inputs, true);
         if (mu__pending())
             return mu_error_code();
         const mu_call_context context = {.training = training, .mask = mask};
@@ -314,8 +311,20 @@ static mu_status need_inputs(const mu_functional *f, int n, int seen)
                                  "the order of .inputs, or as a map with the keys %s", n, seen, names);
 }
 
-// Converts each input to the type that mu_input gave it. A map gives them, and their masks, by name.
-static mu_status take_inputs(run *r, const mu_value *given, const mu_value *mask)
+// A tensor in the type of input i. In a step there are stand-ins for strings, which the look-ups have read.
+static mu_object *typed(const mu_functional *f, int i, mu_tensor *tensor, mu_dtype dtype)
+{
+    const mu_host_results *results = mu__context()->host_results;
+    const bool strings = mu__has_strings(tensor), replaced = results && !results->shapes_only;
+    if (dtype == MU_STRING ? strings || replaced : !strings)
+        return (mu_object *)(dtype == MU_STRING ? tensor : mu_cast(tensor, dtype));
+    mu__error(MU_INVALID_ARGUMENT, "the model's input '%s' takes %s; it was given %s", f->input_names.items[i],
+              mu_dtype_name(dtype), mu_dtype_name(tensor->dtype));
+    return NULL;
+}
+
+// A map gives the inputs, and their masks, by name.
+mu_status mu__functional_take(mu_functional_run *r, const mu_value *given, const mu_value *mask)
 {
     const mu_functional *f = r->f;
     mu_object *wanted[MU_MAX_MODEL_INPUTS];
@@ -332,7 +341,7 @@ static mu_status take_inputs(run *r, const mu_value *given, const mu_value *mask
     mu__mask_leaves(given, mask, masks, MU_MAX_MODEL_INPUTS);
     for (int i = 0; i < n; i++) {
         const mu_dtype dtype = ((mu_tensor *)wanted[i])->dtype;
-        wanted[i] = mu__pending() ? NULL : (mu_object *)mu_cast((mu_tensor *)leaves[places[i]], dtype);
+        wanted[i] = mu__pending() ? NULL : typed(f, i, (mu_tensor *)leaves[places[i]], dtype);
         placed[i] = places[i] < MU_MAX_MODEL_INPUTS ? masks[places[i]] : NULL;
     }
     mu__free(leaves);
@@ -344,15 +353,15 @@ static mu_status take_inputs(run *r, const mu_value *given, const mu_value *mask
 static mu_value *functional_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_functional *f = layer->state;
-    run r = {.f = f};
+    mu_functional_run r = {.f = f};
     mu_value *outputs = NULL;
-    if (take_inputs(&r, inputs, context->mask) != MU_OK)
+    if (mu__functional_take(&r, inputs, context->mask) != MU_OK)
         return NULL;
     r.values = mu__calloc(2 * f->calls.n + 1, sizeof *r.values);
     r.masks = r.values + f->calls.n;
     if (r.values && run_calls(&r, context->training) == MU_OK) {
-        outputs = replace(&r, f->outputs, false);
-        mu_call_set_mask(context, replace(&r, f->outputs, true));
+        outputs = mu__functional_replace(&r, f->outputs, false);
+        mu_call_set_mask(context, mu__functional_replace(&r, f->outputs, true));
     }
     mu__free(r.values);
     return outputs;

@@ -31,6 +31,18 @@ typedef struct mu_functional {
     struct { mu_operation *items; size_t n, capacity; } order;
 } mu_functional;
 
+// One run of a model: what each call returned, and the masks (functional.c).
+typedef struct mu_functional_run {
+    const mu_functional *f;
+    mu_value *given, *given_mask;  // in the structure of f->inputs; the latter may be NULL
+    mu_value **values, **masks;    // [f->calls.n]; NULL: not called, no mask
+} mu_functional_run;
+// mu__functional_take makes `given` of what the model was given: in order or by name, each in the type of its input.
+mu_status mu__functional_take(mu_functional_run *r, const mu_value *given, const mu_value *mask);
+// mu__functional_replace returns a nest of layer tensors with the run's values, or masks, in their places. NULL: an
+// error, or no mask.
+mu_value *mu__functional_replace(const mu_functional_run *r, const mu_value *nest, bool mask);
+
 // mu__layer_tensor_names lists the names of the leaves of a nest of layer tensors (names.c).
 mu_status mu__layer_tensor_names(const mu_value *nest, mu_name_list *out);
 // mu__call_of returns the call that made a layer tensor.

@@ -6,14 +6,20 @@
 #include "model/keras_names.h"
 
 #include "model/functional.h"
+#include "model/lookup.h"
 #include "model/recurrent.h"
+
+static void free_item(mu_named_variable *item)
+{
+    mu_release(item->constant);
+    mu__free(item->keras);
+    mu__free(item->object);
+}
 
 void mu__keras_names_free(mu_named_variables *list)
 {
-    for (size_t i = 0; i < list->n; i++) {
-        mu__free(list->items[i].keras);
-        mu__free(list->items[i].object);
-    }
+    for (size_t i = 0; i < list->n; i++)
+        free_item(&list->items[i]);
     mu__free(list->items);
     *list = (mu_named_variables){0};
 }
@@ -96,6 +102,19 @@ static mu_status add_weight(const mu_layer *layer, const mu_weight *weight, cons
     inner = inner ? inner : "";
     return add(out, weight->variable, mu__sprintf("%s%s%s/vars/%d", keras, slash, inner, number_of(layer, weight)),
                mu__sprintf("%s%s%s/%s", object, slash, inner, last), false);
+}
+
+// Keras's text vectorisation has a look-up inside, which is saved too.
+static mu_status add_idf(const mu_layer *layer, const char *keras, mu_named_variables *out)
+{
+    static const char *const inner[] = {"", "/_lookup_layer"};
+    mu_tensor *weights = NULL;
+    MU_TRY(mu__lookup_weights(layer, &weights));
+    for (size_t i = 0; weights && i < (layer->ops == &mu__text_vectorization_ops ? 2 : 1); i++) {
+        MU_TRY(add(out, NULL, mu__sprintf("%s%s/vars/idf_weights", keras, inner[i]), mu__strdup(""), false));
+        out->items[out->n - 1].constant = mu_retain(weights);
+    }
+    return MU_OK;
 }
 
 static mu_status walk(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out);
@@ -202,6 +221,8 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
         MU_TRY(add_weight(layer, weight, keras, object, out));
         out->items[out->n - 1].again = weight->shared;
     }
+    if (layer->ops->host_spec)
+        return add_idf(layer, keras, out);
     if (layer->ops == &mu__functional_ops)
         return walk_model(layer, keras, object, out);
     if (layer->ops == &mu__sequential_ops)
@@ -284,15 +305,14 @@ static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer,
     return MU_OK;
 }
 
-// Only Keras's own formats have a weight twice.
+// Only Keras's own formats have a weight twice, or idf weights.
 static void drop_again(mu_named_variables *list)
 {
     size_t kept = 0;
     for (size_t i = 0; i < list->n; i++)
-        if (list->items[i].again) {
-            mu__free(list->items[i].keras);
-            mu__free(list->items[i].object);
-        } else
+        if (list->items[i].again || list->items[i].constant)
+            free_item(&list->items[i]);
+        else
             list->items[kept++] = list->items[i];
     list->n = kept;
 }

@@ -6,7 +6,8 @@
 #include "model/model.h"
 
 typedef struct mu_named_variable {
-    mu_variable *variable;       // borrowed
+    mu_variable *variable;       // borrowed; NULL: `constant`
+    mu_tensor *constant;         // in Keras's formats alone: idf weights of a look-up, saved and not loaded; retained
     char *keras;                 // "layers/dense/vars/0"
     char *object;                // "_operations/1/kernel", without the end of a checkpoint's key
     bool of_optimizer;
@@ -41,8 +42,12 @@ mu_status mu__model_need_built(const mu_model *model, const char *path, const ch
 json_t *mu__compile_json(const mu_model *model);
 mu_status mu__compile_from(mu_model *model, const json_t *config, const char *function);
 
+// mu__keras_assets_into puts the vocabularies of a .keras file into the configuration of its model, which is nothing
+// else yet (keras_assets.c). Errors: DATA_LOSS.
+mu_status mu__keras_assets_into(json_t *model, const mu_tensor_file *file);
+
 // mu__model_from_json makes a model of a configuration, and compiles it if `compiles` and the configuration says how
-// (saved_model.c). Belongs to the pool; NULL on error.
-mu_model *mu__model_from_json(const char *text, bool compiles, const char *function);
+// (saved_model.c); `file`: the .keras file that it is from, or NULL. Belongs to the pool; NULL on error.
+mu_model *mu__model_from_json(const char *text, const mu_tensor_file *file, bool compiles, const char *function);
 
 #endif

@@ -264,12 +264,12 @@ static mu_tensor *convert_input(const mu_layer *layer, mu_tensor *tensor)
     const bool real = mu__dtype_is_float(tensor->dtype);
     const bool keeps = real ? layer->ops->no_autocast || layer->ops == &mu__input_layer_ops : layer->ops->moves_only;
     if (keeps || (is_integer(tensor) && mu__layer_takes_integers(layer)) ||
-        (layer->ops->takes_strings && mu__has_strings(tensor)))
+        ((layer->ops->takes_strings || layer->trainer) && mu__has_strings(tensor)))
         return tensor;
     return mu_cast(tensor, layer->trainer || layer->ops->no_autocast ? mu__floatx() : layer->policy.compute);
 }
 
-static mu_value *convert_inputs(const mu_layer *layer, mu_value *inputs)
+mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs)
 {
     const int n = mu__value_flatten(inputs, NULL, 0);
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
@@ -371,7 +371,8 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu__line_push(thread, site);
     const int outer = thread->autocast;
     thread->autocast = autocast_of(layer);
-    mu_value *outputs = layer->ops->call(layer, inputs, &inner);
+    mu_value *outputs = layer->ops->host_spec ? mu__host_layer_call(layer, inputs, &inner)
+                                              : layer->ops->call(layer, inputs, &inner);
     thread->autocast = outer;
     if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
         outputs = NULL;
@@ -389,7 +390,7 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_context *thread = mu__context();
-    if (mu__pending() || !inputs || !(inputs = convert_inputs(layer, inputs)))
+    if (mu__pending() || !inputs || !(inputs = mu__layer_convert(layer, inputs)))
         return NULL;
     if (!layer->built && build_for(layer, inputs) != MU_OK)
         return NULL;

@@ -66,6 +66,10 @@ struct mu_layer_ops {
     int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
     bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking); of several
                                // inputs a step counts that counts in any, if all have masks
+    // host_spec makes the layer one that runs on the host, before the step that the rest of its model is (host_part.h):
+    // it fills the type and shape of the output for n inputs of these types and shapes, where axes may be unknown.
+    // NULL: the layer is made of ops.
+    mu_status (*host_spec)(const mu_layer *layer, int n, const mu_spec *in, mu_spec *out);
     const mu_cell_ops *cell;   // of a cell of recurrent layers (recurrent.h); NULL: it is none
     // make completes a new layer: its sublayers and its state. Optional.
     mu_status (*make)(mu_layer *layer);
@@ -106,6 +110,10 @@ mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args);
 // mu__layer_call calls a layer, built first if needed, and gives the masks of its outputs to `mask` (NULL: not wanted).
 // The result belongs to the pool; NULL on error.
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask);
+// mu__host_layer_call calls a layer that runs on the host, or returns what it returned before the step (host_part.c).
+mu_value *mu__host_layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
+// mu__layer_convert returns inputs in the types that the layer takes; belongs to the pool, NULL on error.
+mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs);
 // mu__layer_build builds a layer that is not built yet, for n inputs of these shapes (batch axes unknown).
 mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs);
 // mu__mask_at returns the mask of input i; NULL: it has none. A list of masks has an empty list for such an input.

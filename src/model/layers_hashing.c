@@ -17,11 +17,22 @@ static mu_string value_text(const mu_tensor *x, int64_t i, char digits[32])
     return (mu_string){digits, (size_t)n};
 }
 
-static mu_status check_input(const mu_layer *layer, const mu_tensor *x)
+static mu_status check_input(const mu_layer *layer, mu_dtype dtype)
 {
-    return mu__has_strings(x) || mu__dtype_is_integer(x->dtype)
+    return dtype == MU_STRING || mu__dtype_is_integer(dtype)
                ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' hashes strings and integers; the input is %s",
-                                   mu_layer_name((mu_layer *)(uintptr_t)layer), mu_dtype_name(x->dtype));
+                                   mu_layer_name((mu_layer *)(uintptr_t)layer), mu_dtype_name(dtype));
+}
+
+// Type and shape of the bins of n inputs in an output mode.
+static mu_status bins_spec(const mu_layer *layer, int n, const mu_spec *in, int num_bins, const char *mode,
+                           mu_spec *out)
+{
+    const bool as_int = strcmp(mode, "int") == 0;
+    *out = (mu_spec){.dtype = as_int ? MU_I64 : mu__floatx(), .shape = mu__tokens_shape(mode, &in->shape, num_bins)};
+    for (int i = 0; i < n; i++)
+        MU_TRY(check_input(layer, in[i].dtype));
+    return MU_OK;
 }
 
 // Bins as the layer's output mode wants them.
@@ -69,7 +80,7 @@ static mu_value *hashing_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     const mu_hashing_args *args = layer->args;
     const mu_tensor *x = mu__host_only(layer, inputs, 0);
     char digits[32];
-    if (x == NULL || check_input(layer, x) != MU_OK)
+    if (x == NULL || check_input(layer, x->dtype) != MU_OK)
         return NULL;
     mu_tensor *bins = mu__give(mu__tensor_alloc(MU_I64, &x->shape));
     for (int64_t i = 0, n = mu__elements(&x->shape); bins != NULL && i < n; i++)
@@ -77,8 +88,14 @@ static mu_value *hashing_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     return encoded(bins, args->num_bins, args->output_mode);
 }
 
+static mu_status hashing_spec(const mu_layer *layer, int n, const mu_spec *in, mu_spec *out)
+{
+    const mu_hashing_args *args = layer->args;
+    return bins_spec(layer, n, in, args->num_bins, args->output_mode, out);
+}
+
 MU_LAYER_CLASS(hashing, "hashing", "Hashing", mu_hashing_args, hashing_fields, hashing_complete, .takes_integers = true,
-               .takes_strings = true, .call = hashing_call)
+               .takes_strings = true, .call = hashing_call, .host_spec = hashing_spec)
 
 // ---- Crosses ------------------------------------------------------------------------------------
 
@@ -99,7 +116,7 @@ static mu_status check_features(const mu_layer *layer, mu_value *inputs, int n)
         const mu_tensor *x = mu__host_only(layer, inputs, i), *first = x != NULL ? mu_at(inputs, 0) : NULL;
         if (x == NULL)
             return mu_error_code();
-        MU_TRY(check_input(layer, x));
+        MU_TRY(check_input(layer, x->dtype));
         if (!mu__shape_equal(&x->shape, &first->shape) || x->shape.rank > 2 ||
             (x->shape.rank == 2 && x->shape.dims[1] != 1))
             return mu__error(MU_INVALID_ARGUMENT, "layer '%s': feature %d has shape %s and feature 0 %s; all must be "
@@ -131,5 +148,12 @@ static mu_value *crossing_call(mu_layer *layer, mu_value *inputs, const mu_call_
     return encoded(bins, args->num_bins, args->output_mode);
 }
 
+static mu_status crossing_spec(const mu_layer *layer, int n, const mu_spec *in, mu_spec *out)
+{
+    const mu_hashed_crossing_args *args = layer->args;
+    return bins_spec(layer, n, in, args->num_bins, args->output_mode, out);
+}
+
 MU_LAYER_CLASS(hashed_crossing, "hashed_crossing", "HashedCrossing", mu_hashed_crossing_args, crossing_fields, NULL,
-               .takes_integers = true, .takes_strings = true, .call = crossing_call)
+               .takes_integers = true, .takes_strings = true, .call = crossing_call,
+               .host_spec = crossing_spec)

@@ -120,9 +120,15 @@ static mu_value *string_call(mu_layer *layer, mu_value *inputs, const mu_call_co
                                                                 : mu__lookup_call(layer, inputs, context);
 }
 
+static mu_status string_spec(const mu_layer *layer, int n, const mu_spec *in, mu_spec *out)
+{
+    (void)n;
+    return mu__lookup_spec(layer, ((const mu_string_lookup_args *)layer->args)->invert, in, out);
+}
+
 MU_LAYER_CLASS(string_lookup, "string_lookup", "StringLookup", mu_string_lookup_args, string_fields, string_complete,
                .takes_integers = true, .takes_strings = true, .make = string_make, .call = string_call,
-               .release = lookup_release)
+               .host_spec = string_spec, .release = lookup_release)
 
 // ---- Integers -----------------------------------------------------------------------------------
 
@@ -179,9 +185,15 @@ static mu_value *integer_call(mu_layer *layer, mu_value *inputs, const mu_call_c
                                                                  : mu__lookup_call(layer, inputs, context);
 }
 
+static mu_status integer_spec(const mu_layer *layer, int n, const mu_spec *in, mu_spec *out)
+{
+    (void)n;
+    return mu__lookup_spec(layer, ((const mu_integer_lookup_args *)layer->args)->invert, in, out);
+}
+
 MU_LAYER_CLASS(integer_lookup, "integer_lookup", "IntegerLookup", mu_integer_lookup_args, integer_fields,
                integer_complete, .takes_integers = true, .make = integer_make, .call = integer_call,
-               .release = lookup_release)
+               .host_spec = integer_spec, .release = lookup_release)
 
 // ---- Adapting -----------------------------------------------------------------------------------
 

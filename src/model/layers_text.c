@@ -194,17 +194,22 @@ typedef struct rows {
     bool batch;
 } rows;
 
-static mu_status rows_of(const mu_layer *layer, const mu_tensor *x, rows *out)
+static mu_status check_texts(const mu_layer *layer, mu_dtype dtype, const mu_shape *shape)
 {
     char text[MU_SHAPE_TEXT];
-    const mu_shape *shape = &x->shape;
     const bool words = strcmp(args_of(layer)->split, "none") == 0;
     const bool fits = words ? shape->rank <= 2 : shape->rank <= 1 || (shape->rank == 2 && shape->dims[1] == 1);
-    if (!mu__has_strings(x) || !fits)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes strings of shape %s; the input is %s %s",
-                         mu_layer_name((mu_layer *)(uintptr_t)layer), words ? "[batch, words]"
-                             : "[batch] or [batch, 1]",
-                         mu_dtype_name(x->dtype), mu__shape_text(shape, text));
+    if (dtype == MU_STRING && fits)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes strings of shape %s; the input is %s %s",
+                     mu_layer_name((mu_layer *)(uintptr_t)layer), words ? "[batch, words]" : "[batch] or [batch, 1]",
+                     mu_dtype_name(dtype), mu__shape_text(shape, text));
+}
+
+static mu_status rows_of(const mu_layer *layer, const mu_tensor *x, rows *out)
+{
+    const mu_shape *shape = &x->shape;
+    MU_TRY(check_texts(layer, x->dtype, shape));
     *out = (rows){.n = shape->rank > 0 ? shape->dims[0] : 1, .width = shape->rank == 2 ? shape->dims[1] : 1,
                   .batch = shape->rank > 0};
     return MU_OK;
@@ -308,5 +313,19 @@ static mu_value *text_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
     return out != NULL ? mu_of(mu__give(out)) : NULL;
 }
 
+static mu_status text_spec(const mu_layer *layer, int n, const mu_spec *in, mu_spec *out)
+{
+    const mu_text_vectorization_args *args = layer->args;
+    const mu_lookup *l = layer->state;
+    const bool words = strcmp(l->output_mode, "int") == 0, batch = in->shape.rank > 0;
+    const int64_t length = args->output_sequence_length > 0 ? args->output_sequence_length : MU_UNKNOWN;
+    (void)n;
+    *out = (mu_spec){.dtype = strcmp(l->output_mode, "tf_idf") == 0 ? mu__floatx() : MU_I64,
+                     .shape = {.rank = batch, .dims = {batch ? in->shape.dims[0] : 0}}};
+    out->shape.dims[out->shape.rank++] = words ? length : mu__lookup_depth(l);
+    return check_texts(layer, in->dtype, &in->shape);
+}
+
 MU_LAYER_CLASS(text_vectorization, "text_vectorization", "TextVectorization", mu_text_vectorization_args, text_fields,
-               NULL, .takes_strings = true, .make = text_make, .call = text_call, .release = text_release)
+               NULL, .takes_strings = true, .make = text_make, .call = text_call, .host_spec = text_spec,
+               .release = text_release)

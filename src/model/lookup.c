@@ -22,8 +22,8 @@ const mu_tensor *mu__host_only(const mu_layer *layer, mu_value *inputs, int i)
         return x;
     if (!mu__pending())
         mu__error(MU_FAILED_PRECONDITION, "layer '%s' (%s) looks values up on the host and cannot be part of a traced "
-                  "function or model; call it on the elements of the dataset, in the function of mu_dataset_map, and "
-                  "give the model its result", mu_layer_name((mu_layer *)(uintptr_t)layer), layer->ops->class.name);
+                  "function, or of a layer of the program's own; make it part of a sequential or functional model, or "
+                  "call it in the function of mu_dataset_map and give the step its result", mu_layer_name((mu_layer *)(uintptr_t)layer), layer->ops->class.name);
     return NULL;
 }
 
@@ -80,9 +80,10 @@ mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_lay
                          int n_idf)
 {
     mu_lookup *l = lookup_of(layer);
+    const int special = special_tokens(layer, n, token), skipped = n_idf == n ? special : 0;
     mu__vocabulary_free(&l->vocabulary);
     l->ready = false;
-    for (int i = special_tokens(layer, n, token); i < n; i++)
+    for (int i = special; i < n; i++)
         MU_TRY(add_token(layer, token(layer, i), i));
     const int64_t size = mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary);
     if (l->max_tokens > 0 && size > l->max_tokens)
@@ -90,7 +91,7 @@ mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_lay
                          "max_tokens is %lld; give fewer tokens or a larger max_tokens", layer->ops->class.function,
                              (long long)size,
                          (long long)l->max_tokens);
-    MU_TRY(keep_idf(layer, idf, n_idf));
+    MU_TRY(keep_idf(layer, skipped > 0 ? idf + skipped : idf, n_idf - skipped));
     l->ready = true;
     return MU_OK;
 }
@@ -145,12 +146,76 @@ static double weight_of(const mu_lookup *l, int64_t index)
     return n > 0 ? sum / (double)n : 0;  // of tokens out of the vocabulary: the average
 }
 
+int64_t mu__lookup_depth(const mu_lookup *l)
+{
+    return l->pad_to_max && l->max_tokens > 0 ? l->max_tokens
+           : l->ready ? mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary) : MU_UNKNOWN;
+}
+
+// one_hot has a row for each element, the others for each row of the last axis.
+static mu_shape rows_shape(const char *mode, mu_shape shape)
+{
+    const bool one_hot = strcmp(mode, "one_hot") == 0;
+    if (!one_hot ? shape.rank > 0 : shape.rank > 1 && shape.dims[shape.rank - 1] == 1)
+        shape.rank--;
+    return shape;
+}
+
+mu_shape mu__tokens_shape(const char *mode, const mu_shape *tokens, int64_t depth)
+{
+    mu_shape shape = strcmp(mode, "int") == 0 ? *tokens : rows_shape(mode, *tokens);
+    if (strcmp(mode, "int") != 0 && shape.rank < MU_MAX_RANK)
+        shape.dims[shape.rank++] = depth;
+    return shape;
+}
+
+static mu_status check_type(const mu_layer *layer, mu_dtype dtype)
+{
+    const bool integers = lookup_of(layer)->integers;
+    if (integers ? dtype != MU_STRING && !mu__dtype_is_float(dtype) : dtype == MU_STRING)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' looks up %s; the input is %s",
+                     mu_layer_name((mu_layer *)(uintptr_t)layer), integers ? "integers" : "strings",
+                     mu_dtype_name(dtype));
+}
+
+mu_status mu__lookup_spec(const mu_layer *layer, bool inverts, const mu_spec *in, mu_spec *out)
+{
+    const mu_lookup *l = lookup_of(layer);
+    if (inverts) {
+        *out = (mu_spec){.dtype = l->integers ? MU_I64 : MU_STRING, .shape = in->shape};
+        return mu__dtype_is_integer(in->dtype)
+                   ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' gives tokens of indices: its input must be "
+                                       "integers; it is %s", mu_layer_name((mu_layer *)(uintptr_t)layer),
+                                       mu_dtype_name(in->dtype));
+    }
+    *out = (mu_spec){.dtype = strcmp(l->output_mode, "tf_idf") == 0 ? mu__floatx() : MU_I64,
+                     .shape = mu__tokens_shape(l->output_mode, &in->shape, mu__lookup_depth(l))};
+    return check_type(layer, in->dtype);
+}
+
+mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out)
+{
+    const bool looks_up = layer->ops == &mu__string_lookup_ops || layer->ops == &mu__integer_lookup_ops ||
+                          layer->ops == &mu__text_vectorization_ops;
+    const mu_lookup *l = looks_up ? lookup_of(layer) : NULL;
+    *out = NULL;
+    if (!l || !l->idf)
+        return MU_OK;
+    const mu_shape shape = MU_SHAPE(mu__lookup_depth(l));
+    mu_tensor *weights = mu__give(mu__tensor_alloc(mu__floatx(), &shape));
+    void *data = weights ? mu__host_write(weights) : NULL;
+    for (int64_t i = 0; data && i < shape.dims[0]; i++)
+        mu__write_element(weights->dtype, data, i, weight_of(l, i));
+    *out = weights;
+    return mu_error_code();
+}
+
 mu_tensor *mu__lookup_encode(const mu_layer *layer, const char *mode, const int64_t *indices, int64_t n_rows,
                              const int64_t *ends, mu_shape before)
 {
     const mu_lookup *l = lookup_of(layer);
-    const int64_t size = mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary);
-    const int64_t depth = l->pad_to_max && l->max_tokens > 0 ? l->max_tokens : size;
+    const int64_t depth = mu__lookup_depth(l);
     const bool counts = strcmp(mode, "count") == 0, tf_idf = strcmp(mode, "tf_idf") == 0;
     if (before.rank == MU_MAX_RANK) {
         mu__error(MU_INVALID_ARGUMENT, "layer '%s': the input has too many axes to add one of tokens",
@@ -184,16 +249,12 @@ static mu_string token_at(const mu_tensor *x, const void *data, int64_t i, int64
     return (mu_string){(const char *)number, sizeof *number};
 }
 
-// What a row is in an encoding: one_hot has a row for each element, the others for each row of the last axis.
 static mu_tensor *encode(const mu_layer *layer, const mu_tensor *x, const int64_t *indices)
 {
     const char *mode = lookup_of(layer)->output_mode;
     const bool one_hot = strcmp(mode, "one_hot") == 0;
-    mu_shape before = x->shape;
-    const int64_t n = mu__elements(&x->shape), last = before.rank > 0 ? before.dims[before.rank - 1] : 1;
-    if (!one_hot ? before.rank > 0 : before.rank > 1 && last == 1)
-        before.rank--;
-    const int64_t n_rows = mu__elements(&before);
+    const mu_shape before = rows_shape(mode, x->shape);
+    const int64_t n = mu__elements(&x->shape), n_rows = mu__elements(&before);
     int64_t *ends = mu__calloc((size_t)n_rows + 1, sizeof *ends);
     for (int64_t row = 0; ends != NULL && row < n_rows; row++)
         ends[row] = one_hot ? row + 1 : (row + 1) * (n / n_rows);
@@ -209,14 +270,12 @@ mu_value *mu__lookup_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
     const mu_tensor *x = mu__host_only(layer, inputs, 0);
     if (x == NULL)
         return NULL;
-    if (!l->ready || (mu__has_strings(x) ? l->integers : !l->integers || mu__dtype_is_float(x->dtype))) {
-        mu__error(l->ready ? MU_INVALID_ARGUMENT : MU_FAILED_PRECONDITION, l->ready
-                  ? "layer '%s' looks up %s; the input is %s" : "layer '%s' has no vocabulary of %s (input: %s); give "
-                  "one (.vocabulary), or call mu_adapt first", mu_layer_name(layer), l->integers ? "integers"
-                      : "strings",
+    if (!l->ready)
+        mu__error(MU_FAILED_PRECONDITION, "layer '%s' has no vocabulary of %s (input: %s); give one (.vocabulary), or "
+                  "call mu_adapt first", mu_layer_name(layer), l->integers ? "integers" : "strings",
                   mu_dtype_name(x->dtype));
+    if (mu__pending() || check_type(layer, x->dtype) != MU_OK)
         return NULL;
-    }
     const bool as_int = strcmp(l->output_mode, "int") == 0;
     const int64_t n = mu__elements(&x->shape);
     const void *data = mu__host_read(x);

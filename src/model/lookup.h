@@ -35,7 +35,8 @@ typedef struct mu_lookup {
 
 static inline int64_t mu__lookup_first(const mu_lookup *l) { return l->masks + l->n_oov; }  // index of token 0
 
-// mu__lookup_set sets the vocabulary, which may begin with the special tokens, from n tokens and idf weights (or NULL).
+// mu__lookup_set sets the vocabulary, which may begin with the special tokens, from n tokens and idf weights (or NULL),
+// which may then begin with theirs.
 mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_layer *layer, int i), const double *idf,
                          int n_idf);
 // mu__lookup_index gives the index of a token; false after recording an error.
@@ -44,8 +45,18 @@ bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index);
 // and the result has the axes `before`, then one of tokens. Owned.
 mu_tensor *mu__lookup_encode(const mu_layer *layer, const char *mode, const int64_t *indices, int64_t n_rows,
                              const int64_t *ends, mu_shape before);
+// mu__tokens_shape returns the shape of an encoding in `mode` of tokens of a shape, where axes may be unknown.
+mu_shape mu__tokens_shape(const char *mode, const mu_shape *tokens, int64_t depth);
+// mu__lookup_depth returns the columns of an encoding; MU_UNKNOWN: there is no vocabulary yet. mu__lookup_spec fills
+// type and shape of what mu__lookup_call returns for an input, or, with `inverts`, of the tokens of indices.
+int64_t mu__lookup_depth(const mu_lookup *l);
+mu_status mu__lookup_spec(const mu_layer *layer, bool inverts, const mu_spec *in, mu_spec *out);
 // mu__lookup_call looks all elements of a tensor up; the result belongs to the pool.
 mu_value *mu__lookup_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
+
+// mu__lookup_weights writes the idf weights as Keras keeps them: of all indices, the average for those of special tokens.
+// NULL: the layer has none. It belongs to the pool.
+mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out);
 
 // Counts of tokens over a dataset, for adapt.
 typedef struct mu_token_counts {

@@ -1,5 +1,5 @@
 // What every model has: calls, building from a shape, and its variables.
-#include "model/model.h"
+#include "model/host_part.h"
 
 #include <muster/ops.h>
 
@@ -92,13 +92,15 @@ static mu_value *build_trace(mu_value *arguments, void *arg)
 // Traces the model once, only for shapes and weights.
 mu_status mu__model_build(mu_model *model, const mu_shape *input)
 {
-    const mu_spec spec = {.dtype = mu__floatx(), .shape = *input};
+    const mu_spec spec = {.dtype = mu__host_input_dtype(model, mu__floatx()), .shape = *input};
     build_job job = {.model = model};
     mu_traced traced = {0};
-    mu_tensor *stand_in = mu_constant(spec.dtype, 0);
+    mu_tensor *stand_in = mu_constant(mu__floatx(), 0);
     mu_value *like = stand_in ? mu_of(stand_in) : NULL;
     mu_scope_guard scope = mu_scope_open(model->strategy);
+    mu_host_results shapes, *outer = mu__host_shapes_begin(&shapes);
     mu_status status = like ? mu__trace_run("build", build_trace, &job, like, &spec, true, &traced) : mu_error_code();
+    mu__host_shapes_end(outer);
     mu_scope_close(&scope);
     mu_release(traced.graph);
     mu_release(traced.inputs);

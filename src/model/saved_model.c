@@ -68,10 +68,11 @@ static mu_model *model_from(const json_t *root, bool compiles, const char *funct
     return model;
 }
 
-mu_model *mu__model_from_json(const char *text, bool compiles, const char *function)
+mu_model *mu__model_from_json(const char *text, const mu_tensor_file *file, bool compiles, const char *function)
 {
     json_t *root = mu__json_read(text, function);
-    mu_model *model = root ? model_from(root, compiles, function) : NULL;
+    const bool whole = root && (!file || mu__keras_assets_into(root, file) == MU_OK);
+    mu_model *model = whole ? model_from(root, compiles, function) : NULL;
     json_decref(root);
     return model;
 }
@@ -84,7 +85,7 @@ static mu_model *load(const mu_tensor_file *file, bool compiles)
                   "mu_load_weights", file->path, file->format->name);
         return NULL;
     }
-    mu_model *model = mu__model_from_json(config, compiles, "mu_load_model");
+    mu_model *model = mu__model_from_json(config, file, compiles, "mu_load_model");
     return model && mu__model_need_built(model, file->path, "mu_load_model") == MU_OK &&
            mu__model_load(model, file, "mu_load_model") == MU_OK ? model : NULL;
 }

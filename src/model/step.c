@@ -4,7 +4,7 @@
 // Losses are scaled by the total number of samples, so N replicas compute the same as one. A step returns the state of
 // every metric on this replica.
 #include "distribute/aggregation.h"
-#include "model/pass.h"
+#include "model/host_part.h"
 
 #include <muster/ops.h>
 
@@ -193,7 +193,7 @@ static mu_status run_forward(mu_model *model, const example *e, bool training, f
 {
     const mu_call_context context = {.training = training};
     mu_value *mask = NULL;
-    mu_value *outputs = mu__layer_call(model, e->x, &context, &mask);
+    mu_value *outputs = mu__host_model_call(model, e->x, &context, &mask);
     *f = (forward){0};
     if (!outputs)
         return mu_error_code();
@@ -322,6 +322,12 @@ static mu_status add_own_loss(const mu_model *model, mu_value *batch, mu_tensor 
 static mu_value *own_step(mu_model *model, mu_value *batch,
                           mu_tensor *(*step)(mu_model *model, mu_value *batch, void *arg))
 {
+    if (mu__has_host_part(model)) {
+        mu__error(MU_UNIMPLEMENTED, "the model '%s' has look-ups and a step of the program's own, whose calls of the "
+                  "model cannot be seen before it; look the values up in the function of mu_dataset_map",
+                  mu_layer_name(model));
+        return NULL;
+    }
     collect(model, true);
     mu_tensor *loss = step(model, batch, model->trainer->step_arg);
     return result_of(model, add_own_loss(model, batch, loss));
@@ -373,5 +379,5 @@ mu_value *mu__predict_step(mu_value *batch, void *model)
 {
     const mu_call_context context = {0};
     mu_value *inputs = mu_value_kind_of(batch) == MU_VALUE_MAP ? batch : mu_value_at(batch, 0);
-    return inputs ? mu__layer_call(model, inputs, &context, NULL) : NULL;
+    return inputs ? mu__host_model_call(model, inputs, &context, NULL) : NULL;
 }

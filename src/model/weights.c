@@ -49,7 +49,7 @@ static mu_status read_all(const mu_named_variables *list, mu_file_names names, c
     for (size_t i = 0; i < list->n; i++) {
         const char *name = mu__named_as(&list->items[i], names);
         keys[i] = names == MU_NAMES_OBJECTS ? mu__sprintf("model/%s" MU_BUNDLE_SUFFIX, name) : mu__strdup(name);
-        tensors[i] = mu_variable_read(list->items[i].variable);
+        tensors[i] = list->items[i].constant ? list->items[i].constant : mu_variable_read(list->items[i].variable);
         if (!keys[i] || !tensors[i])
             return mu_error_code();
     }
@@ -117,8 +117,8 @@ typedef struct loading {
 // Whether a variable of the list is to be loaded, as far as the caller's options say.
 static bool is_wanted(const loading *l, const mu_named_variable *named)
 {
-    const char *path = mu__saved_name(named->variable);
-    return !named->of_optimizer && (!l->only || regexec(l->only, path, 0, NULL, 0) == 0);
+    const char *path = named->variable ? mu__saved_name(named->variable) : NULL;
+    return path && !named->of_optimizer && (!l->only || regexec(l->only, path, 0, NULL, 0) == 0);
 }
 
 // The way in which the file names tensors: the first that finds every weight, or that of its format; where weights may

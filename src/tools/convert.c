@@ -63,7 +63,7 @@ static bool run(const mu_tool_arguments *a)
     const char *config = mu_tensor_file_metadata(file, "config.json");
     const bool same = mu__file_format_of(out) == file->format;
     mu_model *model = a->values[MODEL]   ? mu__tool_model(a->values[MODEL], "muster convert")
-                      : config && !same ? mu__model_from_json(config, true, "muster convert") : NULL;
+                      : config && !same ? mu__model_from_json(config, file, true, "muster convert") : NULL;
     if (mu__pending())
         return false;
     if (!model && mu__file_format_of(out) == &mu__keras_format && !same) {

@@ -11,7 +11,7 @@ static mu_model *from_json(const char *path, const char *function)
     size_t bytes;
     if (mu__file_read(path, MOST_BYTES, &text, &bytes) != MU_OK)
         return NULL;
-    mu_model *model = mu__model_from_json(text, true, function);
+    mu_model *model = mu__model_from_json(text, NULL, true, function);
     mu__free(text);
     return model;
 }
