@@ -33,7 +33,7 @@ typedef struct mu_input_args {
     const char *given;
     int64_t shape[MU_MAX_SAMPLE_RANK];          // of a sample, without the batch axis; ends with 0
     mu_keyword_only only_;
-    mu_dtype dtype;                          // default: that of mu_set_floatx
+    mu_dtype dtype;                          // default: that of mu_set_floatx; MU_STRING: for the layers of text.h
     const char *name;
     int64_t batch_size;                      // of all batches, which stateful layers need to know; default: any
 } mu_input_args;

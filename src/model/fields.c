@@ -573,6 +573,28 @@ static bool read_item(mu_field_kind kind, const json_t *value, void *list, size_
     }
 }
 
+enum { MOST_UP_TO = 1000 };
+
+// The numbers from 1 to what Keras writes alone, as JSON; NULL: it is too large, or no number.
+static json_t *list_up_to(const json_t *value)
+{
+    const json_int_t last = json_integer_value(value);
+    json_t *list = last >= 1 && last <= MOST_UP_TO ? json_array() : NULL;
+    for (json_int_t i = 1; list && i <= last; i++)
+        json_array_append_new(list, json_integer(i));
+    return list;
+}
+
+static bool read_list(void *args, const mu_field *field, const json_t *value);
+
+static bool read_up_to(void *args, const mu_field *field, const json_t *value)
+{
+    json_t *list = list_up_to(value);
+    const bool valid = list && read_list(args, field, list);
+    json_decref(list);
+    return valid;
+}
+
 // Reads a list, or one item, into memory that belongs to the pool; there are 8 bytes for an item of any kind.
 static bool read_list(void *args, const mu_field *field, const json_t *value)
 {
@@ -636,7 +658,8 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES:
     case MU_FIELD_LONGS:
-    case MU_FIELD_TEXTS: return read_list(args, field, value);
+    case MU_FIELD_TEXTS:
+        return field->up_to && json_is_integer(value) ? read_up_to(args, field, value) : read_list(args, field, value);
     case MU_FIELD_OPTIMIZER: return (*(mu_optimizer **)out = mu__optimizer_from(value)) != NULL;
     case MU_FIELD_RATE: return read_rate(args, field, value);
     case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
@@ -655,7 +678,7 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
 static bool is_fixed(const char *key, const json_t *value)
 {
     static const char *const keys[] = {"dtype", "trainable", "name", "registered_name", "build_config", "autocast",
-                                       "vocabulary_size"};
+                                       "vocabulary_size", "num_bins"};
     for (size_t i = 0; i < MU_COUNT(keys); i++)
         if (strcmp(keys[i], key) == 0)
             return true;

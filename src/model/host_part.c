@@ -17,15 +17,18 @@ bool mu__has_host_part(const mu_layer *layer)
 
 mu_dtype mu__host_input_dtype(const mu_layer *layer, mu_dtype other)
 {
+    static const mu_dtype kinds[] = {MU_STRING, MU_I64};
     if (layer->ops == &mu__input_layer_ops)
-        return ((const mu_input_args *)layer->args)->dtype == MU_STRING ? MU_STRING : other;
+        return ((const mu_input_args *)layer->args)->dtype ? ((const mu_input_args *)layer->args)->dtype : other;
     if (layer->ops == &mu__sequential_ops)
         return mu__host_input_dtype(layer->sublayers.items[0], other);
-    const mu_spec strings = {.dtype = MU_STRING, .shape = {.rank = 1, .dims = {MU_UNKNOWN}}};
-    mu_spec out;
-    if (!layer->ops->host_spec || layer->ops->host_spec(layer, 1, &strings, &out) == MU_OK)
-        return layer->ops->host_spec ? MU_STRING : other;
-    mu_error_take();
+    for (size_t i = 0; layer->ops->host_spec && i < MU_COUNT(kinds); i++) {
+        const mu_spec in = {.dtype = kinds[i], .shape = {.rank = 1, .dims = {MU_UNKNOWN}}};
+        mu_spec out;
+        if (layer->ops->host_spec(layer, 1, &in, &out) == MU_OK)
+            return kinds[i];
+        mu_error_take();
+    }
     return other;
 }
 

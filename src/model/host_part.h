@@ -35,8 +35,8 @@ mu_value *mu__host_model_call(mu_model *model, mu_value *inputs, const mu_call_c
 // mu__host_shapes_begin announces a trace for shapes alone; give its result to mu__host_shapes_end.
 mu_host_results *mu__host_shapes_begin(mu_host_results *results);
 void mu__host_shapes_end(mu_host_results *outer);
-// mu__host_input_dtype returns MU_STRING if the inputs of a sequential model or of a layer are strings, as far as its
-// first layer says, else `other`.
+// mu__host_input_dtype returns the type of the inputs of a sequential model or of a layer, if it begins with an input
+// layer or with a look-up that says it, else `other`.
 mu_dtype mu__host_input_dtype(const mu_layer *layer, mu_dtype other);
 
 #endif

@@ -16,7 +16,7 @@ static const mu_field text_fields[] = {
     MU_FIELD(mu_text_vectorization_args, standardize, WORD, .text = "lower_and_strip_punctuation", .words = standards,
              .null_word = "none"),
     MU_FIELD(mu_text_vectorization_args, split, WORD, .text = "whitespace", .words = splits, .null_word = "none"),
-    MU_FIELD(mu_text_vectorization_args, ngrams, LONGS, .limit = MU_POSITIVE,
+    MU_FIELD(mu_text_vectorization_args, ngrams, LONGS, .limit = MU_POSITIVE, .up_to = true,
              .second = offsetof(mu_text_vectorization_args, n_ngrams)),
     MU_FIELD(mu_text_vectorization_args, output_mode, WORD, .text = "int", .words = text_modes),
     MU_FIELD(mu_text_vectorization_args, output_sequence_length, INT, .limit = MU_NOT_NEGATIVE, .none = true),

@@ -1,36 +1,60 @@
 // Records of tf.train.Example as samples for `muster fit`: features become tensors of the shapes of the model's inputs.
 //
-// The first record says of which type each feature is and how many values it has. Features of bytes are images in JPEG
-// or PNG, or elements of uint8.
+// The first record says of which type each feature is and how many values it has. Features of bytes are strings where the
+// model's input is, else images in JPEG or PNG, or elements of uint8.
 #include "tools/fit_data.h"
 
 #include "data/example.h"
 #include "model/functional.h"
+#include "model/host_part.h"
 
 #include <muster/image.h>
 #include <muster/ops.h>
 
 // ---- What the model takes -----------------------------------------------------------------------
 
-// The shape of a sample for input i; rank 0: not known.
-static mu_shape input_shape(const mu_model *model, int i)
+// The type and shape of a sample for input i; rank 0: the shape is not known, or the sample is a scalar.
+static mu_spec input_spec(const mu_model *model, int i)
 {
-    mu_shape shape = model->built ? model->input : (mu_shape){0}, sample = {0};
+    mu_spec batch = {.dtype = mu__host_input_dtype(model, mu__floatx())}, sample;
+    if (model->built)
+        batch.shape = model->input;
     if (model->ops == &mu__functional_ops) {
         mu_object *inputs[MU_MAX_MODEL_INPUTS];
         const mu_functional *f = model->state;
         const int n = MU_MIN(mu__value_flatten(f->inputs, inputs, MU_MAX_MODEL_INPUTS), MU_MAX_MODEL_INPUTS);
-        shape = i < n ? ((mu_tensor *)inputs[i])->shape : (mu_shape){0};
+        batch = i < n ? mu__spec_of((mu_tensor *)inputs[i]) : (mu_spec){0};
     }
-    for (int axis = 1; axis < shape.rank; axis++)
-        sample.dims[sample.rank++] = shape.dims[axis];
+    sample = (mu_spec){.dtype = batch.dtype};
+    for (int axis = 1; axis < batch.shape.rank; axis++)
+        sample.shape.dims[sample.shape.rank++] = batch.shape.dims[axis];
     return sample;
 }
 
 // ---- What the first record has ------------------------------------------------------------------
 
-static mu_status describe(const mu_fit_source *source, const char *name, mu_span value, mu_feature *feature)
+// Several strings, or an axis of one, are read only as the model's input has them.
+static mu_status describe_strings(const mu_fit_source *source, int i, int64_t n, mu_feature *feature)
 {
+    const mu_spec wanted = input_spec(source->model, i);
+    char text[MU_SHAPE_TEXT];
+    if (i < source->n_inputs && wanted.dtype == MU_STRING) {
+        feature->shape = wanted.shape;
+        return mu__shape_known(&wanted.shape) && mu__elements(&wanted.shape) == n
+                   ? MU_OK
+                   : mu__error(MU_INVALID_ARGUMENT, "muster fit: feature '%.100s' of %s has %lld strings in an example; "
+                               "the model's input takes %s", feature->name, source->path, (long long)n,
+                               mu__shape_text(&wanted.shape, text));
+    }
+    return n == 1 ? MU_OK
+                  : mu__error(MU_UNIMPLEMENTED, "muster fit: feature '%.100s' of %s has %lld strings in an example; one "
+                              "is read, as an image or as uint8, where the model's input is no string", feature->name,
+                              source->path, (long long)n);
+}
+
+static mu_status describe(const mu_fit_source *source, int i, mu_span value, mu_feature *feature)
+{
+    const char *name = source->names[i];
     mu_span list = {0};
     mu_value_sink count = {0};
     *feature = (mu_feature){.name = name};
@@ -41,11 +65,9 @@ static mu_status describe(const mu_fit_source *source, const char *name, mu_span
         mu__example_values(list, feature->dtype, &count) != MU_OK || count.n == 0)
         return mu__error(MU_DATA_LOSS, "muster fit: feature '%.100s' of the first example of %s has no values", name,
                          source->path);
-    if (feature->dtype == MU_STRING && count.n != 1)
-        return mu__error(MU_UNIMPLEMENTED, "muster fit: feature '%.100s' of %s has %lld strings in an example; one is "
-                         "read, as an image or as uint8", name, source->path, (long long)count.n);
-    if (feature->dtype != MU_STRING)
-        feature->shape = MU_SHAPE(count.n);
+    if (feature->dtype == MU_STRING)
+        return describe_strings(source, i, (int64_t)count.n, feature);
+    feature->shape = MU_SHAPE(count.n);
     return MU_OK;
 }
 
@@ -62,7 +84,7 @@ static mu_status describe_all(mu_fit_source *source, mu_dataset *records)
                           source->names, values))
         return mu__error(MU_DATA_LOSS, "muster fit: the first record of %s is no tf.train.Example", source->path);
     for (int i = 0; i < source->n_names; i++)
-        MU_TRY(describe(source, source->names[i], values[i], &source->features[i]));
+        MU_TRY(describe(source, i, values[i], &source->features[i]));
     return MU_OK;
 }
 
@@ -82,6 +104,9 @@ static mu_tensor *value_of(const mu_fit_source *source, const mu_value *example,
     const bool label = i >= source->n_inputs;
     mu_value *value = mu_value_get(example, source->names[i]);
     mu_tensor *x = value ? mu_value_tensor(value) : NULL;
+    const mu_spec wanted = input_spec(source->model, i);
+    if (x && mu__has_strings(x) && !label && wanted.dtype == MU_STRING)
+        return x;
     if (x && mu__has_strings(x))
         x = tensor_of_bytes(x);
     if (!x)
@@ -90,8 +115,8 @@ static mu_tensor *value_of(const mu_fit_source *source, const mu_value *example,
         x = mu_squeeze(x, 0);
     if (label)
         return source->counts_labels ? mu_cast(x, MU_I32) : x;
-    const mu_shape shape = input_shape(source->model, i);
-    return shape.rank > 0 && !mu__shape_equal(&shape, &x->shape) ? mu_reshape(x, shape.rank, shape.dims) : x;
+    const mu_shape *shape = &wanted.shape;
+    return shape->rank > 0 && !mu__shape_equal(shape, &x->shape) ? mu_reshape(x, shape->rank, shape->dims) : x;
 }
 
 static mu_value *list_of(const mu_fit_source *source, const mu_value *example, int begin, int end)

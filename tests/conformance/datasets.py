@@ -458,6 +458,38 @@ def test_fit_command(path, report):
             report.check(f"muster fit, {kind}", f"weights within {far:.1e}{ran.stderr}", far < 1e-6)
 
 
+def fit_text_model():
+    """Inputs of strings, one and two of them, in front of look-ups."""
+    layers = keras.layers
+    name, tags = layers.Input((), dtype="string", name="name"), layers.Input((2,), dtype="string", name="tags")
+    rows = layers.Embedding(5, 3)(layers.StringLookup(vocabulary=["a", "b", "c"], mask_token="")(name))
+    counts = layers.StringLookup(vocabulary=["x", "y"], output_mode="count")(tags)
+    model = keras.Model([name, tags], layers.Dense(1)(layers.Concatenate()([rows, counts])))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def test_fit_strings(path, report):
+    """Strings of records train a model that looks them up, as in Keras."""
+    generator = np.random.default_rng(4)
+    names, tags = generator.choice(["a", "b", "c", "d", ""], 20), generator.choice(["x", "y", "z"], (20, 2))
+    labels = generator.normal(size=20).astype(np.float32)
+    command = pathlib.Path(path).resolve().parent / "tools/muster"
+    with tempfile.TemporaryDirectory() as folder, report.guard("muster fit, strings"):
+        with tf.io.TFRecordWriter(f"{folder}/train.tfrecord") as writer:
+            for name, tag, label in zip(names, tags, labels):
+                writer.write(example(name=[name.encode()], tags=[t.encode() for t in tag], label=[float(label)]))
+        theirs = fit_text_model()
+        theirs.save(f"{folder}/model.keras")
+        options = ["--model", "model.keras", "--data", "train.tfrecord", "--inputs", "name,tags", "--labels", "label",
+                   "--batch-size", "10000", "--epochs", "3", "-o", "trained.keras"]
+        ran = subprocess.run([command, "fit", *options], cwd=folder, capture_output=True, text=True)
+        theirs.fit([tf.constant(names), tf.constant(tags)], tf.constant(labels), batch_size=20, epochs=3, shuffle=False, verbose=0)
+        ours = keras.models.load_model(f"{folder}/trained.keras") if ran.returncode == 0 else None
+        far = max(np.abs(a - b).max() for a, b in zip(ours.get_weights(), theirs.get_weights())) if ours else np.inf
+        report.check("muster fit, strings", f"weights within {far:.1e}{ran.stderr}", far < 1e-6)
+
+
 def main(path):
     mu = muster.Library(path)
     report = Report("Data: examples, text, images, stages, layers for strings and categories")
@@ -466,6 +498,7 @@ def main(path):
         with report.guard(test.__name__):
             test(mu, report)
     test_fit_command(path, report)
+    test_fit_strings(path, report)
     return report.finish()
 
 

@@ -123,7 +123,48 @@ def spectral(keras):
     return model
 
 
-MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral)
+NAMES = ["ann", "bob", "cy", "dora"]
+TITLES = ["The cat sat.", "a dog", "dog, dog!", "zebra", "sat"]
+
+
+def look_ups(keras):
+    """A recommender whose inputs are names, numbers and titles, with the vocabularies that its layers were given."""
+    L = keras.layers
+    user, title = keras.Input((), dtype="string", name="user"), keras.Input((), dtype="string", name="title")
+    seen, tags = keras.Input((3,), dtype="int64", name="seen"), keras.Input((2,), dtype="string", name="tags")
+    tower = keras.Sequential([L.StringLookup(vocabulary=NAMES[:3], num_oov_indices=2), L.Embedding(5, 6)], name="tower")
+    numbers = L.IntegerLookup(vocabulary=[5, 7, 9], mask_token=0)(seen)
+    words = L.TextVectorization(vocabulary=["cat", "dog", "sat"], output_sequence_length=4)(title)
+    tagged = L.StringLookup(vocabulary=NAMES, output_mode="multi_hot", name="tagged")(tags)
+    parts = [tower(user), L.GlobalAveragePooling1D()(L.Embedding(5, 6)(numbers)),
+             L.GlobalAveragePooling1D()(L.Embedding(5, 6, mask_zero=True)(words)), L.Dense(6)(tagged),
+             L.Embedding(8, 6)(L.HashedCrossing(8)((user, title)))]
+    x = L.Dense(8, activation="relu")(L.Concatenate()(parts))
+    model = keras.Model([user, title, seen, tags], L.Dense(1, name="score")(x), name="look_ups")
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    return model
+
+
+def adapted(keras):
+    """What adapt has learned, which Keras keeps in the configuration, among the weights or among the assets."""
+    L = keras.layers
+    user, title = keras.Input((1,), dtype="string", name="user"), keras.Input((), dtype="string", name="title")
+    seen, x = keras.Input((3,), dtype="int64", name="seen"), keras.Input((4,), name="x")
+    layers = [L.StringLookup(output_mode="one_hot"), L.TextVectorization(output_mode="tf_idf", ngrams=2),
+              L.IntegerLookup(mask_token=0), L.Normalization(), L.Discretization(num_bins=4, output_mode="multi_hot")]
+    numbers = np.random.default_rng(3).standard_normal((50, 4)).astype(np.float32)
+    for layer, data in zip(layers, (NAMES[:3] + NAMES[:2], TITLES, np.int64([5, 5, 7, 9, 9, 9]), numbers, numbers), strict=True):
+        layer.adapt(np.array(data))
+    second = L.StringLookup(output_mode="tf_idf")  # the second of its class
+    second.adapt(np.array([["ann", "bob"], ["ann", "cy"]]))
+    parts = [layer(value) for layer, value in zip([*layers, second], (user, title, seen, x, x, user), strict=True)]
+    parts[2] = L.Flatten()(L.Embedding(6, 2)(parts[2]))
+    model = keras.Model([user, title, seen, x], L.Dense(1)(L.Concatenate()([L.Dense(3)(part) for part in parts])), name="adapted")
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.5), "mae")
+    return model
+
+
+MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted)
 
 
 def data_of(model, seed):
@@ -132,7 +173,12 @@ def data_of(model, seed):
     x = []
     for tensor in model.inputs:
         shape = (ROWS, *tensor.shape[1:])
-        if tensor.dtype == "int32":
+        if tensor.dtype == "string":
+            words = TITLES if tensor.name == "title" else NAMES
+            x.append(np.vectorize(str.encode, otypes=[object])(random.choice(words, shape)))
+        elif tensor.dtype == "int64":
+            x.append(random.choice(np.int64([0, 5, 7, 9, 11]), shape))
+        elif tensor.dtype == "int32":
             x.append(random.integers(0, 2 if tensor.name == "mask" else 20, shape).astype(np.int32))
         else:
             x.append(random.standard_normal(shape).astype(np.float32))
@@ -148,7 +194,15 @@ def data_of(model, seed):
     return x, y
 
 
+def tensors(x):
+    """Keras takes arrays of strings only as tensors, and then all of them."""
+    import tensorflow as tf
+
+    return [tf.constant(array) for array in x] if any(array.dtype == object for array in x) else x
+
+
 def for_keras(model, x, y):
+    x, y = (both := tensors([*x, *y]))[:len(x)], both[len(x):]
     names = getattr(model, "_outputs_struct", None)
     if isinstance(names, dict):
         y = dict(zip(names, y))
@@ -156,15 +210,16 @@ def for_keras(model, x, y):
 
 
 def keras_predict(model, x):
+    x = tensors(x)
     result = model(x if len(x) > 1 else x[0], training=False)
     values = result.values() if isinstance(result, dict) else result if isinstance(result, (list, tuple)) else [result]
     return [np.asarray(value) for value in values]
 
 
 def muster_predict(mu, model, x):
-    inputs = mu.values([mu.tensor(array) for array in x])
+    inputs = mu.values([mu.any_tensor(array) for array in x])
     result = mu.mu_call_values(model=model, inputs=inputs) if len(x) > 1 else \
-        mu.mu_call_values(model=model, x=mu.tensor(x[0]))
+        mu.mu_call_values(model=model, x=mu.any_tensor(x[0]))
     n = mu.mu_value_count(result)
     if not n:
         return [mu.array(mu.mu_value_tensor(result))]
@@ -173,7 +228,7 @@ def muster_predict(mu, model, x):
 
 def muster_fit(mu, model, x, y, epochs):
     def nest(arrays):
-        return mu.values([mu.tensor(a) for a in arrays]) if len(arrays) > 1 else mu.mu_of(mu.tensor(arrays[0]))
+        return mu.values([mu.any_tensor(a) for a in arrays]) if len(arrays) > 1 else mu.mu_of(mu.tensor(arrays[0]))
 
     batch = mu.mu_list_of(2, [nest(x), nest(y)])
     mu.mu_fit(model=model, x=batch, batch_size=ROWS, epochs=epochs, verbose=MU_VERBOSE_SILENT, no_shuffle=True)
@@ -183,7 +238,22 @@ def apart(a, b):
     return max(float(np.abs(p - q).max()) for p, q in zip(a, b, strict=True))
 
 
-def check_files(report, mu, keras, tf, build, model, first, trained, x, folder):
+def check_json(report, mu, keras, build, model, theirs, other, trained, x, folder):
+    """The configuration as JSON and the weights in a file of their own, both ways."""
+    made = keras.models.model_from_json(mu.mu_layer_config(model))
+    made.load_weights(folder + "/ours.weights.h5")
+    seen = apart(keras_predict(made, x), trained)
+    report.check(build.__name__, f"JSON and weights to Keras: apart by {seen:.1e}", seen < LIMIT)
+    if build in WITHOUT_JSON:
+        return
+    other.save_weights(folder + "/json.weights.h5")
+    made = mu.mu_layer_from_config(theirs.to_json())
+    mu.mu_load_weights(made, folder + "/json.weights.h5")
+    seen = apart(muster_predict(mu, made, x), trained)
+    report.check(build.__name__, f"JSON and weights to Muster: apart by {seen:.1e}", seen < LIMIT)
+
+
+def check_files(report, mu, keras, tf, build, model, theirs, trained, x, folder):
     """What Keras reads of Muster's files predicts what Muster predicts."""
     mu.mu_save_model(model, folder + "/ours.keras")
     mu.mu_save_weights(model, folder + "/ours.weights.h5")
@@ -203,10 +273,11 @@ def check_files(report, mu, keras, tf, build, model, first, trained, x, folder):
         tf.train.Checkpoint(model=restored).restore(folder + "/ours.ckpt").assert_existing_objects_matched()
         report.check(name, f"checkpoint to TensorFlow: apart by {apart(keras_predict(restored, x), trained):.1e}",
                      apart(keras_predict(restored, x), trained) < LIMIT)
+    check_json(report, mu, keras, build, model, theirs, other, trained, x, folder)
     other.save_weights(folder + "/theirs.weights.h5")
     tf.train.Checkpoint(model=other).write(folder + "/theirs")
     for path in ("theirs.weights.h5", "theirs", "ours.ckpt")[:3 if numbered else 1]:
-        again = mu.mu_load_model(path=folder + "/" + first)
+        again = mu.mu_load_model(path=folder + "/theirs.keras")
         mu.mu_load_weights(again, folder + "/" + path)
         report.check(name, f"{path} to Muster: apart by {apart(muster_predict(mu, again, x), trained):.1e}",
                      apart(muster_predict(mu, again, x), trained) < LIMIT)
@@ -226,7 +297,7 @@ def check_model(report, mu, keras, tf, build):
         report.check(build.__name__, f".keras to Muster: apart by {seen:.1e}", seen < LIMIT)
         muster_fit(mu, model, x, y, STEPS)
         trained = muster_predict(mu, model, x)
-        loaded = check_files(report, mu, keras, tf, build, model, "theirs.keras", trained, x, folder)
+        loaded = check_files(report, mu, keras, tf, build, model, theirs, trained, x, folder)
         # Both go on from Muster's file: the optimizer's state is there.
         muster_fit(mu, model, x, y, 1)
         loaded.fit(keras_x, keras_y, batch_size=ROWS, epochs=1, shuffle=False, verbose=0)
@@ -235,8 +306,10 @@ def check_model(report, mu, keras, tf, build):
                      seen < 1e-4 and seen < 0.2 * moved)
 
 
-# Keras keeps no weights of stacked cells in checkpoints.
-WITHOUT_CHECKPOINT = (lstm,)
+# Keras keeps no weights of stacked cells in checkpoints, and in those of adapted layers the tables with which it counted.
+WITHOUT_CHECKPOINT = (lstm, adapted)
+# Keras's JSON has no vocabularies that adapt made.
+WITHOUT_JSON = (adapted,)
 
 
 # Models with masks made here, whose layers need Keras's numbers in a checkpoint; Keras makes the same.

@@ -1,0 +1,341 @@
+// Models that hold look-ups: strings are inputs of fit, evaluate and predict, on one device and on several, and the
+// model is saved and loaded with its vocabularies. Keras's own models are compared in tests/conformance/files.py.
+#include "model_test.h"
+
+#include "../scratch.h"
+#include "io/io.h"
+
+#include <muster/plot.h>
+#include <muster/saved_model.h>
+#include <muster/text.h>
+
+enum { ROWS = 12 };
+
+static const char *const names[] = {"ann", "bob", "cy"};
+static const char *const words[] = {"cat", "dog", "sat"};
+static const int64_t movies[] = {5, 7, 9};
+
+static mu_tensor *users(void)
+{
+    static const char *const list[ROWS] = {"ann", "bob", "eve", "cy", "ann", "", "cy", "bob", "dan", "ann", "cy", "bob"};
+    return mu_tensor_strings(1, (int64_t[]){ROWS}, list);
+}
+
+static mu_tensor *titles(void)
+{
+    static const char *const list[ROWS] = {"The cat", "dog", "sat: sat", "", "a cat sat", "x", "dog dog", "cat", "dog",
+                                           "sat", "cat dog", "dog sat"};
+    return mu_tensor_strings(1, (int64_t[]){ROWS}, list);
+}
+
+static mu_tensor *seen(void)
+{
+    int64_t numbers[2 * ROWS];
+    for (int i = 0; i < 2 * ROWS; i++)
+        numbers[i] = i % 5 + 5;
+    return mu_tensor_new(MU_I64, 2, (int64_t[]){ROWS, 2}, numbers);
+}
+
+static mu_tensor *scores(void) { return numbers(2, (int64_t[]){ROWS, 1}, 3); }
+
+// A recommender: a tower that begins with a look-up, movies by their numbers, and titles as counts of words.
+static mu_model *recommender(void)
+{
+    mu_tensor *user = mu_input({0}, .dtype = MU_STRING, .name = "user");
+    mu_tensor *movie = mu_input({2}, .dtype = MU_I64, .name = "movies");
+    mu_tensor *title = mu_input({0}, .dtype = MU_STRING, .name = "title");
+    mu_model *tower = mu_sequential(mu_string_lookup(.vocabulary = names, .n_vocabulary = 3), mu_embedding(4, 3));
+    mu_tensor *a = mu_call(tower, user);
+    mu_tensor *indices = mu_call(mu_integer_lookup(.vocabulary = movies, .n_vocabulary = 3), movie);
+    mu_tensor *b = mu_call(mu_flatten(), mu_call(mu_embedding(4, 3), indices));
+    mu_layer *text = mu_text_vectorization(.vocabulary = words, .n_vocabulary = 3, .output_mode = "tf_idf",
+                                           .idf_weights = (double[]){.5, 1, 2}, .n_idf_weights = 3);
+    mu_tensor *c = mu_call(mu_dense(3), mu_call(text, title));
+    mu_tensor *all = mu_call(mu_concatenate(), .inputs = mu_list(a, b, c, MU_END));
+    return mu_model_new(.inputs = mu_list(user, movie, title, MU_END), .output = mu_call(mu_dense(1), all));
+}
+
+static mu_value *inputs(void) { return mu_list(users(), seen(), titles(), MU_END); }
+static mu_value *samples(void) { return mu_list(inputs(), scores(), MU_END); }
+
+static void compile(mu_model *model, bool eagerly)
+{
+    if (mu_compile(model, .optimizer = mu_adam(.learning_rate = .02), .loss = "mse", .metrics = MU_METRICS(mu_accuracy()),
+                   .run_eagerly = eagerly) != MU_OK)
+        fail_msg("%s", mu_error_message());
+}
+
+static double last_loss(mu_history *history)
+{
+    if (!history)
+        fail_msg("%s", mu_error_message());
+    return mu_history_last(history, "loss");
+}
+
+static mu_tensor *call_on(mu_model *model)
+{
+    mu_tensor *y = mu_value_tensor(mu_call_values(model, .inputs = inputs()));
+    if (!y)
+        fail_msg("%s", mu_error_message());
+    return y;
+}
+
+static double apart(mu_tensor *a, mu_tensor *b)
+{
+    mu_tensor *most = mu_reduce_max(mu_abs(mu_subtract(a, b)), MU_ALL_AXES);
+    if (!most)
+        fail_msg("%s", mu_error_message());
+    return mu_scalar(most);
+}
+
+static mu_model *trained(int kind, bool eagerly)
+{
+    mu_model *model = NULL;
+    MU_SCOPE(strategy_of(kind))
+    {
+        mu_set_seed(5);
+        model = recommender();
+        compile(model, eagerly);
+    }
+    last_loss(mu_fit(model, samples(), .batch_size = 5, .epochs = 4, .verbose = MU_VERBOSE_SILENT, .no_shuffle = true));
+    return model;
+}
+
+static void trains_on_strings(void **state)
+{
+    (void)state;
+    mu_model *one = trained(-1, false);
+    mu_tensor *whole = call_on(one);
+    const double first = last_loss(mu_evaluate(one, samples(), .batch_size = 5, .verbose = MU_VERBOSE_SILENT));
+    assert_true(apart(mu_predict(one, mu_list(inputs(), MU_END), .batch_size = 5), whole) < 1e-12);
+    last_loss(mu_fit(one, samples(), .batch_size = 5, .epochs = 20, .validation_data = samples(),
+                     .verbose = MU_VERBOSE_SILENT));
+    assert_true(last_loss(mu_evaluate(one, samples(), .verbose = MU_VERBOSE_SILENT)) < .8 * first);
+    assert_true(apart(mu_value_tensor(mu_predict_on_batch(one, inputs())), call_on(one)) < 1e-12);
+    last_loss(mu_train_on_batch(one, inputs(), scores()));
+    last_loss(mu_test_on_batch(one, inputs(), scores()));
+    for (int i = 0; i < 3; i++) {  // eager steps, two replicas, a parameter server
+        mu_model *other = trained((int[]){-1, 2, SERVED + 1}[i], i == 0);
+        assert_true(apart(call_on(other), whole) < 1e-9);
+        assert_true(apart(mu_predict(other, mu_list(inputs(), MU_END), .batch_size = 5), whole) < 1e-9);
+    }
+}
+
+static mu_dataset *create(const mu_input_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_dataset_batch(mu_dataset_from_tensor_slices(samples()), 5);
+}
+
+static mu_dataset *create_endless(const mu_input_context *context, void *arg)
+{
+    return mu_dataset_repeat(create(context, arg), -1);
+}
+
+static mu_value *by_name(mu_value *element, void *arg)
+{
+    (void)arg;
+    mu_value *x = mu_value_at(element, 0);
+    return mu_list(mu_map("title", mu_at(x, 2), "user", mu_at(x, 0), "movies", mu_at(x, 1), MU_END), mu_at(element, 1),
+                   MU_END);
+}
+
+static void takes_data_in_every_form(void **state)
+{
+    (void)state;
+    mu_tensor *whole = call_on(trained(-1, false));
+    for (int i = 0; i < 2; i++) {  // elements by name, a creator
+        mu_set_seed(5);
+        mu_model *model = recommender();
+        compile(model, false);
+        if (i == 0)
+            last_loss(mu_fit(model, mu_dataset_map(create(NULL, NULL), by_name, NULL), .epochs = 4,
+                             .verbose = MU_VERBOSE_SILENT));
+        else
+            last_loss(mu_fit(model, mu_dataset_creator_new(create_endless, NULL), .epochs = 4, .steps_per_epoch = 3,
+                             .verbose = MU_VERBOSE_SILENT));
+        assert_true(apart(call_on(model), whole) < 1e-12);
+    }
+}
+
+static void models_in_models(void **state)
+{
+    (void)state;
+    mu_layer *shared = mu_string_lookup(.vocabulary = names, .n_vocabulary = 3, .output_mode = "one_hot");
+    mu_tensor *inner = mu_input({0}, .dtype = MU_STRING), *a = mu_input({0}, .dtype = MU_STRING);
+    mu_tensor *b = mu_input({0}, .dtype = MU_STRING);
+    mu_model *tower = mu_model_new(inner, mu_call(mu_dense(2), mu_call(shared, inner)));
+    mu_tensor *bins = mu_call(mu_hashed_crossing(7, .output_mode = "one_hot"), .inputs = mu_list(a, b, MU_END));
+    mu_tensor *direct = mu_call(mu_dense(2), mu_call(shared, b));
+    mu_tensor *all = mu_call(mu_concatenate(), .inputs = mu_list(mu_call(tower, a), mu_call(tower, b), direct, bins, MU_END));
+    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END), .output = mu_call(mu_dense(1), all));
+    compile(model, false);
+    mu_value *x = mu_list(users(), titles(), MU_END);
+    last_loss(mu_fit(model, mu_list(x, scores(), MU_END), .epochs = 2, .verbose = MU_VERBOSE_SILENT));
+    mu_tensor *y = mu_value_tensor(mu_call_values(model, .inputs = x));
+    assert_true(apart(mu_predict(model, mu_list(x, MU_END)), y) < 1e-12);
+    assert_string_equal(mu_dtype_name(mu_tensor_dtype(bins)), "float64");
+    assert_int_equal(mu_tensor_dim(bins, 1), 7);
+    assert_int_equal(mu_plot_model(model, "plot.svg", .show_shapes = true, .expand_nested = true), MU_OK);
+    mu_model *again = mu_clone_model(model);
+    if (!again)
+        fail_msg("%s", mu_error_message());
+    assert_int_equal(mu_model_parameters(again), mu_model_parameters(model));
+}
+
+static void sequential_models_begin_with_strings(void **state)
+{
+    (void)state;
+    mu_model *models[] = {
+        mu_sequential(mu_input_layer({0}, .dtype = MU_STRING), mu_hashing(6, .output_mode = "one_hot"), mu_dense(1)),
+        mu_sequential(mu_text_vectorization(.vocabulary = words, .n_vocabulary = 3, .output_sequence_length = 2),
+                      mu_embedding(5, 2), mu_flatten(), mu_dense(1)),
+        mu_sequential(mu_string_lookup(.vocabulary = names, .n_vocabulary = 3), mu_embedding(4, 2), mu_dense(1))};
+    for (int i = 0; i < 3; i++) {
+        if (i == 1)
+            assert_int_equal(mu_model_build(models[i], 0, NULL), MU_OK);
+        compile(models[i], false);
+        last_loss(mu_fit(models[i], mu_list(titles(), scores(), MU_END), .epochs = 2, .verbose = MU_VERBOSE_SILENT));
+        assert_int_equal(mu_save_model(models[i], "seq.keras"), MU_OK);
+        mu_model *loaded = mu_load_model("seq.keras");
+        if (!loaded)
+            fail_msg("%s", mu_error_message());
+        assert_true(apart(mu_predict(loaded, titles()), mu_call(models[i], titles())) < 1e-6);
+    }
+}
+
+static void vocabularies_are_saved(void **state)
+{
+    (void)state;
+    mu_model *model = trained(-1, false);
+    mu_tensor *whole = call_on(model);
+    assert_int_equal(mu_save_model(model, "m.keras"), MU_OK);
+    mu_model *loaded = mu_load_model("m.keras");
+    if (!loaded)
+        fail_msg("%s", mu_error_message());
+    assert_true(apart(call_on(loaded), whole) < 1e-12);
+    last_loss(mu_fit(loaded, samples(), .epochs = 1, .verbose = MU_VERBOSE_SILENT));
+    mu_model *read = mu_layer_from_config(mu_layer_config(model));
+    static const char *const files[] = {"m.safetensors", "m.weights.h5", "m.ckpt"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(mu_save_weights(model, files[i]), MU_OK);
+        assert_int_equal(mu_load_weights(read, files[i]), MU_OK);
+        assert_true(apart(call_on(read), whole) < 1e-12);
+    }
+}
+
+// Writes a .keras file as Keras does after adapt: the vocabulary is not in the configuration, but among the assets.
+static void write_adapted(const char *class_name, const char *size, const char *mode, const char *asset, int n_idf)
+{
+    char config[600];
+    const char *const metadata[] = {"config.json", config, "metadata.json", "{}",
+                                    "assets/layers/string_lookup/vocabulary.txt", asset,
+                                    "assets/layers/integer_lookup/vocabulary.txt", asset, NULL};
+    const char *const weights[] = {"layers/string_lookup/vars/idf_weights"};
+    mu_tensor *idf = mu_range(MU_F32, 1, 1 + n_idf, 1);
+    snprintf(config, sizeof config, "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"s\", \"layers\": ["
+             "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"x\", \"dtype\": \"%s\", \"batch_shape\": "
+             "[null, 2]}}, {\"class_name\": \"%s\", \"config\": {\"name\": \"l\", \"output_mode\": \"%s\", "
+             "\"vocabulary\": null, \"vocabulary_size\": %s}}]}}",
+             strcmp(class_name, "StringLookup") == 0 ? "string" : "int64", class_name, mode, size);
+    const mu_tensors all = {.n = n_idf > 0, .names = weights, .tensors = &idf, .metadata = metadata};
+    if (!idf || mu__tensors_save_as(&mu__keras_format, "a.keras", &all) != MU_OK)
+        fail_msg("%s", mu_error_message());
+}
+
+static void assert_tokens(const char *class_name, const char *size, const char *asset, const char *wanted)
+{
+    write_adapted(class_name, size, "int", asset, 0);
+    mu_model *model = mu_load_model("a.keras");
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    mu_tensor *tokens = mu_vocabulary(mu_model_layer(model, "l"));
+    char text[200] = "";
+    for (int64_t i = 0; i < mu_tensor_elements(tokens); i++) {
+        const size_t used = strlen(text);
+        if (mu__has_strings(tokens))
+            snprintf(text + used, sizeof text - used, "%s,", mu_tensor_string(tokens, i).bytes);
+        else
+            snprintf(text + used, sizeof text - used, "%lld,", (long long)mu_tensor_item_int(tokens, i));
+    }
+    assert_string_equal(text, wanted);
+}
+
+static void refuse_asset(const char *class_name, const char *size, const char *asset, const char *part)
+{
+    write_adapted(class_name, size, "int", asset, 0);
+    assert_null(mu_load_model("a.keras"));
+    expect_error(MU_DATA_LOSS, part);
+}
+
+static void reads_vocabularies_of_assets(void **state)
+{
+    (void)state;
+    assert_tokens("StringLookup", "3", "[UNK]\nb\na", "[UNK],b,a,");
+    assert_tokens("StringLookup", "4", "[UNK]\nb\xc2\x85x\na\n", "[UNK],b\xc2\x85x,a,,");  // the last token is empty
+    assert_tokens("StringLookup", "null", "[UNK]\nb\na\n\n", "[UNK],b,a,");
+    assert_tokens("IntegerLookup", "4", "-1\n-9223372036854775808\n7\n0", "-1,-9223372036854775808,7,0,");
+    refuse_asset("StringLookup", "3", "[UNK]\nb", "has 2 tokens, and the configuration of the layer says 3");
+    refuse_asset("StringLookup", "2", "[UNK]\nb\nc", "a token with a line feed cannot be kept");
+    refuse_asset("StringLookup", "3", "[UNK]\n\xff\nc", "line 2 of 'assets/layers/string_lookup/vocabulary.txt' is not UTF-8");
+    refuse_asset("IntegerLookup", "3", "-1\n5x\n7", "line 2 of 'assets/layers/integer_lookup/vocabulary.txt' is not an integer");
+    refuse_asset("IntegerLookup", "2", "-1\n9223372036854775808", "is not an integer of 64 bits");
+    write_adapted("StringLookup", "3", "int", "[UNK]\na\na", 0);
+    assert_null(mu_load_model("a.keras"));
+    expect_error(MU_INVALID_ARGUMENT, "vocabulary[2] is the same as token 0");
+    write_adapted("StringLookup", "3", "tf_idf", "[UNK]\na\nb", 3);
+    mu_model *model = mu_load_model("a.keras");
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    mu_tensor *y = mu_call(model, mu_tensor_strings(2, (int64_t[]){1, 2}, (const char *const[]){"b", "b"}));
+    assert_true(y && mu_tensor_item(y, 2) == 6);
+    write_adapted("StringLookup", "3", "tf_idf", "[UNK]\na\nb", 2);
+    assert_null(mu_load_model("a.keras"));
+    expect_error(MU_DATA_LOSS, "are not a number for each of the 3 tokens");
+}
+
+static mu_tensor *own_step(mu_model *model, mu_value *batch, void *arg)
+{
+    (void)arg;
+    return mu_reduce_mean(mu_value_tensor(mu_call_values(model, .inputs = mu_value_at(batch, 0))), MU_ALL_AXES);
+}
+
+static void refuses_by_name(void **state)
+{
+    (void)state;
+    mu_tensor *user = mu_input({0}, .dtype = MU_STRING, .name = "user"), *x = mu_input({2});
+    assert_null(mu_call(mu_string_lookup(.vocabulary = names, .n_vocabulary = 3), x));
+    expect_error(MU_INVALID_ARGUMENT, "looks up strings; the input is float64");
+    assert_null(mu_call(mu_dense(2), user));
+    expect_error(MU_INVALID_ARGUMENT, "holds strings");
+    mu_model *late = mu_model_new(x, mu_call(mu_dense(1), mu_call(mu_discretization(.bin_boundaries = (double[]){0},
+        .n_bin_boundaries = 1), x)));
+    assert_non_null(late);
+    mu_tensor *bins = mu_call(mu_discretization(.bin_boundaries = (double[]){0}, .n_bin_boundaries = 1),
+                              mu_call(mu_dense(2), x));
+    mu_tensor *out = mu_call(mu_dense(1), mu_call(mu_hashing(3, .output_mode = "multi_hot"), bins));
+    late = mu_model_new(x, out);
+    compile(late, false);
+    mu_tensor *row = numbers(2, (int64_t[]){4, 2}, 1), *y = numbers(2, (int64_t[]){4, 1}, 1);
+    assert_null(mu_fit(late, mu_list(row, y, MU_END), .verbose = MU_VERBOSE_SILENT));
+    expect_error(MU_FAILED_PRECONDITION, "a layer that looks values up follows layer 'dense");
+    mu_model *model = recommender();
+    assert_null(mu_call_values(model, .inputs = mu_list(seen(), seen(), titles(), MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "input 'user' takes string; it was given int64");
+    assert_null(mu_call_values(model, .inputs = mu_list(users(), users(), titles(), MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "input 'movies' takes int64; it was given string");
+    assert_int_equal(mu_compile(model, .optimizer = "sgd", .train_step = own_step), MU_OK);
+    assert_null(mu_fit(model, samples(), .verbose = MU_VERBOSE_SILENT));
+    expect_error(MU_UNIMPLEMENTED, "has look-ups and a step of the program's own");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(trains_on_strings), MODEL_TEST(takes_data_in_every_form), MODEL_TEST(models_in_models),
+        MODEL_TEST(sequential_models_begin_with_strings), MODEL_TEST(vocabularies_are_saved),
+        MODEL_TEST(reads_vocabularies_of_assets),
+        MODEL_TEST(refuses_by_name),
+    };
+    return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
+}
