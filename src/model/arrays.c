@@ -69,6 +69,16 @@ mu_dataset *mu__samples_dataset(const mu_samples *samples, const char *function)
 
 // ---- Validation data out of the rows ------------------------------------------------------------
 
+static mu_tensor *string_rows(const mu_tensor *tensor, int64_t begin, int64_t size)
+{
+    const int64_t n = tensor->shape.rank > 0 ? tensor->shape.dims[0] : 0, end = size < 0 ? n : begin + size;
+    if (end <= n)
+        return mu__give(mu__row_view(tensor, begin, end - begin, false));
+    mu__error(MU_INVALID_ARGUMENT, "validation_split: a tensor of strings has %lld rows, and another one more; all must "
+              "have as many", (long long)n);
+    return NULL;
+}
+
 // Rows [begin, begin + size) of every tensor in a nest; a negative size takes the rest.
 static mu_value *take_rows(mu_value *nest, int64_t begin, int64_t size)
 {
@@ -79,10 +89,13 @@ static mu_value *take_rows(mu_value *nest, int64_t begin, int64_t size)
     if (whole)
         mu__value_flatten(nest, leaves, n);
     for (int i = 0; whole && i < n; i++) {
+        mu_tensor *tensor = (mu_tensor *)leaves[i];
         int64_t from[MU_MAX_RANK] = {begin}, sizes[MU_MAX_RANK] = {size};
         for (int k = 1; k < MU_MAX_RANK; k++)
             sizes[k] = -1;
-        whole = (leaves[i] = (mu_object *)mu_slice((mu_tensor *)leaves[i], from, sizes)) != NULL;
+        leaves[i] = (mu_object *)(mu__has_strings(tensor) ? string_rows(tensor, begin, size)
+                                                          : mu_slice(tensor, from, sizes));
+        whole = leaves[i] != NULL;
     }
     if (whole)
         part = mu__give(mu__value_pack(nest, leaves, n));

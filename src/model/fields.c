@@ -427,7 +427,11 @@ static json_t *list_json(const void *args, const mu_field *field)
         return item_json(args, field, 0);
     json_t *list = json_array();
     for (int i = 0; list && i < list_length(args, field); i++)
-        json_array_append_new(list, item_json(args, field, i));
+        if (json_array_append_new(list, item_json(args, field, i)) != 0) {
+            json_decref(list);
+            mu__error(MU_INVALID_ARGUMENT, "%s[%d] is no UTF-8, which a configuration must be", field->name, i);
+            return NULL;
+        }
     return list;
 }
 

@@ -238,10 +238,20 @@ static char **listed_texts(const mu_lookup *l)
 {
     const int64_t n = mu__vocabulary_count(&l->vocabulary);
     char **list = mu__calloc((size_t)n + 1, sizeof *list);
-    for (int64_t i = 0; list != NULL && i < n; i++)
-        if ((list[i] = mu__strdup(mu__vocabulary_token(&l->vocabulary, i).bytes)) == NULL)
-            break;
-    return list;
+    for (int64_t i = 0; list != NULL && i < n && !mu__pending(); i++) {
+        const mu_string token = mu__vocabulary_token(&l->vocabulary, i);
+        if (memchr(token.bytes, 0, token.n) == NULL)
+            list[i] = mu__strdup(token.bytes);
+        else
+            mu__error(MU_INVALID_ARGUMENT, "mu_adapt: token %lld, which begins with \"%.40s\", has a byte 0, which a "
+                      "vocabulary cannot have; replace it in the data", (long long)i, token.bytes);
+    }
+    if (list == NULL || !mu__pending())
+        return list;
+    for (int64_t i = 0; i < n; i++)
+        mu__free(list[i]);
+    mu__free(list);
+    return NULL;
 }
 
 // Puts what adapting found into the options, from which the configuration is written.
@@ -254,7 +264,12 @@ static mu_status keep_in_options(mu_layer *layer, const adapted *class)
         return mu__error(MU_RESOURCE_EXHAUSTED, "mu_adapt: %lld tokens; limit them by max_tokens", (long long)n);
     void *list = l->integers ? listed(l) : (void *)listed_texts(l);
     double *idf = l->idf != NULL ? mu__calloc((size_t)n + 1, sizeof *idf) : NULL;
-    MU_TRY(mu_error_code());
+    if (mu__pending()) {
+        mu__free(idf);
+        mu__free(l->integers ? list : NULL);
+        l->ready = false;
+        return mu_error_code();
+    }
     if (idf != NULL)
         memcpy(idf, l->idf, (size_t)n * sizeof *idf);
     mu__fields_drop_list(&layer->ops->class, args, "vocabulary");

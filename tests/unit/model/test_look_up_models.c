@@ -110,6 +110,7 @@ static void trains_on_strings(void **state)
     assert_true(apart(mu_predict(one, mu_list(inputs(), MU_END), .batch_size = 5), whole) < 1e-12);
     last_loss(mu_fit(one, samples(), .batch_size = 5, .epochs = 20, .validation_data = samples(),
                      .verbose = MU_VERBOSE_SILENT));
+    last_loss(mu_fit(one, samples(), .validation_split = .25, .verbose = MU_VERBOSE_SILENT));
     assert_true(last_loss(mu_evaluate(one, samples(), .verbose = MU_VERBOSE_SILENT)) < .8 * first);
     assert_true(apart(mu_value_tensor(mu_predict_on_batch(one, inputs())), call_on(one)) < 1e-12);
     last_loss(mu_train_on_batch(one, inputs(), scores()));
@@ -319,6 +320,17 @@ static void refuses_by_name(void **state)
     mu_tensor *row = numbers(2, (int64_t[]){4, 2}, 1), *y = numbers(2, (int64_t[]){4, 1}, 1);
     assert_null(mu_fit(late, mu_list(row, y, MU_END), .verbose = MU_VERBOSE_SILENT));
     expect_error(MU_FAILED_PRECONDITION, "a layer that looks values up follows layer 'dense");
+    late = mu_sequential(mu_dense(2), mu_integer_lookup(.vocabulary = movies, .n_vocabulary = 3));
+    compile(late, false);
+    assert_null(mu_fit(late, mu_list(row, y, MU_END), .verbose = MU_VERBOSE_SILENT));
+    expect_error(MU_FAILED_PRECONDITION, "or is not built (mu_model_build)");
+    mu_layer *bytes = mu_string_lookup(.vocabulary = (const char *const[]){"a", "\xff"}, .n_vocabulary = 2);
+    assert_null(mu_layer_config(bytes));
+    expect_error(MU_INVALID_ARGUMENT, "vocabulary[1] is no UTF-8");
+    mu_string zero = {"a\0b", 3};
+    mu_tensor *data = mu_tensor_byte_strings(1, (int64_t[]){1}, &zero);
+    assert_int_equal(mu_adapt(mu_string_lookup(), mu_dataset_from_tensors(mu_of(data))), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "has a byte 0");
     mu_model *model = recommender();
     assert_null(mu_call_values(model, .inputs = mu_list(seen(), seen(), titles(), MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "input 'user' takes string; it was given int64");
