@@ -11,15 +11,20 @@ extern "C" {
 
 // mu_summary_writer_new makes a writer of event files in a folder, which is made with the first value. Make it in the
 // strategy's scope: on several workers the chief writes, and of functions that run on replicas the first replica; the
-// functions below do nothing elsewhere, and return MU_OK. Called in a traced function they fail with
-// FAILED_PRECONDITION: return the value from it, and record it after the run. Errors of these functions:
-// INVALID_ARGUMENT; PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED with the file's name. Threads: one at a time.
+// functions below do nothing elsewhere, and return MU_OK. In a traced function they record in each of its runs, as in
+// tf.function: tensors their values then, numbers and texts those of the trace; the function keeps the writer. XLA
+// devices refuse such a function with UNIMPLEMENTED. Errors of these functions: INVALID_ARGUMENT; PERMISSION_DENIED,
+// NOT_FOUND, RESOURCE_EXHAUSTED with the file's name. Threads: any.
 typedef struct mu_summary_writer mu_summary_writer;
 MU_API mu_summary_writer *mu_summary_writer_new(const char *log_dir);
 
 // mu_summary_scalar and mu_summary_text record a number, or a text in Markdown, under a name at a step.
 MU_API mu_status mu_summary_scalar(mu_summary_writer *writer, const char *name, double value, int64_t step);
 MU_API mu_status mu_summary_text(mu_summary_writer *writer, const char *name, const char *text, int64_t step);
+// mu_summary_scalar_tensor records the number in a scalar at the step in an integer scalar, as both are in each run
+// of a traced function; mu_variable_read(mu_optimizer_iterations(optimizer)) is such a step.
+MU_API mu_status mu_summary_scalar_tensor(mu_summary_writer *writer, const char *name, mu_tensor *value,
+                                          mu_tensor *step);
 
 typedef struct mu_summary_histogram_args {
     size_t size;
@@ -30,6 +35,7 @@ typedef struct mu_summary_histogram_args {
     int64_t step;
     mu_keyword_only only_;
     int buckets;                  // of equal widths from the least number to the greatest; default 30
+    mu_tensor *step_tensor;       // instead of step: an integer scalar
 } mu_summary_histogram_args;
 // mu_summary_histogram records how many numbers lie in each bucket. If all numbers are the same, the last one has them.
 #define mu_summary_histogram(...) \
@@ -45,6 +51,7 @@ typedef struct mu_summary_image_args {
     int64_t step;
     mu_keyword_only only_;
     int max_outputs;              // so many of the images at most; default 3
+    mu_tensor *step_tensor;       // instead of step: an integer scalar
 } mu_summary_image_args;
 // mu_summary_image records images, as PNG.
 #define mu_summary_image(...) mu_summary_image_with(MU_ARGS(mu_summary_image_args, #__VA_ARGS__, __VA_ARGS__))

@@ -45,16 +45,30 @@ static void fill_buckets(int64_t n, const double *numbers, int buckets, double (
             rows[(int)fmin(floor((numbers[i] - least) / width), buckets - 1)][2]++;
 }
 
+// The elements as doubles, without an op: kernels record, too. Free them; NULL on error.
+static double *numbers_of(const mu_tensor *data)
+{
+    const int64_t n = mu_tensor_elements(data);
+    const void *elements = data->dtype == MU_STRING ? NULL : mu__host_read(data);
+    double *numbers = elements ? mu__calloc((size_t)n + 1, sizeof *numbers) : NULL;
+    if (data->dtype == MU_STRING)
+        mu__error(MU_INVALID_ARGUMENT, "a histogram is of numbers; the tensor has strings");
+    for (int64_t i = 0; numbers && i < n; i++)
+        numbers[i] = mu__read_element(data->dtype, elements, i);
+    return numbers;
+}
+
 mu_status mu__event_histogram(mu_event_file *file, const char *tag, int64_t step, mu_tensor *data, int buckets)
 {
-    mu_tensor *wide = mu_cast(data, MU_F64);
-    const double *numbers = wide ? mu__host_read(wide) : NULL;
+    double *numbers = numbers_of(data);
     double (*rows)[3] = numbers ? mu__calloc((size_t)buckets, sizeof *rows) : NULL;
-    if (!rows)
-        return mu_error_code();
-    fill_buckets(mu_tensor_elements(wide), numbers, buckets, rows);
-    const mu_status status = mu__event_file_histogram(file, tag, step, buckets, (const double (*)[3])rows);
+    mu_status status = rows ? MU_OK : mu_error_code();
+    if (rows) {
+        fill_buckets(mu_tensor_elements(data), numbers, buckets, rows);
+        status = mu__event_file_histogram(file, tag, step, buckets, (const double (*)[3])rows);
+    }
     mu__free(rows);
+    mu__free(numbers);
     return status;
 }
 

@@ -170,6 +170,51 @@ def compare_summaries(report, mu, floatx, _):
     report.check(f"summaries, {floatx}", f"4 plugins read by TensorFlow, buckets within {far:.1e}", right and far <= 1e-12)
 
 
+def recorded(folder):
+    """Tag, step and value of each summary of a folder's one event file, in order."""
+    (path,) = pathlib.Path(folder).glob("events.out.tfevents.*.v2")
+    return [(value.tag, event.step, tf.make_ndarray(value.tensor))
+            for event in summary_iterator.summary_iterator(str(path)) for value in event.summary.value]
+
+
+def compare_traced_summaries(report, mu, floatx, _):
+    """A function that is traced once and run three times, here and as a tf.function."""
+    x = np.random.default_rng(5).normal(size=(3, 40)).astype(FLOATX[floatx])
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        theirs, step = tf.summary.create_file_writer(f"{folder}/theirs"), tf.Variable(5, dtype=tf.int64)
+
+        @tf.function
+        def run(row):
+            with theirs.as_default():
+                tf.summary.scalar("mean", tf.reduce_mean(row), step=step)
+                tf.summary.scalar("constant", 0.5, step=2)
+                tf.summary.histogram("row", row, step=step, buckets=6)
+            step.assign_add(2)
+
+        writer = mu.mu_summary_writer_new(f"{folder}/ours")
+        steps = mu.mu_variable_new(initial_value=mu.tensor(np.int64(5)), name="steps")
+
+        def traced(arguments):
+            row, at = mu.mu_at(arguments, 0), mu.mu_variable_read(steps)
+            mu.mu_summary_scalar_tensor(writer, "mean", mu.mu_reduce_mean(row, muster.ALL_AXES), at)
+            mu.mu_summary_scalar(writer, "constant", 0.5, 2)
+            mu.mu_summary_histogram(writer=writer, name="row", data=row, step_tensor=at, buckets=6)
+            mu.mu_variable_assign_add(steps, mu.tensor(np.int64(2)))
+            return mu.mu_of(row)
+
+        function, _callback = mu.function(traced)
+        for row in x:
+            run(tf.constant(row))
+            mu.mu_run(None, function, mu.values([mu.tensor(row)]))
+        theirs.flush()
+        mu.mu_summary_flush(writer)
+        ours, wanted = recorded(f"{folder}/ours"), recorded(f"{folder}/theirs")
+    alike = [entry[:2] for entry in ours] == [entry[:2] for entry in wanted]
+    far = max(np.abs(a[2] - b[2]).max() for a, b in zip(ours, wanted)) if alike else np.inf
+    report.check(f"traced summaries, {floatx}", f"{len(wanted)} as of a tf.function, within {far:.1e}",
+                 len(wanted) == 9 and far <= 1e-6)
+
+
 # Keras's hooks by the names that ours have.
 HOOKS = {"on_train_begin": "on_train_begin", "on_train_end": "on_train_end", "on_epoch_begin": "on_epoch_begin",
          "on_epoch_end": "on_epoch_end", "on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
@@ -217,6 +262,7 @@ def main(library, only=""):
     for floatx in FLOATX:
         parts = [(compare_callback, row, row[0]) for row in CALLBACKS]
         parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
+                  (compare_traced_summaries, None, "traced summaries"),
                   (compare_hooks, None, "hooks")]
         for compare, row, name in parts:
             if only in name:

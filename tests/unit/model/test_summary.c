@@ -84,7 +84,7 @@ static mu_value *record(mu_value *arguments, void *arg)
     return mu_of(mu_constant(MU_F32, 0));
 }
 
-// Of three replicas that run as C functions the first one records; a traced function is told why it cannot.
+// Of three replicas that run as C functions the first one records.
 static void the_first_replica_records(void **state)
 {
     (void)state;
@@ -97,21 +97,62 @@ static void the_first_replica_records(void **state)
     assert_int_equal(times_in("loop/replicas", "once", 4), 1);
 }
 
-static mu_value *traced(mu_value *arguments, void *arg)
+// In each run of a function: its argument at the step that a variable holds, and what was constant in the trace.
+static mu_value *traced(mu_value *arguments, void *variable)
 {
-    (void)arg;
-    return mu_summary_scalar(shared, "never", 1, 1) == MU_OK ? arguments : NULL;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_tensor *step = mu_variable_read(variable);
+    if (mu_summary_scalar_tensor(shared, "mean", mu_reduce_mean(x, MU_ALL_AXES), step) != MU_OK ||
+        mu_summary_histogram(shared, "spread", x, .step_tensor = step, .buckets = 2) != MU_OK ||
+        mu_summary_scalar(shared, "constant", 7, 3) != MU_OK ||
+        mu_summary_text(shared, "note", "in a trace", 1) != MU_OK)
+        return NULL;
+    return mu_variable_assign_add(variable, mu_constant(MU_I64, 1)) == MU_OK ? mu_of(x) : NULL;
 }
 
-static void traced_functions_are_refused(void **state)
+static int times_of(const char *folder, const char *text) { return times_in(folder, text, strlen(text)); }
+
+static void traced_functions_record_in_each_run(void **state)
 {
     (void)state;
+    const float means[] = {1, 2.5F};
+    mu_variable *steps = mu_variable_new(mu_constant(MU_I64, 0), "steps");
     shared = mu_summary_writer_new("loop/traced");
-    mu_function *function = mu_function_new(traced, NULL);
-    assert_null(mu_function_call(function, mu_of(mu_constant(MU_F32, 1))));
-    assert_int_equal(mu_error_code(), MU_FAILED_PRECONDITION);
-    assert_non_null(strstr(mu_error_take().message, "record it after the run"));
-    assert_int_equal(n_files("loop/traced"), 0);
+    mu_function *function = mu_function_new(traced, steps);
+    for (int i = 0; i < 2; i++)
+        if (!mu_function_call(function, mu_of(mu_fill(MU_F64, 1, (int64_t[]){4}, means[i]))))
+            fail_msg("%s", mu_error_message());
+    assert_int_equal(mu_function_trace_count(function), 1);
+    fine(mu_summary_flush(shared));
+    static const char *const names[] = {"mean", "spread", "constant", "in a trace"};
+    for (size_t i = 0; i < MU_COUNT(names); i++)
+        assert_int_equal(times_of("loop/traced", names[i]), 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(times_in("loop/traced", (const char *)&means[i], sizeof means[i]) > 0);
+}
+
+// Of three replicas that run one graph in parallel the first one records; a number that is none is refused.
+static void the_first_replica_of_a_graph_records(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(3);
+    mu_variable *steps = NULL;
+    MU_SCOPE(strategy) {
+        steps = mu_variable_new(mu_constant(MU_I64, 0), "steps", .aggregation = MU_AGGREGATION_ONLY_FIRST_REPLICA);
+        shared = mu_summary_writer_new("loop/graph");
+    }
+    mu_function *function = mu_function_new(traced, steps);
+    for (int i = 0; i < 4; i++)
+        if (!mu_run(strategy, function, mu_of(mu_constant(MU_F64, i))))
+            fail_msg("%s", mu_error_message());
+    fine(mu_summary_flush(shared));
+    assert_int_equal(times_of("loop/graph", "mean"), 4);
+    assert_int_equal(times_of("loop/graph", "in a trace"), 4);
+    mu_tensor *pair = mu_zeros(MU_F64, 1, (int64_t[]){2}), *one = mu_constant(MU_I64, 1);
+    assert_int_equal(mu_summary_scalar_tensor(shared, "pair", pair, one), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_take().message, "mu_reduce_mean"));
+    assert_int_equal(mu_summary_scalar_tensor(shared, "one", one, pair), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_take().message, "give an integer scalar"));
 }
 
 static void weights_are_recorded(void **state)
@@ -149,7 +190,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(values_are_recorded), MODEL_TEST(histograms_leave_out_what_is_not_finite),
-        MODEL_TEST(the_first_replica_records), MODEL_TEST(traced_functions_are_refused),
+        MODEL_TEST(the_first_replica_records), MODEL_TEST(traced_functions_record_in_each_run),
+        MODEL_TEST(the_first_replica_of_a_graph_records),
         MODEL_TEST(weights_are_recorded), MODEL_TEST(wrong_arguments),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
