@@ -227,6 +227,8 @@ typedef struct mu_fit_args {
     double validation_split;                 // this share of the rows, the last ones, are validation data; default 0
     int validation_freq;                     // epochs from one validation to the next; default 1
     int64_t validation_batch_size;           // for rows; default: batch_size
+    // instead of validation_freq: the epochs, counted from 1, after which to validate; ends with 0
+    const int *validation_epochs;
 } mu_fit_args;
 // mu_fit trains the model under the strategy in whose scope it was made. Every batch is split among the replicas; the
 // result is the same as with one replica on the whole batch. Under mu_parameter_server_strategy each batch goes to the

@@ -130,13 +130,23 @@ static void put_back_metrics(const mu_pass *train)
     mu__error_raise(&first);
 }
 
+// Whether to validate after an epoch, counted from 0.
+static bool validates_after(const mu_fit_args *args, int epoch)
+{
+    if (!args->validation_epochs)
+        return (epoch + 1) % MU_MAX(args->validation_freq, 1) == 0;
+    for (const int *at = args->validation_epochs; *at != 0; at++)
+        if (*at == epoch + 1)
+            return true;
+    return false;
+}
+
 static mu_status fit_epoch(fitting *f, int epoch)
 {
     mu_pass train,
         validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
                       .epoch = epoch, .callbacks = f->callbacks, .told_of_nan = &f->told_of_nan};
-    const bool is_due = (epoch + 1) % MU_MAX(f->args.validation_freq, 1) == 0;
-    const bool validates = is_due && (f->validation.dataset || f->validation.creator);
+    const bool validates = validates_after(&f->args, epoch) && (f->validation.dataset || f->validation.creator);
     mu_status status = train_epoch(f, epoch, &train);
     if (status == MU_OK && train.steps > 0 && validates &&
         (status = mu__measure(&validation, &f->validation)) != MU_OK)
@@ -171,6 +181,17 @@ static void call_interrupt_hooks(fitting *f)
     mu__error_raise(&first);
 }
 
+static mu_status check_validation_epochs(const mu_fit_args *args)
+{
+    if (args->validation_epochs && args->validation_freq > 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_freq and validation_epochs are both given; give one");
+    for (const int *at = args->validation_epochs; at && *at != 0; at++)
+        if (*at < 0)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_epochs has %d; epochs are counted from 1, and "
+                             "the list ends with 0", *at);
+    return MU_OK;
+}
+
 static mu_status check_fit(const fitting *f)
 {
     const mu_fit_args *args = &f->args;
@@ -189,6 +210,7 @@ static mu_status check_fit(const fitting *f)
         return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_freq is %d; it must be 1 or more",
                          args->validation_freq);
     MU_TRY(mu__args_positive(args, "validation_freq", args->validation_freq, "mu_fit"));
+    MU_TRY(check_validation_epochs(args));
     MU_TRY(mu__args_positive(args, "steps_per_epoch", args->steps_per_epoch, "mu_fit"));
     MU_TRY(mu__args_positive(args, "validation_steps", args->validation_steps, "mu_fit"));
     MU_TRY(mu__check_callbacks(f->callbacks, args->model, f->validation.dataset || f->validation.creator));

@@ -6,8 +6,8 @@
 #include <muster/saved_model.h>
 #include <muster/tpu_strategy.h>
 
-enum { MODEL, DATA, LABELS, INPUTS, VALIDATION, VALIDATION_LABELS, STRATEGY, EPOCHS, BATCH_SIZE, OPTIMIZER, LOSS,
-       METRICS, WEIGHTS, OUTPUT, LABEL_COLUMNS, SKIP_LINES, SEED };
+enum { MODEL, DATA, LABELS, INPUTS, VALIDATION, VALIDATION_LABELS, VALIDATION_FREQ, STRATEGY, EPOCHS, BATCH_SIZE,
+       OPTIMIZER, LOSS, METRICS, WEIGHTS, OUTPUT, LABEL_COLUMNS, SKIP_LINES, SEED };
 
 static const char *const strategies[] = {"default", "mirrored", "central_storage", "multi_worker", NULL};
 
@@ -23,6 +23,8 @@ static const mu_tool_option options[] = {
     [VALIDATION] = {.name = "validation-data", .value = "FILE", .text = "samples to evaluate after each epoch, in the "
                     "form of --data"},
     [VALIDATION_LABELS] = {.name = "validation-labels", .value = "FILE", .text = "their labels, if they are in a file"},
+    [VALIDATION_FREQ] = {.name = "validation-freq", .value = "N[,N]...", .initial = "1", .text = "epochs from one "
+                         "evaluation to the next; several with commas: after these epochs"},
     [STRATEGY] = {.name = "strategy", .value = "NAME", .initial = "default", .choices = strategies,
                   .text = "the strategy to train with"},
     [EPOCHS] = {.name = "epochs", .value = "N", .initial = "1", .text = "passes over the data"},
@@ -140,11 +142,32 @@ static mu_dataset *validation_data(const mu_tool_arguments *a, mu_fit_source *so
     return mu__fit_data(source);
 }
 
+enum { MOST_EPOCHS_LISTED = 1000 };
+
+// A number alone is Keras's integer, several are its list; they end with 0.
+static mu_status read_validation_freq(const char *text, int epochs[MOST_EPOCHS_LISTED + 1])
+{
+    int n = 0;
+    for (const char *at = text; n < MOST_EPOCHS_LISTED; at++) {
+        char *end;
+        const long number = strtol(at, &end, 10);
+        if (end == at || number < 1 || number > INT32_MAX || (*end && *end != ','))
+            break;
+        epochs[n++] = (int)number;
+        epochs[n] = 0;
+        if (!*(at = end))
+            return MU_OK;
+    }
+    return mu__error(MU_INVALID_ARGUMENT, "muster fit: --validation-freq is '%.60s'; give a number of epochs from 1, "
+                     "or up to %d epochs with commas, such as 1,2,10", text, MOST_EPOCHS_LISTED);
+}
+
 static bool run(const mu_tool_arguments *a)
 {
     mu_fit_source source;
-    int epochs;
-    if (read_options(a, &source, &epochs) != MU_OK)
+    int epochs, validated[MOST_EPOCHS_LISTED + 1];
+    if (read_options(a, &source, &epochs) != MU_OK ||
+        read_validation_freq(a->values[VALIDATION_FREQ], validated) != MU_OK)
         return false;
     mu_strategy *strategy = make_strategy(a);
     mu_model *model = NULL;
@@ -165,7 +188,13 @@ static bool run(const mu_tool_arguments *a)
     mu_dataset *train = mu__fit_data(&source), *validation = train ? validation_data(a, &other) : NULL;
     if (mu__pending())
         return false;
-    mu_history *history = mu_fit(model, train, .epochs = epochs, .validation_data = validation);
+    mu_fit_args args = {.size = sizeof args, .model = model, .x = train, .epochs = epochs,
+                        .validation_data = validation};
+    if (validated[1] != 0)
+        args.validation_epochs = validated;
+    else
+        args.validation_freq = validated[0];
+    mu_history *history = mu_fit_with(&args);
     return history && save(model, a->values[OUTPUT]) == MU_OK;
 }
 

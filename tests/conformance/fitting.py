@@ -101,6 +101,9 @@ FITS = {
         {"validation_data": (d["vx"], d["vy"]), "validation_freq": 2, "validation_batch_size": 5},
         {"validation_data": mu.values([mu.tensor(d["vx"]), mu.tensor(d["vy"])]), "validation_freq": 2,
          "validation_batch_size": 5}, {}),
+    "validation_freq, a list": lambda mu, d: (
+        {"validation_data": (d["vx"], d["vy"]), "validation_freq": [1, 3]},
+        {"validation_data": mu.values([mu.tensor(d["vx"]), mu.tensor(d["vy"])]), "validation_epochs": [1, 3, 0]}, {}),
     "validation_data with weights": lambda mu, d: (
         {"validation_data": (d["vx"], d["vy"], d["vw"])},
         {"validation_data": mu.values([mu.tensor(d["vx"]), mu.tensor(d["vy"]), mu.tensor(d["vw"])])}, {"weighted": True}),

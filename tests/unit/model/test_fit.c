@@ -169,6 +169,21 @@ static void steps_and_epochs_are_limited(void **state)
     assert_int_equal(mu_tensor_dim(mu_predict(model, endless, .steps = 5), 0), 6 * 4 + 2);
 }
 
+// Validation after the second and the fourth epoch only, and arguments that contradict each other.
+static void validation_after_listed_epochs(void **state)
+{
+    (void)state;
+    mu_model *model = small_model(1, mu_dense(4));
+    mu_history *history = FIT(model, small_data(), .epochs = 4, .validation_data = small_data(),
+                              .validation_epochs = (const int[]){4, 2, 9, 0});
+    for (int epoch = 0; epoch < 4; epoch++)
+        assert_int_equal(isnan(mu_history_at(history, "val_loss", epoch)), epoch % 2 == 0);
+    assert_null(mu_fit(model, small_data(), .validation_epochs = (const int[]){1, 0}, .validation_freq = 2));
+    expect_error(MU_INVALID_ARGUMENT, "validation_freq and validation_epochs are both given");
+    assert_null(mu_fit(model, small_data(), .validation_epochs = (const int[]){1, -2, 0}));
+    expect_error(MU_INVALID_ARGUMENT, "validation_epochs has -2");
+}
+
 static void early_stopping_waits(void **state)
 {
     (void)state;
@@ -265,6 +280,7 @@ int main(void)
         MODEL_TEST(training_stops_when_asked),
         MODEL_TEST(failing_callbacks_end_the_training),
         MODEL_TEST(steps_and_epochs_are_limited),
+        MODEL_TEST(validation_after_listed_epochs),
         MODEL_TEST(early_stopping_waits),
         MODEL_TEST(seeds_fix_every_bit),
         MODEL_TEST(a_bad_batch_is_survived),
