@@ -172,6 +172,28 @@ typedef struct mu_embedding_args {
 #define mu_embedding(...) mu_embedding_with(MU_ARGS(mu_embedding_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_embedding_with(const mu_embedding_args *args);
 
+typedef struct mu_reversible_embedding_args {
+    size_t size;
+    const char *given;
+    int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
+    mu_keyword_only only_;
+    bool no_tie_weights;                     // a weight of its own for the reverse, "reverse_embeddings"
+    mu_any_initializer embeddings_initializer; // default "uniform"
+    mu_any_regularizer embeddings_regularizer;
+    mu_any_constraint embeddings_constraint;
+    bool mask_zero;                          // index 0 is padding: later layers, loss and metrics leave it out
+    const char *reverse_dtype;               // "float32": the type of the reverse; default: the wider of x and weights
+    double logit_soft_cap;                   // c: the reverse is tanh(y / c) · c; default: none
+    mu_any_regularizer activity_regularizer; // of the output
+    const char *name;
+    const char *dtype;
+} mu_reversible_embedding_args;
+// mu_reversible_embedding makes a lookup table as mu_embedding does, for language models. Called with .reverse = true
+// it multiplies floats, [batch, …, output_dim], by the transposed table, to [batch, …, input_dim].
+#define mu_reversible_embedding(...) \
+    mu_reversible_embedding_with(MU_ARGS(mu_reversible_embedding_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_reversible_embedding_with(const mu_reversible_embedding_args *args);
+
 // mu_activation makes a layer that applies an activation, by a name listed above.
 MU_API mu_layer *mu_activation(const char *name);
 
@@ -462,6 +484,7 @@ typedef struct mu_call_context {
     // Masks (bool) of the inputs, in their structure; an empty list for an input without one. NULL: there are none.
     mu_value *mask;
     mu_value **output_mask;                  // see mu_call_set_mask
+    bool reverse;                            // mu_call was given .reverse
 } mu_call_context;
 
 typedef struct mu_layer_args {

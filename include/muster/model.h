@@ -76,6 +76,7 @@ typedef struct mu_call_args {
     mu_value *inputs;                        // instead of x: a list of several inputs
     mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step of x out
     mu_value *masks;                         // instead of mask: a list for .inputs; an empty list for none
+    bool reverse;                            // the reverse of mu_reversible_embedding, or of a layer of your own
 } mu_call_args;
 // mu_call runs a model or a layer on x: [batch, …]. mu_call_values does so where there are several outputs, and returns
 // them in the structure of the model's .outputs.

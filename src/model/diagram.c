@@ -53,8 +53,7 @@ bool mu__box_is_group(const mu_box *box) { return box->inside != NULL; }
 void mu__box_names(const mu_box *box, const mu_plot_model_args *options, const char **class_name, char name[96])
 {
     const char *given = box->layer ? mu_layer_name(box->layer) : box->name;
-    *class_name = !box->layer ? "InputLayer" : strcmp(box->layer->ops->class.keras, "Layer") == 0
-                  ? mu__layer_class(box->layer) : box->layer->ops->class.keras;
+    *class_name = box->layer ? mu__layer_keras_class(box->layer) : "InputLayer";
     name[0] = '\0';
     if (!options->no_layer_names && given)
         snprintf(name, 96, "%s", given);

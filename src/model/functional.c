@@ -8,6 +8,7 @@
 #include "model/host_part.h"
 
 #include <muster/ops.h>
+#include <stdatomic.h>
 
 // ---- Layer tensors ------------------------------------------------------------------------------
 
@@ -43,14 +44,17 @@ bool mu__has_layer_tensor(const mu_value *value)
     return false;
 }
 
-static mu_layer_call *new_call(mu_layer *layer, mu_value *inputs, mu_value *mask)
+static mu_layer_call *new_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
+    static _Atomic int64_t calls_made;
     mu_layer_call *call = mu__new(&call_type, sizeof *call);
     if (!call)
         return NULL;
+    call->moment = atomic_fetch_add(&calls_made, 1);
     call->layer = mu_retain(layer);
     call->inputs = mu_retain(inputs);
-    call->mask = mu_retain(mask);
+    call->mask = mu_retain(context->mask);
+    call->reverse = context->reverse;
     call->graph = mu__graph_new(layer ? mu_layer_name(layer) : "mu_input");
     return call->graph ? mu__give(call) : (mu_release(call), NULL);
 }
@@ -71,7 +75,7 @@ mu_tensor *mu_input_with(const mu_input_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_input: dtype is %d, which is no element type", (int)args.dtype);
         return NULL;
     }
-    mu_layer_call *call = new_call(NULL, NULL, NULL);
+    mu_layer_call *call = new_call(NULL, NULL, &(mu_call_context){0});
     if (!call || (args.name && !(call->name = mu__strdup(args.name))))
         return NULL;
     mu_spec spec = {.dtype = args.dtype ? args.dtype : mu__floatx(), .shape = mu__input_shape(&args)};
@@ -91,7 +95,8 @@ static mu_value *trace_call(mu_value *arguments, void *arg)
     const connection *c = arg;
     if (!c->masked)
         return mu__layer_call(c->layer, arguments, c->context, NULL);
-    const mu_call_context context = {.training = c->context->training, .mask = mu_value_at(arguments, 1)};
+    const mu_call_context context = {.training = c->context->training, .mask = mu_value_at(arguments, 1),
+                                     .reverse = c->context->reverse};
     return mu__layer_call(c->layer, mu_value_at(arguments, 0), &context, NULL);
 }
 
@@ -147,7 +152,7 @@ mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_con
         status = mu__trace_run(mu_layer_name(layer), trace_call, &c, arguments, specs, true, &traced);
     mu__host_shapes_end(outer);
     mu__losses_begin(layer);  // those of the trace end with it
-    mu_layer_call *call = status == MU_OK ? new_call(layer, inputs, context->mask) : NULL;
+    mu_layer_call *call = status == MU_OK ? new_call(layer, inputs, context) : NULL;
     if (call)
         outputs = outputs_of(call, traced.outputs);
     mu_release(traced.graph);
@@ -294,7 +299,7 @@ static mu_status run_calls(mu_functional_run *r, bool training)
                                      : mu__functional_replace(r, call->inputs, true);
         if (mu__pending())
             return mu_error_code();
-        const mu_call_context context = {.training = training, .mask = mask};
+        const mu_call_context context = {.training = training, .mask = mask, .reverse = call->reverse};
         r->values[i] = mu__layer_call(call->layer, inputs, &context, &r->masks[i]);
         if (!r->values[i])
             return mu_error_code();

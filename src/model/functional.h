@@ -11,6 +11,8 @@ struct mu_layer_call {
     mu_layer *layer;    // retained; NULL: an input
     mu_value *inputs;   // nest of layer tensors and constants; retained; NULL: an input
     mu_value *mask;     // the caller's masks of the inputs, such a nest too; retained; NULL: those that the inputs have
+    bool reverse;       // called with .reverse
+    int64_t moment;     // calls that were made later have larger numbers
     mu_graph *graph;    // one `input` node per output
     char *name;         // of an input; owned
 };
@@ -58,6 +60,13 @@ typedef struct mu_operation_list {
 // in which Keras numbers them in its files and lists their variables: that of the configuration, or as Keras would
 // compute it. Free the items. `unknown`: the numbers depend on masks that Keras computes in a way that is not known.
 mu_status mu__model_operations(const mu_layer *model, mu_operation_list *out, bool *unknown);
+// mu__name_inputs writes a name for each operation that is an input: its own, else as Keras would call it. `names` has
+// operations->n members, NULL at first; free each. mu__call_number returns the number of a call among those of its
+// layer in the model, as Keras counts them; mu__nth_call returns the n-th call of a layer, from 0, as they were made;
+// NULL: there are fewer (functional_config.c).
+mu_status mu__name_inputs(const mu_operation_list *operations, char **names);
+int mu__call_number(const mu_functional *f, const mu_layer_call *call);
+const mu_layer_call *mu__nth_call(const mu_functional *f, const mu_layer *layer, int n);
 
 // A call while Keras's order is computed: of an input, a layer, or an operation that computes a mask.
 typedef struct mu_order_node {

@@ -53,43 +53,49 @@ static const char *name_of(const writer *w, int i)
     return w->names[i] ? w->names[i] : mu_layer_name(w->operations.items[i].layer);
 }
 
-static bool is_taken(const writer *w, const char *name)
+static bool is_taken(const mu_operation_list *operations, char *const *names, const char *name)
 {
-    for (size_t i = 0; i < w->operations.n; i++) {
-        const mu_operation *operation = &w->operations.items[i];
+    for (size_t i = 0; i < operations->n; i++) {
+        const mu_operation *operation = &operations->items[i];
         const char *other = operation->layer ? mu_layer_name(operation->layer)
-                            : w->names[i]    ? w->names[i] : operation->call->name;
+                            : names[i]       ? names[i] : operation->call->name;
         if (other && strcmp(other, name) == 0)
             return true;
     }
     return false;
 }
 
-// An input without a name is called as Keras would call it.
-static mu_status name_inputs(writer *w)
+mu_status mu__name_inputs(const mu_operation_list *operations, char **names)
 {
-    for (size_t i = 0; i < w->operations.n; i++) {
-        const mu_operation *operation = &w->operations.items[i];
+    for (size_t i = 0; i < operations->n; i++) {
+        const mu_operation *operation = &operations->items[i];
         if (operation->layer)
             continue;
         char *name = operation->call->name ? mu__strdup(operation->call->name) : mu__strdup("input_layer");
-        for (int k = 1; !operation->call->name && name && is_taken(w, name); k++) {
+        for (int k = 1; !operation->call->name && name && is_taken(operations, names, name); k++) {
             mu__free(name);
             name = mu__sprintf("input_layer_%d", k);
         }
-        if (!(w->names[i] = name))
+        if (!(names[i] = name))
             return mu_error_code();
     }
     return MU_OK;
 }
 
-// The number of a call among those of its layer.
-static int call_number(const writer *w, const mu_layer_call *call)
+int mu__call_number(const mu_functional *f, const mu_layer_call *call)
 {
     int number = first_call(call->layer);
-    for (size_t i = 0; i < w->f->calls.n && w->f->calls.items[i] != call; i++)
-        number += call->layer && w->f->calls.items[i]->layer == call->layer;
+    for (size_t i = 0; i < f->calls.n; i++)
+        number += call->layer && f->calls.items[i]->layer == call->layer && f->calls.items[i]->moment < call->moment;
     return number;
+}
+
+const mu_layer_call *mu__nth_call(const mu_functional *f, const mu_layer *layer, int n)
+{
+    for (size_t i = f->n_inputs; i < f->calls.n; i++)
+        if (f->calls.items[i]->layer == layer && mu__call_number(f, f->calls.items[i]) - first_call(layer) == n)
+            return f->calls.items[i];
+    return NULL;
 }
 
 // [operation, call, output]
@@ -97,7 +103,7 @@ static json_t *history_json(const writer *w, const mu_tensor *tensor)
 {
     const mu_layer_call *call = mu__call_of(tensor);
     const int operation = operation_of(w, call);
-    return json_pack("[s, i, i]", name_of(w, operation), call_number(w, call), tensor->node->id);
+    return json_pack("[s, i, i]", name_of(w, operation), mu__call_number(w->f, call), tensor->node->id);
 }
 
 static json_t *shape_json(const mu_shape *shape)
@@ -203,16 +209,16 @@ static mu_status add_arguments(const writer *w, const mu_layer_call *call, json_
     }
     if (call->mask)
         MU_TRY(add_masks(w, call, kwargs));
+    if (call->reverse)
+        MU_TRY(mu__json_member(kwargs, "reverse", json_true()));
     return mu__fields_call_json(&call->layer->ops->class, call->layer->args, kwargs);
 }
 
 static json_t *calls_json(const writer *w, const mu_layer *layer)
 {
     json_t *list = json_array();
-    for (size_t i = w->f->n_inputs; i < w->f->calls.n; i++) {
-        const mu_layer_call *call = w->f->calls.items[i];
-        if (call->layer != layer)
-            continue;
+    const mu_layer_call *call;
+    for (int n = 0; (call = mu__nth_call(w->f, layer, n)); n++) {
         json_t *args = json_array(), *kwargs = json_object();
         const mu_status status = add_arguments(w, call, args, kwargs);
         json_array_append_new(list, json_pack("{s:o, s:o}", "args", args, "kwargs", kwargs));
@@ -274,7 +280,7 @@ json_t *mu__functional_json(const mu_layer *model)
     bool unknown;
     if (mu__model_operations(model, &w.operations, &unknown) == MU_OK) {
         w.names = mu__calloc(w.operations.n + 1, sizeof *w.names);
-        if (w.names && name_inputs(&w) == MU_OK)
+        if (w.names && mu__name_inputs(&w.operations, w.names) == MU_OK)
             json = model_json(&w);
         for (size_t i = 0; w.names && i < w.operations.n; i++)
             mu__free(w.names[i]);
@@ -417,6 +423,7 @@ static int mask_place(const operation *o, const char *key)
 typedef struct arguments {
     json_t *operands;                    // owned
     bool states;                         // behind the first operand are first states
+    bool reverse;
     const json_t *masks[N_OPERAND_MASKS];
     int n_masks;                         // up to the last one that is given
 } arguments;
@@ -448,7 +455,9 @@ static mu_status add_keywords(const reader *r, const operation *o, const json_t 
         for (size_t i = 0; takes_operands(o->layer->ops) && i < MU_COUNT(names); i++)
             known |= strcmp(names[i], key) == 0;
         const int place = known ? -1 : mask_place(o, key);
-        if (!known && takes_states(o->layer) && strcmp(key, "initial_state") == 0)
+        if (!known && o->layer->ops->takes_reverse && strcmp(key, "reverse") == 0 && json_is_true(value))
+            out->reverse = true;
+        else if (!known && takes_states(o->layer) && strcmp(key, "initial_state") == 0)
             add_states_of(value, out);
         else if (!known && mu__computes_mask(r->layers, key, value))
             computes = true;
@@ -521,7 +530,7 @@ static mu_status make_call(reader *r, operation *o, const json_t *call)
     json_decref(a.operands);
     if (!inputs || (a.n_masks > 0 && !masks))
         return mu_error_code();
-    const mu_call_context context = {.mask = masks};
+    const mu_call_context context = {.mask = masks, .reverse = a.reverse};
     mu_value *outputs = mu__layer_connect(o->layer, inputs, &context);
     return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();
 }

@@ -364,7 +364,8 @@ static int autocast_of(const mu_layer *layer)
 static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_value *output_mask = layer->ops->passes_mask ? mu__mask_join(context->mask) : NULL;
-    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
+    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask,
+                                   .reverse = context->reverse};
     mu_site site = mu__line();
     site.layer = mu_layer_name(layer);
     mu_context *thread = mu__context();
@@ -392,6 +393,11 @@ mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_contex
     mu_context *thread = mu__context();
     if (mu__pending() || !inputs || !(inputs = mu__layer_convert(layer, inputs)))
         return NULL;
+    if (context->reverse && !layer->ops->takes_reverse) {
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse, but a %s has no reverse; leave it out, or "
+                  "call a layer of mu_reversible_embedding", mu_layer_name(layer), mu__layer_keras_class(layer));
+        return NULL;
+    }
     if (!layer->built && build_for(layer, inputs) != MU_OK)
         return NULL;
     if (thread->n_layers == 0)
@@ -462,22 +468,27 @@ static mu_status own_complete(void *arguments)
 }
 
 // Integers stay as they are: the user's function decides on their type.
-static const mu_layer_ops own_ops = {
+const mu_layer_ops mu__own_layer_ops = {
     .class = {.name = "layer", .keras = "Layer", .function = "mu_layer_new",
               .args_bytes = sizeof(mu_layer_args), .only = offsetof(mu_layer_args, only_),
               .fields = own_fields, .complete = own_complete},
-    .takes_integers = true, .build = own_build, .call = own_call,
+    .takes_integers = true, .takes_reverse = true, .build = own_build, .call = own_call,
 };
 
 const char *mu__layer_class(const mu_layer *layer)
 {
-    const mu_layer_args *own = layer->ops == &own_ops ? layer->args : NULL;
+    const mu_layer_args *own = layer->ops == &mu__own_layer_ops ? layer->args : NULL;
     return own && own->class_name ? own->class_name : layer->ops->class.name;
+}
+
+const char *mu__layer_keras_class(const mu_layer *layer)
+{
+    return layer->ops == &mu__own_layer_ops ? mu__layer_class(layer) : layer->ops->class.keras;
 }
 
 mu_layer *mu_layer_new_with(const mu_layer_args *args)
 {
-    return mu__layer_make(&own_ops, args);
+    return mu__layer_make(&mu__own_layer_ops, args);
 }
 
 void mu_call_set_mask(const mu_call_context *context, mu_value *mask)

@@ -62,6 +62,7 @@ struct mu_layer_ops {
     bool takes_strings;        // and strings stay strings
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
+    bool takes_reverse;        // may be called with .reverse
     bool no_autocast;          // floats and weights keep their types (Keras's autocast=False)
     int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
     bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking); of several
@@ -85,7 +86,7 @@ struct mu_layer_ops {
 #define MU_LAYER(name) extern const mu_layer_ops mu__##name##_ops;
 #include "model/layers.def"
 #undef MU_LAYER
-extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rnn_cells_ops;
+extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rnn_cells_ops, mu__own_layer_ops;
 
 // A class of layers and the function mu_WORD_with that makes such layers: its word in layers.def, its name in snake
 // case, Keras's class, its struct of options, their fields and `complete` (or NULL), and members of mu_layer_ops.
@@ -134,7 +135,8 @@ void mu__layer_set_rate(mu_layer *layer, double factor);
 // mu__layer_rename sets the path, and renames the weights and sublayers accordingly.
 mu_status mu__layer_rename(mu_layer *layer, const char *around);
 const char *mu__layer_path(const mu_layer *layer);
-const char *mu__layer_class(const mu_layer *layer);  // its class in snake case, for names and the summary
+const char *mu__layer_class(const mu_layer *layer);  // its class in snake case, for names
+const char *mu__layer_keras_class(const mu_layer *layer);  // Keras's name of it, for people; of one's own layers theirs
 bool mu__layer_takes_integers(const mu_layer *layer);
 bool mu__layer_is_built(const mu_layer *layer);  // the layer and all of its sublayers
 int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);

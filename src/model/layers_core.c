@@ -8,6 +8,8 @@
 #include <muster/ops.h>
 #include <muster/sharding.h>
 
+#include <math.h>
+
 // ---- Dense --------------------------------------------------------------------------------------
 
 static const mu_field dense_fields[] = {
@@ -78,20 +80,24 @@ static mu_status embedding_build(mu_layer *layer, int n, const mu_shape *input)
 
 // Negative numbers count from the table's end, as in Keras. The table is gathered from along its first axis, so its
 // gradient is a list of slices unless the table is used in another way too.
-static mu_value *embedding_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+static mu_value *look_up(mu_layer *layer, mu_tensor *x, const mu_call_context *context, int64_t n_rows, bool mask_zero)
 {
-    const mu_embedding_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0);
     mu_tensor *indices = !x || x->dtype == MU_I32 || x->dtype == MU_I64 ? x : mu_cast(x, MU_I32);
     if (!indices)
         return NULL;
-    mu_tensor *zero = mu_constant(indices->dtype, 0), *rows = mu_constant(indices->dtype, (double)args->input_dim);
-    if (args->mask_zero)
+    mu_tensor *zero = mu_constant(indices->dtype, 0), *rows = mu_constant(indices->dtype, (double)n_rows);
+    if (mask_zero)
         mu_call_set_mask(context, mu_of(mu_not_equal(indices, zero)));
     mu_tensor *places = mu_where(mu_less(indices, zero), mu_add(indices, rows), indices);
     mu_variable *table = mu__weight_named(layer, "embeddings");
     mu_tensor *found = table ? mu_variable_gather(table, places) : NULL;
     return found ? mu_of(mu_cast(found, layer->policy.compute)) : NULL;
+}
+
+static mu_value *embedding_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_embedding_args *args = layer->args;
+    return look_up(layer, mu_at(inputs, 0), context, args->input_dim, args->mask_zero);
 }
 
 const mu_layer_ops mu__embedding_ops = {
@@ -103,6 +109,78 @@ mu_layer *mu_embedding_with(const mu_embedding_args *args)
 {
     return mu__layer_make(&mu__embedding_ops, args);
 }
+
+// ---- Reversible embedding -----------------------------------------------------------------------
+
+static const mu_field reversible_embedding_fields[] = {
+    MU_FIELD(mu_reversible_embedding_args, input_dim, INT64, .limit = MU_POSITIVE),
+    MU_FIELD(mu_reversible_embedding_args, output_dim, INT64, .limit = MU_POSITIVE),
+    MU_FIELD(mu_reversible_embedding_args, no_tie_weights, NOT, .keras = "tie_weights"),
+    MU_FIELD_WEIGHT(mu_reversible_embedding_args, embeddings, "uniform"),
+    MU_FIELD(mu_reversible_embedding_args, activity_regularizer, REGULARIZER),
+    MU_FIELD(mu_reversible_embedding_args, mask_zero, FLAG),
+    MU_FIELD(mu_reversible_embedding_args, reverse_dtype, TEXT),
+    MU_FIELD(mu_reversible_embedding_args, logit_soft_cap, DOUBLE, .limit = MU_POSITIVE, .number = NAN),
+    MU_LAYER_FIELDS(mu_reversible_embedding_args),
+    {0},
+};
+
+static mu_status reversible_embedding_complete(void *arguments)
+{
+    const mu_reversible_embedding_args *args = arguments;
+    if (!args->reverse_dtype || mu__dtype_is_float(mu__dtype_from_name(args->reverse_dtype)))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "mu_reversible_embedding: reverse_dtype is '%.40s'; it must be float16, "
+                     "bfloat16, float32 or float64", args->reverse_dtype);
+}
+
+static mu_status reversible_embedding_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n, (void)input;
+    const mu_reversible_embedding_args *args = layer->args;
+    const mu_shape table = MU_SHAPE(args->input_dim, args->output_dim);
+    const mu_shape reverse = MU_SHAPE(args->output_dim, args->input_dim);
+    MU_TRY(mu__weight(layer, "embeddings", table, MU_OPTIONS_OF(args, embeddings)));
+    return !args->no_tie_weights ? MU_OK
+                                 : mu__weight(layer, "reverse_embeddings", reverse,
+                                              MU_WEIGHT_OPTIONS(.initializer = args->embeddings_initializer));
+}
+
+// The type of the product: the wider one, and float32 for two half types.
+static mu_dtype reverse_type(const mu_reversible_embedding_args *args, mu_dtype x, mu_dtype kernel)
+{
+    if (args->reverse_dtype)
+        return mu__dtype_from_name(args->reverse_dtype);
+    const size_t ours = mu_dtype_bytes(x), theirs = mu_dtype_bytes(kernel);
+    return x == kernel || ours > theirs ? x : ours < theirs ? kernel : MU_F32;
+}
+
+// Logits: x times the transposed table.
+static mu_value *project_back(mu_layer *layer, mu_tensor *x)
+{
+    const mu_reversible_embedding_args *args = layer->args;
+    mu_tensor *kernel = args->no_tie_weights ? mu__weight_read(layer, "reverse_embeddings")
+                                             : mu_transpose(mu__weight_read(layer, "embeddings"), NULL);
+    if (!x || !kernel)
+        return NULL;
+    const mu_dtype type = reverse_type(args, x->dtype, kernel->dtype);
+    mu_tensor *logits = mu_matmul(mu_cast(x, type), mu_cast(kernel, type));
+    if (isnan(args->logit_soft_cap))
+        return mu_of(logits);
+    mu_tensor *cap = mu_constant(type, args->logit_soft_cap);
+    return mu_of(mu_multiply(mu_tanh(mu_divide(logits, cap)), cap));
+}
+
+static mu_value *reversible_embedding_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_reversible_embedding_args *args = layer->args;
+    return context->reverse ? project_back(layer, mu_at(inputs, 0))
+                            : look_up(layer, mu_at(inputs, 0), context, args->input_dim, args->mask_zero);
+}
+
+MU_LAYER_CLASS(reversible_embedding, "reversible_embedding", "ReversibleEmbedding", mu_reversible_embedding_args,
+               reversible_embedding_fields, reversible_embedding_complete, .takes_integers = true, .no_autocast = true,
+               .takes_reverse = true, .build = reversible_embedding_build, .call = reversible_embedding_call)
 
 // ---- Identity -----------------------------------------------------------------------------------
 

@@ -47,7 +47,8 @@ static mu_value *call(const mu_call_args *given, const char *function)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK)
         return NULL;
     mu_value *inputs = inputs_of(&args, function);
-    const mu_call_context context = {.training = args.training, .mask = args.mask ? mu_of(args.mask) : args.masks};
+    const mu_call_context context = {.training = args.training, .mask = args.mask ? mu_of(args.mask) : args.masks,
+                                     .reverse = args.reverse};
     if (!inputs || mu__pending())
         return NULL;
     if (mu__has_layer_tensor(inputs) || (context.mask && mu__has_layer_tensor(context.mask)))

@@ -28,6 +28,7 @@ LAYERS = [
     ("AveragePooling2D", "mu_average_pool2d", {"pool_size": 2}, (7, 6, 3), 0),
     ("BatchNormalization", "mu_batch_normalization", {}, (6,), 0),
     ("Embedding", "mu_embedding", {"input_dim": 50, "output_dim": 20}, (4,), 50),
+    ("ReversibleEmbedding", "mu_reversible_embedding", {"input_dim": 50, "output_dim": 20}, (4,), 50),
     ("Conv1D", "mu_conv1d", {"filters": 12, "kernel_size": 3}, (9, 20), 0),
     ("DepthwiseConv2D", "mu_depthwise_conv2d", {"kernel_size": 3}, (9, 8, 40), 0),
     ("LeakyReLU", "mu_leaky_relu", {}, (6,), 0),

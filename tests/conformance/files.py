@@ -164,7 +164,19 @@ def adapted(keras):
     return model
 
 
-MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted)
+def language(keras):
+    """Embeddings whose tables, or tables beside them, project back to the vocabulary."""
+    L = keras.layers
+    tokens = keras.Input((7,), dtype="int32", name="tokens")
+    tied = L.ReversibleEmbedding(20, 6, mask_zero=True, name="tied")
+    apart = L.ReversibleEmbedding(20, 6, tie_weights=False, logit_soft_cap=3.0, reverse_dtype="float32", name="apart")
+    h = L.Dense(6, activation="tanh")(L.Add()([tied(tokens), apart(tokens)]))
+    model = keras.Model(tokens, [tied(h, reverse=True), apart(h, reverse=True)], name="language")
+    model.compile(keras.optimizers.Adam(0.003), ["mse", "mae"])
+    return model
+
+
+MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted, language)
 
 
 def data_of(model, seed):

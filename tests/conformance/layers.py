@@ -211,14 +211,12 @@ DIRECT = [
     ("Concatenate", "mu_concatenate", {"axis": 1}, {}, [(3, 5), (2, 5)]),
 ]
 
-NOT_YET = "not written yet"
 FRAMEWORK = "runs a part of a model that another framework's Python library computes"
 BASE = "Python's base class; mu_layer_new makes a layer of C functions"
 AUGMENTATION = "few users; compose it in a data set's map from the image functions, or with mu_layer_new"
 SPECTRUM = "needs a Fourier transform, which is not among the ops"
 # Classes that Muster lacks. A row whose class is there does no harm and can go.
 NOT_THERE = {
-    "ReversibleEmbedding": NOT_YET,
     **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
     **dict.fromkeys(("Layer", "Wrapper"), BASE),
     **dict.fromkeys(("AugMix", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "MixUp", "RandAugment",

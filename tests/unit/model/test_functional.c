@@ -290,10 +290,47 @@ static void given_masks_are_kept(void **state)
     assert_outputs(again, inputs, wanted);
 }
 
+// ---- The reverse of an embedding ----------------------------------------------------------------
+
+// From indices to logits through one layer.
+static mu_model *language_model(mu_layer *embedding)
+{
+    mu_tensor *ids = mu_input({2}, .dtype = MU_I32);
+    mu_tensor *h = mu_call(mu_dense(3, .activation = "tanh"), mu_call(embedding, ids));
+    return mu_model_new(ids, mu_call(embedding, h, .reverse = true));
+}
+
+// Gradients through both uses of the table; the way to JSON and back, also with two tables.
+static void embeddings_are_reversed(void **state)
+{
+    (void)state;
+    mu_tensor *ids = mu_tensor_new(MU_I32, 2, (int64_t[]){3, 2}, (int32_t[]){1, 0, 4, 1, 2, 1});
+    for (int apart = 0; apart < 2; apart++) {
+        mu_layer *embedding = mu_reversible_embedding(5, 3, .no_tie_weights = apart, .logit_soft_cap = 2);
+        mu_model *model = language_model(embedding), *again;
+        if (!model)
+            fail_msg("%s", mu_error_message());
+        assert_int_equal(mu_value_count(mu_model_weights(model)), 3 + apart);
+        if (!apart)                               // else the gradient of the first table is slices
+            check_gradients(model, ids);
+        const mu_shape shape = mu_tensor_shape(mu_call(model, ids));
+        assert_true(shape.rank == 3 && shape.dims[0] == 3 && shape.dims[1] == 2 && shape.dims[2] == 5);
+        const char *text = mu_layer_config(model);
+        if (!text || !(again = mu_layer_from_config(text)))
+            fail_msg("%s", mu_error_message());
+        assert_string_equal(mu_layer_config(again), text);
+    }
+    assert_null(mu_call(mu_dense(2, .name = "d"), numbers(2, (int64_t[]){2, 3}, 1), .reverse = true));
+    expect_error(MU_INVALID_ARGUMENT, "layer 'd' is called with .reverse, but a Dense has no reverse");
+    assert_null(mu_reversible_embedding(5, 3, .reverse_dtype = "int32"));
+    expect_error(MU_INVALID_ARGUMENT, "reverse_dtype is 'int32'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(residual_computes),
+        MODEL_TEST(embeddings_are_reversed),
         MODEL_TEST(residual_trains_alike_on_replicas),
         MODEL_TEST(layers_are_shared),
         MODEL_TEST(several_inputs_and_outputs_are_fitted),
