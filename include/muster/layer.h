@@ -502,6 +502,10 @@ typedef struct mu_layer_args {
     void *arg;                               // must live as long as the layer
     const char *name;
     const char *dtype;
+    // clone makes the layer anew for mu_clone_model, by mu_layer_new, with sublayers and an `arg` of its own; the clone
+    // gets the layer's name and policy. Returns NULL on error. Left out, a layer without `arg` and sublayers is made of
+    // the same functions, and other layers cannot be cloned.
+    mu_layer *(*clone)(const mu_layer *layer, void *arg);
 } mu_layer_args;
 // mu_layer_new makes a layer whose weights and outputs are made by C functions.
 #define mu_layer_new(...) mu_layer_new_with(MU_ARGS(mu_layer_args, #__VA_ARGS__, __VA_ARGS__))

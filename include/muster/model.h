@@ -289,8 +289,8 @@ MU_API mu_status mu_reset_metrics(mu_model *model);
 MU_API mu_history *mu_metrics_result(mu_model *model);
 
 // mu_clone_model makes a model of the same layers with new weights, from its configuration (mu_layer_config); it is not
-// compiled. Errors: UNIMPLEMENTED for layers of your own, whose arguments may refer to other layers: make the model
-// anew by the function that made it.
+// compiled. Layers of your own are cloned by their .clone (mu_layer_new). Errors: UNIMPLEMENTED for one with an .arg or
+// sublayers, but no .clone.
 MU_API mu_model *mu_clone_model(const mu_model *model);
 
 // A history has one value per epoch for each name ("loss", "accuracy", "val_loss", …).

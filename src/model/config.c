@@ -84,6 +84,8 @@ json_t *mu__layer_json(const mu_layer *layer)
         return mu__functional_json(layer);
     if (layer->ops == &mu__stacked_rnn_cells_ops)
         return cells_json(layer);
+    if (layer->ops == &mu__own_layer_ops)
+        return mu__own_layer_json(layer);
     if (layer->ops == &mu__input_layer_ops) {
         const mu_input_args *args = layer->args;
         const mu_shape shape = mu__input_shape(args);
@@ -228,6 +230,8 @@ static mu_layer *layer_of(const char *class_name, const json_t *config, int dept
         return list_from(json_object_get(config, "cells"), depth, mu_stacked_rnn_cells_of);
     if (strcmp(class_name, "InputLayer") == 0)
         return input_from(config, json_string_value(json_object_get(config, "name")));
+    if (mu__is_own_layer_json(class_name))
+        return mu__own_layer_from(config);
     const mu_layer_ops *ops = class_named(class_name);
     if (ops)
         return make(ops, config, depth);
@@ -254,7 +258,8 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth)
                   "%d deep", MAX_CONFIG_DEPTH);
         return NULL;
     }
-    if (check_class(json, class_name, name) != MU_OK || read_policy(class_name, config, &policy) != MU_OK)
+    if ((!mu__is_own_layer_json(class_name) && check_class(json, class_name, name) != MU_OK) ||
+        read_policy(class_name, config, &policy) != MU_OK)
         return NULL;
     name_last_axis(json, config);
     mu_context *thread = mu__context();
@@ -275,14 +280,4 @@ mu_layer *mu_layer_from_config(const char *json)
     mu_layer *layer = mu__layer_from_json(root, 0);
     json_decref(root);
     return layer;
-}
-
-mu_model *mu_clone_model(const mu_model *model)
-{
-    if (mu__pending() || mu__need_model(model, "mu_clone_model") != MU_OK)
-        return NULL;
-    json_t *json = mu__layer_json(model);
-    mu_model *clone = json ? mu__layer_from_json(json, 0) : NULL;
-    json_decref(json);
-    return clone;
 }

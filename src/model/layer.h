@@ -182,6 +182,10 @@ mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_v
 // counts the layers around it. (config.c)
 json_t *mu__layer_json(const mu_layer *layer);
 mu_layer *mu__layer_from_json(const json_t *json, int depth);
+// Such for layers of the program's own, while mu_clone_model makes and reads a configuration (clone.c).
+json_t *mu__own_layer_json(const mu_layer *layer);
+bool mu__is_own_layer_json(const char *class_name);
+mu_layer *mu__own_layer_from(const json_t *config);
 
 // Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
 mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high);

@@ -2,6 +2,8 @@
 // the weights of one, saved and loaded.
 #include "model_test.h"
 
+#include <muster/recurrent.h>
+
 // y = x · scale_0 · scale_1 · …, with as many weights as `arg` says.
 static mu_status scale_build(mu_layer *layer, int n, const mu_shape *inputs, void *arg)
 {
@@ -138,8 +140,98 @@ static void own_steps(void **state)
     expect_error(MU_INVALID_ARGUMENT, "returned a tensor of rank 2; return the mean loss, a scalar");
 }
 
+// ---- Clones -------------------------------------------------------------------------------------
+
+// y = dense(x) + x, where the dense layer is a sublayer that the argument refers to.
+static mu_value *skip_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *dense)
+{
+    (void)layer, (void)context;
+    return mu_of(mu_add(mu_call(dense, mu_at(inputs, 0)), mu_at(inputs, 0)));
+}
+
+static mu_layer *skip_clone(const mu_layer *layer, void *arg);
+
+static mu_layer *skip_layer(mu_layer *dense, mu_layer *(*clone)(const mu_layer *layer, void *arg))
+{
+    mu_layer *layer = mu_layer_new("skip", .call = skip_call, .arg = dense, .clone = clone);
+    return mu_layer_add_sublayer(layer, dense) == MU_OK ? layer : NULL;
+}
+
+static mu_layer *skip_clone(const mu_layer *layer, void *dense)
+{
+    (void)layer;
+    return skip_layer(mu_layer_from_config(mu_layer_config(dense)), skip_clone);
+}
+
+static mu_layer *same_clone(const mu_layer *layer, void *arg)
+{
+    (void)arg;
+    return (mu_layer *)(uintptr_t)layer;
+}
+
+static mu_layer *no_clone(const mu_layer *layer, void *arg)
+{
+    (void)layer, (void)arg;
+    mu_fail(MU_ABORTED, "not today");
+    return NULL;
+}
+
+static mu_value *halve(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context, (void)arg;
+    return mu_of(mu_multiply(mu_at(inputs, 0), mu_constant(MU_F64, .5)));
+}
+
+// A functional model of own layers with an argument and sublayers, with neither, and inside of a wrapper. The clone has
+// the same names and, with the same weights, the same results; its weights are its own.
+static void models_with_own_layers_are_cloned(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_input({3, 2});
+    mu_tensor *h = mu_call(mu_time_distributed(skip_layer(mu_dense(2), skip_clone)), x);
+    h = mu_call(skip_layer(mu_dense(2), skip_clone), mu_call(mu_layer_new("halve", .call = halve, .name = "half"), h));
+    mu_model *model = mu_model_new(x, h), *clone = mu_clone_model(model);
+    if (!clone)
+        fail_msg("%s", mu_error_message());
+    mu_value *ours = mu_model_weights(model), *theirs = mu_model_weights(clone);
+    assert_int_equal(mu_value_count(theirs), 4);
+    mu_tensor *data = numbers(3, (int64_t[]){4, 3, 2}, 1);
+    assert_non_null(mu_model_layer(clone, "half"));
+    for (int i = 0; i < 4; i++) {
+        mu_variable *from = mu_value_variable(mu_value_at(ours, i)), *to = mu_value_variable(mu_value_at(theirs, i));
+        assert_true(from != to);
+        assert_string_equal(mu_variable_name(from), mu_variable_name(to));
+        assert_int_equal(mu_variable_assign(to, mu_variable_read(from)), MU_OK);
+    }
+    assert_near(doubles(mu_call(clone, data)), doubles(mu_call(model, data)), 24, 1e-15);
+    assert_non_null(mu_clone_model(clone));
+}
+
+static void layers_that_cannot_be_cloned_are_named(void **state)
+{
+    (void)state;
+    int n_weights = 1;
+    assert_null(mu_clone_model(mu_sequential(
+        mu_layer_new("scale", .build = scale_build, .call = scale_call, .arg = &n_weights, .name = "mine"))));
+    expect_error(MU_UNIMPLEMENTED, "'mine' is a layer of your own with an .arg");
+    assert_null(mu_clone_model(mu_sequential(skip_layer(mu_dense(2), NULL))));
+    expect_error(MU_UNIMPLEMENTED, "'skip' is a layer of your own with sublayers; give mu_layer_new a .clone");
+    assert_null(mu_clone_model(mu_sequential(skip_layer(mu_dense(2), same_clone))));
+    expect_error(MU_INVALID_ARGUMENT, "layer 'skip' returned the layer itself");
+    assert_null(mu_clone_model(mu_sequential(skip_layer(mu_dense(2), no_clone))));
+    expect_error(MU_ABORTED, "not today");
+    assert_null(mu_layer_config(mu_sequential(mu_layer_new("halve", .call = halve))));
+    expect_error(MU_UNIMPLEMENTED, "'halve' is a layer of your own");
+    // No configuration of a file refers to the layers of a model that is cloned.
+    assert_null(mu_layer_from_config("{\"module\": \"muster\", \"class_name\": \"ProgramsOwnLayer\", \"config\": "
+                                     "{\"name\": \"a\", \"place\": 0}}"));
+    expect_error(MU_UNIMPLEMENTED, "no custom objects");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train), MODEL_TEST(own_steps)};
+    const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train), MODEL_TEST(own_steps),
+                                       MODEL_TEST(models_with_own_layers_are_cloned),
+                                       MODEL_TEST(layers_that_cannot_be_cloned_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
