@@ -97,8 +97,28 @@ MU_API mu_layer *mu_model_layer(mu_model *model, const char *name);
 // map; in a list that of mu_input, or of the layer that makes the output. NULL behind the last, and for other models.
 MU_API const char *mu_model_input_name(const mu_model *model, int i);
 MU_API const char *mu_model_output_name(const mu_model *model, int i);
-// mu_summary prints a table of layers, output shapes and parameters, as Keras does.
-MU_API mu_status mu_summary(mu_model *model, FILE *out);
+
+typedef struct mu_summary_args {
+    size_t size;
+    const char *given;
+    mu_model *model;
+    FILE *out;
+    mu_keyword_only only_;
+    // columns of the table; default: 88, or 108 where there are connections, 12 more with .show_trainable, but at most
+    // the terminal's width (80 if there is none) less 4
+    int line_length;
+    bool expand_nested;                      // also the layers of models in the model
+    bool show_trainable;                     // a column that says which layers with weights are trained: Y or N
+    // only the layers from the first whose name begins with the first regular expression (POSIX extended) to the last
+    // whose name begins with the second; default: all
+    const char *layer_range[2];
+} mu_summary_args;
+// mu_summary prints a table of layers, output shapes and parameters, as Keras does; where layers do not follow each
+// other in a row, also the layers that each is connected to. Keras cuts words that are longer than a column, here they
+// go on in the next line; and it lists the operations with which it computes masks, which layers do here themselves.
+// Errors: INVALID_ARGUMENT for a line that is too short, or a range without layers.
+#define mu_summary(...) mu_summary_with(MU_ARGS(mu_summary_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_status mu_summary_with(const mu_summary_args *args);
 
 // mu_layer_config returns a layer's or model's configuration as Keras's JSON (valid until the pool closes), from which
 // keras.layers.deserialize makes the same layer. mu_layer_from_config makes a layer of such text. Errors:

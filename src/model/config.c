@@ -220,12 +220,19 @@ static const mu_layer_ops *class_named(const char *class_name)
     return NULL;
 }
 
+static mu_layer *sequential_from(const json_t *config, int depth)
+{
+    const char *name = json_string_value(json_object_get(config, "name"));
+    mu_layer *model = list_from(json_object_get(config, "layers"), depth, mu_sequential_of);
+    return model && name && !(model->name = mu__strdup(name)) ? NULL : model;
+}
+
 static mu_layer *layer_of(const char *class_name, const json_t *config, int depth)
 {
     if (strcmp(class_name, "Functional") == 0)
         return mu__functional_from(config, depth);
     if (strcmp(class_name, "Sequential") == 0)
-        return list_from(json_object_get(config, "layers"), depth, mu_sequential_of);
+        return sequential_from(config, depth);
     if (strcmp(class_name, "StackedRNNCells") == 0)
         return list_from(json_object_get(config, "cells"), depth, mu_stacked_rnn_cells_of);
     if (strcmp(class_name, "InputLayer") == 0)

@@ -459,6 +459,7 @@ typedef struct mu_progress {
     double input_share;           // fraction of the time that devices waited for input
     char workers[256];            // what a coordinator's workers do; "": there are none
 } mu_progress;
+int mu__terminal_width(FILE *out);  // columns; 0: not known, or no terminal
 void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, int epochs, int64_t target);
 void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values);
 bool mu__progress_due(const mu_progress *progress);  // whether mu__progress_step would draw

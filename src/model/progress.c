@@ -22,7 +22,7 @@
 #define INPUT_SHARE   .1
 #define INPUT_SECONDS 1.0
 
-static int terminal_width(FILE *out)
+int mu__terminal_width(FILE *out)
 {
     struct winsize size = {0};
     return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -35,7 +35,7 @@ void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, in
     if (verbose == MU_VERBOSE_AUTO)
         verbose = terminal ? MU_VERBOSE_BAR : MU_VERBOSE_LINES;
     *progress = (mu_progress){.out = out, .mode = verbose, .target = target > 0 ? target : -1, .begin_ns = mu__now_ns(),
-                              .width = terminal ? terminal_width(out) : 0,
+                              .width = terminal ? mu__terminal_width(out) : 0,
                               .colour = terminal && !mu__setting_text(MU_SETTING_NO_COLOR)};
     if (verbose != MU_VERBOSE_SILENT && epochs > 0)
         fprintf(out, "Epoch %d/%d\n", epoch, epochs);

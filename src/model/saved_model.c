@@ -59,9 +59,6 @@ static mu_model *model_from(const json_t *root, bool compiles, const char *funct
     const json_t *compiled = json_object_get(root, "compile_config");
     if (!model || mu__need_model(model, function) != MU_OK)
         return NULL;
-    const char *name = json_string_value(json_object_get(json_object_get(root, "config"), "name"));
-    if (name && !model->name && !(model->name = mu__strdup(name)))
-        return NULL;
     if (compiles && json_is_object(compiled) && json_object_size(compiled) > 0 &&
         mu__compile_from(model, compiled, function) != MU_OK)
         return NULL;

@@ -11,6 +11,7 @@ import tensorflow as tf
 import muster
 from defaults import FLOATX, TOLERANCE, named, off, set_floatx
 from report import Report
+from summary import SUMMARIES, compare_summary
 
 MU_VERBOSE_SILENT = 1
 CLASSES, ROWS, FEATURES = 3, 40, 5
@@ -317,6 +318,10 @@ def main(library, only=""):
             if only in name:
                 with report.guard(f"{name}, {floatx}"):
                     compare(report, mu, floatx, row)
+    for name, make, options in SUMMARIES:
+        if only in f"summary, {name}":
+            with report.guard(f"summary, {name}"):
+                compare_summary(report, mu, name, make, options)
     return report
 
 

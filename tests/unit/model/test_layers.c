@@ -158,7 +158,7 @@ static void gradients_match_differences(void **state)
 static void names_and_summary(void **state)
 {
     (void)state;
-    char text[4096];
+    char text[16384];
     mu_layer *chosen = mu_dense(2, .name = "dense_1");
     mu_model *model =
         mu_sequential(mu_conv2d(2, 3), mu_flatten(), mu_dense(4), chosen, mu_dense(3), mu_batch_normalization());
@@ -169,9 +169,9 @@ static void names_and_summary(void **state)
     rewind(out);
     text[fread(text, 1, sizeof text - 1, out)] = 0;
     fclose(out);
-    static const char *const parts[] = {"conv2d (conv2d)", "(None, 3, 3, 2)", "dense (dense)", "dense_1 (dense)",
-                                        "dense_2 (dense)", "Total params: 127", "Trainable params: 121",
-                                        "Non-trainable params: 6"};
+    static const char *const parts[] = {"conv2d (Conv2D)", "(None, 3, 3, 2)", "dense (Dense)", "dense_1 (Dense)",
+                                        "dense_2 (Dense)", "0 (unbuilt)", " Total params: 127 (",
+                                        " Trainable params: 121 (", " Non-trainable params: 6 ("};
     for (size_t i = 0; i < MU_COUNT(parts); i++)
         if (!strstr(text, parts[i]))
             fail_msg("no \"%s\" in:\n%s", parts[i], text);
@@ -197,31 +197,60 @@ static void names_do_not_steer_terminals(void **state)
     rewind(out);
     text[fread(text, 1, sizeof text - 1, out)] = 0;
     fclose(out);
-    assert_non_null(strstr(text, "\nevil?[2J? über (dense)             ? "));
+    assert_non_null(strstr(text, "\n│ evil?[2J? über (Dense)          │ ?  "));
     assert_non_null(strstr(text, " - lo?]0;title?ss: 0.5000\n"));
     assert_null(strpbrk(text, "\033\r\007"));
+}
+
+// Columns of a line; a character of several bytes takes one.
+static int columns_in(const char *line)
+{
+    int columns = 0;
+    for (; *line && *line != '\n'; line++)
+        columns += (*line & 0xC0) != 0x80;
+    return columns;
 }
 
 // Whatever the names are, all lines of the table end in one column, and nothing is cut.
 static void summary_of_long_names(void **state)
 {
     (void)state;
-    char name[200], text[4096];
-    memset(name, 'n', sizeof name - 1);
+    char name[200], text[8192];
+    memset(name, 'q', sizeof name - 1);
     name[sizeof name - 1] = 0;
     mu_model *model = mu_sequential(mu_dense(4, .name = name), mu_dense(2, .name = "b"));
     FILE *out = tmpfile();
     assert_int_equal(mu_model_build(model, 1, (int64_t[]){3}), MU_OK);
-    assert_int_equal(mu_summary(model, out), MU_OK);
+    assert_int_equal(mu_summary(model, out, .show_trainable = true, .line_length = 61), MU_OK);
     rewind(out);
     text[fread(text, 1, sizeof text - 1, out)] = 0;
     fclose(out);
-    assert_non_null(strstr(text, name));
-    size_t width = strcspn(text, "\n");
-    const char *line = text;
-    for (int i = 0; i < 3; i++, line += width + 1)
-        assert_int_equal(strcspn(line, "\n"), width);
-    assert_int_equal(strncmp(line - 3, "10\n", 3), 0);
+    int n = 0;
+    const char *line = strchr(text, '\n') + 1;
+    for (; *line != ' '; line = strchr(line, '\n') + 1) {
+        assert_int_equal(columns_in(line), 61);
+        for (const char *at = line; at < strchr(line, '\n'); at++)
+            n += *at == 'q';
+    }
+    assert_int_equal(n, 199);                     // all of the name
+}
+
+static void summaries_that_are_refused(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_dense(4, .name = "a"), mu_dense(2, .name = "b"));
+    FILE *out = tmpfile();
+    assert_int_equal(mu_summary(model, out, .line_length = 20), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "give a larger .line_length");
+    assert_int_equal(mu_summary(model, out, .line_length = 0), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "line_length is 0");
+    assert_int_equal(mu_summary(model, out, .layer_range = {"a"}), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "give the first and the last");
+    assert_int_equal(mu_summary(model, out, .layer_range = {"a", "c"}), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "'c', but the name of no layer");
+    assert_int_equal(mu_summary(model, out, .layer_range = {"a", "(b"}), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "not a regular expression");
+    fclose(out);
 }
 
 // Texts and regularisers may be gone by the time a layer is built.
@@ -304,6 +333,7 @@ int main(void)
         MODEL_TEST(names_and_summary),
         MODEL_TEST(names_do_not_steer_terminals),
         MODEL_TEST(summary_of_long_names),
+        MODEL_TEST(summaries_that_are_refused),
         MODEL_TEST(keeps_what_it_was_given),
         MODEL_TEST(late_build_is_mirrored),
         MODEL_TEST(initializers_draw),
