@@ -699,17 +699,32 @@ static const mu_field *field_named(const mu_class *class, const char *key)
     return NULL;
 }
 
+// Keras's names of the options of a class, with commas.
+enum { OPTIONS_TEXT = 400 };
+static const char *options_of(const mu_class *class, char text[OPTIONS_TEXT])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END && used < OPTIONS_TEXT; field++)
+        if (!field->internal)
+            used += (size_t)snprintf(text + used, OPTIONS_TEXT - used, "%s%s", used ? ", " : "",
+                                     field->keras ? field->keras : field->name);
+    return text;
+}
+
 static mu_status read_fields(const mu_class *class, void *args, const json_t *config, int depth)
 {
     const char *key;
     json_t *value;
+    char options[OPTIONS_TEXT];
     *(size_t *)args = class->args_bytes;
     json_object_foreach((json_t *)(uintptr_t)config, key, value)
     {
         const mu_field *field = field_named(class, key);
         if (!field && !is_fixed(key, value))
             return mu__error(MU_UNIMPLEMENTED, "%s has no option '%.60s' as Keras's %s has in this configuration; "
-                             "leave it at Keras's default", class->function, key, class->keras);
+                             "leave it at Keras's default. The options are %s", class->function, key, class->keras,
+                             options_of(class, options));
         if (field && field->null_word && json_is_null(value))
             *text_at(args, field) = field->null_word;
         if (field && !json_is_null(value) && !read_value(args, field, value, depth))

@@ -74,6 +74,16 @@ static mu_checkpoint *same_names(void)
     return mu_checkpoint_new(.variables = mu_variables(a, b, MU_END));
 }
 
+// Both have the variables dense/kernel and dense/bias.
+static mu_checkpoint *two_models(void)
+{
+    mu_model *other = three_classes();
+    mu_model_build(model, 1, (const int64_t[]){4});
+    mu_model_build(other, 1, (const int64_t[]){2});
+    mu_value *both[] = {mu_model_weights(model), mu_model_weights(other)};
+    return mu_checkpoint_new(.variables = mu_list_of(2, both));
+}
+
 static mu_model *one_layer_twice(void)
 {
     mu_layer *layer = mu_dense(3);
@@ -184,6 +194,7 @@ typedef struct mistake {
     ROW(weights_of_another_model, other_weights(), "float64[4, 5]", "the model's is float64[4, 3]")                   \
     ROW(file_without_weights, no_weights_file(), "mistakes.txt", "")                                                  \
     ROW(names_twice_in_a_checkpoint, same_names(), "named 'v'", "another name")                                       \
+    ROW(two_models_in_a_checkpoint, two_models(), "named 'dense/kernel'", "give the objects names in .objects")      \
     ROW(loss_of_another_output, two_outputs(MU_BY_NAME("a", "mse", "c", "mae")), "'c'", "its outputs are 'a', 'b'")    \
     ROW(output_without_a_loss, two_outputs(MU_BY_NAME("a", "mse")), "1 of the outputs 'a', 'b'", "NULL")               \
     ROW(metric_of_another_output,                                                                                     \
@@ -198,7 +209,8 @@ typedef struct mistake {
         "its outputs are 'a', 'b'")                                                                                   \
     ROW(objects_without_names, mu_checkpoint_new(.objects = MU_ITEMS(model)), "no names", "MU_BY_NAME")               \
     ROW(option_misspelt_in_json,                                                                                      \
-        mu_layer_from_config("{\"class_name\": \"Dense\", \"config\": {\"unit\": 3}}"), "no option 'unit'", "")
+        mu_layer_from_config("{\"class_name\": \"Dense\", \"config\": {\"unit\": 3}}"), "no option 'unit'",      \
+        "The options are units, activation")
 
 #define RUN(name, call, cause, cure) \
     static void run_##name(void) { (void)(call); }
