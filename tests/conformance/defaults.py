@@ -2,9 +2,10 @@
 # on both sides, so one that differs shows.
 #
 # Layers are compared by what they compute while training and after it, by the weights that training leaves (moving
-# statistics), and by their first weights: constants exactly, random ones by range and spread. Optimizers get gradients
-# from 1e-7 to 1, so that an epsilon shows; losses and metrics probabilities that are 0 and 1. It must not give an option
-# that has a default.
+# statistics), and by their first weights: constants exactly, random ones by range and spread; layers that draw numbers
+# or take images alone by their configurations. Optimizers get gradients from 1e-7 to 1, so that an epsilon shows; losses
+# and metrics probabilities that are 0 and 1. It must not give an option that has a default.
+import json
 import sys
 
 import numpy as np
@@ -73,6 +74,24 @@ LAYERS = [
     ("ConvLSTM1D", "mu_conv_lstm1d", {"filters": 12, "kernel_size": 3}, (5, 9, 20), 0),
     ("ConvLSTM2D", "mu_conv_lstm2d", {"filters": 8, "kernel_size": 3}, (3, 5, 4, 6), 0),
     ("ConvLSTM3D", "mu_conv_lstm3d", {"filters": 4, "kernel_size": 3}, (2, 4, 3, 5, 3), 0),
+]
+# Layers whose results are random, or need other numbers than those above: their configurations are compared. Keras's
+# class, Muster's function, what has no default.
+SPAN = {"factor": (0.25, 0.5)}
+CONFIGURED = [
+    ("RandomHue", "mu_random_hue", SPAN), ("RandomSaturation", "mu_random_saturation", SPAN),
+    ("RandomColorJitter", "mu_random_color_jitter", {}), ("RandomPosterization", "mu_random_posterization", {"factor": (3, 5)}),
+    ("RandomSharpness", "mu_random_sharpness", SPAN), ("RandomGaussianBlur", "mu_random_gaussian_blur", {}),
+    ("RandomErasing", "mu_random_erasing", {}), ("RandomPerspective", "mu_random_perspective", {}),
+    ("Equalization", "mu_equalization", {}), ("AutoContrast", "mu_auto_contrast", {}), ("Solarization", "mu_solarization", {}),
+    ("RandomInvert", "mu_random_invert", {}), ("RandomColorDegeneration", "mu_random_color_degeneration", SPAN),
+    ("RandomGrayscale", "mu_random_grayscale", {}), ("RandomShear", "mu_random_shear", {}),
+    ("RandomBrightness", "mu_random_brightness", SPAN), ("RandomContrast", "mu_random_contrast", SPAN),
+    ("RandomRotation", "mu_random_rotation", SPAN), ("RandomZoom", "mu_random_zoom", {"height_factor": (-0.25, 0.5)}),
+    ("RandomTranslation", "mu_random_translation", {"height_factor": (-0.25, 0.5), "width_factor": (-0.5, 0.25)}),
+    ("RandomFlip", "mu_random_flip", {}), ("RandomCrop", "mu_random_crop", {"height": 3, "width": 4}),
+    ("CenterCrop", "mu_center_crop", {"height": 3, "width": 4}), ("Resizing", "mu_resizing", {"height": 3, "width": 4}),
+    ("Dropout", "mu_dropout", {"rate": 0.5}), ("GaussianNoise", "mu_gaussian_noise", {"stddev": 0.5}),
 ]
 # TensorFlow has no pooling of volumes in f64.
 F32_ONLY = ("mu_max_pool3d", "mu_average_pool3d", "mu_adaptive_max_pool3d", "mu_adaptive_average_pool3d",
@@ -149,6 +168,19 @@ def compare_layer(report, mu, floatx, row):
         moved = max([off(after[key], variable.numpy()) for key, variable in named(theirs)], default=0.0)
     text = wrong or f"results within {max(results):.1e}, weights after it within {moved:.1e}"
     report.check(f"{name}, {floatx}", text, not wrong and max(*results, moved) <= TOLERANCE[floatx])
+
+
+def compare_configuration(report, mu, _, row):
+    """Muster's configuration, read by Keras, says what Keras's own defaults say."""
+    keras_name, name, options = row
+    layer_class = getattr(tf.keras.layers, keras_name)
+    theirs = json.loads(json.dumps(layer_class(**options).get_config()))
+    with mu.pool():
+        text = mu.mu_layer_config(getattr(mu, name)(**options))
+    read = json.loads(json.dumps(layer_class.from_config(json.loads(text)["config"]).get_config()))
+    different = [f"{key} is {read.get(key)}, Keras's {value}" for key, value in theirs.items()
+                 if key not in ("name", "seed") and read.get(key) != value]
+    report.check(f"{name}, configuration", "; ".join(different) or f"{len(theirs)} options alike", not different)
 
 
 # ---- Optimizers ---------------------------------------------------------------------------------------
@@ -241,6 +273,10 @@ def main(library, only=""):
             if only in name and (floatx == "f32" or name not in F32_ONLY):
                 with report.guard(f"{name}, {floatx}"):
                     compare(report, mu, floatx, row)
+    for row in CONFIGURED:
+        if only in row[1]:
+            with report.guard(f"{row[1]}, configuration"):
+                compare_configuration(report, mu, "f32", row)
     return report
 
 
