@@ -83,7 +83,7 @@ static uint64_t hash_node(const mu_node *node, const int *version)
 
 // State of sharing: each node's replacement, and a table of nodes seen.
 typedef struct sharing {
-    mu_node **stand_in;
+    mu_node **replacement;
     mu_node **table;
     size_t mask;
     int *version;        // writes so far, per resource
@@ -93,8 +93,8 @@ typedef struct sharing {
 static void share_node(sharing *s, mu_node *node)
 {
     for (int k = 0; k < node->n_in; k++)
-        node->in[k].node = s->stand_in[node->in[k].node->id];
-    s->stand_in[node->id] = node;
+        node->in[k].node = s->replacement[node->in[k].node->id];
+    s->replacement[node->id] = node;
     for (int k = 0; k < node->n_resources; k++)
         s->read_version[node->id] += s->version[node->resources[k]];
     for (int k = 0; k < node->n_resources && (node->flags & MU_OP_WRITES); k++)
@@ -104,7 +104,7 @@ static void share_node(sharing *s, mu_node *node)
     size_t i = hash_node(node, s->version) & s->mask;
     for (; s->table[i]; i = (i + 1) & s->mask)
         if (same_node(s->table[i], node) && s->read_version[s->table[i]->id] == s->read_version[node->id]) {
-            s->stand_in[node->id] = s->table[i];
+            s->replacement[node->id] = s->table[i];
             return;
         }
     s->table[i] = node;
@@ -115,15 +115,15 @@ mu_status mu__pass_share(mu_graph *graph)
     size_t n = graph->nodes.n, slots = 64;
     while (slots < 2 * n)
         slots *= 2;
-    sharing s = {.stand_in = mu__calloc(n + 1, sizeof *s.stand_in), .table = mu__calloc(slots, sizeof *s.table),
+    sharing s = {.replacement = mu__calloc(n + 1, sizeof *s.replacement), .table = mu__calloc(slots, sizeof *s.table),
                  .mask = slots - 1, .version = mu__calloc(graph->resources.n + 1, sizeof *s.version),
                  .read_version = mu__calloc(n + 1, sizeof *s.read_version)};
-    mu_status status = s.stand_in && s.table && s.version && s.read_version ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    mu_status status = s.replacement && s.table && s.version && s.read_version ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; status == MU_OK && i < n; i++)
         share_node(&s, graph->nodes.items[i]);
     for (size_t i = 0; status == MU_OK && i < graph->outputs.n; i++)
-        graph->outputs.items[i].node = s.stand_in[graph->outputs.items[i].node->id];
-    mu__free(s.stand_in);
+        graph->outputs.items[i].node = s.replacement[graph->outputs.items[i].node->id];
+    mu__free(s.replacement);
     mu__free(s.table);
     mu__free(s.version);
     mu__free(s.read_version);

@@ -10,7 +10,7 @@
 // The replacement of output 0 of each node, once known.
 typedef struct simplifier {
     mu_graph *graph;
-    mu_edge *stand_in;   // [nodes]
+    mu_edge *replacement;   // [nodes]
 } simplifier;
 
 static const mu_spec *spec_of(mu_edge edge)
@@ -274,10 +274,10 @@ static mu_status cast_of_cast(mu_node *node, mu_edge *out)
 
 static mu_status simplify(simplifier *s, mu_node *node)
 {
-    mu_edge *out = &s->stand_in[node->id], found;
+    mu_edge *out = &s->replacement[node->id], found;
     for (int k = 0; k < node->n_in; k++)
         if (node->in[k].output == 0)
-            node->in[k] = s->stand_in[node->in[k].node->id];
+            node->in[k] = s->replacement[node->in[k].node->id];
     *out = (mu_edge){.node = node};
     MU_TRY(add_negated(node));
     MU_TRY(view_of_view(node));
@@ -296,13 +296,13 @@ static mu_status simplify(simplifier *s, mu_node *node)
 
 mu_status mu__pass_algebra(mu_graph *graph)
 {
-    simplifier s = {.graph = graph, .stand_in = mu__alloc(sizeof *s.stand_in * (graph->nodes.n + 1))};
-    mu_status status = s.stand_in ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    simplifier s = {.graph = graph, .replacement = mu__alloc(sizeof *s.replacement * (graph->nodes.n + 1))};
+    mu_status status = s.replacement ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; status == MU_OK && i < graph->nodes.n; i++)
         status = simplify(&s, graph->nodes.items[i]);
     for (size_t i = 0; status == MU_OK && i < graph->outputs.n; i++)
         if (graph->outputs.items[i].output == 0)
-            graph->outputs.items[i] = s.stand_in[graph->outputs.items[i].node->id];
-    mu__free(s.stand_in);
+            graph->outputs.items[i] = s.replacement[graph->outputs.items[i].node->id];
+    mu__free(s.replacement);
     return status;
 }

@@ -16,7 +16,7 @@
 typedef struct reductions {
     mu_graph *graph;
     size_t n;            // nodes
-    mu_edge *stand_in;   // [n]: where a packed reduction's result is now; node NULL: unchanged
+    mu_edge *replacement;   // [n]: where a packed reduction's result is now; node NULL: unchanged
     bool *deferred;      // [n]: results of this all-reduce are used as late as possible
     mu_node **order;     // [n]: the new order
     size_t n_order;
@@ -60,7 +60,7 @@ static mu_status pack(reductions *r, int count, mu_node *const *members, mu_edge
     MU_TRY(mu__graph_rewrite(first, &mu_op_all_reduce, &attrs, count, in));
     r->deferred[first->id] = true;
     for (int i = 0; i < count; i++)
-        r->stand_in[members[i]->id] = (mu_edge){.node = first, .output = i};
+        r->replacement[members[i]->id] = (mu_edge){.node = first, .output = i};
     return MU_OK;
 }
 
@@ -130,13 +130,13 @@ static void use_buckets(reductions *r)
     for (size_t i = 0; i < r->n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_in; k++) {
             mu_edge *edge = &graph->nodes.items[i]->in[k];
-            if (r->stand_in[edge->node->id].node)
-                *edge = r->stand_in[edge->node->id];
+            if (r->replacement[edge->node->id].node)
+                *edge = r->replacement[edge->node->id];
         }
     for (size_t i = 0; i < graph->outputs.n; i++) {
         mu_edge *edge = &graph->outputs.items[i];
-        if (r->stand_in[edge->node->id].node)
-            *edge = r->stand_in[edge->node->id];
+        if (r->replacement[edge->node->id].node)
+            *edge = r->replacement[edge->node->id];
     }
 }
 
@@ -144,7 +144,7 @@ static void use_buckets(reductions *r)
 
 static bool is_packed_away(const reductions *r, const mu_node *node)
 {
-    const mu_node *bucket = r->stand_in[node->id].node;
+    const mu_node *bucket = r->replacement[node->id].node;
     return bucket && bucket != node;
 }
 
@@ -276,10 +276,10 @@ static void number_nodes(reductions *r)
 mu_status mu__pass_reductions(mu_graph *graph)
 {
     const size_t n = graph->nodes.n;
-    reductions r = {.graph = graph, .n = n, .stand_in = mu__calloc(n + 1, sizeof *r.stand_in),
+    reductions r = {.graph = graph, .n = n, .replacement = mu__calloc(n + 1, sizeof *r.replacement),
                     .deferred = mu__calloc(n + 1, sizeof *r.deferred), .order = mu__calloc(n + 1, sizeof *r.order),
                     .stage = mu__calloc(n + 1, sizeof *r.stage)};
-    mu_status status = r.stand_in && r.deferred && r.order && r.stage ? pack_all(&r) : MU_RESOURCE_EXHAUSTED;
+    mu_status status = r.replacement && r.deferred && r.order && r.stage ? pack_all(&r) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK) {
         use_buckets(&r);
         status = order_by_readiness(&r);
@@ -291,6 +291,6 @@ mu_status mu__pass_reductions(mu_graph *graph)
     mu__free(r.stage);
     mu__free(r.order);
     mu__free(r.deferred);
-    mu__free(r.stand_in);
+    mu__free(r.replacement);
     return status;
 }
