@@ -8,11 +8,19 @@
 #include <errno.h>
 #include <poll.h>
 
-#define CONNECT_NS 5000000000
-#define SHAKE_NS   10000000000
-#define LOOKUP_NS  5000000 // how often an unfinished look-up is asked
+// A connection that is begun while the network is cut hears nothing before the kernel sends again, which it does more
+// and more rarely: after a heartbeat a new one is quicker. The least leaves time for slow machines.
+#define CONNECT_SECONDS 5.0
+#define SHAKE_SECONDS   10.0
+#define LEAST_SECONDS   2.0
+#define LOOKUP_NS       5000000 // how often an unfinished look-up is asked
 
 static mu_dial *dial_of(mu_node *node, int member) { return &node->members[member]->dial; }
+
+static int64_t deadline_of(const mu_node *node, double most, int64_t now)
+{
+    return now + (int64_t)(MU_MIN(MU_MAX(node->heartbeat_seconds, LEAST_SECONDS), most) * 1e9);
+}
 
 void mu__dial_end(mu_dial *dial)
 {
@@ -45,7 +53,7 @@ static void connect_next(mu_node *node, int member, int64_t now)
         dial->fd = mu__system->connect(&dial->endpoints.items[dial->endpoint], &node->from);
         if (dial->fd >= 0) {
             dial->state = MU_DIAL_CONNECT;
-            dial->deadline_ns = now + CONNECT_NS;
+            dial->deadline_ns = deadline_of(node, CONNECT_SECONDS, now);
             mu__node_watch(node, dial->fd, MU_SOURCE_DIAL, member, POLLOUT);
             return;
         }
@@ -155,7 +163,7 @@ static void connected(mu_node *node, int member, int64_t now)
     if (dial->handshake.link != NULL && dial->offers > 0)
         mu__link_speak(dial->handshake.link, dial->offers);
     dial->state = MU_DIAL_SHAKE;
-    dial->deadline_ns = now + SHAKE_NS;
+    dial->deadline_ns = deadline_of(node, SHAKE_SECONDS, now);
     mu_error_value error_value = {.code = MU_OK};
     mu__error_move(&error_value);
     if (dial->handshake.link == NULL)
