@@ -177,6 +177,37 @@ static void test_a_dead_process_is_named(void **state)
     }
 }
 
+// A signal ends the wait; the answer, which comes later, finds nobody.
+static int stopped_rank(int rank, void *arg)
+{
+    (void)arg;
+    void *data;
+    size_t bytes;
+    mu_mesh *mesh = join(rank);
+    CHECK(mesh != NULL && meet(mesh, "begin") == MU_OK);
+    if (rank == 1) {
+        CHECK(mu_stop_on_signals() == MU_OK);
+        raise(SIGTERM);
+        CHECK(mu__key_value_get(mesh, "later", 5, 600, &data, &bytes) == MU_CANCELLED);
+        CHECK_TAKEN(MU_CANCELLED, "SIGTERM");
+        mu__stop_hold();
+        CHECK(put_text(mesh, "given up", "") == MU_OK);
+    } else {
+        CHECK(has(mesh, "given up", "", 60));
+        CHECK(put_text(mesh, "later", "too late") == MU_OK);
+    }
+    CHECK(has(mesh, "later", "too late", 60));
+    CHECK(meet(mesh, "end") == MU_OK);
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_a_wait_that_is_given_up(void **state)
+{
+    (void)state;
+    run_ranks(2, stopped_rank, NULL);
+}
+
 // ---- Requests that nobody would send ------------------------------------------------------------
 
 typedef struct heard {
@@ -283,6 +314,7 @@ int main(void)
                                        cmocka_unit_test(test_limits),
                                        cmocka_unit_test(test_deadlines_name_who_is_missing),
                                        cmocka_unit_test(test_a_dead_process_is_named),
+                                       cmocka_unit_test(test_a_wait_that_is_given_up),
                                        cmocka_unit_test(test_hostile_sizes),
                                        cmocka_unit_test(test_waits_are_bounded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
