@@ -1,11 +1,11 @@
 // Layers that make numbers of strings and categories: look-up in a vocabulary, hashing, crosses, and words of texts.
 //
-// They run on the host. In a sequential or functional model, mu_fit, mu_evaluate, mu_predict and their relatives call them
-// on each batch, in the input pipeline, before the step that the rest of the model is, so a model may begin with strings:
-// mu_input({0}, .dtype = MU_STRING). Layers in front of them must have no weights. A traced function, a layer of the
-// program's own, and a step of its own (mu_compile's .train_step) cannot call them; there, call them in the function of
-// mu_dataset_map. A vocabulary is part of the layer's configuration; mu_load_model also reads those that Keras's adapt
-// has left beside it.
+// They run on the host. In a sequential or functional model, mu_fit, mu_evaluate, mu_predict and their relatives call
+// them on each batch, in the input pipeline, before the step that the rest of the model is, so a model may begin with
+// strings: mu_input({0}, .dtype = MU_STRING). Layers in front of them must have no weights. A traced function, a layer
+// of the program's own, and a step of its own (mu_compile's .train_step) cannot call them; there, call them in the
+// function of mu_dataset_map. A vocabulary is part of the layer's configuration; mu_load_model also reads those that
+// Keras's adapt has left beside it.
 #ifndef MUSTER_TEXT_H
 #define MUSTER_TEXT_H
 

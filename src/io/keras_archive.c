@@ -1,5 +1,5 @@
-// Keras's .keras: a zip archive of config.json, metadata.json, the weights, model.weights.h5, and of layers' assets, such
-// as assets/layers/string_lookup/vocabulary.txt.
+// Keras's .keras: a zip archive of config.json, metadata.json, the weights, model.weights.h5, and of layers' assets,
+// such as assets/layers/string_lookup/vocabulary.txt.
 //
 // This file moves the members and leaves their meaning to the model layer: the texts are the file's metadata. Nothing
 // is extracted to a disk and no member's name is used as a path.

@@ -74,8 +74,8 @@ static mu_tensor *string_rows(const mu_tensor *tensor, int64_t begin, int64_t si
     const int64_t n = tensor->shape.rank > 0 ? tensor->shape.dims[0] : 0, end = size < 0 ? n : begin + size;
     if (end <= n)
         return mu__give(mu__row_view(tensor, begin, end - begin, false));
-    mu__error(MU_INVALID_ARGUMENT, "validation_split: a tensor of strings has %lld rows, and another one more; all must "
-              "have as many", (long long)n);
+    mu__error(MU_INVALID_ARGUMENT, "validation_split: a tensor of strings has %lld rows, and the first has more; all "
+              "must have as many", (long long)n);
     return NULL;
 }
 

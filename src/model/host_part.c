@@ -134,8 +134,9 @@ static mu_value *run_layer(host_run *h, const mu_layer *layer, mu_value *inputs,
         return run_sequential(h, layer, inputs, whole);
     if (layer->weights.n > 0 || layer->sublayers.n > 0 || (layer->ops->build && !layer->built)) {
         mu__error(MU_FAILED_PRECONDITION, "a layer that looks values up follows layer '%s' (%s), which has weights or "
-                  "layers of its own, or is not built (mu_model_build). Look-ups run before the step and can follow only inputs and layers without "
-                  "weights; look the values up first, or in the function of mu_dataset_map",
+                  "layers of its own, or is not built (mu_model_build). Look-ups run before the step and can follow "
+                  "only inputs and layers without weights; look the values up first, or in the function of "
+                  "mu_dataset_map",
                   mu_layer_name((mu_layer *)(uintptr_t)layer), layer->ops->class.keras);
         return NULL;
     }

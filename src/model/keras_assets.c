@@ -63,9 +63,9 @@ static mu_status check_size(const mu_tensor_file *file, const char *asset, const
     }
     if (!json_is_integer(size) || json_array_size(list) == least)
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "%s: '%s' has %zu tokens, and the configuration of the layer says %lld; a token with "
-                     "a line feed cannot be kept in this file. Give the vocabulary to the layer (vocabulary=…) and "
-                     "save the model again", file->path, asset, json_array_size(list),
+    return mu__error(MU_DATA_LOSS, "%s: '%s' has %zu tokens, and the configuration of the layer says %lld; a token "
+                     "with a line feed cannot be kept in this file. Give the vocabulary to the layer (vocabulary=…) "
+                     "and save the model again", file->path, asset, json_array_size(list),
                      (long long)json_integer_value(size));
 }
 

@@ -23,7 +23,8 @@ const mu_tensor *mu__host_only(const mu_layer *layer, mu_value *inputs, int i)
     if (!mu__pending())
         mu__error(MU_FAILED_PRECONDITION, "layer '%s' (%s) looks values up on the host and cannot be part of a traced "
                   "function, or of a layer of the program's own; make it part of a sequential or functional model, or "
-                  "call it in the function of mu_dataset_map and give the step its result", mu_layer_name((mu_layer *)(uintptr_t)layer), layer->ops->class.name);
+                  "call it in the function of mu_dataset_map and give the step its result",
+                  mu_layer_name((mu_layer *)(uintptr_t)layer), layer->ops->class.name);
     return NULL;
 }
 

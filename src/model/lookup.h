@@ -54,8 +54,8 @@ mu_status mu__lookup_spec(const mu_layer *layer, bool inverts, const mu_spec *in
 // mu__lookup_call looks all elements of a tensor up; the result belongs to the pool.
 mu_value *mu__lookup_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
 
-// mu__lookup_weights writes the idf weights as Keras keeps them: of all indices, the average for those of special tokens.
-// NULL: the layer has none. It belongs to the pool.
+// mu__lookup_weights writes the idf weights as Keras keeps them: of all indices, the average for those of special
+// tokens. NULL: the layer has none. It belongs to the pool.
 mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out);
 
 // Counts of tokens over a dataset, for adapt.

@@ -1,7 +1,7 @@
 // Records of tf.train.Example as samples for `muster fit`: features become tensors of the shapes of the model's inputs.
 //
-// The first record says of which type each feature is and how many values it has. Features of bytes are strings where the
-// model's input is, else images in JPEG or PNG, or elements of uint8.
+// The first record says of which type each feature is and how many values it has. Features of bytes are strings where
+// the model's input is, else images in JPEG or PNG, or elements of uint8.
 #include "tools/fit_data.h"
 
 #include "data/example.h"
@@ -42,14 +42,14 @@ static mu_status describe_strings(const mu_fit_source *source, int i, int64_t n,
         feature->shape = wanted.shape;
         return mu__shape_known(&wanted.shape) && mu__elements(&wanted.shape) == n
                    ? MU_OK
-                   : mu__error(MU_INVALID_ARGUMENT, "muster fit: feature '%.100s' of %s has %lld strings in an example; "
-                               "the model's input takes %s", feature->name, source->path, (long long)n,
+                   : mu__error(MU_INVALID_ARGUMENT, "muster fit: feature '%.100s' of %s has %lld strings in an "
+                               "example; the model's input takes %s", feature->name, source->path, (long long)n,
                                mu__shape_text(&wanted.shape, text));
     }
     return n == 1 ? MU_OK
-                  : mu__error(MU_UNIMPLEMENTED, "muster fit: feature '%.100s' of %s has %lld strings in an example; one "
-                              "is read, as an image or as uint8, where the model's input is no string", feature->name,
-                              source->path, (long long)n);
+                  : mu__error(MU_UNIMPLEMENTED, "muster fit: feature '%.100s' of %s has %lld strings in an example; "
+                              "one is read, as an image or as uint8, where the model's input is no string",
+                              feature->name, source->path, (long long)n);
 }
 
 static mu_status describe(const mu_fit_source *source, int i, mu_span value, mu_feature *feature)

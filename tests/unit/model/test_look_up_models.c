@@ -17,7 +17,8 @@ static const int64_t movies[] = {5, 7, 9};
 
 static mu_tensor *users(void)
 {
-    static const char *const list[ROWS] = {"ann", "bob", "eve", "cy", "ann", "", "cy", "bob", "dan", "ann", "cy", "bob"};
+    static const char *const list[ROWS] = {"ann", "bob", "eve", "cy", "ann", "", "cy", "bob", "dan", "ann", "cy",
+                                           "bob"};
     return mu_tensor_strings(1, (int64_t[]){ROWS}, list);
 }
 
@@ -60,8 +61,8 @@ static mu_value *samples(void) { return mu_list(inputs(), scores(), MU_END); }
 
 static void compile(mu_model *model, bool eagerly)
 {
-    if (mu_compile(model, .optimizer = mu_adam(.learning_rate = .02), .loss = "mse", .metrics = MU_METRICS(mu_accuracy()),
-                   .run_eagerly = eagerly) != MU_OK)
+    if (mu_compile(model, .optimizer = mu_adam(.learning_rate = .02), .loss = "mse",
+                   .metrics = MU_METRICS(mu_accuracy()), .run_eagerly = eagerly) != MU_OK)
         fail_msg("%s", mu_error_message());
 }
 
@@ -168,7 +169,8 @@ static void models_in_models(void **state)
     mu_model *tower = mu_model_new(inner, mu_call(mu_dense(2), mu_call(shared, inner)));
     mu_tensor *bins = mu_call(mu_hashed_crossing(7, .output_mode = "one_hot"), .inputs = mu_list(a, b, MU_END));
     mu_tensor *direct = mu_call(mu_dense(2), mu_call(shared, b));
-    mu_tensor *all = mu_call(mu_concatenate(), .inputs = mu_list(mu_call(tower, a), mu_call(tower, b), direct, bins, MU_END));
+    mu_value *parts = mu_list(mu_call(tower, a), mu_call(tower, b), direct, bins, MU_END);
+    mu_tensor *all = mu_call(mu_concatenate(), .inputs = parts);
     mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END), .output = mu_call(mu_dense(1), all));
     compile(model, false);
     mu_value *x = mu_list(users(), titles(), MU_END);
@@ -278,8 +280,10 @@ static void reads_vocabularies_of_assets(void **state)
     assert_tokens("IntegerLookup", "4", "-1\n-9223372036854775808\n7\n0", "-1,-9223372036854775808,7,0,");
     refuse_asset("StringLookup", "3", "[UNK]\nb", "has 2 tokens, and the configuration of the layer says 3");
     refuse_asset("StringLookup", "2", "[UNK]\nb\nc", "a token with a line feed cannot be kept");
-    refuse_asset("StringLookup", "3", "[UNK]\n\xff\nc", "line 2 of 'assets/layers/string_lookup/vocabulary.txt' is not UTF-8");
-    refuse_asset("IntegerLookup", "3", "-1\n5x\n7", "line 2 of 'assets/layers/integer_lookup/vocabulary.txt' is not an integer");
+    refuse_asset("StringLookup", "3", "[UNK]\n\xff\nc",
+                 "line 2 of 'assets/layers/string_lookup/vocabulary.txt' is not UTF-8");
+    refuse_asset("IntegerLookup", "3", "-1\n5x\n7",
+                 "line 2 of 'assets/layers/integer_lookup/vocabulary.txt' is not an integer");
     refuse_asset("IntegerLookup", "2", "-1\n9223372036854775808", "is not an integer of 64 bits");
     write_adapted("StringLookup", "3", "int", "[UNK]\na\na", 0);
     assert_null(mu_load_model("a.keras"));
