@@ -6,7 +6,8 @@ JOBS  := $(shell nproc 2>/dev/null || echo 2)
 TESTS := $(shell expr $(JOBS) + 1)
 
 .PHONY: help demo check check-long cases build configure packages examples dist docs conformance clean accuracy
-.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla bench-ps bench-steps
+.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops bench-xla bench-ps bench-steps \
+    bench-precision
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -66,6 +67,11 @@ bench-steps: build
 #: make bench-chains     chains of element-wise ops against the ops one by one
 bench-chains: build
 	$(BUILD)/bench/chains/bench_chains
+
+#: make bench-precision  steps under mixed_bfloat16 against float32: processor time and memory
+bench-precision: build
+	for model in mlp transformer; do for policy in float32 mixed_bfloat16; do \
+	    $(BUILD)/bench/precision/bench_precision $$model $$policy || exit 1; done; done
 
 #: make bench-teams      a job's steps per second alone, and beside another job on the same cores
 bench-teams: build
