@@ -23,7 +23,7 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
     if (claimed > MU_SAFETENSORS_HEADER_LIMIT || claimed > file_bytes - sizeof prefix || claimed < 2)
         return mu__error(MU_DATA_LOSS,
                          "%s claims a header of %" PRIu64 " bytes; expected 2 to %" PRIu64 " (the file has %" PRIu64
-                         " bytes); it is damaged or not a safetensors file",
+                         " bytes); it is damaged or not a safetensors file (`muster convert --help` lists the formats)",
                          file->path, claimed, MU_MIN((uint64_t)MU_SAFETENSORS_HEADER_LIMIT, file_bytes - sizeof prefix),
                          file_bytes);
     *length = (size_t)claimed;

@@ -192,7 +192,7 @@ typedef struct mistake {
     ROW(weights_that_are_not_there,                                                                                   \
         mu_load_weights(built(), "nowhere.safetensors"), "nowhere.safetensors", "No such file")                       \
     ROW(weights_of_another_model, other_weights(), "float64[4, 5]", "the model's is float64[4, 3]")                   \
-    ROW(file_without_weights, no_weights_file(), "mistakes.txt", "")                                                  \
+    ROW(file_without_weights, no_weights_file(), "mistakes.txt", "muster convert --help")                             \
     ROW(names_twice_in_a_checkpoint, same_names(), "named 'v'", "another name")                                       \
     ROW(two_models_in_a_checkpoint, two_models(), "named 'dense/kernel'", "give the objects names in .objects")      \
     ROW(loss_of_another_output, two_outputs(MU_BY_NAME("a", "mse", "c", "mae")), "'c'", "its outputs are 'a', 'b'")    \
