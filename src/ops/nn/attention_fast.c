@@ -31,10 +31,13 @@ static tile_memory memory_of(const attention_job *job, int member)
                          .failed = at + 2 * TILE + 3 * QUERIES};
 }
 
+// Half types run on operands that are converted as a whole.
+static bool is_half(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF16; }
+
 mu_status mu__attention_prepare(mu_prepare *prepare)
 {
     prepare->scratch_bytes = sizeof(float) * MEMBER_FLOATS * (size_t)prepare->team->n_threads;
-    return mu__prepare_f32(prepare);
+    return is_half(prepare->in[0].dtype) ? MU_OK : mu__prepare_f32(prepare);
 }
 
 MU_PER_ISA(scale_row, (float *x, float factor, int64_t n), (x, factor, n))
@@ -199,6 +202,8 @@ static void attend_member(void *arg, int index, int count)
 
 mu_status mu__attention_fast(const mu_kernel *kernel)
 {
+    if (is_half(kernel->in[0].dtype))
+        return mu__run_as_f32(kernel, mu__attention_fast);
     attention_job job = mu__attention_job(kernel);
     if (job.keys == 0 || job.width == 0 || job.depth == 0)
         return kernel->op->ref(kernel);
@@ -291,6 +296,8 @@ static void attend_grad_member(void *arg, int index, int count)
 
 mu_status mu__attention_grad_fast(const mu_kernel *kernel)
 {
+    if (is_half(kernel->in[0].dtype))
+        return mu__run_as_f32(kernel, mu__attention_grad_fast);
     attention_job job = mu__attention_grad_job(kernel);
     if (job.keys == 0 || job.width == 0 || job.depth == 0)
         return kernel->op->ref(kernel);
