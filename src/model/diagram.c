@@ -311,8 +311,8 @@ static mu_status trace_specs(mu_diagram *diagram, const mu_layer *model, size_t 
 {
     chain c = {.model = model, .diagram = diagram, .first = first};
     mu_traced traced = {0};
-    mu_tensor *stand_in = mu_constant(mu__floatx(), 0);
-    mu_value *like = stand_in ? mu_of(stand_in) : NULL;
+    mu_tensor *zero = mu_constant(mu__floatx(), 0);
+    mu_value *like = zero ? mu_of(zero) : NULL;
     mu_host_results shapes, *outer = mu__host_shapes_begin(&shapes);
     const mu_status status = like ? mu__trace_run("plot_model", trace_chain, &c, like, input, false, &traced)
                                   : mu_error_code();

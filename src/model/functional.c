@@ -238,8 +238,8 @@ static mu_tensor *leaf_at(const mu_value *value, int i)
     return mu__value_flatten(value, leaves, MU_MAX_MODEL_INPUTS) > i ? (mu_tensor *)leaves[i] : NULL;
 }
 
-// What stands for a layer tensor in this run.
-static mu_tensor *stand_in(const mu_functional_run *r, const mu_tensor *tensor)
+// The value of a layer tensor in this run.
+static mu_tensor *value_in_run(const mu_functional_run *r, const mu_tensor *tensor)
 {
     if (!mu__is_layer_tensor(tensor))
         return (mu_tensor *)(uintptr_t)tensor;
@@ -280,7 +280,7 @@ mu_value *mu__functional_replace(const mu_functional_run *r, const mu_value *nes
         if (mask)
             masks[i] = mask_of(r, (const mu_tensor *)leaves[i]);
         else
-            whole = (leaves[i] = (mu_object *)stand_in(r, (const mu_tensor *)leaves[i])) != NULL;
+            whole = (leaves[i] = (mu_object *)value_in_run(r, (const mu_tensor *)leaves[i])) != NULL;
     if (whole)
         value = mask ? mu__mask_nest(nest, masks) : mu__give(mu__value_pack(nest, leaves, n));
     mu__free(leaves);
@@ -316,7 +316,7 @@ static mu_status need_inputs(const mu_functional *f, int n, int seen)
                                  "the order of .inputs, or as a map with the keys %s", n, seen, names);
 }
 
-// A tensor in the type of input i. In a step there are stand-ins for strings, which the look-ups have read.
+// A tensor in the type of input i. In a step there are unused values in place of strings, which look-ups read before.
 static mu_object *typed(const mu_functional *f, int i, mu_tensor *tensor, mu_dtype dtype)
 {
     const mu_host_results *results = mu__context()->host_results;

@@ -296,8 +296,8 @@ static bool is_symbolic(const mu_value *inputs)
     return leaf && mu__is(leaf, &mu__tensor_type) && ((const mu_tensor *)leaf)->node;
 }
 
-// What stands for the output in a trace of which only shapes are used: another input of its graph.
-static mu_value *stand_in(const mu_layer *layer, const mu_value *inputs)
+// The output in a trace of which only shapes are used: another input of its graph.
+static mu_value *symbolic_output(const mu_layer *layer, const mu_value *inputs)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     mu_spec specs[MU_MAX_MODEL_INPUTS], out;
@@ -317,7 +317,7 @@ mu_value *mu__host_layer_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     mu_context *thread = mu__context();
     mu_host_results *r = thread->host_results;
     if (r && r->shapes_only && thread->trace && is_symbolic(inputs))
-        return stand_in(layer, inputs);
+        return symbolic_output(layer, inputs);
     if (r && r->next < r->calls.n && r->calls.items[r->next] == layer)
         return mu_value_at(r->values, (int)r->next++);
     return layer->ops->call(layer, inputs, context);

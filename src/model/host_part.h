@@ -18,7 +18,7 @@ typedef struct mu_host_calls {
 
 // What the calls of look-ups return on this thread (mu_context.host_results).
 typedef struct mu_host_results {
-    bool shapes_only;          // the trace in progress is for shapes alone: stand-ins
+    bool shapes_only;          // the trace in progress is for shapes alone: nothing is looked up
     mu_host_calls calls;
     mu_value *values;          // a list: what each of the calls returned
     size_t next;
@@ -27,7 +27,7 @@ typedef struct mu_host_results {
 // mu__has_host_part returns whether a layer, or a model with its models, has such layers.
 bool mu__has_host_part(const mu_layer *layer);
 // mu__host_data makes the data of a model's steps those that mu__host_model_call takes: lists whose first item is
-// a list of the inputs, with stand-ins for strings, and of the results of the look-ups. Nothing changes for other
+// a list of the inputs, with unused values in place of strings, and of the results of the look-ups. Nothing changes for other
 // models, or NULL. Retains: nothing; the model must outlive the data.
 mu_status mu__host_data(mu_model *model, mu_step_data *data);
 // mu__host_model_call is mu__layer_call for a step, whose inputs come from such data.

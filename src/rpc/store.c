@@ -122,7 +122,7 @@ void mu__store_drop(mu_store *store)
     store->begun = store->applied = store->copied = store->position = store->lost = 0;
     store->restored_at = -1;
     store->complete = store->told = store->promoting = store->gone = false;
-    store->turns_due = true;
+    store->blocked_due = true;
     mu__store_release_waiting(store, mu__now_ns());
 }
 
@@ -141,7 +141,7 @@ static void store_destroy(void *object)
 {
     mu_store *store = object;
     mu__copying_end(store);
-    mu__turns_free(store);
+    mu__blocked_free(store);
     free_parts(store);
     mu__seen_clear(&store->seen);
     mu_release(store->captured);
@@ -233,7 +233,7 @@ mu_status mu__change_begin(void)
 static bool is_next(const mu_change *change, const char *name)
 {
     pthread_mutex_lock(&change->store->stores->lock);
-    const bool next = mu__turn_is_next(change->store, change->turn, name);
+    const bool next = mu__blocked_is_next(change->store, change->blocked, name);
     pthread_mutex_unlock(&change->store->stores->lock);
     return next;
 }
@@ -349,8 +349,8 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
         store->parted |= store->copy != NULL && !copied;
     }
     pthread_mutex_unlock(&store->changing);
-    store->turns_due = true;
-    if (store->first_turn != NULL)
+    store->blocked_due = true;
+    if (store->first_blocked != NULL)
         mu__stores_wake(store->stores);
 }
 

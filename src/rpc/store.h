@@ -137,7 +137,7 @@ typedef struct mu_outbound {
 } mu_outbound;
 
 typedef struct mu_stores mu_stores;
-struct mu_turn;
+struct mu_blocked;
 typedef struct mu_store {
     mu_object object;
     mu_stores *stores;
@@ -151,9 +151,9 @@ typedef struct mu_store {
     int64_t begun, applied;     // sequence numbers of the last change that has begun, and that is done
     mu_seen seen;
     mu_waiting *first_waiting, *last_waiting;
-    struct mu_turn *first_turn; // requests that wait for others' changes, in the order of their arrival
-    bool turns_due;             // something has changed since they were last tried
-    int64_t turns_ns;           // when they are tried next, if nothing changes
+    struct mu_blocked *first_blocked; // requests that wait for others' changes, in the order of their arrival
+    bool blocked_due;           // something has changed since they were last tried
+    int64_t blocked_ns;         // when they are tried next, if nothing changes
 
     // As a primary.
     mu_rpc_client *copy;        // retained; NULL: it has none
@@ -217,7 +217,7 @@ typedef struct mu_change {
     bool torn;        // it failed, and has changed something
     bool waits;       // it failed because others' changes must come first
     char *waits_for;  // the name of what they change; owned
-    const struct mu_turn *turn; // its place among those that wait; NULL: it has none yet
+    const struct mu_blocked *blocked; // its place among those that wait; NULL: it has none yet
     int64_t since_ns, until_ns; // when the request first came; when it no longer waits
     int64_t sequence;
     int64_t seen_sequence;
@@ -235,16 +235,16 @@ mu_value *mu__store_finish(mu_change *change, mu_server_call *call, const char *
                            mu_value *value);
 mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int64_t code);
 
-// ---- Requests that wait for others' changes (store_turns.c) -------------------------------------
+// ---- Requests that wait for others' changes (store_blocked.c) -----------------------------------
 
-// mu__turn_add keeps a request that waits, whose call was deferred; with the lock held. mu__turn_is_next tells whether
-// no earlier one waits for the same name. mu__turns_run tries all that wait, without the lock, on the one thread that
-// repeats the stores' steps, and returns when it is due again.
-mu_status mu__turn_add(mu_store *store, mu_server_call *call, mu_change *change, const char *method,
-                       mu_value *arguments);
-bool mu__turn_is_next(const mu_store *store, const struct mu_turn *turn, const char *name);
-int64_t mu__turns_run(mu_store *store);
-void mu__turns_free(mu_store *store);
+// mu__blocked_add keeps a request that waits, whose call was deferred; with the lock held. mu__blocked_is_next tells
+// whether no earlier one waits for the same name. mu__blocked_run tries all that wait, without the lock, on the one
+// thread that repeats the stores' steps, and returns when it is due again.
+mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *change, const char *method,
+                          mu_value *arguments);
+bool mu__blocked_is_next(const mu_store *store, const struct mu_blocked *blocked, const char *name);
+int64_t mu__blocked_run(mu_store *store);
+void mu__blocked_free(mu_store *store);
 
 // ---- The copy (store_copy.c) --------------------------------------------------------------------
 

@@ -87,11 +87,11 @@ static mu_value *answer(mu_store *store, mu_server_call *call, int64_t sequence,
 }
 
 // The request of a running call waits for others' changes.
-static mu_value *wait_for_turn(mu_change *change, const char *method, mu_value *arguments)
+static mu_value *wait_blocked(mu_change *change, const char *method, mu_value *arguments)
 {
     mu_error_value error;
     mu_server_call *call = mu__call_defer();
-    if (mu__turn_add(change->store, call, change, method, arguments) == MU_OK)
+    if (mu__blocked_add(change->store, call, change, method, arguments) == MU_OK)
         return NULL;
     mu__error_move(&error);
     mu__call_answer(call, mu__store_answer(change->store, error.code, mu__text_value(error.message)));
@@ -107,7 +107,7 @@ mu_value *mu__store_finish(mu_change *change, mu_server_call *call, const char *
     mu__store_changed(change, method, arguments, value, error.code != MU_OK);
     mu_value *result = NULL;
     if (change->waits)
-        return change->turn != NULL ? NULL : wait_for_turn(change, method, arguments);
+        return change->blocked != NULL ? NULL : wait_blocked(change, method, arguments);
     if (change->seen)
         result = change->seen_sequence > 0
                      ? answer(store, call, change->seen_sequence, MU_OK, change->seen_answer)
@@ -394,7 +394,7 @@ int64_t mu__stores_step(mu_stores *stores)
     for (size_t i = 0; i < stores->stores.n; i++) {
         mu_store *store = stores->stores.items[i];
         pthread_mutex_unlock(&stores->lock);
-        due_ns = MU_MIN(due_ns, mu__turns_run(store));
+        due_ns = MU_MIN(due_ns, mu__blocked_run(store));
         pthread_mutex_lock(&stores->lock);
     }
     for (size_t i = 0; i < stores->stores.n; i++)

@@ -1,0 +1,140 @@
+// Requests that wait for others' changes, such as a take for the gradients of other clients: see mu__change_begin_when.
+//
+// One that cannot begin yet gives its thread back and stays here as a call to be answered later. All that wait are
+// tried in the order of their arrival after each change, on the thread that repeats the stores' steps. Only the primary
+// has them: whoever is promoted gets them from the clients, which send them again, and one that was done before is
+// answered from the table of requests.
+#include "rpc/store.h"
+
+#include "base/system.h"
+
+enum { MOST_BLOCKED = 1024 };
+#define POLL_NS 100000000
+
+typedef struct mu_blocked {
+    struct mu_blocked *next;
+    mu_server_call *call;
+    int64_t ask[MU_N_ASK];
+    char *method, *name; // owned; the name of what others change
+    mu_value *arguments; // retained; NULL: none
+    int64_t since_ns, until_ns;
+} mu_blocked;
+
+static void blocked_free(mu_blocked *blocked)
+{
+    mu_release(blocked->arguments);
+    mu__free(blocked->method);
+    mu__free(blocked->name);
+    mu__free(blocked);
+}
+
+void mu__blocked_free(mu_store *store)
+{
+    for (mu_blocked *blocked = store->first_blocked, *next; blocked != NULL; blocked = next) {
+        next = blocked->next;
+        blocked_free(blocked);
+    }
+    store->first_blocked = NULL;
+}
+
+mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *change, const char *method,
+                          mu_value *arguments)
+{
+    mu_blocked **last = &store->first_blocked;
+    int n = 0;
+    for (; *last != NULL; n++)
+        last = &(*last)->next;
+    if (n == MOST_BLOCKED)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "%d requests wait at store %d for others' changes; no more are "
+                         "accepted", MOST_BLOCKED, store->number);
+    mu_blocked *blocked = mu__calloc(1, sizeof *blocked);
+    if (blocked == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    *blocked = (mu_blocked){.call = call, .method = mu__strdup(method), .name = change->waits_for,
+                      .since_ns = change->since_ns, .until_ns = change->until_ns};
+    change->waits_for = NULL;
+    if (blocked->method == NULL) {
+        blocked_free(blocked);
+        return MU_RESOURCE_EXHAUSTED;
+    }
+    memcpy(blocked->ask, change->ask, sizeof blocked->ask);
+    blocked->arguments = mu_retain(arguments);
+    *last = blocked;
+    store->blocked_due = true; // what it waits for may have come meanwhile
+    mu__stores_wake(store->stores);
+    return MU_OK;
+}
+
+bool mu__blocked_is_next(const mu_store *store, const mu_blocked *blocked, const char *name)
+{
+    for (const mu_blocked *at = store->first_blocked; at != NULL && at != blocked; at = at->next)
+        if (strcmp(at->name, name) == 0)
+            return false;
+    return true;
+}
+
+// With the lock held. Whether somebody else may be primary: then the client must look. A primary that was cut off has
+// a heartbeat to hear from its copy, or from the coordinator, again.
+static bool is_led_elsewhere(const mu_store *store, const mu_blocked *blocked)
+{
+    const int64_t led_ns = MU_MAX(mu__store_led_ns(store), blocked->since_ns);
+    return store->role != MU_STORE_PRIMARY || store->epoch != blocked->ask[MU_ASK_EPOCH] ||
+           mu__now_ns() > led_ns + (int64_t)(store->stores->heartbeat * 1e9);
+}
+
+// With the lock held, which it gives up while the method runs. Whether the request has ended.
+static bool try_blocked(mu_store *store, mu_blocked *blocked)
+{
+    mu_change change = {.store = store, .blocked = blocked, .since_ns = blocked->since_ns};
+    if (is_led_elsewhere(store, blocked)) {
+        mu__call_answer(blocked->call, mu__store_refusal(store->stores, store, MU_NOT_PRIMARY));
+        return true;
+    }
+    if (mu__call_cancelled(blocked->call)) {
+        mu__call_answer(blocked->call, mu__store_answer(store, MU_CANCELLED, mu__text_value("the call was cancelled")));
+        return true;
+    }
+    memcpy(change.ask, blocked->ask, sizeof change.ask);
+    pthread_mutex_unlock(&store->stores->lock);
+    mu_value *value = mu__store_run(&change, blocked->method, blocked->arguments);
+    pthread_mutex_lock(&store->stores->lock);
+    mu__store_finish(&change, blocked->call, blocked->method, blocked->arguments, value);
+    mu__free(change.waits_for);
+    blocked->until_ns = change.waits ? change.until_ns : blocked->until_ns;
+    return !change.waits;
+}
+
+// Other threads only append meanwhile.
+static void try_all(mu_store *store)
+{
+    for (mu_blocked **at = &store->first_blocked, *blocked; (blocked = *at) != NULL;) {
+        mu_pool *pool = mu_pool_open();
+        const bool ended = try_blocked(store, blocked);
+        mu_pool_close(pool);
+        if (ended) {
+            *at = blocked->next;
+            blocked_free(blocked);
+        } else {
+            at = &blocked->next;
+        }
+    }
+}
+
+int64_t mu__blocked_run(mu_store *store)
+{
+    mu_error_value ignored;
+    pthread_mutex_lock(&store->stores->lock);
+    if (store->first_blocked != NULL && (store->blocked_due || mu__now_ns() >= store->blocked_ns)) {
+        store->blocked_due = false;
+        try_all(store);
+        mu__error_move(&ignored); // a call without an answer runs into its client's deadline
+        store->blocked_ns = mu__now_ns() + POLL_NS;
+        for (const mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
+            store->blocked_ns = MU_MIN(store->blocked_ns, blocked->until_ns);
+    }
+    const int64_t due_ns = store->first_blocked == NULL ? MU_FOREVER
+                           : store->blocked_due         ? mu__now_ns()
+                                                        : store->blocked_ns;
+    pthread_mutex_unlock(&store->stores->lock);
+    return due_ns;
+}
