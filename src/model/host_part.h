@@ -27,8 +27,8 @@ typedef struct mu_host_results {
 // mu__has_host_part returns whether a layer, or a model with its models, has such layers.
 bool mu__has_host_part(const mu_layer *layer);
 // mu__host_data makes the data of a model's steps those that mu__host_model_call takes: lists whose first item is
-// a list of the inputs, with unused values in place of strings, and of the results of the look-ups. Nothing changes for other
-// models, or NULL. Retains: nothing; the model must outlive the data.
+// a list of the inputs, with unused values in place of strings, and of the results of the look-ups. Nothing changes
+// for other models, or NULL. Retains: nothing; the model must outlive the data.
 mu_status mu__host_data(mu_model *model, mu_step_data *data);
 // mu__host_model_call is mu__layer_call for a step, whose inputs come from such data.
 mu_value *mu__host_model_call(mu_model *model, mu_value *inputs, const mu_call_context *context, mu_value **mask);

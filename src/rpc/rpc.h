@@ -77,8 +77,9 @@ int mu__server_metrics_port(const mu_rpc_server *server);
 typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);
 mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg);
 
-// mu__call_wait_begin tells that the running method waits for other calls, and mu__call_wait_end that it no longer does:
-// its thread does not count meanwhile, so that the others get through. Errors: RESOURCE_EXHAUSTED if too many wait.
+// mu__call_wait_begin tells that the running method waits for other calls, and mu__call_wait_end that it no longer
+// does: its thread does not count meanwhile, so that the others get through. Errors: RESOURCE_EXHAUSTED if too many
+// wait.
 mu_status mu__call_wait_begin(void);
 void mu__call_wait_end(void);
 

@@ -232,8 +232,8 @@ static mu_status check_metrics_ports(const mu_launch_options *options)
     const int first = metrics_port(0), last = metrics_port(options->n - 1);
     if (last <= 65535)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "muster launch: MUSTER_METRICS_PORT is %d, and %d processes need the ports up "
-                     "to %d; give at most %d, or 0 for ports that the system chooses", first, options->n, last,
+    return mu__error(MU_INVALID_ARGUMENT, "muster launch: MUSTER_METRICS_PORT is %d, and %d processes need the ports "
+                     "up to %d; give at most %d, or 0 for ports that the system chooses", first, options->n, last,
                      65536 - options->n);
 }
 

@@ -1,5 +1,5 @@
-// The driver of the simulators: plays one seed, a range or a file of them, counts those that fail, and plays some twice,
-// because the same seed must give the same trace.
+// The driver of the simulators: plays one seed, a range or a file of them, counts those that fail, and plays some
+// twice, because the same seed must give the same trace.
 //
 //   PROGRAM --seed N            plays one seed and prints its trace
 //   PROGRAM --from N --count K  plays K seeds

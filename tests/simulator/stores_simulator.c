@@ -1,6 +1,6 @@
 // Runs clusters of parameter servers in one thread, in a virtual world whose faults are drawn from a seed.
-// seeds.h says how it is called. With --defect NAME a defect is planted: each seed must hold, so the program fails if the
-// checker finds what was planted.
+// seeds.h says how it is called. With --defect NAME a defect is planted: each seed must hold, so the program fails if
+// the checker finds what was planted.
 #include "stores.h"
 
 #include <dirent.h>
@@ -370,11 +370,11 @@ static uint64_t run_seed(uint64_t seed, bool print)
     if (!run_failed())
         read_all(r);
     if (print)
-        printf("seed %llu: %d servers, %d workers, %s, %d updates, %d readings, of which %d takes (%d waited), %lld failovers, %lld restores, %lld "
-               "snapshots, %lld failed, %lld updates lost\n", (unsigned long long)seed, r->n_servers, r->n_workers,
-               r->replicas ? "copies" : "snapshots", r->n_updates, r->n_readings, r->n_takes, r->n_waits,
-               (long long)r->numbers.failovers,
-               (long long)r->numbers.restores, (long long)r->numbers.snapshots, (long long)r->numbers.failed_snapshots,
+        printf("seed %llu: %d servers, %d workers, %s, %d updates, %d readings, of which %d takes (%d waited), %lld "
+               "failovers, %lld restores, %lld snapshots, %lld failed, %lld updates lost\n", (unsigned long long)seed,
+               r->n_servers, r->n_workers, r->replicas ? "copies" : "snapshots", r->n_updates, r->n_readings,
+               r->n_takes, r->n_waits, (long long)r->numbers.failovers, (long long)r->numbers.restores,
+               (long long)r->numbers.snapshots, (long long)r->numbers.failed_snapshots,
                (long long)r->numbers.updates_lost);
     end(r);
     const uint64_t hash = world_hash();

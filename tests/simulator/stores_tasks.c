@@ -135,7 +135,8 @@ static mu_value *gradient_arguments(const worker_task *w, int store, int number)
     float gradient[MOST_UPDATES] = {0};
     gradient[number] = 1;
     mu_tensor *in[] = {mu_constant(MU_I64, MOST_UPDATES), mu_tensor_new(MU_F32, 1, &n, gradient)};
-    return mu__remote_apply_arguments(&mu_op_resource_accumulator_apply_gradient, NULL, 2, in, 1, &w->accumulators[store]);
+    return mu__remote_apply_arguments(&mu_op_resource_accumulator_apply_gradient, NULL, 2, in, 1,
+                                      &w->accumulators[store]);
 }
 
 mu_store_request *worker_reads(worker_task *w, int store, subject target, int64_t required, double seconds)
