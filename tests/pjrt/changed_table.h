@@ -12,7 +12,8 @@ typedef struct changed_function {
     pj_call *call;
 } changed_function;
 
-// Returns the plugin's own table through `own`. The caller frees the result after mu_exit.
+// Returns the plugin's own table through `own`. The caller frees the result after mu_exit, or gives it to
+// exit_and_free_table as its state.
 static inline pj_api *change_table(mu_pjrt_client *client, int n, const changed_function *changed, const pj_api **own)
 {
     pj_api *table = malloc(client->api->size);
@@ -24,6 +25,13 @@ static inline pj_api *change_table(mu_pjrt_client *client, int n, const changed_
         table->functions[changed[i].function] = changed[i].call;
     client->api = table;
     return table;
+}
+
+static inline int exit_and_free_table(void **state)
+{
+    mu_exit(true);
+    free(*state);
+    return 0;
 }
 
 #endif

@@ -72,13 +72,6 @@ static int start(void **state)
     return 0;
 }
 
-static int end(void **state)
-{
-    mu_exit(true);
-    free(*state);
-    return 0;
-}
-
 // ---- Strategies ---------------------------------------------------------------------------------
 
 static mu_strategy *pairs(void)
@@ -318,11 +311,11 @@ static void test_a_failed_launch_leaves_marks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_divided_among_the_logical_devices, start, end),
-        cmocka_unit_test_setup_teardown(test_assigned_to_logical_devices, start, end),
-        cmocka_unit_test_setup_teardown(test_without_annotations, start, end),
-        cmocka_unit_test_setup_teardown(test_sizes_that_do_not_divide, start, end),
-        cmocka_unit_test_setup_teardown(test_a_failed_launch_leaves_marks, start, end),
+        cmocka_unit_test_setup_teardown(test_divided_among_the_logical_devices, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_assigned_to_logical_devices, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_without_annotations, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_sizes_that_do_not_divide, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_a_failed_launch_leaves_marks, start, exit_and_free_table),
     };
     return plugin_missing() ? SKIPPED : cmocka_run_group_tests(tests, NULL, NULL);
 }

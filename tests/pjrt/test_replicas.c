@@ -56,13 +56,6 @@ static int start(void **state)
     return 0;
 }
 
-static int end(void **state)
-{
-    mu_exit(true);
-    free(*state);
-    return 0;
-}
-
 // ---- Comparing ----------------------------------------------------------------------------------
 
 static void compare_leaves(const char *what, mu_value *native, mu_value *xla, double tolerance)
@@ -271,7 +264,7 @@ static void test_another_way_to_reduce(void **state)
     assert_int_equal(plugin.compiled, 3);  // three parts, for all replicas
 }
 
-#define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+#define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, exit_and_free_table)
 
 int main(void)
 {

@@ -91,13 +91,6 @@ static int start(void **state)
     return 0;
 }
 
-static int end(void **state)
-{
-    mu_exit(true);
-    free(*state);
-    return 0;
-}
-
 static void watch(const mu_variable *variable)
 {
     for (int c = 0; c < variable->n_components; c++) {
@@ -354,7 +347,7 @@ static void test_variables_outlive_the_library(void **state)
     mu_release(kept);
 }
 
-#define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+#define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, exit_and_free_table)
 
 int main(void)
 {

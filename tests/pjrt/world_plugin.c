@@ -96,7 +96,7 @@ static pj_error *put_own(const pj_client_create_args *create, int node)
         return error;
     error = create->put(&put);
     if (!error || error->code != ALREADY_EXISTS)
-        return refuse(INVALID, "a key can be put twice");
+        return error ? error : refuse(INVALID, "a key can be put twice"); // another error: the job has failed
     free(error);
     return NULL;
 }
