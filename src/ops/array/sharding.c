@@ -9,8 +9,10 @@
 mu_status mu__sharding_check(const char *name, const mu_shape *shape, const mu_sharding_attrs *sharding)
 {
     int64_t product = 1;
-    if (sharding->devices < 1 || sharding->devices > MU_MOST_LOGICAL_DEVICES || sharding->device < MU_NO_DEVICE ||
-        sharding->device >= sharding->devices)
+    if (sharding->devices < 1 || sharding->devices > MU_MOST_LOGICAL_DEVICES)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %lld logical devices of each replica; 1 to %d are possible", name,
+                         (long long)sharding->devices, MU_MOST_LOGICAL_DEVICES);
+    if (sharding->device < MU_NO_DEVICE || sharding->device >= sharding->devices)
         return mu__error(MU_INVALID_ARGUMENT, "%s: logical device %lld; the replicas have devices 0 to %lld", name,
                          (long long)sharding->device, (long long)sharding->devices - 1);
     if (sharding->pieces.n == 0)
