@@ -526,8 +526,12 @@ mu_placement_numbers mu__placement_numbers(const mu_placement *p)
 {
     mu_placement_numbers numbers = p->numbers;
     for (int i = 0; i < p->n; i++) {
-        numbers.behind += p->replicas > 0 && !p->stores[i].complete;
-        numbers.lost += p->stores[i].lost;
+        const store_view *store = &p->stores[i];
+        // `complete` is of the last answer; since then either server may have gone.
+        const bool copied = store->complete && is_there(p, store->primary, store->primary_process) &&
+                            is_there(p, store->copy, store->copy_process);
+        numbers.behind += p->replicas > 0 && !copied;
+        numbers.lost += store->lost;
     }
     return numbers;
 }

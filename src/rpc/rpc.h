@@ -105,7 +105,7 @@ void mu__server_at_stop(mu_rpc_server *server, void (*stop)(void *arg), void *ar
 typedef enum mu_client_state {
     MU_CLIENT_OPEN,
     MU_CLIENT_CLOSED, // by the other end: its process has ended, or has given the connection up
-    MU_CLIENT_SILENT  // by this end, which has not heard from it
+    MU_CLIENT_SILENT  // by this end, which has not heard from it; or too many others have ended since
 } mu_client_state;
 uint64_t mu__call_client(void);
 // mu__call_may fails with PERMISSION_DENIED if the caller of the running method may not call another one.

@@ -41,13 +41,13 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     connection->number = ++server->n_clients;
     connection->n_calls = 0;
     mu__channel_begin(&connection->channel, node, &connection->member.session, &server->budget);
-    connection->closed = false;
 }
 
 static void left(mu_node *node, int member)
 {
     mu_rpc_server *server = mu__server_of(node);
-    server->connections[member].closed = node->members[member]->session.closed_there;
+    if (node->members[member]->session.closed_there)
+        server->closed[server->n_closed++ % (size_t)node->n_members] = server->connections[member].number;
     mu__server_cancel_of(server, server->connections[member].number);
     mu__channel_end(&server->connections[member].channel);
 }
@@ -293,6 +293,7 @@ static void server_destroy(void *object)
     mu__free(server->methods.items);
     mu__free(server->node.members);
     mu__free(server->connections);
+    mu__free(server->closed);
     mu__free(server->threads);
     mu__free(server->wanted);
     mu__free(server->address);
@@ -338,8 +339,9 @@ static mu_status make_lists(mu_rpc_server *server, int n_clients)
     mu_node *node = &server->node;
     server->connections = mu__calloc((size_t)n_clients, sizeof *server->connections);
     node->members = mu__calloc((size_t)n_clients, sizeof *node->members);
+    server->closed = mu__calloc((size_t)n_clients, sizeof *server->closed);
     server->threads = mu__calloc((size_t)server->max_threads + MU_MOST_BLOCKED, sizeof *server->threads);
-    if (server->connections == NULL || node->members == NULL || server->threads == NULL)
+    if (server->connections == NULL || node->members == NULL || server->closed == NULL || server->threads == NULL)
         return MU_RESOURCE_EXHAUSTED;
     for (; node->n_members < n_clients; node->n_members++)
         node->members[node->n_members] = &server->connections[node->n_members].member;
@@ -440,10 +442,10 @@ mu_client_state mu__server_client(mu_rpc_server *server, uint64_t client)
     pthread_mutex_lock(&server->lock);
     for (int i = 0; i < server->node.n_members; i++) {
         const mu_connection *connection = &server->connections[i];
-        if (connection->number == client)
-            state = mu__session_is_open(&connection->member.session) ? MU_CLIENT_OPEN
-                    : connection->closed                             ? MU_CLIENT_CLOSED
-                                                                     : MU_CLIENT_SILENT;
+        if (connection->number == client && mu__session_is_open(&connection->member.session))
+            state = MU_CLIENT_OPEN;
+        else if (server->closed[i] == client)
+            state = MU_CLIENT_CLOSED;
     }
     pthread_mutex_unlock(&server->lock);
     return state;

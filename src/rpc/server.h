@@ -30,7 +30,6 @@ typedef struct mu_connection {
     mu_channel channel;
     uint64_t number; // of this client among all: a slot is used again
     int n_calls;
-    bool closed;     // by the other end
 } mu_connection;
 
 struct mu_server_call {
@@ -75,6 +74,10 @@ struct mu_rpc_server {
     } kept; // objects, retained
     mu_connection *connections; // [node.n_members]
     uint64_t n_clients;
+    // [node.n_members]: numbers of the clients that ended their connections last, in a ring. Not in the connection: its
+    // slot may belong to another client by the time somebody asks.
+    uint64_t *closed;
+    size_t n_closed; // since the start
     void (*at_stop)(void *arg);
     void *at_stop_arg;
     struct {

@@ -329,9 +329,19 @@ typedef struct killer {
     const char *job;
     int n, done; // tasks of the job; kills
     mu_strategy *copied; // NULL: without waiting for copies
+    int64_t failovers;   // before the last kill
 } killer;
 
-static bool may_kill(const killer *k) { return !k->copied || recovery_of(k->copied).copies_behind == 0; }
+// The server killed last was some variables' primary: until a copy has taken over, nobody may have noticed its end.
+static bool may_kill(killer *k)
+{
+    if (!k->copied)
+        return true;
+    const mu_ps_recovery recovery = recovery_of(k->copied);
+    const bool may = recovery.copies_behind == 0 && (k->done == 0 || recovery.failovers > k->failovers);
+    k->failovers = may ? recovery.failovers : k->failovers;
+    return may;
+}
 
 static void *kill_tasks(void *arg)
 {
