@@ -199,6 +199,33 @@ static int each_case(int (*check)(op_case *c, mu_tensor *const *in), const mu_dt
 
 static const mu_dtype all_types[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8, MU_BOOL};
 
+// Suites leave out a sample whose type the op does not take, so one that no type suits would be left out everywhere.
+static bool some_type_suits(const mu_op *op, int sample)
+{
+    bool suits = false;
+    for (size_t d = 0; d < MU_COUNT(all_types) && !suits; d++) {
+        op_case c;
+        mu_pool *pool = mu_pool_open();
+        suits = set_up(&c, op, &op->samples[sample], sample, all_types[d]);
+        mu_pool_close(pool);
+    }
+    if (!suits)
+        print_message("%s: the shape rule refuses sample %d with every type\n", op->name, sample);
+    return suits;
+}
+
+static void test_shape_rules_accept_the_samples(void **state)
+{
+    int wrong = 0;
+    (void)state;
+    for (int o = 0; any_op_at(o); o++) {
+        const mu_op *op = any_op_at(o);
+        for (int s = 0; op->samples && op->samples[s].n_in > 0; s++)
+            wrong += !some_type_suits(op, s);
+    }
+    assert_int_equal(wrong, 0);
+}
+
 static void test_plain_kernels_write_what_the_shape_rule_says(void **state)
 {
     (void)state;
@@ -276,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_complete),
+        cmocka_unit_test(test_shape_rules_accept_the_samples),
         cmocka_unit_test(test_plain_kernels_write_what_the_shape_rule_says),
         cmocka_unit_test(test_fast_kernels_agree_with_plain_ones),
         cmocka_unit_test(test_shape_rules_cope_with_unknown_dimensions),
