@@ -50,6 +50,12 @@ static mu_tensor *einsum_unknown_diagonal(mu_tensor *const *in)
     mu_tensor *x = pairs(in[0]);
     return mu_einsum("iik->ki", 1, &x);
 }
+// The trace knows the two equal axes, and two others it does not.
+static mu_tensor *einsum_between_unknown(mu_tensor *const *in)
+{
+    mu_tensor *x = pairs(in[0]), *squares = mu_multiply(mu_expand_dims(x, -1), mu_expand_dims(x, -2));
+    return mu_einsum("abkk->kab", 1, &squares);
+}
 static mu_tensor *einsum_unknown_rows(mu_tensor *const *in)
 {
     return mu_einsum("abk,kl->abl", 2, (mu_tensor *const[]){pairs(in[0]), in[1]});
@@ -93,6 +99,7 @@ static const composed rows[] = {
     {"einsum bii->bi", einsum_diagonal, 1, {MU_DIMS(2, 3, 3)}, .batched = 1},
     {"einsum bij->b", einsum_sums, 1, {MU_DIMS(2, 3, 1)}, .batched = 1},
     {"einsum ij,jk,kl->il", einsum_three, 3, {MU_DIMS(2, 3), MU_DIMS(3, 4), MU_DIMS(4, 1)}, .batched = 1},
+    {"einsum abkk->kab, unknown sizes beside", einsum_between_unknown, 1, {MU_DIMS(3, 2)}, .batched = 1},
     {"einsum bi,ijk,bj->bk", einsum_bilinear, 3, {MU_DIMS(2, 3), MU_DIMS(3, 2, 2), MU_DIMS(2, 2)}, .batched = 5},
     {"einsum ba,bc", einsum_implicit, 2, {MU_DIMS(4, 2), MU_DIMS(4, 3)}, .batched = 3},
     {"einsum ...i->...", einsum_one_axis, 1, {MU_DIMS(2, 1, 3)}, .batched = 1},
