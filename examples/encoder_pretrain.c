@@ -1,5 +1,5 @@
 // The first of two programs: trains an encoder of pictures with Fashion-MNIST's ten classes, and saves it without the
-// layer that names the classes. encoder_finetune.c goes on with it.
+// layer that names the classes. encoder_finetune.c trains it further.
 // Usage: encoder_pretrain [ENCODER.keras [EPOCHS]]
 #include <muster.h>
 

@@ -1,6 +1,6 @@
 // A GAN: a generator learns to draw clothes from random numbers, against a critic that learns to tell its pictures from
-// real ones. Both train in one step, through mu_fit. An interrupted run goes on where it was when it is started again.
-// Usage: gan [EPOCHS [SAMPLES [PICTURE.png [CURVE.svg [FOLDER OF THE BACKUP]]]]]
+// real ones. Both train in one step, through mu_fit. An interrupted run continues where it was when it is started
+// again. Usage: gan [EPOCHS [SAMPLES [PICTURE.png [CURVE.svg [FOLDER OF THE BACKUP]]]]]
 #include <muster.h>
 
 #include <stdlib.h>

@@ -293,7 +293,7 @@ typedef struct mu_sample_from_datasets_args {
     mu_keyword_only only_;
     const double *weights;        // [n_datasets]: how often each is drawn, relative to their sum; default: equally
     uint64_t seed;                // default: from the program's seed
-    bool stop_on_empty;           // end with the first dataset that ends; default: go on with the others
+    bool stop_on_empty;           // end with the first dataset that ends; default: continue with the others
 } mu_sample_from_datasets_args;
 
 // mu_sample_from_datasets takes each element from a dataset that it draws at random; the same in every iteration.

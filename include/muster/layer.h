@@ -395,7 +395,7 @@ typedef struct mu_spectral_normalization_args {
     const char *dtype;
 } mu_spectral_normalization_args;
 // mu_spectral_normalization makes a layer that calls `layer`, whose kernel it divides by its spectral norm before each
-// call in training, as Keras does: the kernel itself changes. The power iteration goes on from call to call in the
+// call in training, as Keras does: the kernel itself changes. The power iteration continues from call to call in the
 // weight "vector_u", which is not trained. Retains: layer. Miyato et al., "Spectral normalization for generative
 // adversarial networks", 2018.
 #define mu_spectral_normalization(...) \

@@ -115,7 +115,7 @@ typedef struct mu_summary_args {
 } mu_summary_args;
 // mu_summary prints a table of layers, output shapes and parameters, as Keras does; where layers do not follow each
 // other in a row, also the layers that each is connected to. Keras cuts words that are longer than a column, here they
-// go on in the next line; and it lists the operations with which it computes masks, which layers do here themselves.
+// continue in the next line; and it lists the operations with which it computes masks, which layers do here themselves.
 // Errors: INVALID_ARGUMENT for a line that is too short, or a range without layers.
 #define mu_summary(...) mu_summary_with(MU_ARGS(mu_summary_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_summary_with(const mu_summary_args *args);

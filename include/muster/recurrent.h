@@ -5,7 +5,7 @@
 // last states [batch, units] (mu_call_values). Called with .inputs = mu_list(sequence, state, …, MU_END), it begins
 // with these states instead of zeros.
 //
-// With .stateful a layer keeps its last states: sequence i of a batch goes on where sequence i of the batch before
+// With .stateful a layer keeps its last states: sequence i of a batch continues where sequence i of the batch before
 // ended, until mu_layer_reset_states. All batches then have as many sequences as the first, which mu_input's
 // .batch_size says to a model for mu_fit. The states are no weights: mu_save_model leaves them out, as Keras does;
 // checkpoints and backups have them. Any number of replicas computes what one would.

@@ -27,19 +27,19 @@ void mu__commits_free(mu_coordinator *c)
         pthread_mutex_destroy(&c->commits.lock);
 }
 
-int64_t mu__commit_ticket(mu_dispatcher *d)
+int64_t mu__commit_attempt(mu_dispatcher *d)
 {
     mu_commits *commits = &d->coordinator->commits;
     pthread_mutex_lock(&commits->lock);
-    d->ticket = commits->next_ticket++;
+    d->attempt = commits->next_attempt++;
     pthread_mutex_unlock(&commits->lock);
-    return d->ticket;
+    return d->attempt;
 }
 
 void mu__commit_abandoned(mu_dispatcher *d)
 {
     pthread_mutex_lock(&d->coordinator->commits.lock);
-    d->ticket = -1;
+    d->attempt = -1;
     pthread_mutex_unlock(&d->coordinator->commits.lock);
 }
 
@@ -97,15 +97,15 @@ static int in_order(const void *left, const void *right)
     return (a->call->number > b->call->number) - (a->call->number < b->call->number);
 }
 
-// The first ticket that may still count: none that is out now, if the calls make a step together.
+// The first attempt that may still count: none that is out now, if the calls make a step together.
 static int64_t next_step(const mu_coordinator *c)
 {
-    int64_t least = c->commits.next_ticket;
+    int64_t least = c->commits.next_attempt;
     if (c->strategy->servers->aggregation->synchronous)
         return least;
     for (int i = 0; i < c->n_workers; i++)
-        if (c->workers[i].ticket >= 0)
-            least = MU_MIN(least, c->workers[i].ticket);
+        if (c->workers[i].attempt >= 0)
+            least = MU_MIN(least, c->workers[i].attempt);
     return least;
 }
 
@@ -114,17 +114,17 @@ static mu_status apply(mu_coordinator *c)
     const int n = (int)c->commits.ended.n;
     mu_ended_call *ended = c->commits.ended.items;
     mu_graph **graphs = mu__calloc((size_t)n + 1, sizeof(mu_graph *));
-    int64_t *tickets = mu__calloc((size_t)n + 1, sizeof *tickets);
+    int64_t *attempts = mu__calloc((size_t)n + 1, sizeof *attempts);
     qsort(ended, (size_t)n, sizeof *ended, in_order);
-    for (int i = 0; i < n && graphs && tickets; i++) {
+    for (int i = 0; i < n && graphs && attempts; i++) {
         graphs[i] = ended[i].graph;
-        tickets[i] = ended[i].ticket;
+        attempts[i] = ended[i].attempt;
     }
-    const mu_status status = graphs && tickets
-                                 ? mu__aggregation_apply(c->strategy, n, graphs, tickets, next_step(c))
+    const mu_status status = graphs && attempts
+                                 ? mu__aggregation_apply(c->strategy, n, graphs, attempts, next_step(c))
                                  : MU_RESOURCE_EXHAUSTED;
     mu__free(graphs);
-    mu__free(tickets);
+    mu__free(attempts);
     return status;
 }
 
@@ -187,7 +187,7 @@ void mu__commit_ended(mu_dispatcher *d, mu_call *call, void *result)
     mu_coordinator *c = d->coordinator;
     pthread_mutex_lock(&c->commits.lock);
     mu_graph *graph = graph_of(d);
-    const mu_ended_call ended = {.call = call, .worker = d, .result = result, .graph = graph, .ticket = d->ticket};
+    const mu_ended_call ended = {.call = call, .worker = d, .result = result, .graph = graph, .attempt = d->attempt};
     mu_error_value error = {.code = MU_OK};
     if (mu__closures_failing(c->queue) || (graph && MU_PUSH(&c->commits.ended, ended) != MU_OK)) {
         mu__error_move(&error);
@@ -201,7 +201,7 @@ void mu__commit_ended(mu_dispatcher *d, mu_call *call, void *result)
         mu_retain(result);
         mu_retain(graph);
     }
-    d->ticket = -1;
+    d->attempt = -1;
     if ((int)c->commits.ended.n >= c->strategy->servers->aggregation->n)
         commit(c);
     else

@@ -20,13 +20,13 @@ typedef struct mu_ended_call {
     struct mu_dispatcher *worker;  // borrowed
     void *result;                  // retained
     mu_graph *graph;               // retained
-    int64_t ticket;
+    int64_t attempt;
 } mu_ended_call;
 
 typedef struct mu_commits {
     pthread_mutex_t lock;          // held while a step is applied
     bool has_lock;
-    int64_t next_ticket;
+    int64_t next_attempt;
     int joining;                   // threads that wait for the end of all calls
     struct { mu_ended_call *items; size_t n, capacity; } ended;
 } mu_commits;
@@ -34,9 +34,9 @@ typedef struct mu_commits {
 mu_status mu__commits_init(struct mu_coordinator *coordinator);
 void mu__commits_free(struct mu_coordinator *coordinator);
 
-// mu__commit_ticket returns the ticket of an attempt that begins on a worker's thread; it waits while a step is
+// mu__commit_attempt returns the number of an attempt that begins on a worker's thread; it waits while a step is
 // applied.
-int64_t mu__commit_ticket(struct mu_dispatcher *worker);
+int64_t mu__commit_attempt(struct mu_dispatcher *worker);
 
 // mu__commit_ended takes a call that has succeeded. It counts when its step is applied; one that leaves no gradients
 // counts at once.

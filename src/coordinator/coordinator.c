@@ -96,7 +96,7 @@ static mu_status start_worker(mu_coordinator *c, int i, mu_task_maker *maker, vo
     mu_dispatcher *d = &c->workers[i];
     d->coordinator = c;
     d->worker = i;
-    d->ticket = -1;
+    d->attempt = -1;
     snprintf(name, sizeof name, "worker %d", i);
     if (!(d->task = maker(c->strategy, i, arg)) || !(d->thread = mu__worker_new(name, NULL, 0, c->strategy->runtime)))
         return mu_error_code();

@@ -27,7 +27,7 @@ typedef struct mu_dispatcher {
     mu_task *task;
     mu_worker *thread;
     atomic_llong in_flight, done, failed, retried, dropped;
-    int64_t ticket;              // of the attempt that runs; -1: none. Under the lock of the commits
+    int64_t attempt;             // number of the one that runs; -1: none. Under the lock of the commits
     mu_concrete *traced;         // its graph; borrowed from the call's function
     atomic_bool lost;
 } mu_dispatcher;

@@ -17,11 +17,11 @@ static mu_value *own_argument(const mu_value *leaf, const void *arg)
                : (mu_value *)leaf;
 }
 
-// An attempt leaves its gradients with its ticket.
+// An attempt leaves its gradients under its number.
 static void *run_attempt(mu_dispatcher *d, const mu_call *call, mu_value *arguments, mu_task_failure *failure)
 {
     mu_function *function = mu__aggregated(call->function);
-    mu_value *own = mu__aggregated_arguments(arguments, mu__commit_ticket(d), call->ratio);
+    mu_value *own = mu__aggregated_arguments(arguments, mu__commit_attempt(d), call->ratio);
     d->traced = function && own ? mu__coordinator_trace(d->coordinator, function, own) : NULL;
     return d->traced ? d->task->ops->call(d->task, function, own, failure) : NULL;
 }

@@ -40,7 +40,7 @@ void mu__aggregation_free(mu_aggregation *aggregation)
     mu__free(aggregation);
 }
 
-// ---- Tickets ------------------------------------------------------------------------------------
+// ---- Numbers of attempts ------------------------------------------------------------------------
 
 static mu_value *with_ticket(mu_value *arguments, void *arg)
 {
@@ -48,10 +48,10 @@ static mu_value *with_ticket(mu_value *arguments, void *arg)
     mu_value *own = mu_value_at(arguments, 0);
     if (!own || !replica)
         return NULL;
-    replica->ticket = mu_at(arguments, 1);
+    replica->attempt = mu_at(arguments, 1);
     replica->ratio = mu_at(arguments, 2);
     mu_value *result = mu__function_inline(arg, own);
-    replica->ticket = replica->ratio = NULL;
+    replica->attempt = replica->ratio = NULL;
     return result;
 }
 
@@ -60,16 +60,16 @@ mu_function *mu__aggregated(mu_function *function)
     return mu__function_around(function, with_ticket);
 }
 
-mu_value *mu__aggregated_arguments(mu_value *arguments, int64_t ticket, double ratio)
+mu_value *mu__aggregated_arguments(mu_value *arguments, int64_t attempt, double ratio)
 {
-    return mu_list(arguments ? arguments : mu_list(MU_END), mu_tensor_new(MU_I64, 0, NULL, &ticket),
+    return mu_list(arguments ? arguments : mu_list(MU_END), mu_tensor_new(MU_I64, 0, NULL, &attempt),
                    mu_tensor_new(MU_F64, 0, NULL, &ratio), MU_END);
 }
 
-mu_tensor *mu__ticket(void)
+mu_tensor *mu__attempt_number(void)
 {
     const mu_strategy_replica *replica = mu__replica();
-    return replica ? replica->ticket : NULL;
+    return replica ? replica->attempt : NULL;
 }
 
 // A call without rows has no share of anything: 1 keeps what is divided by the number finite.
@@ -86,7 +86,7 @@ mu_tensor *mu__over_step(mu_tensor *number)
 int mu__step_shares(void)
 {
     const mu_strategy_replica *replica = mu__replica();
-    return replica && replica->ticket ? replica->strategy->servers->aggregation->n : mu_replica_count();
+    return replica && replica->attempt ? replica->strategy->servers->aggregation->n : mu_replica_count();
 }
 
 // ---- Sites --------------------------------------------------------------------------------------
@@ -169,14 +169,14 @@ bool mu__aggregation_leaves(mu_aggregation *aggregation, const mu_graph *graph)
 }
 
 static mu_status apply_site(mu_strategy *strategy, const mu_gradient_site *site, int n, mu_graph *const *graphs,
-                            const int64_t *tickets, int64_t step)
+                            const int64_t *attempts, int64_t step)
 {
     int64_t *own = mu__calloc((size_t)n + 1, sizeof *own), n_own = 0;
     if (!own)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n; i++)
         if (uses(graphs[i], site->first))
-            own[n_own++] = tickets[i];
+            own[n_own++] = attempts[i];
     mu_value *result = NULL;
     if (n_own > 0) {
         mu_value *arguments = mu_list(mu_tensor_new(MU_I64, 1, &n_own, own), mu_tensor_new(MU_I64, 0, NULL, &step),
@@ -188,14 +188,14 @@ static mu_status apply_site(mu_strategy *strategy, const mu_gradient_site *site,
     return mu_error_code();
 }
 
-mu_status mu__aggregation_apply(mu_strategy *strategy, int n, mu_graph *const *graphs, const int64_t *tickets,
+mu_status mu__aggregation_apply(mu_strategy *strategy, int n, mu_graph *const *graphs, const int64_t *attempts,
                                 int64_t step)
 {
     mu_aggregation *aggregation = strategy->servers->aggregation;
     mu_gradient_site site;
     mu_pool *pool = mu_pool_open();
     for (size_t i = 0; !mu__pending() && site_at(aggregation, i, &site); i++)
-        apply_site(strategy, &site, n, graphs, tickets, step);
+        apply_site(strategy, &site, n, graphs, attempts, step);
     mu_pool_close(pool);
     return mu_error_code();
 }

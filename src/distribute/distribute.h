@@ -94,7 +94,7 @@ typedef struct mu_strategy_replica {
     struct mu_eager_replicas *eager;      // the eager run, if several replicas run eagerly; else NULL
     int local;                            // index among the local replicas
     // Of a call on a worker that leaves its gradients (aggregation.h), while it is traced; NULL: none
-    mu_tensor *ticket, *ratio;
+    mu_tensor *attempt, *ratio;
     bool sync_on_read;                    // reads of ON_READ variables aggregate all copies
 } mu_strategy_replica;
 

@@ -106,7 +106,7 @@ static mu_status clip(const pairs *p)
 static mu_status densify(pairs *p)
 {
     const mu_optimizer_ops *ops = p->optimizer->ops;
-    const bool accumulates = p->optimizer->accumulator >= 0, sums = accumulates || p->scaling || mu__ticket();
+    const bool accumulates = p->optimizer->accumulator >= 0, sums = accumulates || p->scaling || mu__attempt_number();
     for (int i = 0; i < p->n; i++) {
         mu_gradient *g = &p->gradients[i];
         if (!g->values || (!sums && ops->takes_slices && ops->takes_slices(p->args, p->variables[i])))
@@ -426,12 +426,12 @@ static mu_optimizer *given_optimizer(const pairs *p)
     return p->scaling ? p->scaling : p->optimizer;
 }
 
-static mu_status take_left(const left_gradients *left, pairs *p, mu_tensor *tickets, mu_tensor *step)
+static mu_status take_left(const left_gradients *left, pairs *p, mu_tensor *attempts, mu_tensor *step)
 {
     for (int i = 0; i < 2 * left->n; i++)
         if (left->sums[i])
             *(i < left->n ? &p->gradients[i].dense : &p->magnitudes[i - left->n]) =
-                mu__accumulator_take_kept(left->sums[i], tickets, step);
+                mu__accumulator_take_kept(left->sums[i], attempts, step);
     return mu_error_code();
 }
 
@@ -525,7 +525,7 @@ static mu_status leave_gradients(const pairs *p)
     left_gradients *left = left_for(p);
     for (int i = 0; left && i < 2 * p->n; i++)
         if (left->sums[i])
-            MU_TRY(mu__accumulator_keep(left->sums[i], mu__ticket(), left_tensor(p, i)));
+            MU_TRY(mu__accumulator_keep(left->sums[i], mu__attempt_number(), left_tensor(p, i)));
     return mu_error_code();
 }
 
@@ -535,7 +535,7 @@ static mu_status apply(pairs *p)
     MU_TRY(unscale(p));
     MU_TRY(p->args->gradient_accumulation_steps ? MU_OK : clip(p));
     MU_TRY(densify(p));
-    if (mu__ticket())
+    if (mu__attempt_number())
         return leave_gradients(p);
     MU_TRY(reduce_dense(p));
     return update(p);

@@ -186,7 +186,7 @@ static mu_status checkpoint_begin(const mu_logs *logs, void *arg)
     const double threshold = ((const mu_model_checkpoint_args *)callback->args)->initial_value_threshold;
     checkpoint *state = callback->state;
     state->steps = 0;
-    if (!state->monitor.seen)  // a second fit goes on from the best of the first
+    if (!state->monitor.seen)  // a second fit continues from the best of the first
         state->monitor = (monitor){.best = threshold, .seen = !isnan(threshold)};
     return MU_OK;
 }

@@ -247,7 +247,7 @@ static mu_status add_state(mu_named_variables *out, mu_variable *variable, int *
     return add(out, variable, mu__sprintf("optimizer/vars/%d", n), mu__sprintf("optimizer/_variables/%d", n), true);
 }
 
-// How many slots, from this one on, Keras makes for one variable before it goes on to the next variable.
+// How many slots, from this one on, Keras makes for one variable before it takes the next variable.
 static int slots_together(const mu_optimizer *optimizer, int slot)
 {
     const char *name = optimizer->ops->class.name;

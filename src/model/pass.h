@@ -19,7 +19,7 @@ typedef struct mu_step_data {
 } mu_step_data;
 
 typedef struct mu_step_runner {
-    // begin opens the data of a pass, or goes on with what `opened` holds from an earlier one, and sets it.
+    // begin opens the data of a pass, or continues with what `opened` holds from an earlier one, and sets it.
     mu_status (*begin)(const mu_model *model, const mu_step_data *data, mu_object **opened);
     // start takes the next batch and starts its step. NULL at the end of the data, or on error.
     void *(*start)(mu_pass *pass);

@@ -206,7 +206,7 @@ static mu_status end_if_told(mu_preemption_handler *handler)
     if (handler->saved || handler->args.grace_period == 0)
         return leave(handler);
     handler->saved = true;
-    mu__log(MU_LOG_INFO, "mu_preemption_handler: told to end, saved after %lld steps; going on for %g s",
+    mu__log(MU_LOG_INFO, "mu_preemption_handler: told to end, saved after %lld steps; continuing for %g s",
             (long long)handler->total_runs, handler->args.grace_period);
     return MU_OK;
 }

@@ -1,5 +1,5 @@
 // Draws tables with box characters, as the Python package rich does for Keras's summary: a heavy header, thin lines
-// between rows. A word that is longer than its column goes on in the next line, so nothing is cut.
+// between rows. A word that is longer than its column continues in the next line, so nothing is cut.
 #include "model/text_table.h"
 
 // The characters of a horizontal border: its left end, line, crossing, and right end.

@@ -347,7 +347,7 @@ mu_status mu__call_wait_begin(void)
         server->n_blocked++;
     if (status == MU_OK && server->n_waiting > server->n_idle && !server->stopping && has_room(server) &&
         add_thread(server) != MU_OK)
-        mu__error_move(&ignored); // the other threads go on
+        mu__error_move(&ignored); // the other threads continue
     pthread_mutex_unlock(&server->lock);
     return status;
 }

@@ -262,7 +262,7 @@ static void note_order(mu_placement *p, int number, int from)
     store_view *store = &p->stores[number];
     if (store->order == MU_ORDER_PROMOTE) {
         p->numbers.failovers++;
-        mu__log(MU_LOG_WARNING, "parameter server %d is lost: parameter server %d goes on with its copy of store %d "
+        mu__log(MU_LOG_WARNING, "parameter server %d is lost: parameter server %d takes over with its copy of store %d "
                 "(epoch %lld)", from, store->ordered, number, (long long)store->epoch);
         store->copy = NOBODY;
         store->complete = false;
@@ -388,7 +388,7 @@ static int64_t place(mu_placement *p, int number, int64_t now)
     } else if (store->promoting || !is_there(p, store->primary, store->primary_process)) {
         replace_primary(p, number, now);
     } else if (store->copy != NOBODY && (store->stuck || !is_there(p, store->copy, store->copy_process))) {
-        mu__log(MU_LOG_WARNING, "store %d goes on without a copy: parameter server %d %s", number, store->copy,
+        mu__log(MU_LOG_WARNING, "store %d has no copy for now: parameter server %d %s", number, store->copy,
                 store->stuck ? "does not follow its primary" : "is lost");
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
     } else if (store->copy == NOBODY && !give_copy(p, number)) {

@@ -1,4 +1,4 @@
-// Cases FAULT of the parameter-server list: training that is told to end, saves, and goes on in the next run.
+// Cases FAULT of the parameter-server list: training that is told to end, saves, and continues in the next run.
 // tests/ranks/preemption_loop has the same at many moments, down to the bytes of the weights.
 #include "cases.h"
 

@@ -42,7 +42,7 @@ STAGES = {
 NOT_THERE = {
     "apply": "a function call in C", "as_numpy_iterator": "Python only: mu_iterate",
     "fingerprint": "of TensorFlow's graph of the pipeline", "group_by_window": "few users beside bucketing, which is there",
-    "ignore_errors": "hides damaged data; a reader goes on with the next file after an error",
+    "ignore_errors": "hides damaged data; a reader continues with the next file after an error",
     "list_files": "mu_dataset_paths takes what glob(3) gives", "load": "mu_dataset_cache with a file",
     "save": "mu_dataset_cache with a file", "snapshot": "mu_dataset_cache with a file",
     "prefetch_to_device": "distributed datasets place their elements", "ragged_batch": "no ragged tensors: padded_batch",

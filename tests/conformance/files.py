@@ -310,7 +310,7 @@ def check_model(report, mu, keras, tf, build):
         muster_fit(mu, model, x, y, STEPS)
         trained = muster_predict(mu, model, x)
         loaded = check_files(report, mu, keras, tf, build, model, theirs, trained, x, folder)
-        # Both go on from Muster's file: the optimizer's state is there.
+        # Both continue from Muster's file: the optimizer's state is there.
         muster_fit(mu, model, x, y, 1)
         loaded.fit(keras_x, keras_y, batch_size=ROWS, epochs=1, shuffle=False, verbose=0)
         seen, moved = apart(keras_predict(loaded, x), muster_predict(mu, model, x)), apart(trained, keras_predict(loaded, x))

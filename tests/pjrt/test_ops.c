@@ -1,4 +1,4 @@
-// Every row that has a StableHLO lowering, against its own plain loops.
+// Every op that has a StableHLO lowering, against its own plain loops.
 //
 // For each sample of a row, in every element type that the op has, a node is compiled by the plugin and run; its
 // outputs, hidden ones included, must be those of the reference kernel. Effects on variables run in
@@ -172,7 +172,7 @@ static bool has_turn(const mu_sample *sample, int number, size_t type)
     return MU_TEST_SLOWNESS == 1 || has_types(sample) || ((size_t)number + type) % 4 == 0;
 }
 
-static int check_row(const mu_op *op, mu_device *device, int *cases)
+static int check_op(const mu_op *op, mu_device *device, int *cases)
 {
     static const mu_dtype dtypes[] = {
 #define MU_DTYPE(id, name, type, number, hlo, safetensors, kind) MU_##id,
@@ -208,7 +208,7 @@ static void test_lowerings_agree_with_plain_loops(void **state)
         if (!(op->hlo || op->lower) || !op->samples || !asked_for(op))
             continue;
         rows++;
-        wrong += check_row(op, device, &cases);
+        wrong += check_op(op, device, &cases);
     }
     print_message("%d rows, %d cases, %d wrong\n", rows, cases, wrong);
     assert_true(rows > 60 || n_asked > 0);

@@ -2,7 +2,7 @@
 // and those between them, go through stretches of network that it cuts itself. The environment sets MUSTER_HEARTBEAT.
 //
 // server:  a copied server is cut off: what comes from it; with a third argument then both servers in turn, each as the
-//          primary of all stores: what goes to it, what comes from it, both. Steps go on with the copies.
+//          primary of all stores: what goes to it, what comes from it, both. Steps continue with the copies.
 // worker:  a worker is cut off: what goes to it, what comes from it, both. Its steps go to others.
 //
 // Each cut is named within the heartbeat's time, every step counts, and after the cut the task works again. The exit

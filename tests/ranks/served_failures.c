@@ -2,7 +2,7 @@
 // being killed once (served_job.c). The environment sets MUSTER_HEARTBEAT.
 //
 // stopped:   a worker is stopped, and a copied server. The worker is called silent, one that is killed is not. All
-//            steps end meanwhile, each counts once, and both work again when they go on.
+//            steps end meanwhile, each counts once, and both work again when they are continued.
 // rolling:   each copied server is told to end (SIGTERM), drains and starts again, while steps run. Each counts once.
 // snapshots: a server is killed that has snapshots. Its variables go back, what was lost is counted, and old files go.
 // tables:    servers are killed that have copies of embedding tables. Each update counts once, whoever made it.
@@ -49,7 +49,7 @@ static void stop_server(job *j)
     kill((pid_t)pid, SIGCONT);
     wait_for_copies(j->strategy);
     schedule(j, STEPS);
-    expect_sums(j, "the server goes on");
+    expect_sums(j, "the server still works");
 }
 
 static void stopped(void)

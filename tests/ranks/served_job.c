@@ -3,7 +3,7 @@
 // counts:      a worker is killed while steps run. All steps end, each counts, and the worker comes back.
 // weights:     workers are killed between steps, of which one is in progress at a time. The weights are those of one
 //              device, bit by bit.
-// killed:      cases ps-064 and ps-067: a counter goes on with a worker killed; a result that was fetched can be
+// killed:      cases ps-064 and ps-067: a counter continues with a worker killed; a result that was fetched can be
 //              fetched again when all workers are dead.
 // fit:         mu_fit, mu_evaluate and mu_predict on the workers, one of which is killed: metrics are exact, outputs in
 //              order.
@@ -564,7 +564,7 @@ static void lost_server(void)
     const mu_error error = mu_error_take();
     printf("%s\n", error.message);
     mu_schedule(c, on_kept, one);
-    expect(mu_join(c) == MU_OK && mu_scalar(mu_variable_read(v[0])) == 1, "steps on the other server go on");
+    expect(mu_join(c) == MU_OK && mu_scalar(mu_variable_read(v[0])) == 1, "steps on the other server continue");
 }
 
 // ---- copied, snapshots --------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 // MUSTER_METRICS_PORT, and reads the numbers of all tasks. The environment sets MUSTER_HEARTBEAT.
 //
 // Each task answers at the port plus its rank, also one that was killed and has started again. While the server with
-// the copy is stopped, the copies are behind; when it goes on, none is.
+// the copy is stopped, the copies are behind; when it is continued, none is.
 //
 // The exit code is 0 if all is as expected.
 #define _GNU_SOURCE // usleep, setenv

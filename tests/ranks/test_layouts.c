@@ -115,9 +115,9 @@ static void find_few(mu_strategy *(*make)(void), results *out)
     }
 }
 
-// ---- Going on with what others have saved -------------------------------------------------------
+// ---- Continuing what others have saved ---------------------------------------------------------
 
-// Goes on from the checkpoint in a folder (none: from the beginning), trains two epochs, saves; what came out.
+// Continues from the checkpoint in a folder (none: from the beginning), trains two epochs, saves; what came out.
 static void go_on(mu_strategy *strategy, const char *folder, results *out)
 {
     mu_pool *pool = mu_pool_open();

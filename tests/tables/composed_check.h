@@ -1,8 +1,8 @@
-// What suites of composed functions share: a row is a function of tensors, and every row is held to the same rules.
+// What suites of composed functions share: an entry is a function of tensors, and all are held to the same rules.
 //
 // The gradient, and the gradient of the gradient, agree with central differences (f64), also of a batch of one and of
 // none; a trace that does not know the batch axis gives a shape that fits; a compiled function gives what eager
-// execution gives, and its gradients. Functions with rows in the op table are test_gradients's.
+// execution gives, and its gradients. Functions that are ops are test_gradients's.
 #ifndef MU_TESTS_COMPOSED_CHECK_H
 #define MU_TESTS_COMPOSED_CHECK_H
 

@@ -1,4 +1,4 @@
-// One row of the op table, one of its samples and one element type: what the suites over all rows share.
+// An op, one of its samples and one element type: what the suites over all ops share.
 //
 // A case has the sample's shapes, numbers that follow from its place, and what the shape rule says of its results. What
 // is checked of a case is each suite's own.

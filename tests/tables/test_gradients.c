@@ -1,4 +1,4 @@
-// Every gradient of the op table against central differences (f64), and the gradient of every gradient.
+// The gradient of every op against central differences (f64), and the gradient of every gradient.
 //
 // The cases are the ops' samples, and what follows from them when an axis becomes empty or gets size 1, in all
 // inputs that share its size or in one alone. An op with a gradient must have been checked of both orders, with odd
@@ -252,7 +252,7 @@ static int check_derived(const op_case *from, unsigned *shown)
 }
 
 // Checks an op; returns the number of failures.
-static int check_row(const mu_op *op, unsigned *shown)
+static int check_op(const mu_op *op, unsigned *shown)
 {
     int wrong = 0;
     for (int s = 0; op->samples && op->samples[s].n_in > 0; s++) {
@@ -269,7 +269,7 @@ static int check_row(const mu_op *op, unsigned *shown)
 
 // ---- All ops -----------------------------------------------------------------------------------
 
-// Rows whose gradients other suites check: they act on resources, hold graphs, or their shapes follow from elements.
+// Ops whose gradients other suites check: they act on resources, hold graphs, or their shapes follow from elements.
 static const struct { const char *name, *where; } elsewhere[] = {
     {"inner_read", "unit/graph/test_control_state.c"},
     {"stateless_random_gamma", "test_composed_segments.c, by the derivative of means"},
@@ -314,7 +314,7 @@ static void test_every_gradient(void **state)
         if (!op->grad || is_elsewhere(op))
             continue;
         if (op->n_resources == 0 && !(op->flags & MU_OP_DATA_DEPENDENT))
-            wrong += check_row(op, &shown);
+            wrong += check_op(op, &shown);
         wrong += report(op, ALL & ~shown & ~lacks(op));
     }
     assert_int_equal(wrong, 0);

@@ -1,7 +1,7 @@
 // What a run holds on each of its devices: inputs on their way there, values, the results as tensors.
 //
 // Runs are kept and used again, because a step may take less time than their memory would. Inputs are copied while the
-// caller goes on; whoever ends the run waits for that.
+// caller continues; whoever ends the run waits for that.
 #include "engine/pjrt/plan.h"
 
 // ---- Runs ---------------------------------------------------------------------------------------

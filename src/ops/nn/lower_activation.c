@@ -87,11 +87,11 @@ mu_status mu__lower_activation(mu_lowering *l)
 mu_status mu__lower_sigmoid_loss(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
-    const bool slope = l->op == &mu_op_sigmoid_cross_entropy_grad;
-    const mu_hlo x = mu__hlo_wide(e, l->in[slope]), z = mu__hlo_wide(e, l->in[slope + 1]);
-    const mu_hlo above = slope ? mu__hlo_unary(e, "stablehlo.logistic", x) : soft_plus(e, x);
-    const mu_hlo apart = mu__hlo_binary(e, "stablehlo.subtract", above, slope ? z : times(e, x, z));
-    const mu_hlo y = slope ? times(e, mu__hlo_wide(e, l->in[0]), apart) : apart;
+    const bool grad = l->op == &mu_op_sigmoid_cross_entropy_grad;
+    const mu_hlo x = mu__hlo_wide(e, l->in[grad]), z = mu__hlo_wide(e, l->in[grad + 1]);
+    const mu_hlo above = grad ? mu__hlo_unary(e, "stablehlo.logistic", x) : soft_plus(e, x);
+    const mu_hlo apart = mu__hlo_binary(e, "stablehlo.subtract", above, grad ? z : times(e, x, z));
+    const mu_hlo y = grad ? times(e, mu__hlo_wide(e, l->in[0]), apart) : apart;
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 

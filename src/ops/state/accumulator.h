@@ -25,7 +25,7 @@ struct mu_take_request;
 
 // A gradient that is kept apart (accumulator_kept.c).
 typedef struct mu_kept_gradient {
-    int64_t ticket;
+    int64_t attempt;
     void *values;        // owned
 } mu_kept_gradient;
 
@@ -91,12 +91,12 @@ void mu__accumulator_result(const mu_accumulator *accumulator, const mu_gradient
 
 // ---- Gradients that are kept apart (accumulator_kept.c) ------------------------------------------
 
-// mu__accumulator_keep keeps a gradient under a ticket (an int64 scalar), unless the ticket is below the global step.
-// mu__accumulator_take_kept returns the sum of those with `tickets` (int64 [n]) in this order, and sets the global
-// step, which drops all gradients with a lower ticket. Ops, for accumulators with a known shape. Errors:
-// FAILED_PRECONDITION for a ticket that is not there.
-mu_status mu__accumulator_keep(mu_accumulator *accumulator, mu_tensor *ticket, mu_tensor *gradient);
-mu_tensor *mu__accumulator_take_kept(mu_accumulator *accumulator, mu_tensor *tickets, mu_tensor *step);
+// mu__accumulator_keep keeps a gradient under an attempt's number (an int64 scalar), unless that is below the global
+// step. mu__accumulator_take_kept returns the sum of those of `attempts` (int64 [n]) in this order, and sets the global
+// step, which drops all gradients with a lower number. Ops, for accumulators with a known shape. Errors:
+// FAILED_PRECONDITION for an attempt that is not there.
+mu_status mu__accumulator_keep(mu_accumulator *accumulator, mu_tensor *attempt, mu_tensor *gradient);
+mu_tensor *mu__accumulator_take_kept(mu_accumulator *accumulator, mu_tensor *attempts, mu_tensor *step);
 void mu__accumulator_drop_kept(mu_accumulator *accumulator, int64_t below);  // with the lock, if threads use it
 
 // ---- As a value (accumulator_saved.c) -----------------------------------------------------------

@@ -1,9 +1,9 @@
 // Gradients that an accumulator keeps apart, until a chosen set of them is taken: for steps that happen as a whole.
 //
-// Each comes with a ticket, the number of the attempt to compute it, which no two attempts share. A take names the
-// tickets whose sum it returns, added in the order of their names; and the global step that it sets drops all gradients
-// with a lower ticket, those that are still to come too. So nothing is left of an attempt that was given up, and the
-// sum has the same bits whenever its parts arrived.
+// Each comes with the number of the attempt to compute it, which no two attempts share. A take names the
+// attempts whose sum it returns, added in the order of their names; and the global step that it sets drops all
+// gradients with a lower number, those that are still to come too. So nothing is left of an attempt that was given up,
+// and the sum has the same bits whenever its parts arrived.
 #include "ops/core/op.h"
 #include "ops/state/accumulator.h"
 
@@ -19,31 +19,31 @@ void mu__accumulator_drop_kept(mu_accumulator *a, int64_t below)
 {
     size_t left = 0;
     for (size_t i = 0; i < a->kept.n; i++)
-        if (a->kept.items[i].ticket < below)
+        if (a->kept.items[i].attempt < below)
             mu__free(a->kept.items[i].values);
         else
             a->kept.items[left++] = a->kept.items[i];
     a->kept.n = left;
 }
 
-static mu_kept_gradient *find(const mu_accumulator *a, int64_t ticket)
+static mu_kept_gradient *find(const mu_accumulator *a, int64_t attempt)
 {
     for (size_t i = 0; i < a->kept.n; i++)
-        if (a->kept.items[i].ticket == ticket)
+        if (a->kept.items[i].attempt == attempt)
             return &a->kept.items[i];
     return NULL;
 }
 
 // A request that was sent twice changes nothing.
-static mu_status keep(mu_accumulator *a, int64_t ticket, const mu_view *gradient)
+static mu_status keep(mu_accumulator *a, int64_t attempt, const mu_view *gradient)
 {
     const mu_spec spec = {.dtype = gradient->dtype, .shape = gradient->shape};
     if (a->closed)
         return mu__error(MU_CANCELLED, "accumulator '%s' is closed", a->resource.name);
-    if (ticket < a->step || find(a, ticket))
+    if (attempt < a->step || find(a, attempt))
         return MU_OK;
     void *values = mu__alloc(mu__spec_bytes(&spec) + 1);
-    if (!values || MU_PUSH(&a->kept, ((mu_kept_gradient){.ticket = ticket, .values = values})) != MU_OK) {
+    if (!values || MU_PUSH(&a->kept, ((mu_kept_gradient){.attempt = attempt, .values = values})) != MU_OK) {
         mu__free(values);
         return MU_RESOURCE_EXHAUSTED;
     }
@@ -51,16 +51,16 @@ static mu_status keep(mu_accumulator *a, int64_t ticket, const mu_view *gradient
     return MU_OK;
 }
 
-static mu_status take(mu_accumulator *a, const mu_view *tickets, int64_t step, const mu_view *out)
+static mu_status take(mu_accumulator *a, const mu_view *attempts, int64_t step, const mu_view *out)
 {
-    const int64_t n = tickets->shape.dims[0], *ticket = tickets->data, elements = mu__elements(&out->shape);
+    const int64_t n = attempts->shape.dims[0], *attempt = attempts->data, elements = mu__elements(&out->shape);
     for (int64_t i = 0; i < n; i++)
-        if (!find(a, ticket[i]))
+        if (!find(a, attempt[i]))
             return mu__error(MU_FAILED_PRECONDITION, "accumulator '%s' does not have gradient %lld: its server has "
-                             "started again; restore a checkpoint", a->resource.name, (long long)ticket[i]);
+                             "started again; restore a checkpoint", a->resource.name, (long long)attempt[i]);
     memset(out->data, 0, (size_t)elements * mu_dtype_bytes(out->dtype));
     for (int64_t i = 0; i < n; i++) {
-        const void *values = find(a, ticket[i])->values;
+        const void *values = find(a, attempt[i])->values;
         if (i == 0)
             memcpy(out->data, values, (size_t)elements * mu_dtype_bytes(out->dtype));
         else
@@ -68,8 +68,8 @@ static mu_status take(mu_accumulator *a, const mu_view *tickets, int64_t step, c
     }
     a->step = step;
     mu__accumulator_drop_kept(a, step);
-    for (int64_t i = 0; i < n; i++) { // with a ticket that is not below the step: taken all the same
-        mu_kept_gradient *taken = find(a, ticket[i]);
+    for (int64_t i = 0; i < n; i++) { // with a number that is not below the step: taken all the same
+        mu_kept_gradient *taken = find(a, attempt[i]);
         if (taken) {
             mu__free(taken->values);
             *taken = a->kept.items[--a->kept.n];
@@ -149,17 +149,17 @@ const mu_op mu_op_accumulator_take_kept = {
     .infer = take_infer, .ref = take_ref, .no_lowering = NO_LOWERING,
 };
 
-mu_status mu__accumulator_keep(mu_accumulator *a, mu_tensor *ticket, mu_tensor *gradient)
+mu_status mu__accumulator_keep(mu_accumulator *a, mu_tensor *attempt, mu_tensor *gradient)
 {
     mu_resource *resource = &a->resource;
-    mu_tensor *in[] = {ticket, gradient};
+    mu_tensor *in[] = {attempt, gradient};
     return mu__apply(&mu_op_accumulator_keep_gradient, NULL, 2, in, 1, &resource, NULL);
 }
 
-mu_tensor *mu__accumulator_take_kept(mu_accumulator *a, mu_tensor *tickets, mu_tensor *step)
+mu_tensor *mu__accumulator_take_kept(mu_accumulator *a, mu_tensor *attempts, mu_tensor *step)
 {
     mu_resource *resource = &a->resource;
-    mu_tensor *in[] = {tickets, step}, *out = NULL;
+    mu_tensor *in[] = {attempts, step}, *out = NULL;
     take_kept_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.shape = a->declared;

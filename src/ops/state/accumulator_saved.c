@@ -1,8 +1,8 @@
 // An accumulator as a value, with all that it has: for a copy in another process, and for snapshots.
 //
-// A list: what it is and its numbers (int64), the tickets of the gradients that are kept apart (int64) and these
-// gradients, then the values of its sum if it has one, and of a sparse sum the indices and counts of the rows. Whoever
-// reads it trusts nothing.
+// A list: what it is and its numbers (int64), the attempts' numbers of the gradients that are kept apart (int64) and
+// these gradients, then the values of its sum if it has one, and of a sparse sum the indices and counts of the rows.
+// Whoever reads it trusts nothing.
 #include "ops/state/accumulator.h"
 
 enum { SPARSE, MEAN, DTYPE, RANK, DIMS, STEP = DIMS + MU_MAX_RANK, CLOSED, SUMMED, KEPT, N_NUMBERS };
@@ -18,7 +18,7 @@ static mu_value *saved(const mu_accumulator *a)
 {
     const size_t n_kept = a->kept.n;
     int64_t numbers[N_NUMBERS] = {a->sparse, a->mean, a->resource.spec.dtype, a->declared_rank};
-    int64_t *tickets = mu__calloc(n_kept + 1, sizeof *tickets);
+    int64_t *attempts = mu__calloc(n_kept + 1, sizeof *attempts);
     mu_value **parts = mu__calloc(n_kept + AROUND, sizeof *parts);
     mu_value *list = NULL;
     int n = 0;
@@ -27,11 +27,11 @@ static mu_value *saved(const mu_accumulator *a)
     numbers[CLOSED] = a->closed;
     numbers[SUMMED] = a->sum.n;
     numbers[KEPT] = (int64_t)n_kept;
-    if (tickets && parts) {
+    if (attempts && parts) {
         for (size_t i = 0; i < n_kept; i++)
-            tickets[i] = a->kept.items[i].ticket;
+            attempts[i] = a->kept.items[i].attempt;
         parts[n++] = mu_of(vector(numbers, N_NUMBERS));
-        parts[n++] = mu_of(vector(tickets, (int64_t)n_kept));
+        parts[n++] = mu_of(vector(attempts, (int64_t)n_kept));
         for (size_t i = 0; i < n_kept; i++)
             parts[n++] = mu_of(mu_tensor_new(a->resource.spec.dtype, a->declared.rank, a->declared.dims,
                                              a->kept.items[i].values));
@@ -44,7 +44,7 @@ static mu_value *saved(const mu_accumulator *a)
         }
         list = mu_list_of(n, parts);
     }
-    mu__free(tickets);
+    mu__free(attempts);
     mu__free(parts);
     return list;
 }
@@ -101,15 +101,15 @@ static mu_accumulator *made_of(const int64_t *at, const char *name)
 
 static mu_status load_kept(mu_accumulator *a, const mu_value *value, int64_t n)
 {
-    const int64_t *tickets = numbers_at(value, 1, n);
+    const int64_t *attempts = numbers_at(value, 1, n);
     mu_view view;
-    if (!tickets)
+    if (!attempts)
         return damaged(a->resource.name);
     for (int i = 0; i < n; i++) {
         if (!view_at(a, value, 2 + i, &view) || a->declared_rank < 0 || !mu__shape_equal(&view.shape, &a->declared))
             return damaged(a->resource.name);
         const size_t bytes = mu__spec_bytes(&(mu_spec){.dtype = view.dtype, .shape = view.shape});
-        const mu_kept_gradient kept = {.ticket = tickets[i], .values = mu__alloc(bytes + 1)};
+        const mu_kept_gradient kept = {.attempt = attempts[i], .values = mu__alloc(bytes + 1)};
         if (!kept.values || MU_PUSH(&a->kept, kept) != MU_OK) {
             mu__free(kept.values);
             return MU_RESOURCE_EXHAUSTED;

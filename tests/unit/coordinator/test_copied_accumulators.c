@@ -1,5 +1,5 @@
 // Accumulators on a server that has a copy, which is told to end: what they have is there afterwards, and a take that
-// waited goes on. Both servers are in this process.
+// waited continues. Both servers are in this process.
 #include "ops/state/accumulator.h"
 #include "servers_test.h"
 
@@ -15,7 +15,7 @@ static mu_tensor *row(double a, double b)
 
 static int counted(mu_accumulator *a) { return (int)mu_scalar(mu_accumulator_num_accumulated(a)); }
 
-static mu_tensor *ticket(int64_t value) { return mu_tensor_new(MU_I64, 0, NULL, &value); }
+static mu_tensor *attempt(int64_t value) { return mu_tensor_new(MU_I64, 0, NULL, &value); }
 
 typedef struct taker {
     pthread_t thread;
@@ -75,8 +75,8 @@ static void test_a_server_ends(void **state)
     mu_tensor *rows = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 1}, (double[]){6, 5});
     for (int i = 0; i < 2; i++)
         assert_int_equal(mu_sparse_accumulator_apply_grad(sparse, indices, rows, NULL, 0), MU_OK);
-    assert_int_equal(mu__accumulator_keep(kept, ticket(7), row(1, 2)), MU_OK);
-    assert_int_equal(mu__accumulator_keep(kept, ticket(8), row(10, 20)), MU_OK);
+    assert_int_equal(mu__accumulator_keep(kept, attempt(7), row(1, 2)), MU_OK);
+    assert_int_equal(mu__accumulator_keep(kept, attempt(8), row(10, 20)), MU_OK);
     assert_int_equal(mu_accumulator_apply_grad(empty, mu_constant(MU_F64, 1), 0), MU_OK);
     take_in_thread(&waiting, empty, 600);
     for (int i = 0; i < 4; i++)
@@ -90,8 +90,8 @@ static void test_a_server_ends(void **state)
     mu_value *taken = mu_sparse_accumulator_take_grad(sparse, 2);
     assert_true(taken && mu_tensor_item_int(mu_at(taken, 0), 0) == 1 && mu_tensor_item(mu_at(taken, 1), 0) == 5 &&
                 mu_tensor_item(mu_at(taken, 1), 1) == 6);
-    mu_tensor *tickets = mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){8, 7});
-    expect_rows(mu__accumulator_take_kept(kept, tickets, ticket(9)), 11, 22);
+    mu_tensor *attempts = mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){8, 7});
+    expect_rows(mu__accumulator_take_kept(kept, attempts, attempt(9)), 11, 22);
     assert_int_equal(mu_accumulator_apply_grad(empty, mu_constant(MU_F64, 3), 0), MU_OK);
     pthread_join(waiting.thread, NULL);
     assert_true(waiting.status == MU_OK && waiting.got == 2);
@@ -142,7 +142,7 @@ static void test_what_is_saved_is_checked(void **state)
     mu_pool *pool = mu_pool_open();
     mu_accumulator *a = mu_conditional_accumulator(MU_F64, .shape = &two, .name = "a");
     mu_accumulator_apply_grad(a, row(1, 2), 0);
-    mu__accumulator_keep(a, ticket(7), row(3, 4));
+    mu__accumulator_keep(a, attempt(7), row(3, 4));
     mu_value *saved = mu__accumulator_save(a);
     mu_accumulator *again = mu__accumulator_load("b", saved);
     assert_non_null(again);

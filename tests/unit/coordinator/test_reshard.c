@@ -1,5 +1,5 @@
 // Checkpoints under another number of servers, and under every other strategy: weights and optimizer slots keep their
-// bits, training goes on as it would have, and the way back is the same.
+// bits, training continues as it would have, and the way back is the same.
 #include "../scratch.h"
 #include "servers_test.h"
 #include "tensor/tensor.h"

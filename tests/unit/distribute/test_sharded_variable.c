@@ -396,7 +396,7 @@ static mu_checkpoint *checkpoint_of(const training *t)
     return mu_checkpoint_new(.optimizer = t->optimizer, .variables = mu_variables(t->table, MU_END));
 }
 
-// Table and slots from any number of parts to any other: training goes on as if nothing had happened.
+// Table and slots from any number of parts to any other: training continues as if nothing had happened.
 static void test_checkpoints(void **state)
 {
     (void)state;

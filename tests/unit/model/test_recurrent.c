@@ -314,7 +314,7 @@ static void refuses(void **state)
 
 // ---- States that stay ---------------------------------------------------------------------------
 
-// A checkpoint has the states, which are not among the weights; a model of the same layers goes on from them.
+// A checkpoint has the states, which are not among the weights; a model of the same layers continues from them.
 static void checkpoints_have_states(void **state)
 {
     (void)state;

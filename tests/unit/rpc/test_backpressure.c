@@ -1,4 +1,4 @@
-// A client that does not read: what waits for it is bounded, it is lost in the heartbeat's time, and others go on.
+// A client that does not read: what waits for it is bounded, it is lost in the heartbeat's time, and others are served.
 #include "rpc/server.h"
 #include "rpc_test.h"
 

@@ -199,7 +199,7 @@ static void test_hostile_graphs(void **state)
     assert_non_null(mu__graph_node(graph, &mu_op_read_variable, NULL, 0, NULL, 1, &foreign));
     refused(&e, mu_list(written(graph), nothing, MU_END), MU_NOT_FOUND, "no variable 'not mine'");
     mu_release(graph);
-    assert_int_equal(add(v, floats(3, 1)), MU_OK); // and the server goes on
+    assert_int_equal(add(v, floats(3, 1)), MU_OK); // and the server still works
     mu_release(v);
     mu_release(foreign);
     mu_pool_close(pool);
