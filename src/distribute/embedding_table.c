@@ -183,7 +183,7 @@ static int64_t state_of(mu_embedding_table *table, int i, const char *function)
     mu_rpc_client *const *clients = mu__remote_table_clients(table->resource, &n);
     mu_table *local = (mu_table *)table->resource;
     if (!clients)
-        return i == 0 ? mu__table_rows(local) : (int64_t)local->bytes;
+        return i == 0 ? mu__table_rows(local) : (int64_t)local->holder.bytes;
     for (int s = 0; s < n; s++) {
         if (mu__remote_table_state(clients[s], table->resource->name, state) != MU_OK)
             return -1;

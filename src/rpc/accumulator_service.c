@@ -15,6 +15,7 @@ struct mu_accumulator_list {
     mu_object object;
     pthread_mutex_t lock;
     bool has_lock;
+    mu_byte_budget *budget; // of the gradients
     struct {
         mu_accumulator **items;
         size_t n, capacity;
@@ -44,11 +45,12 @@ static void list_destroy(void *object)
 
 static mu_type list_type = {.name = "accumulators of a server", .destroy = list_destroy};
 
-mu_accumulator_list *mu__accumulators_new(void)
+mu_accumulator_list *mu__accumulators_new(mu_byte_budget *budget)
 {
     mu_accumulator_list *list = mu__new(&list_type, sizeof *list);
     if (list == NULL)
         return NULL;
+    list->budget = budget;
     list->has_lock = pthread_mutex_init(&list->lock, NULL) == 0;
     if (list->has_lock)
         return list;
@@ -125,7 +127,8 @@ static mu_status add(mu_accumulator_list *list, mu_accumulator *made)
     if (find(list, made->resource.name) < list->all.n)
         status = mu__error(MU_ALREADY_EXISTS, "this server has an accumulator '%s'; delete it first, or choose another "
                            "name", made->resource.name);
-    else if ((status = MU_PUSH(&list->all, made)) == MU_OK)
+    else if ((status = mu__accumulator_budget(made, list->budget)) == MU_OK &&
+             (status = MU_PUSH(&list->all, made)) == MU_OK)
         mu_retain(made);
     pthread_mutex_unlock(&list->lock);
     return status;

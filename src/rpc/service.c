@@ -13,7 +13,12 @@
 
 #include <muster/ops.h>
 
-enum { LOCKS = 64, MOST_NAME = 1000, LARGE = 1 << 15, NAMED = 3 };
+enum { LOCKS = 64, MOST_NAME = 1000, LARGE = 1 << 15 };
+
+typedef struct kept_variable {
+    mu_variable *variable; // retained
+    mu_holder *holder;     // of its bytes; the name follows it in memory
+} kept_variable;
 
 // The variables. An op holds the locks of its own variables only (mu_resource.lock).
 typedef struct service {
@@ -22,9 +27,9 @@ typedef struct service {
     pthread_mutex_t locks[LOCKS];
     int made; // locks that exist
     struct {
-        mu_variable **items;
+        kept_variable *items;
         size_t n, capacity;
-    } variables; // retained
+    } variables;
     size_t n_created, bytes;
     mu_table_service *tables; // retained; NULL: of a store, where they are a part of their own
     mu_kept *kept;            // retained
@@ -33,13 +38,21 @@ typedef struct service {
 
 static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&variable->resource.spec); }
 
+// The caller gets the list's reference.
+static mu_variable *take_out(service *s, size_t i)
+{
+    const kept_variable gone = s->variables.items[i];
+    s->variables.items[i] = s->variables.items[--s->variables.n];
+    s->bytes -= bytes_of(gone.variable);
+    mu__holder_end(gone.holder);
+    mu__free(gone.holder);
+    return gone.variable;
+}
+
 static void clear(service *s)
 {
-    for (size_t i = 0; i < s->variables.n; i++)
-        mu_release(s->variables.items[i]);
-    s->variables.n = 0;
-    s->kept->budget.used -= s->bytes;
-    s->bytes = 0;
+    while (s->variables.n > 0)
+        mu_release(take_out(s, s->variables.n - 1));
 }
 
 static void service_destroy(void *object)
@@ -60,40 +73,18 @@ static mu_type service_type = {.name = "service", .destroy = service_destroy};
 static size_t find(const service *s, const char *name)
 {
     size_t i = 0;
-    while (i < s->variables.n && strcmp(s->variables.items[i]->resource.name, name) != 0)
+    while (i < s->variables.n && strcmp(s->variables.items[i].variable->resource.name, name) != 0)
         i++;
     return i;
 }
 
 // ---- Variables ----------------------------------------------------------------------------------
 
-// The largest variable but those that were found before, n of them; NULL: there is none.
-static const mu_variable *next_largest(const service *s, int n, const mu_variable *const *found)
-{
-    const mu_variable *largest = NULL;
-    for (size_t i = 0; i < s->variables.n; i++) {
-        const mu_variable *variable = s->variables.items[i];
-        bool before = false;
-        for (int k = 0; k < n; k++)
-            before |= found[k] == variable;
-        if (!before && (largest == NULL || bytes_of(variable) > bytes_of(largest)))
-            largest = variable;
-    }
-    return largest;
-}
-
 static mu_status no_room(const service *s, const char *name, size_t bytes)
 {
-    const mu_variable *found[NAMED];
-    const mu_table_budget *budget = &s->kept->budget;
-    char largest[NAMED * 120] = "";
-    size_t used = 0;
-    for (int n = 0; n < NAMED && (found[n] = next_largest(s, n, found)) != NULL; n++)
-        used += (size_t)snprintf(largest + used, sizeof largest - used, "%s'%.80s' %zu",
-                                 n > 0 ? ", " : ", the largest ", found[n]->resource.name, bytes_of(found[n]));
-    return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: this server keeps %zu of at most "
-                     "%zu bytes, of which %zu are variables beside this one%s; add servers, or split the variable",
-                     name, bytes, budget->used, budget->limit, s->bytes, largest);
+    char kept[MU_HOLDERS_TEXT];
+    return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: %s; add servers, or split the "
+                     "variable", name, bytes, mu__holders_largest(&s->kept->budget, kept));
 }
 
 static mu_status add_variable(service *s, const char *name, mu_tensor *value)
@@ -103,17 +94,23 @@ static mu_status add_variable(service *s, const char *name, mu_tensor *value)
     if (find(s, name) < s->variables.n)
         return mu__error(MU_ALREADY_EXISTS, "this server has a variable '%s'; delete it first, or choose another name",
                          name);
-    mu_table_budget *budget = &s->kept->budget;
-    if (bytes > budget->limit - MU_MIN(budget->used, budget->limit))
-        return no_room(s, name, bytes);
-    mu_variable *variable = mu__variable_make(&(mu_variable_args){.name = name}, value, 1);
-    if (variable == NULL || MU_PUSH(&s->variables, variable) != MU_OK) {
-        mu_release(variable);
-        return mu_error_code();
+    kept_variable made = {.holder = mu__calloc(1, sizeof *made.holder + strlen(name) + 1)};
+    if (made.holder == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    mu__holder_begin(made.holder, &s->kept->budget, "variable", strcpy((char *)(made.holder + 1), name));
+    mu_status status = mu__holder_take(made.holder, bytes) ? MU_OK : no_room(s, name, bytes);
+    if (status == MU_OK) {
+        made.variable = mu__variable_make(&(mu_variable_args){.name = name}, value, 1);
+        status = made.variable != NULL ? MU_PUSH(&s->variables, made) : mu_error_code();
     }
-    variable->resource.lock = &s->locks[s->n_created++ % LOCKS];
+    if (status != MU_OK) {
+        mu__holder_end(made.holder);
+        mu__free(made.holder);
+        mu_release(made.variable);
+        return status;
+    }
+    made.variable->resource.lock = &s->locks[s->n_created++ % LOCKS];
     s->bytes += bytes;
-    budget->used += bytes;
     return MU_OK;
 }
 
@@ -148,12 +145,7 @@ static mu_variable *remove_variable(service *s, const char *name)
 {
     pthread_mutex_lock(&s->lock);
     const size_t i = find(s, name);
-    mu_variable *gone = i < s->variables.n ? s->variables.items[i] : NULL;
-    if (gone != NULL) {
-        s->variables.items[i] = s->variables.items[--s->variables.n];
-        s->bytes -= bytes_of(gone);
-        s->kept->budget.used -= bytes_of(gone);
-    }
+    mu_variable *gone = i < s->variables.n ? take_out(s, i) : NULL;
     pthread_mutex_unlock(&s->lock);
     return gone;
 }
@@ -216,7 +208,7 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
     (void)spec;
     const size_t i = find(s, name);
     if (strcmp(kind, "variable") == 0 && i < s->variables.n)
-        return &s->variables.items[i]->resource;
+        return &s->variables.items[i].variable->resource;
     mu_resource *accumulator = mu__accumulators_find(s->accumulators, kind, name);
     if (accumulator != NULL)
         return accumulator;
@@ -340,7 +332,7 @@ static mu_variable *find_retained(service *s, const char *name)
 {
     pthread_mutex_lock(&s->lock);
     const size_t i = find(s, name);
-    mu_variable *variable = i < s->variables.n ? mu_retain(s->variables.items[i]) : NULL;
+    mu_variable *variable = i < s->variables.n ? mu_retain(s->variables.items[i].variable) : NULL;
     pthread_mutex_unlock(&s->lock);
     if (variable == NULL)
         mu__error(MU_NOT_FOUND, "this server has no variable '%s'", name);
@@ -424,7 +416,7 @@ static mu_message *rows(const mu_value *arguments, void *arg)
 static mu_variable *variable_at(service *s, size_t i)
 {
     pthread_mutex_lock(&s->lock);
-    mu_variable *variable = i < s->variables.n ? mu_retain(s->variables.items[i]) : NULL;
+    mu_variable *variable = i < s->variables.n ? mu_retain(s->variables.items[i].variable) : NULL;
     pthread_mutex_unlock(&s->lock);
     return variable;
 }
@@ -497,7 +489,7 @@ static void *make(mu_kept *kept)
     if (s == NULL)
         return NULL;
     s->kept = mu_retain(kept);
-    s->accumulators = mu__accumulators_new();
+    s->accumulators = mu__accumulators_new(&s->kept->budget);
     if (s->accumulators != NULL && make_locks(s))
         return s;
     if (!mu__pending())

@@ -6,7 +6,8 @@
 #define MU_SRC_RPC_SERVICE_H
 
 #include "comm/wire.h"
-#include "ops/state/embedding_table.h"
+#include "ops/core/op.h"
+#include "ops/state/budget.h"
 
 #include <muster/accumulator.h>
 #include <muster/rpc.h>
@@ -31,7 +32,8 @@ typedef struct mu_store_method {
 // The bytes that a server keeps, in all its stores and beside them, and how many it may. An object.
 typedef struct mu_kept {
     mu_object object;
-    mu_table_budget budget;
+    mu_byte_budget budget;
+    bool has_budget;
 } mu_kept;
 mu_kept *mu__kept_new(size_t max_bytes);
 
@@ -130,6 +132,11 @@ mu_resource *mu__remote_variable(mu_rpc_client *client, const char *name, const 
 // them: indices.shape + the shape of a row, of the pool (remote_rows.c). Each row is sent once.
 mu_tensor *mu__remote_rows(int n, mu_resource *const *variables, mu_tensor *indices);
 
+// mu__remote_scatter applies "scatter_variable" with these attributes to the parts of such a variable, all of them at the
+// same time. Errors: of the first part that has one; the others may have changed.
+mu_status mu__remote_scatter(int n, mu_resource *const *variables, const void *attrs, mu_tensor *indices,
+                             mu_tensor *values);
+
 // The kind of such a resource; its name is that of variables, so that ops and graphs take it for one.
 extern const mu_resource_kind mu__remote_variable_kind;
 
@@ -141,11 +148,12 @@ mu_resource *mu__remote_resource(mu_rpc_client *client, const mu_resource_kind *
 
 // ---- Accumulators on a server (accumulator_service.c, remote_accumulator.c) ---------------------
 
-// The accumulators of a server or of a store, beside its variables. An object. mu__accumulators_find returns one, of
+// The accumulators of a server or of a store, beside its variables. An object. Their gradients take from `budget`, which
+// outlives them. mu__accumulators_find returns one, of
 // the pool; NULL: there is none. mu__accumulators_forget returns whether there was one. mu__accumulators_clear closes
 // all. mu__accumulators_save and mu__accumulators_load are those of mu_store_part, of [name, value] and one value.
 typedef struct mu_accumulator_list mu_accumulator_list;
-mu_accumulator_list *mu__accumulators_new(void);
+mu_accumulator_list *mu__accumulators_new(mu_byte_budget *budget);
 mu_resource *mu__accumulators_find(mu_accumulator_list *list, const char *kind, const char *name);
 bool mu__accumulators_forget(mu_accumulator_list *list, const char *name);
 void mu__accumulators_clear(mu_accumulator_list *list);

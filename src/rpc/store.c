@@ -29,14 +29,24 @@ mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n)
 
 // ---- Contents -----------------------------------------------------------------------------------
 
-static mu_type kept_type = {.name = "bytes that a server keeps"};
+static void kept_destroy(void *object)
+{
+    mu_kept *kept = object;
+    if (kept->has_budget)
+        mu__budget_end(&kept->budget);
+}
+
+static mu_type kept_type = {.name = "bytes that a server keeps", .destroy = kept_destroy};
 
 mu_kept *mu__kept_new(size_t max_bytes)
 {
     mu_kept *kept = mu__new(&kept_type, sizeof *kept);
     if (kept != NULL)
-        kept->budget.limit = max_bytes;
-    return kept;
+        kept->has_budget = mu__budget_init(&kept->budget, max_bytes) == MU_OK;
+    if (kept != NULL && kept->has_budget)
+        return kept;
+    mu_release(kept);
+    return NULL;
 }
 
 mu_status mu__part_register(mu_rpc_server *server, const mu_store_part *part, void *object)

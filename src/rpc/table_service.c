@@ -5,6 +5,7 @@
 // with a limit the order of use decides which rows go.
 #include "rpc/table_service.h"
 
+#include "ops/state/embedding_table.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 
@@ -227,7 +228,7 @@ static mu_value *state(mu_value *arguments, void *arg)
     const int64_t n = 3;
     if (table == NULL)
         return NULL;
-    const int64_t numbers[] = {mu__table_rows(table), (int64_t)table->bytes, table->n_stripes};
+    const int64_t numbers[] = {mu__table_rows(table), (int64_t)table->holder.bytes, table->n_stripes};
     mu_release(table);
     return mu_of(mu_tensor_new(MU_I64, 1, &n, numbers));
 }

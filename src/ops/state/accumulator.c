@@ -47,6 +47,29 @@ void mu__gradient_sum_free(mu_gradient_sum *sum)
     *sum = (mu_gradient_sum){0};
 }
 
+size_t mu__gradient_sum_bytes(const mu_gradient_sum *sum)
+{
+    return sum->bytes + (sum->indices ? (size_t)sum->shape.dims[0] * (sizeof *sum->indices + sizeof *sum->counts) : 0);
+}
+
+mu_status mu__accumulator_reserve(mu_accumulator *a, size_t bytes)
+{
+    char kept[MU_HOLDERS_TEXT];
+    if (mu__holder_take(&a->holder, bytes))
+        return MU_OK;
+    return mu__error(MU_RESOURCE_EXHAUSTED, "accumulator '%.200s' has no room for a gradient of %zu bytes: %s; take "
+                     "gradients earlier, or add servers", a->resource.name, bytes,
+                     mu__holders_largest(a->holder.budget, kept));
+}
+
+mu_status mu__accumulator_budget(mu_accumulator *a, mu_byte_budget *budget)
+{
+    const size_t has = a->holder.bytes;
+    mu__holder_give(&a->holder, has);
+    mu__holder_begin(&a->holder, budget, "accumulator", a->resource.name);
+    return mu__accumulator_reserve(a, has);
+}
+
 static void accumulator_destroy(void *object)
 {
     mu_accumulator *a = object;
@@ -56,6 +79,7 @@ static void accumulator_destroy(void *object)
     mu_release(a->resource.home);
     mu__gradient_sum_free(&a->sum);
     mu__accumulator_drop_kept(a, INT64_MAX);
+    mu__holder_end(&a->holder);
     mu__free(a->kept.items);
     mu_release(a->self);
     if (a->made > 0)
@@ -311,6 +335,7 @@ static void serve_takes(mu_accumulator *a)
         head->misfit = !has_shape(&a->sum, head->expected);
         head->sum.shape = a->sum.shape;
         if (!head->misfit) {
+            mu__holder_give(&a->holder, mu__gradient_sum_bytes(&a->sum));
             head->sum = a->sum;
             a->sum = (mu_gradient_sum){0};
             a->step += a->step < INT64_MAX;

@@ -5,6 +5,7 @@
 #define MU_SRC_OPS_ACCUMULATOR_H
 
 #include "ops/core/op.h"
+#include "ops/state/budget.h"
 
 #include <muster/accumulator.h>
 #include <pthread.h>
@@ -20,6 +21,7 @@ typedef struct mu_gradient_sum {
     int64_t n;           // number of gradients
 } mu_gradient_sum;
 void mu__gradient_sum_free(mu_gradient_sum *sum);
+size_t mu__gradient_sum_bytes(const mu_gradient_sum *sum); // that it holds
 
 struct mu_take_request;
 
@@ -54,10 +56,17 @@ struct mu_accumulator {
     int n_waiting;
     bool closed;
     struct { mu_kept_gradient *items; size_t n, capacity; } kept;
+    mu_holder holder;      // of the bytes of `sum` and `kept`
 };
 
 // mu__accumulator_new makes an accumulator from checked arguments; owned by the caller.
 mu_accumulator *mu__accumulator_new(const mu_conditional_accumulator_args *args, bool sparse);
+
+// mu__accumulator_budget makes an accumulator, which no other thread has yet, take the bytes of its gradients from a
+// budget, those that it has too. Errors: RESOURCE_EXHAUSTED.
+mu_status mu__accumulator_budget(mu_accumulator *accumulator, mu_byte_budget *budget);
+// mu__accumulator_reserve reserves bytes for a gradient. Errors: RESOURCE_EXHAUSTED, which names the largest holders.
+mu_status mu__accumulator_reserve(mu_accumulator *accumulator, size_t bytes);
 
 // mu__accumulator_seconds returns how long an op with these attributes waits; 0: it is no take, or MUSTER_TIMEOUT.
 double mu__accumulator_seconds(const mu_op *op, const void *attrs);

@@ -15,6 +15,12 @@ static const mu_attr_spec take_kept_fields[] = {{"shape", MU_ATTR_SHAPE, offseto
 
 // ---- What is kept -------------------------------------------------------------------------------
 
+// All have the declared shape.
+static size_t bytes_of_one(const mu_accumulator *a)
+{
+    return mu__spec_bytes(&(mu_spec){.dtype = a->resource.spec.dtype, .shape = a->declared});
+}
+
 void mu__accumulator_drop_kept(mu_accumulator *a, int64_t below)
 {
     size_t left = 0;
@@ -23,6 +29,8 @@ void mu__accumulator_drop_kept(mu_accumulator *a, int64_t below)
             mu__free(a->kept.items[i].values);
         else
             a->kept.items[left++] = a->kept.items[i];
+    if (left < a->kept.n)
+        mu__holder_give(&a->holder, (a->kept.n - left) * bytes_of_one(a));
     a->kept.n = left;
 }
 
@@ -42,9 +50,11 @@ static mu_status keep(mu_accumulator *a, int64_t attempt, const mu_view *gradien
         return mu__error(MU_CANCELLED, "accumulator '%s' is closed", a->resource.name);
     if (attempt < a->step || find(a, attempt))
         return MU_OK;
+    MU_TRY(mu__accumulator_reserve(a, mu__spec_bytes(&spec)));
     void *values = mu__alloc(mu__spec_bytes(&spec) + 1);
     if (!values || MU_PUSH(&a->kept, ((mu_kept_gradient){.attempt = attempt, .values = values})) != MU_OK) {
         mu__free(values);
+        mu__holder_give(&a->holder, mu__spec_bytes(&spec));
         return MU_RESOURCE_EXHAUSTED;
     }
     memcpy(values, gradient->data, mu__spec_bytes(&spec));
@@ -72,6 +82,7 @@ static mu_status take(mu_accumulator *a, const mu_view *attempts, int64_t step, 
         mu_kept_gradient *taken = find(a, attempt[i]);
         if (taken) {
             mu__free(taken->values);
+            mu__holder_give(&a->holder, bytes_of_one(a));
             *taken = a->kept.items[--a->kept.n];
         }
     }

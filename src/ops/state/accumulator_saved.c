@@ -109,9 +109,11 @@ static mu_status load_kept(mu_accumulator *a, const mu_value *value, int64_t n)
         if (!view_at(a, value, 2 + i, &view) || a->declared_rank < 0 || !mu__shape_equal(&view.shape, &a->declared))
             return damaged(a->resource.name);
         const size_t bytes = mu__spec_bytes(&(mu_spec){.dtype = view.dtype, .shape = view.shape});
+        MU_TRY(mu__accumulator_reserve(a, bytes));
         const mu_kept_gradient kept = {.attempt = attempts[i], .values = mu__alloc(bytes + 1)};
         if (!kept.values || MU_PUSH(&a->kept, kept) != MU_OK) {
             mu__free(kept.values);
+            mu__holder_give(&a->holder, bytes);
             return MU_RESOURCE_EXHAUSTED;
         }
         memcpy(kept.values, view.data, bytes);

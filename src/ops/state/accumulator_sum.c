@@ -106,11 +106,18 @@ static mu_status make_values(mu_gradient_sum *sum, mu_dtype dtype, const mu_shap
     return sum->buffer ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-static mu_status copy_values(mu_gradient_sum *sum, const mu_view *values)
+static mu_status copy_dense(mu_accumulator *a, const mu_view *gradient)
 {
-    MU_TRY(make_values(sum, values->dtype, &values->shape));
-    if (sum->bytes > 0)
-        memcpy(sum->values, values->data, sum->bytes);
+    mu_gradient_sum *sum = &a->sum;
+    const size_t bytes = mu__spec_bytes(&(mu_spec){.dtype = gradient->dtype, .shape = gradient->shape});
+    MU_TRY(mu__accumulator_reserve(a, bytes));
+    if (make_values(sum, gradient->dtype, &gradient->shape) != MU_OK) {
+        mu__holder_give(&a->holder, bytes);
+        *sum = (mu_gradient_sum){0};
+        return MU_RESOURCE_EXHAUSTED;
+    }
+    if (bytes > 0)
+        memcpy(sum->values, gradient->data, bytes);
     return MU_OK;
 }
 
@@ -121,7 +128,7 @@ mu_status mu__dense_add(mu_accumulator *a, const mu_view *gradient)
     if (a->declared_rank >= 0 && !mu__shape_compatible(&gradient->shape, &a->declared))
         return wrong_shape(a, &gradient->shape, &a->declared, "the accumulator was made with");
     if (a->sum.n == 0)
-        return copy_values(&a->sum, gradient);
+        return copy_dense(a, gradient);
     mu__add_elements(gradient->dtype, a->sum.values, gradient->data, mu__elements(&gradient->shape));
     return MU_OK;
 }
@@ -246,36 +253,45 @@ static int64_t merge(const merging *m, mu_gradient_sum *out)
     return n;
 }
 
-static mu_status make_room(mu_gradient_sum *sum, const mu_shape *row, int64_t n, mu_dtype dtype)
+// Room for a sum of n rows in the place of the accumulator's; on failure there is nothing to free.
+static mu_status make_room(mu_accumulator *a, mu_gradient_sum *sum, const mu_shape *row, int64_t n, mu_dtype dtype)
 {
     mu_shape shape = *row;
     shape.dims[0] = n;
-    MU_TRY(make_values(sum, dtype, &shape));
-    sum->indices = mu__calloc((size_t)n + 1, sizeof *sum->indices);
-    sum->counts = mu__calloc((size_t)n + 1, sizeof *sum->counts);
-    return sum->indices && sum->counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    const size_t had = mu__gradient_sum_bytes(&a->sum);
+    const size_t needs = mu__spec_bytes(&(mu_spec){.dtype = dtype, .shape = shape}) +
+                         (size_t)n * (sizeof *sum->indices + sizeof *sum->counts);
+    const size_t more = needs - MU_MIN(had, needs); // rows never become fewer
+    MU_TRY(mu__accumulator_reserve(a, more));
+    if (make_values(sum, dtype, &shape) == MU_OK) {
+        sum->indices = mu__calloc((size_t)n + 1, sizeof *sum->indices);
+        sum->counts = mu__calloc((size_t)n + 1, sizeof *sum->counts);
+    }
+    if (sum->indices && sum->counts)
+        return MU_OK;
+    mu__gradient_sum_free(sum);
+    mu__holder_give(&a->holder, more);
+    return MU_RESOURCE_EXHAUSTED;
 }
 
-static mu_status copy_sparse(mu_gradient_sum *sum, const mu_view *values, const mu_view *indices)
+static mu_status copy_sparse(mu_accumulator *a, const mu_view *values, const mu_view *indices)
 {
     const int64_t n = indices->shape.dims[0];
     mu_gradient_sum copy = {0};
-    if (make_room(&copy, &values->shape, n, values->dtype) != MU_OK) {
-        mu__gradient_sum_free(&copy);
-        return MU_RESOURCE_EXHAUSTED;
-    }
+    MU_TRY(make_room(a, &copy, &values->shape, n, values->dtype));
     if (copy.bytes > 0)
         memcpy(copy.values, values->data, copy.bytes);
     for (int64_t i = 0; i < n; i++) {
         copy.indices[i] = ((const int64_t *)indices->data)[i];
         copy.counts[i] = 1;
     }
-    *sum = copy;
+    a->sum = copy;
     return MU_OK;
 }
 
-static mu_status merge_sparse(mu_gradient_sum *sum, const mu_view *values, const mu_view *indices)
+static mu_status merge_sparse(mu_accumulator *accumulator, const mu_view *values, const mu_view *indices)
 {
+    mu_gradient_sum *sum = &accumulator->sum;
     mu_gradient_sum merged = {.n = sum->n};
     place *a = sorted_places(sum->indices, sum->shape.dims[0]);
     place *b = sorted_places(indices->data, indices->shape.dims[0]);
@@ -283,14 +299,12 @@ static mu_status merge_sparse(mu_gradient_sum *sum, const mu_view *values, const
                  .n_b = indices->shape.dims[0],
                  .row_elements = mu__elements_between(&values->shape, 1, values->shape.rank)};
     m.row_bytes = (size_t)m.row_elements * mu_dtype_bytes(values->dtype);
-    mu_status status = a && b ? make_room(&merged, &values->shape, merge(&m, NULL), values->dtype)
-                              : MU_RESOURCE_EXHAUSTED;
+    const mu_status status = a && b ? make_room(accumulator, &merged, &values->shape, merge(&m, NULL), values->dtype)
+                                    : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK) {
         merge(&m, &merged);
         mu__gradient_sum_free(sum);
         *sum = merged;
-    } else {
-        mu__gradient_sum_free(&merged);
     }
     mu__free(a);
     mu__free(b);
@@ -304,5 +318,5 @@ mu_status mu__sparse_add(mu_accumulator *a, const mu_view *values, const mu_view
         MU_TRY(check_given_shape(a, shape));
     MU_TRY(check_indices(a, indices));
     MU_TRY(check_rows(a, &values->shape));
-    return a->sum.n > 0 ? merge_sparse(&a->sum, values, indices) : copy_sparse(&a->sum, values, indices);
+    return a->sum.n > 0 ? merge_sparse(a, values, indices) : copy_sparse(a, values, indices);
 }

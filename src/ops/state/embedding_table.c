@@ -74,13 +74,6 @@ static void free_rows(const mu_table *t, mu_table_stripe *s)
     s->n_slabs = s->n_taken = s->n = s->free = s->newest = s->oldest = 0;
 }
 
-static void give_bytes(mu_table *t, size_t bytes)
-{
-    t->bytes -= bytes;
-    if (t->budget)
-        t->budget->used -= bytes;
-}
-
 static void table_destroy(void *object)
 {
     mu_table *t = object;
@@ -88,7 +81,7 @@ static void table_destroy(void *object)
         free_rows(t, &t->stripes[i]);
         pthread_mutex_destroy(&t->stripes[i].lock);
     }
-    give_bytes(t, t->bytes);
+    mu__holder_end(&t->holder);
     mu__free(t->stripes);
     mu_release(t->self);
     mu__free(t->resource.name);
@@ -125,7 +118,7 @@ static void lay_out(mu_table *t)
         t->most_rows = (uint32_t)MU_MIN(MU_MAX(o->max_rows / t->n_stripes, 1), (int64_t)UINT32_MAX - 1);
 }
 
-mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_table_budget *budget)
+mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_byte_budget *budget)
 {
     if (mu__table_options_check(options, name) != MU_OK)
         return NULL;
@@ -133,10 +126,10 @@ mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_ta
     if (!t)
         return NULL;
     t->options = *options;
-    t->budget = budget;
     t->resource.kind = &mu__table_kind;
     t->resource.spec = (mu_spec){.dtype = MU_F32, .shape = MU_SHAPE(options->dimension)};
     t->resource.name = mu__strdup(name);
+    mu__holder_begin(&t->holder, budget, "embedding table", t->resource.name);
     lay_out(t);
     t->self = buffer_of(t);
     t->stripes = mu__calloc((size_t)t->n_stripes, sizeof *t->stripes);
@@ -153,24 +146,23 @@ mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_ta
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-static mu_status no_room(mu_table *t, size_t bytes, size_t used, size_t limit, const char *of)
+static mu_status no_room(const mu_table *t, const char *why)
 {
-    give_bytes(t, bytes);
-    return mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s' has no room for more rows: %s %zu of %zu bytes; "
-                     "raise the limit, limit the rows or their age (.max_rows, .max_age), or add servers",
-                     t->resource.name, of, used - bytes, limit);
+    return mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s' has no room for more rows: %s; raise the limit, limit "
+                     "the rows or their age (.max_rows, .max_age), or add servers", t->resource.name, why);
 }
 
 static mu_status take_bytes(mu_table *t, size_t bytes)
 {
     const size_t own = t->options.max_bytes > 0 ? (size_t)t->options.max_bytes : SIZE_MAX;
-    const size_t used = atomic_fetch_add(&t->bytes, bytes) + bytes;
-    const size_t all = t->budget ? atomic_fetch_add(&t->budget->used, bytes) + bytes : 0;
-    if (used > own)
-        return no_room(t, bytes, used, own, "it takes");
-    if (t->budget && all > t->budget->limit)
-        return no_room(t, bytes, all, t->budget->limit, "the tables of this server take");
-    return MU_OK;
+    char why[MU_HOLDERS_TEXT];
+    if (!mu__holder_take(&t->holder, bytes))
+        return no_room(t, mu__holders_largest(t->holder.budget, why));
+    if (t->holder.bytes <= own)
+        return MU_OK;
+    mu__holder_give(&t->holder, bytes);
+    snprintf(why, sizeof why, "it takes %zu of %zu bytes", (size_t)t->holder.bytes, own);
+    return no_room(t, why);
 }
 
 // ---- The index ----------------------------------------------------------------------------------
@@ -207,7 +199,7 @@ static mu_status grow(mu_table *t, mu_table_stripe *s)
     MU_TRY(take_bytes(t, (wanted - size) * sizeof *s->index));
     mu_table_stripe grown = {.index = mu__calloc(wanted, sizeof *s->index), .mask = wanted - 1};
     if (!grown.index) {
-        give_bytes(t, (wanted - size) * sizeof *s->index);
+        mu__holder_give(&t->holder, (wanted - size) * sizeof *s->index);
         return MU_RESOURCE_EXHAUSTED;
     }
     for (size_t i = 0; i < size; i++)
@@ -296,7 +288,7 @@ static mu_status add_slab(mu_table *t, mu_table_stripe *s)
     if (slabs)
         s->slabs = slabs;
     if (!slab) {
-        give_bytes(t, slab_bytes(t));
+        mu__holder_give(&t->holder, slab_bytes(t));
         return MU_RESOURCE_EXHAUSTED;
     }
     s->slabs[s->n_slabs++] = slab;
@@ -339,7 +331,7 @@ void mu__table_clear(mu_table *t, uint64_t oldest)
     for (int i = 0; i < t->n_stripes; i++) {
         mu_table_stripe *s = &t->stripes[i];
         pthread_mutex_lock(&s->lock);
-        give_bytes(t, s->n_slabs * slab_bytes(t) + (s->index ? (s->mask + 1) * sizeof *s->index : 0));
+        mu__holder_give(&t->holder, s->n_slabs * slab_bytes(t) + (s->index ? (s->mask + 1) * sizeof *s->index : 0));
         free_rows(t, s);
         pthread_mutex_unlock(&s->lock);
     }

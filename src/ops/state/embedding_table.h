@@ -8,8 +8,7 @@
 #define MU_SRC_OPS_EMBEDDING_TABLE_H
 
 #include "ops/core/op.h"
-
-#include <stdatomic.h>
+#include "ops/state/budget.h"
 
 #define MU_TABLE_KIND "embedding_table"
 
@@ -41,12 +40,6 @@ enum { MU_TABLE_INTS = 8, MU_TABLE_REALS = 6 };
 // beside its values a row has.
 mu_status mu__table_options_check(const mu_table_options *options, const char *name);
 int64_t mu__table_slots(const mu_table_options *options);
-
-// Bytes that several tables may take together.
-typedef struct mu_table_budget {
-    atomic_size_t used;
-    size_t limit;
-} mu_table_budget;
 
 // A row: this header, its values in the type of the table, its slots.
 typedef struct mu_table_row {
@@ -82,14 +75,13 @@ typedef struct mu_table {
     int n_stripes, made;            // a power of two; stripes whose lock exists
     mu_table_stripe *stripes;
     atomic_ullong n_updates;        // calls of mu__table_update
-    atomic_size_t bytes;
-    mu_table_budget *budget;        // shared with other tables; NULL: none
+    mu_holder holder;               // of its bytes
 } mu_table;
 
 extern const mu_resource_kind mu__table_kind;
 
 // mu__table_new makes a table; the caller owns it. `budget` must outlive it.
-mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_table_budget *budget);
+mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_byte_budget *budget);
 
 static inline float *mu__table_slots_of(const mu_table *table, mu_table_row *row)
 {

@@ -1,45 +1,8 @@
 // Accumulators on a server that has a copy, which is told to end: what they have is there afterwards, and a take that
 // waited continues. Both servers are in this process.
-#include "ops/state/accumulator.h"
-#include "servers_test.h"
-
-#include <pthread.h>
-
-static const mu_shape two = {.rank = 1, .dims = {2}};
-
-static mu_tensor *row(double a, double b)
-{
-    const double values[] = {a, b};
-    return mu_tensor_new(MU_F64, 1, (int64_t[]){2}, values);
-}
-
-static int counted(mu_accumulator *a) { return (int)mu_scalar(mu_accumulator_num_accumulated(a)); }
+#include "accumulators_test.h"
 
 static mu_tensor *attempt(int64_t value) { return mu_tensor_new(MU_I64, 0, NULL, &value); }
-
-typedef struct taker {
-    pthread_t thread;
-    mu_accumulator *accumulator;
-    double seconds, got;
-    mu_status status;
-} taker;
-
-static void *take_two(void *arg)
-{
-    taker *t = arg;
-    mu_pool *pool = mu_pool_open();
-    mu_tensor *mean = mu_accumulator_take_grad(t->accumulator, 2, .timeout_seconds = t->seconds);
-    t->got = mean ? mu_scalar(mean) : 0;
-    t->status = mu_error_take().code;
-    mu_pool_close(pool);
-    return NULL;
-}
-
-static void take_in_thread(taker *t, mu_accumulator *a, double seconds)
-{
-    *t = (taker){.accumulator = a, .seconds = seconds};
-    assert_int_equal(pthread_create(&t->thread, NULL, take_two, t), 0);
-}
 
 static void expect_rows(mu_tensor *x, double a, double b)
 {
@@ -78,7 +41,7 @@ static void test_a_server_ends(void **state)
     assert_int_equal(mu__accumulator_keep(kept, attempt(7), row(1, 2)), MU_OK);
     assert_int_equal(mu__accumulator_keep(kept, attempt(8), row(10, 20)), MU_OK);
     assert_int_equal(mu_accumulator_apply_grad(empty, mu_constant(MU_F64, 1), 0), MU_OK);
-    take_in_thread(&waiting, empty, 600);
+    take_in_thread(&waiting, empty, 2, 600);
     for (int i = 0; i < 4; i++)
         mu_accumulator_apply_grad(other[i], mu_constant(MU_F64, i), 0);
     assert_int_equal(mu_server_stop(servers[0]), MU_OK);
@@ -114,8 +77,8 @@ static void test_takes_that_end_without_gradients(void **state)
     expect_error(MU_DEADLINE_EXCEEDED, "has 0 of the 1 gradients");
     assert_null(mu_accumulator_take_grad(a, 0));
     expect_error(MU_INVALID_ARGUMENT, "num_required is 0");
-    take_in_thread(&first, a, 600); // takes are served in their order, which is theirs to find
-    take_in_thread(&second, a, 600);
+    take_in_thread(&first, a, 2, 600); // takes are served in their order, which is theirs to find
+    take_in_thread(&second, a, 2, 600);
     for (int i = 0; i < 4; i++)
         assert_int_equal(mu_accumulator_apply_grad(a, mu_constant(MU_F64, 1), INT64_MAX), MU_OK);
     while (pthread_tryjoin_np(first.thread, NULL) != 0) { // one that comes late finds three or four
@@ -127,7 +90,7 @@ static void test_takes_that_end_without_gradients(void **state)
         usleep(1000);
     }
     assert_true(first.status == MU_OK && second.status == MU_OK && first.got == 1 && second.got == 1);
-    take_in_thread(&third, a, 600);
+    take_in_thread(&third, a, 2, 600);
     assert_int_equal(mu_accumulator_close(a), MU_OK);
     pthread_join(third.thread, NULL);
     assert_true(third.status == MU_CANCELLED || third.got == 1);

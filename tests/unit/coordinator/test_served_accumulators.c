@@ -1,21 +1,9 @@
 // Accumulators on servers: every operation outside of functions and in functions on a worker; takes that wait, more of
 // them than the server has threads; released ones are deleted there. All servers are in this process.
 #include "distribute/parameter_server.h"
-#include "ops/state/accumulator.h"
-#include "servers_test.h"
+#include "accumulators_test.h"
 
-#include <pthread.h>
 #include <unistd.h>
-
-static const mu_shape two = {.rank = 1, .dims = {2}};
-
-static mu_tensor *row(double a, double b)
-{
-    const double values[] = {a, b};
-    return mu_tensor_new(MU_F64, 1, (int64_t[]){2}, values);
-}
-
-static int counted(mu_accumulator *a) { return (int)mu_scalar(mu_accumulator_num_accumulated(a)); }
 
 static void test_each_operation(void **state)
 {
@@ -66,33 +54,6 @@ static void test_each_operation(void **state)
 
 enum { WAITING = 80 }; // more than a server's threads, which are 64
 
-typedef struct taker {
-    pthread_t thread;
-    mu_accumulator *accumulator;
-    mu_cancellation *cancellation;
-    double seconds, got;
-    mu_status status;
-} taker;
-
-static void *take_one(void *arg)
-{
-    taker *t = arg;
-    mu_pool *pool = mu_pool_open();
-    mu_cancellation_use(t->cancellation);
-    mu_tensor *sum = mu_accumulator_take_grad(t->accumulator, 1, .timeout_seconds = t->seconds);
-    t->got = sum ? mu_scalar(sum) : 0;
-    t->status = mu_error_take().code;
-    mu_cancellation_use(NULL);
-    mu_pool_close(pool);
-    return NULL;
-}
-
-static void begin(taker *t, mu_accumulator *a, double seconds)
-{
-    *t = (taker){.accumulator = a, .seconds = seconds, .cancellation = mu_cancellation_new()};
-    assert_int_equal(pthread_create(&t->thread, NULL, take_one, t), 0);
-}
-
 static void test_takes_wait_without_blocking_the_server(void **state)
 {
     (void)state;
@@ -105,15 +66,15 @@ static void test_takes_wait_without_blocking_the_server(void **state)
         a = mu_conditional_accumulator(MU_F64);
         v = mu_variable_new(mu_constant(MU_F64, 3), "v");
     }
-    begin(&takers[0], a, 0.2);
+    take_in_thread(&takers[0], a, 1, 0.2);
     pthread_join(takers[0].thread, NULL);
     assert_int_equal(takers[0].status, MU_DEADLINE_EXCEEDED);
-    begin(&takers[0], a, 600);
+    take_in_thread(&takers[0], a, 1, 600);
     mu_cancellation_cancel(takers[0].cancellation);
     pthread_join(takers[0].thread, NULL);
     assert_int_equal(takers[0].status, MU_CANCELLED);
     for (int i = 0; i < WAITING; i++)
-        begin(&takers[i], a, 600);
+        take_in_thread(&takers[i], a, 1, 600);
     assert_true(mu_scalar(mu_variable_read(v)) == 3);
     for (int i = 0; i < WAITING; i++) // one that comes late finds several gradients, and others need more
         while (pthread_tryjoin_np(takers[i].thread, NULL) != 0) {
@@ -122,7 +83,7 @@ static void test_takes_wait_without_blocking_the_server(void **state)
         }
     for (int i = 0; i < WAITING; i++)
         assert_true(takers[i].status == MU_OK && takers[i].got == 1);
-    begin(&takers[0], a, 600);
+    take_in_thread(&takers[0], a, 1, 600);
     assert_int_equal(mu_accumulator_close(a), MU_OK);
     pthread_join(takers[0].thread, NULL);
     assert_true(takers[0].status == MU_CANCELLED || takers[0].got == 1);
@@ -192,6 +153,42 @@ static void test_what_is_released_is_deleted_on_its_server(void **state)
     mu_pool_close(pool);
 }
 
+// Gradients count in what a server may keep, and are given back when they are taken.
+static void test_gradients_count_in_the_budget(void **state)
+{
+    (void)state;
+    enum { ROWS = 1000, BYTES = 8 * ROWS };
+    mu_pool *pool = mu_pool_open();
+    char text[200];
+    mu_accumulator *a = NULL, *b = NULL;
+    mu_cluster *at = mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"127.0.0.1:0\"]}"));
+    mu_server *ps = mu_server_new(at, .max_bytes = 2 * BYTES + 100), *worker = mu_server_create_local_server(true);
+    snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\"]}", mu_server_target(worker) + 9,
+             mu_server_target(ps) + 9);
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)));
+    mu_tensor *gradient = mu_zeros(MU_F64, 1, (int64_t[]){ROWS});
+    MU_SCOPE(strategy) {
+        mu_variable_new(gradient, "large");
+        a = mu_conditional_accumulator(MU_F64, .name = "first");
+        b = mu_conditional_accumulator(MU_F64, .name = "second");
+    }
+    for (int i = 0; i < 3; i++) { // what is added to a sum needs no more
+        assert_int_equal(mu_accumulator_apply_grad(a, gradient, 0), MU_OK);
+        assert_int_equal(mu_accumulator_apply_grad(a, gradient, 0), MU_OK);
+        mu_accumulator_apply_grad(b, gradient, 0);
+        expect_error(MU_RESOURCE_EXHAUSTED, "keeps 16000 of at most 16100 bytes, the largest");
+        assert_int_equal(mu_accumulator_set_global_step(a, 0), MU_OK);
+        assert_non_null(mu_accumulator_take_grad(a, 2));
+        assert_int_equal(mu_accumulator_set_global_step(a, 0), MU_OK);
+        assert_int_equal(mu_accumulator_apply_grad(b, gradient, 0), MU_OK);
+        mu_accumulator_apply_grad(a, gradient, 0);
+        expect_error(MU_RESOURCE_EXHAUSTED, "has no room for a gradient of 8000 bytes");
+        assert_non_null(mu_accumulator_take_grad(b, 1));
+        assert_int_equal(mu_accumulator_set_global_step(b, 0), MU_OK);
+    }
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_takes_wait_without_blocking_the_server),
         cmocka_unit_test(test_functions_on_a_worker),
         cmocka_unit_test(test_what_is_released_is_deleted_on_its_server),
+        cmocka_unit_test(test_gradients_count_in_the_budget),
     };
     return cmocka_run_group_tests_name("coordinator/served_accumulators", tests, start_with_key, end_library);
 }

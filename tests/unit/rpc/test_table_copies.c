@@ -1,5 +1,6 @@
 // Embedding tables as a part of a store: what was saved and loaded answers as the original does, bit for bit, and
 // evicts the same rows; the budget is shared.
+#include "ops/state/embedding_table.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 #include "rpc_test.h"
@@ -137,9 +138,9 @@ static void test_one_budget(void **state)
     call(tables, "muster.table.create", table_arguments("t", &o));
     for (int i = 0; i < 3 && !mu__pending(); i++)
         one_call(tables, i);
-    expect_error(MU_RESOURCE_EXHAUSTED, "embedding table 't' has no room for more rows");
+    expect_error(MU_RESOURCE_EXHAUSTED, "embedding table 't' has no room for more rows: this server keeps");
     mu__variables_part.load(variables, "huge", mu_of(mu_tensor_new(MU_F32, 1, &huge, NULL)));
-    expect_error(MU_RESOURCE_EXHAUSTED, "the largest 'large' 800, 'middle' 400, 'small' 80; add servers");
+    expect_error(MU_RESOURCE_EXHAUSTED, ", variable 'large' 800, variable 'middle' 400; add servers");
     mu_release(tables);
     mu_release(variables);
     mu_release(kept);
