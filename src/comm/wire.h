@@ -5,9 +5,16 @@
 // The version of all that processes say to each other: greeting, frames, requests and values. Processes of neighbouring
 // versions speak the older one, so that servers can be restarted one after the other. MUSTER_WIRE_VERSION makes a
 // process speak an older one.
-enum { MU_WIRE_VERSION = 4, MU_WIRE_OLDEST = 3 };
+enum { MU_WIRE_VERSION = 5, MU_WIRE_OLDEST = 3 };
 // What came with which version, for those who speak to an older end.
-enum { MU_WIRE_ROLES = 4, MU_WIRE_MEMORY = 4 };
+enum { MU_WIRE_ROLES = 4, MU_WIRE_MEMORY = 4, MU_WIRE_ACCUMULATORS = 5, MU_WIRE_PARTS = 5 };
+
+// Something that a call needs and that came with a version. An older end refuses such calls under names that say nothing
+// ("no such method"), so they are not sent there.
+typedef struct mu_wire_need {
+    int version;
+    const char *what; // "accumulators on servers"
+} mu_wire_need;
 
 // What the process at an end of a link is, as its proof of the key says (link.c). The numbers are sent.
 typedef enum mu_role {

@@ -64,6 +64,22 @@ static mu_value *registration(const mu_rpc_client *worker, const mu_graph *graph
     return addresses != NULL ? mu_list(bytes, homes, addresses, MU_END) : mu_list(bytes, homes, MU_END);
 }
 
+// What a graph has that workers of an older version do not know; NULL: nothing.
+static const mu_wire_need *need_of(const mu_graph *graph)
+{
+    static const mu_wire_need parts = {MU_WIRE_PARTS, "one op on several parts of a variable (a lookup or a scatter in a "
+                                       "function)"};
+    const mu_wire_need *need = NULL;
+    for (size_t i = 0; i < graph->nodes.n && need == NULL; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        if ((node->op == &mu_op_gather_variable || node->op == &mu_op_scatter_variable) && node->n_resources > 1)
+            need = &parts;
+        for (int k = 0; need == NULL && mu__node_body(node, k) != NULL; k++)
+            need = need_of(mu__node_body(node, k));
+    }
+    return need;
+}
+
 int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *graph)
 {
     void *bytes = NULL;
@@ -72,9 +88,9 @@ int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *grap
     mu_value *answer = NULL;
     if (mu__graph_write(graph, &bytes, &size) == MU_OK) {
         const int64_t n = (int64_t)size;
-        mu_rpc_result *result = mu_rpc_call(worker, "muster.function.register",
-                                            registration(worker, graph, mu_tensor_new(MU_U8, 1, &n, bytes)));
-        answer = result != NULL ? mu_rpc_result_value(result) : NULL;
+        mu_remote_call call = {.client = worker, .need = need_of(graph),
+                               .arguments = registration(worker, graph, mu_tensor_new(MU_U8, 1, &n, bytes))};
+        answer = mu__remote_calls("muster.function.register", 1, &call) == MU_OK ? call.value : NULL;
     }
     mu__free(bytes);
     const mu_tensor *number = answer != NULL ? mu_at(answer, 0) : NULL;

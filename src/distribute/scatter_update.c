@@ -9,12 +9,21 @@
 static const char *const names[] = {"scatter_add", "scatter_sub", "scatter_mul", "scatter_div",
                                     "scatter_min", "scatter_max", "scatter_update"};
 
+// One op on the variable, or on all parts of one.
 static mu_status raw_scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
 {
     mu_scatter_attrs attrs = {.kind = kind};
     mu_tensor *in[] = {indices, values};
-    mu_resource *resource = &variable->resource;
-    return mu__apply(&mu_op_scatter_variable, &attrs, 2, in, 1, &resource, NULL);
+    mu_resource *own = &variable->resource, **parts = &own;
+    const int n = MU_MAX(variable->n_shards, 1);
+    if (variable->n_shards > 0 && !(parts = mu__calloc((size_t)n, sizeof *parts)))
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < variable->n_shards; i++)
+        parts[i] = &variable->shards[i]->resource;
+    const mu_status status = mu__apply(&mu_op_scatter_variable, &attrs, 2, in, n, parts, NULL);
+    if (parts != &own)
+        mu__free(parts);
+    return status;
 }
 
 // Aggregations that add the replicas' slices have no meaning for minima, maxima and assignments.
@@ -58,7 +67,8 @@ static mu_status check_mean(const mu_variable *variable, mu_scatter kind, const 
 static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
 {
     mu_context *context = mu__context();
-    const int before = context->component, n = context->trace ? 1 : variable->n_components;
+    const mu_variable *made = variable->n_shards > 0 ? variable->shards[0] : variable;
+    const int before = context->component, n = context->trace ? 1 : made->n_components;
     mu_status status = MU_OK;
     for (int i = 0; i < n && status == MU_OK; i++) {
         context->component = i;
@@ -140,6 +150,12 @@ mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indice
     MU_TRY(check_slices(variable, kind, indices, values));
     MU_TRY(gather_slices(variable, &indices, &values));
     return raw_scatter(variable, kind, indices, values);
+}
+
+mu_status mu__parts_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
+{
+    const mu_variable_rules *rules = variable->shards[0]->rules;
+    return rules ? rules->scatter(variable, kind, indices, values) : raw_scatter(variable, kind, indices, values);
 }
 
 mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)

@@ -3,6 +3,7 @@
 // A row's part follows from the parts' offsets, so any layout is read correctly. Updates need the div layout, as in
 // TensorFlow.
 #include "distribute/sharded_variable.h"
+#include "distribute/strategy_ops.h"
 
 #include "ops/array/dynamic_partition.h"
 #include "ops/nn/nn.h"
@@ -355,6 +356,11 @@ mu_status mu__sharded_scatter(mu_variable *variable, int kind, mu_tensor *indice
     routed r = {0};
     MU_TRY(need_indices(indices, "scatter", true));
     MU_TRY(need_div_layout(variable));
+    if (on_servers(variable)) {
+        const mu_tensor *ids = mu_cast(indices, MU_I64);
+        MU_TRY(ids ? check_ids(variable, ids) : mu_error_code());
+        return mu__parts_scatter(variable, kind, indices, values);
+    }
     mu_tensor **parts = mu__calloc((size_t)n, sizeof *parts);
     mu_status status = parts ? route(variable, mu_cast(indices, MU_I64), false, &r) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)

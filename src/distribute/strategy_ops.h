@@ -177,6 +177,8 @@ mu_accumulator *mu__make_served_accumulator(mu_strategy *strategy, const mu_cond
 extern const mu_variable_rules mu__mirrored_rules, mu__central_rules, mu__on_read_rules;
 mu_status mu__mirrored_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
+// mu__parts_scatter is for a sharded variable whose parts are on servers: one op on all of them.
+mu_status mu__parts_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 bool mu__has_local_copies(const mu_strategy *strategy, const mu_variable *variable);
 bool mu__has_own_copies(const mu_strategy *strategy, const mu_variable *variable);

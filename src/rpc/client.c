@@ -136,10 +136,23 @@ static void parts_sent(void *arg, uint64_t transfer, mu_status code, const char 
     end_unsent(result);
 }
 
+static void end_too_new(mu_rpc_result *result, int spoken)
+{
+    char text[400];
+    snprintf(text, sizeof text, "it speaks version %d of the wire, and %s came with version %d; restart that process "
+             "with this version of Muster", spoken, result->need.what, result->need.version);
+    end_with(result, MU_UNIMPLEMENTED, text);
+    mu_release(take_out(&result->owner->sent, result));
+}
+
 // Sends a call that is in the list `sent`.
 static void send_call(mu_rpc_result *result)
 {
     mu_rpc_client *client = result->owner;
+    if (client->member.session.version < result->need.version) {
+        end_too_new(result, client->member.session.version);
+        return;
+    }
     if (mu__channel_fits_inline(&client->channel, result->message->bytes)) {
         if (ask(result, 0) != MU_OK)
             end_unsent(result);
@@ -543,13 +556,14 @@ static mu_status check_call(const mu_rpc_call_args *args)
     return MU_OK;
 }
 
-mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_value *arguments, double seconds,
-                               void (*ended)(void *arg), void *arg)
+mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *need, const char *method,
+                                     mu_value *arguments, double seconds, void (*ended)(void *arg), void *arg)
 {
     mu_rpc_result *result = mu__result_new(client, method);
     mu_message *message = result != NULL ? mu__message_to_send(arguments, "mu_rpc_call: the arguments") : NULL;
     if (message != NULL) {
         result->message = message;
+        result->need = need != NULL ? *need : (mu_wire_need){0};
         result->deadline_ns = mu__deadline_ns(seconds);
         result->ended = ended;
         result->ended_arg = arg;
@@ -562,6 +576,14 @@ mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_val
     mu_release(result);
     return NULL;
 }
+
+mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_value *arguments, double seconds,
+                               void (*ended)(void *arg), void *arg)
+{
+    return mu__client_call_since(client, NULL, method, arguments, seconds, ended, arg);
+}
+
+double mu__client_timeout(const mu_rpc_client *client) { return client->timeout; }
 
 mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *given)
 {

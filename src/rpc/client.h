@@ -32,6 +32,7 @@ struct mu_rpc_result {
     mu_message *message;
     uint64_t id, transfer; // transfer: of the arguments while parts are sent; 0: none
     int64_t deadline_ns, begun_ns;
+    mu_wire_need need;
     bool told; // the server was told that the call is cancelled
     atomic_bool cancelled;
 };

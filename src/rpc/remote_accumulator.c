@@ -65,10 +65,14 @@ mu_accumulator *mu__remote_accumulator_new(mu_rpc_client *client, const char *na
         mu__free(a->resource.name);
         a->resource.name = mu__strdup(name);
     }
+    static const mu_wire_need need = {MU_WIRE_ACCUMULATORS, "accumulators on servers"};
     mu_pool *pool = mu_pool_open();
     mu__remote_delete_forgotten(client);
-    if (a != NULL && a->resource.name != NULL)
-        mu__remote_call(client, "muster.accumulator.create", mu_list(mu__text_value(name), numbers_of(a), MU_END));
+    if (a != NULL && a->resource.name != NULL) {
+        mu_remote_call call = {.client = client, .need = &need,
+                               .arguments = mu_list(mu__text_value(name), numbers_of(a), MU_END)};
+        mu__remote_calls("muster.accumulator.create", 1, &call);
+    }
     mu_pool_close(pool);
     if (mu__pending()) {
         mu_release(a);

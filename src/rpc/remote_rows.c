@@ -1,5 +1,5 @@
 // Rows of a variable on servers: each row that is asked for crosses the wire once, and all servers that have some are
-// asked at the same time.
+// asked at the same time. So are those whose rows change.
 //
 // A server gathers them into the bytes of its answer (service.c). They are used where they arrived if one server has
 // all, each wanted once; otherwise they are copied once, from the answers to where they are wanted.
@@ -29,13 +29,13 @@ static int part_of(const void *arg, int64_t id, int64_t *local)
     return low;
 }
 
-static mu_status check(const parts *p, const mu_tensor *indices, mu_spec *out)
+// The op's own rule for its inputs and the parts; `out` gets the spec of a result.
+static mu_status check(const parts *p, const mu_op *op, const void *attrs, const mu_spec *in, mu_spec *out)
 {
-    const mu_spec in = mu__spec_of(indices);
     mu_spec *specs = mu__calloc((size_t)p->n, sizeof *specs);
     for (int i = 0; specs != NULL && i < p->n; i++)
         specs[i] = p->at[i]->spec;
-    mu_infer infer = {.op = &mu_op_gather_variable, .n_in = 1, .n_out = 1, .n_resources = p->n, .in = &in,
+    mu_infer infer = {.op = op, .attrs = attrs, .n_in = op->n_in, .n_out = op->n_out, .n_resources = p->n, .in = in,
                       .resources = specs, .out = out};
     const mu_status status = specs != NULL ? mu__infer_call(&infer) : MU_RESOURCE_EXHAUSTED;
     mu__free(specs);
@@ -102,7 +102,8 @@ static mu_tensor *fetch_and_join(const parts *p, int64_t n, int64_t found, const
 static mu_tensor *look_up(const parts *p, mu_tensor *indices)
 {
     mu_spec out;
-    if (check(p, indices, &out) != MU_OK)
+    const mu_spec in = mu__spec_of(indices);
+    if (check(p, &mu_op_gather_variable, NULL, &in, &out) != MU_OK)
         return NULL;
     const mu_view view = {.dtype = indices->dtype, .shape = indices->shape, .data = (void *)mu__host_read(indices)};
     const int64_t n = mu__elements(&indices->shape);
@@ -121,12 +122,97 @@ static mu_tensor *look_up(const parts *p, mu_tensor *indices)
     return rows;
 }
 
+static bool find_parts(int n, mu_resource *const *variables, parts *p)
+{
+    *p = (parts){.n = n, .at = variables, .begin = mu__pending() ? NULL : mu__calloc((size_t)n + 1, sizeof *p->begin)};
+    for (int i = 0; p->begin != NULL && i < n; i++)
+        p->begin[i + 1] = p->begin[i] + (variables[i]->spec.shape.rank > 0 ? variables[i]->spec.shape.dims[0] : 0);
+    return p->begin != NULL;
+}
+
 mu_tensor *mu__remote_rows(int n, mu_resource *const *variables, mu_tensor *indices)
 {
-    parts p = {.n = n, .at = variables, .begin = mu__pending() ? NULL : mu__calloc((size_t)n + 1, sizeof *p.begin)};
-    for (int i = 0; p.begin != NULL && i < n; i++)
-        p.begin[i + 1] = p.begin[i] + (variables[i]->spec.shape.rank > 0 ? variables[i]->spec.shape.dims[0] : 0);
-    mu_tensor *rows = p.begin != NULL ? look_up(&p, indices) : NULL;
+    parts p;
+    mu_tensor *rows = find_parts(n, variables, &p) ? look_up(&p, indices) : NULL;
     mu__free(p.begin);
     return rows;
+}
+
+// ---- Changing rows ------------------------------------------------------------------------------
+
+// The values by part, in the order in which the parts get their ids: one tensor, whose rows are lent to each part.
+static mu_tensor *sort_values(const mu_row_route *route, const mu_tensor *values)
+{
+    mu_tensor *sorted = mu__give(mu__tensor_alloc(values->dtype, &values->shape));
+    const mu_spec spec = mu__spec_of(values);
+    const size_t bytes = route->n > 0 ? mu__spec_bytes(&spec) / (size_t)route->n : 0;
+    char *to = sorted != NULL && bytes > 0 ? mu__host_write(sorted) : NULL;
+    const char *from = to != NULL ? mu__host_read(values) : NULL;
+    for (int64_t i = 0; from != NULL && i < route->n; i++)
+        memcpy(to + route->place[i] * bytes, from + (size_t)i * bytes, bytes);
+    return sorted;
+}
+
+static mu_tensor *values_of(const mu_row_route *route, int part, mu_tensor *sorted)
+{
+    mu_shape shape = sorted->shape;
+    const mu_spec spec = mu__spec_of(sorted);
+    const size_t bytes = mu__spec_bytes(&spec) / (size_t)route->n;
+    shape.dims[0] = route->begin[part + 1] - route->begin[part];
+    return mu__give(mu__tensor_view(sorted->buffer, sorted->offset + (size_t)route->begin[part] * bytes, sorted->dtype,
+                                    &shape));
+}
+
+static mu_status send_changes(const parts *p, const mu_row_route *route, const void *attrs, mu_tensor *sorted)
+{
+    int n = 0, *asked = NULL;
+    mu_rpc_client **clients = mu__calloc((size_t)p->n, sizeof *clients);
+    for (int i = 0; clients != NULL && i < p->n; i++)
+        clients[i] = (mu_rpc_client *)p->at[i]->home;
+    mu_remote_call *calls = clients != NULL ? mu__row_route_calls(route, clients, &asked, &n) : NULL;
+    for (int k = 0; k < n && sorted != NULL; k++) {
+        mu_tensor *in[] = {mu__row_route_ids(route, asked[k]), values_of(route, asked[k], sorted)};
+        calls[k].arguments = in[0] != NULL && in[1] != NULL
+                                 ? mu__remote_apply_arguments(&mu_op_scatter_variable, attrs, 2, in, 1,
+                                                              &p->at[asked[k]])
+                                 : NULL;
+    }
+    const mu_status status = calls != NULL && !mu__pending() ? mu__remote_calls("muster.apply", n, calls)
+                                                             : mu_error_code();
+    mu__free(calls);
+    mu__free(asked);
+    mu__free(clients);
+    return status;
+}
+
+static mu_status change(const parts *p, const void *attrs, mu_tensor *indices, mu_tensor *values)
+{
+    const mu_view view = {.dtype = indices->dtype, .shape = indices->shape, .data = (void *)mu__host_read(indices)};
+    const int64_t n = mu__elements(&indices->shape);
+    int64_t *ids = view.data != NULL ? mu__alloc(((size_t)n + 1) * sizeof *ids) : NULL;
+    mu_row_route route = {0};
+    const mu_spec in[] = {mu__spec_of(indices), mu__spec_of(values)};
+    mu_status status = ids != NULL ? check(p, &mu_op_scatter_variable, attrs, in, NULL) : mu_error_code();
+    if (status == MU_OK) {
+        mu__indices_of(&view, 0, n, ids);
+        status = check_ids(p, n, ids);
+    }
+    if (status == MU_OK)
+        status = mu__row_route(&route, p->n, n, ids, part_of, p);
+    if (status == MU_OK)
+        status = send_changes(p, &route, attrs, sort_values(&route, values));
+    mu__row_route_free(&route);
+    mu__free(ids);
+    return status;
+}
+
+mu_status mu__remote_scatter(int n, mu_resource *const *variables, const void *attrs, mu_tensor *indices,
+                             mu_tensor *values)
+{
+    parts p;
+    mu_pool *pool = mu_pool_open();
+    const mu_status status = find_parts(n, variables, &p) ? change(&p, attrs, indices, values) : mu_error_code();
+    mu__free(p.begin);
+    mu_pool_close(pool);
+    return status;
 }

@@ -190,6 +190,8 @@ static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *
 {
     if (op == &mu_op_gather_variable)
         return (out[0] = mu__remote_rows(n_resources, resources, in[0])) != NULL ? MU_OK : mu_error_code();
+    if (op == &mu_op_scatter_variable && n_resources > 1)
+        return mu__remote_scatter(n_resources, resources, attrs, in[0], in[1]);
     MU_TRY(check_home(op, n_resources, resources));
     mu_pool *pool = mu_pool_open();
     mu_graph *graph = graph_of(op, attrs, n_in, in, n_resources, resources);

@@ -5,6 +5,7 @@
 #ifndef MU_SRC_RPC_H
 #define MU_SRC_RPC_H
 
+#include "comm/wire.h"
 #include "tensor/tensor.h"
 
 #include <muster/rpc.h>
@@ -133,6 +134,11 @@ static inline uint64_t mu__request_of(uint64_t call) { return call >> MU_CALL_BI
 // locks held: it may only wake somebody up. Owned by the caller.
 mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_value *arguments, double seconds,
                                void (*ended)(void *arg), void *arg);
+// mu__client_call_since is mu__client_call of what came with a version of the wire. If the server speaks an older one
+// the call ends with UNIMPLEMENTED, which names both, and is not sent. need NULL: every version has it.
+mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *need, const char *method,
+                                     mu_value *arguments, double seconds, void (*ended)(void *arg), void *arg);
+double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
 // mu__client_watch registers such a function for every beginning and end of the connection; NULL: none any more.
 // mu__client_closed says whether the last connection was ended by the other end.
 void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg);

@@ -106,6 +106,7 @@ typedef struct mu_remote_call {
     mu_rpc_client *client;
     mu_value *arguments;
     double seconds; // that it may take; 0: the client's usual time
+    const mu_wire_need *need; // as of mu__client_call_since
     mu_value *value;
 } mu_remote_call;
 mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls);

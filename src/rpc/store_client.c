@@ -47,6 +47,7 @@ struct mu_store_request {
     mu_value *value;     // retained
     mu_error_value error;
     char reason[300];    // why the last server did not answer
+    const mu_wire_need *need; // of the call; static
 };
 
 // ---- What the process knows ---------------------------------------------------------------------
@@ -207,8 +208,9 @@ static void send_question(mu_store_request *request, int64_t now)
 {
     mu_error_value error;
     mu_pool *pool = mu_pool_open();
-    request->result = mu__client_call(request->client->servers[request->server], "muster.store.call",
-                                      question(request), (double)(request->deadline_ns - now) / 1e9, NULL, NULL);
+    request->result = mu__client_call_since(request->client->servers[request->server], request->need,
+                                            "muster.store.call", question(request),
+                                            (double)(request->deadline_ns - now) / 1e9, NULL, NULL);
     mu_pool_close(pool);
     if (request->result != NULL)
         return;
@@ -362,14 +364,15 @@ static mu_status begin_call(const char *method, const mu_remote_call *call, wait
     int store;
     mu_store_client *route = mu__client_routed(call->client, &store);
     if (route == NULL) {
-        out->result = call->seconds > 0 ? mu_rpc_call(call->client, method, call->arguments,
-                                                      .timeout_in_ms = (int64_t)(call->seconds * 1e3))
-                                        : mu_rpc_call(call->client, method, call->arguments);
+        const double seconds = call->seconds > 0 ? call->seconds : mu__client_timeout(call->client);
+        out->result = mu__give(mu__client_call_since(call->client, call->need, method, call->arguments, seconds, NULL,
+                                                     NULL));
         return out->result != NULL ? MU_OK : mu_error_code();
     }
     out->request = mu__store_request_new(route, store, method, call->arguments, call->seconds);
     if (out->request == NULL)
         return mu_error_code();
+    out->request->need = call->need;
     mu__store_request_step(out->request);
     return MU_OK;
 }

@@ -7,24 +7,30 @@
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
-static mu_status check_part(const mu_spec *first, const mu_spec *part)
+static mu_status check_part(const mu_op *op, const mu_spec *first, const mu_spec *part)
 {
     bool fits = part->dtype == first->dtype && part->shape.rank == first->shape.rank && part->shape.rank > 0;
     for (int a = 1; fits && a < first->shape.rank; a++)
         fits = part->shape.dims[a] == first->shape.dims[a];
     if (fits)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "gather_variable: the parts of a variable differ in their type or in the "
-                     "shape of their rows, or have no axis for the indices");
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the parts of a variable differ in their type or in the shape of their "
+                     "rows, or have no axis for the indices", op->name);
+}
+
+mu_status mu__infer_parts(const mu_infer *infer)
+{
+    if (infer->n_resources < 1)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: it needs a variable, or all parts of one", infer->op->name);
+    for (int i = 0; i < infer->n_resources; i++)
+        MU_TRY(check_part(infer->op, &infer->resources[0], &infer->resources[i]));
+    return MU_OK;
 }
 
 static mu_status gather_variable_infer(mu_infer *infer)
 {
     MU_TRY(mu__need_indices(infer, 0));
-    if (infer->n_resources < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "gather_variable: it needs a variable, or all parts of one");
-    for (int i = 0; i < infer->n_resources; i++)
-        MU_TRY(check_part(&infer->resources[0], &infer->resources[i]));
+    MU_TRY(mu__infer_parts(infer));
     const mu_shape *variable = &infer->resources[0].shape, *indices = &infer->in[0].shape;
     if (indices->rank + variable->rank - 1 > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "gather_variable: a variable of rank %d and indices of rank %d; the "

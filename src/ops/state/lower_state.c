@@ -172,6 +172,9 @@ mu_status mu__lower_scatter_variable(mu_lowering *l)
         [MU_SCATTER_UPDATE] = NULL,
     };
     mu_emitter *e = l->emitter;
+    if (l->n_resources != 1)
+        return mu__error(MU_UNIMPLEMENTED, "scatter_variable: the parts of a variable are changed at once only on "
+                         "servers; run the function on a CPU device");
     const mu_scatter kind = (mu_scatter)((const mu_scatter_attrs *)l->attrs)->kind;
     const mu_hlo values = kind == MU_SCATTER_SUB ? mu__hlo_unary(e, "stablehlo.negate", l->in[1]) : l->in[1];
     l->state[0] = mu__hlo_combine(e, operations[kind], l->state[0], l->in[0], values);

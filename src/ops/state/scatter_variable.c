@@ -1,6 +1,8 @@
 // scatter_variable: updates rows of a variable in place, one after the other, by indices and values.
 //
-// One op for all seven kinds (add, sub, mul, div, min, max, update). An index that occurs twice is applied twice.
+// One op for all seven kinds (add, sub, mul, div, min, max, update). An index that occurs twice is applied twice. A
+// variable whose rows are divided among several servers is changed by one op on all its parts, so that all servers are
+// asked at the same time (rpc/remote_rows.c).
 #include "ops/array/index.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
@@ -19,6 +21,7 @@ static mu_status scatter_infer(mu_infer *infer)
                          mu_dtype_name(indices->dtype), mu__shape_text(&indices->shape, seen));
     if (shape.rank < 1)
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the variable is a scalar; it needs an axis for the indices");
+    MU_TRY(mu__infer_parts(infer));
     shape.dims[0] = indices->shape.dims[0];
     if (values->dtype != variable->dtype || !mu__shape_compatible(&shape, &values->shape))
         return mu__error(MU_INVALID_ARGUMENT,
@@ -64,7 +67,10 @@ static mu_status change_row(const mu_kernel *kernel, void *row, void *values, in
 static mu_status check_rows(const mu_kernel *kernel)
 {
     const mu_view *indices = &kernel->in[0];
-    const int64_t rows = kernel->resources[0].shape.dims[0], n = indices->shape.dims[0];
+    const int64_t n = indices->shape.dims[0];
+    int64_t rows = 0;
+    for (int i = 0; i < kernel->n_resources; i++)
+        rows += kernel->resources[i].shape.dims[0];
     if (mu__indices_inside(indices, 0, n, rows))
         return MU_OK;
     int64_t i = 0;
@@ -81,13 +87,18 @@ static int64_t row_elements(const mu_kernel *kernel)
 
 static mu_status scatter_ref(const mu_kernel *kernel)
 {
-    const mu_view *variable = &kernel->resources[0], *indices = &kernel->in[0];
+    const mu_view *indices = &kernel->in[0];
     const int64_t inner = row_elements(kernel);
-    const size_t bytes = (size_t)inner * mu_dtype_bytes(variable->dtype);
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(kernel->resources[0].dtype);
     MU_TRY(check_rows(kernel));
-    for (int64_t i = 0; i < indices->shape.dims[0]; i++)
-        MU_TRY(change_row(kernel, (char *)variable->data + (size_t)mu__index_at(indices, i) * bytes,
+    for (int64_t i = 0; i < indices->shape.dims[0]; i++) {
+        const mu_view *part = kernel->resources;
+        int64_t at = mu__index_at(indices, i);
+        for (; at >= part->shape.dims[0]; part++)
+            at -= part->shape.dims[0];
+        MU_TRY(change_row(kernel, (char *)part->data + (size_t)at * bytes,
                           (char *)kernel->in[1].data + (size_t)i * bytes, inner));
+    }
     return MU_OK;
 }
 
@@ -112,7 +123,7 @@ static mu_status scatter_fast(const mu_kernel *kernel)
     const size_t bytes = (size_t)inner * mu_dtype_bytes(variable->dtype);
     int64_t copied[AT_ONCE];
     mu_combine combine;
-    if (!has_combine(kernel, &combine))
+    if (kernel->n_resources != 1 || !has_combine(kernel, &combine))
         return scatter_ref(kernel);
     MU_TRY(check_rows(kernel));
     for (int64_t i = 0; i < indices->shape.dims[0]; i += AT_ONCE) {
@@ -125,8 +136,9 @@ static mu_status scatter_fast(const mu_kernel *kernel)
 
 static const mu_attr_spec scatter_fields[] = {{"kind", MU_ATTR_INT, offsetof(mu_scatter_attrs, kind)}, {0}};
 
+// Inputs: indices, values. Resources: the variable, or its parts in the order of their rows.
 const mu_op mu_op_scatter_variable = {
-    .name = "scatter_variable", .n_in = 2, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
+    .name = "scatter_variable", .n_in = 2, .n_resources = MU_VARIADIC, .flags = MU_OP_READS | MU_OP_WRITES,
     .attrs_bytes = sizeof(mu_scatter_attrs), .attrs = scatter_fields, .infer = scatter_infer, .ref = scatter_ref,
     .cpu = {.run = scatter_fast}, .lower = mu__lower_scatter_variable,
 };

@@ -8,12 +8,12 @@
 
 enum { MOST_PS = 8 };
 
-// A strategy with one worker and so many parameter servers, which live as long as the pool.
-static inline mu_strategy *strategy_of_servers(int n_ps, mu_partitioner *partitioner)
+// A strategy with this worker and so many parameter servers, which live as long as the pool.
+static inline mu_strategy *strategy_with_worker(mu_server *worker, int n_ps, mu_partitioner *partitioner)
 {
     char text[64 * (MOST_PS + 2)];
     int used = snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [",
-                        mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"));
+                        mu_server_target(worker) + strlen("muster://"));
     for (int i = 0; i < n_ps; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s\"%s\"", i > 0 ? ", " : "",
                          mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"));
@@ -23,6 +23,11 @@ static inline mu_strategy *strategy_of_servers(int n_ps, mu_partitioner *partiti
     if (!strategy)
         fail_msg("%s", mu_error_message());
     return strategy;
+}
+
+static inline mu_strategy *strategy_of_servers(int n_ps, mu_partitioner *partitioner)
+{
+    return strategy_with_worker(mu_server_create_local_server(true), n_ps, partitioner);
 }
 
 // The same with a worker and two servers whose variables have copies; `servers` are for mu_server_stop.

@@ -88,11 +88,29 @@ static void test_neighbouring_versions(void **state)
         }
 }
 
+// What came with version 5 is not sent to a server of version 4, and is refused by its name.
+static void test_an_older_server_is_named(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *older = start_server(4), *now = start_server(MU_WIRE_VERSION);
+    const mu_conditional_accumulator_args args = {.size = sizeof args, .dtype = MU_F32};
+    mu_rpc_client *client = client_with(older, MU_ROLE_COORDINATOR);
+    assert_null(mu__remote_accumulator_new(client, "a", &args, false));
+    expect_error(MU_UNIMPLEMENTED, "it speaks version 4 of the wire, and accumulators on servers came with version 5");
+    assert_int_equal(call(client, "answer"), MU_OK);
+    mu_accumulator *a = mu__remote_accumulator_new(client_with(now, MU_ROLE_COORDINATOR), "a", &args, false);
+    assert_non_null(a);
+    mu_release(a);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_may_do_what),
         cmocka_unit_test(test_neighbouring_versions),
+        cmocka_unit_test(test_an_older_server_is_named),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
