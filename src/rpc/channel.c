@@ -2,7 +2,7 @@
 #include "rpc/channel.h"
 
 #define PART_SECONDS 120.0
-enum { WINDOW = MU_SLOTS, MOST_ARRIVING = 1024, PART_HEAD = 16, NO_SLOT = -1 };
+enum { WINDOW = MU_SLOTS, MOST_ARRIVING = 1024, PART_HEAD = 16, NO_SLOT = -1, PART_IN_SLOT = 1 << 17 };
 
 struct mu_outgoing {
     mu_outgoing *next;
@@ -80,7 +80,24 @@ uint64_t mu__channel_send(mu_channel *channel, mu_message *message, mu_sent *sen
     return out->transfer;
 }
 
-// Calls `sent` when all is sent or the transfer has failed; frees it when no answer is missing.
+static void drop_answered(void *arg, mu_status code, const void *data, size_t bytes)
+{
+    (void)arg, (void)code, (void)data, (void)bytes;
+}
+
+// If this cannot be sent, the other end keeps the parts until the connection ends.
+static void tell_dropped(mu_channel *channel, uint64_t transfer)
+{
+    uint8_t number[8];
+    mu_error_value ignored;
+    mu__put_number(number, transfer, 8);
+    if (mu__session_request(channel->session, &(mu_request_options){.method = "rpc.drop", .data = number,
+                            .bytes = sizeof number, .seconds = PART_SECONDS, .replied = drop_answered}) != MU_OK)
+        mu__error_move(&ignored);
+}
+
+// Calls `sent` when all is sent or the transfer has failed; frees it when no answer is missing. Of a message that was
+// refused, parts that were on their way have come to the other end all the same.
 static void settle(mu_outgoing *out)
 {
     const bool all = out->sent_bytes == out->message->bytes;
@@ -88,8 +105,11 @@ static void settle(mu_outgoing *out)
         out->done = true;
         out->sent(out->arg, out->transfer, all ? MU_OK : out->failed, out->why);
     }
-    if (out->done && out->n_unanswered == 0)
+    if (out->done && out->n_unanswered == 0) {
+        if (out->failed != MU_OK && mu__session_is_open(out->channel->session))
+            tell_dropped(out->channel, out->transfer);
         outgoing_free(out);
+    }
 }
 
 static void part_answered(void *arg, mu_status code, const void *data, size_t bytes)
@@ -138,7 +158,7 @@ static mu_status send_part(mu_outgoing *out)
     mu_channel *channel = out->channel;
     const int slot = free_slot(channel);
     const size_t bytes =
-        MU_MIN(out->message->bytes - out->sent_bytes, (size_t)(slot != NO_SLOT ? MU_SLOT_BYTES : MU_RPC_PART));
+        MU_MIN(out->message->bytes - out->sent_bytes, (size_t)(slot != NO_SLOT ? PART_IN_SLOT : MU_RPC_PART));
     if (channel->part == NULL && (channel->part = mu__alloc(MU_RPC_PART + PART_HEAD)) == NULL)
         return MU_RESOURCE_EXHAUSTED;
     sent_part *part = mu__alloc(sizeof *part);
@@ -159,11 +179,15 @@ static mu_status send_part(mu_outgoing *out)
     return MU_OK;
 }
 
-// The first one in the list that has bytes to send, and does not wait for the answer to its first part.
+// The first one in the list that has bytes to send. Of a message that goes through shared memory all parts but the last
+// may be on their way before the first is answered: they cost the other end nothing, and what follows the last part must
+// not follow a message that was refused.
 static mu_outgoing *next_to_send(const mu_channel *channel)
 {
+    const bool shared = free_slot(channel) != NO_SLOT;
     for (mu_outgoing *out = channel->outgoing; out != NULL; out = out->next)
-        if (!out->done && (out->accepted || out->sent_bytes == 0))
+        if (!out->done && (out->accepted || out->sent_bytes == 0 ||
+                           (shared && out->message->bytes - out->sent_bytes > PART_IN_SLOT)))
             return out;
     return NULL;
 }
@@ -192,31 +216,23 @@ void mu__channel_pump(mu_channel *channel)
             out->failed = error.code;
             snprintf(out->why, sizeof out->why, "%.199s", error.message);
         }
+        const bool more = out->failed == MU_OK && out->sent_bytes < out->message->bytes;
         settle(out);
+        if (more) // so that the other end reads this part while the next is written
+            mu__session_flush(channel->node, channel->member);
     }
-}
-
-static void drop_answered(void *arg, mu_status code, const void *data, size_t bytes)
-{
-    (void)arg, (void)code, (void)data, (void)bytes;
 }
 
 void mu__channel_drop(mu_channel *channel, uint64_t transfer)
 {
     mu_outgoing *out = channel->outgoing;
-    uint8_t number[8];
-    mu_error_value ignored;
     while (out != NULL && (out->transfer != transfer || out->done))
         out = out->next;
     if (out == NULL)
         return;
     out->done = true;
-    mu__put_number(number, transfer, 8);
-    // If this cannot be sent, the other end keeps the parts until the connection ends.
-    if (out->sent_bytes > 0 &&
-        mu__session_request(channel->session, &(mu_request_options){.method = "rpc.drop", .data = number,
-                            .bytes = sizeof number, .seconds = PART_SECONDS, .replied = drop_answered}) != MU_OK)
-        mu__error_move(&ignored);
+    if (out->sent_bytes > 0)
+        tell_dropped(channel, transfer);
     if (out->n_unanswered == 0)
         outgoing_free(out);
 }
@@ -364,9 +380,10 @@ void mu__channel_end(mu_channel *channel)
     *channel = (mu_channel){.session = channel->session, .budget = channel->budget};
 }
 
-void mu__channel_begin(mu_channel *channel, mu_node *node, mu_session *session, mu_budget *budget)
+void mu__channel_begin(mu_channel *channel, mu_node *node, int member, mu_budget *budget)
 {
-    *channel = (mu_channel){.node = node, .session = session, .budget = budget};
+    *channel = (mu_channel){.node = node, .member = member, .session = &node->members[member]->session,
+                            .budget = budget};
 }
 
 bool mu__channel_fits_inline(mu_channel *channel, size_t bytes)

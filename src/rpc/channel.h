@@ -39,6 +39,7 @@ typedef enum mu_sharing {
 
 typedef struct mu_channel {
     mu_node *node;
+    int member;            // of the node, whose session this is
     mu_session *session;
     mu_budget *budget;     // of what arrives
     mu_outgoing *outgoing; // messages being sent, the next one to send a part first
@@ -55,8 +56,8 @@ typedef struct mu_channel {
     uint8_t challenge[MU_SLOTS_CHALLENGE];
 } mu_channel;
 
-// mu__channel_begin sets up a channel on a session that has just opened.
-void mu__channel_begin(mu_channel *channel, mu_node *node, mu_session *session, mu_budget *budget);
+// mu__channel_begin sets up a channel on the session of a node's member, which has just opened.
+void mu__channel_begin(mu_channel *channel, mu_node *node, int member, mu_budget *budget);
 // mu__channel_fits_inline says whether a message of so many bytes goes within a frame; asks for shared memory when it
 // would be of use.
 bool mu__channel_fits_inline(mu_channel *channel, size_t bytes);

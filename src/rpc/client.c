@@ -281,14 +281,13 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
 {
     mu_rpc_client *client = mu__client_of(node);
     uint64_t number = 0;
-    (void)member;
     memcpy(&number, hello->incarnation, sizeof number);
     client->server = number != 0 ? number : 1;
     if (client->changed != NULL)
         client->changed(client->changed_arg);
     client->tried = false;
     client->pause_ns = FIRST_PAUSE_NS;
-    mu__channel_begin(&client->channel, node, &client->member.session, &client->budget);
+    mu__channel_begin(&client->channel, node, member, &client->budget);
     send_waiting(client);
 }
 

@@ -40,7 +40,7 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     (void)hello;
     connection->number = ++server->n_clients;
     connection->n_calls = 0;
-    mu__channel_begin(&connection->channel, node, &connection->member.session, &server->budget);
+    mu__channel_begin(&connection->channel, node, member, &server->budget);
 }
 
 static void left(mu_node *node, int member)

@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = MOST_HELD, .max_threads = 2);
     demand(mu_rpc_server_register(server, "e", .fn = echo) == MU_OK);
     mu_connection *connection = &server->connections[0];
-    mu__channel_begin(&connection->channel, &server->node, &connection->member.session, &server->budget);
+    mu__channel_begin(&connection->channel, &server->node, 0, &server->budget);
     connection->member.session.same_host = true;
     connection->member.session.version = MU_WIRE_VERSION;
     connection->channel.theirs = read_memory();

@@ -147,7 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     demand(mu__service_add(server, kept) == MU_OK && mu__stores_add(server, kept) == MU_OK &&
            mu__function_service_add(server) == MU_OK);
     mu_connection *connection = &server->connections[0];
-    mu__channel_begin(&connection->channel, &server->node, &connection->member.session, &server->budget);
+    mu__channel_begin(&connection->channel, &server->node, 0, &server->budget);
     connection->member.session.version = MU_WIRE_VERSION;
     mu__stores_of(server)->lease_ns = MU_FOREVER; // no coordinator asks
     fill(server);

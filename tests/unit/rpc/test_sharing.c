@@ -73,6 +73,42 @@ static void test_messages_of_all_sizes(void **state)
     mu_pool_close(pool);
 }
 
+static void wait_for_no_bytes(mu_rpc_server *server)
+{
+    size_t used = 1;
+    for (int i = 0; i < 6000 && used > 0; i++) {
+        pthread_mutex_lock(&server->lock);
+        used = server->budget.used;
+        pthread_mutex_unlock(&server->lock);
+        if (used > 0)
+            usleep(10000);
+    }
+    assert_int_equal(used, 0);
+}
+
+// Parts of a message are on their way before the first is answered; nothing of one that is refused stays behind.
+static void test_refused_messages(void **state)
+{
+    (void)state;
+    enum { MOST = 3000000, FLOATS = 200000, HUGE = 1000000, ROUNDS = 20 };
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = MOST);
+    mu_rpc_server_register(server, "echo", .fn = echo);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    for (int i = 0; i < 3; i++)
+        expect_echo(mu_rpc_call(client, "echo", mu_list(number(i), counting(FLOATS, i), MU_END)), FLOATS, i);
+    assert_int_equal(sharing_of(client), MU_SHARING_YES);
+    for (int i = 0; i < ROUNDS; i++) {
+        mu_rpc_result *huge = mu_rpc_call(client, "echo", mu_list(number(i), counting(HUGE, i), MU_END));
+        mu_rpc_result *fits = mu_rpc_call(client, "echo", mu_list(number(i), counting(FLOATS, i), MU_END));
+        expect_result(huge, MU_RESOURCE_EXHAUSTED, "does not fit");
+        expect_echo(fits, FLOATS, i);
+    }
+    wait_for_no_bytes(server);
+    mu_pool_close(pool);
+}
+
 static void test_the_setting_ends_it(void **state)
 {
     (void)state;
@@ -131,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_of_all_sizes),
+        cmocka_unit_test(test_refused_messages),
         cmocka_unit_test(test_the_setting_ends_it),
         cmocka_unit_test(test_only_the_other_ends_memory),
         cmocka_unit_test(test_memory_that_can_shrink),
