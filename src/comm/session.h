@@ -189,6 +189,7 @@ struct mu_node {
     pthread_mutex_t *lock; // released while a step sleeps; NULL: none
     bool open;             // may use the network, not only the loopback
     double heartbeat_seconds;
+    bool spins;            // looks for more input for a moment before it sleeps, where answers are awaited
     // Bytes that may wait for an end that does not read: beyond them nothing is read from it, and it is lost when it
     // takes nothing for the heartbeat. 0: no limit. Of two ends at most one may have a limit, or both could wait.
     size_t most_unsent;
@@ -205,6 +206,7 @@ struct mu_node {
     int poller, waker;
     mu_incoming incoming[MU_MAX_INCOMING];
     int64_t beat_ns, poll_ns;
+    int64_t spins_until_ns; // since the last input
     bool has_lock;
     pthread_mutex_t doing_lock;
     char doing[MU_MAX_WORD + 1];

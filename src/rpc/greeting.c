@@ -30,6 +30,7 @@ mu_status mu__rpc_prepare(mu_node *node, mu_role role, pthread_mutex_t *lock)
     node->open = key != NULL || mu__setting_bool(MU_SETTING_ALLOW_UNAUTHENTICATED);
     node->heartbeat_seconds = mu__setting_real(MU_SETTING_HEARTBEAT);
     node->lock = lock;
+    node->spins = true;
     node->own.ranks = 2; // rank 0 is the server; every client is rank 1
     if (key != NULL)
         OPENSSL_cleanse(key, strlen(key));
