@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static mu_value *echo(mu_value *arguments, void *arg)
@@ -109,6 +110,28 @@ static void test_refused_messages(void **state)
     mu_pool_close(pool);
 }
 
+static double processor_ms(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec * 1e3 + (double)used.tv_nsec * 1e-6;
+}
+
+// Both ends look for the next message before they sleep, but only for a moment.
+static void test_idle_ends_sleep(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server();
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    expect_echo(mu_rpc_call(client, "echo", mu_list(number(0), counting(10, 0), MU_END)), 10, 0);
+    usleep(50000);
+    const double before = processor_ms();
+    usleep(500000);
+    assert_true(processor_ms() - before < 100);
+    mu_pool_close(pool);
+}
+
 static void test_the_setting_ends_it(void **state)
 {
     (void)state;
@@ -168,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_of_all_sizes),
         cmocka_unit_test(test_refused_messages),
+        cmocka_unit_test(test_idle_ends_sleep),
         cmocka_unit_test(test_the_setting_ends_it),
         cmocka_unit_test(test_only_the_other_ends_memory),
         cmocka_unit_test(test_memory_that_can_shrink),
