@@ -2,10 +2,11 @@
 //
 // They run on the host. In a sequential or functional model, mu_fit, mu_evaluate, mu_predict and their relatives call
 // them on each batch, in the input pipeline, before the step that the rest of the model is, so a model may begin with
-// strings: mu_input({0}, .dtype = MU_STRING). Layers in front of them must have no weights. A traced function, a layer
-// of the program's own, and a step of its own (mu_compile's .train_step) cannot call them; there, call them in the
-// function of mu_dataset_map. A vocabulary is part of the layer's configuration; mu_load_model also reads those that
-// Keras's adapt has left beside it.
+// strings: mu_input({0}, .dtype = MU_STRING). Layers in front of them must have no weights. A step of the program's own
+// (mu_compile's .train_step) calls the model on the inputs of its batch, in which bools are in place of strings; it
+// cannot call the model on other inputs of the look-ups, nor a look-up alone. A traced function and a layer of the
+// program's own cannot call them; there, call them in the function of mu_dataset_map. A vocabulary is part of the
+// layer's configuration; mu_load_model also reads those that Keras's adapt has left beside it.
 #ifndef MUSTER_TEXT_H
 #define MUSTER_TEXT_H
 
@@ -95,12 +96,6 @@ typedef struct mu_text_vectorization_args {
 #define mu_text_vectorization(...) \
     mu_text_vectorization_with(MU_ARGS(mu_text_vectorization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_text_vectorization_with(const mu_text_vectorization_args *args);
-
-// mu_adapt makes the vocabulary of a layer of this header from all elements of a dataset, which are inputs (a batch or
-// a single one) or lists that begin with the inputs: the most frequent tokens first, as many as max_tokens allows. For
-// "tf_idf" it makes the weights, log(1 + documents / (1 + documents with the token)). It adapts mu_normalization too.
-// Errors: INVALID_ARGUMENT for a layer that has nothing to adapt.
-MU_API mu_status mu_adapt(mu_layer *layer, mu_dataset *data);
 
 // mu_vocabulary returns the tokens of a layer of this header in order of their indices, special ones included: strings,
 // or int64. Errors: FAILED_PRECONDITION if it has none yet.

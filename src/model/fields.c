@@ -682,7 +682,7 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
 static bool is_fixed(const char *key, const json_t *value)
 {
     static const char *const keys[] = {"dtype", "trainable", "name", "registered_name", "build_config", "autocast",
-                                       "vocabulary_size", "num_bins"};
+                                       "vocabulary_size"};
     for (size_t i = 0; i < MU_COUNT(keys); i++)
         if (strcmp(keys[i], key) == 0)
             return true;

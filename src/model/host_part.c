@@ -168,7 +168,8 @@ static mu_value *without_strings(mu_value *inputs)
     return numbers;
 }
 
-// An element with its first part, the inputs, divided; a map is inputs alone.
+// An element with its first part, the inputs, divided. Of one that is no list, but the inputs alone, the results are in
+// a list of their own, which tells a step of the program's own to take the inputs alone.
 static mu_value *divided(mu_value *element, mu_value *inputs, mu_value *results)
 {
     const bool parts = mu_value_kind_of(element) == MU_VALUE_LIST;
@@ -180,7 +181,7 @@ static mu_value *divided(mu_value *element, mu_value *inputs, mu_value *results)
                       "weights", n);
         return NULL;
     }
-    items[0] = mu_list(numbers, results, MU_END);
+    items[0] = mu_list(numbers, parts ? results : mu_list(results, MU_END), MU_END);
     for (int i = 1; i < n; i++)
         items[i] = mu_value_at(element, i);
     return mu__pending() ? NULL : mu_list_of(n, items);
@@ -245,6 +246,14 @@ mu_status mu__host_data(mu_model *model, mu_step_data *data)
 
 // ---- In the step --------------------------------------------------------------------------------
 
+// The results that an element has for the layers that run on the host; `alone`: the element was the inputs alone.
+static mu_value *results_of(const mu_value *divided, bool *alone)
+{
+    mu_value *results = mu_value_at(divided, 1), *first = results ? mu_value_at(results, 0) : NULL;
+    *alone = first && mu_value_kind_of(first) == MU_VALUE_LIST;
+    return *alone ? first : results;
+}
+
 // The layers that `look_up` calls, without calling them.
 static mu_status list_calls(const mu_layer *layer, mu_host_calls *out)
 {
@@ -265,7 +274,8 @@ mu_value *mu__host_model_call(mu_model *model, mu_value *inputs, const mu_call_c
     if (!mu__has_host_part(model))
         return mu__layer_call(model, inputs, context, mask);
     mu_context *thread = mu__context();
-    mu_host_results results = {.values = mu_value_at(inputs, 1)}, *outer = thread->host_results;
+    bool alone = false;
+    mu_host_results results = {.values = results_of(inputs, &alone)}, *outer = thread->host_results;
     mu_value *numbers = mu_value_at(inputs, 0), *outputs = NULL;
     if (numbers && results.values && list_calls(model, &results.calls) == MU_OK) {
         thread->host_results = &results;
@@ -275,6 +285,104 @@ mu_value *mu__host_model_call(mu_model *model, mu_value *inputs, const mu_call_c
     mu__free(results.calls.items);
     return outputs;
 }
+
+// ---- In a step of the program's own -------------------------------------------------------------
+
+mu_value *mu__host_step_begin(mu_model *model, mu_value *batch, mu_host_results *results)
+{
+    *results = (mu_host_results){0};
+    if (!mu__has_host_part(model))
+        return batch;
+    bool alone = false;
+    const int n = mu_value_count(batch);
+    mu_value *items[MU_MAX_MODEL_INPUTS], *divided = mu_value_at(batch, 0);
+    items[0] = divided ? mu_value_at(divided, 0) : NULL;
+    for (int i = 1; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
+        items[i] = mu_value_at(batch, i);
+    *results = (mu_host_results){.model = model, .inputs = items[0], .outside = true,
+                                 .values = divided ? results_of(divided, &alone) : NULL};
+    mu_value *whole = mu__pending() ? NULL : alone ? items[0] : mu_list_of(n, items);
+    if (!whole || list_calls(model, &results->calls) != MU_OK) {
+        mu__free(results->calls.items);
+        return NULL;
+    }
+    mu__context()->host_results = results;
+    return whole;
+}
+
+void mu__host_step_end(mu_host_results *results)
+{
+    if (!results->model)
+        return;
+    mu__context()->host_results = NULL;
+    mu__free(results->calls.items);
+}
+
+static bool is_same(const mu_object *a, const mu_object *b)
+{
+    const mu_tensor *x = (const mu_tensor *)a, *y = (const mu_tensor *)b;
+    return a == b || (a && b && (x->node ? x->node == y->node && x->output == y->output
+                                         : x->buffer == y->buffer && x->offset == y->offset &&
+                                               mu__shape_equal(&x->shape, &y->shape)));
+}
+
+// The tensors of a nest in the order of a model's inputs; returns how many there are.
+static int in_order(const mu_functional *f, const mu_value *nest, mu_object *out[MU_MAX_MODEL_INPUTS])
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    int places[MU_MAX_MODEL_INPUTS];
+    const int n = f ? (int)f->n_inputs : 1, seen = mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < n; i++)
+        places[i] = i;
+    if (f && mu__is_flat_map(nest) && mu__places_by_name(nest, &f->input_names, MU_NAMES_ALL, "inputs", places) != MU_OK)
+        return 0;
+    for (int i = 0; i < n; i++)
+        out[i] = places[i] < MU_MIN(seen, MU_MAX_MODEL_INPUTS) ? leaves[places[i]] : NULL;
+    return n;
+}
+
+static mu_status need_same(const mu_host_results *r, const mu_value *given, const char *marks)
+{
+    const mu_functional *f = r->model->ops == &mu__functional_ops ? r->model->state : NULL;
+    mu_object *wanted[MU_MAX_MODEL_INPUTS], *seen[MU_MAX_MODEL_INPUTS];
+    const int n = in_order(f, r->inputs, wanted);
+    in_order(f, given, seen);
+    MU_TRY(mu_error_code());
+    for (int i = 0; i < n; i++)
+        if (marks[i] != UNUSED && !is_same(wanted[i], seen[i]))
+            return mu__error(MU_INVALID_ARGUMENT, "a step of the program's own calls the model '%s', which has "
+                             "look-ups, on inputs that are not those of the step's batch%s%s. Look-ups run before the "
+                             "step, on the batch's inputs; call the model on these, or look other values up in the "
+                             "function of mu_dataset_map", mu_layer_name((mu_layer *)(uintptr_t)r->model),
+                             f ? ": input " : "", f ? f->input_names.items[i] : "");
+    return MU_OK;
+}
+
+mu_status mu__host_enter(const mu_layer *layer, const mu_value *inputs)
+{
+    mu_host_results *r = mu__context()->host_results;
+    if (r->model != layer)
+        return MU_OK;
+    const mu_functional *f = layer->ops == &mu__functional_ops ? layer->state : NULL;
+    char *marks = mu__calloc((f ? f->calls.n : 0) + 1, 1);
+    mu_status status = !marks ? MU_RESOURCE_EXHAUSTED : f ? mark_calls(f, false, marks) : MU_OK;
+    if (status == MU_OK && !f)
+        marks[0] = USED;
+    if (status == MU_OK)
+        status = need_same(r, inputs, marks);
+    mu__free(marks);
+    r->next = 0;
+    r->outside = status != MU_OK;
+    return status;
+}
+
+void mu__host_leave(const mu_layer *layer)
+{
+    mu_host_results *r = mu__context()->host_results;
+    r->outside |= r->model == layer;
+}
+
+// ---- Shapes -------------------------------------------------------------------------------------
 
 mu_host_results *mu__host_shapes_begin(mu_host_results *results)
 {
@@ -287,6 +395,12 @@ mu_host_results *mu__host_shapes_begin(mu_host_results *results)
 void mu__host_shapes_end(mu_host_results *outer)
 {
     mu__context()->host_results = outer;
+}
+
+bool mu__host_shapes_only(void)
+{
+    const mu_context *thread = mu__context();
+    return thread->host_results && thread->host_results->shapes_only && thread->trace;
 }
 
 static bool is_symbolic(const mu_value *inputs)
@@ -314,11 +428,10 @@ static mu_value *symbolic_output(const mu_layer *layer, const mu_value *inputs)
 
 mu_value *mu__host_layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
-    mu_context *thread = mu__context();
-    mu_host_results *r = thread->host_results;
-    if (r && r->shapes_only && thread->trace && is_symbolic(inputs))
+    mu_host_results *r = mu__context()->host_results;
+    if (mu__host_shapes_only() && is_symbolic(inputs))
         return symbolic_output(layer, inputs);
-    if (r && r->next < r->calls.n && r->calls.items[r->next] == layer)
+    if (r && !r->outside && r->next < r->calls.n && r->calls.items[r->next] == layer)
         return mu_value_at(r->values, (int)r->next++);
     return layer->ops->call(layer, inputs, context);
 }

@@ -1,4 +1,5 @@
 // Common to all layers: options, names, sublayers, building on first use, calls; and layers of the user's own.
+#include "model/host_part.h"
 #include "model/model.h"
 
 #include <muster/ops.h>
@@ -391,7 +392,8 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_context *thread = mu__context();
-    if (mu__pending() || !inputs || !(inputs = mu__layer_convert(layer, inputs)))
+    if (mu__pending() || !inputs || (thread->host_results && mu__host_enter(layer, inputs) != MU_OK) ||
+        !(inputs = mu__layer_convert(layer, inputs)))
         return NULL;
     if (context->reverse && !layer->ops->takes_reverse) {
         mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse, but a %s has no reverse; leave it out, or "
@@ -406,6 +408,8 @@ mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_contex
     mu_value *outputs = layer->trainer ? call_model(layer, inputs, context, mask)
                                        : call_layer(layer, inputs, context, mask);
     thread->n_layers--;
+    if (thread->host_results)
+        mu__host_leave(layer);
     return outputs;
 }
 

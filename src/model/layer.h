@@ -80,6 +80,8 @@ struct mu_layer_ops {
     // layer computes in; with takes_integers or moves_only, integers stay as they are.
     mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
     void (*release)(mu_layer *layer);  // frees `state`; optional
+    // adapt learns from the inputs that a dataset has. NULL: there is nothing to learn.
+    mu_status (*adapt)(mu_layer *layer, mu_dataset *data);
 };
 
 // A word in this list is a class that mu_layer_from_config knows: `mu__NAME_ops`.
@@ -207,6 +209,12 @@ mu_shape mu__kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows,
 
 // mu__encode_tokens encodes integers below `depth`: "one_hot", "multi_hot" or "count" (layers_preprocessing.c).
 mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode);
+
+// mu__adapt_each calls a function on the inputs of each element of a dataset, in order, until one fails. mu__adapt_empty
+// records that there were none (adapt.c).
+mu_status mu__adapt_each(mu_layer *layer, mu_dataset *data,
+                         mu_status (*each)(mu_layer *layer, mu_tensor *inputs, void *arg), void *arg);
+mu_status mu__adapt_empty(mu_layer *layer);
 
 // mu__unit_norm divides x by its Euclidean norm along an axis, where that is above 1e-12.
 mu_tensor *mu__unit_norm(mu_tensor *x, int axis);

@@ -128,7 +128,7 @@ static mu_status string_spec(const mu_layer *layer, int n, const mu_spec *in, mu
 
 MU_LAYER_CLASS(string_lookup, "string_lookup", "StringLookup", mu_string_lookup_args, string_fields, string_complete,
                .takes_integers = true, .takes_strings = true, .make = string_make, .call = string_call,
-               .host_spec = string_spec, .release = lookup_release)
+               .host_spec = string_spec, .release = lookup_release, .adapt = mu__lookup_adapt_to)
 
 // ---- Integers -----------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ static mu_status integer_spec(const mu_layer *layer, int n, const mu_spec *in, m
 
 MU_LAYER_CLASS(integer_lookup, "integer_lookup", "IntegerLookup", mu_integer_lookup_args, integer_fields,
                integer_complete, .takes_integers = true, .make = integer_make, .call = integer_call,
-               .host_spec = integer_spec, .release = lookup_release)
+               .host_spec = integer_spec, .release = lookup_release, .adapt = mu__lookup_adapt_to)
 
 // ---- Adapting -----------------------------------------------------------------------------------
 
@@ -281,21 +281,15 @@ static mu_status keep_in_options(mu_layer *layer, const adapted *class)
     return MU_OK;
 }
 
-mu_status mu_adapt(mu_layer *layer, mu_dataset *data)
+mu_status mu__lookup_adapt_to(mu_layer *layer, mu_dataset *data)
 {
-    if (mu__pending())
-        return mu_error_code();
-    MU_TRY(mu__need(layer, "mu_adapt: the layer"));
-    MU_TRY(mu__need(data, "mu_adapt: the dataset"));
-    if (layer->ops == &mu__normalization_ops)
-        return mu_normalization_adapt(layer, data);
     const adapted *class = class_of(layer);
-    if (class == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' is of class %s, which has nothing to adapt; give a "
-                         "look-up, a text vectorisation or a normalisation", mu_layer_name(layer),
-                             layer->ops->class.keras);
-    MU_TRY(mu__adapt_tokens(layer, data, class->document));
-    return keep_in_options(layer, class);
+    mu_token_counts counts = {.document = class->document};
+    mu_status status = mu__adapt_each(layer, data, mu__adapt_document, &counts);
+    if (status == MU_OK)
+        status = mu__lookup_adapt(layer, &counts);
+    mu__tokens_free(&counts);
+    return status == MU_OK ? keep_in_options(layer, class) : status;
 }
 
 // Adds the token of an index, special ones included.

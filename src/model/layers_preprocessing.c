@@ -1,5 +1,4 @@
-// Layers that prepare numbers and categories: rescaling, normalisation by the moments of data, encodings of integers,
-// bins.
+// Layers that prepare numbers and categories: rescaling, normalisation by the moments of data, encodings of integers.
 #include "model/model.h"
 
 #include <math.h>
@@ -60,9 +59,6 @@ static mu_value *normalization_call(mu_layer *layer, mu_value *inputs, const mu_
                      : mu_divide(mu_subtract(x, mean), deviation));
 }
 
-MU_LAYER_CLASS(normalization, "normalization", "Normalization", mu_normalization_args, normalization_fields, NULL,
-               .passes_mask = true, .build = normalization_build, .call = normalization_call)
-
 // Mean and variance of each feature over the batches so far.
 typedef struct moments {
     mu_tensor *mean, *variance;
@@ -97,30 +93,30 @@ static mu_status add_batch(moments *all, mu_tensor *x)
     return mu_error_code();
 }
 
-static mu_status adapt_to(mu_layer *layer, mu_dataset *data)
+static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *all)
+{
+    const mu_call_context context = {0};
+    if (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL))
+        return mu_error_code();
+    const int64_t features = mu_tensor_elements(mu_variable_read(mu__weight_named(layer, "mean")));
+    if (mu_tensor_rank(x) < 2 || mu_tensor_dim(x, -1) != features)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' has %lld features; the last axis of the data has "
+                         "%lld", mu_layer_name(layer), (long long)features, (long long)mu_tensor_dim(x, -1));
+    return add_batch(all, x);
+}
+
+static mu_status normalization_adapt(mu_layer *layer, mu_dataset *data)
 {
     moments all = {0};
-    mu_iterator *iterator = mu_iterate(data);
-    for (mu_value *element; iterator && (element = mu_next(iterator));) {
-        mu_value *inputs = mu_value_kind_of(element) == MU_VALUE_LIST ? mu_value_at(element, 0) : element;
-        mu_tensor *x = mu_at(inputs, 0);
-        const mu_call_context context = {0};
-        if (!x || (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL)))
-            return mu_error_code();
-        const int64_t features = mu_tensor_elements(mu_variable_read(mu__weight_named(layer, "mean")));
-        if (mu_tensor_rank(x) < 2 || mu_tensor_dim(x, -1) != features)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_normalization_adapt: layer '%s' has %lld features; the last axis "
-                             "of the data has %lld", mu_layer_name(layer), (long long)features,
-                             (long long)mu_tensor_dim(x, -1));
-        MU_TRY(add_batch(&all, x));
-    }
-    if (!mu__pending() && !all.mean)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_normalization_adapt: the dataset has no elements; give one that has "
-                         "batches of inputs");
-    MU_TRY(mu_error_code());
+    MU_TRY(mu__adapt_each(layer, data, add_inputs, &all));
+    MU_TRY(all.mean ? MU_OK : mu__adapt_empty(layer));
     MU_TRY(mu_variable_assign(mu__weight_named(layer, "mean"), mu_cast(all.mean, mu__floatx())));
     return mu_variable_assign(mu__weight_named(layer, "variance"), mu_cast(all.variance, mu__floatx()));
 }
+
+MU_LAYER_CLASS(normalization, "normalization", "Normalization", mu_normalization_args, normalization_fields, NULL,
+               .passes_mask = true, .build = normalization_build, .call = normalization_call,
+               .adapt = normalization_adapt)
 
 mu_status mu_normalization_adapt(mu_layer *layer, mu_dataset *data)
 {
@@ -131,7 +127,7 @@ mu_status mu_normalization_adapt(mu_layer *layer, mu_dataset *data)
     if (layer->ops != &mu__normalization_ops)
         return mu__error(MU_INVALID_ARGUMENT, "mu_normalization_adapt: layer '%s' is of class %s; give one of "
                          "mu_normalization", mu_layer_name(layer), layer->ops->class.keras);
-    return adapt_to(layer, data);
+    return mu_adapt(layer, data);
 }
 
 // ---- Category encoding --------------------------------------------------------------------------
@@ -180,55 +176,3 @@ static mu_value *category_call(mu_layer *layer, mu_value *inputs, const mu_call_
 
 MU_LAYER_CLASS(category_encoding, "category_encoding", "CategoryEncoding", mu_category_encoding_args, category_fields,
                NULL, .takes_integers = true, .build = category_build, .call = category_call)
-
-// ---- Bins ---------------------------------------------------------------------------------------
-
-static const char *const bin_outputs[] = {"int", "one_hot", "multi_hot", "count", NULL};
-
-static const mu_field discretization_fields[] = {
-    MU_FIELD(mu_discretization_args, bin_boundaries, DOUBLES,
-             .second = offsetof(mu_discretization_args, n_bin_boundaries)),
-    MU_FIELD(mu_discretization_args, output_mode, WORD, .text = "int", .words = bin_outputs),
-    MU_FIELD_ONLY("epsilon", .number = .01),
-    MU_LAYER_FIELDS(mu_discretization_args),
-    {0},
-};
-
-static mu_status discretization_complete(void *arguments)
-{
-    const mu_discretization_args *args = arguments;
-    if (args->n_bin_boundaries < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: there are no bin_boundaries; give one or more, "
-                         "ascending, and their number in n_bin_boundaries");
-    for (int i = 1; i < args->n_bin_boundaries; i++)
-        if (!(args->bin_boundaries[i - 1] <= args->bin_boundaries[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: bin_boundaries[%d] is %g and follows %g; they "
-                             "must ascend", i, args->bin_boundaries[i], args->bin_boundaries[i - 1]);
-    return MU_OK;
-}
-
-static mu_status discretization_build(mu_layer *layer, int n, const mu_shape *input)
-{
-    (void)n;
-    const char *mode = ((const mu_discretization_args *)layer->args)->output_mode;
-    const bool samples = strcmp(mode, "multi_hot") == 0 || strcmp(mode, "count") == 0;
-    return mu__need_input_rank(layer, input, samples ? 2 : 1, MU_MAX_RANK);
-}
-
-static mu_value *discretization_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const mu_discretization_args *args = layer->args;
-    const int64_t n = args->n_bin_boundaries;
-    mu_tensor *x = mu_at(inputs, 0), *boundaries = mu_tensor_new(MU_F64, 1, &n, args->bin_boundaries);
-    if (!x || !boundaries)
-        return NULL;
-    mu_tensor *bins = mu_searchsorted(mu_cast(boundaries, x->dtype), mu_reshape(x, 1, (int64_t[]){-1}), true);
-    bins = mu_reshape_like(bins, x);
-    if (strcmp(args->output_mode, "int") == 0)
-        return mu_of(bins);
-    return mu_of(mu_cast(mu__encode_tokens(bins, n + 1, args->output_mode), layer->policy.compute));
-}
-
-MU_LAYER_CLASS(discretization, "discretization", "Discretization", mu_discretization_args, discretization_fields,
-               discretization_complete, .no_autocast = true, .build = discretization_build, .call = discretization_call)

@@ -328,4 +328,4 @@ static mu_status text_spec(const mu_layer *layer, int n, const mu_spec *in, mu_s
 
 MU_LAYER_CLASS(text_vectorization, "text_vectorization", "TextVectorization", mu_text_vectorization_args, text_fields,
                NULL, .takes_strings = true, .make = text_make, .call = text_call, .host_spec = text_spec,
-               .release = text_release)
+               .release = text_release, .adapt = mu__lookup_adapt_to)

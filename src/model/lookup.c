@@ -391,21 +391,7 @@ mu_status mu__adapt_values(mu_layer *layer, const mu_tensor *x, mu_token_counts 
     return MU_OK;
 }
 
-mu_status mu__adapt_tokens(mu_layer *layer, mu_dataset *data,
-                           mu_status (*document)(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts))
+mu_status mu__adapt_document(mu_layer *layer, mu_tensor *inputs, void *counts)
 {
-    mu_token_counts counts = {0};
-    mu_status status = MU_OK;
-    mu_iterator *iterator = mu_iterate(data);
-    for (mu_value *element; status == MU_OK && iterator && (element = mu_next(iterator)) != NULL;) {
-        mu_value *inputs = mu_value_kind_of(element) == MU_VALUE_LIST ? mu_value_at(element, 0) : element;
-        const mu_tensor *x = mu_at(inputs, 0);
-        status = x != NULL ? document(layer, x, &counts) : mu_error_code();
-    }
-    if (status == MU_OK)
-        status = mu_error_code();
-    if (status == MU_OK)
-        status = mu__lookup_adapt(layer, &counts);
-    mu__tokens_free(&counts);
-    return status;
+    return ((mu_token_counts *)counts)->document(layer, inputs, counts);
 }

@@ -59,11 +59,13 @@ mu_value *mu__lookup_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
 mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out);
 
 // Counts of tokens over a dataset, for adapt.
-typedef struct mu_token_counts {
+typedef struct mu_token_counts mu_token_counts;
+struct mu_token_counts {
+    mu_status (*document)(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts);  // counts an element's
     mu_token_set seen;
     struct { int64_t *items; size_t n, capacity; } counts, documents, last;  // last: number of the last document
     int64_t n_documents;
-} mu_token_counts;
+};
 mu_status mu__tokens_count(mu_token_counts *counts, mu_string token);  // in document counts->n_documents
 void mu__tokens_free(mu_token_counts *counts);
 // mu__lookup_adapt makes the vocabulary from counts: most frequent first, of equal counts the larger token first.
@@ -72,9 +74,10 @@ mu_status mu__lookup_adapt(mu_layer *layer, mu_token_counts *counts);
 // mu__host_only returns a layer's input as a tensor with elements; NULL and an error in a trace.
 const mu_tensor *mu__host_only(const mu_layer *layer, mu_value *inputs, int i);
 
-// What adapt does for a class: `document` counts what one element of the data has.
-mu_status mu__adapt_tokens(mu_layer *layer, mu_dataset *data,
-                           mu_status (*document)(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts));
+// What adapt does for these classes: mu__adapt_document is for mu__adapt_each, with counts whose function counts what
+// one element of the data has, mu__adapt_values or mu__adapt_text.
+mu_status mu__lookup_adapt_to(mu_layer *layer, mu_dataset *data);
+mu_status mu__adapt_document(mu_layer *layer, mu_tensor *inputs, void *counts);
 mu_status mu__adapt_values(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts);  // of the lookups
 mu_status mu__adapt_text(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts);    // of text_vectorization
 

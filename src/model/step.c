@@ -314,7 +314,9 @@ static mu_status add_own_loss(const mu_model *model, mu_value *batch, mu_tensor 
                          "mean loss, a scalar", mu_layer_name(model), mu_tensor_rank(loss));
     MU_TRY(tensors_of(batch, "tensors in a batch", &all));
     mu_tensor *rows = mu_cast(mu_dim_size(all.items[0], 0), mu__floatx());
-    mu_tensor *total = mu_multiply(mu_cast(loss, mu__floatx()), rows);
+    // The mean of a replica without samples is NaN.
+    mu_tensor *zero = mu_constant(mu__floatx(), 0), *total = mu_multiply(mu_cast(loss, mu__floatx()), rows);
+    total = mu_where(mu_greater(rows, zero), total, zero);
     MU_TRY(total ? mu_metric_add(mean, 0, total) : mu_error_code());
     return mu_metric_add(mean, 1, rows);
 }
@@ -322,14 +324,13 @@ static mu_status add_own_loss(const mu_model *model, mu_value *batch, mu_tensor 
 static mu_value *own_step(mu_model *model, mu_value *batch,
                           mu_tensor *(*step)(mu_model *model, mu_value *batch, void *arg))
 {
-    if (mu__has_host_part(model)) {
-        mu__error(MU_UNIMPLEMENTED, "the model '%s' has look-ups and a step of the program's own, whose calls of the "
-                  "model cannot be seen before it; look the values up in the function of mu_dataset_map",
-                  mu_layer_name(model));
+    mu_host_results results;
+    batch = mu__host_step_begin(model, batch, &results);
+    if (!batch)
         return NULL;
-    }
     collect(model, true);
     mu_tensor *loss = step(model, batch, model->trainer->step_arg);
+    mu__host_step_end(&results);
     return result_of(model, add_own_loss(model, batch, loss));
 }
 

@@ -4,6 +4,7 @@
 # Both get the same input and weights. Then Keras reads Muster's JSON, and Muster reads Keras's; each must compute the same
 # as before. Last, every class of the installed Keras's `keras.layers` is either there or in NOT_THERE, with the reason.
 # It must not leave out an argument that both sides have.
+import contextlib
 import ctypes
 import inspect
 import json
@@ -329,6 +330,47 @@ def compare_adapt(report, mu, floatx):
     report.check(f"mu_normalization_adapt, {floatx}", f"results within {far:.1e}", far <= ADAPT_TOLERANCE[floatx])
 
 
+# Data of the bins' boundaries: name, numbers, bins, epsilon, rows of a batch (None: an array).
+BINS = [("normal", lambda r: r.normal(3, 2, (1000, 3)), 10, 0.01, 64), ("an array", lambda r: r.normal(0, 1, 5000), 7, 0.01, None),
+        ("few", lambda r: r.normal(0, 1, 30), 4, 0.01, 9), ("fewer than bins", lambda r: r.normal(0, 1, 5), 8, 0.01, 5),
+        ("coarse", lambda r: r.exponential(1, 3000), 5, 0.2, 500), ("uneven batches", lambda r: r.gamma(2, 3, 777), 20, 0.03, 100),
+        ("integers", lambda r: r.permutation(600).astype(np.int64), 12, 0.01, 150), ("one batch", lambda r: r.uniform(-1, 1, 2048), 49, 0.005, 2048),
+        ("bins that no float divides", lambda r: r.normal(0, 1, 4000), 49, 0.01, 1000), ("large", lambda r: 1e30 * r.normal(0, 1, 400), 3, 0.01, 50)]
+
+
+@contextlib.contextmanager
+def stable_sort():
+    """Keras sorts summaries with NumPy's default, in which the order of equal values depends on the processor."""
+    unstable = np.argsort
+    np.argsort = lambda array: unstable(array, kind="stable")
+    try:
+        yield
+    finally:
+        np.argsort = unstable
+
+
+def compare_bins(report, mu, row):
+    """Boundaries that adapt finds, in several batches and in one, and the layer with them in both directions."""
+    name, numbers, bins, epsilon, rows = row
+    set_floatx(mu, "f64")
+    x = numbers(np.random.default_rng(11))
+    theirs = tf.keras.layers.Discretization(num_bins=bins, epsilon=epsilon)
+    with stable_sort() if x.dtype == np.int64 else contextlib.nullcontext():
+        theirs.adapt(x if rows is None else tf.data.Dataset.from_tensor_slices(x).batch(rows))
+    wanted = np.array(theirs.bin_boundaries)
+    with mu.pool():
+        ours = mu.mu_discretization(num_bins=bins, epsilon=epsilon)
+        mu.mu_adapt(ours, mu.tensor(x) if rows is None else
+                    mu.mu_dataset_batch(dataset=mu.mu_dataset_from_tensor_slices(mu.mu_of(mu.tensor(x))), batch_size=rows))
+        config = json.loads(mu.mu_layer_config(ours).decode())
+        read = tf.keras.layers.deserialize(config)
+        again = mu.mu_layer_from_config(json.dumps(tf.keras.layers.serialize(theirs)))
+        same = all(np.array_equal(mu.array(mu.mu_call(model=layer, x=mu.tensor(x))), theirs(x).numpy()) for layer in (ours, again))
+        same &= np.array_equal(read(x).numpy(), theirs(x).numpy()) and read.num_bins == bins and read.epsilon == epsilon
+    found = np.array(config["config"]["bin_boundaries"])
+    report.check(f"mu_adapt of mu_discretization, {name}", f"{len(wanted)} boundaries", np.array_equal(found, wanted) and same)
+
+
 def projection(places, values):
     """The eight numbers of the projection that takes places to values, as Keras's transforms have them."""
     (x, y), (u, v), n = places.T, values.T, len(places)
@@ -393,6 +435,10 @@ def main(library, only=""):
         if only in "mu_normalization_adapt":
             with report.guard(f"mu_normalization_adapt, {floatx}"):
                 compare_adapt(report, mu, floatx)
+    for row in BINS:
+        if only in "mu_discretization":
+            with report.guard(f"mu_adapt of mu_discretization, {row[0]}"):
+                compare_bins(report, mu, row)
     if only in "classes":
         compare_classes(report, mu)
     return report

@@ -35,6 +35,62 @@ static void normalization_adapts(void **state)
     expect_error(MU_INVALID_ARGUMENT, "the dataset has no elements");
 }
 
+static mu_tensor *ramp(int64_t n)
+{
+    return mu_cast(mu_range(MU_I64, 0, (double)n, 1), MU_F64);
+}
+
+// Four bins of the numbers from 0 to 99 begin at quarters, with the last number of each as Keras has it.
+static void bins_adapt(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_discretization(.num_bins = 4);
+    mu_tensor *x = mu_input({1});
+    mu_model *early = mu_model_new(x, mu_call(mu_dense(2), mu_call(mu_discretization(.num_bins = 4,
+        .output_mode = "one_hot", .name = "bins"), x)));
+    assert_int_equal(mu_model_parameters(early), 10);  // the layers after it know how many bins there will be
+    assert_null(mu_call(layer, ramp(3)));
+    expect_error(MU_FAILED_PRECONDITION, "has no boundaries of its 4 bins; call mu_adapt first");
+    assert_int_equal(mu_adapt(layer, ramp(100)), MU_OK);
+    const mu_discretization_args *args = layer->args;
+    assert_int_equal(args->n_bin_boundaries, 3);
+    assert_near(args->bin_boundaries, (double[]){24, 49, 74}, 3, 1e-4);
+    assert_int_equal(mu_adapt(layer, mu_multiply(ramp(8), mu_constant(MU_F64, 2))), MU_OK);  // forgets the first numbers
+    assert_near(args->bin_boundaries, (double[]){2, 6, 10}, 3, 1e-4);
+    mu_layer *read = mu_layer_from_config(mu_layer_config(layer));
+    assert_near(doubles(mu_cast(mu_call(read, ramp(12)), MU_F64)), doubles(mu_cast(mu_call(layer, ramp(12)), MU_F64)),
+                12, 0);
+    mu_dataset *labelled = mu_dataset_from_tensor_slices(mu_list(ramp(100), ramp(100), MU_END));
+    assert_int_equal(mu_adapt(read, mu_dataset_batch(labelled, 7)), MU_OK);
+    assert_near(((const mu_discretization_args *)read->args)->bin_boundaries, (double[]){24, 49, 74}, 3, 1.01);
+    assert_int_equal(mu_adapt(mu_model_layer(early, "bins"), ramp(50)), MU_OK);
+    assert_non_null(mu_call(early, mu_reshape(ramp(3), 2, (int64_t[]){3, 1})));
+}
+
+static void refuse_adapt(mu_layer *layer, mu_any_inputs data, mu_status code, const char *part)
+{
+    assert_int_equal(mu_adapt(layer, data), code);
+    expect_error(code, part);
+}
+
+static void bad_data_are_refused(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_discretization(.num_bins = 4);
+    mu_tensor *nan = mu_divide(ramp(2), mu_zeros(MU_F64, 1, (int64_t[]){2}));
+    refuse_adapt(mu_discretization(.bin_boundaries = (double[]){0}, .n_bin_boundaries = 1), ramp(3),
+                 MU_FAILED_PRECONDITION, "was made with bin_boundaries; make it with .num_bins instead");
+    refuse_adapt(layer, nan, MU_INVALID_ARGUMENT, "is given NaN or infinity");
+    refuse_adapt(layer, ramp(1), MU_INVALID_ARGUMENT, "is given 1 number to find the boundaries of 4 bins");
+    refuse_adapt(layer, ramp(0), MU_INVALID_ARGUMENT, "are empty");
+    refuse_adapt(layer, mu_dataset_take(mu_dataset_from_tensors(mu_of(ramp(3))), 0), MU_INVALID_ARGUMENT,
+                 "the dataset has no elements");
+    refuse_adapt(layer, mu_tensor_strings(1, (int64_t[]){1}, (const char *const[]){"a"}), MU_INVALID_ARGUMENT,
+                 "sorts numbers; the data are strings");
+    refuse_adapt(layer, layer, MU_INVALID_ARGUMENT, "the data are of type layer; give a dataset of batches");
+    assert_int_equal(mu_adapt(layer, ramp(9)), MU_OK);  // nothing was lost
+}
+
 static mu_tensor *train(mu_layer *layer, mu_tensor *x)
 {
     mu_tensor *y = mu_call(mu_sequential(layer), x, .training = true);
@@ -181,7 +237,11 @@ static void wrong_options_are_refused(void **state)
     assert_null(mu_call(mu_category_encoding(3), mu_fill(MU_I64, 2, (int64_t[]){2, 2}, 3)));
     expect_error(MU_INVALID_ARGUMENT, "tokens are integers from 0 to below num_tokens");
     assert_null(mu_discretization());
-    expect_error(MU_INVALID_ARGUMENT, "there are no bin_boundaries");
+    expect_error(MU_INVALID_ARGUMENT, "there are no bin_boundaries, and num_bins is 0");
+    assert_null(mu_discretization(.num_bins = 1));
+    expect_error(MU_INVALID_ARGUMENT, "their number in n_bin_boundaries, or 2 bins or more");
+    assert_null(mu_discretization(.num_bins = 3, .epsilon = 0));
+    expect_error(MU_INVALID_ARGUMENT, "epsilon is 0");
     assert_null(mu_discretization(.bin_boundaries = (double[]){1, 0}, .n_bin_boundaries = 2));
     expect_error(MU_INVALID_ARGUMENT, "bin_boundaries[1] is 0 and follows 1");
     assert_null(mu_resizing(3));
@@ -197,6 +257,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(normalization_adapts),
+        MODEL_TEST(bins_adapt),
+        MODEL_TEST(bad_data_are_refused),
         MODEL_TEST(images_are_flipped),
         MODEL_TEST(images_are_sheared),
         MODEL_TEST(colors_change_for_shares),
