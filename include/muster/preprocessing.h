@@ -79,6 +79,7 @@ MU_API mu_layer *mu_discretization_with(const mu_discretization_args *args);
 
 // ---- Layers that learn from data -----------------------------------------------------------------
 
+// Inputs to learn from: a dataset, or an array.
 MU_ANY(mu_any_inputs, mu_dataset *, mu_tensor *, mu_value *);
 // mu_adapt lets a layer learn from data before it is trained: the moments of mu_normalization, the boundaries of
 // mu_discretization, the vocabulary of a look-up or mu_text_vectorization (text.h). The data are a dataset, whose

@@ -334,7 +334,8 @@ static int in_order(const mu_functional *f, const mu_value *nest, mu_object *out
     const int n = f ? (int)f->n_inputs : 1, seen = mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS);
     for (int i = 0; i < n; i++)
         places[i] = i;
-    if (f && mu__is_flat_map(nest) && mu__places_by_name(nest, &f->input_names, MU_NAMES_ALL, "inputs", places) != MU_OK)
+    if (f && mu__is_flat_map(nest) &&
+        mu__places_by_name(nest, &f->input_names, MU_NAMES_ALL, "inputs", places) != MU_OK)
         return 0;
     for (int i = 0; i < n; i++)
         out[i] = places[i] < MU_MIN(seen, MU_MAX_MODEL_INPUTS) ? leaves[places[i]] : NULL;

@@ -92,29 +92,48 @@ static int number_of(const mu_layer *layer, const mu_weight *weight)
     return number;
 }
 
+// The attribute of Keras's object that is a weight: its name, except where a name has been given to another value.
+static const char *variable_attribute(const mu_layer *layer, const char *name)
+{
+    if (layer->ops != &mu__normalization_ops || strcmp(name, "count") == 0)
+        return name;
+    return strcmp(name, "mean") == 0 ? "adapt_mean" : "adapt_variance";
+}
+
 static mu_status add_weight(const mu_layer *layer, const mu_weight *weight, const char *keras, const char *object,
                             mu_named_variables *out)
 {
     const size_t length = inner_length(weight);
     const char *inner = length ? attribute_of(weight->name, length) : NULL;
-    const char *last = length ? weight->name + length + 1 : weight->name;
+    const char *last = variable_attribute(layer, length ? weight->name + length + 1 : weight->name);
     const char *slash = inner ? "/" : "";
     inner = inner ? inner : "";
     return add(out, weight->variable, mu__sprintf("%s%s%s/vars/%d", keras, slash, inner, number_of(layer, weight)),
                mu__sprintf("%s%s%s/%s", object, slash, inner, last), false);
 }
 
-// Keras's text vectorisation has a look-up inside, which is saved too.
-static mu_status add_idf(const mu_layer *layer, const char *keras, mu_named_variables *out)
+static mu_status add_idf_as(const mu_layer *layer, mu_tensor *weights, char *keras, char *object,
+                            mu_named_variables *out)
 {
-    static const char *const inner[] = {"", "/_lookup_layer"};
+    MU_TRY(add(out, NULL, keras, object, false));
+    out->items[out->n - 1].constant = mu_retain(weights);
+    out->items[out->n - 1].look_up = (mu_layer *)(uintptr_t)layer;
+    return MU_OK;
+}
+
+// Keras's text vectorisation has a look-up inside, which is saved too, in checkpoints alone.
+static mu_status add_idf(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out)
+{
+    static const char inner[] = "_lookup_layer";
+    const bool text = layer->ops == &mu__text_vectorization_ops;
     mu_tensor *weights = NULL;
     MU_TRY(mu__lookup_weights(layer, &weights));
-    for (size_t i = 0; weights && i < (layer->ops == &mu__text_vectorization_ops ? 2 : 1); i++) {
-        MU_TRY(add(out, NULL, mu__sprintf("%s%s/vars/idf_weights", keras, inner[i]), mu__strdup(""), false));
-        out->items[out->n - 1].constant = mu_retain(weights);
-    }
-    return MU_OK;
+    if (!weights)
+        return MU_OK;
+    MU_TRY(add_idf_as(layer, weights, mu__sprintf("%s/vars/idf_weights", keras),
+                      text ? mu__strdup("") : mu__sprintf("%s/idf_weights", object), out));
+    return text ? add_idf_as(layer, weights, mu__sprintf("%s/%s/vars/idf_weights", keras, inner),
+                             mu__sprintf("%s/%s/idf_weights", object, inner), out) : MU_OK;
 }
 
 static mu_status walk(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out);
@@ -222,7 +241,7 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
         out->items[out->n - 1].again = weight->shared;
     }
     if (layer->ops->host_spec)
-        return add_idf(layer, keras, out);
+        return add_idf(layer, keras, object, out);
     if (layer->ops == &mu__functional_ops)
         return walk_model(layer, keras, object, out);
     if (layer->ops == &mu__sequential_ops)
@@ -305,15 +324,21 @@ static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer,
     return MU_OK;
 }
 
-// Only Keras's own formats have a weight twice, or idf weights.
-static void drop_again(mu_named_variables *list)
+// Only Keras's own formats have a weight twice; Muster's have no idf weights.
+static bool is_in(const mu_named_variable *named, mu_file_names names)
+{
+    return names == MU_NAMES_KERAS ||
+           (!named->again && (!named->constant || (names == MU_NAMES_OBJECTS && *named->object)));
+}
+
+static void drop_others(mu_named_variables *list, mu_file_names names)
 {
     size_t kept = 0;
     for (size_t i = 0; i < list->n; i++)
-        if (list->items[i].again || list->items[i].constant)
-            free_item(&list->items[i]);
-        else
+        if (is_in(&list->items[i], names))
             list->items[kept++] = list->items[i];
+        else
+            free_item(&list->items[i]);
     list->n = kept;
 }
 
@@ -321,8 +346,7 @@ mu_status mu__keras_names(mu_model *model, mu_file_names names, mu_named_variabl
 {
     mu_optimizer *optimizer = names != MU_NAMES_OWN ? model->trainer->optimizer : NULL;
     MU_TRY(walk(model, "", "", out));
-    if (names != MU_NAMES_KERAS)
-        drop_again(out);
+    drop_others(out, names);
     // Nadam's product of momenta and the state of a loss scale optimizer.
     if (optimizer && optimizer->n_scalars > 0)
         mu__log(MU_LOG_WARNING, "'%s' of the optimizer of '%s' has no place in Keras's files; mu_checkpoint_save keeps "

@@ -7,7 +7,8 @@
 
 typedef struct mu_named_variable {
     mu_variable *variable;       // borrowed; NULL: `constant`
-    mu_tensor *constant;         // in Keras's formats alone: idf weights of a look-up, saved and not loaded; retained
+    mu_tensor *constant;         // idf weights of `look_up`, not in files with Muster's own names; retained
+    mu_layer *look_up;           // borrowed
     char *keras;                 // "layers/dense/vars/0"
     char *object;                // "_operations/1/kernel", without the end of a checkpoint's key
     bool of_optimizer;

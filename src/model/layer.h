@@ -210,8 +210,8 @@ mu_shape mu__kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows,
 // mu__encode_tokens encodes integers below `depth`: "one_hot", "multi_hot" or "count" (layers_preprocessing.c).
 mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode);
 
-// mu__adapt_each calls a function on the inputs of each element of a dataset, in order, until one fails. mu__adapt_empty
-// records that there were none (adapt.c).
+// mu__adapt_each calls a function on the inputs of each element of a dataset, in order, until one fails.
+// mu__adapt_empty records that there were none (adapt.c).
 mu_status mu__adapt_each(mu_layer *layer, mu_dataset *data,
                          mu_status (*each)(mu_layer *layer, mu_tensor *inputs, void *arg), void *arg);
 mu_status mu__adapt_empty(mu_layer *layer);

@@ -29,9 +29,9 @@ static mu_status discretization_complete(void *arguments)
 {
     const mu_discretization_args *args = arguments;
     if (args->n_bin_boundaries < 1 && args->num_bins < 2)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: there are no bin_boundaries, and num_bins is %d; give "
-                         "one boundary or more, ascending, and their number in n_bin_boundaries, or 2 bins or more, "
-                         "whose boundaries mu_adapt finds", args->num_bins);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: there are no bin_boundaries, and num_bins is %d; "
+                         "give one boundary or more, ascending, and their number in n_bin_boundaries, or 2 bins or "
+                         "more, whose boundaries mu_adapt finds", args->num_bins);
     for (int i = 1; i < args->n_bin_boundaries; i++)
         if (!(args->bin_boundaries[i - 1] <= args->bin_boundaries[i]))
             return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: bin_boundaries[%d] is %g and follows %g; they "

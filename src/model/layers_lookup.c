@@ -281,6 +281,22 @@ static mu_status keep_in_options(mu_layer *layer, const adapted *class)
     return MU_OK;
 }
 
+mu_status mu__lookup_take_weights(mu_layer *layer, const mu_tensor *weights)
+{
+    const adapted *class = class_of(layer);
+    mu_lookup *l = layer->state;
+    const void *data = mu__host_read(weights);
+    double *in_options = *(double **)(void *)((char *)layer->args + class->idf);
+    const int n_options = *(int *)(void *)((char *)layer->args + class->n_idf);
+    const int64_t n = mu__vocabulary_count(&l->vocabulary), first = mu__lookup_first(l);
+    for (int64_t i = 0; data && i < n; i++)
+        l->idf[i] = mu__read_element(weights->dtype, data, first + i);
+    // Options may begin with the special tokens.
+    for (int i = 0; data && i < n_options; i++)
+        in_options[i] = mu__read_element(weights->dtype, data, first + n - n_options + i);
+    return mu_error_code();
+}
+
 mu_status mu__lookup_adapt_to(mu_layer *layer, mu_dataset *data)
 {
     const adapted *class = class_of(layer);

@@ -57,6 +57,8 @@ mu_value *mu__lookup_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
 // mu__lookup_weights writes the idf weights as Keras keeps them: of all indices, the average for those of special
 // tokens. NULL: the layer has none. It belongs to the pool.
 mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out);
+// mu__lookup_take_weights takes such weights, of as many indices as the layer has, for its own.
+mu_status mu__lookup_take_weights(mu_layer *layer, const mu_tensor *weights);
 
 // Counts of tokens over a dataset, for adapt.
 typedef struct mu_token_counts mu_token_counts;

@@ -4,6 +4,7 @@
 #include "base/temporary.h"
 #include "model/checkpoint.h"
 #include "model/keras_names.h"
+#include "model/lookup.h"
 
 #include <muster/ops.h>
 #include <regex.h>
@@ -217,11 +218,45 @@ static mu_status check_wanted(const loading *l, const mu_named_variable *named, 
     return MU_OK;
 }
 
+// Where the file has the idf weights of a look-up; -1: it has none, or they are not wanted. Files are older than these
+// weights in checkpoints, so none is no error.
+static int find_idf(const loading *l, const mu_named_variable *named)
+{
+    return named->constant && !l->only ? mu_tensor_file_find(l->file, mu__named_as(named, l->names)) : -1;
+}
+
+// Before the first weight changes.
+static mu_status check_idf(const loading *l, const mu_named_variable *named, bool *fits)
+{
+    char text[MU_SHAPE_TEXT];
+    const int at = find_idf(l, named);
+    const mu_shape seen = mu_tensor_file_shape(l->file, at), *wanted = &named->constant->shape;
+    *fits = at >= 0 && mu__dtype_is_float(mu_tensor_file_dtype(l->file, at)) && mu__shape_equal(&seen, wanted);
+    if (*fits || at < 0)
+        return mu_error_code();
+    if (!l->options || !l->options->skip_mismatch)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' in '%s' is %s%s, and the look-up '%s' has %lld indices; give "
+                         "it the vocabulary that it had when the file was saved", l->function,
+                         mu__named_as(named, l->names), l->file->path,
+                         mu_dtype_name(mu_tensor_file_dtype(l->file, at)), mu__shape_text(&seen, text),
+                         mu_layer_name(named->look_up), (long long)wanted->dims[0]);
+    mu__log(MU_LOG_WARNING, "left as they are: the idf weights of '%s', of which '%s' has another number",
+            mu_layer_name(named->look_up), l->file->path);
+    return MU_OK;
+}
+
+static mu_status load_idf(const loading *l, const mu_named_variable *named)
+{
+    const mu_tensor *weights = mu_tensor_file_read(l->file, find_idf(l, named));
+    return weights ? mu__lookup_take_weights(named->look_up, weights) : mu_error_code();
+}
+
 static mu_status load_chosen(const loading *l, const mu_named_variables *list, bool *fits)
 {
     size_t n = 0;
     for (size_t i = 0; i < list->n; i++) {
-        MU_TRY(check_wanted(l, &list->items[i], &fits[i]));
+        if (!list->items[i].constant)
+            MU_TRY(check_wanted(l, &list->items[i], &fits[i]));
         n += fits[i];
     }
     if (n == 0 && l->options && (l->only || l->options->skip_mismatch))
@@ -230,7 +265,7 @@ static mu_status load_chosen(const loading *l, const mu_named_variables *list, b
                                  : "none of the model's is in it with this shape");
     for (size_t i = 0; i < list->n; i++)
         if (fits[i])
-            MU_TRY(load_one(l, &list->items[i]));
+            MU_TRY(list->items[i].constant ? load_idf(l, &list->items[i]) : load_one(l, &list->items[i]));
     return MU_OK;
 }
 
@@ -239,7 +274,12 @@ static mu_status load_list(const loading *l, const mu_named_variables *list)
     const bool part = l->options && (l->only || l->options->skip_mismatch);
     bool *fits = mu__calloc(list->n + 1, sizeof *fits);
     const bool state = !part && has_state(l, list);
-    mu_status status = fits ? load_chosen(l, list, fits) : MU_RESOURCE_EXHAUSTED;
+    mu_status status = fits ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; status == MU_OK && i < list->n; i++)
+        if (list->items[i].constant)
+            status = check_idf(l, &list->items[i], &fits[i]);
+    if (status == MU_OK)
+        status = load_chosen(l, list, fits);
     for (size_t i = 0; status == MU_OK && state && i < list->n; i++)
         if (list->items[i].of_optimizer)
             status = load_one(l, &list->items[i]);

@@ -296,6 +296,52 @@ def check_files(report, mu, keras, tf, build, model, theirs, trained, x, folder)
     return loaded
 
 
+# What Keras keeps of a look-up in a checkpoint: of each adapted one tables of counts, which are empty after adapt, and with
+# idf weights these and a number of documents, which is 0. The vocabulary is in none of them.
+IN_CHECKPOINTS = {"token_counts/table-keys", "token_counts/table-values", "token_document_counts/table-keys", "idf_weights/VARIABLE_VALUE",
+                  "token_document_counts/table-values", "num_documents/VARIABLE_VALUE"}
+
+
+def weighing(model):
+    """The look-ups with idf weights; a text vectorisation has one inside."""
+    inner = [getattr(layer, "_lookup_layer", layer) for layer in model.layers]
+    return [layer for layer in inner if getattr(layer, "output_mode", "") == "tf_idf"]
+
+
+def check_idf(report, mu, keras, tf):
+    """idf weights that differ from those of the configuration move as weights do, in both directions."""
+    keras.utils.set_random_seed(3)
+    theirs, other = adapted(keras), adapted(keras)
+    x, _ = data_of(theirs, 1)
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        other.save(folder + "/other.keras")
+        for layer in weighing(theirs):
+            layer.idf_weights.assign(3 * layer.idf_weights)
+            layer.idf_weights_const = layer.idf_weights.value()
+        theirs.save_weights(folder + "/theirs.weights.h5")
+        tf.train.Checkpoint(model=theirs).write(folder + "/theirs")
+        names = [name.replace(".ATTRIBUTES/", "") for name, _ in tf.train.list_variables(folder + "/theirs")]
+        seen = {"/".join(name.split("/")[-2:]) for name in names if "idf" in name or "documents" in name or "token" in name}
+        empty = all(tf.train.load_variable(folder + "/theirs", name).size == 0 for name, _ in tf.train.list_variables(folder + "/theirs") if "table-" in name)
+        report.check("idf weights", f"Keras's checkpoint has {', '.join(sorted(seen))}; the tables are empty", seen == IN_CHECKPOINTS and empty)
+        wanted = keras_predict(theirs, x)
+        for path in ("theirs.weights.h5", "theirs"):
+            ours = mu.mu_load_model(path=folder + "/other.keras")
+            before = apart(muster_predict(mu, ours, x), wanted)
+            mu.mu_load_weights(ours, folder + "/" + path)
+            seen = apart(muster_predict(mu, ours, x), wanted)
+            report.check("idf weights", f"{path} to Muster: apart by {before:.1e}, then {seen:.1e}", seen < LIMIT < before)
+        mu.mu_save_weights(ours, folder + "/ours.weights.h5")
+        mu.mu_save_weights(ours, folder + "/ours.ckpt")
+        other.load_weights(folder + "/ours.weights.h5")
+        seen = apart(keras_predict(other, x), wanted)
+        report.check("idf weights", f".weights.h5 to Keras: apart by {seen:.1e}", seen < LIMIT)
+        restored = adapted(keras)
+        tf.train.Checkpoint(model=restored).restore(folder + "/ours.ckpt").expect_partial()
+        far = [np.abs(a.idf_weights.numpy() - b.idf_weights.numpy()).max() for a, b in zip(weighing(restored), weighing(theirs))]
+        report.check("idf weights", f"checkpoint to TensorFlow: {len(far)} variables apart by {max(far):.1e}", len(far) == 2 and max(far) < LIMIT)
+
+
 def check_model(report, mu, keras, tf, build):
     keras.utils.set_random_seed(3)
     theirs = build(keras)
@@ -414,6 +460,9 @@ def main(library, only=""):
     if only in "masks":
         with report.guard("masks"):
             check_masks(report, mu, keras, tf)
+    if only in "idf":
+        with report.guard("idf"):
+            check_idf(report, mu, keras, tf)
     if only in "refused":
         with report.guard("refused"):
             check_refusals(report, mu, keras)

@@ -299,6 +299,64 @@ static void reads_vocabularies_of_assets(void **state)
     expect_error(MU_DATA_LOSS, "are not a number for each of the 3 tokens");
 }
 
+// A model whose look-ups weigh tokens, with weights that are `times` as large.
+static mu_model *weighing(double times)
+{
+    const double idf[] = {.5 * times, times, 2 * times}, with_special[] = {3 * times, times, 2 * times, 6 * times};
+    static const char *const special[] = {"[UNK]", "ann", "bob", "cy"};
+    mu_tensor *user = mu_input({2}, .dtype = MU_STRING), *title = mu_input({0}, .dtype = MU_STRING);
+    mu_layer *names_of = mu_string_lookup(.vocabulary = special, .n_vocabulary = 4, .output_mode = "tf_idf",
+                                          .idf_weights = with_special, .n_idf_weights = 4);
+    mu_layer *text = mu_text_vectorization(.vocabulary = words, .n_vocabulary = 3, .output_mode = "tf_idf",
+                                           .idf_weights = idf, .n_idf_weights = 3, .max_tokens = 6,
+                                           .pad_to_max_tokens = true);
+    mu_value *both = mu_list(mu_call(names_of, user), mu_call(text, title), MU_END);
+    mu_tensor *out = mu_call(mu_dense(2, .kernel_initializer = "ones"), mu_call(mu_concatenate(), .inputs = both));
+    return mu_model_new(.inputs = mu_list(user, title, MU_END), .output = out);
+}
+
+static mu_value *weighed_inputs(void)
+{
+    mu_tensor *pairs = mu_tensor_strings(2, (int64_t[]){2, 2}, (const char *const[]){"ann", "cy", "bob", "x"});
+    mu_tensor *texts = mu_tensor_strings(1, (int64_t[]){2}, (const char *const[]){"cat sat", "dog y"});
+    return mu_list(pairs, texts, MU_END);
+}
+
+static mu_tensor *weighed(mu_model *model)
+{
+    mu_tensor *y = mu_value_tensor(mu_call_values(model, .inputs = weighed_inputs()));
+    if (!y)
+        fail_msg("%s", mu_error_message());
+    return y;
+}
+
+static void idf_weights_are_loaded(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"idf.weights.h5", "idf.ckpt", "idf.keras"};
+    mu_model *model = weighing(2);
+    for (int i = 0; i < 3; i++) {
+        mu_model *other = weighing(1);
+        assert_true(apart(weighed(other), weighed(model)) > 1);
+        assert_int_equal(i == 2 ? mu_save_model(model, files[i]) : mu_save_weights(model, files[i]), MU_OK);
+        if (mu_load_weights(other, files[i]) != MU_OK)
+            fail_msg("%s", mu_error_message());
+        assert_true(apart(weighed(other), weighed(model)) < 1e-12);
+        mu_model *read = mu_layer_from_config(mu_layer_config(other));  // the configuration has them too
+        assert_true(apart(weighed(read), weighed(model)) < 1e-12);
+    }
+    mu_model *unpadded = mu_sequential(mu_string_lookup(.vocabulary = names, .n_vocabulary = 3, .output_mode = "tf_idf",
+        .idf_weights = (double[]){1, 2, 3}, .n_idf_weights = 3), mu_dense(1));
+    mu_model *shorter = mu_sequential(mu_string_lookup(.vocabulary = names, .n_vocabulary = 2, .output_mode = "tf_idf",
+        .idf_weights = (double[]){1, 2}, .n_idf_weights = 2), mu_dense(1));
+    assert_int_equal(mu_model_build(unpadded, 2, (int64_t[]){MU_UNKNOWN, 2}), MU_OK);
+    assert_int_equal(mu_model_build(shorter, 2, (int64_t[]){MU_UNKNOWN, 2}), MU_OK);
+    assert_int_equal(mu_save_weights(unpadded, "long.weights.h5"), MU_OK);
+    assert_int_equal(mu_load_weights(shorter, "long.weights.h5"), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "has 3 indices; give it the vocabulary that it had when the file was saved");
+    assert_int_equal(mu_load_weights(shorter, "long.weights.h5", .skip_mismatch = true), MU_OK);
+}
+
 // ---- Steps of the program's own -----------------------------------------------------------------
 
 // What a step calls the model on.
@@ -455,6 +513,7 @@ int main(void)
         MODEL_TEST(trains_on_strings), MODEL_TEST(takes_data_in_every_form), MODEL_TEST(models_in_models),
         MODEL_TEST(sequential_models_begin_with_strings), MODEL_TEST(vocabularies_are_saved),
         MODEL_TEST(reads_vocabularies_of_assets),
+        MODEL_TEST(idf_weights_are_loaded),
         MODEL_TEST(steps_of_the_programs_own),
         MODEL_TEST(steps_take_inputs_alone),
         MODEL_TEST(steps_cannot_change_what_was_looked_up),
