@@ -112,11 +112,14 @@ typedef struct mu_summary_args {
     // only the layers from the first whose name begins with the first regular expression (POSIX extended) to the last
     // whose name begins with the second; default: all
     const char *layer_range[2];
+    // where each column but that of show_trainable ends, as shares of the line: three, or four where there are
+    // connections; default: {.45, .8, 1}, or {.3, .56, .74, 1}
+    double positions[4];
 } mu_summary_args;
 // mu_summary prints a table of layers, output shapes and parameters, as Keras does; where layers do not follow each
-// other in a row, also the layers that each is connected to. Keras cuts words that are longer than a column, here they
-// continue in the next line; and it lists the operations with which it computes masks, which layers do here themselves.
-// Errors: INVALID_ARGUMENT for a line that is too short, or a range without layers.
+// other in a row, also the layers that each is connected to. A word that is longer than its column is cut, with an
+// ellipsis at its end. Keras also lists the operations with which it computes masks, which layers do here themselves.
+// Errors: INVALID_ARGUMENT for a line that is too short, a range without layers, or another number of positions.
 #define mu_summary(...) mu_summary_with(MU_ARGS(mu_summary_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_summary_with(const mu_summary_args *args);
 

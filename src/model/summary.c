@@ -311,13 +311,23 @@ static mu_status range_of(const summary *s, const listing *l, size_t *begin, siz
 
 // ---- Columns ------------------------------------------------------------------------------------
 
-// Where the columns end, as shares of the line, as in Keras.
+// Where the columns end, as shares of the line, as in Keras. Returns how many columns there are; 0 on error.
 static int positions_of(const summary *s, double out[MU_TABLE_COLUMNS])
 {
     static const double chain[] = {.45, .80, 1}, connected[] = {.3, .56, .74, 1};
+    const double *given = s->args->positions;
     const int n = s->connected ? (int)MU_COUNT(connected) : (int)MU_COUNT(chain);
+    int n_given = (int)MU_COUNT(s->args->positions);
+    while (n_given > 0 && given[n_given - 1] == 0)
+        n_given--;
+    if (n_given != 0 && n_given != n) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_summary: positions has %d numbers; the table has %d columns%s, without that "
+                  "of .show_trainable. Give where each ends", n_given, n,
+                  s->connected ? ", because its layers do not follow each other in a row" : "");
+        return 0;
+    }
     for (int i = 0; i < n; i++)
-        out[i] = (s->connected ? connected : chain)[i] * (s->args->show_trainable ? .9 : 1);
+        out[i] = (n_given ? given : s->connected ? connected : chain)[i] * (s->args->show_trainable ? .9 : 1);
     out[n] = 1;
     return n + s->args->show_trainable;
 }
@@ -337,23 +347,50 @@ static int divide_evenly(int a, int b)
     return a / b + (twice > b || (twice == b && a / b % 2 == 1));
 }
 
-// Keras gives each column its share of the line, and rich takes from all of them what borders and spaces need.
+// The widths with the spaces around a column's text become those of a table of so many columns as rich does it: what is
+// too much is taken from all alike, and what is left is given in proportion.
+static void fit_widths(int n, int *widths, int room)
+{
+    int total = 0;
+    for (int i = 0; i < n; i++)
+        total += widths[i];
+    int excess = total - room, missing = -excess, left = total;
+    for (int i = 0; i < n && excess > 0; i++) {
+        const int taken = MU_MIN(widths[i], divide_evenly(excess, n - i));
+        widths[i] -= taken;
+        excess -= taken;
+    }
+    for (int i = 0; i < n && missing > 0; i++) {
+        const int added = (widths[i] * missing + left - 1) / left;
+        left -= widths[i];
+        widths[i] += added;
+        missing -= added;
+    }
+}
+
+// Keras gives each column its share of the line, and rich changes all of them for borders and spaces.
 static mu_status measure_columns(summary *s)
 {
-    enum { NARROWEST = 5 };
+    enum { NARROWEST = 5, SPACES = 2 };
     const int length = s->args->line_length > 0 ? s->args->line_length : default_length(s);
     double positions[MU_TABLE_COLUMNS];
+    int widths[MU_TABLE_COLUMNS], used = 0;
     const int n = s->table.n = positions_of(s, positions);
-    int borders = 3 * n + 1;
-    for (int i = 0, used = 0; i < n; i++) {
-        const int share = (int)(positions[i] * length) - used, taken = divide_evenly(borders, n - i);
+    MU_TRY(n > 0 ? MU_OK : mu_error_code());
+    const int room = length - (n + 1);
+    for (int i = 0; i < n; i++) {
+        const double end = positions[i] * length;
+        const int share = end >= 0 && end <= INT32_MAX ? (int)end - used : 0;
         if (share < NARROWEST)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_summary: a line of %d columns is too short for a table of %d "
-                             "columns; give a larger .line_length", length, n);
-        s->table.columns[i].width = share - taken;
+            return mu__error(MU_INVALID_ARGUMENT, "mu_summary: column %d of %d is too narrow in a line of %d columns: "
+                             "it has %d, and needs %d; give a larger .line_length, or other .positions", i + 1, n,
+                             length, share, NARROWEST);
+        widths[i] = MU_MIN(share + SPACES, room);
         used += share;
-        borders -= taken;
     }
+    fit_widths(n, widths, room);
+    for (int i = 0; i < n; i++)
+        s->table.columns[i].width = widths[i] - SPACES;
     s->table.columns[2].align = MU_ALIGN_RIGHT;
     if (s->args->show_trainable)
         s->table.columns[n - 1].align = MU_ALIGN_CENTRE;

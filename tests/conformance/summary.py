@@ -72,8 +72,22 @@ def trained():
     return model
 
 
-# Name, model, options. Keras's default is for a terminal of 80 columns. It cuts words that are longer than their column,
-# so columns are wide enough.
+def long_names():
+    """Words that are longer than their column: names, shapes, connections."""
+    x = inputs = keras.Input((2, 3, 1000000, 7, 1), name="x" * 27)
+    x = L.Reshape((6000000, 7, 1), name="a_name_that_no_column_of_a_table_has_place_for_and_that_is_cut")(x)
+    y = L.GlobalAveragePooling2D(name="b" * 25)(x)
+    sum_of_both = L.Add(name="exactly_or_about_as_long")([L.Dense(1, name="dense_layer_number_one_of_two")(y), y])
+    return keras.Model(inputs, sum_of_both, name="a_model_with_a_long_name" * 5)
+
+
+def long_chain():
+    inner = keras.Sequential([keras.Input((3,)), L.Dense(4, name="inner_dense_layer_with_many_words_in_its_name")], name="in" * 20)
+    return keras.Sequential([keras.Input((3,)), L.Dense(3, name="d" * 60), inner],
+                            name="long_chain")
+
+
+# Name, model, options. Keras's default is for a terminal of 80 columns.
 SUMMARIES = [
     ("a chain", chain, {}), ("a chain, trainable", chain, {"show_trainable": True, "line_length": 130}),
     ("a chain, 60 columns", chain, {"line_length": 60}), ("a chain, 123 columns", chain, {"line_length": 123}),
@@ -84,6 +98,12 @@ SUMMARIES = [
     ("models in a chain, expanded", nested_chain, {"expand_nested": True, "show_trainable": True, "line_length": 125}),
     ("a range", chain, {"layer_range": ["batch", "dropout"]}),
     ("a range in the other order", connected, {"layer_range": ["both", "^s"], "line_length": 108}),
+    *(("long names", long_names, {"line_length": length}) for length in (70, 81, 99, 150)),
+    *(("a chain of long names", long_chain, {"line_length": length, "expand_nested": True, "show_trainable": length > 75})
+      for length in (50, 76, 100)),
+    ("positions", chain, {"positions": [0.6, 0.9, 1.0], "line_length": 77}), ("positions that end early", chain, {"positions": [0.2, 0.5, 0.8]}),
+    ("positions beyond the line", chain, {"positions": [0.5, 1.0, 1.6], "line_length": 90}),
+    ("positions, connected and trainable", connected, {"positions": [0.4, 0.6, 0.7, 0.9], "line_length": 133, "show_trainable": True}),
     ("without weights", without_weights, {}), ("with an optimizer", trained, {}),
 ]
 
