@@ -93,6 +93,20 @@ MU_API int64_t mu_model_parameters(const mu_model *model);   // total number of 
 MU_API mu_value *mu_model_losses(mu_model *model);
 // mu_model_layer finds a layer by its name; it belongs to the model. Errors: NOT_FOUND.
 MU_API mu_layer *mu_model_layer(mu_model *model, const char *name);
+// mu_model_layer_count returns how many layers a model has, inputs not counted, and mu_model_layer_at the layer of a
+// number, from 0 in the order of mu_summary; negative numbers count from the end, -1 is the last. Errors: OUT_OF_RANGE.
+MU_API int mu_model_layer_count(const mu_model *model);
+MU_API mu_layer *mu_model_layer_at(mu_model *model, int i);
+// A model of parts of another, which shares the layers and their weights: Keras's model.input, model.output and
+// layer.output. mu_model_input and mu_model_output return what stands for input or output i of a functional or
+// sequential model, mu_model_layer_output for output i of the layer of this name where the model first calls it;
+// layers are called on these, and mu_model_new takes them. A sequential model must have its weights (mu_model_build).
+// Errors: NOT_FOUND, OUT_OF_RANGE, FAILED_PRECONDITION; INVALID_ARGUMENT for a model that is a function in C.
+//     mu_tensor *x = mu_model_layer_output(base, "block3", 0);
+//     mu_model *features = mu_model_new(mu_model_input(base, 0), mu_call(mu_dense(10), x));
+MU_API mu_tensor *mu_model_input(mu_model *model, int i);
+MU_API mu_tensor *mu_model_output(mu_model *model, int i);
+MU_API mu_tensor *mu_model_layer_output(mu_model *model, const char *layer, int i);
 // mu_model_input_name and mu_model_output_name return the name of input or output i of a functional model: the key in a
 // map; in a list that of mu_input, or of the layer that makes the output. NULL behind the last, and for other models.
 MU_API const char *mu_model_input_name(const mu_model *model, int i);
