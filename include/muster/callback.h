@@ -114,6 +114,19 @@ typedef struct mu_terminate_on_nan_args {
     mu_terminate_on_nan_with(MU_ARGS(mu_terminate_on_nan_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_terminate_on_nan_with(const mu_terminate_on_nan_args *args);
 
+typedef struct mu_swap_ema_weights_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    // also from the end of an epoch to the begin of the next, for callbacks behind this one, such as
+    // mu_model_checkpoint; default: only while the model is measured
+    bool swap_on_epoch;
+} mu_swap_ema_weights_args;
+// mu_swap_ema_weights evaluates and predicts with the moving averages of the weights, which the optimizer keeps with
+// .use_ema, and trains on with the weights. Errors while training: FAILED_PRECONDITION for another optimizer.
+#define mu_swap_ema_weights(...) mu_swap_ema_weights_with(MU_ARGS(mu_swap_ema_weights_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_swap_ema_weights_with(const mu_swap_ema_weights_args *args);
+
 #ifdef __cplusplus
 }
 #endif

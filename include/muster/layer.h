@@ -41,7 +41,9 @@ MU_API const char *mu_layer_dtype_policy(const mu_layer *layer);  // NULL for NU
 // Names that the options of layers accept; any other is an INVALID_ARGUMENT error:
 //   activations   "linear", "relu", "sigmoid", "tanh", "softmax" (over the last axis), "exponential", "relu6",
 //                 "leaky_relu" (slope 0.2), "elu", "selu", "gelu", "silu" or "swish", "mish", "softplus", "softsign",
-//                 "hard_sigmoid", "hard_silu" or "hard_swish", "log_sigmoid", "log_softmax"
+//                 "hard_sigmoid", "hard_silu" or "hard_swish", "log_sigmoid", "log_softmax", "celu", "glu" (the
+//                 first half of the last axis times the sigmoid of the second), "hard_tanh", "hard_shrink" and
+//                 "soft_shrink" (threshold 0.5), "tanh_shrink", "squareplus", "sparse_plus", "sparse_sigmoid"
 //   paddings      "valid" (none), "same" (result size: size / strides, rounded up)
 // Initializers, regularizers and constraints (muster/weight.h) are objects, which are retained, or names; a regularizer
 // or constraint that is left out is none. `name` is the layer's name; by default it follows from the layer's kind,

@@ -388,6 +388,8 @@ MU_API mu_optimizer *mu_optimizer_named(const char *name);
 // mu_optimizer_learning_rate returns the rate as a scalar variable; assign to it to change the rate. Errors:
 // FAILED_PRECONDITION if the optimizer follows a schedule.
 MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);
+// mu_optimizer_current_rate returns the rate of the next update, a scalar, that of a schedule too.
+MU_API mu_tensor *mu_optimizer_current_rate(mu_optimizer *optimizer);
 MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: calls of mu_apply_gradients so far
 
 // mu_variable_set_learning_rate_multiplier makes every optimizer train a variable as if its learning rate were

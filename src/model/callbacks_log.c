@@ -8,20 +8,9 @@
 
 // ---- The learning rate --------------------------------------------------------------------------
 
-// The rate of the next step.
-static mu_tensor *rate_now(mu_optimizer *optimizer)
-{
-    const mu_optimizer *own = optimizer && optimizer->inner ? optimizer->inner : optimizer;
-    const mu_optimizer_args *args = own ? own->args : NULL;
-    const bool follows = args && args->schedule;
-    mu_variable *variable = follows ? mu_optimizer_iterations(optimizer) : mu_optimizer_learning_rate(optimizer);
-    mu_tensor *value = variable ? mu_variable_read(variable) : NULL;
-    return value && follows ? mu_learning_rate_schedule_call(args->schedule, value) : value;
-}
-
 mu_status mu__learning_rate_read(const mu_model *model, double *rate)
 {
-    mu_tensor *value = rate_now(model->trainer->optimizer);
+    mu_tensor *value = mu_optimizer_current_rate(model->trainer->optimizer);
     mu_tensor *wide = value ? mu_cast(value, MU_F64) : NULL;
     return wide ? mu_tensor_copy_to(wide, rate, sizeof *rate) : mu_error_code();
 }

@@ -304,6 +304,7 @@ struct mu_optimizer {
     int n_slots;                 // of each variable
     mu_optimizer_slot slot_kinds[MU_MAX_SLOTS];
     int average, accumulator;    // which slots they are; -1: none
+    bool averages_in_place;      // variables and their averages are exchanged
     mu_variable *iterations, *learning_rate;                        // learning_rate is NULL under a schedule
     int n_scalars;
     mu_optimizer_scalar scalar_kinds[MU_MAX_OPTIMIZER_SCALARS];
@@ -315,6 +316,12 @@ struct mu_optimizer {
     char *excluded_names;        // a regular expression; NULL: none
 };
 extern const mu_optimizer_ops mu__loss_scale_ops;
+
+// mu__optimizer_swap_averages exchanges all variables and their moving averages, if the optimizer keeps these
+// (use_ema) and has trained; in_place: they are exchanged now. mu_optimizer_finalize_variable_values ends that.
+bool mu__optimizer_has_averages(mu_optimizer *optimizer);
+bool mu__optimizer_averages_in_place(mu_optimizer *optimizer);
+mu_status mu__optimizer_swap_averages(mu_optimizer *optimizer);
 
 mu_optimizer *mu__optimizer_make(const mu_optimizer_ops *ops, const void *args);  // belongs to the pool; NULL on error
 mu_optimizer *mu__optimizer_named(const char *name, const char *function);        // with default options

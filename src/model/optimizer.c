@@ -145,8 +145,19 @@ mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer)
     optimizer = optimizer->inner ? optimizer->inner : optimizer;
     if (!optimizer->learning_rate)
         mu__error(MU_FAILED_PRECONDITION, "mu_optimizer_learning_rate: '%s' follows a schedule; "
-                  "mu_learning_rate_schedule_call tells its rate", mu__optimizer_name(optimizer));
+                  "mu_optimizer_current_rate tells its rate", mu__optimizer_name(optimizer));
     return optimizer->learning_rate;
+}
+
+mu_tensor *mu_optimizer_current_rate(mu_optimizer *optimizer)
+{
+    if (need_in_scope(optimizer, "mu_optimizer_current_rate") != MU_OK)
+        return NULL;
+    const mu_optimizer_args *args = optimizer->inner ? optimizer->inner->args : optimizer->args;
+    const bool follows = args->schedule != NULL;
+    mu_variable *variable = follows ? mu_optimizer_iterations(optimizer) : mu_optimizer_learning_rate(optimizer);
+    mu_tensor *value = variable ? mu_variable_read(variable) : NULL;
+    return value && follows ? mu_learning_rate_schedule_call(args->schedule, value) : value;
 }
 
 mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer)
@@ -266,15 +277,42 @@ mu_variable *const *mu__optimizer_slots(mu_optimizer *optimizer, mu_variable *va
     return optimizer->n_slots ? optimizer->slots.items + place * optimizer->n_slots : none;
 }
 
+// ---- Averages of variables ----------------------------------------------------------------------
+
+static mu_optimizer *own_of(mu_optimizer *optimizer) { return optimizer->inner ? optimizer->inner : optimizer; }
+
+static mu_variable *average_of(const mu_optimizer *optimizer, size_t i)
+{
+    return optimizer->slots.items[i * (size_t)optimizer->n_slots + (size_t)optimizer->average];
+}
+
+bool mu__optimizer_has_averages(mu_optimizer *optimizer) { return own_of(optimizer)->average >= 0; }
+bool mu__optimizer_averages_in_place(mu_optimizer *optimizer) { return own_of(optimizer)->averages_in_place; }
+
+mu_status mu__optimizer_swap_averages(mu_optimizer *optimizer)
+{
+    optimizer = own_of(optimizer);
+    for (size_t i = 0; i < optimizer->variables.n; i++) {
+        mu_variable *variable = optimizer->variables.items[i], *average = average_of(optimizer, i);
+        mu_tensor *value = mu_variable_read(variable), *other = mu_variable_read(average);
+        MU_TRY(value && other ? mu_variable_assign(variable, other) : mu_error_code());
+        MU_TRY(mu_variable_assign(average, value));
+    }
+    optimizer->averages_in_place = !optimizer->averages_in_place && optimizer->variables.n > 0;
+    return MU_OK;
+}
+
 mu_status mu_optimizer_finalize_variable_values(mu_optimizer *optimizer)
 {
     if (mu__pending() || mu__need(optimizer, "mu_optimizer_finalize_variable_values: the optimizer") != MU_OK)
         return mu_error_code();
-    optimizer = optimizer->inner ? optimizer->inner : optimizer;
+    optimizer = own_of(optimizer);
     for (size_t i = 0; optimizer->average >= 0 && i < optimizer->variables.n; i++) {
-        mu_variable *average = optimizer->slots.items[i * (size_t)optimizer->n_slots + (size_t)optimizer->average];
-        MU_TRY(mu_variable_assign(optimizer->variables.items[i], mu_variable_read(average)));
+        mu_variable *variable = optimizer->variables.items[i], *average = average_of(optimizer, i);
+        MU_TRY(optimizer->averages_in_place ? mu_variable_assign(average, mu_variable_read(variable))
+                                            : mu_variable_assign(variable, mu_variable_read(average)));
     }
+    optimizer->averages_in_place = false;
     return mu_error_code();
 }
 

@@ -24,7 +24,7 @@ CALLBACKS = [
     ("ReduceLROnPlateau", {"monitor": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.5, "cooldown": 1}, 0.4),
     ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.25, "patience": 2, "min_delta": 10, "min_lr": 0.01}, 0.4),
     ("LearningRateScheduler", {}, 0.4), ("CSVLogger", {"separator": ";"}, 0.05), ("CSVLogger", {"append": True}, 0.05),
-    ("TerminateOnNaN", {}, 1e200),
+    ("TerminateOnNaN", {}, 1e200), ("SwapEMAWeights", {}, 0.1), ("SwapEMAWeights", {"swap_on_epoch": True}, 0.1),
 ]
 
 
@@ -42,7 +42,7 @@ def callback_of(mu, name, options, folder, kept):
     if name == "CSVLogger":
         theirs["filename"], ours["filename"] = f"{folder}/theirs.csv", f"{folder}/ours.csv"
     function = {"ReduceLROnPlateau": "reduce_lr_on_plateau", "CSVLogger": "csv_logger",
-                "TerminateOnNaN": "terminate_on_nan"}.get(name) or snake(name)
+                "TerminateOnNaN": "terminate_on_nan", "SwapEMAWeights": "swap_ema_weights"}.get(name) or snake(name)
     return getattr(tf.keras.callbacks, name)(**theirs), getattr(mu, f"mu_{function}")(**ours)
 
 
@@ -62,14 +62,15 @@ def compare_callback(report, mu, floatx, row):
     y = (x @ kernel + generator.normal(size=(ROWS, 2))).astype(dtype)
     weights = {"dense/kernel": np.zeros((4, 2), dtype), "dense/bias": np.zeros(2, dtype)}
     theirs = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, name="dense")])
-    theirs.compile(tf.keras.optimizers.SGD(rate), "mse")
+    average = {"use_ema": True, "ema_momentum": 0.75} if name == "SwapEMAWeights" else {}
+    theirs.compile(tf.keras.optimizers.SGD(rate, **average), "mse")
     theirs.set_weights(list(weights.values()))
     with tempfile.TemporaryDirectory() as folder, mu.pool():
         kept = []
         callback, built = callback_of(mu, name, options, folder, kept)
         ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, name="dense")])
         mu.write_weights(ours, weights)
-        optimizer = mu.mu_sgd(learning_rate=rate)
+        optimizer = mu.mu_sgd(learning_rate=rate, **average)
         mu.mu_compile(model=ours, optimizer=optimizer, loss=mu.mu_mean_squared_error_loss())
         data = mu.values([mu.tensor(x[:16]), mu.tensor(y[:16])])
         history = mu.mu_fit(model=ours, x=data, validation_data=mu.values([mu.tensor(x[16:]), mu.tensor(y[16:])]),

@@ -245,7 +245,7 @@ def compare_metric(report, mu, floatx, row):
 
 
 def compare_activations(report, mu, floatx, names):
-    x = np.random.default_rng(4).normal(0, 2, (6, 5)).astype(FLOATX[floatx])
+    x = np.random.default_rng(4).normal(0, 2, (6, 8)).astype(FLOATX[floatx])
     far = {}
     for name in names:
         with mu.pool():
@@ -256,7 +256,8 @@ def compare_activations(report, mu, floatx, names):
 
 
 ACTIVATIONS = ("linear relu sigmoid tanh softmax exponential relu6 leaky_relu elu selu gelu silu swish mish softplus "
-               "softsign hard_sigmoid hard_silu hard_swish log_sigmoid log_softmax").split()
+               "softsign hard_sigmoid hard_silu hard_swish log_sigmoid log_softmax celu glu hard_tanh hard_shrink "
+               "soft_shrink tanh_shrink squareplus sparse_plus sparse_sigmoid").split()
 
 
 def layers_for_config():
@@ -349,7 +350,6 @@ NOT_THERE = {
     "STFT": "few users: kernels of a Fourier transform",
     "CallbackList": "Python only: callbacks are a list here", "OrbaxCheckpoint": "Python only: files of JAX's Orbax",
     "RemoteMonitor": "few users: sends values to a web server",
-    "SwapEMAWeights": "the optimizers' use_ema and mu_optimizer_finalize_variable_values do it here",
 }
 # Classes that go by another name here: the function that makes one.
 OTHER_NAMES = {

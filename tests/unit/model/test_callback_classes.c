@@ -3,7 +3,7 @@
 #include "../scratch.h"
 #include "model_test.h"
 
-static mu_history *train(mu_model *model, int epochs, mu_callback *callback)
+static mu_history *train(mu_model *model, int epochs, mu_any_callbacks callback)
 {
     mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 2}, 2), MU_END);
     return mu_fit(model, data, .epochs = epochs, .batch_size = 4, .validation_data = data, .no_shuffle = true,
@@ -187,12 +187,63 @@ static void hooks_of_every_call(void **state)
     need(mu_predict(model, mu_at(data, 0)));
 }
 
+// ---- Averages -----------------------------------------------------------------------------------
+
+static double weight_of(mu_model *model)
+{
+    return mu_scalar(mu_reduce_sum(mu_variable_read(mu_model_weight(model, "dense/kernel")), MU_ALL_AXES));
+}
+
+static mu_status note_weight(const mu_logs *logs, void *arg)
+{
+    ((double *)arg)[logs->epoch] = weight_of(logs->model);
+    return MU_OK;
+}
+
+static mu_model *averaging(int kind, bool averages)
+{
+    mu_model *model = NULL;
+    MU_SCOPE(strategy_of(kind)) {
+        model = mu_sequential(mu_dense(2, .kernel_initializer = "ones"));
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1, .use_ema = averages, .ema_momentum = .5),
+                   .loss = "mse");
+    }
+    return model;
+}
+
+// What is measured, and what callbacks see behind an epoch, are averages; training does not change by it.
+static void averages_are_measured(void **state)
+{
+    (void)state;
+    double plain[3], swapped[3], within[3];
+    mu_model *last = NULL;
+    for (int i = 0; i < 3; i++) {
+        const int kind = (int[]){-1, 2, SERVED + 1}[i];
+        need(train(averaging(kind, true), 3, mu_callback_new(.on_epoch_end = note_weight, .arg = plain)));
+        mu_callback *swap = mu_swap_ema_weights(.swap_on_epoch = true);
+        mu_callback *note = mu_callback_new(.on_epoch_end = note_weight, .arg = swapped);
+        last = averaging(kind, true);
+        mu_history *history = train(last, 3, MU_CALLBACKS(swap, note));
+        need(history);
+        assert_number(weight_of(last), swapped[2], 1e-12);  // the end of training leaves the averages there
+        assert_true(fabs(swapped[0] - plain[0]) > 1e-3);
+        note = mu_callback_new(.on_epoch_end = note_weight, .arg = within);
+        history = train(averaging(kind, true), 3, MU_CALLBACKS(mu_swap_ema_weights(), note));
+        need(history);
+        assert_near(within, plain, 3, 1e-12);
+        assert_true(fabs(mu_history_at(history, "val_loss", 0) - mu_history_at(history, "loss", 1)) > 1e-9);
+    }
+    assert_null(train(averaging(-1, false), 1, mu_swap_ema_weights()));
+    expect_error(MU_FAILED_PRECONDITION, "keeps no moving averages; make it with .use_ema = true");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(best_checkpoints),
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan), MODEL_TEST(wrong_options),
         MODEL_TEST(event_files), MODEL_TEST(hooks_of_every_call),
+        MODEL_TEST(averages_are_measured),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

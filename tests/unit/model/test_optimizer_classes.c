@@ -301,7 +301,10 @@ static void schedules_replace_the_rate(void **state)
     assert_int_equal(apply_ones(optimizer, mu_variables(w, MU_END)), MU_OK);
     assert_number(value_of(w), .5, 0);
     assert_null(mu_optimizer_learning_rate(optimizer));
-    expect_error(MU_FAILED_PRECONDITION, "'sgd' follows a schedule");
+    expect_error(MU_FAILED_PRECONDITION, "'sgd' follows a schedule; mu_optimizer_current_rate");
+    assert_number(mu_scalar(mu_optimizer_current_rate(optimizer)), .5, 0);
+    assert_number(mu_scalar(mu_optimizer_current_rate(mu_sgd(.schedule = halved))), 1, 0);
+    assert_number(mu_scalar(mu_optimizer_current_rate(mu_loss_scale_optimizer(mu_sgd(.learning_rate = .25)))), .25, 0);
 }
 
 static mu_tensor *wrong_rate(mu_tensor *step, void *arg)
