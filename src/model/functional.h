@@ -93,7 +93,8 @@ mu_status mu__order_add(mu_order_graph *graph, mu_layer *layer, const mu_layer_c
                         const mu_order_call *arguments, int *out);
 void mu__order_free(mu_order_graph *graph);
 
-// mu__sequential_release frees the state of a sequential model, its layer tensors if they were asked for (model_parts.c).
+// mu__sequential_release frees the state of a sequential model: its layer tensors, if they were asked for
+// (model_parts.c).
 void mu__sequential_release(mu_layer *model);
 
 // mu__functional_json and mu__functional_from (functional_config.c) are mu__layer_json and mu__layer_from_json of a

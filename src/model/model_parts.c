@@ -1,5 +1,5 @@
-// What a model is made of, for models that are made of others: its layers by their numbers, and the layer tensors of its
-// inputs, its outputs and the outputs of its layers.
+// What a model is made of, for models that are made of others: its layers by their numbers, and the layer tensors of
+// its inputs, its outputs and the outputs of its layers.
 //
 // A functional model has these tensors. A sequential one gets them when they are first asked for, by calling its layers
 // on an input; they are its state.

@@ -1,6 +1,6 @@
 // Draws tables with box characters, as the Python package rich does for Keras's summary: a heavy header, thin lines
-// between rows, lines that break between words. A word that is longer than its column has a line of its own and ends with
-// an ellipsis where the column does.
+// between rows, lines that break between words. A word that is longer than its column has a line of its own and ends
+// with an ellipsis where the column does.
 #include "model/text_table.h"
 
 // The characters of a horizontal border: its left end, line, crossing, and right end.
@@ -36,7 +36,8 @@ static size_t chop(const char *text, size_t n, int width)
     return bytes;
 }
 
-// The bytes of the first line of a text that wraps, with the spaces behind it: the words that fit, or one that is longer.
+// The bytes of the first line of a text that wraps, with the spaces behind it: the words that fit, or one that is
+// longer.
 static size_t first_line(const char *text, int width)
 {
     size_t used = 0;

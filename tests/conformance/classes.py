@@ -355,7 +355,7 @@ NOT_THERE = {
 OTHER_NAMES = {
     "Mean": "mu_mean_metric", "Sum": "mu_sum_metric", "Metric": "mu_metric_new", "MeanMetricWrapper": "mu_loss_metric",
     "Loss": "mu_loss_new", "Callback": "mu_callback_new", "LambdaCallback": "mu_callback_new", "CSVLogger": "mu_csv_logger",
-    "ReduceLROnPlateau": "mu_reduce_lr_on_plateau", "TerminateOnNaN": "mu_terminate_on_nan",
+    "ReduceLROnPlateau": "mu_reduce_lr_on_plateau", "TerminateOnNaN": "mu_terminate_on_nan", "SwapEMAWeights": "mu_swap_ema_weights",
     "TensorBoard": "mu_tensorboard", "History": "mu_history_at", "ProgbarLogger": "mu_fit", "L1": "mu_l1", "L2": "mu_l2",
     "L1L2": "mu_l1_l2", "Initializer": "mu_initializer_new", "Regularizer": "mu_regularizer_new",
     "Constraint": "mu_constraint_new",

@@ -21,7 +21,8 @@ static mu_model *residual(void)
 static mu_model *chain(void)
 {
     return mu_sequential(mu_input_layer({4}, .name = "x"), mu_dense(4, .activation = "tanh", .name = "hidden"),
-                         mu_flatten(), mu_dense(5, .activation = "relu", .name = "features"), mu_dense(3, .name = "head"));
+                         mu_flatten(), mu_dense(5, .activation = "relu", .name = "features"),
+                         mu_dense(3, .name = "head"));
 }
 
 static mu_model *saved(mu_model *(*make)(void))
