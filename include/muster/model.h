@@ -72,7 +72,9 @@ typedef struct mu_call_args {
     mu_model *model;                         // or a layer
     mu_tensor *x;
     mu_keyword_only only_;
-    bool training;                           // apply dropout, and normalize by the batch's statistics
+    // apply dropout, and normalize by the batch's statistics. A call on tensors of mu_input keeps no mode: each run of
+    // the model that it becomes part of decides, as in Keras; a frozen batch normalization keeps its statistics
+    bool training;
     mu_value *inputs;                        // instead of x: a list of several inputs
     mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step of x out
     mu_value *masks;                         // instead of mask: a list for .inputs; an empty list for none

@@ -419,6 +419,27 @@ def check_masks(report, mu, keras, tf):
     report.check("masks", f"checkpoint of a model made here, to TensorFlow: apart by {seen:.1e}", seen < LIMIT)
 
 
+def check_parts(report, mu, keras):
+    """The features of a model of Keras's: input to the output of each of its layers, as models of their own."""
+    theirs = resnet(keras)
+    x, _ = data_of(theirs, 1)
+    far, read = [], []
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        theirs.save(folder + "/theirs.keras")
+        base = mu.mu_load_model(path=folder + "/theirs.keras")
+        for layer in theirs.layers[1:]:
+            wanted = keras_predict(keras.Model(theirs.input, layer.output), x)
+            part = mu.mu_model_new(inputs=mu.values([mu.mu_model_input(base, 0)]),
+                                   outputs=mu.values([mu.mu_model_layer_output(base, layer.name, 0)]))
+            far.append(apart(muster_predict(mu, part, x), wanted))
+        mu.mu_save_model(part, folder + "/part.keras")
+        read = keras_predict(keras.saving.load_model(folder + "/part.keras"), x)
+        same = mu.mu_model_layer_count(base) == len(theirs.layers) - 1
+        same &= [mu.mu_layer_name(mu.mu_model_layer_at(base, i)).decode() for i in range(len(far))] == [layer.name for layer in theirs.layers[1:]]
+    report.check("parts", f"outputs of {len(far)} layers apart by {max(far):.1e}, the last read by Keras {apart(read, wanted):.1e}; the order of the layers",
+                 max(far) < LIMIT and apart(read, wanted) < LIMIT and same)
+
+
 def refused(keras):
     L = keras.layers
     inputs = keras.Input((4,))
@@ -463,6 +484,9 @@ def main(library, only=""):
     if only in "idf":
         with report.guard("idf"):
             check_idf(report, mu, keras, tf)
+    if only in "parts":
+        with report.guard("parts"):
+            check_parts(report, mu, keras)
     if only in "refused":
         with report.guard("refused"):
             check_refusals(report, mu, keras)

@@ -89,6 +89,8 @@ static void bad_data_are_refused(void **state)
     refuse_adapt(layer, mu_tensor_strings(1, (int64_t[]){1}, (const char *const[]){"a"}), MU_INVALID_ARGUMENT,
                  "sorts numbers; the data are strings");
     refuse_adapt(layer, layer, MU_INVALID_ARGUMENT, "the data are of type layer; give a dataset of batches");
+    refuse_adapt(layer, mu_dataset_repeat(mu_dataset_from_tensors(mu_of(ramp(3))), -1), MU_INVALID_ARGUMENT,
+                 "never ends; take as many batches of it");
     assert_int_equal(mu_adapt(layer, ramp(9)), MU_OK);  // nothing was lost
 }
 
