@@ -70,7 +70,7 @@ bench-chains: build
 
 #: make bench-precision  steps under mixed_bfloat16 against float32: processor time and memory
 bench-precision: build
-	for model in mlp transformer; do for policy in float32 mixed_bfloat16; do \
+	for model in product mlp transformer; do for policy in float32 mixed_bfloat16; do \
 	    $(BUILD)/bench/precision/bench_precision $$model $$policy || exit 1; done; done
 
 #: make bench-teams      a job's steps per second alone, and beside another job on the same cores

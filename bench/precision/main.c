@@ -1,6 +1,8 @@
 // Processor time and memory of training steps under a dtype policy, through fit: an MLP of 3 × 1024 units on batches of
 // 256, or a transformer block of 256 features on 16 sequences of 128. Reports the processor time of an epoch, which
-// other programs change little, as the best of several. Usage: bench_precision mlp|transformer POLICY [DEVICE].
+// other programs change little, as the best of several. The model "product" is no training but what bounds it: one
+// product of matrices of 1024 × 1024, whose rate is reported. Usage: bench_precision mlp|transformer|product POLICY
+// [DEVICE].
 #include <muster.h>
 #include <muster/attention.h>
 
@@ -9,7 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { FEATURES = 256, LENGTH = 128, UNITS = 1024, STEPS = 8, EPOCHS = 6 };
+enum { FEATURES = 256, LENGTH = 128, UNITS = 1024, STEPS = 8, EPOCHS = 6, PRODUCTS = 30 };
 
 static double processor_seconds(void)
 {
@@ -54,14 +56,39 @@ static mu_model *transformer(void)
     return mu_model_new(x, mu_call(mu_dense(1), y));
 }
 
+static mu_dtype type_of(const char *policy)
+{
+    return strstr(policy, "bfloat16") ? MU_BF16 : strstr(policy, "float16") ? MU_F16 : MU_F32;
+}
+
+static int product(const char *policy)
+{
+    mu_tensor *seed = mu_tensor_new(MU_I32, 1, (int64_t[]){2}, (int32_t[]){1, 2}), *made = NULL;
+    mu_tensor *x = mu_cast(mu_stateless_random_normal(seed, MU_F32, 2, (int64_t[]){UNITS, UNITS}), type_of(policy));
+    for (int i = 0; i < PRODUCTS; i++) {
+        mu_pool *pool = mu_pool_open();
+        const double start = processor_seconds();
+        made = mu_matmul(x, x);
+        const double spent = processor_seconds() - start;
+        best = spent < best ? spent : best;
+        mu_pool_close(pool);
+    }
+    if (made)
+        printf("{\"model\": \"product\", \"policy\": \"%s\", \"gflops\": %.1f}\n", policy,
+               2e-9 * UNITS * UNITS * UNITS / best);
+    return mu_exit(made != NULL);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 3 || (strcmp(argv[1], "mlp") != 0 && strcmp(argv[1], "transformer") != 0)) {
-        fprintf(stderr, "usage: bench_precision mlp|transformer POLICY [DEVICE]\n");
+    if (argc < 3 || (strcmp(argv[1], "mlp") && strcmp(argv[1], "transformer") && strcmp(argv[1], "product"))) {
+        fprintf(stderr, "usage: bench_precision mlp|transformer|product POLICY [DEVICE]\n");
         return 64;
     }
-    mu_init(.cpu_devices = 1, .seed = 1);
+    mu_init(.cpu_devices = 1, .threads = 1, .seed = 1);
     mu_set_dtype_policy(argv[2]);
+    if (argv[1][0] == 'p')
+        return product(argv[2]);
     const bool is_mlp = argv[1][0] == 'm';
     const int64_t batch = is_mlp ? 256 : 16, rows = STEPS * batch;
     mu_tensor *seed = mu_tensor_new(MU_I32, 1, (int64_t[]){2}, (int32_t[]){1, 2});

@@ -1,7 +1,7 @@
 // matmul, and matmul with bias and ReLU: op definitions and public functions.
 //
-// float32 and bfloat16 use oneDNN's matmul on row-major arrays (a transpose only swaps strides); float16 is computed as
-// float32. Large products of float64 and of integers use our kernels (small integers as int32). Everything else uses
+// float32 and bfloat16 use oneDNN's matmul on row-major arrays (a transpose only swaps strides); float16, and bfloat16
+// where the processor multiplies float32 faster, are computed as float32. Large products of float64 and of integers use our kernels (small integers as int32). Everything else uses
 // the plain loops, also vector-matrix products, which are bound by memory. Leading axes are batch axes and broadcast;
 // one oneDNN call gets as many trailing batch axes as it handles efficiently. Only engine passes make the fused op.
 #include "kernels/kernels.h"
@@ -348,17 +348,18 @@ static product at_once(const product *it, int64_t *n, int64_t *matrices)
 
 // Whether the plain loops are as good: for products so small that creating a primitive takes longer, and for products
 // that are one pass over memory.
-static bool plain_is_better(mu_dtype dtype, int64_t batches, const product *it, const product *one)
+static bool plain_is_better(dnnl_data_type_t type, int64_t batches, const product *it, const product *one)
 {
     enum { SMALL = 16 * 16 * 16 };
     const bool pass = one->n == 1 || one->m == 1 || (it->k == 1 && batches == 1);
-    return dtype == MU_F32 && (batches * it->m * it->n * it->k <= SMALL || pass);
+    return type == dnnl_f32 && (batches * it->m * it->n * it->k <= SMALL || pass);
 }
 
 // State made by prepare: a primitive for `matrices` of the result's matrices, which runs n times.
 typedef struct product_state {
     mu_dnnl *dnnl;
     int64_t n, matrices;
+    bool as_f32;  // converts its operands
 } product_state;
 
 static void state_free(void *object)
@@ -405,7 +406,7 @@ static mu_status build_primitive(mu_prepare *prepare, const product *p, dnnl_dat
 
 static mu_status matmul_prepare(mu_prepare *prepare)
 {
-    dnnl_data_type_t type = dnnl_f32;  // float16 is converted to it
+    dnnl_data_type_t type;
     product it;
     const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(describe(prepare->attrs, &prepare->in[0].shape, &prepare->in[1].shape, prepare->op->name, &it));
@@ -418,14 +419,15 @@ static mu_status matmul_prepare(mu_prepare *prepare)
         return MU_RESOURCE_EXHAUSTED;
     const int64_t batches = mu__elements(&it.batch);
     const product one = batches > 0 ? at_once(&it, &state->n, &state->matrices) : it;
-    prepare->declined = (!mu__dnnl_type(dtype, &type) && dtype != MU_F16) || batches * it.m * it.n * it.k == 0 ||
-                        plain_is_better(dtype, batches, &it, &one);
+    prepare->declined = !mu__dnnl_type(dtype, &type) || batches * it.m * it.n * it.k == 0 ||
+                        plain_is_better(type, batches, &it, &one);
     const mu_status status = prepare->declined ? MU_OK : build_primitive(prepare, &one, type);
     if (status != MU_OK || prepare->declined) {
         mu__free(state);
         return status;
     }
     state->dnnl = prepare->state;
+    state->as_f32 = type == dnnl_f32 && dtype != MU_F32;
     prepare->state = state;
     return MU_OK;
 }
@@ -456,9 +458,10 @@ static mu_status run_batches(const mu_kernel *kernel)
 
 static mu_status matmul_run(const mu_kernel *kernel)
 {
-    if (!kernel->state)
+    const product_state *state = kernel->state;
+    if (!state)
         return run_kernel(kernel);
-    return kernel->in[0].dtype == MU_F16 ? mu__run_as_f32(kernel, run_batches) : run_batches(kernel);
+    return state->as_f32 ? mu__run_as_f32(kernel, run_batches) : run_batches(kernel);
 }
 
 // ---- Op definitions -----------------------------------------------------------------------------

@@ -290,7 +290,7 @@ static bool run_tiled(const binary_job *binary, const mu_walk *walk)
     const int64_t columns = walk->rank == 2 ? walk->dims[1] : 0;
     const size_t row = (size_t)columns * binary->in_bytes;
     tile_job job = {.binary = binary, .columns = columns, .tile = tile};
-    if (binary->is_float16 || columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 ||
+    if (columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 ||
         walk->strides[1][1] != 1)
         return false;
     job.tiled = walk->strides[0][0] == 0 ? 0 : 1;

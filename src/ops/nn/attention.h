@@ -13,6 +13,7 @@ typedef struct attention_job {
     mu_shape scores;                               // the shape that the mask broadcasts to
     const void *q, *k, *v, *dy, *seen_y, *seen_log_sum;
     void *y, *log_sum, *dq, *dk, *dv;
+    int64_t first;                                 // the batch at which all of these but the sums begin
 } attention_job;
 
 // mu__attention_job and _grad_job read a kernel's operands.

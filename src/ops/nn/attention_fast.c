@@ -1,9 +1,10 @@
-// Fast attention kernels for float32: works tile by tile, with oneDNN for the products and the softmax on a tile that
-// stays in the cache.
+// Fast attention kernels for float32 and half types: works tile by tile, with oneDNN for the products and the softmax on
+// a tile that stays in the cache.
 //
 // The forward pass keeps each query's running maximum and sum, and rescales its partial result when the maximum grows
 // (Milakov and Gimelshein 2018). The backward pass recomputes the weights from the saved logarithms. Tiles that the
-// causal mask hides completely are skipped. The gradient rule is in attention.c.
+// causal mask hides completely are skipped. Half types are computed in float32: a member of the team converts one batch
+// at a time, which stays in its cache. The gradient rule is in attention.c.
 #include "ops/nn/attention.h"
 
 #include "kernels/kernels.h"
@@ -19,25 +20,74 @@ typedef struct tile_memory {
     float *weights, *through;            // [QUERIES, KEYS]
     float *most, *sum, *along;           // [QUERIES]
     float *failed;                       // not 0: oneDNN failed to compute a product
+    float *wide;                         // half types: one batch of each operand
 } tile_memory;
 
-enum { MEMBER_FLOATS = 2 * TILE + 4 * QUERIES };
+enum { TILE_FLOATS = 2 * TILE + 4 * QUERIES };
+
+static bool is_half(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF16; }
+
+static int64_t batch_elements(const mu_shape *shape)
+{
+    return shape->dims[shape->rank - 2] * shape->dims[shape->rank - 1];
+}
+
+// The memory for one batch of an operand in float32, in whole cache lines; 0 if the operand is not converted.
+static int64_t wide_floats(mu_dtype dtype, const mu_shape *shape)
+{
+    return is_half(dtype) ? (batch_elements(shape) + 15) / 16 * 16 : 0;
+}
+
+static int64_t member_floats(const mu_kernel *kernel)
+{
+    int64_t n = TILE_FLOATS;
+    for (int i = 0; i < kernel->n_in; i++)
+        n += wide_floats(kernel->in[i].dtype, &kernel->in[i].shape);
+    for (int i = 0; i < kernel->n_out; i++)
+        n += wide_floats(kernel->out[i].dtype, &kernel->out[i].shape);
+    return n;
+}
 
 static tile_memory memory_of(const attention_job *job, int member)
 {
-    float *at = (float *)job->kernel->scratch + (int64_t)MEMBER_FLOATS * member;
+    float *at = (float *)job->kernel->scratch + member_floats(job->kernel) * member;
     return (tile_memory){.weights = at, .through = at + TILE, .most = at + 2 * TILE, .sum = at + 2 * TILE + QUERIES,
                          .along = at + 2 * TILE + 2 * QUERIES,
-                         .failed = at + 2 * TILE + 3 * QUERIES};
+                         .failed = at + 2 * TILE + 3 * QUERIES, .wide = at + TILE_FLOATS};
 }
-
-// Half types run on operands that are converted as a whole.
-static bool is_half(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF16; }
 
 mu_status mu__attention_prepare(mu_prepare *prepare)
 {
-    prepare->scratch_bytes = sizeof(float) * MEMBER_FLOATS * (size_t)prepare->team->n_threads;
+    int64_t n = TILE_FLOATS;
+    for (int i = 0; i < prepare->n_in; i++)
+        n += wide_floats(prepare->in[i].dtype, &prepare->in[i].shape);
+    for (int i = 0; i < prepare->n_out; i++)
+        n += wide_floats(prepare->out[i].dtype, &prepare->out[i].shape);
+    prepare->scratch_bytes = sizeof(float) * (size_t)n * (size_t)prepare->team->n_threads;
     return is_half(prepare->in[0].dtype) ? MU_OK : mu__prepare_f32(prepare);
+}
+
+// Takes memory for one batch of an operand off `wide`.
+static float *take_wide(const mu_view *operand, float **wide)
+{
+    float *taken = *wide;
+    *wide += wide_floats(operand->dtype, &operand->shape);
+    return taken;
+}
+
+static const float *widened(const mu_view *operand, int64_t batch, float **wide)
+{
+    const int64_t n = batch_elements(&operand->shape);
+    float *copy = take_wide(operand, wide);
+    mu__convert(MU_F32, copy, operand->dtype, (const uint16_t *)operand->data + batch * n, n);
+    return copy;
+}
+
+// Rounds elements [begin, end) of a batch of a result.
+static void narrow(const mu_view *result, int64_t batch, const float *wide, int64_t begin, int64_t end)
+{
+    uint16_t *to = (uint16_t *)result->data + batch * batch_elements(&result->shape);
+    mu__convert(result->dtype, to + begin, MU_F32, wide + begin, end - begin);
 }
 
 MU_PER_ISA(scale_row, (float *x, float factor, int64_t n), (x, factor, n))
@@ -63,7 +113,7 @@ typedef struct tile {
 
 static const float *row_at(const void *data, const tile *t, int64_t per_batch, int64_t row, int64_t width)
 {
-    return (const float *)data + (t->batch * per_batch + row) * width;
+    return (const float *)data + ((t->batch - t->job->first) * per_batch + row) * width;
 }
 
 // c [m, n] = alpha a b + beta c; a and b may be transposed.
@@ -117,7 +167,7 @@ static int64_t keys_of(const attention_job *job, int64_t query, int64_t rows)
 
 static void mean_of_values(const attention_job *job, int64_t batch, float *y)
 {
-    const float *v = (const float *)job->v + batch * job->keys * job->depth;
+    const float *v = (const float *)job->v + (batch - job->first) * job->keys * job->depth;
     for (int64_t i = 0; i < job->depth; i++) {
         double sum = 0;
         for (int64_t key = 0; key < job->keys; key++)
@@ -131,7 +181,7 @@ static void add_keys(const tile *t, const tile_memory *memory)
 {
     const mu_kernels *kernels = mu__kernels();
     const attention_job *job = t->job;
-    float *y = (float *)job->y + (t->batch * job->queries + t->query) * job->depth;
+    float *y = (float *)job->y + ((t->batch - job->first) * job->queries + t->query) * job->depth;
     fill_scores(t, memory);
     for (int64_t row = 0; row < t->rows; row++) {
         float *x = memory->weights + row * KEYS, most;
@@ -152,7 +202,7 @@ static void add_keys(const tile *t, const tile_memory *memory)
 static void attend(const attention_job *job, int64_t batch, int64_t query, const tile_memory *memory)
 {
     const int64_t rows = queries_of(job, query), keys = keys_of(job, query, rows);
-    float *y = (float *)job->y + (batch * job->queries + query) * job->depth;
+    float *y = (float *)job->y + ((batch - job->first) * job->queries + query) * job->depth;
     float *log_sum = (float *)job->log_sum + batch * job->queries + query;
     for (int64_t row = 0; row < rows; row++) {
         memory->most[row] = -INFINITY;
@@ -189,21 +239,37 @@ static int64_t tiles_of(const attention_job *job)
     return (job->queries + QUERIES - 1) / QUERIES;
 }
 
+// Points a member's own job to a batch in float32.
+static void widen_batch(attention_job *own, int64_t batch, float *wide)
+{
+    const mu_kernel *kernel = own->kernel;
+    own->first = batch;
+    own->q = widened(&kernel->in[0], batch, &wide);
+    own->k = widened(&kernel->in[1], batch, &wide);
+    own->v = widened(&kernel->in[2], batch, &wide);
+    own->y = take_wide(&kernel->out[0], &wide);
+}
+
 static void attend_member(void *arg, int index, int count)
 {
-    const attention_job *job = arg;
-    const tile_memory memory = memory_of(job, index);
-    const int64_t tiles = tiles_of(job);
-    int64_t begin, end;
-    mu__team_share(job->batches * tiles, 1, index, count, &begin, &end);
-    for (int64_t item = begin; item < end; item++)
-        attend(job, item / tiles, item % tiles * QUERIES, &memory);
+    attention_job own = *(const attention_job *)arg;
+    const tile_memory memory = memory_of(&own, index);
+    const int64_t tiles = tiles_of(&own);
+    const mu_view *y = &own.kernel->out[0];
+    int64_t begin, end, held = -1;
+    mu__team_share(own.batches * tiles, 1, index, count, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t batch = item / tiles, query = item % tiles * QUERIES;
+        if (is_half(y->dtype) && batch != held)
+            widen_batch(&own, held = batch, memory.wide);
+        attend(&own, batch, query, &memory);
+        if (is_half(y->dtype))
+            narrow(y, batch, own.y, query * own.depth, (query + queries_of(&own, query)) * own.depth);
+    }
 }
 
 mu_status mu__attention_fast(const mu_kernel *kernel)
 {
-    if (is_half(kernel->in[0].dtype))
-        return mu__run_as_f32(kernel, mu__attention_fast);
     attention_job job = mu__attention_job(kernel);
     if (job.keys == 0 || job.width == 0 || job.depth == 0)
         return kernel->op->ref(kernel);
@@ -233,7 +299,7 @@ static void add_gradients(const tile *t, const tile_memory *memory)
     const attention_job *job = t->job;
     const float *dy = row_at(job->dy, t, job->queries, t->query, job->depth);
     const float *log_sum = (const float *)job->seen_log_sum + t->batch * job->queries + t->query;
-    const int64_t query = t->batch * job->queries + t->query, key = t->batch * job->keys + t->key;
+    const int64_t at = t->batch - job->first, query = at * job->queries + t->query, key = at * job->keys + t->key;
     float *weights = memory->weights, *through = memory->through;
     fill_scores(t, memory);
     for (int64_t row = 0; row < t->rows; row++) {
@@ -265,12 +331,13 @@ static void add_gradients(const tile *t, const tile_memory *memory)
 
 static void attend_grad(const attention_job *job, int64_t batch, const tile_memory *memory)
 {
-    fill_row((float *)job->dk + batch * job->keys * job->width, 0, job->keys * job->width);
-    fill_row((float *)job->dv + batch * job->keys * job->depth, 0, job->keys * job->depth);
+    const int64_t at = batch - job->first;
+    fill_row((float *)job->dk + at * job->keys * job->width, 0, job->keys * job->width);
+    fill_row((float *)job->dv + at * job->keys * job->depth, 0, job->keys * job->depth);
     for (int64_t query = 0; query < job->queries; query += QUERIES) {
-        const int64_t rows = queries_of(job, query), first = batch * job->queries + query;
+        const int64_t rows = queries_of(job, query), first = at * job->queries + query;
         const float *dy = (const float *)job->dy + first * job->depth;
-        const float *log_sum = (const float *)job->seen_log_sum + first;
+        const float *log_sum = (const float *)job->seen_log_sum + batch * job->queries + query;
         const float *y = (const float *)job->seen_y + first * job->depth;
         int64_t keys = keys_of(job, query, rows);
         for (int64_t row = 0; row < rows; row++) {
@@ -284,20 +351,45 @@ static void attend_grad(const attention_job *job, int64_t batch, const tile_memo
     }
 }
 
+static void widen_grad_batch(attention_job *own, int64_t batch, float *wide)
+{
+    const mu_kernel *kernel = own->kernel;
+    own->first = batch;
+    own->q = widened(&kernel->in[0], batch, &wide);
+    own->k = widened(&kernel->in[1], batch, &wide);
+    own->v = widened(&kernel->in[2], batch, &wide);
+    own->seen_y = widened(&kernel->in[3], batch, &wide);
+    own->dy = widened(&kernel->in[5], batch, &wide);
+    own->dq = take_wide(&kernel->out[0], &wide);
+    own->dk = take_wide(&kernel->out[1], &wide);
+    own->dv = take_wide(&kernel->out[2], &wide);
+}
+
+static void narrow_grad_batch(const attention_job *own)
+{
+    const void *const wide[] = {own->dq, own->dk, own->dv};
+    for (int i = 0; i < 3; i++)
+        narrow(&own->kernel->out[i], own->first, wide[i], 0, batch_elements(&own->kernel->out[i].shape));
+}
+
 static void attend_grad_member(void *arg, int index, int count)
 {
-    const attention_job *job = arg;
-    const tile_memory memory = memory_of(job, index);
+    attention_job own = *(const attention_job *)arg;
+    const tile_memory memory = memory_of(&own, index);
+    const bool half = is_half(own.kernel->in[0].dtype);
     int64_t begin, end;
-    mu__team_share(job->batches, 1, index, count, &begin, &end);
-    for (int64_t batch = begin; batch < end; batch++)
-        attend_grad(job, batch, &memory);
+    mu__team_share(own.batches, 1, index, count, &begin, &end);
+    for (int64_t batch = begin; batch < end; batch++) {
+        if (half)
+            widen_grad_batch(&own, batch, memory.wide);
+        attend_grad(&own, batch, &memory);
+        if (half)
+            narrow_grad_batch(&own);
+    }
 }
 
 mu_status mu__attention_grad_fast(const mu_kernel *kernel)
 {
-    if (is_half(kernel->in[0].dtype))
-        return mu__run_as_f32(kernel, mu__attention_grad_fast);
     attention_job job = mu__attention_grad_job(kernel);
     if (job.keys == 0 || job.width == 0 || job.depth == 0)
         return kernel->op->ref(kernel);

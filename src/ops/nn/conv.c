@@ -1,7 +1,8 @@
 // conv2d and conv3d, their gradients, and conv2d with bias and ReLU: op definitions and public functions.
 //
-// Images are NHWC, kernels HWIO; in three dimensions depth comes before height. float32 and bfloat16 use oneDNN,
-// float16 is computed as float32, and float64 and int32 use plain loops. oneDNN reads images in our layout. Kernels are
+// Images are NHWC, kernels HWIO; in three dimensions depth comes before height. float32 and bfloat16 use oneDNN;
+// float16, and bfloat16 where the processor multiplies float32 faster, are computed as float32; float64 and int32 use
+// plain loops. oneDNN reads images in our layout. Kernels are
 // reordered at each run into the layout that the primitive prefers, because they change every step and the reorder is
 // cheap. With stride 1 an input gradient is computed as a forward convolution; most filter gradients use conv_filter.c.
 // Each of the three ops is linear in both operands, so the ops are each other's gradients. Only engine passes make the
@@ -468,17 +469,18 @@ static mu_status conv_prepare(mu_prepare *prepare)
     const mu_conv_roles roles = mu__conv_roles(prepare->op, prepare->n_in);
     const mu_shape *image = &spec_at(prepare, roles.image)->shape, *kernel = &spec_at(prepare, roles.kernel)->shape;
     mu_window window;
-    dnnl_data_type_t type = dnnl_f32;  // float16 is converted to it
+    dnnl_data_type_t type;
     const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(mu__conv_window(attrs, image, kernel, prepare->op->name, &window));
-    const bool as_f32 = dtype == MU_F16
-                        || (dtype == MU_BF16 && kind == MU_CONV_FILTER_GRAD && leaves_taps(&window))
-                        || (dtype == MU_BF16 && kind == MU_CONV_INPUT_GRAD && misplaces_pixels(&window));
-    prepare->declined = (!as_f32 && !mu__dnnl_type(dtype, &type)) || mu__elements(image) == 0
+    prepare->declined = !mu__dnnl_type(dtype, &type) || mu__elements(image) == 0
                         || mu__elements(kernel) == 0 || mu__elements(&spec_at(prepare, roles.result)->shape) == 0
                         || (kind == MU_CONV_FILTER_GRAD && sums_wrong_pixels(&window));
     if (prepare->declined)
         return MU_OK;
+    if ((kind == MU_CONV_FILTER_GRAD && leaves_taps(&window)) ||
+        (kind == MU_CONV_INPUT_GRAD && misplaces_pixels(&window)))
+        type = dnnl_f32;
+    const bool as_f32 = type == dnnl_f32 && dtype != MU_F32;
     if (kind == MU_CONV_FILTER_GRAD && type == dnnl_f32 && mu__conv_filter_fits(&window, kernel, attrs->groups))
         return prepare_sums(as_f32, prepare);
     conv_plan plan = {.dnnl = mu__dnnl_new(prepare->op->name),
@@ -490,7 +492,8 @@ static mu_status conv_prepare(mu_prepare *prepare)
         const mu_shape *result = &spec_at(prepare, roles.result)->shape;
         const int64_t elements = (mu__elements(image) + mu__elements(result)) / window.n;
         const bool alone = attrs->groups > 1 && kernel->dims[window.spatial] > 1;
-        plan.images = images_at_once(window.n, elements * (int64_t)mu_dtype_bytes(dtype), alone, prepare->team);
+        const size_t bytes = as_f32 ? sizeof(float) : mu_dtype_bytes(dtype);
+        plan.images = images_at_once(window.n, elements * (int64_t)bytes, alone, prepare->team);
     }
     plan.parts = window.n / plan.images;
     describe_arrays(&plan, &window, kernel, attrs->groups, type);

@@ -169,8 +169,24 @@ static void bias_part(void *arg, float *part, int64_t begin, int64_t end)
 
 static mu_status bias_add_grad_prepare(mu_prepare *prepare)
 {
-    prepare->scratch_bytes = mu__parts_bytes(prepare->team, prepare->out[0].shape.dims[0]);
-    return mu__prepare_f32(prepare);
+    const mu_dtype dtype = prepare->in[0].dtype;
+    prepare->declined = dtype == MU_F64;
+    if (dtype == MU_F32)
+        prepare->scratch_bytes = mu__parts_bytes(prepare->team, prepare->out[0].shape.dims[0]);
+    return MU_OK;
+}
+
+// Half types are summed as by reduce_sum, which widens a few rows at a time.
+static mu_status sum_rows(const mu_kernel *kernel, int64_t rows, int64_t channels)
+{
+    const mu_reduce_attrs first_axis = {.axes = {.n = 1}};
+    mu_view dy = kernel->in[0];
+    dy.shape = MU_SHAPE(rows, channels);
+    mu_kernel sum = *kernel;
+    sum.op = &mu_op_reduce_sum;
+    sum.attrs = &first_axis;
+    sum.in = &dy;
+    return mu__run_direct(&sum);
 }
 
 static mu_status bias_add_grad_fast(const mu_kernel *kernel)
@@ -178,6 +194,8 @@ static mu_status bias_add_grad_fast(const mu_kernel *kernel)
     int64_t rows, channels;
     mu_view dy = kernel->in[0];
     rows_of(&dy.shape, &rows, &channels);
+    if (dy.dtype != MU_F32)
+        return sum_rows(kernel, rows, channels);
     mu__sum_parts(kernel->team, rows * channels, rows, channels, kernel->scratch, bias_part, &dy);
     memcpy(kernel->out[0].data, kernel->scratch, sizeof(float) * (size_t)channels);
     return MU_OK;
@@ -226,10 +244,32 @@ static mu_status relu_grad_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
+// Half types need no conversion: the numbers above 0 are the bits from 1 to infinity's.
+MU_PER_ISA(relu_grad_float16, (const uint16_t *y, const uint16_t *dy, uint16_t *dx, uint16_t infinity, int64_t n),
+           (y, dy, dx, infinity, n))
+{
+    MU_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = (uint16_t)(y[i] - 1) < infinity ? dy[i] : 0;
+}
+
 static void relu_grad_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *kernel = arg;
-    mu__kernels()->relu_grad(kernel->in[1].data, kernel->in[0].data, kernel->out[0].data, begin, end);
+    const void *y = kernel->in[1].data, *dy = kernel->in[0].data;
+    void *dx = kernel->out[0].data;
+    const mu_dtype dtype = kernel->in[0].dtype;
+    if (dtype == MU_F32)
+        mu__kernels()->relu_grad(y, dy, dx, begin, end);
+    else
+        relu_grad_float16((const uint16_t *)y + begin, (const uint16_t *)dy + begin, (uint16_t *)dx + begin,
+                          dtype == MU_F16 ? 0x7c00 : 0x7f80, end - begin);
+}
+
+static mu_status relu_grad_prepare(mu_prepare *prepare)
+{
+    prepare->declined = prepare->in[0].dtype == MU_F64;
+    return MU_OK;
 }
 
 static mu_status relu_grad_fast(const mu_kernel *kernel)
@@ -250,7 +290,7 @@ static const mu_sample relu_grad_samples[] = {
 const mu_op mu_op_relu_grad = {
     .name = "relu_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .flags = MU_OP_ELEMENTWISE, .in_place = 3,
     .infer = relu_grad_infer, .grad = relu_grad_grad, .ref = relu_grad_ref,
-    .cpu = {mu__prepare_f32, relu_grad_fast, NULL},
+    .cpu = {relu_grad_prepare, relu_grad_fast, NULL},
     .samples = relu_grad_samples,
     .lower = mu__lower_relu_grad,
 };

@@ -23,7 +23,9 @@ bool mu__dnnl_use_teams(void);
 // mu__dnnl_isa returns oneDNN's number of the highest instruction set that MUSTER_ISA allows.
 int mu__dnnl_isa(void);
 
-// mu__dnnl_type converts an element type to oneDNN's; false if the fast paths do not support the type.
+// mu__dnnl_type finds the type in which oneDNN computes products of an element type; false if the fast paths do not
+// support the type. It is dnnl_f32 for float16, and for bfloat16 unless the processor multiplies bfloat16 faster: such
+// operands are converted (mu__run_as_f32).
 bool mu__dnnl_type(mu_dtype dtype, dnnl_data_type_t *type);
 
 // mu__dnnl_layout describes an array by its strides in elements (NULL: row-major).
