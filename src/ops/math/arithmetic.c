@@ -177,6 +177,39 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
                            (char *)k->out[0].data + (size_t)out_at * job->out_bytes, n));
 }
 
+enum { FLOAT16_CHUNK = 1024 };  // elements
+
+// Widens rows of 16-bit floats, of which one is enough if all are the same. Returns the distance of the wide rows.
+static int64_t widen_rows(mu_dtype dtype, const uint16_t *x, int64_t step, int64_t row, const rows2 *r, float *wide)
+{
+    const int64_t width = step == 0 ? 1 : r->n;
+    if (row == width)
+        mu__convert(MU_F32, wide, dtype, x, r->rows * width);
+    for (int64_t i = 0; row != width && i < (row == 0 ? 1 : r->rows); i++)
+        mu__convert(MU_F32, wide + i * width, dtype, x + i * row, width);
+    return row == 0 ? 0 : width;
+}
+
+// Several short rows of 16-bit floats, as many at a time as fit a chunk.
+static void float16_rows(const binary_job *job, const rows2 *r)
+{
+    const mu_dtype from = job->kernel->in[0].dtype, to = job->kernel->out[0].dtype;
+    _Alignas(64) float a[FLOAT16_CHUNK], b[FLOAT16_CHUNK], out[FLOAT16_CHUNK];
+    rows2 some = *r;
+    some.a = a;
+    some.b = b;
+    for (int64_t row = 0; row < r->rows; row += FLOAT16_CHUNK / r->n) {
+        char *result = (char *)r->out + (size_t)(row * r->n) * job->out_bytes;
+        some.rows = MU_MIN(FLOAT16_CHUNK / r->n, r->rows - row);
+        some.row_a = widen_rows(from, (const uint16_t *)r->a + row * r->row_a, r->step_a, r->row_a, &some, a);
+        some.row_b = widen_rows(from, (const uint16_t *)r->b + row * r->row_b, r->step_b, r->row_b, &some, b);
+        some.out = to == MU_BOOL ? (void *)result : out;
+        job->loop(job->kernel->op->variant, &some);
+        if (to != MU_BOOL)
+            mu__convert(to, result, MU_F32, out, some.rows * r->n);
+    }
+}
+
 // Rows of a walk that are short: one call handles several rows. `outer` walks the remaining axes.
 static void binary_rows(void *arg, const mu_walk *outer, const int64_t *at, int64_t out_at, int64_t n)
 {
@@ -190,7 +223,10 @@ static void binary_rows(void *arg, const mu_walk *outer, const int64_t *at, int6
     r.row_a = outer->strides[0][last];
     r.row_b = outer->strides[1][last];
     r.rows = n;
-    job->loop(k->op->variant, &r);
+    if (job->is_float16)
+        float16_rows(job, &r);
+    else
+        job->loop(k->op->variant, &r);
 }
 
 static const int combining[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
@@ -302,12 +338,12 @@ static bool run_tiled(const binary_job *binary, const mu_walk *walk)
     return true;
 }
 
-// Returns false if rows are converted, or long enough for one call each.
+// Returns false if rows are long enough for one call each.
 static bool run_short_rows(binary_job *job, const mu_walk *walk)
 {
     enum { SHORT = 4096 };
     const int inner = walk->rank - 1;
-    if (job->is_float16 || inner == 0 || walk->dims[inner] > SHORT)
+    if (inner == 0 || walk->dims[inner] > (job->is_float16 ? (int)FLOAT16_CHUNK : (int)SHORT))
         return false;
     mu_walk outer = *walk;
     outer.rank--;

@@ -124,6 +124,49 @@ static double number_at(const mu_tensor *x, int64_t i)
     return (double)widened(x->dtype, ((const uint16_t *)mu__host_read(x))[i % mu_tensor_elements(x)]);
 }
 
+// Operands of [3, ROWS, n] that broadcast: in the middle, along rows, as columns, on both sides.
+static const int64_t broadcasts[][2][3] = {
+    {{3, ROWS, 0}, {3, 1, 0}}, {{3, ROWS, 0}, {3, ROWS, 1}}, {{3, 1, 0}, {1, ROWS, 0}}, {{1, ROWS, 1}, {3, ROWS, 0}},
+};
+
+static mu_tensor *one_of(mu_dtype dtype, const int64_t *dims, int64_t n)  // n where dims have 0
+{
+    return random_numbers(dtype, 3, (const int64_t[]){dims[0], dims[1], dims[2] ? dims[2] : n});
+}
+
+static int64_t place_in(const mu_tensor *x, int64_t i, int64_t j, int64_t k)
+{
+    const int64_t *dims = x->shape.dims;
+    return ((dims[0] == 1 ? 0 : i) * dims[1] + (dims[1] == 1 ? 0 : j)) * dims[2] + (dims[2] == 1 ? 0 : k);
+}
+
+static void check_broadcast(const struct pair_function *function, mu_dtype dtype, const int64_t (*dims)[3], int64_t n)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *a = one_of(dtype, dims[0], n), *b = one_of(dtype, dims[1], n);
+    const mu_tensor *y = function->op(a, b), *less = mu_less(a, b);
+    assert_non_null(y);
+    for (int64_t at = 0; at < 3 * ROWS * n; at++) {
+        const int64_t i = at / n / ROWS, j = at / n % ROWS, k = at % n;
+        const double first = number_at(a, place_in(a, i, j, k)), second = number_at(b, place_in(b, i, j, k));
+        check_number(dtype, function->name, function->right(first, second), ((const uint16_t *)mu__host_read(y))[at],
+                     0, 0);
+        assert_int_equal(((const bool *)mu__host_read(less))[at], first < second);
+    }
+    mu_pool_close(pool);
+}
+
+static void test_pairs_that_broadcast(void **state)
+{
+    static const int64_t sizes[] = {2, 32, 100, 1024, 1030};
+    (void)state;
+    for (size_t d = 0; d < MU_COUNT(types); d++)
+        for (size_t f = 0; f < 2; f++)  // addition and subtraction: all share the walk
+            for (size_t s = 0; s < MU_COUNT(sizes); s++)
+                for (size_t i = 0; i < MU_COUNT(broadcasts); i++)
+                    check_broadcast(&pairs[f], types[d], broadcasts[i], sizes[s]);
+}
+
 // [ROWS, n] with another of that shape, with a row, and with one number.
 static void check_pairs(const struct pair_function *function, mu_dtype dtype, int64_t n)
 {
@@ -173,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_functions_of_all_16_bit_floats),
         cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_pairs_that_broadcast),
         cmocka_unit_test(test_comparisons),
     };
     mu_init();
