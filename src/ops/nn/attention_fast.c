@@ -1,5 +1,5 @@
-// Fast attention kernels for float32 and half types: works tile by tile, with oneDNN for the products and the softmax on
-// a tile that stays in the cache.
+// Fast attention kernels for float32 and half types: works tile by tile, with oneDNN for the products and the softmax
+// on a tile that stays in the cache.
 //
 // The forward pass keeps each query's running maximum and sum, and rescales its partial result when the maximum grows
 // (Milakov and Gimelshein 2018). The backward pass recomputes the weights from the saved logarithms. Tiles that the
