@@ -28,9 +28,9 @@ typedef struct mu_communication_options {
     int64_t bytes_per_pack; // gradients are packed into messages of about this many bytes; default: the library chooses
     double timeout_seconds; // limit for one collective, in seconds; default MUSTER_TIMEOUT
     // Algorithms by operation and size in bytes: "allreduce:0-16k:slots,16k-:direct;broadcast:tree". Operations:
-    // allreduce, allgather, broadcast, alltoall, reducescatter. Algorithms (not all for each operation): direct, slots,
-    // ring, doubling, pairwise, tree, hierarchical, hierarchical_ring, chain. Default: by implementation and by where
-    // the replicas are.
+    // allreduce, allgather, broadcast, alltoall, reducescatter, permute. Algorithms (not all for each operation):
+    // direct, slots, ring, doubling, pairwise, tree, hierarchical, hierarchical_ring, chain. Default: by
+    // implementation and by where the replicas are.
     const char *algorithms;
     // Combine every element in the order of the replicas. Then the same replicas give the same bits however they are
     // distributed over processes and hosts, if instruction set and threads per replica are the same. The log states the

@@ -368,9 +368,26 @@ MU_API mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value);
 // mu_all_gather concatenates the replicas' tensors along an axis, in replica order; every replica gets the result.
 // Sizes along that axis may differ. Collective.
 MU_API mu_tensor *mu_all_gather(mu_tensor *value, int axis);
-// As above, for nests and variables (each replica's component) and, in reductions, indexed slices.
+// As the two above, for nests and variables (each replica's component) and, in reductions, indexed slices.
 MU_API mu_value *mu_all_reduce_value(mu_reduce_op op, mu_value *value);
 MU_API mu_value *mu_all_gather_value(mu_value *value, int axis);
+
+// mu_reduce_scatter reduces a tensor over all replicas and divides the result along an axis into equal parts, of which
+// each replica gets the one of its id: [6, 4] on 3 replicas becomes [2, 4] along axis 0. Half of an all-reduce, and
+// mu_all_gather is the other. All replicas bring the same shape. The mean of integers is a float64. Its gradient is an
+// all-gather. Errors: INVALID_ARGUMENT if the number of replicas does not divide the size of the axis, and on every
+// replica if shapes, axes or operations differ; types that differ are INTERNAL, as in mu_all_reduce. Collective.
+MU_API mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis);
+
+// mu_collective_permute sends each source's tensor to its target, for all pairs at once. A replica that is nobody's
+// target gets zeros; one may be its own source. All replicas bring the same shape and the same pairs. Its gradient goes
+// back along the pairs. Errors: INVALID_ARGUMENT for an id that no replica has, and for a source or a target in two
+// pairs; on every replica if shapes or pairs differ. Collective.
+typedef struct mu_replica_pair {
+    int source, target; // ids of replicas
+} mu_replica_pair;
+MU_API mu_tensor *mu_collective_permute(mu_tensor *value, const mu_replica_pair *pairs, int n_pairs);
+
 // mu_sync_on_read makes this replica's reads of ON_READ variables return the aggregated value instead of its own copy
 // (on), or not (off). Each such read is a collective.
 MU_API mu_status mu_sync_on_read(bool on);

@@ -103,6 +103,23 @@ static mu_status reduce_scatter_direct(const mu_problem *problem, mu_steps *out)
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
+static mu_status permute_slots(const mu_problem *problem, mu_steps *out)
+{
+    const int source = (int)problem->sources[problem->rank];
+    MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_INPUT, 0, MU_AREA_WINDOW, 0, problem->count));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
+    return source < 0 ? MU_OK : mu__add_copy(out, source, MU_AREA_WINDOW, 0, MU_AREA_DATA, 0, problem->count);
+}
+
+static mu_status permute_direct(const mu_problem *problem, mu_steps *out)
+{
+    const int source = (int)problem->sources[problem->rank];
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
+    if (source >= 0)
+        MU_TRY(mu__add_copy(out, source, MU_AREA_INPUT, 0, MU_AREA_DATA, 0, problem->count));
+    return mu__add_plain(out, MU_STEP_BARRIER);
+}
+
 static mu_status barrier_rendezvous(const mu_problem *problem, mu_steps *out)
 {
     (void)problem;
@@ -182,6 +199,50 @@ static mu_status all_gather_ring(const mu_problem *problem, mu_steps *out)
         MU_TRY(
             mu__add_recv(out, (me + n - 1) % n, MU_AREA_DATA, mu__block_at(problem, theirs), problem->counts[theirs]));
     }
+    return MU_OK;
+}
+
+// What the left neighbour has added up of block `index` so far comes, gets this rank's part added, and is sent on; the
+// last block to come is this rank's own. Each block has its own part of SCRATCH, so no send is waited for.
+static mu_status ring_block(const ring *r, int index, int hop, mu_steps *out)
+{
+    const int left = (r->me + r->n - 1) % r->n, right = (r->me + 1) % r->n, segments = ring_segments(r, r->count);
+    const bool last = hop == r->n - 1;
+    const mu_area area = last ? MU_AREA_DATA : MU_AREA_SCRATCH;
+    for (int i = 0; i < segments; i++) {
+        const mu_part segment = mu__part_of(r->count, 1, i, segments);
+        const int64_t at = (last ? 0 : (hop - 1) * r->count) + segment.at;
+        MU_TRY(mu__add_recv(out, left, area, at, segment.count));
+        MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE,
+                                           .owner = r->me,
+                                           .from = MU_AREA_INPUT,
+                                           .from_at = index * r->count + segment.at,
+                                           .to = area,
+                                           .to_at = at,
+                                           .count = segment.count,
+                                           .parts = 2,
+                                           .last = last}));
+        if (!last)
+            MU_TRY(mu__add_send(out, right, area, at, segment.count));
+    }
+    return MU_OK;
+}
+
+// The first half of the ring's all-reduce: the block of a rank begins at its right neighbour, and each rank on the way
+// adds its part.
+static mu_status reduce_scatter_ring(const mu_problem *problem, mu_steps *out)
+{
+    const ring r = {.me = problem->rank, .n = problem->ranks, .count = problem->count, .element = problem->element};
+    const int first = (r.me + r.n - 1) % r.n, segments = ring_segments(&r, r.count);
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
+    if (r.n == 1)
+        return mu__add_copy(out, 0, MU_AREA_INPUT, 0, MU_AREA_DATA, 0, r.count);
+    for (int i = 0; i < segments; i++) {
+        const mu_part segment = mu__part_of(r.count, 1, i, segments);
+        MU_TRY(mu__add_send(out, (r.me + 1) % r.n, MU_AREA_INPUT, first * r.count + segment.at, segment.count));
+    }
+    for (int hop = 1; hop < r.n; hop++)
+        MU_TRY(ring_block(&r, (first - hop + r.n) % r.n, hop, out));
     return MU_OK;
 }
 
@@ -332,6 +393,18 @@ static mu_status all_to_all_pairwise(const mu_problem *problem, mu_steps *out)
     return MU_OK;
 }
 
+static mu_status permute_pairwise(const mu_problem *problem, mu_steps *out)
+{
+    const int me = problem->rank, source = (int)problem->sources[me];
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
+    for (int to = 0; to < problem->ranks; to++)
+        if (to != me && problem->sources[to] == me)
+            MU_TRY(mu__add_send(out, to, MU_AREA_INPUT, 0, problem->count));
+    if (source == me)
+        return mu__add_copy(out, me, MU_AREA_INPUT, 0, MU_AREA_DATA, 0, problem->count);
+    return source < 0 ? MU_OK : mu__add_recv(out, source, MU_AREA_DATA, 0, problem->count);
+}
+
 // ---- Tree ---------------------------------------------------------------------------------------
 
 // A binomial tree, numbered from the root: a rank receives from the rank without its lowest set bit, and sends to the
@@ -396,8 +469,18 @@ static const mu_algorithm algorithms[] = {
      "each rank adds its block of every rank's input in rank order"},
     {MU_KIND_REDUCE_SCATTER, "pairwise", MESSAGES, true, reduce_scatter_pairwise,
      "each rank sends every other rank its block, and adds what comes in rank order"},
-    {MU_KIND_REDUCE_SCATTER, "hierarchical", PEERS, true, mu__reduce_scatter_hierarchical,
-     "the first rank of each host sends, receives and adds for all ranks there"},
+    {MU_KIND_REDUCE_SCATTER, "ring", MESSAGES, false, reduce_scatter_ring,
+     "blocks travel round the ring once to be summed"},
+    {MU_KIND_REDUCE_SCATTER, "chain", PEERS, true, mu__reduce_scatter_chain,
+     "unrounded sums go from host to host in rank order, each result from the last one to its rank"},
+    {MU_KIND_REDUCE_SCATTER, "hierarchical", PEERS, false, mu__reduce_scatter_hierarchical,
+     "the first rank of each host adds up its ranks, and sends the sums to the first ranks of the others"},
+    {MU_KIND_PERMUTE, "direct", TOGETHER, true, permute_direct, "each rank copies the input of its source"},
+    {MU_KIND_PERMUTE, "slots", WINDOW, true, permute_slots,
+     "through the window of the source; one barrier, small messages"},
+    {MU_KIND_PERMUTE, "pairwise", MESSAGES, true, permute_pairwise, "each rank sends its input to its target"},
+    {MU_KIND_PERMUTE, "hierarchical", PEERS, true, mu__permute_hierarchical,
+     "inside each host by memory; the first rank of each host sends and receives what leaves it and comes"},
     {MU_KIND_BARRIER, "meet", 0, true, barrier_rendezvous, "nothing but the rendezvous"},
 };
 

@@ -50,6 +50,7 @@ typedef enum mu_collective_kind {
     MU_KIND_ALL_TO_ALL,
     MU_KIND_REDUCE_SCATTER,
     MU_KIND_BARRIER,
+    MU_KIND_PERMUTE,
     MU_N_KINDS
 } mu_collective_kind;
 const char *mu__kind_name(mu_collective_kind kind); // "all_reduce"
@@ -60,10 +61,11 @@ typedef struct mu_problem {
     int rank, ranks;
     int root;              // broadcast only
     int64_t count;         // elements of DATA; all-gather: of this rank's INPUT; all-to-all and reduce-scatter: of one
-                           // block
+                           // block; permute: of INPUT
     size_t element;        // bytes of one element
     int width;             // mu__reduce_width; 0 counts as 1
     const int64_t *counts; // all-gather: every rank's count
+    const int64_t *sources; // permute: the rank whose INPUT each rank receives; -1: none
     int hosts;             // number of hosts, whose ranks are numbered consecutively; 0 or 1: one host
     const int *first;      // [hosts + 1] first rank of each host, then `ranks`; NULL for one host
 } mu_problem;
@@ -105,7 +107,8 @@ typedef struct mu_step {
     int peer, owner;
     mu_area from, to;
     int64_t from_at, to_at, count; // elements
-    int low, parts, place;
+    int low, parts;
+    int64_t place;
     bool push;
     bool last; // REDUCE, REDUCE_ALL: the last addition, so a mean divides here
     // REDUCE_ALL in a chain: starts from, or leaves, an unrounded sum in SCRATCH at element `place`.
@@ -194,7 +197,7 @@ enum { MU_SIGNATURE_NAME = 64 };
 typedef struct mu_signature {
     struct {
         int64_t run, number; // which operation of which run
-        int32_t kind, reduction, dtype, root;
+        int32_t kind, reduction, dtype, root; // permute: in place of the root a hash of all sources
         int64_t count;                // all-gather: a hash of all counts
         uint64_t form;                // hash of all shapes, of any number of axes, so that the fast path compares 120
                                       // bytes
@@ -431,12 +434,15 @@ void mu__collective_begin(mu_collective *self, int64_t run);
 
 // mu__collective_barrier waits for all ranks. mu__collective_all_to_all sends block r of `in` to rank r and receives
 // rank r's block as block r of `out`. mu__collective_reduce_scatter reduces block r of all ranks' `in` for rank r.
-// `count` is the size of one block.
+// `count` is the size of one block. mu__collective_permute copies `count` elements of rank sources[r] to each rank r,
+// zeros where that is -1; no rank is the source of two.
 mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name);
 mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
                                     const void *in, void *out, int64_t count);
 mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                         mu_dtype dtype, const void *in, void *out, int64_t count);
+mu_status mu__collective_permute(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                                 void *out, int64_t count, const int64_t *sources);
 
 // mu__group_serve runs network operations for the ranks if only the thread that opened the network may use it; that
 // thread calls this function while it waits for the ranks. mu__group_needs_service says whether that is the case.

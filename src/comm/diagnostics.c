@@ -8,7 +8,8 @@
 const char *mu__kind_name(mu_collective_kind kind)
 {
     static const char *const names[] = {"all_reduce", "all_gather",     "broadcast",
-                                        "all_to_all", "reduce_scatter", "barrier"};
+                                        "all_to_all", "reduce_scatter", "barrier",
+                                        "collective_permute"};
     return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
 }
 
@@ -86,7 +87,7 @@ const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYT
 
 // How two signatures differ. Codes as in TensorFlow: another operation or type under the same name is INTERNAL; another
 // shape is the caller's error. Other names or numbers are the caller's error too: the replicas run different programs.
-typedef enum difference { OTHER_PROGRAM, OTHER_OPERATION, OTHER_SHAPE, OTHER_ARGUMENT } difference;
+typedef enum difference { OTHER_PROGRAM, OTHER_OPERATION, OTHER_SHAPE, OTHER_ARGUMENT, OTHER_PAIRS } difference;
 
 static const struct remedy {
     mu_status code;
@@ -97,18 +98,26 @@ static const struct remedy {
                        "names; look for what only some of them do."},
     [OTHER_OPERATION] = {MU_INTERNAL, "Every replica must run the same collectives in the same order with the same "
                                       "operations and types."},
-    [OTHER_SHAPE] = {MU_INVALID_ARGUMENT, "Every replica must bring the same shapes, and the same axis to a gather; "
-                                          "compare how they compute this tensor."},
+    [OTHER_SHAPE] = {MU_INVALID_ARGUMENT, "Every replica must bring the same shapes, and the same axis to a gather or "
+                                          "scatter; compare how they compute this tensor."},
     [OTHER_ARGUMENT] = {MU_INVALID_ARGUMENT, "Every replica must run the same collectives in the same order with the "
                                              "same counts and roots."},
+    [OTHER_PAIRS] = {MU_INVALID_ARGUMENT, "Every replica must give a collective_permute the same pairs."},
 };
 
+// The name of a collective_permute is the text of its pairs.
 static difference compare(const mu_signature *a, const mu_signature *b)
 {
+    const bool permute = a->same.kind == MU_KIND_PERMUTE && b->same.kind == MU_KIND_PERMUTE;
+    if (permute && a->same.run == b->same.run && a->same.number == b->same.number && a->same.root != b->same.root)
+        return OTHER_PAIRS;
     if (a->same.run != b->same.run || a->same.number != b->same.number ||
         memcmp(a->same.name, b->same.name, sizeof a->same.name) != 0)
         return OTHER_PROGRAM;
-    const bool shapes = a->same.form != 0 && b->same.form != 0 && a->same.form != b->same.form;
+    // The form of what is scattered leaves out the size along its axis, which shows in the count.
+    const bool scatter = a->same.kind == MU_KIND_REDUCE_SCATTER || a->same.kind == MU_KIND_ALL_TO_ALL;
+    const bool sizes = scatter && a->same.count != b->same.count;
+    const bool shapes = a->same.form != 0 && b->same.form != 0 && (a->same.form != b->same.form || sizes);
     if (a->same.kind != b->same.kind || a->same.reduction != b->same.reduction || a->same.dtype != b->same.dtype ||
         (shapes && a->form.dtype != b->form.dtype))
         return OTHER_OPERATION;

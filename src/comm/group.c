@@ -192,6 +192,11 @@ mu_status mu__group_reset(mu_group *group)
 
 // ---- Agreement ----------------------------------------------------------------------------------
 
+static bool counts_matter(const mu_collective_call *c)
+{
+    return c->kind == MU_KIND_ALL_GATHER || c->kind == MU_KIND_PERMUTE;
+}
+
 static uint64_t hash_counts(const int64_t *counts, int n)
 {
     uint64_t hash = 14695981039346656037u;
@@ -204,8 +209,10 @@ static bool valid(const member *m, const mu_collective_call *c)
 {
     const bool reduces = c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER;
     const bool reducible = !reduces || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
-    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->channel.ranks; i++)
-        if (m->counts[i] < 0)
+    const int64_t least = c->kind == MU_KIND_PERMUTE ? -1 : 0;
+    const int64_t most = c->kind == MU_KIND_PERMUTE ? m->channel.ranks - 1 : INT64_MAX;
+    for (int i = 0; counts_matter(c) && i < m->channel.ranks; i++)
+        if (m->counts[i] < least || m->counts[i] > most)
             return false;
     return reducible && c->count >= 0 && mu__dtype_ok(c->dtype) && c->root >= 0 && c->root < m->channel.ranks;
 }
@@ -218,8 +225,8 @@ static mu_status complain_invalid(const member *m, const mu_collective_call *c)
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
     return mu__error(MU_INVALID_ARGUMENT,
-                     "The arguments of %s are not valid: counts must be 0 or more, the root a rank from 0 to %d, the "
-                     "type and the reduction known.",
+                     "The arguments of %s are not valid: counts must be 0 or more, the root and sources ranks from 0 "
+                     "to %d, the type and the reduction known.",
                      what, m->channel.ranks - 1);
 }
 
@@ -320,7 +327,7 @@ static void write_form(const mu_form *form, mu_signature *signature)
 
 void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
 {
-    const bool gather = c->kind == MU_KIND_ALL_GATHER;
+    const bool gather = c->kind == MU_KIND_ALL_GATHER, permute = c->kind == MU_KIND_PERMUTE;
     const size_t element = mu_dtype_bytes(c->dtype);
     const mu_transport *transport = m->group->transport;
     mu_signature *signature = mu__signature_of(m, m->channel.rank);
@@ -331,7 +338,7 @@ void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
     signature->same.kind = (int32_t)c->kind;
     signature->same.reduction = (int32_t)c->reduction;
     signature->same.dtype = (int32_t)c->dtype;
-    signature->same.root = c->root;
+    signature->same.root = permute ? (int32_t)hash_counts(m->counts, m->channel.ranks) : c->root;
     signature->same.count = gather ? (int64_t)hash_counts(m->counts, m->channel.ranks) : c->count;
     signature->count = c->count;
     signature->window = (int32_t)(window * (int64_t)element);
@@ -359,6 +366,7 @@ static mu_problem problem_of(const member *m, const mu_collective_call *c)
                         .element = mu_dtype_bytes(c->dtype),
                         .width = mu__reduce_width(c->dtype),
                         .counts = c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL,
+                        .sources = c->kind == MU_KIND_PERMUTE ? m->counts : NULL,
                         .hosts = at->hosts,
                         .first = at->first};
 }
@@ -386,7 +394,7 @@ static mu_status find_list(member *m, const mu_collective_call *c, bool staged, 
                           .staged = staged,
                           .count = c->count,
                           .element = mu_dtype_bytes(c->dtype),
-                          .counts_hash = c->kind == MU_KIND_ALL_GATHER ? hash_counts(m->counts, m->channel.ranks) : 0};
+                          .counts_hash = counts_matter(c) ? hash_counts(m->counts, m->channel.ranks) : 0};
     const bool usable = cached->steps.n > 0 && valid(m, c);
     if (!usable || memcmp(&key, &cached->key, sizeof key) != 0) {
         cached->key = (list_key){0};
@@ -455,7 +463,7 @@ mu_status mu__run_collective_call(member *m, const mu_collective_call *c)
     mu_group *group = m->group;
     if (atomic_load(&group->failed))
         return mu__raise_group_error(group);
-    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->channel.ranks; i++)
+    for (int i = 0; counts_matter(c) && i < m->channel.ranks; i++)
         m->counts[i] = c->counts != NULL ? c->counts[i] : c->count;
     m->channel.op_count++;
     rendezvous at = {.m = m, .c = c};
@@ -490,93 +498,6 @@ mu_status mu__group_inside(member *m, const mu_collective_call *c, mu_work *work
     if (status != MU_OK && atomic_load(&m->group->failed))
         wait_until_others_left(m);
     return status;
-}
-
-static mu_status collective(mu_collective *self, mu_collective_call *c)
-{
-    member *m = (member *)self;
-    mu_status status = mu_error_code();
-    const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
-    c->form = m->form.hash != 0 ? &m->form : NULL;
-    if (status == MU_OK) {
-        mu__requests_settle(m);
-        status = mu__group_inside(m, c, mu__run_collective_call);
-    }
-    m->form.hash = 0;
-    if (begin != 0)
-        mu__span("comm", mu__kind_name(c->kind), m->channel.rank - m->group->joined.topology.first_local, begin,
-                 mu__now_ns());
-    return status;
-}
-
-static mu_status member_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
-                                   mu_dtype dtype, void *data, int64_t count)
-{
-    return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_REDUCE,
-                                    .number = number,
-                                    .name = name,
-                                    .reduction = reduction,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .input = data,
-                                    .count = count});
-}
-
-static mu_status member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
-                                   const void *in, int64_t count, void *out, const int64_t *counts)
-{
-    return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_GATHER,
-                                    .number = number,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = out,
-                                    .input = in,
-                                    .count = count,
-                                    .counts = counts});
-}
-
-static mu_status member_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
-                                  int64_t count, int root)
-{
-    return collective(self, &(mu_collective_call){.kind = MU_KIND_BROADCAST,
-                                    .number = number,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .input = data,
-                                    .count = count,
-                                    .root = root});
-}
-
-mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name)
-{
-    return collective(self, &(mu_collective_call){.kind = MU_KIND_BARRIER, .number = number, .name = name,
-                      .dtype = MU_U8});
-}
-
-mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
-                                    const void *in, void *out, int64_t count)
-{
-    return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_TO_ALL,
-                                    .number = number,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = out,
-                                    .input = in,
-                                    .count = count});
-}
-
-mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
-                                        mu_dtype dtype, const void *in, void *out, int64_t count)
-{
-    return collective(self, &(mu_collective_call){.kind = MU_KIND_REDUCE_SCATTER,
-                                    .number = number,
-                                    .name = name,
-                                    .reduction = reduction,
-                                    .dtype = dtype,
-                                    .data = out,
-                                    .input = in,
-                                    .count = count});
 }
 
 static mu_buffer *member_memory(mu_collective *self, size_t bytes)
@@ -644,9 +565,11 @@ static mu_status open_member(mu_group *group, int local)
     m->collective = (mu_collective){.rank = at->first_local + local,
                                     .size = at->ranks,
                                     .form = &m->form,
-                                    .all_reduce = member_all_reduce,
-                                    .all_gather = member_all_gather,
-                                    .broadcast = member_broadcast,
+                                    .all_reduce = mu__member_all_reduce,
+                                    .all_gather = mu__member_all_gather,
+                                    .broadcast = mu__member_broadcast,
+                                    .reduce_scatter = mu__collective_reduce_scatter,
+                                    .permute = mu__collective_permute,
                                     .start = mu__member_start,
                                     .wait = mu__member_wait,
                                     .abandon = mu__member_abandon,

@@ -20,7 +20,7 @@ typedef struct mu_collective_call {
     mu_dtype dtype;
     int root;
     int64_t count;
-    const int64_t *counts;
+    const int64_t *counts; // of an all-gather; the sources of a permute
     void *data;
     const void *input;
     const mu_form *form; // NULL: the caller gave no shapes
@@ -79,7 +79,7 @@ typedef struct member {
     void *scratch;
     size_t scratch_bytes;
     void **pointers;      // [2 * ranks + 1]
-    int64_t *counts;      // [ranks], of the all-gather in progress
+    int64_t *counts;      // [ranks], of the all-gather in progress, or the sources of the permute
     mu_lateness lateness; // of the wait in progress
     bool waits;           // the wait is long: it is reported as late, and peers are told what this rank waits for
     request *queue;       // [MU_MAX_REQUESTS]; NULL: no operation started yet
@@ -125,7 +125,15 @@ mu_status mu__raise_group_error(mu_group *group);
 mu_status mu__fail_group(mu_group *group);
 mu_status mu__member_idle(void *arg); // mu_channel.idle of a group of several processes
 
-// nonblocking.c: functions of mu_collective. mu__requests_settle returns when the rank's background thread is idle.
+// calls.c: slots of mu_collective.
+mu_status mu__member_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                mu_dtype dtype, void *data, int64_t count);
+mu_status mu__member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                                int64_t count, void *out, const int64_t *counts);
+mu_status mu__member_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
+                               int64_t count, int root);
+
+// nonblocking.c: slots of mu_collective. mu__requests_settle returns when the rank's background thread is idle.
 mu_status mu__member_start(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                            mu_dtype dtype, void *data, int64_t count, bool soon, int64_t *number_started);
 mu_status mu__member_wait(mu_collective *self, int64_t number_started);

@@ -147,7 +147,7 @@ static mu_status chain_there(const chain *c, const mu_problem *problem, int inde
                                        .count = segment.count,
                                        .low = c->at.leader,
                                        .parts = c->at.here,
-                                       .place = (int)place,
+                                       .place = place,
                                        .last = last,
                                        .continues = !first,
                                        .leaves_partial = !last}));
@@ -191,7 +191,7 @@ mu_status mu__all_reduce_chain(const mu_problem *problem, mu_steps *out)
     return add_hand_out(problem, problem->count, out);
 }
 
-// ---- Broadcast, all-gather and all-to-all -------------------------------------------------------
+// ---- Broadcast, all-gather and exchanges of blocks -------------------------------------------------------
 
 mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out)
 {
@@ -275,47 +275,160 @@ mu_status mu__all_to_all_hierarchical(const mu_problem *problem, mu_steps *out)
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
-// Where the leader stores what rank `from` sends to rank `to` of its host until everything has arrived.
-static int64_t kept_at(const mu_problem *problem, int from, int to)
+static mu_status permute_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out)
 {
-    const int leader = leader_of(problem, host_of(problem, to));
-    return ((int64_t)(to - leader) * problem->ranks + from) * problem->count;
+    const bool paired = send ? problem->sources[there] == here : problem->sources[here] == there;
+    return mu__add_step(out, (mu_step){.kind = send ? MU_STEP_SEND : MU_STEP_RECV,
+                                       .peer = leader_of(problem, host_of(problem, there)),
+                                       .owner = here,
+                                       .from = MU_AREA_INPUT,
+                                       .to = MU_AREA_DATA,
+                                       .count = paired ? problem->count : 0});
 }
 
-static mu_status reduce_scatter_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out)
-{
-    if (!send)
-        return mu__add_recv(out, leader_of(problem, host_of(problem, there)), MU_AREA_SCRATCH,
-                            kept_at(problem, there, here), problem->count);
-    return all_to_all_message(problem, here, there, true, out);
-}
-
-static mu_status add_blocks(const mu_problem *problem, mu_steps *out)
+mu_status mu__permute_hierarchical(const mu_problem *problem, mu_steps *out)
 {
     const position at = position_of(problem);
-    const int64_t n = problem->count;
+    const int source = (int)problem->sources[problem->rank];
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
+    if (source >= at.leader && source < at.leader + at.here)
+        MU_TRY(mu__add_copy(out, source, MU_AREA_INPUT, 0, MU_AREA_DATA, 0, problem->count));
+    MU_TRY(add_pairs(problem, permute_message, out));
+    return mu__add_plain(out, MU_STEP_BARRIER);
+}
+
+// ---- Reduce-scatter -----------------------------------------------------------------------------
+
+// SCRATCH of a leader: for each rank of its host the sums of all hosts, then the sums of its host for the other ranks.
+static int64_t sum_at(const mu_problem *problem, int host, int to)
+{
+    const position at = position_of(problem);
+    const int beyond = to < at.leader ? to : to - at.here;
+    return host_of(problem, to) == at.host ? ((int64_t)(to - at.leader) * at.hosts + host) * problem->count
+                                           : ((int64_t)at.here * at.hosts + beyond) * problem->count;
+}
+
+static mu_status add_host_sum(const mu_problem *problem, int to, mu_steps *out)
+{
+    const position at = position_of(problem);
+    const int64_t sum = sum_at(problem, at.host, to);
+    out->scratch = MU_MAX(out->scratch, sum + problem->count);
+    return mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                                       .owner = problem->rank,
+                                       .from = MU_AREA_INPUT,
+                                       .from_at = to * problem->count,
+                                       .to = MU_AREA_SCRATCH,
+                                       .to_at = sum,
+                                       .count = problem->count,
+                                       .low = at.leader,
+                                       .parts = at.here});
+}
+
+// The sum for one rank of each of two other hosts leaves and comes.
+static mu_status exchange_sums(const mu_problem *problem, int hop, int index, mu_steps *out)
+{
+    const position at = position_of(problem);
+    const int next = (at.host + hop) % at.hosts, previous = (at.host + at.hosts - hop) % at.hosts;
+    const int to = leader_of(problem, next) + index, own = at.leader + index;
+    if (index < ranks_of(problem, next)) {
+        MU_TRY(add_host_sum(problem, to, out));
+        MU_TRY(mu__add_send(out, leader_of(problem, next), MU_AREA_SCRATCH, sum_at(problem, at.host, to),
+                            problem->count));
+    }
+    return index >= at.here ? MU_OK : mu__add_recv(out, leader_of(problem, previous), MU_AREA_SCRATCH,
+                                                   sum_at(problem, previous, own), problem->count);
+}
+
+static mu_status add_sums_of_hosts(const mu_problem *problem, mu_steps *out)
+{
+    const position at = position_of(problem);
     for (int to = at.leader; to < at.leader + at.here; to++) {
-        for (int from = at.leader; from < at.leader + at.here; from++)
-            MU_TRY(mu__add_copy(out, from, MU_AREA_INPUT, to * n, MU_AREA_SCRATCH, kept_at(problem, from, to), n));
+        MU_TRY(add_host_sum(problem, to, out));
         MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE,
                                            .owner = to,
                                            .from = MU_AREA_SCRATCH,
                                            .to = MU_AREA_DATA,
-                                           .from_at = kept_at(problem, 0, to),
-                                           .count = n,
-                                           .parts = problem->ranks,
+                                           .from_at = sum_at(problem, 0, to),
+                                           .count = problem->count,
+                                           .parts = at.hosts,
                                            .place = -1,
                                            .last = true}));
     }
     return MU_OK;
 }
 
+// A block crosses to another host once, as the sum of this host's ranks: (n - ranks here) blocks leave each host.
 mu_status mu__reduce_scatter_hierarchical(const mu_problem *problem, mu_steps *out)
 {
     const position at = position_of(problem);
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
-    MU_TRY(add_pairs(problem, reduce_scatter_message, out));
+    for (int hop = 1; at.leads && hop < at.hosts; hop++) {
+        const int next = (at.host + hop) % at.hosts;
+        for (int i = 0; i < MU_MAX(ranks_of(problem, next), at.here); i++)
+            MU_TRY(exchange_sums(problem, hop, i, out));
+    }
+    if (at.leads) {
+        MU_TRY(add_sums_of_hosts(problem, out));
+        MU_TRY(mu__add_plain(out, MU_STEP_FLUSH));
+    }
+    return mu__add_plain(out, MU_STEP_BARRIER);
+}
+
+// One block's way along the chain of hosts. The last host's sum is the result: it is written to the rank here, or waits
+// behind the places of the chain until the leader of another host has it.
+static mu_status add_block_there(const mu_problem *problem, int to, mu_steps *out)
+{
+    const position at = position_of(problem);
+    const bool last = at.host == at.hosts - 1, leaves = last && host_of(problem, to) != at.host;
+    const int64_t wide = problem->count * MU_MAX(problem->width, 1), place = to % CHAIN_PLACES * wide;
+    const int64_t result = leaves ? CHAIN_PLACES * wide + to * problem->count : 0;
+    if (at.host > 0)
+        MU_TRY(mu__add_recv(out, leader_of(problem, at.host - 1), MU_AREA_SCRATCH, place, wide));
+    out->scratch = MU_MAX(out->scratch, MU_MAX(place + wide, result + problem->count));
+    MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                                       .owner = last && !leaves ? to : problem->rank,
+                                       .from = MU_AREA_INPUT,
+                                       .from_at = to * problem->count,
+                                       .to = leaves ? MU_AREA_SCRATCH : MU_AREA_DATA,
+                                       .to_at = result,
+                                       .count = problem->count,
+                                       .low = at.leader,
+                                       .parts = at.here,
+                                       .place = place,
+                                       .last = last,
+                                       .continues = at.host > 0,
+                                       .leaves_partial = !last}));
+    if (!last)
+        return mu__add_send(out, leader_of(problem, at.host + 1), MU_AREA_SCRATCH, place, wide);
+    return leaves ? mu__add_send(out, leader_of(problem, host_of(problem, to)), MU_AREA_SCRATCH, result,
+                                 problem->count) : MU_OK;
+}
+
+// A block of this host's comes back some steps later, as in the chain of an all-reduce.
+static mu_status add_block_back(const mu_problem *problem, int to, mu_steps *out)
+{
+    const position at = position_of(problem);
+    if (at.host == at.hosts - 1 || host_of(problem, to) != at.host)
+        return MU_OK;
+    return mu__add_step(out, (mu_step){.kind = MU_STEP_RECV,
+                                       .peer = leader_of(problem, at.hosts - 1),
+                                       .owner = to,
+                                       .to = MU_AREA_DATA,
+                                       .count = problem->count});
+}
+
+mu_status mu__reduce_scatter_chain(const mu_problem *problem, mu_steps *out)
+{
+    const position at = position_of(problem);
+    const int lag = 2 * (at.hosts - 1 - at.host);
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
+    for (int i = 0; at.leads && i < problem->ranks + lag; i++) {
+        if (i < problem->ranks)
+            MU_TRY(add_block_there(problem, i, out));
+        if (i >= lag)
+            MU_TRY(add_block_back(problem, i - lag, out));
+    }
     if (at.leads)
-        MU_TRY(add_blocks(problem, out));
+        MU_TRY(mu__add_plain(out, MU_STEP_FLUSH));
     return mu__add_plain(out, MU_STEP_BARRIER);
 }

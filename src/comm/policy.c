@@ -13,7 +13,7 @@ static const struct {
     mu_collective_kind kind;
 } kinds[] = {
     {"allreduce", MU_KIND_ALL_REDUCE}, {"allgather", MU_KIND_ALL_GATHER},         {"broadcast", MU_KIND_BROADCAST},
-    {"alltoall", MU_KIND_ALL_TO_ALL},  {"reducescatter", MU_KIND_REDUCE_SCATTER},
+    {"alltoall", MU_KIND_ALL_TO_ALL},  {"reducescatter", MU_KIND_REDUCE_SCATTER}, {"permute", MU_KIND_PERMUTE},
 };
 
 // ---- Parsing ------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ static mu_status read_operation(const char *text, const char **at, mu_policy *ou
     for (size_t i = 0; i < MU_COUNT(kinds); i++)
         if (strcmp(kinds[i].word, word) == 0)
             return read_rules(text, at, kinds[i].kind, out);
-    return complain(text, begin, "allreduce, allgather, broadcast, alltoall or reducescatter");
+    return complain(text, begin, "allreduce, allgather, broadcast, alltoall, reducescatter or permute");
 }
 
 mu_status mu__policy_parse(const char *text, mu_policy *out)
@@ -179,25 +179,28 @@ const char *mu_communication_name(mu_communication communication)
 // expensive.
 static const char *const automatic[] = {
     [MU_PLACED_TOGETHER] = "allreduce:0-2k:slots,2k-:direct;allgather:0-4k:slots,4k-:direct;"
-                           "broadcast:0-4k:slots,4k-:direct",
+                           "broadcast:0-4k:slots,4k-:direct;permute:0-4k:slots,4k-:direct",
     [MU_PLACED_CROWDED] = "allreduce:0-8k:slots,8k-:direct;allgather:0-4k:slots,4k-:direct;"
-                          "broadcast:0-4k:slots,4k-:direct",
+                          "broadcast:0-4k:slots,4k-:direct;permute:0-4k:slots,4k-:direct",
     [MU_PLACED_APART] = "allreduce:0-32k:slots,32k-:pairwise;allgather:0-4k:slots,4k-:ring;"
-                        "broadcast:0-4k:slots,4k-:tree;alltoall:pairwise;reducescatter:pairwise",
+                        "broadcast:0-4k:slots,4k-:tree;alltoall:pairwise;reducescatter:pairwise;"
+                        "permute:pairwise",
     [MU_PLACED_MIXED] = "allreduce:0-32k:slots,32k-:hierarchical;allgather:0-4k:slots,4k-:hierarchical;"
-                        "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical",
+                        "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical;"
+                        "permute:hierarchical",
 };
 
 static const char *const notified[] = {
-    [MU_PLACED_TOGETHER] = "allreduce:ring;allgather:ring;broadcast:tree",
-    [MU_PLACED_CROWDED] = "allreduce:ring;allgather:ring;broadcast:tree",
-    [MU_PLACED_APART] = "allreduce:ring;allgather:ring;broadcast:tree",
-    [MU_PLACED_MIXED] = "allreduce:hierarchical_ring;allgather:hierarchical;broadcast:hierarchical",
+    [MU_PLACED_TOGETHER] = "allreduce:ring;allgather:ring;broadcast:tree;reducescatter:ring",
+    [MU_PLACED_CROWDED] = "allreduce:ring;allgather:ring;broadcast:tree;reducescatter:ring",
+    [MU_PLACED_APART] = "allreduce:ring;allgather:ring;broadcast:tree;reducescatter:ring",
+    [MU_PLACED_MIXED] = "allreduce:hierarchical_ring;allgather:hierarchical;broadcast:hierarchical;"
+                        "reducescatter:hierarchical",
 };
 
 static const char in_order_mixed[] =
     "allreduce:0-32k:slots,32k-:chain;allgather:0-4k:slots,4k-:hierarchical;"
-    "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical";
+    "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:chain;permute:hierarchical";
 
 // An option that CPU devices cannot use is reported once; TensorFlow falls back to the ring too.
 static void warn_of_nccl(void)

@@ -34,5 +34,7 @@ mu_status mu__all_gather_hierarchical(const mu_problem *problem, mu_steps *out);
 mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out);
 mu_status mu__all_to_all_hierarchical(const mu_problem *problem, mu_steps *out);
 mu_status mu__reduce_scatter_hierarchical(const mu_problem *problem, mu_steps *out);
+mu_status mu__reduce_scatter_chain(const mu_problem *problem, mu_steps *out);
+mu_status mu__permute_hierarchical(const mu_problem *problem, mu_steps *out);
 
 #endif

@@ -283,8 +283,10 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
                             int n, void *const *parts, int n_out, void *const *out);
 // mu__reduce_replica_arrays adds n arrays in order into each local replica's.
 void mu__reduce_replica_arrays(const mu_replica_arrays *arrays, int n, const void *const *from);
-// mu__cross_device_collective makes a communicator whose all-reduce uses `ops` on every replica, and which passes
-// everything else to `inner`. If `ops` has no way of its own, it returns `inner`.
+// mu__reduce_replica_block adds n arrays in order into one.
+void mu__reduce_replica_block(const mu_replica_arrays *arrays, int n, const void *const *from, void *out);
+// mu__cross_device_collective makes a communicator whose reductions use `ops` on every replica, and which passes
+// everything else to `inner`, a member of a group. If `ops` has no way of its own, it returns `inner`.
 typedef struct mu_cross_device_collective {
     mu_collective head;   // first
     mu_collective *inner;

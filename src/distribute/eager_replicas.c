@@ -3,70 +3,14 @@
 // The calling thread coordinates. It runs replica 0 until its first rendezvous (a merge or a collective) or its end,
 // then replica 1, and so on. When all replicas have paused, it carries out the operation and starts again from replica
 // 0. So the user's C code needs no locks, and a wrong number of collectives is detected at once: no replica waits for
-// one that has ended. Ops' collectives arrive here too, through the mu_collective of each replica; with several workers
-// each coordinator then communicates with the others. A merge concerns this worker's replicas only.
-#include "distribute/distribute.h"
+// one that has ended. Ops' collectives arrive here too, through the mu_collective of each replica
+// (eager_collectives.c). A merge concerns this worker's replicas only.
+#include "distribute/eager_replicas.h"
 
 #include <signal.h>
 
-typedef enum rendezvous_kind { RENDEZVOUS_MERGE, MEET_ASSIGN, RENDEZVOUS_REDUCE, RENDEZVOUS_GATHER,
-    RENDEZVOUS_BROADCAST } rendezvous_kind;
-
-static const char *const rendezvous_names[] = {"merge_call", "assignment", "all_reduce", "all_gather", "broadcast"};
-
-// The operation that a paused replica waits for; it is on that replica's stack.
-typedef struct rendezvous {
-    rendezvous_kind kind;
-    const char *name;               // name of the collective or of the assigned variable; NULL: a merge
-    const mu_variable *variable;    // variable that is assigned
-    mu_update update;               // kind of assignment
-    mu_merge_fn *fn;
-    void *arg;
-    mu_value *arguments, *result;   // the result is owned
-    mu_reduction reduction;
-    mu_dtype dtype;
-    const void *in;
-    void *data;
-    int64_t count;
-    const int64_t *counts;
-    int root;
-    const mu_form *form;            // of a collective
-} rendezvous;
-
-typedef enum eager_state { NOT_STARTED, PAUSED, ENDED } eager_state;
-
-typedef struct eager_replica {
-    mu_strategy_replica head;   // first
-    mu_collective collective;
-    mu_form form;               // form of the next collective
-    pthread_t thread;
-    eager_state stage;
-    mu_value *arguments, *result;   // owned
-    mu_error_value error;
-    rendezvous *rendezvous;
-} eager_replica;
-
-// A variable made by replica 0, and how many other replicas have received it.
-typedef struct made_variable {
-    mu_variable *variable;      // retained
-    int taken;
-} made_variable;
-
-struct mu_eager_replicas {
-    mu_strategy *strategy;
-    int64_t number;             // number of this run, recorded in tensors that replicas make
-    mu_strategy_scope scope;
-    mu_context *caller;
-    mu_replica_fn *fn;
-    void *arg;
-    int n;
-    eager_replica *replicas;
-    mu_error_value cause;       // first error of the run
-    struct { made_variable *items; size_t n, capacity; } made;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int whose;                  // replica that may run; -1: the coordinator
-};
+static const char *const rendezvous_names[] = {"merge_call", "assignment",     "all_reduce",        "all_gather",
+                                               "broadcast",  "reduce_scatter", "collective_permute"};
 
 // ---- On a replica's thread ----------------------------------------------------------------------
 
@@ -83,7 +27,7 @@ static void hand_over(eager_replica *t, eager_state stage, bool come_back)
     pthread_mutex_unlock(&run->lock);
 }
 
-static mu_status wait_at_rendezvous(eager_replica *t, rendezvous *what)
+mu_status mu__eager_meet(eager_replica *t, rendezvous *what)
 {
     struct mu_eager_replicas *run = t->head.eager;
     if (run->cause.code == MU_OK) {
@@ -114,59 +58,6 @@ static void *replica_main(void *argument)
     return NULL;
 }
 
-static eager_replica *eager_replica_of(const mu_collective *self)
-{
-    return (eager_replica *)((char *)self - offsetof(eager_replica, collective));
-}
-
-// The form describes this operation only, so it is cleared for the next.
-static mu_status meet_in(mu_collective *self, rendezvous *what)
-{
-    eager_replica *t = eager_replica_of(self);
-    what->form = &t->form;
-    const mu_status status = wait_at_rendezvous(t, what);
-    t->form.hash = 0;
-    return status;
-}
-
-static mu_status rendezvous_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
-                                       mu_dtype dtype, void *data, int64_t count)
-{
-    (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_REDUCE,
-                                    .name = name,
-                                    .reduction = reduction,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .count = count});
-}
-
-static mu_status rendezvous_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
-                                       const void *in,
-                                       int64_t count, void *out, const int64_t *counts)
-{
-    (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_GATHER,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .in = in,
-                                    .count = count,
-                                    .data = out,
-                                    .counts = counts});
-}
-
-static mu_status rendezvous_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
-                                      int64_t count, int root)
-{
-    (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_BROADCAST,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .count = count,
-                                    .root = root});
-}
-
 // ---- What they meet for, on the coordinating thread ---------------------------------------------
 
 static mu_status complain_form(const struct mu_eager_replicas *run, int r)
@@ -175,7 +66,7 @@ static mu_status complain_form(const struct mu_eager_replicas *run, int r)
     char text[MU_FORM_TEXT], text_r[MU_FORM_TEXT];
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s \"%s\": replica %d brings %s, replica %d %s; all replicas must bring the same shapes, and the "
-                     "same axis to a gather",
+                     "same axis to a gather or scatter",
                      rendezvous_names[first->kind], first->name, run->strategy->first_replica,
                      mu__form_text(first->form, text), run->strategy->first_replica + r,
                      mu__form_text(other->form, text_r));
@@ -217,7 +108,9 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
                              other->variable && strcmp(first->name, other->name) == 0 && other->update == first->update
                                  ? " (another variable of the same name)"
                                  : "");
-        if (first->kind > MEET_ASSIGN && other->form->hash != first->form->hash && other->dtype == first->dtype)
+        const bool scatter = first->kind == RENDEZVOUS_SCATTER, same_type = other->dtype == first->dtype;
+        if (first->kind > MEET_ASSIGN && same_type &&
+            (other->form->hash != first->form->hash || (scatter && other->count != first->count)))
             return complain_form(run, r);
         if (first->kind > MEET_ASSIGN &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
@@ -228,86 +121,6 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
                              rendezvous_text(first, mine), id, (long long)first->count, mu_dtype_name(first->dtype),
                              id + r, (long long)other->count, mu_dtype_name(other->dtype));
     }
-    return MU_OK;
-}
-
-// `mine` is this worker's part, already at its position in the result.
-static mu_status gather_with_others(const struct mu_eager_replicas *run, const void *mine)
-{
-    const rendezvous *first = run->replicas[0].rendezvous;
-    mu_strategy *strategy = run->strategy;
-    int64_t *counts = mu__calloc((size_t)(strategy->n_replicas / run->n), sizeof *counts);
-    if (!counts)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int r = 0; r < strategy->n_replicas; r++)
-        counts[r / run->n] += first->counts[r];
-    mu_status status = strategy->ops->cross_worker->all_gather(strategy, first->name, first->form, first->dtype, mine,
-                                                               first->data, counts);
-    mu__free(counts);
-    return status;
-}
-
-static mu_status reduce_at_rendezvous(const struct mu_eager_replicas *run)
-{
-    const rendezvous *first = run->replicas[0].rendezvous;
-    if (!mu__reduce_supports(first->dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number",
-                         mu_dtype_name(first->dtype));
-    void *data[MU_MAX_REPLICAS];
-    for (int r = 0; r < run->n; r++)
-        data[r] = run->replicas[r].rendezvous->data;
-    const mu_replica_arrays arrays = {.name = first->name, .form = first->form, .reduction = first->reduction,
-                                      .dtype = first->dtype, .count = first->count, .n = run->n, .data = data};
-    return run->strategy->ops->cross_worker->reduce_arrays(run->strategy, &arrays);
-}
-
-static mu_status check_counts(const struct mu_eager_replicas *run, int from)
-{
-    const int64_t brought = run->replicas[from].rendezvous->count;
-    const int id = run->strategy->first_replica + from;
-    for (int to = 0; to < run->n; to++) {
-        const int64_t expected = run->replicas[to].rendezvous->counts[id];
-        if (expected != brought)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "all_gather: replica %d expects %lld elements of replica %d, which has %lld",
-                             run->strategy->first_replica + to, (long long)expected, id, (long long)brought);
-    }
-    return MU_OK;
-}
-
-static mu_status gather_at_rendezvous(const struct mu_eager_replicas *run)
-{
-    const rendezvous *first = run->replicas[0].rendezvous;
-    const size_t element = mu_dtype_bytes(first->dtype);
-    size_t at = 0;
-    for (int r = 0; r < run->strategy->first_replica; r++)
-        at += (size_t)first->counts[r] * element;
-    char *const mine = (char *)first->data + at;
-    size_t bytes = 0, total = 0;
-    for (int from = 0; from < run->n; from++) {
-        const rendezvous *source = run->replicas[from].rendezvous;
-        MU_TRY(check_counts(run, from));
-        memcpy(mine + bytes, source->in, (size_t)source->count * element);
-        bytes += (size_t)source->count * element;
-    }
-    MU_TRY(gather_with_others(run, mine));
-    for (int r = 0; r < run->strategy->n_replicas; r++)
-        total += (size_t)first->counts[r] * element;
-    for (int to = 1; to < run->n; to++)
-        memcpy(run->replicas[to].rendezvous->data, first->data, total);
-    return MU_OK;
-}
-
-static mu_status broadcast_at_rendezvous(const struct mu_eager_replicas *run)
-{
-    const rendezvous *first = run->replicas[0].rendezvous;
-    const int worker = first->root / run->n, local = worker == run->strategy->worker ? first->root % run->n : 0;
-    const rendezvous *root = run->replicas[local].rendezvous;
-    MU_TRY(run->strategy->ops->cross_worker->broadcast(run->strategy, first->name, first->form, root->dtype, root->data,
-                                                       root->count, worker));
-    for (int r = 0; r < run->n; r++)
-        if (run->replicas[r].rendezvous != root)
-            memcpy(run->replicas[r].rendezvous->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
     return MU_OK;
 }
 
@@ -354,12 +167,8 @@ static mu_status merge_at_rendezvous(struct mu_eager_replicas *run)
 
 static mu_status run_rendezvous(struct mu_eager_replicas *run)
 {
-    static mu_status (*const hold[])(const struct mu_eager_replicas *) = {NULL, NULL, reduce_at_rendezvous,
-        gather_at_rendezvous,
-                                                                 broadcast_at_rendezvous};
     MU_TRY(check_rendezvous(run));
-    const rendezvous_kind kind = run->replicas[0].rendezvous->kind;
-    return hold[kind] ? hold[kind](run) : merge_at_rendezvous(run);
+    return run->replicas[0].rendezvous->kind > MEET_ASSIGN ? mu__eager_collect(run) : merge_at_rendezvous(run);
 }
 
 // ---- Coordination -------------------------------------------------------------------------------
@@ -444,10 +253,8 @@ static mu_status prepare(struct mu_eager_replicas *run, const mu_value *argument
         eager_replica *t = &run->replicas[r];
         t->collective = (mu_collective){.rank = run->strategy->first_replica + r,
                                         .size = run->strategy->n_replicas,
-                                        .form = &t->form,
-                                        .all_reduce = rendezvous_all_reduce,
-                                        .all_gather = rendezvous_all_gather,
-                                        .broadcast = rendezvous_broadcast};
+                                        .form = &t->form};
+        mu__eager_collective(&t->collective);
         t->head = (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r,
                                                     .collective = &t->collective,
                                                     .run = run->number},
@@ -509,7 +316,7 @@ mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
 
 static mu_value *meet_and_take(rendezvous *what)
 {
-    if (wait_at_rendezvous((eager_replica *)mu__replica(), what) == MU_OK)
+    if (mu__eager_meet((eager_replica *)mu__replica(), what) == MU_OK)
         return mu__give(what->result);
     mu_release(what->result);
     return NULL;

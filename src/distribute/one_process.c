@@ -57,6 +57,22 @@ static mu_status reduce_arrays(mu_strategy *strategy, const mu_replica_arrays *a
     return MU_OK;
 }
 
+static mu_status scatter_arrays(mu_strategy *strategy, const mu_replica_arrays *a)
+{
+    const size_t bytes = (size_t)a->count * mu_dtype_bytes(a->dtype);
+    void *blocks[MU_MAX_REPLICAS];
+    for (int to = 0; to < a->n; to++) {
+        for (int from = 0; from < a->n; from++)
+            blocks[from] = (char *)a->data[from] + (size_t)to * bytes;
+        if (!mu__cross_device_supports(strategy->cross_device, a->reduction, a->dtype))
+            mu__reduce_replica_block(a, a->n, (const void *const *)blocks, a->out[to]);
+        else
+            MU_TRY(mu__reduce_arrays(strategy->cross_device, a->reduction, a->dtype, a->count, a->n, blocks, 1,
+                                     &a->out[to]));
+    }
+    return MU_OK;
+}
+
 static mu_tensor *common_value(mu_strategy *strategy, const char *name, bool mean, mu_tensor *value)
 {
     (void)strategy, (void)name, (void)mean;
@@ -124,6 +140,7 @@ const mu_cross_worker_ops mu__one_process = {
     .gather = gather,
     .reduce = reduce,
     .reduce_arrays = reduce_arrays,
+    .scatter_arrays = scatter_arrays,
     .common_value = common_value,
     .join_specs = join_specs,
     .agree = agree,

@@ -258,6 +258,13 @@ void mu__reduce_replica_arrays(const mu_replica_arrays *a, int n, const void *co
                                  .divide = a->reduction == MU_REDUCTION_MEAN ? n : 1});
 }
 
+void mu__reduce_replica_block(const mu_replica_arrays *a, int n, const void *const *from, void *out)
+{
+    mu__reduce(&(mu_local_reduce_args){.dtype = a->dtype, .reduction = a->reduction, .n_dst = 1, .n_src = n,
+                                 .dst = &out, .src = from, .count = a->count,
+                                 .divide = a->reduction == MU_REDUCTION_MEAN ? n : 1});
+}
+
 static mu_status reduce_gathered(mu_cross_device_collective *own, int64_t number, const char *name,
                                  mu_reduction reduction,
                                  mu_dtype dtype, void *data, int64_t count)
@@ -279,6 +286,26 @@ static mu_status reduce_gathered(mu_cross_device_collective *own, int64_t number
     mu__free(parts);
     mu__free(counts);
     mu__free_data(gathered, all);
+    return status;
+}
+
+static mu_status reduce_exchanged(mu_cross_device_collective *own, int64_t number, const char *name,
+                                  mu_reduction reduction, mu_dtype dtype, const void *in, void *out, int64_t count)
+{
+    const int n = own->head.size;
+    const size_t bytes = (size_t)count * mu_dtype_bytes(dtype), all = bytes * (size_t)n;
+    char *blocks = mu__alloc_data(all);
+    void **parts = mu__calloc((size_t)n, sizeof *parts);
+    mu_status status = blocks && parts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int r = 0; status == MU_OK && r < n; r++)
+        parts[r] = blocks + (size_t)r * bytes;
+    if (status == MU_OK)
+        status = mu__collective_all_to_all(own->inner, number, name, dtype, in, blocks, count);
+    if (status == MU_OK)
+        status = mu__reduce_arrays(own->ops, reduction, dtype, count, n, parts, 1, &out);
+    mu__free(parts);
+    if (blocks)
+        mu__free_data(blocks, all);
     return status;
 }
 
@@ -310,6 +337,22 @@ static mu_status own_broadcast(mu_collective *self, int64_t number, const char *
     return inner->broadcast(inner, number, name, dtype, data, count, root);
 }
 
+static mu_status own_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                    mu_dtype dtype, const void *in, void *out, int64_t count)
+{
+    mu_cross_device_collective *own = own_way(self);
+    if (mu__cross_device_supports(own->ops, reduction, dtype))
+        return reduce_exchanged(own, number, name, reduction, dtype, in, out, count);
+    return own->inner->reduce_scatter(own->inner, number, name, reduction, dtype, in, out, count);
+}
+
+static mu_status own_permute(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                             void *out, int64_t count, const int64_t *sources)
+{
+    mu_collective *inner = own_way(self)->inner;
+    return inner->permute(inner, number, name, dtype, in, out, count, sources);
+}
+
 mu_collective *mu__cross_device_collective(mu_cross_device_collective *own, mu_collective *inner,
                                            const mu_cross_device_ops *ops)
 {
@@ -320,7 +363,9 @@ mu_collective *mu__cross_device_collective(mu_cross_device_collective *own, mu_c
                                  .form = inner->form,
                                  .all_reduce = own_all_reduce,
                                  .all_gather = own_all_gather,
-                                 .broadcast = own_broadcast},
+                                 .broadcast = own_broadcast,
+                                 .reduce_scatter = own_reduce_scatter,
+                                 .permute = own_permute},
                         .inner = inner,
                         .ops = ops};
     return &own->head;

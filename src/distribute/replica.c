@@ -199,6 +199,78 @@ mu_tensor *mu_all_gather(mu_tensor *value, int axis)
     return mu__all_gather_named(value, axis, "all_gather");
 }
 
+// ---- Parts and permutations ---------------------------------------------------------------------
+
+static bool can_call(const char *function, const mu_tensor *value, const char *outside)
+{
+    if (mu__pending())
+        return false;
+    if (!value)
+        mu__error(MU_INVALID_ARGUMENT, "%s: the value is NULL", function);
+    else if (mu_in_cross_replica_context())
+        mu__error(MU_FAILED_PRECONDITION, "%s is for functions that run on replicas; outside of them %s", function,
+                  outside);
+    return !mu__pending();
+}
+
+mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis)
+{
+    const int ranks = mu_replica_count();
+    if (!can_call("mu_reduce_scatter", value, "use mu_reduce"))
+        return NULL;
+    if ((unsigned)op > MU_MEAN) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_reduce_scatter: the operation is neither MU_SUM nor MU_MEAN");
+        return NULL;
+    }
+    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
+    mu_reduce_scatter_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.reduction = op == MU_SUM || whole ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
+    attrs.axis = mu__axis(axis, value->shape.rank, "mu_reduce_scatter");
+    attrs.ranks = ranks;
+    snprintf(attrs.name, sizeof attrs.name, "%s", op == MU_SUM ? "sum" : "mean");
+    if (attrs.axis < 0)
+        return NULL;
+    mu_tensor *reduced = ranks == 1 ? value : mu__apply1(&mu_op_reduce_scatter, &attrs, value);
+    return reduced && whole ? mu__mean_of(reduced, ranks) : reduced;
+}
+
+static mu_status add_pair(const mu_replica_pair *pairs, int i, int ranks, int64_t *sources)
+{
+    const int from = pairs[i].source, to = pairs[i].target;
+    if (from < 0 || from >= ranks || to < 0 || to >= ranks)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_collective_permute: pair %d is from replica %d to replica %d; there "
+                         "are replicas 0 to %d", i, from, to, ranks - 1);
+    for (int k = 0; k < i; k++)
+        if (pairs[k].source == from || pairs[k].target == to)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_collective_permute: replica %d is the %s of pair %d and of pair "
+                             "%d; it can be that of one", pairs[k].source == from ? from : to,
+                             pairs[k].source == from ? "source" : "target", k, i);
+    sources[to] = from;
+    return MU_OK;
+}
+
+mu_tensor *mu_collective_permute(mu_tensor *value, const mu_replica_pair *pairs, int n_pairs)
+{
+    const int64_t ranks = mu_replica_count();
+    const mu_shape shape = {.rank = 1, .dims = {ranks}};
+    if (!can_call("mu_collective_permute", value, "choose the components with mu_local_results"))
+        return NULL;
+    if (n_pairs < 0 || (n_pairs > 0 && !pairs)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_collective_permute: %d pairs%s; there must be 0 or more, and an array of "
+                  "them", n_pairs, pairs ? "" : " and NULL for their array");
+        return NULL;
+    }
+    mu_tensor *sources = mu__give(mu__tensor_alloc(MU_I64, &shape));
+    int64_t *from = sources ? mu__host_write(sources) : NULL;
+    for (int64_t r = 0; from && r < ranks; r++)
+        from[r] = -1;
+    for (int i = 0; from && i < n_pairs; i++)
+        if (add_pair(pairs, i, (int)ranks, from) != MU_OK)
+            return NULL;
+    return from ? mu__apply1(&mu_op_collective_permute, &(mu_permute_attrs){.sources = sources}, value) : NULL;
+}
+
 // ---- Nests --------------------------------------------------------------------------------------
 
 // Concatenates sparse gradients instead of adding them; for MEAN it divides the values.

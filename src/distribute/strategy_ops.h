@@ -65,7 +65,7 @@ typedef struct mu_cross_replica_ops {
     mu_value *(*run_callback)(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments);
 } mu_cross_replica_ops;
 
-// One array of each local replica, to be reduced in place with those of all replicas.
+// One array of each local replica, to be reduced with those of all replicas.
 typedef struct mu_replica_arrays {
     const char *name;
     const mu_form *form;             // of the tensors they belong to, for workers to compare
@@ -74,6 +74,7 @@ typedef struct mu_replica_arrays {
     int64_t count;                   // elements of each
     int n;                           // arrays: one per local replica
     void *const *data;
+    void *const *out;                // where each result goes, if not in place
 } mu_replica_arrays;
 
 struct mu_parts_name;
@@ -96,7 +97,9 @@ typedef struct mu_cross_worker_ops {
     // INVALID_ARGUMENT if types or shapes differ.
     mu_tensor *(*reduce)(mu_strategy *strategy, const struct mu_parts_name *name, const mu_cross_device_ops *ops,
                          mu_reduce_op op, int n, mu_tensor *const *mine);
-    mu_status (*reduce_arrays)(mu_strategy *strategy, const mu_replica_arrays *arrays);
+    mu_status (*reduce_arrays)(mu_strategy *strategy, const mu_replica_arrays *arrays);  // in place
+    // Each array has a block of `count` elements for every replica: the reduced block of each local one goes to `out`.
+    mu_status (*scatter_arrays)(mu_strategy *strategy, const mu_replica_arrays *arrays);
     // A value from outside of the replica function, as all replicas use it: each worker's own one becomes their mean
     // (`mean`) or the chief's.
     mu_tensor *(*common_value)(mu_strategy *strategy, const char *name, bool mean, mu_tensor *value);

@@ -128,6 +128,43 @@ static mu_status reduce_arrays(mu_strategy *strategy, const mu_replica_arrays *a
     return status;
 }
 
+// This worker's blocks for each worker, one after the other: of each replica here for each replica there.
+static void pack_blocks(const mu_strategy *strategy, const mu_replica_arrays *a, size_t bytes, char *out)
+{
+    for (int worker = 0; worker < strategy->n_workers; worker++)
+        for (int from = 0; from < a->n; from++, out += bytes * (size_t)a->n)
+            memcpy(out, (const char *)a->data[from] + bytes * (size_t)(worker * a->n), bytes * (size_t)a->n);
+}
+
+// Every worker sends each other one the blocks of its replicas, which are added in replica order.
+static mu_status scatter_arrays(mu_strategy *strategy, const mu_replica_arrays *a)
+{
+    char what[MU_WHAT_BYTES];
+    const int all = strategy->n_replicas;
+    const size_t bytes = (size_t)a->count * mu_dtype_bytes(a->dtype), whole = bytes * (size_t)all * (size_t)a->n;
+    char *mine = mu__alloc(whole), *blocks = mu__alloc(whole);
+    const void **src = mu__calloc((size_t)all, sizeof *src);
+    mu_status status = mine && blocks && src ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    snprintf(what, sizeof what, "reduce_scatter %s", a->name);
+    if (status == MU_OK) {
+        int64_t number;
+        mu_collective *workers = begin_rendezvous(strategy, what, &number);
+        pack_blocks(strategy, a, bytes, mine);
+        *workers->form = *a->form;
+        status = end_rendezvous(strategy, mu__collective_all_to_all(workers, number, what, a->dtype, mine, blocks,
+                                                                    a->count * a->n * a->n));
+    }
+    for (int to = 0; status == MU_OK && to < a->n; to++) {
+        for (int from = 0; from < all; from++)
+            src[from] = blocks + bytes * (size_t)(from * a->n + to);
+        mu__reduce_replica_block(a, all, src, a->out[to]);
+    }
+    mu__free(src);
+    mu__free(blocks);
+    mu__free(mine);
+    return status;
+}
+
 // ---- Tensors of all -----------------------------------------------------------------------------
 
 typedef struct gathering {
@@ -404,6 +441,7 @@ const mu_cross_worker_ops mu__many_workers = {
     .gather = gather,
     .reduce = reduce,
     .reduce_arrays = reduce_arrays,
+    .scatter_arrays = scatter_arrays,
     .common_value = common_value,
     .join_specs = mu__workers_join_specs,
     .agree = agree,

@@ -61,6 +61,53 @@ static mu_value *all_ids(mu_value *arguments, void *arg)
     return mu_of(mu_all_gather(mu_reshape(id(), 1, (int64_t[]){1}), 0));
 }
 
+// This replica's part of the sum (1 + 2 + 3 + 4) k, for k from 0 to 3, along an axis.
+static mu_value *part_of_sum(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_tensor *own = mu_multiply(mu_range(MU_F32, 0, 4, 1), mu_add(id(), scalar(1)));
+    return mu_of(mu_reduce_scatter(arg ? MU_MEAN : MU_SUM, arg ? mu_reshape(own, 2, (int64_t[]){1, 4}) : own,
+                                   arg ? 1 : 0));
+}
+
+static mu_value *part_of_integers(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    mu_tensor *own = mu_add(mu_range(MU_I32, 0, 4, 1), mu_replica_id());
+    return mu_of(mu_reduce_scatter(MU_MEAN, own, 0));
+}
+
+static mu_value *moved_ids(mu_value *arguments, void *arg)
+{
+    static const mu_replica_pair pairs[] = {{0, 3}, {1, 2}, {3, 0}};
+    (void)arguments, (void)arg;
+    return mu_of(mu_collective_permute(mu_add(id(), scalar(1)), pairs, 3));
+}
+
+static mu_value *stay_here(mu_value *arguments, void *arg)
+{
+    static const mu_replica_pair pairs[] = {{0, 1}, {3, 3}};
+    (void)arguments, (void)arg;
+    return mu_of(mu_collective_permute(mu_add(id(), scalar(1)), pairs, 2));
+}
+
+// Not in TensorFlow's list: sums whose parts go to the replicas, and pairs of replicas, on 2 x 2 of them.
+static void parts_and_pairs(mu_strategy *strategy)
+{
+    const int w = index_of(strategy);
+    static int mean;
+    EXPECT(traced(strategy, part_of_sum, NULL), 20 * w, 20 * w + 10);
+    EXPECT(eager(strategy, part_of_sum, NULL), 20 * w, 20 * w + 10);
+    EXPECT(traced(strategy, part_of_sum, &mean), 5 * w, 5 * w + 2.5);
+    EXPECT(eager(strategy, part_of_sum, &mean), 5 * w, 5 * w + 2.5);
+    EXPECT(traced(strategy, part_of_integers, NULL), 2 * w + 1.5, 2 * w + 2.5);
+    EXPECT(eager(strategy, part_of_integers, NULL), 2 * w + 1.5, 2 * w + 2.5);
+    EXPECT(traced(strategy, moved_ids, NULL), w ? 2 : 4, w ? 1 : 0);
+    EXPECT(eager(strategy, moved_ids, NULL), w ? 2 : 4, w ? 1 : 0);
+    EXPECT(traced(strategy, stay_here, NULL), 0, w ? 4 : 1);
+    EXPECT(eager(strategy, stay_here, NULL), 0, w ? 4 : 1);
+}
+
 // Not in TensorFlow's list: what is reduced, gathered and exchanged on 2 x 2 replicas.
 static void two_by_two(mu_strategy *strategy)
 {
@@ -512,6 +559,7 @@ const one_case worker_cases[] = {
     {"core-145", .on_workers = core_145, .workers = 2, .replicas = 1},
     {"core-146", .on_workers = core_146, .workers = 2, .replicas = 1, .options = "--max-restarts 1"},
     {"two-by-two", .on_workers = two_by_two, .workers = 2, .replicas = 2},
+    {"parts-and-pairs", .on_workers = parts_and_pairs, .workers = 2, .replicas = 2},
     {"parts", .on_workers = parts_that_differ, .workers = 2, .replicas = 2},
     {"assignments", .on_workers = assignments, .workers = 2, .replicas = 2},
     {"killed", .on_workers = killed, .workers = 2, .replicas = 1},

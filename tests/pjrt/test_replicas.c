@@ -138,6 +138,40 @@ static mu_value *gather_values(mu_value *arguments, void *arg)
                    mu_of(mu_all_gather(mu_greater(column, mu_constant(mu_tensor_dtype(x), 0)), 0)), MU_END);
 }
 
+static mu_value *scatter_values(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0), *few = mu_slice(x, (int64_t[]){0, 0}, (int64_t[]){2, 6});
+    mu_tensor *column = mu_reshape(few, 1, (int64_t[]){12}), *square = mu_reshape(few, 2, (int64_t[]){3, 4});
+    (void)arg;
+    return mu_list(mu_of(mu_reduce_scatter(MU_SUM, column, 0)), mu_of(mu_reduce_scatter(MU_MEAN, column, 0)),
+                   mu_of(mu_reduce_scatter(MU_SUM, square, 1)), mu_of(mu_reduce_scatter(MU_MEAN, square, 1)), MU_END);
+}
+
+static mu_value *permute_values(mu_value *arguments, void *arg)
+{
+    static const mu_replica_pair ring[] = {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, some[] = {{3, 0}, {0, 3}, {2, 2}};
+    mu_tensor *x = mu_at(arguments, 0);
+    (void)arg;
+    return mu_list(mu_of(mu_collective_permute(x, ring, 4)), mu_of(mu_collective_permute(x, some, 3)),
+                   mu_of(mu_collective_permute(mu_greater(x, mu_constant(mu_tensor_dtype(x), 0)), some, 3)),
+                   mu_of(mu_collective_permute(x, NULL, 0)), MU_END);
+}
+
+// What the replicas weigh comes back to where it came from.
+static mu_value *gradient_values(mu_value *arguments, void *arg)
+{
+    static const mu_replica_pair shift[] = {{0, 1}, {1, 2}, {2, 3}};
+    mu_tensor *x = mu_reshape(mu_slice(mu_at(arguments, 0), (int64_t[]){0, 0}, (int64_t[]){2, 6}), 1,
+                              (int64_t[]){12});
+    mu_tensor *weight = mu_cast(mu_add(mu_replica_id(), mu_constant(MU_I32, 1)), MU_F32);
+    (void)arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *part = mu_reduce_scatter(MU_MEAN, mu_multiply(x, x), 0), *come = mu_collective_permute(x, shift, 3);
+    mu_tensor *loss = mu_multiply(mu_add(mu_reduce_sum(mu_multiply(part, part), 0),
+                                         mu_reduce_sum(mu_multiply(come, come), 0)), weight);
+    return mu_of(mu_at(mu_gradients(tape, loss, mu_list(mu_of(x), MU_END)), 0));
+}
+
 static void test_collectives(void **state)
 {
     (void)state;
@@ -146,10 +180,22 @@ static void test_collectives(void **state)
     for (size_t i = 0; i < MU_COUNT(types); i++) {
         check("reductions", reduce_values, NULL, types[i].dtype, equal, types[i].tolerance);
         check("gathered values", gather_values, NULL, types[i].dtype, equal, 0);
+        check("scattered values", scatter_values, NULL, types[i].dtype, equal, types[i].tolerance);
+        check("permuted values", permute_values, NULL, types[i].dtype, equal, 0);
     }
+    check("gradients", gradient_values, NULL, MU_F32, equal, 1e-6);
     assert_int_equal(plugin.most_devices, REPLICAS);
-    assert_int_equal(plugin.launched, 2 * (int)MU_COUNT(types));  // one launch for all devices
-    assert_int_equal(plugin.compiled, 2 * (int)MU_COUNT(types));
+    assert_int_equal(plugin.launched, 4 * (int)MU_COUNT(types) + 1);  // one launch for all devices
+    assert_int_equal(plugin.compiled, 4 * (int)MU_COUNT(types) + 1);
+}
+
+// Where the parts have other sizes, the host scatters and permutes between the parts of the program.
+static void test_collectives_between_parts(void **state)
+{
+    (void)state;
+    check("scattered values", scatter_values, NULL, MU_F32, unequal, 1e-6);
+    check("gradients", gradient_values, NULL, MU_F32, unequal, 1e-6);
+    assert_int_equal(plugin.most_devices, 1);
 }
 
 // Every iteration reduces.
@@ -270,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLUGIN_TEST(test_collectives),
+        PLUGIN_TEST(test_collectives_between_parts),
         PLUGIN_TEST(test_collectives_in_a_loop),
         PLUGIN_TEST(test_unequal_parts_between_equal_ones),
         PLUGIN_TEST(test_a_failed_launch_leaves_marks_on_all),

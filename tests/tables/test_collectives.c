@@ -27,6 +27,7 @@ typedef struct world {
     mu_reduction reduction;
     int64_t count;             // of one rank, before unevenness
     int64_t counts[MAX_RANKS]; // all-gather
+    int64_t sources[MAX_RANKS]; // permute
     int first[MAX_RANKS + 1];  // of each host; per_host 0: one host
     void *data[MAX_RANKS], *input[MAX_RANKS];
 } world;
@@ -78,6 +79,8 @@ static world world_new(world w)
 {
     for (int r = 0; r < w.ranks; r++)
         w.counts[r] = (w.count + r) % (w.count + 2); // uneven, with an empty one now and then
+    for (int r = 0; r < w.ranks; r++)
+        w.sources[r] = r % 3 == 1 ? -1 : (r + w.ranks / 2) % w.ranks; // some have none, some are nobody's
     for (int host = 0; host <= hosts_of(&w); host++)
         w.first[host] = MU_MIN(host * w.per_host, w.ranks);
     const bool in_place = w.kind == MU_KIND_ALL_REDUCE || w.kind == MU_KIND_BROADCAST;
@@ -124,6 +127,8 @@ static double expected(const world *w, int rank, int64_t i)
         return reduced(w, i);
     if (w->kind == MU_KIND_REDUCE_SCATTER)
         return reduced(w, rank * w->count + i);
+    if (w->kind == MU_KIND_PERMUTE)
+        return w->sources[rank] < 0 ? 0 : element((int)w->sources[rank], i);
     int from = 0;
     for (; i >= w->counts[from]; from++)
         i -= w->counts[from];
@@ -156,7 +161,7 @@ static void world_check(const world *w, const char *algorithm)
     const size_t bytes = (size_t)data_count(w) * mu_dtype_bytes(w->dtype);
     for (int rank = 0; rank < w->ranks; rank++)
         if (rank == 0 || w->kind == MU_KIND_ALL_TO_ALL || w->kind == MU_KIND_REDUCE_SCATTER ||
-            memcmp(w->data[rank], w->data[0], bytes) != 0)
+            w->kind == MU_KIND_PERMUTE || memcmp(w->data[rank], w->data[0], bytes) != 0)
             check_rank(w, rank, algorithm);
 }
 
@@ -174,7 +179,8 @@ static mu_problem problem_of(const world *w, int rank)
                         .count = gather ? w->counts[rank] : w->count,
                         .element = mu_dtype_bytes(w->dtype),
                         .width = mu__reduce_width(w->dtype),
-                        .counts = gather ? w->counts : NULL};
+                        .counts = gather ? w->counts : NULL,
+                        .sources = w->kind == MU_KIND_PERMUTE ? w->sources : NULL};
 }
 
 static void simulate(const mu_algorithm *algorithm, const world *w, bool staged, uint64_t seed, mu_cost *cost)
@@ -198,6 +204,8 @@ static void simulate(const mu_algorithm *algorithm, const world *w, bool staged,
         fail_msg("%s %s%s, %d ranks on %d hosts, %lld elements: %s", mu__kind_name(w->kind), algorithm->name,
                  staged ? " staged" : "", w->ranks, whole.hosts, (long long)w->count, mu_error_message());
     for (int r = 0; r < w->ranks; r++) {
+        if (w->kind == MU_KIND_PERMUTE && w->sources[r] < 0) // what the call itself does
+            memset(w->data[r], 0, (size_t)w->count * mu_dtype_bytes(w->dtype));
         free(schedules[r].areas[MU_AREA_WINDOW]);
         free(schedules[r].areas[MU_AREA_STAGING]);
         free(schedules[r].areas[MU_AREA_SCRATCH]);
@@ -306,6 +314,39 @@ static void test_costs(void **state)
     world_free(&w);
 }
 
+static mu_cost cost_of(const char *name, world like)
+{
+    mu_cost cost;
+    world w = world_new(like);
+    simulate(mu__algorithm(like.kind, name), &w, false, 1, &cost);
+    world_free(&w);
+    return cost;
+}
+
+// A reduce-scatter sends half of what an all-reduce of the same data does: (n - 1) / n of it from each rank, and from
+// the first rank of each of h hosts (h - 1) / h of it.
+static void test_costs_of_parts(void **state)
+{
+    (void)state;
+    const world flat = {.kind = MU_KIND_REDUCE_SCATTER, .ranks = 8, .dtype = MU_I32, .count = 1000};
+    world all = {.kind = MU_KIND_ALL_REDUCE, .ranks = 8, .dtype = MU_I32, .count = 8000}, hosts = flat;
+    const mu_cost ring = cost_of("ring", flat);
+    assert_int_equal(ring.max_bytes, 7 * 4000);
+    assert_int_equal(ring.messages, 7 * 8);
+    assert_int_equal(cost_of("pairwise", flat).max_bytes, 7 * 4000);
+    assert_int_equal(cost_of("ring", all).max_bytes, 2 * 7 * 4000);
+    hosts.per_host = all.per_host = 4;
+    assert_int_equal(cost_of("hierarchical", hosts).max_bytes, 4 * 4000);
+    assert_int_equal(cost_of("hierarchical", all).max_bytes, 8 * 4000);
+    assert_int_equal(cost_of("chain", hosts).max_bytes, 8 * 4000); // from the first host; 4 come back
+    assert_int_equal(cost_of("chain", hosts).messages, 8 + 4);
+    // Ranks 1, 4 and 7 have no source: of the other five, ranks 0 to 3 are the sources of 5 and 6, on the other host.
+    hosts.kind = MU_KIND_PERMUTE;
+    assert_int_equal(cost_of("pairwise", hosts).max_bytes, 4000);
+    assert_int_equal(cost_of("pairwise", hosts).messages, 5);
+    assert_int_equal(cost_of("hierarchical", hosts).messages, 5);
+}
+
 // ---- What the simulation finds ------------------------------------------------------------------
 
 static mu_status simulate_lists(mu_step *one, mu_step *two, size_t n)
@@ -368,10 +409,12 @@ static void *run_rank(void *arg)
     else if (w->kind == MU_KIND_BROADCAST)
         j->status = c->broadcast(c, 1, "table", w->dtype, w->data[j->rank], w->count, w->root);
     else if (w->kind == MU_KIND_REDUCE_SCATTER)
-        j->status = mu__collective_reduce_scatter(c, 1, "table", w->reduction, w->dtype, w->input[j->rank],
-                                                  w->data[j->rank], w->count);
+        j->status = c->reduce_scatter(c, 1, "table", w->reduction, w->dtype, w->input[j->rank], w->data[j->rank],
+                                      w->count);
     else if (w->kind == MU_KIND_ALL_TO_ALL)
         j->status = mu__collective_all_to_all(c, 1, "table", w->dtype, w->input[j->rank], w->data[j->rank], w->count);
+    else if (w->kind == MU_KIND_PERMUTE)
+        j->status = c->permute(c, 1, "table", w->dtype, w->input[j->rank], w->data[j->rank], w->count, w->sources);
     else
         j->status = mu__collective_barrier(c, 1, "table");
     return NULL;
@@ -394,7 +437,8 @@ static void run_threads(mu_group *group, world *w, const char *algorithm)
 
 static void thread_worlds(const mu_algorithm *algorithm, int ranks, const world *like, size_t n)
 {
-    static const char *const words[] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter"};
+    static const char *const words[] = {"allreduce",     "allgather", "broadcast", "alltoall",
+                                        "reducescatter", "",          "permute"};
     char policy[64];
     mu_group *group = mu__group_new(ranks, "table");
     assert_non_null(group);
@@ -489,6 +533,39 @@ static void test_bits(void **state)
             }
 }
 
+// The blocks of one reduce-scatter of fractions, one after the other: those of an all-reduce in rank order.
+static void check_bits_of_parts(const mu_algorithm *algorithm, world w, bool staged, const float *wanted)
+{
+    w = world_new(w);
+    srand(11);
+    for (int r = 0; r < w.ranks; r++)
+        for (int64_t i = 0; i < w.count * w.ranks; i++)
+            ((float *)w.input[r])[i] = (float)rand() / 1e6f - 1000.0f;
+    simulate(algorithm, &w, staged, (uint64_t)w.ranks, NULL);
+    for (int r = 0; r < w.ranks; r++)
+        if (memcmp(w.data[r], wanted + r * w.count, (size_t)w.count * sizeof(float)) != 0)
+            fail_msg("%s, %d ranks, %d per host: not the bits of one host", algorithm->name, w.ranks, w.per_host);
+    world_free(&w);
+}
+
+static void test_bits_of_parts(void **state)
+{
+    enum { BLOCK = 99 };
+    const mu_algorithm *algorithm;
+    float wanted[7 * BLOCK];
+    (void)state;
+    for (int ranks = 2; ranks <= 7; ranks++) {
+        const world whole = {.kind = MU_KIND_ALL_REDUCE, .ranks = ranks, .dtype = MU_F32, .count = ranks * BLOCK};
+        bits_of(mu__algorithm(MU_KIND_ALL_REDUCE, "pairwise"), whole, false, false, wanted);
+        for (int a = 0; (algorithm = mu__algorithm_at(a)) != NULL; a++)
+            for (int i = 0; algorithm->kind == MU_KIND_REDUCE_SCATTER && algorithm->rank_order && i < 10; i++) {
+                const world w = {.kind = MU_KIND_REDUCE_SCATTER, .ranks = ranks, .dtype = MU_F32, .count = BLOCK,
+                                 .per_host = some_hosts(algorithm, i / 2)};
+                check_bits_of_parts(algorithm, w, i % 2 && (algorithm->needs & MU_NEEDS_PEERS), wanted);
+            }
+    }
+}
+
 // Half floats are rounded once: a chain hands on sums in f32.
 static void test_half_bits(void **state)
 {
@@ -517,10 +594,12 @@ int main(void)
         cmocka_unit_test(test_simulated_types),
         cmocka_unit_test(test_simulated_interleavings),
         cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_costs_of_parts),
         cmocka_unit_test(test_simulation_finds_faults),
         cmocka_unit_test(test_threads_sizes),
         cmocka_unit_test(test_threads_types),
         cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_bits_of_parts),
         cmocka_unit_test(test_half_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

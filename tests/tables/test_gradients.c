@@ -281,6 +281,7 @@ static const struct { const char *name, *where; } elsewhere[] = {
     {"dynamic_partition", "unit/distribute/test_sharded_variable.c"},
     {"attention_grad", "here: it is the second gradient of attention, whose outputs it takes as they come"},
     {"all_gather", "cases/reduce.c, among replicas"},
+    {"collective_permute", "unit/distribute/test_scatter_permute.c, among replicas"},
     {"cond", "unit/graph/test_control_grad.c"},
     {"while_loop", "unit/graph/test_control_grad.c"},
     {"call", "unit/graph/test_control_grad.c"},

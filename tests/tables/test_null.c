@@ -72,6 +72,7 @@ static const int64_t two[] = {2}, two_three[] = {2, 3}, three_two[] = {3, 2}, ze
 static const double half = .5;
 static const int axes[] = {0}, swapped[] = {1, 0};
 static const mu_dtype dtypes[] = {MU_F32};
+static const mu_replica_pair itself[] = {{0, 0}};
 static const mu_input_options options = {.size = sizeof options, .per_replica_buffer_size = 1};
 static const mu_metric_state one_state[] = {{.name = "total"}};
 static mu_call_context told_to_layers;

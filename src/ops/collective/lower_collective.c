@@ -29,22 +29,34 @@ static const char *reducer(mu_reduction reduction)
                                            : "stablehlo.add";
 }
 
-// One operation for all tensors, which have one type.
-static void reduce_all(mu_emitter *e, mu_reduction reduction, int n, const mu_hlo *in, mu_hlo *out)
+// Writes a reduction by all replicas, with its region. `dimension` begins its attributes.
+static void write_reduction(mu_emitter *e, mu_reduction reduction, mu_hlo_operation *operation, const char *dimension)
 {
-    char group[GROUP_TEXT], text[GROUP_TEXT + 8];
-    mu_hlo pair[2] = {{.spec = {.dtype = in[0].spec.dtype}}, {.spec = {.dtype = in[0].spec.dtype}}};
-    mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = n, .in = in, .n_out = n, .out = out};
+    char group[GROUP_TEXT], text[GROUP_TEXT + 64];
+    const mu_dtype dtype = operation->in[0].spec.dtype;
+    mu_hlo pair[2] = {{.spec = {.dtype = dtype}}, {.spec = {.dtype = dtype}}};
     write_group(e, group);
-    snprintf(text, sizeof text, "{%s}", group);
-    e->open(e, &operation);
-    e->enter(e, &operation, 2, pair);
+    snprintf(text, sizeof text, "{%s%s}", dimension, group);
+    e->open(e, operation);
+    e->enter(e, operation, 2, pair);
     const mu_hlo reduced = mu__hlo_binary(e, reducer(reduction), pair[0], pair[1]);
     e->leave(e, 1, &reduced);
-    e->close(e, &operation, text);
+    e->close(e, operation, text);
 }
 
-// 16-bit floats are added in float32 and rounded once, as the native engine does.
+// Divides the sum of a mean, and gives it the type of what was reduced.
+static mu_hlo finish_reduction(mu_emitter *e, mu_reduction reduction, mu_hlo sum, mu_dtype dtype)
+{
+    const mu_spec *spec = &sum.spec;
+    const mu_hlo result = reduction != MU_REDUCTION_MEAN
+                              ? sum
+                              : mu__hlo_binary(e, "stablehlo.divide", sum,
+                                               mu__hlo_fill(e, spec->dtype, &spec->shape, e->replicas));
+    return spec->dtype == dtype ? result : mu__hlo_convert(e, result, dtype);
+}
+
+// One operation for all tensors, which have one type. 16-bit floats are added in float32 and rounded once, as the
+// native engine does.
 mu_status mu__lower_all_reduce(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
@@ -58,15 +70,11 @@ mu_status mu__lower_all_reduce(mu_lowering *l)
         sums[i].spec = wide[i].spec;
     }
     if (e->replicas > 1 && l->n_in > 0) {
-        reduce_all(e, reduction, l->n_in, wide, sums);
-        for (int i = 0; i < l->n_in; i++) {
-            const mu_spec *spec = &sums[i].spec;
-            const mu_hlo result = reduction != MU_REDUCTION_MEAN
-                                      ? sums[i]
-                                      : mu__hlo_binary(e, "stablehlo.divide", sums[i],
-                                                       mu__hlo_fill(e, spec->dtype, &spec->shape, e->replicas));
-            l->out[i] = spec->dtype == l->in[i].spec.dtype ? result : mu__hlo_convert(e, result, l->in[i].spec.dtype);
-        }
+        mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = l->n_in, .in = wide, .n_out = l->n_in,
+                                      .out = sums};
+        write_reduction(e, reduction, &operation, "");
+        for (int i = 0; i < l->n_in; i++)
+            l->out[i] = finish_reduction(e, reduction, sums[i], l->in[i].spec.dtype);
     }
     mu__free(wide);
     return e->status;
@@ -112,4 +120,52 @@ mu_status mu__lower_broadcast_from(mu_lowering *l)
     row.dims[0] = 1;
     const mu_hlo all = mu__hlo_gather_replicas(e, mu__hlo_reshape(e, l->in[0], &row), 0);
     return mu__lowered(l, 0, mu__hlo_reshape(e, mu__hlo_slice_axis(e, all, 0, root, root + 1, 1), shape));
+}
+
+// ---- reduce_scatter, collective_permute ---------------------------------------------------------
+
+static mu_status check_replicas(const mu_emitter *e, const mu_op *op, int64_t ranks)
+{
+    if (ranks == MU_MAX(e->replicas, 1))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the function was traced for %lld replicas, and its program is for %d; "
+                     "trace it under the strategy that runs it", op->name, (long long)ranks, MU_MAX(e->replicas, 1));
+}
+
+mu_status mu__lower_reduce_scatter(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_reduce_scatter_attrs *attrs = l->attrs;
+    char dimension[64];
+    MU_TRY(check_replicas(e, l->op, attrs->ranks));
+    if (attrs->ranks == 1)
+        return mu__lowered(l, 0, l->in[0]);
+    mu_hlo wide = mu__hlo_wide(e, l->in[0]), sum = {.spec = l->out[0].spec};
+    sum.spec.dtype = wide.spec.dtype;
+    mu_hlo_operation operation = {.name = "stablehlo.reduce_scatter", .n_in = 1, .in = &wide, .n_out = 1, .out = &sum};
+    snprintf(dimension, sizeof dimension, "scatter_dimension = %lld : i64, ", (long long)attrs->axis);
+    write_reduction(e, (mu_reduction)attrs->reduction, &operation, dimension);
+    return mu__lowered(l, 0, finish_reduction(e, (mu_reduction)attrs->reduction, sum, l->in[0].spec.dtype));
+}
+
+mu_status mu__lower_permute(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_tensor *tensor = ((const mu_permute_attrs *)l->attrs)->sources;
+    const int64_t *sources = mu__host_read(tensor), ranks = tensor->shape.dims[0];
+    const mu_spec *spec = &l->in[0].spec;
+    char text[16 * MOST_REPLICAS + 96];
+    size_t at = (size_t)snprintf(text, sizeof text, "{source_target_pairs = dense<[");
+    int pairs = 0;
+    MU_TRY(check_replicas(e, l->op, ranks));
+    for (int64_t to = 0; to < ranks; to++)
+        if (sources[to] >= 0)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s[%lld, %lld]", pairs++ ? ", " : "",
+                                   (long long)sources[to], (long long)to);
+    if (pairs == 0)
+        return mu__lowered(l, 0, mu__hlo_fill(e, spec->dtype, &spec->shape, 0));
+    if (ranks == 1)
+        return mu__lowered(l, 0, l->in[0]);
+    snprintf(text + at, sizeof text - at, "]> : tensor<%dx2xi64>}", pairs);
+    return mu__lowered(l, 0, e->add(e, spec, "stablehlo.collective_permute", 1, &l->in[0], text));
 }

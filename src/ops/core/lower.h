@@ -164,5 +164,7 @@ mu_status mu__lower_sort(mu_lowering *l);
 mu_status mu__lower_search(mu_lowering *l);
 mu_status mu__lower_all_gather(mu_lowering *l);
 mu_status mu__lower_all_gather_part(mu_lowering *l);
+mu_status mu__lower_reduce_scatter(mu_lowering *l);
+mu_status mu__lower_permute(mu_lowering *l);
 
 #endif

@@ -126,6 +126,12 @@ struct mu_collective {
     // broadcast copies from rank `root`.
     mu_status (*broadcast)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                            int64_t count, int root);
+    // reduce_scatter reduces block r of every rank's `in`, of `count` elements, into `out` of rank r. permute copies
+    // `count` elements of rank sources[r] to each rank r, zeros where that is -1; no rank is the source of two.
+    mu_status (*reduce_scatter)(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                mu_dtype dtype, const void *in, void *out, int64_t count);
+    mu_status (*permute)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                         void *out, int64_t count, const int64_t *sources);
     // start begins an all_reduce that runs while its caller computes, and wait ends it; in between the caller must not
     // touch `data`. Every rank starts the same operations in the same order. `soon`: the caller waits next, without
     // computing in between. Errors show at the wait, which also ends all operations started earlier; a start fails if

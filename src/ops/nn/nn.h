@@ -71,6 +71,17 @@ typedef struct mu_all_gather_attrs {
     char name[MU_ATTR_TEXT_BYTES];
 } mu_all_gather_attrs;
 
+typedef struct mu_reduce_scatter_attrs {
+    int64_t reduction;  // mu_reduction: a sum or a mean
+    int64_t axis;
+    int64_t ranks;      // replicas
+    char name[MU_ATTR_TEXT_BYTES];
+} mu_reduce_scatter_attrs;
+
+typedef struct mu_permute_attrs {
+    mu_tensor *sources; // int64: for each replica the one whose tensor it gets; -1: none
+} mu_permute_attrs;
+
 typedef enum mu_scatter {
     MU_SCATTER_ADD,
     MU_SCATTER_SUB,

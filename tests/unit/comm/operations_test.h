@@ -71,6 +71,27 @@ static inline int check_blocks(mu_collective *c, mu_dtype dtype, mu_reduction re
     return 0;
 }
 
+// Every rank's tensor goes two ranks on, except to every fourth, which gets zeros.
+static inline int check_permute(mu_collective *c, mu_dtype dtype, int64_t n)
+{
+    int64_t sources[MOST_RANKS * MOST_LOCAL];
+    for (int r = 0; r < c->size; r++)
+        sources[r] = r % 4 == 3 ? -1 : (r + 2 * c->size - 2) % c->size;
+    const question q = {.root = (int)MU_MAX(sources[c->rank], 0)};
+    void *in = filled(c, dtype, n);
+    char *out = calloc((size_t)n + 1, mu_dtype_bytes(dtype)), *zeros = calloc((size_t)n + 1, mu_dtype_bytes(dtype));
+    memset(out, 1, (size_t)n * mu_dtype_bytes(dtype));
+    CHECK(c->permute(c, 6, "permute", dtype, in, out, n, sources) == MU_OK);
+    if (sources[c->rank] >= 0)
+        CHECK(first_wrong(dtype, out, n, wanted_root, &q) == -1);
+    else
+        CHECK(memcmp(out, zeros, (size_t)n * mu_dtype_bytes(dtype)) == 0);
+    free(in);
+    free(out);
+    free(zeros);
+    return 0;
+}
+
 static inline int every_operation(world *w, mu_collective *c)
 {
     static const int64_t sizes[] = {0, 1, 5, 1000, 4097, 70001, 400000};
@@ -82,7 +103,8 @@ static inline int every_operation(world *w, mu_collective *c)
         CHECK(check_broadcast(c, MU_F32, sizes[i]) == 0);
         CHECK(check_all_gather(c, MU_I32, sizes[i]) == 0);
         CHECK(check_blocks(c, MU_F64, MU_REDUCTION_SUM, sizes[i] / 4) == 0);
-        CHECK(mu__collective_barrier(c, 6, "end") == MU_OK);
+        CHECK(check_permute(c, MU_F32, sizes[i]) == 0);
+        CHECK(mu__collective_barrier(c, 7, "end") == MU_OK);
     }
     return 0;
 }
@@ -100,6 +122,7 @@ static inline int every_type(world *w, mu_collective *c)
             }
             CHECK(check_broadcast(c, dtypes[d], sizes[s]) == 0);
             CHECK(check_all_gather(c, dtypes[d], sizes[s]) == 0);
+            CHECK(check_permute(c, dtypes[d], sizes[s]) == 0);
         }
     return 0;
 }

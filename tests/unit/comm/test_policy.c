@@ -58,7 +58,7 @@ static void test_refused(void **state)
 {
     char many[1000] = "allreduce:ring";
     (void)state;
-    refuse("", "allreduce, allgather, broadcast, alltoall or reducescatter");
+    refuse("", "allreduce, allgather, broadcast, alltoall, reducescatter or permute");
     refuse("reduce:ring", "cannot be read at \"reduce:ring\"");
     refuse("allreduce", "':' and an algorithm");
     refuse("allreduce:", "the name of an algorithm");

@@ -75,6 +75,45 @@ static mu_value *gathered_rows(mu_value *arguments, void *arg)
     return mu_of(mu_all_gather(three_by_four(), 0));
 }
 
+static mu_tensor *square(int rows) { return mu_zeros(MU_F32, 2, (int64_t[]){rows, 4}); }
+
+static mu_value *scattered_rows(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_reduce_scatter(MU_SUM, square(is_odd ? 8 : 4), 0));
+}
+
+static mu_value *scattered_axis(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_reduce_scatter(MU_SUM, square(4), is_odd ? 1 : 0));
+}
+
+static mu_value *scattered_mean(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_reduce_scatter(is_odd ? MU_MEAN : MU_SUM, mu_cast(square(4), MU_I32), 0));
+}
+
+static mu_value *moved_matrix(mu_value *arguments, void *arg)
+{
+    static const mu_replica_pair pair = {0, 1};
+    (void)arguments, (void)arg;
+    return mu_of(mu_collective_permute(three_by_four(), &pair, 1));
+}
+
+static mu_value *moved_back(mu_value *arguments, void *arg)
+{
+    static const mu_replica_pair forth = {0, 1}, back = {1, 0};
+    (void)arguments, (void)arg;
+    return mu_of(mu_collective_permute(square(4), is_odd ? &back : &forth, 1));
+}
+
+static void scatter_rows(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, scattered_rows); }
+static void scatter_axis(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, scattered_axis); }
+static void scatter_mean(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, scattered_mean); }
+static void move_matrix(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, moved_matrix); }
+static void move_back(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, moved_back); }
 static void reduce_matrix(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, sum_of_matrix); }
 static void reduce_vector(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, sum_of_vector); }
 static void reduce_short(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, sum_of_short); }
@@ -112,6 +151,11 @@ static const scene scenes[] = {
     {"as many with what pads them", reduce_short, {"float32[1, 4]", "float32[6]", "all_reduce", "shape"}},
     {"another axis", gather, {"along axis 0", "along axis 1", "all_gather", "axis"}},
     {"rows of other lengths", gather_rows, {"float32[3, 4]", "float32[4, 3]", "all_gather", "along axis 0"}},
+    {"other rows to scatter", scatter_rows, {"float32[4, 4]", "float32[8, 4]", "reduce_scatter", "same shapes"}},
+    {"another axis to scatter", scatter_axis, {"along axis 0", "along axis 1", "reduce_scatter", "same axis"}},
+    {"another operation to scatter", scatter_mean, {"sum\"", "mean\"", "reduce_scatter", "same"}},
+    {"another matrix to permute", move_matrix, {"float32[3, 4]", "float32[4, 3]", "collective_permute", "shape"}},
+    {"other pairs", move_back, {"0>1", "1>0", "collective_permute", "same"}},
     {"a variable", make_variable, {"float32[2, 3]", "float32[3, 2]", "\"dense/kernel\"", "shape"}},
     {"another axis outside", gather_outside, {"gather along axis 0", "gather along axis 1", "all_gather", "same"}},
     {"another operation outside", reduce_outside, {"reduce mean", "reduce sum", "all_gather", "same"}},
