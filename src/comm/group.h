@@ -125,7 +125,7 @@ mu_status mu__raise_group_error(mu_group *group);
 mu_status mu__fail_group(mu_group *group);
 mu_status mu__member_idle(void *arg); // mu_channel.idle of a group of several processes
 
-// calls.c: slots of mu_collective.
+// rank_calls.c: slots of mu_collective.
 mu_status mu__member_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                 mu_dtype dtype, void *data, int64_t count);
 mu_status mu__member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
