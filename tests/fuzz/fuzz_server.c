@@ -4,6 +4,7 @@
 // kind, and is the primary of a store with a variable and a table.
 //
 // Seeds are calls that tasks have sent (seeds/server).
+#include "ops/state/embedding_table.h"
 #include "rpc/server.h"
 #include "rpc/store.h"
 

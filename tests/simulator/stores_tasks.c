@@ -3,6 +3,7 @@
 
 #include "graph/graph.h"
 #include "ops/nn/nn.h"
+#include "ops/state/embedding_table.h"
 
 // How long a take waits for gradients; one that ends later than without a fault has waited.
 #define MOST_TAKE_S 6
