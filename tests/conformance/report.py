@@ -1,11 +1,12 @@
 # Rows of results, printed as they come, and the counts. A report says what its checks hold against what, because checks
-# against TensorFlow and checks of Muster against itself are counted apart.
+# against TensorFlow, against JAX and of Muster against itself are counted apart.
 # It must not know what is compared.
 import contextlib
 import traceback
 
 
 TENSORFLOW = "compared with TensorFlow"
+JAX = "compared with JAX"
 COMPILED = "eager against compiled, Muster alone"
 
 
