@@ -88,8 +88,8 @@ MU_ANY(mu_any_inputs, mu_dataset *, mu_tensor *, mu_value *);
 // Boundaries are quantiles, as Keras estimates them from float32 numbers; they depend on how data are divided into
 // batches. Vocabularies have the most frequent tokens first, as many as max_tokens allows; for "tf_idf" come the
 // weights, log(1 + documents / (1 + documents with the token)). Errors: INVALID_ARGUMENT for a layer that has nothing
-// to adapt, for data of another type, without elements, without an end, or with NaN; FAILED_PRECONDITION for mu_discretization with
-// boundaries of its own.
+// to adapt, for data of another type, without elements, without an end, or with NaN; FAILED_PRECONDITION for
+// mu_discretization with boundaries of its own.
 MU_API mu_status mu_adapt(mu_layer *layer, mu_any_inputs data);
 
 // ---- Sizes of images ----------------------------------------------------------------------------

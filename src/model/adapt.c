@@ -51,7 +51,7 @@ mu_status mu_adapt(mu_layer *layer, mu_any_inputs data)
                          layer->ops->class.keras);
     mu_dataset *dataset = dataset_of(data);
     if (dataset && mu_dataset_cardinality(dataset) == MU_INFINITE)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: the dataset for layer '%s' never ends; take as many batches of "
-                         "it as are to be learned from (mu_dataset_take)", mu_layer_name(layer));
+        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: the dataset for layer '%s' never ends; take as many batches "
+                         "of it as are to be learned from (mu_dataset_take)", mu_layer_name(layer));
     return dataset ? layer->ops->adapt(layer, dataset) : mu_error_code();
 }
