@@ -7,6 +7,7 @@
 #define MU_TESTS_IDLE_CLOCK_H
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
