@@ -225,8 +225,8 @@ static mu_status complain_invalid(const member *m, const mu_collective_call *c)
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
     return mu__error(MU_INVALID_ARGUMENT,
-                     "The arguments of %s are not valid: counts must be 0 or more, the root and sources ranks from 0 "
-                     "to %d, the type and the reduction known.",
+                     "The arguments of %s are not valid: counts must be 0 or more, the root and each source a rank "
+                     "from 0 to %d, the type and the reduction known.",
                      what, m->channel.ranks - 1);
 }
 
