@@ -198,7 +198,7 @@ static void float16_rows(const binary_job *job, const rows2 *r)
     rows2 some = *r;
     some.a = a;
     some.b = b;
-    for (int64_t row = 0; row < r->rows; row += FLOAT16_CHUNK / r->n) {
+    for (int64_t row = 0; r->n > 0 && row < r->rows; row += FLOAT16_CHUNK / r->n) {
         char *result = (char *)r->out + (size_t)(row * r->n) * job->out_bytes;
         some.rows = MU_MIN(FLOAT16_CHUNK / r->n, r->rows - row);
         some.row_a = widen_rows(from, (const uint16_t *)r->a + row * r->row_a, r->step_a, r->row_a, &some, a);

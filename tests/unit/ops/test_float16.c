@@ -158,7 +158,7 @@ static void check_broadcast(const struct pair_function *function, mu_dtype dtype
 
 static void test_pairs_that_broadcast(void **state)
 {
-    static const int64_t sizes[] = {2, 32, 100, 1024, 1030};
+    static const int64_t sizes[] = {0, 2, 32, 100, 1024, 1030};
     (void)state;
     for (size_t d = 0; d < MU_COUNT(types); d++)
         for (size_t f = 0; f < 2; f++)  // addition and subtraction: all share the walk
