@@ -1,4 +1,6 @@
 // `muster fit`: trains the model that Keras's JSON, or a .keras file, describes, on data in files, under a strategy.
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 #include "tools/fit_data.h"
 #include "tools/models.h"
 #include "tools/tools.h"

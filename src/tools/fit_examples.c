@@ -5,8 +5,9 @@
 #include "tools/fit_data.h"
 
 #include "data/example.h"
-#include "model/functional.h"
-#include "model/host_part.h"
+#include "model/core/layer.h"
+#include "model/models/functional.h"
+#include "model/models/host_part.h"
 
 #include <muster/image.h>
 #include <muster/ops.h>

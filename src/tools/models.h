@@ -2,7 +2,7 @@
 #ifndef MU_SRC_TOOLS_MODELS_H
 #define MU_SRC_TOOLS_MODELS_H
 
-#include "model/keras_names.h"
+#include "model/files/keras_names.h"
 
 // mu__tool_model reads a .keras file, or the JSON that Keras's to_json() writes, and makes the model in the strategy in
 // scope, compiled if the file says how. Belongs to the pool; NULL on error.

@@ -4,7 +4,7 @@
 // pip compares the wheel with the hash that stands here before it accepts it. Everything happens in a temporary folder
 // beside the plugins, and the library gets its name last, so that an interrupted installation leaves no plugin behind.
 #include "engine/pjrt/pjrt.h"
-#include "model/checkpoint.h"
+#include "model/files/checkpoint.h"
 #include "tools/tools.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 // Fuzzes how vocabularies among the assets of a .keras file become part of the configuration, and layers are made of
 // it: the bytes are a configuration, a byte 0, and the text of each asset that a look-up may have.
 #include "io/io.h"
-#include "model/keras_names.h"
+#include "model/files/keras_names.h"
 
 #include <stdlib.h>
 

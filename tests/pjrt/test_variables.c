@@ -4,7 +4,8 @@
 #include "skip.h"
 
 #include "engine/pjrt/pjrt.h"
-#include "model/model.h"
+#include "model/core/layer.h"
+#include "model/optimizers/optimizer.h"
 
 #include <muster.h>
 

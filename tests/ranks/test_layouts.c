@@ -6,6 +6,8 @@
 #include "../tables/recipes.h"
 
 #include "kernels/kernels.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 
 #include <muster/checkpoint.h>
 

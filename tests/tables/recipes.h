@@ -5,6 +5,8 @@
 #define MU_TEST_RECIPES_H
 
 #include "../unit/model/model_test.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 
 #define SAMPLES 57  // batches of 13 and a last one of 5: parts of 0, 1 and 2 rows
 #define BATCH 13

@@ -1,6 +1,8 @@
 // The mistakes that people make, one row each: what the message must name (the cause) and what it must advise (the
 // cure). Each message also names the line of this file, and comes before a step has run.
 #include "../unit/model/model_test.h"
+#include "model/callbacks/callback.h"
+#include "model/core/layer.h"
 
 #include <muster.h>
 

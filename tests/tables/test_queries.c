@@ -3,6 +3,8 @@
 // A row asks one thing and gives a number for the answer, text by its first letter. What a query refuses is -1 or NaN.
 #include "../unit/base/base_test.h"
 #include "../unit/model/model_test.h"
+#include "model/core/layer.h"
+#include "model/metrics/metric.h"
 
 #include <muster/checkpoint.h>
 

@@ -2,6 +2,7 @@
 // reaches the parameters of one device; evaluation counts every sample once.
 //
 // All in float64: what remains is the order of summation, far below the tolerance.
+#include "model/metrics/metric.h"
 #include "recipes.h"
 
 static mu_model *dropout_model(void)

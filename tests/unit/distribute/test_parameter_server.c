@@ -3,6 +3,8 @@
 #include "distribute_test.h"
 #include "distribute/parameter_server.h"
 #include "graph/segments.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 
 #include <muster/control.h>
 #include <pthread.h>

@@ -3,6 +3,7 @@
 #include "../base/base_test.h"
 #include "distribute_test.h"
 
+#include "model/optimizers/optimizer.h"
 #include "ops/array/dynamic_partition.h"
 
 #include <muster/checkpoint.h>

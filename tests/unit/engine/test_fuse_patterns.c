@@ -3,6 +3,7 @@
 #include "../model/model_test.h"
 #include "engine/cpu/fused_ops.h"
 #include "engine/cpu/plan.h"
+#include "model/core/layer.h"
 #include "ops/nn/nn.h"
 
 typedef struct shape_case {

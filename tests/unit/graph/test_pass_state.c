@@ -2,6 +2,7 @@
 // give the same bits and leave variables as the effects do, through bodies too.
 #include "control_test.h"
 #include "engine/engine.h"
+#include "model/optimizers/optimizer.h"
 
 static mu_variable *v, *w;
 

@@ -6,6 +6,7 @@
 #include "printed.h"
 
 #include "engine/cpu/fused_ops.h"
+#include "model/optimizers/optimizer.h"
 
 static mu_model *model;
 static mu_optimizer *optimizer;

@@ -4,7 +4,7 @@
 #define MU_TEST_MODEL_H
 
 #include "../data/data_test.h"
-#include "model/model.h"
+#include "model/core/layer.h"
 
 #include <muster/callback.h>
 #include <muster/io.h>

@@ -1,5 +1,6 @@
 // Attention layers: traces of unknown lengths, dropout, replicas, names of weights, and what is refused. What they
 // compute is compared with Keras in tests/conformance/attention.py.
+#include "model/core/layer.h"
 #include "model_test.h"
 
 #include <muster/attention.h>

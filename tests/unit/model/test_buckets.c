@@ -1,5 +1,6 @@
 // Gradients in buckets: as many as asked for, each reduced where the backward pass has its gradients ready and applied
 // in the order in which they arrive, and the same bits however they are cut.
+#include "model/training/training.h"
 #include "model_test.h"
 
 enum { LAYERS = 4 };

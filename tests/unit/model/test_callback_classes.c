@@ -1,6 +1,8 @@
 // Built-in callbacks: files and their names, which value is better, what is restored, what is refused. That they act as
 // Keras's do is compared in tests/conformance/callbacks.py.
 #include "../scratch.h"
+#include "model/callbacks/callback.h"
+#include "model/training/training.h"
 #include "model_test.h"
 
 static mu_history *train(mu_model *model, int epochs, mu_any_callbacks callback)

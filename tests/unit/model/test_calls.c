@@ -3,6 +3,7 @@
 #include "model_test.h"
 
 #include "../base/base_test.h"
+#include "model/core/layer.h"
 
 #include <muster.h>
 

@@ -1,5 +1,8 @@
 // Losses and metrics of Keras's classes over replicas: each is the same on one device, on several with parts of
 // different sizes, and eagerly; and what their options refuse. Values: tests/conformance/classes.py.
+#include "model/losses/loss.h"
+#include "model/metrics/metric.h"
+#include "model/training/training.h"
 #include "model_test.h"
 
 #define ROWS 22

@@ -1,4 +1,6 @@
 // compile, fit, evaluate, predict: what they promise about epochs, steps, callbacks, seeds and failures.
+#include "model/callbacks/callback.h"
+#include "model/training/training.h"
 #include "model_test.h"
 
 static mu_model *small_model(int replicas, mu_layer *first)

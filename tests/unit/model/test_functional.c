@@ -1,5 +1,7 @@
 // Functional models: residual connections, shared layers, several inputs and outputs through fit, models in models,
 // masks; and what is refused.
+#include "model/losses/loss.h"
+#include "model/training/training.h"
 #include "model_test.h"
 
 #include <muster/attention.h>

@@ -1,5 +1,6 @@
 // The classes of layers in a table: gradients against differences, and the messages of wrong options and inputs. What
 // they compute is compared with Keras (tests/conformance/layers.py).
+#include "model/core/layer.h"
 #include "model_test.h"
 
 // ---- Gradients ----------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 // Layers: what each builds and computes, eagerly; gradients through a whole model against differences; the
 // summary; names; that a layer keeps what it was given.
+#include "model/core/layer.h"
+#include "model/training/progress.h"
 #include "model_test.h"
 
 static mu_tensor *call(mu_model *model, mu_tensor *x, bool training)

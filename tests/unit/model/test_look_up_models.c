@@ -4,6 +4,7 @@
 
 #include "../scratch.h"
 #include "io/io.h"
+#include "model/training/training.h"
 
 #include <muster/plot.h>
 #include <muster/saved_model.h>

@@ -1,4 +1,5 @@
 // Metrics: values, resets, and exact sums over unequal and empty parts.
+#include "model/metrics/metric.h"
 #include "model_test.h"
 
 static void eager_accuracy(void **state)

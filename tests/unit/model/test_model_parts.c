@@ -3,6 +3,7 @@
 #include "model_test.h"
 
 #include "../scratch.h"
+#include "model/training/training.h"
 
 #include <muster/saved_model.h>
 

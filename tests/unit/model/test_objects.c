@@ -3,6 +3,8 @@
 // with the bits of one that was not.
 #include "base/private.h"
 #include "../scratch.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 #include "model_test.h"
 
 #include <muster/checkpoint.h>

@@ -1,4 +1,6 @@
 // Optimizers, losses and their scaling, against numbers worked out from the formulas here.
+#include "model/losses/loss.h"
+#include "model/optimizers/optimizer.h"
 #include "model_test.h"
 
 #define STEPS 5

@@ -1,6 +1,7 @@
 // The classes of optimizers on every strategy, with dense and sparse gradients, and what they share: weight decay,
 // averages, accumulation, loss scaling, schedules, names, configurations. Formulas are compared with Keras's in
 // tests/conformance/optimizers.py; here several replicas must reach what one reaches.
+#include "model/optimizers/optimizer.h"
 #include "model_test.h"
 
 #include <muster/checkpoint.h>

@@ -1,5 +1,9 @@
 // Several outputs by name on one replica and on several, traced and eager; metrics of layers; learning rates of layers.
 // That the values are Keras's is in tests/conformance/fitting.py.
+#include "model/losses/loss.h"
+#include "model/metrics/metric.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 #include "model_test.h"
 
 #include <muster/recurrent.h>

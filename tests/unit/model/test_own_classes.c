@@ -1,5 +1,8 @@
 // A layer, a loss and a metric of the test's own, through the public functions alone: trained on several replicas to
 // the weights of one, saved and loaded.
+#include "model/metrics/metric.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 #include "model_test.h"
 
 #include <muster/recurrent.h>

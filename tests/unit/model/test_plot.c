@@ -1,7 +1,8 @@
 // Pictures: layouts of graphs made at random, models as SVG, names that try to break the file, and what is refused.
 #include "../scratch.h"
 #include "model_test.h"
-#include "model/layered_layout.h"
+#include "model/drawing/layered_layout.h"
+#include "model/training/training.h"
 
 #include <muster/plot.h>
 

@@ -1,5 +1,7 @@
 // Dtype policies: which types layers compute in and keep their weights in, training on several replicas, and the scale
 // of the loss when the gradients of one replica overflow. The numbers are compared with Keras's in tests/conformance.
+#include "model/core/layer.h"
+#include "model/optimizers/optimizer.h"
 #include "model_test.h"
 
 #include <muster/preprocessing.h>

@@ -1,5 +1,6 @@
 // Layers that prepare data: adaptation to data, random changes of images, and what they refuse. What they compute
 // without chance is compared with Keras (tests/conformance/layers.py).
+#include "model/core/layer.h"
 #include "model_test.h"
 
 #include <muster/preprocessing.h>

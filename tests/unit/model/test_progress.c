@@ -1,4 +1,5 @@
 // What is shown of the progress: every value has its place, also on narrow terminals; lines come now and then.
+#include "model/training/progress.h"
 #include "model_test.h"
 
 #include <string.h>

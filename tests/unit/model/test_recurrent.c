@@ -1,6 +1,7 @@
 // Recurrent layers: first weights, traces of any length, replicas, states, dropout, cells of the program's own, and
 // what is refused. What they compute is compared with Keras in tests/conformance/sequences.py.
 #include "../scratch.h"
+#include "model/core/layer.h"
 #include "model_test.h"
 
 #include <muster/checkpoint.h>

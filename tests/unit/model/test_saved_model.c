@@ -1,8 +1,9 @@
 // Whole models in files: what Keras saved predicts the same here, what is saved is loaded with its optimizer and goes
 // on bit for bit, and configurations that want to execute something, or are damaged, are refused.
 #include "../scratch.h"
-#include "model/functional.h"
-#include "model/keras_names.h"
+#include "model/models/functional.h"
+#include "model/files/keras_names.h"
+#include "model/training/training.h"
 
 #include <muster.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
 // Updates from sparse gradients on one and several replicas, against the formulas worked out here; the embedding.
+#include "model/optimizers/optimizer.h"
 #include "model_test.h"
 #include "ops/nn/nn.h"
 

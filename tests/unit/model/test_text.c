@@ -1,5 +1,6 @@
 // Layers for strings and categories: what they refuse, and how a vocabulary gets into a dataset and a configuration.
 // What they compute is compared with Keras (tests/conformance/datasets.py).
+#include "model/core/layer.h"
 #include "model_test.h"
 
 #include <muster/text.h>

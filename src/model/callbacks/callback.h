@@ -1,0 +1,41 @@
+// Internal interface of built-in callbacks: a class with a table of fields, hooks and a state.
+#ifndef MU_SRC_MODEL_CALLBACK_H
+#define MU_SRC_MODEL_CALLBACK_H
+
+#include "model/core/fields.h"
+
+#include <muster/callback.h>
+
+struct mu_callback {
+    mu_object object;
+    mu_callback_args hooks;
+    void *state;                  // built-in callbacks: owned
+    const mu_class *class;        // built-in callbacks with a table of fields; NULL: none
+    void *args;                   // their options; owned
+    void (*on_destroy)(void *state);  // releases what the state owns; optional
+    const char *monitor;          // built-in callbacks: the logged value that they watch, stored in `state`; NULL: none
+    const char *path;             // built-in callbacks: a path with {names} of logged values, stored in `args`; or NULL
+    // Called when a signal ends fit, after the step in progress has finished. Optional.
+    mu_status (*on_interrupt)(const mu_logs *logs, void *arg);
+};
+mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state);  // takes ownership of `state`
+extern mu_type mu__callback_type;
+
+typedef struct mu_callback_class {
+    mu_class class;
+    size_t state_bytes;                 // of the state, which begins as zeros
+    mu_callback_args hooks;             // their argument is the callback
+    void (*on_destroy)(void *state);    // releases what the state owns; optional
+} mu_callback_class;
+
+// mu__callback_of_class makes a callback of a class from a caller's options. Belongs to the pool; NULL on error.
+mu_callback *mu__callback_of_class(const mu_callback_class *class, const void *given);
+// mu__logged returns a value of the logs; NaN if there is none of this name.
+double mu__logged(const mu_logs *logs, const char *name);
+// mu__number_text writes the shortest text that reads as this number, as Python does; bytes: 32 or more.
+void mu__number_text(double value, size_t bytes, char *text);
+// The learning rate of a model's optimizer (callbacks_log.c).
+mu_status mu__learning_rate_read(const mu_model *model, double *rate);
+mu_status mu__learning_rate_write(const mu_model *model, double rate);
+
+#endif

@@ -1,0 +1,223 @@
+// Callbacks that act at fixed moments: learning rates by epoch, a CSV file of values, the end of training at NaN.
+#include "model/callbacks/callback.h"
+#include "model/training/training.h"
+
+#include <errno.h>
+#include <math.h>
+#include <muster/ops.h>
+#include <stdlib.h>
+
+// ---- The learning rate --------------------------------------------------------------------------
+
+mu_status mu__learning_rate_read(const mu_model *model, double *rate)
+{
+    mu_tensor *value = mu_optimizer_current_rate(model->trainer->optimizer);
+    mu_tensor *wide = value ? mu_cast(value, MU_F64) : NULL;
+    return wide ? mu_tensor_copy_to(wide, rate, sizeof *rate) : mu_error_code();
+}
+
+mu_status mu__learning_rate_write(const mu_model *model, double rate)
+{
+    mu_variable *variable = mu_optimizer_learning_rate(model->trainer->optimizer);
+    if (!variable)
+        return mu_error_code();
+    mu_scope_guard scope = mu_scope_open(model->strategy);
+    const mu_status status = mu_variable_assign(variable, mu_constant(mu_variable_dtype(variable), rate));
+    mu_scope_close(&scope);
+    return status;
+}
+
+typedef struct scheduler {
+    mu_epoch_schedule *schedule;
+    void *arg;
+} scheduler;
+
+static mu_status set_rate(const mu_logs *logs, void *arg)
+{
+    const scheduler *state = arg;
+    double rate;
+    MU_TRY(mu__learning_rate_read(logs->model, &rate));
+    const double next = state->schedule(logs->epoch, rate, state->arg);
+    MU_TRY(mu_error_code());
+    if (!isfinite(next) || next < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_scheduler: the schedule returned %g for epoch %d; it "
+                         "must return a learning rate of 0 or more", next, logs->epoch);
+    return mu__learning_rate_write(logs->model, next);
+}
+
+mu_callback *mu_learning_rate_scheduler(mu_epoch_schedule *schedule, void *arg)
+{
+    if (mu__pending())
+        return NULL;
+    if (!schedule) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_scheduler: the schedule is NULL");
+        return NULL;
+    }
+    scheduler *state = mu__calloc(1, sizeof *state);
+    if (state)
+        *state = (scheduler){schedule, arg};
+    return mu__callback_built_in((mu_callback_args){.on_epoch_begin = set_rate}, state);
+}
+
+// ---- CSV ----------------------------------------------------------------------------------------
+
+static const mu_field csv_fields[] = {
+    MU_FIELD(mu_csv_logger_args, filename, TEXT),
+    MU_FIELD(mu_csv_logger_args, separator, TEXT),
+    MU_FIELD(mu_csv_logger_args, append, FLAG),
+    {0},
+};
+
+typedef struct csv {
+    FILE *file;       // open while fit runs, on the worker that writes; NULL: not there
+    bool named;       // the line of names is written, or was there
+    char **columns;   // names without "epoch", sorted; owned
+    int n;
+} csv;
+
+static mu_status csv_complete(void *arguments)
+{
+    mu_csv_logger_args *args = arguments;
+    args->separator = args->separator ? args->separator : ",";
+    if (!args->filename || !*args->filename || strlen(args->separator) != 1)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_csv_logger: filename '%s', separator '%s'; expected a file's name "
+                         "and one character", args->filename ? args->filename : "", args->separator);
+    return MU_OK;
+}
+
+static void csv_close(void *object)
+{
+    csv *state = object;
+    if (state->file)
+        fclose(state->file);
+    for (int i = 0; i < state->n; i++)
+        mu__free(state->columns[i]);
+    mu__free(state->columns);
+    *state = (csv){0};
+}
+
+static mu_status csv_failed(const mu_csv_logger_args *args)
+{
+    return mu__error(mu__errno_code(errno), "mu_csv_logger: '%s' cannot be written: %s", args->filename,
+                     strerror(errno));
+}
+
+static mu_status csv_begin(const mu_logs *logs, void *arg)
+{
+    const mu_callback *callback = arg;
+    const mu_csv_logger_args *args = callback->args;
+    csv *state = callback->state;
+    csv_close(state);
+    if (!mu_strategy_should_checkpoint(logs->model->strategy))
+        return MU_OK;
+    state->file = fopen(args->filename, args->append ? "ae" : "we");
+    if (!state->file || fseek(state->file, 0, SEEK_END) != 0)
+        return csv_failed(args);
+    state->named = ftell(state->file) > 0;
+    return MU_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static mu_status add_column(csv *state, const char *prefix, const char *name)
+{
+    state->columns[state->n] = mu__sprintf("%s%s", prefix, name);
+    return state->columns[state->n] ? (state->n++, MU_OK) : MU_RESOURCE_EXHAUSTED;
+}
+
+// Sorted names; without validation in the first epoch there are columns for it, which have "NA" until there is one.
+static mu_status take_columns(csv *state, const mu_logs *logs)
+{
+    bool validates = false;
+    state->columns = mu__calloc((size_t)logs->n * 2 + 1, sizeof *state->columns);
+    if (!state->columns)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < logs->n; i++) {
+        validates |= strncmp(logs->names[i], "val_", 4) == 0;
+        MU_TRY(add_column(state, "", logs->names[i]));
+    }
+    qsort(state->columns, (size_t)state->n, sizeof *state->columns, by_name);
+    for (int i = 0, n = state->n; !validates && i < n; i++)
+        MU_TRY(add_column(state, "val_", state->columns[i]));
+    return MU_OK;
+}
+
+static bool has_value(const mu_logs *logs, const char *name)
+{
+    for (int i = 0; i < logs->n; i++)
+        if (strcmp(logs->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static mu_status csv_epoch(const mu_logs *logs, void *arg)
+{
+    const mu_callback *callback = arg;
+    const mu_csv_logger_args *args = callback->args;
+    csv *state = callback->state;
+    char text[32];
+    if (!state->file)
+        return MU_OK;
+    if (!state->columns)
+        MU_TRY(take_columns(state, logs));
+    if (!state->named) {
+        fputs("epoch", state->file);
+        for (int i = 0; i < state->n; i++)
+            fprintf(state->file, "%s%s", args->separator, state->columns[i]);
+        fputs("\r\n", state->file);
+        state->named = true;
+    }
+    fprintf(state->file, "%d", logs->epoch);
+    for (int i = 0; i < state->n; i++) {
+        mu__number_text(mu__logged(logs, state->columns[i]), sizeof text, text);
+        fprintf(state->file, "%s%s", args->separator, has_value(logs, state->columns[i]) ? text : "NA");
+    }
+    fputs("\r\n", state->file);
+    return fflush(state->file) == 0 && !ferror(state->file) ? MU_OK : csv_failed(args);
+}
+
+static mu_status csv_end(const mu_logs *logs, void *arg)
+{
+    (void)logs;
+    csv_close(((const mu_callback *)arg)->state);
+    return MU_OK;
+}
+
+mu_callback *mu_csv_logger_with(const mu_csv_logger_args *given)
+{
+    static const mu_callback_class class = {
+        .class = {"csv_logger", "CSVLogger", "mu_csv_logger", MU_OPTIONS(mu_csv_logger_args), csv_fields, csv_complete},
+        .state_bytes = sizeof(csv), .on_destroy = csv_close,
+        .hooks = {.on_train_begin = csv_begin, .on_epoch_end = csv_epoch, .on_train_end = csv_end}};
+    return mu__callback_of_class(&class, given);
+}
+
+// ---- NaN ----------------------------------------------------------------------------------------
+
+static const mu_field nan_fields[] = {MU_FIELD(mu_terminate_on_nan_args, raise_error, FLAG), {0}};
+
+static mu_status check_loss(const mu_logs *logs, void *arg)
+{
+    const mu_terminate_on_nan_args *args = ((const mu_callback *)arg)->args;
+    const double loss = mu__logged(logs, "loss");
+    if (isfinite(loss))
+        return MU_OK;
+    mu_stop_training(logs->model);
+    return !args->raise_error
+               ? MU_OK
+               : mu__error(MU_OUT_OF_RANGE, "mu_terminate_on_nan: the loss is %g after step %lld of epoch %d; look for "
+                           "such numbers in the data, or lower the learning rate", loss, (long long)logs->step,
+                           logs->epoch + 1);
+}
+
+mu_callback *mu_terminate_on_nan_with(const mu_terminate_on_nan_args *given)
+{
+    static const mu_callback_class class = {
+        .class = {"terminate_on_nan", "TerminateOnNaN", "mu_terminate_on_nan", MU_OPTIONS(mu_terminate_on_nan_args),
+                  nan_fields, NULL},
+        .state_bytes = 1, .hooks = {.on_batch_end = check_loss}};
+    return mu__callback_of_class(&class, given);
+}

@@ -1,0 +1,172 @@
+// The callback that writes values for TensorBoard, and histograms and images of weights: Keras's tags, steps and
+// folders.
+//
+// Values of training go to the folder "train", those of validation to "validation"; a file is made with its first
+// value. With several workers the chief writes.
+#include "model/callbacks/callback.h"
+
+#include "model/callbacks/event_values.h"
+#include "model/training/training.h"
+
+static const mu_field fields[] = {
+    MU_FIELD(mu_tensorboard_args, log_dir, TEXT),
+    MU_FIELD(mu_tensorboard_args, update_freq, INT64, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_tensorboard_args, histogram_freq, INT, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_tensorboard_args, write_images, FLAG),
+    {0},
+};
+
+typedef struct board {
+    mu_event_file *train, *validation;  // NULL: not made yet
+    int64_t steps;                      // of training since it began
+} board;
+
+static mu_status complete(void *arguments)
+{
+    mu_tensorboard_args *args = arguments;
+    args->log_dir = args->log_dir ? args->log_dir : "logs";
+    return *args->log_dir ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_tensorboard: log_dir is empty; give a folder");
+}
+
+static void close_files(void *object)
+{
+    board *state = object;
+    mu__event_file_close(state->train);
+    mu__event_file_close(state->validation);
+    *state = (board){0};
+}
+
+static mu_status start_anew(const mu_logs *logs, void *arg)
+{
+    (void)logs;
+    close_files(((const mu_callback *)arg)->state);
+    return MU_OK;
+}
+
+// One of the files, which is made if it is not there yet. NULL on error.
+static mu_event_file *file_of(const mu_callback *callback, bool validation)
+{
+    board *state = callback->state;
+    mu_event_file **file = validation ? &state->validation : &state->train;
+    if (!*file) {
+        char *folder = mu__sprintf("%s/%s", ((const mu_tensorboard_args *)callback->args)->log_dir,
+                                   validation ? "validation" : "train");
+        *file = folder ? mu__event_file_create(folder) : NULL;
+        mu__free(folder);
+    }
+    return *file;
+}
+
+static mu_status add(const mu_callback *callback, bool validation, const char *tag, int64_t step, double value)
+{
+    mu_event_file *file = file_of(callback, validation);
+    return file ? mu__event_file_scalar(file, tag, step, value) : mu_error_code();
+}
+
+static mu_status add_weight(const mu_callback *callback, const char *name, int epoch, mu_tensor *value)
+{
+    const mu_tensorboard_args *args = callback->args;
+    mu_event_file *file = file_of(callback, false);
+    char tag[512];
+    if (!file)
+        return mu_error_code();
+    snprintf(tag, sizeof tag, "%.400s/histogram", name);
+    MU_TRY(mu__event_histogram(file, tag, epoch, value, 30));
+    snprintf(tag, sizeof tag, "%.400s/image", name);
+    return args->write_images ? mu__event_weight_image(file, tag, epoch, value) : MU_OK;
+}
+
+// Every worker reads the weights, because workers aggregate some of them in a read; the chief writes.
+static mu_status write_weights(const mu_callback *callback, const mu_logs *logs)
+{
+    const bool writes = mu_strategy_should_checkpoint(logs->model->strategy);
+    mu_variable_list list = {0};
+    mu_status status = mu__layer_collect(logs->model, MU_WEIGHTS_ALL, &list);
+    for (size_t i = 0; status == MU_OK && i < list.n; i++) {
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *value = pool ? mu_variable_read(list.items[i]) : NULL;
+        status = value ? MU_OK : mu_error_code();
+        if (value && writes)
+            status = add_weight(callback, mu_variable_name(list.items[i]), logs->epoch, value);
+        mu_pool_close(pool);
+    }
+    mu__free(list.items);
+    return status;
+}
+
+static mu_status flush(const board *state)
+{
+    MU_TRY(state->train ? mu__event_file_flush(state->train) : MU_OK);
+    return state->validation ? mu__event_file_flush(state->validation) : MU_OK;
+}
+
+static mu_status write_batch(const mu_logs *logs, void *arg)
+{
+    const mu_callback *callback = arg;
+    board *state = callback->state;
+    const int64_t step = ++state->steps, every = ((const mu_tensorboard_args *)callback->args)->update_freq;
+    char tag[128];
+    if (step % every != 0 || !mu_strategy_should_checkpoint(logs->model->strategy))
+        return MU_OK;
+    for (int i = 0; i < logs->n; i++) {
+        snprintf(tag, sizeof tag, "batch_%s", logs->names[i]);
+        MU_TRY(add(callback, false, tag, step, logs->values[i]));
+    }
+    return flush(state);
+}
+
+static mu_status read_iterations(const mu_model *model, int64_t *out)
+{
+    mu_variable *variable = mu_optimizer_iterations(model->trainer->optimizer);
+    mu_tensor *value = variable ? mu_variable_read(variable) : NULL;
+    return value ? mu_tensor_copy_to(value, out, sizeof *out) : mu_error_code();
+}
+
+// A value of validation, by epoch and by the optimizer's steps.
+static mu_status add_validation(const mu_callback *callback, const mu_logs *logs, int i, int64_t iterations)
+{
+    const char *name = logs->names[i] + strlen("val_");
+    char tag[128];
+    snprintf(tag, sizeof tag, "evaluation_%s_vs_iterations", name);
+    MU_TRY(add(callback, true, tag, iterations, logs->values[i]));
+    snprintf(tag, sizeof tag, "epoch_%s", name);
+    return add(callback, true, tag, logs->epoch, logs->values[i]);
+}
+
+static mu_status write_epoch(const mu_logs *logs, void *arg)
+{
+    const mu_callback *callback = arg;
+    char tag[128];
+    double rate;
+    int64_t iterations;
+    const int every = ((const mu_tensorboard_args *)callback->args)->histogram_freq;
+    if (every > 0 && logs->epoch % every == 0)
+        MU_TRY(write_weights(callback, logs));
+    if (!mu_strategy_should_checkpoint(logs->model->strategy))
+        return MU_OK;
+    MU_TRY(mu__learning_rate_read(logs->model, &rate));
+    MU_TRY(read_iterations(logs->model, &iterations));
+    for (int i = 0; i < logs->n; i++) {
+        if (strncmp(logs->names[i], "val_", 4) == 0) {
+            MU_TRY(add_validation(callback, logs, i, iterations));
+            continue;
+        }
+        snprintf(tag, sizeof tag, "epoch_%s", logs->names[i]);
+        MU_TRY(add(callback, false, tag, logs->epoch, logs->values[i]));
+    }
+    MU_TRY(add(callback, false, "epoch_learning_rate", logs->epoch, rate));
+    return flush(callback->state);
+}
+
+mu_callback *mu_tensorboard_with(const mu_tensorboard_args *given)
+{
+    static const mu_callback_class class = {
+        .class = {"tensorboard", "TensorBoard", "mu_tensorboard", MU_OPTIONS(mu_tensorboard_args), fields, complete},
+        .state_bytes = sizeof(board), .on_destroy = close_files,
+        .hooks = {.on_train_begin = start_anew, .on_batch_end = write_batch, .on_epoch_end = write_epoch,
+                  .on_train_end = start_anew}};
+    mu_callback *callback = mu__callback_of_class(&class, given);
+    if (callback && ((const mu_tensorboard_args *)callback->args)->update_freq == 0)
+        callback->hooks.on_batch_end = NULL;
+    return callback;
+}

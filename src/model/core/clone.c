@@ -1,0 +1,100 @@
+// mu_clone_model: a model of the same layers with new weights, made of its configuration.
+//
+// Layers of the program's own are functions, which no configuration holds. While a model is cloned, its configuration
+// refers to them by their place in a list that belongs to the thread, and each is cloned by its own function.
+#include "model/models/model.h"
+
+#define OWN_CLASS "ProgramsOwnLayer"
+
+// The layers of the program's own in the model that is being cloned; borrowed.
+typedef struct own_layers {
+    const mu_layer **items;
+    size_t n, capacity;
+} own_layers;
+
+// A layer without an argument and without sublayers is what its functions make of it, so they make another.
+static bool is_functions_alone(const mu_layer *layer)
+{
+    return !((const mu_layer_args *)layer->args)->arg && layer->sublayers.n == 0;
+}
+
+json_t *mu__own_layer_json(const mu_layer *layer)
+{
+    own_layers *own = mu__context()->clones;
+    const char *name = mu_layer_name(layer);
+    if (!own)
+        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a layer of your own, whose functions no configuration "
+                  "holds; save the weights alone (mu_save_weights), and make the model by the function that made it",
+                  name);
+    else if (!((const mu_layer_args *)layer->args)->clone && !is_functions_alone(layer))
+        mu__error(MU_UNIMPLEMENTED, "mu_clone_model: '%s' is a layer of your own with %s; give mu_layer_new a .clone "
+                  "that makes the layer anew, or make the model by the function that made it", name,
+                  layer->sublayers.n > 0 ? "sublayers" : "an .arg, which may refer to other layers");
+    if (mu__pending() || MU_PUSH(own, layer) != MU_OK)
+        return NULL;
+    return mu__keras_json("muster", OWN_CLASS, json_pack("{s:s, s:s, s:i}", "name", name, "dtype",
+                                                         mu_layer_dtype_policy(layer), "place", (int)own->n - 1));
+}
+
+static mu_layer *clone_of(const mu_layer *layer)
+{
+    const mu_layer_args *args = layer->args;
+    if (!args->clone)
+        return mu_layer_new_with(&(mu_layer_args){.size = sizeof(mu_layer_args), .class_name = args->class_name,
+                                                  .build = args->build, .call = args->call});
+    mu_layer *clone = args->clone(layer, args->arg);
+    const char *wrong = !clone ? "NULL without an error; return a layer, or NULL after mu_fail(code, reason)"
+                        : clone == layer ? "the layer itself; make another by mu_layer_new"
+                        : mu__layer_is_built(clone) && clone->weights.n > 0
+                            ? "a layer that has weights already; make a new one by mu_layer_new" : NULL;
+    if (!wrong || mu__pending())
+        return mu__pending() ? NULL : clone;
+    mu__error(MU_INVALID_ARGUMENT, "mu_clone_model: the .clone of layer '%s' returned %s", mu_layer_name(layer), wrong);
+    return NULL;
+}
+
+bool mu__is_own_layer_json(const char *class_name)
+{
+    return mu__context()->clones && strcmp(class_name, OWN_CLASS) == 0;
+}
+
+// The function of the program may clone and load models itself.
+mu_layer *mu__own_layer_from(const json_t *config)
+{
+    mu_context *thread = mu__context();
+    own_layers *own = thread->clones;
+    const json_int_t place = json_integer_value(json_object_get(config, "place"));
+    if (place < 0 || (size_t)place >= own->n) {
+        mu__error(MU_INTERNAL, "mu_clone_model: the configuration refers to layer %lld of %zu of the program's own",
+                  (long long)place, own->n);
+        return NULL;
+    }
+    const mu_layer *layer = own->items[place];
+    thread->clones = NULL;
+    mu_layer *clone = clone_of(layer);
+    thread->clones = own;
+    char *name = clone ? mu__strdup(mu_layer_name(layer)) : NULL;
+    if (!name)
+        return NULL;
+    mu__free(clone->name);
+    clone->name = name;
+    if (layer->frozen)
+        mu_layer_set_trainable(clone, false);
+    return clone;
+}
+
+mu_model *mu_clone_model(const mu_model *model)
+{
+    if (mu__pending() || mu__need_model(model, "mu_clone_model") != MU_OK)
+        return NULL;
+    mu_context *thread = mu__context();
+    own_layers own = {0};
+    void *outer = thread->clones;
+    thread->clones = &own;
+    json_t *json = mu__layer_json(model);
+    mu_model *clone = json ? mu__layer_from_json(json, 0) : NULL;
+    thread->clones = outer;
+    json_decref(json);
+    mu__free(own.items);
+    return clone;
+}

@@ -1,0 +1,502 @@
+// Common to all layers: options, names, sublayers, building on first use, calls; and layers of the user's own.
+#include "model/models/host_part.h"
+#include "model/training/training.h"
+
+#include <muster/ops.h>
+
+static void forget_weights(mu_layer *layer)
+{
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        mu__free(layer->weights.items[i].name);
+        mu_release(layer->weights.items[i].variable);
+        mu_release(layer->weights.items[i].regularizer);
+    }
+    layer->weights.n = 0;
+}
+
+static void layer_destroy(void *object)
+{
+    mu_layer *layer = object;
+    mu__trainer_free(layer->trainer);
+    if (layer->ops->release && layer->state)
+        layer->ops->release(layer);
+    forget_weights(layer);
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        mu_release(layer->sublayers.items[i]);
+    for (size_t i = 0; i < layer->metrics.n; i++)
+        mu_release(layer->metrics.items[i]);
+    mu__free(layer->weights.items);
+    mu__free(layer->sublayers.items);
+    mu__free(layer->metrics.items);
+    mu__fields_drop(&layer->ops->class, layer->args);
+    mu_release(layer->strategy);
+    mu_release(layer->activity);
+    mu__free(layer->name);
+    mu__free(layer->path);
+}
+
+mu_type mu__layer_type = {.name = "layer", .destroy = layer_destroy};
+
+// Keeps a copy of the options, because the layer is built later.
+static mu_layer *layer_of(const mu_layer_ops *ops, const void *args)
+{
+    mu_layer *layer = mu__new(&mu__layer_type, sizeof *layer);
+    if (!layer)
+        return NULL;
+    layer->ops = ops;
+    const char *name = mu__fields_name(&ops->class, args);
+    layer->args = mu__fields_keep(&ops->class, args);
+    layer->activity = mu_retain(mu__fields_object(&ops->class, args, "activity_regularizer"));
+    layer->name = name ? mu__strdup(name) : NULL;
+    layer->policy = mu__layer_policy_now();
+    const char *policy = mu__fields_policy(&ops->class, args);
+    if (policy)  // which was checked with the other fields
+        mu__layer_policy_named(policy, ops->class.function, &layer->policy);
+    if (layer->args && (layer->name || !name))
+        return mu__give(layer);
+    mu_release(layer);
+    return NULL;
+}
+
+// Completes a new layer. Sublayers that it makes have its policy.
+static mu_status complete(mu_layer *layer)
+{
+    mu_context *thread = mu__context();
+    const void *outer = thread->policy;
+    thread->policy = &layer->policy;
+    const mu_status status = layer->ops->make ? layer->ops->make(layer) : MU_OK;
+    thread->policy = outer;
+    return status;
+}
+
+mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args)
+{
+    void *filled = mu__pending() ? NULL : mu__alloc(ops->class.args_bytes);
+    mu_layer *layer = NULL;
+    if (filled && mu__fields_fill(&ops->class, filled, args) == MU_OK)
+        layer = layer_of(ops, filled);
+    mu__free(filled);
+    return layer && complete(layer) == MU_OK ? layer : NULL;
+}
+
+// ---- Names --------------------------------------------------------------------------------------
+
+const char *mu_layer_name(const mu_layer *layer)
+{
+    return layer ? layer->name ? layer->name : mu__layer_class(layer) : NULL;
+}
+
+const char *mu__layer_path(const mu_layer *layer)
+{
+    return layer->path ? layer->path : mu_layer_name(layer);
+}
+
+static mu_status rename_weights(mu_layer *layer)
+{
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        mu_variable *variable = layer->weights.items[i].variable;
+        if (layer->weights.items[i].shared)
+            continue;
+        char *name = mu__sprintf("%s/%s", mu__layer_path(layer), layer->weights.items[i].name);
+        if (!name)
+            return MU_RESOURCE_EXHAUSTED;
+        mu__free(variable->resource.name);
+        variable->resource.name = name;
+    }
+    return MU_OK;
+}
+
+mu_status mu__layer_rename(mu_layer *layer, const char *around)
+{
+    char *path = around ? mu__sprintf("%s/%s", around, mu_layer_name(layer)) : mu__strdup(mu_layer_name(layer));
+    if (!path)
+        return MU_RESOURCE_EXHAUSTED;
+    mu__free(layer->path);
+    layer->path = path;
+    MU_TRY(rename_weights(layer));
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu__layer_rename(layer->sublayers.items[i], layer->path));
+    return MU_OK;
+}
+
+// ---- Sublayers ----------------------------------------------------------------------------------
+
+// The position of another sublayer with this name; -1 if there is none.
+static int sublayer_named(const mu_layer *layer, const char *name, const mu_layer *except)
+{
+    for (size_t i = 0; i < layer->sublayers.n; i++) {
+        const mu_layer *sublayer = layer->sublayers.items[i];
+        if (sublayer != except && sublayer->name && strcmp(sublayer->name, name) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+// Chooses the first of "dense", "dense_1", … that no other sublayer has.
+static mu_status choose_name(const mu_layer *layer, mu_layer *sublayer)
+{
+    const char *class_name = mu__layer_class(sublayer);
+    for (int before = 0; !sublayer->name; before++) {
+        char *name = before ? mu__sprintf("%s_%d", class_name, before) : mu__strdup(class_name);
+        if (!name)
+            return MU_RESOURCE_EXHAUSTED;
+        if (sublayer_named(layer, name, sublayer) < 0)
+            sublayer->name = name;
+        else
+            mu__free(name);
+    }
+    return MU_OK;
+}
+
+mu_status mu__layer_adopt(mu_layer *layer, mu_layer *sublayer)
+{
+    MU_TRY(MU_PUSH(&layer->sublayers, sublayer));
+    mu_retain(sublayer);
+    if (layer->has_rate_factor && !sublayer->has_rate_factor)
+        mu__layer_set_rate(sublayer, layer->rate_factor);
+    return MU_OK;
+}
+
+mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function)
+{
+    for (size_t i = 0; i < layer->sublayers.n; i++) {
+        mu_layer *sublayer = layer->sublayers.items[i];
+        const int other = sublayer->name ? sublayer_named(layer, sublayer->name, sublayer) : -1;
+        if (other >= 0)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: layers %d and %d are both named '%s'; names must differ, as weights are saved under "
+                             "them",
+                             function, MU_MIN(other, (int)i), MU_MAX(other, (int)i), sublayer->name);
+        MU_TRY(choose_name(layer, sublayer));
+    }
+    // A model that is not part of another leaves its own name out of the weights' names, as Keras's files do.
+    const char *around = layer->trainer && !layer->path ? NULL : mu__layer_path(layer);
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu__layer_rename(layer->sublayers.items[i], around));
+    return MU_OK;
+}
+
+int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        const mu_weight *weight = &layer->weights.items[i];
+        const bool trained = !layer->frozen && mu_variable_is_trainable(weight->variable);
+        if (!weight->uncounted && !weight->shared && (!trainable_only || trained))
+            sum += mu__elements(&weight->variable->resource.spec.shape);
+    }
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        sum += mu__layer_parameters(layer->sublayers.items[i], trainable_only);
+    return sum;
+}
+
+// Layers that only move elements leave the decision to the next one. A functional model's inputs have types of their
+// own.
+bool mu__layer_takes_integers(const mu_layer *layer)
+{
+    if (layer->ops->asks_sublayer)
+        return mu__layer_takes_integers(layer->sublayers.items[0]);
+    if (layer->ops != &mu__sequential_ops)
+        return layer->ops->takes_integers;
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        if (!layer->sublayers.items[i]->ops->moves_only)
+            return mu__layer_takes_integers(layer->sublayers.items[i]);
+    return false;
+}
+
+bool mu__layer_is_built(const mu_layer *layer)
+{
+    bool built = layer->built;
+    for (size_t i = 0; built && i < layer->sublayers.n; i++)
+        built = mu__layer_is_built(layer->sublayers.items[i]);
+    return built;
+}
+
+static mu_status collect_one(const mu_weight *weight, mu_weight_choice choice, mu_variable_list *list)
+{
+    if (choice != MU_WEIGHTS_AND_SEEDS && weight->uncounted)
+        return MU_OK;
+    if (choice == MU_WEIGHTS_TRAINABLE && !mu_variable_is_trainable(weight->variable))
+        return MU_OK;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i] == weight->variable)
+            return MU_OK;
+    return MU_PUSH(list, weight->variable);
+}
+
+mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list)
+{
+    if (choice == MU_WEIGHTS_TRAINABLE && layer->frozen)
+        return MU_OK;
+    for (size_t i = 0; i < layer->weights.n; i++)
+        MU_TRY(collect_one(&layer->weights.items[i], choice, list));
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu__layer_collect(layer->sublayers.items[i], choice, list));
+    return MU_OK;
+}
+
+mu_status mu_layer_set_trainable(mu_layer *layer, bool trainable)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__need(layer, "mu_layer_set_trainable: the layer"));
+    layer->frozen = !trainable;
+    for (size_t i = 0; i < layer->sublayers.n; i++)
+        MU_TRY(mu_layer_set_trainable(layer->sublayers.items[i], trainable));
+    return MU_OK;
+}
+
+bool mu_layer_is_trainable(const mu_layer *layer)
+{
+    return layer && !layer->frozen;
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+static bool is_integer(const mu_tensor *tensor)
+{
+    return tensor->dtype == MU_I32 || tensor->dtype == MU_I64;
+}
+
+// A tensor in the type that the layer computes in. What models are given becomes floatx, the type of inputs, which
+// their layers convert further. Integers stay where the layer only moves elements or takes them.
+static mu_tensor *convert_input(const mu_layer *layer, mu_tensor *tensor)
+{
+    const bool real = mu__dtype_is_float(tensor->dtype);
+    const bool keeps = real ? layer->ops->no_autocast || layer->ops == &mu__input_layer_ops : layer->ops->moves_only;
+    if (keeps || (is_integer(tensor) && mu__layer_takes_integers(layer)) ||
+        ((layer->ops->takes_strings || layer->trainer) && mu__has_strings(tensor)))
+        return tensor;
+    return mu_cast(tensor, layer->trainer || layer->ops->no_autocast ? mu__floatx() : layer->policy.compute);
+}
+
+mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs)
+{
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_value *converted = NULL;
+    bool whole = leaves != NULL;
+    if (whole)
+        mu__value_flatten(inputs, leaves, n);
+    for (int i = 0; whole && i < n; i++) {
+        if (mu__is(leaves[i], &mu__tensor_type))
+            leaves[i] = (mu_object *)convert_input(layer, (mu_tensor *)leaves[i]);
+        whole = leaves[i] != NULL;
+    }
+    if (whole)
+        converted = mu__give(mu__value_pack(inputs, leaves, n));
+    mu__free(leaves);
+    return converted;
+}
+
+static mu_shape shape_without_batch(const mu_tensor *tensor)
+{
+    mu_shape shape = tensor->shape;
+    if (shape.rank > 0)
+        shape.dims[0] = MU_UNKNOWN;
+    return shape;
+}
+
+// The shape of a value's first tensor.
+static mu_shape first_shape(const mu_value *value)
+{
+    mu_object *leaf = NULL;
+    mu__value_flatten(value, &leaf, 1);
+    return leaf && mu__is(leaf, &mu__tensor_type) ? shape_without_batch((mu_tensor *)leaf) : (mu_shape){0};
+}
+
+mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    if (layer->built)
+        return MU_OK;
+    layer->input = inputs[0];
+    mu_context *thread = mu__context();
+    const void *outer = thread->policy;
+    thread->policy = &layer->policy;
+    const mu_status status = layer->ops->build ? layer->ops->build(layer, n, inputs) : MU_OK;
+    thread->policy = outer;
+    if (status != MU_OK) {
+        forget_weights(layer);
+        mu__error_context("while building layer '%s'", mu_layer_name(layer));
+    }
+    layer->built = status == MU_OK;
+    return status;
+}
+
+static mu_status build_for(mu_layer *layer, const mu_value *inputs)
+{
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_shape *shapes = mu__calloc((size_t)n + 1, sizeof *shapes);
+    mu_status status = leaves && shapes ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (leaves)
+        mu__value_flatten(inputs, leaves, n);
+    for (int i = 0; status == MU_OK && i < n; i++)
+        if (mu__is(leaves[i], &mu__tensor_type))
+            shapes[i] = shape_without_batch((mu_tensor *)leaves[i]);
+    if (status == MU_OK)
+        status = mu__layer_build(layer, n, shapes);
+    mu__free(leaves);
+    mu__free(shapes);
+    return status;
+}
+
+// Errors inside a model name the layer, not the models around it.
+static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
+{
+    mu_value *output_mask = NULL;
+    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
+    mu_value *outputs = layer->ops->call(layer, inputs, &inner);
+    if (outputs)
+        layer->output = first_shape(outputs);
+    if (mask)
+        *mask = output_mask;
+    return outputs;
+}
+
+// The type that reads of weights are converted to while a layer is called.
+static int autocast_of(const mu_layer *layer)
+{
+    const bool casts = !layer->ops->no_autocast && layer->policy.compute != layer->policy.variable;
+    return casts ? (int)layer->policy.compute : 0;
+}
+
+// One call of a layer that is no model.
+static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
+{
+    mu_value *output_mask = layer->ops->passes_mask ? mu__mask_join(context->mask) : NULL;
+    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask,
+                                   .reverse = context->reverse};
+    mu_site site = mu__line();
+    site.layer = mu_layer_name(layer);
+    mu_context *thread = mu__context();
+    mu__line_push(thread, site);
+    const int outer = thread->autocast;
+    thread->autocast = autocast_of(layer);
+    mu_value *outputs = layer->ops->host_spec ? mu__host_layer_call(layer, inputs, &inner)
+                                              : layer->ops->call(layer, inputs, &inner);
+    thread->autocast = outer;
+    if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
+        outputs = NULL;
+    mu__line_pop(thread);
+    if (!outputs) {
+        mu__error_context("in layer '%s'", mu_layer_name(layer));
+        return NULL;
+    }
+    layer->output = first_shape(outputs);
+    if (mask)
+        *mask = output_mask;
+    return outputs;
+}
+
+mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
+{
+    mu_context *thread = mu__context();
+    if (mu__pending() || !inputs || (thread->host_results && mu__host_enter(layer, inputs) != MU_OK) ||
+        !(inputs = mu__layer_convert(layer, inputs)))
+        return NULL;
+    if (context->reverse && !layer->ops->takes_reverse) {
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse, but a %s has no reverse; leave it out, or "
+                  "call a layer of mu_reversible_embedding", mu_layer_name(layer), mu__layer_keras_class(layer));
+        return NULL;
+    }
+    if (!layer->built && build_for(layer, inputs) != MU_OK)
+        return NULL;
+    if (thread->n_layers == 0)
+        mu__losses_begin(layer);
+    thread->n_layers++;
+    mu_value *outputs = layer->trainer ? call_model(layer, inputs, context, mask)
+                                       : call_layer(layer, inputs, context, mask);
+    thread->n_layers--;
+    if (thread->host_results)
+        mu__host_leave(layer);
+    return outputs;
+}
+
+// ---- Checks -------------------------------------------------------------------------------------
+
+mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high)
+{
+    char text[MU_SHAPE_TEXT];
+    if (input->rank >= low && input->rank <= high)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s. %s",
+                     mu_layer_name(layer), low, high > low ? " or more" : "", mu__shape_text(input, text),
+                     input->rank < low ? "mu_dataset_batch gives samples a batch axis, mu_reshape any other"
+                                       : "mu_flatten or mu_reshape joins axes");
+}
+
+mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input)
+{
+    char text[MU_SHAPE_TEXT];
+    if (input->dims[input->rank - 1] != MU_UNKNOWN)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs a known last axis to make its weights; it was given %s",
+                     mu_layer_name(layer), mu__shape_text(input, text));
+}
+
+// ---- Layers of the user's own -------------------------------------------------------------------
+
+static const mu_field own_fields[] = {
+    MU_FIELD(mu_layer_args, class_name, TEXT, .internal = true),
+    MU_LAYER_FIELDS(mu_layer_args),
+    {0},
+};
+
+static mu_status own_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    const mu_layer_args *args = layer->args;
+    const mu_status status = args->build ? args->build(layer, n, inputs, args->arg) : MU_OK;
+    return mu__pending() || status == MU_OK
+               ? mu_error_code()
+               : mu__error(status, "layer '%s': its build function returned %s without an error; return mu_fail(code, "
+                           "reason)", mu_layer_name(layer), mu_status_name(status));
+}
+
+static mu_value *own_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_layer_args *args = layer->args;
+    mu_value *outputs = args->call(layer, inputs, context, args->arg);
+    if (!outputs && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s': its call function returned NULL without an error; return the "
+                  "output, or NULL after mu_fail(code, reason)", mu_layer_name(layer));
+    return outputs;
+}
+
+static mu_status own_complete(void *arguments)
+{
+    const mu_layer_args *args = arguments;
+    return args->call ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_layer_new: .call is NULL; give the function that "
+                                          "computes the layer's output");
+}
+
+// Integers stay as they are: the user's function decides on their type.
+const mu_layer_ops mu__own_layer_ops = {
+    .class = {.name = "layer", .keras = "Layer", .function = "mu_layer_new",
+              .args_bytes = sizeof(mu_layer_args), .only = offsetof(mu_layer_args, only_),
+              .fields = own_fields, .complete = own_complete},
+    .takes_integers = true, .takes_reverse = true, .build = own_build, .call = own_call,
+};
+
+const char *mu__layer_class(const mu_layer *layer)
+{
+    const mu_layer_args *own = layer->ops == &mu__own_layer_ops ? layer->args : NULL;
+    return own && own->class_name ? own->class_name : layer->ops->class.name;
+}
+
+const char *mu__layer_keras_class(const mu_layer *layer)
+{
+    return layer->ops == &mu__own_layer_ops ? mu__layer_class(layer) : layer->ops->class.keras;
+}
+
+mu_layer *mu_layer_new_with(const mu_layer_args *args)
+{
+    return mu__layer_make(&mu__own_layer_ops, args);
+}
+
+void mu_call_set_mask(const mu_call_context *context, mu_value *mask)
+{
+    if (context && context->output_mask)
+        *context->output_mask = mask;
+}

@@ -1,0 +1,69 @@
+// Masks: which steps count, on their way through layers.
+//
+// The masks of a value have its structure, with a tensor (bool) for a tensor, or an empty list where there is none.
+#include "model/core/layer.h"
+
+#include <muster/ops.h>
+
+mu_tensor *mu__mask_at(const mu_value *mask, int i)
+{
+    if (!mask || mask->leaf)
+        return mask && i == 0 ? mu_at(mask, 0) : NULL;
+    const mu_value *item = i < mask->n ? mask->items[i] : NULL;
+    return item && item->leaf ? mu_at(item, 0) : NULL;
+}
+
+// Writes the masks of a value from position n on; returns the next position.
+static int leaves_from(const mu_value *values, const mu_value *mask, mu_tensor **out, int n, int capacity)
+{
+    if (values->leaf) {
+        if (n < capacity)
+            out[n] = mask && mask->leaf ? mu_at(mask, 0) : NULL;
+        return n + 1;
+    }
+    for (int i = 0; i < values->n; i++)
+        n = leaves_from(values->items[i], mask && !mask->leaf && i < mask->n ? mask->items[i] : NULL, out, n, capacity);
+    return n;
+}
+
+void mu__mask_leaves(const mu_value *values, const mu_value *mask, mu_tensor **out, int capacity)
+{
+    leaves_from(values, mask, out, 0, capacity);
+}
+
+// Packs the masks from `*next` on.
+static mu_value *nest_from(const mu_value *values, mu_tensor *const **next)
+{
+    if (values->leaf) {
+        mu_tensor *mask = *(*next)++;
+        return mask ? mu_of(mask) : mu_list_of(0, NULL);
+    }
+    mu_value **items = mu__calloc((size_t)values->n + 1, sizeof *items), *nest = NULL;
+    for (int i = 0; items && i < values->n; i++)
+        items[i] = nest_from(values->items[i], next);
+    if (items)
+        nest = mu_list_of(values->n, items);
+    mu__free(items);
+    return nest;
+}
+
+mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks)
+{
+    const int n = mu__value_flatten(values, NULL, 0);
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        any |= masks[i] != NULL;
+    return any ? nest_from(values, &masks) : NULL;
+}
+
+mu_value *mu__mask_join(mu_value *mask)
+{
+    if (!mask || mask->leaf)
+        return mask;
+    mu_tensor *joined = mu__mask_at(mask, 0);
+    for (int i = 1; i < mask->n && joined; i++) {
+        mu_tensor *other = mu__mask_at(mask, i);
+        joined = other ? mu_logical_or(joined, other) : NULL;
+    }
+    return joined ? mu_of(joined) : NULL;
+}

@@ -1,0 +1,366 @@
+// The names of a model's variables in Keras's files and in TensorFlow's checkpoints.
+//
+// Keras walks the attributes of the model's objects: layers lie in "layers" under their class's name with a number,
+// inner layers under the attribute that holds them, and variables under "vars" with theirs (keras.src.saving).
+// TensorFlow's object graph has the same attributes, numbers the operations, and names each variable.
+#include "model/files/keras_names.h"
+
+#include "model/models/functional.h"
+#include "model/layers/lookup.h"
+#include "model/layers/recurrent.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
+
+static void free_item(mu_named_variable *item)
+{
+    mu_release(item->constant);
+    mu__free(item->keras);
+    mu__free(item->object);
+}
+
+void mu__keras_names_free(mu_named_variables *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free_item(&list->items[i]);
+    mu__free(list->items);
+    *list = (mu_named_variables){0};
+}
+
+const char *mu__named_as(const mu_named_variable *variable, mu_file_names names)
+{
+    return names == MU_NAMES_KERAS     ? variable->keras
+           : names == MU_NAMES_OBJECTS ? variable->object : mu_variable_name(variable->variable);
+}
+
+// ---- Weights ------------------------------------------------------------------------------------
+
+// Takes over the names, also on failure.
+static mu_status add(mu_named_variables *out, mu_variable *variable, char *keras, char *object, bool of_optimizer)
+{
+    const mu_named_variable named = {.variable = variable, .keras = keras, .object = object,
+                                     .of_optimizer = of_optimizer};
+    const mu_status status = keras && object ? MU_PUSH(out, named) : MU_RESOURCE_EXHAUSTED;
+    if (status != MU_OK) {
+        mu__free(keras);
+        mu__free(object);
+    }
+    return status;
+}
+
+static bool is_listed(const mu_named_variables *out, const mu_variable *variable)
+{
+    for (size_t i = 0; i < out->n; i++)
+        if (out->items[i].variable == variable && !out->items[i].again)
+            return true;
+    return false;
+}
+
+// Weights such as "query/kernel" are those of a layer of Keras, which is an attribute of the layer here.
+static const char *attribute_of(const char *name, size_t length)
+{
+    static const struct { const char *name, *attribute; } known[] = {
+        {"query", "query_dense"}, {"key", "key_dense"}, {"value", "value_dense"}, {"gate", "gate_dense"},
+        {"attention_output", "output_dense"}};
+    for (size_t i = 0; i < MU_COUNT(known); i++)
+        if (strlen(known[i].name) == length && strncmp(known[i].name, name, length) == 0)
+            return known[i].attribute;
+    return NULL;
+}
+
+// The length of the part of a weight's name that is such a layer; 0: it has none.
+static size_t inner_length(const mu_weight *weight)
+{
+    const char *slash = strchr(weight->name, '/');
+    return slash ? (size_t)(slash - weight->name) : 0;
+}
+
+static bool same_inner(const mu_weight *a, const mu_weight *b)
+{
+    const size_t length = inner_length(a);
+    return length == inner_length(b) && strncmp(a->name, b->name, length) == 0;
+}
+
+// The number of a weight among those of its layer of Keras: the trained ones come first.
+static int number_of(const mu_layer *layer, const mu_weight *weight)
+{
+    const bool trained = mu_variable_is_trainable(weight->variable);
+    int number = 0;
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        const mu_weight *other = &layer->weights.items[i];
+        const bool before = mu_variable_is_trainable(other->variable) == trained
+                                ? other < weight : mu_variable_is_trainable(other->variable);
+        number += !other->uncounted && same_inner(other, weight) && before;
+    }
+    return number;
+}
+
+// The attribute of Keras's object that is a weight: its name, except where a name has been given to another value.
+static const char *variable_attribute(const mu_layer *layer, const char *name)
+{
+    if (layer->ops != &mu__normalization_ops || strcmp(name, "count") == 0)
+        return name;
+    return strcmp(name, "mean") == 0 ? "adapt_mean" : "adapt_variance";
+}
+
+static mu_status add_weight(const mu_layer *layer, const mu_weight *weight, const char *keras, const char *object,
+                            mu_named_variables *out)
+{
+    const size_t length = inner_length(weight);
+    const char *inner = length ? attribute_of(weight->name, length) : NULL;
+    const char *last = variable_attribute(layer, length ? weight->name + length + 1 : weight->name);
+    const char *slash = inner ? "/" : "";
+    inner = inner ? inner : "";
+    return add(out, weight->variable, mu__sprintf("%s%s%s/vars/%d", keras, slash, inner, number_of(layer, weight)),
+               mu__sprintf("%s%s%s/%s", object, slash, inner, last), false);
+}
+
+static mu_status add_idf_as(const mu_layer *layer, mu_tensor *weights, char *keras, char *object,
+                            mu_named_variables *out)
+{
+    MU_TRY(add(out, NULL, keras, object, false));
+    out->items[out->n - 1].constant = mu_retain(weights);
+    out->items[out->n - 1].look_up = (mu_layer *)(uintptr_t)layer;
+    return MU_OK;
+}
+
+// Keras's text vectorisation has a look-up inside, which is saved too, in checkpoints alone.
+static mu_status add_idf(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out)
+{
+    static const char inner[] = "_lookup_layer";
+    const bool text = layer->ops == &mu__text_vectorization_ops;
+    mu_tensor *weights = NULL;
+    MU_TRY(mu__lookup_weights(layer, &weights));
+    if (!weights)
+        return MU_OK;
+    MU_TRY(add_idf_as(layer, weights, mu__sprintf("%s/vars/idf_weights", keras),
+                      text ? mu__strdup("") : mu__sprintf("%s/idf_weights", object), out));
+    return text ? add_idf_as(layer, weights, mu__sprintf("%s/%s/vars/idf_weights", keras, inner),
+                             mu__sprintf("%s/%s/idf_weights", object, inner), out) : MU_OK;
+}
+
+static mu_status walk(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out);
+
+// Walks a sublayer under the two names, which it takes over.
+static mu_status walk_under(const mu_layer *layer, char *keras, char *object, mu_named_variables *out)
+{
+    const mu_status status = keras && object ? walk(layer, keras, object, out) : MU_RESOURCE_EXHAUSTED;
+    mu__free(keras);
+    mu__free(object);
+    return status;
+}
+
+// ---- Layers in lists ----------------------------------------------------------------------------
+
+// The number of earlier layers of the same class in a list, which Keras appends to the class's name.
+static int same_class_before(mu_layer *const *layers, size_t i)
+{
+    int n = 0;
+    for (size_t k = 0; k < i; k++)
+        n += layers[k] && strcmp(mu__layer_class(layers[k]), mu__layer_class(layers[i])) == 0;
+    return n;
+}
+
+static char *listed_name(const char *around, const char *list, mu_layer *const *layers, size_t i)
+{
+    const char *slash = *around ? "/" : "", *class_name = mu__layer_class(layers[i]);
+    const int before = same_class_before(layers, i);
+    return before ? mu__sprintf("%s%s%s/%s_%d", around, slash, list, class_name, before)
+                  : mu__sprintf("%s%s%s/%s", around, slash, list, class_name);
+}
+
+// Walks the layers of a list, in which an operation that is no layer is NULL.
+static mu_status walk_list(mu_layer *const *layers, size_t n, const char *list, const char *keras, const char *object,
+                           mu_named_variables *out)
+{
+    const char *slash = *object ? "/" : "";
+    for (size_t i = 0; i < n; i++)
+        if (layers[i])
+            MU_TRY(walk_under(layers[i], listed_name(keras, list, layers, i),
+                              mu__sprintf("%s%s%s/%d", object, slash,
+                                          strcmp(list, "layers") == 0 ? "_operations" : list, (int)i), out));
+    return MU_OK;
+}
+
+// Walks the layers of a functional or sequential model.
+static mu_status walk_model(const mu_layer *model, const char *keras, const char *object, mu_named_variables *out)
+{
+    mu_operation_list operations = {0};
+    bool unknown;
+    MU_TRY(mu__model_operations(model, &operations, &unknown));
+    const size_t n = operations.n > 0 ? (size_t)operations.items[operations.n - 1].number + 1 : 0;
+    mu_layer **layers = mu__calloc(n + 1, sizeof *layers);
+    for (size_t i = 0; layers && i < operations.n; i++)
+        layers[operations.items[i].number] = operations.items[i].layer;
+    const mu_status status = layers ? walk_list(layers, n, "layers", keras, object, out) : MU_RESOURCE_EXHAUSTED;
+    mu__free(layers);
+    mu__free(operations.items);
+    return status;
+}
+
+// Keras keeps a sequential model's layers in a functional model behind it.
+static mu_status walk_sequential(const mu_layer *model, const char *keras, const char *object, mu_named_variables *out)
+{
+    char *inside = mu__sprintf("%s%s_functional", object, *object ? "/" : "");
+    const mu_status status = inside ? walk_model(model, keras, inside, out) : MU_RESOURCE_EXHAUSTED;
+    mu__free(inside);
+    return status;
+}
+
+mu_status mu__numbers_operations(const mu_layer *layer, bool *out)
+{
+    mu_operation_list operations = {0};
+    bool unknown = false;
+    if (layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops)
+        MU_TRY(mu__model_operations(layer, &operations, &unknown));
+    mu__free(operations.items);
+    *out = !unknown;
+    for (size_t i = 0; *out && i < layer->sublayers.n; i++)
+        MU_TRY(mu__numbers_operations(layer->sublayers.items[i], out));
+    return MU_OK;
+}
+
+// ---- Layers in attributes -----------------------------------------------------------------------
+
+// The attribute of Keras's class that holds sublayer i; a layer of a program's own holds it under its name.
+static const char *sublayer_attribute(const mu_layer *layer, size_t i)
+{
+    static const char *const directions[] = {"forward_layer", "backward_layer"};
+    if (layer->ops == &mu__bidirectional_ops)
+        return directions[i];
+    if (mu__recurrent_of(layer))
+        return "cell";
+    return layer->sublayers.n == 1 && layer->ops->class.keras && strcmp(layer->ops->class.keras, "Layer") != 0
+               ? "layer" : mu_layer_name(layer->sublayers.items[i]);
+}
+
+static mu_status walk(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out)
+{
+    for (size_t i = 0; i < layer->weights.n; i++) {
+        const mu_weight *weight = &layer->weights.items[i];
+        if (weight->uncounted || (!weight->shared && is_listed(out, weight->variable)))
+            continue;
+        MU_TRY(add_weight(layer, weight, keras, object, out));
+        out->items[out->n - 1].again = weight->shared;
+    }
+    if (layer->ops->host_spec)
+        return add_idf(layer, keras, object, out);
+    if (layer->ops == &mu__functional_ops)
+        return walk_model(layer, keras, object, out);
+    if (layer->ops == &mu__sequential_ops)
+        return walk_sequential(layer, keras, object, out);
+    if (layer->ops == &mu__stacked_rnn_cells_ops)
+        return walk_list(layer->sublayers.items, layer->sublayers.n, "cells", keras, object, out);
+    for (size_t i = 0; i < layer->sublayers.n; i++) {
+        const char *attribute = sublayer_attribute(layer, i);
+        MU_TRY(walk_under(layer->sublayers.items[i], mu__sprintf("%s/%s", keras, attribute),
+                          mu__sprintf("%s/%s", object, attribute), out));
+    }
+    return MU_OK;
+}
+
+// ---- The optimizer ------------------------------------------------------------------------------
+
+static mu_status add_state(mu_named_variables *out, mu_variable *variable, int *number)
+{
+    if (!variable)
+        return MU_OK;
+    const int n = (*number)++;
+    return add(out, variable, mu__sprintf("optimizer/vars/%d", n), mu__sprintf("optimizer/_variables/%d", n), true);
+}
+
+// How many slots, from this one on, Keras makes for one variable before it takes the next variable.
+static int slots_together(const mu_optimizer *optimizer, int slot)
+{
+    const char *name = optimizer->ops->class.name;
+    const int own = optimizer->n_slots - (optimizer->average >= 0) - (optimizer->accumulator >= 0);
+    if (slot >= own || strcmp(name, "rmsprop") == 0)
+        return 1;
+    if (strcmp(name, "adafactor") == 0)
+        return own;
+    return slot == 0 && own >= 2 ? 2 : 1;
+}
+
+static bool holds(const mu_variable_list *list, const mu_variable *variable)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i] == variable)
+            return true;
+    return false;
+}
+
+static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained, int slot,
+                           int together, int *number)
+{
+    const size_t n_weights = out->n;
+    for (size_t i = 0; i < n_weights; i++) {
+        mu_variable *variable = out->items[i].variable;
+        if (out->items[i].of_optimizer || out->items[i].again || !holds(trained, variable))
+            continue;
+        mu_variable *const *slots = mu__optimizer_slots(optimizer, variable);
+        if (!slots)
+            return mu_error_code();
+        for (int s = slot; s < slot + together; s++)
+            // Means over rows and columns exist only of matrices.
+            if (optimizer->slot_kinds[s].without == 0 || variable->resource.spec.shape.rank >= 2)
+                MU_TRY(add_state(out, slots[s], number));
+    }
+    return MU_OK;
+}
+
+// In the order in which Keras makes them: averages and accumulators, then what the class has.
+static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained)
+{
+    int number = 0;
+    MU_TRY(mu__optimizer_need(optimizer));
+    MU_TRY(add_state(out, optimizer->iterations, &number));
+    MU_TRY(add_state(out, optimizer->learning_rate, &number));
+    if (optimizer->average >= 0)
+        MU_TRY(add_slots(out, optimizer, trained, optimizer->average, 1, &number));
+    if (optimizer->accumulator >= 0)
+        MU_TRY(add_slots(out, optimizer, trained, optimizer->accumulator, 1, &number));
+    const int own = optimizer->n_slots - (optimizer->average >= 0) - (optimizer->accumulator >= 0);
+    for (int slot = 0, together; slot < own; slot += together) {
+        together = slots_together(optimizer, slot);
+        MU_TRY(add_slots(out, optimizer, trained, slot, together, &number));
+    }
+    return MU_OK;
+}
+
+// Only Keras's own formats have a weight twice; Muster's have no idf weights.
+static bool is_in(const mu_named_variable *named, mu_file_names names)
+{
+    return names == MU_NAMES_KERAS ||
+           (!named->again && (!named->constant || (names == MU_NAMES_OBJECTS && *named->object)));
+}
+
+static void drop_others(mu_named_variables *list, mu_file_names names)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (is_in(&list->items[i], names))
+            list->items[kept++] = list->items[i];
+        else
+            free_item(&list->items[i]);
+    list->n = kept;
+}
+
+mu_status mu__keras_names(mu_model *model, mu_file_names names, mu_named_variables *out)
+{
+    mu_optimizer *optimizer = names != MU_NAMES_OWN ? model->trainer->optimizer : NULL;
+    MU_TRY(walk(model, "", "", out));
+    drop_others(out, names);
+    // Nadam's product of momenta and the state of a loss scale optimizer.
+    if (optimizer && optimizer->n_scalars > 0)
+        mu__log(MU_LOG_WARNING, "'%s' of the optimizer of '%s' has no place in Keras's files; mu_checkpoint_save keeps "
+                "it", optimizer->scalar_kinds[0].name, mu_layer_name(model));
+    if (!optimizer || optimizer->inner)
+        return MU_OK;
+    mu_variable_list trained = {0};
+    mu_scope_guard scope = mu_scope_open(model->strategy);
+    mu_status status = mu__pending() ? mu_error_code() : mu__layer_collect(model, MU_WEIGHTS_TRAINABLE, &trained);
+    if (status == MU_OK)
+        status = add_optimizer(out, optimizer, &trained);
+    mu_scope_close(&scope);
+    mu__free(trained.items);
+    return status;
+}

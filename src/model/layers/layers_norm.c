@@ -1,0 +1,293 @@
+// Layers that normalize: over the batch, the last axis, its root mean square, groups of channels, or to unit length.
+#include "model/core/layer.h"
+#include "ops/nn/nn.h"
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+// Scale and shift: which weights there are, and how they start.
+#define AFFINE_FIELDS(type)                                             \
+    MU_FIELD(type, no_center, NOT, .keras = "center"),                  \
+    MU_FIELD(type, no_scale, NOT, .keras = "scale"),                    \
+    MU_FIELD_WEIGHT(type, beta, "zeros"),                               \
+    MU_FIELD_WEIGHT(type, gamma, "ones")
+// The same in `build`: gamma and beta, in Keras's order.
+#define AFFINE_WEIGHTS(layer, args, shape)                                                                       \
+    do {                                                                                                         \
+        if (!(args)->no_scale)                                                                                   \
+            MU_TRY(mu__weight(layer, "gamma", shape, MU_OPTIONS_OF(args, gamma)));  \
+        if (!(args)->no_center)                                                                                  \
+            MU_TRY(mu__weight(layer, "beta", shape, MU_OPTIONS_OF(args, beta)));    \
+    } while (0)
+
+// These layers compute half types in float32, as Keras's do, and return what the layer's policy computes in.
+static mu_tensor *widened(mu_tensor *x)
+{
+    return x && mu__dtype_is_half(x->dtype) ? mu_cast(x, MU_F32) : x;
+}
+
+static mu_tensor *weight(const mu_layer *layer, const char *name)
+{
+    return widened(mu__weight_read(layer, name));
+}
+
+static mu_value *narrowed(const mu_layer *layer, mu_tensor *y)
+{
+    return mu_of(mu_cast(y, layer->policy.compute));
+}
+
+// ---- Batch normalisation ------------------------------------------------------------------------
+
+static const mu_field batch_fields[] = {
+    MU_FIELD(mu_batch_normalization_args, momentum, DOUBLE, .limit = MU_FRACTION, .number = .99),
+    MU_FIELD(mu_batch_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    MU_FIELD(mu_batch_normalization_args, synchronized, FLAG),
+    AFFINE_FIELDS(mu_batch_normalization_args),
+    MU_FIELD(mu_batch_normalization_args, moving_mean_initializer, INITIALIZER, .text = "zeros"),
+    MU_FIELD(mu_batch_normalization_args, moving_variance_initializer, INITIALIZER, .text = "ones"),
+    MU_FIELD_ONLY("renorm_momentum", .number = .99),
+    MU_LAYER_FIELDS(mu_batch_normalization_args),
+    {0},
+};
+
+static mu_status batch_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_batch_normalization_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
+    AFFINE_WEIGHTS(layer, args, shape);
+    MU_TRY(mu__weight(layer, "moving_mean", shape,
+                      MU_WEIGHT_OPTIONS(.initializer = args->moving_mean_initializer, .not_trainable = true)));
+    return mu__weight(layer, "moving_variance", shape,
+                      MU_WEIGHT_OPTIONS(.initializer = args->moving_variance_initializer, .not_trainable = true));
+}
+
+// Sums over all axes but the last.
+static mu_tensor *sum_to_channels(mu_tensor *x)
+{
+    int axes[MU_MAX_RANK], rank = mu_tensor_rank(x);
+    for (int i = 0; i + 1 < rank; i++)
+        axes[i] = i;
+    return mu_reduce_sum(x, .axes = axes, .n_axes = rank - 1);
+}
+
+static mu_tensor *rows_of(mu_tensor *x)
+{
+    mu_dtype dtype = mu_tensor_dtype(x);
+    mu_tensor *elements = mu_cast(mu_dim_size(x, MU_ALL_AXES), dtype);
+    return mu_divide(elements, mu_constant(dtype, (double)mu_tensor_dim(x, -1)));
+}
+
+typedef struct moments {
+    mu_tensor *mean, *variance;
+} moments;
+
+// Statistics of this replica's rows, or of all replicas' if synchronized; an empty part has mean 0.
+static moments batch_moments(mu_tensor *x, mu_tensor *rows, bool synchronized)
+{
+    mu_tensor *one = mu_constant(mu_tensor_dtype(x), 1);
+    mu_tensor *sum = sum_to_channels(x), *n = rows;
+    if (synchronized) {
+        sum = mu_all_reduce(MU_SUM, sum);
+        n = mu_all_reduce(MU_SUM, rows);
+    }
+    mu_tensor *mean = mu_divide(sum, mu_maximum(n, one));
+    mu_tensor *squares = sum_to_channels(mu_square(mu_subtract(x, mean)));
+    if (synchronized)
+        squares = mu_all_reduce(MU_SUM, squares);
+    return (moments){.mean = mean, .variance = mu_divide(squares, mu_maximum(n, one))};
+}
+
+// Moves the statistic towards the mean over all replicas, weighted by rows.
+static mu_status move_statistic(const mu_layer *layer, const char *name, mu_tensor *batch, mu_tensor *rows)
+{
+    const mu_batch_normalization_args *args = layer->args;
+    mu_variable *variable = mu__weight_named(layer, name);
+    const mu_dtype dtype = mu_tensor_dtype(batch);
+    mu_tensor *parts[] = {mu_multiply(mu_stop_gradient(batch), rows), rows}, *sums[2] = {NULL};
+    if (!parts[0] || mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, NULL, 0) != MU_OK)
+        return mu_error_code();
+    mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
+    mu_tensor *old = widened(mu_variable_read(variable));
+    mu_tensor *moved = mu_add(mu_multiply(old, mu_constant(dtype, args->momentum)),
+                              mu_multiply(mean, mu_constant(dtype, 1 - args->momentum)));
+    moved = mu_cast(moved, mu_variable_dtype(variable));
+    return moved ? mu__variable_update(variable, MU_UPDATE_ASSIGN, moved) : mu_error_code();
+}
+
+static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_batch_normalization_args *args = layer->args;
+    mu_tensor *x = widened(mu_cast(mu_at(inputs, 0), layer->policy.compute));
+    const mu_dtype dtype = mu_tensor_dtype(x);
+    moments m;
+    if (context->training && !layer->frozen) {
+        mu_tensor *rows = rows_of(x);
+        m = batch_moments(x, rows, args->synchronized && mu_replica_count() > 1);
+        if (move_statistic(layer, "moving_mean", m.mean, rows) != MU_OK ||
+            move_statistic(layer, "moving_variance", m.variance, rows) != MU_OK)
+            return NULL;
+    } else {
+        m = (moments){.mean = weight(layer, "moving_mean"),
+                      .variance = weight(layer, "moving_variance")};
+    }
+    mu_tensor *scale = mu_rsqrt(mu_add(m.variance, mu_constant(dtype, args->epsilon)));
+    if (!args->no_scale)
+        scale = mu_multiply(scale, weight(layer, "gamma"));
+    mu_tensor *y = mu_multiply(mu_subtract(x, m.mean), scale);
+    return narrowed(layer, args->no_center ? y : mu_add(y, weight(layer, "beta")));
+}
+
+const mu_layer_ops mu__batch_normalization_ops = {
+    .class = {"batch_normalization", "BatchNormalization", "mu_batch_normalization",
+              MU_OPTIONS(mu_batch_normalization_args), batch_fields, NULL},
+    .passes_mask = true, .no_autocast = true, .build = batch_build, .call = batch_call,
+};
+
+mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
+{
+    return mu__layer_make(&mu__batch_normalization_ops, args);
+}
+
+// ---- Layer normalisation ------------------------------------------------------------------------
+
+static const mu_field layer_fields[] = {
+    MU_FIELD(mu_layer_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    AFFINE_FIELDS(mu_layer_normalization_args),
+    MU_LAYER_FIELDS(mu_layer_normalization_args),
+    {0},
+};
+
+static mu_status layer_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_layer_normalization_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    AFFINE_WEIGHTS(layer, args, MU_SHAPE(input->dims[input->rank - 1]));
+    return MU_OK;
+}
+
+static mu_value *layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_layer_normalization_args *args = layer->args;
+    return narrowed(layer, mu_nn_layer_normalization(widened(mu_at(inputs, 0)), weight(layer, "gamma"),
+                                                     weight(layer, "beta"), args->epsilon));
+}
+
+const mu_layer_ops mu__layer_normalization_ops = {
+    .class = {"layer_normalization", "LayerNormalization", "mu_layer_normalization",
+              MU_OPTIONS(mu_layer_normalization_args), layer_fields, NULL},
+    .passes_mask = true, .no_autocast = true, .build = layer_build, .call = layer_call,
+};
+
+mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args)
+{
+    return mu__layer_make(&mu__layer_normalization_ops, args);
+}
+
+// ---- Root mean square ---------------------------------------------------------------------------
+
+static const mu_field rms_fields[] = {
+    MU_FIELD(mu_rms_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-6),
+    MU_LAYER_FIELDS(mu_rms_normalization_args),
+    {0},
+};
+
+static mu_status rms_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    return mu__weight(layer, "scale", MU_SHAPE(input->dims[input->rank - 1]), MU_WEIGHT_OPTIONS(.initializer = "ones"));
+}
+
+static mu_value *rms_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const double epsilon = ((const mu_rms_normalization_args *)layer->args)->epsilon;
+    return narrowed(layer, mu_nn_rms_normalization(widened(mu_at(inputs, 0)),
+                                                   weight(layer, "scale"), epsilon));
+}
+
+const mu_layer_ops mu__rms_normalization_ops = {
+    .class = {"rms_normalization", "RMSNormalization", "mu_rms_normalization", MU_OPTIONS(mu_rms_normalization_args),
+              rms_fields, NULL},
+    .passes_mask = true, .build = rms_build, .call = rms_call,
+};
+
+mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args)
+{
+    return mu__layer_make(&mu__rms_normalization_ops, args);
+}
+
+// ---- Groups of channels -------------------------------------------------------------------------
+
+static const mu_field group_fields[] = {
+    MU_FIELD(mu_group_normalization_args, groups, INT, .limit = MU_POSITIVE, .number = 32),
+    MU_FIELD(mu_group_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    AFFINE_FIELDS(mu_group_normalization_args),
+    MU_LAYER_FIELDS(mu_group_normalization_args),
+    {0},
+};
+
+static mu_status group_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const mu_group_normalization_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    const int64_t channels = input->dims[input->rank - 1];
+    if (channels % args->groups)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %lld channels cannot be divided into %d equal groups",
+                         mu_layer_name(layer), (long long)channels, args->groups);
+    AFFINE_WEIGHTS(layer, args, MU_SHAPE(channels));
+    return MU_OK;
+}
+
+static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_group_normalization_args *args = layer->args;
+    return narrowed(layer, mu_nn_group_normalization(widened(mu_at(inputs, 0)), args->groups,
+                                                     weight(layer, "gamma"), weight(layer, "beta"),
+                                                     args->epsilon));
+}
+
+const mu_layer_ops mu__group_normalization_ops = {
+    .class = {"group_normalization", "GroupNormalization", "mu_group_normalization",
+              MU_OPTIONS(mu_group_normalization_args), group_fields, NULL},
+    .no_autocast = true, .build = group_build, .call = group_call,
+};
+
+mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args)
+{
+    return mu__layer_make(&mu__group_normalization_ops, args);
+}
+
+// ---- Unit length --------------------------------------------------------------------------------
+
+static const mu_field unit_fields[] = {
+    MU_FIELD(mu_unit_normalization_args, axis, INT, .number = -1),
+    MU_LAYER_FIELDS(mu_unit_normalization_args),
+    {0},
+};
+
+mu_tensor *mu__unit_norm(mu_tensor *x, int axis)
+{
+    mu_tensor *squares = mu_reduce_sum(mu_square(x), axis, .keep_dims = true);
+    mu_tensor *most = x ? mu_constant(x->dtype, 1e12) : NULL;
+    return mu_multiply(x, mu_minimum(mu_rsqrt(squares), most));
+}
+
+static mu_value *unit_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    return mu_of(mu__unit_norm(mu_at(inputs, 0), ((const mu_unit_normalization_args *)layer->args)->axis));
+}
+
+MU_LAYER_CLASS(unit_normalization, "unit_normalization", "UnitNormalization", mu_unit_normalization_args, unit_fields,
+               NULL, .passes_mask = true, .call = unit_call)

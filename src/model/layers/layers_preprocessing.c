@@ -1,0 +1,179 @@
+// Layers that prepare numbers and categories: rescaling, normalisation by the moments of data, encodings of integers.
+
+#include "model/core/layer.h"
+
+#include <math.h>
+#include <muster/ops.h>
+#include <muster/preprocessing.h>
+
+// ---- Rescaling ----------------------------------------------------------------------------------
+
+static const mu_field rescaling_fields[] = {
+    MU_FIELD(mu_rescaling_args, scale, DOUBLE),
+    MU_FIELD(mu_rescaling_args, offset, DOUBLE),
+    MU_LAYER_FIELDS(mu_rescaling_args),
+    {0},
+};
+
+static mu_value *rescaling_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_rescaling_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    return x ? mu_of(mu_add(mu_multiply(x, mu_constant(x->dtype, args->scale)), mu_constant(x->dtype, args->offset)))
+             : NULL;
+}
+
+MU_LAYER_CLASS(rescaling, "rescaling", "Rescaling", mu_rescaling_args, rescaling_fields, NULL, .passes_mask = true,
+               .call = rescaling_call)
+
+// ---- Normalisation ------------------------------------------------------------------------------
+
+static const mu_field normalization_fields[] = {
+    MU_FIELD(mu_normalization_args, invert, FLAG),
+    MU_LAYER_FIELDS(mu_normalization_args),
+    {0},
+};
+
+// `count` is a weight that Keras's files have; neither side uses it.
+static mu_status normalization_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    MU_TRY(mu__need_last_axis(layer, input));
+    const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
+    MU_TRY(mu__weight(layer, "mean", shape, MU_WEIGHT_OPTIONS(.initializer = "zeros", .not_trainable = true)));
+    MU_TRY(mu__weight(layer, "variance", shape, MU_WEIGHT_OPTIONS(.initializer = "ones", .not_trainable = true)));
+    return mu__weight_constant(layer, "count", MU_I64, 0);
+}
+
+static mu_value *normalization_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    mu_tensor *x = mu_at(inputs, 0), *mean = mu__weight_read(layer, "mean");
+    mu_tensor *deviation = mu_sqrt(mu__weight_read(layer, "variance"));
+    if (!x || !mean || !deviation)
+        return NULL;
+    deviation = mu_maximum(deviation, mu_constant(x->dtype, 1e-7));
+    return mu_of(((const mu_normalization_args *)layer->args)->invert
+                     ? mu_add(mean, mu_multiply(x, deviation))
+                     : mu_divide(mu_subtract(x, mean), deviation));
+}
+
+// Mean and variance of each feature over the batches so far.
+typedef struct moments {
+    mu_tensor *mean, *variance;
+    double rows;
+} moments;
+
+// Joins the moments of two sets of rows (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
+// computing sample variances", 1979), in f64.
+static mu_status add_batch(moments *all, mu_tensor *x)
+{
+    int axes[MU_MAX_RANK];
+    const int rank = mu_tensor_rank(x);
+    for (int i = 0; i + 1 < rank; i++)
+        axes[i] = i;
+    x = mu_cast(x, MU_F64);
+    mu_tensor *mean = mu_reduce_mean(x, .axes = axes, .n_axes = rank - 1);
+    mu_tensor *variance = mu_reduce_variance(x, .axes = axes, .n_axes = rank - 1);
+    if (!mean || !variance)
+        return mu_error_code();
+    const double rows = (double)mu_tensor_elements(x) / (double)MU_MAX(mu_tensor_elements(mean), 1);
+    if (rows == 0)
+        return MU_OK;
+    const double share = rows / (rows + all->rows);
+    mu_tensor *new = mu_constant(MU_F64, share), *old = mu_constant(MU_F64, 1 - share);
+    mu_tensor *apart = all->mean ? mu_subtract(mean, all->mean) : NULL;
+    if (apart) {
+        variance = mu_add(mu_add(mu_multiply(variance, new), mu_multiply(all->variance, old)),
+                          mu_multiply(mu_square(apart), mu_constant(MU_F64, share * (1 - share))));
+        mean = mu_add(all->mean, mu_multiply(apart, new));
+    }
+    *all = (moments){.mean = mean, .variance = variance, .rows = all->rows + rows};
+    return mu_error_code();
+}
+
+static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *all)
+{
+    const mu_call_context context = {0};
+    if (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL))
+        return mu_error_code();
+    const int64_t features = mu_tensor_elements(mu_variable_read(mu__weight_named(layer, "mean")));
+    if (mu_tensor_rank(x) < 2 || mu_tensor_dim(x, -1) != features)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' has %lld features; the last axis of the data has "
+                         "%lld", mu_layer_name(layer), (long long)features, (long long)mu_tensor_dim(x, -1));
+    return add_batch(all, x);
+}
+
+static mu_status normalization_adapt(mu_layer *layer, mu_dataset *data)
+{
+    moments all = {0};
+    MU_TRY(mu__adapt_each(layer, data, add_inputs, &all));
+    MU_TRY(all.mean ? MU_OK : mu__adapt_empty(layer));
+    MU_TRY(mu_variable_assign(mu__weight_named(layer, "mean"), mu_cast(all.mean, mu__floatx())));
+    return mu_variable_assign(mu__weight_named(layer, "variance"), mu_cast(all.variance, mu__floatx()));
+}
+
+MU_LAYER_CLASS(normalization, "normalization", "Normalization", mu_normalization_args, normalization_fields, NULL,
+               .passes_mask = true, .build = normalization_build, .call = normalization_call,
+               .adapt = normalization_adapt)
+
+mu_status mu_normalization_adapt(mu_layer *layer, mu_dataset *data)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__need(layer, "mu_normalization_adapt: the layer"));
+    MU_TRY(mu__need(data, "mu_normalization_adapt: the dataset"));
+    if (layer->ops != &mu__normalization_ops)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_normalization_adapt: layer '%s' is of class %s; give one of "
+                         "mu_normalization", mu_layer_name(layer), layer->ops->class.keras);
+    return mu_adapt(layer, data);
+}
+
+// ---- Category encoding --------------------------------------------------------------------------
+
+static const char *const encodings[] = {"multi_hot", "one_hot", "count", NULL};
+
+static const mu_field category_fields[] = {
+    MU_FIELD(mu_category_encoding_args, num_tokens, INT, .limit = MU_POSITIVE),
+    MU_FIELD(mu_category_encoding_args, output_mode, WORD, .text = "multi_hot", .words = encodings),
+    MU_LAYER_FIELDS(mu_category_encoding_args),
+    {0},
+};
+
+static mu_status category_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    const bool one_hot = strcmp(((const mu_category_encoding_args *)layer->args)->output_mode, "one_hot") == 0;
+    return mu__need_input_rank(layer, input, one_hot ? 1 : 2, MU_MAX_RANK);
+}
+
+// Tokens of an output mode other than "int": a one for each token, or for each sample which there are or how many.
+mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode)
+{
+    const bool one_hot = strcmp(mode, "one_hot") == 0;
+    if (one_hot && mu_tensor_rank(tokens) > 1 && mu_tensor_dim(tokens, -1) == 1)
+        tokens = mu_squeeze(tokens, -1);
+    mu_tensor *hot = mu_one_hot(tokens, depth, mu__floatx());
+    return one_hot ? hot : strcmp(mode, "count") == 0 ? mu_reduce_sum(hot, -2) : mu_reduce_max(hot, -2);
+}
+
+static mu_value *category_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    (void)context;
+    const mu_category_encoding_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    mu_tensor *tokens = !x || x->dtype == MU_I32 || x->dtype == MU_I64 ? x : mu_cast(x, MU_I32);
+    if (!tokens)
+        return NULL;
+    mu_tensor *known = mu_logical_and(mu_greater_equal(tokens, mu_constant(tokens->dtype, 0)),
+                                      mu_less(tokens, mu_constant(tokens->dtype, args->num_tokens)));
+    if (mu_assert(mu_reduce_all(known, MU_ALL_AXES),
+                  "category_encoding: tokens are integers from 0 to below num_tokens") != MU_OK)
+        return NULL;
+    return mu_of(mu__encode_tokens(tokens, args->num_tokens, args->output_mode));
+}
+
+MU_LAYER_CLASS(category_encoding, "category_encoding", "CategoryEncoding", mu_category_encoding_args, category_fields,
+               NULL, .takes_integers = true, .build = category_build, .call = category_call)

@@ -1,0 +1,139 @@
+// Layers that draw random numbers while training: dropout of elements, of channels and with noise.
+#include "model/core/layer.h"
+#include "ops/nn/nn.h"
+#include "ops/random/random.h"
+
+#include <math.h>
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+static const mu_field dropout_fields[] = {
+    MU_FIELD(mu_dropout_args, rate, DOUBLE, .limit = MU_BELOW_ONE),
+    MU_FIELD(mu_dropout_args, seed, SEED),
+    MU_LAYER_FIELDS(mu_dropout_args),
+    {0},
+};
+
+static mu_status dropout_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    (void)input;
+    const mu_dropout_args *args = layer->args;
+    return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
+}
+
+static mu_value *dropout_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_dropout_args *args = layer->args;
+    if (!context->training || args->rate == 0)
+        return inputs;
+    return mu_of(mu_nn_stateless_dropout(mu_at(inputs, 0), args->rate, mu__weight_next_seed(layer)));
+}
+
+const mu_layer_ops mu__dropout_ops = {
+    .class = {"dropout", "Dropout", "mu_dropout", MU_OPTIONS(mu_dropout_args), dropout_fields, NULL},
+    .passes_mask = true, .build = dropout_build, .call = dropout_call,
+};
+
+mu_layer *mu_dropout_with(const mu_dropout_args *args)
+{
+    return mu__layer_make(&mu__dropout_ops, args);
+}
+
+// ---- Channels -----------------------------------------------------------------------------------
+
+static mu_status spatial_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    MU_TRY(mu__need_spatial(layer, n, input));
+    return dropout_build(layer, n, input);
+}
+
+// One choice for all positions of a channel.
+static mu_value *spatial_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    static const int spatial_axes[] = {1, 2, 3};
+    const mu_dropout_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    if (!context->training || args->rate == 0)
+        return inputs;
+    mu_tensor *channels = mu_ones_like(mu_reduce_max(x, .axes = spatial_axes, .n_axes = layer->ops->axes,
+                                                     .keep_dims = true));
+    return mu_of(mu_multiply(x, mu_nn_stateless_dropout(channels, args->rate, mu__weight_next_seed(layer))));
+}
+
+#define SPATIAL_DROPOUT(word, keras_class, n_axes)                                                                   \
+    MU_LAYER_CLASS(word, #word, keras_class, mu_dropout_args, dropout_fields, NULL, .axes = n_axes,                  \
+                   .passes_mask = true, .build = spatial_build, .call = spatial_call)
+SPATIAL_DROPOUT(spatial_dropout1d, "SpatialDropout1D", 1)
+SPATIAL_DROPOUT(spatial_dropout2d, "SpatialDropout2D", 2)
+SPATIAL_DROPOUT(spatial_dropout3d, "SpatialDropout3D", 3)
+
+// ---- Alpha dropout ------------------------------------------------------------------------------
+
+// Klambauer et al., "Self-normalizing neural networks", 2017: dropped elements become selu's lower limit, and the
+// result is scaled and shifted to the mean and variance of x.
+static mu_value *alpha_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_dropout_args *args = layer->args;
+    const double limit = -1.6732632423543772848170429916717 * 1.0507009873554804934193349852946;
+    const double scale = 1 / sqrt((1 - args->rate) * (1 + args->rate * limit * limit));
+    mu_tensor *x = mu_at(inputs, 0);
+    if (!context->training || args->rate == 0 || !x)
+        return inputs;
+    mu_tensor *drawn = mu_nn_stateless_dropout(mu_ones_like(x), args->rate, mu__weight_next_seed(layer));
+    mu_tensor *kept = drawn ? mu_greater(drawn, mu_constant(x->dtype, 0)) : NULL;
+    mu_tensor *y = mu_where(kept, x, mu_constant(x->dtype, limit));
+    return mu_of(mu_add(mu_multiply(y, mu_constant(x->dtype, scale)),
+                        mu_constant(x->dtype, -scale * limit * args->rate)));
+}
+
+MU_LAYER_CLASS(alpha_dropout, "alpha_dropout", "AlphaDropout", mu_dropout_args, dropout_fields, NULL,
+               .passes_mask = true, .build = dropout_build, .call = alpha_call)
+
+// ---- Noise --------------------------------------------------------------------------------------
+
+// Normal numbers of a mean and a deviation, in the shape of x.
+static mu_tensor *noise_like(const mu_layer *layer, mu_tensor *x, double mean, double deviation)
+{
+    mu_tensor *normal = mu__random_normal_like(mu__weight_next_seed(layer), x);
+    return normal ? mu_add(mu_multiply(normal, mu_constant(x->dtype, deviation)), mu_constant(x->dtype, mean)) : NULL;
+}
+
+static mu_value *gaussian_dropout_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_dropout_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    if (!context->training || args->rate == 0)
+        return inputs;
+    return mu_of(mu_multiply(x, noise_like(layer, x, 1, sqrt(args->rate / (1 - args->rate)))));
+}
+
+MU_LAYER_CLASS(gaussian_dropout, "gaussian_dropout", "GaussianDropout", mu_dropout_args, dropout_fields, NULL,
+               .passes_mask = true, .build = dropout_build, .call = gaussian_dropout_call)
+
+static const mu_field noise_fields[] = {
+    MU_FIELD(mu_gaussian_noise_args, stddev, DOUBLE, .limit = MU_FRACTION),
+    MU_FIELD(mu_gaussian_noise_args, seed, SEED),
+    MU_LAYER_FIELDS(mu_gaussian_noise_args),
+    {0},
+};
+
+static mu_status noise_build(mu_layer *layer, int n, const mu_shape *input)
+{
+    (void)n;
+    (void)input;
+    const mu_gaussian_noise_args *args = layer->args;
+    return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
+}
+
+static mu_value *noise_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_gaussian_noise_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
+    if (!context->training || args->stddev == 0)
+        return inputs;
+    return mu_of(mu_add(x, noise_like(layer, x, 0, args->stddev)));
+}
+
+MU_LAYER_CLASS(gaussian_noise, "gaussian_noise", "GaussianNoise", mu_gaussian_noise_args, noise_fields, NULL,
+               .passes_mask = true, .build = noise_build, .call = noise_call)

@@ -1,0 +1,211 @@
+// Losses: what all classes share. A loss is computed for each sample; weights, masks and the reduction come after it.
+#include "distribute/aggregation.h"
+#include "model/core/layer.h"
+#include "model/losses/loss.h"
+
+#include <muster/ops.h>
+
+static void loss_destroy(void *object)
+{
+    mu_loss *loss = object;
+    mu__fields_drop(&loss->ops->class, loss->args);
+}
+
+mu_type mu__loss_type = {.name = "loss", .destroy = loss_destroy};
+
+static mu_loss *loss_of(const mu_loss_ops *ops, const void *args)
+{
+    mu_loss *loss = mu__new(&mu__loss_type, sizeof *loss);
+    if (!loss)
+        return NULL;
+    loss->ops = ops;
+    if ((loss->args = mu__fields_keep(&ops->class, args)))
+        return mu__give(loss);
+    mu_release(loss);
+    return NULL;
+}
+
+mu_loss *mu__loss_make(const mu_loss_ops *ops, const void *args)
+{
+    void *filled = mu__pending() ? NULL : mu__alloc(ops->class.args_bytes);
+    mu_loss *loss = NULL;
+    if (filled && mu__fields_fill(&ops->class, filled, args) == MU_OK)
+        loss = loss_of(ops, filled);
+    mu__free(filled);
+    return loss;
+}
+
+const char *mu_loss_name(const mu_loss *loss)
+{
+    const mu_loss_args *args = loss ? loss->args : NULL;
+    return args && args->name ? args->name : loss ? loss->ops->class.name : NULL;
+}
+
+const char *const mu__reductions[] = {"sum_over_batch_size", "mean", "sum", "mean_with_sample_weight", NULL};
+const mu_field mu__loss_fields[] = {MU_LOSS_FIELDS(mu_loss_args), {0}};
+
+// ---- A loss of the user's own -------------------------------------------------------------------
+
+static const mu_field own_fields[] = {MU_LOSS_FIELDS(mu_own_loss_args), {0}};
+
+static mu_status own_complete(void *arguments)
+{
+    const mu_own_loss_args *args = arguments;
+    return args->call ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_loss_new: .call is NULL; give the function that "
+                                          "computes the loss of each sample");
+}
+
+static mu_tensor *own_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    const mu_own_loss_args *args = loss->args;
+    mu_tensor *losses = args->call(y_true, y_pred, args->arg);
+    if (!losses && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "loss '%s': its function returned NULL without an error; return the loss of "
+                  "each sample, or NULL after mu_fail(code, reason)", mu_loss_name(loss));
+    return losses;
+}
+
+static const mu_loss_ops own_ops = {
+    .class = {"loss", "Loss", "mu_loss_new", MU_OPTIONS(mu_own_loss_args), own_fields, own_complete},
+    .takes_labels = true, .call = own_call,
+};
+
+mu_loss *mu_loss_new_with(const mu_own_loss_args *args)
+{
+    return mu__loss_make(&own_ops, args);
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+// Labels [batch] and predictions [batch, 1], or the other way round, give one value per sample, not a [batch, batch]
+// matrix of differences.
+static mu_tensor *same_rank(mu_tensor *y_true, const mu_tensor *y_pred)
+{
+    const int labels = mu_tensor_rank(y_true), rank = mu_tensor_rank(y_pred);
+    if (labels + 1 == rank && mu_tensor_dim(y_pred, -1) == 1)
+        return mu_expand_dims(y_true, -1);
+    return labels == rank + 1 && mu_tensor_dim(y_true, -1) == 1 ? mu_squeeze(y_true, -1) : y_true;
+}
+
+mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    if (mu__pending() || !y_true || !y_pred)
+        return NULL;
+    if (mu__dtype_is_half(mu_tensor_dtype(y_pred)))  // losses of half types are computed in the type of mu_set_floatx
+        y_pred = mu_cast(y_pred, mu__floatx());
+    if (!y_pred)
+        return NULL;
+    if (!loss->ops->takes_labels)
+        y_true = same_rank(mu_cast(y_true, mu_tensor_dtype(y_pred)), y_pred);
+    return y_true ? loss->ops->call(loss, y_true, y_pred) : NULL;
+}
+
+mu_tensor *mu_loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    if (mu__pending() || mu__need(loss, "mu_loss_call: the loss") != MU_OK ||
+        mu__need(y_true, "mu_loss_call: y_true") != MU_OK || mu__need(y_pred, "mu_loss_call: y_pred") != MU_OK)
+        return NULL;
+    return mu__loss_call(loss, y_true, y_pred);
+}
+
+mu_tensor *mu__weights_like(mu_tensor *weights, mu_tensor *values)
+{
+    while (weights && mu_tensor_rank(weights) < mu_tensor_rank(values))
+        weights = mu_expand_dims(weights, -1);
+    if (weights && mu_tensor_rank(weights) > mu_tensor_rank(values) && mu_tensor_dim(weights, -1) == 1)
+        weights = mu_squeeze(weights, -1);
+    return weights ? mu_broadcast_like(mu_cast(weights, mu_tensor_dtype(values)), values) : NULL;
+}
+
+mu_tensor *mu__join_weights(mu_tensor *weights, mu_tensor *mask, mu_tensor *values)
+{
+    mu_tensor *joined = weights ? mu__weights_like(weights, values) : NULL;
+    if (!mask || mu_tensor_rank(mask) > mu_tensor_rank(values))
+        return joined;
+    mu_tensor *valid = mu__weights_like(mask, values);
+    return joined ? mu_multiply(joined, valid) : valid;
+}
+
+// ---- Scaling ------------------------------------------------------------------------------------
+
+static mu_tensor *over_replicas(mu_tensor *sum)
+{
+    return sum && mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, sum) : mu__over_step(sum);
+}
+
+static mu_tensor *elements_of(mu_tensor *losses)
+{
+    return mu_cast(mu_dim_size(losses, MU_ALL_AXES), mu_tensor_dtype(losses));
+}
+
+// What the sum of all replicas is divided by.
+static mu_tensor *divisor(const mu_loss *loss, mu_tensor *losses, mu_tensor *weights, mu_tensor *mask)
+{
+    const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
+    if (strcmp(reduction, "sum") == 0)
+        return mu_constant(mu_tensor_dtype(losses), 1);
+    if (strcmp(reduction, "mean_with_sample_weight") == 0 && (weights || mask))
+        return over_replicas(mu_reduce_sum(mu__join_weights(weights, mask, losses), MU_ALL_AXES));
+    return over_replicas(mask && mu_tensor_rank(mask) <= mu_tensor_rank(losses)
+                             ? mu_reduce_sum(mu__weights_like(mask, losses), MU_ALL_AXES) : elements_of(losses));
+}
+
+// A number for each sample of the batch, of the weights' shape if there are weights.
+static mu_tensor *samples_of(const mu_loss_inputs *in)
+{
+    int axes[MU_MAX_RANK], n = 0;
+    if (in->weights)
+        return in->weights;
+    for (int i = 1; i < mu_tensor_rank(in->y_pred); i++)
+        axes[n++] = i;
+    return n > 0 ? mu_reduce_max(in->y_pred, .axes = axes, .n_axes = n) : in->y_pred;
+}
+
+// The mask of the outputs and that of the loss itself.
+static mu_tensor *joined_mask(const mu_loss *loss, const mu_loss_inputs *in, mu_tensor *losses)
+{
+    mu_tensor *valid = loss->ops->valid ? loss->ops->valid(loss, in->y_true, in->y_pred, losses) : NULL;
+    return valid && in->mask ? mu_logical_and(valid, mu_cast(in->mask, MU_BOOL)) : valid ? valid : in->mask;
+}
+
+mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
+{
+    mu_tensor *losses = mu__loss_call(loss, in->y_true, in->y_pred);
+    if (!losses)
+        return mu_error_code();
+    mu_tensor *mask = joined_mask(loss, in, losses);
+    const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
+    const bool mean = strcmp(reduction, "sum_over_batch_size") == 0 || strcmp(reduction, "mean") == 0;
+    // A class that returns one loss for all samples (Dice): each sample has it, but a sum has it once.
+    if (mu_tensor_rank(losses) == 0 && (mean || in->weights))
+        losses = mu_broadcast_like(losses, mu_cast(samples_of(in), mu_tensor_dtype(losses)));
+    const bool plain = mean && !mask;
+    mu_tensor *weights = mu__join_weights(in->weights, mask, losses);
+    mu_tensor *weighted = weights ? mu_multiply(losses, weights) : losses;
+    out->count = elements_of(mu_tensor_rank(losses) == 0 ? mu_cast(samples_of(in), mu_tensor_dtype(losses)) : losses);
+    out->total = mu_reduce_sum(weighted, MU_ALL_AXES);
+    out->share = plain ? mu_compute_average_loss(weighted)
+                       : mu_divide_no_nan(out->total, divisor(loss, losses, in->weights, mask));
+    if (!plain)  // the mean of the steps' losses is weighted by their samples
+        out->total = mu_multiply(out->share, over_replicas(out->count));
+    return mu_error_code();
+}
+
+mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *given)
+{
+    mu_average_loss_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_compute_average_loss") != MU_OK)
+        return NULL;
+    if (!args.losses || args.global_batch_size < 0) {
+        if (args.losses)
+            mu__error(MU_INVALID_ARGUMENT, "mu_compute_average_loss: global_batch_size is %lld; it must be positive",
+                      (long long)args.global_batch_size);
+        else
+            mu__error(MU_INVALID_ARGUMENT, "mu_compute_average_loss: losses is NULL");
+        return NULL;
+    }
+    mu_tensor *count = args.global_batch_size > 0
+                           ? mu_constant(mu_tensor_dtype(args.losses), (double)args.global_batch_size)
+                           : over_replicas(elements_of(args.losses));
+    return mu_divide(mu_reduce_sum(args.losses, MU_ALL_AXES), count);
+}

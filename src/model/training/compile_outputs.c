@@ -1,0 +1,191 @@
+// What compile is given for each output of a model: losses with their weights, and metrics, in order or by name.
+//
+// A functional model knows its outputs. Of another model they are known by the names under which the losses are given,
+// or only by their number.
+#include "model/core/names.h"
+#include "model/models/functional.h"
+#include "model/training/arguments.h"
+
+static mu_status know_outputs(const mu_model *model, mu_name_list *names)
+{
+    if (model->ops != &mu__functional_ops)
+        return MU_OK;
+    const mu_name_list *own = &((const mu_functional *)model->state)->output_names;
+    return mu__name_list_copy(names, own->n, own->items);
+}
+
+static const mu_items *items_in(const void *given)
+{
+    return mu__is(given, &mu__items_type) ? given : NULL;
+}
+
+// The output of a name in a list by name. Errors: INVALID_ARGUMENT naming those that the model has.
+static mu_status output_named(const mu_for_outputs *all, const char *what, const char *name, int *out)
+{
+    char known[MU_NAME_LIST_TEXT];
+    *out = mu__name_list_find(&all->names, name);
+    if (*out >= 0)
+        return MU_OK;
+    mu__name_list_text(&all->names, known);
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s are given for '%s', which is no output of the model; %s%s",
+                     what, name, all->names.n > 0 ? "its outputs are "
+                                                  : "give the losses by name too, which says what its outputs are",
+                     known);
+}
+
+// ---- Losses -------------------------------------------------------------------------------------
+
+static mu_status make_room(mu_for_outputs *out, size_t n)
+{
+    out->n_losses = (int)n;
+    out->losses = mu__calloc(n + 1, sizeof *out->losses);
+    out->weights = mu__calloc(n + 1, sizeof *out->weights);
+    return out->losses && out->weights ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// Weights are in the order in which the losses are given.
+static mu_status set_loss(mu_for_outputs *out, int output, const void *given, const double *weights, int k)
+{
+    out->losses[output] = mu__loss_argument(given, "mu_compile");
+    out->weights[output] = weights ? weights[k] : 1;
+    return mu_error_code();
+}
+
+static mu_status losses_by_name(const mu_compile_args *args, const mu_items *items, mu_for_outputs *out)
+{
+    char known[MU_NAME_LIST_TEXT];
+    if (out->names.n == 0)
+        MU_TRY(mu__name_list_copy(&out->names, (size_t)items->n, items->names));
+    MU_TRY(make_room(out, out->names.n));
+    for (int k = 0, output; k < items->n; k++) {
+        MU_TRY(output_named(out, "losses", items->names[k], &output));
+        MU_TRY(set_loss(out, output, items->items[k], args->loss_weights, k));
+    }
+    if ((size_t)items->n == out->names.n)
+        return MU_OK;
+    mu__name_list_text(&out->names, known);
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: losses are given for %d of the outputs %s; give each one, NULL "
+                     "where there is no loss", items->n, known);
+}
+
+static mu_status losses_in_order(const mu_compile_args *args, const mu_items *items, mu_for_outputs *out)
+{
+    char known[MU_NAME_LIST_TEXT];
+    MU_TRY(make_room(out, (size_t)items->n));
+    for (int k = 0; k < items->n; k++)
+        MU_TRY(set_loss(out, k, items->items[k], args->loss_weights, k));
+    if (out->names.n == 0 || out->names.n == (size_t)items->n)
+        return MU_OK;
+    mu__name_list_text(&out->names, known);
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d losses for a model with the outputs %s; give one for each, "
+                     "or a single one for all", items->n, known);
+}
+
+static mu_status take_losses(const mu_compile_args *args, mu_for_outputs *out)
+{
+    const mu_items *items = items_in(args->loss);
+    if (items)
+        return items->names ? losses_by_name(args, items, out) : losses_in_order(args, items, out);
+    if (!args->loss)
+        return MU_OK;
+    const int n = (int)MU_MAX(out->names.n, 1);
+    MU_TRY(make_room(out, (size_t)n));
+    for (int k = 0; k < n; k++)
+        MU_TRY(set_loss(out, k, args->loss, args->loss_weights, 0));
+    return MU_OK;
+}
+
+// ---- Metrics ------------------------------------------------------------------------------------
+
+typedef struct metric_list {
+    struct mu_output_metric *items;
+    size_t n, capacity;
+} metric_list;
+
+static mu_status add_metric(metric_list *list, const void *given, int output)
+{
+    if (!given)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %zu is NULL; leave it out, or give an object",
+                         list->n);
+    const struct mu_output_metric item = {mu__metric_argument(given, "mu_compile"), output};
+    return item.metric ? MU_PUSH(list, item) : mu_error_code();
+}
+
+// One metric, several, or none, all of one output.
+static mu_status add_metrics(metric_list *list, const void *given, int output)
+{
+    const mu_items *items = items_in(given);
+    if (!items)
+        return given ? add_metric(list, given, output) : MU_OK;
+    for (int i = 0; i < items->n; i++)
+        MU_TRY(add_metric(list, items->items[i], output));
+    return MU_OK;
+}
+
+static mu_status refuse_number(const mu_for_outputs *all, const char *what, int n)
+{
+    char known[MU_NAME_LIST_TEXT];
+    mu__name_list_text(&all->names, known);
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d %s for a model with the outputs %s; give what each output "
+                     "has, in order or as in MU_BY_NAME(\"%s\", \"mae\")", n, what, known, all->names.items[0]);
+}
+
+static bool has_lists(const mu_items *items)
+{
+    for (int i = 0; i < items->n; i++)
+        if (items_in(items->items[i]))
+            return true;
+    return false;
+}
+
+// What one of the arguments gives: by name, a list or one for each output, or all for the only output.
+static mu_status take_metrics(mu_for_outputs *all, metric_list *list, const void *given, const int *outputs,
+                              const char *what)
+{
+    const mu_items *items = items_in(given);
+    const int n = items ? items->n : given ? 1 : 0, n_outputs = (int)all->names.n;
+    if (items && items->names) {
+        for (int k = 0, output; k < n; k++) {
+            MU_TRY(output_named(all, what, items->names[k], &output));
+            MU_TRY(add_metrics(list, items->items[k], output));
+        }
+        return MU_OK;
+    }
+    const bool lists = items && has_lists(items), each = lists || (n_outputs > 1 && !outputs);
+    if (n_outputs > 1 && n > 0 && each && n != n_outputs)
+        return refuse_number(all, what, n);
+    for (int k = 0; k < n; k++) {
+        const int output = each ? k : outputs ? outputs[k] : 0;
+        if (output < 0 || (n_outputs > 0 && output >= n_outputs))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d compares output %d of a model that has %d; "
+                             "outputs count from 0", k, output, n_outputs);
+        const void *item = items ? items->items[k] : given;
+        MU_TRY(each ? add_metrics(list, item, output) : add_metric(list, item, output));
+    }
+    return MU_OK;
+}
+
+// ---- Both ---------------------------------------------------------------------------------------
+
+mu_status mu__for_outputs(const mu_compile_args *args, mu_for_outputs *out)
+{
+    metric_list list = {0};
+    mu_status status = know_outputs(args->model, &out->names);
+    status = status == MU_OK ? take_losses(args, out) : status;
+    status = status == MU_OK ? take_metrics(out, &list, args->metrics, args->metric_outputs, "metrics") : status;
+    out->first_weighted = list.n;
+    if (status == MU_OK)
+        status = take_metrics(out, &list, args->weighted_metrics, args->weighted_metric_outputs, "weighted metrics");
+    out->metrics = list.items;
+    out->n_metrics = list.n;
+    return status;
+}
+
+void mu__for_outputs_free(mu_for_outputs *out)
+{
+    mu__name_list_free(&out->names);
+    mu__free(out->losses);
+    mu__free(out->weights);
+    mu__free(out->metrics);
+    *out = (mu_for_outputs){0};
+}

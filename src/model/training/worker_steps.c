@@ -1,0 +1,196 @@
+// Steps on the workers of a coordinator, under a parameter-server strategy.
+//
+// A data set is read here, and each batch goes to the worker that is free next: so each is used once, whatever happens
+// to workers. A data-set creator makes a data set for each worker, as in Keras. A step returns what its batch adds to
+// the metrics; the sums are kept here, so a step that was tried again counts once.
+#include "coordinator/coordinator.h"
+#include "distribute/aggregation.h"
+#include "model/training/pass.h"
+#include "model/training/progress.h"
+#include "model/training/samples.h"
+#include "model/training/training.h"
+
+// The coordinator that is kept for all calls of fit, evaluate and predict.
+static mu_coordinator *coordinator_of(const mu_model *model)
+{
+    mu_trainer *trainer = model->trainer;
+    if (!trainer->coordinator)
+        trainer->coordinator = mu_retain(mu_coordinator_new(model->strategy));
+    return trainer->coordinator;
+}
+
+// ---- Data ---------------------------------------------------------------------------------------
+
+static mu_dataset *create(void *arg)
+{
+    const mu_dataset_creator *creator = arg;
+    const mu_input_context context = {.num_input_pipelines = 1, .num_replicas_in_sync = 1};
+    return creator->fn(&context, creator->arg);
+}
+
+static mu_status begin(const mu_model *model, const mu_step_data *data, mu_object **opened)
+{
+    if (*opened)
+        return MU_OK;
+    mu_coordinator *c = coordinator_of(model);
+    const mu_aggregation *aggregation = model->strategy->servers->aggregation;
+    if (data->creator && aggregation && !aggregation->synchronous)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: with a visitation guarantee the data must be a dataset, whose "
+                         "batches are handed out once; a dataset creator makes one for each worker",
+                         model->trainer->use->function);
+    if (c && data->creator)
+        *opened = mu_retain(mu_create_per_worker_dataset(c, create, data->creator));
+    else if (c)
+        *opened = (mu_object *)mu__dataset_iterate(data->dataset);
+    return *opened ? MU_OK : mu_error_code();
+}
+
+// The next batch, or what stands for it on each worker.
+static mu_value *next_batch(mu_pass *p)
+{
+    if (mu__is(p->opened, &mu__value_type))
+        return (mu_value *)p->opened;
+    mu_value *batch = mu_next((mu_iterator *)p->opened);
+    if (batch)
+        p->samples += mu__step_rows(p->model->strategy, batch);
+    return batch;
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+// The calls of a step: a batch is divided as among so many replicas; of a creator each call gets a batch of its own.
+static mu_value *schedule_parts(mu_coordinator *c, mu_function *function, mu_value *batch, int n)
+{
+    mu_value **parts = mu__calloc(2 * (size_t)n, sizeof *parts), **results = parts ? parts + n : NULL;
+    const bool whole = batch->kind == MU_VALUE_PER_WORKER;
+    const int64_t rows = whole ? 0 : mu__step_rows(c->strategy, batch);
+    if (!parts || (!whole && mu__split_rows(batch, n, parts) != MU_OK)) {
+        mu__free(parts);
+        return NULL;
+    }
+    for (int i = 0; i < n && !mu__pending(); i++) {
+        const int64_t own = whole ? 0 : mu__step_rows(c->strategy, parts[i]);
+        const double ratio = whole ? n : own > 0 ? (double)rows / (double)own : 0;
+        results[i] = mu__schedule(c, function, whole ? batch : parts[i], ratio);
+    }
+    mu_value *list = mu__pending() ? NULL : mu_list_of(n, results);
+    for (int i = 0; i < n; i++)
+        mu_release(parts[i]);
+    mu__free(parts);
+    return list;
+}
+
+// Waits until few calls wait for a worker: batches must not pile up here.
+static void *start(mu_pass *p)
+{
+    mu_coordinator *c = p->model->trainer->coordinator;
+    if (mu__closures_wait_room(c->queue, c->n_workers) != MU_OK)
+        return NULL;
+    const mu_aggregation *aggregation = p->model->strategy->servers->aggregation;
+    mu_value *batch = next_batch(p);
+    if (!batch || mu__pass_begin_batch(p) != MU_OK)
+        return NULL;
+    return mu_retain(p->training && aggregation ? schedule_parts(c, p->function, batch, aggregation->n)
+                                                : mu_schedule(c, p->function, batch));
+}
+
+// A step is the result of a call, or a list of them.
+static bool is_ready(const mu_value *step)
+{
+    bool ready = step->kind != MU_VALUE_REMOTE ||
+                 mu__remote_value_state((mu_remote_value *)step->leaf) != MU_REMOTE_NOT_READY;
+    for (int i = 0; i < step->n && ready; i++)
+        ready = is_ready(step->items[i]);
+    return ready;
+}
+
+// Outputs of mu_predict stay in the order of the batches; other steps are finished as they end.
+static int next(const mu_pass *p, bool all)
+{
+    const bool in_order = p->function == p->model->trainer->predict_function;
+    for (size_t i = 0; i < (in_order ? 1 : p->started.n); i++)
+        if (is_ready(p->started.items[i]))
+            return (int)i;
+    return all || p->in_step ? 0 : -1;
+}
+
+static mu_value *wait(mu_pass *p, void *step)
+{
+    (void)p;
+    mu_value *result = mu_fetch(step);
+    mu_release(step);
+    return result;
+}
+
+// What a failed step left in the queue was raised here. After a signal the metrics are saved with the model.
+static void abandon(mu_pass *p, const mu_error_value *error)
+{
+    if (mu_join(p->model->trainer->coordinator) != MU_OK)
+        mu_error_take();
+    if (error->code == MU_CANCELLED && mu__pass_write(p) != MU_OK)
+        mu_error_take();
+}
+
+// ---- Metrics ------------------------------------------------------------------------------------
+
+static mu_status add(mu_pass *p, mu_value *result)
+{
+    for (int i = 0; result->n > 0 && result->items[0]->kind == MU_VALUE_LIST && i < result->n; i++)
+        MU_TRY(add(p, result->items[i]));
+    if (result->n > 0 && result->items[0]->kind == MU_VALUE_LIST)
+        return MU_OK;
+    double *own = mu__calloc((size_t)mu__pass_numbers(p->model->trainer) + 1, sizeof *own);
+    const mu_status status = own ? mu__pass_need_sums(p) : MU_RESOURCE_EXHAUSTED;
+    int64_t n = 0;
+    for (int i = 0; status == MU_OK && i < result->n; i++)
+        n += mu__state_numbers(result->items[i], 0, own + n);
+    for (int64_t i = 0; i < n; i++)
+        p->sums[i] += own[i];
+    mu__free(own);
+    return status;
+}
+
+// Callbacks, and whoever saves the model, find the metrics in their variables.
+static mu_status read(mu_pass *p, bool last)
+{
+    if (last && mu__is(p->opened, &mu__value_type) && p->sums)
+        p->samples = (int64_t)p->sums[1];  // of the mean loss: nobody here has seen the batches of a creator
+    return p->sums && (last || p->in_step) ? mu__pass_write(p) : MU_OK;
+}
+
+// The steps that each worker has done, "12+11+9"; of many workers the least and the most, "9 to 12 each".
+static void write_done(const mu_coordinator *c, size_t bytes, char *text)
+{
+    enum { MOST_SHOWN = 8 };
+    long long least = INT64_MAX, most = 0;
+    size_t used = 0;
+    for (int i = 0; i < c->n_workers; i++) {
+        const long long done = c->workers[i].done;
+        least = MU_MIN(least, done);
+        most = MU_MAX(most, done);
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%lld", i > 0 ? "+" : "", done);
+    }
+    if (c->n_workers > MOST_SHOWN)
+        snprintf(text, bytes, "%lld to %lld each", least, most);
+}
+
+static void note(const mu_pass *p, mu_progress *progress)
+{
+    const mu_coordinator *c = p->model->trainer->coordinator;
+    long long retried = 0, in_flight = 0;
+    char done[80], again[40] = "", lost[40] = "";
+    for (int i = 0; i < c->n_workers; i++) {
+        retried += c->workers[i].retried;
+        in_flight += c->workers[i].in_flight;
+    }
+    write_done(c, sizeof done, done);
+    if (retried > 0)
+        snprintf(again, sizeof again, ", %lld tried again", retried);
+    if (c->n_lost > 0)
+        snprintf(lost, sizeof lost, ", %d workers lost", c->n_lost);
+    snprintf(progress->workers, sizeof progress->workers, "%s done, %lld in flight%s%s", done, in_flight, again, lost);
+}
+
+const mu_step_runner mu__worker_steps = {.begin = begin, .start = start, .next = next, .wait = wait,
+                                         .abandon = abandon, .add = add, .read = read, .note = note};
