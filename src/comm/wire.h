@@ -9,8 +9,8 @@ enum { MU_WIRE_VERSION = 5, MU_WIRE_OLDEST = 3 };
 // What came with which version, for those who speak to an older end.
 enum { MU_WIRE_ROLES = 4, MU_WIRE_MEMORY = 4, MU_WIRE_ACCUMULATORS = 5, MU_WIRE_PARTS = 5 };
 
-// Something that a call needs and that came with a version. An older end refuses such calls under names that say nothing
-// ("no such method"), so they are not sent there.
+// Something that a call needs and that came with a version. An older end refuses such calls under names that say
+// nothing ("no such method"), so they are not sent there.
 typedef struct mu_wire_need {
     int version;
     const char *what; // "accumulators on servers"

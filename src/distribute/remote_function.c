@@ -67,8 +67,8 @@ static mu_value *registration(const mu_rpc_client *worker, const mu_graph *graph
 // What a graph has that workers of an older version do not know; NULL: nothing.
 static const mu_wire_need *need_of(const mu_graph *graph)
 {
-    static const mu_wire_need parts = {MU_WIRE_PARTS, "one op on several parts of a variable (a lookup or a scatter in a "
-                                       "function)"};
+    static const mu_wire_need parts = {MU_WIRE_PARTS, "one op on several parts of a variable (a lookup or a scatter "
+                                                      "in a function)"};
     const mu_wire_need *need = NULL;
     for (size_t i = 0; i < graph->nodes.n && need == NULL; i++) {
         const mu_node *node = graph->nodes.items[i];

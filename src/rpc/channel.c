@@ -180,8 +180,8 @@ static mu_status send_part(mu_outgoing *out)
 }
 
 // The first one in the list that has bytes to send. Of a message that goes through shared memory all parts but the last
-// may be on their way before the first is answered: they cost the other end nothing, and what follows the last part must
-// not follow a message that was refused.
+// may be on their way before the first is answered: they cost the other end nothing, and what follows the last part
+// must not follow a message that was refused.
 static mu_outgoing *next_to_send(const mu_channel *channel)
 {
     const bool shared = free_slot(channel) != NO_SLOT;

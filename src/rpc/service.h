@@ -133,8 +133,8 @@ mu_resource *mu__remote_variable(mu_rpc_client *client, const char *name, const 
 // them: indices.shape + the shape of a row, of the pool (remote_rows.c). Each row is sent once.
 mu_tensor *mu__remote_rows(int n, mu_resource *const *variables, mu_tensor *indices);
 
-// mu__remote_scatter applies "scatter_variable" with these attributes to the parts of such a variable, all of them at the
-// same time. Errors: of the first part that has one; the others may have changed.
+// mu__remote_scatter applies "scatter_variable" with these attributes to the parts of such a variable, all of them at
+// the same time. Errors: of the first part that has one; the others may have changed.
 mu_status mu__remote_scatter(int n, mu_resource *const *variables, const void *attrs, mu_tensor *indices,
                              mu_tensor *values);
 
@@ -149,10 +149,10 @@ mu_resource *mu__remote_resource(mu_rpc_client *client, const mu_resource_kind *
 
 // ---- Accumulators on a server (accumulator_service.c, remote_accumulator.c) ---------------------
 
-// The accumulators of a server or of a store, beside its variables. An object. Their gradients take from `budget`, which
-// outlives them. mu__accumulators_find returns one, of
-// the pool; NULL: there is none. mu__accumulators_forget returns whether there was one. mu__accumulators_clear closes
-// all. mu__accumulators_save and mu__accumulators_load are those of mu_store_part, of [name, value] and one value.
+// The accumulators of a server or of a store, beside its variables. An object. Their gradients take from `budget`,
+// which outlives them. mu__accumulators_find returns one, of the pool; NULL: there is none. mu__accumulators_forget
+// returns whether there was one. mu__accumulators_clear closes all. mu__accumulators_save and mu__accumulators_load are
+// those of mu_store_part, of [name, value] and one value.
 typedef struct mu_accumulator_list mu_accumulator_list;
 mu_accumulator_list *mu__accumulators_new(mu_byte_budget *budget);
 mu_resource *mu__accumulators_find(mu_accumulator_list *list, const char *kind, const char *name);

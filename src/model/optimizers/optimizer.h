@@ -1,7 +1,7 @@
 // Internal interface of optimizers, of learning rate schedules and of what changes gradients before an update.
 //
-// A class has a table of fields and its formula, written with ops (optimizers.c). Distribution of variables and reduction
-// of gradients are the strategy's task.
+// A class has a table of fields and its formula, written with ops (optimizers.c). Distribution of variables and
+// reduction of gradients are the strategy's task.
 #ifndef MU_SRC_MODEL_OPTIMIZER_H
 #define MU_SRC_MODEL_OPTIMIZER_H
 

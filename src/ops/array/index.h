@@ -10,8 +10,8 @@ int64_t mu__index_at(const mu_view *indices, int64_t i);
 void mu__indices_of(const mu_view *indices, int64_t first, int64_t n, int64_t *values);
 const int64_t *mu__indices_in_place(const mu_view *indices, int64_t first, int64_t n, int64_t *copied);
 mu_status mu__need_indices(const mu_infer *infer, int i);  // error unless input i is int32 or int64
-// mu__infer_parts checks the resources of an op on the rows of a variable, or of the parts of one in their order: one or
-// more, which agree in type and in the shape of a row (ops/state/gather_variable.c).
+// mu__infer_parts checks the resources of an op on the rows of a variable, or of the parts of one in their order: one
+// or more, which agree in type and in the shape of a row (ops/state/gather_variable.c).
 mu_status mu__infer_parts(const mu_infer *infer);
 // mu__wide_indices casts int8 and int16 to int32, which the ops require; returns anything else (NULL too) unchanged.
 mu_tensor *mu__wide_indices(mu_tensor *indices);

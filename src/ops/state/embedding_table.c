@@ -148,8 +148,8 @@ mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_by
 
 static mu_status no_room(const mu_table *t, const char *why)
 {
-    return mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s' has no room for more rows: %s; raise the limit, limit "
-                     "the rows or their age (.max_rows, .max_age), or add servers", t->resource.name, why);
+    return mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s' has no room for more rows: %s; raise the limit, "
+                     "limit the rows or their age (.max_rows, .max_age), or add servers", t->resource.name, why);
 }
 
 static mu_status take_bytes(mu_table *t, size_t bytes)

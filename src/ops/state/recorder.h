@@ -1,4 +1,5 @@
-// What records values of a running graph for people to look at: summaries for TensorBoard (model/callbacks/summary_writer.c).
+// What records values of a running graph for people to look at: summaries for TensorBoard
+// (model/callbacks/summary_writer.c).
 //
 // A recorder is an opaque resource: the buffer of it that kernels get has its address.
 #ifndef MU_SRC_OPS_RECORDER_H

@@ -1,5 +1,5 @@
-// Scatters into a variable whose parts are on several servers: one op, which asks all servers at the same time, with the
-// results of one device; workers of an older version are told. All servers are in this process.
+// Scatters into a variable whose parts are on several servers: one op, which asks all servers at the same time, with
+// the results of one device; workers of an older version are told. All servers are in this process.
 #include "graph/graph.h"
 #include "rpc/service.h"
 #include "servers_test.h"

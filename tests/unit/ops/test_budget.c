@@ -106,6 +106,7 @@ static void test_kept_gradients_and_saved_ones(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_kept_gradients_and_saved_ones)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums),
+                                      cmocka_unit_test(test_kept_gradients_and_saved_ones)};
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
