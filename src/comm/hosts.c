@@ -191,7 +191,7 @@ mu_status mu__all_reduce_chain(const mu_problem *problem, mu_steps *out)
     return add_hand_out(problem, problem->count, out);
 }
 
-// ---- Broadcast, all-gather and exchanges of blocks -------------------------------------------------------
+// ---- Broadcast, all-gather and exchanges of blocks ----------------------------------------------
 
 mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out)
 {
