@@ -404,6 +404,17 @@ static bool misplaces_pixels(mu_window *w)
     return is_strided_tap(w);
 }
 
+// oneDNN 2.6 multiplies bfloat16 channels in pairs, and with AMX it reads pixels beside the window if there are few
+// channels. What it reads too much is multiplied by zero, so infinity and NaN reach results that do not depend on them.
+static bool reads_beyond(mu_conv_kind kind, const mu_window *w, const mu_shape *kernel, int64_t groups)
+{
+    enum { FEW = 4 };
+    const int64_t channels = kernel->dims[w->spatial], filters = kernel->dims[w->spatial + 1] / groups;
+    const int64_t summed = kind == MU_CONV_INPUT_GRAD ? filters : channels;
+    const bool depthwise = groups > 1 && channels == 1;
+    return kind != MU_CONV_FILTER_GRAD && !depthwise && (summed % 2 != 0 || summed <= FEW);
+}
+
 // State made by prepare. A kernel that is used in reverse order is copied to scratch, at byte offset `at`.
 typedef struct conv_state {
     mu_dnnl *dnnl;  // NULL: mu__conv_filter_run
@@ -478,7 +489,8 @@ static mu_status conv_prepare(mu_prepare *prepare)
     if (prepare->declined)
         return MU_OK;
     if ((kind == MU_CONV_FILTER_GRAD && leaves_taps(&window)) ||
-        (kind == MU_CONV_INPUT_GRAD && misplaces_pixels(&window)))
+        (kind == MU_CONV_INPUT_GRAD && misplaces_pixels(&window)) ||
+        reads_beyond(kind, &window, kernel, attrs->groups))
         type = dnnl_f32;
     const bool as_f32 = type == dnnl_f32 && dtype != MU_F32;
     if (kind == MU_CONV_FILTER_GRAD && type == dnnl_f32 && mu__conv_filter_fits(&window, kernel, attrs->groups))

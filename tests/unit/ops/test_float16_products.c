@@ -4,6 +4,7 @@
 #include "ops/nn/nn.h"
 #include "ops/onednn/onednn.h"
 
+#include <math.h>
 #include <muster/nn.h>
 #include <muster/ops.h>
 #include <setjmp.h>
@@ -164,9 +165,44 @@ static void test_gradient_of_relu_at_all_16_bit_floats(void **state)
     }
 }
 
+static int n_non_finite(mu_tensor *x, bool *nan)
+{
+    int n = 0;
+    for (int64_t i = 0; i < mu_tensor_elements(x); i++) {
+        const double value = mu_tensor_item(x, i);
+        n += !isfinite(value);
+        *nan |= isnan(value);
+    }
+    return n;
+}
+
+// One pixel is infinite, whatever the number of channels; a 3 by 3 window has it at 9 places.
+static void test_infinity_reaches_only_the_places_whose_window_has_it(void **state)
+{
+    enum { AREA = 8 * 9, AT = 3 * 9 + 4, FILTERS = 5 };
+    (void)state;
+    for (size_t t = 0; t < MU_COUNT(types); t++)
+        for (int channels = 1; channels <= 17; channels++) {
+            mu_pool *pool = mu_pool_open();
+            mu_tensor *x = mu_ones(MU_F32, 4, (int64_t[]){1, 8, 9, channels});
+            for (int c = 0; c < channels; c++)
+                ((float *)mu__host_write(x))[AT * channels + c] = INFINITY;
+            mu_tensor *kernel = mu_ones(types[t], 4, (int64_t[]){3, 3, channels, FILTERS});
+            mu_tensor *turned = mu_ones(types[t], 4, (int64_t[]){3, 3, FILTERS, channels});
+            bool nan = false;
+            x = mu_cast(x, types[t]);
+            assert_int_equal(n_non_finite(mu_nn_conv2d(x, kernel, .padding = "same"), &nan), 9 * FILTERS);
+            mu_tensor *back = mu_nn_conv2d_transpose(x, turned, .padding = "same");
+            assert_int_equal(n_non_finite(back, &nan), 9 * FILTERS);
+            assert_false(nan);
+            mu_pool_close(pool);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_infinity_reaches_only_the_places_whose_window_has_it),
         cmocka_unit_test(test_oneDNN_multiplies_bfloat16_only_with_instructions_for_it),
         cmocka_unit_test(test_matrix_products),
         cmocka_unit_test(test_convolutions),
