@@ -194,8 +194,8 @@ static const char *const notified[] = {
     [MU_PLACED_TOGETHER] = "allreduce:ring;allgather:ring;broadcast:tree;reducescatter:ring",
     [MU_PLACED_CROWDED] = "allreduce:ring;allgather:ring;broadcast:tree;reducescatter:ring",
     [MU_PLACED_APART] = "allreduce:ring;allgather:ring;broadcast:tree;reducescatter:ring",
-    [MU_PLACED_MIXED] = "allreduce:hierarchical_ring;allgather:hierarchical;broadcast:hierarchical;"
-                        "reducescatter:hierarchical",
+    [MU_PLACED_MIXED] = ("allreduce:hierarchical_ring;allgather:hierarchical;broadcast:hierarchical;"
+                         "reducescatter:hierarchical"),
 };
 
 static const char in_order_mixed[] =
