@@ -388,7 +388,7 @@ static int64_t place(mu_placement *p, int number, int64_t now)
     } else if (store->promoting || !is_there(p, store->primary, store->primary_process)) {
         replace_primary(p, number, now);
     } else if (store->copy != NOBODY && (store->stuck || !is_there(p, store->copy, store->copy_process))) {
-        mu__log(MU_LOG_WARNING, "store %d has no copy for now: parameter server %d %s", number, store->copy,
+        mu__log(MU_LOG_WARNING, "store %d is without a copy: parameter server %d %s", number, store->copy,
                 store->stuck ? "does not follow its primary" : "is lost");
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
     } else if (store->copy == NOBODY && !give_copy(p, number)) {

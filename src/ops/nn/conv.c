@@ -2,11 +2,10 @@
 //
 // Images are NHWC, kernels HWIO; in three dimensions depth comes before height. float32 and bfloat16 use oneDNN;
 // float16, and bfloat16 where the processor multiplies float32 faster, are computed as float32; float64 and int32 use
-// plain loops. oneDNN reads images in our layout. Kernels are
-// reordered at each run into the layout that the primitive prefers, because they change every step and the reorder is
-// cheap. With stride 1 an input gradient is computed as a forward convolution; most filter gradients use conv_filter.c.
-// Each of the three ops is linear in both operands, so the ops are each other's gradients. Only engine passes make the
-// fused op.
+// plain loops. oneDNN reads images in our layout. Kernels are reordered at each run into the layout that the primitive
+// prefers, because they change every step and the reorder is cheap. With stride 1 an input gradient is computed as a
+// forward convolution; most filter gradients use conv_filter.c. Each of the three ops is linear in both operands, so
+// the ops are each other's gradients. Only engine passes make the fused op.
 #include "ops/core/composed.h"
 #include "ops/nn/conv.h"
 #include "ops/core/lower.h"
@@ -378,6 +377,7 @@ static bool leaves_taps(mu_window *w)
     return leaves;
 }
 
+// For such windows oneDNN 2.6's input gradient in bfloat16 is wrong for half of the pixels.
 static bool is_strided_tap(mu_window *w)
 {
     bool strided = false;
@@ -395,13 +395,6 @@ static bool sums_wrong_pixels(mu_window *w)
 {
     const int isa = mu__dnnl_isa();
     return isa > dnnl_cpu_isa_sse41 && isa < dnnl_cpu_isa_avx512_core && is_strided_tap(w);
-}
-
-// oneDNN 2.6's input gradient in bfloat16 is wrong for half of the pixels if the kernel has one tap and one stride is
-// 2.
-static bool misplaces_pixels(mu_window *w)
-{
-    return is_strided_tap(w);
 }
 
 // oneDNN 2.6 multiplies bfloat16 channels in pairs, and with AMX it reads pixels beside the window if there are few
@@ -489,7 +482,7 @@ static mu_status conv_prepare(mu_prepare *prepare)
     if (prepare->declined)
         return MU_OK;
     if ((kind == MU_CONV_FILTER_GRAD && leaves_taps(&window)) ||
-        (kind == MU_CONV_INPUT_GRAD && misplaces_pixels(&window)) ||
+        (kind == MU_CONV_INPUT_GRAD && is_strided_tap(&window)) ||
         reads_beyond(kind, &window, kernel, attrs->groups))
         type = dnnl_f32;
     const bool as_f32 = type == dnnl_f32 && dtype != MU_F32;
