@@ -91,22 +91,24 @@ MU_INLINE void forward_row(const pooled_row *r, const channel_block *block, int6
     }
 }
 
-// 3x3 on one channel: the nine weights stay in registers, and so do the results of GROUP pooled pixels; each input
-// element is broadcast to a vector once.
-enum { GROUP = MU_LANES == 16 ? 3 : 1 };
+// Where the kernel's size and the channels are known to the compiler, the results of GROUP pooled pixels stay in
+// registers, and each input element is broadcast to a vector once for all of them.
+enum { GROUP = MU_LANES == 16 ? 3 : 2 };
 
-MU_INLINE void pixels_3x3(const pooled_row *r, int64_t pixel, const mu_vf w[9], mu_vf bias, int n, bool fast)
+MU_INLINE void pixel_group(const pooled_row *r, int64_t pixel, const mu_vf *w, mu_vf bias, int kernel, int channels,
+                           int n, bool fast)
 {
-    const float *const top = r->x + 2 * pixel, *const third = top + 2 * r->x_row;
-    const float *const rows[4] = {top, top + r->x_row, third, third + r->x_row};
+    const float *x = r->x + 2 * pixel * channels;
     mu_vf acc[GROUP][4] = {{{0}}};
-    MU_UNROLL for (int row = 0; row < 4; row++) {
-        MU_UNROLL for (int column = 0; column < 2 * n + 2; column++) {
-            const mu_vf value = v_splat(rows[row][column]);
-            MU_UNROLL for (int p = 0; p < 4 * n; p++) {
-                const int k = row - p % 4 / 2, l = column - 2 * (p / 4) - p % 2;
-                if (k >= 0 && k < 3 && l >= 0 && l < 3)
-                    acc[p / 4][p % 4] += value * w[3 * k + l];
+    MU_UNROLL for (int row = 0; row <= kernel; row++, x += r->x_row) {
+        MU_UNROLL for (int column = 0; column < 2 * n + kernel - 1; column++) {
+            MU_UNROLL for (int c = 0; c < channels; c++) {
+                const mu_vf value = v_splat(x[column * channels + c]);
+                MU_UNROLL for (int p = 0; p < 4 * n; p++) {
+                    const int k = row - p % 4 / 2, l = column - 2 * (p / 4) - p % 2;
+                    if (k >= 0 && k < kernel && l >= 0 && l < kernel)
+                        acc[p / 4][p % 4] += value * w[(k * kernel + l) * channels + c];
+                }
             }
         }
     }
@@ -114,56 +116,72 @@ MU_INLINE void pixels_3x3(const pooled_row *r, int64_t pixel, const mu_vf w[9], 
         finish_pixel(r, pixel + i, acc[i], bias, fast);
 }
 
-MU_INLINE void forward_row_3x3(const pooled_row *r, const channel_block *block, bool fast)
+MU_INLINE void forward_row_of(const pooled_row *r, const mu_vf *w, mu_vf bias, int kernel, int channels, bool fast)
 {
-    const mu_vf bias = block->b;
-    mu_vf w[9];
-    memcpy(w, block->w, sizeof w);
     int64_t pixel = 0;
     for (; pixel + GROUP <= r->n_pixels; pixel += GROUP)
-        pixels_3x3(r, pixel, w, bias, GROUP, fast);
+        pixel_group(r, pixel, w, bias, kernel, channels, GROUP, fast);
     for (; pixel < r->n_pixels; pixel++)
-        pixels_3x3(r, pixel, w, bias, 1, fast);
+        pixel_group(r, pixel, w, bias, kernel, channels, 1, fast);
 }
 
 // Separate functions, with a copy of the row that no store can alias: inlined into one function they would have too
 // many live values for the registers.
-static MU_OUTLINE void row_3x3_fast(const pooled_row *row, const channel_block *block)
-{
-    const pooled_row r = *row;
-    forward_row_3x3(&r, block, true);
-}
+#define ROW_FUNCTION(name, kernel, channels, fast)                                     \
+    static MU_OUTLINE void name(const pooled_row *row, const channel_block *block)     \
+    {                                                                                  \
+        const pooled_row r = *row;                                                     \
+        forward_row_of(&r, block->w, block->b, kernel, channels, fast);                \
+    }
+#define ROW_FUNCTIONS(kernel, channels)                                                \
+    ROW_FUNCTION(row_fast_##kernel##x##channels, kernel, channels, true)               \
+    ROW_FUNCTION(row_any_##kernel##x##channels, kernel, channels, false)
+#define ROW_ENTRY(k, c) {.kernel = k, .in_channels = c, .fast = row_fast_##k##x##c, .any = row_any_##k##x##c},
+// Gray and RGB pictures with the usual kernels; all others take forward_row.
+#define KNOWN_LAYERS(X) X(3, 1) X(5, 1) X(7, 1) X(3, 3) X(5, 3)
 
-static MU_OUTLINE void row_3x3(const pooled_row *row, const channel_block *block)
-{
-    const pooled_row r = *row;
-    forward_row_3x3(&r, block, false);
-}
+KNOWN_LAYERS(ROW_FUNCTIONS)
 
-static MU_OUTLINE void row_fast(const pooled_row *row, const channel_block *block, int64_t kernel, int64_t in_channels)
+typedef struct row_functions {
+    int64_t kernel, in_channels;
+    void (*fast)(const pooled_row *, const channel_block *), (*any)(const pooled_row *, const channel_block *);
+} row_functions;
+
+static const row_functions known_layers[] = {KNOWN_LAYERS(ROW_ENTRY)};
+
+static MU_OUTLINE void other_row_fast(const pooled_row *row, const channel_block *block, int64_t kernel,
+                                      int64_t in_channels)
 {
     const pooled_row r = *row;
     forward_row(&r, block, kernel, in_channels, true);
 }
 
-static MU_OUTLINE void row_any(const pooled_row *row, const channel_block *block, int64_t kernel, int64_t in_channels)
+static MU_OUTLINE void other_row(const pooled_row *row, const channel_block *block, int64_t kernel,
+                                 int64_t in_channels)
 {
     const pooled_row r = *row;
     forward_row(&r, block, kernel, in_channels, false);
 }
 
+// The functions of a layer of these sizes, or NULL.
+static const row_functions *functions_of(const mu_conv_pool_shape *s)
+{
+    for (size_t i = 0; i < sizeof known_layers / sizeof *known_layers; i++)
+        if (known_layers[i].kernel == s->kernel && known_layers[i].in_channels == s->in_channels)
+            return &known_layers[i];
+    return NULL;
+}
+
 static void forward_image(const mu_conv_pool_shape *s, const channel_block *block, pooled_row r, bool fast)
 {
-    const bool first_layer = s->kernel == 3 && s->in_channels == 1;
+    const row_functions *known = functions_of(s);
     for (int64_t row = 0; row < pooled(s->height, s->kernel); row++) {
-        if (first_layer && fast)
-            row_3x3_fast(&r, block);
-        else if (first_layer)
-            row_3x3(&r, block);
+        if (known != NULL)
+            (fast ? known->fast : known->any)(&r, block);
         else if (fast)
-            row_fast(&r, block, s->kernel, s->in_channels);
+            other_row_fast(&r, block, s->kernel, s->in_channels);
         else
-            row_any(&r, block, s->kernel, s->in_channels);
+            other_row(&r, block, s->kernel, s->in_channels);
         r.x += 2 * r.x_row;
         r.y += r.n_pixels * r.y_step;
         r.mark = r.mark == NULL ? NULL : r.mark + r.n_pixels * r.y_step;

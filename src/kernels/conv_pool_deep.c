@@ -8,7 +8,8 @@
 #include "kernel_slots.h"
 #include "simd.h"
 
-enum { RUN = 6 };  // vectors of a run that one tile holds in registers
+// A tile, whose sums stay in registers, has ROWS runs of RUN vectors; smaller ones do the rest.
+enum { RUN = 6, ROWS = MU_LANES == 16 ? 3 : 1 };
 
 typedef struct entry {
     int32_t place;     // offset of the patch's first element in the image
@@ -74,17 +75,18 @@ static void list_windows(const deep *d, const float *dy, const uint8_t *mark, fl
 MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_row, int64_t run, float *dw, int rows,
                            int vectors)
 {
-    mu_vf sums[3 * RUN];
+    mu_vf sums[ROWS * RUN];
     MU_UNROLL for (int r = 0; r < rows; r++) {
         MU_UNROLL for (int v = 0; v < vectors; v++)
             sums[r * vectors + v] = (mu_vf){0};
     }
+    const float *const from[3] = {x, x + x_row, x + 2 * x_row};
     for (int32_t k = 0; k < n; k++) {
-        const float *at = x + e[k].place;
+        const int64_t place = e[k].place;
         const mu_vf value = v_splat(e[k].value);
         MU_UNROLL for (int r = 0; r < rows; r++) {
             MU_UNROLL for (int v = 0; v < vectors; v++)
-                sums[r * vectors + v] += value * v_load(at + r * x_row + v * MU_LANES);
+                sums[r * vectors + v] += value * v_load(from[r] + place + v * MU_LANES);
         }
     }
     MU_UNROLL for (int r = 0; r < rows; r++) {
@@ -99,48 +101,81 @@ MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_
 MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, int64_t run, const float *w, int rows,
                          int vectors)
 {
-    mu_vf taps[3 * RUN];
+    mu_vf taps[ROWS * RUN];
     MU_UNROLL for (int r = 0; r < rows; r++) {
         MU_UNROLL for (int v = 0; v < vectors; v++)
             taps[r * vectors + v] = v_load(w + r * run + v * MU_LANES);
     }
+    float *const into[3] = {dx, dx + x_row, dx + 2 * x_row};
     for (int32_t k = 0; k < n; k++) {
-        float *at = dx + e[k].place;
+        const int64_t place = e[k].place;
         const mu_vf value = v_splat(e[k].value);
         MU_UNROLL for (int r = 0; r < rows; r++) {
             MU_UNROLL for (int v = 0; v < vectors; v++) {
-                float *to = at + r * x_row + v * MU_LANES;
+                float *to = into[r] + place + v * MU_LANES;
                 v_store(to, v_load(to) + value * taps[r * vectors + v]);
             }
         }
     }
 }
 
-// Processes one filter's list, tile by tile of the patch: three runs of six vectors where they fit, otherwise run by
-// run.
+// One filter's list and operands; x and dx are an image's.
+typedef struct filter {
+    const entry *e;
+    int32_t n;
+    const float *x, *w;
+    float *dx, *dw;
+} filter;
+
+typedef void tile_function(const deep *d, const filter *f, int64_t row, int64_t at);
+
+MU_INLINE void add_tile(const deep *d, const filter *f, int64_t row, int64_t at, int rows, int vectors)
+{
+    const filter c = *f;
+    const int64_t x_row = d->x_row, run = d->run, in = row * x_row + at, tap = row * run + at;
+    add_weights(c.e, c.n, c.x + in, x_row, run, c.dw + tap, rows, vectors);
+    add_input(c.e, c.n, c.dx + in, x_row, run, c.w + tap, rows, vectors);
+}
+
+// Separate functions, so that each has all registers for its sums.
+#define TILE_FUNCTION(name, rows, vectors)                                                                  \
+    static MU_OUTLINE void name(const deep *d, const filter *f, int64_t row, int64_t at)                    \
+    {                                                                                                       \
+        add_tile(d, f, row, at, rows, vectors);                                                             \
+    }
+TILE_FUNCTION(rows_wide, ROWS, RUN)
+TILE_FUNCTION(rows_half, ROWS, RUN / 2)
+TILE_FUNCTION(rows_narrow, ROWS, 1)
+TILE_FUNCTION(row_wide, 1, RUN)
+TILE_FUNCTION(row_half, 1, RUN / 2)
+TILE_FUNCTION(row_narrow, 1, 1)
+
+typedef struct tile_functions {
+    tile_function *wide, *half, *narrow;
+} tile_functions;
+
+static void add_runs(const deep *d, const filter *f, int64_t row, const tile_functions *tile)
+{
+    int64_t at = 0;
+    for (; at + RUN * MU_LANES <= d->run; at += RUN * MU_LANES)
+        tile->wide(d, f, row, at);
+    for (; at + RUN / 2 * MU_LANES <= d->run; at += RUN / 2 * MU_LANES)
+        tile->half(d, f, row, at);
+    for (; at < d->run; at += MU_LANES)
+        tile->narrow(d, f, row, at);
+}
+
+// Processes one filter's list, tile by tile of the patch.
 static void add_filter(const deep *d, int64_t c, const float *x, float *dx)
 {
-    const entry *e = d->entries + c * MU_DEEP_WINDOWS;
-    const int32_t n = d->n[c];
-    float *dw = d->dw + c * d->patch;
-    const float *w = d->w + c * d->patch;
-    if (MU_LANES == 16 && d->s->kernel == 3 && d->run == RUN * MU_LANES) {
-        add_weights(e, n, x, d->x_row, d->run, dw, 3, RUN);
-        add_input(e, n, dx, d->x_row, d->run, w, 3, RUN);
-        return;
-    }
-    for (int64_t r = 0; r < d->s->kernel; r++) {
-        const int64_t row = r * d->x_row;
-        int64_t at = 0;
-        for (; at + RUN * MU_LANES <= d->run; at += RUN * MU_LANES) {
-            add_weights(e, n, x + row + at, d->x_row, d->run, dw + r * d->run + at, 1, RUN);
-            add_input(e, n, dx + row + at, d->x_row, d->run, w + r * d->run + at, 1, RUN);
-        }
-        for (; at < d->run; at += MU_LANES) {
-            add_weights(e, n, x + row + at, d->x_row, d->run, dw + r * d->run + at, 1, 1);
-            add_input(e, n, dx + row + at, d->x_row, d->run, w + r * d->run + at, 1, 1);
-        }
-    }
+    static const tile_functions rows = {rows_wide, rows_half, rows_narrow}, one = {row_wide, row_half, row_narrow};
+    const filter f = {.e = d->entries + c * MU_DEEP_WINDOWS, .n = d->n[c], .x = x, .dx = dx, .w = d->w + c * d->patch,
+                      .dw = d->dw + c * d->patch};
+    int64_t row = 0;
+    for (; row + ROWS <= d->s->kernel; row += ROWS)
+        add_runs(d, &f, row, &rows);
+    for (; row < d->s->kernel; row++)
+        add_runs(d, &f, row, &one);
 }
 
 static void add_image(const deep *d, const float *x, const float *dy, const uint8_t *mark, float *dx, float *db)
