@@ -80,6 +80,19 @@ function(muster_test_isa)
   endforeach()
 endfunction()
 
+# muster_leave_to_check_long(asan layer/test_x…), or tsan: `.ci/run` does not run these with that sanitizer, because they take
+# long and what they run is run by others with it; `make check-long` does, as asan-rest or tsan-rest. Called at the end of
+# the folder's build file.
+function(muster_leave_to_check_long sanitizer)
+  foreach(test ${ARGN})
+    get_property(labels TEST ${test} PROPERTY LABELS)
+    if(sanitizer STREQUAL tsan)
+      list(REMOVE_ITEM labels threads)
+    endif()
+    set_property(TEST ${test} PROPERTY LABELS ${labels} ${sanitizer}-rest)
+  endforeach()
+endfunction()
+
 # muster_has_threads(): the tests of this folder have threads. They get the label "threads", which the preset tsan runs,
 # and its target tests_with_threads builds their programs. Called at the end of the folder's build file.
 add_custom_target(tests_with_threads)
