@@ -201,7 +201,7 @@ typedef struct mu_signature {
         int64_t count;                // all-gather: a hash of all counts
         uint64_t form;                // hash of all shapes, of any number of axes, so that the fast path compares 120
                                       // bytes
-        char name[MU_SIGNATURE_NAME]; // a longer name is cut and ends in ~ and a hash
+        char name[MU_SIGNATURE_NAME]; // by mu__fit_name
     } same;
     int64_t count;                  // this rank's own count
     uint64_t areas[MU_AREA_WINDOW]; // address of its DATA and INPUT for the ranks of its host
@@ -209,6 +209,13 @@ typedef struct mu_signature {
     int32_t window;                 // bytes of its window that it fills
     mu_form form;                   // read only to describe the difference when hashes differ
 } mu_signature;
+
+// mu__fit_name copies a name into `bytes` (20 or more). A longer name is cut and ends in ~ and a hash of the whole one,
+// so that different names stay different.
+void mu__fit_name(const char *name, size_t bytes, char *out);
+
+// mu__reduction_name returns "sum", "mean", "min" or "max", "unknown" for another number.
+const char *mu__reduction_name(int32_t reduction);
 
 // mu__signature_can_be checks a signature from another host: whether mu__write_signature could have written the fields
 // that are used before signatures are compared.

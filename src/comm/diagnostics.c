@@ -13,7 +13,7 @@ const char *mu__kind_name(mu_collective_kind kind)
     return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
 }
 
-static const char *reduction_name(int32_t reduction)
+const char *mu__reduction_name(int32_t reduction)
 {
     static const char *const names[] = {"sum", "mean", "min", "max"};
     return (unsigned)reduction < MU_COUNT(names) ? names[reduction] : "unknown";
@@ -58,7 +58,7 @@ const char *mu__signature_text(const mu_signature *signature, char text[MU_TEXT_
     if (kind != MU_KIND_BARRIER)
         n = append_operand(signature, text, n);
     if (kind == MU_KIND_ALL_REDUCE || kind == MU_KIND_REDUCE_SCATTER)
-        n = append(text, n, ", %s", reduction_name(signature->same.reduction));
+        n = append(text, n, ", %s", mu__reduction_name(signature->same.reduction));
     if (kind == MU_KIND_BROADCAST)
         n = append(text, n, ", from rank %d", signature->same.root);
     append(text, n, ")");

@@ -299,12 +299,12 @@ static mu_status agree_at(void *arg)
     return mu__agree(at->m, at->c);
 }
 
-// A long name is cut and ends with a hash of the whole name, so that different names stay different.
-static void write_name(const char *name, char out[MU_SIGNATURE_NAME])
+void mu__fit_name(const char *name, size_t bytes, char *out)
 {
     enum { MARK = 10 };
-    const size_t length = strlen(name), room = MU_SIGNATURE_NAME - 1;
+    const size_t length = strlen(name), room = bytes - 1;
     memcpy(out, name, MU_MIN(length, room));
+    out[MU_MIN(length, room)] = '\0';
     if (length <= room)
         return;
     uint32_t hash = 2166136261u;
@@ -342,7 +342,7 @@ void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
     signature->same.count = gather ? (int64_t)hash_counts(m->counts, m->channel.ranks) : c->count;
     signature->count = c->count;
     signature->window = (int32_t)(window * (int64_t)element);
-    write_name(c->name, signature->same.name);
+    mu__fit_name(c->name, MU_SIGNATURE_NAME, signature->same.name);
     write_form(c->form, signature);
     if (!valid(m, c))
         return;

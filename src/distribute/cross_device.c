@@ -86,12 +86,14 @@ static mu_tensor *reduce_with_axis(const mu_reducing *r, int n, mu_tensor *const
     return r->op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, count)) : sum;
 }
 
-// Text that workers compare before they fetch each other's parts: operation and axes.
+// Text that workers compare before they fetch each other's parts: operation, axes, and who asks.
 static const char *text_of(const mu_reducing *r, char text[MU_WHAT_BYTES])
 {
     int n = snprintf(text, MU_WHAT_BYTES, "reduce %s%s", r->op == MU_SUM ? "sum" : "mean", r->n_axes ? ", axis" : "");
     for (int i = 0; i < r->n_axes && n < MU_WHAT_BYTES; i++)
         n += snprintf(text + n, (size_t)(MU_WHAT_BYTES - n), " %d", r->axes[i]);
+    if (n < MU_WHAT_BYTES)
+        snprintf(text + n, (size_t)(MU_WHAT_BYTES - n), ", %s", r->what);
     return text;
 }
 
@@ -178,12 +180,16 @@ static mu_value *reduce_variable(const mu_reducing *r, const mu_value *leaf)
 {
     mu_variable *variable = (mu_variable *)leaf->leaf;
     mu_tensor *parts[MU_MAX_REPLICAS];
+    char access[MU_ATTR_TEXT_BYTES], what[MU_ATTR_TEXT_BYTES];
     if (!mu__components_differ(r, leaf))
         return mu__reduce_same(r, leaf);
     for (int i = 0; i < variable->n_components; i++)
         if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
-    return as_value(reduce_parts(r, variable->n_components, parts));
+    mu_reducing named = *r;
+    snprintf(access, sizeof access, "%s of", r->what);
+    named.what = mu__access_text(access, variable, what);
+    return as_value(reduce_parts(&named, variable->n_components, parts));
 }
 
 static mu_value *reduce_mirrored(const mu_reducing *r, const mu_value *value)

@@ -7,6 +7,14 @@
 // Bounds the texts that workers exchange (states of pipelines, structures of elements); real ones are far shorter.
 enum { LONGEST_TEXT = 64 << 20 };
 
+const char *mu__access_text(const char *access, const mu_variable *variable, char text[MU_ATTR_TEXT_BYTES])
+{
+    const int n = snprintf(text, MU_ATTR_TEXT_BYTES, "%s '", access);
+    mu__fit_name(variable->resource.name, (size_t)(MU_ATTR_TEXT_BYTES - n - 1), text + n);
+    strcat(text, "'");
+    return text;
+}
+
 mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n)
 {
     return strategy->ops->cross_worker->all_reduce(strategy, what, MU_REDUCTION_SUM, dtype, numbers, n);

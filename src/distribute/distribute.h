@@ -321,7 +321,10 @@ mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduc
 
 // What workers exchange outside of steps, made of the collectives in the strategy's cross-worker slots: all workers
 // call these in the same order, and compare `what`. With one process they do nothing.
-enum { MU_WHAT_BYTES = 64 }; // size of a `what` that is composed
+enum { MU_WHAT_BYTES = MU_ATTR_TEXT_BYTES + 64 }; // size of a `what` that is composed
+// mu__access_text writes what replicas and workers compare when they use a variable: "assign_add to 'dense/kernel'". A
+// long name is cut and ends in a hash.
+const char *mu__access_text(const char *access, const mu_variable *variable, char text[MU_ATTR_TEXT_BYTES]);
 mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n);
 // mu__workers_least gives every worker the minimum of their numbers.
 mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);

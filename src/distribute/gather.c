@@ -5,15 +5,15 @@
 
 // ---- Gather -------------------------------------------------------------------------------------
 
-// Concatenates components, on several workers those of all.
-static mu_value *gather_parts(mu_strategy *strategy, int n, mu_tensor *const *parts, int axis)
+// Concatenates components, on several workers those of all. `whose` (" of 'state'") is for the workers to compare.
+static mu_value *gather_parts(mu_strategy *strategy, const char *whose, int n, mu_tensor *const *parts, int axis)
 {
     for (int i = 0; i < n; i++)
         if (!parts[i])
             return NULL;
     char what[MU_WHAT_BYTES];
     int n_all;
-    snprintf(what, sizeof what, "gather along axis %d", axis);
+    snprintf(what, sizeof what, "gather along axis %d%s", axis, whose);
     mu_tensor **all = strategy->ops->cross_worker->gather(strategy, what, n, parts, &n_all);
     mu_tensor *whole = all ? mu_concat(n_all, all, axis) : NULL;
     mu__free(all);
@@ -34,18 +34,19 @@ static mu_value *gather_same(mu_strategy *strategy, const mu_value *value, int a
 
 static mu_value *gather_own(mu_strategy *strategy, const mu_value *value, int axis)
 {
-    return gather_parts(strategy, 1, (mu_tensor *[]){mu_value_tensor(value)}, axis);
+    return gather_parts(strategy, "", 1, (mu_tensor *[]){mu_value_tensor(value)}, axis);
 }
 
 static mu_value *gather_variable(mu_strategy *strategy, const mu_value *value, int axis)
 {
     mu_variable *variable = (mu_variable *)value->leaf;
     mu_tensor *parts[MU_MAX_REPLICAS];
+    char whose[MU_ATTR_TEXT_BYTES];
     if (!mu__has_components(value))
         return (mu_value *)value;
     for (int i = 0; i < variable->n_components; i++)
         parts[i] = mu__variable_component(variable, i);
-    return gather_parts(strategy, variable->n_components, parts, axis);
+    return gather_parts(strategy, mu__access_text(" of", variable, whose), variable->n_components, parts, axis);
 }
 
 mu_value *mu__refuse_slices(mu_strategy *strategy, const mu_value *value, int axis)
@@ -62,7 +63,7 @@ mu_value *mu__gather_each(mu_strategy *strategy, const mu_value *value, int axis
         return mu__refuse_slices(strategy, value, axis);
     for (int i = 0; i < value->n; i++)
         parts[i] = mu_value_tensor(value->items[i]);
-    return gather_parts(strategy, value->n, parts, axis);
+    return gather_parts(strategy, "", value->n, parts, axis);
 }
 
 static mu_gather_part *const local_parts[] = {

@@ -73,9 +73,9 @@ static mu_status scatter_arrays(mu_strategy *strategy, const mu_replica_arrays *
     return MU_OK;
 }
 
-static mu_tensor *common_value(mu_strategy *strategy, const char *name, bool mean, mu_tensor *value)
+static mu_tensor *common_value(mu_strategy *strategy, const char *what, bool mean, mu_tensor *value)
 {
-    (void)strategy, (void)name, (void)mean;
+    (void)strategy, (void)what, (void)mean;
     return value;
 }
 

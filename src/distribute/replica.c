@@ -52,7 +52,7 @@ static void name_bucket(const reduction_list *list, int count, char name[MU_ATTR
     if (!first)
         snprintf(name, MU_ATTR_TEXT_BYTES, count == 1 ? "a value" : "%d values", count);
     else if (count == 1)
-        snprintf(name, MU_ATTR_TEXT_BYTES, "%s", first);
+        mu__fit_name(first, MU_ATTR_TEXT_BYTES, name);
     else
         snprintf(name, MU_ATTR_TEXT_BYTES, "%.*s and %d more", MU_ATTR_TEXT_BYTES - 24, first, count - 1);
 }
@@ -165,8 +165,9 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
     }
     mu_tensor *reduced = NULL;
     const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
+    const char *name = whole ? "mean of integers" : NULL;                   // which is a sum to the collective
     const mu_reduction reduction = op == MU_SUM || whole ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
-    if (mu__all_reduce_list(reduction, 1, &value, &reduced, NULL, 0) != MU_OK)
+    if (mu__all_reduce_list(reduction, 1, &value, &reduced, &name, 0) != MU_OK)
         return NULL;
     return whole ? mu__mean_of(reduced, mu_replica_count()) : reduced;
 }
@@ -189,7 +190,7 @@ mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name)
     attrs.axis = mu__axis(axis, value->shape.rank, "mu_all_gather");
     attrs.ranks = mu_replica_count();
     attrs.uneven = attrs.axis >= 0 && value->shape.dims[attrs.axis] == MU_UNKNOWN;
-    snprintf(attrs.name, sizeof attrs.name, "%s", name);
+    mu__fit_name(name, sizeof attrs.name, attrs.name);
     mu_tensor *out[2];
     return attrs.axis >= 0 && mu__apply(&mu_op_all_gather, &attrs, 1, &value, 0, NULL, out) == MU_OK ? out[0] : NULL;
 }
@@ -276,7 +277,9 @@ mu_tensor *mu_collective_permute(mu_tensor *value, const mu_replica_pair *pairs,
 // Concatenates sparse gradients instead of adding them; for MEAN it divides the values.
 static mu_value *reduce_slices(mu_reduce_op op, const mu_value *slices)
 {
-    mu_tensor *values = mu_all_gather(mu_at(slices, 0), 0), *indices = mu_all_gather(mu_at(slices, 1), 0);
+    const char *name = op == MU_SUM ? "sum of slices" : "mean of slices";
+    mu_tensor *values = mu__all_gather_named(mu_at(slices, 0), 0, name);
+    mu_tensor *indices = mu__all_gather_named(mu_at(slices, 1), 0, name);
     if (op == MU_MEAN && values)
         values = mu__mean_of(values, mu_replica_count());
     mu_value *parts[] = {values ? mu_of(values) : NULL, indices ? mu_of(indices) : NULL, slices->items[2]};
@@ -347,6 +350,6 @@ mu_tensor *mu__broadcast_from_first(mu_tensor *value, const char *name)
 {
     mu_broadcast_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    snprintf(attrs.name, sizeof attrs.name, "%s", name);
+    mu__fit_name(name, sizeof attrs.name, attrs.name);
     return mu_replica_count() == 1 ? value : mu__apply1(&mu_op_broadcast, &attrs, value);
 }

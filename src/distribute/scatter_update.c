@@ -78,10 +78,20 @@ static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *
     return status;
 }
 
-static mu_status gather_slices(const mu_variable *variable, mu_tensor **indices, mu_tensor **values)
+// Text that replicas and workers compare: "scatter_add to 'table'".
+static const char *text_of(const mu_variable *variable, mu_scatter kind, char text[MU_ATTR_TEXT_BYTES])
 {
-    *indices = mu__all_gather_named(*indices, 0, variable->resource.name);
-    *values = *indices ? mu__all_gather_named(*values, 0, variable->resource.name) : NULL;
+    char access[MU_ATTR_TEXT_BYTES];
+    snprintf(access, sizeof access, "%s to", names[kind]);
+    return mu__access_text(access, variable, text);
+}
+
+static mu_status gather_slices(const mu_variable *variable, mu_scatter kind, mu_tensor **indices, mu_tensor **values)
+{
+    char what[MU_ATTR_TEXT_BYTES];
+    text_of(variable, kind, what);
+    *indices = mu__all_gather_named(*indices, 0, what);
+    *values = *indices ? mu__all_gather_named(*values, 0, what) : NULL;
     return mu_error_code();
 }
 
@@ -90,32 +100,34 @@ static mu_status plain_slices(const mu_variable *variable, mu_scatter kind, mu_t
 {
     mu_strategy *strategy = variable->owner;
     const mu_cross_worker_ops *workers = strategy->ops->cross_worker;
-    const char *name = variable->resource.name;
+    char what[MU_ATTR_TEXT_BYTES];
     if (variable->aggregation == MU_AGGREGATION_SUM)
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: variable '%s' has aggregation SUM, and the slices on its %d replicas are one value from "
                          "outside of their function; the slices to add up must be per-replica. Make them inside of the "
                          "function, pass per-replica arguments, or scatter outside of the function",
-                         names[kind], name, strategy->n_replicas);
-    *indices = workers->common_value(strategy, name, false, *indices);
-    *values = *indices ? workers->common_value(strategy, name, false, *values) : NULL;
+                         names[kind], variable->resource.name, strategy->n_replicas);
+    text_of(variable, kind, what);
+    *indices = workers->common_value(strategy, what, false, *indices);
+    *values = *indices ? workers->common_value(strategy, what, false, *values) : NULL;
     return mu_error_code();
 }
 
 // Combines the slices of all replicas.
 static mu_status join_replicas(const mu_variable *variable, mu_scatter kind, mu_tensor **indices, mu_tensor **values)
 {
-    const char *name = variable->resource.name;
+    char what[MU_ATTR_TEXT_BYTES];
     if (!mu__made_here(*indices) && !mu__made_here(*values))
         return plain_slices(variable, kind, indices, values);
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA) {
-        *indices = mu__broadcast_from_first(*indices, name);
-        *values = *indices ? mu__broadcast_from_first(*values, name) : NULL;
+        text_of(variable, kind, what);
+        *indices = mu__broadcast_from_first(*indices, what);
+        *values = *indices ? mu__broadcast_from_first(*values, what) : NULL;
         return mu_error_code();
     }
     MU_TRY(check_slices(variable, kind, *indices, *values));
     MU_TRY(check_mean(variable, kind, *values));
-    MU_TRY(gather_slices(variable, indices, values));
+    MU_TRY(gather_slices(variable, kind, indices, values));
     if (variable->aggregation == MU_AGGREGATION_MEAN)
         *values = mu__divide_by_count(*values, mu_replica_count());
     return mu_error_code();
@@ -148,7 +160,7 @@ mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indice
         return scatter_all(variable, kind, indices, values);
     }
     MU_TRY(check_slices(variable, kind, indices, values));
-    MU_TRY(gather_slices(variable, &indices, &values));
+    MU_TRY(gather_slices(variable, kind, &indices, &values));
     return raw_scatter(variable, kind, indices, values);
 }
 

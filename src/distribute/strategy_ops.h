@@ -94,7 +94,7 @@ typedef struct mu_cross_worker_ops {
     // Returns n tensors of each worker, in worker order, and their number in *n_all. The array is freed with mu__free.
     mu_tensor **(*gather)(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine, int *n_all);
     // Combines n tensors of each worker in replica order. `name` names them in errors. Errors, on all workers:
-    // INVALID_ARGUMENT if types or shapes differ.
+    // INVALID_ARGUMENT if types, shapes, operations or `name->what` differ.
     mu_tensor *(*reduce)(mu_strategy *strategy, const struct mu_parts_name *name, const mu_cross_device_ops *ops,
                          mu_reduce_op op, int n, mu_tensor *const *mine);
     mu_status (*reduce_arrays)(mu_strategy *strategy, const mu_replica_arrays *arrays);  // in place
@@ -102,7 +102,7 @@ typedef struct mu_cross_worker_ops {
     mu_status (*scatter_arrays)(mu_strategy *strategy, const mu_replica_arrays *arrays);
     // A value from outside of the replica function, as all replicas use it: each worker's own one becomes their mean
     // (`mean`) or the chief's.
-    mu_tensor *(*common_value)(mu_strategy *strategy, const char *name, bool mean, mu_tensor *value);
+    mu_tensor *(*common_value)(mu_strategy *strategy, const char *what, bool mean, mu_tensor *value);
     // Makes unknown the sizes in which the workers' tensors differ. Errors: INVALID_ARGUMENT for another type or rank.
     mu_status (*join_specs)(mu_strategy *strategy, int n, mu_spec *specs);
     // Sums two numbers over the workers, and tells all whether a signal asked one of them to stop. Then all set

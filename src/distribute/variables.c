@@ -79,36 +79,44 @@ static void refuse_integer_mean(const mu_variable *variable, const mu_tensor *va
               variable->resource.name, mu_dtype_name(value->dtype), owner_of(variable)->n_replicas);
 }
 
-static mu_tensor *all_reduce_for(const mu_variable *variable, mu_reduction reduction, mu_tensor *value)
+// What replicas and workers compare when they assign. A variable has one name on all of them, and an assignment may be
+// one of three.
+static const char *const accesses[] = {"assign to", "assign_add to", "assign_sub to"};
+
+static mu_tensor *all_reduce_named(const char *name, mu_reduction reduction, mu_tensor *value)
 {
-    const char *name = variable->resource.name;
     mu_tensor *reduced = NULL;
     return mu__all_reduce_list(reduction, 1, &value, &reduced, &name, 0) == MU_OK ? reduced : NULL;
 }
 
-// A value from outside of the replica function: the mean of integers is the first one, which keeps their type.
-static mu_tensor *aggregate_plain(const mu_variable *variable, mu_tensor *value)
+// A value from outside of the replica function: the mean of integers is the first one, which keeps their type. Workers
+// exchange a zero for SUM too, so that they compare the variables.
+static mu_tensor *aggregate_plain(const mu_variable *variable, mu_update kind, mu_tensor *value)
 {
+    char what[MU_ATTR_TEXT_BYTES];
     mu_strategy *strategy = owner_of(variable);
     const bool mean = variable->aggregation == MU_AGGREGATION_MEAN && mu__dtype_is_float(value->dtype);
-    if (variable->aggregation == MU_AGGREGATION_SUM)
-        return sum_of_plain(variable, value);
-    return strategy->ops->cross_worker->common_value(strategy, variable->resource.name, mean, value);
+    if (variable->aggregation == MU_AGGREGATION_SUM && !(value = sum_of_plain(variable, value)))
+        return NULL;
+    mu__access_text(accesses[kind], variable, what);
+    return strategy->ops->cross_worker->common_value(strategy, what, mean, value);
 }
 
 // In a trace: combines the values that the replicas assign.
-static mu_tensor *aggregate(const mu_variable *variable, mu_tensor *value)
+static mu_tensor *aggregate(const mu_variable *variable, mu_update kind, mu_tensor *value)
 {
+    char what[MU_ATTR_TEXT_BYTES];
     if (variable->aggregation == MU_AGGREGATION_NONE)
         return value;
     if (!mu__made_here(value))
-        return aggregate_plain(variable, value);
+        return aggregate_plain(variable, kind, value);
+    mu__access_text(accesses[kind], variable, what);
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
-        return mu__broadcast_from_first(value, variable->resource.name);
+        return mu__broadcast_from_first(value, what);
     if (variable->aggregation == MU_AGGREGATION_SUM)
-        return all_reduce_for(variable, MU_REDUCTION_SUM, value);
+        return all_reduce_named(what, MU_REDUCTION_SUM, value);
     if (mu__dtype_is_float(value->dtype))
-        return all_reduce_for(variable, MU_REDUCTION_MEAN, value);
+        return all_reduce_named(what, MU_REDUCTION_MEAN, value);
     refuse_integer_mean(variable, value);
     return NULL;
 }
@@ -120,12 +128,11 @@ typedef struct assignment {
     bool plain;  // a replica's value was made outside of its function
 } assignment;
 
-// `doing` describes the access in errors.
-static mu_tensor *reduce_replicas(const mu_variable *variable, const char *doing, int n, mu_tensor *const *parts)
+// `access` describes the access in errors, and to other workers.
+static mu_tensor *reduce_replicas(const mu_variable *variable, const char *access, int n, mu_tensor *const *parts)
 {
-    char what[160];
-    snprintf(what, sizeof what, "%s variable '%s'", doing, variable->resource.name);
-    return mu__reduce_replicas(owner_of(variable), what,
+    char what[MU_ATTR_TEXT_BYTES];
+    return mu__reduce_replicas(owner_of(variable), mu__access_text(access, variable, what),
                                variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, n, parts);
 }
 
@@ -135,17 +142,19 @@ static mu_tensor *aggregate_parts(const assignment *a, const mu_value *parts)
     mu_strategy *strategy = owner_of(variable);
     const bool several = parts->kind == MU_VALUE_PER_REPLICA;
     mu_tensor *first = mu_value_tensor(several ? parts->items[0] : parts), *tensors[MU_MAX_REPLICAS];
+    char what[MU_ATTR_TEXT_BYTES];
     if (!first || (!several && a->plain))
-        return first ? aggregate_plain(variable, first) : NULL;
+        return first ? aggregate_plain(variable, a->kind, first) : NULL;
+    mu__access_text(accesses[a->kind], variable, what);
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
-        return strategy->ops->cross_worker->broadcast_tensor(strategy, variable->resource.name, first);
+        return strategy->ops->cross_worker->broadcast_tensor(strategy, what, first);
     if (variable->aggregation == MU_AGGREGATION_MEAN && !mu__dtype_is_float(first->dtype)) {
         refuse_integer_mean(variable, first);
         return NULL;
     }
     for (int i = 0; i < strategy->n_local; i++)
         tensors[i] = several ? mu_value_tensor(parts->items[i]) : first;
-    return reduce_replicas(variable, "assigning", strategy->n_local, tensors);
+    return reduce_replicas(variable, accesses[a->kind], strategy->n_local, tensors);
 }
 
 static mu_value *assign_together(mu_strategy *strategy, mu_value *parts, void *arg)
@@ -175,7 +184,7 @@ static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tenso
         MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
         return update_components(variable, kind, value);
     }
-    mu_tensor *agreed = aggregate(variable, value);
+    mu_tensor *agreed = aggregate(variable, kind, value);
     return agreed ? mu__variable_update(variable, kind, agreed) : mu_error_code();
 }
 
@@ -228,18 +237,21 @@ mu_tensor *mu__read_components(mu_variable *variable)
     for (int i = 0; i < variable->n_components; i++)
         if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
-    return reduce_replicas(variable, "reading", variable->n_components, parts);
+    return reduce_replicas(variable, "read of", variable->n_components, parts);
 }
 
 // In a sync-on-read context, replicas read the value that is seen outside of them.
 static mu_tensor *read_in_sync(mu_variable *variable)
 {
+    char what[MU_ATTR_TEXT_BYTES];
     mu_tensor *own = mu__variable_read(variable);
+    if (!own)
+        return NULL;
+    mu__access_text("read of", variable, what);
     switch (variable->aggregation) {
-    case MU_AGGREGATION_SUM: return mu_all_reduce(MU_SUM, own);
-    case MU_AGGREGATION_MEAN: return mu_all_reduce(MU_MEAN, own);
-    case MU_AGGREGATION_ONLY_FIRST_REPLICA:
-        return own ? mu__broadcast_from_first(own, variable->resource.name) : NULL;
+    case MU_AGGREGATION_SUM: return all_reduce_named(what, MU_REDUCTION_SUM, own);
+    case MU_AGGREGATION_MEAN: return all_reduce_named(what, MU_REDUCTION_MEAN, own);
+    case MU_AGGREGATION_ONLY_FIRST_REPLICA: return mu__broadcast_from_first(own, what);
     case MU_AGGREGATION_NONE: break;
     }
     refuse_read(variable);

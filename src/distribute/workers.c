@@ -85,18 +85,16 @@ static mu_tensor *broadcast_tensor(mu_strategy *strategy, const char *what, mu_t
 }
 
 // Every worker has a value of its own, which all its replicas use: the mean counts it once for each.
-static mu_tensor *common_value(mu_strategy *strategy, const char *name, bool mean, mu_tensor *value)
+static mu_tensor *common_value(mu_strategy *strategy, const char *what, bool mean, mu_tensor *value)
 {
     mu_tensor *reduced = NULL, *parts[MU_MAX_REPLICAS];
-    char what[160];
     if (mu__replica())
-        return !mean ? mu__broadcast_from_first(value, name)
-               : mu__all_reduce_list(MU_REDUCTION_MEAN, 1, &value, &reduced, &name, 0) == MU_OK ? reduced : NULL;
+        return !mean ? mu__broadcast_from_first(value, what)
+               : mu__all_reduce_list(MU_REDUCTION_MEAN, 1, &value, &reduced, &what, 0) == MU_OK ? reduced : NULL;
     if (!mean)
-        return broadcast_tensor(strategy, name, value);
+        return broadcast_tensor(strategy, what, value);
     for (int r = 0; r < strategy->n_local; r++)
         parts[r] = value;
-    snprintf(what, sizeof what, "assigning variable '%s'", name);
     return mu__reduce_replicas(strategy, what, MU_MEAN, strategy->n_local, parts);
 }
 
@@ -104,7 +102,7 @@ static mu_tensor *common_value(mu_strategy *strategy, const char *name, bool mea
 static mu_status reduce_arrays(mu_strategy *strategy, const mu_replica_arrays *a)
 {
     char what[MU_WHAT_BYTES];
-    snprintf(what, sizeof what, "all_reduce %s", a->name);
+    snprintf(what, sizeof what, "all_reduce %s, %s", mu__reduction_name(a->reduction), a->name);
     const int all = strategy->n_replicas;
     const size_t bytes = (size_t)a->count * mu_dtype_bytes(a->dtype);
     char *mine = mu__alloc(bytes * (size_t)a->n), *blocks = mu__alloc(bytes * (size_t)all);
@@ -371,7 +369,8 @@ static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
 static mu_tensor *reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
                          mu_reduce_op op, int n, mu_tensor *const *mine)
 {
-    const char *what = op == MU_SUM ? "reduce sum" : "reduce mean";
+    char what[MU_WHAT_BYTES];
+    snprintf(what, sizeof what, "reduce %s, %s", op == MU_SUM ? "sum" : "mean", name->what);
     gathering g = {.strategy = strategy, .what = what, .n = n, .n_all = n * strategy->n_workers, .mine = mine};
     mu_tensor *reduced = NULL;
     if (open_gathering(&g) == MU_OK && exchange_headers(&g) == MU_OK && same_headers(&g, name) == MU_OK) {
