@@ -124,8 +124,6 @@ int mu_tpu_topology_missing(const mu_tpu_topology *topology)
 
 static const char *name_at(const mu_tpu_topology *topology, const int *coordinates, const char *job, bool host)
 {
-    if (mu__pending())
-        return NULL;
     const int device = device_at(topology, coordinates);
     if (device < 0 && !mu__pending())
         mu__error(MU_NOT_FOUND, "TPU topology: the device at [%d, %d, %d, %d] is missing", coordinates[0],

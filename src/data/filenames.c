@@ -36,8 +36,6 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
 
 const char *mu_dataset_path_of(const mu_value *element)
 {
-    if (mu__pending())
-        return NULL;
     lent_text *lent = mu__new(&text_type, sizeof *lent);
     if (lent == NULL)
         return NULL;

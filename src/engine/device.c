@@ -528,7 +528,8 @@ int mu_list_physical_devices(const char *device_type, const char **names, int ca
     char kind[MU_PJRT_KIND];
     device_table *table = devices(mu__runtime());
     mu_device *first = NULL;
-    if (mu__pending() || !table)
+    mu_error_value before;
+    if (!table)
         return -1;
     if (!device_type || strlen(device_type) >= sizeof kind || capacity < 0 || (capacity > 0 && !names)) {
         mu__error(MU_INVALID_ARGUMENT,
@@ -538,7 +539,9 @@ int mu_list_physical_devices(const char *device_type, const char **names, int ca
     }
     for (size_t i = 0; i <= strlen(device_type); i++)
         kind[i] = (char)toupper((unsigned char)device_type[i]);
+    mu__error_move(&before);  // a pending error must not be taken for the reason why the plugin cannot be used
     const int n = devices_of_kind(table, kind, &first);
+    mu__error_raise(&before);
     for (int i = 0; i < n && i < capacity; i++)
         names[i] = first[i].name;
     return n;

@@ -682,7 +682,7 @@ const char *const *mu_rpc_client_methods(mu_rpc_client *client)
 
 const char *mu_rpc_client_signature(mu_rpc_client *client, const char *method)
 {
-    if (mu__pending() || mu__need(client, "mu_rpc_client_signature: the client") != MU_OK ||
+    if (mu__need(client, "mu_rpc_client_signature: the client") != MU_OK ||
         mu__need(method, "mu_rpc_client_signature: the method") != MU_OK ||
         (client->methods == NULL && mu_rpc_client_methods(client) == NULL))
         return NULL;

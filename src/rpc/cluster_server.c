@@ -159,7 +159,7 @@ mu_status mu_server_start(mu_server *server)
 
 const char *mu_server_target(mu_server *server)
 {
-    if (mu__pending() || mu__need(server, "mu_server_target: the server") != MU_OK)
+    if (mu__need(server, "mu_server_target: the server") != MU_OK)
         return NULL;
     if (server->target == NULL)
         mu__error(MU_FAILED_PRECONDITION, "mu_server_target: the server was not started (mu_server_start)");

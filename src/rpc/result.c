@@ -153,7 +153,7 @@ bool mu_rpc_result_is_done(mu_rpc_result *result)
 
 bool mu_rpc_result_is_ok(mu_rpc_result *result)
 {
-    if (mu__pending() || mu__need(result, "mu_rpc_result_is_ok: the result") != MU_OK)
+    if (mu__need(result, "mu_rpc_result_is_ok: the result") != MU_OK)
         return false;
     wait_for_end(result);
     return result->error.code == MU_OK;

@@ -259,7 +259,7 @@ mu_status mu_rpc_server_stop(mu_rpc_server *server)
 
 const char *mu_rpc_server_address(mu_rpc_server *server)
 {
-    if (mu__pending() || mu__need(server, "mu_rpc_server_address: the server") != MU_OK)
+    if (mu__need(server, "mu_rpc_server_address: the server") != MU_OK)
         return NULL;
     if (server->address == NULL)
         mu__error(MU_FAILED_PRECONDITION, "mu_rpc_server_address: the server at %s was not started", server->wanted);

@@ -33,7 +33,7 @@ static mu_status list_layers(const mu_model *model, layer_list *out)
 int mu_model_layer_count(const mu_model *model)
 {
     layer_list list = {0};
-    if (mu__pending() || mu__need_model(model, "mu_model_layer_count") != MU_OK)
+    if (mu__need_model(model, "mu_model_layer_count") != MU_OK)
         return 0;
     const int n = list_layers(model, &list) == MU_OK ? (int)list.n : 0;
     mu__free(list.items);
