@@ -5,6 +5,7 @@
 // 0. So the user's C code needs no locks, and a wrong number of collectives is detected at once: no replica waits for
 // one that has ended. Ops' collectives arrive here too, through the mu_collective of each replica
 // (eager_collectives.c). A merge concerns this worker's replicas only.
+#include "base/callback.h"
 #include "distribute/eager_replicas.h"
 
 #include <signal.h>
@@ -156,7 +157,8 @@ static mu_status merge_at_rendezvous(struct mu_eager_replicas *run)
     if (grouped) {
         mu_strategy_scope scope = {.strategy = run->strategy};
         mu_saved_context before = mu__enter_cross_replica(&scope);
-        mu_value *result = first->fn(run->strategy, grouped, first->arg);
+        mu_value *result;
+        MU_CALLBACK("a function of mu_merge_call", result = first->fn(run->strategy, grouped, first->arg));
         mu__leave_replica(before);
         if (!mu__pending())
             hand_out(run, result);

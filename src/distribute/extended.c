@@ -2,6 +2,7 @@
 // broadcasts, updates of each copy of a variable.
 //
 // All local devices share one memory, so a destination only determines the number of copies.
+#include "base/callback.h"
 #include "distribute/distribute.h"
 
 #include <stdarg.h>
@@ -106,7 +107,7 @@ static mu_status make_values(mu_strategy *strategy, mu_value_fn *fn, void *arg, 
     for (int r = 0; r < strategy->n_local; r++) {
         const mu_value_context context = {.replica_id = strategy->first_replica + r,
                                           .num_replicas = strategy->n_replicas};
-        values[r] = fn(&context, arg);
+        MU_CALLBACK("a function of mu_distribute_values", values[r] = fn(&context, arg));
         if (!values[r] && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
         if (!values[r])
@@ -334,7 +335,9 @@ mu_value *mu__update_copy(const mu_updating *u, int i, mu_value *arguments)
         return NULL;
     mu_saved_context before = mu__enter_cross_replica(&scope);
     mu__context()->component = i;
-    mu_value *result = u->variable ? u->with_variable(u->variable, arguments, u->arg) : u->without(arguments, u->arg);
+    mu_value *result;
+    MU_CALLBACK("an update function", result = u->variable ? u->with_variable(u->variable, arguments, u->arg)
+                                                           : u->without(arguments, u->arg));
     mu__leave_replica(before);
     if (mu__pending())
         return NULL;

@@ -4,6 +4,7 @@
 // dropped or repeated. Near the end a part may be empty; steps must accept that. Elements of datasets made by a
 // function for each pipeline, and the pieces of sharding.c, are for one replica, so a step takes one element per
 // replica. Before each step, workers agree whether there is one (worker_input.c).
+#include "base/callback.h"
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
 
@@ -351,7 +352,8 @@ static mu_status check_pipelines(const mu_strategy *strategy, mu_input_options *
 static mu_dataset *call_for_pipeline(mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,
                                      const mu_input_context *context)
 {
-    mu_dataset *dataset = fn(context, arg);
+    mu_dataset *dataset;
+    MU_CALLBACK("a function that makes a dataset", dataset = fn(context, arg));
     if (!dataset && !mu__pending())
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function returned NULL");
     return mu__pending() ? NULL : dataset;

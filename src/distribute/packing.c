@@ -2,6 +2,7 @@
 //
 // All ways give the same values except for the order of summation, which is fixed for each. Local replicas' values are
 // in one address space, so nothing is copied to a device.
+#include "base/callback.h"
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
@@ -108,7 +109,8 @@ mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op 
 {
     if (!ops)
         return mu__reduce_tensors(op, n, parts);
-    mu_tensor *reduced = ops->reduce(op, n, parts, ops->arg);
+    mu_tensor *reduced;
+    MU_CALLBACK("a function of mu_cross_device_ops_new", reduced = ops->reduce(op, n, parts, ops->arg));
     return !mu__pending() && check_reduced(op, parts[0], reduced) == MU_OK ? reduced : NULL;
 }
 

@@ -2,6 +2,7 @@
 //
 // Several replicas run one at a time (eager_replicas.c). With one replica, its function and its merge functions are
 // simply called on the calling thread.
+#include "base/callback.h"
 #include "distribute/distribute.h"
 
 static mu_value *nothing(void)
@@ -60,7 +61,8 @@ static mu_value *merge_alone(mu_strategy *strategy, mu_merge_fn *fn, void *arg, 
 {
     mu_strategy_scope scope = {.strategy = strategy};
     mu_saved_context before = mu__enter_cross_replica(&scope);
-    mu_value *result = fn(strategy, arguments, arg);
+    mu_value *result;
+    MU_CALLBACK("a function of mu_merge_call", result = fn(strategy, arguments, arg));
     mu__leave_replica(before);
     if (mu__pending())
         return NULL;

@@ -3,6 +3,7 @@
 // In a trace both are `call` nodes, which tapes ask for gradients. Engines inline the body of a call, except with
 // recompute: its intermediate values must not be kept, so it stays a body. Outside of traces, a custom gradient is only
 // an entry of the tapes.
+#include "base/callback.h"
 #include "graph/control.h"
 
 #include <muster/ops.h>
@@ -112,8 +113,11 @@ mu_value *mu_recompute_grad(mu_body *fn, mu_value *arguments, void *arg)
         mu__error(MU_INVALID_ARGUMENT, "mu_recompute_grad: the callback is NULL");
         return NULL;
     }
-    if (!mu__context()->trace)
-        return fn(arguments, arg);
+    if (!mu__context()->trace) {
+        mu_value *now;
+        MU_CALLBACK("a function of mu_recompute_grad", now = fn(arguments, arg));
+        return now;
+    }
     mu_body_trace body, *bodies[] = {&body};
     mu_tensors leaves = {0};
     mu_tensor **out = NULL;
@@ -245,7 +249,8 @@ static mu_value *forward_alone(mu_body *forward, mu_value *arguments, void *arg,
     mu_context *context = mu__context();
     struct mu_tape *tape = context->tape;
     context->tape = NULL;
-    mu_value *result = forward(arguments, arg);
+    mu_value *result;
+    MU_CALLBACK("a function of mu_custom_gradient", result = forward(arguments, arg));
     mu_status status = mu__pending() ? mu_error_code() : mu__tensors_of(result, "mu_custom_gradient", results);
     // A result may be an argument; tapes identify tensors by address, so each needs its own.
     for (int i = 0; status == MU_OK && i < results->n; i++)
@@ -374,7 +379,9 @@ mu_status mu__eager_custom_gradients(mu_grad *g, mu_tensor **at)
         status = (dys[i] = mu__grad_of(g, i)) ? MU_OK : mu_error_code();
     mu_value *gradients = status == MU_OK ? mu__value_around(attrs->results, dys) : NULL;
     if (gradients)
-        status = check_gradients(&x, attrs->backward(attrs->arguments, attrs->results, gradients, attrs->arg), &found);
+        MU_CALLBACK("a function of mu_custom_gradient",
+                    status = check_gradients(&x, attrs->backward(attrs->arguments, attrs->results, gradients,
+                                                                 attrs->arg), &found));
     for (int i = 0; status == MU_OK && gradients && i < g->n_in; i++)
         at[i] = mu_retain(found.at[i]);
     mu__free(found.at);

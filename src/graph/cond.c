@@ -2,6 +2,7 @@
 //
 // If the predicate is known (outside of traces, or a constant), the branch is simply called. In a trace both branches
 // are traced, joined, and become one node. A switch is a tree of conds.
+#include "base/callback.h"
 #include "graph/control.h"
 
 #include <muster/ops.h>
@@ -75,7 +76,8 @@ static mu_value *trace_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn
 
 static mu_value *call_now(mu_body *fn, mu_value *arguments, void *arg)
 {
-    mu_value *result = fn(arguments, arg);
+    mu_value *result;
+    MU_CALLBACK("a branch of mu_cond", result = fn(arguments, arg));
     return result || mu__pending() ? result : mu_list(MU_END);
 }
 

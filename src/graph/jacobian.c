@@ -1,4 +1,5 @@
 // Jacobians from one gradient per element, as a loop over unit vectors; directional derivatives from two gradients.
+#include "base/callback.h"
 #include "graph/map_fn.h"
 
 #include <muster/ops.h>
@@ -196,7 +197,8 @@ static mu_value *differentiate_along(mu_body *fn, mu_value *primals, const mu_te
                                      const mu_tensors *directions, void *arg)
 {
     mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();
-    mu_value *results = fn(primals, arg), *found = NULL;
+    mu_value *results, *found = NULL;
+    MU_CALLBACK("a function of mu_jvp", results = fn(primals, arg));
     mu_tensors y = {0};
     mu_tensor **us = NULL;
     if (mu__pending() || mu__tensors_of(results, "mu_jvp", &y) != MU_OK)

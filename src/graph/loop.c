@@ -2,6 +2,7 @@
 //
 // Outside of traces a loop calls its callbacks in each iteration, so tapes record every op. In a trace the body is
 // traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
+#include "base/callback.h"
 #include "graph/map_fn.h"
 
 #include <muster/ops.h>
@@ -181,7 +182,8 @@ static mu_value *trace_loop(loop *l)
 // Whether to run another iteration; the loop's values are borrowed.
 static mu_status continues(const loop *l, mu_value *vars, bool *out)
 {
-    mu_tensor *condition = l->condition(vars, l->arg);
+    mu_tensor *condition;
+    MU_CALLBACK("the condition of a loop", condition = l->condition(vars, l->arg));
     *out = false;
     if (mu__pending())
         return mu_error_code();
@@ -194,7 +196,8 @@ static mu_status continues(const loop *l, mu_value *vars, bool *out)
 
 static mu_value *checked_iteration(const loop *l, mu_value *vars)
 {
-    mu_value *next = l->body(vars, l->arg);
+    mu_value *next;
+    MU_CALLBACK("the body of a loop", next = l->body(vars, l->arg));
     if (mu__pending() || !next || mu__value_same_structure(vars, next)) {
         if (!next && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "%s: the body gave NULL; it must give the loop's values", l->what);
@@ -288,7 +291,7 @@ static mu_value *scan_now(const loop *l)
     for (int t = 0; whole && t < n; t++) {
         int i = l->reverse ? n - 1 - t : t;
         mu_value *element = mu__row_of_all(l->elems, &l->slices, i);
-        state = element ? l->step(state, element, l->arg) : NULL;
+        MU_CALLBACK("a step of mu_scan", state = element ? l->step(state, element, l->arg) : NULL);
         whole = state && !mu__pending() && mu__value_same_structure(l->vars, state);
         if (!whole && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_scan: step %d gave another structure than the initializer's %d "

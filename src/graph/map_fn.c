@@ -1,4 +1,5 @@
 // mu_map_fn: calls a function for each slice; in a trace, a loop without carried values.
+#include "base/callback.h"
 #include "graph/map_fn.h"
 
 #include <muster/ops.h>
@@ -107,7 +108,8 @@ static mu_status map_row(mu_body *fn, const mu_value *elems, const mu_tensors *l
 {
     mu_tensors results = {0};
     mu_status status = MU_OK;
-    mu_value *element = mu__row_of_all(elems, leaves, i), *result = element ? fn(element, arg) : NULL;
+    mu_value *element = mu__row_of_all(elems, leaves, i), *result;
+    MU_CALLBACK("a function of mu_map_fn", result = element ? fn(element, arg) : NULL);
     if (mu__pending())
         return mu_error_code();
     MU_TRY(mu__tensors_of(result, "mu_map_fn", &results));

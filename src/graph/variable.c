@@ -2,6 +2,7 @@
 //
 // The strategy that made the variable defines reads and assignments in each context (cross-replica, replica, update);
 // without a strategy there is one component and no rule.
+#include "base/callback.h"
 #include "graph/trace.h"
 
 #include <muster/ops.h>
@@ -108,7 +109,7 @@ static mu_variable *make_eagerly(mu_variable_args *args)
 {
     struct mu_scope *scope = mu__context()->scope;
     if (args->initial_value_fn) {
-        args->initial_value = args->initial_value_fn(args->arg);
+        MU_CALLBACK("an initial value's function", args->initial_value = args->initial_value_fn(args->arg));
         if (mu__pending() || check_initial(args) != MU_OK)
             return NULL;
     }

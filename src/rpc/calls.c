@@ -1,4 +1,5 @@
 // Calls on a server: taken from a client, run on a thread, answered, cancelled.
+#include "base/callback.h"
 #include "rpc/server.h"
 
 #include "base/system.h"
@@ -121,10 +122,13 @@ static mu_value *run_entry(mu_server_call *call, mu_value *arguments)
         return list_methods(call->server);
     if (entry->input != NULL && mu__signature_check(entry->input, arguments) != MU_OK)
         return NULL;
-    if (entry->function == NULL)
-        return entry->fn(arguments, entry->arg);
+    mu_value *value;
+    if (entry->function == NULL) {
+        MU_CALLBACK("a method of an RPC server", value = entry->fn(arguments, entry->arg));
+        return value;
+    }
     pthread_mutex_lock(&call->server->function_lock);
-    mu_value *value = mu_function_call(entry->function, arguments != NULL ? arguments : mu_list(MU_END));
+    value = mu_function_call(entry->function, arguments != NULL ? arguments : mu_list(MU_END));
     pthread_mutex_unlock(&call->server->function_lock);
     return value;
 }

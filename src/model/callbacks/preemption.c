@@ -165,7 +165,8 @@ static mu_status save(const mu_preemption_handler *handler)
 {
     mu__strategy_doing(handler->strategy, "saving", -1);
     if (handler->args.save_fn) {
-        const mu_status status = handler->args.save_fn(handler->args.arg);
+        mu_status status;
+        MU_CALLBACK("a function that saves", status = handler->args.save_fn(handler->args.arg));
         return mu__pending() || status == MU_OK ? mu_error_code()
                                                 : mu__error(status, "the function that saves has failed");
     }

@@ -2,6 +2,7 @@
 //
 // Layers of the program's own are functions, which no configuration holds. While a model is cloned, its configuration
 // refers to them by their place in a list that belongs to the thread, and each is cloned by its own function.
+#include "base/callback.h"
 #include "model/models/model.h"
 
 #define OWN_CLASS "ProgramsOwnLayer"
@@ -42,7 +43,8 @@ static mu_layer *clone_of(const mu_layer *layer)
     if (!args->clone)
         return mu_layer_new_with(&(mu_layer_args){.size = sizeof(mu_layer_args), .class_name = args->class_name,
                                                   .build = args->build, .call = args->call});
-    mu_layer *clone = args->clone(layer, args->arg);
+    mu_layer *clone;
+    MU_CALLBACK("the clone function of a layer", clone = args->clone(layer, args->arg));
     const char *wrong = !clone ? "NULL without an error; return a layer, or NULL after mu_fail(code, reason)"
                         : clone == layer ? "the layer itself; make another by mu_layer_new"
                         : mu__layer_is_built(clone) && clone->weights.n > 0

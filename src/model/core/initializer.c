@@ -4,6 +4,7 @@
 // Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010; He et al.,
 // "Delving deep into rectifiers", 2015; LeCun et al., "Efficient backprop", 1998.
 
+#include "base/callback.h"
 #include "model/core/layer.h"
 
 #include <math.h>
@@ -221,7 +222,9 @@ static mu_tensor *own(const void *arguments, const uint64_t *numbers, mu_dtype d
 {
     (void)numbers;
     const mu_own_initializer_args *args = arguments;
-    return args->draw(dtype, shape, args->arg);
+    mu_tensor *value;
+    MU_CALLBACK("the function of an initializer", value = args->draw(dtype, shape, args->arg));
+    return value;
 }
 
 static mu_status own_complete(void *args)

@@ -1,4 +1,5 @@
 // Common to all layers: options, names, sublayers, building on first use, calls; and layers of the user's own.
+#include "base/callback.h"
 #include "model/models/host_part.h"
 #include "model/training/training.h"
 
@@ -447,7 +448,9 @@ static const mu_field own_fields[] = {
 static mu_status own_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     const mu_layer_args *args = layer->args;
-    const mu_status status = args->build ? args->build(layer, n, inputs, args->arg) : MU_OK;
+    mu_status status = MU_OK;
+    if (args->build)
+        MU_CALLBACK("the build function of a layer", status = args->build(layer, n, inputs, args->arg));
     return mu__pending() || status == MU_OK
                ? mu_error_code()
                : mu__error(status, "layer '%s': its build function returned %s without an error; return mu_fail(code, "
@@ -457,7 +460,8 @@ static mu_status own_build(mu_layer *layer, int n, const mu_shape *inputs)
 static mu_value *own_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_layer_args *args = layer->args;
-    mu_value *outputs = args->call(layer, inputs, context, args->arg);
+    mu_value *outputs;
+    MU_CALLBACK("the call function of a layer", outputs = args->call(layer, inputs, context, args->arg));
     if (!outputs && !mu__pending())
         mu__error(MU_INVALID_ARGUMENT, "layer '%s': its call function returned NULL without an error; return the "
                   "output, or NULL after mu_fail(code, reason)", mu_layer_name(layer));

@@ -1,4 +1,5 @@
 // What initializers, regularizers and constraints have in common: how they are made, named, and written as JSON.
+#include "base/callback.h"
 #include "model/core/layer.h"
 #include "model/core/weight_option.h"
 
@@ -12,7 +13,9 @@ void mu__weight_option_destroy(void *object)
 mu_tensor *mu__own_weight_apply(const void *arguments, mu_tensor *weight)
 {
     const mu_own_weight_function_args *args = arguments;
-    return args->apply(weight, args->arg);
+    mu_tensor *applied;
+    MU_CALLBACK("the function of a regularizer or a constraint", applied = args->apply(weight, args->arg));
+    return applied;
 }
 
 void *mu__weight_option_make(mu_weight_option_kind *kind, const mu_weight_option_ops *ops, const void *args)

@@ -1,4 +1,5 @@
 // Losses: what all classes share. A loss is computed for each sample; weights, masks and the reduction come after it.
+#include "base/callback.h"
 #include "distribute/aggregation.h"
 #include "model/core/layer.h"
 #include "model/losses/loss.h"
@@ -58,7 +59,8 @@ static mu_status own_complete(void *arguments)
 static mu_tensor *own_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_own_loss_args *args = loss->args;
-    mu_tensor *losses = args->call(y_true, y_pred, args->arg);
+    mu_tensor *losses;
+    MU_CALLBACK("the function of a loss", losses = args->call(y_true, y_pred, args->arg));
     if (!losses && !mu__pending())
         mu__error(MU_INVALID_ARGUMENT, "loss '%s': its function returned NULL without an error; return the loss of "
                   "each sample, or NULL after mu_fail(code, reason)", mu_loss_name(loss));

@@ -3,6 +3,7 @@
 // Each is an ON_READ variable with aggregation SUM, so every sample counts once for any division of batches. What the
 // state means is computed from the sums as plain numbers.
 
+#include "base/callback.h"
 #include "model/core/layer.h"
 #include "model/losses/loss.h"
 #include "model/metrics/metric.h"
@@ -345,13 +346,18 @@ static int own_states(const mu_metric *metric, mu_metric_state *states)
 static mu_status own_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
 {
     const mu_metric_args *args = metric->args;
-    return args->update(metric, y_true, y_pred, weights, args->arg);
+    mu_status status;
+    MU_CALLBACK("the update function of a metric",
+                status = args->update(metric, y_true, y_pred, weights, args->arg));
+    return status;
 }
 
 static double own_result(const mu_metric *metric, const double *sums)
 {
     const mu_metric_args *args = metric->args;
-    return args->result(sums, args->arg);
+    double result;
+    MU_CALLBACK("the result function of a metric", result = args->result(sums, args->arg));
+    return result;
 }
 
 static mu_status own_complete(void *arguments)

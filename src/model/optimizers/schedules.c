@@ -3,6 +3,7 @@
 //
 // Formulas and defaults are Keras 3's; they compute in the type of mu_set_floatx.
 
+#include "base/callback.h"
 #include "model/core/layer.h"
 #include "model/optimizers/optimizer.h"
 
@@ -165,7 +166,8 @@ static mu_tensor *cosine_restarts(const void *arguments, mu_tensor *step)
 static mu_tensor *own(const void *arguments, mu_tensor *step)
 {
     const mu_own_schedule_args *args = arguments;
-    mu_tensor *rate = args->call(step, args->arg);
+    mu_tensor *rate;
+    MU_CALLBACK("the function of a learning rate schedule", rate = args->call(step, args->arg));
     if (rate && (mu_tensor_rank(rate) != 0 || mu_tensor_dtype(rate) != mu_tensor_dtype(step))) {
         char text[MU_SHAPE_TEXT];
         mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_schedule_new: the schedule's function returned %s%s; it must "

@@ -2,6 +2,7 @@
 //
 // Definitions live as long as the process, because graphs point to them; the list only grows, so it is read without a
 // lock. In graphs and between processes such an op is the name "custom/NAME": code is never transferred.
+#include "base/callback.h"
 #include "ops/core/op.h"
 
 #include <ctype.h>
@@ -66,8 +67,10 @@ static mu_status custom_infer(mu_infer *infer)
         in[i] = (mu_array){.dtype = infer->in[i].dtype, .shape = infer->in[i].shape};
     for (int i = 0; i < infer->n_out; i++)
         out[i] = in[0];
+    mu_status status = MU_OK;
     if (entry->custom.infer)
-        MU_TRY(must_say_why(entry->custom.infer(in, out, entry->custom.arg), entry->name, "shape rule"));
+        MU_CALLBACK("the shape rule of an op", status = entry->custom.infer(in, out, entry->custom.arg));
+    MU_TRY(must_say_why(status, entry->name, "shape rule"));
     for (int i = 0; i < infer->n_out; i++) {
         if (!mu__dtype_ok(out[i].dtype))
             return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the unknown type %d",
@@ -85,7 +88,9 @@ static mu_status custom_ref(const mu_kernel *k)
         in[i] = (mu_array){.dtype = k->in[i].dtype, .shape = k->in[i].shape, .data = k->in[i].data};
     for (int i = 0; i < k->n_out; i++)
         out[i] = (mu_array){.dtype = k->out[i].dtype, .shape = k->out[i].shape, .data = k->out[i].data};
-    return must_say_why(entry->custom.kernel(in, out, entry->custom.arg), entry->name, "kernel");
+    mu_status status;
+    MU_CALLBACK("the kernel of an op", status = entry->custom.kernel(in, out, entry->custom.arg));
+    return must_say_why(status, entry->name, "kernel");
 }
 
 static mu_status check_gradient(const custom_op *entry, const mu_tensor *x, const mu_tensor *dx, int i)
@@ -109,7 +114,8 @@ static mu_status all_gradients(mu_grad *g)
     if (!entry->custom.gradient)
         return mu__error(MU_UNIMPLEMENTED, "%s: it was registered without a gradient; give mu_register_op one, or put "
                          "mu_stop_gradient around what the op is given", entry->name);
-    const mu_status status = entry->custom.gradient(g->x, g->y, dys, g->memo, entry->custom.arg);
+    mu_status status;
+    MU_CALLBACK("the gradient of an op", status = entry->custom.gradient(g->x, g->y, dys, g->memo, entry->custom.arg));
     if (mu__pending())  // the caller adds whose gradient failed
         return mu_error_code();
     MU_TRY(must_say_why(status, entry->name, "gradient"));
