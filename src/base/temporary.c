@@ -167,19 +167,25 @@ static void remove_if_dead(int folder, const char *name)
     close(fd);
 }
 
-static void sweep_folder(DIR *folder, const char *file)
+static bool is_goal(const char *name, size_t goal, const char *file, size_t length, bool parts)
+{
+    return goal >= length && memcmp(name, file, length) == 0 &&
+           (goal == length || (parts && goal > length && name[length] == '.'));
+}
+
+static void sweep_folder(DIR *folder, const char *file, bool parts)
 {
     const size_t length = strlen(file);
     const bool local = is_local(dirfd(folder));
     for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         const size_t goal = mu__temporary_goal(entry->d_name);
-        if (goal == length && memcmp(entry->d_name, file, length) == 0 &&
+        if (goal > 0 && is_goal(entry->d_name, goal, file, length, parts) &&
             (local || is_of_this_boot(entry->d_name, goal)))
             remove_if_dead(dirfd(folder), entry->d_name);
     }
 }
 
-void mu__temporary_sweep(const char *path)
+static void sweep(const char *path, bool parts)
 {
     const char *slash = strrchr(path, '/');
     const size_t length = slash != NULL ? MU_MAX((size_t)(slash - path), 1) : 1;
@@ -190,7 +196,11 @@ void mu__temporary_sweep(const char *path)
     name[length] = '\0';
     DIR *folder = opendir(name);
     if (folder != NULL) {
-        sweep_folder(folder, slash != NULL ? slash + 1 : path);
+        sweep_folder(folder, slash != NULL ? slash + 1 : path, parts);
         closedir(folder);
     }
 }
+
+void mu__temporary_sweep(const char *path) { sweep(path, false); }
+
+void mu__temporary_sweep_parts(const char *path) { sweep(path, true); }

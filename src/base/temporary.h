@@ -13,6 +13,9 @@ mu_status mu__temporary_create(const char *path, char **name, int *fd);
 // read, locked or removed stay; that is not an error.
 void mu__temporary_sweep(const char *path);
 
+// mu__temporary_sweep_parts does so for `path` and for all files whose names are its name, a dot and more.
+void mu__temporary_sweep_parts(const char *path);
+
 // mu__temporary_goal returns the length of the target's name at the start of a temporary file's name; 0 if the name
 // is not that of a temporary file.
 size_t mu__temporary_goal(const char *name);

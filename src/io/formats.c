@@ -1,4 +1,5 @@
 // The formats of files with named tensors, and what is common to them: recognising, opening, reading and saving.
+#include "base/temporary.h"
 #include "io/io.h"
 
 #include <errno.h>
@@ -172,6 +173,17 @@ mu_tensor_file *mu__tensor_file_open(const char *path)
         return file;
     mu_release(file);
     return NULL;
+}
+
+void mu__tensor_file_sweep(const char *path)
+{
+    static const char index[] = ".index";
+    const size_t length = strlen(path), end = sizeof index - 1;
+    const bool is_index = length > end && strcmp(path + length - end, index) == 0;
+    char *prefix = mu__sprintf("%.*s", (int)(is_index ? length - end : length), path);
+    if (prefix)
+        mu__temporary_sweep_parts(prefix);
+    mu__free(prefix);
 }
 
 // ---- Saving -------------------------------------------------------------------------------------

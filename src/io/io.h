@@ -91,6 +91,10 @@ mu_status mu__tensors_save(const char *path, int n, const char *const *names, mu
 // mu__tensors_save_as writes in a format, whatever the path's extension is.
 mu_status mu__tensors_save_as(const mu_file_format *format, const char *path, const mu_tensors *all);
 
+// mu__tensor_file_sweep removes what killed saves left of a file, or of the parts of a TensorFlow checkpoint, which is
+// named by its prefix or its index: its parts are files of their own.
+void mu__tensor_file_sweep(const char *path);
+
 // mu__tensor_file_open and mu__tensor_file_read return a reference that the caller owns.
 mu_tensor_file *mu__tensor_file_open(const char *path);
 mu_tensor *mu__tensor_file_read(const mu_tensor_file *file, int i);

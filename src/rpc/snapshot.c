@@ -1,6 +1,8 @@
 // Snapshots of stores: cuts, and the files that keep them. See store.h.
 #include "rpc/store.h"
 
+#include "base/temporary.h"
+
 void mu__snapshot_before(mu_store *store, int64_t cut)
 {
     if (cut <= store->cut || mu__pending())
@@ -69,14 +71,27 @@ typedef struct obsolete {
     int store;
 } obsolete;
 
+// A server that is killed while it writes a cut leaves a temporary file. No later cut has its name, so that no save
+// removes it.
+static void sweep(const char *folder, const char *name, int goal)
+{
+    char *path = mu__sprintf("%s/%.*s", folder, goal, name);
+    if (path != NULL)
+        mu__temporary_sweep(path);
+    mu__free(path);
+}
+
 static void delete_obsolete(const char *name, void *arg)
 {
     const obsolete *o = arg;
     long long cut;
     int store, end = 0;
-    if (sscanf(name, "cut-%lld-store-%d.safetensors%n", &cut, &store, &end) == 2 && end > 0 && name[end] == '\0' &&
-        store == o->store && cut < o->before)
+    if (sscanf(name, "cut-%lld-store-%d.safetensors%n", &cut, &store, &end) != 2 || end == 0 || store != o->store)
+        return;
+    if (name[end] == '\0' && cut < o->before)
         mu__rows_delete(o->folder, name);
+    else if (mu__temporary_goal(name) == (size_t)end)
+        sweep(o->folder, name, end);
 }
 
 void mu__snapshot_delete_before(const mu_store *store, int64_t cut, const char *folder)

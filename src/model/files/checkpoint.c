@@ -7,8 +7,6 @@
 #include "model/core/layer.h"
 #include "model/files/checkpoint.h"
 
-#include "base/temporary.h"
-
 #include <errno.h>
 #include <stdlib.h>
 
@@ -314,7 +312,7 @@ mu_status mu_checkpoint_restore(mu_checkpoint *checkpoint, const char *path)
     if (mu__pending())
         return mu_error_code();
     MU_TRY(need_outside(checkpoint, path, "mu_checkpoint_restore"));
-    mu__temporary_sweep(path);
+    mu__tensor_file_sweep(path);
     mu_tensor_file *file = mu__tensor_file_open(path);
     mu_status status = file ? mu__checkpoint_read(checkpoint, file) : mu_error_code();
     mu_release(file);

@@ -2,7 +2,6 @@
 //
 // Loading executes nothing: the configuration is read by config.c, which knows Muster's layers, and the archive is
 // read in memory.
-#include "base/temporary.h"
 #include "model/files/keras_names.h"
 #include "model/models/model.h"
 
@@ -94,7 +93,7 @@ mu_model *mu_load_model_with(const mu_load_model_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_load_model") != MU_OK ||
         mu__need(args.path, "mu_load_model: the path") != MU_OK)
         return NULL;
-    mu__temporary_sweep(args.path);
+    mu__tensor_file_sweep(args.path);
     mu_tensor_file *file = mu__tensor_file_open(args.path);
     mu_model *model = file ? load(file, !args.no_compile) : NULL;
     mu_release(file);

@@ -1,7 +1,6 @@
 // Saves and loads a model's weights, in any format of named tensors, under the names that the format's files have.
 //
 // Keras's formats and TensorFlow's checkpoints also hold the state of the optimizer.
-#include "base/temporary.h"
 #include "model/files/checkpoint.h"
 #include "model/files/keras_names.h"
 #include "model/layers/lookup.h"
@@ -309,7 +308,7 @@ mu_status mu__model_load(mu_model *model, const mu_tensor_file *file, const char
 
 static mu_status load_file(const mu_load_weights_args *args, const regex_t *only)
 {
-    mu__temporary_sweep(args->path);
+    mu__tensor_file_sweep(args->path);
     mu_tensor_file *file = mu__tensor_file_open(args->path);
     loading l = {.file = file, .function = "mu_load_weights", .options = args, .only = only};
     const mu_status status = file ? load(args->model, &l) : mu_error_code();

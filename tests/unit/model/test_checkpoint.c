@@ -296,6 +296,27 @@ static void what_killed_saves_left_is_removed(void **state)
     remove_folder();
 }
 
+// A TensorFlow checkpoint is several files, whose names are longer than the one that is loaded.
+static void what_killed_saves_left_of_the_parts_is_removed(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {FOLDER "/m.ckpt", FOLDER "/m.ckpt.index"};
+    remove_folder();
+    assert_int_equal(mkdir(FOLDER, 0777), 0);
+    mu_model *model = mu_sequential(mu_dense(1));
+    mu_model_build(model, 1, (int64_t[]){3});
+    for (size_t i = 0; i < MU_COUNT(paths); i++) {
+        assert_int_equal(mu_save_weights(model, paths[0]), MU_OK);
+        leave_a_temporary(FOLDER "/m.ckpt.index");
+        leave_a_temporary(FOLDER "/m.ckpt.data-00000-of-00001");
+        leave_a_temporary(FOLDER "/m.ckpt2.index");
+        assert_int_equal(count_files(), 5);
+        assert_int_equal(mu_load_weights(model, paths[i]), MU_OK);
+        assert_int_equal(count_files(), 3);
+    }
+    remove_folder();
+}
+
 // Names that collide with what the first step will make are told at once.
 static void colliding_names_are_told_when_the_checkpoint_is_made(void **state)
 {
@@ -352,6 +373,7 @@ int main(void)
         MODEL_TEST(the_manager_keeps_the_latest_that_are_whole),
         MODEL_TEST(a_killed_save_leaves_the_one_before),
         MODEL_TEST(what_killed_saves_left_is_removed),
+        MODEL_TEST(what_killed_saves_left_of_the_parts_is_removed),
         MODEL_TEST(colliding_names_are_told_when_the_checkpoint_is_made),
         MODEL_TEST(wrong_uses_say_what_is_wrong),
     };
