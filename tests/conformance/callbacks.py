@@ -26,6 +26,9 @@ CALLBACKS = [
     ("LearningRateScheduler", {}, 0.4), ("CSVLogger", {"separator": ";"}, 0.05), ("CSVLogger", {"append": True}, 0.05),
     ("TerminateOnNaN", {}, 1e200), ("SwapEMAWeights", {}, 0.1), ("SwapEMAWeights", {"swap_on_epoch": True}, 0.1),
 ]
+# Without options: epochs, the learning rate, and the weight at which the validation loss is least. 2.0 is never passed,
+# so that only .min_delta (1e-4) ends the improvements; 2.02 is, so that "val_loss" is told from "loss".
+DEFAULTS = [("EarlyStopping", 40, 0.0256, 2.02), ("ReduceLROnPlateau", 40, 0.0256, 2.0), ("ReduceLROnPlateau", 40, 0.0256, 2.02)]
 
 
 def halve(epoch, rate):
@@ -90,6 +93,32 @@ def compare_callback(report, mu, floatx, row):
             far = max(far, off(values, wanted) if names == wanted_names else np.inf)
     report.check(f"callback {name} {options}, {floatx}", f"{epochs} epochs as in Keras, within {far:.1e}",
                  epochs == len(seen["loss"]) and far <= TOLERANCE[floatx])
+
+
+def compare_defaults(report, mu, floatx, row):
+    """A callback without options: one weight, whose validation loss falls ever slower and then rises."""
+    name, epochs, rate, truth = row
+    dtype = FLOATX[floatx]
+    x = np.ones((1, 1), dtype)
+    theirs = tf.keras.Sequential([tf.keras.layers.Input((1,)), tf.keras.layers.Dense(1, use_bias=False, name="dense")])
+    theirs.compile(tf.keras.optimizers.SGD(rate), "mse")
+    theirs.set_weights([2.03125 * x])
+    with mu.pool():
+        ours = mu.model([mu.mu_input_layer(shape=[1]), mu.mu_dense(units=1, no_bias=True, name="dense")])
+        mu.write_weights(ours, {"dense/kernel": 2.03125 * x})
+        optimizer = mu.mu_sgd(learning_rate=rate)
+        mu.mu_compile(model=ours, optimizer=optimizer, loss=mu.mu_mean_squared_error_loss())
+        callback, built = callback_of(mu, name, {}, None, [])
+        history = mu.mu_fit(model=ours, x=mu.values([mu.tensor(x), mu.tensor(2 * x)]), callbacks=built, epochs=epochs,
+                            validation_data=mu.values([mu.tensor(x), mu.tensor(truth * x)]), verbose=MU_VERBOSE_SILENT)
+        seen = theirs.fit(x, 2 * x, epochs=epochs, validation_data=(x, truth * x), callbacks=[callback], verbose=0).history
+        far = max(off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0]),
+                  off(mu.array(mu.mu_variable_read(mu.mu_optimizer_learning_rate(optimizer))),
+                      theirs.optimizer.learning_rate.numpy()))
+        ended = mu.mu_history_epochs(history)
+    changed = len(seen["loss"]) < epochs or theirs.optimizer.learning_rate.numpy() < rate / 2
+    report.check(f"callback {name} without options, {floatx}", f"{ended} epochs as in Keras, within {far:.1e}",
+                 changed and ended == len(seen["loss"]) and far <= TOLERANCE[floatx])
 
 
 def events_of(folder):
@@ -263,6 +292,7 @@ def main(library, only=""):
     report = Report("callbacks")
     for floatx in FLOATX:
         parts = [(compare_callback, row, row[0]) for row in CALLBACKS]
+        parts += [(compare_defaults, row, f"{row[0]} without options") for row in DEFAULTS]
         parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
                   (compare_traced_summaries, None, "traced summaries"),
                   (compare_hooks, None, "hooks")]

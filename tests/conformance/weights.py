@@ -50,6 +50,7 @@ REGULARIZERS = [("l1", lambda mu: mu.mu_l1(0.25), tf.keras.regularizers.L1(0.25)
                 ("orthogonal", lambda mu: mu.mu_orthogonal_regularizer(2.0, "columns"),
                  tf.keras.regularizers.OrthogonalRegularizer(2.0, "columns")),
                 ("name l1", lambda mu: "l1", "l1"), ("name l2", lambda mu: "l2", "l2"),
+                ("name l1_l2", lambda mu: "l1_l2", "l1_l2"),
                 ("name orthogonal", lambda mu: "orthogonal_regularizer", "orthogonal_regularizer")]
 
 
@@ -147,6 +148,19 @@ def training_rows():
                lambda mu, ours=ours: {"kernel_regularizer": ours(mu)})
 
 
+def compare_left_out(report, mu):
+    """Regularizers and constraints from a configuration without their numbers get Keras's defaults."""
+    modules = {"kernel_regularizer": (tf.keras.regularizers, ("L1", "L2", "L1L2", "OrthogonalRegularizer")),
+               "kernel_constraint": (tf.keras.constraints, ("MaxNorm", "UnitNorm", "MinMaxNorm"))}
+    for option, (module, classes) in modules.items():
+        for name in classes:
+            config = tf.keras.layers.serialize(tf.keras.layers.Dense(5, **{option: getattr(module, name)()}))
+            config["config"][option]["config"] = {}
+            ours = json.loads(mu.mu_layer_config(mu.mu_layer_from_config(json.dumps(config))).decode())
+            read, wanted = (getattr(tf.keras.layers.deserialize(each), option).get_config() for each in (ours, config))
+            report.check(f"{name} without numbers", f"{read}", read == wanted and len(wanted) > 0)
+
+
 def compare_names(report, mu):
     """Every name that Keras takes for such an option, from the installed Keras."""
     modules = {"kernel_initializer": tf.keras.initializers, "kernel_regularizer": tf.keras.regularizers,
@@ -180,6 +194,9 @@ def main(library, only=""):
                     compare(report, mu, floatx, row)
     if only in "names":
         compare_names(report, mu)
+    if only in "without numbers":
+        with report.guard("without numbers"), mu.pool():
+            compare_left_out(report, mu)
     return report
 
 
