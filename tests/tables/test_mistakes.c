@@ -1,5 +1,6 @@
 // The mistakes that people make, one row each: what the message must name (the cause) and what it must advise (the
 // cure). Each message also names the line of this file, and comes before a step has run.
+#include "../unit/base/base_test.h"
 #include "../unit/model/model_test.h"
 #include "model/callbacks/callback.h"
 #include "model/core/layer.h"
@@ -9,6 +10,7 @@
 static mu_model *model;
 static mu_dataset *rows, *one_hot, *endless;
 static int steps;
+static const char *folder; // for files of this run
 
 static mu_status count_step(const mu_logs *logs, void *arg)
 {
@@ -98,25 +100,28 @@ static mu_model *built(void)
     return model;
 }
 
+static const char *path_of(const char *name)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
 static mu_status other_weights(void)
 {
     mu_model *other = mu_sequential(mu_dense(5));
     mu_model_build(other, 1, (const int64_t[]){4});
     built();
-    mu_save_weights(other, "mistakes.safetensors");
-    const mu_status status = mu_load_weights(model, "mistakes.safetensors");
-    remove("mistakes.safetensors");
-    return status;
+    mu_save_weights(other, path_of("other.safetensors"));
+    return mu_load_weights(model, path_of("other.safetensors"));
 }
 
 static mu_status no_weights_file(void)
 {
-    FILE *file = fopen("mistakes.txt", "w");
+    FILE *file = fopen(path_of("notes.txt"), "w");
     fputs("these are no weights", file);
     fclose(file);
-    const mu_status status = mu_load_weights(built(), "mistakes.txt");
-    remove("mistakes.txt");
-    return status;
+    return mu_load_weights(built(), path_of("notes.txt"));
 }
 
 #define DIMS(...) (int)MU_COUNT(((const int64_t[]){__VA_ARGS__})), (const int64_t[]){__VA_ARGS__}
@@ -170,6 +175,8 @@ typedef struct mistake {
     ROW(image_without_channels, mu_call(mu_conv2d(2, 3), mu_ones(MU_F64, DIMS(2, 8, 8))), "[?, 8, 8]", "rank 4")      \
     ROW(sequence_without_features, mu_call(mu_lstm(4), mu_ones(MU_F64, DIMS(2, 8))), "[?, 8]", "rank 3")              \
     ROW(id_out_of_range, mu_call(mu_embedding(10, 4), mu_fill(MU_I64, DIMS(2, 3), 10)), "index 10", "0 to 9")         \
+    ROW(plugin_that_is_not_there,                                                                                     \
+        mu_one_device_strategy("TPU:0"), "The plugin tpu cannot be used: plugin /nowhere.so", "there are CPU:0")      \
     ROW(layer_used_twice_in_a_row, one_layer_twice(), "layers 0 and 1", "the same object")                            \
     ROW(shapes_that_do_not_fit,                                                                                       \
         mu_matmul(numbers(DIMS(2, 3), 1), numbers(DIMS(2, 3), 1)), "3 and 2", "must be equal")                        \
@@ -194,17 +201,17 @@ typedef struct mistake {
     ROW(weights_that_are_not_there,                                                                                   \
         mu_load_weights(built(), "nowhere.safetensors"), "nowhere.safetensors", "No such file")                       \
     ROW(weights_of_another_model, other_weights(), "float64[4, 5]", "the model's is float64[4, 3]")                   \
-    ROW(file_without_weights, no_weights_file(), "mistakes.txt", "muster convert --help")                             \
+    ROW(file_without_weights, no_weights_file(), "notes.txt", "muster convert --help")                                \
     ROW(names_twice_in_a_checkpoint, same_names(), "named 'v'", "another name")                                       \
-    ROW(two_models_in_a_checkpoint, two_models(), "named 'dense/kernel'", "give the objects names in .objects")      \
-    ROW(loss_of_another_output, two_outputs(MU_BY_NAME("a", "mse", "c", "mae")), "'c'", "its outputs are 'a', 'b'")    \
-    ROW(output_without_a_loss, two_outputs(MU_BY_NAME("a", "mse")), "1 of the outputs 'a', 'b'", "NULL")               \
+    ROW(two_models_in_a_checkpoint, two_models(), "named 'dense/kernel'", "give the objects names in .objects")       \
+    ROW(loss_of_another_output, two_outputs(MU_BY_NAME("a", "mse", "c", "mae")), "'c'", "its outputs are 'a', 'b'")   \
+    ROW(output_without_a_loss, two_outputs(MU_BY_NAME("a", "mse")), "1 of the outputs 'a', 'b'", "NULL")              \
     ROW(metric_of_another_output,                                                                                     \
         mu_compile(two_outputs(BOTH_LOSSES), .loss = "mse", .metrics = MU_BY_NAME("bb", "mae")), "'bb'",              \
         "its outputs are 'a', 'b'")                                                                                   \
     ROW(metrics_without_outputs, mu_compile(two_outputs(BOTH_LOSSES), .loss = "mse", .metrics = "mae"),               \
         "1 metrics for a model with the outputs 'a', 'b'", "MU_BY_NAME")                                              \
-    ROW(input_misspelt, FIT(two_outputs(BOTH_LOSSES), PAIR("left", "rihgt")), "lacks 'right'", "'left', 'right'")      \
+    ROW(input_misspelt, FIT(two_outputs(BOTH_LOSSES), PAIR("left", "rihgt")), "lacks 'right'", "'left', 'right'")     \
     ROW(labels_misspelt,                                                                                              \
         FIT(two_outputs(BOTH_LOSSES), mu_list(numbers(DIMS(6, 3), 1), numbers(DIMS(6, 2), 2), MU_END),                \
             mu_map("a", numbers(DIMS(6, 1), 3), "B", numbers(DIMS(6, 1), 4), MU_END)), "key 'B'",                     \
@@ -253,14 +260,17 @@ static void messages_name_cause_and_cure(void **state)
 {
     (void)state;
     int wrong = 0;
+    folder = temporary_folder();
     for (size_t i = 0; i < MU_COUNT(mistakes); i++)
         wrong += check((int)i);
+    remove_folder(folder);
     print_message("%d mistakes, %d messages lack something\n", (int)MU_COUNT(mistakes), wrong);
     assert_int_equal(wrong, 0);
 }
 
 int main(void)
 {
+    setenv("PJRT_NAMES_AND_LIBRARY_PATHS", "tpu:/nowhere.so", 1);
     const struct CMUnitTest tests[] = {MODEL_TEST(messages_name_cause_and_cure)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 // Policies: what can be read, what is refused and with which words, and which algorithm a size gets.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../base/base_test.h"
 
 #include "comm/comm.h"
 
@@ -121,9 +116,28 @@ static void test_order(void **state)
     assert_non_null(strstr(mu_error_take().message, "\"doubling\" of all_reduce"));
 }
 
+static void ask_for_nccl(void *arg)
+{
+    (void)arg;
+    for (int placing = MU_PLACED_TOGETHER; placing <= MU_PLACED_MIXED; placing++)
+        mu__policy_of(MU_COMM_NCCL, (mu_placing)placing, placing % 2 == 0);
+}
+
+// The first test: a process says it once.
+static void test_a_hint_that_cannot_be_followed_warns_once(void **state)
+{
+    char text[2000];
+    (void)state;
+    catch_stderr(ask_for_nccl, NULL, text, sizeof text);
+    const char *warning = strstr(text, "warning: the communication hint NCCL is for GPU devices");
+    assert_non_null(warning);
+    assert_null(strstr(warning + 1, "warning"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_hint_that_cannot_be_followed_warns_once),
         cmocka_unit_test(test_ranges),          cmocka_unit_test(test_falls_back), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_implementations), cmocka_unit_test(test_order),
     };

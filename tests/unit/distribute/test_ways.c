@@ -1,4 +1,5 @@
 // Ways of reducing: the same order eagerly, outside of functions and in compiled ones, on any number of devices.
+#include "../base/base_test.h"
 #include "distribute_test.h"
 
 enum { MOST = 9, WIDTH = 5 };
@@ -156,9 +157,31 @@ static void failures_reach_the_caller(void **state)
     expect_error(MU_INVALID_ARGUMENT, "returned float32[1] for parts of float32[5]");
 }
 
+static void reduce_by_nccl(void *arg)
+{
+    (void)arg;
+    mu_strategy *strategy = mu_mirrored_strategy(.replicas = 2, .cross_device_ops = mu_nccl_all_reduce(1));
+    for (int i = 0; i < 3; i++)
+        assert_non_null(mu_reduce(strategy, MU_SUM, numbers_per_replica(2)));
+    mu_value *value = mu_of(own_numbers(0));
+    assert_non_null(mu_cross_device_reduce(mu_nccl_all_reduce(2), MU_MEAN, value, value));
+}
+
+// The first test: a process says it once.
+static void a_way_for_other_devices_warns_once(void **state)
+{
+    char text[4000];
+    (void)state;
+    catch_stderr(reduce_by_nccl, NULL, text, sizeof text);
+    const char *warning = strstr(text, "warning: mu_nccl_all_reduce is for GPU devices");
+    assert_non_null(warning);
+    assert_null(strstr(warning + 1, "warning"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WAYS_TEST(a_way_for_other_devices_warns_once),
         WAYS_TEST(halves_on_any_number_of_devices),
         WAYS_TEST(one_after_the_other),
         WAYS_TEST(own_ways_are_asked),
