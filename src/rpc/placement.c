@@ -53,6 +53,7 @@ struct mu_placement {
     void (*changed)(void *arg);
     void *changed_arg;
     // Snapshots.
+    int64_t known_cut; // the highest number of one that any server or this process knows
     int64_t cut, written; // the last begun; the last that all stores have written, 0: none
     bool cutting, restoring;
     int64_t cut_due_ns;
@@ -135,6 +136,9 @@ static bool is_there(const mu_placement *p, int server, uint64_t process)
     return server != NOBODY && p->servers[server].process == process && process != 0;
 }
 
+// Whether epochs can be counted up from a number that a server has told.
+static bool leaves_room(int64_t number) { return number >= 0 && number <= MU_MOST_EPOCH / 2; }
+
 // Rows of all stores that a server knows: the epochs are what this coordinator must exceed.
 static void take_rows(mu_placement *p, int server, const mu_value *value)
 {
@@ -144,7 +148,10 @@ static void take_rows(mu_placement *p, int server, const mu_value *value)
     const int64_t *rows = mu__host_read(tensor);
     for (int64_t i = 0; i + MU_N_STATE <= tensor->shape.dims[0]; i += MU_N_STATE) {
         const int64_t *row = rows + i;
+        if (!leaves_room(row[MU_STATE_EPOCH]) || !leaves_room(row[MU_STATE_CUT]))
+            continue;
         p->epoch = MU_MAX(p->epoch, MU_MAX(row[MU_STATE_EPOCH], row[MU_STATE_CUT]));
+        p->known_cut = MU_MAX(p->known_cut, row[MU_STATE_CUT]);
         if (row[MU_STATE_STORE] < 0 || row[MU_STATE_STORE] >= p->n)
             continue;
         store_view *store = &p->stores[row[MU_STATE_STORE]];
@@ -220,7 +227,8 @@ static int64_t poll_server(mu_placement *p, int server, int64_t now)
     s->asked_ns = now;
     s->polled++;
     const int64_t poll[2] = {s->polled, s->confirmed};
-    mu_value *question = mu_list(mu__numbers_value(poll, 2), led_by_others(p, server), MU_END);
+    mu_value *question =
+        mu_list(mu__numbers_value(poll, 2), led_by_others(p, server), mu__numbers_value(&p->known_cut, 1), MU_END);
     s->poll = mu__client_call(s->client, "muster.store.state", question, p->heartbeat, p->changed, p->changed_arg);
     return MU_FOREVER;
 }
@@ -402,7 +410,7 @@ static int64_t place(mu_placement *p, int number, int64_t now)
 static void begin_cut(mu_placement *p)
 {
     p->cutting = true;
-    p->cut = ++p->epoch; // so that it is higher than any of a coordinator before this one
+    p->cut = p->known_cut = ++p->epoch; // so that it is higher than any of a coordinator before this one
     for (int i = 0; i < p->n; i++) {
         store_view *store = &p->stores[i];
         const int64_t head[4] = {i, store->epoch, (int64_t)store->primary_process, p->cut};

@@ -44,6 +44,11 @@ extern mu_defect mu__planted;
 
 // ---- Wire form (docs/rpc.md) --------------------------------------------------------------------
 
+// Coordinators give epochs and numbers of cuts, each above those that any server knows. The limit leaves a coordinator
+// whose servers know half of it as many again.
+#define MU_MOST_EPOCH ((int64_t)1 << 62)
+static inline bool mu__epoch_valid(int64_t epoch) { return epoch >= 0 && epoch <= MU_MOST_EPOCH; }
+
 // Numbers of a request "muster.store.call", and of its answer.
 enum { MU_ASK_STORE, MU_ASK_EPOCH, MU_ASK_CUT, MU_ASK_CLIENT, MU_ASK_REQUEST, MU_ASK_OLDEST, MU_ASK_KNOWN,
        MU_ASK_KNOWN_EPOCH, MU_N_ASK };

@@ -250,14 +250,25 @@ static void take_value(mu_store_request *request, const int64_t *head, const mu_
     mu__error_move(&request->error);
 }
 
+// `read`: whether the answer begins with the numbers at all.
+static mu_status check_head(const mu_store_request *request, mu_status read, const int64_t *head)
+{
+    const bool good = read == MU_OK && head[MU_ANSWER_CODE] >= MU_NOT_PRIMARY &&
+                      head[MU_ANSWER_CODE] <= MU_UNAUTHENTICATED && mu__epoch_valid(head[MU_ANSWER_EPOCH]) &&
+                      mu__epoch_valid(head[MU_ANSWER_CUT]);
+    if (read != MU_OK)
+        mu_error_take();
+    return good ? MU_OK
+                : mu__error(MU_DATA_LOSS, "\"%s\" at %s: the answer does not begin with an epoch, a cut and a status",
+                            request->method, mu__client_address(request->client->servers[request->server]));
+}
+
 // A server that answers: the primary, which has done it, or another one.
 static void take_answer(mu_store_request *request, const mu_value *answer, int64_t now)
 {
     int64_t head[MU_N_ANSWER];
-    if (mu__numbers_of(mu_value_at(answer, 0), head, MU_N_ANSWER) != MU_OK || head[MU_ANSWER_CODE] < MU_NOT_PRIMARY ||
-        head[MU_ANSWER_CODE] > MU_UNAUTHENTICATED) {
+    if (check_head(request, mu__numbers_of(mu_value_at(answer, 0), head, MU_N_ANSWER), head) != MU_OK) {
         mu__error_move(&request->error);
-        request->error.code = MU_DATA_LOSS;
         request->done = true;
         return;
     }

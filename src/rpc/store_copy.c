@@ -153,7 +153,7 @@ static void take_answer(mu_store *store)
         acknowledged(store);
     else
         store->retry_ns = mu__now_ns() + RETRY_NS;
-    if (answer[0] > store->epoch)
+    if (answer[0] > store->epoch && mu__epoch_valid(answer[0]))
         mu__store_step_down(store, answer[0]);
 }
 
@@ -234,12 +234,15 @@ static bool expect(mu_store *store, const int64_t *head, int64_t *code)
     *code = MU_ABORTED;
     if (head[MU_COPY_EPOCH] < store->epoch)
         return false;
+    // A primary gives its store up when the coordinator says who leads it now (muster.store.state), and not before.
+    *code = MU_FAILED_PRECONDITION;
+    if (store->role == MU_STORE_PRIMARY && head[MU_COPY_EPOCH] > store->epoch)
+        return false;
     if (head[MU_COPY_KIND] == MU_COPIED_BEGIN && head[MU_COPY_EPOCH] > store->epoch) {
         mu__store_step_down(store, head[MU_COPY_EPOCH]);
         store->role = MU_STORE_COPY;
         store->sending_to = 0;
     }
-    *code = MU_FAILED_PRECONDITION;
     if (store->role != MU_STORE_COPY || store->promoting || head[MU_COPY_EPOCH] != store->epoch ||
         head[MU_COPY_POSITION] > store->position)
         return false;
@@ -283,6 +286,11 @@ mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments)
     if (mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_COPY) != MU_OK)
         return NULL;
     mu_value *body = mu_value_at(arguments, 1);
+    if (!mu__epoch_valid(head[MU_COPY_EPOCH]) || !mu__epoch_valid(head[MU_COPY_CUT])) {
+        mu__error(MU_INVALID_ARGUMENT, "a message for a copy has epoch %lld and cut %lld; give 0 to %lld",
+                  (long long)head[MU_COPY_EPOCH], (long long)head[MU_COPY_CUT], (long long)MU_MOST_EPOCH);
+        return NULL;
+    }
     if ((uint64_t)head[MU_COPY_PROCESS] != mu__stores_process(stores) && !MU_PLANTED(MU_DEFECT_EARLIER_LIFE)) {
         mu__error(MU_FAILED_PRECONDITION, "the message is for an earlier process at this address");
         return NULL;

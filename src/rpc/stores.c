@@ -43,17 +43,19 @@ uint64_t mu__stores_process(const mu_stores *stores)
 
 // ---- Clients' requests --------------------------------------------------------------------------
 
-// With the lock held: why a request is not run here; 0: it is.
-static int64_t refuse(mu_stores *stores, mu_store *store, const int64_t *ask)
+// With the lock held: why a request is not run here; 0: it is. What a client says of epochs and cuts makes a server
+// refuse and nothing else: its own numbers come from the coordinator. A client that knows of a cut before this server
+// does has heard of it from another server, and asks again while the coordinator's order is on its way here.
+static int64_t refuse(const mu_stores *stores, mu_store *store, const int64_t *ask)
 {
-    stores->cut = MU_MAX(stores->cut, ask[MU_ASK_CUT]);
     if (store == NULL)
         return MU_NOT_PRIMARY;
-    if (ask[MU_ASK_EPOCH] > store->epoch && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
-        mu__store_step_down(store, ask[MU_ASK_EPOCH]);
     if (store->role != MU_STORE_PRIMARY)
         return store->gone ? MU_UNAVAILABLE : MU_NOT_PRIMARY;
-    if (store->restored_at >= 0 && ask[MU_ASK_KNOWN_EPOCH] < store->restored_epoch)
+    if (ask[MU_ASK_CUT] > stores->cut)
+        return MU_NOT_PRIMARY;
+    if (store->restored_at >= 0 && ask[MU_ASK_KNOWN] > store->restored_at &&
+        ask[MU_ASK_KNOWN_EPOCH] < store->restored_epoch)
         store->lost = MU_MAX(store->lost, ask[MU_ASK_KNOWN] - store->restored_at);
     return ask[MU_ASK_EPOCH] == store->epoch || MU_PLANTED(MU_DEFECT_STALE_PRIMARY) ? 0 : MU_NOT_PRIMARY;
 }
@@ -270,6 +272,14 @@ static mu_status take_lead(mu_store *store, const int64_t *lead, const char *cop
     return status;
 }
 
+static mu_status check_number(int64_t number, const char *what)
+{
+    if (mu__epoch_valid(number))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s is %lld; give 0 to %lld", what, (long long)number,
+                     (long long)MU_MOST_EPOCH);
+}
+
 static mu_status check_process(const mu_stores *stores, int64_t process)
 {
     if ((uint64_t)process == mu__stores_process(stores) || MU_PLANTED(MU_DEFECT_EARLIER_LIFE))
@@ -285,6 +295,8 @@ static mu_value *lead(mu_value *arguments, void *arg)
     char *copy = NULL, *folder = NULL;
     mu_value *result = NULL;
     if (mu__numbers_of(mu_value_at(arguments, 0), numbers, MU_N_LEAD) == MU_OK &&
+        check_number(numbers[MU_LEAD_EPOCH], "the epoch of an order") == MU_OK &&
+        check_number(numbers[MU_LEAD_CUT], "the cut of an order") == MU_OK &&
         check_process(stores, numbers[MU_LEAD_PROCESS]) == MU_OK &&
         mu__value_text(mu_value_at(arguments, 1), "the copy's address", &copy) == MU_OK &&
         mu__value_text(mu_value_at(arguments, 2), "the folder of snapshots", &folder) == MU_OK) {
@@ -309,6 +321,7 @@ static mu_value *cut(mu_value *arguments, void *arg)
     int64_t ask[4], at = -1, whole = 0;
     char *folder = NULL;
     if (mu__numbers_of(mu_value_at(arguments, 0), ask, 4) != MU_OK || check_process(stores, ask[2]) != MU_OK ||
+        check_number(ask[3], "the number of a cut") != MU_OK ||
         (mu_value_count(arguments) > 2 && mu__numbers_of(mu_value_at(arguments, 2), &whole, 1) != MU_OK) ||
         mu__value_text(mu_value_at(arguments, 1), "the folder of snapshots", &folder) != MU_OK)
         return NULL;
@@ -348,21 +361,25 @@ static void take_led(mu_stores *stores, const mu_value *value)
         return;
     const int64_t *pairs = mu__host_read(tensor);
     for (int64_t i = 0; i + 1 < tensor->shape.dims[0]; i += 2) {
-        mu_store *store = mu__store_find(stores, pairs[i]);
+        mu_store *store = mu__epoch_valid(pairs[i + 1]) ? mu__store_find(stores, pairs[i]) : NULL;
         if (store != NULL && store->role == MU_STORE_PRIMARY && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
             mu__store_step_down(store, pairs[i + 1]);
     }
 }
 
-// [[number, the last whose answer came], [store, epoch, …] of stores that others lead] -> rows of MU_N_STATE numbers,
-// one after the other.
+// [[number, the last whose answer came], [store, epoch, …] of stores that others lead, [cut]] -> rows of MU_N_STATE
+// numbers, one after the other. `cut` is the highest number of one that the coordinator knows of, in case its order
+// is lost; older coordinators send none.
 static mu_value *state(mu_value *arguments, void *arg)
 {
     mu_stores *stores = arg;
-    int64_t poll[2];
-    if (mu__numbers_of(mu_value_at(arguments, 0), poll, 2) != MU_OK)
+    int64_t poll[2], last_cut = 0;
+    if (mu__numbers_of(mu_value_at(arguments, 0), poll, 2) != MU_OK ||
+        (mu_value_count(arguments) > 2 && mu__numbers_of(mu_value_at(arguments, 2), &last_cut, 1) != MU_OK) ||
+        check_number(last_cut, "the number of a cut") != MU_OK)
         return NULL;
     pthread_mutex_lock(&stores->lock);
+    stores->cut = MU_MAX(stores->cut, last_cut);
     take_led(stores, mu_value_at(arguments, 1));
     take_poll(stores, poll[0], poll[1]);
     const int n = (int)stores->stores.n;

@@ -1,0 +1,181 @@
+// Stores of a server: whose word on epochs and cuts it takes.
+#include "rpc/client.h"
+#include "rpc/rpc.h"
+#include "rpc/server.h"
+#include "rpc/store.h"
+#include "rpc_test.h"
+
+#include <muster/ops.h>
+
+enum { EPOCH = 7 };
+
+// A server, and clients of both roles.
+typedef struct env {
+    mu_rpc_server *server;
+    mu_rpc_client *coordinator, *worker;
+    int64_t n_polls, n_requests;
+} env;
+
+static mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
+{
+    mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = mu_rpc_server_address(server)};
+    return mu__client_new(&args, role);
+}
+
+static mu_value *lead(env *e, int64_t epoch, mu_order order)
+{
+    const int64_t head[MU_N_LEAD] = {0, epoch, order, 0, (int64_t)mu_rpc_client_server(e->coordinator), 0, 0};
+    return mu_rpc_result_value(mu_rpc_call(e->coordinator, "muster.store.lead",
+                                           mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(""),
+                                                   mu__text_value(""), MU_END)));
+}
+
+// As the coordinator asks: the answer of the second question begins the lease. The row of store 0.
+static void poll(env *e, int64_t cut, int64_t row[MU_N_STATE])
+{
+    const int64_t head[2] = {e->n_polls + 1, e->n_polls};
+    const mu_value *rows = mu_rpc_result_value(
+        mu_rpc_call(e->coordinator, "muster.store.state",
+                    mu_list(mu__numbers_value(head, 2), mu__numbers_value(NULL, 0), mu__numbers_value(&cut, 1),
+                            MU_END)));
+    e->n_polls++;
+    assert_non_null(rows);
+    assert_int_equal(mu__numbers_of(rows, row, MU_N_STATE), MU_OK);
+}
+
+static mu_value *ask(env *e, mu_rpc_client *client, int64_t epoch, int64_t cut, const char *method, mu_value *body)
+{
+    const int64_t head[MU_N_ASK] = {0, epoch, cut, 1, ++e->n_requests, e->n_requests, 0, 0};
+    return mu_rpc_result_value(mu_rpc_call(client, "muster.store.call",
+                                           mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value(method), body,
+                                                   MU_END)));
+}
+
+static void expect_answer(const mu_value *answer, int64_t epoch, int64_t cut, int64_t code)
+{
+    int64_t head[MU_N_ANSWER];
+    assert_non_null(answer);
+    assert_int_equal(mu__numbers_of(mu_value_at(answer, 0), head, MU_N_ANSWER), MU_OK);
+    assert_int_equal(head[MU_ANSWER_CODE], code);
+    assert_int_equal(head[MU_ANSWER_EPOCH], epoch);
+    assert_int_equal(head[MU_ANSWER_CUT], cut);
+}
+
+static void renew_lease(env *e)
+{
+    int64_t row[MU_N_STATE];
+    for (int i = 0; i < 3; i++)
+        poll(e, 0, row);
+}
+
+// Store 0 in epoch 7, with a variable of one float.
+static env make_env(void)
+{
+    env e = {.server = mu_rpc_server_new("muster", "localhost:0")};
+    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    assert_int_equal(mu__service_add(e.server, kept), MU_OK);
+    assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
+    mu_release(kept);
+    assert_int_equal(mu_rpc_server_start(e.server), MU_OK);
+    e.coordinator = client_with(e.server, MU_ROLE_COORDINATOR);
+    e.worker = client_with(e.server, MU_ROLE_WORKER);
+    assert_non_null(mu_rpc_client_methods(e.coordinator));
+    assert_non_null(lead(&e, EPOCH, MU_ORDER_EMPTY));
+    renew_lease(&e);
+    expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.create",
+                      mu_list(mu__text_value("v"), mu_constant(MU_F32, 3), MU_END)),
+                  EPOCH, 0, MU_OK);
+    return e;
+}
+
+static mu_value *read_rows(void)
+{
+    const int64_t none = 0;
+    return mu_list(mu__text_value("w"), mu_tensor_new(MU_I64, 1, &none, NULL), MU_END);
+}
+
+// Whatever numbers a worker sends, the server refuses it, keeps what it has, and tells nobody of them.
+static void test_a_client_cannot_end_a_store(void **state)
+{
+    static const int64_t others[] = {INT64_MIN, -1, 0, EPOCH - 1, EPOCH + 1, MU_MOST_EPOCH, INT64_MAX};
+    int64_t row[MU_N_STATE];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    for (size_t i = 0; i < MU_COUNT(others); i++) {
+        expect_answer(ask(&e, e.worker, others[i], 0, "muster.variable.rows", read_rows()), EPOCH, 0, MU_NOT_PRIMARY);
+        if (others[i] > 0)
+            expect_answer(ask(&e, e.worker, EPOCH, others[i], "muster.variable.rows", read_rows()), EPOCH, 0,
+                          MU_NOT_PRIMARY);
+    }
+    poll(&e, 0, row);
+    assert_int_equal(row[MU_STATE_ROLE], MU_STORE_PRIMARY);
+    assert_int_equal(row[MU_STATE_EPOCH], EPOCH);
+    assert_int_equal(row[MU_STATE_CUT], 0);
+    renew_lease(&e);
+    expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.create",
+                      mu_list(mu__text_value("v"), mu_constant(MU_F32, 3), MU_END)),
+                  EPOCH, 0, MU_ALREADY_EXISTS);
+    mu_pool_close(pool);
+}
+
+// The number of a cut counts once the coordinator has told it.
+static void test_a_cut_that_the_coordinator_told(void **state)
+{
+    int64_t row[MU_N_STATE];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    expect_answer(ask(&e, e.worker, EPOCH, 9, "muster.variable.rows", read_rows()), EPOCH, 0, MU_NOT_PRIMARY);
+    poll(&e, 9, row);
+    assert_int_equal(row[MU_STATE_CUT], 9);
+    expect_answer(ask(&e, e.worker, EPOCH, 9, "muster.variable.rows", read_rows()), EPOCH, 9, MU_NOT_FOUND);
+    mu_pool_close(pool);
+}
+
+// Orders and messages of copies with numbers from which no coordinator could count on are refused.
+static void test_numbers_are_bounded(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    assert_null(lead(&e, MU_MOST_EPOCH + 1, MU_ORDER_EMPTY));
+    expect_error(MU_INVALID_ARGUMENT, "the epoch of an order is");
+    assert_null(lead(&e, -1, MU_ORDER_EMPTY));
+    expect_error(MU_INVALID_ARGUMENT, "the epoch of an order is -1");
+    const int64_t head[MU_N_COPY] = {0, INT64_MAX, (int64_t)mu_rpc_client_server(e.coordinator), MU_COPIED_BEGIN};
+    expect_result(mu_rpc_call(client_with(e.server, MU_ROLE_PS), "muster.store.copy",
+                              mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)),
+                  MU_INVALID_ARGUMENT, "a message for a copy has epoch");
+    mu_pool_close(pool);
+}
+
+// Another server cannot make a primary its copy: the coordinator must have told the primary that others lead.
+static void test_a_server_cannot_end_a_primary(void **state)
+{
+    int64_t row[MU_N_STATE], answer[2];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    const int64_t head[MU_N_COPY] = {0, EPOCH + 1, (int64_t)mu_rpc_client_server(e.coordinator), MU_COPIED_BEGIN};
+    const mu_value *told = mu_rpc_result_value(
+        mu_rpc_call(client_with(e.server, MU_ROLE_PS), "muster.store.copy",
+                    mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)));
+    assert_int_equal(mu__numbers_of(told, answer, 2), MU_OK);
+    assert_int_equal(answer[0], EPOCH);
+    assert_int_equal(answer[1], MU_FAILED_PRECONDITION);
+    poll(&e, 0, row);
+    assert_int_equal(row[MU_STATE_ROLE], MU_STORE_PRIMARY);
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_client_cannot_end_a_store),
+        cmocka_unit_test(test_a_cut_that_the_coordinator_told),
+        cmocka_unit_test(test_numbers_are_bounded),
+        cmocka_unit_test(test_a_server_cannot_end_a_primary),
+    };
+    return cmocka_run_group_tests(tests, start_with_key, end_library);
+}
