@@ -228,9 +228,11 @@ uint64_t mu__call_client(void) { return running->client; }
 mu_status mu__call_may(const char *method)
 {
     pthread_mutex_lock(&running->server->lock);
-    const mu_role role = running->connection->member.session.role;
+    const mu_session *session = &running->connection->member.session;
+    const mu_role role = session->role;
+    const int version = session->version;
     pthread_mutex_unlock(&running->server->lock);
-    return mu__permission_check(role, method);
+    return mu__permission_check(role, version, method);
 }
 
 // With the lock held, once the method has returned and the answer is there. An answer that could not be encoded runs
@@ -429,7 +431,7 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
     if (connection->n_calls > 2 * server->credits)
         return mu__error(MU_RESOURCE_EXHAUSTED, "the server at %s takes %d calls of one client at one time",
                          server->address, server->credits);
-    MU_TRY(mu__permission_check(connection->member.session.role, name));
+    MU_TRY(mu__permission_check(connection->member.session.role, connection->member.session.version, name));
     return find_method(server, name, call);
 }
 

@@ -1,8 +1,8 @@
 // Who may call what: the role that a client has proven with the key (comm/link.c) against the method's row.
 //
-// Whoever has no role of the cluster, such as a program with an mu_rpc_client of its own, has the whole key and may
-// call everything. A worker runs functions that others wrote, so it may use variables and nothing that makes or ends
-// them.
+// Whoever has no role of the cluster, such as a program with an mu_rpc_client of its own, may call everything, as the
+// coordinator may. A worker runs functions that others wrote, so it may use variables and nothing that makes or ends
+// them. An end that speaks a version without roles has proven none, and may do what a worker may.
 #include "rpc/server.h"
 
 #define ROLE(role) (1u << (role))
@@ -12,7 +12,8 @@ enum {
     ALL = TASKS | ROLE(MU_ROLE_METRICS)
 };
 
-// The first row whose method is the one called, or the beginning of it where the row ends with a dot, counts.
+// The first row whose method is the one called, or the beginning of it where the row ends with a dot, counts. A method
+// of the library without a row of its own is the owners'.
 static const struct permission {
     const char *method;
     unsigned roles;
@@ -20,15 +21,12 @@ static const struct permission {
     {"muster.methods", ALL},
     {"muster.apply", TASKS},
     {"muster.variable.rows", TASKS},
-    {"muster.variable.", OWNERS}, // create, delete, clear
     {"muster.table.lookup", TASKS},
     {"muster.table.update", TASKS},
-    {"muster.table.", OWNERS}, // create, delete, clear, state, export, import
-    {"muster.function.", OWNERS},
-    {"muster.server.", OWNERS},
     {"muster.store.call", TASKS}, // and whatever method it names
     {"muster.store.copy", OWNERS | ROLE(MU_ROLE_PS)},
-    {"muster.store.", OWNERS}, // lead, cut, state
+    {"muster.accumulator.take", TASKS}, // gradients come by muster.apply
+    {"muster.", OWNERS},
 };
 
 static unsigned roles_of(const char *method)
@@ -42,11 +40,16 @@ static unsigned roles_of(const char *method)
     return TASKS;
 }
 
-mu_status mu__permission_check(mu_role role, const char *method)
+mu_status mu__permission_check(mu_role role, int version, const char *method)
 {
     char copy[MU_PRINTABLE_BYTES];
-    if (roles_of(method) & ROLE(role))
+    const bool proven = version >= MU_WIRE_ROLES;
+    if (roles_of(method) & ROLE(proven ? role : MU_ROLE_WORKER))
         return MU_OK;
+    if (!proven)
+        return mu__error(MU_PERMISSION_DENIED, "a client that speaks version %d of the wire, which has no roles, may "
+                         "not call \"%s\"; start it again with this version of Muster", version,
+                         mu__printable_copy(method, copy));
     return mu__error(MU_PERMISSION_DENIED, "a client with the role \"%s\" may not call \"%s\"", mu__role_name(role),
                      mu__printable_copy(method, copy));
 }

@@ -98,8 +98,9 @@ static inline mu_rpc_server *mu__server_of(mu_node *node)
     return (mu_rpc_server *)((char *)node - offsetof(mu_rpc_server, node));
 }
 
-// permissions.c. Errors: PERMISSION_DENIED naming role and method.
-mu_status mu__permission_check(mu_role role, const char *method);
+// permissions.c. `version`: of the wire, as the client's connection speaks it. Errors: PERMISSION_DENIED naming role and
+// method.
+mu_status mu__permission_check(mu_role role, int version, const char *method);
 
 // calls.c; with the lock held. mu__server_asked takes a request of a client. mu__server_cancel_of cancels the calls of
 // a connection that has ended. mu__server_overdue cancels calls whose clients no longer wait and returns the next such

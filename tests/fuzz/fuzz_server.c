@@ -1,5 +1,5 @@
 // Fuzzes what members of a cluster ask of a task's server: the input is a series of calls, each a byte for the method
-// and two for the length of its arguments, which follow as a value. Whatever comes, the server answers or refuses, and
+// (with the highest bit: as a worker) and two for the length of its arguments, which follow as a value. Whatever comes, the server answers or refuses, and
 // at the end holds no bytes of messages. Before the input the server has a variable, a table and an accumulator of each
 // kind, and is the primary of a store with a variable and a table.
 //
@@ -127,9 +127,12 @@ static bool is_obeyed(const char *method, const uint8_t *data, size_t bytes)
 
 static void try_calls(mu_rpc_server *server, const uint8_t *data, size_t bytes)
 {
+    mu_session *session = &server->connections[0].member.session;
     mu_cursor cursor = mu__cursor(data, bytes);
     for (uint64_t id = 2; mu__cursor_left(&cursor) > 0; id++) {
-        const char *method = methods[mu__cursor_u8(&cursor) % MU_COUNT(methods)];
+        const unsigned which = mu__cursor_u8(&cursor);
+        const char *method = methods[(which & 0x7f) % MU_COUNT(methods)];
+        session->role = (which & 0x80) != 0 ? MU_ROLE_WORKER : MU_ROLE_NONE;
         const size_t low = mu__cursor_u8(&cursor), wanted = low | (size_t)mu__cursor_u8(&cursor) << 8;
         const size_t n = MU_MIN(wanted, mu__cursor_left(&cursor));
         const uint8_t *arguments = mu__cursor_bytes(&cursor, n);

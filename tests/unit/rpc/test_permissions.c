@@ -2,6 +2,7 @@
 #include "rpc/client.h"
 #include "rpc/server.h"
 #include "rpc/service.h"
+#include "rpc/store.h"
 #include "rpc_test.h"
 
 static mu_value *answer(mu_value *arguments, void *arg)
@@ -58,6 +59,120 @@ static void test_who_may_do_what(void **state)
     mu_pool_close(pool);
 }
 
+// Every method of a task's server, and who may call it beside the owners.
+static const struct {
+    const char *method;
+    bool worker, ps, metrics;
+} all_methods[] = {
+    {"muster.methods", true, true, true},
+    {"muster.apply", true, true},
+    {"muster.variable.rows", true, true},
+    {"muster.variable.create"},
+    {"muster.variable.delete"},
+    {"muster.variable.forget"},
+    {"muster.variable.clear"},
+    {"muster.table.lookup", true, true},
+    {"muster.table.update", true, true},
+    {"muster.table.create"},
+    {"muster.table.delete"},
+    {"muster.table.state"},
+    {"muster.table.clear"},
+    {"muster.table.export"},
+    {"muster.table.import"},
+    {"muster.accumulator.take", true, true},
+    {"muster.accumulator.create"},
+    {"muster.accumulator.close"},
+    {"muster.store.call", true, true},
+    {"muster.store.copy", false, true},
+    {"muster.store.lead"},
+    {"muster.store.cut"},
+    {"muster.store.state"},
+    {"muster.function.register"},
+    {"muster.function.run"},
+    {"muster.function.delete"},
+    {"muster.server.drain"}, // the last: the server takes no calls after it
+};
+
+static mu_rpc_client *client_of(mu_server *server, mu_role role)
+{
+    mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster",
+                               .address = mu_server_target(server) + strlen("muster://")};
+    return mu__client_new(&args, role);
+}
+
+static bool is_denied(mu_rpc_result *result) { return mu_rpc_result_error(result).code == MU_PERMISSION_DENIED; }
+
+// The same method as the server's own, and as one of a store.
+static void expect_denied(mu_rpc_client *client, size_t i, bool may, bool may_call_stores)
+{
+    static const int64_t ask[MU_N_ASK];
+    const char *method = all_methods[i].method;
+    mu_value *request = mu_list(mu__numbers_value(ask, MU_N_ASK), mu__text_value(method), MU_END);
+    if (is_denied(mu_rpc_call(client, method)) == may ||
+        (strcmp(method, "muster.store.call") != 0 &&
+         is_denied(mu_rpc_call(client, "muster.store.call", request)) == (may && may_call_stores)))
+        fail_msg("\"%s\" is %s", method, may ? "denied" : "permitted");
+}
+
+// The methods that the server lists are those of the table, so that a new one gets its row here.
+static void expect_all_listed(mu_rpc_client *client)
+{
+    const mu_value *listed = mu_rpc_result_value(mu_rpc_call(client, "muster.methods"));
+    assert_int_equal(mu_value_count(listed), MU_COUNT(all_methods) - 1); // it does not list itself
+    for (int k = 0; k < mu_value_count(listed); k++) {
+        char *name = NULL;
+        size_t i = 0;
+        assert_int_equal(mu__value_text(mu_value_at(mu_value_at(listed, k), 0), "a name", &name), MU_OK);
+        while (i < MU_COUNT(all_methods) && strcmp(all_methods[i].method, name) != 0)
+            i++;
+        if (i == MU_COUNT(all_methods))
+            fail_msg("\"%s\" has no row in all_methods", name);
+        mu__free(name);
+    }
+}
+
+static mu_rpc_client *client_of_version(mu_server *server, const char *version)
+{
+    setenv("MUSTER_WIRE_VERSION", version, 1);
+    mu_runtime *runtime = mu_runtime_new(.cpu_devices = 1), *before = mu_runtime_use(runtime);
+    mu_rpc_client *client = client_of(server, MU_ROLE_COORDINATOR);
+    mu_runtime_use(before);
+    unsetenv("MUSTER_WIRE_VERSION");
+    return client;
+}
+
+static void test_every_method(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_server *server = mu_server_create_local_server(true);
+    mu_rpc_client *worker = client_of(server, MU_ROLE_WORKER), *ps = client_of(server, MU_ROLE_PS),
+                  *metrics = client_of(server, MU_ROLE_METRICS), *old = client_of_version(server, "3"),
+                  *coordinator = client_of(server, MU_ROLE_COORDINATOR), *none = client_of(server, MU_ROLE_NONE);
+    expect_all_listed(coordinator);
+    for (size_t i = 0; i < MU_COUNT(all_methods); i++) {
+        expect_denied(worker, i, all_methods[i].worker, true);
+        expect_denied(old, i, all_methods[i].worker, true);
+        expect_denied(ps, i, all_methods[i].ps, true);
+        expect_denied(metrics, i, all_methods[i].metrics, false);
+        expect_denied(coordinator, i, true, true);
+        if (i + 1 < MU_COUNT(all_methods)) // drained before
+            expect_denied(none, i, true, true);
+    }
+    mu_pool_close(pool);
+}
+
+// What a later version may add is not a worker's until it has a row, and an older end is told why.
+static void test_unknown_methods_and_versions(void **state)
+{
+    (void)state;
+    assert_int_equal(mu__permission_check(MU_ROLE_WORKER, MU_WIRE_VERSION, "muster.something"), MU_PERMISSION_DENIED);
+    expect_error(MU_PERMISSION_DENIED, "role \"worker\" may not call \"muster.something\"");
+    assert_int_equal(mu__permission_check(MU_ROLE_COORDINATOR, 3, "muster.server.drain"), MU_PERMISSION_DENIED);
+    expect_error(MU_PERMISSION_DENIED, "version 3 of the wire, which has no roles");
+    assert_int_equal(mu__permission_check(MU_ROLE_NONE, 3, "answer"), MU_OK);
+}
+
 static int version_of(mu_rpc_client *client)
 {
     pthread_mutex_lock(&client->lock);
@@ -109,6 +224,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_may_do_what),
+        cmocka_unit_test(test_every_method),
+        cmocka_unit_test(test_unknown_methods_and_versions),
         cmocka_unit_test(test_neighbouring_versions),
         cmocka_unit_test(test_an_older_server_is_named),
     };
