@@ -6,8 +6,9 @@
 
 #include "distribute/parameter_server.h"
 #include "engine/engine.h"
-#include "rpc/rpc.h"
+#include "rpc/metrics.h"
 #include "rpc/remote_table.h"
+#include "rpc/rpc.h"
 #include "rpc/service.h"
 #include "rpc/store.h"
 
@@ -20,6 +21,7 @@ typedef struct function {
     mu_device *device;
     mu_concrete concrete;
     bool has_lock;
+    mu_store_client *stores; // retained: through which its resources' clients go; NULL: they go there themselves
 } function;
 
 // The servers of a cluster whose stores have copies.
@@ -54,6 +56,7 @@ static void function_destroy(void *object)
     if (f->concrete.plans != NULL)
         f->concrete.free_plans(f->concrete.plans);
     mu_release(f->concrete.graph);
+    mu_release(f->stores);
     if (f->has_lock)
         pthread_mutex_destroy(&f->concrete.lock);
 }
@@ -68,20 +71,35 @@ static void free_cluster(cluster *c)
     mu__free(c->servers);
 }
 
+// What a coordinator has sent, and the connections that it was for: those of a coordinator before know of epochs that
+// the next one need not know of. What runs keeps what it uses.
+static void free_all(void *arg)
+{
+    service *s = arg;
+    pthread_mutex_lock(&s->lock);
+    service gone = *s;
+    memset(&s->functions, 0, sizeof s->functions);
+    memset(&s->clusters, 0, sizeof s->clusters);
+    memset(&s->servers, 0, sizeof s->servers);
+    pthread_mutex_unlock(&s->lock);
+    while (gone.functions.n > 0)
+        mu_release(gone.functions.items[--gone.functions.n]);
+    while (gone.clusters.n > 0)
+        free_cluster(&gone.clusters.items[--gone.clusters.n]);
+    while (gone.servers.n > 0)
+        mu_release(gone.servers.items[--gone.servers.n]);
+    mu__free(gone.functions.items);
+    mu__free(gone.clusters.items);
+    mu__free(gone.servers.items);
+}
+
 static void service_destroy(void *object)
 {
     service *s = object;
-    for (size_t i = 0; i < s->functions.n; i++)
-        mu_release(s->functions.items[i]);
-    for (size_t i = 0; i < s->servers.n; i++)
-        mu_release(s->servers.items[i]);
-    for (size_t i = 0; i < s->clusters.n; i++)
-        free_cluster(&s->clusters.items[i]);
-    mu__free(s->functions.items);
-    mu__free(s->servers.items);
-    mu__free(s->clusters.items);
-    if (s->has_lock)
-        pthread_mutex_destroy(&s->lock);
+    if (!s->has_lock)
+        return;
+    free_all(s);
+    pthread_mutex_destroy(&s->lock);
 }
 
 static mu_type service_type = {.name = "function service", .destroy = service_destroy};
@@ -157,34 +175,38 @@ static const cluster *cluster_of(service *s, const mu_value *addresses)
     return NULL;
 }
 
-static mu_rpc_client *client_of(service *s, const mu_value *addresses, const char *address)
-{
-    const cluster *c = addresses != NULL ? cluster_of(s, addresses) : NULL;
-    for (int i = 0; c != NULL && i < c->n; i++)
-        if (strcmp(mu__client_address(c->servers[i]), address) == 0)
-            return c->servers[i];
-    return mu__pending() ? NULL : server_at(s, address); // none of the cluster: this worker, for its own values
-}
-
 // Where the variables of a graph that is read are: the list that came with it.
 typedef struct homes {
     service *service;
     const mu_value *list;
     const mu_value *addresses; // of all servers, whose stores have copies; NULL: they have none
+    mu_store_client *stores;   // retained: of that cluster, once it was needed
     struct { mu_resource **items; size_t n, capacity; } made; // of the pool: bodies have the resources around them
 } homes;
 
-// The client of the server whose address is element i of a list; borrowed from the service.
+// With the service's lock held; borrowed from the service.
+static mu_rpc_client *client_of(homes *h, const char *address)
+{
+    const cluster *c = h->addresses != NULL ? cluster_of(h->service, h->addresses) : NULL;
+    if (c != NULL && h->stores == NULL)
+        h->stores = mu_retain(c->client);
+    for (int i = 0; c != NULL && i < c->n; i++)
+        if (strcmp(mu__client_address(c->servers[i]), address) == 0)
+            return c->servers[i];
+    return mu__pending() ? NULL : server_at(h->service, address); // none of the cluster: this worker's own values
+}
+
+// The client of the server whose address is element i of a list; of the pool.
 static mu_rpc_client *client_at(homes *h, const mu_value *pair, int i)
 {
     char *address = NULL;
     if (mu__value_text(mu_value_at(pair, i), "the address of a server", &address) != MU_OK)
         return NULL;
     pthread_mutex_lock(&h->service->lock);
-    mu_rpc_client *client = client_of(h->service, h->addresses, address);
+    mu_rpc_client *client = mu_retain(client_of(h, address));
     pthread_mutex_unlock(&h->service->lock);
     mu__free(address);
-    return client;
+    return mu__give(client);
 }
 
 // A variable or an accumulator, which has one server.
@@ -256,6 +278,7 @@ static function *make_function(const mu_tensor *bytes, homes h)
     else if (f->has_lock)
         f->concrete.graph = mu__graph_read(mu__host_read(bytes), (size_t)bytes->shape.dims[0], resolve, &h);
     mu__free(h.made.items);
+    f->stores = h.stores;
     if (f->concrete.graph != NULL)
         return f;
     mu_release(f);
@@ -387,6 +410,15 @@ static mu_value *delete_function(mu_value *arguments, void *arg)
     return NULL;
 }
 
+static mu_status write_metrics(void *arg, mu_text *out)
+{
+    service *s = arg;
+    pthread_mutex_lock(&s->lock);
+    const size_t n = s->functions.n;
+    pthread_mutex_unlock(&s->lock);
+    return mu__metrics_gauge(out, "functions", (double)n);
+}
+
 // ---- The service --------------------------------------------------------------------------------
 
 mu_status mu__function_service_add(mu_rpc_server *server)
@@ -398,6 +430,10 @@ mu_status mu__function_service_add(mu_rpc_server *server)
     mu_status status = s->has_lock
                            ? mu__server_keep(server, s)
                            : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    if (status == MU_OK)
+        status = mu__server_owned(server, free_all, s);
+    if (status == MU_OK)
+        status = mu__server_add_metrics(server, write_metrics, s);
     mu_release(s);
     const mu_rpc_server_register_args methods[] = {
         {.name = "muster.function.register", .fn = register_function, .arg = s},

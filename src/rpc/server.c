@@ -41,6 +41,7 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     connection->number = ++server->n_clients;
     connection->n_calls = 0;
     mu__channel_begin(&connection->channel, node, member, &server->budget);
+    mu__owner_joined(server, connection);
 }
 
 static void left(mu_node *node, int member)
@@ -48,6 +49,7 @@ static void left(mu_node *node, int member)
     mu_rpc_server *server = mu__server_of(node);
     if (node->members[member]->session.closed_there)
         server->closed[server->n_closed++ % (size_t)node->n_members] = server->connections[member].number;
+    mu__owner_left(server, &server->connections[member]);
     mu__server_cancel_of(server, server->connections[member].number);
     mu__channel_end(&server->connections[member].channel);
 }
@@ -290,6 +292,7 @@ static void server_destroy(void *object)
         mu_release(server->kept.items[i]);
     mu__free(server->kept.items);
     mu__free(server->gauges.items);
+    mu__free(server->owned.items);
     mu__free(server->methods.items);
     mu__free(server->node.members);
     mu__free(server->connections);
@@ -360,6 +363,7 @@ static mu_status fill(mu_rpc_server *server, const mu_rpc_server_args *args)
     server->max_threads = or_default(args->max_threads, DEFAULT_THREADS);
     server->credits = or_default(args->credits, DEFAULT_CREDITS);
     server->budget.limit = (size_t)(args->max_bytes > 0 ? args->max_bytes : DEFAULT_BYTES);
+    server->orphaned_ns = MU_FOREVER;
     server->node.membership = &clients;
     server->node.most_unsent = MU_MOST_UNSENT;
     if (server->wanted == NULL || server->runtime == NULL)

@@ -30,6 +30,7 @@ typedef struct mu_connection {
     mu_channel channel;
     uint64_t number; // of this client among all: a slot is used again
     int n_calls;
+    bool is_owner; // of a coordinator
 } mu_connection;
 
 struct mu_server_call {
@@ -82,6 +83,17 @@ struct mu_rpc_server {
     void *at_stop_arg;
     struct {
         struct {
+            void (*free)(void *arg);
+            void *arg;
+        } *items;
+        size_t n, capacity;
+    } owned; // by coordinators: what is freed when they are gone (owner.c)
+    int n_owners;        // open connections of coordinators
+    int64_t orphaned_ns; // when that happens; MU_FOREVER: there is a coordinator, or there was none
+    void (*owner_left)(void *arg);
+    void *owner_left_arg;
+    struct {
+        struct {
             mu_metrics_writer *writer;
             void *arg;
         } *items;
@@ -101,6 +113,10 @@ static inline mu_rpc_server *mu__server_of(mu_node *node)
 // permissions.c. `version`: of the wire, as the client's connection speaks it. Errors: PERMISSION_DENIED naming role and
 // method.
 mu_status mu__permission_check(mu_role role, int version, const char *method);
+
+// owner.c; with the lock held: a connection has begun, or ended.
+void mu__owner_joined(mu_rpc_server *server, mu_connection *connection);
+void mu__owner_left(mu_rpc_server *server, mu_connection *connection);
 
 // calls.c; with the lock held. mu__server_asked takes a request of a client. mu__server_cancel_of cancels the calls of
 // a connection that has ended. mu__server_overdue cancels calls whose clients no longer wait and returns the next such

@@ -34,6 +34,7 @@ typedef struct service {
     mu_table_service *tables; // retained; NULL: of a store, where they are a part of their own
     mu_kept *kept;            // retained
     mu_accumulator_list *accumulators; // owned
+    mu_rpc_server *server; // borrowed: it owns this; NULL: of a store
 } service;
 
 static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&variable->resource.spec); }
@@ -184,18 +185,26 @@ static mu_value *forget(mu_value *arguments, void *arg)
     return NULL;
 }
 
-static mu_value *clear_all(mu_value *arguments, void *arg)
+static void free_all(void *arg)
 {
     service *s = arg;
-    (void)arguments;
-    if (mu__change_begin() != MU_OK)
-        return NULL;
     pthread_mutex_lock(&s->lock);
     clear(s);
     pthread_mutex_unlock(&s->lock);
     mu__accumulators_clear(s->accumulators);
     if (s->tables != NULL)
         mu__table_service_clear(s->tables);
+}
+
+// A coordinator begins with this: of those before it nothing is left on the server, whatever their options were.
+static mu_value *clear_all(mu_value *arguments, void *arg)
+{
+    service *s = arg;
+    (void)arguments;
+    if (s->server != NULL)
+        mu__server_free_owned(s->server);
+    else if (mu__change_begin() == MU_OK)
+        free_all(s);
     return NULL;
 }
 
@@ -521,7 +530,10 @@ mu_status mu__service_add(mu_rpc_server *server, mu_kept *kept)
 {
     service *s = make(kept);
     mu_status status = s != NULL ? mu__server_keep(server, s) : mu_error_code();
+    if (status == MU_OK)
+        status = mu__server_owned(server, free_all, s);
     if (status == MU_OK) {
+        s->server = server;
         s->tables = mu__table_service_add(server, kept);
         status = s->tables != NULL ? mu__server_add_metrics(server, write_metrics, s) : mu_error_code();
     }

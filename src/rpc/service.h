@@ -122,7 +122,7 @@ mu_status mu__remote_variable_delete(mu_rpc_client *client, const char *name); /
 // mu__remote_delete_forgotten deletes what was released since the last request (mu__client_forget), and waits: the
 // server has room again. Requests that make nothing do so without waiting.
 mu_status mu__remote_delete_forgotten(mu_rpc_client *client);
-// mu__remote_variables_clear deletes all variables of a server, such as those of a coordinator that died.
+// mu__remote_variables_clear frees everything that a server keeps for coordinators, such as one that died.
 mu_status mu__remote_variables_clear(mu_rpc_client *client);
 
 // mu__remote_variable is a resource for a variable that a client's server keeps: ops that are applied to it are sent

@@ -405,8 +405,8 @@ void mu__stores_wake(mu_stores *stores)
 
 int64_t mu__stores_step(mu_stores *stores)
 {
-    int64_t due_ns = MU_FOREVER;
     mu_pool *pool = mu_pool_open();
+    int64_t due_ns = mu__server_free_orphans(stores->server, mu__now_ns());
     pthread_mutex_lock(&stores->lock);
     for (size_t i = 0; i < stores->stores.n; i++) {
         mu_store *store = stores->stores.items[i];
@@ -466,6 +466,18 @@ static mu_status write_metrics(void *arg, mu_text *out)
 
 // ---- Making and ending --------------------------------------------------------------------------
 
+// Epochs stay, so that the next coordinator begins above them.
+static void drop_all(void *arg)
+{
+    mu_stores *stores = arg;
+    pthread_mutex_lock(&stores->lock);
+    for (size_t i = 0; i < stores->stores.n; i++)
+        mu__store_drop(stores->stores.items[i]);
+    pthread_mutex_unlock(&stores->lock);
+}
+
+static void owner_left(void *arg) { mu__stores_wake(arg); }
+
 static void stop(void *arg)
 {
     mu_stores *stores = arg;
@@ -477,10 +489,8 @@ static void stop(void *arg)
         mu__worker_free(stores->thread);
         stores->thread = NULL;
     }
-    pthread_mutex_lock(&stores->lock);
-    for (size_t i = 0; i < stores->stores.n; i++)
-        mu__store_drop(stores->stores.items[i]);
-    pthread_mutex_unlock(&stores->lock);
+    mu__server_on_owner_left(stores->server, NULL, NULL);
+    drop_all(stores);
 }
 
 static void stores_destroy(void *object)
@@ -504,7 +514,9 @@ static mu_status start(mu_stores *stores)
     if (!stores->has_lock)
         return mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
     MU_TRY(mu__server_keep(stores->server, stores));
+    MU_TRY(mu__server_owned(stores->server, drop_all, stores));
     mu__server_at_stop(stores->server, stop, stores);
+    mu__server_on_owner_left(stores->server, owner_left, stores);
     if (!mu__system->threads)
         return MU_OK;
     stores->thread = mu__worker_new("stores", NULL, 1, stores->server->runtime);
