@@ -166,22 +166,29 @@ static mu_value *delete_one(mu_value *arguments, void *arg)
     return NULL;
 }
 
-// Deletes what its owner has released, as far as it is there.
+static void forget_one(service *s, const char *name)
+{
+    mu_variable *gone = remove_variable(s, name);
+    if (gone == NULL)
+        mu__accumulators_forget(s->accumulators, name);
+    mu_release(gone);
+}
+
+// Deletes what its owner has released, as far as it is there. All names are read before anything is deleted, so that a
+// request that fails has changed nothing, as its copy takes it.
 static mu_value *forget(mu_value *arguments, void *arg)
 {
-    service *s = arg;
-    if (mu__change_begin() != MU_OK)
-        return NULL;
-    for (int i = 0; i < mu_value_count(arguments); i++) {
-        char *name = NULL;
-        if (mu__value_text(mu_value_at(arguments, i), "a released name", &name) != MU_OK)
-            break;
-        mu_variable *gone = remove_variable(s, name);
-        if (gone == NULL)
-            mu__accumulators_forget(s->accumulators, name);
-        mu_release(gone);
-        mu__free(name);
+    const int n = arguments != NULL ? mu_value_count(arguments) : 0;
+    char **names = mu__pending() ? NULL : mu__calloc((size_t)n + 1, sizeof *names);
+    for (int i = 0; names != NULL && i < n && !mu__pending(); i++)
+        mu__value_text(mu_value_at(arguments, i), "a released name", &names[i]);
+    const bool begun = names != NULL && !mu__pending() && mu__change_begin() == MU_OK;
+    for (int i = 0; names != NULL && i < n; i++) {
+        if (begun)
+            forget_one(arg, names[i]);
+        mu__free(names[i]);
     }
+    mu__free(names);
     return NULL;
 }
 
@@ -269,6 +276,15 @@ static bool without_copying(const mu_node *node, mu_tensor *const *in, mu_resour
     return done || mu__pending();
 }
 
+// A kernel checks what it was given before it writes. What fails for another reason may have written, and the copy must
+// not take it for a request that changed nothing.
+static void note_torn(const mu_node *node, mu_resource *const *resources, mu_status status)
+{
+    const bool checked = status != MU_RESOURCE_EXHAUSTED && status != MU_INTERNAL;
+    if (status != MU_OK && !checked && (node->flags & MU_OP_WRITES) != 0 && resources[0]->kind == &mu__variable_kind)
+        mu__change_torn();
+}
+
 // An op that waits gives its place to another call; in a store it has waited before (begin_change).
 static mu_status apply_node(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
                             mu_tensor **out)
@@ -281,6 +297,7 @@ static mu_status apply_node(const mu_node *node, mu_tensor *const *in, mu_resour
     const mu_status status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);
     if (waits)
         mu__call_wait_end();
+    note_torn(node, resources, status);
     return status;
 }
 

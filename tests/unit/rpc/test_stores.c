@@ -1,4 +1,4 @@
-// Stores of a server: whose word on epochs and cuts it takes.
+// Stores of a server: whose word on epochs and cuts it takes, and what changes that fail leave.
 #include "rpc/client.h"
 #include "rpc/rpc.h"
 #include "rpc/server.h"
@@ -169,6 +169,86 @@ static void test_a_server_cannot_end_a_primary(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Changes that fail --------------------------------------------------------------------------
+
+static mu_value *variable_named(const char *name)
+{
+    const int64_t n = 3;
+    return mu_list(mu__text_value(name), mu_tensor_new(MU_F32, 1, &n, (float[]){1, 2, 3}), MU_END);
+}
+
+// A request to forget that cannot be read has forgotten nothing: for its copy it changed nothing.
+static void test_a_request_to_forget_is_read_first(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.forget",
+                      mu_list(mu__text_value("v"), mu_constant(MU_F32, 1), MU_END)),
+                  EPOCH, 0, MU_INVALID_ARGUMENT);
+    expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.create", variable_named("v")), EPOCH, 0,
+                  MU_ALREADY_EXISTS);
+    expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.forget",
+                      mu_list(mu__text_value("v"), mu__text_value("nobody"), MU_END)),
+                  EPOCH, 0, MU_OK);
+    expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.create", variable_named("v")), EPOCH, 0, MU_OK);
+    mu_pool_close(pool);
+}
+
+// A request as a store runs it, without a network. Whether it failed; `torn`: the copy is told that it did in part.
+static bool run_in(mu_store *store, const char *method, mu_value *arguments, long fail_at, bool *torn)
+{
+    static int64_t n_requests;
+    mu_change change = {.store = store, .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1,
+                                                [MU_ASK_REQUEST] = ++n_requests, [MU_ASK_OLDEST] = n_requests}};
+    mu_error_value error;
+    mu__alloc_fail_at(fail_at);
+    mu_value *value = mu__store_run(&change, method, arguments);
+    mu__alloc_fail_at(0);
+    mu__error_move(&error);
+    pthread_mutex_lock(&store->stores->lock);
+    mu__store_changed(&change, method, arguments, value, error.code != MU_OK);
+    pthread_mutex_unlock(&store->stores->lock);
+    *torn = change.torn;
+    return error.code != MU_OK;
+}
+
+static float first_element(mu_store *store)
+{
+    const mu_value *rows = mu__store_capture(store);
+    return (float)mu_tensor_item(mu_at(mu_value_at(rows, 0), 2), 0);
+}
+
+// Whichever allocation of an update fails: what has changed a variable and failed is told to the copy.
+static void test_whichever_allocation_fails(void **state)
+{
+    const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(3)};
+    bool torn, failed = true;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = {.server = mu_rpc_server_new("muster", "localhost:0")};
+    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
+    mu_release(kept);
+    mu_store *store = mu__store_make(mu__stores_of(e.server), 0);
+    assert_int_equal(mu__store_ready(store), MU_OK);
+    store->role = MU_STORE_PRIMARY;
+    store->epoch = EPOCH;
+    assert_false(run_in(store, "muster.variable.create", variable_named("v"), 0, &torn));
+    mu_resource *v = mu__remote_variable(client_with(make_env().server, MU_ROLE_NONE), "v", &spec);
+    mu_tensor *one = mu_tensor_new(MU_F32, 1, (int64_t[]){3}, (float[]){1, 1, 1});
+    mu_value *add = mu__remote_apply_arguments(&mu_op_assign_add_variable, NULL, 1, &one, 1, &v);
+    for (long n = 1; n < 200 && failed; n++) {
+        const float before = first_element(store);
+        failed = run_in(store, "muster.apply", add, n, &torn);
+        assert_true(!failed || torn || first_element(store) == before);
+        assert_true(failed || first_element(store) == before + 1);
+    }
+    assert_false(failed);
+    mu_release(v);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +256,8 @@ int main(void)
         cmocka_unit_test(test_a_cut_that_the_coordinator_told),
         cmocka_unit_test(test_numbers_are_bounded),
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
+        cmocka_unit_test(test_a_request_to_forget_is_read_first),
+        cmocka_unit_test(test_whichever_allocation_fails),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
