@@ -102,6 +102,7 @@ uint8_t *mu__put_bytes(uint8_t *to, const void *from, size_t bytes);
 typedef struct mu_rpc_greeting {
     int credits;         // of a server: calls that it takes at one time
     double heartbeat;    // seconds
+    int64_t most_bytes;  // of a server: of one message, if it has room for nothing else; 0: it does not say
 } mu_rpc_greeting;
 void mu__rpc_greet(const mu_rpc_greeting *greeting, char *text, size_t bytes);
 bool mu__rpc_greeted(const char *text, mu_rpc_greeting *out); // false: another kind of connection

@@ -145,12 +145,28 @@ static void end_too_new(mu_rpc_result *result, int spoken)
     mu_release(take_out(&result->owner->sent, result));
 }
 
+// No server of this size takes it, however often it is sent.
+static void end_too_large(mu_rpc_result *result, int64_t most)
+{
+    char text[300];
+    result->too_large = true;
+    snprintf(text, sizeof text, "the request has %zu bytes, and all messages of the server have room for %lld; send it "
+             "in parts, such as a variable that is sharded, or start the server with a larger max_bytes",
+             result->message->bytes, (long long)most);
+    end_with(result, MU_RESOURCE_EXHAUSTED, text);
+    mu_release(take_out(&result->owner->sent, result));
+}
+
 // Sends a call that is in the list `sent`.
 static void send_call(mu_rpc_result *result)
 {
     mu_rpc_client *client = result->owner;
     if (client->member.session.version < result->need.version) {
         end_too_new(result, client->member.session.version);
+        return;
+    }
+    if (client->most_bytes > 0 && result->message->bytes > (size_t)client->most_bytes) {
+        end_too_large(result, client->most_bytes);
         return;
     }
     if (mu__channel_fits_inline(&client->channel, result->message->bytes)) {
@@ -273,6 +289,7 @@ static bool welcomed(mu_node *node, int member, const mu_hello *hello)
         return false;
     }
     client->credits = MU_MAX(theirs.credits, 1);
+    client->most_bytes = theirs.most_bytes;
     node->heartbeat_seconds = theirs.heartbeat; // each end judges the other by the same limit
     return true;
 }

@@ -34,6 +34,7 @@ struct mu_rpc_result {
     int64_t deadline_ns, begun_ns;
     mu_wire_need need;
     bool told; // the server was told that the call is cancelled
+    bool too_large; // for the server, whatever else that does
     atomic_bool cancelled;
 };
 
@@ -56,6 +57,7 @@ struct mu_rpc_client {
     bool fail_fast;
     bool tried; // a dial has failed since there was a connection
     int max_waiting, credits;
+    int64_t most_bytes; // that the server takes in one message; 0: not known
     mu_worker *driver;
     mu_channel channel;
     mu_budget budget;

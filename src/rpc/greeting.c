@@ -6,14 +6,18 @@
 void mu__rpc_greet(const mu_rpc_greeting *greeting, char *text, size_t bytes)
 {
     // Version 3 of the wire had a version of its own here; now that of the link counts.
-    snprintf(text, bytes, "muster-rpc 1-1 credits=%d heartbeat=%g", greeting->credits, greeting->heartbeat);
+    snprintf(text, bytes, "muster-rpc 1-1 credits=%d heartbeat=%g bytes=%lld", greeting->credits, greeting->heartbeat,
+             (long long)greeting->most_bytes);
 }
 
 bool mu__rpc_greeted(const char *text, mu_rpc_greeting *out)
 {
+    long long bytes = 0;
     *out = (mu_rpc_greeting){0};
-    return sscanf(text, "muster-rpc 1-1 credits=%d heartbeat=%lf", &out->credits, &out->heartbeat) == 2 &&
-           out->credits >= 0 && out->heartbeat > 0;
+    const int n = sscanf(text, "muster-rpc 1-1 credits=%d heartbeat=%lf bytes=%lld", &out->credits, &out->heartbeat,
+                         &bytes);
+    out->most_bytes = bytes; // older ends do not say it
+    return n >= 2 && out->credits >= 0 && out->heartbeat > 0 && bytes >= 0;
 }
 
 mu_status mu__rpc_prepare(mu_node *node, mu_role role, pthread_mutex_t *lock)

@@ -169,6 +169,8 @@ mu_error mu_rpc_result_error(mu_rpc_result *result)
                       .line = error->line};
 }
 
+bool mu__result_too_large(const mu_rpc_result *result) { return result->too_large; }
+
 static mu_status decode(mu_rpc_result *result)
 {
     if (!result->decoded)

@@ -149,6 +149,9 @@ mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_val
 // the call ends with UNIMPLEMENTED, which names both, and is not sent. need NULL: every version has it.
 mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *need, const char *method,
                                      mu_value *arguments, double seconds, void (*ended)(void *arg), void *arg);
+// mu__result_too_large tells of a call that has failed whether its server could not take it at any time, because of its
+// size.
+bool mu__result_too_large(const mu_rpc_result *result);
 double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
 // mu__client_watch registers such a function for every beginning and end of the connection; NULL: none any more.
 // mu__client_closed says whether the last connection was ended by the other end.

@@ -138,7 +138,8 @@ static mu_status listen_now(mu_rpc_server *server)
 
 static mu_status begin(mu_rpc_server *server)
 {
-    const mu_rpc_greeting own = {.credits = server->credits, .heartbeat = server->node.heartbeat_seconds};
+    const mu_rpc_greeting own = {.credits = server->credits, .heartbeat = server->node.heartbeat_seconds,
+                                .most_bytes = (int64_t)server->budget.limit};
     mu__rpc_greet(&own, server->node.own.greeting, sizeof server->node.own.greeting);
     MU_TRY(mu__node_start(&server->node));
     MU_TRY(listen_now(server));

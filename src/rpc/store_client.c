@@ -287,11 +287,11 @@ static void take_answer(mu_store_request *request, const mu_value *answer, int64
     }
 }
 
-// A call that failed: the request may have been applied or not, so it is sent again.
+// A call that failed: the request may have been applied or not, so it is sent again, unless no server has room for it.
 static void take_failure(mu_store_request *request, mu_error_value *error, int64_t now)
 {
     const bool again = error->code == MU_UNAVAILABLE || error->code == MU_DEADLINE_EXCEEDED ||
-                       error->code == MU_RESOURCE_EXHAUSTED;
+                       (error->code == MU_RESOURCE_EXHAUSTED && !mu__result_too_large(request->result));
     snprintf(request->reason, sizeof request->reason, "%.290s", error->message);
     if (again)
         try_next(request, now);

@@ -100,6 +100,9 @@ static void test_refused_messages(void **state)
     for (int i = 0; i < 3; i++)
         expect_echo(mu_rpc_call(client, "echo", mu_list(number(i), counting(FLOATS, i), MU_END)), FLOATS, i);
     assert_int_equal(sharing_of(client), MU_SHARING_YES);
+    pthread_mutex_lock(&client->lock);
+    client->most_bytes = 0; // as of a server that does not say how much it takes
+    pthread_mutex_unlock(&client->lock);
     for (int i = 0; i < ROUNDS; i++) {
         mu_rpc_result *huge = mu_rpc_call(client, "echo", mu_list(number(i), counting(HUGE, i), MU_END));
         mu_rpc_result *fits = mu_rpc_call(client, "echo", mu_list(number(i), counting(FLOATS, i), MU_END));

@@ -68,10 +68,10 @@ static void renew_lease(env *e)
         poll(e, 0, row);
 }
 
-// Store 0 in epoch 7, with a variable of one float.
-static env make_env(void)
+// Store 0 in epoch 7, with a variable of one float, on a server whose messages have so many bytes together.
+static env make_env_with(int64_t max_bytes)
 {
-    env e = {.server = mu_rpc_server_new("muster", "localhost:0")};
+    env e = {.server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = max_bytes)};
     mu_kept *kept = mu__kept_new(SIZE_MAX);
     assert_int_equal(mu__service_add(e.server, kept), MU_OK);
     assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
@@ -87,6 +87,8 @@ static env make_env(void)
                   EPOCH, 0, MU_OK);
     return e;
 }
+
+static env make_env(void) { return make_env_with((int64_t)1 << 30); }
 
 static mu_value *read_rows(void)
 {
@@ -249,6 +251,26 @@ static void test_whichever_allocation_fails(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Requests that are too large ----------------------------------------------------------------
+
+// At once, as the error of the request, and not as that of a server that is away after MUSTER_TIMEOUT.
+static void test_a_request_that_no_server_takes(void **state)
+{
+    const int64_t n = 1 << 20, began_ns = mu__now_ns();
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env_with(n);
+    mu_store_client *stores = mu__store_client_new(1, &e.coordinator);
+    mu_tensor *large = mu_zeros(MU_F32, 1, &n);
+    assert_int_equal(mu__remote_variable_create(e.coordinator, "large", large), MU_RESOURCE_EXHAUSTED);
+    expect_error(MU_RESOURCE_EXHAUSTED, "the request has 4194");
+    assert_int_equal(mu__remote_variable_create(e.coordinator, "large", large), MU_RESOURCE_EXHAUSTED);
+    expect_error(MU_RESOURCE_EXHAUSTED, "have room for 1048576; send it in parts");
+    assert_true(mu__now_ns() - began_ns < 60 * (int64_t)1e9);
+    mu_release(stores);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
         cmocka_unit_test(test_whichever_allocation_fails),
+        cmocka_unit_test(test_a_request_that_no_server_takes),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
