@@ -52,7 +52,8 @@ typedef struct mu_embedding_table_args {
     const char *name;            // in checkpoints and messages; default "embedding_table". One per strategy
 } mu_embedding_table_args;
 
-// mu_embedding_table_new makes an empty table; inside the scope of a ParameterServerStrategy on its servers. Errors:
+// mu_embedding_table_new makes an empty table; inside the scope of a ParameterServerStrategy on its servers, which
+// delete it, with its copies, once the table and every function that uses it are released. Errors:
 // INVALID_ARGUMENT; ALREADY_EXISTS if the servers have a table of this name; UNIMPLEMENTED under a strategy of several
 // workers that are not servers' workers.
 #define mu_embedding_table_new(...) \

@@ -80,6 +80,8 @@ static mu_resource *make_on_servers(const mu_servers *servers, const char *name,
     }
     if (clients && made == servers->n)
         resource = mu__remote_table(servers->n, clients, name, options->dimension);
+    if (resource)
+        mu__remote_table_own(resource);
     mu_error_value error;
     if (clients && !resource) {
         mu__error_move(&error);

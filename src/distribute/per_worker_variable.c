@@ -36,7 +36,7 @@ static void forget(mu_resource *resource)
     const mu_strategy *strategy = ((const mu_variable *)resource)->owner;
     const mu_servers *servers = strategy ? strategy->servers : NULL;
     for (int i = 0; servers && servers->workers && i < servers->n_workers; i++)
-        mu__client_forget(servers->workers[i], resource->name);
+        mu__client_forget(servers->workers[i], MU_RELEASED_VALUE, resource->name);
 }
 
 static void make_kind(void)

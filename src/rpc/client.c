@@ -433,9 +433,7 @@ static void client_destroy(void *object)
         mu_release(take_out(&client->waiting, client->waiting.first));
     mu_release(client->node.keyring);
     forget_methods(client);
-    for (size_t i = 0; i < client->forgotten.n; i++)
-        mu__free(client->forgotten.items[i]);
-    mu__free(client->forgotten.items);
+    mu__forgotten_free(client);
     mu__free(client->name);
     mu__free(client->address);
     if (client->has_lock)
@@ -708,45 +706,4 @@ const char *mu_rpc_client_signature(mu_rpc_client *client, const char *method)
             return client->signatures[i];
     mu__error(MU_NOT_FOUND, "the server at %s has no method \"%.60s\"", client->address, method);
     return NULL;
-}
-
-// ---- Released names -----------------------------------------------------------------------------
-
-// Works with an error pending. Without memory the name stays on the server until its coordinator ends.
-void mu__client_forget(mu_rpc_client *client, const char *name)
-{
-    mu_error_value before, ignored;
-    mu__error_move(&before);
-    char *copy = mu__strdup(name);
-    pthread_mutex_lock(&client->lock);
-    if (copy != NULL && MU_PUSH(&client->forgotten, copy) == MU_OK)
-        copy = NULL;
-    pthread_mutex_unlock(&client->lock);
-    mu__free(copy);
-    mu__error_move(&ignored);
-    mu__error_raise(&before);
-}
-
-mu_value *mu__client_forgotten(mu_rpc_client *client)
-{
-    pthread_mutex_lock(&client->lock);
-    const size_t n = client->forgotten.n;
-    char **names = client->forgotten.items;
-    if (n > 0) {
-        client->forgotten.items = NULL;
-        client->forgotten.n = client->forgotten.capacity = 0;
-    }
-    pthread_mutex_unlock(&client->lock);
-    if (n == 0)
-        return NULL;
-    mu_value **texts = mu__calloc(n, sizeof *texts);
-    for (size_t i = 0; i < n; i++) {
-        if (texts != NULL)
-            texts[i] = mu__text_value(names[i]);
-        mu__free(names[i]);
-    }
-    mu__free(names);
-    mu_value *list = texts != NULL ? mu_list_of((int)n, texts) : NULL;
-    mu__free(texts);
-    return list;
 }

@@ -65,7 +65,8 @@ struct mu_rpc_client {
     atomic_bool cancels;          // a call was cancelled, and the thread has not seen it
     int64_t due_ns;               // no call's deadline is earlier
     uint64_t n_calls, server;     // server: its number; 0: not connected
-    struct { char **items; size_t n, capacity; } forgotten; // names that the server is not told yet
+    // Names that the server is not told yet (forgotten.c).
+    struct { char **items; size_t n, capacity; } forgotten[MU_N_RELEASED];
     bool closed;                  // the last connection, by the server
     void (*changed)(void *arg);   // after every beginning and end of the connection; NULL: nobody asked for it
     void *changed_arg;
@@ -81,6 +82,8 @@ static inline mu_rpc_client *mu__client_of(mu_node *node)
 }
 
 mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role);
+
+void mu__forgotten_free(mu_rpc_client *client); // forgotten.c
 
 // mu__result_new makes a result with a reference for the caller. mu__result_end ends it once; later calls do nothing.
 // `reply` is retained.

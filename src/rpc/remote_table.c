@@ -8,6 +8,7 @@
 #include "ops/array/distinct.h"
 #include "ops/nn/nn.h"
 #include "rpc/row_route.h"
+#include "rpc/rpc.h"
 
 #include <muster/ops.h>
 
@@ -15,6 +16,7 @@ typedef struct remote_table {
     mu_resource resource;     // its home is the first client
     int n;
     mu_rpc_client **clients;  // [n] retained
+    bool owned;               // the table goes with this object
 } remote_table;
 
 int mu__table_server_of(uint64_t key, int n) { return (int)((mu__hash_id(key) >> 40) * (uint64_t)n >> 24); }
@@ -130,6 +132,8 @@ static mu_status apply_in_pool(const remote_table *t, const mu_op *op, const voi
     mu_pool *pool = mu_pool_open();
     mu_tensor *rows = NULL;
     mu_status status = pool != NULL ? MU_OK : mu_error_code();
+    for (int i = 0; status == MU_OK && i < t->n; i++)
+        mu__remote_tell_forgotten(t->clients[i]);
     if (status == MU_OK && op == &mu_op_embedding_table_lookup)
         rows = mu_retain(look_up(t, in[0], ((const mu_table_lookup_attrs *)attrs)->read_only, spec));
     else if (status == MU_OK)
@@ -170,12 +174,21 @@ static mu_status commit(mu_resource *resource, int replica, mu_access access, mu
     return MU_OK;
 }
 
+static void forget(mu_resource *resource)
+{
+    const remote_table *t = (const remote_table *)resource;
+    for (int i = 0; i < t->n; i++)
+        mu__client_forget(t->clients[i], MU_RELEASED_TABLE, resource->name);
+}
+
 const mu_resource_kind mu__remote_table_kind = {.name = MU_TABLE_KIND, .acquire = acquire, .commit = commit,
-                                                .apply = apply, .opaque = true};
+                                                .apply = apply, .forget = forget, .opaque = true};
 
 static void table_destroy(void *object)
 {
     remote_table *t = object;
+    if (t->owned)
+        forget(&t->resource);
     for (int i = 0; i < t->n; i++)
         mu_release(t->clients[i]);
     mu__free(t->clients);
@@ -204,6 +217,8 @@ mu_resource *mu__remote_table(int n, mu_rpc_client *const *clients, const char *
     return NULL;
 }
 
+void mu__remote_table_own(mu_resource *resource) { ((remote_table *)resource)->owned = true; }
+
 mu_rpc_client *const *mu__remote_table_clients(const mu_resource *resource, int *n)
 {
     const remote_table *t = resource->kind == &mu__remote_table_kind ? (const remote_table *)resource : NULL;
@@ -217,6 +232,7 @@ mu_status mu__remote_table_create(mu_rpc_client *client, const char *name, const
 {
     mu_pool *pool = mu_pool_open();
     const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
+    mu__remote_delete_forgotten(client);
     mu__remote_call(client, "muster.table.create",
                     mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, &n_ints, &options->dimension),
                             mu_tensor_new(MU_F64, 1, &n_reals, &options->scale), MU_END));

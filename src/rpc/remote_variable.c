@@ -38,26 +38,6 @@ static mu_status call(mu_rpc_client *client, const char *method, mu_value *argum
     return mu_error_code();
 }
 
-// Tells the server which names were released since the last request; nobody waits for the answer, unless it is a
-// store's, whose requests are sent until they are answered.
-static void tell_forgotten(mu_rpc_client *client)
-{
-    int store;
-    mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
-    if (names == NULL)
-        return;
-    if (mu__client_routed(client, &store) != NULL)
-        call(client, "muster.variable.forget", names);
-    else
-        mu_rpc_call(client, "muster.variable.forget", names);
-}
-
-mu_status mu__remote_delete_forgotten(mu_rpc_client *client)
-{
-    mu_value *names = mu__pending() ? NULL : mu__client_forgotten(client);
-    return names != NULL ? call(client, "muster.variable.forget", names) : mu_error_code();
-}
-
 mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu_tensor *value)
 {
     mu_pool *pool = mu_pool_open();
@@ -170,7 +150,7 @@ static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu
     const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
     mu_remote_call request = {.client = client, .arguments = arguments_of(graph, n_in, in),
                               .seconds = patience_s(node->op, node->attrs)};
-    tell_forgotten(client);
+    mu__remote_tell_forgotten(client);
     MU_TRY(mu__remote_calls("muster.apply", 1, &request));
     return take_outputs(graph, request.value, out);
 }
@@ -225,7 +205,7 @@ static mu_status commit(mu_resource *resource, int replica, mu_access access, mu
 
 static void forget(mu_resource *resource)
 {
-    mu__client_forget(resource->home, resource->name);
+    mu__client_forget(resource->home, MU_RELEASED_VALUE, resource->name);
 }
 
 const mu_resource_kind mu__remote_variable_kind = {.name = "variable", .acquire = acquire, .commit = commit,

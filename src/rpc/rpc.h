@@ -84,10 +84,10 @@ mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_
 mu_status mu__call_wait_begin(void);
 void mu__call_wait_end(void);
 
-// mu__client_forget has the client's next request tell the server that a name is released. mu__client_forgotten takes
-// the names that were not told yet: a list of texts of the pool, NULL: there are none.
-void mu__client_forget(mu_rpc_client *client, const char *name);
-mu_value *mu__client_forgotten(mu_rpc_client *client);
+// mu__client_forget has the client's next request tell the server that what it keeps under a name is released
+// (forgotten.c).
+typedef enum mu_released { MU_RELEASED_VALUE, MU_RELEASED_TABLE, MU_N_RELEASED } mu_released; // value: or accumulator
+void mu__client_forget(mu_rpc_client *client, mu_released what, const char *name);
 
 // ---- Calls that end later (calls.c) -------------------------------------------------------------
 

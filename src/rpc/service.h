@@ -120,8 +120,10 @@ mu_value *mu__remote_apply_arguments(const mu_op *op, const void *attrs, int n_i
 mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu_tensor *value);
 mu_status mu__remote_variable_delete(mu_rpc_client *client, const char *name); // errors: NOT_FOUND
 // mu__remote_delete_forgotten deletes what was released since the last request (mu__client_forget), and waits: the
-// server has room again. Requests that make nothing do so without waiting.
+// server has room again. Requests that make nothing use mu__remote_tell_forgotten, which does not wait, unless the
+// server's store has a copy.
 mu_status mu__remote_delete_forgotten(mu_rpc_client *client);
+void mu__remote_tell_forgotten(mu_rpc_client *client);
 // mu__remote_variables_clear frees everything that a server keeps for coordinators, such as one that died.
 mu_status mu__remote_variables_clear(mu_rpc_client *client);
 

@@ -1,5 +1,6 @@
 // A table without room for more rows: the call fails half way, which the copy cannot repeat. The primary answers again
-// when the coordinator has given it a new copy, and a server that ends then takes nothing along.
+// when the coordinator has given it a new copy, and a server that ends then takes nothing along. And a table that is
+// released: its servers and their copies delete it.
 #include "servers_test.h"
 
 enum { DIMENSION = 16, KEYS = 6000, SERVERS = 2 };
@@ -10,6 +11,11 @@ static mu_tensor *all_rows(mu_embedding_table *table)
     if (rows == NULL)
         fail_msg("%s", mu_error_message());
     return rows;
+}
+
+static void all_rows_made(mu_embedding_table *table)
+{
+    assert_non_null(mu_embedding_table_lookup(table, mu_range(MU_I64, 0, KEYS, 1)));
 }
 
 static void test_no_room_for_rows(void **state)
@@ -35,6 +41,45 @@ static void test_no_room_for_rows(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Released tables ----------------------------------------------------------------------------
+
+static mu_embedding_table *make_table(mu_strategy *strategy)
+{
+    mu_embedding_table *table = NULL;
+    MU_SCOPE(strategy) table = mu_embedding_table_new(DIMENSION, .name = "t");
+    if (table == NULL)
+        fail_msg("%s", mu_error_message());
+    return table;
+}
+
+// The name is free again, and the rows are gone.
+static void make_twice(mu_strategy *strategy)
+{
+    mu_pool *pool = mu_pool_open();
+    all_rows_made(make_table(strategy));
+    mu_pool_close(pool);
+    pool = mu_pool_open();
+    assert_int_equal(mu_embedding_table_row_count(make_table(strategy)), 0);
+    mu_pool_close(pool);
+}
+
+static void test_released_tables(void **state)
+{
+    mu_server *servers[SERVERS];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    make_twice(strategy_of_servers(SERVERS, NULL));
+    mu_strategy *strategy = strategy_with_copies(servers);
+    make_twice(strategy);
+    mu_embedding_table *table = make_table(strategy);
+    wait_for_copies(strategy);
+    assert_int_equal(mu_server_stop(servers[0]), MU_OK);
+    assert_int_equal(mu_embedding_table_row_count(table), 0); // the copy has deleted it too
+    all_rows_made(table);
+    assert_int_equal(mu_embedding_table_row_count(table), KEYS);
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
     setenv("MUSTER_HEARTBEAT", "2", 1);
@@ -43,6 +88,6 @@ static int start(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_room_for_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_room_for_rows), cmocka_unit_test(test_released_tables)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
