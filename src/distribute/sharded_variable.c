@@ -1,12 +1,14 @@
 // Sharded variables: made of parts, read by concatenation, assigned part by part.
 //
 // A sharded variable is a variable without storage. Its rules go through the public functions of its parts, so each
-// part may live wherever its own strategy keeps it. Parts are updated one after the other: not as one atomic change.
+// part may live wherever its own strategy keeps it. An update is not one atomic change: parts on servers are all asked at
+// the same time, others are updated one after the other.
 #include "distribute/sharded_variable.h"
 
 #include "base/callback.h"
 #include "distribute/parameter_server.h"
 #include "graph/trace.h"
+#include "rpc/service.h"
 
 #include <muster/ops.h>
 
@@ -45,8 +47,36 @@ static int64_t rows_in(const mu_variable *variable)
     return variable->resource.spec.shape.dims[0];
 }
 
+// Whether all parts can be asked at the same time: a trace and a tape note one op after the other.
+static bool can_ask_all(const mu_variable *variable)
+{
+    bool served = !mu__context()->trace && !mu__context()->tape && !mu__context()->replica;
+    for (int i = 0; i < variable->n_shards; i++)
+        served = served && variable->shards[i]->resource.kind == &mu__remote_variable_kind;
+    return served;
+}
+
+static mu_status ask_all(const mu_variable *variable, mu_update kind, mu_tensor *value)
+{
+    static const mu_op *const ops[] = {&mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable};
+    const int n = variable->n_shards;
+    mu_resource **parts = mu__calloc((size_t)n, sizeof *parts);
+    mu_tensor **rows = mu__calloc((size_t)n, sizeof *rows);
+    for (int i = 0; parts && rows && i < n; i++) {
+        parts[i] = &variable->shards[i]->resource;
+        rows[i] = rows_of(value, variable->shards[i]->slice->offset, rows_in(variable->shards[i]));
+    }
+    const mu_status status =
+        mu__pending() ? mu_error_code() : mu__remote_update_each(ops[kind], n, parts, rows);
+    mu__free(parts);
+    mu__free(rows);
+    return status;
+}
+
 static mu_status sharded_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
+    if (can_ask_all(variable))
+        return ask_all(variable, kind, value);
     static mu_status (*const updates[])(mu_variable *, mu_tensor *) = {mu_variable_assign, mu_variable_assign_add,
                                                                        mu_variable_assign_sub};
     for (int i = 0; i < variable->n_shards; i++) {

@@ -188,6 +188,22 @@ static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *
     return status;
 }
 
+mu_status mu__remote_update_each(const mu_op *op, int n, mu_resource *const *variables, mu_tensor *const *values)
+{
+    mu_pool *pool = mu__pending() ? NULL : mu_pool_open();
+    mu_remote_call *calls = pool != NULL ? mu__calloc((size_t)n + 1, sizeof *calls) : NULL;
+    for (int i = 0; calls != NULL && i < n && !mu__pending(); i++) {
+        calls[i].client = (mu_rpc_client *)variables[i]->home;
+        calls[i].arguments = mu__remote_apply_arguments(op, NULL, 1, &values[i], 1, &variables[i]);
+        mu__remote_tell_forgotten(calls[i].client);
+    }
+    if (calls != NULL && !mu__pending())
+        mu__remote_calls("muster.apply", n, calls);
+    mu__free(calls);
+    mu_pool_close(pool);
+    return mu_error_code();
+}
+
 // ---- The resource -------------------------------------------------------------------------------
 
 static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)

@@ -1,5 +1,5 @@
 // Scatters into a variable whose parts are on several servers: one op, which asks all servers at the same time, with
-// the results of one device; workers of an older version are told. All servers are in this process.
+// the results of one device, as assignments outside of functions do; workers of an older version are told. All servers are in this process.
 #include "graph/graph.h"
 #include "rpc/service.h"
 #include "servers_test.h"
@@ -105,6 +105,45 @@ static void test_errors(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Assignments --------------------------------------------------------------------------------
+
+typedef mu_status assignment(mu_variable *variable, mu_tensor *value);
+static assignment *const assignments[] = {mu_variable_assign, mu_variable_assign_add, mu_variable_assign_sub};
+
+static void test_assignments(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    pair_of p = make(strategy_of_servers(PARTS, mu_fixed_shards_partitioner(PARTS)));
+    for (int i = 0; i < (int)MU_COUNT(assignments); i++) {
+        assert_int_equal(assignments[i](p.here, numbers(ROWS, 3 + i)), MU_OK);
+        assert_int_equal(assignments[i](p.served, numbers(ROWS, 3 + i)), MU_OK);
+        expect_same(&p);
+    }
+    mu_pool_close(pool);
+}
+
+// All parts are asked before the error of the first is known.
+static void test_all_parts_are_asked_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)MU_COUNT(assignments); i++) {
+        mu_pool *pool = mu_pool_open();
+        pair_of p = make(strategy_of_servers(PARTS, mu_fixed_shards_partitioner(PARTS)));
+        mu_variable *first = mu_variable_shard(p.served, 0), *last = mu_variable_shard(p.served, PARTS - 1);
+        assert_int_equal(mu__remote_variable_delete((mu_rpc_client *)first->resource.home, first->resource.name),
+                         MU_OK);
+        const double before = mu_tensor_item(mu_variable_read(last), 0);
+        assignments[i](p.served, mu_fill(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, 8));
+        expect_error(MU_NOT_FOUND, first->resource.name);
+        const double wanted[] = {8, before + 8, before - 8};
+        for (int k = 0; k < 6000 && mu_tensor_item(mu_variable_read(last), 0) != wanted[i]; k++)
+            usleep(10000);
+        assert_true(mu_tensor_item(mu_variable_read(last), 0) == wanted[i]);
+        mu_pool_close(pool);
+    }
+}
+
 // ---- Older workers ------------------------------------------------------------------------------
 
 static mu_value *look_up(mu_value *arguments, void *arg)
@@ -140,7 +179,12 @@ static void test_an_older_worker_is_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_kind), cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_an_older_worker_is_told)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_kind),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_assignments),
+        cmocka_unit_test(test_all_parts_are_asked_at_once),
+        cmocka_unit_test(test_an_older_worker_is_told),
+    };
     return cmocka_run_group_tests_name("coordinator/served_scatter", tests, start_with_key, end_library);
 }
