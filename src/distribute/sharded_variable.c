@@ -1,8 +1,8 @@
 // Sharded variables: made of parts, read by concatenation, assigned part by part.
 //
 // A sharded variable is a variable without storage. Its rules go through the public functions of its parts, so each
-// part may live wherever its own strategy keeps it. An update is not one atomic change: parts on servers are all asked at
-// the same time, others are updated one after the other.
+// part may live wherever its own strategy keeps it. An update is not one atomic change: parts on servers are all asked
+// at the same time, others are updated one after the other.
 #include "distribute/sharded_variable.h"
 
 #include "base/callback.h"

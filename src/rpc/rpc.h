@@ -116,9 +116,9 @@ mu_client_state mu__server_client(mu_rpc_server *server, uint64_t client);
 // ---- What a server keeps for a coordinator (owner.c) --------------------------------------------
 
 // mu__server_owned registers, before the server has started, how something is freed that coordinators make on it.
-// mu__server_free_owned frees all of it. mu__server_free_orphans does so if a coordinator has been gone for long enough,
-// and returns when it is due again; without the server's lock. mu__server_on_owner_left registers a function that is
-// called when that time has become sooner, with the server's lock held: it may only wake somebody up.
+// mu__server_free_owned frees all of it. mu__server_free_orphans does so if a coordinator has been gone for long
+// enough, and returns when it is due again; without the server's lock. mu__server_on_owner_left registers a function
+// that is called when that time has become sooner, with the server's lock held: it may only wake somebody up.
 mu_status mu__server_owned(mu_rpc_server *server, void (*free)(void *arg), void *arg);
 void mu__server_free_owned(mu_rpc_server *server);
 int64_t mu__server_free_orphans(mu_rpc_server *server, int64_t now);

@@ -110,8 +110,8 @@ static inline mu_rpc_server *mu__server_of(mu_node *node)
     return (mu_rpc_server *)((char *)node - offsetof(mu_rpc_server, node));
 }
 
-// permissions.c. `version`: of the wire, as the client's connection speaks it. Errors: PERMISSION_DENIED naming role and
-// method.
+// permissions.c. `version`: of the wire, as the client's connection speaks it. Errors: PERMISSION_DENIED naming role
+// and method.
 mu_status mu__permission_check(mu_role role, int version, const char *method);
 
 // owner.c; with the lock held: a connection has begun, or ended.

@@ -140,8 +140,8 @@ mu_tensor *mu__remote_rows(int n, mu_resource *const *variables, mu_tensor *indi
 mu_status mu__remote_scatter(int n, mu_resource *const *variables, const void *attrs, mu_tensor *indices,
                              mu_tensor *values);
 
-// mu__remote_update_each applies an op with one input and no result to each of n such variables, which get a value each,
-// at the same time. Errors: of the first that has one; the others may have changed.
+// mu__remote_update_each applies an op with one input and no result to each of n such variables, which get a value
+// each, at the same time. Errors: of the first that has one; the others may have changed.
 mu_status mu__remote_update_each(const mu_op *op, int n, mu_resource *const *variables, mu_tensor *const *values);
 
 // The kind of such a resource; its name is that of variables, so that ops and graphs take it for one.

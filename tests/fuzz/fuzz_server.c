@@ -1,7 +1,7 @@
 // Fuzzes what members of a cluster ask of a task's server: the input is a series of calls, each a byte for the method
-// (with the highest bit: as a worker) and two for the length of its arguments, which follow as a value. Whatever comes, the server answers or refuses, and
-// at the end holds no bytes of messages. Before the input the server has a variable, a table and an accumulator of each
-// kind, and is the primary of a store with a variable and a table.
+// (with the highest bit: as a worker) and two for the length of its arguments, which follow as a value. Whatever comes,
+// the server answers or refuses, and at the end holds no bytes of messages. Before the input the server has a variable,
+// a table and an accumulator of each kind, and is the primary of a store with a variable and a table.
 //
 // Seeds are calls that tasks have sent (seeds/server).
 #include "ops/state/embedding_table.h"

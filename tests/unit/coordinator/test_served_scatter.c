@@ -1,5 +1,6 @@
 // Scatters into a variable whose parts are on several servers: one op, which asks all servers at the same time, with
-// the results of one device, as assignments outside of functions do; workers of an older version are told. All servers are in this process.
+// the results of one device, as assignments outside of functions do; workers of an older version are told. All servers
+// are in this process.
 #include "graph/graph.h"
 #include "rpc/service.h"
 #include "servers_test.h"

@@ -1,0 +1,155 @@
+// One task of a cluster speaks the version of the wire before this one, as during an upgrade: functions on workers,
+// variables and tables in stores, copies and a failover work whichever task it is. All servers are in this process.
+#include "rpc/client.h"
+
+#include "servers_test.h"
+
+enum { N_PS = 2, WORKER = N_PS, COORDINATOR, N_TASKS, STEPS = 5, KEYS = 20, DIMENSION = 4 };
+
+typedef struct cluster {
+    mu_server *servers[N_PS + 1]; // the parameter servers, then the worker
+    mu_strategy *strategy;
+    mu_coordinator *coordinator;
+    mu_variable *v[N_PS]; // one on each server
+    mu_embedding_table *table;
+} cluster;
+
+// Runs as a process that speaks the older version, if `older`.
+static mu_runtime *begin_as(bool older)
+{
+    char version[16];
+    snprintf(version, sizeof version, "%d", MU_WIRE_VERSION - 1);
+    if (older)
+        setenv("MUSTER_WIRE_VERSION", version, 1);
+    mu_runtime *runtime = mu_runtime_new(.cpu_devices = 1);
+    unsetenv("MUSTER_WIRE_VERSION");
+    return mu_runtime_use(runtime);
+}
+
+static mu_server *start_server(bool older)
+{
+    mu_runtime *before = begin_as(older);
+    mu_server *server = mu_server_create_local_server(true);
+    mu_runtime_use(before);
+    return server;
+}
+
+static mu_strategy *strategy_of(const cluster *c, bool older)
+{
+    const char *at[N_PS + 1];
+    char text[300];
+    for (int i = 0; i <= N_PS; i++)
+        at[i] = mu_server_target(c->servers[i]) + strlen("muster://");
+    snprintf(text, sizeof text, "{\"ps\": [\"%s\", \"%s\"], \"worker\": [\"%s\"]}", at[0], at[1], at[2]);
+    mu_runtime *before = begin_as(older);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = 1);
+    mu_runtime_use(before);
+    if (strategy == NULL)
+        fail_msg("%s", mu_error_message());
+    return strategy;
+}
+
+// What a client of this version speaks with each server.
+static void expect_versions(const cluster *c, int older)
+{
+    for (int i = 0; i <= N_PS; i++) {
+        mu_rpc_client *client = mu_rpc_client_new("muster", mu_server_target(c->servers[i]) + strlen("muster://"));
+        assert_non_null(mu_rpc_client_methods(client));
+        pthread_mutex_lock(&client->lock);
+        assert_int_equal(client->member.session.version, MU_WIRE_VERSION - (older == i));
+        pthread_mutex_unlock(&client->lock);
+    }
+}
+
+static cluster make(int older)
+{
+    cluster c = {0};
+    for (int i = 0; i <= N_PS; i++)
+        c.servers[i] = start_server(older == i);
+    c.strategy = strategy_of(&c, older == COORDINATOR);
+    c.coordinator = mu_coordinator_new(c.strategy);
+    MU_SCOPE(c.strategy) {
+        for (int i = 0; i < N_PS; i++)
+            c.v[i] = mu_variable_new(mu_constant(MU_F32, 0), "v");
+        c.table = mu_embedding_table_new(DIMENSION, .optimizer = "sgd", .learning_rate = 1, .initializer = "zeros");
+    }
+    if (c.table == NULL)
+        fail_msg("%s", mu_error_message());
+    return c;
+}
+
+static mu_value *add_to_both(mu_value *arguments, void *arg)
+{
+    const cluster *c = arg;
+    for (int i = 0; i < N_PS; i++)
+        mu_variable_assign_add(c->v[i], mu_at(arguments, 0));
+    return mu_of(mu_variable_read(c->v[0]));
+}
+
+// Steps on the worker, and as many updates of the table from here.
+static void train(cluster *c)
+{
+    mu_function *step = mu_function_new(add_to_both, c);
+    mu_tensor *keys = mu_range(MU_I64, 0, KEYS, 1), *gradients = mu_fill(MU_F32, 2, (int64_t[]){KEYS, DIMENSION}, -1);
+    for (int i = 0; i < STEPS; i++) {
+        mu_schedule(c->coordinator, step, mu_of(mu_constant(MU_F32, 1)));
+        assert_int_equal(mu_embedding_table_apply_gradients(c->table, keys, gradients), MU_OK);
+    }
+    if (mu_join(c->coordinator) != MU_OK)
+        fail_msg("%s", mu_error_message());
+}
+
+static void expect_steps(const cluster *c, int n)
+{
+    for (int i = 0; i < N_PS; i++)
+        assert_true(mu_scalar(mu_variable_read(c->v[i])) == n);
+    mu_tensor *rows = mu_embedding_table_lookup(c->table, mu_range(MU_I64, 0, KEYS, 1), .read_only = true);
+    assert_non_null(rows);
+    for (int i = 0; i < KEYS * DIMENSION; i++)
+        assert_true(mu_tensor_item(rows, i) == n);
+}
+
+static void test_each_task_may_be_older(void **state)
+{
+    (void)state;
+    for (int older = 0; older < N_TASKS; older++) {
+        mu_pool *pool = mu_pool_open();
+        cluster c = make(older);
+        train(&c);
+        expect_versions(&c, older);
+        expect_steps(&c, STEPS);
+        wait_for_copies(c.strategy);
+        assert_int_equal(mu_server_stop(c.servers[older == 1]), MU_OK); // the older server, if it is one
+        expect_steps(&c, STEPS);
+        train(&c);
+        expect_steps(&c, 2 * STEPS);
+        assert_int_equal(recovery_of(c.strategy).failovers, 1);
+        mu_pool_close(pool);
+    }
+}
+
+// The older server takes over what the newer one had.
+static void test_an_older_server_takes_over(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make(0);
+    train(&c);
+    wait_for_copies(c.strategy);
+    assert_int_equal(mu_server_stop(c.servers[1]), MU_OK);
+    train(&c);
+    expect_steps(&c, 2 * STEPS);
+    assert_int_equal(recovery_of(c.strategy).failovers, 1);
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_task_may_be_older),
+        cmocka_unit_test(test_an_older_server_takes_over),
+    };
+    setenv("MUSTER_HEARTBEAT", "2", 1);
+    return cmocka_run_group_tests_name("coordinator/versions", tests, start_with_key, end_library);
+}
