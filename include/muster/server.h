@@ -1,6 +1,8 @@
 // Servers of a cluster: processes without code of their own, which keep variables for a coordinator and work for it.
 //
-// TensorFlow's tf.distribute.Server. The command `muster serve` is such a process.
+// TensorFlow's tf.distribute.Server. The command `muster serve` is such a process. A coordinator that has ended leaves
+// nothing on it: what it made there is freed when the next one begins, or when the coordinator's connections have been
+// closed for a heartbeat (MUSTER_HEARTBEAT, at least 2 s), or silent for MUSTER_TIMEOUT.
 #ifndef MUSTER_SERVER_H
 #define MUSTER_SERVER_H
 

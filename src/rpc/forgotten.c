@@ -67,9 +67,17 @@ static mu_status delete(mu_rpc_client *client, const char *method, mu_value *nam
     return mu_error_code();
 }
 
+static bool has_names(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    const bool any = client->forgotten[MU_RELEASED_VALUE].n > 0 || client->forgotten[MU_RELEASED_TABLE].n > 0;
+    pthread_mutex_unlock(&client->lock);
+    return any;
+}
+
 static mu_status delete_all(mu_rpc_client *client, bool wait)
 {
-    mu_pool *pool = mu__pending() ? NULL : mu_pool_open();
+    mu_pool *pool = mu__pending() || !has_names(client) ? NULL : mu_pool_open();
     if (pool == NULL)
         return mu_error_code();
     mu_value *values = take_names(client, MU_RELEASED_VALUE), *tables = take_names(client, MU_RELEASED_TABLE);

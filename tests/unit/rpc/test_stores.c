@@ -45,7 +45,8 @@ static void poll(env *e, int64_t cut, int64_t row[MU_N_STATE])
 
 static mu_value *ask(env *e, mu_rpc_client *client, int64_t epoch, int64_t cut, const char *method, mu_value *body)
 {
-    const int64_t head[MU_N_ASK] = {0, epoch, cut, 1, ++e->n_requests, e->n_requests, 0, 0};
+    e->n_requests++;
+    const int64_t head[MU_N_ASK] = {0, epoch, cut, 1, e->n_requests, e->n_requests, 0, 0};
     return mu_rpc_result_value(mu_rpc_call(client, "muster.store.call",
                                            mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value(method), body,
                                                    MU_END)));
@@ -201,8 +202,9 @@ static void test_a_request_to_forget_is_read_first(void **state)
 static bool run_in(mu_store *store, const char *method, mu_value *arguments, long fail_at, bool *torn)
 {
     static int64_t n_requests;
+    n_requests++;
     mu_change change = {.store = store, .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1,
-                                                [MU_ASK_REQUEST] = ++n_requests, [MU_ASK_OLDEST] = n_requests}};
+                                                [MU_ASK_REQUEST] = n_requests, [MU_ASK_OLDEST] = n_requests}};
     mu_error_value error;
     mu__alloc_fail_at(fail_at);
     mu_value *value = mu__store_run(&change, method, arguments);
