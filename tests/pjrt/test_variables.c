@@ -294,6 +294,43 @@ static void test_results_stay_until_they_are_read(void **state)
     assert_true(((const float *)mu_tensor_data(mu_at(results, 0)))[1] == 12 << STEPS);
 }
 
+// An argument of more elements than are copied at once (mu__pjrt_send), as a result and as a variable's new value: the
+// device may use the argument's own memory, which neither of them may keep waiting for.
+enum { MANY = 2000 };
+static mu_variable *latest;
+
+static mu_value *keep_argument(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_variable_assign(latest, x);
+    return mu_list(mu_of(mu_reduce_sum(x, 0)), mu_of(x), mu_of(mu_multiply(x, x)), mu_of(x), MU_END);
+}
+
+static void test_arguments_as_results(void **state)
+{
+    (void)state;
+    float data[MANY];
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    latest = mu_variable_new(.initial_value = mu_zeros(MU_F32, 1, (int64_t[]){MANY}), .name = "latest");
+    mu_function *function = mu_function_new(keep_argument, NULL, .batch_axes = (const int[]){MU_NO_BATCH},
+                                            .n_batch_axes = 1);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < MANY; i++)
+            data[i] = (float)(i % 7 + step);
+        mu_value *results = mu_run(strategy, function,
+                                   mu_list(mu_of(mu_tensor_new(MU_F32, 1, (int64_t[]){MANY}, data)), MU_END));
+        if (!results)
+            fail_msg("%s", mu_error_message());
+        for (int i = 1; i < 4; i += 2)
+            assert_memory_equal(mu_tensor_data(mu_at(results, i)), data, sizeof data);
+        assert_memory_equal(mu_tensor_data(mu_variable_read(latest)), data, sizeof data);
+        mu_value *again = mu_run(strategy, function, mu_list(mu_value_at(results, 2), MU_END));  // from the device
+        assert_true(((const float *)mu_tensor_data(mu_at(again, 1)))[5] == data[5] * data[5]);
+        assert_true(((const float *)mu_tensor_data(mu_variable_read(latest)))[5] == data[5] * data[5]);
+    }
+}
+
 static mu_value *read_fixed(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -355,7 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PLUGIN_TEST(test_weights_stay_on_the_device),    PLUGIN_TEST(test_weights_stay_on_two_devices),
         PLUGIN_TEST(test_variables_that_share_values),   PLUGIN_TEST(test_one_copy_is_read_on_two_devices),
-        PLUGIN_TEST(test_results_stay_until_they_are_read),
+        PLUGIN_TEST(test_results_stay_until_they_are_read), PLUGIN_TEST(test_arguments_as_results),
         PLUGIN_TEST(test_a_failed_launch_leaves_marks),  PLUGIN_TEST(test_variables_outlive_the_library),
     };
     if (plugin_missing())

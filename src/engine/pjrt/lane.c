@@ -155,16 +155,25 @@ static mu_status share(mu_pjrt_lane *lane, int slot, mu_tensor **out)
     return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-// Another value that somebody else has too, such as an argument or an old value, is copied to the host.
+// An argument is its own result. Another value that somebody else has too, such as a variable's old value, is copied to
+// the host.
+static mu_status take_result(mu_pjrt_lane *lane, mu_edge edge, mu_tensor **out)
+{
+    const int slot = mu__pjrt_slot(lane->programs, edge), argument = mu__pjrt_argument(lane->plan, edge);
+    if (argument >= 0) {
+        *out = mu_retain(lane->args->in[argument]);
+        return MU_OK;
+    }
+    if (!lane->borrowed[slot])
+        return leave_on_device(lane, slot, out);
+    return mu__pjrt_buffer_with(lane, slot) ? share(lane, slot, out) : copy_to_host(lane, slot, out);
+}
+
 mu_status mu__pjrt_lane_results(mu_pjrt_lane *lane)
 {
     MU_TRY(mu__pjrt_find_fresh(lane));
-    for (size_t i = 0; !lane->first && i < mu__pjrt_n_results(lane->plan); i++) {
-        const int slot = mu__pjrt_slot(lane->programs, lane->plan->graph->outputs.items[i]);
-        MU_TRY((!lane->borrowed[slot]               ? leave_on_device
-                : mu__pjrt_buffer_with(lane, slot) ? share
-                                                    : copy_to_host)(lane, slot, &lane->args->out[i]));
-    }
+    for (size_t i = 0; !lane->first && i < mu__pjrt_n_results(lane->plan); i++)
+        MU_TRY(take_result(lane, lane->plan->graph->outputs.items[i], &lane->args->out[i]));
     return MU_OK;
 }
 

@@ -72,6 +72,16 @@ static inline int mu__pjrt_slot(const mu_pjrt_programs *p, mu_edge edge)
     return p->cut.first[edge.node->id] + edge.output;
 }
 
+// Which of the function's arguments a value is; -1: none. The program neither takes such a value over nor makes it, and
+// its buffer may be the argument's own memory on the host.
+static inline int mu__pjrt_argument(const mu_pjrt_plan *plan, mu_edge edge)
+{
+    int i = edge.node->op == &mu_op_input ? plan->n_inputs - 1 : -1;
+    while (i >= 0 && plan->graph->inputs.items[i] != edge.node)
+        i--;
+    return i;
+}
+
 // The number of outputs of the function itself; the variables follow them.
 static inline size_t mu__pjrt_n_results(const mu_pjrt_plan *plan)
 {

@@ -140,6 +140,14 @@ void mu__pjrt_take_back(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launc
 
 // ---- The end of a run ---------------------------------------------------------------------------
 
+static mu_status copy_argument(const mu_pjrt_lane *lane, int argument, pj_buffer **out)
+{
+    const mu_tensor *in = lane->args->in[argument];
+    const mu_view view = {.dtype = in->dtype, .shape = in->shape, .data = (void *)mu__host_read(in)};
+    return view.data ? mu__pjrt_upload((const mu_pjrt_place *)lane->device->place, &view, lane->plan->graph->name, out)
+                     : mu_error_code();
+}
+
 // A value that belongs to another variable, or is the old value of one, is copied by way of the host.
 static mu_status copy_value(const mu_pjrt_lane *lane, int slot, pj_buffer **out)
 {
@@ -163,10 +171,12 @@ mu_status mu__pjrt_find_fresh(mu_pjrt_lane *lane)
     if (lane->first)
         return MU_OK;
     for (int i = 0; i < n_resources(plan); i++) {
-        const int slot = mu__pjrt_slot(lane->programs, after(plan, i));
+        const int slot = mu__pjrt_slot(lane->programs, after(plan, i)), argument = mu__pjrt_argument(plan, after(plan, i));
         if (plan->access[i] == MU_ACCESS_READ || lane->slots[slot] == memory_of(lane, i)->buffer)
             continue;
-        if (lane->borrowed[slot]) {
+        if (argument >= 0) {
+            MU_TRY(copy_argument(lane, argument, &lane->fresh[i]));
+        } else if (lane->borrowed[slot]) {
             MU_TRY(copy_value(lane, slot, &lane->fresh[i]));
         } else {
             lane->fresh[i] = lane->slots[slot];
@@ -192,7 +202,8 @@ static void keep_copies(mu_pjrt_lane *lane)
 {
     for (int i = 0; i < n_resources(lane->plan); i++) {
         const int slot = mu__pjrt_slot(lane->programs, after(lane->plan, i));
-        if (lane->plan->access[i] == MU_ACCESS_READ || lane->borrowed[slot])
+        if (lane->plan->access[i] == MU_ACCESS_READ || lane->borrowed[slot] ||
+            mu__pjrt_argument(lane->plan, after(lane->plan, i)) >= 0)
             continue;
         mu__pjrt_keep_copy(memory_of(lane, i), lane->partition, lane->slots[slot]);
         lane->borrowed[slot] = true;
