@@ -1,7 +1,8 @@
 // Launches a run on devices that work by themselves: one call for all replicas, on the thread that asked for it.
 //
-// One thread starts every replica's work and has compared their shapes first, so no participant of a collective can be
-// missing. Runs that threads of the devices have not ended (strategy_run.c) come first.
+// One thread starts every replica's work and has compared their shapes first, and inside of the program replicas agree
+// on the way that they take through control flow (decision 89), so no participant of a collective can be missing. Runs
+// that threads of the devices have not ended (strategy_run.c) come first.
 #include "distribute/replica_run.h"
 
 // Whether this program may reduce: where the user named another way, the host does.

@@ -102,6 +102,15 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     return node;
 }
 
+int *mu__graph_slots(const mu_graph *graph, mu_arena *arena)
+{
+    const size_t n = graph->nodes.n;
+    int *first = arena ? mu__arena_alloc(arena, sizeof *first * (n + 1)) : mu__calloc(n + 1, sizeof *first);
+    for (size_t i = 0; first && i < n; i++)
+        first[i + 1] = first[i] + graph->nodes.items[i]->n_out;
+    return first;
+}
+
 // A copy of a name, shared with the previous node if that has the same. NULL for NULL and "".
 static mu_status place_name(mu_node *node, const char *name, const char *before, const char **out)
 {

@@ -68,6 +68,9 @@ static inline mu_site mu__node_site(const mu_node *node)
     return (mu_site){.file = node->file, .line = node->line, .layer = node->layer, .function = node->function};
 }
 int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
+// mu__graph_slots numbers the values of a graph: output i of a node is slot first[node's id] + i, and first[nodes.n] is
+// the number of slots. The list is in the arena, or without one the caller's (mu__free); NULL on error.
+int *mu__graph_slots(const mu_graph *graph, mu_arena *arena);
 mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines that rewrite; owned by the caller
 // mu__graph_rewrite changes a node into another op with other inputs, at its position; users see the new outputs. The
 // inputs must precede it. On error the node is unchanged. mu__graph_rewrite_effect does so for ops with resources.

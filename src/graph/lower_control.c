@@ -2,7 +2,12 @@
 //
 // Branches use values from outside directly. A loop carries everything that it uses: the number of iterations so far,
 // its values, the rows collected, and then the slices and captured tensors, which stay the same.
-#include "graph/control.h"
+//
+// Where replicas run one program and a body has a collective, all of them must take the same way. If what decides it is
+// not surely the same on all (uniform.c), they agree on it before each decision: a branch is taken, or a loop
+// continues, only where all want that. Whether they differed is a further result of such an op (mu_emitter.dispute). A
+// condition with a collective is written in front of the loop and at the end of its body.
+#include "graph/uniform.h"
 #include "ops/core/lower.h"
 
 static mu_hlo *new_values(mu_emitter *e, size_t n)
@@ -22,13 +27,20 @@ mu_status mu__lower_call(mu_lowering *l)
 
 // ---- cond ---------------------------------------------------------------------------------------
 
-// A branch returns what both share, the values that it keeps, and zeros for those of the other branch.
+static bool is_joint(const mu_emitter *e, const mu_graph *body)
+{
+    return e->replicas > 1 && body && body->collective;
+}
+
+// A branch returns what both share, the values that it keeps, and zeros for those of the other branch; with a
+// collective in one of them, the dispute too, which is the operation's last result.
 static void write_branch(mu_lowering *l, mu_hlo_operation *operation, const mu_graph *branch, bool is_then)
 {
     mu_emitter *e = l->emitter;
     const int shared = (int)((const mu_cond_attrs *)l->attrs)->n_shared, n = (int)branch->outputs.n;
     const int first = is_then ? shared : l->n_out - (n - shared);  // of the values that it keeps
-    mu_hlo *made = new_values(e, (size_t)n), *results = new_values(e, (size_t)l->n_out);
+    mu_hlo *made = new_values(e, (size_t)n), *results = new_values(e, (size_t)l->n_out + 1);
+    const mu_hlo before = e->dispute;
     e->enter(e, operation, 0, NULL);
     if (made && results && e->body(e, branch, l->in + 1, made) == MU_OK) {
         for (int i = 0; i < l->n_out; i++)
@@ -36,8 +48,10 @@ static void write_branch(mu_lowering *l, mu_hlo_operation *operation, const mu_g
                          : i >= first && i < first + n - shared ? made[shared + i - first]
                                                                 : mu__hlo_fill(e, l->out[i].spec.dtype,
                                                                                &l->out[i].spec.shape, 0);
-        e->leave(e, l->n_out, results);
+        results[l->n_out] = e->dispute;
+        e->leave(e, operation->n_out, results);
     }
+    e->dispute = before;
     mu__free(made);
     mu__free(results);
 }
@@ -46,29 +60,44 @@ mu_status mu__lower_cond(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_cond_attrs *attrs = l->attrs;
+    const bool joint = is_joint(e, attrs->then) || is_joint(e, attrs->otherwise);
+    const mu_hlo predicate = joint && !l->in[0].uniform ? mu__hlo_agree(e, l->in[0]) : l->in[0];
+    mu_hlo *out = new_values(e, (size_t)l->n_out + 1);
+    if (!out)
+        return e->status;
+    memcpy(out, l->out, sizeof *out * (size_t)l->n_out);
+    out[l->n_out].spec = (mu_spec){.dtype = MU_I32};
     mu_hlo_operation operation = {
-        .name = "stablehlo.if", .n_in = 1, .in = l->in, .n_out = l->n_out, .out = l->out};
+        .name = "stablehlo.if", .n_in = 1, .in = &predicate, .n_out = l->n_out + joint, .out = out};
     e->open(e, &operation);
     write_branch(l, &operation, attrs->then, true);
     write_branch(l, &operation, attrs->otherwise, false);
     e->close(e, &operation, NULL);
+    memcpy(l->out, out, sizeof *out * (size_t)l->n_out);
+    if (joint)
+        e->dispute = out[l->n_out];
+    mu__free(out);
     return e->status;
 }
 
 // ---- while_loop ---------------------------------------------------------------------------------
 
 // What the loop carries, in this order: the count, the carried values, stacks of rows, then the limit, the slices and
-// the captured tensors.
+// the captured tensors; where replicas run a collective in it, the dispute; and if they agree on each round, whether
+// there is another one.
 typedef struct loop_state {
     mu_lowering *l;
     const mu_loop_attrs *attrs;
     int n_carried, n_rows, n_fixed, n;
+    bool joint, agreed;             // has the dispute; has the agreement
+    bool *uniform;                  // [n_carried] carried values that are the same on all replicas
     mu_hlo *begin, *end, *now;      // [n] before the loop, after it, in a region
     mu_hlo *given, *made;           // a body's inputs and outputs
 } loop_state;
 
 static void free_state(loop_state *s)
 {
+    mu__free(s->uniform);
     mu__free(s->begin);
     mu__free(s->end);
     mu__free(s->now);
@@ -80,6 +109,42 @@ static mu_hlo *stacks(const loop_state *s, mu_hlo *values) { return values + 1 +
 
 static mu_hlo *fixed(const loop_state *s, mu_hlo *values) { return stacks(s, values) + s->n_rows; }
 
+static mu_hlo *dispute(const loop_state *s, mu_hlo *values) { return fixed(s, values) + s->n_fixed; }
+
+static mu_hlo *another(const loop_state *s, mu_hlo *values) { return dispute(s, values) + 1; }
+
+static mu_status find_uniform(loop_state *s)
+{
+    const mu_lowering *l = s->l;
+    bool *in = mu__calloc((size_t)l->n_in + 1, sizeof *in), decided = false;
+    s->uniform = mu__calloc((size_t)s->n_carried + 1, sizeof *s->uniform);
+    mu_status status = in && s->uniform ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; in && i < l->n_in; i++)
+        in[i] = l->in[i].uniform;
+    if (status == MU_OK && s->joint)
+        status = mu__uniform_loop(s->attrs, l->n_in, in, s->uniform, NULL, &decided);
+    s->agreed = s->joint && (!decided || is_joint(l->emitter, s->attrs->condition));
+    mu__free(in);
+    return status;
+}
+
+// Whether the count is below the limit and the condition, if any, holds; on all replicas, where they agree.
+static mu_hlo holds(loop_state *s, const mu_hlo *values)
+{
+    mu_emitter *e = s->l->emitter;
+    const int n_slices = (int)s->attrs->n_slices, n_captured = s->n_fixed - 1 - n_slices;
+    const mu_hlo *given = values + 1 + s->n_carried + s->n_rows;
+    mu_hlo on = mu__hlo_compare(e, "LT", values[0], given[0]), wanted = on;
+    if (s->attrs->condition) {
+        memcpy(s->given, values + 1, sizeof *s->given * (size_t)s->n_carried);
+        memcpy(s->given + s->n_carried, given + 1 + n_slices, sizeof *s->given * (size_t)n_captured);
+        if (e->body(e, s->attrs->condition, s->given, &wanted) != MU_OK)
+            return wanted;
+        on = mu__hlo_binary(e, "stablehlo.and", on, wanted);
+    }
+    return s->agreed ? mu__hlo_agree(e, on) : on;
+}
+
 static mu_status make_state(mu_lowering *l, loop_state *s)
 {
     mu_emitter *e = l->emitter;
@@ -87,7 +152,11 @@ static mu_status make_state(mu_lowering *l, loop_state *s)
     s->n_carried = (int)s->attrs->n_carried;
     s->n_rows = l->n_out - 1 - s->n_carried;
     s->n_fixed = l->n_in - s->n_carried;
-    s->n = 1 + s->n_carried + s->n_rows + s->n_fixed;
+    s->joint = is_joint(e, s->attrs->body) || is_joint(e, s->attrs->condition);
+    const mu_status status = find_uniform(s);
+    if (status != MU_OK)
+        return e->status = status;
+    s->n = 1 + s->n_carried + s->n_rows + s->n_fixed + s->joint + s->agreed;
     s->begin = new_values(e, (size_t)s->n);
     s->end = new_values(e, (size_t)s->n);
     s->now = new_values(e, (size_t)s->n);
@@ -103,6 +172,12 @@ static mu_status make_state(mu_lowering *l, loop_state *s)
     }
     fixed(s, s->begin)[0] = l->in[0];
     memcpy(fixed(s, s->begin) + 1, l->in + 1 + s->n_carried, sizeof *l->in * (size_t)(s->n_fixed - 1));
+    for (int i = 0; i < s->n_carried; i++)
+        s->begin[1 + i].uniform = s->uniform[i];
+    if (s->agreed)
+        *another(s, s->begin) = holds(s, s->begin);
+    if (s->joint)
+        *dispute(s, s->begin) = e->dispute;
     memcpy(s->end, s->begin, sizeof *s->end * (size_t)s->n);
     return e->status;
 }
@@ -111,23 +186,18 @@ static void enter(loop_state *s, mu_hlo_operation *operation)
 {
     memcpy(s->now, s->begin, sizeof *s->now * (size_t)s->n);
     s->l->emitter->enter(s->l->emitter, operation, s->n, s->now);
+    if (s->joint)
+        s->l->emitter->dispute = *dispute(s, s->now);
 }
 
-// Runs on while the count is below the limit and the condition, if any, holds.
+// A region that cannot be left is not: the emitter has the error.
 static void write_condition(loop_state *s, mu_hlo_operation *operation)
 {
     mu_emitter *e = s->l->emitter;
-    const int n_slices = (int)s->attrs->n_slices, n_captured = s->n_fixed - 1 - n_slices;
     enter(s, operation);
-    mu_hlo on = mu__hlo_compare(e, "LT", s->now[0], fixed(s, s->now)[0]), holds = on;
-    if (s->attrs->condition) {
-        memcpy(s->given, s->now + 1, sizeof *s->given * (size_t)s->n_carried);
-        memcpy(s->given + s->n_carried, fixed(s, s->now) + 1 + n_slices, sizeof *s->given * (size_t)n_captured);
-        if (e->body(e, s->attrs->condition, s->given, &holds) != MU_OK)
-            return;
-        on = mu__hlo_binary(e, "stablehlo.and", on, holds);
-    }
-    e->leave(e, 1, &on);
+    const mu_hlo on = s->agreed ? *another(s, s->now) : holds(s, s->now);
+    if (e->status == MU_OK)
+        e->leave(e, 1, &on);
 }
 
 // The index of this iteration's slices and rows.
@@ -164,6 +234,8 @@ static void write_body(loop_state *s, mu_hlo_operation *operation)
     memcpy(s->given, s->now + 1, sizeof *s->given * (size_t)s->n_carried);
     for (int i = 0; i < n_slices; i++)
         s->given[s->n_carried + i] = slice_at(e, fixed(s, s->now)[1 + i], place);
+    for (int i = 0; i < n_slices; i++)
+        s->given[s->n_carried + i].uniform = fixed(s, s->now)[1 + i].uniform;
     memcpy(s->given + n_own, fixed(s, s->now) + 1 + n_slices, sizeof *s->given * (size_t)(s->n_fixed - 1 - n_slices));
     if (e->body(e, s->attrs->body, s->given, s->made) != MU_OK)
         return;
@@ -171,7 +243,14 @@ static void write_body(loop_state *s, mu_hlo_operation *operation)
     memcpy(s->now + 1, s->made, sizeof *s->made * (size_t)s->n_carried);
     for (int i = 0; i < s->n_rows; i++)
         stacks(s, s->now)[i] = with_row(e, stacks(s, s->now)[i], place, s->made[s->n_carried + i]);
-    e->leave(e, s->n, s->now);
+    for (int i = 0; i < s->n_carried; i++)
+        s->now[1 + i].uniform = s->uniform[i];
+    if (s->agreed)
+        *another(s, s->now) = holds(s, s->now);
+    if (s->joint)
+        *dispute(s, s->now) = e->dispute;
+    if (e->status == MU_OK)
+        e->leave(e, s->n, s->now);
 }
 
 mu_status mu__lower_loop(mu_lowering *l)
@@ -186,6 +265,8 @@ mu_status mu__lower_loop(mu_lowering *l)
         write_body(&s, &operation);
         e->close(e, &operation, NULL);
         memcpy(l->out, s.end, sizeof *l->out * (size_t)l->n_out);
+        if (s.joint)
+            e->dispute = *dispute(&s, s.end);
     }
     free_state(&s);
     return e->status;

@@ -156,11 +156,12 @@ static void test_text_of_a_program(void **state)
     mu_arena arena = {0};
     mu_pjrt_parts passed;
     mu_pjrt_text text;
+    mu_pjrt_disputes disputes = {0};
     assert_int_equal(mu__pjrt_parts_of(graph, false, &arena, &passed), MU_OK);
     assert_int_equal(passed.n_parts, 1);
     assert_int_equal(passed.parts[0].n_taken, 1);
     assert_int_equal(passed.parts[0].n_left, 2);
-    assert_int_equal(mu__pjrt_emit(graph, &input, &passed, 1, 1, &text, specs), MU_OK);
+    assert_int_equal(mu__pjrt_emit(graph, &input, &passed, 1, 1, &text, specs, &disputes), MU_OK);
     assert_non_null(
         strstr(text.items, "func.func public @main(%v0: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"));
     assert_non_null(strstr(text.items, "dense<\"0x0000803F0000004000004040\">"));
@@ -187,9 +188,10 @@ static bool product_has(const char *precision, const char *words)
     mu_arena arena = {0};
     mu_pjrt_parts parts;
     mu_pjrt_text text;
+    mu_pjrt_disputes disputes = {0};
     assert_int_equal(MU_PUSH(&graph->outputs, y), MU_OK);
     assert_int_equal(mu__pjrt_parts_of(graph, false, &arena, &parts), MU_OK);
-    assert_int_equal(mu__pjrt_emit(graph, &input, &parts, 1, 1, &text, specs), MU_OK);
+    assert_int_equal(mu__pjrt_emit(graph, &input, &parts, 1, 1, &text, specs, &disputes), MU_OK);
     const bool has = strstr(text.items, words) != NULL;
     mu__free(text.items);
     mu__arena_free(&arena);

@@ -25,12 +25,17 @@ static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", "XLA_CPU:2", "XL
 
 static struct {
     const pj_api *api;  // the plugin's own table
-    int compiled, launched, most_devices;
+    int compiled, launched, most_devices, reductions;
     bool fails;
 } plugin;
 
 static pj_error *compile(void *args)
 {
+    const char *text = ((const pj_compile_args *)args)->program->code;
+    while ((text = strstr(text, "stablehlo.all_reduce")) != NULL) {
+        plugin.reductions++;
+        text++;
+    }
     plugin.compiled++;
     return plugin.api->functions[PJ_CLIENT_COMPILE](args);
 }
@@ -220,6 +225,122 @@ static void test_collectives_in_a_loop(void **state)
     assert_int_equal(plugin.most_devices, REPLICAS);
 }
 
+// ---- Collectives in control flow ------------------------------------------------------------------
+
+// How a program decides whether its collectives run.
+typedef enum decision { BY_SUM, BY_OWN_ROWS, BY_REPLICA, BY_COUNT, BY_CARRIED, N_DECISIONS } decision;
+
+static mu_value *reduced(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, mu_at(arguments, 0)));
+}
+
+static mu_value *halved(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_multiply(mu_at(arguments, 0), mu_constant(MU_F32, 0.5)));
+}
+
+static mu_value *reduced_if(mu_tensor *predicate, mu_tensor *x)
+{
+    return mu_cond(predicate, reduced, halved, mu_list(mu_of(x), MU_END), NULL);
+}
+
+// The largest element of the own rows is the same on all replicas (equal parts have it in the first row of each).
+static mu_value *branch(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0), *own = mu_reduce_max(x, MU_ALL_AXES), *half = mu_constant(MU_F32, 0.5);
+    switch (*(const decision *)arg) {
+    case BY_SUM: return reduced_if(mu_greater(mu_all_reduce(MU_SUM, own), half), x);
+    case BY_OWN_ROWS: return reduced_if(mu_greater(own, half), x);
+    default: return reduced_if(mu_equal(mu_replica_id(), mu_constant(MU_I32, 2)), x);
+    }
+}
+
+static mu_tensor *below(mu_value *state, void *arg)
+{
+    mu_tensor *count = mu_at(state, 0);
+    mu_tensor *limit = *(const decision *)arg == BY_REPLICA ? mu_add(mu_replica_id(), mu_constant(MU_I32, 1))
+                                                          : mu_constant(MU_I32, 3);
+    return *(const decision *)arg == BY_OWN_ROWS
+               ? mu_less(mu_reduce_max(mu_at(state, 1), MU_ALL_AXES), mu_constant(MU_F32, 1000))
+               : mu_less(count, limit);
+}
+
+// A branch in the body: on the count, or on the second replica in the second round.
+static mu_value *round_of(mu_value *state, void *arg)
+{
+    mu_tensor *count = mu_at(state, 0), *x = mu_add(mu_at(state, 1), mu_constant(MU_F32, 1));
+    mu_tensor *second = mu_equal(count, mu_constant(MU_I32, 1));
+    if (*(const decision *)arg == BY_CARRIED)
+        second = mu_logical_and(second, mu_equal(mu_replica_id(), mu_constant(MU_I32, 1)));
+    mu_value *taken = reduced_if(second, x);
+    return mu_list(mu_of(mu_add(count, mu_constant(MU_I32, 1))), mu_of(mu_all_reduce(MU_MEAN, mu_value_tensor(taken))),
+                   MU_END);
+}
+
+static mu_value *loop(mu_value *arguments, void *arg)
+{
+    return mu_while_loop(below, round_of, mu_list(mu_of(mu_constant(MU_I32, 0)), mu_value_at(arguments, 0), MU_END),
+                         .arg = arg, .maximum_iterations = 40);
+}
+
+static mu_value *counted(mu_value *arguments, void *arg)
+{
+    mu_variable_assign((mu_variable *)arg, mu_constant(MU_F32, 1));
+    decision by = BY_REPLICA;
+    return branch(arguments, &by);
+}
+
+// A program whose replicas surely take the same way has no reduction more than is written in it.
+static void test_predicates_that_are_the_same(void **state)
+{
+    (void)state;
+    static const struct { const char *what; mu_traceable *fn; decision by; int reductions; } programs[] = {
+        {"a branch on a sum", branch, BY_SUM, 2},
+        {"a branch on own rows", branch, BY_OWN_ROWS, 2},  // one is the agreement
+        {"a loop to a number", loop, BY_COUNT, 2},
+        {"a loop until own rows are large", loop, BY_OWN_ROWS, 4},  // agreements before it and in each round
+    };
+    for (size_t i = 0; i < MU_COUNT(programs); i++) {
+        decision by = programs[i].by;
+        plugin.reductions = 0;
+        check(programs[i].what, programs[i].fn, &by, MU_F32, equal, 1e-6);
+        if (plugin.reductions != programs[i].reductions)
+            fail_msg("%s: %d reductions", programs[i].what, plugin.reductions);
+    }
+    assert_int_equal(plugin.most_devices, REPLICAS);
+}
+
+static void refuse(mu_strategy *strategy, mu_traceable *fn, void *arg, const char *first, const char *second)
+{
+    mu_value *result = mu_run(strategy, mu_function_new(fn, arg), parts(strategy, MU_F32, equal));
+    assert_null(result);
+    const mu_error error = mu_error_take();
+    if (error.code != MU_FAILED_PRECONDITION || !strstr(error.message, first) || !strstr(error.message, second) ||
+        !strstr(error.message, "test_replicas.c:"))
+        fail_msg("%s: %s", mu_status_name(error.code), error.message);
+}
+
+// Nobody waits in a collective for replicas that took another way; the error names the op.
+static void test_predicates_that_differ(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices);
+    mu_variable *flag = NULL;
+    MU_SCOPE(strategy)
+        flag = mu_variable_new(.initial_value = mu_constant(MU_F32, 0), .name = "flag");
+    decision by = BY_REPLICA, carried = BY_CARRIED;
+    refuse(strategy, branch, &by, "cond in ", "differ in its predicate");
+    refuse(strategy, loop, &by, "while_loop in ", "differ in the number of its iterations");
+    refuse(strategy, loop, &carried, "cond in ", "differ in its predicate");
+    refuse(strategy, counted, flag, "cond in ", "differ in its predicate");
+    assert_null(mu__variable_component(flag, 0));
+    assert_non_null(strstr(mu_error_take().message, "'flag' was left in doubt"));
+    check("a loop", scan, NULL, MU_F32, equal, 1e-6);
+}
+
 // ---- Training -----------------------------------------------------------------------------------
 
 typedef struct job {
@@ -318,6 +439,8 @@ int main(void)
         PLUGIN_TEST(test_collectives),
         PLUGIN_TEST(test_collectives_between_parts),
         PLUGIN_TEST(test_collectives_in_a_loop),
+        PLUGIN_TEST(test_predicates_that_are_the_same),
+        PLUGIN_TEST(test_predicates_that_differ),
         PLUGIN_TEST(test_unequal_parts_between_equal_ones),
         PLUGIN_TEST(test_a_failed_launch_leaves_marks_on_all),
         PLUGIN_TEST(test_another_way_to_reduce),

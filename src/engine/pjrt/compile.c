@@ -48,7 +48,7 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
             mu__pjrt_name_largest(plan, p);
         return mu_error_code();
     }
-    MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left));
+    MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left + (p->disputes.n > 0)));
     return mu__pjrt_check_memory(plan, p, p->loaded[part]);
 }
 
@@ -82,6 +82,8 @@ static void unload(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
             mu__pjrt_destroy(plan->client->api, PJ_LOADED_DESTROY, &args);
         p->loaded[i] = NULL;
     }
+    if (p)
+        mu__free(p->disputes.items);
     for (mu_pjrt_run *run = p ? p->idle : NULL; run;) {
         mu_pjrt_run *next = run->next;
         mu__pjrt_run_free(run);
@@ -93,7 +95,7 @@ static mu_status make(mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
     mu_pjrt_text *texts = mu__calloc((size_t)p->cut.n_parts, sizeof *texts);
     mu_status status = texts ? mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, p->replicas, p->partitions, texts,
-                                             p->specs)
+                                             p->specs, &p->disputes)
                              : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; texts && i < p->cut.n_parts; i++) {
         if (status == MU_OK)

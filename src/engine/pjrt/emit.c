@@ -5,6 +5,7 @@
 // arguments. The plugin that compiles the text checks it and reports errors by line. Bodies of control flow are written
 // where their op's lowering asks for them, inside of a region.
 #include "engine/pjrt/pjrt.h"
+#include "graph/uniform.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
@@ -15,6 +16,7 @@ typedef struct graph_values {
     const mu_graph *graph;
     const int *first;         // slot of each node's output 0
     mu_hlo *slots;            // outputs of all nodes
+    bool *uniform;            // [slots] surely the same on all replicas; NULL: nobody asks
 } graph_values;
 
 typedef struct writer {
@@ -25,6 +27,8 @@ typedef struct writer {
     mu_arena memory;
     int n_values;             // values in the text
     int indent;               // of operations in regions
+    const mu_node *node;      // that is being written
+    mu_pjrt_disputes *disputes;
 } writer;
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -272,13 +276,20 @@ static mu_status emit_call(writer *w, const graph_values *v, const mu_node *node
     return lower(l);
 }
 
+static void take_input(const graph_values *v, mu_edge edge, mu_hlo *in)
+{
+    const int slot = v->first[edge.node->id] + edge.output;
+    *in = v->slots[slot];
+    in->uniform = v->uniform && v->uniform[slot];
+}
+
 static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node, bool on_host)
 {
     mu_hlo *in = mu__arena_alloc(&w->memory, sizeof *in * (size_t)(node->n_in + 1));
     if (!in)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)
-        in[i] = v->slots[v->first[node->in[i].node->id] + node->in[i].output];
+        take_input(v, node->in[i], &in[i]);
     mu_lowering l = {.emitter = &w->emitter,
                      .op = node->op,
                      .attrs = node->attrs,
@@ -286,7 +297,11 @@ static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node
                      .n_out = node->n_out,
                      .in = in,
                      .out = v->slots + v->first[node->id]};
-    if (emit_call(w, v, node, &l, on_host) != MU_OK) {
+    const mu_node *outer = w->node;
+    w->node = node;
+    const mu_status status = emit_call(w, v, node, &l, on_host);
+    w->node = outer;
+    if (status != MU_OK) {
         mu__error_place(mu__node_site(node));
         return mu_error_code();
     }
@@ -295,19 +310,42 @@ static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node
 
 // ---- Bodies -------------------------------------------------------------------------------------
 
+static int add_dispute(mu_emitter *emitter)
+{
+    writer *w = (writer *)emitter;
+    if (emitter->status == MU_OK)
+        emitter->status = MU_PUSH(w->disputes, w->node);
+    return (int)w->disputes->n;
+}
+
+// Lowerings of control flow ask which of its inputs are uniform, if it has collectives that replicas perform together.
+static mu_status find_uniform(writer *w, graph_values *v)
+{
+    const mu_graph *graph = v->graph;
+    if (w->emitter.replicas <= 1 || !graph->collective)
+        return MU_OK;
+    bool *inputs = mu__arena_alloc(&w->memory, graph->inputs.n + 1);
+    v->uniform = mu__arena_alloc(&w->memory, (size_t)v->first[graph->nodes.n] + 1);
+    if (!inputs || !v->uniform)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        inputs[i] = v->slots[v->first[graph->inputs.items[i]->id]].uniform;
+    return mu__uniform_values(graph, v->first, inputs, v->uniform);
+}
+
 static mu_status emit_body(mu_emitter *emitter, const mu_graph *graph, const mu_hlo *in, mu_hlo *out)
 {
     writer *w = (writer *)emitter;
-    int *first = mu__arena_alloc(&w->memory, sizeof *first * (graph->nodes.n + 1)), n = 0;
-    for (size_t i = 0; first && i < graph->nodes.n; i++) {
-        first[i] = n;
-        n += graph->nodes.items[i]->n_out;
-    }
-    const graph_values v = {graph, first, mu__arena_alloc(&w->memory, sizeof *v.slots * (size_t)(n + 1))};
-    if (!first || !v.slots)
+    const int *first = mu__graph_slots(graph, &w->memory);
+    graph_values v = {.graph = graph, .first = first};
+    if (first)
+        v.slots = mu__arena_alloc(&w->memory, sizeof *v.slots * ((size_t)first[graph->nodes.n] + 1));
+    if (!v.slots)
         return w->emitter.status = MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->inputs.n; i++)
         v.slots[first[graph->inputs.items[i]->id]] = in[i];
+    if (w->emitter.status == MU_OK)
+        w->emitter.status = find_uniform(w, &v);
     for (size_t i = 0; i < graph->nodes.n && w->emitter.status == MU_OK; i++)
         if (graph->nodes.items[i]->op != &mu_op_input)
             w->emitter.status = emit_node(w, &v, graph->nodes.items[i], false);
@@ -318,15 +356,24 @@ static mu_status emit_body(mu_emitter *emitter, const mu_graph *graph, const mu_
 
 // ---- Functions ----------------------------------------------------------------------------------
 
-static void print_slots(writer *w, int n, const int *slots, bool types)
+static void print_value(writer *w, const mu_hlo *value, bool type)
 {
-    for (int i = 0; i < n; i++) {
-        const mu_hlo *value = &w->whole.slots[slots[i]];
+    if (type)
+        print_type(w, &value->spec);
+    else
+        print(w, "%%v%d", value->id);
+}
+
+// The values that a part returns, or their types.
+static void print_returned(writer *w, const mu_pjrt_part *part, bool types)
+{
+    for (int i = 0; i < part->n_left; i++) {
         print(w, "%s", i ? ", " : "");
-        if (types)
-            print_type(w, &value->spec);
-        else
-            print(w, "%%v%d", value->id);
+        print_value(w, &w->whole.slots[part->left[i]], types);
+    }
+    if (w->disputes->n > 0) {
+        print(w, "%s", part->n_left ? ", " : "");
+        print_value(w, &w->emitter.dispute, types);
     }
 }
 
@@ -341,6 +388,9 @@ static void print_results(writer *w, const mu_pjrt_part *part)
         if (w->emitter.partitions > 1)
             print(w, " {%s}", whole);
     }
+    if (w->disputes->n > 0)
+        print(w, "%stensor<i32>%s%s%s", part->n_left ? ", " : "", w->emitter.partitions > 1 ? " {" : "",
+              w->emitter.partitions > 1 ? whole : "", w->emitter.partitions > 1 ? "}" : "");
 }
 
 // An argument whose memory a result takes over says so.
@@ -384,6 +434,8 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
     w->text = &head;
     print_arguments(w, part);
     w->text = &body;
+    if (w->whole.uniform)
+        w->emitter.dispute = mu__hlo_number(&w->emitter, MU_I32, 0);
     mu_status status = w->emitter.status;
     for (int i = part->begin; status == MU_OK && i < part->end; i++)
         if (graph->nodes.items[i]->op != &mu_op_input)
@@ -396,9 +448,9 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
     print(w, "{\n  func.func public @main(%s) -> (", head.items ? head.items : "");
     print_results(w, part);
     print(w, ") {\n%s    \"func.return\"(", body.items ? body.items : "");
-    print_slots(w, part->n_left, part->left, false);
+    print_returned(w, part, false);
     print(w, ") : (");
-    print_slots(w, part->n_left, part->left, true);
+    print_returned(w, part, true);
     print(w, ") -> ()\n  }\n}\n");
     mu__free(head.items);
     mu__free(body.items);
@@ -414,6 +466,7 @@ static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *tex
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->inputs.n; i++)
         v->slots[v->first[graph->inputs.items[i]->id]].spec = inputs[i];
+    MU_TRY(find_uniform(w, &w->whole));
     for (int i = 0; i < w->parts->n_parts; i++) {
         const mu_pjrt_part *part = &w->parts->parts[i];
         MU_TRY(write_part(w, part, &texts[i]));
@@ -426,14 +479,15 @@ static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *tex
 }
 
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
-                        int partitions, mu_pjrt_text *texts, mu_spec *specs)
+                        int partitions, mu_pjrt_text *texts, mu_spec *specs, mu_pjrt_disputes *disputes)
 {
     writer w = {
         .emitter = {.replicas = replicas, .partitions = partitions, .add = add, .open = open_operation,
                     .enter = enter_region,
-                    .leave = leave_region, .close = close_operation, .body = emit_body},
+                    .leave = leave_region, .close = close_operation, .body = emit_body, .agrees = add_dispute},
         .whole = {.graph = graph, .first = parts->first},
         .parts = parts,
+        .disputes = disputes,
     };
     memset(texts, 0, sizeof *texts * (size_t)parts->n_parts);
     const mu_status status = write_parts(&w, inputs, texts, specs);

@@ -97,7 +97,8 @@ mu_status mu__pjrt_launch(mu_plan *handle, int n, int partitions, mu_device *con
 mu_status mu__pjrt_finish(mu_launch *launch)
 {
     mu_pjrt_run *run = (mu_pjrt_run *)launch;
-    return end(run, await(run));
+    const mu_status status = await(run);
+    return end(run, status == MU_OK ? mu__pjrt_check_dispute(run) : status);
 }
 
 // ---- The engine ---------------------------------------------------------------------------------

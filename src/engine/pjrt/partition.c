@@ -98,14 +98,11 @@ static int *last_uses(const mu_graph *graph, const mu_pjrt_parts *parts, mu_aren
 mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_parts *out)
 {
     const size_t n_nodes = graph->nodes.n;
-    *out = (mu_pjrt_parts){.first = mu__arena_alloc(arena, sizeof(int) * (n_nodes + 1)),
+    *out = (mu_pjrt_parts){.first = mu__graph_slots(graph, arena),
                            .parts = mu__arena_alloc(arena, sizeof(mu_pjrt_part) * (n_nodes + 1))};
     if (!out->first || !out->parts)
         return MU_RESOURCE_EXHAUSTED;
-    for (size_t i = 0; i < n_nodes; i++) {
-        out->first[i] = out->n_values;
-        out->n_values += graph->nodes.items[i]->n_out;
-    }
+    out->n_values = out->first[n_nodes];
     const int *last = last_uses(graph, out, arena);
     if (!last)
         return MU_RESOURCE_EXHAUSTED;

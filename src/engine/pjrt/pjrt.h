@@ -143,13 +143,22 @@ mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, 
 // part's last argument. With several `partitions` arguments and results are on all logical devices of a replica, and
 // the annotations of the graph are written. Each text ends with a zero byte that is not counted; `specs` [slots]
 // receives the types of all slots. The caller frees each text's items.
+//
+// Replicas that run a program together must all perform its collectives: a participant that is missing ends the
+// process, inside of XLA. Where what decides that is not surely the same on all of them, the program lets them agree,
+// and has one more result, the number (from 1) in `disputes` of an op that they did not agree on, or 0. The caller
+// frees disputes->items.
 enum { MU_PJRT_ONE_BY_ONE = 0 };
+typedef struct mu_pjrt_disputes {
+    const mu_node **items;        // cond, while_loop; of the graph and its bodies
+    size_t n, capacity;
+} mu_pjrt_disputes;
 typedef struct mu_pjrt_text {
     char *items;
     size_t n, capacity;
 } mu_pjrt_text;
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
-                        int partitions, mu_pjrt_text *texts, mu_spec *specs);
+                        int partitions, mu_pjrt_text *texts, mu_spec *specs, mu_pjrt_disputes *disputes);
 
 // mu__pjrt_dump writes the text into the folder of MUSTER_DUMP_STABLEHLO, if that is set, as
 // FUNCTION.PROCESS.NUMBER.mlir. What goes wrong is logged as a warning.

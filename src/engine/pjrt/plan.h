@@ -17,6 +17,7 @@ typedef struct mu_pjrt_programs {
     int partitions;               // logical devices of each replica
     mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
+    mu_pjrt_disputes disputes;    // with any, each lane's last result says which one there was
     pj_loaded **loaded;           // [parts]
     mu_device **devices;          // [replicas * partitions] if that is several; NULL: chosen at each run
     mu_pjrt_run *idle;            // runs that can be used again; under the plan's lock
@@ -50,6 +51,7 @@ typedef struct mu_pjrt_lane {
     mu_buffer **held;             // [resources] acquired
     pj_buffer **fresh;            // [resources] new values that are still to be put into the acquired buffers
     pj_event **transfers;         // [inputs] of copies from the host; NULL: none
+    pj_buffer *dispute;           // the number of the op that replicas did not agree on; NULL: they cannot differ
     bool changed;                 // a program has taken over memory of variables, or new values were put in
 } mu_pjrt_lane;
 
@@ -137,6 +139,9 @@ void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status);
 // mu__pjrt_execute launches part `number` of a run's programs on all of its lanes, whose values become its results;
 // run->complete has the events of the end.
 mu_status mu__pjrt_execute(mu_pjrt_run *run, int number);
+
+// mu__pjrt_check_dispute fails if a run that has ended came upon an op whose replicas did not agree.
+mu_status mu__pjrt_check_dispute(const mu_pjrt_run *run);
 
 // ---- launch.c, parts.c --------------------------------------------------------------------------
 

@@ -171,7 +171,8 @@ mu_status mu__pjrt_find_fresh(mu_pjrt_lane *lane)
     if (lane->first)
         return MU_OK;
     for (int i = 0; i < n_resources(plan); i++) {
-        const int slot = mu__pjrt_slot(lane->programs, after(plan, i)), argument = mu__pjrt_argument(plan, after(plan, i));
+        const mu_edge new = after(plan, i);
+        const int slot = mu__pjrt_slot(lane->programs, new), argument = mu__pjrt_argument(plan, new);
         if (plan->access[i] == MU_ACCESS_READ || lane->slots[slot] == memory_of(lane, i)->buffer)
             continue;
         if (argument >= 0) {

@@ -80,6 +80,20 @@ mu_status mu__lower_all_reduce(mu_lowering *l)
     return e->status;
 }
 
+// Counts the replicas on which the predicate is true.
+mu_hlo mu__hlo_agree(mu_emitter *e, mu_hlo predicate)
+{
+    const mu_hlo own = mu__hlo_convert(e, predicate, MU_I32), zero = mu__hlo_number(e, MU_I32, 0);
+    mu_hlo count = {.id = -1, .spec = own.spec};
+    mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = 1, .in = &own, .n_out = 1, .out = &count};
+    write_reduction(e, MU_REDUCTION_SUM, &operation, "");
+    const mu_hlo all = mu__hlo_compare(e, "EQ", count, mu__hlo_number(e, MU_I32, e->replicas));
+    const mu_hlo agreed = mu__hlo_binary(e, "stablehlo.or", all, mu__hlo_compare(e, "EQ", count, zero));
+    const mu_hlo number = mu__hlo_select(e, agreed, zero, mu__hlo_number(e, MU_I32, e->agrees(e)));
+    e->dispute = mu__hlo_binary(e, "stablehlo.maximum", e->dispute, number);
+    return all;
+}
+
 // ---- all_gather, broadcast ----------------------------------------------------------------------
 
 mu_hlo mu__hlo_gather_replicas(mu_emitter *e, mu_hlo a, int axis)

@@ -81,6 +81,10 @@ mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu);
 mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype);
 mu_hlo mu__hlo_gather_replicas(mu_emitter *e, mu_hlo a, int axis);
 
+// mu__hlo_agree returns whether a predicate, an i1 scalar, is true on all replicas. Where it is true on some only, the
+// op that is being written becomes the program's dispute.
+mu_hlo mu__hlo_agree(mu_emitter *e, mu_hlo predicate);
+
 // mu__hlo_precision writes the attribute of products and convolutions that MUSTER_XLA_PRECISION asks for, and logs once
 // which one that is.
 const char *mu__hlo_precision(void);

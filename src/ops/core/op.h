@@ -188,6 +188,7 @@ typedef struct mu_prepare {
 typedef struct mu_hlo {
     int id;               // negative: no value, or the result of an operation that failed
     mu_spec spec;
+    bool uniform;         // of a lowering's inputs: surely the same on all replicas of the program
 } mu_hlo;
 
 // An operation with any number of results, and with regions: programs of its own, as a loop has for its body.
@@ -205,6 +206,9 @@ struct mu_emitter {
     int replicas;         // that run the program together; 0: each runs it for itself, and `replica` is its id
     mu_hlo replica;
     int partitions;       // logical devices of each replica, which XLA's partitioner divides the program among
+    // Where replicas run the program together: the number of an op whose replicas wanted different ways through control
+    // flow with a collective inside, an int32 scalar; 0: none so far. A region with such control flow returns it.
+    mu_hlo dispute;
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
     // regions, if any, followed by its attributes; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
@@ -218,6 +222,8 @@ struct mu_emitter {
     void (*close)(mu_emitter *emitter, const mu_hlo_operation *operation, const char *attributes);
     // body writes the operations of a pure graph on `in` and returns its outputs (with their specs) in `out`.
     mu_status (*body)(mu_emitter *emitter, const struct mu_graph *graph, const mu_hlo *in, mu_hlo *out);
+    // agrees gives the op that is being written a number for `dispute`, from 1.
+    int (*agrees)(mu_emitter *emitter);
 };
 
 typedef struct mu_lowering {
