@@ -35,15 +35,11 @@ static void forget_states(states *s)
 
 static mu_status need_local(const mu_graph *graph, const mu_resource *resource)
 {
-    if (strcmp(resource->kind->name, "variable") != 0)
-        return mu__error(MU_UNIMPLEMENTED,
-                         "'%s' works on %s '%s', which cannot be passed to a device program; run it on a CPU device",
-                         graph->name, resource->kind->name, resource->name);
-    if (resource->shared)
-        return mu__error(MU_UNIMPLEMENTED, "'%s' works on '%s', which all replicas of this process share; it cannot be "
-                         "passed in and out of a device program, so run it on CPU devices", graph->name,
-                         resource->name);
-    return MU_OK;
+    if (strcmp(resource->kind->name, "variable") == 0)
+        return MU_OK;
+    return mu__error(MU_UNIMPLEMENTED,
+                     "'%s' works on %s '%s', which cannot be passed to a device program; run it on a CPU device",
+                     graph->name, resource->kind->name, resource->name);
 }
 
 // Lists some of a graph's resources.

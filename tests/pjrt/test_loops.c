@@ -129,6 +129,28 @@ static void test_two_devices(void **state)
     check(mu_mirrored_strategy(.devices = devices));
 }
 
+// Central storage: one copy of each variable, from which both devices take theirs; everything on one device if there is
+// only one.
+static void test_central_storage(void **state)
+{
+    (void)state;
+    static const char *const processors[] = {"CPU:0", "CPU:1", NULL};
+    result native, central, mirrored;
+    train(mu_central_storage_strategy(.compute_devices = processors), 1, false, &native);
+    train(mu_central_storage_strategy(.compute_devices = devices), 1, false, &central);
+    train(mu_mirrored_strategy(.devices = devices), 1, false, &mirrored);
+    same(&native, &central);
+    same(&mirrored, &central);
+    assert_int_equal(central.launched, mirrored.launched);  // one launch for both devices, as for mirrored variables
+    check(mu_central_storage_strategy(.compute_devices = devices));
+    mu_strategy *alone = mu_central_storage_strategy(.compute_devices = (const char *const[]){devices[1], NULL});
+    assert_int_equal(mu_strategy_parameter_device_count(alone), 1);
+    assert_string_equal(mu_strategy_parameter_device(alone, 0), devices[1]);
+    train(mu_one_device_strategy("CPU:0"), 1, false, &native);
+    train(alone, 1, false, &central);
+    same(&native, &central);
+}
+
 // Elsewhere steps run one by one.
 static void test_native(void **state)
 {
@@ -155,6 +177,7 @@ static void test_wrong_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device), cmocka_unit_test(test_two_devices),
+                                       cmocka_unit_test(test_central_storage),
                                        cmocka_unit_test(test_native), cmocka_unit_test(test_wrong_numbers)};
     if (plugin_missing())
         return SKIPPED;

@@ -395,6 +395,29 @@ static void test_unequal_parts_between_equal_ones(void **state)
     assert_int_equal(plugin.compiled, 1 + 3 * 3);  // one for all, and three parts for each of three sizes
 }
 
+// The replicas share one weight, in steps of one program and of parts.
+static void test_central_storage(void **state)
+{
+    (void)state;
+    job native, xla;
+    float wanted[REPLICAS * 6], seen[REPLICAS * 6];
+    train(mu_mirrored_strategy(.devices = processors), &native, wanted);
+    mu_strategy *strategy = mu_central_storage_strategy(.compute_devices = devices);
+    train(strategy, &xla, seen);
+    for (int i = 0; i < REPLICAS * 6; i++)
+        assert_true(fabsf(wanted[i] - seen[i]) <= 1e-6f);
+    assert_int_equal(xla.weight->n_components, 1);
+    assert_int_equal(plugin.most_devices, REPLICAS);
+    plugin.fails = true;
+    assert_null(mu_run(strategy, mu_function_new(train_step, &xla), parts(strategy, MU_F32, equal)));
+    plugin.fails = false;
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    assert_null(mu_variable_read(xla.weight));
+    assert_non_null(strstr(mu_error_take().message, "'weight' was left in doubt"));
+    assert_int_equal(mu_variable_assign(xla.weight, mu_fill(MU_F32, 1, (int64_t[]){6}, 2)), MU_OK);
+    assert_non_null(mu_run(strategy, mu_function_new(train_step, &xla), parts(strategy, MU_F32, unequal)));
+}
+
 // All replicas' copies are in doubt after a launch that failed, not silently old.
 static void test_a_failed_launch_leaves_marks_on_all(void **state)
 {
@@ -442,6 +465,7 @@ int main(void)
         PLUGIN_TEST(test_predicates_that_are_the_same),
         PLUGIN_TEST(test_predicates_that_differ),
         PLUGIN_TEST(test_unequal_parts_between_equal_ones),
+        PLUGIN_TEST(test_central_storage),
         PLUGIN_TEST(test_a_failed_launch_leaves_marks_on_all),
         PLUGIN_TEST(test_another_way_to_reduce),
     };

@@ -78,6 +78,17 @@ static mu_status run_all(mu_pjrt_run *run, pj_buffer *id)
     return MU_OK;
 }
 
+// Replicas run in threads of their own here. One that has the old value of a shared variable must have it before the
+// first replica replaces it, and the next run of each must see the new value.
+static mu_status wait_for_others(const mu_pjrt_plan *plan, mu_collective *collective)
+{
+    int32_t one = 1;
+    if (!plan->writes_shared)
+        return MU_OK;
+    return collective->all_reduce(collective, plan->graph->n_collectives, "shared variable", MU_REDUCTION_SUM, MU_I32,
+                                  &one, 1);
+}
+
 static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
 {
     mu_pjrt_lane *lane = &run->lanes[0];
@@ -85,6 +96,7 @@ static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
     const mu_view view = {.dtype = MU_I32, .data = (void *)&number};
     pj_buffer *id = NULL;
     MU_TRY(mu__pjrt_lane_begin(lane, args->device, args));
+    MU_TRY(wait_for_others(run->plan, args->collective));
     mu_status status =
         mu__pjrt_upload((const mu_pjrt_place *)args->device->place, &view, run->plan->graph->name, &id);
     if (status == MU_OK)
@@ -92,7 +104,8 @@ static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
     mu__pjrt_drop(run->plan->client, &id);
     MU_TRY(status);
     MU_TRY(mu__pjrt_lane_results(lane));
-    return mu__pjrt_commit(lane);
+    MU_TRY(mu__pjrt_commit(lane));
+    return wait_for_others(run->plan, args->collective);
 }
 
 mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args)

@@ -31,6 +31,7 @@ typedef struct mu_pjrt_plan {
     mu_arena memory;
     mu_spec *inputs;
     mu_access *access;            // [resources] how the graph uses each
+    bool writes_shared;           // variables that the replicas share
     bool annotated;               // the graph says how work is divided among the logical devices of a replica
     pthread_mutex_t lock;         // held while programs are compiled
     mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts;  // NULL: no run has needed them

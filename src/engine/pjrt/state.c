@@ -3,6 +3,10 @@
 // A program takes over the memory of the variables that it writes where it can (mu_pjrt_donation); what it leaves for
 // the others replaces their buffers after the launch. A run that fails after that loses the old values, so the
 // variables that it writes are then in doubt.
+//
+// Replicas may share a variable (central storage). Each takes a copy of its value to its own device and computes the
+// new value there, which is the same on all of them, because what they assign has been combined before; the first
+// replica puts it into the variable.
 #include "engine/pjrt/plan.h"
 
 static int n_resources(const mu_pjrt_plan *plan) { return (int)plan->graph->resources.n; }
@@ -59,6 +63,7 @@ mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan)
         plan->access[i] = after(plan, i).node == old ? MU_ACCESS_READ
                           : used[old->id]            ? MU_ACCESS_READ_WRITE
                                                      : MU_ACCESS_WRITE;
+        plan->writes_shared |= resource_at(plan, i)->shared && plan->access[i] != MU_ACCESS_READ;
     }
     return MU_OK;
 }
@@ -211,6 +216,11 @@ static void keep_copies(mu_pjrt_lane *lane)
     }
 }
 
+static bool commits(const mu_pjrt_lane *lane, int i)
+{
+    return lane->plan->access[i] != MU_ACCESS_READ && !(resource_at(lane->plan, i)->shared && lane->args->replica > 0);
+}
+
 mu_status mu__pjrt_commit(mu_pjrt_lane *lane)
 {
     const mu_pjrt_plan *plan = lane->plan;
@@ -222,7 +232,7 @@ mu_status mu__pjrt_commit(mu_pjrt_lane *lane)
     for (int i = 0; i < n_resources(plan); i++)
         put_fresh(lane, i);
     for (int i = 0; i < n_resources(plan); i++)
-        if (plan->access[i] != MU_ACCESS_READ)
+        if (commits(lane, i))
             MU_TRY(resource_at(plan, i)->kind->commit(resource_at(plan, i), lane->args->replica, plan->access[i],
                                                       lane->held[i]));
     return MU_OK;
