@@ -68,9 +68,69 @@ static void test_files_that_are_no_plugins(void **state)
 {
     (void)state;
     assert_null(mu__pjrt_plugin("/nowhere/plugin.so"));
-    expect_error(MU_NOT_FOUND, "/nowhere/plugin.so");
-    assert_null(mu__pjrt_plugin(MU_TEST_PLUGIN "/../__init__.py"));
-    expect_error(MU_NOT_FOUND, "__init__.py");
+    expect_error(MU_NOT_FOUND, "/nowhere/plugin.so: there is no such file");
+}
+
+// The same file under another path, which is opened anew.
+static const char another_path[] = "/." MU_TEST_PLUGIN, *const file_of_options = "./options";
+
+static void write_options(void)
+{
+    FILE *options = fopen(file_of_options, "w");
+    assert_non_null(options);
+    fputs("--xla_cpu_enable_fast_math=false\n--xla_nothing\n", options);
+    fclose(options);
+}
+
+// XLA would end the process.
+static void test_unknown_options_are_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *flags, *error; } cases[] = {
+        {"--xla_cpu_enable_fast_math=false --xla_no_such_option=1", "the option '--xla_no_such_option=1', which "},
+        {" --xla_dump_to='/tmp/a b' --xla_gpu_nothing", "'--xla_gpu_nothing'"},
+        {"--xla_dump_to=/tmp word", "XLA_FLAGS has 'word', which is no option"},
+        {"--=1", "'--=1'"}, {"--", "'--'"}, {"/nowhere/options", "/nowhere/options"},
+        {"--xla_cpu_enable_fast_math", NULL}, {"  ", NULL},
+        {"--xla_dump_to='/tmp/a b' --xla_cpu_enable_fast_math=\"true\"", NULL}};
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        setenv("XLA_FLAGS", cases[i].flags, 1);
+        assert_int_equal(mu__pjrt_check_flags(MU_TEST_PLUGIN) == MU_OK, cases[i].error == NULL);
+        const mu_error error = mu_error_take();
+        if (cases[i].error && !strstr(error.message, cases[i].error))
+            fail_msg("%s: %s", cases[i].flags, error.message);
+    }
+    write_options();
+    setenv("XLA_FLAGS", file_of_options, 1);
+    assert_null(mu__pjrt_plugin(another_path));
+    expect_error(MU_INVALID_ARGUMENT, "options has the option '--xla_nothing'");
+    remove(file_of_options);
+    unsetenv("XLA_FLAGS");
+    write_options();
+    assert_null(mu__pjrt_plugin(file_of_options));
+    expect_error(MU_NOT_FOUND, "; the file is damaged; install the plugin anew");
+    remove(file_of_options);
+}
+
+// A plugin's own words, and what can be done.
+static void test_advice(void **state)
+{
+    (void)state;
+    static const struct { const char *words, *cure; } cases[] = {
+        {"libnccl.so.2: cannot open shared object file: No such file or directory", "; the plugin needs that library"},
+        {"No visible GPU devices", "; check that nvidia-smi lists a GPU, that CUDA_VISIBLE_DEVICES"},
+        {"No jellyfish device found", "; this machine has no TPU"},
+        {"version `GLIBC_2.99' not found", "; the plugin was built for a newer system"}};
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        mu__error(MU_NOT_FOUND, "plugin x: %s", cases[i].words);
+        mu__pjrt_advise();
+        const mu_error error = mu_error_take();
+        const char *own = strstr(error.message, cases[i].words), *cure = strstr(error.message, cases[i].cure);
+        assert_true(own && cure && own < cure && !strchr(error.message, '\n'));
+    }
+    mu__error(MU_NOT_FOUND, "something else");
+    mu__pjrt_advise();
+    assert_string_equal(mu_error_take().message, "something else");
 }
 
 static void test_one_table_per_plugin(void **state)
@@ -233,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unknown_plugins_are_named),    cmocka_unit_test(test_files_that_are_no_plugins),
+        cmocka_unit_test(test_unknown_options_are_refused),  cmocka_unit_test(test_advice),
         cmocka_unit_test(test_devices_of_a_type),
         cmocka_unit_test(test_one_table_per_plugin),         cmocka_unit_test(test_missing_functions_are_refused),
         cmocka_unit_test(test_rows_without_lowering_are_named), cmocka_unit_test(test_text_of_a_program),

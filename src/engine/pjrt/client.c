@@ -39,9 +39,11 @@ static mu_status create(mu_pjrt_client *client, const char *name)
     }
     if (world)
         mu__pjrt_callbacks(client, &args);
-    MU_TRY(mu__pjrt_call(client->api, PJ_CLIENT_CREATE, &args, client->kind));
+    const mu_status status = mu__pjrt_call(client->api, PJ_CLIENT_CREATE, &args, client->kind);
+    if (status != MU_OK)
+        mu__pjrt_advise();
     client->client = args.client;
-    return MU_OK;
+    return status;
 }
 
 // A plugin that does not say who it is in the world, or how large that is, is alone.

@@ -4,7 +4,8 @@
 
 #include <signal.h>
 
-enum { REPORT_SECONDS = 10 };
+// How often a compilation that lasts is reported, at the default level of the log: the program does nothing else.
+#define REPORT_SECONDS 10.0
 
 typedef struct compilation {
     atomic_int holders;       // the thread and who waits; the last one frees
@@ -82,7 +83,7 @@ static mu_status start(compilation *c)
 static mu_status wait(compilation *c)
 {
     const int64_t begin = mu__now_ns();
-    const double most = mu__setting_real(MU_SETTING_COMPILE_TIMEOUT);
+    const double most = mu__setting_real(MU_SETTING_COMPILE_TIMEOUT), report = MU_MIN(REPORT_SECONDS, most / 4);
     for (;;) {
         const double seconds = (double)(mu__now_ns() - begin) / 1e9;
         mu_error_value ignored;
@@ -91,12 +92,12 @@ static mu_status wait(compilation *c)
                              "%s: %s's compiler has not finished after %.0f s; raise MUSTER_COMPILE_TIMEOUT, or make "
                              "the function smaller (MUSTER_DUMP_STABLEHLO=folder shows its program)",
                              c->what, c->client->kind, most);
-        const double slice = MU_MIN(most - seconds, (double)REPORT_SECONDS);
+        const double slice = MU_MIN(most - seconds, report);
         if (mu__latch_wait(&c->done, mu__now_ns() + (int64_t)(slice * 1e9), c->what) == MU_OK)
             return MU_OK;
         mu__error_move(&ignored);
-        mu__log(MU_LOG_INFO, "compiling '%s' for %s: %.0f s so far, of at most %.0f", c->what, c->client->kind,
-                (double)(mu__now_ns() - begin) / 1e9, most);
+        mu__log(MU_LOG_WARNING, "compiling '%s' for %s: %.0f s so far, of at most %.0f (MUSTER_COMPILE_TIMEOUT)",
+                c->what, c->client->kind, (double)(mu__now_ns() - begin) / 1e9, most);
     }
 }
 

@@ -30,6 +30,11 @@ mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
 const pj_api *mu__pjrt_plugin(const char *name);
 bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
 
+// mu__pjrt_check_flags fails with INVALID_ARGUMENT if XLA_FLAGS has an option that the library at `path` does not know
+// (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done (cures.c), if that is known.
+mu_status mu__pjrt_check_flags(const char *path);
+void mu__pjrt_advise(void);
+
 // mu__pjrt_folder writes the folder where `muster plugin install` puts plugins: MUSTER_PJRT_PATH, else muster/plugins
 // in XDG_DATA_HOME or ~/.local/share. NULL: none of these is set.
 enum { MU_PJRT_FOLDER = 2048 };

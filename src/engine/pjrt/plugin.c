@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <pthread.h>
+#include <unistd.h>
 
 enum { OLDEST_MINOR = 54, LONGEST_PATH = 4096, MOST_PLUGINS = 16 };
 
@@ -188,8 +189,9 @@ int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity)
 static mu_status check_version(const pj_api *api, const char *path)
 {
     if (api->size < offsetof(pj_api, functions) || api->version.major != 0 || api->version.minor < OLDEST_MINOR)
-        return mu__error(MU_FAILED_PRECONDITION, "plugin %s speaks PJRT %d.%d; expected 0.%d or a later 0.x", path,
-                         api->version.major, api->version.minor, (int)OLDEST_MINOR);
+        return mu__error(MU_FAILED_PRECONDITION, "plugin %s speaks PJRT %d.%d; expected 0.%d or a later 0.x; install "
+                         "%s version of it", path, api->version.major, api->version.minor, (int)OLDEST_MINOR,
+                         api->version.major > 0 ? "an older" : "a newer");
     for (int function = PJ_ERROR_DESTROY; function <= PJ_PLUGIN_INITIALIZE; function++)
         if (!function_of(api, (pj_function)function))
             return mu__error(MU_FAILED_PRECONDITION, "plugin %s lacks function %d of PJRT's table; it is damaged", path,
@@ -199,10 +201,18 @@ static mu_status check_version(const pj_api *api, const char *path)
 
 static const pj_api *open_file(const char *path)
 {
+    if (access(path, F_OK) != 0) {
+        mu__error(MU_NOT_FOUND, "plugin %s: there is no such file; correct its path in PJRT_NAMES_AND_LIBRARY_PATHS, or "
+                  "install a published plugin (`muster plugin install cpu`, cuda13 or tpu)", path);
+        return NULL;
+    }
+    if (mu__pjrt_check_flags(path) != MU_OK)
+        return NULL;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         const char *reason = dlerror();
         mu__error(MU_NOT_FOUND, "plugin %s cannot be opened: %s", path, reason ? reason : "no reason given");
+        mu__pjrt_advise();
         return NULL;
     }
     pj_get_api *get = NULL;
