@@ -1,5 +1,6 @@
 // What compiling says when it goes wrong: a deadline, XLA's own words with the user's op and variable in front, and a
-// program that does not fit into the device's memory, which is refused before it is launched.
+// program that does not fit into the device's memory, which is refused before it is launched. What it says while it
+// lasts, what it writes for people to read, and how many programs are kept.
 #include "changed_table.h"
 #include "skip.h"
 
@@ -9,6 +10,8 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <glob.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 static struct {
@@ -16,7 +19,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool held, broken;          // compilations wait; programs lose an operation's name
-    int waiting, launched, destroyed, closed;
+    int waiting, compiled, launched, destroyed, closed;
     int64_t memory;             // of each device; 0: what the plugin says
 } plugin = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -44,6 +47,7 @@ static void break_text(char *text)
 static pj_error *compile(void *args)
 {
     wait_while_held();
+    plugin.compiled++;
     if (plugin.broken)
         break_text(((pj_compile_args *)args)->program->code);
     return plugin.own->functions[PJ_CLIENT_COMPILE](args);
@@ -92,7 +96,7 @@ static int start(void **state)
     mu_init(.cpu_devices = 1, .seed = 3);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
     plugin.held = plugin.broken = false;
-    plugin.launched = plugin.destroyed = plugin.closed = 0;
+    plugin.compiled = plugin.launched = plugin.destroyed = plugin.closed = 0;
     plugin.memory = 0;
     *state = change_table(client, MU_COUNT(changed), changed, &plugin.own);
     return 0;
@@ -105,7 +109,38 @@ static int end(void **state)
     wait_for(&plugin.closed);
     free(*state);
     unsetenv("MUSTER_COMPILE_TIMEOUT");
+    unsetenv("MUSTER_PLAN_CACHE");
+    unsetenv("MUSTER_DUMP_STABLEHLO");
+    unsetenv("MUSTER_LOG");
     return 0;
+}
+
+// ---- What is said -------------------------------------------------------------------------------
+
+// Standard error between listen and heard, which returns it.
+static struct {
+    FILE *file;
+    int own;
+    char text[16384];
+} ear;
+
+static void listen(void)
+{
+    fflush(stderr);
+    assert_non_null(ear.file = tmpfile());
+    ear.own = dup(STDERR_FILENO);
+    assert_true(dup2(fileno(ear.file), STDERR_FILENO) >= 0);
+}
+
+static const char *heard(void)
+{
+    fflush(stderr);
+    dup2(ear.own, STDERR_FILENO);
+    close(ear.own);
+    rewind(ear.file);
+    ear.text[fread(ear.text, 1, sizeof ear.text - 1, ear.file)] = '\0';
+    fclose(ear.file);
+    return ear.text;
 }
 
 // ---- A function ---------------------------------------------------------------------------------
@@ -157,7 +192,11 @@ static void test_compiling_has_a_deadline(void **state)
                                         "MUSTER_COMPILE_TIMEOUT", "MUSTER_DUMP_STABLEHLO"};
     mu_function *function;
     plugin.held = true;
-    assert_null(run(&function));
+    listen();
+    mu_value *result = run(&function);
+    const char *said = heard();
+    assert_null(result);
+    assert_non_null(strstr(said, "compiling 'scale' for XLA_CPU: 0 s so far"));  // at the default level of the log
     const mu_error error = mu_error_take();
     expect_words(&error, MU_DEADLINE_EXCEEDED, MU_COUNT(words), words);
     assert_int_equal(plugin.launched, 0);
@@ -203,9 +242,110 @@ static void test_memory_is_checked_before_the_launch(void **state)
     assert_int_equal(plugin.launched, 1);
 }
 
+static int start_talking(void **state)
+{
+    setenv("MUSTER_LOG", "info", 1);
+    return start(state);
+}
+
+// The first test of this program: no product has been written before it.
+static void test_the_precision_is_said_once(void **state)
+{
+    (void)state;
+    static const char words[] = "products and convolutions on XLA devices have the precision \"";
+    mu_function *function;
+    listen();
+    mu_value *first = run(&function), *second = run(&function);
+    const char *said = strstr(heard(), words);
+    assert_true(first && second && plugin.compiled == 2);
+    assert_non_null(said);
+    assert_null(strstr(said + 1, words));
+}
+
+static int start_with_two_plans(void **state)
+{
+    setenv("MUSTER_PLAN_CACHE", "2", 1);
+    return start(state);
+}
+
+static mu_value *add_up(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_reduce_sum(mu_at(arguments, 0), MU_ALL_AXES));
+}
+
+static void test_few_programs_are_kept(void **state)
+{
+    (void)state;
+    static const struct { int64_t rows; int compiled, destroyed; } runs[] = {
+        {1, 1, 0}, {2, 2, 0}, {1, 2, 0}, {3, 3, 1}, {1, 3, 1}, {2, 4, 2}, {1, 4, 2}, {3, 5, 3}};
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    mu_function *function = mu_function_new(add_up, NULL);
+    for (size_t i = 0; i < MU_COUNT(runs); i++) {
+        mu_tensor *x = mu_ones(MU_F32, 2, (int64_t[]){runs[i].rows, 2});
+        mu_value *sum = mu_run(strategy, function, mu_list(mu_of(x), MU_END));
+        assert_true(sum && mu_scalar(mu_value_tensor(sum)) == (double)runs[i].rows * 2);
+        assert_int_equal(plugin.compiled, runs[i].compiled);
+        assert_int_equal(plugin.destroyed, runs[i].destroyed);  // the one that was not used for longest
+    }
+}
+
+static char folder[] = P_tmpdir "/muster-dump-XXXXXX";
+
+static int start_dumping(void **state)
+{
+    if (!mkdtemp(folder))
+        return -1;
+    setenv("MUSTER_DUMP_STABLEHLO", folder, 1);
+    return start(state);
+}
+
+static void test_programs_are_dumped(void **state)
+{
+    (void)state;
+    char pattern[64], text[16384] = "";
+    glob_t found;
+    mu_function *function;
+    assert_non_null(run(&function));
+    snprintf(pattern, sizeof pattern, "%s/scale.%ld.*.mlir", folder, (long)getpid());
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    FILE *file = fopen(found.gl_pathv[0], "r");
+    assert_true(file && fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    assert_memory_equal(text, "module @muster {\n  func.func public @main(", 41);
+    assert_non_null(strstr(text, "// multiply ("));
+    assert_non_null(strstr(text, " of 'kernel'\n"));
+    assert_non_null(strstr(text, "\"stablehlo.dot_general\""));
+    remove(found.gl_pathv[0]);
+    globfree(&found);
+    rmdir(folder);
+}
+
+static int start_dumping_nowhere(void **state)
+{
+    setenv("MUSTER_DUMP_STABLEHLO", "/dev/null/folder", 1);
+    return start(state);
+}
+
+static void test_a_folder_that_cannot_be_made(void **state)
+{
+    (void)state;
+    mu_function *function;
+    listen();
+    mu_value *result = run(&function);
+    const char *said = heard();
+    assert_non_null(result);
+    assert_non_null(strstr(said, "MUSTER_DUMP_STABLEHLO: the folder '/dev/null/folder' cannot be made: Not a directory"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_the_precision_is_said_once, start_talking, end),
+        cmocka_unit_test_setup_teardown(test_few_programs_are_kept, start_with_two_plans, end),
+        cmocka_unit_test_setup_teardown(test_programs_are_dumped, start_dumping, end),
+        cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_made, start_dumping_nowhere, end),
         cmocka_unit_test_setup_teardown(test_compiling_has_a_deadline, start_in_a_hurry, end),
         cmocka_unit_test_setup_teardown(test_errors_of_the_compiler_name_the_op, start, end),
         cmocka_unit_test_setup_teardown(test_memory_is_checked_before_the_launch, start, end),
