@@ -22,7 +22,7 @@ enum { NUM_REPLICAS = 42, NUM_PARTITIONS = 43 };  // functions of executables
 
 static struct {
     const pj_api *api;  // the plugin's own table
-    int compiled, launched;
+    int compiled, launched, uploads, fetches, copies;
     size_t devices, partitions, replicas;  // of the last program
     bool fails;
 } plugin;
@@ -59,11 +59,31 @@ static pj_error *execute(void *args)
     return plugin.api->functions[PJ_LOADED_EXECUTE](plugin.fails ? &broken : args);
 }
 
+static pj_error *upload(void *args)
+{
+    plugin.uploads++;
+    return plugin.api->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER](args);
+}
+
+static pj_error *look(void *args)
+{
+    plugin.fetches++;
+    return plugin.api->functions[PJ_BUFFER_UNSAFE_POINTER](args);
+}
+
+static pj_error *copy(void *args)
+{
+    plugin.copies++;
+    return plugin.api->functions[PJ_BUFFER_COPY_TO_DEVICE](args);
+}
+
 static mu_tpu_topology *topology;
 
 static int start(void **state)
 {
-    static const changed_function watched[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
+    static const changed_function watched[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
+                                               {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload},
+                                               {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_BUFFER_COPY_TO_DEVICE, copy}};
     mu_init(.cpu_devices = DEVICES, .seed = 3);
     topology = mu_tpu_initialize(NULL);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "TPU:0")->engine_client;
@@ -257,6 +277,41 @@ static void test_without_annotations(void **state)
     assert_int_equal(plugin.devices, REPLICAS);
 }
 
+static mu_value *doubled(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = rows_split(arg, mu_at(arguments, 0));
+    return mu_list(mu_of(whole(arg, mu_add(x, x))), mu_of(x), MU_END);
+}
+
+static float second_of(const job *j, mu_value *results)
+{
+    mu_value *parts = mu_local_results(j->strategy, mu_value_at(results, 0));
+    return ((const float *)mu_tensor_data(mu_at(parts, 1)))[1];
+}
+
+// Results that are the next step's arguments go from device to device.
+static void test_results_as_arguments(void **state)
+{
+    (void)state;
+    job j;
+    open_job(&j, pairs(), SPLIT);
+    mu_function *function = mu_function_new(doubled, &j);
+    mu_value *x = mu_run(j.strategy, function, batch(j.strategy, 0, ROWS));
+    if (!x)
+        fail_msg("%s", mu_error_message());
+    const float before = second_of(&j, x);
+    const int uploads = plugin.uploads, fetches = plugin.fetches;
+    for (int i = 0; i < 3; i++) {
+        x = mu_run(j.strategy, function, mu_list(mu_value_at(x, 0), MU_END));
+        if (!x)
+            fail_msg("%s", mu_error_message());
+    }
+    assert_int_equal(plugin.uploads, uploads);
+    assert_int_equal(plugin.fetches, fetches);
+    assert_int_equal(plugin.copies, 3 * REPLICAS);
+    assert_true(before != 0 && second_of(&j, x) == 8 * before);
+}
+
 // ---- Refused ------------------------------------------------------------------------------------
 
 static void expect(const char *part)
@@ -314,6 +369,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_divided_among_the_logical_devices, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_assigned_to_logical_devices, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_without_annotations, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_results_as_arguments, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_sizes_that_do_not_divide, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_a_failed_launch_leaves_marks, start, exit_and_free_table),
     };

@@ -3,6 +3,7 @@
 #include "changed_table.h"
 #include "skip.h"
 
+#include "distribute/distribute.h"
 #include "engine/pjrt/pjrt.h"
 #include "model/core/layer.h"
 #include "model/optimizers/optimizer.h"
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { STEPS = 10, BATCH = 8, MOST = 64 };
+enum { STEPS = 10, BATCH = 8, MOST = 64, SIDE = 128 };
 
 // ---- The plugin, counted ------------------------------------------------------------------------
 
@@ -23,6 +24,7 @@ typedef struct traffic {
     atomic_int up, down;                      // transfers of anything; where the host can address a device's memory,
                                               // down counts looks at it
     atomic_int variables_up, variables_down;  // of variables' memory on the host
+    atomic_int early;                         // uploads that begin before the last launch has ended
 } traffic;
 
 static struct {
@@ -31,6 +33,7 @@ static struct {
     int n;
     traffic seen;
     int donated;        // arguments of compiled programs whose memory a result takes over
+    pj_event *last;     // the end of the last launch, until somebody waits for it
     atomic_bool fails;
 } plugin;
 
@@ -44,7 +47,10 @@ static bool is_variable(const void *data)
 
 static pj_error *upload(void *args)
 {
+    pj_event_ready_args ready = PJ_ARGS(pj_event_ready_args, .event = plugin.last);
     plugin.seen.up++;
+    if (plugin.last && !plugin.api->functions[PJ_EVENT_IS_READY](&ready))
+        plugin.seen.early += !ready.ready;
     plugin.seen.variables_up += is_variable(((const pj_from_host_args *)args)->data);
     return plugin.api->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER](args);
 }
@@ -77,7 +83,16 @@ static pj_error *execute(void *args)
 {
     pj_execute_args broken = *(const pj_execute_args *)args;
     broken.size = sizeof broken.size;
-    return plugin.api->functions[PJ_LOADED_EXECUTE](plugin.fails ? &broken : args);
+    pj_error *error = plugin.api->functions[PJ_LOADED_EXECUTE](plugin.fails ? &broken : args);
+    plugin.last = error ? NULL : ((const pj_execute_args *)args)->complete[0];
+    return error;
+}
+
+static pj_error *wait_for_event(void *args)
+{
+    if (((const pj_event_args *)args)->event == plugin.last)
+        plugin.last = NULL;
+    return plugin.api->functions[PJ_EVENT_AWAIT](args);
 }
 
 static int start(void **state)
@@ -86,7 +101,8 @@ static int start(void **state)
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
     static const changed_function counted[] = {
         {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload}, {PJ_BUFFER_TO_HOST_BUFFER, download},
-        {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
+        {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
+        {PJ_EVENT_AWAIT, wait_for_event}};
     memset(&plugin, 0, sizeof plugin);
     *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
     return 0;
@@ -331,6 +347,50 @@ static void test_arguments_as_results(void **state)
     }
 }
 
+// A step that takes some time on the device, however many batches are on their way.
+static mu_tensor *below_many(mu_value *state, void *arg)
+{
+    (void)arg;
+    return mu_less(mu_at(state, 0), mu_constant(MU_I32, 400));
+}
+
+static mu_value *multiply_once(mu_value *state, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(state, 1);
+    return mu_list(mu_of(mu_add(mu_at(state, 0), mu_constant(MU_I32, 1))),
+                   mu_of(mu_multiply(mu_matmul(x, x), mu_constant(MU_F32, 1.0 / SIDE))), MU_END);
+}
+
+static mu_value *long_step(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_while_loop(below_many, multiply_once,
+                         mu_list(mu_of(mu_constant(MU_I32, 0)), mu_value_at(arguments, 0), MU_END));
+}
+
+static mu_running *start_step(mu_strategy *strategy, mu_function *step)
+{
+    mu_tensor *x = mu_ones(MU_F32, 2, (int64_t[]){SIDE, SIDE});
+    mu_running *running = mu__run_start(strategy, step, mu_list(mu_of(x), MU_END));
+    if (!running)
+        fail_msg("%s", mu_error_message());
+    return running;
+}
+
+static void test_inputs_are_sent_while_a_step_runs(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    mu_function *step = mu_function_new(long_step, NULL);
+    mu_running *one = start_step(strategy, step), *two = start_step(strategy, step);
+    assert_int_equal(plugin.seen.up, 2);
+    assert_int_equal(plugin.seen.early, 1);  // the second input, while the first step was running
+    mu_value *results = mu__run_wait(one);
+    assert_true(results && mu__run_wait(two));
+    assert_true(((const float *)mu_tensor_data(mu_at(results, 1)))[0] == 1);
+}
+
 static mu_value *read_fixed(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -393,6 +453,7 @@ int main(void)
         PLUGIN_TEST(test_weights_stay_on_the_device),    PLUGIN_TEST(test_weights_stay_on_two_devices),
         PLUGIN_TEST(test_variables_that_share_values),   PLUGIN_TEST(test_one_copy_is_read_on_two_devices),
         PLUGIN_TEST(test_results_stay_until_they_are_read), PLUGIN_TEST(test_arguments_as_results),
+        PLUGIN_TEST(test_inputs_are_sent_while_a_step_runs),
         PLUGIN_TEST(test_a_failed_launch_leaves_marks),  PLUGIN_TEST(test_variables_outlive_the_library),
     };
     if (plugin_missing())

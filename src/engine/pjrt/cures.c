@@ -6,11 +6,11 @@ static const struct {
     const char *words, *cure;
 } cures[] = {
     {"No visible GPU",
-     "check that nvidia-smi lists a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver is new enough for "
-     "the plugin's CUDA (580 or later for cuda13)"},
+     "check that nvidia-smi lists a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver is new enough "
+     "for the plugin's CUDA (580 or later for cuda13)"},
     {"CUDA_ERROR",
-     "check with nvidia-smi that the GPU works and that the driver is new enough for the plugin's CUDA (580 or later for "
-     "cuda13)"},
+     "check with nvidia-smi that the GPU works and that the driver is new enough for the plugin's CUDA (580 or later "
+     "for cuda13)"},
     {"No jellyfish",
      "this machine has no TPU that the process may use; on a TPU VM check that no other process uses it, elsewhere use "
      "another plugin (MUSTER_PJRT=xla_cpu)"},

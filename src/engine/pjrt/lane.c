@@ -87,24 +87,28 @@ void mu__pjrt_run_give(mu_pjrt_run *run)
 
 // ---- Values -------------------------------------------------------------------------------------
 
-// The value of a tensor that is on the device already, and not a part of another; NULL: it has to be copied there.
-static pj_buffer *on_device(const mu_pjrt_lane *lane, const mu_tensor *tensor)
+// The memory of a tensor that is on the replica's first device already, and not a part of another; NULL: it has to be
+// copied from the host.
+static mu_pjrt_memory *on_device(const mu_pjrt_lane *lane, const mu_tensor *tensor)
 {
-    if (tensor->buffer->place != lane->device->place)
+    const mu_device *device = (lane->first ? lane->first : lane)->device;
+    if (tensor->buffer->place != device->place)
         return NULL;
-    const mu_pjrt_memory *memory = tensor->buffer->handle;
+    mu_pjrt_memory *memory = tensor->buffer->handle;
     const bool whole = memory->spec.dtype == tensor->dtype && mu__shape_equal(&memory->spec.shape, &tensor->shape);
-    return whole ? memory->buffer : NULL;
+    return whole && memory->buffer ? memory : NULL;
 }
 
 static mu_status pass_in(mu_pjrt_lane *lane, int i)
 {
     const mu_tensor *in = lane->args->in[i];
     const int slot = lane->programs->cut.first[lane->plan->graph->inputs.items[i]->id];
-    lane->slots[slot] = on_device(lane, in);
-    lane->borrowed[slot] = lane->slots[slot] != NULL;
-    if (lane->borrowed[slot])
-        return MU_OK;
+    mu_pjrt_memory *memory = on_device(lane, in);
+    if (memory) {
+        lane->slots[slot] = lane->first ? mu__pjrt_copy(memory, lane->partition, lane->device) : memory->buffer;
+        lane->borrowed[slot] = true;
+        return lane->slots[slot] ? MU_OK : mu_error_code();
+    }
     const mu_view view = {.dtype = in->dtype, .shape = in->shape, .data = (void *)mu__host_read(in)};
     if (!view.data)
         return mu_error_code();

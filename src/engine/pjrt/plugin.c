@@ -202,8 +202,8 @@ static mu_status check_version(const pj_api *api, const char *path)
 static const pj_api *open_file(const char *path)
 {
     if (access(path, F_OK) != 0) {
-        mu__error(MU_NOT_FOUND, "plugin %s: there is no such file; correct its path in PJRT_NAMES_AND_LIBRARY_PATHS, or "
-                  "install a published plugin (`muster plugin install cpu`, cuda13 or tpu)", path);
+        mu__error(MU_NOT_FOUND, "plugin %s: there is no such file; correct its path in PJRT_NAMES_AND_LIBRARY_PATHS, "
+                  "or install a published plugin (`muster plugin install cpu`, cuda13 or tpu)", path);
         return NULL;
     }
     if (mu__pjrt_check_flags(path) != MU_OK)
