@@ -6,8 +6,8 @@
 
 #include <muster/tpu_strategy.h>
 
-// mu__tpu_topology makes the topology of n cores of this host; the caller owns it.
-mu_tpu_topology *mu__tpu_topology(int n_cores);
+// mu__tpu_core_by_core makes each core of this host a replica, in the order of the cores. Owned by the caller.
+mu_tpu_device_assignment *mu__tpu_core_by_core(void);
 
 // mu__tpu_need_local fails with UNIMPLEMENTED if a cluster (NULL: this host) has workers on other hosts.
 mu_status mu__tpu_need_local(mu_cluster *cluster, const char *function);

@@ -51,19 +51,6 @@ static mu_status assign_cores(mu_strategy *strategy)
     return MU_OK;
 }
 
-// Without an assignment each core is a replica; laid out over the whole mesh, they are in the order of the cores.
-static mu_tpu_device_assignment *assignment_of(const mu_tpu_strategy_args *args)
-{
-    if (args->device_assignment)
-        return mu_retain(args->device_assignment);
-    const int n = mu__tpu_core_count(mu__runtime());
-    mu_tpu_topology *topology = mu__tpu_topology(n);
-    mu_tpu_device_assignment *assignment =
-        topology ? mu_retain(mu_tpu_device_assignment_build(topology, .num_replicas = n)) : NULL;
-    mu_release(topology);
-    return assignment;
-}
-
 static mu_strategy *make(const mu_tpu_strategy_args *args, mu_tpu_device_assignment *assignment, mu_cluster *cluster)
 {
     mu_device *devices[MU_MAX_REPLICAS];
@@ -95,7 +82,8 @@ mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *given)
             "first, once and before anything is made on the TPU", name);
         return NULL;
     }
-    mu_tpu_device_assignment *assignment = assignment_of(&args);
+    mu_tpu_device_assignment *assignment =
+        args.device_assignment ? mu_retain(args.device_assignment) : mu__tpu_core_by_core();
     mu_strategy *strategy = assignment ? make(&args, assignment, cluster) : NULL;
     mu_release(assignment);
     return mu__give(mu__strategy_announce(strategy));

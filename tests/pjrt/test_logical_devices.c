@@ -77,17 +77,43 @@ static pj_error *copy(void *args)
     return plugin.api->functions[PJ_BUFFER_COPY_TO_DEVICE](args);
 }
 
+// What a TPU's plugin says of its cores, which the CPU plugin does not: coordinates of the chip, and which core of it.
+static struct {
+    bool given, twice;
+    int64_t chips[DEVICES][3];
+} cores = {.chips = {{1, 2, 0}, {1, 3, 0}, {2, 2, 0}, {2, 3, 0}}};
+
+static pj_error *attributes(void *args)
+{
+    static pj_named_value values[DEVICES][2];
+    pj_description_attributes_args *given = args;
+    pj_description_id_args id = PJ_ARGS(pj_description_id_args, .description = given->description);
+    if (!cores.given)
+        return plugin.api->functions[PJ_DEVICE_DESCRIPTION_ATTRIBUTES](args);
+    assert_null(plugin.api->functions[PJ_DEVICE_DESCRIPTION_ID](&id));
+    const int chip = cores.twice ? 0 : id.id % DEVICES;
+    values[id.id % DEVICES][0] = PJ_ARGS(pj_named_value, .name = "coords", .name_bytes = 6, .type = PJ_VALUE_INTS,
+                                         .value = {.integers = cores.chips[chip]}, .value_size = 3);
+    values[id.id % DEVICES][1] = PJ_ARGS(pj_named_value, .name = "core_on_chip", .name_bytes = 12,
+                                         .type = PJ_VALUE_INT, .value_size = 1);
+    given->attributes = values[id.id % DEVICES];
+    given->n = 2;
+    return NULL;
+}
+
 static mu_tpu_topology *topology;
 
 static int start(void **state)
 {
     static const changed_function watched[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
                                                {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload},
-                                               {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_BUFFER_COPY_TO_DEVICE, copy}};
+                                               {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_BUFFER_COPY_TO_DEVICE, copy},
+                                               {PJ_DEVICE_DESCRIPTION_ATTRIBUTES, attributes}};
     mu_init(.cpu_devices = DEVICES, .seed = 3);
     topology = mu_tpu_initialize(NULL);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "TPU:0")->engine_client;
     memset(&plugin, 0, sizeof plugin);
+    cores.given = cores.twice = false;
     *state = change_table(client, MU_COUNT(watched), watched, &plugin.api);
     return 0;
 }
@@ -312,6 +338,35 @@ static void test_results_as_arguments(void **state)
     assert_true(before != 0 && second_of(&j, x) == 8 * before);
 }
 
+// ---- The mesh -----------------------------------------------------------------------------------
+
+static void expect_device(const mu_tpu_topology *mesh, int x, int y, int core, int device)
+{
+    assert_int_equal(mu_tpu_topology_device(mesh, (const int[]){x, y, 0, core}), device);
+}
+
+// Cores of a v5e have a chip each; replicas are in the order of the cores, a pair of them is two chips side by side.
+static void test_the_mesh_is_what_the_cores_say(void **state)
+{
+    (void)state;
+    expect_device(topology, 1, 0, 1, 3);  // the CPU plugin says nothing
+    cores.given = true;
+    mu_tpu_topology *said = mu_tpu_initialize(NULL);
+    for (int i = 0; i < DEVICES; i++)
+        expect_device(said, i / 2, i % 2, 0, i);
+    assert_int_equal(mu_tpu_topology_device(said, (const int[]){0, 0, 0, 1}), -1);
+    assert_int_equal(mu_error_take().code, MU_OUT_OF_RANGE);
+    mu_strategy *strategy = mu_tpu_strategy(), *wide = mu_tpu_strategy(
+        .device_assignment = mu_tpu_device_assignment_build(said, .computation_shape = {2, 1, 1, 1},
+                                                            .num_replicas = REPLICAS));
+    assert_true(strategy && wide);
+    for (int i = 0; i < DEVICES; i++)
+        assert_int_equal(strategy->devices[i]->index, i);
+    assert_int_equal(wide->cores[1]->index, 2);  // beside core 0 along x
+    cores.twice = true;
+    expect_device(mu_tpu_initialize(NULL), 1, 0, 1, 3);  // two cores cannot be at one place
+}
+
 // ---- Refused ------------------------------------------------------------------------------------
 
 static void expect(const char *part)
@@ -370,6 +425,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_assigned_to_logical_devices, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_without_annotations, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_results_as_arguments, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_the_mesh_is_what_the_cores_say, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_sizes_that_do_not_divide, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_a_failed_launch_leaves_marks, start, exit_and_free_table),
     };

@@ -38,6 +38,7 @@ typedef enum pj_function {
     PJ_CLIENT_COMPILE = 20,
     PJ_CLIENT_BUFFER_FROM_HOST_BUFFER = 22,
     PJ_DEVICE_DESCRIPTION_ID = 23,
+    PJ_DEVICE_DESCRIPTION_ATTRIBUTES = 25,
     PJ_DEVICE_GET_DESCRIPTION = 29,
     PJ_DEVICE_MEMORY_STATS = 34,
     PJ_EXECUTABLE_DESTROY = 40,
@@ -175,6 +176,12 @@ typedef struct pj_device_description_args {
     pj_description *description;  // out
 } pj_device_description_args;
 typedef struct pj_description_id_args { PJ_HEAD; pj_description *description; int id; } pj_description_id_args;
+typedef struct pj_description_attributes_args {
+    PJ_HEAD;
+    pj_description *description;
+    size_t n;                          // out
+    const pj_named_value *attributes;  // out
+} pj_description_attributes_args;
 
 typedef struct pj_program {
     PJ_HEAD;

@@ -101,6 +101,53 @@ int64_t mu__pjrt_memory_bytes(const mu_device *device)
     return status == MU_OK && args.bytes_limit.is_set ? args.bytes_limit.value : -1;
 }
 
+static bool is_named(const pj_named_value *value, const char *name, pj_value_type type)
+{
+    return value->type == (int)type && value->name_bytes == strlen(name) &&
+           memcmp(value->name, name, value->name_bytes) == 0;
+}
+
+static bool in_range(int64_t coordinate) { return coordinate >= 0 && coordinate < INT16_MAX; }
+
+// Two attributes: "coords", up to three numbers, and "core_on_chip".
+static bool read_coordinates(const pj_description_attributes_args *given, int out[MU_PJRT_COORDINATES])
+{
+    enum { CHIP = MU_PJRT_COORDINATES - 1 };
+    bool chip = false, core = false;
+    memset(out, 0, sizeof *out * MU_PJRT_COORDINATES);
+    for (size_t i = 0; i < given->n; i++) {
+        const pj_named_value *value = &given->attributes[i];
+        if (is_named(value, "coords", PJ_VALUE_INTS) && value->value_size <= CHIP) {
+            chip = true;
+            for (size_t k = 0; k < value->value_size; k++) {
+                chip &= in_range(value->value.integers[k]);
+                out[k] = (int)value->value.integers[k];
+            }
+        } else if (is_named(value, "core_on_chip", PJ_VALUE_INT) && in_range(value->value.integer)) {
+            core = true;
+            out[CHIP] = (int)value->value.integer;
+        }
+    }
+    return chip && core;
+}
+
+bool mu__pjrt_coordinates(const mu_device *device, int out[MU_PJRT_COORDINATES])
+{
+    if (device->engine != &mu__engine_pjrt)
+        return false;
+    const pj_api *api = ((const mu_pjrt_client *)device->engine_client)->api;
+    pj_device_description_args of = PJ_ARGS(pj_device_description_args, .device = device->engine_device);
+    pj_description_attributes_args given = PJ_ARGS(pj_description_attributes_args, .n = 0);
+    mu_error_value ignored;
+    mu_status status = mu__pjrt_call(api, PJ_DEVICE_GET_DESCRIPTION, &of, device->name);
+    given.description = of.description;
+    if (status == MU_OK)
+        status = mu__pjrt_call(api, PJ_DEVICE_DESCRIPTION_ATTRIBUTES, &given, device->name);
+    if (status != MU_OK)
+        mu__error_move(&ignored);  // not every plugin has attributes
+    return status == MU_OK && read_coordinates(&given, out);
+}
+
 static void log_client(const mu_pjrt_client *client)
 {
     pj_client_text_args platform = PJ_ARGS(pj_client_text_args, .client = client->client), version = platform;

@@ -83,6 +83,11 @@ void mu__pjrt_callbacks(mu_pjrt_client *client, pj_client_create_args *args);
 // mu__pjrt_memory_bytes returns the size of a device's memory; -1 if the plugin does not know.
 int64_t mu__pjrt_memory_bytes(const mu_device *device);
 
+// mu__pjrt_coordinates writes where a TPU core is, as its plugin says: x, y and z of its chip, and its number there.
+// Returns false if the device is not a plugin's, or the plugin does not say.
+enum { MU_PJRT_COORDINATES = 4 };
+bool mu__pjrt_coordinates(const mu_device *device, int out[MU_PJRT_COORDINATES]);
+
 // ---- Buffers (place.c) --------------------------------------------------------------------------
 
 const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client, const mu_device *device);
