@@ -110,6 +110,11 @@ typedef mu_tensor *mu_known_value(void *arg, const mu_node *node, int output);
 mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known_value *known, void *arg,
                            mu_tensor **out);
 
+// mu__graph_unroll copies a pure graph for known shapes of its inputs, with copies of the body in place of each loop
+// that contains a collective and whose number of iterations is then known (unroll.c). Owned by the caller; NULL on
+// error.
+mu_graph *mu__graph_unroll(const mu_graph *graph, const mu_spec *inputs);
+
 // ---- Lowerings to StableHLO (lower_control.c) ---------------------------------------------------
 
 mu_status mu__lower_cond(mu_lowering *l);

@@ -227,6 +227,70 @@ static void test_collectives_in_a_loop(void **state)
 
 // ---- Collectives in control flow ------------------------------------------------------------------
 
+// Loops of known lengths over parts of unequal sizes: over two columns, with its gradient, and one inside of another.
+static mu_tensor *two_columns(mu_tensor *x)
+{
+    return mu_transpose(mu_slice(x, (int64_t[]){0, 1}, (int64_t[]){-1, 2}), NULL);
+}
+
+static mu_value *column_step(mu_value *state, mu_value *element, void *arg)
+{
+    (void)arg;
+    mu_tensor *sum = mu_all_reduce(MU_MEAN, mu_reduce_sum(mu_value_tensor(element), MU_ALL_AXES));
+    return mu_of(mu_add(mu_multiply(mu_value_tensor(state), mu_constant(MU_F32, 0.5)), mu_square(sum)));
+}
+
+static mu_value *nested_step(mu_value *state, mu_value *element, void *arg)
+{
+    mu_tensor *columns = mu_multiply(two_columns(arg), mu_value_tensor(element));
+    mu_tensor *sums = mu_value_tensor(mu_scan(column_step, mu_of(columns), mu_of(mu_constant(MU_F32, 0))));
+    return mu_of(mu_add(mu_value_tensor(state), mu_all_reduce(MU_SUM, mu_reduce_sum(sums, MU_ALL_AXES))));
+}
+
+static mu_value *known_loops(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_identity(mu_at(arguments, 0));
+    mu_tape *tape = mu_tape_open();
+    mu_value *rows = mu_scan(column_step, mu_of(two_columns(x)), mu_of(mu_constant(MU_F32, 1)), .reverse = true);
+    mu_tensor *loss = mu_reduce_sum(mu_value_tensor(rows), MU_ALL_AXES), *pair = mu_vector_f32(2, (float[]){1, 3});
+    mu_value *gradients = mu_gradients(tape, loss, mu_list(mu_of(x), MU_END));
+    mu_value *nested = mu_scan(nested_step, mu_of(pair), mu_of(mu_constant(MU_F32, 0)), .arg = x);
+    return mu_list(rows, nested, mu_value_at(gradients, 0), MU_END);
+}
+
+static mu_tensor *below_own(mu_value *state, void *arg)
+{
+    (void)arg;
+    return mu_less(mu_reduce_max(mu_at(state, 0), MU_ALL_AXES), mu_constant(MU_F32, 9));
+}
+
+static mu_value *sum_once(mu_value *state, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(state, 0);
+    return mu_list(mu_of(mu_add(x, mu_square(mu_all_reduce(MU_SUM, mu_reduce_max(x, MU_ALL_AXES))))), MU_END);
+}
+
+static mu_value *unknown_loop(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_while_loop(below_own, sum_once, arguments);
+}
+
+static void test_loops_in_parts(void **state)
+{
+    (void)state;
+    check("loops of equal parts", known_loops, NULL, MU_F32, equal, 1e-5);
+    assert_int_equal(plugin.most_devices, REPLICAS);
+    plugin.most_devices = 0;
+    check("loops of unequal parts", known_loops, NULL, MU_F32, (const int64_t[]){4, 3, 3, 4}, 1e-5);
+    assert_int_equal(plugin.most_devices, 1);
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices);
+    assert_null(mu_run(strategy, mu_function_new(unknown_loop, NULL), parts(strategy, MU_F32, unequal)));
+    assert_non_null(strstr(mu_error_take().message, "op while_loop contains a collective, which the host performs"));
+}
+
 // How a program decides whether its collectives run.
 typedef enum decision { BY_SUM, BY_OWN_ROWS, BY_REPLICA, BY_COUNT, BY_CARRIED, N_DECISIONS } decision;
 
@@ -462,6 +526,7 @@ int main(void)
         PLUGIN_TEST(test_collectives),
         PLUGIN_TEST(test_collectives_between_parts),
         PLUGIN_TEST(test_collectives_in_a_loop),
+        PLUGIN_TEST(test_loops_in_parts),
         PLUGIN_TEST(test_predicates_that_are_the_same),
         PLUGIN_TEST(test_predicates_that_differ),
         PLUGIN_TEST(test_unequal_parts_between_equal_ones),

@@ -1,5 +1,6 @@
 // Compiles programs for a client's devices, and makes and frees plans.
 #include "engine/pjrt/plan.h"
+#include "graph/control.h"
 
 // ---- One program --------------------------------------------------------------------------------
 
@@ -151,6 +152,7 @@ void mu__pjrt_free(mu_plan *handle)
     unload(plan, plan->alone);
     unload(plan, plan->together);
     unload(plan, plan->parts);
+    mu__pjrt_free((mu_plan *)plan->unrolled);
     mu_release(plan->graph);
     mu_release(plan->client);
     mu__arena_free(&plan->memory);
@@ -185,4 +187,29 @@ mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inp
         return (mu_plan *)plan;
     mu__pjrt_free((mu_plan *)plan);
     return NULL;
+}
+
+static mu_pjrt_plan *unroll(const mu_pjrt_plan *plan)
+{
+    mu_graph *graph = mu__graph_unroll(plan->graph, plan->inputs);
+    mu_plan *made = graph ? mu__pjrt_compile(plan->device, graph, plan->inputs, plan->n_inputs) : NULL;
+    mu_release(graph);
+    return (mu_pjrt_plan *)made;
+}
+
+mu_pjrt_plan *mu__pjrt_plan_for_parts(mu_pjrt_plan *plan)
+{
+    bool loops = false;
+    for (size_t i = 0; !loops && i < plan->graph->nodes.n; i++) {
+        const mu_node *node = plan->graph->nodes.items[i];
+        loops = node->op == &mu_op_while_loop && (node->flags & MU_OP_COLLECTIVE);
+    }
+    if (!loops)
+        return plan;
+    pthread_mutex_lock(&plan->lock);
+    if (!plan->unrolled)
+        plan->unrolled = unroll(plan);
+    mu_pjrt_plan *unrolled = plan->unrolled;
+    pthread_mutex_unlock(&plan->lock);
+    return unrolled;
 }

@@ -108,9 +108,10 @@ static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
     return wait_for_others(run->plan, args->collective);
 }
 
-mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args)
+mu_status mu__pjrt_run_parts(mu_pjrt_plan *whole, const mu_run_args *args)
 {
-    mu_pjrt_programs *programs = mu__pjrt_programs(plan, MU_PJRT_ONE_BY_ONE, 1, NULL);
+    mu_pjrt_plan *plan = mu__pjrt_plan_for_parts(whole);
+    mu_pjrt_programs *programs = plan ? mu__pjrt_programs(plan, MU_PJRT_ONE_BY_ONE, 1, NULL) : NULL;
     mu_pjrt_run *run = programs ? mu__pjrt_run_take(plan, programs, 1) : NULL;
     if (!run)
         return mu_error_code();

@@ -23,7 +23,8 @@ typedef struct mu_pjrt_programs {
     mu_pjrt_run *idle;            // runs that can be used again; under the plan's lock
 } mu_pjrt_programs;
 
-typedef struct mu_pjrt_plan {
+typedef struct mu_pjrt_plan mu_pjrt_plan;
+struct mu_pjrt_plan {
     mu_graph *graph;              // retained; pure
     int n_inputs;                 // of the function; the variables of graph->resources follow them
     mu_pjrt_client *client;       // retained
@@ -35,7 +36,8 @@ typedef struct mu_pjrt_plan {
     bool annotated;               // the graph says how work is divided among the logical devices of a replica
     pthread_mutex_t lock;         // held while programs are compiled
     mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts;  // NULL: no run has needed them
-} mu_pjrt_plan;
+    mu_pjrt_plan *unrolled;       // for parts, without loops around collectives; NULL: no run has needed it
+};
 
 // What a run holds on one device. The lanes of a replica's further logical devices follow the first one, which has its
 // variables and results: they have copies of the variables (mu_pjrt_memory), and results only for these copies.
@@ -115,6 +117,9 @@ void mu__pjrt_name_largest(const mu_pjrt_plan *plan, const mu_pjrt_programs *p);
 
 // ---- compile.c ----------------------------------------------------------------------------------
 
+// mu__pjrt_plan_for_parts returns the plan for runs in parts: the plan itself, or that of its unrolled graph, which
+// belongs to it; NULL on error.
+mu_pjrt_plan *mu__pjrt_plan_for_parts(mu_pjrt_plan *plan);
 mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
 void mu__pjrt_free(mu_plan *plan);
 // mu__pjrt_programs returns the programs for n replicas on these devices, or the parts (MU_PJRT_ONE_BY_ONE), and
