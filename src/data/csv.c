@@ -44,7 +44,7 @@ typedef struct csv_state {
     int64_t line;
     locale_t c_locale;
     int pushed;                     // a character put back; 0: none
-    struct { char *items; size_t n, capacity; } field;  // with a zero behind it
+    struct { char *items; size_t n, capacity; bool quoted; } field;  // with a zero behind it
 } csv_state;
 
 enum { END_OF_FILE = -1 };
@@ -130,10 +130,12 @@ static mu_status read_quoted(csv_state *state, int column)
 static mu_status read_field(csv_state *state, int column, const csv_args *args, field_end *ended)
 {
     MU_TRY(mu__grow((void **)&state->field.items, &state->field.capacity, 1, 1));
+    state->field.quoted = false;
     for (state->field.n = 0;;) {
         int c;
         MU_TRY(next_character(state, &c));
         if (c == '"' && state->field.n == 0 && !args->no_quotes) {
+            state->field.quoted = true;
             MU_TRY(read_quoted(state, column));
             continue;
         }
@@ -203,7 +205,7 @@ static mu_status next_file(mu_stage *stage, bool *end)
     return *end ? MU_OK : skip_lines(state, args_of(stage)->header_lines);
 }
 
-// Reads the first field of the next line that is not empty.
+// Reads the first field of the next line that is not empty. A line that is only "" has one field, of an empty text.
 static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
 {
     csv_state *state = stage->state;
@@ -214,7 +216,7 @@ static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
             return MU_OK;
         state->line++;
         MU_TRY(read_field(state, 0, args_of(stage), ended));
-        if (state->field.n > 0 || *ended == FIELD_MORE)
+        if (state->field.n > 0 || state->field.quoted || *ended == FIELD_MORE)
             return MU_OK;
         if (*ended == FIELD_FILE)
             close_file(state);
@@ -228,14 +230,18 @@ static const mu_tensor *default_of(const csv_args *args, int field)
     return value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
 }
 
+static bool is_empty(const csv_state *state, const csv_args *args)
+{
+    return state->field.n == 0 || (args->na_value != NULL && strcmp(state->field.items, args->na_value) == 0);
+}
+
 // The scalar of the field just read; owned, NULL on error.
 static mu_tensor *field_scalar(mu_stage *stage, int column, int field)
 {
     csv_state *state = stage->state;
     const csv_args *args = args_of(stage);
     const mu_dtype dtype = (mu_dtype)args->dtypes.items[field];
-    const bool empty = state->field.n == 0 || (args->na_value != NULL && strcmp(state->field.items,
-                                                                                args->na_value) == 0);
+    const bool empty = is_empty(state, args);
     if (empty && default_of(args, field) != NULL)
         return mu_retain((void *)(uintptr_t)default_of(args, field));
     if (dtype == MU_STRING)
@@ -260,7 +266,7 @@ static mu_status keep_field(mu_stage *stage, int column, int field, mu_leaves *m
     if (made->n == 0 && !mu__build_add(made, mu__tensor_alloc(MU_F32, &(mu_shape){1, {args->dtypes.n}})))
         return mu_error_code();
     float *vector = mu__host_write((mu_tensor *)made->items[0]);
-    if (((csv_state *)stage->state)->field.n > 0 || default_of(args, field) == NULL)
+    if (!is_empty(stage->state, args) || default_of(args, field) == NULL)
         return store_number(stage->state, column, MU_F32, vector, field);
     vector[field] = ((const float *)mu__host_read(default_of(args, field)))[0];
     return MU_OK;

@@ -1,10 +1,13 @@
 # Keras's callbacks and Muster's side by side: what each does to the same training, the files that it writes, and the
 # order of the hooks. It must not know how the library calls them.
 import ctypes
+import io
 import pathlib
 import sys
 import tempfile
+import zipfile
 
+import h5py
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.summary import summary_iterator
@@ -23,6 +26,10 @@ CALLBACKS = [
     ("EarlyStopping", {"monitor": "loss", "mode": "max", "patience": 3, "restore_best_weights": True}, 0.05),
     ("ReduceLROnPlateau", {"monitor": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.5, "cooldown": 1}, 0.4),
     ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.25, "patience": 2, "min_delta": 10, "min_lr": 0.01}, 0.4),
+    # "validation_freq" is fit's: after the other epochs val_loss is not there.
+    ("EarlyStopping", {"monitor": "val_loss", "patience": 2, "validation_freq": 3}, 0.05),
+    ("EarlyStopping", {"monitor": "val_loss", "patience": 1, "validation_freq": 2, "restore_best_weights": True}, 1.6),
+    ("ReduceLROnPlateau", {"monitor": "val_loss", "patience": 1, "min_delta": 0.5, "cooldown": 1, "validation_freq": 2}, 0.4),
     ("LearningRateScheduler", {}, 0.4), ("CSVLogger", {"separator": ";"}, 0.05), ("CSVLogger", {"append": True}, 0.05),
     ("TerminateOnNaN", {}, 1e200), ("SwapEMAWeights", {}, 0.1), ("SwapEMAWeights", {"swap_on_epoch": True}, 0.1),
 ]
@@ -59,6 +66,8 @@ def table_of(path):
 def compare_callback(report, mu, floatx, row):
     """The same regression with each callback: epochs, losses, weights, learning rate, and the files."""
     name, options, rate = row
+    options = dict(options)
+    freq = options.pop("validation_freq", 1)
     dtype = FLOATX[floatx]
     generator = np.random.default_rng(8)
     x, kernel = generator.normal(size=(ROWS, 4)).astype(dtype), generator.normal(size=(4, 2)).astype(dtype)
@@ -77,21 +86,22 @@ def compare_callback(report, mu, floatx, row):
         mu.mu_compile(model=ours, optimizer=optimizer, loss=mu.mu_mean_squared_error_loss())
         data = mu.values([mu.tensor(x[:16]), mu.tensor(y[:16])])
         history = mu.mu_fit(model=ours, x=data, validation_data=mu.values([mu.tensor(x[16:]), mu.tensor(y[16:])]),
-                            batch_size=8, epochs=9, no_shuffle=True, callbacks=built, verbose=MU_VERBOSE_SILENT)
+                            batch_size=8, epochs=9, no_shuffle=True, callbacks=built, verbose=MU_VERBOSE_SILENT,
+                            validation_freq=freq)
         seen = theirs.fit(x[:16], y[:16], batch_size=8, epochs=9, shuffle=False, validation_data=(x[16:], y[16:]),
-                          callbacks=[callback], verbose=0).history
+                          validation_freq=freq, callbacks=[callback], verbose=0).history
         epochs = mu.mu_history_epochs(history)
         far = 0.0
         if name != "TerminateOnNaN":
-            losses = [[mu.mu_history_at(history, key, i) for i in range(epochs)] for key in ("loss", "val_loss")]
-            far = max(off(losses, [seen["loss"], seen["val_loss"]]),
+            losses, validated = ([mu.mu_history_at(history, key, i) for i in range(epochs)] for key in ("loss", "val_loss"))
+            far = max(off(losses, seen["loss"]), off(validated[freq - 1::freq], seen["val_loss"]),
                       off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0]),
                       off(mu.array(mu.mu_variable_read(mu.mu_optimizer_learning_rate(optimizer))),
                           theirs.optimizer.learning_rate.numpy()))
         if name == "CSVLogger":
             (names, values), (wanted_names, wanted) = table_of(f"{folder}/ours.csv"), table_of(f"{folder}/theirs.csv")
             far = max(far, off(values, wanted) if names == wanted_names else np.inf)
-    report.check(f"callback {name} {options}, {floatx}", f"{epochs} epochs as in Keras, within {far:.1e}",
+    report.check(f"callback {name} {row[1]}, {floatx}", f"{epochs} epochs as in Keras, within {far:.1e}",
                  epochs == len(seen["loss"]) and far <= TOLERANCE[floatx])
 
 
@@ -119,6 +129,60 @@ def compare_defaults(report, mu, floatx, row):
     changed = len(seen["loss"]) < epochs or theirs.optimizer.learning_rate.numpy() < rate / 2
     report.check(f"callback {name} without options, {floatx}", f"{ended} epochs as in Keras, within {far:.1e}",
                  changed and ended == len(seen["loss"]) and far <= TOLERANCE[floatx])
+
+
+CHECKPOINTS = [  # options of ModelCheckpoint, with fit's "validation_freq"; "w" becomes the file in the folder
+    {"filepath": "w{epoch:02d}-{val_loss:.3f}.keras"}, {"filepath": "w.keras", "save_best_only": True},
+    {"filepath": "w{epoch}.keras", "save_best_only": True, "mode": "max", "monitor": "loss"},
+    {"filepath": "w{epoch}.weights.h5", "save_weights_only": True, "save_best_only": True, "initial_value_threshold": 2.1},
+    {"filepath": "w{epoch}-{batch}.keras", "save_freq": 3}, {"filepath": "deep/er/w{epoch}-{batch}.weights.h5", "save_weights_only": True, "save_freq": 5},
+    {"filepath": "w{epoch:03d}-{loss:8.2e}.keras", "save_best_only": True, "monitor": "loss", "save_freq": 2},
+]
+
+
+def values_of(tree):
+    """Every data set of a file of Keras's by its path."""
+    values = {}
+    tree.visititems(lambda name, item: values.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return values
+
+
+def saved(path):
+    """The values in a file of weights or of a whole model, which includes the optimizer's."""
+    if path.suffix != ".keras":
+        with h5py.File(path) as file:
+            return values_of(file)
+    with zipfile.ZipFile(path) as archive, h5py.File(io.BytesIO(archive.read("model.weights.h5"))) as file:
+        return values_of(file)
+
+
+def compare_checkpoints(report, mu, floatx, options):
+    """The files that ModelCheckpoint writes: their names, and in each of them the values that Keras's has."""
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(11)
+    x, y = generator.normal(size=(ROWS, 4)).astype(dtype), generator.normal(size=(ROWS, 2)).astype(dtype)
+    layers = [tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, kernel_initializer="zeros", name="dense")]
+    theirs = tf.keras.Sequential(layers)
+    theirs.compile(tf.keras.optimizers.SGD(0.7, momentum=0.5), "mse")
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        wanted, seen = pathlib.Path(folder, "theirs"), pathlib.Path(folder, "ours")
+        path, here = options["filepath"], {key: value for key, value in options.items() if key != "filepath"}
+        theirs.fit(x[:16], y[:16], batch_size=4, epochs=4, shuffle=False, validation_data=(x[16:], y[16:]), verbose=0,
+                   callbacks=[tf.keras.callbacks.ModelCheckpoint(**options | {"filepath": f"{wanted}/{path}"})])
+        ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, kernel_initializer="zeros", name="dense")])
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.7, momentum=0.5), loss="mse")
+        mu.mu_fit(model=ours, x=mu.tensor(x[:16]), y=mu.tensor(y[:16]), batch_size=4, epochs=4, no_shuffle=True,
+                  validation_data=mu.values([mu.tensor(x[16:]), mu.tensor(y[16:])]), verbose=MU_VERBOSE_SILENT,
+                  callbacks=mu.mu_model_checkpoint(path=f"{seen}/{path}", **here))
+        names, wanted_names = ([str(file.relative_to(root)) for file in sorted(root.rglob("*")) if file.is_file()]
+                               for root in (seen, wanted))
+        far = np.inf
+        if names == wanted_names:
+            pairs = [(saved(seen / name), saved(wanted / name)) for name in names]
+            same = all(a.keys() == b.keys() for a, b in pairs)
+            far = max(off(a[key], b[key]) for a, b in pairs for key in b) if same else np.inf
+    report.check(f"callback ModelCheckpoint {options}, {floatx}", f"{len(wanted_names)} files as Keras's, within {far:.1e}",
+                 len(wanted_names) > 0 and far <= TOLERANCE[floatx])
 
 
 def events_of(folder):
@@ -293,6 +357,9 @@ def main(library, only=""):
     for floatx in FLOATX:
         parts = [(compare_callback, row, row[0]) for row in CALLBACKS]
         parts += [(compare_defaults, row, f"{row[0]} without options") for row in DEFAULTS]
+
+
+        parts += [(compare_checkpoints, options, "ModelCheckpoint") for options in CHECKPOINTS]
         parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
                   (compare_traced_summaries, None, "traced summaries"),
                   (compare_hooks, None, "hooks")]

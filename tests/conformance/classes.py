@@ -318,6 +318,34 @@ def compare_functional(report, mu, floatx, _):
     report.check(f"functional model, {floatx}", f"weights within {far:.1e} after 20 steps", far <= TOLERANCE[floatx])
 
 
+def compare_shared_model(report, mu, floatx, _):
+    """A model with a regularizer that is part of two models within one: its penalty and its weights count once."""
+    dtype, layers = FLOATX[floatx], tf.keras.layers
+    generator = np.random.default_rng(12)
+    x, kernel = generator.normal(size=(ROWS, 3)).astype(dtype), generator.normal(size=(3, 4)).astype(dtype)
+    given = tf.keras.Input((3,))
+    encoder = tf.keras.Sequential([tf.keras.Input((3,)), layers.Dense(4, kernel_regularizer="l2", name="encoded")])
+    heads = [tf.keras.Sequential([tf.keras.Input((3,)), encoder, layers.Dense(n, kernel_initializer="zeros")]) for n in (1, 2)]
+    theirs = tf.keras.Model(given, [head(given) for head in heads])
+    encoder.layers[-1].kernel.assign(kernel)
+    theirs.compile(tf.keras.optimizers.SGD(0.1), ["mse", "mse"])
+    y = [np.zeros((ROWS, n), dtype) for n in (1, 2)]
+    history = theirs.fit(x, y, batch_size=ROWS, epochs=5, shuffle=False, verbose=0).history["loss"]
+    with mu.pool():
+        p = mu.mu_input(shape=[3])
+        shared = mu.model([mu.mu_dense(units=4, kernel_regularizer="l2", name="encoded")])
+        ours_heads = [mu.model([shared, mu.mu_dense(units=n, kernel_initializer="zeros")]) for n in (1, 2)]
+        ours = mu.mu_model_new(inputs=mu.mu_of(p), outputs=mu.values([mu.mu_call(model=head, x=p) for head in ours_heads]))
+        mu.mu_variable_assign(mu.mu_value_variable(mu.mu_value_at(mu.mu_model_weights(ours), 0)), mu.tensor(kernel))
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.1), loss="mse")
+        seen = mu.mu_fit(model=ours, x=mu.tensor(x), y=mu.values([mu.tensor(part) for part in y]), batch_size=ROWS,
+                         epochs=5, no_shuffle=True, verbose=MU_VERBOSE_SILENT)
+        far = off([mu.mu_history_at(seen, "loss", i) for i in range(5)], history)
+        count = mu.mu_model_parameters(ours)
+    report.check(f"functional, a model in two models, {floatx}", f"{count} parameters, losses within {far:.1e}",
+                 count == theirs.count_params() and far <= TOLERANCE[floatx])
+
+
 REGULARIZERS = [("OrthogonalRegularizer", {"factor": 0.25}), ("OrthogonalRegularizer", {"factor": 2.0, "mode": "columns"}),
                 ("L1L2", {"l1": 0.5, "l2": 0.25}), ("L1", {"l1": 0.125}), ("L2", {"l2": 0.125})]
 
@@ -403,7 +431,7 @@ def main(library, only=""):
         parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS + LOSS_METRICS]
         parts += [(compare_regularizers, None, "regularizers")]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
-                  (compare_functional, None, "functional")]
+                  (compare_functional, None, "functional"), (compare_shared_model, None, "functional, shared")]
         for compare, row, name in parts:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):

@@ -56,6 +56,19 @@ static mu_model *two_outputs(mu_items *loss)
 
 #define FIT(...) mu_fit(__VA_ARGS__, .callbacks = MU_CALLBACKS(counter()), .verbose = MU_VERBOSE_SILENT)
 
+static mu_value *unchanged(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context, (void)arg;
+    return inputs;
+}
+
+static mu_model *with_own_layer(void)
+{
+    mu_model *made = mu_sequential(mu_layer_new("mine", .call = unchanged), mu_dense(3));
+    mu_compile(made, .optimizer = "sgd", .loss = "mse");
+    return made;
+}
+
 // ---- The mistakes -------------------------------------------------------------------------------
 
 static mu_value *two_scopes(void)
@@ -170,6 +183,11 @@ typedef struct mistake {
     ROW(path_with_unknown_name,                                                                                       \
         mu_fit(model, rows, .callbacks = MU_CALLBACKS(mu_model_checkpoint("w{val_acc:.2f}.x"), counter())),           \
         "{val_acc}", "'epoch'")                                                                                       \
+    ROW(checkpoint_of_a_model_with_an_own_layer,                                                                      \
+        mu_fit(with_own_layer(), numbers(DIMS(4, 3), 1), numbers(DIMS(4, 3), 2),                                      \
+               .callbacks = MU_CALLBACKS(mu_model_checkpoint("best.keras"), counter())), "'mine'", "mu_save_weights")  \
+    ROW(weights_alone_in_a_file_of_models,                                                                            \
+        mu_model_checkpoint("best.keras", .save_weights_only = true), "'best.keras'", ".weights.h5")                  \
     ROW(kernel_larger_than_image,                                                                                     \
         mu_call(mu_conv2d(2, 9), mu_ones(MU_F64, IMAGE)), "a window that spans 9", "an extent of 8")                  \
     ROW(image_without_channels, mu_call(mu_conv2d(2, 3), mu_ones(MU_F64, DIMS(2, 8, 8))), "[?, 8, 8]", "rank 4")      \

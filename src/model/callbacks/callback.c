@@ -2,8 +2,6 @@
 #include "model/callbacks/callback.h"
 #include "model/training/training.h"
 
-#include <math.h>
-
 static void callback_destroy(void *object)
 {
     mu_callback *callback = object;
@@ -60,12 +58,14 @@ mu_callback *mu__callback_of_class(const mu_callback_class *class, const void *g
     return whole ? callback : NULL;
 }
 
-double mu__logged(const mu_logs *logs, const char *name)
+bool mu__logged(const mu_logs *logs, const char *name, double *value)
 {
     for (int i = 0; i < logs->n; i++)
-        if (strcmp(logs->names[i], name) == 0)
-            return logs->values[i];
-    return NAN;
+        if (strcmp(logs->names[i], name) == 0) {
+            *value = logs->values[i];
+            return true;
+        }
+    return false;
 }
 
 void mu_stop_training(mu_model *model)

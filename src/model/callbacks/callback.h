@@ -30,8 +30,19 @@ typedef struct mu_callback_class {
 
 // mu__callback_of_class makes a callback of a class from a caller's options. Belongs to the pool; NULL on error.
 mu_callback *mu__callback_of_class(const mu_callback_class *class, const void *given);
-// mu__logged returns a value of the logs; NaN if there is none of this name.
-double mu__logged(const mu_logs *logs, const char *name);
+// mu__logged reads a value of the logs; false: there is none of this name, and *value stays as it is.
+bool mu__logged(const mu_logs *logs, const char *name, double *value);
+
+// A watched value (callbacks_monitor.c).
+typedef struct mu_watched {
+    double best;
+    bool seen;  // `best` is a value to improve on
+} mu_watched;
+extern const char *const mu__monitor_modes[];
+// mu__is_maximized tells whether larger values of what has this name are better.
+bool mu__is_maximized(const mu_model *model, const char *name, const char *mode);
+// mu__improved tells whether the value is the best so far, which it then is from now on. NaN is never an improvement.
+bool mu__improved(mu_watched *watched, double value, bool maximized, double min_delta);
 // mu__number_text writes the shortest text that reads as this number, as Python does; bytes: 32 or more.
 void mu__number_text(double value, size_t bytes, char *text);
 // The learning rate of a model's optimizer (callbacks_log.c).

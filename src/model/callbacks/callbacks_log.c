@@ -145,14 +145,6 @@ static mu_status take_columns(csv *state, const mu_logs *logs)
     return MU_OK;
 }
 
-static bool has_value(const mu_logs *logs, const char *name)
-{
-    for (int i = 0; i < logs->n; i++)
-        if (strcmp(logs->names[i], name) == 0)
-            return true;
-    return false;
-}
-
 static mu_status csv_epoch(const mu_logs *logs, void *arg)
 {
     const mu_callback *callback = arg;
@@ -172,8 +164,11 @@ static mu_status csv_epoch(const mu_logs *logs, void *arg)
     }
     fprintf(state->file, "%d", logs->epoch);
     for (int i = 0; i < state->n; i++) {
-        mu__number_text(mu__logged(logs, state->columns[i]), sizeof text, text);
-        fprintf(state->file, "%s%s", args->separator, has_value(logs, state->columns[i]) ? text : "NA");
+        double value;
+        const bool logged = mu__logged(logs, state->columns[i], &value);
+        if (logged)
+            mu__number_text(value, sizeof text, text);
+        fprintf(state->file, "%s%s", args->separator, logged ? text : "NA");
     }
     fputs("\r\n", state->file);
     return fflush(state->file) == 0 && !ferror(state->file) ? MU_OK : csv_failed(args);
@@ -202,8 +197,8 @@ static const mu_field nan_fields[] = {MU_FIELD(mu_terminate_on_nan_args, raise_e
 static mu_status check_loss(const mu_logs *logs, void *arg)
 {
     const mu_terminate_on_nan_args *args = ((const mu_callback *)arg)->args;
-    const double loss = mu__logged(logs, "loss");
-    if (isfinite(loss))
+    double loss;
+    if (!mu__logged(logs, "loss", &loss) || isfinite(loss))
         return MU_OK;
     mu_stop_training(logs->model);
     return !args->raise_error

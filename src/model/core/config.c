@@ -96,7 +96,8 @@ json_t *mu__layer_json(const mu_layer *layer)
 #include "model/layers/layers.def"
 #undef MU_LAYER
     if (!listed) {
-        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a %s, which has no configuration in Keras's JSON yet",
+        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a %s, which Keras's JSON and .keras files cannot "
+                  "describe; save the model's weights in another format (mu_save_weights)",
                   mu_layer_name(layer), class->keras);
         return NULL;
     }
@@ -133,6 +134,10 @@ mu_status mu__input_args(const json_t *config, mu_input_args *args)
     args->batch_size = json_integer_value(json_array_get(shape, 0));
     for (size_t i = 1; i < json_array_size(shape); i++) {
         const json_t *size = json_array_get(shape, i);
+        if (json_is_integer(size) && json_integer_value(size) < 1)
+            return mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has the size %lld in axis %zu of its "
+                             "batch_shape; expected 1 or more, or null for a size that is known later",
+                             (long long)json_integer_value(size), i);
         args->shape[i - 1] = json_is_integer(size) ? json_integer_value(size) : MU_UNKNOWN;
     }
     args->dtype = dtype ? mu__dtype_from_name(dtype) : MU_DTYPE_DEFAULT;

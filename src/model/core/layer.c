@@ -177,20 +177,6 @@ mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function)
     return MU_OK;
 }
 
-int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < layer->weights.n; i++) {
-        const mu_weight *weight = &layer->weights.items[i];
-        const bool trained = !layer->frozen && mu_variable_is_trainable(weight->variable);
-        if (!weight->uncounted && !weight->shared && (!trainable_only || trained))
-            sum += mu__elements(&weight->variable->resource.spec.shape);
-    }
-    for (size_t i = 0; i < layer->sublayers.n; i++)
-        sum += mu__layer_parameters(layer->sublayers.items[i], trainable_only);
-    return sum;
-}
-
 // Layers that only move elements leave the decision to the next one. A functional model's inputs have types of their
 // own.
 bool mu__layer_takes_integers(const mu_layer *layer)
@@ -234,6 +220,17 @@ mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_v
     for (size_t i = 0; i < layer->sublayers.n; i++)
         MU_TRY(mu__layer_collect(layer->sublayers.items[i], choice, list));
     return MU_OK;
+}
+
+int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)
+{
+    int64_t sum = 0;
+    mu_variable_list list = {0};
+    if (mu__layer_collect(layer, trainable_only ? MU_WEIGHTS_TRAINABLE : MU_WEIGHTS_ALL, &list) == MU_OK)
+        for (size_t i = 0; i < list.n; i++)
+            sum += mu__elements(&list.items[i]->resource.spec.shape);
+    mu__free(list.items);
+    return sum;
 }
 
 mu_status mu_layer_set_trainable(mu_layer *layer, bool trainable)

@@ -141,6 +141,7 @@ const char *mu__layer_class(const mu_layer *layer);  // its class in snake case,
 const char *mu__layer_keras_class(const mu_layer *layer);  // Keras's name of it, for people; of one's own layers theirs
 bool mu__layer_takes_integers(const mu_layer *layer);
 bool mu__layer_is_built(const mu_layer *layer);  // the layer and all of its sublayers
+// mu__layer_parameters counts the elements of the layer's weights, each weight once; 0 on error.
 int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
 
 // Options of a weight: objects or names (weight_option.h); NULL: no regularizer, no constraint.

@@ -113,18 +113,39 @@ static mu_status collect_added(const mu_model *model, loss_list *out)
     return MU_OK;
 }
 
-static mu_status collect_penalties(const mu_layer *layer, loss_list *out)
+// Whether a weight has a penalty that is not among those of the variables in `seen`.
+static bool is_penalized(const mu_layer *layer, const mu_weight *weight, const mu_variable_list *seen)
+{
+    if (!weight->regularizer || layer->frozen || !mu_variable_is_trainable(weight->variable))
+        return false;
+    for (size_t i = 0; i < seen->n; i++)
+        if (seen->items[i] == weight->variable)
+            return false;
+    return true;
+}
+
+// A layer may be part of several models within this one, and its weights have one penalty.
+static mu_status collect_penalties(const mu_layer *layer, mu_variable_list *seen, loss_list *out)
 {
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *weight = &layer->weights.items[i];
-        if (!weight->regularizer || layer->frozen || !mu_variable_is_trainable(weight->variable))
+        if (!is_penalized(layer, weight, seen))
             continue;
+        MU_TRY(MU_PUSH(seen, weight->variable));
         mu_tensor *penalty = mu__weight_option_apply(&weight->regularizer->option, mu_variable_read(weight->variable));
         MU_TRY(penalty ? MU_PUSH(out, penalty) : mu_error_code());
     }
     for (size_t i = 0; i < layer->sublayers.n; i++)
-        MU_TRY(collect_penalties(layer->sublayers.items[i], out));
+        MU_TRY(collect_penalties(layer->sublayers.items[i], seen, out));
     return MU_OK;
+}
+
+static mu_status collect_all_penalties(const mu_model *model, loss_list *out)
+{
+    mu_variable_list seen = {0};
+    const mu_status status = collect_penalties(model, &seen, out);
+    mu__free(seen.items);
+    return status;
 }
 
 static mu_tensor *sum_of(const loss_list *list)
@@ -138,7 +159,7 @@ static mu_tensor *sum_of(const loss_list *list)
 mu_status mu__added_losses(const mu_model *model, mu_tensor **added, mu_tensor **penalty)
 {
     loss_list calls = {0}, weights = {0};
-    if (collect_added(model, &calls) == MU_OK && collect_penalties(model, &weights) == MU_OK) {
+    if (collect_added(model, &calls) == MU_OK && collect_all_penalties(model, &weights) == MU_OK) {
         *added = sum_of(&calls);
         *penalty = sum_of(&weights);
     }
@@ -154,7 +175,7 @@ mu_value *mu_model_losses(mu_model *model)
     if (mu__pending() || mu__need(model, "mu_model_losses: the model") != MU_OK)
         return NULL;
     mu_value **values = NULL;
-    if (collect_added(model, &list) == MU_OK && collect_penalties(model, &list) == MU_OK &&
+    if (collect_added(model, &list) == MU_OK && collect_all_penalties(model, &list) == MU_OK &&
         (values = mu__calloc(list.n + 1, sizeof *values))) {
         for (size_t i = 0; i < list.n; i++)
             values[i] = mu_of(list.items[i]);

@@ -23,6 +23,16 @@ static json_t *model_json(const mu_model *model)
     return NULL;
 }
 
+mu_status mu__model_check_config(const mu_model *model, const char *function)
+{
+    json_t *json = model_json(model);
+    json_decref(json);
+    if (mu__pending())
+        mu__error_context("while %s makes the configuration of the model '%s' for a .keras file", function,
+                          mu_layer_name(model));
+    return mu_error_code();
+}
+
 static const char *metadata_text(void)
 {
     char date[40] = "";

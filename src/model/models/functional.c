@@ -234,10 +234,18 @@ static mu_status visit(mu_functional *f, const mu_value *value)
 
 // ---- Running ------------------------------------------------------------------------------------
 
+// Leaf i of a value, which may have any number of them; NULL: it has fewer.
 static mu_tensor *leaf_at(const mu_value *value, int i)
 {
-    mu_object *leaves[MU_MAX_MODEL_INPUTS];
-    return mu__value_flatten(value, leaves, MU_MAX_MODEL_INPUTS) > i ? (mu_tensor *)leaves[i] : NULL;
+    if (value->leaf)
+        return i == 0 ? (mu_tensor *)value->leaf : NULL;
+    for (int k = 0; k < value->n; k++) {
+        const int n = mu__value_flatten(value->items[k], NULL, 0);
+        if (i < n)
+            return leaf_at(value->items[k], i);
+        i -= n;
+    }
+    return NULL;
 }
 
 // The value of a layer tensor in this run.

@@ -187,6 +187,18 @@ static void call_interrupt_hooks(fitting *f)
     mu__error_raise(&first);
 }
 
+static mu_validates when_validated(const fitting *f)
+{
+    if (!f->validation.dataset && !f->validation.creator)
+        return MU_VALIDATES_NEVER;
+    if (!f->args.validation_epochs && f->args.validation_freq <= 1)
+        return MU_VALIDATES_EACH_EPOCH;
+    for (int epoch = f->args.initial_epoch; epoch < f->args.epochs; epoch++)
+        if (!validates_after(&f->args, epoch))
+            return MU_VALIDATES_SOME_EPOCHS;
+    return MU_VALIDATES_EACH_EPOCH;
+}
+
 static mu_status check_validation_epochs(const mu_fit_args *args)
 {
     if (args->validation_epochs && args->validation_freq > 0)
@@ -219,7 +231,7 @@ static mu_status check_fit(const fitting *f)
     MU_TRY(check_validation_epochs(args));
     MU_TRY(mu__args_positive(args, "steps_per_epoch", args->steps_per_epoch, "mu_fit"));
     MU_TRY(mu__args_positive(args, "validation_steps", args->validation_steps, "mu_fit"));
-    MU_TRY(mu__check_callbacks(f->callbacks, args->model, f->validation.dataset || f->validation.creator));
+    MU_TRY(mu__check_callbacks(f->callbacks, args->model, when_validated(f)));
     MU_TRY(mu__need_end(&f->validation, args->validation_steps, "mu_fit", "validation_steps"));
     return mu__need_end(&f->data, args->steps_per_epoch, "mu_fit", "steps_per_epoch");
 }

@@ -48,9 +48,17 @@ static mu_status not_logged(const mu_model *model, int i, const char *monitor)
                      i, monitor, logged);
 }
 
-// The names in braces in a callback's path; "{{" is a brace. What follows a colon is checked when a path is made of it.
-static mu_status check_path(const mu_model *model, int i, const char *path, bool validates)
+static const char *missing_validation(mu_validates validates)
 {
+    return validates == MU_VALIDATES_NEVER ? " without .validation_data"
+                                           : " after an epoch without validation; validate after each, or give the "
+                                             "callback .save_best_only";
+}
+
+// The names in braces in a callback's path; "{{" is a brace. What follows a colon is checked by the callback, when training begins.
+static mu_status check_path(const mu_model *model, int i, const char *path, mu_validates validates)
+{
+    const bool always = validates == MU_VALIDATES_EACH_EPOCH;
     char logged[512], name[64];
     for (const char *at = strchr(path, '{'); at; at = strchr(at, '{')) {
         const size_t n = strcspn(at + 1, ":}");
@@ -61,14 +69,14 @@ static mu_status check_path(const mu_model *model, int i, const char *path, bool
         }
         at++;
         if (at[n] == '\0' || strcmp(name, "epoch") == 0 || strcmp(name, "batch") == 0 ||
-            is_logged(model, name, validates))
+            is_logged(model, name, always))
             continue;
         list_logged(model, sizeof logged, logged);
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_fit: the path '%s' of callback %d has {%s}, which is not logged%s; expected 'epoch', "
                          "'batch', "
                          "or one of %s",
-                         path, i, name, is_logged(model, name, true) ? " without .validation_data" : "", logged);
+                         path, i, name, is_logged(model, name, true) ? missing_validation(validates) : "", logged);
     }
     return MU_OK;
 }
@@ -82,14 +90,21 @@ mu_status mu__need_callbacks(mu_callback *const *callbacks, const char *function
     return MU_OK;
 }
 
-mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, bool validates)
+// Whether the callback acts only on epochs that have a value of validation.
+static bool waits_for_validation(const mu_callback *callback, mu_validates validates)
+{
+    return validates != MU_VALIDATES_NEVER && callback->monitor && strncmp(callback->monitor, "val_", 4) == 0;
+}
+
+mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, mu_validates validates)
 {
     MU_TRY(mu__need_callbacks(callbacks, "mu_fit"));
     for (int i = 0; !is_end(callbacks, i); i++) {
-        if (callbacks[i]->monitor && !is_logged(model, callbacks[i]->monitor, validates))
+        if (callbacks[i]->monitor && !is_logged(model, callbacks[i]->monitor, validates != MU_VALIDATES_NEVER))
             return not_logged(model, i, callbacks[i]->monitor);
         if (callbacks[i]->path)
-            MU_TRY(check_path(model, i, callbacks[i]->path, validates));
+            MU_TRY(check_path(model, i, callbacks[i]->path,
+                              waits_for_validation(callbacks[i], validates) ? MU_VALIDATES_EACH_EPOCH : validates));
     }
     return MU_OK;
 }

@@ -27,6 +27,9 @@ static void test_lines(void **state)
     check("\"1\";\"2\"\n", (mu_dataset_csv_args){.columns = 2, .delimiter = ';'}, "[1 2]");
     check("5\n6", (mu_dataset_csv_args){.columns = 1}, "[5] [6]");
     check("", (mu_dataset_csv_args){.columns = 1}, "");
+    // A line that is only "" has a field, whose text is empty; one without any character has none.
+    check("a\n\"\"\n\nb\n\"\"", (mu_dataset_csv_args){.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING}},
+          "('a') ('') ('b') ('')");
     check("only a header", (mu_dataset_csv_args){.columns = 1, .skip_lines = 3}, "");
 }
 
@@ -85,6 +88,11 @@ static void test_strings_blanks_and_names(void **state)
     args.na_value = "NA";
     check("n,h,a\nNA,NA,7\n", args, "('',-1,7)");
     check("x\n\"two\nlines\",0,0\n", args, "('two\nlines',0,0)");
+    mu_tensor *const halves[] = {mu_constant(MU_F32, .5), NULL};
+    const mu_dataset_csv_args vectors = {.columns = 2, .record_defaults = halves, .na_value = "NA"};
+    check("NA,1\n,2\n3,4\n", vectors, "[0.5 1] [0.5 2] [3 4]");
+    check("1,NA\n", vectors, "");
+    expect_error(MU_DATA_LOSS, "line 1, column 2: \"NA\" is not a valid float32");
     args.no_quotes = true;
     check("x\n\"a\",0,0\n", args, "('\"a\"',0,0)");
 }

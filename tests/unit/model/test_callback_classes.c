@@ -5,11 +5,19 @@
 #include "model/training/training.h"
 #include "model_test.h"
 
-static mu_history *train(mu_model *model, int epochs, mu_any_callbacks callback)
+#include <muster/saved_model.h>
+
+// Validates after every `freq` epochs.
+static mu_history *train_every(mu_model *model, int epochs, int freq, mu_any_callbacks callback)
 {
     mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 2}, 2), MU_END);
     return mu_fit(model, data, .epochs = epochs, .batch_size = 4, .validation_data = data, .no_shuffle = true,
-                  .callbacks = callback, .verbose = MU_VERBOSE_SILENT);
+                  .validation_freq = freq, .callbacks = callback, .verbose = MU_VERBOSE_SILENT);
+}
+
+static mu_history *train(mu_model *model, int epochs, mu_any_callbacks callback)
+{
+    return train_every(model, epochs, 1, callback);
 }
 
 static mu_model *regression(int replicas, double rate)
@@ -34,6 +42,19 @@ static bool is_file(const char *path)
     return access(path, F_OK) == 0;
 }
 
+static mu_status count(const mu_logs *logs, void *arg)
+{
+    (void)logs;
+    ++*(int *)arg;
+    return MU_OK;
+}
+
+static mu_value *own_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context, (void)arg;
+    return inputs;
+}
+
 static void checkpoints_have_values_in_their_names(void **state)
 {
     (void)state;
@@ -46,8 +67,55 @@ static void checkpoints_have_values_in_their_names(void **state)
     assert_true(is_file(name));
     assert_null(train(regression(2, .1), 1, mu_model_checkpoint("{accuracy}.safetensors")));
     expect_error(MU_INVALID_ARGUMENT, "has {accuracy}, which is not logged; expected 'epoch', 'batch', or one of");
-    assert_null(train(regression(2, .1), 1, mu_model_checkpoint("{epoch:x}.safetensors")));
-    expect_error(MU_INVALID_ARGUMENT, "has {epoch:x}; expected");
+    static const char *const wrong[] = {"{epoch:x}.safetensors", "{loss:1.2.3f}", "{val_loss:.3d}", "{batch}"};
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        int steps = 0;
+        mu_callback *counter = mu_callback_new(.on_batch_end = count, .arg = &steps);
+        assert_null(train(regression(2, .1), 1, MU_CALLBACKS(counter, mu_model_checkpoint(wrong[i]))));
+        expect_error(MU_INVALID_ARGUMENT, "; expected one of epoch, batch");
+        assert_int_equal(steps, 0);
+    }
+}
+
+// A path of Keras's whole models: the file continues the training where it was, and is refused before a step where it
+// could not hold the model.
+static void checkpoints_hold_whole_models(void **state)
+{
+    (void)state;
+    mu_model *model = regression(1, .1);
+    need(train(model, 2, mu_model_checkpoint("whole-{epoch}.keras")));
+    mu_model *first = mu_load_model("whole-1.keras"), *second = mu_load_model("whole-2.keras");
+    need(first), need(second);
+    assert_same_weights(second, model);
+    need(train(first, 1, NULL));
+    assert_same_weights(first, model);
+    int steps = 0;
+    mu_callback *counter = mu_callback_new(.on_batch_end = count, .arg = &steps);
+    mu_model *own = mu_sequential(mu_dense(2), mu_layer_new("mine", .call = own_call));
+    mu_compile(own, .optimizer = "sgd", .loss = "mse");
+    assert_null(train(own, 1, MU_CALLBACKS(counter, mu_model_checkpoint("own.keras"))));
+    expect_error(MU_UNIMPLEMENTED, "'mine'");
+    assert_true(steps == 0 && !is_file("own.keras"));
+    need(train(own, 1, mu_model_checkpoint("own.safetensors", .save_weights_only = true)));
+    assert_null(mu_model_checkpoint("x.keras", .save_weights_only = true));
+    expect_error(MU_INVALID_ARGUMENT, "'x.keras' is the name of a file of a whole model");
+}
+
+// The loss falls at every validation: epochs without one are neither better nor worse.
+static void epochs_without_validation_do_not_count(void **state)
+{
+    (void)state;
+    mu_history *history = train_every(regression(1, .1), 9, 3, mu_early_stopping(.patience = 2));
+    need(history);
+    assert_int_equal(mu_history_epochs(history), 9);
+    mu_model *model = regression(1, .1);
+    need(train_every(model, 9, 3, mu_reduce_lr_on_plateau(.patience = 2, .factor = .5)));
+    assert_number(mu_tensor_item(mu_variable_read(mu_optimizer_learning_rate(model->trainer->optimizer)), 0), .1, 0);
+    const char *path = "freq-{epoch}-{val_loss:.0f}";
+    need(train_every(regression(1, 0), 4, 2, mu_model_checkpoint(path, .save_best_only = true)));
+    assert_false(is_file("freq-1-nan"));
+    assert_null(train_every(regression(1, .1), 4, 2, mu_model_checkpoint(path)));
+    expect_error(MU_INVALID_ARGUMENT, "{val_loss}, which is not logged after an epoch without validation");
 }
 
 // The loss grows from epoch to epoch: only the first is the best, or with .mode all are.
@@ -242,7 +310,8 @@ static void averages_are_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(best_checkpoints),
+        MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(checkpoints_hold_whole_models),
+        MODEL_TEST(epochs_without_validation_do_not_count), MODEL_TEST(best_checkpoints),
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan), MODEL_TEST(wrong_options),
         MODEL_TEST(event_files), MODEL_TEST(hooks_of_every_call),
         MODEL_TEST(averages_are_measured),

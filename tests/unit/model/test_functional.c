@@ -139,6 +139,56 @@ static void models_nest(void **state)
     assert_int_equal(mu_model_parameters(known), 10);
 }
 
+// A layer that two models within one have counts once: in the penalties, in their gradient, in the number of parameters.
+static void models_share_a_model(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_input({3});
+    mu_model *shared = mu_sequential(mu_dense(4, .kernel_initializer = "ones", .kernel_regularizer = mu_l2(.5)));
+    mu_tensor *a = mu_call(mu_sequential(shared, mu_dense(1)), x), *b = mu_call(mu_sequential(shared, mu_dense(2)), x);
+    mu_model *model = mu_model_new(x, .outputs = mu_list(need(a), need(b), MU_END));
+    assert_non_null(model);
+    assert_int_equal(mu_model_parameters(model), (3 * 4 + 4) + (4 + 1) + (4 * 2 + 2));
+    mu_variable *kernel = mu_value_variable(mu_value_at(mu_model_weights(model), 0));
+    mu_tape *tape = mu_tape_open();
+    mu_value *losses = mu_model_losses(model);
+    assert_int_equal(mu_value_count(losses), 1);
+    assert_number(mu_scalar(mu_at(losses, 0)), .5 * 12, 1e-14);
+    mu_value *gradients = mu_gradients(tape, mu_at(losses, 0), mu_variables_of(1, &kernel));
+    for (int i = 0; i < 12; i++)
+        assert_number(doubles(mu_at(gradients, 0))[i], 1, 1e-14);
+}
+
+enum { STEPS = 100 };
+
+static mu_value *unstack_steps(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context, (void)arg;
+    mu_value *steps[STEPS];
+    for (int i = 0; i < STEPS; i++)
+        steps[i] = mu_of(mu_gather(mu_at(inputs, 0), mu_constant(MU_I32, i), 1, 0));
+    return mu_list_of(STEPS, steps);
+}
+
+// More outputs than a model may have inputs: each is found.
+static void a_layer_has_many_outputs(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_input({STEPS, 2});
+    mu_layer *unstack = mu_layer_new(.call = unstack_steps);
+    mu_value *steps = mu_call_values(unstack, x);
+    assert_int_equal(mu_value_count(steps), STEPS);
+    mu_model *model = mu_model_new(x, .outputs = mu_list(mu_at(steps, 99), mu_at(steps, 70), mu_at(steps, 3), MU_END));
+    assert_non_null(model);
+    mu_tensor *data = numbers(3, (int64_t[]){2, STEPS, 2}, 4);
+    mu_value *seen = mu_call_values(model, data);
+    assert_int_equal(mu_value_count(seen), 3);
+    for (int i = 0; i < 3; i++)
+        for (int row = 0; row < 2; row++)
+            assert_memory_equal(doubles(mu_at(seen, i)) + 2 * row,
+                                doubles(data) + 2 * (row * STEPS + (int[]){99, 70, 3}[i]), 2 * sizeof(double));
+}
+
 // ---- Masks --------------------------------------------------------------------------------------
 
 static void masks_reach_layers_and_losses(void **state)
@@ -337,6 +387,8 @@ int main(void)
         MODEL_TEST(layers_are_shared),
         MODEL_TEST(several_inputs_and_outputs_are_fitted),
         MODEL_TEST(models_nest),
+        MODEL_TEST(models_share_a_model),
+        MODEL_TEST(a_layer_has_many_outputs),
         MODEL_TEST(masks_reach_layers_and_losses),
         MODEL_TEST(given_masks_are_kept),
         MODEL_TEST(sample_weights_count),

@@ -186,6 +186,9 @@ static void refuses(void **state)
          "'b' that does not exist"},
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("d"), ""), "d"), MU_INVALID_ARGUMENT,
          "wait for each other"},
+        {MODEL("{\"module\":\"keras.layers\",\"class_name\":\"InputLayer\",\"name\":\"a\",\"inbound_nodes\":[],"
+               "\"config\":{\"name\":\"a\",\"batch_shape\":[null,0,3]}}", "a"), MU_INVALID_ARGUMENT,
+         "the size 0 in axis 1 of its batch_shape"},
         {MODEL(INPUT("a") "," INPUT("a"), "a"), MU_INVALID_ARGUMENT, "two layers of one name"},
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":5"), "d"),
          MU_UNIMPLEMENTED, "'mask'"},

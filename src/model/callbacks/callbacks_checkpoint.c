@@ -1,0 +1,228 @@
+// The callback mu_model_checkpoint: writes the model, or its weights, to files whose names have values of the history.
+//
+// A path that ends with .keras is one of whole models, as in Keras; other formats hold weights. Whatever can be checked
+// without a value of training (the names and formats in braces, whether the file can hold the model) is checked when
+// training begins, so that no epoch is lost by a mistake.
+#include "model/callbacks/callback.h"
+
+#include "io/io.h"
+#include "model/files/checkpoint.h"
+#include "model/files/keras_names.h"
+#include "model/metrics/metric.h"
+#include "model/training/training.h"
+
+#include <math.h>
+#include <muster/checkpoint.h>
+#include <muster/saved_model.h>
+#include <stdlib.h>
+
+static const mu_field checkpoint_fields[] = {
+    MU_FIELD(mu_model_checkpoint_args, path, TEXT),
+    MU_FIELD(mu_model_checkpoint_args, monitor, TEXT),
+    MU_FIELD(mu_model_checkpoint_args, save_best_only, FLAG),
+    MU_FIELD(mu_model_checkpoint_args, save_weights_only, FLAG),
+    MU_FIELD(mu_model_checkpoint_args, mode, WORD, .text = "auto", .words = mu__monitor_modes),
+    MU_FIELD(mu_model_checkpoint_args, save_freq, INT64, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_model_checkpoint_args, initial_value_threshold, DOUBLE, .number = NAN),
+    {0},
+};
+
+typedef struct checkpoint {
+    mu_watched watched;
+    int64_t steps;  // since the last save
+} checkpoint;
+
+static bool holds_models(const char *path)
+{
+    return mu__file_format_of(path) == &mu__keras_format;
+}
+
+static mu_status checkpoint_complete(void *arguments)
+{
+    mu_model_checkpoint_args *args = arguments;
+    if (!args->path || !*args->path)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: the path is %s; give a file's name",
+                         args->path ? "empty" : "NULL");
+    args->monitor = args->monitor ? args->monitor : "val_loss";
+    if (args->save_weights_only && holds_models(args->path))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: '%s' is the name of a file of a whole model, and "
+                         "save_weights_only asks for weights; end the name with .weights.h5 or .safetensors, or leave "
+                         "out save_weights_only", args->path);
+    if (args->save_best_only && args->save_freq > 0 && strncmp(args->monitor, "val_", 4) == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: monitor '%s' is known at the end of an epoch; "
+                         "leave out .save_freq, or watch a value of training", args->monitor);
+    return MU_OK;
+}
+
+void mu__number_text(double value, size_t bytes, char *text)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, bytes, "%.*g", digits, value);
+        if (strtod(text, NULL) == value || isnan(value))
+            break;
+    }
+    if (isfinite(value) && !strpbrk(text, ".e"))
+        strncat(text, ".0", bytes - strlen(text) - 1);
+}
+
+// Writes a value as Python's format() does for specifications such as "", "02d", ".3f", "8.2e".
+static bool format_value(double value, bool whole, const char *spec, size_t bytes, char *out)
+{
+    char form[24];
+    const size_t n = strlen(spec), digits = strspn(spec, "0123456789.");
+    const char kind = n > 0 ? spec[n - 1] : '\0';
+    const bool one_point = strchr(spec, '.') == strrchr(spec, '.');  // "1.2.3f" is no format of printf either
+    if (n == 0 && !whole)
+        mu__number_text(value, bytes, out);
+    else if ((n == 0 || (kind == 'd' && digits == n - 1 && !strchr(spec, '.'))) && whole && n < 8) {
+        snprintf(form, sizeof form, "%%%.*slld", (int)(n ? n - 1 : 0), spec);
+        snprintf(out, bytes, form, (long long)value);
+    } else if (n > 0 && n < 8 && strchr("feg", kind) && digits == n - 1 && one_point && strspn(spec, "0123456789") <= 4) {
+        snprintf(form, sizeof form, "%%%s", spec);
+        snprintf(out, bytes, form, value);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static mu_status bad_field(const char *path, const char *field, const mu_logs *logs)
+{
+    char known[512] = "";
+    for (int i = 0; i < logs->n; i++) {
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, ", %s", logs->names[i]);
+    }
+    return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: the path '%s' has {%s}; expected one of epoch, batch "
+                     "(with .save_freq)%s, and after a colon a format such as 02d or .3f", path, field, known);
+}
+
+// Writes the value that "name:spec" stands for.
+static mu_status put_field(const char *path, char *field, const mu_logs *logs, bool in_batch, size_t bytes, char *out)
+{
+    char *colon = strchr(field, ':');
+    const char *spec = colon ? colon + 1 : "";
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(colon ? colon - field : (long)strlen(field)), field);
+    const bool epoch = strcmp(name, "epoch") == 0, batch = in_batch && strcmp(name, "batch") == 0;
+    double value = epoch ? logs->epoch + 1 : (double)logs->step;
+    const bool found = epoch || batch || mu__logged(logs, name, &value);
+    return found && format_value(value, epoch || batch, spec, bytes, out) ? MU_OK : bad_field(path, field, logs);
+}
+
+// The path with its values; "{{" is a brace.
+static mu_status format_path(const char *path, const mu_logs *logs, bool in_batch, size_t bytes, char *out)
+{
+    size_t used = 0;
+    for (const char *at = path; *at && used + 1 < bytes; at++) {
+        const char *end = *at == '{' ? strchr(at, '}') : NULL;
+        char field[64];
+        out[used] = '\0';
+        if ((*at == '{' || *at == '}') && at[1] == *at) {
+            out[used++] = *at++;
+        } else if (end && (size_t)(end - at) < sizeof field) {
+            snprintf(field, sizeof field, "%.*s", (int)(end - at - 1), at + 1);
+            MU_TRY(put_field(path, field, logs, in_batch, bytes - used, out + used));
+            used += strlen(out + used);
+            at = end;
+        } else {
+            out[used++] = *at;
+        }
+    }
+    if (used + 1 >= bytes)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: the path '%.80s…' with its values has more than "
+                         "%zu characters", path, bytes - 1);
+    out[used] = '\0';
+    return MU_OK;
+}
+
+// Whether the logged value is the best so far. An epoch without it is not: Keras warns and overwrites the best file.
+static bool is_best(checkpoint *state, const mu_model_checkpoint_args *args, const mu_logs *logs)
+{
+    double value;
+    return mu__logged(logs, args->monitor, &value) &&
+           mu__improved(&state->watched, value, mu__is_maximized(logs->model, args->monitor, args->mode), 0);
+}
+
+enum { PATH_BYTES = 4096 };
+
+static mu_status save(const mu_callback *callback, const mu_logs *logs, bool in_batch)
+{
+    const mu_model_checkpoint_args *args = callback->args;
+    char path[PATH_BYTES];
+    if (args->save_best_only && !is_best(callback->state, args, logs))
+        return MU_OK;
+    MU_TRY(format_path(args->path, logs, in_batch, sizeof path, path));
+    char *slash = strrchr(path, '/');
+    if (slash && slash != path) {
+        *slash = '\0';
+        MU_TRY(mu__directory_make(path));
+        *slash = '/';
+    }
+    return holds_models(path) ? mu_save_model(logs->model, path) : mu_save_weights(logs->model, path);
+}
+
+// Whether files can be written as the path says, with every value 0.
+static mu_status check_files(const mu_model_checkpoint_args *args, mu_model *model)
+{
+    static const double zeros[2 * MU_MAX_LOGS];
+    char labels[2 * MU_MAX_LOGS][72], path[PATH_BYTES];
+    const char *names[2 * MU_MAX_LOGS];
+    mu_logs logs = {.model = model, .names = names, .values = zeros};
+    for (int i = 0; i < model->trainer->n_metrics; i++)
+        for (int of_validation = 0; of_validation < (args->save_freq > 0 ? 1 : 2); of_validation++) {
+            snprintf(labels[logs.n], sizeof labels[0], "%s%s", of_validation ? "val_" : "",
+                     mu__metric_label(model->trainer->metrics[i]));
+            names[logs.n] = labels[logs.n];
+            logs.n++;
+        }
+    MU_TRY(format_path(args->path, &logs, args->save_freq > 0, sizeof path, path));
+    return holds_models(path) ? mu__model_check_config(model, "mu_model_checkpoint") : MU_OK;
+}
+
+static mu_status checkpoint_begin(const mu_logs *logs, void *arg)
+{
+    const mu_callback *callback = arg;
+    const double threshold = ((const mu_model_checkpoint_args *)callback->args)->initial_value_threshold;
+    checkpoint *state = callback->state;
+    state->steps = 0;
+    if (!state->watched.seen)  // a second fit continues from the best of the first
+        state->watched = (mu_watched){.best = threshold, .seen = !isnan(threshold)};
+    return check_files(callback->args, logs->model);
+}
+
+static mu_status checkpoint_batch(const mu_logs *logs, void *arg)
+{
+    const mu_callback *callback = arg;
+    checkpoint *state = callback->state;
+    if (++state->steps < ((const mu_model_checkpoint_args *)callback->args)->save_freq)
+        return MU_OK;
+    state->steps = 0;
+    return save(callback, logs, true);
+}
+
+static mu_status checkpoint_epoch(const mu_logs *logs, void *arg)
+{
+    const mu_callback *callback = arg;
+    const bool wanted = ((const mu_model_checkpoint_args *)callback->args)->save_freq == 0;
+    return wanted ? save(callback, logs, false) : MU_OK;
+}
+
+mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
+{
+    static const mu_callback_class class = {
+        .class = {"model_checkpoint", "ModelCheckpoint", "mu_model_checkpoint", MU_OPTIONS(mu_model_checkpoint_args),
+                  checkpoint_fields, checkpoint_complete},
+        .state_bytes = sizeof(checkpoint),
+        .hooks = {.on_train_begin = checkpoint_begin, .on_batch_end = checkpoint_batch,
+                  .on_epoch_end = checkpoint_epoch}};
+    mu_callback *callback = mu__callback_of_class(&class, given);
+    if (!callback)
+        return NULL;
+    const mu_model_checkpoint_args *args = callback->args;
+    callback->monitor = args->save_best_only ? args->monitor : NULL;
+    callback->path = args->path;
+    if (args->save_freq == 0)
+        callback->hooks.on_batch_end = NULL;  // callbacks that see each step make steps wait for each other
+    return callback;
+}
