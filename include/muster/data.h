@@ -67,7 +67,7 @@ MU_API mu_dataset *mu_dataset_idx(const char *path);
 
 // mu_dataset_npy reads a .npy file of NumPy; elements are its slices along axis 0. mu_dataset_npz reads a .npz archive;
 // elements are maps from array names to slices, and all arrays must have the same number of rows. Errors: DATA_LOSS for
-// a damaged file; UNIMPLEMENTED for Fortran order and for unsupported element types.
+// a damaged file; UNIMPLEMENTED for unsupported element types.
 MU_API mu_dataset *mu_dataset_npy(const char *path);
 MU_API mu_dataset *mu_dataset_npz(const char *path);
 

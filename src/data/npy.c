@@ -1,7 +1,7 @@
 // NumPy's formats: .npy (a header in Python's notation, then the elements) and .npz (a zip archive of them).
 //
 // Numbers from the file are checked against the file's size before memory is allocated for them. Big-endian elements
-// are byte-swapped; Fortran order is an error. Elements become tensors, and these the rows.
+// are byte-swapped, those in Fortran order brought into C's. Elements become tensors, and these the rows.
 #include "data/dataset.h"
 #include "data/npy.h"
 #include "data/file_stream.h"
@@ -16,6 +16,7 @@
 typedef struct npy_header {
     mu_spec spec;
     bool swapped;       // big-endian
+    bool fortran;       // the first axis varies fastest
     const uint8_t *data;
     size_t bytes;
 } npy_header;
@@ -87,8 +88,9 @@ static mu_status parse_dictionary(const char *name, const char *text, npy_header
     MU_TRY(parse_type(name, value_of(text, "'descr'"), header));
     if (order == NULL)
         return damaged(name, "the header has no 'fortran_order'");
-    if (strncmp(order, "False", 5) != 0)
-        return mu__error(MU_UNIMPLEMENTED, "%s is stored in Fortran order; save it with numpy.ascontiguousarray", name);
+    header->fortran = strncmp(order, "False", 5) != 0;
+    if (header->fortran && strncmp(order, "True", 4) != 0)
+        return damaged(name, "the header's 'fortran_order' is neither True nor False");
     return parse_shape(name, value_of(text, "'shape'"), &header->spec.shape);
 }
 
@@ -129,6 +131,26 @@ mu_status mu__npy_spec(const char *name, const void *data, size_t bytes, mu_spec
     return MU_OK;
 }
 
+// Copies elements whose first axis varies fastest, as NumPy writes transposed arrays and the values of pandas.
+static void copy_from_fortran(const npy_header *header, uint8_t *out)
+{
+    const mu_shape *shape = &header->spec.shape;
+    const size_t size = mu_dtype_bytes(header->spec.dtype);
+    int64_t strides[MU_MAX_RANK], index[MU_MAX_RANK] = {0}, from = 0;
+    for (int d = 0; d < shape->rank; d++)
+        strides[d] = d == 0 ? 1 : strides[d - 1] * shape->dims[d - 1];
+    for (size_t to = 0; to < header->bytes; to += size) {
+        memcpy(out + to, header->data + (size_t)from * size, size);
+        for (int d = shape->rank - 1; d >= 0; d--) {
+            from += strides[d];
+            if (++index[d] < shape->dims[d])
+                break;
+            from -= strides[d] * shape->dims[d];
+            index[d] = 0;
+        }
+    }
+}
+
 mu_tensor *mu__npy_parse(const char *name, const void *data, size_t bytes)
 {
     npy_header header;
@@ -137,9 +159,11 @@ mu_tensor *mu__npy_parse(const char *name, const void *data, size_t bytes)
     mu_tensor *tensor = mu__tensor_alloc(header.spec.dtype, &header.spec.shape);
     if (tensor == NULL)
         return NULL;
-    if (header.bytes > 0)
-        memcpy(mu__host_write(tensor), header.data, header.bytes);
     uint8_t *out = mu__host_write(tensor);
+    if (header.fortran)
+        copy_from_fortran(&header, out);
+    else if (header.bytes > 0)
+        memcpy(out, header.data, header.bytes);
     if (header.swapped)
         mu__swap_bytes(out, header.bytes, mu_dtype_bytes(header.spec.dtype));
     for (size_t i = 0; header.spec.dtype == MU_BOOL && i < header.bytes; i++)

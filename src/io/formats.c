@@ -18,7 +18,7 @@ static bool ends_with(const char *path, const char *extension)
     return length >= n && strcmp(path + length - n, extension) == 0;
 }
 
-const mu_file_format *mu__file_format_of(const char *path)
+const mu_file_format *mu__file_format_named(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     for (int i = 0; mu__file_formats[i]; i++)
@@ -27,8 +27,13 @@ const mu_file_format *mu__file_format_of(const char *path)
     if (ends_with(name, ".hdf5") || ends_with(name, ".h5"))
         return &mu__hdf5_format;
     // A checkpoint's path is the beginning of its files' names: "model.ckpt", "model.ckpt-12".
-    return strstr(name, mu__checkpoint_format.extension) || ends_with(name, ".index") ? &mu__checkpoint_format
-                                                                                       : mu__file_formats[0];
+    return strstr(name, mu__checkpoint_format.extension) || ends_with(name, ".index") ? &mu__checkpoint_format : NULL;
+}
+
+const mu_file_format *mu__file_format_of(const char *path)
+{
+    const mu_file_format *named = mu__file_format_named(path);
+    return named ? named : mu__file_formats[0];
 }
 
 // ---- Opening ------------------------------------------------------------------------------------

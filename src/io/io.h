@@ -74,7 +74,9 @@ extern const mu_file_format *const mu__file_formats[];
 extern const mu_file_format mu__safetensors_format, mu__npz_format, mu__hdf5_format, mu__keras_format,
     mu__checkpoint_format;
 
-// mu__file_format_of returns the format that a path's extension names.
+// mu__file_format_named returns the format that a path's extension names; NULL: no format has this extension.
+const mu_file_format *mu__file_format_named(const char *path);
+// mu__file_format_of returns the format in which a file of this path is written.
 const mu_file_format *mu__file_format_of(const char *path);
 
 extern mu_type mu__tensor_file_type;

@@ -5,13 +5,9 @@
 #include "tools/models.h"
 #include "tools/tools.h"
 
-#include <muster/saved_model.h>
-#include <muster/tpu_strategy.h>
 
 enum { MODEL, DATA, LABELS, INPUTS, VALIDATION, VALIDATION_LABELS, VALIDATION_FREQ, STRATEGY, EPOCHS, BATCH_SIZE,
        OPTIMIZER, LOSS, METRICS, WEIGHTS, OUTPUT, LABEL_COLUMNS, SKIP_LINES, SEED };
-
-static const char *const strategies[] = {"default", "mirrored", "central_storage", "multi_worker", NULL};
 
 static const mu_tool_option options[] = {
     [MODEL] = {.name = "model", .required = true, .value = "FILE", .text = "model.json, as Keras's to_json() writes "
@@ -27,7 +23,7 @@ static const mu_tool_option options[] = {
     [VALIDATION_LABELS] = {.name = "validation-labels", .value = "FILE", .text = "their labels, if they are in a file"},
     [VALIDATION_FREQ] = {.name = "validation-freq", .value = "N[,N]...", .initial = "1", .text = "epochs from one "
                          "evaluation to the next; several with commas: after these epochs"},
-    [STRATEGY] = {.name = "strategy", .value = "NAME", .initial = "default", .choices = strategies,
+    [STRATEGY] = {.name = "strategy", .value = "NAME", .initial = "default", .choices = mu__fit_strategies,
                   .text = "the strategy to train with"},
     [EPOCHS] = {.name = "epochs", .value = "N", .initial = "1", .text = "passes over the data"},
     [BATCH_SIZE] = {.name = "batch-size", .value = "N", .initial = "32", .text = "samples of a step, on all replicas"},
@@ -46,16 +42,6 @@ static const mu_tool_option options[] = {
     [SEED] = {.name = "seed", .value = "N", .initial = "0", .text = "of weights, shuffling and dropout"},
     {.text = NULL},
 };
-
-static mu_strategy *make_strategy(const mu_tool_arguments *a)
-{
-    switch (mu__tool_choice(a, STRATEGY)) {
-    case 1: return mu_mirrored_strategy();
-    case 2: return mu_central_storage_strategy();
-    case 3: return mu_multi_worker_mirrored_strategy();
-    default: return NULL;
-    }
-}
 
 // ---- The model ----------------------------------------------------------------------------------
 
@@ -113,13 +99,6 @@ static mu_model *make_model(const mu_tool_arguments *a)
 
 // ---- Training -----------------------------------------------------------------------------------
 
-static mu_status save(mu_model *model, const char *path)
-{
-    if (!path)
-        return MU_OK;
-    return mu__file_format_of(path) == &mu__keras_format ? mu_save_model(model, path) : mu_save_weights(model, path);
-}
-
 static mu_status read_options(const mu_tool_arguments *a, mu_fit_source *source, int *epochs)
 {
     *source = (mu_fit_source){.path = a->values[DATA], .labels = a->values[LABELS], .inputs = a->values[INPUTS]};
@@ -130,6 +109,8 @@ static mu_status read_options(const mu_tool_arguments *a, mu_fit_source *source,
     int seed;
     MU_TRY(mu__tool_whole(a, SEED, 0, INT32_MAX, &seed));
     mu_set_seed((uint64_t)seed);
+    if (a->values[OUTPUT])
+        MU_TRY(mu__tool_check_target(a->values[OUTPUT], "muster fit"));
     return mu_error_code();
 }
 
@@ -171,7 +152,7 @@ static bool run(const mu_tool_arguments *a)
     if (read_options(a, &source, &epochs) != MU_OK ||
         read_validation_freq(a->values[VALIDATION_FREQ], validated) != MU_OK)
         return false;
-    mu_strategy *strategy = make_strategy(a);
+    mu_strategy *strategy = mu__fit_strategy(mu__tool_choice(a, STRATEGY));
     mu_model *model = NULL;
     if (mu__pending())
         return false;
@@ -183,7 +164,6 @@ static bool run(const mu_tool_arguments *a)
         mu_scope_close(&scope);
     if (!model)
         return false;
-    source.counts_labels = strncmp(mu_loss_name(model->trainer->losses[0]), "sparse", 6) == 0;
     source.shuffles = true;
     source.model = model;
     mu_fit_source other = source;
@@ -197,7 +177,8 @@ static bool run(const mu_tool_arguments *a)
     else
         args.validation_freq = validated[0];
     mu_history *history = mu_fit_with(&args);
-    return history && save(model, a->values[OUTPUT]) == MU_OK;
+    const char *output = a->values[OUTPUT];
+    return history && (!output || mu__tool_save(model, output, "muster fit") == MU_OK);
 }
 
 const mu_tool_command mu__tool_fit = {
@@ -210,7 +191,8 @@ const mu_tool_command mu__tool_fit = {
                    "bytes are images (JPEG, PNG) or elements of uint8; lines of .csv are numbers, of which the last "
                    "--label-columns are labels; .npy and IDX files have their labels in a second file, --labels. "
                    "With --strategy multi_worker it runs in every process of a cluster: muster launch -n 2 -- "
-                   "muster fit ARGUMENTS.",
+                   "muster fit ARGUMENTS; with parameter_server so does muster launch --workers 2 --ps 1 -- muster fit "
+                   "ARGUMENTS, and without a cluster the workers and the server are threads.",
     .example = "muster fit --model model.json --data train.npz --loss mse --epochs 5 -o trained.keras\n"
                "muster fit --model model.json --data train.tfrecord --inputs image --labels label --strategy mirrored\n"
                "muster fit --model model.keras --data train.csv --strategy mirrored -o trained.safetensors\n",

@@ -1,6 +1,9 @@
 // The data of `muster fit`: each kind of file becomes a dataset of lists of inputs and labels.
 #include "tools/fit_data.h"
 
+#include "model/losses/loss.h"
+#include "model/training/training.h"
+
 #include <muster/io.h>
 #include <muster/ops.h>
 
@@ -34,6 +37,15 @@ static mu_status find_names(mu_fit_source *source)
     return add_names(source, source->labels ? source->labels : "y", source->text + MU_FIT_NAMES_BYTES);
 }
 
+// ---- Labels -------------------------------------------------------------------------------------
+
+mu_tensor *mu__fit_label(const mu_fit_source *source, int output, mu_tensor *label)
+{
+    const mu_trainer *trainer = source->model->trainer;
+    const mu_loss *loss = trainer->losses[MU_MIN(output, trainer->n_losses - 1)];
+    return loss && loss->ops->takes_labels ? mu_cast(label, MU_I32) : label;
+}
+
 // ---- .npz ---------------------------------------------------------------------------------------
 
 // The arrays of some of the names: one, or a list.
@@ -48,8 +60,8 @@ static mu_value *arrays_of(const mu_value *map, const mu_fit_source *source, int
                           "--labels (muster inspect lists them)", source->path, source->names[i]);
             return NULL;
         }
-        const bool counted = i >= source->n_inputs && source->counts_labels;
-        items[i - begin] = counted ? mu_of(mu_cast(mu_value_tensor(array), MU_I32)) : array;
+        const bool label = i >= source->n_inputs;
+        items[i - begin] = label ? mu_of(mu__fit_label(source, i - source->n_inputs, mu_value_tensor(array))) : array;
         if (!items[i - begin])
             return NULL;
     }
@@ -94,9 +106,10 @@ static mu_value *split_row(mu_value *element, void *arg)
     const int64_t columns = mu_tensor_dim(row, 0), inputs = columns - source->label_columns;
     mu_tensor *x = mu_slice(row, (int64_t[]){0}, (int64_t[]){inputs});
     mu_tensor *y = mu_slice(row, (int64_t[]){inputs}, (int64_t[]){source->label_columns});
-    if (y && source->counts_labels)
-        y = mu_cast(source->label_columns == 1 ? mu_squeeze(y, 0) : y, MU_I32);
-    return y ? mu_list(x, y, MU_END) : NULL;
+    mu_tensor *label = y ? mu__fit_label(source, 0, y) : NULL;
+    if (label && label->dtype != y->dtype && source->label_columns == 1)
+        label = mu_squeeze(label, 0);  // numbers of classes have no axis of their own
+    return label ? mu_list(x, label, MU_END) : NULL;
 }
 
 static mu_dataset *from_csv(const mu_fit_source *source)

@@ -1,4 +1,4 @@
-// The data of `muster fit`: samples and labels from files, as batches.
+// What `muster fit` trains with: samples and labels from files, as batches; the strategy.
 #ifndef MU_SRC_TOOLS_FIT_DATA_H
 #define MU_SRC_TOOLS_FIT_DATA_H
 
@@ -12,12 +12,11 @@ enum { MU_FIT_NAMES = 64, MU_FIT_NAMES_BYTES = 1000, MU_FIT_SHUFFLED_ROWS = 1000
 // Must live as long as the dataset that is made of it.
 typedef struct mu_fit_source {
     const char *path;
-    const mu_model *model;   // whose inputs the samples are for
+    const mu_model *model;   // compiled; whose inputs and outputs the samples are for
     const char *labels;      // of .npz and .tfrecord: names, with commas (NULL: "y"); of .npy and IDX: a file
     const char *inputs;      // of .npz and .tfrecord: names, with commas
     int label_columns, skip_lines;  // of .csv
     int batch_size;
-    bool counts_labels;      // labels are numbers of classes: make them integers
     bool shuffles;
     // Set by mu__fit_data, of .npz and .tfrecord: the names of the inputs, then those of the labels.
     char text[2 * MU_FIT_NAMES_BYTES];
@@ -26,8 +25,15 @@ typedef struct mu_fit_source {
     mu_feature features[MU_FIT_NAMES];  // of .tfrecord
 } mu_fit_source;
 
+// The names of the strategies, and the strategy of a name's number, which belongs to the pool; NULL without an error: the
+// default one (fit_strategy.c).
+extern const char *const mu__fit_strategies[];
+mu_strategy *mu__fit_strategy(int which);
 // mu__fit_data returns batches whose elements are lists of inputs and labels. Belongs to the pool; NULL on error.
 mu_dataset *mu__fit_data(mu_fit_source *source);
+// mu__fit_label returns label `output` in the type that the loss of this output takes: numbers of classes are integers,
+// whatever their file has. Belongs to the pool; NULL on error.
+mu_tensor *mu__fit_label(const mu_fit_source *source, int output, mu_tensor *label);
 // mu__fit_examples returns the samples of a TFRecord file of tf.train.Example, for mu__fit_data.
 mu_dataset *mu__fit_examples(mu_fit_source *source);
 

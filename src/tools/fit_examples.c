@@ -115,7 +115,7 @@ static mu_tensor *value_of(const mu_fit_source *source, const mu_value *example,
     if (label && mu_tensor_rank(x) == 1 && mu_tensor_dim(x, 0) == 1)
         x = mu_squeeze(x, 0);
     if (label)
-        return source->counts_labels ? mu_cast(x, MU_I32) : x;
+        return mu__fit_label(source, i - source->n_inputs, x);
     const mu_shape *shape = &wanted.shape;
     return shape->rank > 0 && !mu__shape_equal(shape, &x->shape) ? mu_reshape(x, shape->rank, shape->dims) : x;
 }

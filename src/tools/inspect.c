@@ -1,8 +1,10 @@
-// `muster inspect FILE`: prints the contents of a file of tensors, as a table or as JSON.
+// `muster inspect FILE`: prints the contents of a file of tensors, as a table or as JSON; of Keras's JSON the summary of
+// the model.
 //
 // Tensors are read one at a time. Range and mean are over the finite elements; the
 // others are counted.
 #include "io/io.h"
+#include "tools/models.h"
 #include "tools/tools.h"
 
 #include <inttypes.h>
@@ -137,8 +139,23 @@ static const mu_tool_option options[] = {
     {.text = NULL},
 };
 
+static bool print_model(const char *path, bool as_json)
+{
+    mu_model *model = mu__tool_model(path, "muster inspect");
+    if (!model || !as_json)
+        return model && mu_summary(model, stdout) == MU_OK;
+    json_t *json = mu__model_json(model);
+    const bool ok = json && json_dumpf(json, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
+    if (json && !ok)
+        mu__error(MU_RESOURCE_EXHAUSTED, "cannot write the description of %s to standard output", path);
+    json_decref(json);
+    return ok;
+}
+
 static bool run(const mu_tool_arguments *a)
 {
+    if (mu__tool_is_json(a->operands[0]))
+        return print_model(a->operands[0], a->values[JSON] != NULL);
     mu_tensor_file *file = mu__tensor_file_open(a->operands[0]);
     const bool ok = file && (a->values[JSON] ? print_json(file) : print_table(file));
     mu_release(file);
@@ -150,7 +167,8 @@ const mu_tool_command mu__tool_inspect = {
     .usage = "[--json] FILE",
     .summary = "print the tensors of a file: type, shape, bytes, range and mean",
     .description = "Prints the tensors of a safetensors file, of Keras's .weights.h5 or .keras, of a TensorFlow "
-                   "checkpoint (PREFIX or PREFIX.index) or of an .npz archive. For each tensor: name, element type, "
+                   "checkpoint (PREFIX or PREFIX.index) or of an .npz archive; of Keras's JSON, the layers of the "
+                   "model. For each tensor: name, element type, "
                    "shape, size in bytes, minimum, maximum and mean of the finite elements, and the number of elements "
                    "that are NaN or infinite. With --json also the texts that the file has, such as the configuration "
                    "of a model.",

@@ -7,6 +7,7 @@
 # NOT_THERE with the reason.
 import ctypes
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -490,6 +491,76 @@ def test_fit_strings(path, report):
         report.check("muster fit, strings", f"weights within {far:.1e}{ran.stderr}", far < 1e-6)
 
 
+def numbers_model(losses):
+    """One input; one output with a sparse loss, or two of which only the first has one, under names that mislead."""
+    x = keras.Input((4,))
+    kinds = keras.layers.Dense(3, name="kinds")(x)
+    sparse = keras.losses.SparseCategoricalCrossentropy(from_logits=True, **{"name": "entropy"} if losses == "first" else {})
+    number = keras.layers.Dense(1, name="number")(x)
+    error = keras.losses.MeanSquaredError(name="sparse_mse")
+    model = keras.Model(x, kinds if losses == "first" else [kinds, number])
+    model.compile(keras.optimizers.SGD(0.5), {"first": sparse, "both": [sparse, error], "second": [None, error]}[losses])
+    return model
+
+
+def idx_bytes(array):
+    """The format of MNIST: floats (0x0D) or bytes (0x08), sizes in big-endian."""
+    code = 0x0D if array.dtype == np.float32 else 0x08
+    return bytes([0, 0, code, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def write_numbers(folder, form, x, kinds, number):
+    """The samples in a form of files, and the options of `muster fit` that name them."""
+    names = ["--inputs", "x", "--labels", "kind,number" if number is not None else "kind"]
+    labels = {"kind": kinds} | ({"number": number} if number is not None else {})
+    if form == "npz":
+        np.savez(f"{folder}/d.npz", x=np.asfortranarray(x), **labels)
+        return ["--data", "d.npz", *names]
+    if form == "tfrecord":
+        with tf.io.TFRecordWriter(f"{folder}/d.tfrecord") as writer:
+            for i, row in enumerate(x):
+                writer.write(example(x=row.tolist(), **{key: [value[i].item()] for key, value in labels.items()}))
+        return ["--data", "d.tfrecord", *names]
+    if form == "csv":
+        np.savetxt(f"{folder}/d.csv", np.column_stack([x, kinds]), delimiter=",", fmt="%.9g")
+        return ["--data", "d.csv"]
+    files = [("x", x), ("y", kinds.astype(np.uint8))]
+    for name, array in files:
+        np.save(f"{folder}/{name}.npy", array) if form == "npy" else pathlib.Path(folder, f"{name}.idx").write_bytes(idx_bytes(array))
+    return ["--data", f"x.{form}", "--labels", f"y.{form}"]
+
+
+# Form of the files, which outputs have a loss, strategy: each strategy and each form once, two outputs where there are names.
+FIT_FILES = [("npz", "first", "default"), ("npz", "both", "mirrored"), ("tfrecord", "both", "central_storage"),
+             ("npz", "second", "mirrored"), ("csv", "first", "one_device"), ("npy", "first", "multi_worker"),
+             ("idx", "first", "tpu"), ("csv", "first", "parameter_server")]
+
+
+def test_fit_files(path, report):
+    """Each form of files under a strategy trains to Keras's weights; only labels of a sparse loss become integers."""
+    generator = np.random.default_rng(5)
+    x, number = generator.normal(size=(12, 4)).astype(np.float32), generator.normal(size=12).astype(np.float32)
+    kinds = generator.integers(0, 3, 12)
+    command = pathlib.Path(path).resolve().parent / "tools/muster"
+    wanted = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for losses in ("first", "both", "second"):
+            theirs = numbers_model(losses)
+            theirs.save(f"{folder}/{losses}.keras")
+            theirs.fit(x, kinds if losses == "first" else [kinds, number], batch_size=12, epochs=3, shuffle=False, verbose=0)
+            wanted[losses] = theirs.get_weights()
+        for form, losses, strategy in FIT_FILES:
+            with report.guard(f"muster fit, {form}, {strategy}"):
+                options = write_numbers(folder, form, x, kinds, None if losses == "first" else number)
+                options += ["--model", f"{losses}.keras", "--epochs", "3", "--strategy", strategy, "-o", "trained.keras"]
+                ran = subprocess.run([command, "fit", *options], cwd=folder, capture_output=True, text=True,
+                                     env=os.environ | {"MUSTER_CPU_DEVICES": "2"})
+                ours = keras.models.load_model(f"{folder}/trained.keras").get_weights() if ran.returncode == 0 else None
+                far = max(np.abs(a - b).max() for a, b in zip(ours, wanted[losses])) if ours else np.inf
+                said = ran.stderr if ran.returncode else ""
+                report.check(f"muster fit, {form}, a loss for {losses}, {strategy}", f"weights within {far:.1e}{said}", far < 1e-6)
+
+
 def main(path):
     mu = muster.Library(path)
     report = Report("Data: examples, text, images, stages, layers for strings and categories")
@@ -498,6 +569,7 @@ def main(path):
         with report.guard(test.__name__):
             test(mu, report)
     test_fit_command(path, report)
+    test_fit_files(path, report)
     test_fit_strings(path, report)
     return report.finish()
 

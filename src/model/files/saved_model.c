@@ -11,7 +11,7 @@
 // The version of Keras whose format this is.
 static const char keras_version[] = "3.15.1";
 
-static json_t *model_json(const mu_model *model)
+json_t *mu__model_json(const mu_model *model)
 {
     json_t *json = mu__layer_json(model);
     json_t *compiled = json ? mu__compile_json(model) : NULL;
@@ -25,8 +25,7 @@ static json_t *model_json(const mu_model *model)
 
 mu_status mu__model_check_config(const mu_model *model, const char *function)
 {
-    json_t *json = model_json(model);
-    json_decref(json);
+    json_decref(mu__model_json(model));
     if (mu__pending())
         mu__error_context("while %s makes the configuration of the model '%s' for a .keras file", function,
                           mu_layer_name(model));
@@ -52,7 +51,7 @@ mu_status mu_save_model(mu_model *model, const char *path)
         return mu__error(MU_INVALID_ARGUMENT, "mu_save_model: '%s' does not end with .keras, the format of whole "
                          "models; mu_save_weights saves weights in other formats", path);
     mu_pool *pool = mu_pool_open();
-    json_t *json = pool ? model_json(model) : NULL;
+    json_t *json = pool ? mu__model_json(model) : NULL;
     const char *config = json ? mu__json_text(json, "mu_save_model") : NULL;
     const char *metadata = config ? metadata_text() : NULL;
     const char *const texts[] = {"config.json", config, "metadata.json", metadata, NULL};

@@ -39,6 +39,11 @@ static void test_types(void **state)
     assert_elements(npy_of(DICTIONARY(">i2", "(2,)"), (uint8_t[]){1, 2, 0xff, 0xfe}, 4), "258 -2");
     assert_elements(npy_of(DICTIONARY("|b1", "(3,)"), (uint8_t[]){0, 1, 7}, 3), "0 1 1");
     assert_elements(npy_of(DICTIONARY("|u1", "(0, 3)"), NULL, 0), "");
+    assert_elements(npy_of("{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }",
+                           (uint8_t[]){0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6}, 12), "[1 2 3] [4 5 6]");
+    assert_elements(npy_of("{'descr': '|i1', 'fortran_order': True, 'shape': (2, 2, 2), }",
+                           (int8_t[]){0, 4, 2, 6, 1, 5, 3, 7}, 8), "[0 1|2 3] [4 5|6 7]");
+    assert_elements(npy_of("{'descr': '|i1', 'fortran_order': True, 'shape': (0, 2), }", NULL, 0), "");
 }
 
 static void test_lies(void **state)
@@ -55,8 +60,8 @@ static void test_lies(void **state)
     expect_error(MU_DATA_LOSS, "not a list of numbers");
     npy_of(DICTIONARY("<c8", "(1,)"), two, 8);
     expect_error(MU_UNIMPLEMENTED, "<c8");
-    npy_of("{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", two, 8);
-    expect_error(MU_UNIMPLEMENTED, "Fortran");
+    npy_of("{'descr': '<f4', 'fortran_order': maybe, 'shape': (2,)}", two, 8);
+    expect_error(MU_DATA_LOSS, "neither True nor False");
     npy_of("{'descr': '<f4'", two, 8);
     expect_error(MU_DATA_LOSS, "no 'fortran_order'");
     npy_of(DICTIONARY("<f4", "()"), two, 4);
