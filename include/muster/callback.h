@@ -17,22 +17,22 @@ extern "C" {
 typedef struct mu_model_checkpoint_args {
     size_t size;
     const char *given;
-    // File, written atomically; its folder is made. {epoch} (from 1), {batch} (with save_freq) and values of the history
-    // are put in, in Python's format: "weights-{epoch:02d}-{val_loss:.3f}.safetensors".
+    // File, written atomically; its folder is made. {epoch} (from 1), {batch} (with save_freq) and values of the
+    // history are put in, in Python's format: "weights-{epoch:02d}-{val_loss:.3f}.safetensors".
     const char *path;
     mu_keyword_only only_;
     const char *monitor;                     // a name in the history, for save_best_only; default "val_loss"
     bool save_best_only;                     // default: save each time
-    bool save_weights_only;                  // refuse a path of whole models (.keras); default: the path's format counts
+    bool save_weights_only;                  // refuse a path of whole models (.keras)
     const char *mode;                        // default "auto"
     int64_t save_freq;                       // save every so many steps; default: at the end of every epoch
     double initial_value_threshold;          // with save_best_only, the value to improve on; default: none
 } mu_model_checkpoint_args;
-// mu_model_checkpoint saves the model at the end of every epoch, or every so many steps: to a path that ends with .keras
-// the whole model, as mu_save_model does, to any other its weights, as mu_save_weights does. With save_best_only it saves
-// only if the monitored value has improved; an epoch without the value (.validation_freq) saves nothing. Errors when
-// training begins: INVALID_ARGUMENT for a name in the path that will not be in the history; UNIMPLEMENTED for a model
-// that a .keras file cannot hold. Errors while training: those of mu_save_model or mu_save_weights.
+// mu_model_checkpoint saves the model at the end of every epoch, or every so many steps: to a path that ends with
+// .keras the whole model, as mu_save_model does, to any other its weights, as mu_save_weights does. With save_best_only
+// it saves only if the monitored value has improved; an epoch without the value (.validation_freq) saves nothing.
+// Errors when training begins: INVALID_ARGUMENT for a name in the path that will not be in the history; UNIMPLEMENTED
+// for a model that a .keras file cannot hold. Errors while training: those of mu_save_model or mu_save_weights.
 #define mu_model_checkpoint(...) \
     mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *args);

@@ -359,7 +359,7 @@ typedef struct mu_group_normalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int groups;                              // default 32; must divide the number of channels
+    int groups;                              // default 32; must divide the number of channels; -1: one for each channel
     double epsilon;                          // default 1e-3
     bool no_center, no_scale;                // leave out beta, or gamma
     mu_any_initializer beta_initializer;     // default "zeros"
@@ -369,7 +369,7 @@ typedef struct mu_group_normalization_args {
     const char *name;
     const char *dtype;
 } mu_group_normalization_args;
-// mu_group_normalization normalizes groups of channels of each sample.
+// mu_group_normalization normalizes groups of channels of each sample. With groups -1 it is instance normalization.
 #define mu_group_normalization(...) \
     mu_group_normalization_with(MU_ARGS(mu_group_normalization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args);
@@ -425,7 +425,8 @@ typedef struct mu_merge_args {
     const char *name;
     const char *dtype;
 } mu_merge_args;
-// Layers of several inputs, called with .inputs = mu_list(a, b, MU_END); the shapes broadcast.
+// Layers of several inputs, called with .inputs = mu_list(a, b, MU_END); the shapes broadcast. Inputs of fewer
+// axes than others get axes of size 1 behind the batch axis, as in Keras.
 #define mu_add_layer(...) mu_add_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_add_layer_with(const mu_merge_args *args);
 #define mu_subtract_layer(...) mu_subtract_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))

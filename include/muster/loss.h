@@ -161,7 +161,8 @@ typedef struct mu_dice_args {
     const int *axis;                         // axes that make up a region; default: all, the batch's included
 } mu_dice_args;
 // mu_dice_loss makes a loss: 1 - 2 |A ∩ B| / (|A| + |B|), where labels and predictions are memberships from 0 to 1.
-// With the default axes a batch has one loss; each replica computes that of its part.
+// With the default axes, or others that include the batch's, a batch has one loss, over the parts of all replicas: each
+// replica must compute it.
 #define mu_dice_loss(...) mu_dice_loss_with(MU_ARGS(mu_dice_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_dice_loss_with(const mu_dice_args *args);
 

@@ -56,8 +56,8 @@ static mu_status convert_model(mu_model *model, const mu_tensor_file *file, cons
 static mu_status check_names(const char *in, const char *out)
 {
     if (mu__tool_is_json(in))
-        return mu__error(MU_INVALID_ARGUMENT, "muster convert: %s is the configuration of a model and holds no tensors; "
-                         "convert a file of its weights with --model %s", in, in);
+        return mu__error(MU_INVALID_ARGUMENT, "muster convert: %s is the configuration of a model and holds no "
+                         "tensors; convert a file of its weights with --model %s", in, in);
     return mu__tool_check_target(out, "muster convert");
 }
 
@@ -87,7 +87,8 @@ const mu_tool_command mu__tool_convert = {
     .summary = "convert a file of tensors to another format",
     .description = "Converts between safetensors, Keras's .weights.h5 and .keras, TensorFlow's checkpoints (a name "
                    "with .ckpt, or the .index file) and .npz; OUT may also be Keras's JSON, the configuration of the "
-                   "model without its weights. The contents of IN tell its format, the extension of OUT its own. With --model, and from a .keras file, the tensors get the names by which Keras "
+                   "model without its weights. The contents of IN tell its format, the extension of OUT its own. "
+                   "With --model, and from a .keras file, the tensors get the names by which Keras "
                    "(keras.Model.load_weights), TensorFlow (tf.train.Checkpoint) or Muster (mu_load_weights) finds "
                    "them, and .weights.h5, .keras and checkpoints include the state of the optimizer. Without, "
                    "they keep their names.",

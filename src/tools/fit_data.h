@@ -25,8 +25,8 @@ typedef struct mu_fit_source {
     mu_feature features[MU_FIT_NAMES];  // of .tfrecord
 } mu_fit_source;
 
-// The names of the strategies, and the strategy of a name's number, which belongs to the pool; NULL without an error: the
-// default one (fit_strategy.c).
+// The names of the strategies, and the strategy of a name's number, which belongs to the pool; NULL without an error:
+// the default one (fit_strategy.c).
 extern const char *const mu__fit_strategies[];
 mu_strategy *mu__fit_strategy(int which);
 // mu__fit_data returns batches whose elements are lists of inputs and labels. Belongs to the pool; NULL on error.

@@ -1,5 +1,5 @@
-// `muster inspect FILE`: prints the contents of a file of tensors, as a table or as JSON; of Keras's JSON the summary of
-// the model.
+// `muster inspect FILE`: prints the contents of a file of tensors, as a table or as JSON; of Keras's JSON the summary
+// of the model.
 //
 // Tensors are read one at a time. Range and mean are over the finite elements; the
 // others are counted.

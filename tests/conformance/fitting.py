@@ -1,8 +1,9 @@
 # Arguments of compile, fit, evaluate and their relatives in Keras and in Muster: sample and class weights, weighted
 # metrics, a share of the rows for validation, validation now and then, one batch at a time, frozen layers, clones; and
-# several inputs and outputs, in order and by name.
+# several inputs and outputs, in order and by name; losses that layers add, also in nested models and on several replicas.
 #
 # Both start with the same weights and see the same rows in the same order; the histories and the weights are compared.
+import ctypes
 import sys
 
 import numpy as np
@@ -306,14 +307,65 @@ def compare_outputs(report, mu, floatx, name):
                  max(far) <= TOLERANCE[floatx])
 
 
+LAYER_CALL = ctypes.CFUNCTYPE(*[ctypes.c_void_p] * 5)
+
+
+class AddsSquares(tf.keras.layers.Layer):
+    """Leaves its input as it is, and adds a share of the mean of its squares to the loss."""
+
+    def call(self, x):
+        self.add_loss(0.25 * tf.reduce_mean(tf.square(x)))
+        return x
+
+
+def adds_squares(mu, kept):
+    def call(layer, inputs, _context, _arg):
+        squares = mu.mu_reduce_mean(mu.mu_square(mu.mu_at(inputs, 0)), muster.ALL_AXES)
+        return None if mu.mu_layer_add_loss(layer, mu.mu_multiply(squares, mu.mu_cast(mu.tensor(np.float32(0.25)),
+                                                                                     mu.mu_tensor_dtype(squares)))) else inputs
+    kept.append(LAYER_CALL(lambda *arguments: mu.call_back(lambda: call(*arguments), None)))
+    return mu.mu_layer_new(call=kept[-1])
+
+
+def compare_added_losses(report, mu, floatx, replicas):
+    """add_loss of two layers, of which one is in a model within the model; 10 rows in batches of 4 on uneven replicas."""
+    set_floatx(mu, floatx)
+    generator, dtype, kept = np.random.default_rng(10), FLOATX[floatx], []
+    x, y = generator.normal(size=(10, 3)).astype(dtype), generator.normal(size=(10, 2)).astype(dtype)
+    layers = tf.keras.layers
+    inner = tf.keras.Sequential([tf.keras.Input((4,)), layers.Dense(2, name="b"), AddsSquares()], name="inner")
+    given = tf.keras.Input((3,))
+    theirs = tf.keras.Model(given, inner(AddsSquares()(layers.Dense(4, name="a")(given))))
+    weights = {"/".join(variable.path.split("/")[-2:]): variable for variable in theirs.weights}
+    for variable in weights.values():
+        variable.assign(generator.uniform(-1, 1, tuple(variable.shape)))
+    with mu.pool(), mu.scope(mu.mu_mirrored_strategy(replicas=replicas)):
+        p = mu.mu_input(shape=[3])
+        h = mu.mu_call(model=adds_squares(mu, kept), x=mu.mu_call(model=mu.mu_dense(units=4, name="a"), x=p))
+        ours_inner = mu.model([mu.mu_dense(units=2, name="b"), adds_squares(mu, kept)])
+        ours = mu.mu_model_new(inputs=mu.mu_of(p), output=mu.mu_call(model=ours_inner, x=h))
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.1), loss="mse")
+        paths = {"/".join(path.split("/")[-2:]): path for path in mu.read_weights(ours)}
+        mu.write_weights(ours, {paths[name]: value.numpy() for name, value in weights.items()})
+        theirs.compile(tf.keras.optimizers.SGD(0.1), "mse")
+        wanted = theirs.fit(x, y, batch_size=4, epochs=3, shuffle=False, verbose=0).history["loss"]
+        history = mu.mu_fit(model=ours, x=mu.tensor(x), y=mu.tensor(y), batch_size=4, epochs=3, no_shuffle=True,
+                            verbose=MU_VERBOSE_SILENT)
+        after = mu.read_weights(ours)
+        far = max(off([mu.mu_history_at(history, "loss", i) for i in range(3)], wanted),
+                  *(off(after[paths[name]], value.numpy()) for name, value in weights.items()))
+    report.check(f"added losses, {replicas} replicas, {floatx}", f"losses and weights within {far:.1e}", far <= TOLERANCE[floatx])
+
+
 def main(library, only=""):
-    mu = muster.Library(library)
+    mu = muster.Library(library, cpu_devices=3)
     report = Report("fitting")
     for floatx in FLOATX:
         rows = [(compare_fit, name, name) for name in FITS]
         rows += [(compare_outputs, name, f"outputs, {name}") for name in OUTPUTS if floatx == "f64" or name == "by name"]
         rows += [(compare_batches, None, "batches"), (compare_evaluate, None, "evaluate"), (compare_clone, None, "clone"),
                  (compare_rates, None, "rates of layers")]
+        rows += [(compare_added_losses, replicas, f"added losses, {replicas}") for replicas in (1, 3)]
         for compare, row, name in rows:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):

@@ -116,6 +116,7 @@ LAYERS = [
     ("LayerNormalization", "mu_layer_normalization", {"epsilon": 0.125, "center": False, **AFFINE},
      {"no_center": True}, LINE),
     ("GroupNormalization", "mu_group_normalization", {"groups": 2, "epsilon": 0.125, **AFFINE}, {}, LINE),
+    ("GroupNormalization", "mu_group_normalization", {"groups": -1, **AFFINE}, {}, IMAGE),
     ("RMSNormalization", "mu_rms_normalization", {"epsilon": 0.125}, {}, LINE),
     *((name, f"mu_{ours}", {"rate": 0.25, "seed": 3}, {}, shape)
       for name, ours, shape in (("Dropout", "dropout", LINE), ("AlphaDropout", "alpha_dropout", LINE),
@@ -208,7 +209,8 @@ DIRECT = [
     ("Dot", "mu_dot", {"axes": 1, "normalize": True}, {}, [(5,), (5,)]),
     ("Dot", "mu_dot", {"axes": -1}, {}, [(3, 5), (2, 5)]),
     ("Dot", "mu_dot", {"axes": (1, 2)}, {"axes_per_input": [1, 2]}, [(5,), (3, 5)]),
-    ("Minimum", "mu_minimum_layer", {}, {}, [(3, 5), (3, 5)]),
+    ("Minimum", "mu_minimum_layer", {}, {}, [(3, 5), (3, 5)]), ("Maximum", "mu_maximum_layer", {}, {}, [(3, 5), (1, 5)]),
+    ("Subtract", "mu_subtract_layer", {}, {}, [(3, 5), (3, 5)]), ("Subtract", "mu_subtract_layer", {}, {}, [(5,), (3, 5)]),
     ("Concatenate", "mu_concatenate", {"axis": 1}, {}, [(3, 5), (2, 5)]),
 ]
 

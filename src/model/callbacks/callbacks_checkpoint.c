@@ -77,7 +77,8 @@ static bool format_value(double value, bool whole, const char *spec, size_t byte
     else if ((n == 0 || (kind == 'd' && digits == n - 1 && !strchr(spec, '.'))) && whole && n < 8) {
         snprintf(form, sizeof form, "%%%.*slld", (int)(n ? n - 1 : 0), spec);
         snprintf(out, bytes, form, (long long)value);
-    } else if (n > 0 && n < 8 && strchr("feg", kind) && digits == n - 1 && one_point && strspn(spec, "0123456789") <= 4) {
+    } else if (n > 0 && n < 8 && strchr("feg", kind) && digits == n - 1 && one_point &&
+               strspn(spec, "0123456789") <= 4) {
         snprintf(form, sizeof form, "%%%s", spec);
         snprintf(out, bytes, form, value);
     } else {

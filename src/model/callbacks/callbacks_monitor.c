@@ -1,7 +1,7 @@
 // Callbacks that watch a value: early stopping, reducing the learning rate on a plateau; and what watching a value is.
 //
-// Rules and defaults are Keras's; which direction is better follows from the metric's class. An epoch without the value,
-// because .validation_freq leaves out its validation, counts as neither better nor worse.
+// Rules and defaults are Keras's; which direction is better follows from the metric's class. An epoch without the
+// value, because .validation_freq leaves out its validation, counts as neither better nor worse.
 #include "model/callbacks/callback.h"
 
 #include "model/metrics/metric.h"

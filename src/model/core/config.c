@@ -135,8 +135,8 @@ mu_status mu__input_args(const json_t *config, mu_input_args *args)
     for (size_t i = 1; i < json_array_size(shape); i++) {
         const json_t *size = json_array_get(shape, i);
         if (json_is_integer(size) && json_integer_value(size) < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has the size %lld in axis %zu of its "
-                             "batch_shape; expected 1 or more, or null for a size that is known later",
+            return mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has the size %lld in axis %zu of "
+                             "its batch_shape; expected 1 or more, or null for a size that is known later",
                              (long long)json_integer_value(size), i);
         args->shape[i - 1] = json_is_integer(size) ? json_integer_value(size) : MU_UNKNOWN;
     }

@@ -1,6 +1,7 @@
 // Layers of several inputs: add, subtract, multiply, average, maximum, minimum, concatenate, dot.
 //
-// An input is a list of tensors whose shapes broadcast (concatenate: agree but for one axis).
+// An input is a list of tensors whose shapes broadcast (concatenate: agree but for one axis). Tensors of fewer axes
+// than others get them behind the batch axis, as in Keras.
 
 #include "model/core/layer.h"
 
@@ -15,12 +16,28 @@ static mu_status merge_build(mu_layer *layer, int n, const mu_shape *inputs)
                                       "Give them as .inputs = mu_list(a, b, MU_END)", mu_layer_name(layer), n);
 }
 
+static int most_axes(mu_value *inputs)
+{
+    int most = 0;
+    for (int i = 0; i < mu_value_count(inputs); i++)
+        most = MU_MAX(most, mu_tensor_rank(mu_at(inputs, i)));
+    return most;
+}
+
+static mu_tensor *with_axes(mu_tensor *x, int rank)
+{
+    while (x && mu_tensor_rank(x) > 0 && mu_tensor_rank(x) < rank)
+        x = mu_expand_dims(x, 1);
+    return x;
+}
+
 // The tensors of a list combined from left to right.
 static mu_tensor *combine(mu_value *inputs, mu_tensor *(*op)(mu_tensor *, mu_tensor *))
 {
-    mu_tensor *y = mu_at(inputs, 0);
+    const int rank = most_axes(inputs);
+    mu_tensor *y = with_axes(mu_at(inputs, 0), rank);
     for (int i = 1; i < mu_value_count(inputs) && y; i++)
-        y = op(y, mu_at(inputs, i));
+        y = op(y, with_axes(mu_at(inputs, i), rank));
     return y;
 }
 
@@ -71,7 +88,7 @@ static mu_value *subtract_call(mu_layer *layer, mu_value *inputs, const mu_call_
 {
     (void)layer;
     (void)context;
-    return mu_of(mu_subtract(mu_at(inputs, 0), mu_at(inputs, 1)));
+    return mu_of(combine(inputs, mu_subtract));
 }
 
 // A word's class, and the function that makes such a layer.

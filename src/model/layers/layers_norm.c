@@ -227,12 +227,28 @@ mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args)
 // ---- Groups of channels -------------------------------------------------------------------------
 
 static const mu_field group_fields[] = {
-    MU_FIELD(mu_group_normalization_args, groups, INT, .limit = MU_POSITIVE, .number = 32),
+    MU_FIELD(mu_group_normalization_args, groups, INT, .number = 32),
     MU_FIELD(mu_group_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
     AFFINE_FIELDS(mu_group_normalization_args),
     MU_LAYER_FIELDS(mu_group_normalization_args),
     {0},
 };
+
+// -1 is Keras's spelling of a group for each channel: instance normalization.
+static mu_status group_complete(void *arguments)
+{
+    const int groups = ((const mu_group_normalization_args *)arguments)->groups;
+    if (groups >= 1 || groups == -1)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "mu_group_normalization: groups is %d; it must be 1 or more, or -1 for a "
+                     "group of each channel", groups);
+}
+
+static int64_t groups_of(const mu_layer *layer, int64_t channels)
+{
+    const int groups = ((const mu_group_normalization_args *)layer->args)->groups;
+    return groups == -1 ? channels : groups;
+}
 
 static mu_status group_build(mu_layer *layer, int n, const mu_shape *input)
 {
@@ -241,7 +257,7 @@ static mu_status group_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     MU_TRY(mu__need_last_axis(layer, input));
     const int64_t channels = input->dims[input->rank - 1];
-    if (channels % args->groups)
+    if (channels % groups_of(layer, channels))
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %lld channels cannot be divided into %d equal groups",
                          mu_layer_name(layer), (long long)channels, args->groups);
     AFFINE_WEIGHTS(layer, args, MU_SHAPE(channels));
@@ -252,14 +268,14 @@ static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 {
     (void)context;
     const mu_group_normalization_args *args = layer->args;
-    return narrowed(layer, mu_nn_group_normalization(widened(mu_at(inputs, 0)), args->groups,
-                                                     weight(layer, "gamma"), weight(layer, "beta"),
-                                                     args->epsilon));
+    mu_tensor *x = widened(mu_at(inputs, 0));
+    return narrowed(layer, mu_nn_group_normalization(x, groups_of(layer, mu_tensor_dim(x, -1)), weight(layer, "gamma"),
+                                                     weight(layer, "beta"), args->epsilon));
 }
 
 const mu_layer_ops mu__group_normalization_ops = {
     .class = {"group_normalization", "GroupNormalization", "mu_group_normalization",
-              MU_OPTIONS(mu_group_normalization_args), group_fields, NULL},
+              MU_OPTIONS(mu_group_normalization_args), group_fields, group_complete},
     .no_autocast = true, .build = group_build, .call = group_call,
 };
 

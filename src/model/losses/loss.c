@@ -146,8 +146,9 @@ static mu_tensor *divisor(const mu_loss *loss, mu_tensor *losses, mu_tensor *wei
     const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
     if (strcmp(reduction, "sum") == 0)
         return mu_constant(mu_tensor_dtype(losses), 1);
-    if (strcmp(reduction, "mean_with_sample_weight") == 0 && (weights || mask))
-        return over_replicas(mu_reduce_sum(mu__join_weights(weights, mask, losses), MU_ALL_AXES));
+    mu_tensor *joined = mu__join_weights(weights, mask, losses);  // NULL: no weights, and no mask of these losses
+    if (strcmp(reduction, "mean_with_sample_weight") == 0 && joined)
+        return over_replicas(mu_reduce_sum(joined, MU_ALL_AXES));
     return over_replicas(mask && mu_tensor_rank(mask) <= mu_tensor_rank(losses)
                              ? mu_reduce_sum(mu__weights_like(mask, losses), MU_ALL_AXES) : elements_of(losses));
 }
@@ -170,6 +171,13 @@ static mu_tensor *joined_mask(const mu_loss *loss, const mu_loss_inputs *in, mu_
     return valid && in->mask ? mu_logical_and(valid, mu_cast(in->mask, MU_BOOL)) : valid ? valid : in->mask;
 }
 
+// Whether each of several replicas has the losses of all.
+static bool is_of_all_replicas(const mu_loss *loss, const mu_loss_inputs *in)
+{
+    return mu_replica_count() > 1 && loss->ops->joins_replicas &&
+           loss->ops->joins_replicas(loss, mu_tensor_rank(in->y_pred));
+}
+
 mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
 {
     mu_tensor *losses = mu__loss_call(loss, in->y_true, in->y_pred);
@@ -179,7 +187,8 @@ mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_
     const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
     const bool mean = strcmp(reduction, "sum_over_batch_size") == 0 || strcmp(reduction, "mean") == 0;
     // A class that returns one loss for all samples (Dice): each sample has it, but a sum has it once.
-    if (mu_tensor_rank(losses) == 0 && (mean || in->weights))
+    const bool spread = mu_tensor_rank(losses) == 0 && (mean || in->weights);
+    if (spread)
         losses = mu_broadcast_like(losses, mu_cast(samples_of(in), mu_tensor_dtype(losses)));
     const bool plain = mean && !mask;
     mu_tensor *weights = mu__join_weights(in->weights, mask, losses);
@@ -188,6 +197,8 @@ mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_
     out->total = mu_reduce_sum(weighted, MU_ALL_AXES);
     out->share = plain ? mu_compute_average_loss(weighted)
                        : mu_divide_no_nan(out->total, divisor(loss, losses, in->weights, mask));
+    if (!spread && strcmp(reduction, "sum") == 0 && is_of_all_replicas(loss, in))
+        out->share = mu_divide(out->share, mu_constant(mu_tensor_dtype(out->share), mu_replica_count()));
     if (!plain)  // the mean of the steps' losses is weighted by their samples
         out->total = mu_multiply(out->share, over_replicas(out->count));
     return mu_error_code();

@@ -284,27 +284,66 @@ static mu_tensor *categorical_focal_crossentropy(const mu_loss *loss, mu_tensor 
 
 // ---- Overlap of regions -------------------------------------------------------------------------
 
-// The sum over the given axes; none: over all.
-static mu_tensor *sum_over(mu_tensor *x, int n, const int *axes)
+// The axes that a sum runs over; none: all.
+typedef struct axes {
+    int n;
+    const int *list;
+} axes;
+
+static bool has_batch(axes over, int rank)
 {
-    return n > 0 ? mu_reduce_sum(x, .axes = axes, .n_axes = n) : mu_reduce_sum(x, MU_ALL_AXES);
+    bool found = over.n == 0;
+    for (int i = 0; i < over.n; i++)
+        found |= over.list[i] == 0 || over.list[i] == -rank;
+    return found;
+}
+
+// A sum over the batch is one over that of all replicas: else the loss would depend on their number.
+static mu_tensor *sum_over(mu_tensor *x, axes over)
+{
+    mu_tensor *sum = over.n > 0 ? mu_reduce_sum(x, .axes = over.list, .n_axes = over.n)
+                                : mu_reduce_sum(x, MU_ALL_AXES);
+    return sum && mu_replica_count() > 1 && has_batch(over, mu_tensor_rank(x)) ? mu_all_reduce(MU_SUM, sum) : sum;
+}
+
+static axes dice_axes(const mu_loss *loss)
+{
+    const mu_dice_args *args = loss->args;
+    return (axes){args->n_axis, args->axis};
+}
+
+static bool dice_joins(const mu_loss *loss, int rank)
+{
+    return has_batch(dice_axes(loss), rank);
 }
 
 static mu_tensor *dice(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
-    const mu_dice_args *args = loss->args;
-    mu_tensor *common = sum_over(mu_multiply(y_true, y_pred), args->n_axis, args->axis);
-    mu_tensor *all = mu_add(sum_over(y_true, args->n_axis, args->axis), sum_over(y_pred, args->n_axis, args->axis));
+    const axes over = dice_axes(loss);
+    mu_tensor *common = sum_over(mu_multiply(y_true, y_pred), over);
+    mu_tensor *all = mu_add(sum_over(y_true, over), sum_over(y_pred, over));
     return one_minus(mu_divide(mu_multiply(common, like(common, 2)), mu_add(all, like(all, EPSILON))));
+}
+
+static axes tversky_axes(const mu_loss *loss)
+{
+    const mu_tversky_args *args = loss->args;
+    return (axes){args->n_axis, args->axis};
+}
+
+static bool tversky_joins(const mu_loss *loss, int rank)
+{
+    return has_batch(tversky_axes(loss), rank);
 }
 
 // Salehi et al., "Tversky loss function for image segmentation using 3D fully convolutional deep networks", 2017.
 static mu_tensor *tversky(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_tversky_args *args = loss->args;
-    mu_tensor *common = sum_over(mu_multiply(y_true, y_pred), args->n_axis, args->axis);
-    mu_tensor *missed = sum_over(mu_multiply(one_minus(y_pred), y_true), args->n_axis, args->axis);
-    mu_tensor *wrong = sum_over(mu_multiply(y_pred, one_minus(y_true)), args->n_axis, args->axis);
+    const axes over = tversky_axes(loss);
+    mu_tensor *common = sum_over(mu_multiply(y_true, y_pred), over);
+    mu_tensor *missed = sum_over(mu_multiply(one_minus(y_pred), y_true), over);
+    mu_tensor *wrong = sum_over(mu_multiply(y_pred, one_minus(y_true)), over);
     mu_tensor *apart = mu_add(mu_multiply(missed, like(missed, args->alpha)),
                               mu_multiply(wrong, like(wrong, args->beta)));
     return one_minus(mu_divide(common, mu_add(mu_add(common, apart), like(common, EPSILON))));
@@ -455,8 +494,8 @@ LOSS(binary_focal_crossentropy, "BinaryFocalCrossentropy", mu_focal_args, focal_
 LOSS(categorical_focal_crossentropy, "CategoricalFocalCrossentropy", mu_focal_args, focal_fields, .short_name = NULL)
 LOSS(categorical_generalized_cross_entropy, "CategoricalGeneralizedCrossEntropy", mu_generalized_crossentropy_args,
      generalized_fields, .takes_labels = true)
-LOSS(dice, "Dice", mu_dice_args, dice_fields, .short_name = NULL)
-LOSS(tversky, "Tversky", mu_tversky_args, tversky_fields, .short_name = NULL)
+LOSS(dice, "Dice", mu_dice_args, dice_fields, .joins_replicas = dice_joins)
+LOSS(tversky, "Tversky", mu_tversky_args, tversky_fields, .joins_replicas = tversky_joins)
 LOSS(circle, "Circle", mu_circle_args, circle_fields, .takes_labels = true, .valid = circle_valid)
 LOSS(ctc, "CTC", mu_loss_args, mu__loss_fields, .takes_labels = true)
 

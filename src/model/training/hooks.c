@@ -55,7 +55,8 @@ static const char *missing_validation(mu_validates validates)
                                              "callback .save_best_only";
 }
 
-// The names in braces in a callback's path; "{{" is a brace. What follows a colon is checked by the callback, when training begins.
+// The names in braces in a callback's path; "{{" is a brace. What follows a colon is checked by the callback, when
+// training begins.
 static mu_status check_path(const mu_model *model, int i, const char *path, mu_validates validates)
 {
     const bool always = validates == MU_VALIDATES_EACH_EPOCH;

@@ -187,6 +187,9 @@ static mu_status add_layer_losses(const mu_model *model, forward *f)
         f->total = mu_add(f->total, mu_multiply(penalty, f->count));
     }
     if (added) {
+        // A replica without a row of the batch has the mean of nothing, which is NaN.
+        mu_tensor *none = mu_zeros_like(added);
+        added = mu_where(mu_greater(mu_cast(f->count, mu_tensor_dtype(added)), none), added, none);
         mu_tensor *all = mu_replica_count() > 1 ? mu_all_reduce(MU_SUM, f->count) : mu__over_step(f->count);
         f->loss = mu_add(f->loss, mu_multiply(added, mu_divide_no_nan(f->count, all)));
         f->total = mu_add(f->total, mu_multiply(added, f->count));

@@ -63,6 +63,85 @@ static void one_result_on_any_number_of_replicas(void **state)
     }
 }
 
+// ---- Training over replicas ---------------------------------------------------------------------
+
+typedef mu_loss *loss_maker(const char *reduction);
+
+static mu_loss *sparse(const char *reduction)
+{
+    return mu_sparse_categorical_crossentropy_loss(.from_logits = true, .reduction = reduction);
+}
+
+static mu_loss *sparse_but_one(const char *reduction)
+{
+    return mu_sparse_categorical_crossentropy_loss(.from_logits = true, .ignore_class = 1, .reduction = reduction);
+}
+
+static mu_loss *dice(const char *reduction) { return mu_dice_loss(.reduction = reduction); }
+
+static mu_loss *tversky_of_columns(const char *reduction)
+{
+    return mu_tversky_loss(.alpha = .25, .n_axis = 2, .axis = (int[]){-3, 1}, .reduction = reduction);
+}
+
+// Weights and losses after two epochs of 11 sequences in batches of 4, whose parts on several replicas are uneven.
+// Sequences end early, some within the batch's first rows, and one has no steps at all.
+static double *trained_on(int replicas, loss_maker *make, const char *reduction, bool masked, bool weighted, int64_t *n)
+{
+    enum { SEQUENCES = 11, STEPS = 3, WORDS = 5 };
+    mu_tensor *words = mu_add(classes(SEQUENCES * STEPS, WORDS - 1, 3), mu_constant(MU_I64, 1));
+    int64_t *data = mu__host_write(words);
+    for (int i = 0; i < SEQUENCES; i++)
+        memset(data + STEPS * i + i % (STEPS + 1), 0, sizeof *data * (size_t)MU_MAX(STEPS - i % (STEPS + 1), 0));
+    mu_tensor *x = mu_reshape(words, 2, (int64_t[]){SEQUENCES, STEPS}), *y = classes(SEQUENCES * STEPS, OUTPUTS, 4);
+    const bool regions = make == dice || make == tversky_of_columns;
+    y = mu_reshape(y, 2, (int64_t[]){SEQUENCES, STEPS});
+    if (regions)
+        y = mu_one_hot(y, OUTPUTS, MU_F64);
+    mu_model *model = NULL;
+    mu_set_seed(5);
+    MU_SCOPE(strategy_of(replicas)) {
+        model = mu_sequential(mu_embedding(WORDS, 4, .mask_zero = masked),
+                              mu_dense(OUTPUTS, .activation = regions ? "sigmoid" : NULL));
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = .5), .loss = make(reduction));
+    }
+    mu_tensor *weights = weighted ? mu_abs(numbers(1, (int64_t[]){SEQUENCES}, 6)) : NULL;
+    mu_history *history = mu_fit(model, x, y, .sample_weight = weights, .epochs = 2, .batch_size = 4,
+                                 .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
+    if (!history)
+        fail_msg("%s", mu_error_message());
+    double *all = weights_of(model, n);
+    all[(*n)++] = mu_history_last(history, "loss");  // weights_of has room for one more
+    return all;
+}
+
+// Every reduction, with masks, ignored classes and weights, trains on 2 and 3 replicas to what one reaches.
+static void reductions_on_uneven_replicas(void **state)
+{
+    (void)state;
+    static const char *const reductions[] = {"sum_over_batch_size", "sum", "mean_with_sample_weight"};
+    static loss_maker *const losses[] = {sparse, sparse_but_one, dice, tversky_of_columns};
+    for (size_t i = 0; i < MU_COUNT(losses) * MU_COUNT(reductions) * 4; i++) {
+        loss_maker *make = losses[i % 4];
+        const bool masked = i / 4 % 2, weighted = i / 8 % 2;
+        const char *reduction = reductions[i / 16];
+        int64_t n, m;
+        if (make == tversky_of_columns && (masked || weighted))
+            continue;  // its losses are of columns, which neither masks nor weights are of
+        double *wanted = trained_on(1, make, reduction, masked, weighted, &n);
+        for (int replicas = 2; replicas <= 3; replicas++) {
+            double *seen = trained_on(replicas, make, reduction, masked, weighted, &m);
+            for (int64_t k = 0; k < n; k++)
+                if (!(fabs(seen[k] - wanted[k]) <= 1e-11 * fmax(1, fabs(wanted[k]))))
+                    fail_msg("loss %zu, %s, mask %d, weights %d: number %lld of %lld is %.15g on %d replicas, %.15g on one",
+                             i % 4, reduction, masked, weighted, (long long)k, (long long)n, seen[k], replicas,
+                             wanted[k]);
+            free(seen);
+        }
+        free(wanted);
+    }
+}
+
 static void several_results(void **state)
 {
     (void)state;
@@ -194,7 +273,8 @@ static void functions_of_the_program(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
+        MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(reductions_on_uneven_replicas),
+        MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
         MODEL_TEST(regularizers_and_initializers), MODEL_TEST(functions_of_the_program),
     };

@@ -139,7 +139,7 @@ static void models_nest(void **state)
     assert_int_equal(mu_model_parameters(known), 10);
 }
 
-// A layer that two models within one have counts once: in the penalties, in their gradient, in the number of parameters.
+// A layer that two models within one have counts once: in the penalties, their gradient, the number of parameters.
 static void models_share_a_model(void **state)
 {
     (void)state;
