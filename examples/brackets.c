@@ -1,7 +1,7 @@
 // A bidirectional LSTM reads lines of brackets and says of each place whether its bracket has a partner. That depends
 // on what comes before a ')' and on what comes after a '(', so both directions are needed. Lines have different
 // lengths; the embedding's mask leaves their padding out of the layers, the loss and the accuracy.
-// Usage: brackets [EPOCHS]
+// Usage: brackets [EPOCHS [CURVE.svg]]
 #include <muster.h>
 
 #include <stdio.h>
@@ -70,7 +70,10 @@ int main(int argc, char **argv)
         mu_compile(model, .optimizer = mu_adam(.learning_rate = .01), .loss = "binary_crossentropy",
                    .metrics = "binary_accuracy");
     }
-    mu_fit(model, lines(LINES, 1), .epochs = argc > 1 ? atoi(argv[1]) : 3);
+    mu_history *history = mu_fit(model, lines(LINES, 1), .epochs = argc > 1 ? atoi(argv[1]) : 3,
+                                 .validation_data = lines(TEST_LINES, 3));
+    if (argc > 2)
+        mu_plot_history(history, argv[2]);
     mu_history *seen = mu_evaluate(model, lines(TEST_LINES, 2));
     show(model, "a(b(c)))d(");
     return mu_exit(seen && mu_history_last(seen, "binary_accuracy") >= TARGET);

@@ -133,9 +133,9 @@ static void reductions_on_uneven_replicas(void **state)
             double *seen = trained_on(replicas, make, reduction, masked, weighted, &m);
             for (int64_t k = 0; k < n; k++)
                 if (!(fabs(seen[k] - wanted[k]) <= 1e-11 * fmax(1, fabs(wanted[k]))))
-                    fail_msg("loss %zu, %s, mask %d, weights %d: number %lld of %lld is %.15g on %d replicas, %.15g on one",
-                             i % 4, reduction, masked, weighted, (long long)k, (long long)n, seen[k], replicas,
-                             wanted[k]);
+                    fail_msg("loss %zu, %s, mask %d, weights %d: %lld of %lld is %.15g, not %.15g, on %d replicas",
+                             i % 4, reduction, masked, weighted, (long long)k, (long long)n, seen[k], wanted[k],
+                             replicas);
             free(seen);
         }
         free(wanted);
