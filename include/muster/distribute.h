@@ -23,13 +23,15 @@ typedef struct mu_cross_device_ops mu_cross_device_ops;  // a way to reduce the 
 typedef struct mu_mirrored_strategy_args {
     size_t size;
     const char *given;
-    const char *const *devices;  // names, ends with NULL; default: every device
+    const char *const *devices;  // names, ends with NULL; default: see below
     mu_keyword_only only_;
-    int replicas;                // or: how many of the first devices
+    int replicas;                // or: how many of the first default devices
     mu_cross_device_ops *cross_device_ops;  // default: reduce in replica order
 } mu_mirrored_strategy_args;
 
-// mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients. Errors:
+// mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients. The default devices
+// of every strategy are those of the plugin that MUSTER_PJRT names, else all visible GPUs of the first GPU plugin that
+// starts (CUDA_VISIBLE_DEVICES counts), else the CPU devices; never devices of two kinds. Errors:
 // INVALID_ARGUMENT for an unknown or duplicate device, an empty list, or more replicas than devices.
 #define mu_mirrored_strategy(...) \
     mu_mirrored_strategy_with(MU_ARGS(mu_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
@@ -61,7 +63,7 @@ MU_API mu_value *mu_cross_device_broadcast(mu_cross_device_ops *ops, mu_tensor *
 typedef struct mu_central_storage_strategy_args {
     size_t size;
     const char *given;
-    const char *const *compute_devices;  // names, ends with NULL; default: every XLA device, else "CPU:0"
+    const char *const *compute_devices;  // names, ends with NULL; default: as of mirrored, but one CPU
     const char *parameter_device;        // default: the compute device if there is only one, else "CPU:0"
     mu_keyword_only only_;
     int replicas;                        // instead of names: how many of the first devices

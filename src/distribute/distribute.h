@@ -66,10 +66,11 @@ extern mu_type mu__strategy_type;
 
 // mu__strategy_new makes a strategy on local devices; owned by the caller (mu_release).
 mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_device *const *devices);
-// mu__named_devices finds devices by name, mu__first_devices the first `replicas` (0: all). They return the number of
-// devices, -1 on error. `function` names the caller in errors.
+// mu__named_devices finds devices by name; mu__first_devices takes the first `replicas` (0: all) of `available` ones in
+// an array. They return the number of devices, -1 on error. `function` names the caller in errors.
 int mu__named_devices(const char *function, const char *const *names, mu_device *devices[MU_MAX_REPLICAS]);
-int mu__first_devices(const char *function, int replicas, mu_device **devices, int available);
+int mu__first_devices(const char *function, int replicas, mu_device *first, int available,
+                      mu_device *devices[MU_MAX_REPLICAS]);
 // mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
 

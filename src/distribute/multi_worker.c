@@ -60,6 +60,7 @@ typedef struct joining {
     mu_cluster *cluster;
     mu_communication_options options;
     int worker, n_workers;
+    bool gpus;      // whether this worker has GPUs; after agree_on_gpus: whether every worker has
     bootstrap bootstrap;
     mu_job *job;
     mu_mesh *mesh;  // retained by mu__job_enter; NULL for one worker
@@ -238,11 +239,12 @@ static mu_status read_cluster(joining *j)
 }
 
 // Devices of a plugin that are part of a world of several processes are made after joining; before, the plugin is only
-// opened.
-static mu_status check_devices(const joining *j)
+// opened. A GPU plugin is started for a moment: whether it works must be known before the others wait for its devices.
+static mu_status check_devices(joining *j)
 {
     if (j->n_workers > 1 && mu__device_preferred())
         return mu__device_plugin_opens(mu__runtime(), mu__device_preferred());
+    j->gpus = j->n_workers > 1 && mu__device_gpus_start(mu__runtime());
     return mu__device_count(mu__runtime()) < 1 ? mu_error_code() : MU_OK;
 }
 
@@ -261,13 +263,46 @@ static mu_status enter_job(joining *j)
 
 // ---- Making it ----------------------------------------------------------------------------------
 
-static mu_strategy *on_all_devices(const mu_strategy_ops *ops)
+// All workers compute on GPUs, or none: a reduction is of devices of one kind.
+static mu_status agree_on_gpus(joining *j)
 {
-    mu_device *devices[MU_MAX_REPLICAS];
-    const int n = MU_MIN(mu__device_count(mu__runtime()), MU_MAX_REPLICAS);
+    const uint8_t own = j->gpus;
+    mu_blocks blocks;
+    int n = 0, without = -1;
+    MU_TRY(mu__mesh_exchange(j->mesh, "whether there are GPUs", &own, sizeof own, &blocks));
+    for (int rank = 0; rank < blocks.n; rank++) {
+        const bool has = blocks.bytes[rank] == sizeof own && *(const uint8_t *)blocks.data[rank] == 1;
+        n += has;
+        without = has ? without : rank;
+    }
+    mu__blocks_free(&blocks);
+    j->gpus = n == j->n_workers;
+    if (n > 0 && !j->gpus && j->worker == 0)
+        mu__log(MU_LOG_WARNING, "%d of %d workers have GPUs that Muster can use, but %s has none: all use their CPUs",
+                n, j->n_workers, mu__mesh_name(j->mesh, without));
+    return MU_OK;
+}
+
+// This worker's devices, and their number; 0 after an error.
+static int own_devices(const joining *j, mu_device **first)
+{
+    if (j->mesh && !j->gpus && !mu__device_preferred()) {
+        *first = mu__device_at(mu__runtime(), 0);
+        return *first ? mu__device_count(mu__runtime()) : 0;
+    }
+    const int n = mu__device_defaults(mu__runtime(), first);
+    if (n < 1 || !j->mesh || !j->gpus || strncmp((*first)->name, "GPU:", 4) == 0)
+        return n;
+    (void)mu__device_by_name(mu__runtime(), "GPU:0");  // says why there is none in the world of all workers
+    return 0;
+}
+
+static mu_strategy *on_all_devices(const mu_strategy_ops *ops, const joining *j)
+{
+    mu_device *devices[MU_MAX_REPLICAS], *first = NULL;
+    const int n = MU_MIN(own_devices(j, &first), MU_MAX_REPLICAS);
     for (int i = 0; i < n; i++)
-        if (!(devices[i] = mu__device_at(mu__runtime(), i)))
-            return NULL;
+        devices[i] = &first[i];
     return n > 0 ? mu__strategy_new(ops, n, devices) : NULL;
 }
 
@@ -281,11 +316,13 @@ static void tell_of_failure(mu_mesh *mesh)
 }
 
 // Takes ownership of the job, on failure too.
-static mu_strategy *make_strategy(const joining *j)
+static mu_strategy *make_strategy(joining *j)
 {
     if (j->mesh)
         mu__mesh_doing(j->mesh, "starting its devices", -1, NULL);
-    mu_strategy *strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__lone_worker_ops);
+    mu_strategy *strategy = NULL;
+    if (!j->mesh || agree_on_gpus(j) == MU_OK)
+        strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__lone_worker_ops, j);
     if (!strategy) {
         if (j->mesh && mu__pending())
             tell_of_failure(j->mesh);

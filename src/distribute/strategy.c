@@ -113,36 +113,34 @@ int mu__named_devices(const char *function, const char *const *names, mu_device 
     return n > 0 ? n : -1;
 }
 
-int mu__first_devices(const char *function, int replicas, mu_device **devices, int available)
+int mu__first_devices(const char *function, int replicas, mu_device *first, int available,
+                      mu_device *devices[MU_MAX_REPLICAS])
 {
-    int n = replicas == 0 ? available : replicas;
-    if (n < 1 || n > available) {
+    const int most = MU_MIN(available, MU_MAX_REPLICAS), n = replicas == 0 ? most : replicas;
+    if (n < 1 || n > most) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "%s: %d replicas asked for, but there are %d devices; choose 1 to %d, or make more with "
-                  "mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n",
-                  function, replicas, available, available);
+                  "%s: %d replicas asked for, but there are %d devices (%s and on); choose 1 to %d, name devices, or "
+                  "make more CPU devices with mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n",
+                  function, replicas, available, first->name, most);
         return -1;
     }
     for (int i = 0; i < n; i++)
-        devices[i] = mu__device_at(mu__runtime(), i);
+        devices[i] = &first[i];
     return n;
 }
 
 mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
 {
+    static const char name[] = "mu_mirrored_strategy";
     mu_mirrored_strategy_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_mirrored_strategy") != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
         return NULL;
-    int available = mu__device_count(mu__runtime());
-    mu_device **devices = mu__alloc(sizeof *devices * (size_t)MU_MAX(available, MU_MAX_REPLICAS));
-    if (available < 1 || !devices) {
-        mu__free(devices);
-        return NULL;
-    }
-    int n = args.devices ? mu__named_devices("mu_mirrored_strategy", args.devices, devices)
-                         : mu__first_devices("mu_mirrored_strategy", args.replicas, devices, available);
+    mu_device *devices[MU_MAX_REPLICAS], *first = NULL;
+    const int available = args.devices ? 0 : mu__device_defaults(mu__runtime(), &first);
+    const int n = args.devices     ? mu__named_devices(name, args.devices, devices)
+                  : available > 0  ? mu__first_devices(name, args.replicas, first, available, devices)
+                                   : -1;
     mu_strategy *strategy = n > 0 ? mu__strategy_new(&mu__mirrored_ops, n, devices) : NULL;
-    mu__free(devices);
     if (strategy)
         strategy->cross_device = mu_retain(args.cross_device_ops);
     return mu__give(mu__strategy_announce(strategy));

@@ -4,8 +4,7 @@
 // core works. Cores are physical (hwloc): of the hardware threads of one core only the first is used. Processes of
 // one job that have the same cores divide them once they have met. The devices of a PJRT plugin join the table when
 // one of them is first requested.
-#include "engine/engine.h"
-#include "engine/pjrt/pjrt.h"
+#include "engine/plugin_devices.h"
 
 #include <ctype.h>
 #include <hwloc.h>
@@ -22,10 +21,8 @@ typedef struct device_table {
     mu_device *devices;
     int *cpus;      // [n_cores] the cores of all devices, in one array
     int n_cores, limit;  // limit: on all threads, before cores were divided with other processes
-    pthread_mutex_t lock;
     pthread_mutex_t order;    // see mu__device_order
-    mu_pjrt_client *clients;  // of plugins, under the lock
-    mu_device_world *world;   // for the next client, under the lock; NULL: none
+    mu_plugin_devices plugins;
 } device_table;
 
 // Asks hwloc for the first allowed hardware thread of every core; returns their number.
@@ -121,27 +118,14 @@ static int choose_number(int n_cores)
     return wanted > 0 ? wanted : MU_MAX(1, MU_MIN(n_cores, MAX_DEFAULT_DEVICES));
 }
 
-static void destroy_clients(mu_pjrt_client *client)
-{
-    while (client) {
-        mu_pjrt_client *next = client->next;
-        for (int i = 0; i < client->n_devices; i++)
-            mu__worker_free(client->devices[i].worker);
-        mu_release(client);
-        client = next;
-    }
-}
-
 static void destroy_devices(void *slot)
 {
     device_table *table = slot;
-    destroy_clients(table->clients);
-    mu_release(table->world);
+    mu__plugins_destroy(&table->plugins);
     for (int i = 0; i < table->n_made; i++) {
         mu__worker_free(table->devices[i].worker);
         mu__engine_cpu.close_device(&table->devices[i]);
     }
-    pthread_mutex_destroy(&table->lock);
     pthread_mutex_destroy(&table->order);
     mu__free(table->devices);
     mu__free(table->cpus);
@@ -156,7 +140,7 @@ static void *create_devices(mu_runtime *runtime)
         mu__free(table);
         return NULL;
     }
-    pthread_mutex_init(&table->lock, NULL);
+    mu__plugins_init(&table->plugins);
     pthread_mutex_init(&table->order, NULL);
     table->n_cores = usable_cores(table->cpus, CAPACITY);
     table->limit = mu__runtime_threads(runtime);
@@ -225,51 +209,10 @@ int mu__device_least(mu_runtime *runtime)
 
 // ---- Devices of plugins -------------------------------------------------------------------------
 
-static bool is_gpu_plugin(const char *base)
-{
-    base += strncmp(base, "xla_", 4) == 0 ? 4 : 0;
-    return strncmp(base, "cuda", 4) == 0 || strncmp(base, "rocm", 4) == 0 || strcmp(base, "gpu") == 0;
-}
-
-// The kind in the names of a plugin's devices: "GPU" for those of CUDA and ROCm, else the plugin's name in upper case.
-// "cpu" would clash with the CPU devices.
-static void kind_of_plugin(const char *name, char kind[MU_PJRT_KIND])
-{
-    const char *end = strrchr(name, '/');
-    const char *base = end ? end + 1 : name;
-    size_t n = 0;
-    if (is_gpu_plugin(base)) {
-        snprintf(kind, MU_PJRT_KIND, "GPU");
-        return;
-    }
-    snprintf(kind, MU_PJRT_KIND, "%s", strcasecmp(base, "cpu") == 0 ? "xla_" : "");
-    for (n = strlen(kind); *base && *base != '.' && n < MU_PJRT_KIND - 1; base++)
-        kind[n++] = *base;
-    kind[n] = '\0';
-    for (char *c = kind; *c; c++)
-        *c = (char)toupper((unsigned char)*c);
-}
-
-static mu_pjrt_client *client_of(device_table *table, const char *name)
-{
-    char kind[MU_PJRT_KIND];
-    kind_of_plugin(name, kind);
-    pthread_mutex_lock(&table->lock);
-    mu_pjrt_client *client = table->clients;
-    while (client && strcmp(client->kind, kind) != 0)
-        client = client->next;
-    if (!client && (client = mu__pjrt_client_new(name, kind, table->world)) != NULL) {
-        client->next = table->clients;
-        table->clients = client;
-    }
-    pthread_mutex_unlock(&table->lock);
-    return client;
-}
-
 mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n)
 {
     device_table *table = devices(runtime);
-    const mu_pjrt_client *client = table ? client_of(table, plugin) : NULL;
+    const mu_pjrt_client *client = table ? mu__plugins_client(&table->plugins, plugin) : NULL;
     *n = client ? client->n_devices : 0;
     return client ? client->devices : NULL;
 }
@@ -277,33 +220,8 @@ mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n)
 void mu__device_set_world(mu_runtime *runtime, mu_device_world *world)
 {
     device_table *table = devices(runtime);
-    if (!table)
-        return;
-    pthread_mutex_lock(&table->lock);
-    for (const mu_pjrt_client *client = table->clients; world && client; client = client->next)
-        if (strcmp(client->kind, "XLA_CPU") != 0)  // whose plugin knows no other processes
-            mu__log(MU_LOG_WARNING,
-                    "the devices %s:0 to %s:%d were made before this process joined %d others, and form no world with "
-                    "theirs. Make the strategy before anything else names a device",
-                    client->kind, client->kind, client->n_devices - 1, world->n_processes - 1);
-    mu_release(table->world);
-    table->world = mu_retain(world);
-    pthread_mutex_unlock(&table->lock);
-}
-
-// The first plugin whose devices are of this kind ("GPU"); false: there is none.
-static bool plugin_of_kind(const char *kind, char plugin[MU_PJRT_NAME])
-{
-    char names[16][MU_PJRT_NAME], own[MU_PJRT_KIND];
-    const int n = mu__pjrt_list(names, 16);
-    for (int i = 0; i < n; i++) {
-        kind_of_plugin(names[i], own);
-        if (strcmp(own, kind) == 0) {
-            memcpy(plugin, names[i], MU_PJRT_NAME);
-            return true;
-        }
-    }
-    return false;
+    if (table)
+        mu__plugins_set_world(&table->plugins, world);
 }
 
 const char *mu__device_preferred(void)
@@ -317,12 +235,17 @@ mu_status mu__device_plugin_opens(mu_runtime *runtime, const char *plugin)
     return devices(runtime) && mu__pjrt_plugin(plugin) ? MU_OK : mu_error_code();
 }
 
-static bool plugin_preferred(void) { return mu__device_preferred() != NULL; }
+bool mu__device_gpus_start(mu_runtime *runtime)
+{
+    device_table *table = devices(runtime);
+    return table && mu__plugins_try(&table->plugins, "GPU");
+}
 
 // The client whose devices replace the CPU devices; NULL if none is configured, or after an error.
 static mu_pjrt_client *preferred_client(device_table *table)
 {
-    return plugin_preferred() ? client_of(table, mu__setting_text(MU_SETTING_PJRT)) : NULL;
+    const char *plugin = mu__device_preferred();
+    return plugin ? mu__plugins_client(&table->plugins, plugin) : NULL;
 }
 
 // The devices that a program can name at present: "CPU:0, CPU:1, XLA_CPU:0".
@@ -331,11 +254,7 @@ static void list_devices(device_table *table, char *text, size_t bytes)
     size_t at = (size_t)snprintf(text, bytes, "CPU:0");
     if (table->n > 1)
         at += (size_t)snprintf(text + at, bytes - at, " to CPU:%d", table->n - 1);
-    pthread_mutex_lock(&table->lock);
-    for (const mu_pjrt_client *client = table->clients; client && at < bytes; client = client->next)
-        at += (size_t)snprintf(text + at, bytes - at, client->n_devices > 1 ? ", %s:0 to %s:%d" : ", %s:0",
-                               client->kind, client->kind, client->n_devices - 1);
-    pthread_mutex_unlock(&table->lock);
+    mu__plugins_list(&table->plugins, text + at, bytes - at);
 }
 
 // What `muster plugin install` calls the published plugin for a kind of device; NULL: there is none.
@@ -348,8 +267,8 @@ static const char *published_as(const char *plugin)
     return NULL;
 }
 
-// Reports an unknown device name. If the plugin is installed but cannot be used, the message gives the reason;
-// otherwise it lists the devices.
+// Reports an unknown device name. If the plugin is installed but cannot be used, the message gives the reason, which is
+// this thread's error; otherwise it lists the devices.
 static void refuse_name(device_table *table, const char *name, const char *plugin)
 {
     char known[300];
@@ -379,10 +298,7 @@ static mu_device *device_of_plugin(device_table *table, const char *name, size_t
     if (mu__pending())
         return NULL;  // the plugin that MUSTER_PJRT names failed; report that error
     snprintf(kind, sizeof kind, "%.*s", (int)kind_length, name);
-    if (!plugin_of_kind(kind, plugin))
-        for (size_t i = 0; i <= kind_length; i++)
-            plugin[i] = (char)tolower((unsigned char)kind[i]);
-    const mu_pjrt_client *client = client_of(table, plugin);
+    const mu_pjrt_client *client = mu__plugins_of_kind(&table->plugins, kind, plugin);
     if (client && index < client->n_devices)
         return &client->devices[index];
     if (client)
@@ -399,14 +315,14 @@ int mu__device_count(mu_runtime *runtime)
 {
     device_table *table = devices(runtime);
     const mu_pjrt_client *client = table ? preferred_client(table) : NULL;
-    return client ? client->n_devices : table && !plugin_preferred() ? table->n : 0;
+    return client ? client->n_devices : table && !mu__device_preferred() ? table->n : 0;
 }
 
 mu_device *mu__device_at(mu_runtime *runtime, int i)
 {
     device_table *table = devices(runtime);
     const mu_pjrt_client *client = table ? preferred_client(table) : NULL;
-    if (client || plugin_preferred())
+    if (client || mu__device_preferred())
         return client && i >= 0 && i < client->n_devices ? &client->devices[i] : NULL;
     return table && i >= 0 && i < table->n ? &table->devices[i] : NULL;
 }
@@ -501,8 +417,8 @@ const char *mu_device_name(int index)
 
 // ---- Devices by type ----------------------------------------------------------------------------
 
-// The devices of a kind: of the processors, or of the plugin for the kind, which is opened. One that cannot be used is
-// no error, as for TensorFlow, but the log says why.
+// The devices of a kind: of the processors, or of the first plugin for the kind that starts. That none does is no error,
+// as for TensorFlow, but the log says why.
 static int devices_of_kind(device_table *table, const char *kind, mu_device **first)
 {
     char plugin[MU_PJRT_NAME];
@@ -510,17 +426,26 @@ static int devices_of_kind(device_table *table, const char *kind, mu_device **fi
         *first = table->devices;
         return table->n;
     }
-    if (!plugin_of_kind(kind, plugin))
+    const mu_pjrt_client *client = mu__plugins_of_kind(&table->plugins, kind, plugin);
+    mu_error_value told;  // by the log
+    if (!client)
+        mu__error_move(&told);
+    *first = client ? client->devices : NULL;
+    return client ? client->n_devices : 0;
+}
+
+int mu__device_defaults(mu_runtime *runtime, mu_device **first)
+{
+    device_table *table = devices(runtime);
+    if (!table)
         return 0;
-    const mu_pjrt_client *client = client_of(table, plugin);
-    if (!client) {
-        mu_error_value reason;
-        mu__error_move(&reason);
-        mu__log(MU_LOG_WARNING, "the plugin %s cannot be used, so there is no %s: %s", plugin, kind, reason.message);
-        return 0;
+    const mu_pjrt_client *preferred = preferred_client(table);
+    if (preferred || mu__device_preferred()) {
+        *first = preferred ? preferred->devices : NULL;
+        return preferred ? preferred->n_devices : 0;
     }
-    *first = client->devices;
-    return client->n_devices;
+    const int n = devices_of_kind(table, "GPU", first);
+    return n > 0 ? n : devices_of_kind(table, "CPU", first);
 }
 
 int mu_list_physical_devices(const char *device_type, const char **names, int capacity)

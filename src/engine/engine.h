@@ -78,6 +78,14 @@ int mu__device_count(mu_runtime *runtime);
 mu_device *mu__device_at(mu_runtime *runtime, int i);
 mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);
 
+// mu__device_defaults returns the number of devices that a strategy without names takes, and the first of them: those
+// of the plugin that MUSTER_PJRT names, else those of the first GPU plugin that starts, else the CPU devices; never
+// devices of two kinds. It starts plugins. 0 with an error if the plugin of MUSTER_PJRT does not start.
+// mu__device_gpus_start returns whether a GPU plugin starts; it keeps no devices of it, so that they can be made later
+// in the world of several processes.
+int mu__device_defaults(mu_runtime *runtime, mu_device **first);
+bool mu__device_gpus_start(mu_runtime *runtime);
+
 // mu__device_plugin opens the plugin with this name, unless it is open, and returns its devices and their number; NULL
 // on error.
 mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n);
@@ -107,9 +115,10 @@ mu_status mu__device_plugin_opens(mu_runtime *runtime, const char *plugin);
 
 // ---- The TPU system (tpu.c) ---------------------------------------------------------------------
 
-// mu__tpu_initialize chooses the devices that are the cores of this host's TPU system: those of the plugin "tpu", else
-// of the plugin that MUSTER_PJRT or the first entry of PJRT_NAMES_AND_LIBRARY_PATHS names, else the CPU devices, with
-// a warning. From then on they are named "TPU:0", "TPU:1" and so on as well. mu__tpu_shutdown ends the system.
+// mu__tpu_initialize chooses the devices that are the cores of this host's TPU system: those of the plugin that
+// MUSTER_PJRT names (an error if it does not start), else of the first that starts of the plugins that
+// PJRT_NAMES_AND_LIBRARY_PATHS names ("tpu" before the others) and the installed plugin "tpu", else the CPU devices,
+// with a warning. From then on they are named "TPU:0", "TPU:1" and so on as well. mu__tpu_shutdown ends the system.
 // mu__tpu_life numbers the initialisations from 1; 0 while there is no system. What was made in an earlier life is
 // lost.
 mu_status mu__tpu_initialize(mu_runtime *runtime);

@@ -6,7 +6,7 @@
 #include "engine/engine.h"
 #include "engine/pjrt/pjrt.h"
 
-enum { MOST_CORES = 256, LONGEST_NAME = 64 };
+enum { MOST_CORES = 256, MOST_PLUGINS = 16 };
 
 typedef struct tpu_system {
     pthread_mutex_t lock;
@@ -38,19 +38,6 @@ static tpu_system *system_of(mu_runtime *runtime)
 
 // ---- Choosing the cores -------------------------------------------------------------------------
 
-// The plugin whose devices are the cores; "": none is installed or configured.
-static void choose_plugin(char name[LONGEST_NAME])
-{
-    const char *preferred = mu__setting_text(MU_SETTING_PJRT);
-    const char *list = mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS");
-    if (mu__pjrt_installed("tpu"))
-        snprintf(name, LONGEST_NAME, "tpu");
-    else if (preferred && *preferred)
-        snprintf(name, LONGEST_NAME, "%s", preferred);
-    else
-        snprintf(name, LONGEST_NAME, "%.*s", list ? (int)strcspn(list, ":,") : 0, list ? list : "");
-}
-
 static mu_status take_plugin(mu_runtime *runtime, tpu_system *tpu, const char *plugin)
 {
     int n = 0;
@@ -74,24 +61,58 @@ static mu_status take_processors(mu_runtime *runtime, tpu_system *tpu)
         tpu->cores[i] = mu__device_at(runtime, i);
     tpu->n_cores = n;
     mu__log(MU_LOG_WARNING,
-            "there is no TPU here: CPU:0 to CPU:%d of the native engine are the cores TPU:0 to TPU:%d. To compile for "
+            "there is no TPU here that can be used: CPU:0 to CPU:%d of the native engine are the cores TPU:0 to TPU:%d. To compile for "
             "a device, run `muster plugin install tpu`, or name a plugin in PJRT_NAMES_AND_LIBRARY_PATHS",
             n - 1, n - 1);
     return MU_OK;
 }
 
+// The plugins that may have the cores, in order: "tpu" and others that the program's environment names, then those that
+// are only installed. Of these, only "tpu" has TPUs.
+static int candidates(char names[MOST_PLUGINS][MU_PJRT_NAME])
+{
+    const int listed = mu__pjrt_list(names, MOST_PLUGINS);
+    int n = 0, tpu = -1;
+    for (int i = 0; i < listed; i++) {
+        const bool is_tpu = strcmp(names[i], "tpu") == 0;
+        if (!is_tpu && !mu__pjrt_named(names[i]))
+            continue;
+        tpu = is_tpu ? n : tpu;
+        memmove(names[n++], names[i], MU_PJRT_NAME);
+    }
+    if (tpu > 0 && mu__pjrt_named("tpu")) {
+        memmove(names[1], names[0], (size_t)tpu * MU_PJRT_NAME);
+        snprintf(names[0], MU_PJRT_NAME, "tpu");
+    }
+    return n;
+}
+
+// A plugin that is there but does not start (libtpu on a machine without a TPU) leaves the choice to the next.
+static mu_status take_any(mu_runtime *runtime, tpu_system *tpu)
+{
+    char names[MOST_PLUGINS][MU_PJRT_NAME];
+    const int n = candidates(names);
+    for (int i = 0; i < n; i++) {
+        mu_error_value reason;
+        if (take_plugin(runtime, tpu, names[i]) == MU_OK)
+            return MU_OK;
+        mu__error_move(&reason);
+        mu__log(MU_LOG_WARNING, "the plugin %s cannot be used for the TPU system: %s", names[i], reason.message);
+    }
+    return take_processors(runtime, tpu);
+}
+
 mu_status mu__tpu_initialize(mu_runtime *runtime)
 {
-    char plugin[LONGEST_NAME];
+    const char *preferred = mu__device_preferred();
     tpu_system *tpu = system_of(runtime);
     if (!tpu)
         return mu_error_code();
-    choose_plugin(plugin);
     pthread_mutex_lock(&tpu->lock);
     if (tpu->life > 0)
         mu__log(MU_LOG_WARNING, "the TPU system is initialised again: strategies and variables made on it before are "
                 "lost. Initialise it once, at the start of the program");
-    const mu_status status = plugin[0] ? take_plugin(runtime, tpu, plugin) : take_processors(runtime, tpu);
+    const mu_status status = preferred ? take_plugin(runtime, tpu, preferred) : take_any(runtime, tpu);
     if (status == MU_OK)
         tpu->life = ++tpu->n_lives;
     pthread_mutex_unlock(&tpu->lock);

@@ -40,6 +40,15 @@ static pj_error *fail(void *args)
     return (pj_error *)&error;
 }
 
+// How often somebody has tried to start the plugin, for the tests.
+__attribute__((visibility("default"))) int versioned_plugin_starts;
+
+static pj_error *start(void *args)
+{
+    versioned_plugin_starts++;
+    return fail(args);
+}
+
 static int number(const char *name, int otherwise)
 {
     const char *text = getenv(name);
@@ -61,6 +70,8 @@ const pj_api *GetPjrtApi(void)
                                 .minor = number("MU_PLUGIN_MINOR", 0)};
     for (int i = 0; i < n; i++)
         api->functions[i] = fail;
+    if (n > PJ_CLIENT_CREATE)
+        api->functions[PJ_CLIENT_CREATE] = start;
     if (n > PJ_PLUGIN_INITIALIZE) {
         api->functions[PJ_ERROR_DESTROY] = destroy;
         api->functions[PJ_ERROR_MESSAGE] = message;

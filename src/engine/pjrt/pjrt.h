@@ -29,6 +29,7 @@ mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
 // Further calls return the same table. Returns NULL with NOT_FOUND if there is no such plugin.
 const pj_api *mu__pjrt_plugin(const char *name);
 bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
+bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file
 
 // mu__pjrt_check_flags fails with INVALID_ARGUMENT if XLA_FLAGS has an option that the library at `path` does not know
 // (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done (cures.c), if that is known.

@@ -259,6 +259,12 @@ bool mu__pjrt_installed(const char *name)
     return find_file(name, path);
 }
 
+bool mu__pjrt_named(const char *name)
+{
+    char path[LONGEST_PATH];
+    return find_in_list(mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS"), name, path);
+}
+
 const pj_api *mu__pjrt_plugin(const char *name)
 {
     char path[LONGEST_PATH];
