@@ -255,6 +255,7 @@ typedef struct mu_context {
     struct mu_tape *tape;       // innermost open tape (graph)
     struct mu_trace *trace;     // the trace in progress (graph)
     struct mu_scope *scope;     // innermost strategy scope (distribute)
+    int on_host;                // above 0: eager ops are computed on the host, whatever the scope's device
     struct mu_read_cache *read_cache; // of the open scope of cached reads; NULL: none (graph)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     struct mu_cancellation *cancellation;  // ends this thread's waits; NULL: none; not retained
@@ -314,6 +315,7 @@ void mu__cancel_hook_remove(struct mu_cancellation *cancellation, mu_cancel_hook
 // What higher layers keep per runtime: created on first use, destroyed in reverse order of creation.
 typedef enum mu_slot {
     MU_SLOT_ENGINE,
+    MU_SLOT_EAGER,
     MU_SLOT_TPU,
     MU_SLOT_PREPARED,
     MU_SLOT_CLUSTER,

@@ -96,6 +96,7 @@ mu_status mu__context_enter(mu_context *child, mu_context *parent)
     child->previous = current;
     child->runtime = parent->runtime;
     child->scope = parent->scope;
+    child->on_host = parent->on_host;
     child->replica = parent->replica;
     child->component = parent->component;
     child->n_components = parent->n_components;

@@ -66,7 +66,10 @@ static mu_status stage_next(mu_stage *stage, mu_item *item, bool *end)
     *end = stage->ended;
     if (stage->ended)
         return MU_OK;
+    mu_context *context = mu__context();
+    context->on_host++;  // a callback computes where it would on a thread of the pipeline
     mu_status status = stage->ops->next(stage, item, end);
+    context->on_host--;
     if (status == MU_OK && *end)
         stage->ended = true;
     return status;

@@ -4,6 +4,7 @@
 // simply called on the calling thread.
 #include "base/callback.h"
 #include "distribute/distribute.h"
+#include "distribute/eager_device.h"
 
 static mu_value *nothing(void)
 {
@@ -13,7 +14,8 @@ static mu_value *nothing(void)
 static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments)
 {
     mu_strategy_replica replica = {.replica = {.id = strategy->first_replica}, .strategy = strategy};
-    mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
+    mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable,
+                                           .apply = mu__eager_apply_of(strategy)}, .strategy = strategy};
     mu_context *context = mu__context();
     const mu_tape *outer = context->tape;
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);

@@ -4,6 +4,7 @@
 // cross-replica context of the innermost scope's strategy. Calls in a wrong context fail with FAILED_PRECONDITION.
 #include "distribute/aggregation.h"
 #include "distribute/distribute.h"
+#include "distribute/eager_device.h"
 #include "distribute/job.h"
 #include "distribute/parameter_server.h"
 
@@ -249,6 +250,7 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     scope->head.strategy = mu_retain(strategy);
     scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable,
                                           .make_accumulator = mu__make_distributed_accumulator};
+    scope->head.scope.apply = mu__eager_apply_of(strategy);
     scope->head.updating = mu__updating();
     scope->head.merging = mu__traced_replica();
     scope->head.mixed = context->default_scopes > 0;
@@ -413,6 +415,7 @@ mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope)
     scope->scope.outer = NULL;
     scope->scope.make_variable = mu__make_distributed_variable;
     scope->scope.make_accumulator = mu__make_distributed_accumulator;
+    scope->scope.apply = mu__eager_apply_of(scope->strategy);
     context->scope = &scope->scope;
     context->replica = NULL;
     context->run = 0;

@@ -117,6 +117,7 @@ mu_suspended mu__trace_suspend(void)
     mu_suspended suspended = {.trace = context->trace, .tape = context->tape};
     context->trace = NULL;
     context->tape = NULL;
+    context->on_host++;  // initial values: compiling a program for each of their ops would take longer
     return suspended;
 }
 
@@ -125,6 +126,7 @@ void mu__trace_resume(mu_suspended suspended)
     mu_context *context = mu__context();
     context->trace = suspended.trace;
     context->tape = suspended.tape;
+    context->on_host--;
 }
 
 bool mu__trace_may_make_variables(void)

@@ -1,8 +1,8 @@
 // The table of ops, and mu__apply, the only way to use an op.
 //
 // While the thread traces, applying an op adds a node to the graph. Otherwise the shape rule checks it and it is
-// computed at once on the calling thread, by the op's fast kernel if that accepts the case, else by its plain loops.
-// Open tapes record both. No op is special here.
+// computed at once: on the device of the scope if that has one for eager ops, else on the calling thread, by the op's
+// fast kernel if that accepts the case, else by its plain loops. Open tapes record both. No op is special here.
 #include "ops/core/loops.h"
 
 #include "base/type_name.h"
@@ -297,9 +297,13 @@ static mu_status apply_there(const mu_op *op, mu_tensor *const *in, mu_resource 
 static mu_status apply_locked(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                               mu_resource *const *resources, int n_out, mu_tensor **out)
 {
+    mu_context *context = mu__context();
+    struct mu_scope *scope = context->scope && context->scope->apply && !context->on_host ? context->scope : NULL;
     bool done = false;
     mu__resources_lock(n_resources, resources);
     mu_status status = apply_there(op, in, resources, out, &done);
+    if (status == MU_OK && !done && scope)
+        status = scope->apply(scope, op, attrs, n_in, in, n_resources, resources, n_out, out, &done);
     if (status == MU_OK && !done)
         status = apply_eagerly(op, attrs, n_in, in, n_resources, resources, n_out, out);
     mu__resources_unlock(n_resources, resources);

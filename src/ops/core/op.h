@@ -467,12 +467,19 @@ struct mu_replica {
 // innermost one.
 struct mu_variable_args;
 struct mu_conditional_accumulator_args;
+struct mu_scope;
+// Applies an op at once on the scope's device, while its resources are locked; arguments as of mu__apply. *done: false,
+// the host must do it.
+typedef mu_status mu_eager_apply(struct mu_scope *scope, const mu_op *op, const void *attrs, int n_in,
+                                 mu_tensor *const *in, int n_resources, mu_resource *const *resources, int n_out,
+                                 mu_tensor **out, bool *done);
 struct mu_scope {
     struct mu_scope *outer;
     struct mu_variable *(*make_variable)(struct mu_scope *scope, const struct mu_variable_args *args);
     // The result is owned by the caller; NULL without an error: this process keeps it. Optional.
     struct mu_accumulator *(*make_accumulator)(struct mu_scope *scope,
                                                const struct mu_conditional_accumulator_args *args, bool sparse);
+    mu_eager_apply *apply;  // NULL: eager ops are computed on the host
 };
 
 // A trace in progress (graph): adds a node and makes symbolic outputs.

@@ -1,0 +1,10 @@
+// Eager ops on an XLA device.
+#ifndef MU_SRC_DISTRIBUTE_EAGER_DEVICE_H
+#define MU_SRC_DISTRIBUTE_EAGER_DEVICE_H
+
+#include "distribute/distribute.h"
+
+// mu__eager_apply_of returns how scopes of this strategy apply eager ops; NULL: on the host.
+mu_eager_apply *mu__eager_apply_of(const mu_strategy *strategy);
+
+#endif
