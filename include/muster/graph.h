@@ -120,13 +120,18 @@ typedef struct mu_function_args {
     // for each tensor of the arguments its batch axis or MU_NO_BATCH; the last entry holds for all further tensors
     const int *batch_axes;
     int n_batch_axes;
+    // Under a strategy of CPU devices: compile for the devices of XLA's CPU plugin with the same numbers, and run there.
+    // On XLA devices functions are compiled anyway. No effect in data sets, on other processes, under a tape, or inside
+    // of another function, which decides.
+    bool jit_compile;
 } mu_function_args;
 
 // mu_function_new makes a function from a C callback. The callback is traced and compiled once per signature of the
 // arguments; later calls run without it. The size of a batch axis is unknown in the trace, so that one trace serves all
 // batches. With batch_axes, those are the batch axes, and a callback that needs to know their size fails. Without, the
 // first axis of each tensor is one; if tracing fails that way on one replica, the callback is traced again for each
-// batch size. Errors: INVALID_ARGUMENT, when it is called, for a batch axis that a tensor does not have.
+// batch size. Errors: INVALID_ARGUMENT, when it is called, for a batch axis that a tensor does not have;
+// FAILED_PRECONDITION, when it is run, if jit_compile lacks the plugin or devices of it: the message says what to do.
 #define mu_function_new(...) mu_function_new_with(MU_ARGS(mu_function_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_function *mu_function_new_with(const mu_function_args *args);
 

@@ -35,6 +35,7 @@ struct mu_strategy {
     int first_replica;                    // id of local replica 0
     int n_local;
     mu_device **devices;                  // [n_local]
+    mu_device **compiled_devices;         // [n_local] of functions with .jit_compile; NULL: none has run (under order)
     mu_device *parameter_device;          // where central variables are; NULL: variables are on all devices
     int n_workers, worker;                // number of worker processes, and this worker's index
     bool stopping;                        // all workers have agreed that a signal asked to stop

@@ -11,19 +11,21 @@ static bool reduces_inside(const mu_strategy *strategy)
     return strategy->n_local == 1 || mu__cross_device_default(strategy->cross_device);
 }
 
-bool mu__strategy_launches(const mu_strategy *strategy)
+static bool launches_on(const mu_strategy *strategy, mu_device *const *devices)
 {
-    const mu_device *first = strategy->n_local > 0 ? strategy->devices[0] : NULL;
+    const mu_device *first = strategy->n_local > 0 ? devices[0] : NULL;
     bool launches = first && first->engine->launch && strategy->n_local == strategy->n_replicas &&
                     reduces_inside(strategy);
     for (int r = 1; launches && r < strategy->n_local; r++)
-        launches = strategy->devices[r]->engine_client == first->engine_client;
+        launches = devices[r]->engine_client == first->engine_client;
     return launches;
 }
 
+bool mu__strategy_launches(const mu_strategy *strategy) { return launches_on(strategy, strategy->devices); }
+
 bool mu__launches(const mu_replica_run *running)
 {
-    if (!mu__strategy_launches(running->head.strategy))
+    if (!launches_on(running->head.strategy, running->devices))
         return false;
     for (int r = 1; r < running->n; r++)
         for (int i = 0; i < running->n_in; i++)
@@ -49,7 +51,7 @@ static mu_status wait_for_thread(mu_device *device)
 
 static mu_status find_plan(mu_replica_run *running)
 {
-    mu_device *first = running->head.strategy->devices[0];
+    mu_device *first = running->devices[0];
     const mu_replica_job *j = &running->jobs[0];
     running->plan = mu__concrete_plan(running->concrete, first, j->specs, running->n_in);
     if (!running->plan)
@@ -64,11 +66,11 @@ static mu_status launch(mu_replica_run *running)
     if (!(running->args = mu__calloc((size_t)running->n, sizeof *running->args)))
         return MU_RESOURCE_EXHAUSTED;
     const int partitions = strategy->cores ? strategy->n_cores : 1;
-    mu_device *const *devices = strategy->cores ? strategy->cores : strategy->devices;
+    mu_device *const *devices = strategy->cores ? strategy->cores : running->devices;
     for (int i = 0; i < running->n * partitions; i++)
         MU_TRY(wait_for_thread(devices[i]));
     for (int r = 0; r < running->n; r++)
-        running->args[r] = (mu_run_args){.device = strategy->devices[r],
+        running->args[r] = (mu_run_args){.device = running->devices[r],
                                          .replica = r,
                                          .replica_id = strategy->first_replica + r,
                                          .run = running->number,
@@ -107,7 +109,7 @@ void mu__finish_run(mu_replica_run *running)
 {
     mu_strategy *strategy = running->head.strategy;
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
-    if (running->launch && strategy->devices[0]->engine->finish(running->launch) != MU_OK)
+    if (running->launch && running->devices[0]->engine->finish(running->launch) != MU_OK)
         take_error(running);
     running->launch = NULL;
     mu__concrete_unuse(running->concrete, running->plan);

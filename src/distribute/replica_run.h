@@ -16,6 +16,7 @@ typedef struct mu_replica_job {
 typedef struct mu_replica_run {
     mu_running head;            // first
     mu_concrete *concrete;      // retained
+    mu_device *const *devices;  // [n] where it runs; the strategy's
     int64_t number;
     int n, n_in, n_out;
     mu_replica_job *jobs;
@@ -30,6 +31,10 @@ typedef struct mu_replica_run {
     mu_launch *launch;          // NULL: it failed at once
     mu_run_args *args;          // [n]
 } mu_replica_run;
+
+// mu__devices_for returns the devices on which a function runs under a strategy, which owns the array; NULL with
+// FAILED_PRECONDITION if the function has to be compiled and nothing here can (compiled_devices.c).
+mu_device *const *mu__devices_for(mu_strategy *strategy, const mu_function *function);
 
 // mu__launches returns whether the run's replicas can be launched together: their devices work by themselves, all
 // replicas are here, and their arguments have the same shapes. mu__launch_run starts it, and mu__finish_run waits for

@@ -21,6 +21,7 @@ static void strategy_destroy(void *object)
     mu__free(strategy->cores);
     mu_release(strategy->cross_device);
     mu__free(strategy->devices);
+    mu__free(strategy->compiled_devices);
     mu__servers_free(strategy->servers);
     pthread_mutex_destroy(&strategy->order);
 }

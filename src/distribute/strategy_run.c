@@ -14,7 +14,7 @@ static mu_status run_replica(mu_replica_job *j)
 {
     mu_replica_run *running = j->running;
     mu_strategy *strategy = running->head.strategy;
-    mu_device *device = strategy->devices[j->replica];
+    mu_device *device = running->devices[j->replica];
     mu_plan *plan = mu__concrete_plan(running->concrete, device, j->specs, running->n_in);
     if (!plan) {
         mu__strategy_doing(strategy, "compiling", -1);
@@ -42,7 +42,7 @@ static mu_status run_replica(mu_replica_job *j)
 // The part of a device's idle time in which its batch was being made counts as waiting for input.
 static void note_input_wait(const mu_replica_job *j)
 {
-    mu_device *device = j->running->head.strategy->devices[j->replica];
+    mu_device *device = j->running->devices[j->replica];
     const int64_t begin = MU_MAX(j->running->input_begin_ns, device->idle_since);
     const int64_t end = MU_MIN(j->running->input_end_ns, mu__now_ns());
     if (device->idle_since == 0 || begin >= end)
@@ -74,7 +74,7 @@ static void do_job(void *argument)
     }
     if (j->status != MU_OK && j->running->head.strategy->group)
         mu__group_abort(j->running->head.strategy->group, &j->error);
-    mu_device *device = j->running->head.strategy->devices[j->replica];
+    mu_device *device = j->running->devices[j->replica];
     device->idle_since = mu__now_ns();
     atomic_fetch_sub(&device->posted, 1);
     mu__latch_arrive(&j->running->done);
@@ -127,13 +127,15 @@ static void free_running(mu_replica_run *running)
     mu__free(running);
 }
 
-static mu_replica_run *new_running(mu_strategy *strategy, mu_concrete *concrete, const mu_value *arguments)
+static mu_replica_run *new_running(mu_strategy *strategy, mu_device *const *devices, mu_concrete *concrete,
+                                   const mu_value *arguments)
 {
     mu_replica_run *running = mu__calloc(1, sizeof *running);
     if (!running)
         return NULL;
     running->head.strategy = mu_retain(strategy);
     running->concrete = mu_retain(concrete);
+    running->devices = devices;
     running->n = strategy->n_local;
     running->n_in = (int)concrete->graph->inputs.n;
     running->n_out = (int)concrete->graph->outputs.n;
@@ -204,7 +206,8 @@ mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function
 }
 
 // Only the first trace shows whether the function gathers; then it is looked up again with the sizes of all workers.
-static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
+static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_engine *engine,
+                              const mu_value *arguments)
 {
     const bool gathers = mu__function_gathers(function, strategy);
     mu_concrete *concrete = trace_like(strategy, function, arguments, gathers);
@@ -214,7 +217,7 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
         return NULL;
     if (concrete)
         mu__reductions_announce(strategy, concrete);
-    return concrete && mu__concrete_prepare(concrete, strategy->devices[0]->engine) == MU_OK ? concrete : NULL;
+    return concrete && mu__concrete_prepare(concrete, engine) == MU_OK ? concrete : NULL;
 }
 
 static mu_status post(mu_replica_run *running)
@@ -228,9 +231,9 @@ static mu_status post(mu_replica_run *running)
     strategy->under_way++;
     mu__strategy_doing(strategy, "in step", running->number);
     for (int r = 0; r < running->n && status == MU_OK; r++) {
-        mu_worker *worker = mu__device_worker(strategy->devices[r]);
+        mu_worker *worker = mu__device_worker(running->devices[r]);
         status = worker ? mu__worker_post(worker, do_job, &running->jobs[r]) : mu_error_code();
-        atomic_fetch_add(&strategy->devices[r]->posted, status == MU_OK);
+        atomic_fetch_add(&running->devices[r]->posted, status == MU_OK);
         for (int left = r; status != MU_OK && left < running->n; left++)
             mu__latch_arrive(&running->done);  // posted jobs still use the run
     }
@@ -260,8 +263,9 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
     mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
     mu_value *given = arguments ? arguments : none;
     mu__strategy_doing(strategy, "compiling", -1);
-    mu_concrete *concrete = given ? trace_for(strategy, function, given) : NULL;
-    mu_replica_run *running = concrete ? new_running(strategy, concrete, given) : NULL;
+    mu_device *const *devices = given ? mu__devices_for(strategy, function) : NULL;
+    mu_concrete *concrete = devices ? trace_for(strategy, function, devices[0]->engine, given) : NULL;
+    mu_replica_run *running = concrete ? new_running(strategy, devices, concrete, given) : NULL;
     mu_release(none);
     if (!running)
         mu__strategy_done(strategy);

@@ -20,6 +20,7 @@ struct mu_function {
     pthread_mutex_t lock;  // held while a thread looks up or traces a graph
     int n_traces;
     mu_function *outer;    // around this one; retained. NULL: none
+    bool jit_compile;
     bool exact;            // can only be traced with known sizes
     struct { mu_concrete **items; size_t n, capacity; } concretes;
 };
@@ -84,6 +85,7 @@ static mu_status fill(mu_function *function, const mu_function_args *args)
     function->fn = args->fn;
     function->arg = args->arg;
     function->n_batch_axes = args->n_batch_axes;
+    function->jit_compile = args->jit_compile;
     function->batch_axes = bytes ? mu__alloc(bytes) : NULL;
     function->name = name_of(args);
     if (!function->name || (bytes && !function->batch_axes))
@@ -118,7 +120,8 @@ mu_function *mu__function_around(mu_function *function, mu_traceable *around)
     pthread_mutex_lock(&function->lock);
     if (!function->outer) {
         mu_pool *pool = mu_pool_open();
-        const mu_function_args args = {.size = sizeof args, .fn = around, .arg = function, .name = function->name};
+        const mu_function_args args = {.size = sizeof args, .fn = around, .arg = function, .name = function->name,
+                                       .jit_compile = function->jit_compile};
         function->outer = mu_retain(mu_function_new_with(&args));
         mu_pool_close(pool);
     }
@@ -396,6 +399,8 @@ out:
     free_signature(&s);
     return found;
 }
+
+bool mu__function_jit_compile(const mu_function *function) { return function->jit_compile; }
 
 bool mu__function_gathers(mu_function *function, const void *owner)
 {

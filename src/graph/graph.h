@@ -169,6 +169,8 @@ typedef enum mu_batch { MU_BATCH_NONE, MU_BATCH_ALWAYS, MU_BATCH_PREFERRED } mu_
 // is unknown in the next trace. `owner` is the current strategy; each has its own graphs. Borrowed.
 mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, mu_batch batch, void *owner);
 
+bool mu__function_jit_compile(const mu_function *function);  // as its arguments say
+
 // mu__function_gathers returns whether a graph of this owner has shapes that depend on the sizes of other replicas.
 bool mu__function_gathers(mu_function *function, const void *owner);
 

@@ -111,7 +111,7 @@ json_t *mu__compile_json(const mu_model *model)
     if (weighted)
         return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:b}", "optimizer", optimizer, "loss", losses,
                          "loss_weights", weights_json(trainer), "metrics", metrics, "weighted_metrics", weighted,
-                         "run_eagerly", 0, "steps_per_execution", 1, "jit_compile", 0);
+                         "run_eagerly", 0, "steps_per_execution", 1, "jit_compile", trainer->jit_compile);
     json_decref(metrics);
     json_decref(optimizer);
     json_decref(losses);

@@ -27,7 +27,7 @@ struct mu_trainer {
     int first_metric;            // of compile's metrics
     int first_weighted;          // metrics from here on count samples by their weights
     int first_of_layers;         // metrics from here on are those of layers, whose calls update them
-    bool compiled, run_eagerly;
+    bool compiled, run_eagerly, jit_compile;
     mu_tensor *(*train_step)(mu_model *model, mu_value *batch, void *arg);  // of the program's own; NULL: fit's
     mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
     void *step_arg;
