@@ -54,7 +54,8 @@ typedef struct mu_tpu_strategy_args {
 #define mu_tpu_strategy(...) mu_tpu_strategy_with(MU_ARGS(mu_tpu_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *args);
 
-// As TensorFlow's RunOptions.
+// As TensorFlow's RunOptions, without experimental_xla_options: its use_spmd_for_xla_partitioning is a property of the
+// strategy here (mu_tpu_strategy), and its enable_xla_dynamic_padder has nothing to do, since nothing is padded.
 typedef struct mu_run_options {
     size_t size;
     const char *given;
