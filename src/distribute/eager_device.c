@@ -20,7 +20,8 @@ typedef struct program {
     void *attrs;
     int n_in;
     mu_spec in[MOST_VALUES];
-    mu_plan *plan;          // NULL: the engine has no form of this op for these inputs
+    mu_plan *plan;          // NULL: the shape rule refuses the inputs
+    atomic_bool refused;    // the engine has no form of this op for these inputs
     int64_t last_use;       // under the list's lock
 } program;
 
@@ -150,7 +151,7 @@ static program *program_new(const mu_device *device, const mu_op *op, const void
     return p;
 }
 
-// What the shape rule or the engine refuses is remembered without a plan: the host computes it, or says why not.
+// What the shape rule refuses is remembered without a plan: the host says why.
 static program *make(program_list *list, mu_device *device, const mu_op *op, const void *attrs, int n_in,
                      const mu_spec *in)
 {
@@ -165,15 +166,12 @@ static program *make(program_list *list, mu_device *device, const mu_op *op, con
     mu_release(graph);
     context->scope = scope;
     const mu_status status = p->plan ? MU_OK : mu_error_code();
-    if (status == MU_OK || status == MU_UNIMPLEMENTED || status == MU_INVALID_ARGUMENT) {
+    if (status != MU_RESOURCE_EXHAUSTED) {
         mu_error_value refusal;
-        if (status != MU_OK)
-            mu__error_move(&refusal);
+        mu__error_move(&refusal);
         if (keep(list, p) == MU_OK)
             return p;
     }
-    if (status != MU_OK)
-        mu__error_context("while compiling op %s for %s", op->name, device->name);
     mu_release(p);
     return NULL;
 }
@@ -208,8 +206,17 @@ static mu_status run_on(mu_device *device, const mu_op *op, const void *attrs, i
     program *p = look_up(list, device, op, attrs, n_in, specs);
     if (!p && !(p = make(list, device, op, attrs, n_in, specs)))
         return mu_error_code();
-    const mu_status status = p->plan ? run(p, device, in, out) : MU_OK;
-    *done = p->plan && status == MU_OK;
+    const bool here = p->plan && !p->refused;
+    mu_status status = here ? run(p, device, in, out) : MU_OK;
+    *done = here && status == MU_OK;
+    if (status == MU_UNIMPLEMENTED) {  // engines write and compile a program when it first runs
+        mu_error_value refusal;
+        mu__error_move(&refusal);
+        p->refused = true;
+        status = MU_OK;
+    } else if (status != MU_OK) {
+        mu__error_context("while running op %s on %s", op->name, device->name);
+    }
     mu_release(p);
     return status;
 }

@@ -107,7 +107,6 @@ mu_status mu__launch_run(mu_replica_run *running)
 
 void mu__finish_run(mu_replica_run *running)
 {
-    mu_strategy *strategy = running->head.strategy;
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
     if (running->launch && running->devices[0]->engine->finish(running->launch) != MU_OK)
         take_error(running);

@@ -144,6 +144,14 @@ static void test_variables(void **state)
     assert_ptr_equal(mu_variable_read(v)->buffer->place, device->place);
     expect_elements(before, 3, (const double[]){1, 2, 3});  // as it was when it was read
     expect_elements(mu_variable_read(v), 3, (const double[]){0, -1, -2});
+    mu_tensor *column = mu_reshape(mu_add(row(1, 2, 3), row(3, 3, 3)), 2, (const int64_t[]){3, 1});
+    mu_set_device(NULL);
+    mu_tensor *view = mu_reshape(column, 1, (const int64_t[]){3});  // the device's elements with another shape
+    mu_set_device("XLA_CPU:0");
+    mu_variable_assign(v, view);
+    expect_elements(mu_add(mu_variable_read(v), row(0, 0, 0)), 3, (const double[]){4, 5, 6});
+    mu_variable_assign_add(v, row(1, 1, 1));
+    expect_elements(mu_variable_read(v), 3, (const double[]){5, 6, 7});
     mu_variable_assign(v, row(7, 8, 9));
     assert_ptr_equal(mu_variable_read(v)->buffer->place, device->place);
     mu_set_device(NULL);
@@ -163,6 +171,13 @@ static void test_the_host_does_the_rest(void **state)
     expect_elements(values, 2, (const double[]){3, 1});
     assert_non_null(mu_check_numerics(x, "x"));
     assert_int_equal(launched, launches);
+    mu_tensor *image = mu_ones(MU_F32, 4, (const int64_t[]){1, 20, 20, 1});
+    for (int i = 0; i < 2; i++) {  // a window beyond the limit of the lowering
+        mu_tensor *most = mu_nn_max_pool2d(image, {20, 20});
+        expect_elements(most, 1, (const double[]){1});
+        assert_ptr_equal(most->buffer->place, &mu__place_host);
+    }
+    assert_int_equal(mu_error_code(), MU_OK);
     assert_null(mu_add(x, mu_vector_f32(2, (float[]){1, 2})));
     const mu_error error = mu_error_take();
     mu_set_device(NULL);
