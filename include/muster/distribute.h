@@ -42,7 +42,8 @@ MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *a
 MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // adds in replica order
 // adds within each half first; any number of devices
 MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);
-// mu_nccl_all_reduce is for XLA GPU devices. Other devices reduce in replica order, with one warning in the log.
+// mu_nccl_all_reduce is for functions that replicas on XLA GPU devices run. Outside of functions and on other devices
+// values are reduced in replica order, with one warning in the log.
 MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
 // mu_cross_device_ops_new makes a user-defined one. `reduce` returns the sum or mean of n tensors of one type and
 // shape, with that type and shape; to fail, it calls mu_fail and returns NULL. In compiled functions every replica

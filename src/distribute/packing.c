@@ -60,8 +60,8 @@ static mu_tensor *by_nccl(mu_reduce_op op, int n, mu_tensor *const *parts, void 
     (void)arg;
     if (!atomic_exchange(&said, true))
         mu__log(MU_LOG_WARNING,
-                "mu_nccl_all_reduce is for GPU devices that XLA drives, and these replicas are on CPUs: the "
-                "default way is used, as without .cross_device_ops");
+                "mu_nccl_all_reduce works in functions that replicas on GPU devices run; here the host adds the values "
+                "in replica order, as without .cross_device_ops");
     return mu__reduce_tensors(op, n, parts);
 }
 

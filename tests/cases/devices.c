@@ -415,7 +415,7 @@ const one_case device_cases[] = {
     {"core-118", core_118, NULL},
     {"core-119", core_119, NULL},
     {"core-121", NULL, "groups are objects of one size, so there are no keys to look up or to mistake"},
-    {"core-122", NULL, "needs GPU devices"},
+    {"core-122", NULL, "needs devices that are called GPU: pjrt/test_defaults"},
     {"core-124", core_124, NULL},
     {"core-125", core_125, NULL},
     {"core-127", core_127, NULL},

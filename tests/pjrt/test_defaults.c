@@ -4,7 +4,7 @@
 // started takes the place of one that does not fit the machine.
 #include "skip.h"
 
-#include "engine/engine.h"
+#include "distribute/distribute.h"
 
 #include <muster.h>
 #include <muster/tpu_strategy.h>
@@ -106,6 +106,43 @@ static void test_the_first_plugin_that_starts(void **state)
     expect_error(MU_UNIMPLEMENTED, "the plugin says: no");
 }
 
+// ---- How sets of devices reduce -----------------------------------------------------------------
+
+static mu_value *all_reduced(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, mu_at(arguments, 0)));
+}
+
+static void expect_sum(mu_strategy *strategy, mu_dtype dtype, bool inside)
+{
+    mu_value *x = mu_list(mu_of(mu_constant(dtype, 3)), MU_END);
+    mu_value *sums = strategy ? mu_run(strategy, mu_function_new(all_reduced, NULL), x) : NULL;
+    if (!sums)
+        fail_msg("%s", mu_error_message());
+    const int n = mu_num_replicas_in_sync(strategy);
+    for (int r = 0; r < n; r++)
+        assert_true(mu_scalar(mu_value_tensor(mu_value_at(mu_local_results(strategy, sums), r))) == 3 * n);
+    assert_int_equal(mu__strategy_launches(strategy), inside);
+}
+
+// Case core-122: GPUs reduce inside of their program, whatever the type, as NCCL does there; CPUs, and GPUs whose way
+// the program names, do it on the host.
+static void test_device_sets_choose_a_reduction(void **state)
+{
+    (void)state;
+    begin("cuda13:" MU_TEST_PLUGIN, NULL);
+    static const char *const cpus[] = {"CPU:0", "CPU:1", NULL}, *const gpus[] = {"GPU:0", "GPU:1", NULL};
+    expect_sum(mu_mirrored_strategy(.devices = gpus), MU_F32, true);
+    expect_sum(mu_mirrored_strategy(.devices = gpus), MU_I32, true);
+    expect_sum(mu_mirrored_strategy(.devices = gpus, .cross_device_ops = mu_nccl_all_reduce(1)), MU_F32, true);
+    expect_sum(mu_mirrored_strategy(.devices = gpus, .cross_device_ops = mu_reduction_to_one_device()), MU_F32, false);
+    expect_sum(mu_mirrored_strategy(.devices = cpus), MU_F32, false);
+    expect_sum(mu_mirrored_strategy(.devices = cpus), MU_I32, false);
+}
+
+// ---- TPUs ---------------------------------------------------------------------------------------
+
 static void expect_cores(const char *plugins, const char *preferred, const char *core)
 {
     begin(plugins, preferred);
@@ -156,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_gpus_are_the_default), cmocka_unit_test(test_processors_without_gpus),
         cmocka_unit_test(test_the_first_plugin_that_starts), cmocka_unit_test(test_cores_of_a_tpu),
+        cmocka_unit_test(test_device_sets_choose_a_reduction),
         cmocka_unit_test(test_installed_plugins_come_last),
     };
     if (plugin_missing())

@@ -1,8 +1,6 @@
 // Tests of what MUSTER_LOG=info says about strategies and about the all-reduces of a traced step.
 #include "distribute_test.h"
-
-#include <stdlib.h>
-#include <unistd.h>
+#include "log_text.h"
 
 static int start_info(void **state)
 {
@@ -14,26 +12,6 @@ static int start_warning(void **state)
 {
     (void)state;
     return mu_init(.cpu_devices = DEVICES, .seed = 7, .log = "warning") != MU_OK;
-}
-
-// Runs fn() with standard error in a file and returns what it wrote. The caller frees it.
-static char *log_of(void (*fn)(void))
-{
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stderr);
-    const int original = dup(2);
-    dup2(fileno(file), 2);
-    fn();
-    fflush(stderr);
-    dup2(original, 2);
-    close(original);
-    char *text = calloc(1, 1 << 16);
-    assert_non_null(text);
-    rewind(file);
-    assert_in_range(fread(text, 1, (1 << 16) - 1, file), 0, (1 << 16) - 1);
-    fclose(file);
-    return text;
 }
 
 static int count_of(const char *text, const char *part)
