@@ -120,9 +120,9 @@ typedef struct mu_function_args {
     // for each tensor of the arguments its batch axis or MU_NO_BATCH; the last entry holds for all further tensors
     const int *batch_axes;
     int n_batch_axes;
-    // Under a strategy of CPU devices: compile for the devices of XLA's CPU plugin with the same numbers, and run there.
-    // On XLA devices functions are compiled anyway. No effect in data sets, on other processes, under a tape, or inside
-    // of another function, which decides.
+    // Under a strategy of CPU devices: compile for the devices of XLA's CPU plugin with the same numbers, and run
+    // there. On XLA devices functions are compiled anyway. No effect in data sets, on other processes, under a tape, or
+    // inside of another function, which decides.
     bool jit_compile;
 } mu_function_args;
 

@@ -219,8 +219,8 @@ typedef struct mu_compile_args {
     // training steps that mu_fit makes one run, a loop on the device; default 1, at most 256. Callbacks of batches are
     // called once for each run. For XLA devices of this process; elsewhere steps run one by one, to the same result.
     int64_t steps_per_execution;
-    // compile training, evaluation and prediction by XLA on CPU devices too, as .jit_compile of mu_function_new; Keras's
-    // "auto" is the default here: XLA devices compile, CPU devices use the native engine
+    // compile training, evaluation and prediction by XLA on CPU devices too, as .jit_compile of mu_function_new; the
+    // default is Keras's "auto": XLA devices compile, CPU devices use the native engine
     bool jit_compile;
     // leave the optimizer as it is for a model whose policy is "mixed_float16"; by default it gets a
     // mu_loss_scale_optimizer around it, unless it is one

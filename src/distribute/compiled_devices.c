@@ -15,8 +15,9 @@ static mu_device *compiled_device(const mu_device *device, const mu_function *fu
     if (found)
         return found;
     mu__error_move(&reason);
-    mu__error(MU_FAILED_PRECONDITION, "'%s' has .jit_compile = true, but there is no %s whose compiler could replace %s: "
-              "%s. `muster plugin install cpu` installs the compiler; MUSTER_CPU_DEVICES=n is the number of its devices",
+    mu__error(MU_FAILED_PRECONDITION,
+              "'%s' has .jit_compile = true, but there is no %s whose compiler could replace %s: %s. `muster plugin "
+              "install cpu` installs the compiler; MUSTER_CPU_DEVICES=n is the number of its devices",
               mu_function_name(function), name, device->name, reason.message);
     return NULL;
 }

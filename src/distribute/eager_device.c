@@ -2,9 +2,9 @@
 // shapes of its inputs, and its results stay on the device until somebody reads them.
 //
 // What a device program cannot do (collectives, shapes that depend on elements, effects other than on variables, ops
-// without a lowering) is left to the host, as TensorFlow's soft placement does. Variables are acquired at the device; an
-// effect on them is its pure form, whose result becomes the new value. The programs of a runtime are kept in one list
-// of MUSTER_EAGER_PROGRAMS, from which the least recently used one goes.
+// without a lowering) is left to the host, as TensorFlow's soft placement does. Variables are acquired at the device;
+// an effect on them is its pure form, whose result becomes the new value. The programs of a runtime are kept in one
+// list of MUSTER_EAGER_PROGRAMS, from which the least recently used one goes.
 #include "distribute/eager_device.h"
 
 #include <pthread.h>

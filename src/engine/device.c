@@ -417,8 +417,8 @@ const char *mu_device_name(int index)
 
 // ---- Devices by type ----------------------------------------------------------------------------
 
-// The devices of a kind: of the processors, or of the first plugin for the kind that starts. That none does is no error,
-// as for TensorFlow, but the log says why.
+// The devices of a kind: of the processors, or of the first plugin for the kind that starts. That none does is no
+// error, as for TensorFlow, but the log says why.
 static int devices_of_kind(device_table *table, const char *kind, mu_device **first)
 {
     char plugin[MU_PJRT_NAME];

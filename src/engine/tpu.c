@@ -61,8 +61,9 @@ static mu_status take_processors(mu_runtime *runtime, tpu_system *tpu)
         tpu->cores[i] = mu__device_at(runtime, i);
     tpu->n_cores = n;
     mu__log(MU_LOG_WARNING,
-            "there is no TPU here that can be used: CPU:0 to CPU:%d of the native engine are the cores TPU:0 to TPU:%d. To compile for "
-            "a device, run `muster plugin install tpu`, or name a plugin in PJRT_NAMES_AND_LIBRARY_PATHS",
+            "there is no TPU here that can be used: CPU:0 to CPU:%d of the native engine are the cores TPU:0 to "
+            "TPU:%d. To compile for a device, run `muster plugin install tpu`, or name a plugin in "
+            "PJRT_NAMES_AND_LIBRARY_PATHS",
             n - 1, n - 1);
     return MU_OK;
 }

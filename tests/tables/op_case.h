@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <muster/distribute.h>
 #include <muster/ops.h>
 #include <cmocka.h>
 

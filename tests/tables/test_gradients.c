@@ -4,7 +4,7 @@
 // inputs that share its size or in one alone. An op with a gradient must have been checked of both orders, with odd
 // sizes, with an axis of size 1, with an empty one and, if it works element by element, with operands that broadcast:
 // what lacks one of these is a failure unless a table below lists it, with the reason. Composed functions are held
-// to the same by composed_check.h.
+// to the same by composed_check.h. MU_TEST_DEVICE names the device of the ops; unset: the host.
 #include "op_case.h"
 
 enum { FIRST = 1, SECOND = 2, ODD = 4, ONE = 8, EMPTY = 16, BROADCAST = 32, ALL = 63 };
@@ -325,6 +325,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_gradient)};
     mu_init();
+    if (getenv("MU_TEST_DEVICE") && mu_set_device(getenv("MU_TEST_DEVICE")) != MU_OK)
+        return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     mu_exit(true);
     return failed;
