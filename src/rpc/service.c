@@ -285,13 +285,27 @@ static void note_torn(const mu_node *node, mu_resource *const *resources, mu_sta
         mu__change_torn();
 }
 
-// An op that waits gives its place to another call; in a store it has waited before (begin_change).
+// A take in a store, whose gradients are there (begin_change): one that fails after it has moved their sum has changed
+// the accumulator.
+static mu_status apply_take(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources, mu_tensor **out)
+{
+    const mu_accumulator *accumulator = (const mu_accumulator *)resources[0];
+    const int64_t had = accumulator->sum.n;
+    const mu_status status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);
+    if (status != MU_OK && accumulator->sum.n != had)
+        mu__change_torn();
+    return status;
+}
+
+// An op that waits gives its place to another call.
 static mu_status apply_node(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
                             mu_tensor **out)
 {
     if (without_copying(node, in, resources[0], out))
         return mu_error_code();
-    const bool waits = (node->op->flags & MU_OP_WAITS) != 0 && !mu__change_in_store();
+    const bool waits = (node->op->flags & MU_OP_WAITS) != 0;
+    if (waits && mu__change_in_store())
+        return apply_take(node, in, resources, out);
     if (waits)
         MU_TRY(mu__call_wait_begin());
     const mu_status status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);

@@ -12,7 +12,9 @@ typedef struct mu_take_request {
     struct mu_take_request *next;
     int64_t required;
     const mu_shape *expected;  // of the values; NULL: any
+    mu_measured *block;        // memory for the result; NULL: the caller has some
     bool served, misfit;       // misfit: the sum has another shape; it stays, `sum` has its shape only
+    bool no_memory;            // for the block: the sum stays
     mu_gradient_sum sum;
 } take_request;
 
@@ -322,6 +324,20 @@ static bool has_shape(const mu_gradient_sum *sum, const mu_shape *expected)
     return !expected || mu__shape_compatible(&sum->shape, expected);
 }
 
+// Allocates the memory for a take's result, so that nothing can fail once the sum was moved. The thread may be another
+// one than the request's, and must not keep the error.
+static bool reserve_block(const mu_accumulator *a, take_request *request)
+{
+    const bool pending = mu__pending();
+    if (!request->block)
+        return true;
+    request->block->bytes = a->sum.bytes + (a->sparse ? (size_t)a->sum.shape.dims[0] * sizeof *a->sum.indices : 0);
+    request->block->block = mu__alloc_data(request->block->bytes);
+    if (!request->block->block && !pending)
+        mu_error_take();
+    return request->block->block != NULL;
+}
+
 // Serves heads of the queue while the sum suffices: after a success it is empty, so at most one gets it.
 static void serve_takes(mu_accumulator *a)
 {
@@ -334,7 +350,8 @@ static void serve_takes(mu_accumulator *a)
         head->served = true;
         head->misfit = !has_shape(&a->sum, head->expected);
         head->sum.shape = a->sum.shape;
-        if (!head->misfit) {
+        head->no_memory = !head->misfit && !reserve_block(a, head);
+        if (!head->misfit && !head->no_memory) {
             mu__holder_give(&a->holder, mu__gradient_sum_bytes(&a->sum));
             head->sum = a->sum;
             a->sum = (mu_gradient_sum){0};
@@ -408,6 +425,13 @@ static mu_status misfit(const mu_accumulator *a, const take_request *request)
                      mu__shape_text(request->expected, wanted));
 }
 
+static mu_status no_memory(const mu_accumulator *a, const take_request *request)
+{
+    return mu__error(MU_RESOURCE_EXHAUSTED,
+                     "out of memory: a block of %zu bytes for the gradients of accumulator '%s' was refused; they stay "
+                     "there: free some memory and take them again", request->block->bytes, a->resource.name);
+}
+
 static void wake(void *arg)
 {
     mu_accumulator *a = arg;
@@ -417,14 +441,14 @@ static void wake(void *arg)
 }
 
 mu_status mu__accumulator_take(mu_accumulator *a, int64_t required, double timeout_s, const mu_shape *expected,
-                               mu_gradient_sum *out)
+                               mu_measured *block, mu_gradient_sum *out)
 {
     if (required < 1)
         return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': num_required is %lld; it must be 1 or more",
                          a->resource.name, (long long)required);
     const double limit_s = timeout_s > 0 ? timeout_s : mu__setting_real(MU_SETTING_TIMEOUT);
     const int64_t deadline_ns = mu__deadline_ns(limit_s);
-    take_request request = {.required = required, .expected = expected};
+    take_request request = {.required = required, .expected = expected, .block = block};
     mu_cancel_hook hook = {.wake = wake, .arg = a};
     mu_status status = MU_OK;
     mu__cancel_hook_add(mu__context()->cancellation, &hook);
@@ -445,6 +469,8 @@ mu_status mu__accumulator_take(mu_accumulator *a, int64_t required, double timeo
     mu__cancel_hook_remove(mu__context()->cancellation, &hook);
     if (status == MU_OK && request.misfit)
         return misfit(a, &request);
+    if (status == MU_OK && request.no_memory)
+        return no_memory(a, &request);
     if (status == MU_OK)
         *out = request.sum;
     return status;

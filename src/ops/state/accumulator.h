@@ -85,9 +85,10 @@ mu_status mu__accumulator_apply(mu_accumulator *accumulator, int64_t local_step,
 
 // mu__accumulator_take waits for `required` gradients and moves their sum to `out`, which the caller frees. `expected`:
 // the shape of the values (MU_UNKNOWN where any size will do); NULL: any. A sum of another shape stays, and the take
-// fails with INVALID_ARGUMENT. timeout_s 0: MUSTER_TIMEOUT.
+// fails with INVALID_ARGUMENT. timeout_s 0: MUSTER_TIMEOUT. `block`, unless it is NULL, gets memory for the sum's
+// indices and values, which the caller frees; if there is none, the sum stays: RESOURCE_EXHAUSTED.
 mu_status mu__accumulator_take(mu_accumulator *accumulator, int64_t required, double timeout_s,
-                               const mu_shape *expected, mu_gradient_sum *out);
+                               const mu_shape *expected, mu_measured *block, mu_gradient_sum *out);
 
 mu_status mu__accumulator_set_step(mu_accumulator *accumulator, int64_t step);
 mu_status mu__accumulator_count(mu_accumulator *accumulator, int64_t *out);

@@ -113,11 +113,12 @@ static mu_status step_ref(const mu_kernel *k)
     return mu__accumulator_set_step(mu__accumulator_of(k), *(const int64_t *)k->in[0].data);
 }
 
-static mu_status take_sum(const mu_kernel *k, mu_gradient_sum *sum)
+// `block` as in mu__accumulator_take.
+static mu_status take_sum(const mu_kernel *k, mu_measured *block, mu_gradient_sum *sum)
 {
     const take_attrs *attrs = k->attrs;
     return mu__accumulator_take(mu__accumulator_of(k), *(const int32_t *)k->in[0].data, attrs->timeout_s,
-                                &attrs->shape, sum);
+                                &attrs->shape, block, sum);
 }
 
 // Waits, and leaves the result for the kernel, if its shape is not known before.
@@ -126,15 +127,11 @@ static mu_status take_measure(const mu_kernel *k, mu_spec *out)
     mu_gradient_sum sum = {0};
     if (mu__shape_known(&out[0].shape))
         return MU_OK;
-    MU_TRY(take_sum(k, &sum));
-    void *block = mu__alloc_data(sum.bytes);
-    if (block) {
-        mu__accumulator_result(mu__accumulator_of(k), &sum, block);
-        *k->measured = (mu_measured){.block = block, .bytes = sum.bytes};
-        out[0].shape = sum.shape;
-    }
+    MU_TRY(take_sum(k, k->measured, &sum));
+    mu__accumulator_result(mu__accumulator_of(k), &sum, k->measured->block);
+    out[0].shape = sum.shape;
     mu__gradient_sum_free(&sum);
-    return block ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    return MU_OK;
 }
 
 static mu_status take_ref(const mu_kernel *k)
@@ -144,7 +141,7 @@ static mu_status take_ref(const mu_kernel *k)
         memcpy(k->out[0].data, k->measured->block, k->measured->bytes);
         return MU_OK;
     }
-    MU_TRY(take_sum(k, &sum));
+    MU_TRY(take_sum(k, NULL, &sum));
     mu__accumulator_result(mu__accumulator_of(k), &sum, k->out[0].data);
     mu__gradient_sum_free(&sum);
     return MU_OK;
@@ -154,18 +151,14 @@ static mu_status take_ref(const mu_kernel *k)
 static mu_status sparse_take_measure(const mu_kernel *k, mu_spec *out)
 {
     mu_gradient_sum sum = {0};
-    MU_TRY(take_sum(k, &sum));
-    const size_t index_bytes = (size_t)sum.shape.dims[0] * sizeof *sum.indices, bytes = index_bytes + sum.bytes;
-    char *block = mu__alloc_data(bytes);
-    if (block) {
-        memcpy(block, sum.indices, index_bytes);
-        mu__accumulator_result(mu__accumulator_of(k), &sum, block + index_bytes);
-        *k->measured = (mu_measured){.block = block, .bytes = bytes};
-        out[0].shape.dims[0] = sum.shape.dims[0];
-        out[1].shape = sum.shape;
-    }
+    MU_TRY(take_sum(k, k->measured, &sum));
+    const size_t index_bytes = (size_t)sum.shape.dims[0] * sizeof *sum.indices;
+    memcpy(k->measured->block, sum.indices, index_bytes);
+    mu__accumulator_result(mu__accumulator_of(k), &sum, (char *)k->measured->block + index_bytes);
+    out[0].shape.dims[0] = sum.shape.dims[0];
+    out[1].shape = sum.shape;
     mu__gradient_sum_free(&sum);
-    return block ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    return MU_OK;
 }
 
 static void write_shape(const mu_accumulator *a, const mu_shape *values, int64_t *out)
@@ -392,7 +385,7 @@ static mu_tensor *take_dense(mu_accumulator *a, mu_tensor *num_required, double 
         return NULL;
     if (a->keeper)
         return mu_at(a->keeper->take(a, required, timeout_s), 0);
-    if (mu__accumulator_take(a, required, timeout_s, NULL, &sum) == MU_OK)
+    if (mu__accumulator_take(a, required, timeout_s, NULL, NULL, &sum) == MU_OK)
         out = adopt_values(a, &sum);
     mu__gradient_sum_free(&sum);
     return out;
@@ -407,7 +400,7 @@ static mu_value *take_sparse(mu_accumulator *a, mu_tensor *num_required, double 
         (void)!take_traced(a, num_required, timeout_s, out);
     } else if (read_required(num_required, function, &required) == MU_OK && a->keeper) {
         return a->keeper->take(a, required, timeout_s);
-    } else if (!mu__pending() && mu__accumulator_take(a, required, timeout_s, NULL, &sum) == MU_OK) {
+    } else if (!mu__pending() && mu__accumulator_take(a, required, timeout_s, NULL, NULL, &sum) == MU_OK) {
         write_shape(a, &sum.shape, shape);
         out[0] = mu_tensor_new(MU_I64, 1, sum.shape.dims, sum.indices);
         out[1] = adopt_values(a, &sum);

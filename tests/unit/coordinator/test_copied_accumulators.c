@@ -1,5 +1,9 @@
 // Accumulators on a server that has a copy, which is told to end: what they have is there afterwards, and a take that
 // waited continues. Both servers are in this process.
+#include "rpc/rpc.h"
+#include "rpc/service.h"
+#include "rpc/store.h"
+
 #include "accumulators_test.h"
 
 static mu_tensor *attempt(int64_t value) { return mu_tensor_new(MU_I64, 0, NULL, &value); }
@@ -99,6 +103,99 @@ static void test_takes_that_end_without_gradients(void **state)
     mu_pool_close(pool);
 }
 
+// A store without a server: methods run on it as those of requests do.
+typedef struct lone_store {
+    mu_stores stores;
+    mu_store *store;
+    int64_t request;
+} lone_store;
+
+static mu_value *run_on(lone_store *lone, mu_change *change, const char *method, mu_value *arguments)
+{
+    *change = (mu_change){.store = lone->store, .ask = {[MU_ASK_CLIENT] = 1, [MU_ASK_REQUEST] = ++lone->request,
+                                                        [MU_ASK_OLDEST] = lone->request}};
+    mu_value *value = mu__store_run(change, method, arguments);
+    pthread_mutex_lock(&lone->stores.lock);
+    mu__store_changed(change, method, arguments, value, mu__pending());
+    pthread_mutex_unlock(&lone->stores.lock);
+    return value;
+}
+
+static void open_store(lone_store *lone)
+{
+    *lone = (lone_store){.stores = {.kept = mu__kept_new(SIZE_MAX), .heartbeat = 60}};
+    assert_int_equal(pthread_mutex_init(&lone->stores.lock, NULL), 0);
+    assert_int_equal(mu__monitor_init(&lone->stores.wake, "stores"), MU_OK);
+    lone->store = mu__store_new(&lone->stores, 0);
+    assert_int_equal(mu__store_ready(lone->store), MU_OK);
+    lone->store->role = MU_STORE_PRIMARY;
+}
+
+static void close_store(lone_store *lone)
+{
+    mu_release(lone->store);
+    mu_release(lone->stores.kept);
+    mu__monitor_free(&lone->stores.wake);
+    pthread_mutex_destroy(&lone->stores.lock);
+}
+
+// The attributes of a take, as accumulator_ops.c has them.
+typedef struct take_attrs {
+    mu_shape shape;
+    double timeout_s;
+} take_attrs;
+
+static double count_on(lone_store *lone, mu_value *count)
+{
+    mu_change change;
+    return mu_scalar(mu_at(run_on(lone, &change, "muster.apply", count), 0));
+}
+
+// Takes while the first, second, … allocation fails; each time the gradients are still there, or the primary knows that
+// its copy lacks a change. `apply` and `count` are what puts them there and counts them.
+static void take_without_memory(lone_store *lone, mu_value *apply, mu_value *taking, mu_value *count)
+{
+    mu_change change;
+    int torn = 0, kept = 0;
+    bool succeeded = false;
+    for (long n = 1; !succeeded; n++) {
+        if (count_on(lone, count) == 0)
+            run_on(lone, &change, "muster.apply", apply);
+        assert_int_equal(mu_error_code(), MU_OK);
+        mu__alloc_fail_at(n);
+        run_on(lone, &change, "muster.apply", taking);
+        succeeded = mu__alloc_fail_at(0) < n;
+        assert_int_equal(mu_error_take().code, succeeded ? MU_OK : MU_RESOURCE_EXHAUSTED);
+        assert_int_equal(!succeeded && count_on(lone, count) == 0, change.torn);
+        torn += change.torn;
+        kept += !succeeded && change.begun && !change.torn;
+    }
+    assert_true(torn > 0 && kept > 0 && count_on(lone, count) == 0);
+}
+
+static void test_a_take_that_finds_no_memory(void **state)
+{
+    (void)state;
+    lone_store lone;
+    mu_change change;
+    const mu_shape any = {.rank = 1, .dims = {MU_UNKNOWN}};
+    const int64_t kind[] = {0, 0, MU_F64, 1, MU_UNKNOWN};
+    const take_attrs attrs = {.shape = any, .timeout_s = 0};
+    mu_pool *pool = mu_pool_open();
+    open_store(&lone);
+    mu_accumulator *a = mu_conditional_accumulator(MU_F64, .shape = &any, .reduction_type = "SUM", .name = "a");
+    mu_resource *as[] = {(mu_resource *)a};
+    mu_tensor *one = mu_constant(MU_I32, 1), *put[] = {mu_constant(MU_I64, INT64_MAX), row(1, 2)};
+    run_on(&lone, &change, "muster.accumulator.create",
+           mu_list(mu__text_value("a"), mu_tensor_new(MU_I64, 1, (int64_t[]){5}, kind), MU_END));
+    take_without_memory(
+        &lone, mu__remote_apply_arguments(&mu_op_resource_accumulator_apply_gradient, NULL, 2, put, 1, as),
+        mu__remote_apply_arguments(&mu_op_resource_accumulator_take_gradient, &attrs, 1, &one, 1, as),
+        mu__remote_apply_arguments(&mu_op_resource_accumulator_num_accumulated, NULL, 0, NULL, 1, as));
+    close_store(&lone);
+    mu_pool_close(pool);
+}
+
 static void test_what_is_saved_is_checked(void **state)
 {
     (void)state;
@@ -148,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_server_ends),
         cmocka_unit_test(test_takes_that_end_without_gradients),
+        cmocka_unit_test(test_a_take_that_finds_no_memory),
         cmocka_unit_test(test_what_is_saved_is_checked),
         cmocka_unit_test(test_no_steps_that_go_back),
     };

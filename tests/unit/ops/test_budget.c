@@ -29,7 +29,7 @@ static mu_status apply(mu_accumulator *a, int64_t rows, const int64_t *indices)
 static void take_all(mu_accumulator *a)
 {
     mu_gradient_sum sum;
-    assert_int_equal(mu__accumulator_take(a, 1, 1, NULL, &sum), MU_OK);
+    assert_int_equal(mu__accumulator_take(a, 1, 1, NULL, NULL, &sum), MU_OK);
     mu__gradient_sum_free(&sum);
     assert_int_equal(mu__accumulator_set_step(a, 0), MU_OK);
 }
