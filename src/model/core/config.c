@@ -2,6 +2,7 @@
 //
 // A layer is {"module": …, "class_name": "Dense", "config": {…}}; its options come from the class's table of fields.
 // The reader executes nothing: it knows the classes in layers.def, and refuses what it does not know.
+#include "model/core/layer.h"
 #include "model/models/functional.h"
 #include "model/models/host_part.h"
 
@@ -216,7 +217,6 @@ static const mu_layer_ops *class_named(const char *class_name)
 {
     static const mu_layer_ops *const known[] = {
 #define MU_LAYER(word) &mu__##word##_ops,
-#include "model/core/layer.h"
 #include "model/layers/layers.def"
 #undef MU_LAYER
     };

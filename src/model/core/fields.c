@@ -3,7 +3,6 @@
 #include "model/core/layer.h"
 #include "model/optimizers/optimizer.h"
 
-
 #include <math.h>
 
 static void *at(const void *args, const mu_field *field)

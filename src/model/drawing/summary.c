@@ -338,10 +338,10 @@ static int positions_of(const summary *s, double out[MU_TABLE_COLUMNS])
 
 static int default_length(const summary *s)
 {
-    enum { CHAIN = 88, CONNECTED = 108, TRAINABLE = 12, MARGIN = 4, NO_TERMINAL = 80 };
+    enum { CHAIN = 88, CONNECTED = 108, TRAINABLE = 12, MARGIN = 4, NO_TERMINAL = 80, LEAST = 60 };
     const int width = mu__terminal_width(s->args->out);
     const int wanted = (s->connected ? CONNECTED : CHAIN) + (s->args->show_trainable ? TRAINABLE : 0);
-    return MU_MIN(wanted, (width > 0 ? width : NO_TERMINAL) - MARGIN);
+    return MU_MIN(wanted, MU_MAX((width > 0 ? width : NO_TERMINAL) - MARGIN, LEAST)); // a terminal may be too narrow
 }
 
 // The quotient, where halves become the even number.

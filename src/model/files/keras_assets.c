@@ -38,12 +38,15 @@ static mu_status tokens_of(const mu_tensor_file *file, const char *asset, const 
 {
     for (size_t line = 0;; line++) {
         const size_t n = strcspn(text, "\n");
+        if (line == MOST_TOKENS)
+            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: '%s' has more than %d tokens, which is the limit", file->path,
+                             asset, MOST_TOKENS);
         json_t *token = integers && n > 0 ? integer_of(text, n) : json_stringn(text, n);
         if (!token)
             return wrong_line(file, asset, line, integers ? "an integer of 64 bits" : "UTF-8");
-        if (line == MOST_TOKENS || json_array_append_new(list, token) != 0)
-            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: '%s' has more than %d tokens, which is the limit", file->path,
-                             asset, MOST_TOKENS);
+        if (json_array_append_new(list, token) != 0)
+            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory is left for the tokens of '%s'; free some",
+                             file->path, asset);
         if (text[n] == '\0')
             return MU_OK;
         text += n + 1;
@@ -107,9 +110,16 @@ static mu_status take_weights(const mu_tensor_file *file, const char *path, json
             return mu__error(MU_DATA_LOSS, "%s: idf weight %zu of '%s' is not a finite number; save the model again",
                              file->path, i, path);
         }
-        json_array_append_new(list, weight);
+        if (json_array_append_new(list, weight) != 0) {
+            json_decref(list);
+            list = NULL;
+        }
     }
-    return list ? mu__json_member(config, "idf_weights", list) : mu_error_code();
+    if (list)
+        return mu__json_member(config, "idf_weights", list);
+    return mu__pending() ? mu_error_code()
+                         : mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory is left for the idf weights of '%s'; free "
+                                     "some", file->path, path);
 }
 
 static mu_status complete(const mu_tensor_file *file, const char *path, const json_t *layer)

@@ -11,10 +11,14 @@ mu_status mu__adapt_each(mu_layer *layer, mu_dataset *data,
 {
     mu_status status = MU_OK;
     mu_iterator *iterator = mu_iterate(data);
-    for (mu_value *element; status == MU_OK && iterator && (element = mu_next(iterator));) {
+    for (bool more = iterator != NULL; more && status == MU_OK;) {
+        mu_pool *pool = mu_pool_open();
+        mu_value *element = mu_next(iterator);
         mu_value *inputs = mu_value_kind_of(element) == MU_VALUE_LIST ? mu_value_at(element, 0) : element;
-        mu_tensor *x = mu_at(inputs, 0);
+        mu_tensor *x = element ? mu_at(inputs, 0) : NULL;
+        more = element != NULL;
         status = x ? each(layer, x, arg) : mu_error_code();
+        mu_pool_close(pool);
     }
     return status != MU_OK ? status : mu_error_code();
 }

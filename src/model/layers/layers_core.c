@@ -164,6 +164,12 @@ static mu_value *project_back(mu_layer *layer, mu_tensor *x)
                                              : mu_transpose(mu__weight_read(layer, "embeddings"), NULL);
     if (!x || !kernel)
         return NULL;
+    if (!mu__dtype_is_float(x->dtype)) {
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse on %s; it must be a float type: give the "
+                  "vectors that the layers behind the embedding made, not indices", mu_layer_name(layer),
+                  mu_dtype_name(x->dtype));
+        return NULL;
+    }
     const mu_dtype type = reverse_type(args, x->dtype, kernel->dtype);
     mu_tensor *logits = mu_matmul(mu_cast(x, type), mu_cast(kernel, type));
     if (isnan(args->logit_soft_cap))

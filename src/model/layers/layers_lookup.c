@@ -234,6 +234,14 @@ static void *listed(const mu_lookup *l)
     return list;
 }
 
+static void free_list(const mu_lookup *l, void *list)
+{
+    const int64_t n = mu__vocabulary_count(&l->vocabulary);
+    for (int64_t i = 0; list != NULL && !l->integers && i < n; i++)
+        mu__free(((char **)list)[i]);
+    mu__free(list);
+}
+
 static char **listed_texts(const mu_lookup *l)
 {
     const int64_t n = mu__vocabulary_count(&l->vocabulary);
@@ -246,18 +254,13 @@ static char **listed_texts(const mu_lookup *l)
             mu__error(MU_INVALID_ARGUMENT, "mu_adapt: token %lld, which begins with \"%.40s\", has a byte 0, which a "
                       "vocabulary cannot have; replace it in the data", (long long)i, token.bytes);
     }
-    if (list == NULL || !mu__pending())
-        return list;
-    for (int64_t i = 0; i < n; i++)
-        mu__free(list[i]);
-    mu__free(list);
-    return NULL;
+    return list;
 }
 
 // Puts what adapting found into the options, from which the configuration is written.
 static mu_status keep_in_options(mu_layer *layer, const adapted *class)
 {
-    mu_lookup *l = layer->state;
+    const mu_lookup *l = layer->state;
     char *args = layer->args;
     const int64_t n = mu__vocabulary_count(&l->vocabulary);
     if (n > INT32_MAX)
@@ -266,8 +269,7 @@ static mu_status keep_in_options(mu_layer *layer, const adapted *class)
     double *idf = l->idf != NULL ? mu__calloc((size_t)n + 1, sizeof *idf) : NULL;
     if (mu__pending()) {
         mu__free(idf);
-        mu__free(l->integers ? list : NULL);
-        l->ready = false;
+        free_list(l, list);
         return mu_error_code();
     }
     if (idf != NULL)
@@ -297,15 +299,32 @@ mu_status mu__lookup_take_weights(mu_layer *layer, const mu_tensor *weights)
     return mu_error_code();
 }
 
+// Makes the vocabulary from counts. If that fails, the layer keeps the one that it had.
+static mu_status learn(mu_layer *layer, const adapted *class, mu_token_counts *counts)
+{
+    mu_lookup *l = layer->state, had = *l;
+    l->vocabulary = (mu_token_set){0};
+    l->idf = NULL;
+    mu_status status = mu__lookup_adapt(layer, counts);
+    if (status == MU_OK)
+        status = keep_in_options(layer, class);
+    mu_lookup *unused = status == MU_OK ? &had : l;
+    mu__vocabulary_free(&unused->vocabulary);
+    mu__free(unused->idf);
+    if (status != MU_OK)
+        *l = had;
+    return status;
+}
+
 mu_status mu__lookup_adapt_to(mu_layer *layer, mu_dataset *data)
 {
     const adapted *class = class_of(layer);
     mu_token_counts counts = {.document = class->document};
     mu_status status = mu__adapt_each(layer, data, mu__adapt_document, &counts);
     if (status == MU_OK)
-        status = mu__lookup_adapt(layer, &counts);
+        status = learn(layer, class, &counts);
     mu__tokens_free(&counts);
-    return status == MU_OK ? keep_in_options(layer, class) : status;
+    return status;
 }
 
 // Adds the token of an index, special ones included.

@@ -60,7 +60,7 @@ static mu_value *normalization_call(mu_layer *layer, mu_value *inputs, const mu_
                      : mu_divide(mu_subtract(x, mean), deviation));
 }
 
-// Mean and variance of each feature over the batches so far.
+// Mean and variance of each feature over the batches so far; retained.
 typedef struct moments {
     mu_tensor *mean, *variance;
     double rows;
@@ -90,29 +90,52 @@ static mu_status add_batch(moments *all, mu_tensor *x)
                           mu_multiply(mu_square(apart), mu_constant(MU_F64, share * (1 - share))));
         mean = mu_add(all->mean, mu_multiply(apart, new));
     }
-    *all = (moments){.mean = mean, .variance = variance, .rows = all->rows + rows};
-    return mu_error_code();
+    if (mu__pending())
+        return mu_error_code();
+    mu_release(all->mean);
+    mu_release(all->variance);
+    *all = (moments){.mean = mu_retain(mean), .variance = mu_retain(variance), .rows = all->rows + rows};
+    return MU_OK;
 }
 
 static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *all)
 {
     const mu_call_context context = {0};
+    if (mu_tensor_rank(x) < 2)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' learns from batches of rows; the data have rank %d; "
+                         "batch the dataset (mu_dataset_batch)", mu_layer_name(layer), mu_tensor_rank(x));
     if (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL))
         return mu_error_code();
     const int64_t features = mu_tensor_elements(mu_variable_read(mu__weight_named(layer, "mean")));
-    if (mu_tensor_rank(x) < 2 || mu_tensor_dim(x, -1) != features)
+    if (mu_tensor_dim(x, -1) != features)
         return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' has %lld features; the last axis of the data has "
                          "%lld", mu_layer_name(layer), (long long)features, (long long)mu_tensor_dim(x, -1));
     return add_batch(all, x);
 }
 
+static mu_status take_moments(mu_layer *layer, const moments *all)
+{
+    if (!all->mean)
+        return mu__adapt_empty(layer);
+    const double *mean = mu_tensor_data(all->mean), *variance = mu_tensor_data(all->variance);
+    for (int64_t i = 0; mean && variance && i < mu_tensor_elements(all->mean); i++)
+        if (!isfinite(mean[i]) || !isfinite(variance[i]))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: feature %lld of the data for layer '%s' has NaN or "
+                             "infinity, of which there is no mean; leave such rows out of the data", (long long)i,
+                             mu_layer_name(layer));
+    MU_TRY(mu_variable_assign(mu__weight_named(layer, "mean"), mu_cast(all->mean, mu__floatx())));
+    return mu_variable_assign(mu__weight_named(layer, "variance"), mu_cast(all->variance, mu__floatx()));
+}
+
 static mu_status normalization_adapt(mu_layer *layer, mu_dataset *data)
 {
     moments all = {0};
-    MU_TRY(mu__adapt_each(layer, data, add_inputs, &all));
-    MU_TRY(all.mean ? MU_OK : mu__adapt_empty(layer));
-    MU_TRY(mu_variable_assign(mu__weight_named(layer, "mean"), mu_cast(all.mean, mu__floatx())));
-    return mu_variable_assign(mu__weight_named(layer, "variance"), mu_cast(all.variance, mu__floatx()));
+    mu_status status = mu__adapt_each(layer, data, add_inputs, &all);
+    if (status == MU_OK)
+        status = take_moments(layer, &all);
+    mu_release(all.mean);
+    mu_release(all.variance);
+    return status;
 }
 
 MU_LAYER_CLASS(normalization, "normalization", "Normalization", mu_normalization_args, normalization_fields, NULL,

@@ -201,7 +201,7 @@ mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out)
                           layer->ops == &mu__text_vectorization_ops;
     const mu_lookup *l = looks_up ? lookup_of(layer) : NULL;
     *out = NULL;
-    if (!l || !l->idf)
+    if (!l || !l->ready || !l->idf)
         return MU_OK;
     const mu_shape shape = MU_SHAPE(mu__lookup_depth(l));
     mu_tensor *weights = mu__give(mu__tensor_alloc(mu__floatx(), &shape));

@@ -374,6 +374,9 @@ static void embeddings_are_reversed(void **state)
     }
     assert_null(mu_call(mu_dense(2, .name = "d"), numbers(2, (int64_t[]){2, 3}, 1), .reverse = true));
     expect_error(MU_INVALID_ARGUMENT, "layer 'd' is called with .reverse, but a Dense has no reverse");
+    assert_null(mu_call(mu_reversible_embedding(5, 3, .name = "e"), mu_ones(MU_I64, 2, (int64_t[]){2, 3}),
+                        .reverse = true));
+    expect_error(MU_INVALID_ARGUMENT, "layer 'e' is called with .reverse on int64; it must be a float type");
     assert_null(mu_reversible_embedding(5, 3, .reverse_dtype = "int32"));
     expect_error(MU_INVALID_ARGUMENT, "reverse_dtype is 'int32'");
 }

@@ -4,6 +4,7 @@
 
 #include "../scratch.h"
 #include "io/io.h"
+#include "model/layers/lookup.h"
 #include "model/training/training.h"
 
 #include <muster/plot.h>
@@ -499,8 +500,17 @@ static void refuses_by_name(void **state)
     expect_error(MU_INVALID_ARGUMENT, "vocabulary[1] is no UTF-8");
     mu_string zero = {"a\0b", 3};
     mu_tensor *data = mu_tensor_byte_strings(1, (int64_t[]){1}, &zero);
-    assert_int_equal(mu_adapt(mu_string_lookup(), mu_dataset_from_tensors(mu_of(data))), MU_INVALID_ARGUMENT);
-    expect_error(MU_INVALID_ARGUMENT, "has a byte 0");
+    mu_layer *weighted = mu_string_lookup(.output_mode = "tf_idf");
+    for (int adapted = 0; adapted < 2; adapted++) {  // what was learned before is kept
+        assert_int_equal(mu_adapt(weighted, mu_dataset_from_tensors(mu_of(data))), MU_INVALID_ARGUMENT);
+        expect_error(MU_INVALID_ARGUMENT, "has a byte 0");
+        assert_true((mu_vocabulary(weighted) != NULL) == adapted);
+        mu_error_take();
+        mu_tensor *weights = NULL;
+        assert_int_equal(mu__lookup_weights(weighted, &weights), MU_OK);
+        assert_true((weights != NULL) == adapted);
+        assert_int_equal(mu_adapt(weighted, mu_dataset_from_tensors(mu_of(mu_string_scalar("a")))), MU_OK);
+    }
     mu_model *model = recommender();
     assert_null(mu_call_values(model, .inputs = mu_list(seen(), seen(), titles(), MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "input 'user' takes string; it was given int64");

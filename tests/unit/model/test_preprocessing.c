@@ -69,6 +69,40 @@ static void bins_adapt(void **state)
     assert_non_null(mu_call(early, mu_reshape(ramp(3), 2, (int64_t[]){3, 1})));
 }
 
+// The output has num_bins columns, for numbers whose reciprocal is rounded (1 / (1. / 49) > 49) and few data too.
+static void there_are_as_many_bins_as_asked_for(void **state)
+{
+    (void)state;
+    static const struct { int bins; int64_t samples; } cases[] = {{49, 1000}, {98, 1000}, {103, 300}, {10, 5}, {7, 7}};
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        mu_layer *one_hot = mu_discretization(.num_bins = cases[i].bins, .output_mode = "one_hot", .epsilon = .001);
+        mu_layer *numbers = mu_discretization(.num_bins = cases[i].bins, .epsilon = .001);
+        mu_tensor *x = mu_input({1}), *data = ramp(cases[i].samples);
+        mu_model *model = mu_model_new(x, mu_call(mu_dense(2), mu_call(one_hot, x)));
+        assert_int_equal(mu_adapt(one_hot, data), MU_OK);
+        assert_int_equal(mu_adapt(numbers, data), MU_OK);
+        assert_int_equal(mu_tensor_dim(mu_call(one_hot, data), -1), cases[i].bins);
+        assert_true(mu_scalar(mu_reduce_max(mu_call(numbers, data), MU_ALL_AXES)) < cases[i].bins);
+        assert_non_null(mu_call(model, mu_reshape(data, 2, (int64_t[]){-1, 1})));
+    }
+}
+
+// What a batch leaves behind does not grow with the number of batches.
+static void adapting_keeps_no_batches(void **state)
+{
+    (void)state;
+    long kept[2];
+    for (int i = 0; i < 2; i++) {
+        mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(mu_reshape(
+            ramp(2 * (i ? 64 : 2)), 2, (int64_t[]){-1, 2}))), 1);
+        mu_layer *layer = mu_normalization();
+        const long before = mu__live_objects(NULL);
+        assert_int_equal(mu_adapt(layer, data), MU_OK);
+        kept[i] = mu__live_objects(NULL) - before;
+    }
+    assert_int_equal(kept[0], kept[1]);
+}
+
 static void refuse_adapt(mu_layer *layer, mu_any_inputs data, mu_status code, const char *part)
 {
     assert_int_equal(mu_adapt(layer, data), code);
@@ -93,6 +127,13 @@ static void bad_data_are_refused(void **state)
     refuse_adapt(layer, mu_dataset_repeat(mu_dataset_from_tensors(mu_of(ramp(3))), -1), MU_INVALID_ARGUMENT,
                  "never ends; take as many batches of it");
     assert_int_equal(mu_adapt(layer, ramp(9)), MU_OK);  // nothing was lost
+    mu_layer *normalization = mu_normalization();
+    mu_tensor *rows = mu_reshape(ramp(4), 2, (int64_t[]){2, 2});
+    assert_int_equal(mu_adapt(normalization, rows), MU_OK);
+    refuse_adapt(normalization, mu_divide(rows, mu_zeros(MU_F64, 2, (int64_t[]){2, 2})), MU_INVALID_ARGUMENT,
+                 "feature 0 of the data for layer");
+    refuse_adapt(normalization, ramp(2), MU_INVALID_ARGUMENT, "the data have rank 1; batch the dataset");
+    assert_near(doubles(mu_call(normalization, rows)), (double[]){-1, -1, 1, 1}, 4, 1e-6);
 }
 
 static mu_tensor *train(mu_layer *layer, mu_tensor *x)
@@ -262,6 +303,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(normalization_adapts),
         MODEL_TEST(bins_adapt),
+        MODEL_TEST(there_are_as_many_bins_as_asked_for),
+        MODEL_TEST(adapting_keeps_no_batches),
         MODEL_TEST(bad_data_are_refused),
         MODEL_TEST(images_are_flipped),
         MODEL_TEST(images_are_sheared),
