@@ -386,8 +386,8 @@ MU_API mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis)
 
 // mu_collective_permute sends each source's tensor to its target, for all pairs at once. A replica that is nobody's
 // target gets zeros; one may be its own source. All replicas bring the same shape and the same pairs. Its gradient goes
-// back along the pairs. Errors: INVALID_ARGUMENT for an id that no replica has, and for a source or a target in two
-// pairs; on every replica if shapes or pairs differ. Collective.
+// back along the pairs. Errors: INVALID_ARGUMENT for an id that no replica has, for a source or a target in two pairs,
+// and with more than 1024 replicas; on every replica if shapes or pairs differ. Collective.
 typedef struct mu_replica_pair {
     int source, target; // ids of replicas
 } mu_replica_pair;

@@ -42,7 +42,7 @@ void mu__aggregation_free(mu_aggregation *aggregation)
 
 // ---- Numbers of attempts ------------------------------------------------------------------------
 
-static mu_value *with_ticket(mu_value *arguments, void *arg)
+static mu_value *with_attempt(mu_value *arguments, void *arg)
 {
     mu_strategy_replica *replica = mu__replica();
     mu_value *own = mu_value_at(arguments, 0);
@@ -57,7 +57,7 @@ static mu_value *with_ticket(mu_value *arguments, void *arg)
 
 mu_function *mu__aggregated(mu_function *function)
 {
-    return mu__function_around(function, with_ticket);
+    return mu__function_around(function, with_attempt);
 }
 
 mu_value *mu__aggregated_arguments(mu_value *arguments, int64_t attempt, double ratio)

@@ -87,11 +87,44 @@ static const char *rendezvous_text(const rendezvous *what, char text[RENDEZVOUS_
     return text;
 }
 
+// The name of a reduce_scatter is its operation, and that of a permute its pairs: they are arguments of the same call.
+static bool has_arguments_in_name(const rendezvous *what)
+{
+    return what->kind == RENDEZVOUS_SCATTER || what->kind == RENDEZVOUS_PERMUTE;
+}
+
 // The replicas' merge functions are not compared: the first replica's is used.
 static bool same_call(const rendezvous *a, const rendezvous *b)
 {
     return a->kind == b->kind && a->update == b->update && a->variable == b->variable &&
-           strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
+           (has_arguments_in_name(a) || strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0);
+}
+
+enum { SOURCE_TEXT = 40 };
+
+static const char *source_text(int64_t source, char text[SOURCE_TEXT])
+{
+    if (source < 0)
+        return "zeros";
+    snprintf(text, SOURCE_TEXT, "replica %lld's tensor", (long long)source);
+    return text;
+}
+
+// Replica r's operation or pairs, which differ from the first replica's. Pairs are many: the first other target says it.
+static mu_status complain_arguments(const struct mu_eager_replicas *run, int r)
+{
+    const rendezvous *first = run->replicas[0].rendezvous, *other = run->replicas[r].rendezvous;
+    const int id = run->strategy->first_replica;
+    char text[SOURCE_TEXT], text_r[SOURCE_TEXT];
+    int to = 0;
+    if (first->kind == RENDEZVOUS_SCATTER)
+        return mu__error(MU_INVALID_ARGUMENT, "reduce_scatter: replica %d asks for '%s', replica %d for '%s'; all "
+                         "replicas must ask for the same operation", id, first->name, id + r, other->name);
+    while (to + 1 < run->strategy->n_replicas && first->counts[to] == other->counts[to])
+        to++;
+    return mu__error(MU_INVALID_ARGUMENT, "collective_permute: by the pairs of replica %d, replica %d gets %s, by those "
+                     "of replica %d it gets %s; all replicas must give the same pairs", id, to,
+                     source_text(first->counts[to], text), id + r, source_text(other->counts[to], text_r));
 }
 
 static mu_status check_rendezvous(const struct mu_eager_replicas *run)
@@ -109,6 +142,8 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
                              other->variable && strcmp(first->name, other->name) == 0 && other->update == first->update
                                  ? " (another variable of the same name)"
                                  : "");
+        if (has_arguments_in_name(first) && strcmp(first->name, other->name) != 0)
+            return complain_arguments(run, r);
         const bool scatter = first->kind == RENDEZVOUS_SCATTER, same_type = other->dtype == first->dtype;
         if (first->kind > MEET_ASSIGN && same_type &&
             (other->form->hash != first->form->hash || (scatter && other->count != first->count)))
@@ -116,7 +151,7 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
         if (first->kind > MEET_ASSIGN &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
              (first->kind != RENDEZVOUS_GATHER && other->count != first->count)))
-            return mu__error(MU_INVALID_ARGUMENT,
+            return mu__error(same_type && other->reduction == first->reduction ? MU_INVALID_ARGUMENT : MU_INTERNAL,
                              "%s: replica %d has %lld elements of %s, replica %d has %lld of %s, or they ask for "
                              "different operations; all replicas must ask for the same",
                              rendezvous_text(first, mine), id, (long long)first->count, mu_dtype_name(first->dtype),

@@ -149,15 +149,21 @@ mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *i
     return status;
 }
 
+static bool is_reduction(mu_reduce_op op, const char *function)
+{
+    if (op == MU_SUM || op == MU_MEAN)
+        return true;
+    mu__error(MU_INVALID_ARGUMENT, "%s: the operation is %d; it must be MU_SUM (%d) or MU_MEAN (%d)", function, (int)op,
+              MU_SUM, MU_MEAN);
+    return false;
+}
+
 mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
 {
     if (mu__pending())
         return NULL;
-    if (!value || (unsigned)op > MU_MEAN) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_all_reduce: %s",
-                  value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
+    if (mu__need(value, "mu_all_reduce: the value") != MU_OK || !is_reduction(op, "mu_all_reduce"))
         return NULL;
-    }
     if (mu_in_cross_replica_context()) {
         mu__error(MU_FAILED_PRECONDITION,
                   "mu_all_reduce is for functions that run on replicas; outside of them use mu_reduce");
@@ -219,10 +225,8 @@ mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis)
     const int ranks = mu_replica_count();
     if (!can_call("mu_reduce_scatter", value, "use mu_reduce"))
         return NULL;
-    if ((unsigned)op > MU_MEAN) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_reduce_scatter: the operation is neither MU_SUM nor MU_MEAN");
+    if (!is_reduction(op, "mu_reduce_scatter"))
         return NULL;
-    }
     const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
     mu_reduce_scatter_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
@@ -232,7 +236,7 @@ mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis)
     snprintf(attrs.name, sizeof attrs.name, "%s", op == MU_SUM ? "sum" : "mean");
     if (attrs.axis < 0)
         return NULL;
-    mu_tensor *reduced = ranks == 1 ? value : mu__apply1(&mu_op_reduce_scatter, &attrs, value);
+    mu_tensor *reduced = mu__apply1(&mu_op_reduce_scatter, &attrs, value);
     return reduced && whole ? mu__mean_of(reduced, ranks) : reduced;
 }
 

@@ -7,15 +7,21 @@
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
-static mu_status check_part(const mu_op *op, const mu_spec *first, const mu_spec *part)
+static mu_status check_part(const mu_op *op, const mu_spec *first, const mu_spec *part, int number)
 {
+    char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     bool fits = part->dtype == first->dtype && part->shape.rank == first->shape.rank && part->shape.rank > 0;
     for (int a = 1; fits && a < first->shape.rank; a++)
         fits = part->shape.dims[a] == first->shape.dims[a];
     if (fits)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the parts of a variable differ in their type or in the shape of their "
-                     "rows, or have no axis for the indices", op->name);
+    if (part->shape.rank == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the variable is a scalar; it needs an axis for the indices",
+                         op->name);
+    return mu__error(MU_INVALID_ARGUMENT, "%s: part %d of the variable is %s%s, part 0 is %s%s; all parts must have the "
+                     "same type and the same axes behind the first", op->name, number, mu_dtype_name(part->dtype),
+                     mu__shape_text(&part->shape, seen), mu_dtype_name(first->dtype),
+                     mu__shape_text(&first->shape, wanted));
 }
 
 mu_status mu__infer_parts(const mu_infer *infer)
@@ -23,7 +29,7 @@ mu_status mu__infer_parts(const mu_infer *infer)
     if (infer->n_resources < 1)
         return mu__error(MU_INVALID_ARGUMENT, "%s: it needs a variable, or all parts of one", infer->op->name);
     for (int i = 0; i < infer->n_resources; i++)
-        MU_TRY(check_part(infer->op, &infer->resources[0], &infer->resources[i]));
+        MU_TRY(check_part(infer->op, &infer->resources[0], &infer->resources[i], i));
     return MU_OK;
 }
 

@@ -12,6 +12,7 @@ static mu_status scatter_infer(mu_infer *infer)
     const mu_spec *variable = &infer->resources[0], *indices = &infer->in[0], *values = &infer->in[1];
     const int64_t kind = ((const mu_scatter_attrs *)infer->attrs)->kind;
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    MU_TRY(mu__infer_parts(infer));
     mu_shape shape = variable->shape;
     if (kind < 0 || kind > MU_SCATTER_UPDATE) // of a graph that another process sent
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the kind is %lld; it must be 0 to %d", (long long)kind,
@@ -19,9 +20,6 @@ static mu_status scatter_infer(mu_infer *infer)
     if ((indices->dtype != MU_I32 && indices->dtype != MU_I64) || indices->shape.rank != 1)
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the indices are %s%s; they must be a vector of int32 or int64",
                          mu_dtype_name(indices->dtype), mu__shape_text(&indices->shape, seen));
-    if (shape.rank < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "scatter: the variable is a scalar; it needs an axis for the indices");
-    MU_TRY(mu__infer_parts(infer));
     shape.dims[0] = indices->shape.dims[0];
     if (values->dtype != variable->dtype || !mu__shape_compatible(&shape, &values->shape))
         return mu__error(MU_INVALID_ARGUMENT,

@@ -299,6 +299,12 @@ static void refuse(call c, const char *words)
     }
 }
 
+static mu_value *scatter_flags(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_reduce_scatter(MU_SUM, mu_ones(MU_BOOL, 1, (int64_t[]){2}), 0));
+}
+
 static void wrong_arguments_are_named(void **state)
 {
     (void)state;
@@ -306,12 +312,16 @@ static void wrong_arguments_are_named(void **state)
                                  to_twice[] = {{0, 1}, {2, 1}};
     refuse((call){.axis = 0}, "size 4, of which 3 replicas cannot have equal parts");
     refuse((call){.axis = 2}, "axis 2");
-    refuse((call){.op = (mu_reduce_op)2, .axis = 1}, "neither MU_SUM nor MU_MEAN");
+    refuse((call){.op = (mu_reduce_op)2, .axis = 1}, "the operation is 2; it must be MU_SUM (0) or MU_MEAN (1)");
     refuse((call){.pairs = beyond, .n_pairs = 1}, "there are replicas 0 to 2");
     refuse((call){.pairs = below, .n_pairs = 1}, "from replica -1");
     refuse((call){.pairs = from_twice, .n_pairs = 2}, "replica 0 is the source of pair 0 and of pair 1");
     refuse((call){.pairs = to_twice, .n_pairs = 2}, "replica 1 is the target of pair 0 and of pair 1");
     refuse((call){.pairs = to_twice, .n_pairs = -1}, "-1 pairs");
+    for (int replicas = 1; replicas <= 2; replicas++) {  // one replica refuses what two refuse
+        assert_null(mu_run_callback(strategy_of(replicas), scatter_flags, NULL, mu_list(MU_END)));
+        expect_error(MU_INVALID_ARGUMENT, "reduce_scatter");
+    }
     MU_SCOPE(strategy_of(2)) {
         assert_null(mu_reduce_scatter(MU_SUM, mu_constant(MU_F32, 1), 0));
         expect_error(MU_FAILED_PRECONDITION, "mu_reduce_scatter is for functions that run on replicas");
@@ -321,14 +331,14 @@ static void wrong_arguments_are_named(void **state)
 }
 
 // What replica 1 does otherwise than the others.
-typedef enum oddity { SHAPE, SIZE, AXIS, OPERATION, KIND, PAIRS, N_ODDITIES } oddity;
+typedef enum oddity { SHAPE, SIZE, AXIS, OPERATION, KIND, PAIRS, TYPE, N_ODDITIES } oddity;
 
 static mu_value *differ(mu_value *arguments, void *arg)
 {
     const oddity how = *(const oddity *)arg;
     const bool odd = mu_scalar(mu_replica_id()) == 1;
     (void)arguments;
-    mu_tensor *square = mu_zeros(MU_F32, 2, (int64_t[]){6, 6});
+    mu_tensor *square = mu_zeros(how == TYPE && odd ? MU_F64 : MU_F32, 2, (int64_t[]){6, 6});
     mu_tensor *tall = mu_zeros(MU_F32, 2, (int64_t[]){odd ? 12 : 6, how == SIZE || !odd ? 6 : 3});
     if (how == PAIRS || how == KIND)
         return mu_of(odd && how == KIND ? mu_reduce_scatter(MU_SUM, square, 0)
@@ -344,14 +354,16 @@ static void replicas_must_agree(void **state)
         [SHAPE] = "replica 0 brings float32[6, 6] along axis 0, replica 1 float32[12, 3] along axis 0",
         [SIZE] = "replica 0 brings float32[6, 6] along axis 0, replica 1 float32[12, 6] along axis 0",
         [AXIS] = "along axis 1",
-        [OPERATION] = "replica 0 calls reduce_scatter of 'sum' where replica 1 calls reduce_scatter of 'mean'",
+        [OPERATION] = "reduce_scatter: replica 0 asks for 'sum', replica 1 for 'mean'",
         [KIND] = "where replica 1 calls reduce_scatter of 'sum'",
-        [PAIRS] = "'collective_permute 0>1, 1>2' where replica 1 calls collective_permute of 'collective_permute 1>2",
+        [PAIRS] = "by the pairs of replica 0, replica 1 gets replica 0's tensor, by those of replica 1 it gets zeros",
+        [TYPE] = "replica 0 has 12 elements of float32, replica 1 has 12 of float64",
     };
     for (oddity how = SHAPE; how < N_ODDITIES; how++) {
         assert_null(mu_run_callback(strategy_of(how == PAIRS ? 4 : 3), differ, &how,
                                     mu_list(MU_END)));
-        expect_error(how >= OPERATION ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT, words[how]);
+        expect_error(how == KIND ? MU_FAILED_PRECONDITION : how == TYPE ? MU_INTERNAL : MU_INVALID_ARGUMENT,
+                     words[how]);
     }
     assert_null(mu_run(strategy_of(2), mu_function_new(scatter_rows, NULL), uneven(2, (int64_t[]){4, 2})));
     expect_error(MU_INVALID_ARGUMENT, "float64[4] along axis 0");
