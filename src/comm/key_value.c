@@ -366,7 +366,8 @@ static mu_status may_wait(mu_mesh *mesh, int rank)
         return mu__error_raise(&mesh->failure);
     if (rank == mesh->rank || mesh->peers[rank].state != MU_PEER_LEFT)
         return MU_OK;
-    return mu__error(MU_UNAVAILABLE, "%s (%s), which keeps the job's key-value store, has left the job",
+    return mu__error(MU_UNAVAILABLE, "%s (%s), which keeps the job's key-value store, has left the job; let all "
+                     "processes leave together, for example after a barrier",
                      mesh->peers[rank].name, mu__peer_where(&mesh->peers[rank]));
 }
 

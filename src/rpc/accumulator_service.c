@@ -198,10 +198,13 @@ mu_status mu__accumulator_begin(mu_accumulator *a, int64_t required, double seco
     const mu_status status = mu__change_begin_when(a->resource.name, limit, is_ready, &w);
     if (status != MU_DEADLINE_EXCEEDED)
         return status;
+    int64_t seen = 0;
     mu_error_take();
+    if (mu__accumulator_count(a, &seen) != MU_OK) // it was closed meanwhile
+        return mu_error_code();
     return mu__error(MU_DEADLINE_EXCEEDED, "accumulator '%s' has %lld of the %lld gradients that a take waits for "
                      "after %g s; apply more gradients, or raise .timeout_seconds or MUSTER_TIMEOUT",
-                     a->resource.name, (long long)a->sum.n, (long long)required, limit);
+                     a->resource.name, (long long)seen, (long long)required, limit);
 }
 
 // In a store the gradients are there now; what fails after that has lost them.

@@ -347,7 +347,8 @@ mu_status mu__call_wait_begin(void)
     mu_status status = MU_OK;
     pthread_mutex_lock(&server->lock);
     if (server->n_blocked == MU_MOST_BLOCKED)
-        status = mu__error(MU_RESOURCE_EXHAUSTED, "%d calls wait at the server at %s; no more are accepted",
+        status = mu__error(MU_RESOURCE_EXHAUSTED, "%d calls wait at the server at %s, which is the limit; let "
+                           "fewer calls wait at a time, or add servers",
                            MU_MOST_BLOCKED, server->address);
     else
         server->n_blocked++;

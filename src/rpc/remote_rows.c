@@ -54,13 +54,20 @@ static mu_status check_ids(const parts *p, int64_t n, const int64_t *ids)
 
 static mu_status check_rows(const mu_resource *variable, int64_t n, const mu_tensor *rows)
 {
+    char seen_text[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
     mu_shape wanted = variable->spec.shape;
     wanted.dims[0] = n;
     if (mu__pending())
         return mu_error_code();
     if (rows != NULL && rows->dtype == variable->spec.dtype && mu__shape_equal(&rows->shape, &wanted))
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows of another type or shape", variable->name);
+    if (rows == NULL)
+        return mu__error(MU_DATA_LOSS, "the server of '%s' answers without rows; it must run the same version of Muster",
+                         variable->name);
+    return mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows that are %s%s; expected %s%s: another program "
+                     "may have made the variable anew; let each job use servers of its own", variable->name,
+                     mu_dtype_name(rows->dtype), mu__shape_text(&rows->shape, seen_text),
+                     mu_dtype_name(variable->spec.dtype), mu__shape_text(&wanted, text));
 }
 
 // Asks every server that has some of the rows, then waits for all.

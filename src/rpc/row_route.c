@@ -4,6 +4,11 @@
 mu_status mu__row_route(mu_row_route *r, int n_parts, int64_t n, const int64_t *ids, mu_part_of *part_of,
                         const void *arg)
 {
+    if (n > UINT32_MAX) {
+        *r = (mu_row_route){0};
+        return mu__error(MU_INVALID_ARGUMENT, "%lld rows in one request to several servers; at most %lld can be "
+                         "divided among them: use several requests", (long long)n, (long long)UINT32_MAX);
+    }
     *r = (mu_row_route){.n_parts = n_parts, .n = n,
                         .begin = mu__calloc((size_t)n_parts + 2, sizeof *r->begin),
                         .ids = mu__alloc(((size_t)n + 1) * sizeof *r->ids),

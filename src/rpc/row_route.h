@@ -14,8 +14,8 @@ typedef struct mu_row_route {
 // The part that has an id, and what the part itself calls it.
 typedef int mu_part_of(const void *arg, int64_t id, int64_t *local);
 
-// mu__row_route divides n ids among the parts, in order; n is below 2^32. mu__row_route_free frees what it holds, also
-// after an error and of a zeroed struct.
+// mu__row_route divides n ids among the parts, in order. Errors: INVALID_ARGUMENT for 2^32 ids or more.
+// mu__row_route_free frees what it holds, also after an error and of a zeroed struct.
 mu_status mu__row_route(mu_row_route *route, int n_parts, int64_t n, const int64_t *ids, mu_part_of *part_of,
                         const void *arg);
 void mu__row_route_free(mu_row_route *route);

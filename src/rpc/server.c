@@ -449,7 +449,7 @@ mu_client_state mu__server_client(mu_rpc_server *server, uint64_t client)
         const mu_connection *connection = &server->connections[i];
         if (connection->number == client && mu__session_is_open(&connection->member.session))
             state = MU_CLIENT_OPEN;
-        else if (server->closed[i] == client)
+        else if (client != 0 && server->closed[i] == client)
             state = MU_CLIENT_CLOSED;
     }
     pthread_mutex_unlock(&server->lock);

@@ -330,11 +330,14 @@ static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_v
                           mu_tensor **in, mu_tensor **out)
 {
     mu_resource *resources[MU_MAX_INTS];
-    if (mu_value_count(inputs) != node->n_in || node->n_resources > (int)MU_COUNT(resources)) {
+    if (mu_value_count(inputs) != node->n_in)
         mu__error(MU_INVALID_ARGUMENT, "%s takes %d tensors; %d were sent", node->op->name, node->n_in,
                   mu_value_count(inputs));
+    else if (node->n_resources > (int)MU_COUNT(resources))
+        mu__error(MU_INVALID_ARGUMENT, "%s was sent for %d variables; a server applies an op to at most %d: divide the "
+                  "variables among several ops", node->op->name, node->n_resources, (int)MU_COUNT(resources));
+    if (mu__pending())
         return NULL;
-    }
     for (int i = 0; i < node->n_in; i++)
         in[i] = mu_at(inputs, node->in[i].node->id);
     for (int i = 0; i < node->n_resources; i++)

@@ -45,8 +45,8 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
     for (; *last != NULL; n++)
         last = &(*last)->next;
     if (n == MOST_BLOCKED)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "%d requests wait at store %d for others' changes; no more are "
-                         "accepted", MOST_BLOCKED, store->number);
+        return mu__error(MU_RESOURCE_EXHAUSTED, "%d requests wait at store %d for others' changes, which is the "
+                         "limit; let fewer takes wait at a time, or add servers", MOST_BLOCKED, store->number);
     mu_blocked *blocked = mu__calloc(1, sizeof *blocked);
     if (blocked == NULL)
         return MU_RESOURCE_EXHAUSTED;

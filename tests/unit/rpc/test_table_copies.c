@@ -1,6 +1,7 @@
 // Embedding tables as a part of a store: what was saved and loaded answers as the original does, bit for bit, and
 // evicts the same rows; the budget is shared.
 #include "ops/state/embedding_table.h"
+#include "rpc/row_route.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 #include "rpc_test.h"
@@ -147,11 +148,29 @@ static void test_one_budget(void **state)
     mu_pool_close(pool);
 }
 
+static int first_part(const void *arg, int64_t id, int64_t *local)
+{
+    (void)arg;
+    *local = id;
+    return 0;
+}
+
+// Places are numbers of 32 bits.
+static void test_more_rows_than_places(void **state)
+{
+    (void)state;
+    mu_row_route route;
+    assert_int_equal(mu__row_route(&route, 2, (int64_t)1 << 32, NULL, first_part, NULL), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "4294967296 rows in one request to several servers; at most 4294967295");
+    mu__row_route_free(&route);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_copy_answers_as_the_original),
         cmocka_unit_test(test_one_budget),
+        cmocka_unit_test(test_more_rows_than_places),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
