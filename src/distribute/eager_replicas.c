@@ -110,7 +110,8 @@ static const char *source_text(int64_t source, char text[SOURCE_TEXT])
     return text;
 }
 
-// Replica r's operation or pairs, which differ from the first replica's. Pairs are many: the first other target says it.
+// Replica r's operation or pairs, which differ from the first replica's. Pairs may be many: it names the first target
+// that gets something else.
 static mu_status complain_arguments(const struct mu_eager_replicas *run, int r)
 {
     const rendezvous *first = run->replicas[0].rendezvous, *other = run->replicas[r].rendezvous;
@@ -122,8 +123,8 @@ static mu_status complain_arguments(const struct mu_eager_replicas *run, int r)
                          "replicas must ask for the same operation", id, first->name, id + r, other->name);
     while (to + 1 < run->strategy->n_replicas && first->counts[to] == other->counts[to])
         to++;
-    return mu__error(MU_INVALID_ARGUMENT, "collective_permute: by the pairs of replica %d, replica %d gets %s, by those "
-                     "of replica %d it gets %s; all replicas must give the same pairs", id, to,
+    return mu__error(MU_INVALID_ARGUMENT, "collective_permute: by the pairs of replica %d, replica %d gets %s, by "
+                     "those of replica %d it gets %s; all replicas must give the same pairs", id, to,
                      source_text(first->counts[to], text), id + r, source_text(other->counts[to], text_r));
 }
 

@@ -92,8 +92,10 @@ bool mu__accumulators_forget(mu_accumulator_list *list, const char *name)
     if (gone != NULL)
         list->all.items[i] = list->all.items[--list->all.n];
     pthread_mutex_unlock(&list->lock);
-    if (gone != NULL)
+    if (gone != NULL) {
+        mu__change_concerns(gone->resource.name);
         mu_accumulator_close(gone);
+    }
     mu_release(gone);
     return gone != NULL;
 }
@@ -162,8 +164,10 @@ mu_value *mu__accumulator_close(mu_value *arguments, void *arg)
         return NULL;
     mu_accumulator *found = mu__change_begin() == MU_OK ? find_retained(mu__service_accumulators(arg), name) : NULL;
     mu__free(name);
-    if (found != NULL)
+    if (found != NULL) {
+        mu__change_concerns(found->resource.name);
         mu_accumulator_close(found);
+    }
     return NULL;
 }
 

@@ -62,8 +62,8 @@ static mu_status check_rows(const mu_resource *variable, int64_t n, const mu_ten
     if (rows != NULL && rows->dtype == variable->spec.dtype && mu__shape_equal(&rows->shape, &wanted))
         return MU_OK;
     if (rows == NULL)
-        return mu__error(MU_DATA_LOSS, "the server of '%s' answers without rows; it must run the same version of Muster",
-                         variable->name);
+        return mu__error(MU_DATA_LOSS, "the server of '%s' answers without rows; it must run the same version of "
+                         "Muster", variable->name);
     return mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows that are %s%s; expected %s%s: another program "
                      "may have made the variable anew; let each job use servers of its own", variable->name,
                      mu_dtype_name(rows->dtype), mu__shape_text(&rows->shape, seen_text),

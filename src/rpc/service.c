@@ -258,6 +258,18 @@ static const mu_node *only_op(const mu_graph *graph)
     return NULL;
 }
 
+// A take in a store, whose gradients are there (begin_change): one that fails after it has moved their sum has changed
+// the accumulator.
+static mu_status apply_take(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources, mu_tensor **out)
+{
+    const mu_accumulator *accumulator = (const mu_accumulator *)resources[0];
+    const int64_t had = accumulator->sum.n;
+    const mu_status status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);
+    if (status != MU_OK && accumulator->sum.n != had)
+        mu__change_torn();
+    return status;
+}
+
 // A large value is read by lending the variable's memory to the answer, and assigned by keeping the memory in which it
 // arrived. False: the op has to be applied.
 static bool without_copying(const mu_node *node, mu_tensor *const *in, mu_resource *resource, mu_tensor **out)
@@ -283,18 +295,6 @@ static void note_torn(const mu_node *node, mu_resource *const *resources, mu_sta
     const bool checked = status != MU_RESOURCE_EXHAUSTED && status != MU_INTERNAL;
     if (status != MU_OK && !checked && (node->flags & MU_OP_WRITES) != 0 && resources[0]->kind == &mu__variable_kind)
         mu__change_torn();
-}
-
-// A take in a store, whose gradients are there (begin_change): one that fails after it has moved their sum has changed
-// the accumulator.
-static mu_status apply_take(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources, mu_tensor **out)
-{
-    const mu_accumulator *accumulator = (const mu_accumulator *)resources[0];
-    const int64_t had = accumulator->sum.n;
-    const mu_status status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);
-    if (status != MU_OK && accumulator->sum.n != had)
-        mu__change_torn();
-    return status;
 }
 
 // An op that waits gives its place to another call.
@@ -342,7 +342,11 @@ static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_v
         in[i] = mu_at(inputs, node->in[i].node->id);
     for (int i = 0; i < node->n_resources; i++)
         resources[i] = graph->resources.items[node->resources[i]];
-    if (mu__pending() || begin_change(node, in, resources) != MU_OK || apply_node(node, in, resources, out) != MU_OK)
+    if (mu__pending() || begin_change(node, in, resources) != MU_OK)
+        return NULL;
+    if (resources[0]->kind->opaque) // takes wait for what others do to accumulators
+        mu__change_concerns(resources[0]->name);
+    if (apply_node(node, in, resources, out) != MU_OK)
         return NULL;
     mu_value **values = mu__calloc((size_t)node->n_out + 1, sizeof *values);
     for (int i = 0; i < node->n_out && values != NULL; i++)

@@ -66,6 +66,8 @@ mu_status mu__change_begin(void);
 // `seconds` since the request came (DEADLINE_EXCEEDED). Outside of stores it does nothing: mu__change_in_store tells.
 mu_status mu__change_begin_when(const char *name, double seconds, bool (*ready)(void *arg), void *arg);
 bool mu__change_in_store(void);
+// mu__change_concerns says that the change may be what requests wait for under this name: they are run again after it.
+void mu__change_concerns(const char *name);
 // mu__change_torn tells that a change which fails has happened in part: the copy, which cannot repeat that, gets
 // everything again.
 void mu__change_torn(void);

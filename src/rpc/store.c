@@ -132,7 +132,7 @@ void mu__store_drop(mu_store *store)
     store->begun = store->applied = store->copied = store->position = store->lost = 0;
     store->restored_at = -1;
     store->complete = store->told = store->promoting = store->gone = false;
-    store->blocked_due = true;
+    store->blocked_ns = 0;
     mu__store_release_waiting(store, mu__now_ns());
 }
 
@@ -283,6 +283,12 @@ mu_status mu__change_begin_when(const char *name, double seconds, bool (*ready)(
 
 bool mu__change_in_store(void) { return running != NULL; }
 
+void mu__change_concerns(const char *name)
+{
+    if (running != NULL)
+        running->concerns = mu__blocked_hash(name);
+}
+
 void mu__change_torn(void)
 {
     if (running != NULL)
@@ -359,9 +365,8 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
         store->parted |= store->copy != NULL && !copied;
     }
     pthread_mutex_unlock(&store->changing);
-    store->blocked_due = true;
-    if (store->first_blocked != NULL)
-        mu__stores_wake(store->stores);
+    if (change->concerns != 0)
+        mu__blocked_concerns(store, change->concerns);
 }
 
 // ---- Answers that wait --------------------------------------------------------------------------

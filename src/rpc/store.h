@@ -157,8 +157,7 @@ typedef struct mu_store {
     mu_seen seen;
     mu_waiting *first_waiting, *last_waiting;
     struct mu_blocked *first_blocked; // requests that wait for others' changes, in the order of their arrival
-    bool blocked_due;           // something has changed since they were last tried
-    int64_t blocked_ns;         // when they are tried next, if nothing changes
+    int64_t blocked_ns;         // when all of them are tried next; 0: now
 
     // As a primary.
     mu_rpc_client *copy;        // retained; NULL: it has none
@@ -220,6 +219,7 @@ typedef struct mu_change {
     int64_t ask[MU_N_ASK];
     bool begun, seen; // seen: it was done before
     bool torn;        // it failed, and has changed something
+    uint64_t concerns; // hash of the name of what others may wait for; 0: nothing
     bool waits;       // it failed because others' changes must come first
     char *waits_for;  // the name of what they change; owned
     const struct mu_blocked *blocked; // its place among those that wait; NULL: it has none yet
@@ -243,11 +243,14 @@ mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int6
 // ---- Requests that wait for others' changes (store_blocked.c) -----------------------------------
 
 // mu__blocked_add keeps a request that waits, whose call was deferred; with the lock held. mu__blocked_is_next tells
-// whether no earlier one waits for the same name. mu__blocked_run tries all that wait, without the lock, on the one
-// thread that repeats the stores' steps, and returns when it is due again.
+// whether no earlier one waits for the same name. mu__blocked_concerns makes those due that wait for a name, by its
+// hash, also with the lock held. mu__blocked_run runs those that are due, without the lock, on one thread at a time,
+// and returns when it is due again.
 mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *change, const char *method,
                           mu_value *arguments);
 bool mu__blocked_is_next(const mu_store *store, const struct mu_blocked *blocked, const char *name);
+void mu__blocked_concerns(mu_store *store, uint64_t name);
+uint64_t mu__blocked_hash(const char *name); // never 0
 int64_t mu__blocked_run(mu_store *store);
 void mu__blocked_free(mu_store *store);
 
@@ -284,9 +287,15 @@ struct mu_stores {
     mu_object object;
     mu_rpc_server *server; // borrowed: it owns this
     pthread_mutex_t lock;
-    mu_monitor wake;       // wakes the thread; its lock is taken last
-    bool has_lock, woken, ending;
-    mu_worker *thread;
+    mu_monitor wake;       // wakes the threads; its lock is taken last
+    bool has_lock, ending;
+    // A thread keeps the leases and the copies, and never waits for a change; another runs the requests that waited.
+    struct mu_stores_thread {
+        mu_stores *stores;
+        int64_t (*step)(mu_stores *stores); // does what is due, and returns when it is due again
+        bool woken;
+        mu_worker *worker;
+    } threads[2];
     mu_kept *kept; // retained
     double heartbeat;
     int64_t cut;           // the highest cut that this process knows of
@@ -298,7 +307,7 @@ struct mu_stores {
     } stores;
 };
 
-// mu__stores_step does what is due and returns when it is due again. Takes the lock. Only where no thread does it.
+// mu__stores_step does what is due and returns when it is due again. Takes the lock. Only where no threads do it.
 int64_t mu__stores_step(mu_stores *stores);
 mu_stores *mu__stores_of(mu_rpc_server *server);
 void mu__stores_wake(mu_stores *stores);

@@ -1,9 +1,10 @@
 // Requests that wait for others' changes, such as a take for the gradients of other clients: see mu__change_begin_when.
 //
-// One that cannot begin yet gives its thread back and stays here as a call to be answered later. All that wait are
-// tried in the order of their arrival after each change, on the thread that repeats the stores' steps. Only the primary
-// has them: whoever is promoted gets them from the clients, which send them again, and one that was done before is
-// answered from the table of requests.
+// One that cannot begin yet gives its thread back and stays here as a call to be answered later. Those that wait for a
+// name are tried in the order of their arrival after each change that concerns it, on a thread of their own: a request
+// may have to wait for another change, which must not keep leases from being renewed. Only the primary has them:
+// whoever is promoted gets them from the clients, which send them again, and one that was done before is answered from
+// the table of requests.
 #include "rpc/store.h"
 
 #include "base/system.h"
@@ -17,8 +18,19 @@ typedef struct mu_blocked {
     int64_t ask[MU_N_ASK];
     char *method, *name; // owned; the name of what others change
     mu_value *arguments; // retained; NULL: none
+    uint64_t hash;       // of the name
+    bool due;            // a change concerned the name since it was last tried
     int64_t since_ns, until_ns;
 } mu_blocked;
+
+// FNV-1a; two names with one hash are only tried more often.
+uint64_t mu__blocked_hash(const char *name)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (; *name != '\0'; name++)
+        hash = (hash ^ (unsigned char)*name) * 1099511628211u;
+    return hash | 1;
+}
 
 static void blocked_free(mu_blocked *blocked)
 {
@@ -51,6 +63,7 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
     if (blocked == NULL)
         return MU_RESOURCE_EXHAUSTED;
     *blocked = (mu_blocked){.call = call, .method = mu__strdup(method), .name = change->waits_for,
+                      .hash = mu__blocked_hash(change->waits_for), .due = true, // what it waits for may have come
                       .since_ns = change->since_ns, .until_ns = change->until_ns};
     change->waits_for = NULL;
     if (blocked->method == NULL) {
@@ -60,9 +73,18 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
     memcpy(blocked->ask, change->ask, sizeof blocked->ask);
     blocked->arguments = mu_retain(arguments);
     *last = blocked;
-    store->blocked_due = true; // what it waits for may have come meanwhile
     mu__stores_wake(store->stores);
     return MU_OK;
+}
+
+void mu__blocked_concerns(mu_store *store, uint64_t name)
+{
+    bool any = false;
+    for (mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
+        if (blocked->hash == name)
+            any = blocked->due = true;
+    if (any)
+        mu__stores_wake(store->stores);
 }
 
 bool mu__blocked_is_next(const mu_store *store, const mu_blocked *blocked, const char *name)
@@ -94,6 +116,9 @@ static bool try_blocked(mu_store *store, mu_blocked *blocked)
         mu__call_answer(blocked->call, mu__store_answer(store, MU_CANCELLED, mu__text_value("the call was cancelled")));
         return true;
     }
+    blocked->due = false;
+    if (!mu__blocked_is_next(store, blocked, blocked->name) && mu__now_ns() < blocked->until_ns)
+        return false;
     memcpy(change.ask, blocked->ask, sizeof change.ask);
     pthread_mutex_unlock(&store->stores->lock);
     mu_value *value = mu__store_run(&change, blocked->method, blocked->arguments);
@@ -104,37 +129,40 @@ static bool try_blocked(mu_store *store, mu_blocked *blocked)
     return !change.waits;
 }
 
-// Other threads only append meanwhile.
-static void try_all(mu_store *store)
+// Tries those that are due, or all. Other threads only append meanwhile. Behind one that has ended the next is due.
+static void try_each(mu_store *store, bool all)
 {
     for (mu_blocked **at = &store->first_blocked, *blocked; (blocked = *at) != NULL;) {
         mu_pool *pool = mu_pool_open();
-        const bool ended = try_blocked(store, blocked);
+        const bool ended = (all || blocked->due) && try_blocked(store, blocked);
         mu_pool_close(pool);
         if (ended) {
+            const uint64_t hash = blocked->hash;
             *at = blocked->next;
             blocked_free(blocked);
+            mu__blocked_concerns(store, hash);
         } else {
             at = &blocked->next;
         }
     }
 }
 
+// All are tried from time to time: they may be cancelled or late, or wait at a store that is led elsewhere.
 int64_t mu__blocked_run(mu_store *store)
 {
     mu_error_value ignored;
     pthread_mutex_lock(&store->stores->lock);
-    if (store->first_blocked != NULL && (store->blocked_due || mu__now_ns() >= store->blocked_ns)) {
-        store->blocked_due = false;
-        try_all(store);
-        mu__error_move(&ignored); // a call without an answer runs into its client's deadline
+    const bool all = mu__now_ns() >= store->blocked_ns;
+    if (all)
         store->blocked_ns = mu__now_ns() + POLL_NS;
-        for (const mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
-            store->blocked_ns = MU_MIN(store->blocked_ns, blocked->until_ns);
+    try_each(store, all);
+    mu__error_move(&ignored); // a call without an answer runs into its client's deadline
+    bool due = false;
+    for (const mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next) {
+        store->blocked_ns = MU_MIN(store->blocked_ns, blocked->until_ns);
+        due |= blocked->due;
     }
-    const int64_t due_ns = store->first_blocked == NULL ? MU_FOREVER
-                           : store->blocked_due         ? mu__now_ns()
-                                                        : store->blocked_ns;
+    const int64_t due_ns = store->first_blocked == NULL ? MU_FOREVER : due ? mu__now_ns() : store->blocked_ns;
     pthread_mutex_unlock(&store->stores->lock);
     return due_ns;
 }

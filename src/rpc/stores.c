@@ -398,12 +398,13 @@ static mu_value *state(mu_value *arguments, void *arg)
 void mu__stores_wake(mu_stores *stores)
 {
     pthread_mutex_lock(&stores->wake.lock);
-    stores->woken = true;
-    pthread_cond_signal(&stores->wake.changed);
+    for (size_t i = 0; i < MU_COUNT(stores->threads); i++)
+        stores->threads[i].woken = true;
+    pthread_cond_broadcast(&stores->wake.changed);
     pthread_mutex_unlock(&stores->wake.lock);
 }
 
-int64_t mu__stores_step(mu_stores *stores)
+static int64_t run_blocked(mu_stores *stores)
 {
     mu_pool *pool = mu_pool_open();
     int64_t due_ns = mu__server_free_orphans(stores->server, mu__now_ns());
@@ -414,6 +415,16 @@ int64_t mu__stores_step(mu_stores *stores)
         due_ns = MU_MIN(due_ns, mu__blocked_run(store));
         pthread_mutex_lock(&stores->lock);
     }
+    pthread_mutex_unlock(&stores->lock);
+    mu_pool_close(pool);
+    return due_ns;
+}
+
+static int64_t keep_leases(mu_stores *stores)
+{
+    int64_t due_ns = MU_FOREVER;
+    mu_pool *pool = mu_pool_open();
+    pthread_mutex_lock(&stores->lock);
     for (size_t i = 0; i < stores->stores.n; i++)
         due_ns = MU_MIN(due_ns, mu__store_step(stores->stores.items[i], mu__now_ns()));
     pthread_mutex_unlock(&stores->lock);
@@ -421,16 +432,23 @@ int64_t mu__stores_step(mu_stores *stores)
     return due_ns;
 }
 
+int64_t mu__stores_step(mu_stores *stores)
+{
+    const int64_t due_ns = run_blocked(stores);
+    return MU_MIN(due_ns, keep_leases(stores));
+}
+
 static void repeat_steps(void *arg)
 {
-    mu_stores *stores = arg;
+    struct mu_stores_thread *thread = arg;
+    mu_stores *stores = thread->stores;
     pthread_mutex_lock(&stores->wake.lock);
     while (!stores->ending) {
-        stores->woken = false;
+        thread->woken = false;
         pthread_mutex_unlock(&stores->wake.lock);
-        const int64_t due_ns = mu__stores_step(stores);
+        const int64_t due_ns = thread->step(stores);
         pthread_mutex_lock(&stores->wake.lock);
-        while (!stores->woken && !stores->ending && mu__monitor_wait(&stores->wake, due_ns))
+        while (!thread->woken && !stores->ending && mu__monitor_wait(&stores->wake, due_ns))
             ;
     }
     pthread_mutex_unlock(&stores->wake.lock);
@@ -481,13 +499,13 @@ static void owner_left(void *arg) { mu__stores_wake(arg); }
 static void stop(void *arg)
 {
     mu_stores *stores = arg;
-    if (stores->thread != NULL) {
-        pthread_mutex_lock(&stores->wake.lock);
-        stores->ending = true;
-        pthread_cond_broadcast(&stores->wake.changed);
-        pthread_mutex_unlock(&stores->wake.lock);
-        mu__worker_free(stores->thread);
-        stores->thread = NULL;
+    pthread_mutex_lock(&stores->wake.lock);
+    stores->ending = true;
+    pthread_cond_broadcast(&stores->wake.changed);
+    pthread_mutex_unlock(&stores->wake.lock);
+    for (size_t i = 0; i < MU_COUNT(stores->threads); i++) {
+        mu__worker_free(stores->threads[i].worker);
+        stores->threads[i].worker = NULL;
     }
     mu__server_on_owner_left(stores->server, NULL, NULL);
     drop_all(stores);
@@ -507,6 +525,14 @@ static void stores_destroy(void *object)
 
 static mu_type stores_type = {.name = "stores", .destroy = stores_destroy};
 
+static mu_status start_thread(mu_stores *stores, int i, const char *name, int64_t (*step)(mu_stores *stores))
+{
+    struct mu_stores_thread *thread = &stores->threads[i];
+    *thread = (struct mu_stores_thread){.stores = stores, .step = step};
+    thread->worker = mu__worker_new(name, NULL, 1, stores->server->runtime);
+    return thread->worker != NULL ? mu__worker_post(thread->worker, repeat_steps, thread) : mu_error_code();
+}
+
 static mu_status start(mu_stores *stores)
 {
     MU_TRY(mu__monitor_init(&stores->wake, "stores"));
@@ -519,8 +545,8 @@ static mu_status start(mu_stores *stores)
     mu__server_on_owner_left(stores->server, owner_left, stores);
     if (!mu__system->threads)
         return MU_OK;
-    stores->thread = mu__worker_new("stores", NULL, 1, stores->server->runtime);
-    return stores->thread != NULL ? mu__worker_post(stores->thread, repeat_steps, stores) : mu_error_code();
+    MU_TRY(start_thread(stores, 0, "stores", keep_leases));
+    return start_thread(stores, 1, "requests that wait", run_blocked);
 }
 
 mu_stores *mu__stores_of(mu_rpc_server *server)

@@ -185,8 +185,8 @@ static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *arg)
 }
 
 // Puts the boundaries into the options, from which the configuration is written: one less than bins, or fewer where the
-// data have fewer numbers. (1 / (1. / 49) is more than 49, so that there may be a value too many, where Keras makes a bin
-// more than num_bins.)
+// data have fewer numbers. (1 / (1. / 49) is more than 49, so that there may be a value too many, where Keras makes a
+// bin more than num_bins.)
 static mu_status keep_boundaries(mu_layer *layer, const summary *s)
 {
     mu_discretization_args *args = layer->args;

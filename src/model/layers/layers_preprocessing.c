@@ -102,8 +102,8 @@ static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *all)
 {
     const mu_call_context context = {0};
     if (mu_tensor_rank(x) < 2)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' learns from batches of rows; the data have rank %d; "
-                         "batch the dataset (mu_dataset_batch)", mu_layer_name(layer), mu_tensor_rank(x));
+        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' learns from batches of rows; the data have rank "
+                         "%d; batch the dataset (mu_dataset_batch)", mu_layer_name(layer), mu_tensor_rank(x));
     if (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL))
         return mu_error_code();
     const int64_t features = mu_tensor_elements(mu_variable_read(mu__weight_named(layer, "mean")));

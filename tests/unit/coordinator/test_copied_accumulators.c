@@ -103,6 +103,73 @@ static void test_takes_that_end_without_gradients(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Leases -------------------------------------------------------------------------------------
+
+// The beginning of a server, whose struct is private (rpc/cluster_server.c).
+struct mu_server {
+    mu_object object;
+    mu_rpc_server *rpc;
+};
+
+static mu_store *store_at(mu_server *server)
+{
+    mu_stores *stores = mu__stores_of(server->rpc);
+    pthread_mutex_lock(&stores->lock);
+    mu_store *store = mu__store_find(stores, 0);
+    pthread_mutex_unlock(&stores->lock);
+    return store;
+}
+
+static bool has_blocked(mu_store *store)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    const bool has = store->first_blocked != NULL;
+    pthread_mutex_unlock(&store->stores->lock);
+    return has;
+}
+
+// Adds a gradient of 7 in a store itself, so that a take that waits may begin, and then has to wait for a change.
+static void apply_in(mu_store *store, const char *name)
+{
+    const double seven = 7;
+    mu_resource *found = mu__accumulators_find(mu__service_accumulators(store->parts[0]), "conditional_accumulator",
+                                               name);
+    assert_non_null(found);
+    assert_int_equal(mu__accumulator_apply((mu_accumulator *)found, INT64_MAX,
+                                           &(mu_view){.dtype = MU_F64, .data = (void *)&seven}, NULL, NULL), MU_OK);
+}
+
+// While a change takes longer than a lease, the primary renews its lease, although a take waits for that change.
+static void test_leases_are_renewed_while_requests_wait(void **state)
+{
+    mu_server *servers[2];
+    mu_accumulator *a = NULL;
+    taker waiting;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_with_copies(servers);
+    MU_SCOPE(strategy) a = mu_conditional_accumulator(MU_F64);
+    wait_for_copies(strategy);
+    mu_store *primary = store_at(servers[0]), *copy = store_at(servers[1]);
+    take_in_thread(&waiting, a, 1, 600);
+    while (!has_blocked(primary))
+        usleep(1000);
+    pthread_mutex_lock(&primary->changing);
+    apply_in(copy, ((mu_resource *)a)->name);
+    apply_in(primary, ((mu_resource *)a)->name);
+    usleep((useconds_t)(1.2 * MU_LEASE * primary->stores->heartbeat * 1e6));
+    pthread_mutex_lock(&primary->stores->lock);
+    const bool leads = mu__store_led_ns(primary) > mu__now_ns();
+    pthread_mutex_unlock(&primary->stores->lock);
+    pthread_mutex_unlock(&primary->changing);
+    assert_true(leads);
+    pthread_join(waiting.thread, NULL);
+    assert_true(waiting.status == MU_OK && waiting.got == 7);
+    mu_pool_close(pool);
+}
+
+// ---- Takes without memory -----------------------------------------------------------------------
+
 // A store without a server: methods run on it as those of requests do.
 typedef struct lone_store {
     mu_stores stores;
@@ -151,8 +218,8 @@ static double count_on(lone_store *lone, mu_value *count)
     return mu_scalar(mu_at(run_on(lone, &change, "muster.apply", count), 0));
 }
 
-// Takes while the first, second, … allocation fails; each time the gradients are still there, or the primary knows that
-// its copy lacks a change. `apply` and `count` are what puts them there and counts them.
+// Takes while the first, second, … allocation fails; each time the gradients are still there, or the primary knows
+// that its copy lacks a change. `apply` and `count` are what puts them there and counts them.
 static void take_without_memory(lone_store *lone, mu_value *apply, mu_value *taking, mu_value *count)
 {
     mu_change change;
@@ -185,7 +252,7 @@ static void test_a_take_that_finds_no_memory(void **state)
     open_store(&lone);
     mu_accumulator *a = mu_conditional_accumulator(MU_F64, .shape = &any, .reduction_type = "SUM", .name = "a");
     mu_resource *as[] = {(mu_resource *)a};
-    mu_tensor *one = mu_constant(MU_I32, 1), *put[] = {mu_constant(MU_I64, INT64_MAX), row(1, 2)};
+    mu_tensor *one = mu_constant(MU_I32, 1), *put[] = {mu_constant(MU_I64, 1e9), row(1, 2)};
     run_on(&lone, &change, "muster.accumulator.create",
            mu_list(mu__text_value("a"), mu_tensor_new(MU_I64, 1, (int64_t[]){5}, kind), MU_END));
     take_without_memory(
@@ -245,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_server_ends),
         cmocka_unit_test(test_takes_that_end_without_gradients),
+        cmocka_unit_test(test_leases_are_renewed_while_requests_wait),
         cmocka_unit_test(test_a_take_that_finds_no_memory),
         cmocka_unit_test(test_what_is_saved_is_checked),
         cmocka_unit_test(test_no_steps_that_go_back),
