@@ -7,6 +7,7 @@
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
 #include "distribute/job.h"
+#include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "ops/onednn/onednn.h"
 
@@ -89,20 +90,34 @@ static mu_status bootstrap_through_mpi(const joining *j, mu_mesh_peer *first, mu
     return *key ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
+void mu__arithmetic_text(char text[MU_ARITHMETIC_TEXT])
+{
+    dnnl_data_type_t type;
+    const bool bf16 = mu__dnnl_type(MU_BF16, &type) && type == dnnl_bf16;
+#ifdef MU_PER_ISA_X86
+    static const char loops[] = "loops for this set";
+#else
+    static const char loops[] = "plain loops";
+#endif
+    snprintf(text, MU_ARITHMETIC_TEXT, "the instructions %s/%#x, products of bfloat16 in %s, %s", mu__kernels()->isa,
+             (unsigned)mu__dnnl_isa(), bf16 ? "bfloat16" : "float32", loops);
+}
+
 static void write_greeting(const joining *j, char *text, size_t bytes)
 {
+    char arithmetic[MU_ARITHMETIC_TEXT];
     const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(),
                            mu__multi_worker_ops.name, mu_communication_name(j->options.implementation),
                            mu__setting_bool(MU_SETTING_TF_COMPAT));
-    // Sums in kernels may depend on the instruction set.
-    if (j->options.deterministic)
-        snprintf(text + n, bytes - (size_t)n, ", deterministic with the instructions %s/%#x", mu__kernels()->isa,
-                 (unsigned)mu__dnnl_isa());
+    if (!j->options.deterministic)
+        return;
+    mu__arithmetic_text(arithmetic);
+    snprintf(text + n, bytes - (size_t)n, ", deterministic with %s", arithmetic);
 }
 
 static mu_mesh *call_all(const joining *j, const mu_mesh_peer *peers, const char *key)
 {
-    char greeting[240];
+    char greeting[400];
     write_greeting(j, greeting, sizeof greeting);
     return mu__mesh_join(&(mu_mesh_options){.rank = j->worker,
                                             .ranks = j->n_workers,

@@ -1,6 +1,8 @@
 // Products, attention, sums and ReLU's gradient of 16-bit floats, which are computed in float32 where that is faster:
 // results are those of float32, rounded once, bit for bit. Only where oneDNN multiplies bfloat16 itself may sums differ
 // by their order.
+#include "distribute/job.h"
+#include "kernels/kernels.h"
 #include "ops/nn/nn.h"
 #include "ops/onednn/onednn.h"
 
@@ -199,6 +201,18 @@ static void test_infinity_reaches_only_the_places_whose_window_has_it(void **sta
         }
 }
 
+// Deterministic workers compare this type: it depends on more than the instruction sets.
+static void test_workers_compare_the_type(void **state)
+{
+    (void)state;
+    dnnl_data_type_t type;
+    char text[MU_ARITHMETIC_TEXT];
+    mu__arithmetic_text(text);
+    assert_true(mu__dnnl_type(MU_BF16, &type));
+    assert_non_null(strstr(text, type == dnnl_bf16 ? "bfloat16 in bfloat16" : "bfloat16 in float32"));
+    assert_non_null(strstr(text, mu__kernels()->isa));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_sums_of_rows),
         cmocka_unit_test(test_gradient_of_relu_at_all_16_bit_floats),
+        cmocka_unit_test(test_workers_compare_the_type),
     };
     mu_init();
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
