@@ -66,8 +66,7 @@ mu_status mu__stopped(void)
     const int number = atomic_load_explicit(&stop_signal, memory_order_relaxed);
     if (number == 0)
         return MU_OK;
-    return mu__error(MU_CANCELLED, "stopped by %s; saved progress is kept",
-                     number == SIGINT ? "SIGINT (Ctrl-C)" : "SIGTERM");
+    return mu__error(MU_CANCELLED, "stopped by %s", number == SIGINT ? "SIGINT (Ctrl-C)" : "SIGTERM");
 }
 
 mu_status mu_stop_on_signals(void)

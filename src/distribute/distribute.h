@@ -26,7 +26,7 @@
 #define MU_BUCKET_LEAST   ((size_t)256 << 10)
 #define MU_BUCKET_MOST    ((size_t)4 << 20)
 
-enum { MU_LOGGED_BYTES = 160 };
+enum { MU_LOGGED_BYTES = 200 };
 struct mu_strategy {
     mu_object object;
     const mu_strategy_ops *ops;

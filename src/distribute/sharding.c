@@ -46,17 +46,20 @@ static void say_rows(mu_strategy *strategy, const mu_dataset *dataset, const mu_
     char text[MU_LOGGED_BYTES];
     int64_t rows, batch, begin, end, rest_begin, rest_end;
     if (!mu__dataset_rows(dataset, &rows, &batch)) {
-        snprintf(text, sizeof text, "worker %d reads its rows of every batch, one of %d disjoint parts",
+        snprintf(text, sizeof text, "worker %d of %d reads its own rows of every batch; no other worker reads them",
                  strategy->worker, strategy->n_workers);
         tell_once(strategy, text);
         return;
     }
     mu__division_rows(by, batch, &begin, &end);
     mu__division_rows(by, rows % batch, &rest_begin, &rest_end);
-    snprintf(text, sizeof text, "worker %d reads %lld of %lld samples that no other worker reads", strategy->worker,
+    snprintf(text, sizeof text, "worker %d reads %lld of %lld samples; no other worker reads them", strategy->worker,
              (long long)(rows / batch * (end - begin) + rest_end - rest_begin), (long long)rows);
     tell_once(strategy, text);
 }
+
+// What a worker reads, behind its number.
+enum { READS_TEXT = MU_LOGGED_BYTES - 40 };
 
 static void say(mu_strategy *strategy, const mu_division *by, const char *what)
 {
@@ -80,7 +83,9 @@ static mu_shard_plan by_rows(mu_strategy *strategy, mu_dataset *dataset)
 static mu_shard_plan by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *pieces = pieces_of(strategy, dataset, true);
-    say(strategy, by, "every so many'th piece of the batches that no other worker reads");
+    char text[READS_TEXT];
+    snprintf(text, sizeof text, "1 of every %d pieces of the batches; no other worker reads it", (int)by->n);
+    say(strategy, by, text);
     if (pieces && by->n > 1)
         pieces = mu__dataset_divide_elements(pieces, by);
     return (mu_shard_plan){.dataset = pieces, .pieces = true, .same_order = by->n > 1};
@@ -98,10 +103,11 @@ static mu_shard_plan of_files(mu_strategy *strategy, mu_dataset *dataset, const 
 {
     mu_dataset *own = mu__dataset_divide_files(dataset, by);
     const int64_t files = by->all_shares ? -1 : files_of(dataset);
-    char text[MU_LOGGED_BYTES] = "its own files that no other worker reads";
-    const char *few = files < by->n ? "; fewer than workers: policy AUTO or DATA gives all of them samples" : "";
+    char text[READS_TEXT] = "its own files; no other worker reads them";
+    const char *few = files >= by->n ? ""
+                                     : ". There are fewer files than workers: policy AUTO or DATA gives all samples";
     if (files >= 0)
-        snprintf(text, sizeof text, "%lld of %lld files that no other worker reads%s",
+        snprintf(text, sizeof text, "%lld of %lld files; no other worker reads them%s",
                  (long long)(files / by->n + (by->index < files % by->n)), (long long)files, few);
     say(strategy, by, text);
     return (mu_shard_plan){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};

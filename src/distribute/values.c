@@ -16,7 +16,7 @@ mu_status mu__need_value(const mu_value *value, const char *function)
     if (!value || mu__is(value, &mu__value_type))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: the arguments are no mu_value; wrap a tensor with mu_of, several with mu_list", function);
+                     "%s: the arguments are not a mu_value; wrap a tensor with mu_of, several with mu_list", function);
 }
 
 // Builds a container from owned elements, which it releases in every case.

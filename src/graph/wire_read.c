@@ -48,7 +48,8 @@ static Mu__WireGraph *parse(const void *bytes, size_t size, ProtobufCAllocator *
     }
     Mu__WireGraph *wire = mu__wire_graph__unpack(allocator, size, bytes);
     if (!wire && !mu__pending())
-        mu__error(MU_DATA_LOSS, "%zu bytes are no serialised graph; they are damaged, cut off or something else", size);
+        mu__error(MU_DATA_LOSS, "%zu bytes are not a serialised graph: they are damaged, cut off or something else; "
+                  "write the graph again", size);
     return wire;
 }
 

@@ -334,7 +334,7 @@ static mu_status read_row(void *arg, const uint8_t *key, size_t key_bytes, const
         return damaged(file, "", "the index does not begin with its header");
     Mu__BundleEntry *entry = mu__bundle_entry__unpack(NULL, value_bytes, value);
     if (!entry)
-        return damaged(file, "", "an entry of the index is no message");
+        return damaged(file, "", "an entry of the index is not a protocol buffer of a BundleEntryProto");
     const mu_status status = read_entry(file, key, key_bytes, entry);
     mu__bundle_entry__free_unpacked(entry, NULL);
     return status;
@@ -430,7 +430,7 @@ static mu_status unpack_graph(mu_tensor_file *file, const uint8_t *data, size_t 
     if (mu__crc32c_mask(crc) != b->graph_at.crc)
         return damaged(file, "", "the checksum of the object graph does not fit");
     b->graph = mu__bundle_graph__unpack(NULL, (size_t)length, c.at);
-    return b->graph ? MU_OK : damaged(file, "", "the object graph is no message");
+    return b->graph ? MU_OK : damaged(file, "", "the object graph is not a protocol buffer of a TrackableObjectGraph");
 }
 
 static mu_status read_graph(mu_tensor_file *file)

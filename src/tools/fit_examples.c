@@ -49,7 +49,7 @@ static mu_status describe_strings(const mu_fit_source *source, int i, int64_t n,
     }
     return n == 1 ? MU_OK
                   : mu__error(MU_UNIMPLEMENTED, "muster fit: feature '%.100s' of %s has %lld strings in an example; "
-                              "one is read, as an image or as uint8, where the model's input is no string",
+                              "one is read, as an image or as uint8, where the model's input does not take strings",
                               feature->name, source->path, (long long)n);
 }
 
@@ -83,7 +83,8 @@ static mu_status describe_all(mu_fit_source *source, mu_dataset *records)
                              : mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no records", source->path);
     if (!mu__example_find((mu_span){data, (size_t)mu_tensor_dim(bytes, 0)}, MU_EXAMPLE_FEATURES, source->n_names,
                           source->names, values))
-        return mu__error(MU_DATA_LOSS, "muster fit: the first record of %s is no tf.train.Example", source->path);
+        return mu__error(MU_DATA_LOSS, "muster fit: the first record of %s is not a tf.train.Example; expected a "
+                         "TFRecord file of examples", source->path);
     for (int i = 0; i < source->n_names; i++)
         MU_TRY(describe(source, i, values[i], &source->features[i]));
     return MU_OK;

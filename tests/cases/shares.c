@@ -135,7 +135,8 @@ static void no_file_left(void)
     mu_strategy *second = as_worker(1, 2, 2);
     CHECK(shard_plan(second, data).dataset);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
-    const char *wanted = compat ? "its own files" : "reads 0 of 1 files that no other worker reads; fewer than workers";
+    const char *wanted = compat ? "its own files"
+                                : "reads 0 of 1 files; no other worker reads them. There are fewer files";
     if (!strstr(second->logged[0], wanted))
         fail_case(__LINE__, "wanted \"%s\", it was told: %s", wanted, second->logged[0]);
     remove_files(&f);

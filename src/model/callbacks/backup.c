@@ -107,12 +107,17 @@ static mu_status save_batch(const mu_logs *logs, void *arg)
     return ++state->steps >= state->save_freq ? save(state, logs->model) : MU_OK;
 }
 
-static mu_status save_interrupted(const mu_logs *logs, void *arg)
+static mu_status save_interrupted(const mu_logs *logs, const char **saved_in, void *arg)
 {
+    backup *state = arg;
     const mu_model *model = logs->model;
     const mu_trainer *trainer = model->trainer;
     const bool begun = trainer->n_metrics > 0 && trainer->metrics[0]->states.n > 0;  // else there is nothing to restore
-    return begun ? save(arg, logs->model) : MU_OK;
+    if (!begun)
+        return MU_OK;
+    MU_TRY(save(state, logs->model));
+    *saved_in = state->folder;
+    return MU_OK;
 }
 
 static mu_status finish(const mu_logs *logs, void *arg)

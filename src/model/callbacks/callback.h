@@ -15,8 +15,9 @@ struct mu_callback {
     void (*on_destroy)(void *state);  // releases what the state owns; optional
     const char *monitor;          // built-in callbacks: the logged value that they watch, stored in `state`; NULL: none
     const char *path;             // built-in callbacks: a path with {names} of logged values, stored in `args`; or NULL
-    // Called when a signal ends fit, after the step in progress has finished. Optional.
-    mu_status (*on_interrupt)(const mu_logs *logs, void *arg);
+    // Called when a signal ends fit, after the step in progress has finished. Names the folder from which the next run
+    // continues, in *saved_in, if there is one; it stays valid as long as the callback. Optional.
+    mu_status (*on_interrupt)(const mu_logs *logs, const char **saved_in, void *arg);
 };
 mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state);  // takes ownership of `state`
 extern mu_type mu__callback_type;

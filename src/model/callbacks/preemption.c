@@ -186,9 +186,12 @@ static mu_status leave(mu_preemption_handler *handler)
     const char *by = handler->args.termination_watcher_fn ? "the watcher"
                      : number == SIGINT                    ? "SIGINT (Ctrl-C)"
                                                            : "SIGTERM";
-    return mu__error(MU_CANCELLED,
-                     "told to end by %s; %lld steps are done and saved, the next start continues from there", by,
-                     (long long)handler->total_runs);
+    const long long steps = handler->total_runs;
+    if (handler->args.save_fn)
+        return mu__error(MU_CANCELLED, "told to end by %s after %lld steps; .save_fn has saved them: run the same "
+                         "command to continue", by, steps);
+    return mu__error(MU_CANCELLED, "told to end by %s after %lld steps; they are saved in '%s': run the same "
+                     "command to continue", by, steps, mu__manager_directory(handler->manager));
 }
 
 // Called before a step. All workers agree here, so they save the same step.

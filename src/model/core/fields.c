@@ -429,7 +429,8 @@ static json_t *list_json(const void *args, const mu_field *field)
     for (int i = 0; list && i < list_length(args, field); i++)
         if (json_array_append_new(list, item_json(args, field, i)) != 0) {
             json_decref(list);
-            mu__error(MU_INVALID_ARGUMENT, "%s[%d] is no UTF-8, which a configuration must be", field->name, i);
+            mu__error(MU_INVALID_ARGUMENT, "%s[%d] is not UTF-8, so it cannot be written to a configuration; encode it "
+                      "as UTF-8", field->name, i);
             return NULL;
         }
     return list;

@@ -119,8 +119,8 @@ static mu_status not_known(const mu_name_list *names, const char *what, const ch
 {
     char known[MU_NAME_LIST_TEXT];
     mu__name_list_text(names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "the %s are a map with the key '%s', which is no output of the model; its "
-                     "outputs are %s", what, key, known);
+    return mu__error(MU_INVALID_ARGUMENT, "the %s are a map with the key '%s', but the model has no output of this "
+                     "name; its outputs are %s", what, key, known);
 }
 
 mu_status mu__places_by_name(const mu_value *map, const mu_name_list *names, mu_name_rule rule, const char *what,

@@ -61,6 +61,7 @@ void mu__checkpoint_count(mu_checkpoint *checkpoint, int64_t *counter);
 // mu__checkpoint_strategy returns the strategy in whose scope its existing variables were made; NULL: none.
 mu_strategy *mu__checkpoint_strategy(const mu_checkpoint *checkpoint);
 mu_checkpoint *mu__manager_checkpoint(const mu_checkpoint_manager *manager);
+const char *mu__manager_directory(const mu_checkpoint_manager *manager);
 // mu__checkpoint_read is mu_checkpoint_restore from an open file, so that the caller can read the metadata.
 mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file);
 

@@ -89,6 +89,7 @@ mu_checkpoint_manager *mu_checkpoint_manager_new_with(const mu_checkpoint_manage
 }
 
 mu_checkpoint *mu__manager_checkpoint(const mu_checkpoint_manager *manager) { return manager->checkpoint; }
+const char *mu__manager_directory(const mu_checkpoint_manager *manager) { return manager->directory; }
 
 // ---- The files ----------------------------------------------------------------------------------
 

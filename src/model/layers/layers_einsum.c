@@ -132,8 +132,8 @@ static mu_status einsum_complete(void *arguments)
                          args->equation ? args->equation : "", MU_MAX_RANK);
     for (const char *at = args->bias_axes; at && *at; at++)
         if (!strchr(e.output, *at))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_einsum_dense: bias_axes has '%c', which is no axis of the output "
-                             "of '%s'", *at, args->equation);
+            return mu__error(MU_INVALID_ARGUMENT, "mu_einsum_dense: bias_axes has '%c'; the output of '%s' has no such "
+                             "axis: use its letters", *at, args->equation);
     return MU_OK;
 }
 

@@ -74,7 +74,8 @@ mu_tensor *mu_input_with(const mu_input_args *given)
     if (mu__pending() || mu__fields_fill(&mu__input_layer_ops.class, &args, given) != MU_OK)
         return NULL;
     if (args.dtype && args.dtype != MU_STRING && !mu__dtype_ok(args.dtype)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_input: dtype is %d, which is no element type", (int)args.dtype);
+        mu__error(MU_INVALID_ARGUMENT, "mu_input: dtype is %d; it must be an element type, such as MU_F32, or "
+                  "MU_STRING", (int)args.dtype);
         return NULL;
     }
     mu_layer_call *call = new_call(NULL, NULL, &(mu_call_context){0});

@@ -27,7 +27,7 @@ static mu_status output_named(const mu_for_outputs *all, const char *what, const
     if (*out >= 0)
         return MU_OK;
     mu__name_list_text(&all->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s are given for '%s', which is no output of the model; %s%s",
+    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s are given for '%s', but the model has no such output; %s%s",
                      what, name, all->names.n > 0 ? "its outputs are "
                                                   : "give the losses by name too, which says what its outputs are",
                      known);

@@ -170,20 +170,27 @@ static mu_status fit_epoch(fitting *f, int epoch)
     return status;
 }
 
-// After a signal ended fit, callbacks save backups. Their failures are reported; the exit code stays the signal's.
+// After a signal ended fit, callbacks save backups, and the error says where. Their failures are reported; the exit
+// code stays the signal's.
 static void call_interrupt_hooks(fitting *f)
 {
     mu_error_value first;
+    const char *saved_in = NULL;
     mu__error_move(&first);
     const mu_logs logs = {.model = f->args.model, .epoch = f->position.epoch, .step = f->position.step};
     for (int i = 0; f->callbacks && (const void *)f->callbacks[i] != MU_END; i++) {
         const mu_callback *callback = f->callbacks[i];
-        if (callback && callback->on_interrupt && callback->on_interrupt(&logs, callback->hooks.arg) != MU_OK) {
+        if (callback && callback->on_interrupt &&
+            callback->on_interrupt(&logs, &saved_in, callback->hooks.arg) != MU_OK) {
             mu_error_value error;
             mu__error_move(&error);
             mu__log(MU_LOG_ERROR, "mu_fit was stopped, and its state could not be saved: %s", error.message);
         }
     }
+    const size_t n = strlen(first.message);
+    if (saved_in)
+        snprintf(first.message + n, sizeof first.message - n,
+                 "; progress is saved in '%.400s': run the same command to continue", saved_in);
     mu__error_raise(&first);
 }
 

@@ -288,7 +288,8 @@ static mu_status transpose_infer(mu_infer *infer)
     }
     if (axes->n == in->rank && seen == (1u << in->rank) - 1)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "transpose: the axes are no permutation of 0 to %d", in->rank - 1);
+    return mu__error(MU_INVALID_ARGUMENT, "transpose: the axes must be a permutation of 0 to %d: each once",
+                     in->rank - 1);
 }
 
 static int64_t strips_of(const mu_walk *walk)

@@ -114,7 +114,8 @@ static void a_signal_saves_the_step_of(int step)
     breaking b = {.at = STEPS + step, .signal = SIGTERM}, never = {.at = -1};
     snprintf(text, sizeof text, "%d", step);
     assert_null(train(begin(2), mu_backup_and_restore(FOLDER), &b));
-    expect_error(MU_CANCELLED, "SIGTERM");
+    expect_error(MU_CANCELLED,
+                 "stopped by SIGTERM; progress is saved in '" FOLDER "': run the same command to continue");
     mu_tensor_file *file = mu_tensor_file_open(BACKUP);
     assert_string_equal(mu_tensor_file_metadata(file, "muster.epoch"), "1");
     assert_string_equal(mu_tensor_file_metadata(file, "muster.step"), text);

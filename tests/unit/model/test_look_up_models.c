@@ -497,7 +497,7 @@ static void refuses_by_name(void **state)
     expect_error(MU_FAILED_PRECONDITION, "or is not built (mu_model_build)");
     mu_layer *bytes = mu_string_lookup(.vocabulary = (const char *const[]){"a", "\xff"}, .n_vocabulary = 2);
     assert_null(mu_layer_config(bytes));
-    expect_error(MU_INVALID_ARGUMENT, "vocabulary[1] is no UTF-8");
+    expect_error(MU_INVALID_ARGUMENT, "vocabulary[1] is not UTF-8");
     mu_string zero = {"a\0b", 3};
     mu_tensor *data = mu_tensor_byte_strings(1, (int64_t[]){1}, &zero);
     mu_layer *weighted = mu_string_lookup(.output_mode = "tf_idf");
