@@ -31,8 +31,8 @@ void mu__world_end(mu_device_world *world);
 // ---- What workers compare (multi_worker.c) ------------------------------------------------------
 
 // mu__arithmetic_text writes what the bits of a result depend on beside the program: the instruction sets of kernels
-// and of oneDNN, the type in which oneDNN multiplies bfloat16 (which also depends on the processor's maker), and whether
-// the compiler has made loops for each set (MU_PER_ISA), whose sums it then fuses with products.
+// and of oneDNN, the type in which oneDNN multiplies bfloat16 (which also depends on the processor's maker), and
+// whether the compiler has made loops for each set (MU_PER_ISA), whose sums it then fuses with products.
 enum { MU_ARITHMETIC_TEXT = 160 };
 void mu__arithmetic_text(char text[MU_ARITHMETIC_TEXT]);
 
