@@ -11,6 +11,16 @@ typedef struct batch_args {
     mu_division division;  // if n is not 0: only these rows of each batch are made
 } batch_args;
 
+static const mu_sent_field batch_sent[] = {MU_SENDS_INT(batch_args, batch_size, 1, INT64_MAX),
+                                           MU_SENDS_INT(batch_args, drop_remainder, 0, 1),
+                                           MU_SENDS_NOTHING(batch_args, pad),
+                                           MU_SENDS_INT(batch_args, division.n, 0, 0),
+                                           {.kind = MU_SENT_END}};
+static const mu_sent_field padded_sent[] = {MU_SENDS_INT(batch_args, batch_size, 1, INT64_MAX),
+                                            MU_SENDS_INT(batch_args, drop_remainder, 0, 1),
+                                            MU_SENDS_OBJECT(batch_args, pad, &mu__padding_form),
+                                            {.kind = MU_SENT_END}};
+
 static const mu_owned_field batch_owned[] = {{MU_OWNS_OBJECT, offsetof(batch_args, pad)}, {MU_OWNS_END, 0}};
 
 typedef struct batch_state {
@@ -136,8 +146,9 @@ static mu_dataset *batch_divide_rows(const mu_dataset *dataset, const mu_divisio
     return clone;
 }
 
-static const mu_stage_ops batch_stage = {
+const mu_stage_ops mu__batch_stage = {
     .name = "batch",
+    .sent = batch_sent,
     .state_bytes = sizeof(batch_state),
     .args_bytes = sizeof(batch_args),
     .owned = batch_owned,
@@ -152,8 +163,9 @@ static const mu_stage_ops batch_stage = {
 };
 
 // Padding depends on the whole batch, so all of it is made before it is divided.
-static const mu_stage_ops padded_batch_stage = {
+const mu_stage_ops mu__padded_batch_stage = {
     .name = "padded_batch",
+    .sent = padded_sent,
     .state_bytes = sizeof(batch_state),
     .args_bytes = sizeof(batch_args),
     .owned = batch_owned,
@@ -179,7 +191,7 @@ mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args)
         check_batch_size(a.batch_size) != MU_OK)
         return NULL;
     const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder};
-    return mu__dataset_stage(&batch_stage, &stage, a.dataset);
+    return mu__dataset_stage(&mu__batch_stage, &stage, a.dataset);
 }
 
 mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_padded_batch_args *args)
@@ -191,7 +203,7 @@ mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_padded_batch_args *arg
         return NULL;
     const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder,
                               .pad = mu__padding_new(function, a.n_padded_shapes, a.padded_shapes, a.padding_values)};
-    return stage.pad != NULL ? mu__dataset_stage(&padded_batch_stage, &stage, a.dataset) : NULL;
+    return stage.pad != NULL ? mu__dataset_stage(&mu__padded_batch_stage, &stage, a.dataset) : NULL;
 }
 
 // ---- Window -------------------------------------------------------------------------------------
@@ -200,6 +212,12 @@ typedef struct window_args {
     int64_t size, shift, stride;
     bool drop_remainder;
 } window_args;
+
+static const mu_sent_field window_sent[] = {MU_SENDS_INT(window_args, size, 1, INT32_MAX),
+                                            MU_SENDS_INT(window_args, shift, 1, INT64_MAX),
+                                            MU_SENDS_INT(window_args, stride, 1, INT32_MAX),
+                                            MU_SENDS_INT(window_args, drop_remainder, 0, 1),
+                                            {.kind = MU_SENT_END}};
 
 // The distance from a window's first element to its last.
 static int64_t window_span(const window_args *args)
@@ -263,8 +281,9 @@ static mu_value *window_spec(const mu_dataset *dataset)
     return spec != NULL ? mu__stack_spec(spec, args->drop_remainder ? args->size : MU_UNKNOWN, false) : NULL;
 }
 
-static const mu_stage_ops window_stage = {
+const mu_stage_ops mu__window_stage = {
     .name = "window",
+    .sent = window_sent,
     .state_bytes = sizeof(batch_state),
     .args_bytes = sizeof(window_args),
     .next = window_next,
@@ -288,5 +307,5 @@ mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args)
         return NULL;
     }
     const window_args stage = {a.window_size, shift, stride, a.drop_remainder};
-    return mu__dataset_stage(&window_stage, &stage, a.dataset);
+    return mu__dataset_stage(&mu__window_stage, &stage, a.dataset);
 }

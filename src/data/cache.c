@@ -112,7 +112,7 @@ static mu_object *cache_share(void)
     return &shared->object;
 }
 
-static const mu_stage_ops cache_stage = {
+const mu_stage_ops mu__cache_stage = {
     .name = "cache",
     .state_bytes = sizeof(cache_state),
     .next = cache_next,
@@ -128,5 +128,5 @@ mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_cache") != MU_OK)
         return NULL;
     return a.file != NULL ? mu__dataset_cache_in_file(a.dataset, a.file)
-                          : mu__dataset_stage(&cache_stage, NULL, a.dataset);
+                          : mu__dataset_stage(&mu__cache_stage, NULL, a.dataset);
 }

@@ -2,6 +2,7 @@
 //
 // Characters are read through a small buffer, and the field being read is collected in another, so no line is stored.
 // Numbers are read in the C locale, whatever the program's locale is.
+#include "data/describe.h"
 #include "data/filenames.h"
 
 #include <errno.h>
@@ -31,6 +32,35 @@ static const mu_owned_field csv_owned[] = {{MU_OWNS_NUMBERS, offsetof(csv_args, 
                                            {MU_OWNS_OBJECT, offsetof(csv_args, defaults)},
                                            {MU_OWNS_TEXT, offsetof(csv_args, na_value)},
                                            {MU_OWNS_END, 0}};
+
+static mu_value *write_like(const void *object, const mu_dataset *dataset)
+{
+    (void)dataset;
+    return mu__give(mu__spec_describe(object));
+}
+
+static void *read_like(const mu_value *value) { return mu__spec_described(value); }
+
+static mu_value *write_defaults(const void *object, const mu_dataset *dataset)
+{
+    (void)dataset;
+    return (mu_value *)(uintptr_t)object;
+}
+
+static void *read_defaults(const mu_value *value) { return mu_retain((void *)(uintptr_t)value); }
+
+static const mu_object_form like_form = {.write = write_like, .read = read_like};
+static const mu_object_form defaults_form = {.write = write_defaults, .read = read_defaults};
+static const mu_sent_field csv_sent[] = {MU_SENDS_INT(csv_args, columns, 1, UINT16_MAX),
+                                         MU_SENDS_NUMBERS(csv_args, selected, 0, UINT16_MAX - 1),
+                                         MU_SENDS_NUMBERS(csv_args, dtypes, 0, INT8_MAX),
+                                         MU_SENDS_OBJECT(csv_args, like, &like_form),
+                                         MU_SENDS_OBJECT(csv_args, defaults, &defaults_form),
+                                         MU_SENDS_OPTIONAL_TEXT(csv_args, na_value),
+                                         MU_SENDS_INT(csv_args, no_quotes, 0, 1),
+                                         MU_SENDS_INT(csv_args, header_lines, 0, INT32_MAX),
+                                         MU_SENDS_INT(csv_args, delimiter, 1, INT8_MAX),
+                                         {.kind = MU_SENT_END}};
 
 static const csv_args *args_of(const mu_stage *stage)
 {
@@ -318,8 +348,59 @@ static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
     return status;
 }
 
-static const mu_stage_ops csv_stage = {
+// ---- A stage that was read from a description ---------------------------------------------------
+
+static mu_status check_column(mu_dtype dtype, int i)
+{
+    if (dtype != MU_STRING && (!mu__dtype_ok(dtype) || dtype == MU_BOOL))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv: the type of column %d is %d; expected a type of numbers, "
+                         "or MU_STRING", i + 1, dtype);
+    return MU_OK;
+}
+
+// Whether a value is a scalar of this type; symbolic if it is a spec.
+static bool is_scalar(const mu_value *value, mu_dtype dtype, bool symbolic)
+{
+    const mu_tensor *tensor = value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
+    return tensor != NULL && tensor->dtype == dtype && tensor->shape.rank == 0 && (symbolic || tensor->buffer != NULL);
+}
+
+// Whether `like` is one vector of floats, or a scalar for each column.
+static bool like_fits(const csv_args *args)
+{
+    const int n = args->dtypes.n;
+    const bool vector = args->like->kind == MU_VALUE_TENSOR;
+    const mu_tensor *leaf = vector ? (const mu_tensor *)args->like->leaf : NULL;
+    bool fits = vector ? leaf->dtype == MU_F32 && leaf->shape.rank == 1 && leaf->shape.dims[0] == n
+                       : args->like->n == n;
+    for (int i = 0; fits && i < n; i++)
+        fits = vector ? args->dtypes.items[i] == MU_F32
+                      : is_scalar(args->like->items[i], (mu_dtype)args->dtypes.items[i], true);
+    return fits;
+}
+
+static mu_status check_csv(const mu_dataset *dataset)
+{
+    const csv_args *args = dataset->args;
+    const mu_value *defaults = args->defaults;
+    const int n = args->dtypes.n;
+    bool fits = args->selected.n == n && defaults->kind == MU_VALUE_LIST && defaults->n == n && like_fits(args);
+    for (int i = 0; fits && i < n; i++) {
+        const int64_t before = i > 0 ? args->selected.items[i - 1] : -1, column = args->selected.items[i];
+        const mu_value *value = defaults->items[i];
+        MU_TRY(check_column((mu_dtype)args->dtypes.items[i], i));
+        fits = column > before && column < args->columns &&
+               ((value->kind == MU_VALUE_LIST && value->n == 0) ||
+                is_scalar(value, (mu_dtype)args->dtypes.items[i], false));
+    }
+    return fits ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "columns, types, defaults and the element of csv do not fit "
+                                    "together");
+}
+
+const mu_stage_ops mu__csv_stage = {
     .name = "csv",
+    .sent = csv_sent,
+    .check = check_csv,
     .state_bytes = sizeof(csv_state),
     .args_bytes = sizeof(csv_args),
     .owned = csv_owned,
@@ -350,10 +431,7 @@ static mu_status check_field(const mu_dataset_csv_args *a, int i)
 {
     const mu_dtype dtype = a->dtypes != NULL ? a->dtypes[i] : MU_F32;
     const mu_tensor *value = a->record_defaults != NULL ? a->record_defaults[i] : NULL;
-    if (dtype != MU_STRING && (!mu__dtype_ok(dtype) || dtype == MU_BOOL))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the type of column %d is %d; expected a type of numbers, or "
-                         "MU_STRING",
-                         function, i + 1, dtype);
+    MU_TRY(check_column(dtype, i));
     if (a->names != NULL && a->names[i] == NULL)
         return mu__error(MU_INVALID_ARGUMENT, "%s: names[%d] is NULL; give a name for each column", function, i);
     if (value == NULL)
@@ -425,5 +503,5 @@ mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args)
     }
     if (!mu__pending())
         keep_values(&stage, &a);
-    return mu__dataset_stage(&csv_stage, &stage, paths);
+    return mu__dataset_stage(&mu__csv_stage, &stage, paths);
 }

@@ -17,7 +17,7 @@ static void free_owned(const mu_stage_ops *ops, void *args)
     }
 }
 
-static void args_free(const mu_stage_ops *ops, void *args)
+void mu__stage_args_free(const mu_stage_ops *ops, void *args)
 {
     free_owned(ops, args);
     mu__free(args);
@@ -55,7 +55,7 @@ static void *args_copy(const mu_stage_ops *ops, const void *from)
             status = MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
         return to;
-    args_free(ops, to);
+    mu__stage_args_free(ops, to);
     return NULL;
 }
 
@@ -66,7 +66,7 @@ static void dataset_destroy(void *object)
         mu_release(dataset->inputs[i]);
     mu__free(dataset->inputs);
     mu_release(dataset->shared);
-    args_free(dataset->ops, dataset->args);
+    mu__stage_args_free(dataset->ops, dataset->args);
 }
 
 mu_type mu__dataset_type = {.name = "dataset", .destroy = dataset_destroy};
@@ -94,7 +94,7 @@ static mu_dataset *dataset_new(const mu_stage_ops *ops, void *args, int n_inputs
     mu_dataset *dataset = NULL;
     if (check_inputs(ops, n_inputs, inputs) != MU_OK ||
         (dataset = mu__new(&mu__dataset_type, sizeof *dataset)) == NULL) {
-        args_free(ops, args);
+        mu__stage_args_free(ops, args);
         return NULL;
     }
     dataset->iterable.iterate = dataset_iterate;
@@ -132,7 +132,7 @@ mu_dataset *mu__dataset_stage(const mu_stage_ops *ops, const void *args, mu_data
 {
     if (!mu__pending())
         return mu__give(mu__dataset_new(ops, args, 1, &input));
-    args_free(ops, args_take(ops, args));
+    mu__stage_args_free(ops, args_take(ops, args));
     return NULL;
 }
 

@@ -45,6 +45,9 @@ mu_rows *mu__rows_new(int64_t n, int n_columns, mu_value *spec, void *source, vo
 // of rows.
 mu_rows *mu__rows_of_tensors(mu_value *value, bool slices);
 
+// mu__rows_form sends all rows as they are stored; the reader uses them where they arrived (rows_form.c).
+extern const struct mu_object_form mu__rows_form;
+
 // mu__rows_gather copies the given rows of every column; out[column] points to the space for the first.
 mu_status mu__rows_gather(mu_rows *rows, const int64_t *index, int64_t count, void *const *out);
 
@@ -80,6 +83,40 @@ typedef struct mu_numbers {
     int64_t *items;
 } mu_numbers;
 
+// What of the arguments goes into a description (describe.h): a list that ends with MU_SENT_END. What it leaves
+// out is zero there. A reader refuses what is outside of the bounds before it makes the stage, and so does the writer.
+typedef struct mu_object_form mu_object_form;
+typedef enum mu_sent_kind {
+    MU_SENT_END = 0,
+    MU_SENT_INT,         // an int, int64_t, bool, char or enum of `bytes`
+    MU_SENT_NUMBERS,     // mu_numbers: at least one, each within the bounds
+    MU_SENT_TEXT,        // char *, from mu__strdup; NULL only if `may_lack`
+    MU_SENT_OBJECT,      // pointer to a reference-counted object, by its form; likewise
+    MU_SENT_NOTHING,     // pointer of this process, such as a function of the program: only NULL can be sent
+} mu_sent_kind;
+
+typedef struct mu_sent_field {
+    mu_sent_kind kind;
+    size_t offset, bytes;
+    int64_t least, most;
+    const mu_object_form *form;
+    bool may_lack;
+} mu_sent_field;
+#define MU_SENDS_INT(type, field, fewest, highest)                                                                     \
+    {.kind = MU_SENT_INT, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field, .least = (fewest),       \
+     .most = (highest)}
+#define MU_SENDS_NUMBERS(type, field, fewest, highest)                                                                 \
+    {.kind = MU_SENT_NUMBERS, .offset = offsetof(type, field), .least = (fewest), .most = (highest)}
+#define MU_SENDS_TEXT(type, field) {.kind = MU_SENT_TEXT, .offset = offsetof(type, field)}
+#define MU_SENDS_OPTIONAL_TEXT(type, field)                                                                            \
+    {.kind = MU_SENT_TEXT, .offset = offsetof(type, field), .may_lack = true}
+#define MU_SENDS_OBJECT(type, field, how)                                                                              \
+    {.kind = MU_SENT_OBJECT, .offset = offsetof(type, field), .form = (how)}
+#define MU_SENDS_OPTIONAL(type, field, how)                                                                            \
+    {.kind = MU_SENT_OBJECT, .offset = offsetof(type, field), .form = (how), .may_lack = true}
+#define MU_SENDS_NOTHING(type, field)                                                                                  \
+    {.kind = MU_SENT_NOTHING, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field}
+
 // Base struct of everything that mu_iterate and MU_EACH accept.
 typedef struct mu_iterable {
     mu_object object;
@@ -109,6 +146,9 @@ mu_dataset *mu__dataset_stage(const mu_stage_ops *ops, const void *args, mu_data
 
 // mu__dataset_clone copies a dataset with other inputs (the same number). Owned by the caller.
 mu_dataset *mu__dataset_clone(const mu_dataset *dataset, mu_dataset *const *inputs);
+
+// mu__stage_args_free frees a struct of arguments, from mu__calloc, and what it owns.
+void mu__stage_args_free(const mu_stage_ops *ops, void *args);
 
 // mu__dataset_spec returns the structure of an element; its leaves are symbolic tensors with dtype and shape
 // (MU_UNKNOWN if not fixed). NULL without an error: unknown until an element is made (map, generator without `like`).
@@ -163,6 +203,10 @@ struct mu_stage_ops {
     // spec of an element as mu__dataset_spec. Optional: that of input 0, or unknown without inputs.
     mu_value *(*spec)(const mu_dataset *dataset);
     bool opaque;  // with inputs, and without `spec`: the spec is unknown
+    // For stages of stages.def: what is sent of the arguments (NULL: there are none), and what must hold between them
+    // in a stage that was read. Optional.
+    const mu_sent_field *sent;
+    mu_status (*check)(const mu_dataset *dataset);
     // share makes an object for all iterators of one dataset (dataset->shared); a clone gets its own. Optional.
     mu_object *(*share)(void);
 
@@ -233,7 +277,7 @@ typedef struct mu_map_args {
     char *name;             // name of the function, for errors; owned
 } mu_map_args;
 extern const mu_owned_field mu__map_owned[];
-extern const mu_stage_ops mu__stage_parallel_map;
+extern const mu_sent_field mu__map_sent[];
 
 // mu__call_map calls a map's function; the result is owned by the caller. A NULL element gives NULL.
 mu_value *mu__call_map(const mu_map_args *args, mu_value *element);
@@ -251,6 +295,7 @@ mu_traced_map *mu__traced_map_new(mu_function *function);  // owned by the calle
 // communicates with other replicas.
 mu_value *mu__traced_map_spec(mu_traced_map *map, mu_value *element);
 mu_value *mu__traced_map_call(mu_traced_map *map, mu_value *element);
+extern const mu_object_form mu__traced_map_form;  // one whose element spec is known
 
 // ---- The tensors of elements (nest.c) -----------------------------------------------------------
 
@@ -317,12 +362,17 @@ static inline const mu_tensor *mu__padding_value(const mu_padding *pad, int comp
 // mu__padding_new checks and keeps what the caller of `function` gives; owned by the caller. mu__padded_spec is the
 // spec of batches of n padded elements of this spec, which it takes over; NULL gives NULL.
 mu_padding *mu__padding_new(const char *function, int n_shapes, const mu_shape *shapes, mu_value *values);
+extern const mu_object_form mu__padding_form;
 mu_value *mu__padded_spec(mu_value *spec, const mu_padding *padding, int64_t n);
 
 // mu__stack stacks items along a new axis 0. Without `pad`, shapes must agree; `what` names the stage in errors.
 mu_value *mu__stack(mu_item *items, int64_t n, const mu_padding *pad, mu_buffer_cache *buffer_cache, const char *what);
 
 // ---- Stages of other files ----------------------------------------------------------------------
+
+#define MU_STAGE(name, fewest, most) extern const mu_stage_ops mu__##name##_stage;
+#include "data/stages.def"
+#undef MU_STAGE
 
 // mu__dataset_of_rows makes a source of rows; takes ownership of `rows` (NULL gives NULL). `path`: its only row is a
 // file name. The result belongs to the pool.

@@ -190,8 +190,15 @@ const mu_owned_field mu__map_owned[] = {{MU_OWNS_TEXT, offsetof(mu_map_args, nam
                                        {MU_OWNS_OBJECT, offsetof(mu_map_args, traced)},
                                        {MU_OWNS_END, 0}};
 
-static const mu_stage_ops map_stage = {
+const mu_sent_field mu__map_sent[] = {MU_SENDS_INT(mu_map_args, parallel_calls, 0, MU_MAX_PARALLEL_CALLS),
+                                      MU_SENDS_NOTHING(mu_map_args, fn),
+                                      MU_SENDS_OBJECT(mu_map_args, traced, &mu__traced_map_form),
+                                      MU_SENDS_TEXT(mu_map_args, name),
+                                      {.kind = MU_SENT_END}};
+
+const mu_stage_ops mu__map_stage = {
     .name = "map",
+    .sent = mu__map_sent,
     .args_bytes = sizeof(mu_map_args),
     .owned = mu__map_owned,
     .next = map_next,
@@ -235,7 +242,7 @@ mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
         mu__free(stage.name);
         return NULL;
     }
-    return mu__dataset_stage(a.parallel_calls > 1 ? &mu__stage_parallel_map : &map_stage, &stage, a.dataset);
+    return mu__dataset_stage(a.parallel_calls > 1 ? &mu__parallel_map_stage : &mu__map_stage, &stage, a.dataset);
 }
 
 // ---- Filter -------------------------------------------------------------------------------------
@@ -347,7 +354,7 @@ static mu_value *zip_spec(const mu_dataset *dataset)
     return spec;
 }
 
-static const mu_stage_ops zip_stage = {
+const mu_stage_ops mu__zip_stage = {
     .name = "zip",
     .next = zip_next,
     .skip = zip_skip,
@@ -364,7 +371,7 @@ mu_dataset *mu_dataset_zip_of(int n, mu_dataset *const *datasets)
         mu__error(MU_INVALID_ARGUMENT, "mu_dataset_zip of %d datasets; give at least one", n);
         return NULL;
     }
-    return mu__give(mu__dataset_new(&zip_stage, NULL, n, datasets));
+    return mu__give(mu__dataset_new(&mu__zip_stage, NULL, n, datasets));
 }
 
 mu_dataset *mu_dataset_zip(mu_dataset *first, ...)

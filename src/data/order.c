@@ -10,6 +10,8 @@ typedef struct count_args {
     int64_t count;
 } count_args;
 
+static const mu_sent_field count_sent[] = {MU_SENDS_INT(count_args, count, -1, INT64_MAX), {.kind = MU_SENT_END}};
+
 static int64_t count_of(const mu_dataset *dataset)
 {
     return ((const count_args *)dataset->args)->count;
@@ -21,6 +23,11 @@ typedef struct shuffle_args {
     int64_t buffer_size;
     mu_shuffle_order order;
 } shuffle_args;
+
+static const mu_sent_field shuffle_sent[] = {MU_SENDS_INT(shuffle_args, buffer_size, 1, UINT32_MAX),
+                                             MU_SENDS_INT(shuffle_args, order.seed, INT64_MIN, INT64_MAX),
+                                             MU_SENDS_INT(shuffle_args, order.fixed, 0, 1),
+                                             {.kind = MU_SENT_END}};
 
 typedef struct shuffle_state {
     struct {
@@ -106,8 +113,9 @@ static mu_shuffle_order shuffle_order(const mu_dataset *dataset)
     return ((const shuffle_args *)dataset->args)->order;
 }
 
-static const mu_stage_ops shuffle_stage = {
+const mu_stage_ops mu__shuffle_stage = {
     .name = "shuffle",
+    .sent = shuffle_sent,
     .state_bytes = sizeof(shuffle_state),
     .args_bytes = sizeof(shuffle_args),
     .open = shuffle_open,
@@ -130,7 +138,7 @@ mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
     }
     uint64_t seed = MU_GIVEN(&a, seed) ? a.seed : mu__runtime_next_seed(mu__runtime());
     const shuffle_args stage = {a.buffer_size, {.seed = seed, .fixed = a.no_reshuffle_each_iteration}};
-    return mu__dataset_stage(&shuffle_stage, &stage, a.dataset);
+    return mu__dataset_stage(&mu__shuffle_stage, &stage, a.dataset);
 }
 
 // ---- Repeat -------------------------------------------------------------------------------------
@@ -194,8 +202,9 @@ static int64_t repeat_cardinality(const mu_dataset *dataset)
     return rounds < 0 || n > INT64_MAX / rounds ? MU_INFINITE : n * rounds;
 }
 
-static const mu_stage_ops repeat_stage = {
+const mu_stage_ops mu__repeat_stage = {
     .name = "repeat",
+    .sent = count_sent,
     .state_bytes = sizeof(repeat_state),
     .args_bytes = sizeof(count_args),
     .next = repeat_next,
@@ -206,7 +215,7 @@ static const mu_stage_ops repeat_stage = {
 
 mu_dataset *mu_dataset_repeat(mu_dataset *dataset, int64_t count)
 {
-    return mu__dataset_stage(&repeat_stage, &(count_args){MU_MAX(count, MU_INFINITE)}, dataset);
+    return mu__dataset_stage(&mu__repeat_stage, &(count_args){MU_MAX(count, MU_INFINITE)}, dataset);
 }
 
 // ---- Take and skip ------------------------------------------------------------------------------
@@ -250,8 +259,9 @@ static int64_t take_cardinality(const mu_dataset *dataset)
     return n == MU_INFINITE ? limit : MU_MIN(n, limit);
 }
 
-static const mu_stage_ops take_stage = {
+const mu_stage_ops mu__take_stage = {
     .name = "take",
+    .sent = count_sent,
     .state_bytes = sizeof(count_state),
     .args_bytes = sizeof(count_args),
     .next = take_next,
@@ -262,7 +272,7 @@ static const mu_stage_ops take_stage = {
 
 mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count)
 {
-    return mu__dataset_stage(&take_stage, &(count_args){MU_MAX(count, -1)}, dataset);
+    return mu__dataset_stage(&mu__take_stage, &(count_args){MU_MAX(count, -1)}, dataset);
 }
 
 // The first use skips the elements; -1 ends the dataset without reading.
@@ -300,8 +310,9 @@ static int64_t skip_cardinality(const mu_dataset *dataset)
     return n < 0 ? n : MU_MAX(n - count, 0);
 }
 
-static const mu_stage_ops skip_stage = {
+const mu_stage_ops mu__skip_stage = {
     .name = "skip",
+    .sent = count_sent,
     .state_bytes = sizeof(count_state),
     .args_bytes = sizeof(count_args),
     .next = skip_next,
@@ -312,7 +323,7 @@ static const mu_stage_ops skip_stage = {
 
 mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count)
 {
-    return mu__dataset_stage(&skip_stage, &(count_args){MU_MAX(count, -1)}, dataset);
+    return mu__dataset_stage(&mu__skip_stage, &(count_args){MU_MAX(count, -1)}, dataset);
 }
 
 // ---- Shard --------------------------------------------------------------------------------------
@@ -321,6 +332,11 @@ typedef struct shard_args {
     int64_t n_shards, index;
     bool all_shares;  // an error if there are fewer elements than shards
 } shard_args;
+
+static const mu_sent_field shard_sent[] = {MU_SENDS_INT(shard_args, n_shards, MU_SHARD_HINT, INT64_MAX),
+                                           MU_SENDS_INT(shard_args, index, MU_SHARD_HINT, INT64_MAX),
+                                           MU_SENDS_INT(shard_args, all_shares, 0, 1),
+                                           {.kind = MU_SENT_END}};
 
 typedef struct shard_state {
     int64_t phase;   // elements taken from the input, modulo the number of shards
@@ -377,8 +393,25 @@ static int64_t shard_cardinality(const mu_dataset *dataset)
     return n < 0 ? n : n / shards + (args->index < n % shards);
 }
 
-static const mu_stage_ops shard_stage = {
+static mu_status check_part(int64_t n_shards, int64_t index)
+{
+    const bool hint = n_shards == MU_SHARD_HINT && index == MU_SHARD_HINT;
+    return hint || (n_shards >= 1 && index >= 0 && index < n_shards)
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "shard %lld of %lld: expected at least one shard, and an index from 0 to "
+                           "the number of shards less 1", (long long)index, (long long)n_shards);
+}
+
+static mu_status check_shard(const mu_dataset *dataset)
+{
+    const shard_args *args = dataset->args;
+    return check_part(args->n_shards, args->index);
+}
+
+const mu_stage_ops mu__shard_stage = {
     .name = "shard",
+    .sent = shard_sent,
+    .check = check_shard,
     .state_bytes = sizeof(shard_state),
     .args_bytes = sizeof(shard_args),
     .next = shard_next,
@@ -388,19 +421,14 @@ static const mu_stage_ops shard_stage = {
 
 bool mu__dataset_is_shard_hint(const mu_dataset *dataset)
 {
-    return dataset->ops == &shard_stage && ((const shard_args *)dataset->args)->n_shards == MU_SHARD_HINT;
+    return dataset->ops == &mu__shard_stage && ((const shard_args *)dataset->args)->n_shards == MU_SHARD_HINT;
 }
 
 static mu_dataset *shard(mu_dataset *dataset, int64_t n_shards, int64_t index, bool all_shares)
 {
-    bool hint = n_shards == MU_SHARD_HINT && index == MU_SHARD_HINT;
-    if (!mu__pending() && !hint && (n_shards < 1 || index < 0 || index >= n_shards)) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "shard %lld of %lld: expected at least one shard, and an index from 0 to the number of shards less 1",
-                  (long long)index, (long long)n_shards);
+    if (!mu__pending() && check_part(n_shards, index) != MU_OK)
         return NULL;
-    }
-    return mu__dataset_stage(&shard_stage, &(shard_args){n_shards, index, all_shares}, dataset);
+    return mu__dataset_stage(&mu__shard_stage, &(shard_args){n_shards, index, all_shares}, dataset);
 }
 
 mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index)
@@ -486,7 +514,7 @@ static mu_value *concatenate_spec(const mu_dataset *dataset)
     return common;
 }
 
-static const mu_stage_ops concatenate_stage = {
+const mu_stage_ops mu__concatenate_stage = {
     .name = "concatenate",
     .state_bytes = sizeof(concatenate_state),
     .next = concatenate_next,
@@ -500,7 +528,7 @@ mu_dataset *mu_dataset_concatenate(mu_dataset *first, mu_dataset *second)
 {
     if (mu__pending())
         return NULL;
-    return mu__give(mu__dataset_new(&concatenate_stage, NULL, 2, (mu_dataset *[]){first, second}));
+    return mu__give(mu__dataset_new(&mu__concatenate_stage, NULL, 2, (mu_dataset *[]){first, second}));
 }
 
 // ---- Options ------------------------------------------------------------------------------------
@@ -508,6 +536,9 @@ mu_dataset *mu_dataset_concatenate(mu_dataset *first, mu_dataset *second)
 typedef struct options_args {
     mu_auto_shard_policy policy;
 } options_args;
+
+static const mu_sent_field options_sent[] = {MU_SENDS_INT(options_args, policy, MU_AUTO_SHARD_OFF, MU_AUTO_SHARD_HINT),
+                                             {.kind = MU_SENT_END}};
 
 static mu_status options_next(mu_stage *stage, mu_item *item, bool *end)
 {
@@ -519,8 +550,9 @@ static mu_status options_skip(mu_stage *stage, int64_t count, int64_t *skipped)
     return mu__stage_skip(stage, 0, count, skipped);
 }
 
-static const mu_stage_ops options_stage = {
+const mu_stage_ops mu__options_stage = {
     .name = "options",
+    .sent = options_sent,
     .args_bytes = sizeof(options_args),
     .next = options_next,
     .skip = options_skip,
@@ -539,12 +571,12 @@ mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args)
                   (int)a.auto_shard_policy);
         return NULL;
     }
-    return mu__dataset_stage(&options_stage, &(options_args){a.auto_shard_policy}, a.dataset);
+    return mu__dataset_stage(&mu__options_stage, &(options_args){a.auto_shard_policy}, a.dataset);
 }
 
 mu_auto_shard_policy mu__dataset_auto_shard(const mu_dataset *dataset)
 {
-    if (dataset->ops == &options_stage)
+    if (dataset->ops == &mu__options_stage)
         return ((const options_args *)dataset->args)->policy;
     mu_auto_shard_policy policy = MU_AUTO_SHARD_AUTO;
     for (int i = 0; i < dataset->n_inputs && policy == MU_AUTO_SHARD_AUTO; i++)

@@ -1,5 +1,5 @@
 // How elements of different shapes are padded in a batch: the shapes and values that a user gives, checked and kept.
-#include "data/dataset.h"
+#include "data/describe.h"
 
 static void padding_destroy(void *object)
 {
@@ -54,6 +54,54 @@ mu_padding *mu__padding_new(const char *function, int n_shapes, const mu_shape *
     mu_release(padding);
     return NULL;
 }
+
+// ---- In descriptions ----------------------------------------------------------------------------
+
+// [shapes, values], where no shapes are an empty list, and no values too.
+static mu_value *write_padding(const void *object, const mu_dataset *dataset)
+{
+    const mu_padding *padding = object;
+    (void)dataset;
+    mu_value **shapes = mu__calloc((size_t)padding->n_shapes + 1, sizeof *shapes);
+    for (int i = 0; shapes != NULL && i < padding->n_shapes; i++)
+        shapes[i] = mu__int64s_value(padding->shapes[i].rank, padding->shapes[i].dims);
+    mu_value *list = shapes != NULL ? mu_list_of(padding->n_shapes, shapes) : NULL;
+    mu__free(shapes);
+    return mu_list(list, padding->values != NULL ? padding->values : mu_list(MU_END), MU_END);
+}
+
+static bool read_shapes(const mu_value *list, mu_shape *out)
+{
+    for (int i = 0; i < list->n; i++) {
+        const int64_t *dims;
+        int64_t n;
+        if (!mu__described_numbers(list->items[i], &dims, &n) || n > MU_MAX_RANK)
+            return false;
+        out[i].rank = (int)n;
+        memcpy(out[i].dims, dims, (size_t)n * sizeof *dims);
+    }
+    return true;
+}
+
+static void *read_padding(const mu_value *value)
+{
+    if (value->kind != MU_VALUE_LIST || value->n != 2 || value->items[0]->kind != MU_VALUE_LIST)
+        return NULL;
+    const mu_value *list = value->items[0];
+    mu_value *values = value->items[1];
+    const bool none = values->kind == MU_VALUE_LIST && values->n == 0;
+    mu_shape *shapes = mu__calloc((size_t)list->n + 1, sizeof *shapes);
+    mu_padding *padding = shapes != NULL && read_shapes(list, shapes)
+                              ? mu__padding_new("padded_batch", list->n, list->n > 0 ? shapes : NULL,
+                                                none ? NULL : values)
+                              : NULL;
+    mu__free(shapes);
+    return padding;
+}
+
+const mu_object_form mu__padding_form = {.write = write_padding, .read = read_padding};
+
+// ---- Specs --------------------------------------------------------------------------------------
 
 mu_value *mu__padded_spec(mu_value *spec, const mu_padding *padding, int64_t n)
 {

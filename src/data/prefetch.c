@@ -8,6 +8,9 @@ typedef struct prefetch_args {
     int64_t buffer_size;
 } prefetch_args;
 
+static const mu_sent_field prefetch_sent[] = {MU_SENDS_INT(prefetch_args, buffer_size, 1, MU_MAX_PREFETCH),
+                                              {.kind = MU_SENT_END}};
+
 typedef struct prefetch_state {
     mu_queue *queue;
 } prefetch_state;
@@ -75,8 +78,9 @@ static int64_t prefetch_cardinality(const mu_dataset *dataset)
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
-static const mu_stage_ops prefetch_stage = {
+const mu_stage_ops mu__prefetch_stage = {
     .name = "prefetch",
+    .sent = prefetch_sent,
     .state_bytes = sizeof(prefetch_state),
     .args_bytes = sizeof(prefetch_args),
     .next = prefetch_next,
@@ -87,8 +91,9 @@ static const mu_stage_ops prefetch_stage = {
     .batch_size = mu__batch_size_of_inputs,
 };
 
-const mu_stage_ops mu__stage_parallel_map = {
+const mu_stage_ops mu__parallel_map_stage = {
     .name = "parallel_map",
+    .sent = mu__map_sent,
     .state_bytes = sizeof(prefetch_state),
     .args_bytes = sizeof(mu_map_args),
     .owned = mu__map_owned,
@@ -106,5 +111,5 @@ mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count)
                   MU_MAX_PREFETCH);
         return NULL;
     }
-    return mu__dataset_stage(&prefetch_stage, &(prefetch_args){count > 0 ? count : 2}, dataset);
+    return mu__dataset_stage(&mu__prefetch_stage, &(prefetch_args){count > 0 ? count : 2}, dataset);
 }

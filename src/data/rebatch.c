@@ -117,7 +117,7 @@ static mu_value *unbatch_spec(const mu_dataset *dataset)
     return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), drop_first_axis, MU_UNKNOWN);
 }
 
-static const mu_stage_ops unbatch_stage = {
+const mu_stage_ops mu__unbatch_stage = {
     .name = "unbatch",
     .state_bytes = sizeof(rebatch_state),
     .next = unbatch_next,
@@ -127,7 +127,7 @@ static const mu_stage_ops unbatch_stage = {
 
 mu_dataset *mu_dataset_unbatch(mu_dataset *dataset)
 {
-    return mu__dataset_stage(&unbatch_stage, NULL, dataset);
+    return mu__dataset_stage(&mu__unbatch_stage, NULL, dataset);
 }
 
 // ---- Rebatch ------------------------------------------------------------------------------------
@@ -136,6 +136,10 @@ typedef struct rebatch_args {
     mu_numbers sizes;     // rows of the pieces, used cyclically; owned
     bool drop_remainder;
 } rebatch_args;
+
+static const mu_sent_field rebatch_sent[] = {MU_SENDS_NUMBERS(rebatch_args, sizes, 0, INT64_MAX),
+                                             MU_SENDS_INT(rebatch_args, drop_remainder, 0, 1),
+                                             {.kind = MU_SENT_END}};
 
 static const mu_owned_field rebatch_owned[] = {{MU_OWNS_NUMBERS, offsetof(rebatch_args, sizes)}, {MU_OWNS_END, 0}};
 
@@ -218,8 +222,26 @@ static mu_value *rebatch_spec(const mu_dataset *dataset)
     return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), forget_rows, rows);
 }
 
-static const mu_stage_ops rebatch_stage = {
+static mu_status check_sizes(int n, const int64_t *sizes)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n && sum >= 0; i++)
+        sum = sizes[i] < 0 || sizes[i] > INT64_MAX - sum ? -1 : sum + sizes[i];
+    return n >= 1 && sum >= 1 ? MU_OK
+                              : mu__error(MU_INVALID_ARGUMENT, "mu_dataset_rebatch got %d sizes; expected at least one, "
+                                          "none negative, and not all 0", n);
+}
+
+static mu_status check_rebatch(const mu_dataset *dataset)
+{
+    const rebatch_args *args = dataset->args;
+    return check_sizes(args->sizes.n, args->sizes.items);
+}
+
+const mu_stage_ops mu__rebatch_stage = {
     .name = "rebatch",
+    .sent = rebatch_sent,
+    .check = check_rebatch,
     .state_bytes = sizeof(rebatch_state),
     .args_bytes = sizeof(rebatch_args),
     .owned = rebatch_owned,
@@ -232,19 +254,13 @@ mu_dataset *mu_dataset_rebatch(mu_dataset *dataset, int n_sizes, const int64_t *
 {
     if (mu__pending() || (n_sizes > 0 && mu__need(sizes, "mu_dataset_rebatch: sizes") != MU_OK))
         return NULL;
-    int64_t sum = 0;
-    for (int i = 0; i < n_sizes && sum >= 0; i++)
-        sum = sizes[i] < 0 || sizes[i] > INT64_MAX - sum ? -1 : sum + sizes[i];
-    if (n_sizes < 1 || sum < 1) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "mu_dataset_rebatch got %d sizes; expected at least one, none negative, and not all 0", n_sizes);
+    if (check_sizes(n_sizes, sizes) != MU_OK)
         return NULL;
-    }
     const rebatch_args args = {{n_sizes, mu__alloc((size_t)n_sizes * sizeof *sizes)}, drop_remainder};
     if (args.sizes.items == NULL)
         return NULL;
     memcpy(args.sizes.items, sizes, (size_t)n_sizes * sizeof *sizes);
-    return mu__dataset_stage(&rebatch_stage, &args, dataset);
+    return mu__dataset_stage(&mu__rebatch_stage, &args, dataset);
 }
 
 // ---- Split --------------------------------------------------------------------------------------

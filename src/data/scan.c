@@ -258,7 +258,7 @@ static mu_status unique_next(mu_stage *stage, mu_item *item, bool *end)
     return MU_OK;
 }
 
-static const mu_stage_ops unique_stage = {
+const mu_stage_ops mu__unique_stage = {
     .name = "unique",
     .state_bytes = sizeof(unique_state),
     .next = unique_next,
@@ -269,5 +269,5 @@ static const mu_stage_ops unique_stage = {
 
 mu_dataset *mu_dataset_unique(mu_dataset *dataset)
 {
-    return mu__dataset_stage(&unique_stage, NULL, dataset);
+    return mu__dataset_stage(&mu__unique_stage, NULL, dataset);
 }

@@ -1,6 +1,6 @@
 // Stages that take each element from one of several datasets: sample_from_datasets draws which, choose_from_datasets is
 // told by a dataset of numbers.
-#include "data/dataset.h"
+#include "data/describe.h"
 
 typedef struct select_args {
     int n;               // datasets; choose has one more input, the numbers
@@ -9,6 +9,24 @@ typedef struct select_args {
     mu_tensor *weights;  // sample: float64 [n]; retained
 } select_args;
 
+static mu_value *write_weights(const void *object, const mu_dataset *dataset)
+{
+    (void)dataset;
+    return mu_of((mu_tensor *)(uintptr_t)object);
+}
+
+static void *read_weights(const mu_value *value)
+{
+    const mu_tensor *tensor = value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
+    return tensor != NULL && tensor->dtype == MU_F64 && tensor->shape.rank == 1 ? mu_retain((void *)value->leaf) : NULL;
+}
+
+static const mu_object_form weights_form = {.write = write_weights, .read = read_weights};
+static const mu_sent_field select_sent[] = {MU_SENDS_INT(select_args, n, 1, UINT16_MAX),
+                                            MU_SENDS_INT(select_args, stop_on_empty, 0, 1),
+                                            MU_SENDS_INT(select_args, seed, INT64_MIN, INT64_MAX),
+                                            MU_SENDS_OPTIONAL(select_args, weights, &weights_form),
+                                            {.kind = MU_SENT_END}};
 static const mu_owned_field select_owned[] = {{MU_OWNS_OBJECT, offsetof(select_args, weights)}, {MU_OWNS_END, 0}};
 
 typedef struct select_state {
@@ -121,8 +139,41 @@ static mu_status choose_next(mu_stage *stage, mu_item *item, bool *end)
     return MU_OK;
 }
 
-static const mu_stage_ops sample_stage = {
+static mu_status check_weights(int n, const double *weights)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        if (!(weights[i] >= 0 && weights[i] <= 1e100))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_sample_from_datasets: weight %d is %g; expected a number from 0",
+                             i, weights[i]);
+        sum += weights[i];
+    }
+    return sum > 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_sample_from_datasets: all weights are 0; one must be "
+                                       "above");
+}
+
+static mu_status check_sample(const mu_dataset *dataset)
+{
+    const select_args *args = dataset->args;
+    if (args->n != dataset->n_inputs || args->weights == NULL || args->weights->shape.dims[0] != args->n)
+        return mu__error(MU_INVALID_ARGUMENT, "%d datasets are sampled, and there are %d; expected one weight for each",
+                         args->n, dataset->n_inputs);
+    return check_weights(args->n, mu__host_read(args->weights));
+}
+
+static mu_status check_choose(const mu_dataset *dataset)
+{
+    const select_args *args = dataset->args;
+    return args->n == dataset->n_inputs - 1 && args->weights == NULL
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "it chooses from %d datasets, and there are %d with the choices", args->n,
+                           dataset->n_inputs);
+}
+
+const mu_stage_ops mu__sample_from_datasets_stage = {
     .name = "sample_from_datasets",
+    .sent = select_sent,
+    .check = check_sample,
     .state_bytes = sizeof(select_state),
     .args_bytes = sizeof(select_args),
     .owned = select_owned,
@@ -133,8 +184,10 @@ static const mu_stage_ops sample_stage = {
     .batch_size = mu__batch_size_of_inputs,
 };
 
-static const mu_stage_ops choose_stage = {
+const mu_stage_ops mu__choose_from_datasets_stage = {
     .name = "choose_from_datasets",
+    .sent = select_sent,
+    .check = check_choose,
     .state_bytes = sizeof(select_state),
     .args_bytes = sizeof(select_args),
     .owned = select_owned,
@@ -154,20 +207,9 @@ static mu_status check_count(const char *function, int n, mu_dataset *const *dat
 static mu_tensor *weights_of(const mu_sample_from_datasets_args *a)
 {
     mu_tensor *weights = mu__tensor_alloc(MU_F64, &(mu_shape){1, {a->n_datasets}});
-    double sum = 0;
-    for (int i = 0; weights != NULL && i < a->n_datasets; i++) {
-        const double weight = a->weights != NULL ? a->weights[i] : 1;
-        if (!(weight >= 0 && weight <= 1e100)) {
-            mu__error(MU_INVALID_ARGUMENT, "mu_sample_from_datasets: weight %d is %g; expected a number from 0", i,
-                      weight);
-            break;
-        }
-        ((double *)mu__host_write(weights))[i] = weight;
-        sum += weight;
-    }
-    if (weights != NULL && !mu__pending() && !(sum > 0))
-        mu__error(MU_INVALID_ARGUMENT, "mu_sample_from_datasets: all weights are 0; one must be above");
-    if (!mu__pending())
+    for (int i = 0; weights != NULL && i < a->n_datasets; i++)
+        ((double *)mu__host_write(weights))[i] = a->weights != NULL ? a->weights[i] : 1;
+    if (weights == NULL || check_weights(a->n_datasets, mu__host_read(weights)) == MU_OK)
         return weights;
     mu_release(weights);
     return NULL;
@@ -184,7 +226,7 @@ mu_dataset *mu_sample_from_datasets_with(const mu_sample_from_datasets_args *arg
     if (stage.weights == NULL)
         return NULL;
     stage.seed = MU_GIVEN(&a, seed) ? a.seed : mu__runtime_next_seed(mu__runtime());
-    return mu__give(mu__dataset_new(&sample_stage, &stage, a.n_datasets, a.datasets));
+    return mu__give(mu__dataset_new(&mu__sample_from_datasets_stage, &stage, a.n_datasets, a.datasets));
 }
 
 mu_dataset *mu_choose_from_datasets_with(const mu_choose_from_datasets_args *args)
@@ -200,7 +242,7 @@ mu_dataset *mu_choose_from_datasets_with(const mu_choose_from_datasets_args *arg
     memcpy(inputs, a.datasets, (size_t)a.n_datasets * sizeof *inputs);
     inputs[a.n_datasets] = a.choices;
     const select_args stage = {.n = a.n_datasets, .stop_on_empty = !a.continue_on_empty};
-    mu_dataset *chosen = mu__dataset_new(&choose_stage, &stage, a.n_datasets + 1, inputs);
+    mu_dataset *chosen = mu__dataset_new(&mu__choose_from_datasets_stage, &stage, a.n_datasets + 1, inputs);
     mu__free(inputs);
     return mu__give(chosen);
 }

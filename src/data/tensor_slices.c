@@ -133,6 +133,9 @@ typedef struct rows_args {
 } rows_args;
 
 static const mu_owned_field rows_owned[] = {{MU_OWNS_OBJECT, offsetof(rows_args, rows)}, {MU_OWNS_END, 0}};
+static const mu_sent_field rows_sent[] = {MU_SENDS_OBJECT(rows_args, rows, &mu__rows_form),
+                                          MU_SENDS_INT(rows_args, path, 0, 1),
+                                          {.kind = MU_SENT_END}};
 
 static mu_rows *rows_of(const mu_dataset *dataset)
 {
@@ -171,8 +174,9 @@ static mu_value *rows_spec(const mu_dataset *dataset)
     return mu_retain(rows_of(dataset)->spec);
 }
 
-static const mu_stage_ops rows_stage = {
+const mu_stage_ops mu__rows_stage = {
     .name = "rows",
+    .sent = rows_sent,
     .state_bytes = sizeof(counter),
     .args_bytes = sizeof(rows_args),
     .owned = rows_owned,
@@ -184,12 +188,12 @@ static const mu_stage_ops rows_stage = {
 
 mu_dataset *mu__dataset_of_rows(mu_rows *rows, bool path)
 {
-    return rows != NULL ? mu__give(mu__dataset_new(&rows_stage, &(rows_args){rows, path}, 0, NULL)) : NULL;
+    return rows != NULL ? mu__give(mu__dataset_new(&mu__rows_stage, &(rows_args){rows, path}, 0, NULL)) : NULL;
 }
 
 bool mu__dataset_is_path(const mu_dataset *dataset)
 {
-    return dataset->ops == &rows_stage && ((const rows_args *)dataset->args)->path;
+    return dataset->ops == &mu__rows_stage && ((const rows_args *)dataset->args)->path;
 }
 
 // ---- Tensors as rows ----------------------------------------------------------------------------
@@ -285,6 +289,11 @@ typedef struct range_args {
     int64_t start, stop, step;
 } range_args;
 
+static const mu_sent_field range_sent[] = {MU_SENDS_INT(range_args, start, INT64_MIN, INT64_MAX),
+                                           MU_SENDS_INT(range_args, stop, INT64_MIN, INT64_MAX),
+                                           MU_SENDS_INT(range_args, step, INT64_MIN, INT64_MAX),
+                                           {.kind = MU_SENT_END}};
+
 static int64_t range_cardinality(const mu_dataset *dataset)
 {
     const range_args *args = dataset->args;
@@ -323,8 +332,17 @@ static mu_value *range_spec(const mu_dataset *dataset)
     return mu__spec_leaf(MU_I64, &mu__scalar_shape);
 }
 
-static const mu_stage_ops range_stage = {
+static mu_status check_step(int64_t step)
+{
+    return step != 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "the step of a range is 0; give another number");
+}
+
+static mu_status check_range(const mu_dataset *dataset) { return check_step(((const range_args *)dataset->args)->step); }
+
+const mu_stage_ops mu__range_stage = {
     .name = "range",
+    .sent = range_sent,
+    .check = check_range,
     .state_bytes = sizeof(counter),
     .args_bytes = sizeof(range_args),
     .next = range_next,
@@ -335,11 +353,7 @@ static const mu_stage_ops range_stage = {
 
 mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step)
 {
-    if (mu__pending())
+    if (mu__pending() || check_step(step) != MU_OK)
         return NULL;
-    if (step == 0) {
-        mu__error(MU_INVALID_ARGUMENT, "the step of a range is 0; give another number");
-        return NULL;
-    }
-    return mu__give(mu__dataset_new(&range_stage, &(range_args){start, stop, step}, 0, NULL));
+    return mu__give(mu__dataset_new(&mu__range_stage, &(range_args){start, stop, step}, 0, NULL));
 }

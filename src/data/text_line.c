@@ -97,7 +97,7 @@ static mu_value *line_spec(const mu_dataset *dataset)
     return mu__spec_leaf(MU_STRING, &mu__scalar_shape);
 }
 
-static const mu_stage_ops line_stage = {
+const mu_stage_ops mu__text_line_stage = {
     .name = "text_line",
     .state_bytes = sizeof(line_state),
     .open = line_open,
@@ -109,7 +109,7 @@ static const mu_stage_ops line_stage = {
 
 mu_dataset *mu_dataset_text_lines(mu_dataset *paths)
 {
-    return mu__dataset_stage(&line_stage, NULL, paths);
+    return mu__dataset_stage(&mu__text_line_stage, NULL, paths);
 }
 
 mu_dataset *mu_dataset_text_line(const char *path)

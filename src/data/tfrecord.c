@@ -142,7 +142,7 @@ static mu_value *records_spec(const mu_dataset *dataset)
     return mu__spec_leaf(MU_U8, &(mu_shape){.rank = 1, .dims = {MU_UNKNOWN}});
 }
 
-static const mu_stage_ops tfrecord_stage = {
+const mu_stage_ops mu__tfrecord_stage = {
     .name = "tfrecord",
     .state_bytes = sizeof(mu_record_reader),
     .next = records_next,
@@ -153,7 +153,7 @@ static const mu_stage_ops tfrecord_stage = {
 
 mu_dataset *mu_dataset_tfrecords(mu_dataset *paths)
 {
-    return mu__dataset_stage(&tfrecord_stage, NULL, paths);
+    return mu__dataset_stage(&mu__tfrecord_stage, NULL, paths);
 }
 
 mu_dataset *mu_dataset_tfrecord(const char *path)

@@ -2,7 +2,7 @@
 //
 // Each caller takes a worker, which is a device with its own memory and plans, so that parallel calls share only the
 // graphs. The function must not write variables, because its calls have no order.
-#include "data/dataset.h"
+#include "data/describe.h"
 #include "engine/engine.h"
 
 #include <pthread.h>
@@ -30,7 +30,7 @@ typedef struct worker {
 
 struct mu_traced_map {
     mu_object object;
-    mu_function *function;   // retained
+    mu_function *function;   // retained; NULL: sent from another process, with its only signature
     pthread_mutex_t lock;    // guards the function and the fields below
     struct { signature *items; size_t n, capacity; } signatures;
     worker *idle;
@@ -101,9 +101,9 @@ static mu_status check_effects(const mu_graph *graph)
     return MU_OK;
 }
 
-static const signature *trace(mu_traced_map *map, const mu_value *element)
+// Adds the signature of a graph; retains it.
+static const signature *add_signature(mu_traced_map *map, mu_concrete *concrete)
 {
-    mu_concrete *concrete = mu__function_concrete(map->function, element, MU_BATCH_NONE, NULL);
     const mu_engine *engine = &mu__engine_cpu;
     if (!concrete || check_effects(concrete->graph) != MU_OK)
         return NULL;
@@ -113,6 +113,15 @@ static const signature *trace(mu_traced_map *map, const mu_value *element)
         return &map->signatures.items[map->signatures.n - 1];
     mu_release(made.graph);
     mu_release(made.concrete);
+    return NULL;
+}
+
+static const signature *trace(mu_traced_map *map, const mu_value *element)
+{
+    if (map->function)
+        return add_signature(map, mu__function_concrete(map->function, element, MU_BATCH_NONE, NULL));
+    mu__error(MU_INVALID_ARGUMENT, "an element has another structure, type or shape than the function that came with the "
+              "dataset takes");
     return NULL;
 }
 
@@ -216,3 +225,103 @@ mu_value *mu__traced_map_call(mu_traced_map *map, mu_value *element)
     mu__leaves_free(&leaves);
     return result;
 }
+
+// ---- In descriptions ----------------------------------------------------------------------------
+
+// [graph, spec of an element, spec of the result].
+static mu_value *write_signature(const signature *s)
+{
+    void *bytes = NULL;
+    size_t size = 0;
+    if (s->concrete->graph->resources.n > 0) {
+        mu__error(MU_UNIMPLEMENTED, "the function '%s' of a map uses variable '%s', which another process does not have",
+                  s->concrete->graph->name, s->concrete->graph->resources.items[0]->name);
+        return NULL;
+    }
+    mu_value *in = mu__give(mu__spec_describe(s->concrete->inputs)), *list = NULL;
+    mu_value *out = in && s->concrete->outputs ? mu__give(mu__spec_describe(s->concrete->outputs)) : NULL;
+    if (out && mu__graph_write(s->concrete->graph, &bytes, &size) == MU_OK)
+        list = mu_list(mu_tensor_new(MU_U8, 1, &(int64_t){(int64_t)size}, bytes), in, out, MU_END);
+    mu__free(bytes);
+    return list;
+}
+
+static mu_value *write_map(const void *object, const mu_dataset *dataset)
+{
+    mu_traced_map *map = (mu_traced_map *)(uintptr_t)object;
+    mu_value *element = mu__dataset_spec(dataset->inputs[0]), *written = NULL;
+    mu_leaves leaves = {0};
+    signature s = {0};
+    if (element && mu__leaves_of(element, &leaves) == MU_OK) {
+        pthread_mutex_lock(&map->lock);
+        if (find_signature(map, element, &leaves, &s))
+            written = write_signature(&s);
+        pthread_mutex_unlock(&map->lock);
+    }
+    mu__leaves_free(&leaves);
+    mu_release(element);
+    if (!written && !mu__pending())
+        mu__error(MU_UNIMPLEMENTED, "the function of a map has no known %s, so it is traced where its elements are",
+                  element ? "result" : "argument");
+    return written;
+}
+
+static mu_resource *no_resource(void *arg, const char *kind, const char *name, const mu_spec *spec)
+{
+    (void)arg, (void)kind, (void)name, (void)spec;
+    return NULL;
+}
+
+// Whether a structure of specs is what a graph takes, or gives.
+static mu_status check_structure(const mu_value *structure, const mu_graph *graph, bool inputs)
+{
+    const size_t n = inputs ? graph->inputs.n : graph->outputs.n;
+    mu_leaves leaves;
+    MU_TRY(mu__leaves_of(structure, &leaves));
+    bool same = (size_t)leaves.n == n;
+    for (size_t i = 0; same && i < n; i++) {
+        const mu_edge *edge = &graph->outputs.items[inputs ? 0 : i];
+        const mu_spec *wanted = inputs ? &graph->inputs.items[i]->out[0] : &edge->node->out[edge->output];
+        const mu_tensor *leaf = mu__leaf(&leaves, (int)i);
+        same = leaf->dtype == wanted->dtype && mu__shape_equal(&leaf->shape, &wanted->shape);
+    }
+    mu__leaves_free(&leaves);
+    return same ? MU_OK
+                : mu__error(MU_INVALID_ARGUMENT, "the %s of the function '%s' differ from its graph's %zu",
+                            inputs ? "arguments" : "results", graph->name, n);
+}
+
+// Adds the graph that was read; the map takes only what fits it.
+static mu_status read_signature(mu_traced_map *map, mu_graph *graph, mu_value *in, mu_value *out)
+{
+    if (!graph || !in || !out)
+        return mu_error_code();
+    MU_TRY(check_structure(in, graph, true));
+    MU_TRY(check_structure(out, graph, false));
+    mu_concrete *concrete = mu__concrete_of(graph, in, out);
+    const bool added = add_signature(map, concrete) != NULL;
+    mu_release(concrete);
+    return added ? MU_OK : mu_error_code();
+}
+
+static void *read_map(const mu_value *value)
+{
+    const bool three = value->kind == MU_VALUE_LIST && value->n == 3 && value->items[0]->kind == MU_VALUE_TENSOR;
+    const mu_tensor *bytes = three ? (const mu_tensor *)value->items[0]->leaf : NULL;
+    if (!bytes || bytes->dtype != MU_U8 || bytes->shape.rank != 1)
+        return NULL;
+    mu_traced_map *map = mu__traced_map_new(NULL);
+    mu_graph *graph = map ? mu__graph_read(mu__host_read(bytes), (size_t)bytes->shape.dims[0], no_resource, NULL) : NULL;
+    mu_value *in = graph ? mu__spec_described(value->items[1]) : NULL;
+    mu_value *out = in ? mu__spec_described(value->items[2]) : NULL;
+    if (map && read_signature(map, graph, in, out) != MU_OK) {
+        mu_release(map);
+        map = NULL;
+    }
+    mu_release(graph);
+    mu_release(in);
+    mu_release(out);
+    return map;
+}
+
+const mu_object_form mu__traced_map_form = {.write = write_map, .read = read_map};

@@ -40,6 +40,18 @@ static void concrete_destroy(void *object)
 
 static mu_type concrete_type = {.name = "concrete function", .destroy = concrete_destroy};
 
+mu_concrete *mu__concrete_of(mu_graph *graph, mu_value *inputs, mu_value *outputs)
+{
+    mu_concrete *concrete = mu__new(&concrete_type, sizeof *concrete);
+    if (!concrete)
+        return NULL;
+    pthread_mutex_init(&concrete->lock, NULL);
+    concrete->graph = mu_retain(graph);
+    concrete->inputs = mu_retain(inputs);
+    concrete->outputs = mu_retain(outputs);
+    return concrete;
+}
+
 static void function_destroy(void *object)
 {
     mu_function *function = object;

@@ -171,6 +171,9 @@ mu_concrete *mu__function_concrete(mu_function *function, const mu_value *argume
 
 bool mu__function_jit_compile(const mu_function *function);  // as its arguments say
 
+// mu__concrete_of makes one of a graph that was read, and the structures that a trace would know. Owned by the caller.
+mu_concrete *mu__concrete_of(mu_graph *graph, mu_value *inputs, mu_value *outputs);
+
 // mu__function_gathers returns whether a graph of this owner has shapes that depend on the sizes of other replicas.
 bool mu__function_gathers(mu_function *function, const void *owner);
 
