@@ -16,6 +16,7 @@ struct mu_closure_queue {
     int64_t capacity;               // 0: no limit
     closures waiting, tagged;
     int64_t in_flight;
+    int64_t n_begun;                // different calls without a tag that workers have taken
     int64_t most_in_flight;         // calls without a tag that may run at one time; 0: any number
     mu_closure *running;            // calls without a tag that run, the first to begin first
     int most_copies, n_copies;
@@ -315,6 +316,8 @@ static void begin(mu_closure_queue *queue, mu_closure *closure)
     closure->attempts = 1;
     closure->settled = false;
     closure->begun_ns = mu__now_ns();
+    if (closure->order == 0)
+        closure->order = ++queue->n_begun;
     queue->in_flight++;
 }
 

@@ -20,6 +20,7 @@ typedef struct mu_closure {
     struct mu_closure *next;        // in the queue
     int tag;                        // number of the worker that must run it; MU_NO_TAG: any
     mu_remote_value *output;        // retained; NULL: nobody asks for it
+    int64_t order;                  // among calls without a tag, as workers first took them, from 1; 0: none has
     // Of the queue, while a worker runs it:
     struct mu_closure *next_running;
     int attempts;                   // workers that run it: 2 with a copy

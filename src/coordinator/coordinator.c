@@ -14,6 +14,8 @@ static void call_destroy(void *object)
     mu_release(call->closure.output);
     mu_release(call->function);
     mu_release(call->arguments);
+    mu_release(call->drawn);
+    mu__free(call->not_drawn);
     mu_release(call->maker);
 }
 
@@ -75,6 +77,7 @@ static void coordinator_destroy(void *object)
     }
     end_workers(c);
     mu__commits_free(c);
+    mu__draws_free(&c->draws);
     mu__times_free(&c->times);
     mu__closures_free(c->queue);
     mu_release(c->resources);
@@ -123,6 +126,7 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
     const mu_aggregation *aggregation = strategy->servers->aggregation;
     if (aggregation && aggregation->synchronous)
         mu__closures_in_steps(c->queue, aggregation->n, MU_MAX(c->n_workers - aggregation->n, 0));
+    MU_TRY(mu__draws_init(&c->draws));
     mu_status status = mu__commits_init(c) == MU_OK ? mu__times_init(&c->times) : mu_error_code();
     for (int i = 0; i < c->n_workers && status == MU_OK; i++)
         status = start_worker(c, i, maker, arg);
@@ -306,9 +310,10 @@ static mu_value *create(mu_coordinator *c, const mu_maker *maker, const char *fu
         mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, c ? "function" : "coordinator");
         return NULL;
     }
-    mu_per_worker_resource *made = mu__per_worker_new(c->resources, c->n_workers, maker);
+    const bool drawn_here = maker->dataset && c->strategy->servers->aggregation;
+    mu_per_worker_resource *made = mu__per_worker_new(c->resources, c->n_workers, maker, drawn_here);
     mu_value *value = made ? mu__give(mu__value_leaf(MU_VALUE_PER_WORKER, made)) : NULL;
-    for (int i = 0; value && i < c->n_workers; i++) {
+    for (int i = 0; value && !drawn_here && i < c->n_workers; i++) {
         mu_call *call = mu__maker_call(made, i);
         if (call)
             mu__closures_put_tagged(c->queue, &call->closure);

@@ -4,6 +4,7 @@
 
 #include "coordinator/closure_queue.h"
 #include "coordinator/commit.h"
+#include "coordinator/draws.h"
 #include "coordinator/per_worker.h"
 #include "coordinator/task.h"
 #include "coordinator/times.h"
@@ -15,6 +16,8 @@ typedef struct mu_call {
     mu_closure closure;          // first
     mu_function *function;       // retained; NULL: a maker's
     mu_value *arguments;         // retained; NULL: none
+    mu_value *drawn;             // the same with the elements that belong to the call (draws.h); retained
+    mu_error_value *not_drawn;   // why there are none; owned
     mu_maker *maker;             // retained; NULL: a function's
     int64_t number;              // in the order of the schedules
     double ratio;                // all rows of its step to its own (distribute/aggregation.h)
@@ -39,6 +42,7 @@ struct mu_coordinator {
     mu_closure_queue *queue;
     mu_resource_list *resources; // retained
     mu_commits commits;          // of steps that happen as a whole
+    mu_draws draws;              // of the elements that belong to their calls
     atomic_llong n_scheduled;
     uint64_t first_request;      // of the numbers by which timelines know attempts to run calls
     atomic_ullong n_requests;

@@ -17,29 +17,57 @@ static mu_value *own_argument(const mu_value *leaf, const void *arg)
                : (mu_value *)leaf;
 }
 
+// Runs a function on the worker, which is traced for what the worker has.
+static void *run_traced(mu_dispatcher *d, mu_function *function, mu_value *arguments, mu_task_failure *failure)
+{
+    const mu_task_ops *ops = d->task->ops;
+    mu_value *specs = ops->specs ? ops->specs(d->task, arguments, failure) : arguments;
+    d->traced = mu__pending() ? NULL : mu__coordinator_trace(d->coordinator, function, specs);
+    return d->traced ? ops->call(d->task, function, arguments, failure) : NULL;
+}
+
 // An attempt leaves its gradients under its number.
 static void *run_attempt(mu_dispatcher *d, const mu_call *call, mu_value *arguments, mu_task_failure *failure)
 {
     mu_function *function = mu__aggregated(call->function);
     mu_value *own = mu__aggregated_arguments(arguments, mu__commit_attempt(d), call->ratio);
-    d->traced = function && own ? mu__coordinator_trace(d->coordinator, function, own) : NULL;
-    return d->traced ? d->task->ops->call(d->task, function, own, failure) : NULL;
+    return function && own ? run_traced(d, function, own, failure) : NULL;
+}
+
+// Makes what the worker has for itself, there if it can be sent, else in this process.
+static void *make(mu_dispatcher *d, mu_maker *maker, mu_task_failure *failure)
+{
+    const mu_coordinator *c = d->coordinator;
+    const mu_task_ops *ops = d->task->ops;
+    void *made = mu__per_worker_make(c->strategy, c->resources, maker, d->worker);
+    if (!made || !ops->keep)
+        return mu__per_worker_here(made);
+    void *kept = ops->keep(d->task, made, failure);
+    if (kept || mu_error_code() != MU_UNIMPLEMENTED) {
+        mu_release(made);
+        return kept;
+    }
+    mu_error_value why;
+    mu__error_move(&why);
+    if (!atomic_exchange(&maker->told, true))
+        mu__log(MU_LOG_INFO, "what each worker has for itself stays in the coordinator, and is sent with each call: %s",
+                why.message);
+    return mu__per_worker_here(made);
 }
 
 // Returns the result, owned, or NULL.
-static void *run(mu_dispatcher *d, const mu_call *call, mu_task_failure *failure)
+static void *run(mu_dispatcher *d, mu_call *call, mu_task_failure *failure)
 {
-    const mu_coordinator *c = d->coordinator;
+    mu_coordinator *c = d->coordinator;
+    const bool aggregates = c->strategy->servers->aggregation != NULL;
     if (call->maker)
-        return mu__per_worker_make(c->strategy, c->resources, call->maker, d->worker);
-    mu_value *arguments = call->arguments ? mu__map_parts(call->arguments, true, own_argument, d) : NULL;
+        return make(d, call->maker, failure);
+    mu_value *arguments = aggregates ? mu__draws_arguments(c, call) : call->arguments;
+    if (arguments && !mu__pending())
+        arguments = mu__map_parts(arguments, true, own_argument, d);
     if (mu__pending())
         return NULL;
-    if (c->strategy->servers->aggregation)
-        return run_attempt(d, call, arguments, failure);
-    return mu__coordinator_trace(d->coordinator, call->function, arguments)
-               ? d->task->ops->call(d->task, call->function, arguments, failure)
-               : NULL;
+    return aggregates ? run_attempt(d, call, arguments, failure) : run_traced(d, call->function, arguments, failure);
 }
 
 typedef struct outcome {
@@ -54,7 +82,7 @@ static uint64_t next_request(mu_coordinator *c)
     return number != 0 ? number : 1;
 }
 
-static outcome run_in_context(mu_dispatcher *d, const mu_call *call, mu_cancellation *cancellation)
+static outcome run_in_context(mu_dispatcher *d, mu_call *call, mu_cancellation *cancellation)
 {
     outcome o = {0};
     mu_context context = {0};
@@ -136,7 +164,7 @@ static void make_again(mu_dispatcher *d)
     pthread_mutex_lock(&c->resources->monitor.lock);
     mu__closures_clear_tag(c->queue, d->worker);
     for (mu_per_worker_resource *at = c->resources->first; at; at = at->next) {
-        mu_call *call = mu__maker_call(at, d->worker);
+        mu_call *call = at->drawn_here ? NULL : mu__maker_call(at, d->worker);
         if (call)
             mu__closures_put_tagged(c->queue, &call->closure);
         mu_release(call);
@@ -188,7 +216,8 @@ static void succeeded(mu_dispatcher *d, mu_call *call, void *result)
 static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
 {
     mu_closure_queue *queue = d->coordinator->queue;
-    const verdict v = call->maker ? VERDICT_ERROR : judge(d, &o->failure);
+    // What is made for a lost worker is made again with all the rest when it is back.
+    const verdict v = call->maker && o->failure.blame != MU_BLAME_WORKER ? VERDICT_ERROR : judge(d, &o->failure);
     d->in_flight -= !call->maker;
     mu__commit_abandoned(d);
     const bool decides = mu__closures_attempt_ended(queue, &call->closure, false);
@@ -200,8 +229,8 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
     }
     if (v == VERDICT_ERROR)
         return;
-    d->retried++;
-    if (decides)
+    d->retried += !call->maker;
+    if (decides && !call->maker)
         mu__closures_put_back(queue, &call->closure);
     if (v == VERDICT_LOST)
         recover(d, &o->error);
@@ -214,6 +243,8 @@ void mu__dispatch(mu_dispatcher *d)
         mu_call *call = (mu_call *)next;
         d->in_flight += !call->maker;
         outcome o = run_in_context(d, call, cancellation);
+        if (!call->maker && d->coordinator->strategy->servers->aggregation)
+            mu__draws_pass(d->coordinator, call);
         if (o.error.code == MU_OK)
             succeeded(d, call, o.result);
         else

@@ -2,6 +2,7 @@
 #include "coordinator/per_worker.h"
 
 #include "base/callback.h"
+#include "distribute/input_service.h"
 
 #include <muster/coordinator.h>
 
@@ -60,11 +61,12 @@ static mu_maker *copy_maker(const mu_maker *maker)
     return copy;
 }
 
-mu_per_worker_resource *mu__per_worker_new(mu_resource_list *list, int n, const mu_maker *maker)
+mu_per_worker_resource *mu__per_worker_new(mu_resource_list *list, int n, const mu_maker *maker, bool drawn_here)
 {
     mu_per_worker_resource *per_worker = mu__new(&mu__per_worker_type, sizeof *per_worker);
     if (!per_worker)
         return NULL;
+    per_worker->drawn_here = drawn_here;
     per_worker->maker = copy_maker(maker);
     per_worker->values = mu__calloc((size_t)n, sizeof(mu_remote_value *));
     bool whole = per_worker->maker && per_worker->values;
@@ -88,7 +90,8 @@ void mu__per_worker_abort(mu_resource_list *list, int worker, const mu_error_val
 {
     pthread_mutex_lock(&list->monitor.lock);
     for (mu_per_worker_resource *at = list->first; at; at = at->next)
-        mu__remote_value_abort(at->values[worker], error);
+        if (!at->drawn_here)
+            mu__remote_value_abort(at->values[worker], error);
     pthread_mutex_unlock(&list->monitor.lock);
 }
 
@@ -115,18 +118,15 @@ static mu_variable *refuse_variable(struct mu_scope *scope, const mu_variable_ar
 static void *call_maker(const mu_maker *maker)
 {
     const char *before = mu__callback_enter("a function for each worker");
-    mu_dataset *dataset = maker->dataset ? maker->dataset(maker->arg) : NULL;
-    void *made = dataset && !mu__pending() ? mu__dataset_iterate(dataset) : NULL;
-    if (maker->value)
-        made = mu_retain(maker->value(maker->arg));
+    void *made = maker->dataset ? (void *)maker->dataset(maker->arg) : maker->value(maker->arg);
     mu__callback_leave(before);
+    if (made && maker->dataset && !mu__is(made, &mu__dataset_type) && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "the function for each worker returned something else than a dataset for worker "
+                  "%d", current_worker);
     if (!made && !mu__pending())
         mu__error(MU_INVALID_ARGUMENT, "the function for each worker returned NULL for worker %d; return a %s, or call "
                   "mu_fail", current_worker, maker->dataset ? "dataset" : "value");
-    if (!mu__pending())
-        return made;
-    mu_release(made);
-    return NULL;
+    return mu__pending() ? NULL : mu_retain(made);
 }
 
 void *mu__per_worker_make(mu_strategy *strategy, mu_resource_list *list, const mu_maker *maker, int worker)
@@ -142,6 +142,15 @@ void *mu__per_worker_make(mu_strategy *strategy, mu_resource_list *list, const m
     context->scope = scope.scope.outer;
     pthread_mutex_unlock(&list->making.lock);
     return made;
+}
+
+void *mu__per_worker_here(void *made)
+{
+    if (!made || !mu__is(made, &mu__dataset_type))
+        return made;
+    void *iterator = mu__dataset_iterate(made);
+    mu_release(made);
+    return iterator;
 }
 
 // ---- Using it -----------------------------------------------------------------------------------
@@ -163,5 +172,23 @@ mu_value *mu__per_worker_argument(const mu_per_worker_resource *per_worker, int 
         mu__error_begin(0, "input error, what each worker has for itself could not be made: ");
         return NULL;
     }
+    if (mu__is(made, &mu__remote_input_type))
+        return mu__give(mu__value_leaf(MU_VALUE_PER_WORKER, made));
     return per_worker->maker->dataset ? next_element(made, worker) : made;
+}
+
+mu_value *mu__per_worker_drawn(mu_strategy *strategy, const mu_per_worker_resource *per_worker, int worker)
+{
+    mu_remote_value *value = per_worker->values[worker];
+    if (mu__remote_value_state(value) == MU_REMOTE_NOT_READY) {
+        void *made = mu__per_worker_here(mu__per_worker_make(strategy, per_worker->list, per_worker->maker, worker));
+        mu_error_value error;
+        mu__error_move(&error);
+        if (error.code == MU_OK)
+            mu__remote_value_set(value, made);
+        else
+            mu__remote_value_fail(value, &error);
+        mu_release(made);
+    }
+    return mu__per_worker_argument(per_worker, worker);
 }

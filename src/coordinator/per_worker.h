@@ -5,12 +5,15 @@
 #include "coordinator/closure_queue.h"
 #include "distribute/distribute.h"
 
+#include <stdatomic.h>
+
 // How the value is made: one of two functions of the program.
 typedef struct mu_maker {
     mu_object object;
     mu_dataset *(*dataset)(void *arg);  // the value is an iterator of what it returns
     mu_value *(*value)(void *arg);
     void *arg;
+    atomic_bool told;                   // the log says that it cannot be sent to workers
 } mu_maker;
 
 struct mu_per_worker_resource;
@@ -29,7 +32,9 @@ typedef struct mu_per_worker_resource {
     mu_resource_list *list;       // retained
     mu_maker *maker;              // retained
     int n;
-    mu_remote_value **values;     // [n] one for each worker
+    mu_remote_value **values;     // [n] one for each worker: a value, an iterator of this process, or a mu_remote_input
+    bool drawn_here;              // a dataset whose elements belong to calls (draws.h): no worker has it
+    int64_t n_drawn;              // of its elements
 } mu_per_worker_resource;
 
 extern mu_type mu__per_worker_type;
@@ -37,17 +42,23 @@ extern mu_type mu__per_worker_type;
 mu_resource_list *mu__resource_list_new(void);  // owned by the caller
 
 // mu__per_worker_new makes a value for n workers, which is not ready yet, and puts it into the list. Owned.
-mu_per_worker_resource *mu__per_worker_new(mu_resource_list *list, int n, const mu_maker *maker);
+mu_per_worker_resource *mu__per_worker_new(mu_resource_list *list, int n, const mu_maker *maker, bool drawn_here);
 
-// mu__per_worker_make calls the maker for a worker, on this thread. The result (a value or an iterator) is owned by the
-// caller; NULL on error.
+// mu__per_worker_make calls the maker for a worker, on this thread. The result (a value or a dataset) is owned by the
+// caller; NULL on error. mu__per_worker_here takes it over and returns what stays in this process: the value, or an
+// iterator.
 void *mu__per_worker_make(mu_strategy *strategy, mu_resource_list *list, const mu_maker *maker, int worker);
+void *mu__per_worker_here(void *made);
 
-// mu__per_worker_argument returns what a call on this worker gets: the value, or the iterator's next element. It
-// belongs to the pool; NULL on error.
+// mu__per_worker_argument returns what a call on this worker gets: the value, the iterator's next element, or the
+// worker's own input, as a leaf. It belongs to the pool; NULL on error.
 mu_value *mu__per_worker_argument(const mu_per_worker_resource *per_worker, int worker);
 
-// mu__per_worker_abort marks all values of a lost worker.
+// mu__per_worker_drawn returns the next element of a dataset that no worker has, which it makes first if it is not
+// there. One thread at a time. It belongs to the pool; NULL on error.
+mu_value *mu__per_worker_drawn(mu_strategy *strategy, const mu_per_worker_resource *per_worker, int worker);
+
+// mu__per_worker_abort marks all values of a lost worker, except those that no worker has.
 void mu__per_worker_abort(mu_resource_list *list, int worker, const mu_error_value *error);
 
 #endif

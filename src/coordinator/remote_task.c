@@ -4,6 +4,7 @@
 // starts again is a new process, which knows no function: its number (mu_rpc_client_server) tells.
 #include "coordinator/task.h"
 
+#include "data/dataset.h"
 #include "distribute/function_service.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"
@@ -53,14 +54,16 @@ static mu_status check_process(const remote_task *t)
                      mu__client_address(t->client));
 }
 
-// Begins with a process that answers now: per-worker variables of a coordinator before this one go.
+// Begins with a process that answers now: per-worker variables and inputs of a coordinator before this one go.
 static mu_status meet(remote_task *t)
 {
     if (!mu_rpc_client_methods(t->client))
         return mu_error_code();
     const uint64_t process = mu_rpc_client_server(t->client);
-    if (process != t->process)
+    if (process != t->process) {
         MU_TRY(mu__remote_variables_clear(t->client));
+        MU_TRY(mu__remote_inputs_clear(t->client));
+    }
     t->process = process;
     return MU_OK;
 }
@@ -133,7 +136,18 @@ static void find_blame(const remote_task *t, mu_task_failure *failure)
 
 // ---- The slots ----------------------------------------------------------------------------------
 
-static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *concrete, const mu_value *arguments)
+static mu_value *specs_of(mu_task *task, mu_value *arguments, mu_task_failure *failure)
+{
+    remote_task *t = (remote_task *)task;
+    mu_value *specs = arguments ? mu__remote_input_specs(arguments) : NULL;
+    if (!specs && mu__pending())
+        find_blame(t, failure);
+    return specs;
+}
+
+// Runs a function whose inputs are `specs`; *fits as in mu__remote_function_run_on.
+static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *concrete, const mu_value *specs,
+                     const mu_input_places *places, bool *fits)
 {
     const mu_graph *graph = concrete->graph;
     const size_t n_in = graph->inputs.n;
@@ -142,8 +156,12 @@ static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *c
     if (!tensors)
         return NULL;
     mu_tensor **out = tensors + n_in;
-    if (mu__served_arguments(graph, arguments, tensors) == MU_OK &&
-        mu__remote_function_run(client, number, graph, tensors, out) == MU_OK)
+    mu_status status = mu__served_arguments(graph, specs, tensors);
+    if (status == MU_OK)
+        status = places->inputs.n == 0
+                     ? mu__remote_function_run(client, number, graph, tensors, out)
+                     : mu__remote_function_run_on(client, number, graph, tensors, places, out, fits);
+    if (status == MU_OK && *fits)
         result = mu__concrete_result(concrete, out, out);
     for (size_t i = 0; i < n_in; i++)
         mu_release(tensors[i]);
@@ -151,17 +169,74 @@ static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *c
     return result;
 }
 
-static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)
+// One attempt, with the specs that are known of elements on the worker. *fits: false if they are others.
+static mu_value *attempt(remote_task *t, mu_function *function, mu_value *arguments, mu_task_failure *failure,
+                         bool *fits)
 {
-    remote_task *t = (remote_task *)task;
-    mu_concrete *concrete = mu__served_trace(task->strategy, function, arguments);
+    mu_input_places places = {0};
+    mu_value *specs = specs_of(&t->task, arguments, failure), *result = NULL;
+    mu_concrete *concrete = specs || !arguments ? mu__served_trace(t->task.strategy, function, specs) : NULL;
     if (!concrete)
         return NULL;
     const int64_t number = find_process(t) == MU_OK ? number_of(t, concrete) : -1;
-    mu_value *result = number >= 0 ? run(t->client, number, concrete, arguments) : NULL;
-    if (!result)
+    if (number >= 0 && (!arguments || mu__input_places_find(&places, arguments) == MU_OK))
+        result = run(t->client, number, concrete, specs, &places, fits);
+    if (!*fits)
+        mu__input_places_forget(&places);
+    else if (!result)
         find_blame(t, failure);
+    mu__input_places_free(&places);
     return result;
+}
+
+static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)
+{
+    enum { MOST_ATTEMPTS = 3 }; // no other call takes elements of this worker meanwhile
+    for (int i = 0; i < MOST_ATTEMPTS; i++) {
+        bool fits = true;
+        mu_value *result = attempt((remote_task *)task, function, arguments, failure, &fits);
+        if (fits)
+            return result;
+    }
+    mu__error(MU_INVALID_ARGUMENT, "the next elements of datasets on worker %d do not fit '%s' together; name each once in "
+              "the arguments", task->worker, mu_function_name(function));
+    return NULL;
+}
+
+// ---- What each worker has for itself --------------------------------------------------------------
+
+// Only tensors can be sent.
+static bool all_tensors(const mu_value *value)
+{
+    mu_error_value ignored;
+    mu_leaves leaves;
+    const bool all = mu__leaves_of(value, &leaves) == MU_OK;
+    if (all)
+        mu__leaves_free(&leaves);
+    mu__error_move(&ignored);
+    return all;
+}
+
+static void *keep(mu_task *task, void *made, mu_task_failure *failure)
+{
+    remote_task *t = (remote_task *)task;
+    mu_remote_input *input = NULL;
+    const bool dataset = mu__is(made, &mu__dataset_type);
+    char name[64];
+    if (!dataset && !all_tensors(made)) {
+        mu__error(MU_UNIMPLEMENTED, "a value that is not made of tensors cannot be sent to another process");
+        return NULL;
+    }
+    snprintf(name, sizeof name, "the %s of worker %d", dataset ? "dataset" : "value", task->worker);
+    if (find_process(t) == MU_OK)
+        input = dataset ? mu__remote_input_dataset(t->client, name, made) : mu__remote_input_value(t->client, name, made);
+    if (input && input->process != t->process)
+        check_process(t);
+    if (!mu__pending())
+        return input;
+    mu_release(input);
+    find_blame(t, failure);
+    return NULL;
 }
 
 // The client connects by itself. A call shows that the worker takes calls again: one that is stopping still has its
@@ -185,7 +260,8 @@ static void free_task(mu_task *task)
     mu__free(t);
 }
 
-static const mu_task_ops remote_ops = {.name = "remote", .call = call, .recover = recover, .free = free_task};
+static const mu_task_ops remote_ops = {.name = "remote", .call = call, .keep = keep, .specs = specs_of,
+                                       .recover = recover, .free = free_task};
 
 mu_task *mu__remote_task(mu_strategy *strategy, int worker, void *arg)
 {

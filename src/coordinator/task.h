@@ -27,6 +27,13 @@ typedef struct mu_task_ops {
     // the end; the thread's cancellation ends it earlier. On error it returns NULL and fills `failure`, which is zeroed
     // before.
     mu_value *(*call)(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure);
+    // keep takes over what each worker has for itself, a value or a dataset: it returns what arguments then have in its
+    // place (a mu_remote_input), owned by the caller. Fails as call does; with UNIMPLEMENTED for what can only stay
+    // here. Optional: everything stays here.
+    void *(*keep)(mu_task *task, void *made, mu_task_failure *failure);
+    // specs returns arguments as a function is traced for them, of the pool: where `keep` has put something, its spec.
+    // Fails as call does. There if keep is.
+    mu_value *(*specs)(mu_task *task, mu_value *arguments, mu_task_failure *failure);
     // recover tries once to reach a lost worker again, and returns whether it did. It records no error. Optional, for
     // tasks that are never lost.
     bool (*recover)(mu_task *task);

@@ -4,6 +4,7 @@
 // servers that the coordinator names, and inputs must fit the graph.
 #include "distribute/function_service.h"
 
+#include "distribute/input_service.h"
 #include "distribute/parameter_server.h"
 #include "engine/engine.h"
 #include "rpc/metrics.h"
@@ -36,6 +37,7 @@ typedef struct service {
     pthread_mutex_t lock; // of the lists
     bool has_lock;
     int64_t n_registered;
+    mu_worker_inputs *inputs; // retained by the server
     struct {
         function **items;
         size_t n, capacity;
@@ -363,10 +365,10 @@ static mu_status take_inputs(const function *f, const mu_value *inputs, mu_tenso
     return mu__check_inputs(f->concrete.graph, specs, n);
 }
 
-static mu_value *run_with(function *f, const mu_value *inputs, mu_tensor **in, mu_spec *specs, mu_tensor **out)
+static mu_value *run_with(function *f, mu_tensor **in, mu_tensor **out)
 {
     const int n_out = (int)f->concrete.graph->outputs.n;
-    if (take_inputs(f, inputs, in, specs) != MU_OK || mu__served_run(f->device, &f->concrete, in, out) != MU_OK)
+    if (mu__served_run(f->device, &f->concrete, in, out) != MU_OK)
         return NULL;
     mu_value **values = mu__calloc((size_t)n_out + 1, sizeof *values);
     for (int i = 0; i < n_out; i++) {
@@ -379,6 +381,18 @@ static mu_value *run_with(function *f, const mu_value *inputs, mu_tensor **in, m
     return list;
 }
 
+// With inputs that this worker keeps the result is [[outputs]], or [] if the next elements are others than the graph
+// takes: then nothing has happened, and the coordinator asks for their specs.
+static mu_value *run_on_inputs(service *s, function *f, mu_value *arguments, mu_tensor **in, mu_tensor **out)
+{
+    bool fits = false;
+    if (mu__worker_inputs_take(s->inputs, f->concrete.graph, mu_value_at(arguments, 1), mu_value_at(arguments, 2), in,
+                               &fits) != MU_OK)
+        return NULL;
+    mu_value *outputs = fits ? run_with(f, in, out) : NULL;
+    return outputs != NULL ? mu_list(outputs, MU_END) : fits ? NULL : mu_list(MU_END);
+}
+
 static mu_value *run(mu_value *arguments, void *arg)
 {
     function *f = find_retained(arg, mu_tensor_item_int(mu_at(arguments, 0), 0));
@@ -387,7 +401,11 @@ static mu_value *run(mu_value *arguments, void *arg)
     const size_t n_out = f != NULL ? f->concrete.graph->outputs.n : 0;
     mu_tensor **tensors = inputs != NULL ? mu__calloc(n_in + n_out + 1, sizeof *tensors) : NULL;
     mu_spec *specs = tensors != NULL ? mu__calloc(n_in + 1, sizeof *specs) : NULL;
-    mu_value *result = specs != NULL ? run_with(f, inputs, tensors, specs, tensors + n_in) : NULL;
+    mu_value *result = NULL;
+    if (specs != NULL && mu_value_count(arguments) > 2)
+        result = run_on_inputs(arg, f, arguments, tensors, tensors + n_in);
+    else if (specs != NULL && take_inputs(f, inputs, tensors, specs) == MU_OK)
+        result = run_with(f, tensors, tensors + n_in);
     mu__free(tensors);
     mu__free(specs);
     mu_release(f);
@@ -421,7 +439,7 @@ static mu_status write_metrics(void *arg, mu_text *out)
 
 // ---- The service --------------------------------------------------------------------------------
 
-mu_status mu__function_service_add(mu_rpc_server *server)
+mu_status mu__function_service_add(mu_rpc_server *server, mu_kept *kept)
 {
     service *s = mu__new(&service_type, sizeof *s);
     if (s == NULL)
@@ -434,6 +452,9 @@ mu_status mu__function_service_add(mu_rpc_server *server)
         status = mu__server_owned(server, free_all, s);
     if (status == MU_OK)
         status = mu__server_add_metrics(server, write_metrics, s);
+    if (status == MU_OK)
+        status = (s->inputs = mu__worker_inputs_add(server, kept)) != NULL ? MU_OK : mu_error_code();
+    mu_release(s->inputs); // the server keeps both
     mu_release(s);
     const mu_rpc_server_register_args methods[] = {
         {.name = "muster.function.register", .fn = register_function, .arg = s},

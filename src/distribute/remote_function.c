@@ -121,21 +121,44 @@ static mu_status take_outputs(mu_rpc_client *worker, const mu_graph *graph, cons
     return MU_OK;
 }
 
+// What is sent of the inputs: those that are tensors here. Of the others the worker has the elements.
+static mu_value *sent_of(const mu_graph *graph, mu_tensor *const *in)
+{
+    mu_value **inputs = mu__calloc(graph->inputs.n + 1, sizeof *inputs);
+    int n = 0;
+    for (size_t i = 0; inputs != NULL && i < graph->inputs.n; i++)
+        if (in[i]->buffer != NULL)
+            inputs[n++] = mu_of(in[i]);
+    mu_value *list = inputs != NULL ? mu_list_of(n, inputs) : NULL;
+    mu__free(inputs);
+    return list;
+}
+
+static const mu_value *call_run(mu_rpc_client *worker, mu_value *arguments)
+{
+    mu_rpc_result *result = arguments != NULL ? mu_rpc_call(worker, "muster.function.run", arguments) : NULL;
+    return result != NULL ? mu_rpc_result_value(result) : NULL;
+}
+
 mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
                                   mu_tensor **out)
 {
-    const int n_in = (int)graph->inputs.n;
-    mu_value **inputs = mu__calloc((size_t)n_in + 1, sizeof *inputs);
-    if (inputs == NULL)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < n_in; i++)
-        inputs[i] = mu_of(in[i]);
-    mu_value *arguments =
-        mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), mu_list_of(n_in, inputs), MU_END);
-    mu__free(inputs);
-    mu_rpc_result *result = mu_rpc_call(worker, "muster.function.run", arguments);
-    const mu_value *answer = result != NULL ? mu_rpc_result_value(result) : NULL;
+    const mu_value *answer =
+        call_run(worker, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), MU_END));
     return mu__pending() ? mu_error_code() : take_outputs(worker, graph, answer, out);
+}
+
+mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
+                                     const mu_input_places *places, mu_tensor **out, bool *fits)
+{
+    const int64_t n = (int64_t)places->pairs.n;
+    mu_value *pairs = mu_of(mu_tensor_new(MU_I64, 1, &n, places->pairs.items));
+    const mu_value *answer =
+        call_run(worker, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), pairs, MU_END));
+    if (mu__pending())
+        return mu_error_code();
+    *fits = answer == NULL || mu_value_count(answer) != 0;
+    return *fits ? take_outputs(worker, graph, answer != NULL ? mu_value_at(answer, 0) : NULL, out) : MU_OK;
 }
 
 mu_status mu__remote_function_delete(mu_rpc_client *worker, int64_t number)

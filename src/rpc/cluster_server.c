@@ -105,11 +105,13 @@ static mu_status fill(mu_server *server, const mu_server_args *args)
     mu_status added = kept != NULL ? mu__service_add(server->rpc, kept) : mu_error_code();
     if (added == MU_OK)
         added = mu__stores_add(server->rpc, kept);
+    if (added == MU_OK)
+        added = mu__function_service_add(server->rpc, kept);
     mu_release(kept);
     if (added == MU_OK)
         added = mu__server_add(server->rpc, &(mu_rpc_server_register_args){.name = "muster.server.drain", .fn = drain,
                                                                            .arg = server});
-    return added == MU_OK ? mu__function_service_add(server->rpc) : added;
+    return added;
 }
 
 mu_server *mu_server_new_with(const mu_server_args *given)

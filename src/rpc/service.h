@@ -88,9 +88,9 @@ void mu__rows_delete(const char *folder, const char *name);
 // mu__rows_each calls fn with the name of every file of a folder.
 void mu__rows_each(const char *folder, void (*fn)(const char *name, void *arg), void *arg);
 
-// mu__function_service_add registers the methods "muster.function.register", "muster.function.run" and
-// "muster.function.delete". Implemented by distribute (function_service.c).
-mu_status mu__function_service_add(mu_rpc_server *server);
+// mu__function_service_add registers the methods "muster.function.…" and "muster.input.…", whose bytes count in `kept`.
+// Implemented by distribute (function_service.c, input_service.c).
+mu_status mu__function_service_add(mu_rpc_server *server, mu_kept *kept);
 
 // mu__client_of_task makes a client with which a task of the cluster reaches another; its calls fail at once while that
 // is away. name NULL: the address. Owned by the caller.

@@ -1,0 +1,77 @@
+// Inputs that a worker keeps for a coordinator: values, and datasets that it iterates itself. Functions name them.
+//
+// A value is sent once. Of a dataset a description is sent (data/describe.h), from which the worker makes the pipeline;
+// a call of a function takes its next element there. docs/rpc.md has the methods; input_service.c is the worker's end,
+// remote_input.c the coordinator's.
+#ifndef MU_SRC_DISTRIBUTE_INPUT_SERVICE_H
+#define MU_SRC_DISTRIBUTE_INPUT_SERVICE_H
+
+#include "graph/graph.h"
+#include "rpc/service.h"
+
+#include <muster/data.h>
+
+// ---- On the worker ------------------------------------------------------------------------------
+
+typedef struct mu_worker_inputs mu_worker_inputs;  // an object
+
+// mu__worker_inputs_add registers the methods "muster.input.…" with a server that has not started. Owned by the caller.
+mu_worker_inputs *mu__worker_inputs_add(mu_rpc_server *server, mu_kept *kept);
+
+// mu__worker_inputs_take writes the tensors that a graph gets: those of `sent`, and where `places` ([position, number of
+// an input], …) says so, an input's value or its dataset's next element. They belong to the pool. An element that the
+// graph does not take stays the next one, and *fits becomes false. Errors: UNAVAILABLE for an input that is not here (it
+// was another process, or was freed); OUT_OF_RANGE at the end of a dataset; INVALID_ARGUMENT.
+mu_status mu__worker_inputs_take(mu_worker_inputs *inputs, const mu_graph *graph, const mu_value *sent,
+                                 const mu_value *places, mu_tensor **out, bool *fits);
+
+// mu__worker_inputs_clear frees all inputs of a mu_worker_inputs.
+void mu__worker_inputs_clear(void *inputs);
+
+// ---- In the coordinator -------------------------------------------------------------------------
+
+// An input on one worker. Its end tells the worker to free it, without waiting.
+typedef struct mu_remote_input {
+    mu_object object;
+    mu_rpc_client *client;  // retained
+    uint64_t process;       // that has it (mu_rpc_client_server)
+    int64_t number;         // there
+    bool dataset;
+    mu_value *element;      // spec of the value, or of the next element; NULL: not asked for. Retained
+} mu_remote_input;
+extern mu_type mu__remote_input_type;
+
+// mu__remote_input_value sends a value, mu__remote_input_dataset the description of a dataset; `name` stands in the
+// worker's messages. Owned by the caller. Errors: UNIMPLEMENTED if the dataset cannot be described, or the worker speaks
+// an older version of the wire; those of a call.
+mu_remote_input *mu__remote_input_value(mu_rpc_client *worker, const char *name, mu_value *value);
+mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *name, const mu_dataset *dataset);
+
+// mu__remote_inputs_clear frees what a coordinator before this one left on a worker.
+mu_status mu__remote_inputs_clear(mu_rpc_client *worker);
+
+// mu__remote_input_leaf returns the input that a leaf of arguments is (a value of kind MU_VALUE_PER_WORKER); NULL: it is
+// none.
+mu_remote_input *mu__remote_input_leaf(const mu_value *leaf);
+
+// mu__remote_input_specs returns arguments with the spec of its next element in the place of each input, of the pool. It
+// asks the worker for specs that are not known.
+mu_value *mu__remote_input_specs(mu_value *arguments);
+
+// Where the inputs among some arguments stand in the order of their tensors.
+typedef struct mu_input_places {
+    struct {
+        int64_t *items;     // position, number of the input, position, …
+        size_t n, capacity;
+    } pairs;
+    struct {
+        mu_remote_input **items;  // borrowed
+        size_t n, capacity;
+    } inputs;
+} mu_input_places;
+mu_status mu__input_places_find(mu_input_places *places, const mu_value *arguments);
+void mu__input_places_free(mu_input_places *places);
+// mu__input_places_forget has the specs of next elements asked for again: they were others than expected.
+void mu__input_places_forget(const mu_input_places *places);
+
+#endif
