@@ -26,8 +26,10 @@ static mu_rpc_server *start_worker(const char *address)
 static mu_rpc_server *older_worker(void)
 {
     setenv("MUSTER_WIRE_VERSION", "5", 1);
-    mu_rpc_server *server = start_worker("localhost:0");
+    mu_runtime *before = mu_runtime_use(mu_runtime_new(.cpu_devices = 1));
     unsetenv("MUSTER_WIRE_VERSION");
+    mu_rpc_server *server = start_worker("localhost:0");
+    mu_runtime_use(before);
     return server;
 }
 
