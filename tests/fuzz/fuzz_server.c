@@ -27,7 +27,8 @@ static const char *const methods[] = {
     "muster.table.lookup",    "muster.table.update",       "muster.table.state",       "muster.table.clear",
     "muster.table.export",    "muster.table.import",       "muster.accumulator.create", "muster.accumulator.close",
     "muster.accumulator.take", "muster.store.call",        "muster.store.copy",        "muster.store.lead",
-    "muster.store.state",     "muster.function.register",  "muster.function.run",      "muster.function.delete"};
+    "muster.store.state",     "muster.function.register",  "muster.function.run",      "muster.function.delete",
+    "muster.input.value",     "muster.input.dataset",      "muster.input.delete",      "muster.input.clear"};
 
 // ---- Calls --------------------------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = MOST_HELD, .max_threads = 1);
     mu_kept *kept = mu__kept_new(MOST_KEPT);
     demand(mu__service_add(server, kept) == MU_OK && mu__stores_add(server, kept) == MU_OK &&
-           mu__function_service_add(server) == MU_OK);
+           mu__function_service_add(server, kept) == MU_OK);
     mu_connection *connection = &server->connections[0];
     mu__channel_begin(&connection->channel, &server->node, 0, &server->budget);
     connection->member.session.version = MU_WIRE_VERSION;

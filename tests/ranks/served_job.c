@@ -1,6 +1,7 @@
 // served_job PART: a coordinator under `muster launch --workers 3 --ps 2`, which kills some of its servers itself.
 //
-// counts:      a worker is killed while steps run. All steps end, each counts, and the worker comes back.
+// counts:      a worker is killed while steps run. All steps end, each counts, and the worker comes back and gets its
+//              dataset again, which it iterates itself.
 // weights:     workers are killed between steps, of which one is in progress at a time. The weights are those of one
 //              device, bit by bit.
 // killed:      cases ps-064 and ps-067: a counter continues with a worker killed; a result that was fetched can be
@@ -45,7 +46,7 @@ static mu_value *add(mu_value *arguments, void *arg)
 
 static mu_dataset *ones(void *arg)
 {
-    (void)arg;
+    ++*(atomic_int *)arg;
     return mu_dataset_repeat(mu_dataset_from_tensors(mu_of(mu_constant(MU_F32, 1))), MU_INFINITE);
 }
 
@@ -69,7 +70,8 @@ static void counts(void)
     mu_variable *v = NULL;
     MU_SCOPE(strategy) v = mu_variable_new(mu_constant(MU_F32, 0), "v");
     mu_function *step = mu_function_new(add, v);
-    mu_value *data = mu_create_per_worker_dataset(c, ones, NULL), *results[STEPS];
+    static atomic_int made;
+    mu_value *data = mu_create_per_worker_dataset(c, ones, &made), *results[STEPS];
     for (int i = 0; i < STEPS; i++) {
         results[i] = mu_schedule(c, step, data);
         while (i == STEPS / 2 && calls_of(c, 1).done == 0)
@@ -90,6 +92,7 @@ static void counts(void)
     expect(sum == STEPS && done == STEPS, "each step is done once");
     expect(value >= STEPS && value <= STEPS + retried, "each step counts, one that was tried again perhaps twice");
     expect(works_again(c, step, data), "the killed worker comes back and works");
+    expect(made == 4, "its dataset is made again, and no other");
 }
 
 // ---- weights ------------------------------------------------------------------------------------
