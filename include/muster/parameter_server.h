@@ -57,8 +57,9 @@ typedef struct mu_parameter_server_strategy_args {
 // of mu_mirrored_strategy with as many (a loss that a mask shortens is weighted by the rows of each part);
 // mu_num_replicas_in_sync is this number. A call whose worker is lost is run by another, and counts once. Workers
 // beyond the number are backups: they run copies of calls that take more than twice the usual time; what ends first
-// counts, and the gradients of the other are dropped. So neither a lost nor a slow worker changes the weights. mu_join
-// applies a last step of fewer calls.
+// counts, and the gradients of the other are dropped. Every run of a call gets the same data, also where that is an
+// element of a per-worker dataset (mu_create_per_worker_dataset). So neither a lost nor a slow worker changes the
+// weights. mu_join applies a last step of fewer calls.
 //
 // With visitation_guarantee alone each call is a step of its own, whose gradients are applied once, as they come,
 // although workers come and go: every batch of mu_fit is used exactly once per epoch. In both cases this holds for what
