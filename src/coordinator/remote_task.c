@@ -54,16 +54,14 @@ static mu_status check_process(const remote_task *t)
                      mu__client_address(t->client));
 }
 
-// Begins with a process that answers now: per-worker variables and inputs of a coordinator before this one go.
+// Begins with a process that answers now: what a coordinator before this one left there goes.
 static mu_status meet(remote_task *t)
 {
     if (!mu_rpc_client_methods(t->client))
         return mu_error_code();
     const uint64_t process = mu_rpc_client_server(t->client);
-    if (process != t->process) {
+    if (process != t->process)
         MU_TRY(mu__remote_variables_clear(t->client));
-        MU_TRY(mu__remote_inputs_clear(t->client));
-    }
     t->process = process;
     return MU_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/system.h"
 #include "data/describe.h"
 #include "engine/engine.h"
+#include "rpc/metrics.h"
 #include "rpc/rpc.h"
 
 enum { MOST_INPUTS = 4096, READ_AHEAD = 2 };
@@ -52,7 +53,7 @@ static void input_destroy(void *object)
 
 static mu_type input_type = {.name = "input of a worker", .destroy = input_destroy};
 
-void mu__worker_inputs_clear(void *object)
+static void free_all(void *object)
 {
     mu_worker_inputs *s = object;
     pthread_mutex_lock(&s->lock);
@@ -69,7 +70,7 @@ static void inputs_destroy(void *object)
 {
     mu_worker_inputs *s = object;
     if (s->n_locks == 2)
-        mu__worker_inputs_clear(s);
+        free_all(s);
     if (s->n_locks > 1)
         pthread_mutex_destroy(&s->taking);
     if (s->n_locks > 0)
@@ -170,13 +171,6 @@ static input *find(mu_worker_inputs *s, int64_t number, bool take_out)
 static mu_value *delete(mu_value *arguments, void *arg)
 {
     mu_release(find(arg, mu_tensor_item_int(mu_at(arguments, 0), 0), true));
-    return NULL;
-}
-
-static mu_value *clear(mu_value *arguments, void *arg)
-{
-    (void)arguments;
-    mu__worker_inputs_clear(arg);
     return NULL;
 }
 
@@ -328,6 +322,15 @@ mu_status mu__worker_inputs_take(mu_worker_inputs *s, const mu_graph *graph, con
 
 // ---- The service --------------------------------------------------------------------------------
 
+static mu_status write_metrics(void *arg, mu_text *out)
+{
+    mu_worker_inputs *s = arg;
+    pthread_mutex_lock(&s->lock);
+    const size_t n = s->all.n;
+    pthread_mutex_unlock(&s->lock);
+    return mu__metrics_gauge(out, "inputs", (double)n);
+}
+
 static mu_worker_inputs *new_inputs(mu_kept *kept)
 {
     mu_worker_inputs *s = mu__new(&inputs_type, sizeof *s);
@@ -354,8 +357,11 @@ mu_worker_inputs *mu__worker_inputs_add(mu_rpc_server *server, mu_kept *kept)
         {.name = "muster.input.value", .fn = make_value, .arg = s},
         {.name = "muster.input.dataset", .fn = make_dataset, .arg = s},
         {.name = "muster.input.next", .fn = next_spec, .arg = s, .input_signature = "(int64[])"},
-        {.name = "muster.input.delete", .fn = delete, .arg = s, .input_signature = "(int64[])"},
-        {.name = "muster.input.clear", .fn = clear, .arg = s}};
+        {.name = "muster.input.delete", .fn = delete, .arg = s, .input_signature = "(int64[])"}};
+    if (status == MU_OK)
+        status = mu__server_owned(server, free_all, s);
+    if (status == MU_OK)
+        status = mu__server_add_metrics(server, write_metrics, s);
     for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
         status = mu__server_add(server, &methods[i]);
     if (status == MU_OK)

@@ -15,7 +15,8 @@
 
 typedef struct mu_worker_inputs mu_worker_inputs;  // an object
 
-// mu__worker_inputs_add registers the methods "muster.input.…" with a server that has not started. Owned by the caller.
+// mu__worker_inputs_add registers the methods "muster.input.…" with a server that has not started. It frees the inputs
+// when their coordinator is gone, or the next one comes (mu__server_owned). Owned by the caller.
 mu_worker_inputs *mu__worker_inputs_add(mu_rpc_server *server, mu_kept *kept);
 
 // mu__worker_inputs_take writes the tensors that a graph gets: those of `sent`, and where `places` ([position, number of
@@ -24,9 +25,6 @@ mu_worker_inputs *mu__worker_inputs_add(mu_rpc_server *server, mu_kept *kept);
 // was another process, or was freed); OUT_OF_RANGE at the end of a dataset; INVALID_ARGUMENT.
 mu_status mu__worker_inputs_take(mu_worker_inputs *inputs, const mu_graph *graph, const mu_value *sent,
                                  const mu_value *places, mu_tensor **out, bool *fits);
-
-// mu__worker_inputs_clear frees all inputs of a mu_worker_inputs.
-void mu__worker_inputs_clear(void *inputs);
 
 // ---- In the coordinator -------------------------------------------------------------------------
 
@@ -46,9 +44,6 @@ extern mu_type mu__remote_input_type;
 // an older version of the wire; those of a call.
 mu_remote_input *mu__remote_input_value(mu_rpc_client *worker, const char *name, mu_value *value);
 mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *name, const mu_dataset *dataset);
-
-// mu__remote_inputs_clear frees what a coordinator before this one left on a worker.
-mu_status mu__remote_inputs_clear(mu_rpc_client *worker);
 
 // mu__remote_input_leaf returns the input that a leaf of arguments is (a value of kind MU_VALUE_PER_WORKER); NULL: it is
 // none.

@@ -86,17 +86,6 @@ mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *nam
     return input;
 }
 
-mu_status mu__remote_inputs_clear(mu_rpc_client *worker)
-{
-    mu_error_value error;
-    mu_pool *pool = mu_pool_open();
-    mu_remote_call call = {.client = worker, .need = &need};
-    mu__remote_calls("muster.input.clear", 1, &call);
-    mu_pool_close(pool);
-    mu__error_move(&error);
-    return error.code == MU_UNIMPLEMENTED ? MU_OK : mu__error_raise(&error); // an older worker has none
-}
-
 // ---- In arguments -------------------------------------------------------------------------------
 
 mu_remote_input *mu__remote_input_leaf(const mu_value *leaf)

@@ -50,7 +50,13 @@ static mu_value *add(mu_value *arguments, void *arg)
     return mu_of(mu_at(arguments, 0));
 }
 
-// Everything that a coordinator makes: a function on the worker; on the servers a variable, an accumulator and a table.
+static mu_value *ones(void *arg)
+{
+    (void)arg;
+    return mu_of(mu_fill(MU_F32, 1, (int64_t[]){SIZE}, 1));
+}
+
+// Everything that a coordinator makes: a function and an input on the worker; on the servers a variable, an accumulator and a table.
 // Returns whether a step has run.
 static bool use(const char *text, int replicas)
 {
@@ -64,7 +70,7 @@ static bool use(const char *text, int replicas)
         mu_conditional_accumulator(MU_F32);
         mu_embedding_table_new(4);
     }
-    mu_schedule(c, mu_function_new(add, v), mu_of(mu_fill(MU_F32, 1, (int64_t[]){SIZE}, 1)));
+    mu_schedule(c, mu_function_new(add, v), mu_create_per_worker_values(c, ones, NULL));
     return mu_join(c) == MU_OK && (value = mu_variable_read(v)) != NULL && mu_tensor_item(value, SIZE - 1) == 1;
 }
 
@@ -121,6 +127,7 @@ static void kill_coordinator(const process *p)
 static void expect_used(const job *j, int replicas)
 {
     expect_soon(j, 0, "functions", 1);
+    expect_soon(j, 0, "inputs", 1);
     assert_true(number_of(j, 1, "kept_bytes") >= KEPT);
     assert_true((number_of(j, 2, "kept_bytes") >= KEPT) || replicas == 0);
     assert_true(number_of(j, 1, "stores_led") == (replicas > 0));
@@ -129,6 +136,7 @@ static void expect_used(const job *j, int replicas)
 static void expect_free(const job *j)
 {
     expect_soon(j, 0, "functions", 0);
+    expect_soon(j, 0, "inputs", 0);
     for (int i = 1; i < N_TASKS; i++) {
         expect_soon(j, i, "kept_bytes", 0);
         expect_soon(j, i, "variables", 0);

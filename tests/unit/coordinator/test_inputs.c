@@ -307,7 +307,7 @@ static void released_inputs_are_freed(void **state)
     expect_result(mu_rpc_call(client, "muster.input.next", mu_list(int64(number), MU_END)), MU_UNAVAILABLE,
                   "does not have input");
     input = mu__remote_input_value(client, "the value of worker 0", int64(1));
-    assert_int_equal(mu__remote_inputs_clear(client), MU_OK); // as the next coordinator does
+    assert_int_equal(mu__remote_variables_clear(client), MU_OK); // as the next coordinator does
     expect_result(mu_rpc_call(client, "muster.input.next", mu_list(int64(input->number), MU_END)), MU_UNAVAILABLE, "");
     mu_release(input);
     assert_null(mu__remote_input_value(client, "the value of worker 3", mu_of(mu_ones(MU_F64, 1, (int64_t[]){1 << 22}))));
