@@ -93,7 +93,7 @@ typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
 // it, and no element is sent. It opens the files that the dataset names under their paths as this process has them. It
 // frees the dataset when the result is released or this process is gone. What calls a function of this program (a map
 // without a traced function, a filter, a generator, flat_map, interleave, scan, take_while, bucket_by_sequence_length),
-// writes a file (a cache with a path) or has more than 1 GiB in memory stays here: its elements are drawn here and sent
+// writes a file (a cache with a path), reads a folder of images, or has more than 1 GiB in memory stays here: its elements are drawn here and sent
 // with each call, and so they are to a worker of an older version. The log says so once, at level info, with the stage.
 //
 // A worker that was lost and is back begins again with a new dataset. A call that is run again takes the next element

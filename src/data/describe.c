@@ -246,7 +246,7 @@ mu_value *mu__dataset_describe(const mu_dataset *dataset)
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-static bool text_of(const mu_value *value, mu_string *out)
+bool mu__described_text(const mu_value *value, mu_string *out)
 {
     const mu_tensor *tensor = value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
     if (tensor == NULL || tensor->buffer == NULL || tensor->dtype != MU_STRING || tensor->shape.rank != 0)
@@ -292,7 +292,7 @@ static bool read_field(const mu_sent_field *field, const mu_value *value, void *
     case MU_SENT_NUMBERS: return read_numbers(field, value, at);
     case MU_SENT_TEXT:
         return is_nothing(value) ? field->may_lack
-                                 : text_of(value, &text) && (*(char **)at = mu__strdup(text.bytes)) != NULL;
+                                 : mu__described_text(value, &text) && (*(char **)at = mu__strdup(text.bytes)) != NULL;
     case MU_SENT_OBJECT:
         return is_nothing(value) ? field->may_lack : (*(void **)at = field->form->read(value)) != NULL;
     case MU_SENT_NOTHING:
@@ -320,7 +320,7 @@ static void *read_args(const mu_stage_ops *ops, const mu_value *stage)
 static const struct known_stage *stage_named(const mu_value *stage)
 {
     mu_string name = {0};
-    if (stage->kind != MU_VALUE_LIST || stage->n < 2 || !text_of(stage->items[0], &name))
+    if (stage->kind != MU_VALUE_LIST || stage->n < 2 || !mu__described_text(stage->items[0], &name))
         mu__error(MU_INVALID_ARGUMENT, "it does not begin with a name and the numbers of its inputs");
     for (size_t i = 0; i < MU_COUNT(stages) && !mu__pending(); i++)
         if (strcmp(stages[i].ops->name, name.bytes) == 0)

@@ -25,8 +25,9 @@ mu_dataset *mu__dataset_described(const mu_value *description);
 mu_value *mu__spec_describe(const mu_value *spec);
 mu_value *mu__spec_described(const mu_value *value);
 
-// Elements of a list in a description: INVALID_ARGUMENT if element i is not a scalar or a vector of int64.
+// Elements of a list in a description, borrowed; false if they are something else.
 bool mu__described_number(const mu_value *value, int64_t *out);
+bool mu__described_text(const mu_value *value, mu_string *out);  // without zeros, and one behind it
 bool mu__described_numbers(const mu_value *value, const int64_t **items, int64_t *n);
 mu_value *mu__int64s_value(int64_t n, const int64_t *numbers);  // of the pool
 

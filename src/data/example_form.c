@@ -1,4 +1,5 @@
 // The functions and the dataset stage that parse examples: what the user asks for, checked once and kept.
+#include "data/describe.h"
 #include "data/example_form.h"
 
 static const char parse_example[] = "mu_parse_example", parse_sequence[] = "mu_parse_sequence_example";
@@ -191,6 +192,8 @@ typedef struct parse_args {
     mu_example_form *form;  // owned
 } parse_args;
 
+static const mu_sent_field parse_sent[] = {MU_SENDS_OBJECT(parse_args, form, &mu__example_form_form),
+                                           {.kind = MU_SENT_END}};
 static const mu_owned_field parse_owned[] = {{MU_OWNS_OBJECT, offsetof(parse_args, form)}, {MU_OWNS_END, 0}};
 
 static const mu_example_form *form_of(const mu_dataset *dataset) { return ((const parse_args *)dataset->args)->form; }
@@ -266,8 +269,9 @@ static mu_value *parse_spec(const mu_dataset *dataset)
     return mu__list_value(2, parts);
 }
 
-static const mu_stage_ops parse_stage = {
+const mu_stage_ops mu__parse_example_stage = {
     .name = "parse_example",
+    .sent = parse_sent,
     .args_bytes = sizeof(parse_args),
     .owned = parse_owned,
     .next = parse_next,
@@ -285,5 +289,5 @@ mu_dataset *mu_dataset_parse_example_with(const mu_dataset_parse_example_args *a
         return NULL;
     const int n_sequences = a.sequences != NULL || a.n_sequences != 0 ? MU_MAX(a.n_sequences, 0) : -1;
     const parse_args stage = {mu__example_form_new(function, a.n_features, a.features, n_sequences, a.sequences)};
-    return stage.form != NULL ? mu__dataset_stage(&parse_stage, &stage, a.dataset) : NULL;
+    return stage.form != NULL ? mu__dataset_stage(&mu__parse_example_stage, &stage, a.dataset) : NULL;
 }

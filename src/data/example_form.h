@@ -21,6 +21,8 @@ typedef struct mu_example_form {
 mu_example_form *mu__example_form_new(const char *function, int n_features, const mu_feature *features, int n_sequences,
                                       const mu_feature *sequences);
 
+extern const mu_object_form mu__example_form_form;  // in descriptions (example_sent.c)
+
 // The messages of one call.
 typedef struct mu_records {
     const char *function;

@@ -4,6 +4,7 @@
 
 #include "data/describe.h"
 
+#include <muster/example.h>
 #include <muster/ops.h>
 
 #include <unistd.h>
@@ -88,6 +89,20 @@ static void rows_and_files(void **state)
     const mu_shape three = MU_SHAPE(3);
     assert_same(mu_dataset_padded_batch(mu_dataset_batch(lines, 2), 2, .n_padded_shapes = 1, .padded_shapes = &three,
                                         .padding_values = mu_of(mu_constant(MU_F32, 7))), "[1 2 7|3 7 7]");
+}
+
+static void examples(void **state)
+{
+    (void)state;
+    mu_dataset *messages = mu_dataset_from_tensor_slices(mu_of(mu_tensor_strings(1, (int64_t[]){1}, (const char *[]){""})));
+    const mu_feature features[] = {
+        {.name = "a", .dtype = MU_F32, .shape = MU_SHAPE(2), .default_value = mu_constant(MU_F32, 3)},
+        {.name = "b", .dtype = MU_I64, .length = MU_FEATURE_VARIABLE, .lengths = "n"}};
+    assert_same(mu_dataset_parse_example(messages, .n_features = 2, .features = features), "([3 3],[],0)");
+    const mu_feature steps = {.name = "s", .dtype = MU_F32, .length = MU_FEATURE_VARIABLE};
+    mu_dataset *sequences = mu_dataset_parse_example(messages, .n_features = 1, .features = features, .n_sequences = 1,
+                                                     .sequences = &steps);
+    assert_string_equal(elements(again(sequences)), elements(sequences));
 }
 
 static mu_value *triple(mu_value *element, void *arg)
@@ -196,6 +211,7 @@ int main(void)
         DATA_TEST(the_order_of_elements),
         DATA_TEST(a_dataset_that_is_used_twice_is_sent_once),
         DATA_TEST(rows_and_files),
+        DATA_TEST(examples),
         DATA_TEST(traced_functions_travel_and_callbacks_do_not),
         DATA_TEST(hostile_descriptions_are_refused),
         DATA_TEST(every_stage_says_what_is_sent),
