@@ -86,15 +86,17 @@ typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
 // mu_create_per_worker_dataset calls fn once for each worker and iterates the dataset that it returns there; the result
 // (of kind MU_VALUE_PER_WORKER) is an argument of mu_schedule. Each worker reads its whole dataset, unless fn gives
 // each another part (mu_get_current_worker_index). A call that finds no further element fails with OUT_OF_RANGE. `arg`
-// must live as long as the result. Threads: fn runs on the workers' threads in this process, one call at a time. Errors,
-// of calls that use it: those of fn; INVALID_ARGUMENT if fn makes a variable; those of elements, naming the worker.
+// must live as long as the result. Threads: fn runs on the workers' threads in this process, one call at a time.
+// Errors, of calls that use it: those of fn; INVALID_ARGUMENT if fn makes a variable; those of elements, naming the
+// worker.
 //
 // A worker in another process gets a description of the dataset, makes the pipeline there, and reads ahead; calls name
 // it, and no element is sent. It opens the files that the dataset names under their paths as this process has them. It
 // frees the dataset when the result is released or this process is gone. What calls a function of this program (a map
 // without a traced function, a filter, a generator, flat_map, interleave, scan, take_while, bucket_by_sequence_length),
-// writes a file (a cache with a path), reads a folder of images, or has more than 1 GiB in memory stays here: its elements are drawn here and sent
-// with each call, and so they are to a worker of an older version. The log says so once, at level info, with the stage.
+// writes a file (a cache with a path), reads a folder of images, or has more than 1 GiB in memory stays here: its
+// elements are drawn here and sent with each call, and so they are to a worker of an older version. The log says so
+// once, at level info, with the stage.
 //
 // A worker that was lost and is back begins again with a new dataset. A call that is run again takes the next element
 // of the worker that runs it then, as in TensorFlow, so the element of the lost attempt is not used again.

@@ -1,9 +1,9 @@
 // Elements of per-worker datasets that belong to calls, where no lost and no slow worker may change the weights
 // (synchronous steps, a visitation guarantee).
 //
-// There a call keeps the elements that were drawn for it, so each attempt at it, a retry or a backup, gets the same. The
-// coordinator draws them, in the order in which calls were first handed out, from the datasets of worker 0, 1, … in
-// rotation: which data a step has depends on the schedule alone, and not on who runs what.
+// There a call keeps the elements that were drawn for it, so each attempt at it, a retry or a backup, gets the same.
+// The coordinator draws them, in the order in which calls were first handed out, from the datasets of worker 0, 1, …
+// in rotation: which data a step has depends on the schedule alone, and not on who runs what.
 #ifndef MU_SRC_COORDINATOR_DRAWS_H
 #define MU_SRC_COORDINATOR_DRAWS_H
 

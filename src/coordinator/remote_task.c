@@ -196,8 +196,8 @@ static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments,
         if (fits)
             return result;
     }
-    mu__error(MU_INVALID_ARGUMENT, "the next elements of datasets on worker %d do not fit '%s' together; name each once in "
-              "the arguments", task->worker, mu_function_name(function));
+    mu__error(MU_INVALID_ARGUMENT, "the next elements of datasets on worker %d do not fit '%s' together; name each "
+              "once in the arguments", task->worker, mu_function_name(function));
     return NULL;
 }
 
@@ -227,7 +227,8 @@ static void *keep(mu_task *task, void *made, mu_task_failure *failure)
     }
     snprintf(name, sizeof name, "the %s of worker %d", dataset ? "dataset" : "value", task->worker);
     if (find_process(t) == MU_OK)
-        input = dataset ? mu__remote_input_dataset(t->client, name, made) : mu__remote_input_value(t->client, name, made);
+        input = dataset ? mu__remote_input_dataset(t->client, name, made)
+                        : mu__remote_input_value(t->client, name, made);
     if (input && input->process != t->process)
         check_process(t);
     if (!mu__pending())

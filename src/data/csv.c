@@ -353,8 +353,8 @@ static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
 static mu_status check_column(mu_dtype dtype, int i)
 {
     if (dtype != MU_STRING && (!mu__dtype_ok(dtype) || dtype == MU_BOOL))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv: the type of column %d is %d; expected a type of numbers, "
-                         "or MU_STRING", i + 1, dtype);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv: the type of column %d is %d; expected a type of "
+                         "numbers, or MU_STRING", i + 1, dtype);
     return MU_OK;
 }
 

@@ -120,8 +120,8 @@ static int64_t int_at(const void *at, size_t bytes)
 
 static mu_status cannot_send(const mu_dataset *dataset, const char *why)
 {
-    return mu__error(MU_UNIMPLEMENTED, "stage %s of a dataset cannot be sent to another process: %s", dataset->ops->name,
-                     why);
+    return mu__error(MU_UNIMPLEMENTED, "stage %s of a dataset cannot be sent to another process: %s",
+                     dataset->ops->name, why);
 }
 
 static bool within(const mu_sent_field *field, int64_t n, const int64_t *numbers)

@@ -1,7 +1,7 @@
 // What a user asks of serialised examples as part of a description: [features, sequences], or [features] of Examples.
 //
-// A feature is [name, numbers, name of its lengths, default value], where the last two may be empty lists; the numbers are
-// its type, whether its length varies, and its axes.
+// A feature is [name, numbers, name of its lengths, default value], where the last two may be empty lists; the
+// numbers are its type, whether its length varies, and its axes.
 #include "data/describe.h"
 #include "data/example_form.h"
 
@@ -16,7 +16,8 @@ static mu_value *write_feature(const mu_feature *f)
     memcpy(numbers + FIRST_AXIS, f->shape.dims, (size_t)f->shape.rank * sizeof *numbers);
     return mu_list(mu_of(mu_string_scalar(f->name)), mu__int64s_value(FIRST_AXIS + f->shape.rank, numbers),
                    f->lengths != NULL ? mu_of(mu_string_scalar(f->lengths)) : mu_list(MU_END),
-                   f->default_value != NULL ? mu_of((mu_tensor *)(uintptr_t)f->default_value) : mu_list(MU_END), MU_END);
+                   f->default_value != NULL ? mu_of((mu_tensor *)(uintptr_t)f->default_value) : mu_list(MU_END),
+                   MU_END);
 }
 
 static mu_value *write_list(const mu_feature_list *list)

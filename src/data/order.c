@@ -398,8 +398,8 @@ static mu_status check_part(int64_t n_shards, int64_t index)
     const bool hint = n_shards == MU_SHARD_HINT && index == MU_SHARD_HINT;
     return hint || (n_shards >= 1 && index >= 0 && index < n_shards)
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "shard %lld of %lld: expected at least one shard, and an index from 0 to "
-                           "the number of shards less 1", (long long)index, (long long)n_shards);
+               : mu__error(MU_INVALID_ARGUMENT, "shard %lld of %lld: expected at least one shard, and an index from 0 "
+                           "to the number of shards less 1", (long long)index, (long long)n_shards);
 }
 
 static mu_status check_shard(const mu_dataset *dataset)

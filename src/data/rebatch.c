@@ -228,8 +228,8 @@ static mu_status check_sizes(int n, const int64_t *sizes)
     for (int i = 0; i < n && sum >= 0; i++)
         sum = sizes[i] < 0 || sizes[i] > INT64_MAX - sum ? -1 : sum + sizes[i];
     return n >= 1 && sum >= 1 ? MU_OK
-                              : mu__error(MU_INVALID_ARGUMENT, "mu_dataset_rebatch got %d sizes; expected at least one, "
-                                          "none negative, and not all 0", n);
+                              : mu__error(MU_INVALID_ARGUMENT, "mu_dataset_rebatch got %d sizes; expected at least "
+                                          "one, none negative, and not all 0", n);
 }
 
 static mu_status check_rebatch(const mu_dataset *dataset)

@@ -1,7 +1,7 @@
 // Rows in memory as part of a description: their elements as they are stored, sent and used without a copy.
 //
-// [tensors in the structure of an element, type of each as an element, divisors, whether each is cut into rows]. Rows of
-// a file that is still being read are waited for.
+// [tensors in the structure of an element, type of each as an element, divisors, whether each is cut into rows]. Rows
+// of a file that is still being read are waited for.
 #include "data/describe.h"
 
 #define MOST_BYTES ((size_t)1 << 30)
@@ -85,8 +85,8 @@ static mu_status set_types(mu_rows *rows, const int64_t *types, const int64_t *d
     for (int i = 0; ok && i < rows->n_columns; i++) {
         mu_column *column = &rows->columns[i];
         if (!converts(column->stored, types[i], divisors[i])) {
-            mu__error(MU_INVALID_ARGUMENT, "component %d of rows is stored as %s, which becomes no element of type %lld "
-                      "divided by %lld", i, mu_dtype_name(column->stored), (long long)types[i],
+            mu__error(MU_INVALID_ARGUMENT, "component %d of rows is stored as %s, which becomes no element of type "
+                      "%lld divided by %lld", i, mu_dtype_name(column->stored), (long long)types[i],
                       (long long)divisors[i]);
             break;
         }

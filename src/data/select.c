@@ -166,8 +166,8 @@ static mu_status check_choose(const mu_dataset *dataset)
     const select_args *args = dataset->args;
     return args->n == dataset->n_inputs - 1 && args->weights == NULL
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "it chooses from %d datasets, and there are %d with the choices", args->n,
-                           dataset->n_inputs);
+               : mu__error(MU_INVALID_ARGUMENT, "it chooses from %d datasets, and there are %d with the choices",
+                           args->n, dataset->n_inputs);
 }
 
 const mu_stage_ops mu__sample_from_datasets_stage = {

@@ -337,7 +337,10 @@ static mu_status check_step(int64_t step)
     return step != 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "the step of a range is 0; give another number");
 }
 
-static mu_status check_range(const mu_dataset *dataset) { return check_step(((const range_args *)dataset->args)->step); }
+static mu_status check_range(const mu_dataset *dataset)
+{
+    return check_step(((const range_args *)dataset->args)->step);
+}
 
 const mu_stage_ops mu__range_stage = {
     .name = "range",

@@ -120,8 +120,8 @@ static const signature *trace(mu_traced_map *map, const mu_value *element)
 {
     if (map->function)
         return add_signature(map, mu__function_concrete(map->function, element, MU_BATCH_NONE, NULL));
-    mu__error(MU_INVALID_ARGUMENT, "an element has another structure, type or shape than the function that came with the "
-              "dataset takes");
+    mu__error(MU_INVALID_ARGUMENT, "an element has another structure, type or shape than the function that came with "
+              "the dataset takes");
     return NULL;
 }
 
@@ -234,8 +234,8 @@ static mu_value *write_signature(const signature *s)
     void *bytes = NULL;
     size_t size = 0;
     if (s->concrete->graph->resources.n > 0) {
-        mu__error(MU_UNIMPLEMENTED, "the function '%s' of a map uses variable '%s', which another process does not have",
-                  s->concrete->graph->name, s->concrete->graph->resources.items[0]->name);
+        mu__error(MU_UNIMPLEMENTED, "the function '%s' of a map uses variable '%s', which another process does not "
+                  "have", s->concrete->graph->name, s->concrete->graph->resources.items[0]->name);
         return NULL;
     }
     mu_value *in = mu__give(mu__spec_describe(s->concrete->inputs)), *list = NULL;
@@ -311,7 +311,8 @@ static void *read_map(const mu_value *value)
     if (!bytes || bytes->dtype != MU_U8 || bytes->shape.rank != 1)
         return NULL;
     mu_traced_map *map = mu__traced_map_new(NULL);
-    mu_graph *graph = map ? mu__graph_read(mu__host_read(bytes), (size_t)bytes->shape.dims[0], no_resource, NULL) : NULL;
+    const size_t size = (size_t)bytes->shape.dims[0];
+    mu_graph *graph = map ? mu__graph_read(mu__host_read(bytes), size, no_resource, NULL) : NULL;
     mu_value *in = graph ? mu__spec_described(value->items[1]) : NULL;
     mu_value *out = in ? mu__spec_described(value->items[2]) : NULL;
     if (map && read_signature(map, graph, in, out) != MU_OK) {

@@ -271,13 +271,14 @@ static mu_status put_all(taking *t, const mu_value *sent, const int64_t *pairs)
         while (t->at < until && used < n_sent)
             MU_TRY(put(t, mu_at(sent, used++)));
         if (t->at != until)
-            return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; its inputs leave other places than the %d that "
-                             "were sent", t->graph->name, t->n, n_sent);
+            return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; its inputs leave other places than the %d "
+                             "that were sent", t->graph->name, t->n, n_sent);
         if (i < t->n_inputs)
             MU_TRY(put_element(t, t->inputs[i]));
     }
-    return used == n_sent ? MU_OK
-                          : mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; more were sent", t->graph->name, t->n);
+    if (used == n_sent)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; more were sent", t->graph->name, t->n);
 }
 
 // An input that is named twice gives two elements. They are used if the graph takes all.

@@ -1,8 +1,8 @@
 // Inputs that a worker keeps for a coordinator: values, and datasets that it iterates itself. Functions name them.
 //
-// A value is sent once. Of a dataset a description is sent (data/describe.h), from which the worker makes the pipeline;
-// a call of a function takes its next element there. docs/rpc.md has the methods; input_service.c is the worker's end,
-// remote_input.c the coordinator's.
+// A value is sent once. Of a dataset a description is sent (data/describe.h), from which the worker makes the
+// pipeline; a call of a function takes its next element there. docs/rpc.md has the methods; input_service.c is the
+// worker's end, remote_input.c the coordinator's.
 #ifndef MU_SRC_DISTRIBUTE_INPUT_SERVICE_H
 #define MU_SRC_DISTRIBUTE_INPUT_SERVICE_H
 
@@ -19,10 +19,10 @@ typedef struct mu_worker_inputs mu_worker_inputs;  // an object
 // when their coordinator is gone, or the next one comes (mu__server_owned). Owned by the caller.
 mu_worker_inputs *mu__worker_inputs_add(mu_rpc_server *server, mu_kept *kept);
 
-// mu__worker_inputs_take writes the tensors that a graph gets: those of `sent`, and where `places` ([position, number of
-// an input], …) says so, an input's value or its dataset's next element. They belong to the pool. An element that the
-// graph does not take stays the next one, and *fits becomes false. Errors: UNAVAILABLE for an input that is not here (it
-// was another process, or was freed); OUT_OF_RANGE at the end of a dataset; INVALID_ARGUMENT.
+// mu__worker_inputs_take writes the tensors that a graph gets: those of `sent`, and where `places` ([position, number
+// of an input], …) says so, an input's value or its dataset's next element. They belong to the pool. An element that
+// the graph does not take stays the next one, and *fits becomes false. Errors: UNAVAILABLE for an input that is not
+// here (it was another process, or was freed); OUT_OF_RANGE at the end of a dataset; INVALID_ARGUMENT.
 mu_status mu__worker_inputs_take(mu_worker_inputs *inputs, const mu_graph *graph, const mu_value *sent,
                                  const mu_value *places, mu_tensor **out, bool *fits);
 
@@ -40,17 +40,17 @@ typedef struct mu_remote_input {
 extern mu_type mu__remote_input_type;
 
 // mu__remote_input_value sends a value, mu__remote_input_dataset the description of a dataset; `name` stands in the
-// worker's messages. Owned by the caller. Errors: UNIMPLEMENTED if the dataset cannot be described, or the worker speaks
-// an older version of the wire; those of a call.
+// worker's messages. Owned by the caller. Errors: UNIMPLEMENTED if the dataset cannot be described, or the worker
+// speaks an older version of the wire; those of a call.
 mu_remote_input *mu__remote_input_value(mu_rpc_client *worker, const char *name, mu_value *value);
 mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *name, const mu_dataset *dataset);
 
-// mu__remote_input_leaf returns the input that a leaf of arguments is (a value of kind MU_VALUE_PER_WORKER); NULL: it is
-// none.
+// mu__remote_input_leaf returns the input that a leaf of arguments is (a value of kind MU_VALUE_PER_WORKER); NULL: it
+// is none.
 mu_remote_input *mu__remote_input_leaf(const mu_value *leaf);
 
-// mu__remote_input_specs returns arguments with the spec of its next element in the place of each input, of the pool. It
-// asks the worker for specs that are not known.
+// mu__remote_input_specs returns arguments with the spec of its next element in the place of each input, of the pool.
+// It asks the worker for specs that are not known.
 mu_value *mu__remote_input_specs(mu_value *arguments);
 
 // Where the inputs among some arguments stand in the order of their tensors.

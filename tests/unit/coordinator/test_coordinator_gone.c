@@ -56,8 +56,8 @@ static mu_value *ones(void *arg)
     return mu_of(mu_fill(MU_F32, 1, (int64_t[]){SIZE}, 1));
 }
 
-// Everything that a coordinator makes: a function and an input on the worker; on the servers a variable, an accumulator and a table.
-// Returns whether a step has run.
+// Everything that a coordinator makes: a function and an input on the worker; on the servers a variable, an
+// accumulator and a table. Returns whether a step has run.
 static bool use(const char *text, int replicas)
 {
     mu_strategy *strategy = mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),

@@ -282,7 +282,8 @@ static void a_worker_that_comes_back_gets_its_inputs(void **state)
     mu_rpc_server *worker = start_worker("localhost:0");
     snprintf(address, sizeof address, "%s", mu_rpc_server_address(worker));
     mu_coordinator *c = mu_coordinator_new(strategy_on(worker));
-    mu_value *data = mu_create_per_worker_dataset(c, ranges, NULL), *value = mu_create_per_worker_values(c, large, &made);
+    mu_value *data = mu_create_per_worker_dataset(c, ranges, NULL);
+    mu_value *value = mu_create_per_worker_values(c, large, &made);
     mu_function *step = mu_function_new(sum, NULL), *scaled = mu_function_new(scaled_sum, NULL);
     assert_true(sum_of(c, step, data) == 1 && sum_of(c, step, data) == 2);
     assert_int_equal(mu_rpc_server_stop(worker), MU_OK);
@@ -310,7 +311,8 @@ static void released_inputs_are_freed(void **state)
     assert_int_equal(mu__remote_variables_clear(client), MU_OK); // as the next coordinator does
     expect_result(mu_rpc_call(client, "muster.input.next", mu_list(int64(input->number), MU_END)), MU_UNAVAILABLE, "");
     mu_release(input);
-    assert_null(mu__remote_input_value(client, "the value of worker 3", mu_of(mu_ones(MU_F64, 1, (int64_t[]){1 << 22}))));
+    mu_value *too_large = mu_of(mu_ones(MU_F64, 1, (int64_t[]){1 << 22}));
+    assert_null(mu__remote_input_value(client, "the value of worker 3", too_large));
     expect_error(MU_RESOURCE_EXHAUSTED, "the value of worker 3 has 33554432 bytes");
     mu_pool_close(pool);
 }

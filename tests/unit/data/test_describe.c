@@ -9,7 +9,8 @@
 
 #include <unistd.h>
 
-#define vector(dtype, ...) vector_of(dtype, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
+#define vector(dtype, ...)                                                                                             \
+    vector_of(dtype, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
 
 static mu_value *vector_of(mu_dtype dtype, int n, const double *numbers)
 {
@@ -94,7 +95,8 @@ static void rows_and_files(void **state)
 static void examples(void **state)
 {
     (void)state;
-    mu_dataset *messages = mu_dataset_from_tensor_slices(mu_of(mu_tensor_strings(1, (int64_t[]){1}, (const char *[]){""})));
+    mu_tensor *empty = mu_tensor_strings(1, (int64_t[]){1}, (const char *[]){""});
+    mu_dataset *messages = mu_dataset_from_tensor_slices(mu_of(empty));
     const mu_feature features[] = {
         {.name = "a", .dtype = MU_F32, .shape = MU_SHAPE(2), .default_value = mu_constant(MU_F32, 3)},
         {.name = "b", .dtype = MU_I64, .length = MU_FEATURE_VARIABLE, .lengths = "n"}};
@@ -186,8 +188,8 @@ static void hostile_descriptions_are_refused(void **state)
     mu_value *sent = parts[3]; // of a scalar int64, but the graph is given another argument
     parts[3] = mu_list(mu_value_at(sent, 0), mu__int64s_value(2, (int64_t[]){MU_F32, 3}), mu_value_at(sent, 2), MU_END);
     expect_refused(mu_list(range, mu_list_of(5, parts), MU_END), "the arguments of the function");
-    parts[3] = mu_list(mu_of(mu_tensor_new(MU_U8, 1, (int64_t[]){3}, "abc")), mu_value_at(sent, 1), mu_value_at(sent, 2),
-                       MU_END);
+    parts[3] = mu_list(mu_of(mu_tensor_new(MU_U8, 1, (int64_t[]){3}, "abc")), mu_value_at(sent, 1),
+                       mu_value_at(sent, 2), MU_END);
     assert_null(mu__dataset_described(mu_list(range, mu_list_of(5, parts), MU_END)));
     expect_error(MU_DATA_LOSS, "stage 1");
 }
