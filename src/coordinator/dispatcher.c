@@ -216,8 +216,10 @@ static void succeeded(mu_dispatcher *d, mu_call *call, void *result)
 static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
 {
     mu_closure_queue *queue = d->coordinator->queue;
-    // What is made for a lost worker is made again with all the rest when it is back.
-    const verdict v = call->maker && o->failure.blame != MU_BLAME_WORKER ? VERDICT_ERROR : judge(d, &o->failure);
+    // What is made for a lost worker is made again with all the rest when it is back, also while calls are cancelled.
+    const verdict v = !call->maker                           ? judge(d, &o->failure)
+                      : o->failure.blame == MU_BLAME_WORKER ? VERDICT_LOST
+                                                             : VERDICT_ERROR;
     d->in_flight -= !call->maker;
     mu__commit_abandoned(d);
     const bool decides = mu__closures_attempt_ended(queue, &call->closure, false);

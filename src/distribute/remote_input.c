@@ -120,7 +120,19 @@ static mu_value *spec_in_place(const mu_value *leaf, const void *arg)
     return input->element != NULL || ask(input) == MU_OK ? mu__give(mu_retain(input->element)) : NULL;
 }
 
-mu_value *mu__remote_input_specs(mu_value *arguments) { return mu__map_parts(arguments, true, spec_in_place, NULL); }
+static bool has_input(const mu_value *value)
+{
+    bool has = mu__remote_input_leaf(value) != NULL;
+    for (int i = 0; value->leaf == NULL && i < value->n && !has; i++)
+        has = has_input(value->items[i]);
+    return has;
+}
+
+// Most calls name no input, and are not to be slower for it.
+mu_value *mu__remote_input_specs(mu_value *arguments)
+{
+    return has_input(arguments) ? mu__map_parts(arguments, true, spec_in_place, NULL) : arguments;
+}
 
 static mu_status find_places(mu_input_places *places, const mu_value *value, int64_t *n)
 {

@@ -246,6 +246,12 @@ static mu_value *scaled_sum(mu_value *arguments, void *arg)
     return mu_of(mu_multiply(mu_at(arguments, 0), mu_add(mu_reduce_sum(mu_at(kept, 0), MU_ALL_AXES), mu_at(kept, 1))));
 }
 
+static mu_value *scaled_sum_of_element(mu_value *arguments, void *arg)
+{
+    mu_value *element = mu_of(mu_cast(mu_at(arguments, 0), MU_F64));
+    return scaled_sum(mu_list(element, mu_value_at(arguments, 1), MU_END), arg);
+}
+
 static void values_travel_once(void **state)
 {
     (void)state;
@@ -261,6 +267,28 @@ static void values_travel_once(void **state)
     const method_numbers sent = metrics_of(worker, "muster.input.value"), runs = metrics_of(worker,
                                                                                           "muster.function.run");
     assert_true(sent.ended == 1 && sent.bytes_in > LARGE * 8 && runs.ended == 5 && runs.bytes_in < 2000);
+    mu_pool_close(pool);
+}
+
+// Elements belong to their calls then, and are sent; values are the worker's.
+static void in_synchronous_steps(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    static atomic_int made;
+    char text[200];
+    mu_rpc_server *worker = start_worker("localhost:0");
+    snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\"]}", mu_rpc_server_address(worker),
+             mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"));
+    mu_cluster *cluster = mu_simple_cluster_resolver(mu_cluster_spec_parse(text));
+    mu_coordinator *c = mu_coordinator_new(mu_parameter_server_strategy(cluster, .replicas_to_aggregate = 1));
+    mu_value *data = mu_create_per_worker_dataset(c, ranges, NULL);
+    mu_value *value = mu_create_per_worker_values(c, large, &made);
+    mu_function *step = mu_function_new(scaled_sum_of_element, NULL);
+    for (int i = 1; i < 4; i++)
+        assert_true(sum_of(c, step, mu_list(data, value, MU_END)) == i * (LARGE + 2.0));
+    assert_int_equal(metrics_of(worker, "muster.input.dataset").ended, 0);
+    assert_int_equal(metrics_of(worker, "muster.input.value").ended, 1);
     mu_pool_close(pool);
 }
 
@@ -369,6 +397,7 @@ int main(void)
         cmocka_unit_test(a_callback_stays_with_the_coordinator),
         cmocka_unit_test(an_older_worker_is_sent_elements),
         cmocka_unit_test(values_travel_once),
+        cmocka_unit_test(in_synchronous_steps),
         cmocka_unit_test(a_worker_that_comes_back_gets_its_inputs),
         cmocka_unit_test(released_inputs_are_freed),
         cmocka_unit_test(hostile_requests_are_refused),
