@@ -86,6 +86,21 @@ MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 MU_API mu_dataset *mu_dataset_text_line(const char *path);
 MU_API mu_dataset *mu_dataset_text_lines(mu_dataset *paths);
 
+typedef struct mu_dataset_fixed_length_record_args {
+    size_t size;
+    const char *given;
+    const char *path;          // file, plain or gzip; NULL with .paths
+    int64_t record_bytes;
+    mu_keyword_only only_;
+    mu_dataset *paths;         // a dataset of file names, instead of path
+    int64_t header_bytes, footer_bytes;  // of each file, left out; default 0
+} mu_dataset_fixed_length_record_args;
+// mu_dataset_fixed_length_record reads the records of a binary file, all of one length, as uint8 [record_bytes]. Errors:
+// DATA_LOSS for a file that is not a header, whole records and a footer; INVALID_ARGUMENT for lengths that no file has.
+#define mu_dataset_fixed_length_record(...) \
+    mu_dataset_fixed_length_record_with(MU_ARGS(mu_dataset_fixed_length_record_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_dataset *mu_dataset_fixed_length_record_with(const mu_dataset_fixed_length_record_args *args);
+
 typedef struct mu_dataset_csv_args {
     size_t size;
     const char *given;

@@ -1,5 +1,6 @@
 # Keras's callbacks and Muster's side by side: what each does to the same training, the files that it writes, and the
 # order of the hooks. It must not know how the library calls them.
+import contextlib
 import ctypes
 import io
 import pathlib
@@ -185,6 +186,72 @@ def compare_checkpoints(report, mu, floatx, options):
                  len(wanted_names) > 0 and far <= TOLERANCE[floatx])
 
 
+class Interrupted(Exception):
+    pass
+
+
+class StopsIn(tf.keras.callbacks.Callback):
+    """Ends training with an exception in an epoch, after its first step."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.left = epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.left -= 1
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.left < 0:
+            raise Interrupted
+
+
+def stops_in(mu, epoch, kept):
+    left = [epoch]
+
+    def begin():
+        left[0] -= 1
+        return 0
+
+    def end():
+        if left[0] < 0:
+            raise Interrupted
+        return 0
+    hooks = {"on_epoch_begin": begin, "on_batch_end": end}
+    kept += [HOOK(lambda logs, arg, hook=hook: mu.call_back(hook, 1)) for hook in hooks.values()]
+    return mu.mu_callback_new(**dict(zip(hooks, kept[-2:])))
+
+
+def compare_backup(report, mu, floatx, _):
+    """Training that ends within its third epoch, and a second run of the same program, which BackupAndRestore lets continue
+    with that epoch: the losses of the epochs that it runs, the weights, and the folder that is gone at the end."""
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(13)
+    x, y = generator.normal(size=(ROWS, 4)).astype(dtype), generator.normal(size=(ROWS, 2)).astype(dtype)
+    with tempfile.TemporaryDirectory() as root:
+        ran = []
+        for run in range(2):
+            theirs = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, kernel_initializer="zeros")])
+            theirs.compile(tf.keras.optimizers.SGD(0.1, momentum=0.5), "mse")
+            callbacks = [tf.keras.callbacks.BackupAndRestore(f"{root}/theirs")] + ([StopsIn(2)] if run == 0 else [])
+            with contextlib.suppress(Interrupted):
+                ran.append(theirs.fit(x, y, batch_size=8, epochs=5, shuffle=False, verbose=0, callbacks=callbacks).history["loss"])
+        with mu.pool():
+            kept, seen = [], []
+            for run in range(2):
+                ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, kernel_initializer="zeros", name="dense")])
+                mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.1, momentum=0.5), loss="mse")
+                callbacks = [mu.mu_backup_and_restore(backup_dir=f"{root}/ours")] + ([stops_in(mu, 2, kept)] if run == 0 else [])
+                with contextlib.suppress(Interrupted):
+                    history = mu.mu_fit(model=ours, x=mu.tensor(x), y=mu.tensor(y), batch_size=8, epochs=5, no_shuffle=True,
+                                        verbose=MU_VERBOSE_SILENT, callbacks=mu.mu_items_of([*callbacks, mu.end]))
+                    seen.append([mu.mu_history_at(history, "loss", i) for i in range(mu.mu_history_epochs(history))])
+            far = max(off(seen[0], ran[0]) if len(seen[0]) == len(ran[0]) else np.inf,
+                      off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0]))
+        left = [path.name for path in pathlib.Path(root).iterdir()]
+    report.check(f"callback BackupAndRestore, {floatx}", f"{len(seen[0])} epochs in the second run, within {far:.1e}",
+                 len(seen) == len(ran) == 1 and len(ran[0]) == 3 and far <= TOLERANCE[floatx] and not left)
+
+
 def events_of(folder):
     """{(tag, step): value} of a folder's one event file, which TensorFlow reads and whose checksums it checks."""
     (path,) = pathlib.Path(folder).glob("events.out.tfevents.*.v2")
@@ -359,6 +426,7 @@ def main(library, only=""):
         parts += [(compare_defaults, row, f"{row[0]} without options") for row in DEFAULTS]
         if floatx == "f64":  # which files are written does not depend on the type
             parts += [(compare_checkpoints, options, "ModelCheckpoint") for options in CHECKPOINTS]
+        parts += [(compare_backup, None, "BackupAndRestore")]
         parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
                   (compare_traced_summaries, None, "traced summaries"),
                   (compare_hooks, None, "hooks")]

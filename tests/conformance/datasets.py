@@ -196,6 +196,11 @@ def test_text(mu, report):
         check(report, "CsvDataset select_cols", elements(mu, ours), tf_elements(theirs))
         path = f"{folder}/lines.txt"
         pathlib.Path(path).write_bytes("one\r\n\nzwei ü\r\nlast".encode())
+        pathlib.Path(f"{folder}/records").write_bytes(bytes(range(29)))
+        theirs = tf.data.FixedLengthRecordDataset(f"{folder}/records", 6, header_bytes=3, footer_bytes=2)
+        ours = mu.mu_dataset_fixed_length_record(path=f"{folder}/records", record_bytes=6, header_bytes=3, footer_bytes=2)
+        check(report, "FixedLengthRecordDataset", elements(mu, ours),
+              [tf.io.decode_raw(record, tf.uint8).numpy() for record in theirs])
         check(report, "TextLineDataset", elements(mu, mu.mu_dataset_text_line(path)), tf_elements(tf.data.TextLineDataset(path)))
 
 

@@ -1,5 +1,5 @@
 // Fuzzes the readers of text: any bytes are refused with a record, or give elements and an end, as CSV with numbers, as
-// CSV with strings and defaults, and as lines.
+// CSV with strings and defaults, as lines, and as records of one length.
 #include "dataset_file.h"
 
 static mu_dataset *open_numbers(const char *path)
@@ -14,9 +14,15 @@ static mu_dataset *open_strings(const char *path)
                           .select_columns = (const int[]){0, 2}, .n_select_columns = 2, .record_defaults = defaults);
 }
 
+static mu_dataset *open_records(const char *path)
+{
+    return mu_dataset_fixed_length_record(path, 7, .header_bytes = 9, .footer_bytes = 2);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     fuzz_file(data, bytes, open_numbers);
     fuzz_file(data, bytes, open_strings);
+    fuzz_file(data, bytes, open_records);
     return fuzz_file(data, bytes, mu_dataset_text_line);
 }

@@ -1,4 +1,4 @@
-// CSV: numbers, quotes, line ends, headers, types; every wrong line is named.
+// CSV: numbers, quotes, line ends, headers, types; every wrong line is named. Lines of text; records of one length.
 #include "data_test.h"
 
 #include <unistd.h>
@@ -124,12 +124,38 @@ static void test_text_lines(void **state)
     unlink(path);
 }
 
+static void test_records_of_one_length(void **state)
+{
+    (void)state;
+    strcpy(path, temporary_file("\1\2\3\4\5\6\7", 7));
+    assert_elements(mu_dataset_fixed_length_record(path, 3, .header_bytes = 1), "[2 3 4] [5 6 7]");
+    assert_elements(mu_dataset_fixed_length_record(path, 2, .footer_bytes = 3), "[1 2] [3 4]");
+    assert_elements(mu_dataset_fixed_length_record(path, 1, .header_bytes = 4, .footer_bytes = 2), "[5]");
+    assert_elements(mu_dataset_fixed_length_record(path, 4, .header_bytes = 4, .footer_bytes = 3), "");
+    mu_dataset *twice = mu_dataset_from_tensor_slices(
+        mu_of(mu_tensor_strings(1, (int64_t[]){2}, (const char *const[]){path, path})));
+    assert_elements(mu_dataset_fixed_length_record(.paths = twice, .record_bytes = 5, .footer_bytes = 2),
+                    "[1 2 3 4 5] [1 2 3 4 5]");
+    assert_elements(mu_dataset_fixed_length_record(path, 3), "[1 2 3] [4 5 6]");
+    expect_error(MU_DATA_LOSS, "1 bytes are behind the last whole record of 3 bytes; expected a footer of 0");
+    assert_elements(mu_dataset_fixed_length_record(path, 2, .header_bytes = 8), "");
+    expect_error(MU_DATA_LOSS, "the file ends in its header of 8 bytes");
+    assert_elements(mu_dataset_fixed_length_record(path, 2, .header_bytes = 6, .footer_bytes = 2), "");
+    expect_error(MU_DATA_LOSS, "expected a footer of 2");
+    unlink(path);
+    assert_null(mu_dataset_fixed_length_record("x", 0));
+    expect_error(MU_INVALID_ARGUMENT, "record_bytes 0, header_bytes 0, footer_bytes 0; expected a record of 1 to");
+    assert_null(mu_dataset_fixed_length_record(.record_bytes = 2));
+    expect_error(MU_INVALID_ARGUMENT, "neither a path nor .paths");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         DATA_TEST(test_lines),           DATA_TEST(test_types),      DATA_TEST(test_wrong_lines),
             DATA_TEST(test_strings_blanks_and_names),
         DATA_TEST(test_selected_columns), DATA_TEST(test_text_lines),
+        DATA_TEST(test_records_of_one_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
