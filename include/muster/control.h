@@ -20,7 +20,8 @@ typedef mu_tensor *mu_condition(mu_value *loop_vars, void *arg);
 // mu_cond returns true_fn(arguments, arg) if pred (a bool scalar) is true, otherwise false_fn(arguments, arg). Both
 // must return the same structure with equal element types and ranks; a dimension that differs is unknown in the result.
 // In a trace only the branch that is taken runs. Branches may have effects. If a branch contains a collective, every
-// replica must take that branch.
+// replica must take that branch. On XLA devices a run whose replicas take different ones fails with
+// FAILED_PRECONDITION; so does a loop with a collective inside whose replicas want different numbers of iterations.
 MU_API mu_value *mu_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn, mu_value *arguments, void *arg);
 
 // mu_switch_case calls branches[index] (index: int32 or int64 scalar); an index outside [0, n) selects the last branch.

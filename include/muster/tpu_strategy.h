@@ -24,11 +24,12 @@ extern "C" {
 // needs nothing. Errors: UNIMPLEMENTED for workers on other hosts: run the program on them, with .tpu = "local".
 MU_API mu_status mu_connect_to_cluster(mu_cluster *cluster);
 
-// mu_tpu_initialize starts the TPU of a cluster (NULL: this host's) and returns its topology: [n/2, 1, 1, 2] for an
-// even number n of cores, else [n, 1, 1, 1], in one task. The cores are then devices "TPU:0", "TPU:1", … wherever a
-// device is named. Initialising again warns, and what was made on the TPU before is lost: its strategies and their
-// variables fail with FAILED_PRECONDITION. Errors: UNIMPLEMENTED for workers on other hosts; those of the plugin;
-// FAILED_PRECONDITION inside a scope or a replica.
+// mu_tpu_initialize starts the TPU of a cluster (NULL: this host's) and returns its topology, in one task: the mesh
+// that the cores' coordinates span, where their plugin tells them, else [n/2, 1, 1, 2] for an even number n of cores or
+// [n, 1, 1, 1]. The cores are then devices "TPU:0", "TPU:1", … wherever a device is named. Initialising again warns,
+// and what was made on the TPU before is lost: its strategies and their variables fail with FAILED_PRECONDITION.
+// Errors: UNIMPLEMENTED for workers on other hosts; those of the plugin; FAILED_PRECONDITION inside a scope or a
+// replica.
 MU_API mu_tpu_topology *mu_tpu_initialize(mu_cluster *cluster);
 
 // mu_tpu_shutdown ends the TPU system; what was made on it is lost. Errors: FAILED_PRECONDITION if it is not running.
