@@ -77,11 +77,11 @@ static void clean_text(char *text, size_t bytes)
 }
 
 // Numbers that are only compared may have any value.
-bool mu__card_clean(mu_card *told, int processes)
+bool mu__card_clean(mu_card *card, int processes)
 {
-    clean_text(told->isa, sizeof told->isa);
-    return told->leader >= 0 && told->leader < processes && told->implementation >= 0 &&
-           told->implementation <= INT8_MAX;
+    clean_text(card->isa, sizeof card->isa);
+    return card->leader >= 0 && card->leader < processes && card->implementation >= 0 &&
+           card->implementation <= INT8_MAX;
 }
 
 static mu_status exchange_infos(joiner *j)

@@ -204,7 +204,6 @@ mu_graph *mu__graph_read(const void *bytes, size_t size, mu_resource_resolver *r
 
 // ---- Variables as resources (variable.c) --------------------------------------------------------
 
-// A distributed variable is one resource with a component per local replica; a plain one has one component.
 // A distributed variable is one resource with a component per local replica; a plain one has one component. The
 // strategy that made it defines reads and assignments in each context.
 typedef enum mu_update { MU_UPDATE_ASSIGN, MU_UPDATE_ADD, MU_UPDATE_SUB } mu_update;

@@ -271,13 +271,8 @@ static mu_status add_state(mu_named_variables *out, mu_variable *variable, int *
 // How many slots, from this one on, Keras makes for one variable before it takes the next variable.
 static int slots_together(const mu_optimizer *optimizer, int slot)
 {
-    const char *name = optimizer->ops->class.name;
     const int own = optimizer->n_slots - (optimizer->average >= 0) - (optimizer->accumulator >= 0);
-    if (slot >= own || strcmp(name, "rmsprop") == 0)
-        return 1;
-    if (strcmp(name, "adafactor") == 0)
-        return own;
-    return slot == 0 && own >= 2 ? 2 : 1;
+    return slot == 0 ? MU_MAX(MU_MIN(optimizer->ops->slots_together, own), 1) : 1;
 }
 
 static bool holds(const mu_variable_list *list, const mu_variable *variable)

@@ -60,6 +60,9 @@ typedef struct mu_optimizer_ops {
     mu_class class;
     // slots writes what each variable has, at most MU_MAX_SLOTS - 2, and returns how many. Optional: none.
     int (*slots)(const void *args, mu_optimizer_slot *slots);
+    // How many slots, from the first on, Keras makes for one variable before it takes the next one: the order of the
+    // state in its files. 0: one. What is left comes slot by slot.
+    int slots_together;
     // scalars writes what the optimizer has, at most MU_MAX_OPTIMIZER_SCALARS, and returns how many. Optional: none.
     int (*scalars)(const void *args, mu_optimizer_scalar *scalars);
     // The function of the gradient's size that the formula has: mu_square or mu_abs. Slices count separately in it.

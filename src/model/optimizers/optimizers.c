@@ -530,23 +530,31 @@ static const mu_field lion_fields[] = {
 
 OPTIMIZER(sgd, "SGD", sgd, sgd, .slots = sgd_slots, .update = sgd_update, .takes_slices = takes_slices,
           .update_slices = sgd_slices)
-OPTIMIZER(adam, "Adam", adam, adam, .slots = adam_slots, .magnitude = mu_square, .update = adam_update,
+OPTIMIZER(adam, "Adam", adam, adam, .slots = adam_slots,
+          .slots_together = 2, .magnitude = mu_square, .update = adam_update,
           .takes_slices = adam_takes_slices, .update_slices = adam_slices)
-OPTIMIZER(adamw, "AdamW", adam, adamw, .slots = adam_slots, .magnitude = mu_square, .update = adam_update,
+OPTIMIZER(adamw, "AdamW", adam, adamw, .slots = adam_slots,
+          .slots_together = 2, .magnitude = mu_square, .update = adam_update,
           .takes_slices = adam_takes_slices, .update_slices = adam_slices)
-OPTIMIZER(adamax, "Adamax", moments, moments, .slots = adamax_slots, .magnitude = mu_abs, .update = adamax_update)
-OPTIMIZER(nadam, "Nadam", moments, moments, .slots = moment_slots, .scalars = nadam_scalars, .magnitude = mu_square,
+OPTIMIZER(adamax, "Adamax", moments, moments, .slots = adamax_slots,
+          .slots_together = 2, .magnitude = mu_abs, .update = adamax_update)
+OPTIMIZER(nadam, "Nadam", moments, moments, .slots = moment_slots,
+          .slots_together = 2, .scalars = nadam_scalars, .magnitude = mu_square,
           .begin = nadam_begin, .update = nadam_update)
-OPTIMIZER(lamb, "Lamb", moments, moments, .slots = moment_slots, .magnitude = mu_square, .update = lamb_update)
+OPTIMIZER(lamb, "Lamb", moments, moments, .slots = moment_slots,
+          .slots_together = 2, .magnitude = mu_square, .update = lamb_update)
 OPTIMIZER(rmsprop, "RMSprop", rmsprop, rmsprop, .slots = rmsprop_slots, .magnitude = mu_square,
           .update = rmsprop_update)
 OPTIMIZER(adagrad, "Adagrad", adagrad, adagrad, .slots = adagrad_slots, .magnitude = mu_square,
           .update = adagrad_update, .takes_slices = takes_slices, .update_slices = adagrad_slices)
-OPTIMIZER(adadelta, "Adadelta", adadelta, adadelta, .slots = adadelta_slots, .magnitude = mu_square,
+OPTIMIZER(adadelta, "Adadelta", adadelta, adadelta, .slots = adadelta_slots,
+          .slots_together = 2, .magnitude = mu_square,
           .update = adadelta_update)
-OPTIMIZER(adafactor, "Adafactor", adafactor, adafactor, .slots = adafactor_slots, .magnitude = mu_square,
+OPTIMIZER(adafactor, "Adafactor", adafactor, adafactor, .slots = adafactor_slots,
+          .slots_together = MU_MAX_SLOTS, .magnitude = mu_square,
           .update = adafactor_update)
-OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots, .magnitude = mu_square, .update = ftrl_update,
+OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots,
+          .slots_together = 2, .magnitude = mu_square, .update = ftrl_update,
           .takes_slices = ftrl_takes_slices, .update_slices = ftrl_slices)
 OPTIMIZER(lion, "Lion", lion, lion, .slots = lion_slots, .update = lion_update)
 

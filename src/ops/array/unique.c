@@ -79,7 +79,7 @@ static uint64_t scattered(uint64_t key, bool wide)
 
 // 2^bits entries, at most 5/8 of them used. Stores number + 1; 0 marks a free entry.
 typedef struct seen {
-    uint64_t *places;
+    uint64_t *slots;
     size_t bytes;
     int bits;
 } seen;
@@ -95,18 +95,18 @@ static mu_status seen_make(seen *table, int bits, bool wide)
 {
     if (bits > MOST_BITS)
         return mu__error(MU_RESOURCE_EXHAUSTED, "unique: more different elements than a table can hold");
-    *table = (seen){.bytes = sizeof table->places[0] << bits << wide, .bits = bits};
-    table->places = mu__alloc_data(table->bytes);
-    if (!table->places)
+    *table = (seen){.bytes = sizeof table->slots[0] << bits << wide, .bits = bits};
+    table->slots = mu__alloc_data(table->bytes);
+    if (!table->slots)
         return MU_RESOURCE_EXHAUSTED;
-    memset(table->places, 0, table->bytes);
+    memset(table->slots, 0, table->bytes);
     return MU_OK;
 }
 
 static void seen_free(seen *table)
 {
-    if (table->places)
-        mu__free_data(table->places, table->bytes);
+    if (table->slots)
+        mu__free_data(table->slots, table->bytes);
 }
 
 // Returns number + 1 of a key. A new key gets `next`, which is stored.
@@ -115,17 +115,17 @@ static inline uint32_t seen_number(const seen *table, uint64_t key, bool wide, u
     const uint64_t mask = ((uint64_t)1 << table->bits) - 1;
     uint64_t at = scattered(key, wide) >> (64 - table->bits);
     if (!wide) {
-        for (; table->places[at] != 0; at = (at + 1) & mask)
-            if (table->places[at] >> 32 == key)
-                return (uint32_t)table->places[at];
-        table->places[at] = key << 32 | next;
+        for (; table->slots[at] != 0; at = (at + 1) & mask)
+            if (table->slots[at] >> 32 == key)
+                return (uint32_t)table->slots[at];
+        table->slots[at] = key << 32 | next;
         return next;
     }
-    for (; table->places[2 * at + 1] != 0; at = (at + 1) & mask)
-        if (table->places[2 * at] == key)
-            return (uint32_t)table->places[2 * at + 1];
-    table->places[2 * at] = key;
-    table->places[2 * at + 1] = next;
+    for (; table->slots[2 * at + 1] != 0; at = (at + 1) & mask)
+        if (table->slots[2 * at] == key)
+            return (uint32_t)table->slots[2 * at + 1];
+    table->slots[2 * at] = key;
+    table->slots[2 * at + 1] = next;
     return next;
 }
 
@@ -134,8 +134,8 @@ static mu_status seen_grow(seen *table, int bits, bool wide)
     seen larger;
     MU_TRY(seen_make(&larger, bits, wide));
     for (uint64_t i = 0; i < (uint64_t)1 << table->bits; i++) {
-        const uint64_t key = wide ? table->places[2 * i] : table->places[i] >> 32;
-        const uint32_t number = (uint32_t)table->places[wide ? 2 * i + 1 : i];
+        const uint64_t key = wide ? table->slots[2 * i] : table->slots[i] >> 32;
+        const uint32_t number = (uint32_t)table->slots[wide ? 2 * i + 1 : i];
         if (number != 0)
             seen_number(&larger, key, wide, number);
     }
@@ -166,7 +166,7 @@ static inline int64_t number_chunk(const seen *table, const uint64_t *keys, bool
 {
     if (table->bytes > 1 << 15)
         for (int64_t i = 0; i < n; i++)
-            __builtin_prefetch(table->places + (scattered(keys[i], wide) >> (64 - table->bits) << wide), 1);
+            __builtin_prefetch(table->slots + (scattered(keys[i], wide) >> (64 - table->bits) << wide), 1);
     for (int64_t i = 0; i < n; i++) {
         const uint32_t next = (uint32_t)known + 1;
         const bool alone = odd && is_nan_key(keys[i], wide);
@@ -275,13 +275,13 @@ const mu_op mu_op_unique = {
     .no_lowering = "the number of results depends on the elements; call it outside of the function, or run the "
                    "function on a CPU device",
 };
-mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places)
+mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **indices)
 {
     mu_tensor *out[2], *numbers = x && x->dtype == MU_BOOL ? mu_cast(x, MU_U8) : x;
     mu_status status = mu__apply(&mu_op_unique, NULL, 1, &numbers, 0, NULL, out);
     if (values)
         *values = numbers == x ? out[0] : mu_cast(out[0], MU_BOOL);
-    if (places)
-        *places = out[1];
+    if (indices)
+        *indices = out[1];
     return status;
 }

@@ -207,11 +207,11 @@ static mu_status eager_run(eager_call *call)
 
 static mu_status eager_run_shared(eager_call *call)
 {
-    mu_shared_update turn;
-    mu_status status = mu__shared_begin(&call->kernel, &turn);
-    if (status == MU_OK && turn.runs)
+    mu_shared_update update;
+    mu_status status = mu__shared_begin(&call->kernel, &update);
+    if (status == MU_OK && update.runs)
         status = eager_run(call);
-    return mu__shared_end(&call->kernel, &turn, status);
+    return mu__shared_end(&call->kernel, &update, status);
 }
 
 static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,

@@ -393,14 +393,14 @@ static inline mu_access mu__access_of(unsigned flags)
 // One replica's part in an op that writes a shared resource (shared_resource.c): between begin and end it runs the
 // kernel if `runs`. Every replica calls both; end takes the kernel's status and must be called even if begin failed.
 typedef struct mu_shared_update {
-    bool runs, meets;
+    bool runs, synchronizes;
     const mu_view *resources;   // the kernel's own
     void *copies;
     size_t bytes;
 } mu_shared_update;
 bool mu__shared(const mu_op *op, int n, mu_resource *const *resources);
-mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_update *turn);
-mu_status mu__shared_end(mu_kernel *kernel, mu_shared_update *turn, mu_status status);
+mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_update *update);
+mu_status mu__shared_end(mu_kernel *kernel, mu_shared_update *update, mu_status status);
 
 // ---- Applying an op -----------------------------------------------------------------------------
 

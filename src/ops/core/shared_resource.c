@@ -1,8 +1,8 @@
 // Effects on resources that all replicas of a process share: one storage, which only the first replica writes.
 //
-// Every replica calls the op. Replicas meet before the write, so that none still reads the old value, and after it, so
-// that none reads too early. If the op has outputs or is a collective, the other replicas run it on copies. Both eager
-// calls and plans use this file.
+// Every replica calls the op. Replicas synchronize before the write, so that none still reads the old value, and after
+// it, so that none reads too early. If the op has outputs or is a collective, the other replicas run it on copies. Both
+// eager calls and plans use this file.
 #include "ops/core/op.h"
 
 bool mu__shared(const mu_op *op, int n, mu_resource *const *resources)
@@ -13,7 +13,7 @@ bool mu__shared(const mu_op *op, int n, mu_resource *const *resources)
     return false;
 }
 
-static mu_status meet(const mu_kernel *kernel)
+static mu_status synchronize(const mu_kernel *kernel)
 {
     int32_t one = 1;
     return kernel->collective->all_reduce(kernel->collective, kernel->number, "shared variable", MU_REDUCTION_SUM,
@@ -26,44 +26,44 @@ static size_t view_bytes(const mu_view *view)
     return (mu__spec_bytes(&spec) + 63) / 64 * 64;
 }
 
-static mu_status copy_resources(mu_kernel *kernel, mu_shared_update *turn)
+static mu_status copy_resources(mu_kernel *kernel, mu_shared_update *update)
 {
     size_t bytes = sizeof(mu_view) * (size_t)kernel->n_resources, at = (bytes + 63) / 64 * 64;
-    turn->bytes = at;
+    update->bytes = at;
     for (int i = 0; i < kernel->n_resources; i++)
-        turn->bytes += view_bytes(&kernel->resources[i]);
-    if (!(turn->copies = mu__alloc_data(turn->bytes)))
+        update->bytes += view_bytes(&kernel->resources[i]);
+    if (!(update->copies = mu__alloc_data(update->bytes)))
         return MU_RESOURCE_EXHAUSTED;
-    mu_view *views = turn->copies;
+    mu_view *views = update->copies;
     for (int i = 0; i < kernel->n_resources; i++) {
         views[i] = kernel->resources[i];
-        views[i].data = (char *)turn->copies + at;
+        views[i].data = (char *)update->copies + at;
         memcpy(views[i].data, kernel->resources[i].data,
                (size_t)mu__elements(&views[i].shape) * mu_dtype_bytes(views[i].dtype));
         at += view_bytes(&views[i]);
     }
-    turn->resources = kernel->resources;
+    update->resources = kernel->resources;
     kernel->resources = views;
     return MU_OK;
 }
 
-mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_update *turn)
+mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_update *update)
 {
     const bool alone = !kernel->collective || kernel->collective->size == 1,
                first = alone || kernel->collective->rank == 0;
-    *turn =
-        (mu_shared_update){.meets = !alone,
+    *update =
+        (mu_shared_update){.synchronizes = !alone,
             .runs = first || kernel->n_out > 0 || (kernel->op->flags & MU_OP_COLLECTIVE)};
-    if (!first && turn->runs)
-        MU_TRY(copy_resources(kernel, turn));
-    return alone ? MU_OK : meet(kernel);
+    if (!first && update->runs)
+        MU_TRY(copy_resources(kernel, update));
+    return alone ? MU_OK : synchronize(kernel);
 }
 
-mu_status mu__shared_end(mu_kernel *kernel, mu_shared_update *turn, mu_status status)
+mu_status mu__shared_end(mu_kernel *kernel, mu_shared_update *update, mu_status status)
 {
-    if (turn->copies) {
-        kernel->resources = turn->resources;
-        mu__free_data(turn->copies, turn->bytes);
+    if (update->copies) {
+        kernel->resources = update->resources;
+        mu__free_data(update->copies, update->bytes);
     }
-    return status == MU_OK && turn->meets ? meet(kernel) : status;
+    return status == MU_OK && update->synchronizes ? synchronize(kernel) : status;
 }
