@@ -16,6 +16,11 @@ typedef struct record_state {
     size_t n;         // bytes in it
 } record_state;
 
+static const mu_sent_field record_sent[] = {MU_SENDS_INT(record_args, record, 1, MOST_RECORD_BYTES),
+                                            MU_SENDS_INT(record_args, header, 0, INT64_MAX),
+                                            MU_SENDS_INT(record_args, footer, 0, MOST_RECORD_BYTES),
+                                            {.kind = MU_SENT_END}};
+
 static const record_args *args_of(const mu_stage *stage) { return stage->dataset->args; }
 
 static size_t window_bytes(const record_args *args) { return (size_t)(args->record + args->footer); }
@@ -109,10 +114,11 @@ static mu_value *record_spec(const mu_dataset *dataset)
     return mu__spec_leaf(MU_U8, &(mu_shape){.rank = 1, .dims = {((const record_args *)dataset->args)->record}});
 }
 
-static const mu_stage_ops record_stage = {
+const mu_stage_ops mu__fixed_length_record_stage = {
     .name = "fixed_length_record",
     .state_bytes = sizeof(record_state),
     .args_bytes = sizeof(record_args),
+    .sent = record_sent,
     .open = record_open,
     .next = record_next,
     .close = record_close,
@@ -141,5 +147,5 @@ mu_dataset *mu_dataset_fixed_length_record_with(const mu_dataset_fixed_length_re
         return NULL;
     mu_dataset *paths = a.paths != NULL ? a.paths : mu__files_one(a.path, function);
     const record_args args = {a.record_bytes, a.header_bytes, a.footer_bytes};
-    return paths != NULL ? mu__dataset_stage(&record_stage, &args, paths) : NULL;
+    return paths != NULL ? mu__dataset_stage(&mu__fixed_length_record_stage, &args, paths) : NULL;
 }
