@@ -338,6 +338,50 @@ static void test_results_as_arguments(void **state)
     assert_true(before != 0 && second_of(&j, x) == 8 * before);
 }
 
+static mu_value *reduced(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, mu_at(arguments, 0)));
+}
+
+static mu_value *unreduced(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_at(arguments, 0));
+}
+
+// A collective where the first element is above a limit.
+static mu_value *reduced_above(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = rows_split(arg, mu_at(arguments, 0)), *limit = mu_at(arguments, 1);
+    mu_value *sums = mu_cond(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), limit), reduced, unreduced,
+                             mu_list(mu_of(mu_reduce_sum(x, 0)), MU_END), NULL);
+    return sums ? mu_of(whole(arg, mu_value_tensor(sums))) : NULL;
+}
+
+static mu_value *run_above(const job *j, mu_function *function, float first, float second)
+{
+    mu_value *limits[] = {mu_of(mu_constant(MU_F32, first)), mu_of(mu_constant(MU_F32, second))};
+    return mu_run(j->strategy, function, mu_list(mu_value_at(batch(j->strategy, 0, ROWS), 0),
+                                                 mu_per_replica_of(j->strategy, REPLICAS, limits), MU_END));
+}
+
+// Replicas agree on the branch also where each is divided among devices.
+static void test_replicas_agree(void **state)
+{
+    (void)state;
+    job wanted, seen;
+    open_job(&wanted, native(), PLAIN);
+    open_job(&seen, pairs(), SPLIT);
+    mu_function *a = mu_function_new(reduced_above, &wanted), *b = mu_function_new(reduced_above, &seen);
+    compare_results(0, &wanted, run_above(&wanted, a, -99, -99), &seen, run_above(&seen, b, -99, -99));
+    compare_results(1, &wanted, run_above(&wanted, a, 99, 99), &seen, run_above(&seen, b, 99, 99));
+    assert_int_equal(plugin.devices, DEVICES);
+    assert_null(run_above(&seen, b, -99, 99));
+    const mu_error error = mu_error_take();
+    assert_true(error.code == MU_FAILED_PRECONDITION && strstr(error.message, "replicas differ in its predicate"));
+}
+
 // ---- The mesh -----------------------------------------------------------------------------------
 
 static void expect_device(const mu_tpu_topology *mesh, int x, int y, int core, int device)
@@ -425,6 +469,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_assigned_to_logical_devices, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_without_annotations, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_results_as_arguments, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_replicas_agree, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_the_mesh_is_what_the_cores_say, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_sizes_that_do_not_divide, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_a_failed_launch_leaves_marks, start, exit_and_free_table),
