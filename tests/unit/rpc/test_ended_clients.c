@@ -1,6 +1,8 @@
 // What a server knows of a client whose connection has ended, when another client has its slot: a copy of variables
-// takes over at once from a primary that has closed its connection, and waits for the lease of a silent one.
+// takes over at once from a primary that has closed its connection, and waits for the lease of a silent one. And when a
+// coordinator counts as gone, so that what it made is freed.
 #include "rpc/rpc.h"
+#include "rpc/server.h"
 #include "rpc_test.h"
 
 static mu_value *own_number(mu_value *arguments, void *arg)
@@ -42,10 +44,66 @@ static void test_an_ended_client_stays_closed_when_its_slot_is_used_again(void *
     mu_pool_close(pool);
 }
 
+// ---- Coordinators -------------------------------------------------------------------------------
+
+static void count(void *arg) { ++*(int *)arg; }
+
+// A connection as the server sees it, which begins, or ends.
+static mu_connection *joins(mu_rpc_server *server, int i, mu_role role)
+{
+    mu_connection *connection = &server->connections[i];
+    connection->member.session.role = role;
+    mu__owner_joined(server, connection);
+    return connection;
+}
+
+static void leaves(mu_rpc_server *server, mu_connection *connection, bool closed)
+{
+    connection->member.session.closed_there = closed;
+    mu__owner_left(server, connection);
+}
+
+static void expect_freed_between(mu_rpc_server *server, const int *n_freed, double not_after, double after)
+{
+    const int before = *n_freed;
+    const int64_t now = mu__now_ns();
+    assert_true(mu__server_free_orphans(server, now + (int64_t)(not_after * 1e9)) != MU_FOREVER);
+    assert_int_equal(*n_freed, before);
+    mu__server_free_orphans(server, now + (int64_t)(after * 1e9));
+    assert_int_equal(*n_freed, before + 1);
+    mu__server_free_orphans(server, now + (int64_t)(2 * after * 1e9));
+    assert_int_equal(*n_freed, before + 1);
+}
+
+// The heartbeat is 30 s and MUSTER_TIMEOUT 600 s.
+static void test_when_a_coordinator_is_gone(void **state)
+{
+    int n_freed = 0;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(mu__server_owned(server, count, &n_freed), MU_OK);
+    leaves(server, joins(server, 0, MU_ROLE_WORKER), true);
+    leaves(server, joins(server, 0, MU_ROLE_NONE), true);
+    assert_true(mu__server_free_orphans(server, mu__now_ns() + (int64_t)1e15) == MU_FOREVER && n_freed == 0);
+    leaves(server, joins(server, 0, MU_ROLE_COORDINATOR), true);
+    expect_freed_between(server, &n_freed, 29, 31);
+    leaves(server, joins(server, 0, MU_ROLE_COORDINATOR), false); // it was silent
+    expect_freed_between(server, &n_freed, 599, 601);
+    mu_connection *first = joins(server, 0, MU_ROLE_COORDINATOR), *second = joins(server, 1, MU_ROLE_COORDINATOR);
+    leaves(server, first, true);
+    assert_true(mu__server_free_orphans(server, mu__now_ns()) == MU_FOREVER); // another connection is there
+    leaves(server, second, true);
+    joins(server, 0, MU_ROLE_COORDINATOR); // it is back
+    assert_true(mu__server_free_orphans(server, mu__now_ns() + (int64_t)1e15) == MU_FOREVER && n_freed == 2);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_ended_client_stays_closed_when_its_slot_is_used_again),
+        cmocka_unit_test(test_when_a_coordinator_is_gone),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
