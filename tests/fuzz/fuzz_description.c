@@ -1,6 +1,6 @@
 // Fuzzes the descriptions of datasets that workers get: the input is a value, which must be refused with a reason or
-// make a dataset, and what that is described as makes it again. Some of its elements are made, unless it may go on
-// without giving any, as many a pipeline does.
+// make a dataset, and what that is described as makes it again. Some of its elements are made, unless it may run
+// for ever without giving any.
 //
 // Seeds are descriptions of pipelines (seeds/description).
 #include "data/describe.h"
