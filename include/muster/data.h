@@ -95,8 +95,9 @@ typedef struct mu_dataset_fixed_length_record_args {
     mu_dataset *paths;         // a dataset of file names, instead of path
     int64_t header_bytes, footer_bytes;  // of each file, left out; default 0
 } mu_dataset_fixed_length_record_args;
-// mu_dataset_fixed_length_record reads the records of a binary file, all of one length, as uint8 [record_bytes]. Errors:
-// DATA_LOSS for a file that is not a header, whole records and a footer; INVALID_ARGUMENT for lengths that no file has.
+// mu_dataset_fixed_length_record reads the records of a binary file, all of one length, as uint8 [record_bytes].
+// Errors: DATA_LOSS for a file that is not a header, whole records and a footer; INVALID_ARGUMENT for lengths that no
+// file has.
 #define mu_dataset_fixed_length_record(...) \
     mu_dataset_fixed_length_record_with(MU_ARGS(mu_dataset_fixed_length_record_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_fixed_length_record_with(const mu_dataset_fixed_length_record_args *args);

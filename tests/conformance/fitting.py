@@ -126,7 +126,7 @@ def compare_fit(report, mu, floatx, name):
 
 
 def compare_batches(report, mu, floatx, _):
-    """train_on_batch and test_on_batch in turn, with and without weights."""
+    """train_on_batch and test_on_batch in turn, with and without weights, and after reset_metrics."""
     set_floatx(mu, floatx)
     data, far = numbers(floatx), []
     with mu.pool():
@@ -143,6 +143,10 @@ def compare_batches(report, mu, floatx, _):
                                    sample_weight=mu.tensor(data["vw"]))
         far.append(both.far(ours, theirs))
         far.append(both.far(mu.mu_metrics_result(both.ours), theirs))
+        both.theirs.reset_metrics()
+        mu.mu_reset_metrics(both.ours)
+        theirs = both.theirs.test_on_batch(x, y, return_dict=True)
+        far.append(both.far(mu.mu_test_on_batch(model=both.ours, x=mu.tensor(x), y=mu.tensor(y)), theirs))
     report.check(f"train_on_batch, test_on_batch, {floatx}", f"values and weights within {max(far):.1e}",
                  max(far) <= TOLERANCE[floatx])
 
