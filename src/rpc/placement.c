@@ -136,20 +136,12 @@ static bool is_there(const mu_placement *p, int server, uint64_t process)
     return server != NOBODY && p->servers[server].process == process && process != 0;
 }
 
-// Whether epochs can be counted up from a number that a server has told.
-static bool leaves_room(int64_t number) { return number >= 0 && number <= MU_MOST_EPOCH / 2; }
-
 // Rows of all stores that a server knows: the epochs are what this coordinator must exceed.
 static void take_rows(mu_placement *p, int server, const mu_value *value)
 {
-    const mu_tensor *tensor = value != NULL ? mu_value_tensor(value) : NULL;
-    if (tensor == NULL || tensor->dtype != MU_I64 || tensor->shape.rank != 1 || tensor->shape.dims[0] % MU_N_STATE != 0)
-        return;
-    const int64_t *rows = mu__host_read(tensor);
-    for (int64_t i = 0; i + MU_N_STATE <= tensor->shape.dims[0]; i += MU_N_STATE) {
-        const int64_t *row = rows + i;
-        if (!leaves_room(row[MU_STATE_EPOCH]) || !leaves_room(row[MU_STATE_CUT]))
-            continue;
+    const int64_t *rows, n = mu__state_rows(value, &rows);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t *row = rows + i * MU_N_STATE;
         p->epoch = MU_MAX(p->epoch, MU_MAX(row[MU_STATE_EPOCH], row[MU_STATE_CUT]));
         p->known_cut = MU_MAX(p->known_cut, row[MU_STATE_CUT]);
         if (row[MU_STATE_STORE] < 0 || row[MU_STATE_STORE] >= p->n)

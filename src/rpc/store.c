@@ -27,6 +27,29 @@ mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n)
     return MU_OK;
 }
 
+static bool state_can_be(const int64_t row[MU_N_STATE])
+{
+    static const int counts[] = {MU_STATE_EPOCH, MU_STATE_CUT, MU_STATE_LOST};
+    for (size_t i = 0; i < MU_COUNT(counts); i++)
+        if (row[counts[i]] < 0 || row[counts[i]] > MU_STATE_MOST)
+            return false;
+    return true;
+}
+
+int64_t mu__state_rows(const mu_value *answer, const int64_t **rows)
+{
+    const mu_tensor *tensor =
+        answer != NULL && answer->kind == MU_VALUE_TENSOR ? (const mu_tensor *)answer->leaf : NULL;
+    if (tensor == NULL || tensor->dtype != MU_I64 || tensor->shape.rank != 1 || tensor->shape.dims[0] % MU_N_STATE != 0)
+        return 0;
+    *rows = mu__host_read(tensor);
+    const int64_t n = *rows != NULL ? tensor->shape.dims[0] / MU_N_STATE : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!state_can_be(*rows + i * MU_N_STATE))
+            return 0;
+    return n;
+}
+
 // ---- Contents -----------------------------------------------------------------------------------
 
 static void kept_destroy(void *object)

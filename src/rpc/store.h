@@ -81,6 +81,12 @@ enum { MU_STATE_STORE, MU_STATE_ROLE, MU_STATE_EPOCH, MU_STATE_APPLIED, MU_STATE
 mu_value *mu__numbers_value(const int64_t *numbers, int n);
 mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n);
 
+// mu__state_rows finds the rows in what a server answers to "muster.store.state" (borrowed) and returns their number.
+// It is 0 if the answer is something else, or if a row has an epoch, a cut or a count of lost updates that is negative
+// or above MU_STATE_MOST: the coordinator counts on from there, and adds up those of all stores.
+#define MU_STATE_MOST ((int64_t)1 << 48)
+int64_t mu__state_rows(const mu_value *answer, const int64_t **rows);
+
 // ---- Requests seen (seen.c) ---------------------------------------------------------------------
 
 // The requests of each client that changed something and whose answers the client may not have yet. A client says with
