@@ -94,7 +94,7 @@ void mu__arithmetic_text(char text[MU_ARITHMETIC_TEXT])
 {
     dnnl_data_type_t type;
     const bool bf16 = mu__dnnl_type(MU_BF16, &type) && type == dnnl_bf16;
-#ifdef MU_PER_ISA_X86
+#if MU_PER_ISA_X86
     static const char loops[] = "loops for this set";
 #else
     static const char loops[] = "plain loops";

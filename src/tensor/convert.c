@@ -83,11 +83,6 @@ static void convert_plain(mu_dtype to, void *out, mu_dtype from, const void *in,
     }
 }
 
-static bool is_float16(mu_dtype dtype)
-{
-    return dtype == MU_F16 || dtype == MU_BF16;
-}
-
 void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t n)
 {
     if (n <= 0)
@@ -96,7 +91,7 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         memmove(out, in, (size_t)n * mu_dtype_bytes(to));
         return;
     }
-    if (!is_float16(to) && !is_float16(from)) {
+    if (!mu__dtype_is_half(to) && !mu__dtype_is_half(from)) {
         convert_plain(to, out, from, in, n);
         return;
     }

@@ -70,6 +70,8 @@ mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo in
 // mu__hlo_reduce reduces the axes with "stablehlo.add", "stablehlo.maximum", …; `start` is the initial scalar.
 mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes);
 
+// mu__hlo_with_batches broadcasts the axes of an operand in front of its matrices to those of `result`.
+mu_hlo mu__hlo_with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result);
 // mu__hlo_product multiplies batches of matrices with equal leading axes; either may be transposed.
 mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b);
 

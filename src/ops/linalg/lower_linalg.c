@@ -75,14 +75,6 @@ mu_status mu__lower_cholesky(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_convert(e, lower, l->out[0].spec.dtype));
 }
 
-static mu_hlo with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result)
-{
-    mu_shape shape = *result;
-    for (int i = 1; i <= 2; i++)
-        shape.dims[shape.rank - i] = a.spec.shape.dims[a.spec.shape.rank - i];
-    return mu__hlo_broadcast_to(e, a, &shape);
-}
-
 mu_status mu__lower_triangular_solve(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
@@ -91,8 +83,8 @@ mu_status mu__lower_triangular_solve(mu_lowering *l)
     const mu_shape *result = &l->out[0].spec.shape;
     if (mu__elements(result) == 0)
         return mu__lowered(l, 0, mu__hlo_fill(e, l->out[0].spec.dtype, result, 0));
-    const mu_hlo operands[] = {with_batches(e, mu__hlo_wide(e, l->in[0]), result),
-                               with_batches(e, mu__hlo_wide(e, l->in[1]), result)};
+    const mu_hlo operands[] = {mu__hlo_with_batches(e, mu__hlo_wide(e, l->in[0]), result),
+                               mu__hlo_with_batches(e, mu__hlo_wide(e, l->in[1]), result)};
     snprintf(text, sizeof text,
              "{left_side = true, lower = %s, unit_diagonal = false, transpose_a = #stablehlo<transpose %s>}",
              attrs->lower ? "true" : "false", attrs->adjoint ? "TRANSPOSE" : "NO_TRANSPOSE");

@@ -127,11 +127,6 @@ typedef struct fold_job {
     bool exclusive, backward;
 } fold_job;
 
-static bool is_float16(mu_dtype dtype)
-{
-    return dtype == MU_F16 || dtype == MU_BF16;
-}
-
 int64_t mu__columns_at_once(int64_t outer, int64_t inner, int64_t most, const mu_team *team)
 {
     while (most > COLUMNS && outer * ((inner + most - 1) / most) < 2 * (int64_t)team->n_threads && team->n_threads > 1)
@@ -227,7 +222,7 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
         int64_t width = MU_MIN(job->columns, job->inner - column);
         const void *in = (const char *)job->in + (size_t)(o * job->n * job->inner + column) * bytes;
         void *out = (char *)job->out + (size_t)(o * job->inner + column) * bytes;
-        if (is_float16(job->dtype))
+        if (mu__dtype_is_half(job->dtype))
             fold_float16(job, in, width, out);
         else
             fold(job->variant, in, job->n, job->inner, width, out);
@@ -236,7 +231,8 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
 
 static void run_folds(const mu_team *team, fold_job *job)
 {
-    const int64_t most = is_float16(job->dtype) ? FLOAT16_COLUMNS : MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
+    const int64_t most = mu__dtype_is_half(job->dtype) ? FLOAT16_COLUMNS
+                                                       : MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
     job->columns = mu__columns_at_once(job->outer, job->inner, most, team);
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
@@ -315,7 +311,7 @@ static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
 static bool needs_f32(const mu_view *x, unsigned reduced)
 {
     fold_job job;
-    return is_float16(x->dtype) && !as_one_group(&x->shape, reduced, &job);
+    return mu__dtype_is_half(x->dtype) && !as_one_group(&x->shape, reduced, &job);
 }
 
 static unsigned axis_bits(const mu_ints *axes)
@@ -655,7 +651,7 @@ static void running_range(void *arg, int64_t begin, int64_t end)
 static mu_status running_fast(const mu_kernel *k)
 {
     const mu_cumulate_attrs *attrs = k->attrs;
-    if (is_float16(k->in[0].dtype))
+    if (mu__dtype_is_half(k->in[0].dtype))
         return mu__run_as_f32(k, running_fast);
     fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data,
                     .exclusive = attrs->exclusive, .backward = attrs->reverse};

@@ -25,8 +25,6 @@ typedef struct tile_memory {
 
 enum { TILE_FLOATS = 2 * TILE + 4 * QUERIES };
 
-static bool is_half(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF16; }
-
 static int64_t batch_elements(const mu_shape *shape)
 {
     return shape->dims[shape->rank - 2] * shape->dims[shape->rank - 1];
@@ -35,7 +33,7 @@ static int64_t batch_elements(const mu_shape *shape)
 // The memory for one batch of an operand in float32, in whole cache lines; 0 if the operand is not converted.
 static int64_t wide_floats(mu_dtype dtype, const mu_shape *shape)
 {
-    return is_half(dtype) ? (batch_elements(shape) + 15) / 16 * 16 : 0;
+    return mu__dtype_is_half(dtype) ? (batch_elements(shape) + 15) / 16 * 16 : 0;
 }
 
 static int64_t member_floats(const mu_kernel *kernel)
@@ -64,7 +62,7 @@ mu_status mu__attention_prepare(mu_prepare *prepare)
     for (int i = 0; i < prepare->n_out; i++)
         n += wide_floats(prepare->out[i].dtype, &prepare->out[i].shape);
     prepare->scratch_bytes = sizeof(float) * (size_t)n * (size_t)prepare->team->n_threads;
-    return is_half(prepare->in[0].dtype) ? MU_OK : mu__prepare_f32(prepare);
+    return mu__dtype_is_half(prepare->in[0].dtype) ? MU_OK : mu__prepare_f32(prepare);
 }
 
 // Takes memory for one batch of an operand off `wide`.
@@ -260,10 +258,10 @@ static void attend_member(void *arg, int index, int count)
     mu__team_share(own.batches * tiles, 1, index, count, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
         const int64_t batch = item / tiles, query = item % tiles * QUERIES;
-        if (is_half(y->dtype) && batch != held)
+        if (mu__dtype_is_half(y->dtype) && batch != held)
             widen_batch(&own, held = batch, memory.wide);
         attend(&own, batch, query, &memory);
-        if (is_half(y->dtype))
+        if (mu__dtype_is_half(y->dtype))
             narrow(y, batch, own.y, query * own.depth, (query + queries_of(&own, query)) * own.depth);
     }
 }
@@ -376,7 +374,7 @@ static void attend_grad_member(void *arg, int index, int count)
 {
     attention_job own = *(const attention_job *)arg;
     const tile_memory memory = memory_of(&own, index);
-    const bool half = is_half(own.kernel->in[0].dtype);
+    const bool half = mu__dtype_is_half(own.kernel->in[0].dtype);
     int64_t begin, end;
     mu__team_share(own.batches, 1, index, count, &begin, &end);
     for (int64_t batch = begin; batch < end; batch++) {

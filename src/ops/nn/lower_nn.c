@@ -10,8 +10,7 @@
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// An operand of a batched product with its leading axes broadcast.
-static mu_hlo with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result)
+mu_hlo mu__hlo_with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result)
 {
     mu_shape shape = *result;
     for (int i = 1; i <= 2; i++)
@@ -51,7 +50,8 @@ mu_status mu__lower_matmul(mu_lowering *l)
     const mu_shape *result = &l->out[0].spec.shape;
     if (l->n_in == 2 && l->in[0].spec.shape.rank > 2 && l->in[1].spec.shape.rank == 2 && !attrs->transpose_a)
         return mu__lowered(l, 0, product_of_rows(l->emitter, l->in[0], l->in[1], attrs->transpose_b, result));
-    const mu_hlo a = with_batches(l->emitter, l->in[0], result), b = with_batches(l->emitter, l->in[1], result);
+    const mu_hlo a = mu__hlo_with_batches(l->emitter, l->in[0], result);
+    const mu_hlo b = mu__hlo_with_batches(l->emitter, l->in[1], result);
     const mu_hlo y = mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b);
     return mu__lowered(l, 0, l->n_in == 3 ? mu__hlo_with_bias(l->emitter, y, l->in[2], attrs->relu) : y);
 }
