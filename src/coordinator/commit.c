@@ -23,6 +23,7 @@ void mu__commits_free(mu_coordinator *c)
     for (size_t i = 0; i < c->commits.ended.n; i++)
         free_ended(&c->commits.ended.items[i]);
     mu__free(c->commits.ended.items);
+    mu__step_plans_free(&c->commits.plans);
     if (c->commits.has_lock)
         pthread_mutex_destroy(&c->commits.lock);
 }
@@ -121,7 +122,8 @@ static mu_status apply(mu_coordinator *c)
         attempts[i] = ended[i].attempt;
     }
     const mu_status status = graphs && attempts
-                                 ? mu__aggregation_apply(c->strategy, n, graphs, attempts, next_step(c))
+                                 ? mu__aggregation_apply(c->strategy, &c->commits.plans, n, graphs, attempts,
+                                                         next_step(c))
                                  : MU_RESOURCE_EXHAUSTED;
     mu__free(graphs);
     mu__free(attempts);

@@ -29,6 +29,7 @@ typedef struct mu_commits {
     int64_t next_attempt;
     int joining;                   // threads that wait for the end of all calls
     struct { mu_ended_call *items; size_t n, capacity; } ended;
+    mu_step_plans plans;
 } mu_commits;
 
 mu_status mu__commits_init(struct mu_coordinator *coordinator);

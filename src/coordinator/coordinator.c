@@ -225,7 +225,10 @@ static mu_status check_call(const mu_schedule_args *args)
     const bool aggregates = strategy->servers->aggregation != NULL;
     mu_function *function = aggregates ? mu__aggregated(args->function) : args->function;
     mu_value *own = aggregates ? mu__aggregated_arguments(args->arguments, 0, 1) : args->arguments;
-    return function && mu__coordinator_trace(args->coordinator, function, own) ? MU_OK : mu_error_code();
+    const mu_concrete *concrete = function ? mu__coordinator_trace(args->coordinator, function, own) : NULL;
+    if (!concrete)
+        return mu_error_code();
+    return aggregates ? mu__aggregation_check(strategy, concrete->graph) : MU_OK;
 }
 
 static mu_value *schedule(const mu_schedule_args *args, double ratio)

@@ -1,4 +1,4 @@
-// Gradients of several calls that are applied together: see aggregation.h.
+// What several calls leave, and what is applied together: see aggregation.h.
 #include "distribute/aggregation.h"
 
 #include "ops/state/accumulator.h"
@@ -6,9 +6,8 @@
 
 #include <muster/ops.h>
 
-static void release_site(const mu_gradient_site *site)
+void mu__left_site_release(const mu_left_site *site)
 {
-    mu_release(site->update);
     mu_release(site->owner);
     mu_release(site->first);
 }
@@ -20,8 +19,9 @@ mu_aggregation *mu__aggregation_new(int n, bool synchronous)
         return NULL;
     made->n = n;
     made->synchronous = synchronous;
-    made->has_lock = pthread_mutex_init(&made->lock, NULL) == 0;
-    if (made->has_lock)
+    made->n_locks += pthread_mutex_init(&made->lock, NULL) == 0;
+    made->n_locks += made->n_locks == 1 && pthread_mutex_init(&made->updates_lock, NULL) == 0;
+    if (made->n_locks == 2)
         return made;
     mu__error(MU_RESOURCE_EXHAUSTED, "mu_parameter_server_strategy: the system has no room for a lock; free memory");
     mu__aggregation_free(made);
@@ -33,10 +33,12 @@ void mu__aggregation_free(mu_aggregation *aggregation)
     if (!aggregation)
         return;
     for (size_t i = 0; i < aggregation->sites.n; i++)
-        release_site(&aggregation->sites.items[i]);
+        mu__left_site_release(&aggregation->sites.items[i]);
     mu__free(aggregation->sites.items);
-    if (aggregation->has_lock)
+    if (aggregation->n_locks > 0)
         pthread_mutex_destroy(&aggregation->lock);
+    if (aggregation->n_locks > 1)
+        pthread_mutex_destroy(&aggregation->updates_lock);
     mu__free(aggregation);
 }
 
@@ -45,13 +47,18 @@ void mu__aggregation_free(mu_aggregation *aggregation)
 static mu_value *with_attempt(mu_value *arguments, void *arg)
 {
     mu_strategy_replica *replica = mu__replica();
+    mu_left_trace left = {0};
     mu_value *own = mu_value_at(arguments, 0);
     if (!own || !replica)
         return NULL;
     replica->attempt = mu_at(arguments, 1);
     replica->ratio = mu_at(arguments, 2);
+    replica->left = &left;
     mu_value *result = mu__function_inline(arg, own);
     replica->attempt = replica->ratio = NULL;
+    replica->left = NULL;
+    mu__free(left.assigned.items);
+    mu__free(left.applied.items);
     return result;
 }
 
@@ -91,12 +98,11 @@ int mu__step_shares(void)
 
 // ---- Sites --------------------------------------------------------------------------------------
 
-mu_accumulator *mu__gradient_accumulator(const mu_variable *variable, const char *what)
+mu_accumulator *mu__left_accumulator(const mu_variable *variable, const char *what, const mu_spec *values)
 {
     char *name = mu__sprintf("%s/%s", variable->resource.name, what);
-    const mu_conditional_accumulator_args args = {.size = sizeof args, .dtype = variable->resource.spec.dtype,
-                                                  .shape = &variable->resource.spec.shape, .name = name,
-                                                  .reduction_type = "SUM"};
+    const mu_conditional_accumulator_args args = {.size = sizeof args, .dtype = values->dtype, .shape = &values->shape,
+                                                  .name = name, .reduction_type = "SUM"};
     mu_servers *servers = variable->owner ? ((mu_strategy *)variable->owner)->servers : NULL;
     mu_suspended suspended = mu__trace_suspend();
     mu_accumulator *made = !name                             ? NULL
@@ -109,38 +115,38 @@ mu_accumulator *mu__gradient_accumulator(const mu_variable *variable, const char
     return made;
 }
 
-mu_status mu__aggregation_add(mu_strategy *strategy, mu_accumulator *first, mu_function *update, void *owner)
+mu_status mu__aggregation_add(mu_strategy *strategy, const mu_left_site *site)
 {
     mu_aggregation *aggregation = strategy->servers->aggregation;
-    const mu_gradient_site site = {.first = first, .update = update, .owner = owner};
     pthread_mutex_lock(&aggregation->lock);
-    const mu_status status = MU_PUSH(&aggregation->sites, site);
+    const mu_status status = MU_PUSH(&aggregation->sites, *site);
     if (status == MU_OK) {
-        mu_retain(first);
-        mu_retain(update);
-        mu_retain(owner);
+        mu_retain(site->first);
+        mu_retain(site->owner);
     }
     pthread_mutex_unlock(&aggregation->lock);
     return status;
 }
 
+// The others keep their order, which is that of their updates.
 void mu__aggregation_forget(mu_strategy *strategy, const void *owner)
 {
     mu_aggregation *aggregation = strategy && strategy->servers ? strategy->servers->aggregation : NULL;
     for (size_t i = 0; aggregation && i < aggregation->sites.n;) {
-        const mu_gradient_site site = aggregation->sites.items[i];
+        mu_left_site *at = &aggregation->sites.items[i];
+        const mu_left_site site = *at;
         if ((const void *)site.owner != owner) {
             i++;
             continue;
         }
         pthread_mutex_lock(&aggregation->lock);
-        aggregation->sites.items[i] = aggregation->sites.items[--aggregation->sites.n];
+        memmove(at, at + 1, (--aggregation->sites.n - i) * sizeof *at);
         pthread_mutex_unlock(&aggregation->lock);
-        release_site(&site);
+        mu__left_site_release(&site);
     }
 }
 
-static bool uses(const mu_graph *graph, const mu_accumulator *accumulator)
+bool mu__graph_leaves(const mu_graph *graph, const mu_accumulator *accumulator)
 {
     for (size_t i = 0; i < graph->resources.n; i++)
         if (graph->resources.items[i] == &accumulator->resource)
@@ -148,8 +154,7 @@ static bool uses(const mu_graph *graph, const mu_accumulator *accumulator)
     return false;
 }
 
-// The i-th site, by value: the list may grow meanwhile. False: there are fewer.
-static bool site_at(mu_aggregation *aggregation, size_t i, mu_gradient_site *out)
+bool mu__aggregation_site(mu_aggregation *aggregation, size_t i, mu_left_site *out)
 {
     pthread_mutex_lock(&aggregation->lock);
     const bool found = i < aggregation->sites.n;
@@ -161,41 +166,9 @@ static bool site_at(mu_aggregation *aggregation, size_t i, mu_gradient_site *out
 
 bool mu__aggregation_leaves(mu_aggregation *aggregation, const mu_graph *graph)
 {
-    mu_gradient_site site;
-    for (size_t i = 0; site_at(aggregation, i, &site); i++)
-        if (uses(graph, site.first))
+    mu_left_site site;
+    for (size_t i = 0; mu__aggregation_site(aggregation, i, &site); i++)
+        if (mu__graph_leaves(graph, site.first))
             return true;
     return false;
-}
-
-static mu_status apply_site(mu_strategy *strategy, const mu_gradient_site *site, int n, mu_graph *const *graphs,
-                            const int64_t *attempts, int64_t step)
-{
-    int64_t *own = mu__calloc((size_t)n + 1, sizeof *own), n_own = 0;
-    if (!own)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < n; i++)
-        if (uses(graphs[i], site->first))
-            own[n_own++] = attempts[i];
-    mu_value *result = NULL;
-    if (n_own > 0) {
-        mu_value *arguments = mu_list(mu_tensor_new(MU_I64, 1, &n_own, own), mu_tensor_new(MU_I64, 0, NULL, &step),
-                                      MU_END);
-        result = mu__served_call(strategy, 0, site->update, arguments);
-    }
-    mu_release(result);
-    mu__free(own);
-    return mu_error_code();
-}
-
-mu_status mu__aggregation_apply(mu_strategy *strategy, int n, mu_graph *const *graphs, const int64_t *attempts,
-                                int64_t step)
-{
-    mu_aggregation *aggregation = strategy->servers->aggregation;
-    mu_gradient_site site;
-    mu_pool *pool = mu_pool_open();
-    for (size_t i = 0; !mu__pending() && site_at(aggregation, i, &site); i++)
-        apply_site(strategy, &site, n, graphs, attempts, step);
-    mu_pool_close(pool);
-    return mu_error_code();
 }

@@ -97,6 +97,7 @@ typedef struct mu_strategy_replica {
     int local;                            // index among the local replicas
     // Of a call on a worker that leaves its gradients (aggregation.h), while it is traced; NULL: none
     mu_tensor *attempt, *ratio;
+    struct mu_left_trace *left;
     bool sync_on_read;                    // reads of ON_READ variables aggregate all copies
 } mu_strategy_replica;
 

@@ -23,7 +23,7 @@ static mu_value *gather_parts(mu_strategy *strategy, const char *whose, int n, m
 bool mu__has_components(const mu_value *leaf)
 {
     const mu_variable *variable = (const mu_variable *)leaf->leaf;
-    return variable->rules && !variable->resource.shared;
+    return variable->rules && !variable->rules->one_copy && !variable->resource.shared;
 }
 
 static mu_value *gather_same(mu_strategy *strategy, const mu_value *value, int axis)

@@ -32,6 +32,17 @@ static mu_variable *make_parts(mu_servers *servers, const mu_variable_args *args
                                              .aggregation = args->aggregation));
 }
 
+static mu_variable *make_whole(mu_strategy *strategy, const mu_variable_args *args, int server)
+{
+    mu_servers *servers = strategy->servers;
+    if (servers->elsewhere && server >= 0)
+        return mu__make_variable_elsewhere(strategy, args, server);
+    mu_variable *variable = mu__make_plain_variable(strategy, args);
+    if (variable)
+        variable->resource.lock = server >= 0 ? &servers->servers[server].lock : NULL;
+    return variable;
+}
+
 mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_args *args)
 {
     mu_servers *servers = strategy->servers;
@@ -43,11 +54,9 @@ mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_a
     if (parts != 1)
         return parts > 1 ? make_parts(servers, args) : NULL;
     const int server = colocated ? scope->server : (int)(atomic_fetch_add(&servers->n_placed, 1) % servers->n);
-    if (servers->elsewhere && server >= 0)
-        return mu__make_variable_elsewhere(strategy, args, server);
-    mu_variable *variable = mu__make_plain_variable(strategy, args);
-    if (variable)
-        variable->resource.lock = server >= 0 ? &servers->servers[server].lock : NULL;
+    mu_variable *variable = make_whole(strategy, args, server);
+    if (variable && servers->aggregation)
+        variable->rules = &mu__left_rules;
     return variable;
 }
 

@@ -1,8 +1,11 @@
 // Operations inside a function that runs on replicas: its id, and collectives with the other replicas.
 //
 // In a trace these are nodes; the engine supplies the id and the communicator when the graph runs.
-#include "distribute/distribute.h"
+#include "distribute/aggregation.h"
 #include "ops/nn/nn.h"
+
+static const char other_calls[] = "calls run when a worker is free, and cannot wait for each other; return the value and "
+                                  "combine the results outside, or use MirroredStrategy";
 
 static mu_strategy *replica_strategy(void)
 {
@@ -169,6 +172,8 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
                   "mu_all_reduce is for functions that run on replicas; outside of them use mu_reduce");
         return NULL;
     }
+    if (mu__refuse_in_calls(false, "mu_all_reduce", other_calls) != MU_OK)
+        return NULL;
     mu_tensor *reduced = NULL;
     const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
     const char *name = whole ? "mean of integers" : NULL;                   // which is a sum to the collective
@@ -189,6 +194,8 @@ mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name)
                         : "mu_all_gather: the value is NULL");
         return NULL;
     }
+    if (mu__refuse_in_calls(false, "mu_all_gather", other_calls) != MU_OK)
+        return NULL;
     if (mu_replica_count() == 1)
         return value;
     mu_all_gather_attrs attrs;
@@ -217,6 +224,8 @@ static bool can_call(const char *function, const mu_tensor *value, const char *o
     else if (mu_in_cross_replica_context())
         mu__error(MU_FAILED_PRECONDITION, "%s is for functions that run on replicas; outside of them %s", function,
                   outside);
+    else
+        (void)!mu__refuse_in_calls(false, function, other_calls);
     return !mu__pending();
 }
 

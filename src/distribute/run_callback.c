@@ -3,6 +3,7 @@
 // Several replicas run one at a time (eager_replicas.c). With one replica, its function and its merge functions are
 // simply called on the calling thread.
 #include "base/callback.h"
+#include "distribute/aggregation.h"
 #include "distribute/distribute.h"
 #include "distribute/eager_device.h"
 
@@ -87,7 +88,9 @@ mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *argumen
                   "already, so call the function directly");
         return NULL;
     }
-    if (!arguments && !(arguments = nothing()))
+    if ((!arguments && !(arguments = nothing())) ||
+        mu__refuse_in_calls(false, "mu_merge_call", "the replicas that it would merge are calls, which cannot wait for "
+                            "each other; assign in the function, or use MirroredStrategy") != MU_OK)
         return NULL;
     if (!replica || replica->strategy->n_replicas == 1)
         return merge_alone(replica ? replica->strategy : mu_default_strategy(), fn, arg, arguments);

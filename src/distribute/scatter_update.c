@@ -1,7 +1,7 @@
 // Scatter updates of distributed variables: the replicas' slices are combined, then applied to rows.
 //
 // The rules for whose slices count are those of assignments; one op does the arithmetic (ops/state/scatter_variable.c).
-#include "distribute/distribute.h"
+#include "distribute/aggregation.h"
 #include "ops/nn/nn.h"
 
 #include <muster/ops.h>
@@ -176,6 +176,16 @@ mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indice
     return mu__error(MU_UNIMPLEMENTED,
                      "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE", names[kind],
                      variable->resource.name);
+}
+
+// Of variables whose updates calls leave (aggregation.h).
+mu_status mu__left_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
+{
+    char what[160];
+    snprintf(what, sizeof what, "%s: variable '%s' is scattered into", names[kind], variable->resource.name);
+    MU_TRY(mu__refuse_in_calls(true, what, "each attempt at a call would do so again; assign a dense tensor, or give "
+                                           "slices to mu_apply_gradients"));
+    return raw_scatter(variable, kind, indices, values);
 }
 
 // ---- Public functions ---------------------------------------------------------------------------

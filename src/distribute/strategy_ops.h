@@ -183,6 +183,7 @@ mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indice
 // mu__parts_scatter is for a sharded variable whose parts are on servers: one op on all of them.
 mu_status mu__parts_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
+mu_status mu__left_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 bool mu__has_local_copies(const mu_strategy *strategy, const mu_variable *variable);
 bool mu__has_own_copies(const mu_strategy *strategy, const mu_variable *variable);
 mu_tensor *mu__read_components(mu_variable *variable);

@@ -212,6 +212,7 @@ typedef struct mu_variable_rules {
     mu_status (*update)(mu_variable *variable, mu_update update, mu_tensor *value);
     // Updates rows; `kind` is a mu_scatter (ops/nn/nn.h).
     mu_status (*scatter)(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
+    bool one_copy;                    // all replicas use one component
 } mu_variable_rules;
 
 typedef struct mu_residence mu_residence;
@@ -234,6 +235,8 @@ struct mu_variable {
     double rate_factor;
     void *constraint;                 // what optimizers apply after an update (model); retained; NULL: none
     const mu_variable_rules *rules;
+    mu_object *left;                  // what calls on workers leave for its updates (distribute); retained; NULL: none
+    atomic_bool in_doubt;             // a step of several calls failed while it was applied (distribute/aggregation.h)
     int n_components;
     mu_tensor **components;           // the host's storage, written in place by effects only
     atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one

@@ -92,11 +92,12 @@ const char *mu__layer_path(const mu_layer *layer)
     return layer->path ? layer->path : mu_layer_name(layer);
 }
 
+// A server knows its variables by the names that they were made with, so those keep them.
 static mu_status rename_weights(mu_layer *layer)
 {
     for (size_t i = 0; i < layer->weights.n; i++) {
         mu_variable *variable = layer->weights.items[i].variable;
-        if (layer->weights.items[i].shared)
+        if (layer->weights.items[i].shared || variable->resource.home || variable->resource.per_worker)
             continue;
         char *name = mu__sprintf("%s/%s", mu__layer_path(layer), layer->weights.items[i].name);
         if (!name)

@@ -1,4 +1,5 @@
 // Layers that normalize: over the batch, the last axis, its root mean square, groups of channels, or to unit length.
+#include "distribute/aggregation.h"
 #include "model/core/layer.h"
 #include "ops/nn/nn.h"
 
@@ -100,21 +101,41 @@ static moments batch_moments(mu_tensor *x, mu_tensor *rows, bool synchronized)
     return (moments){.mean = mean, .variance = mu_divide(squares, mu_maximum(n, one))};
 }
 
-// Moves the statistic towards the mean over all replicas, weighted by rows.
+// Moves the statistic towards the mean of `sums`: of means times their rows, and of rows.
+static mu_status move(mu_variable *variable, mu_tensor *const *sums, mu_tensor *calls, double momentum)
+{
+    (void)calls;
+    const mu_dtype dtype = mu_tensor_dtype(sums[0]);
+    mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
+    mu_tensor *old = widened(mu_variable_read(variable));
+    mu_tensor *moved = mu_add(mu_multiply(old, mu_constant(dtype, momentum)),
+                              mu_multiply(mean, mu_constant(dtype, 1 - momentum)));
+    moved = mu_cast(moved, mu_variable_dtype(variable));
+    return moved ? mu__variable_update(variable, MU_UPDATE_ASSIGN, moved) : mu_error_code();
+}
+
+// Over all replicas, or all calls of a step.
 static mu_status move_statistic(const mu_layer *layer, const char *name, mu_tensor *batch, mu_tensor *rows)
 {
     const mu_batch_normalization_args *args = layer->args;
     mu_variable *variable = mu__weight_named(layer, name);
-    const mu_dtype dtype = mu_tensor_dtype(batch);
     mu_tensor *parts[] = {mu_multiply(mu_stop_gradient(batch), rows), rows}, *sums[2] = {NULL};
-    if (!parts[0] || mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, NULL, 0) != MU_OK)
+    if (!parts[0])
         return mu_error_code();
-    mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
-    mu_tensor *old = widened(mu_variable_read(variable));
-    mu_tensor *moved = mu_add(mu_multiply(old, mu_constant(dtype, args->momentum)),
-                              mu_multiply(mean, mu_constant(dtype, 1 - args->momentum)));
-    moved = mu_cast(moved, mu_variable_dtype(variable));
-    return moved ? mu__variable_update(variable, MU_UPDATE_ASSIGN, moved) : mu_error_code();
+    if (mu__attempt_number())
+        return mu__leave(variable, &(mu_leaving){.what = "moved", .n = 2, .values = parts, .update = move,
+                                                 .number = args->momentum});
+    MU_TRY(mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, NULL, 0));
+    return move(variable, sums, NULL, args->momentum);
+}
+
+// Calls of a step run when workers are free, so none can wait for the others' statistics.
+static mu_status need_replicas(const mu_layer *layer)
+{
+    char what[160];
+    snprintf(what, sizeof what, "layer '%s' is synchronized", mu_layer_name(layer));
+    return mu__refuse_in_calls(false, what, "it needs the statistics of all calls of the step while they run; use "
+                                            "mu_batch_normalization without .synchronized, or MirroredStrategy");
 }
 
 static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -125,6 +146,8 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     moments m;
     if (context->training && !layer->frozen) {
         mu_tensor *rows = rows_of(x);
+        if (args->synchronized && need_replicas(layer) != MU_OK)
+            return NULL;
         m = batch_moments(x, rows, args->synchronized && mu_replica_count() > 1);
         if (move_statistic(layer, "moving_mean", m.mean, rows) != MU_OK ||
             move_statistic(layer, "moving_variance", m.variance, rows) != MU_OK)

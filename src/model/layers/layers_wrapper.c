@@ -1,5 +1,6 @@
 // Layers around another layer: a recurrent layer in both directions, a layer for each step of a sequence, and one whose
 // kernel has the spectral norm 1.
+#include "distribute/aggregation.h"
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 
@@ -371,6 +372,8 @@ static mu_status spectral_build(mu_layer *layer, int n, const mu_shape *inputs)
 static mu_status normalize(const mu_layer *layer)
 {
     mu_variable *kernel = mu__weight_named(layer, "kernel"), *vector = mu__weight_named(layer, "vector_u");
+    MU_TRY(mu__refuse_in_calls(true, mu_layer_name(layer), "spectral normalization assigns the kernel that the call "
+                               "computes with; use MirroredStrategy"));
     mu_tensor *value = mu_variable_read(kernel), *u = mu_variable_read(vector), *v = NULL, *old = u;
     mu_tensor *matrix = mu_reshape(value, 2, (int64_t[]){MU_UNKNOWN, mu_tensor_dim(u, 1)});
     mu_tensor *transposed = mu_transpose(matrix, (int[]){1, 0});

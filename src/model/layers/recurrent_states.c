@@ -2,6 +2,7 @@
 //
 // A state of all sequences of a batch is one variable with the same value on all replicas. A replica reads the rows of
 // its own part of the batch, and all replicas join their rows again: any number of them computes what one would.
+#include "distribute/aggregation.h"
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 
@@ -54,6 +55,9 @@ static mu_tensor *numbers_of_rows(mu_tensor *rows, mu_tensor *x)
 static mu_variable *variable_of(mu_layer *layer, int i, const mu_tensor *zeros)
 {
     char name[STATE_NAME];
+    if (mu__refuse_in_calls(false, mu_layer_name(layer), "the layer is stateful, and calls have a part of the sequences "
+                            "each; use MirroredStrategy, or a model without .stateful") != MU_OK)
+        return NULL;
     mu_variable *variable = mu__weight_named(layer, state_name(i, name));
     if (variable || mu__pending())
         return variable;

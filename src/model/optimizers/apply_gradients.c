@@ -427,24 +427,14 @@ static mu_optimizer *given_optimizer(const pairs *p)
     return p->scaling ? p->scaling : p->optimizer;
 }
 
-static mu_status take_left(const left_gradients *left, pairs *p, mu_tensor *attempts, mu_tensor *step)
-{
-    for (int i = 0; i < 2 * left->n; i++)
-        if (left->sums[i])
-            *(i < left->n ? &p->gradients[i].dense : &p->magnitudes[i - left->n]) =
-                mu__accumulator_take_kept(left->sums[i], attempts, step);
-    return mu_error_code();
-}
-
 // The update of one step, from the sums of its calls.
-static mu_value *update_with_left(mu_value *arguments, void *arg)
+static mu_status update_with_left(void *owner, mu_tensor *const *sums, mu_tensor *calls)
 {
-    const left_gradients *left = arg;
+    (void)calls;
+    const left_gradients *left = owner;
     mu_optimizer *optimizer = left->optimizer;
-    if (!optimizer) {
-        mu__error(MU_FAILED_PRECONDITION, "the optimizer of the gradients that workers have left was released");
-        return NULL;
-    }
+    if (!optimizer)
+        return mu__error(MU_FAILED_PRECONDITION, "the optimizer of the gradients that workers have left was released");
     pairs p = {.optimizer = optimizer->inner ? optimizer->inner : optimizer,
                .scaling = optimizer->inner ? optimizer : NULL,
                .n = left->n,
@@ -452,13 +442,14 @@ static mu_value *update_with_left(mu_value *arguments, void *arg)
                .gradients = mu__calloc((size_t)left->n + 1, sizeof *p.gradients),
                .magnitudes = mu__calloc((size_t)left->n + 1, sizeof *p.magnitudes)};
     p.args = p.optimizer->args;
-    mu_status status = p.gradients && p.magnitudes ? take_left(left, &p, mu_at(arguments, 0), mu_at(arguments, 1))
-                                                   : MU_RESOURCE_EXHAUSTED;
+    mu_status status = p.gradients && p.magnitudes ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < 2 * left->n && status == MU_OK; i++)
+        *(i < left->n ? &p.gradients[i].dense : &p.magnitudes[i - left->n]) = sums[i];
     if (status == MU_OK)
         status = update(&p);
     mu__free(p.gradients);
     mu__free(p.magnitudes);
-    return nothing(status);
+    return status;
 }
 
 static mu_tensor *left_tensor(const pairs *p, int i)
@@ -484,8 +475,9 @@ static mu_status fill_left(left_gradients *left, const pairs *p)
     left->n = p->n;
     memcpy(left->variables, p->variables, sizeof *left->variables * (size_t)p->n);
     for (int i = 0; i < 2 * p->n; i++)
-        if (left_tensor(p, i) && !(left->sums[i] = mu__gradient_accumulator(p->variables[i % p->n], i < p->n
-                                                                            ? "gradient" : "magnitude")))
+        if (left_tensor(p, i) && !(left->sums[i] = mu__left_accumulator(p->variables[i % p->n], i < p->n
+                                                                        ? "gradient" : "magnitude",
+                                                                        &p->variables[i % p->n]->resource.spec)))
             return mu_error_code();
     return MU_OK;
 }
@@ -496,13 +488,13 @@ static mu_status add_left(const pairs *p, left_gradients *left)
     mu_accumulator *first = NULL;
     for (int i = 0; i < 2 * p->n && !first; i++)
         first = left->sums[i];
+    if (!first)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: there is no gradient to apply");
     MU_TRY(MU_PUSH(&optimizer->left, &left->object));
     mu_retain(left);
-    mu_function *function = first ? mu_function_new(update_with_left, left) : NULL;
-    if (!function)
-        return mu__pending() ? mu_error_code()
-                             : mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: there is no gradient to apply");
-    return mu__aggregation_add(mu_get_strategy(), first, function, left);
+    const mu_left_site site = {.first = first, .n = 2 * left->n, .sums = left->sums, .update = update_with_left,
+                               .owner = &left->object};
+    return mu__aggregation_add(mu_get_strategy(), &site);
 }
 
 // Those of an earlier trace, or new ones. Borrowed; NULL on error.
@@ -527,7 +519,7 @@ static mu_status leave_gradients(const pairs *p)
     for (int i = 0; left && i < 2 * p->n; i++)
         if (left->sums[i])
             MU_TRY(mu__accumulator_keep(left->sums[i], mu__attempt_number(), left_tensor(p, i)));
-    return mu_error_code();
+    return left ? mu__left_applied(p->n, p->variables) : mu_error_code();
 }
 
 static mu_status apply(pairs *p)

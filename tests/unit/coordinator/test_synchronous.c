@@ -24,14 +24,29 @@ static mu_optimizer *adam(void) { return mu_adam(.learning_rate = 0.05); }
 static mu_optimizer *clipped(void) { return mu_sgd(.learning_rate = 0.1, .momentum = 0.9, .clipvalue = 0.3); }
 static mu_optimizer *summing(void) { return mu_rmsprop(.learning_rate = 0.02, .gradient_accumulation_steps = 2); }
 
-static mu_model *train(mu_strategy *strategy, optimizer_maker *make, mu_history **history)
+typedef mu_model *model_maker(void);
+static mu_model *dense(void)
+{
+    return mu_sequential(mu_dense(4, .activation = "tanh", .kernel_regularizer = mu_l2(0.01)), mu_dense(1));
+}
+// One of the layers normalizes twice, so its statistics move twice in a step.
+static mu_model *normalized(void)
+{
+    mu_layer *twice = mu_batch_normalization(.momentum = 0.7);
+    mu_tensor *x = mu_input({COLUMNS}), *hidden = mu_call(twice, mu_call(mu_dense(4), x));
+    hidden = mu_call(twice, mu_call(mu_dense(4), hidden));
+    return mu_model_new(x, mu_call(mu_dense(1), mu_call(mu_batch_normalization(.no_scale = true), hidden)));
+}
+
+static mu_model *train(mu_strategy *strategy, model_maker *layers, optimizer_maker *make, mu_history **history)
 {
     mu_model *model = NULL;
     mu_set_seed(3);
     MU_SCOPE(strategy) {
-        model = mu_sequential(mu_dense(4, .activation = "tanh", .kernel_regularizer = mu_l2(0.01)), mu_dense(1));
+        model = layers();
         mu_compile(model, .optimizer = make(), .loss = mu_mean_squared_error_loss());
-        mu_model_build(model, 1, (int64_t[]){COLUMNS});
+        if (mu_model_build(model, 1, (int64_t[]){COLUMNS}) != MU_OK)
+            fail_msg("%s", mu_error_message());
     }
     mu_value *weights = mu_model_weights(model);
     for (int w = 0; w < mu_value_count(weights); w++) {
@@ -40,7 +55,7 @@ static mu_model *train(mu_strategy *strategy, optimizer_maker *make, mu_history 
         const mu_shape shape = mu_variable_shape(v);
         double numbers[64];
         for (int64_t i = 0; i < mu_tensor_elements(value); i++)
-            numbers[i] = ((double)((i * 29 + w * 7) % 23) - 11) / 23;
+            numbers[i] = strstr(mu_variable_name(v), "variance") ? 1 : ((double)((i * 29 + w * 7) % 23) - 11) / 23;
         mu_variable_assign(v, mu_tensor_new(MU_F64, shape.rank, shape.dims, numbers));
     }
     *history = mu_fit(model, data(), .epochs = EPOCHS, .validation_data = data(), .verbose = MU_VERBOSE_SILENT);
@@ -49,12 +64,12 @@ static mu_model *train(mu_strategy *strategy, optimizer_maker *make, mu_history 
     return model;
 }
 
-static void expect_same(mu_strategy *strategy, int replicas, optimizer_maker *make)
+static void expect_same(mu_strategy *strategy, int replicas, model_maker *layers, optimizer_maker *make)
 {
     mu_pool *pool = mu_pool_open();
     mu_history *got, *wanted;
-    mu_value *served = mu_model_weights(train(strategy, make, &got)),
-             *mirrored = mu_model_weights(train(mu_mirrored_strategy(.replicas = replicas), make, &wanted));
+    mu_value *served = mu_model_weights(train(strategy, layers, make, &got)),
+             *mirrored = mu_model_weights(train(mu_mirrored_strategy(.replicas = replicas), layers, make, &wanted));
     for (int w = 0; w < mu_value_count(served); w++) {
         mu_tensor *a = mu_variable_read(mu_value_variable(mu_value_at(served, w))),
                   *b = mu_variable_read(mu_value_variable(mu_value_at(mirrored, w)));
@@ -91,9 +106,19 @@ static void test_weights_are_those_of_replicas(void **state)
         mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(workers, 2), .replicas_to_aggregate = calls,
                                                              .in_process = true);
         assert_int_equal(mu_num_replicas_in_sync(strategy), calls);
-        expect_same(strategy, calls, optimizers[i]);
+        expect_same(strategy, calls, dense, optimizers[i]);
         mu_pool_close(pool);
     }
+}
+
+// Moving statistics travel with the attempt, and move once a step, by the rows of all calls.
+static void test_batch_normalization(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    expect_same(mu_parameter_server_strategy(cluster_of(3, 2), .replicas_to_aggregate = 3, .in_process = true), 3,
+                normalized, adam);
+    mu_pool_close(pool);
 }
 
 static void test_on_servers_of_their_own(void **state)
@@ -106,9 +131,10 @@ static void test_on_servers_of_their_own(void **state)
         s[i] = mu_server_create_local_server(true);
     snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}", mu_server_target(s[0]) + 9,
              mu_server_target(s[1]) + 9, mu_server_target(s[2]) + 9);
-    expect_same(mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
-                                             .replicas_to_aggregate = 2),
-                2, adam);
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
+                                                         .replicas_to_aggregate = 2);
+    expect_same(strategy, 2, dense, adam);
+    expect_same(strategy, 2, normalized, adam);
     mu_pool_close(pool);
 }
 
@@ -155,6 +181,98 @@ static void test_a_loop_of_ones_own(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Assignments ---------------------------------------------------------------------------------
+
+typedef struct counters {
+    mu_variable *w, *sum, *mean, *first, *count;
+    mu_optimizer *optimizer;
+} counters;
+
+static mu_value *assigning_step(mu_value *arguments, void *arg)
+{
+    counters *v = arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *loss = mu_multiply(mu_variable_read(v->w), x);
+    mu_value *gradients = mu_gradients(tape, loss, mu_variables(v->w, MU_END));
+    mu_tensor *old = mu_variable_read(v->mean);
+    if (mu_variable_assign_add(v->sum, x) != MU_OK ||
+        mu_variable_assign_sub(v->sum, mu_multiply(x, mu_constant(MU_F64, 0.25))) != MU_OK ||
+        mu_variable_assign(v->mean, mu_add(mu_multiply(old, mu_constant(MU_F64, 0.5)), x)) != MU_OK ||
+        mu_variable_assign(v->first, x) != MU_OK ||
+        mu_variable_assign_add(v->count, mu_cast(mu_replica_id(), MU_I64)) != MU_OK ||
+        mu_variable_assign_add(v->count, mu_cast(x, MU_I64)) != MU_OK)
+        return NULL;
+    mu_apply_gradients(v->optimizer, gradients);
+    return mu_of(x);
+}
+
+static counters make_counters(void)
+{
+    const counters made = {
+        .w = mu_variable_new(mu_constant(MU_F64, 0), "w"),
+        .sum = mu_variable_new(mu_constant(MU_F64, 3), "sum", .not_trainable = true, .aggregation = MU_AGGREGATION_SUM),
+        .mean = mu_variable_new(mu_constant(MU_F64, 3), "mean", .not_trainable = true,
+                                .aggregation = MU_AGGREGATION_MEAN),
+        .first = mu_variable_new(mu_constant(MU_F64, 3), "first", .not_trainable = true,
+                                 .aggregation = MU_AGGREGATION_ONLY_FIRST_REPLICA),
+        .count = mu_variable_new(mu_constant(MU_I64, 3), "count", .not_trainable = true,
+                                 .aggregation = MU_AGGREGATION_ONLY_FIRST_REPLICA),
+        .optimizer = mu_sgd(.learning_rate = 1)};
+    return made;
+}
+
+enum { STEPS = 3, CALLS = 2 };
+
+static void run_mirrored(counters *v)
+{
+    mu_strategy *strategy = mu_mirrored_strategy(.replicas = CALLS);
+    MU_SCOPE(strategy)
+        *v = make_counters();
+    mu_function *step = mu_function_new(assigning_step, v);
+    for (int s = 0; s < STEPS; s++) {
+        mu_value *parts[CALLS];
+        for (int i = 0; i < CALLS; i++)
+            parts[i] = mu_of(mu_constant(MU_F64, s * CALLS + i + 1));
+        if (!mu_run(strategy, step, mu_list(mu_per_replica_of(strategy, CALLS, parts), MU_END)))
+            fail_msg("%s", mu_error_message());
+    }
+}
+
+static void run_served(counters *v, mu_strategy *strategy)
+{
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    MU_SCOPE(strategy)
+        *v = make_counters();
+    mu_function *step = mu_function_new(assigning_step, v);
+    for (int i = 0; i < STEPS * CALLS; i++)
+        if (!mu_schedule(c, step, mu_list(mu_constant(MU_F64, i + 1), MU_END)))
+            fail_msg("%s", mu_error_message());
+    if (mu_join(c) != MU_OK)
+        fail_msg("%s", mu_error_message());
+}
+
+static double value_of(mu_variable *variable)
+{
+    return mu_scalar(mu_cast(mu_variable_read(variable), MU_F64));
+}
+
+static void test_assignments_are_those_of_replicas(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    counters got, wanted;
+    run_mirrored(&wanted);
+    run_served(&got, mu_parameter_server_strategy(cluster_of(3, 2), .replicas_to_aggregate = CALLS,
+                                                  .in_process = true));
+    assert_true(value_of(got.w) == value_of(wanted.w));
+    assert_true(value_of(got.sum) == value_of(wanted.sum));
+    assert_true(value_of(got.mean) == value_of(wanted.mean));
+    assert_true(value_of(got.first) == value_of(wanted.first));
+    assert_true(value_of(got.count) == value_of(wanted.count));
+    mu_pool_close(pool);
+}
+
 static int start_in_f64(void **state)
 {
     (void)state;
@@ -165,7 +283,9 @@ static int start_in_f64(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights_are_those_of_replicas),
+                                       cmocka_unit_test(test_batch_normalization),
                                        cmocka_unit_test(test_on_servers_of_their_own),
+                                       cmocka_unit_test(test_assignments_are_those_of_replicas),
                                        cmocka_unit_test(test_a_loop_of_ones_own)};
     return cmocka_run_group_tests_name("coordinator/synchronous", tests, start_in_f64, end_library);
 }
