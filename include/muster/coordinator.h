@@ -22,11 +22,14 @@ typedef struct mu_coordinator_args {
     const char *given;
     mu_strategy *strategy;            // a parameter-server strategy; retained
     mu_keyword_only only_;
-    int64_t max_queued;               // most calls that wait for a worker; default 262144
+    int64_t max_queued;               // most calls that wait for a worker; default 262144; 0 or less: any number
     // Reports of an unreachable parameter server, for each server, that are ignored less one: the call is tried again.
     // Default 3; 0: the first report is the call's error.
     int ignore_transient_ps_failures;
     int ignore_transient_timeouts;    // the same for calls that exceed a time limit; default: the workers / 10
+    // Worker i takes its first call i times so many seconds after the start; default 0. The maximum limits that, if it
+    // is above 0.
+    double schedule_start_delay, schedule_start_delay_max;
 } mu_coordinator_args;
 
 // mu_coordinator_new makes the coordinator of a strategy, with a thread for each worker. Each strategy has one: a
@@ -125,6 +128,10 @@ typedef struct mu_worker_calls {
     int64_t retried;                  // put back, because the worker was lost or a server not reachable
     int64_t dropped;                  // copies of calls that another worker ended first
     bool lost;                        // the worker is not reachable now
+    // The worker is there, but has run its call for more than a second and ten times the usual time; a warning has said
+    // so.
+    bool slow;
+    double call_seconds;              // age of the call that it runs; 0: none
 } mu_worker_calls;
 
 // mu_coordinator_worker_calls writes the numbers of one worker. Errors: OUT_OF_RANGE.

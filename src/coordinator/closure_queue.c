@@ -259,6 +259,14 @@ void mu__closures_count(mu_closure_queue *queue, int64_t *waiting, int64_t *in_f
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 
+int64_t mu__closures_usual_ns(mu_closure_queue *queue)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    const int64_t usual = queue->usual_ns;
+    pthread_mutex_unlock(&queue->monitor.lock);
+    return usual;
+}
+
 bool mu__closures_failing(mu_closure_queue *queue)
 {
     pthread_mutex_lock(&queue->monitor.lock);

@@ -75,6 +75,8 @@ mu_status mu__closures_done(mu_closure_queue *queue, bool *done);
 
 // Calls without a tag that wait, and that run.
 void mu__closures_count(mu_closure_queue *queue, int64_t *waiting, int64_t *in_flight);
+// mu__closures_usual_ns returns the mean time of calls, of which later ones count more; 0: none has ended so far.
+int64_t mu__closures_usual_ns(mu_closure_queue *queue);
 // mu__closures_failing returns whether an error is there that was not raised yet.
 bool mu__closures_failing(mu_closure_queue *queue);
 // mu__closures_cancelling returns whether the calls that run are being cancelled.

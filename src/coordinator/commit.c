@@ -52,6 +52,7 @@ static void count(mu_dispatcher *d, const mu_call *call, void *result)
     mu__remote_value_set(call->closure.output, result);
     mu__times_add(&d->coordinator->times, MU_TIMED_FETCH, begin);
     d->done++;
+    d->coordinator->watch.last_done_ns = mu__now_ns();
     mu__closures_finished(d->coordinator->queue, &call->closure);
 }
 

@@ -75,6 +75,7 @@ static void coordinator_destroy(void *object)
             servers->coordinator = NULL;
         pthread_mutex_unlock(&servers->coordinator_lock);
     }
+    mu__watch_end(c);
     end_workers(c);
     mu__commits_free(c);
     mu__draws_free(&c->draws);
@@ -110,7 +111,13 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
 {
     mu_strategy *strategy = args->strategy;
     c->strategy = mu_retain(strategy);
-    c->queue = mu__closures_new(args->max_queued > 0 ? args->max_queued : MOST_QUEUED);
+    const bool unbounded = args->max_queued < 0 || (args->max_queued == 0 && MU_GIVEN(args, max_queued));
+    c->queue = mu__closures_new(unbounded ? 0 : args->max_queued > 0 ? args->max_queued : MOST_QUEUED);
+    if (unbounded)
+        mu__log(MU_LOG_WARNING, "mu_coordinator_new: max_queued is %lld: any number of calls can wait, and keep their "
+                "arguments in memory", (long long)args->max_queued);
+    c->start_delay = args->schedule_start_delay;
+    c->start_delay_max = args->schedule_start_delay_max;
     c->resources = mu__resource_list_new();
     c->workers = mu__calloc((size_t)strategy->servers->n_workers, sizeof *c->workers);
     c->ps_failures = mu__calloc((size_t)strategy->servers->n, sizeof *c->ps_failures);
@@ -128,6 +135,8 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
         mu__closures_in_steps(c->queue, aggregation->n, MU_MAX(c->n_workers - aggregation->n, 0));
     MU_TRY(mu__draws_init(&c->draws));
     mu_status status = mu__commits_init(c) == MU_OK ? mu__times_init(&c->times) : mu_error_code();
+    if (status == MU_OK)
+        status = mu__watch_begin(c);
     for (int i = 0; i < c->n_workers && status == MU_OK; i++)
         status = start_worker(c, i, maker, arg);
     return status == MU_OK ? mu__coordinator_serve_metrics(c) : status;
@@ -157,7 +166,9 @@ static mu_status check_args(const mu_coordinator_args *args)
     if (!args->strategy || !args->strategy->servers)
         return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: the strategy is %s; give one of "
                          "mu_parameter_server_strategy", args->strategy ? mu_strategy_name(args->strategy) : "NULL");
-    MU_TRY(mu__args_positive(args, "max_queued", args->max_queued, "mu_coordinator_new"));
+    if (!(args->schedule_start_delay >= 0 && args->schedule_start_delay_max >= 0))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: schedule_start_delay is %g and its maximum %g; give "
+                         "0 or more seconds", args->schedule_start_delay, args->schedule_start_delay_max);
     if (args->ignore_transient_ps_failures < 0 || args->ignore_transient_timeouts < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: %d failures and %d timeouts are to be ignored; give "
                          "0 or more", args->ignore_transient_ps_failures, args->ignore_transient_timeouts);
@@ -349,7 +360,8 @@ mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int worker, m
                          coordinator->n_workers);
     const mu_dispatcher *d = &coordinator->workers[worker];
     *out = (mu_worker_calls){.in_flight = d->in_flight, .done = d->done, .failed = d->failed, .retried = d->retried,
-                             .dropped = d->dropped, .lost = d->lost};
+                             .dropped = d->dropped, .lost = d->lost, .slow = d->slow,
+                             .call_seconds = mu__watch_call_age(d)};
     return MU_OK;
 }
 

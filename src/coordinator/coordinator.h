@@ -8,6 +8,7 @@
 #include "coordinator/per_worker.h"
 #include "coordinator/task.h"
 #include "coordinator/times.h"
+#include "coordinator/watch.h"
 
 #include <muster/coordinator.h>
 
@@ -33,6 +34,8 @@ typedef struct mu_dispatcher {
     int64_t attempt;             // number of the one that runs; -1: none. Under the lock of the commits
     mu_concrete *traced;         // its graph; borrowed from the call's function
     atomic_bool lost;
+    atomic_llong begun_ns;       // when its call began; 0: it runs none
+    atomic_bool slow;            // the call takes many times the usual time (watch.h)
 } mu_dispatcher;
 
 struct mu_coordinator {
@@ -47,10 +50,12 @@ struct mu_coordinator {
     uint64_t first_request;      // of the numbers by which timelines know attempts to run calls
     atomic_ullong n_requests;
     mu_times times;
+    mu_watch watch;
     struct mu_metrics_http *metrics; // NULL: not served (metrics.c)
     int n_workers;
     mu_dispatcher *workers;      // [n_workers]
     int ps_failures_ignored, timeouts_ignored;
+    double start_delay, start_delay_max; // seconds
     atomic_int *ps_failures;     // [servers] reports so far
     atomic_int timeouts;
     atomic_int n_lost;

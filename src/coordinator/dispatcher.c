@@ -205,10 +205,11 @@ static void succeeded(mu_dispatcher *d, mu_call *call, void *result)
         mu__commit_ended(d, call, result);
     } else {
         const int64_t begin = mu__now_ns();
+        d->done += !call->maker;
         mu__remote_value_set(call->closure.output, result);
         if (!call->maker)
             mu__times_add(&d->coordinator->times, MU_TIMED_FETCH, begin);
-        d->done += !call->maker;
+        d->coordinator->watch.last_done_ns = mu__now_ns();
         mu__closures_finished(queue, &call->closure);
     }
 }
@@ -238,13 +239,27 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
         recover(d, &o->error);
 }
 
+// Workers that begin one after the other do not all ask the servers for everything at once.
+static void start_later(const mu_dispatcher *d)
+{
+    const mu_coordinator *c = d->coordinator;
+    const double wanted = c->start_delay * d->worker;
+    const int64_t until = mu__deadline_ns(c->start_delay_max > 0 ? MU_MIN(wanted, c->start_delay_max) : wanted);
+    while (mu__now_ns() < until && !mu__closures_stopped(c->queue))
+        mu__sleep_ns(MU_MIN(until - mu__now_ns(), (int64_t)10000000));
+}
+
 void mu__dispatch(mu_dispatcher *d)
 {
     mu_cancellation *cancellation = NULL;
+    if (d->coordinator->start_delay > 0)
+        start_later(d);
     for (mu_closure *next; (next = mu__closures_get(d->coordinator->queue, d->worker, MU_FOREVER, &cancellation));) {
         mu_call *call = (mu_call *)next;
         d->in_flight += !call->maker;
+        mu__watch_call_begun(d);
         outcome o = run_in_context(d, call, cancellation);
+        mu__watch_call_ended(d);
         if (!call->maker && d->coordinator->strategy->servers->aggregation)
             mu__draws_pass(d->coordinator, call);
         if (o.error.code == MU_OK)

@@ -51,8 +51,8 @@ int mu__step_shares(void);
 // mu__left_accumulator makes an accumulator for such values where a variable is. Owned by the caller.
 mu_accumulator *mu__left_accumulator(const mu_variable *variable, const char *what, const mu_spec *values);
 
-// mu__aggregation_add makes a site known, mu__aggregation_forget drops those of an owner. mu__aggregation_leaves returns
-// whether a graph leaves values at any site.
+// mu__aggregation_add makes a site known, mu__aggregation_forget drops those of an owner. mu__aggregation_leaves
+// returns whether a graph leaves values at any site, mu__graph_leaves whether at this one.
 mu_status mu__aggregation_add(mu_strategy *strategy, const mu_left_site *site);
 void mu__aggregation_forget(mu_strategy *strategy, const void *owner);
 bool mu__aggregation_leaves(mu_aggregation *aggregation, const mu_graph *graph);

@@ -163,13 +163,20 @@ static mu_step_plan *plan_for(mu_aggregation *aggregation, mu_step_plans *plans,
 
 // ---- Variables in doubt -------------------------------------------------------------------------
 
-static void put_in_doubt(mu_strategy *strategy, const mu_graph *graph)
+static void put_one_in_doubt(mu_aggregation *aggregation, mu_resource *resource)
 {
-    for (size_t i = 0; i < graph->resources.n; i++) {
-        mu_object *resource = (mu_object *)graph->resources.items[i];
-        mu_variable *variable = mu__is(resource, &mu__variable_type) ? (mu_variable *)resource : NULL;
-        if (variable && variable->rules == &mu__left_rules && !atomic_exchange(&variable->in_doubt, true))
-            strategy->servers->aggregation->in_doubt++;
+    mu_variable *variable = mu__is(&resource->object, &mu__variable_type) ? (mu_variable *)resource : NULL;
+    if (variable && variable->rules == &mu__left_rules && !atomic_exchange(&variable->in_doubt, true))
+        aggregation->in_doubt++;
+}
+
+static void put_in_doubt(mu_aggregation *aggregation, const mu_graph *graph)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        for (int r = 0; r < node->n_resources; r++)
+            if (mu__node_writes(node, r))
+                put_one_in_doubt(aggregation, graph->resources.items[node->resources[r]]);
     }
 }
 
@@ -258,7 +265,7 @@ static mu_status apply_parts(mu_strategy *strategy, mu_step_plans *plans, const 
     if (sums) {
         done = mu__served_call(strategy, 0, plan->update, mu_list(sums, calls, MU_END));
         if (!done) {
-            put_in_doubt(strategy, update->graph);
+            put_in_doubt(strategy->servers->aggregation, update->graph);
             mu__error_context("while the updates of a step were applied: its variables are in doubt until they are "
                               "assigned or restored");
         }

@@ -3,6 +3,7 @@
 // Local replicas' values are in one address space; other workers' values are fetched first (workers.c). Then ordinary
 // ops combine them in replica order, so every run and every worker gets the same bits. A table says how each kind of
 // value is reduced; strategies and contexts differ in their tables.
+#include "distribute/parameter_server.h"
 #include "distribute/reduce.h"
 
 #include <muster/ops.h>
@@ -356,6 +357,8 @@ mu_value *mu_reduce_with(const mu_reduce_args *given)
     mu_axes axes;
     if (MU_AXES_TAKE(&args, 3, &axes, "mu_reduce") != MU_OK)
         return NULL;
+    if (args.strategy)
+        mu__warn_unscheduled(args.strategy, "mu_reduce");
     if (!axes.named)
         return mu__reduce_value(args.strategy, "mu_reduce", args.op, args.value);
     if (check_axes(axes.n, axes.at) != MU_OK)

@@ -1,10 +1,10 @@
 // Assignments in calls that are applied together: they leave their values, and the step assigns once.
 //
-// A step of several calls is to have the weights that MirroredStrategy has with as many replicas. There an assignment on
-// replicas first combines the replicas' values by the variable's aggregation; here the values travel under the number of
-// the attempt, as gradients do, and are combined when the step is applied. Until then no call sees them: a function that
-// reads a variable after it has assigned it cannot have the value that a replica would have, and is refused by name,
-// when it is traced.
+// A step of several calls has the weights that MirroredStrategy has with as many replicas. There an assignment on
+// replicas first combines the replicas' values by the variable's aggregation; here the values travel under the number
+// of the attempt, as gradients do, and are combined when the step is applied. Until then no call sees them: a function
+// that reads a variable after it has assigned it cannot have the value that a replica would have, and is refused by
+// name, when it is traced.
 #include "distribute/aggregation.h"
 
 #include "graph/trace.h"
@@ -33,7 +33,7 @@ static mu_status refuse_in_body(const mu_variable *variable)
     const mu_graph_trace *trace = (const mu_graph_trace *)mu__context()->trace;
     if (!trace || !trace->outer)
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is assigned inside a body (mu_cond, mu_while_loop, …) of a "
+    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is assigned inside a body (mu_cond, mu_while_loop) of a "
                      "function whose calls are applied together; compute the value there, and assign it outside",
                      variable->resource.name);
 }
@@ -169,9 +169,9 @@ static mu_status check_place(const mu_variable *variable, const mu_left_trace *l
     if (!IS_AMONG(left->applied, variable) && !left->read_late)
         return MU_OK;
     const bool late = left->read_late != NULL;
-    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is assigned after mu_apply_gradients, and '%s' was %s: calls "
-                     "of this function are applied together, when all have ended, so that value is the one from before "
-                     "the update; assign first, or outside of the function", variable->resource.name,
+    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is assigned after mu_apply_gradients, and '%s' was %s: "
+                     "calls of this function are applied together, when all have ended, so that value is the one from "
+                     "before the update; assign first, or outside of the function", variable->resource.name,
                      late ? left->read_late->resource.name : variable->resource.name,
                      late ? "read in between" : "updated there");
 }

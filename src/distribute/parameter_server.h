@@ -21,6 +21,7 @@ typedef struct mu_servers {
     pthread_mutex_t outside;           // of variables that workers use and no server has; taken before a server's
     atomic_llong n_placed;             // variables and parts of variables placed so far
     atomic_llong n_runs;               // of mu_run, and steps of fit
+    atomic_bool warned;                // that they run here (mu__warn_unscheduled)
     mu_partitioner *partitioner;       // retained; NULL: variables stay whole
     struct mu_aggregation *aggregation; // of gradients (aggregation.h); owned. NULL: updates happen at once
     int n_workers;
@@ -68,6 +69,10 @@ mu_variable *mu__make_variable_elsewhere(mu_strategy *strategy, const mu_variabl
 // mu__per_worker_values_make gives a worker in another process its values of a graph's per-worker variables, unless it
 // has them.
 mu_status mu__per_worker_values_make(mu_rpc_client *worker, const mu_graph *graph);
+
+// mu__warn_unscheduled says once that a function works in this process, if the strategy has parameter servers and no
+// call of a coordinator runs here.
+void mu__warn_unscheduled(mu_strategy *strategy, const char *function);
 
 // ---- Running functions (served_run.c) -----------------------------------------------------------
 

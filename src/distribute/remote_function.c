@@ -5,6 +5,8 @@
 #include "rpc/service.h"
 #include "rpc/store.h"
 
+#include <math.h>
+
 // A table's name, an empty text, and the addresses of its servers.
 static mu_value *homes_of_table(const mu_resource *table)
 {
@@ -134,9 +136,12 @@ static mu_value *sent_of(const mu_graph *graph, mu_tensor *const *in)
     return list;
 }
 
+// A step may take any time: whether the worker is there, the heartbeat tells.
 static const mu_value *call_run(mu_rpc_client *worker, mu_value *arguments)
 {
-    mu_rpc_result *result = arguments != NULL ? mu_rpc_call(worker, "muster.function.run", arguments) : NULL;
+    mu_rpc_result *result =
+        arguments != NULL ? mu__give(mu__client_call(worker, "muster.function.run", arguments, INFINITY, NULL, NULL))
+                          : NULL;
     return result != NULL ? mu_rpc_result_value(result) : NULL;
 }
 

@@ -4,8 +4,8 @@
 #include "distribute/aggregation.h"
 #include "ops/nn/nn.h"
 
-static const char other_calls[] = "calls run when a worker is free, and cannot wait for each other; return the value and "
-                                  "combine the results outside, or use MirroredStrategy";
+static const char other_calls[] = "calls run when a worker is free, and cannot wait for each other; return the value "
+                                  "and combine the results outside, or use MirroredStrategy";
 
 static mu_strategy *replica_strategy(void)
 {

@@ -428,11 +428,19 @@ mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *co
 
 // ---- As slots of a strategy ---------------------------------------------------------------------
 
+void mu__warn_unscheduled(mu_strategy *strategy, const char *function)
+{
+    if (strategy->servers && mu__context()->request == 0 && !atomic_exchange(&strategy->servers->warned, true))
+        mu__log(MU_LOG_WARNING, "%s under %s works in this process, not on the workers; for those, schedule a function "
+                "with mu_schedule", function, mu_strategy_name(strategy));
+}
+
 // Runs that are started one after the other go to the workers' devices in turn, but use this process's values of
 // per-worker variables.
 mu_running *mu__run_served(mu_strategy *strategy, mu_function *function, mu_value *arguments)
 {
     mu_servers *servers = strategy->servers;
+    mu__warn_unscheduled(strategy, "mu_run");
     const int worker = (int)(atomic_fetch_add(&servers->n_runs, 1) % servers->n_workers);
     served_run *run = start(strategy, worker, 0, function, arguments);
     return run ? &run->head : NULL;

@@ -349,6 +349,7 @@ static void ps_070(void)
 
 const one_case coordinator_call_cases[] = {
     {"ps-037", ps_037, NULL},
+    {"ps-037", NULL, "several replicas in a worker: a worker of this strategy is one, so nothing is aggregated"},
     {"ps-038", ps_038, NULL},
     {"ps-040", ps_040, NULL},
     {"ps-041", ps_041, NULL},

@@ -352,9 +352,16 @@ static void ps_007(void)
     mu_strategy *strategy = on_servers(3, NULL);
     mu_variable *v[4] = {NULL};
     MU_SCOPE(strategy) {
+        mu_set_device("CPU:1");  // not inside of a scope, nor around one
+        EXPECT_ERROR(MU_FAILED_PRECONDITION);
         v[0] = mu_variable_new(scalar(0));
         v[1] = mu_variable_new(scalar(1));
     }
+    mu_set_device("CPU:1");
+    mu_scope_guard refused = mu_scope_open(strategy);
+    EXPECT_ERROR(MU_FAILED_PRECONDITION);
+    mu_scope_close(&refused);
+    mu_set_device(NULL);
     MU_SCOPE(strategy) {
         v[2] = mu_variable_new(scalar(2));
         v[3] = mu_variable_new(scalar(3));
@@ -436,6 +443,7 @@ const one_case sharded_cases[] = {
     {"ps-025", ps_025, NULL},
     {"ps-026", ps_026, NULL},
     {"ps-028", ps_028, NULL},
+    {"ps-028", NULL, "a tensor as an index: slices take whole numbers, so the compiler refuses it"},
     {"ps-029", ps_029, NULL},
     {"ps-031", ps_031, NULL},
     {"ps-032", ps_032, NULL},

@@ -55,8 +55,8 @@ static mu_tensor *numbers_of_rows(mu_tensor *rows, mu_tensor *x)
 static mu_variable *variable_of(mu_layer *layer, int i, const mu_tensor *zeros)
 {
     char name[STATE_NAME];
-    if (mu__refuse_in_calls(false, mu_layer_name(layer), "the layer is stateful, and calls have a part of the sequences "
-                            "each; use MirroredStrategy, or a model without .stateful") != MU_OK)
+    if (mu__refuse_in_calls(false, mu_layer_name(layer), "the layer is stateful, and each call has a part of the "
+                            "sequences; use MirroredStrategy, or a model without .stateful") != MU_OK)
         return NULL;
     mu_variable *variable = mu__weight_named(layer, state_name(i, name));
     if (variable || mu__pending())

@@ -237,12 +237,15 @@ static int place_of(mu_optimizer *optimizer, mu_variable *variable)
     return (int)optimizer->variables.n - 1;
 }
 
+// A sharded variable is updated part by part, so each part has slots of its own.
 mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const *variables)
 {
     MU_TRY(mu__optimizer_need(optimizer));
     optimizer = optimizer->inner ? optimizer->inner : optimizer;
     for (int i = 0; i < n; i++)
-        if (place_of(optimizer, variables[i]) < 0)
+        if (variables[i]->n_shards > 0)
+            MU_TRY(mu__optimizer_build(optimizer, variables[i]->n_shards, variables[i]->shards));
+        else if (place_of(optimizer, variables[i]) < 0)
             return mu_error_code();
     return MU_OK;
 }

@@ -179,17 +179,22 @@ static void note(const mu_pass *p, mu_progress *progress)
 {
     const mu_coordinator *c = p->model->trainer->coordinator;
     long long retried = 0, in_flight = 0;
-    char done[80], again[40] = "", lost[40] = "";
+    int slow = 0;
+    char done[80], again[40] = "", lost[40] = "", late[40] = "";
     for (int i = 0; i < c->n_workers; i++) {
         retried += c->workers[i].retried;
         in_flight += c->workers[i].in_flight;
+        slow += c->workers[i].slow;
     }
     write_done(c, sizeof done, done);
     if (retried > 0)
         snprintf(again, sizeof again, ", %lld tried again", retried);
     if (c->n_lost > 0)
         snprintf(lost, sizeof lost, ", %d workers lost", c->n_lost);
-    snprintf(progress->workers, sizeof progress->workers, "%s done, %lld in flight%s%s", done, in_flight, again, lost);
+    if (slow > 0)
+        snprintf(late, sizeof late, ", %d workers slow", slow);
+    snprintf(progress->workers, sizeof progress->workers, "%s done, %lld in flight%s%s%s", done, in_flight, again, lost,
+             late);
 }
 
 const mu_step_runner mu__worker_steps = {.begin = begin, .start = start, .next = next, .wait = wait,

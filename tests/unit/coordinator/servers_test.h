@@ -61,4 +61,16 @@ static inline void wait_for_copies(mu_strategy *strategy)
     assert_int_equal(recovery_of(strategy).copies_behind, 0);
 }
 
+// Addresses that nobody listens at, for strategies in one process.
+static inline mu_cluster *cluster_of(int workers, int servers)
+{
+    char text[300];
+    int used = snprintf(text, sizeof text, "{\"worker\": [");
+    for (int i = 0; i < workers + servers; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s\"a:%d\"", i == 0 ? "" : i == workers
+                         ? "], \"ps\": [" : ", ", i + 1);
+    snprintf(text + used, sizeof text - (size_t)used, "]}");
+    return mu_simple_cluster_resolver(mu_cluster_spec_parse(text));
+}
+
 #endif

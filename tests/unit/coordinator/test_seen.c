@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-enum { STEPS = 5, QUEUED = 64 };
+enum { STEPS = 5, QUEUED = 64, USUAL_QUEUED = 262144, BYTES_OF_CALL = 1024 };
 
 static const char trace_path[] = "trace.json";
 
@@ -124,21 +124,68 @@ static long resident_bytes(void)
     return resident * sysconf(_SC_PAGESIZE);
 }
 
-static void schedule_many(mu_coordinator *c, mu_function *step, mu_value *one, int64_t n)
+static void schedule_many(mu_coordinator *c, mu_function *step, mu_value *one, int64_t n, int64_t most)
 {
     for (int64_t i = 0; i < n; i++) {
         mu_pool *pool = mu_pool_open();
         assert_non_null(mu_schedule(c, step, one));
-        assert_true(mu_coordinator_queued(c) <= QUEUED);
+        assert_true(mu_coordinator_queued(c) <= most);
         mu_pool_close(pool);
     }
 }
 
 // MUSTER_TEST_STEPS is how many; each is a request to a worker in another thread, which asks a server.
-static void test_many_steps_take_the_memory_of_a_few(void **state)
+static int64_t many(void)
 {
     const char *given = getenv("MUSTER_TEST_STEPS");
-    const int64_t n = given ? atoll(given) : 2000;
+    return given ? atoll(given) : 2000;
+}
+
+static mu_value *wait_step(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_of(mu_accumulator_take_grad(arg, 1));
+}
+
+// The first call waits until as many calls as the usual queue takes, or all, wait behind it.
+static void test_the_usual_queue_takes_bounded_memory(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_of_servers(1, NULL);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_variable *v = zero_on(strategy);
+    mu_accumulator *gate = NULL;
+    MU_SCOPE(strategy)
+        gate = mu_conditional_accumulator(.dtype = MU_F32, .shape = &(mu_shape){0}, .name = "gate");
+    mu_function *step = mu_function_new(add, v);
+    mu_value *one = mu_of(mu_constant(MU_F32, 1));
+    const int64_t n = many(), queued = n < USUAL_QUEUED ? n : USUAL_QUEUED;
+    assert_non_null(mu_schedule(c, mu_function_new(wait_step, gate)));
+    for (int i = 0; i < 1000 && mu_coordinator_queued(c) > 0; i++)
+        usleep(1000);
+    const long before = resident_bytes();
+    schedule_many(c, step, one, queued, USUAL_QUEUED);
+    const long more = resident_bytes() - before;
+    if (queued == USUAL_QUEUED) {
+        assert_null(mu_schedule(c, step, one, .no_wait = true));
+        assert_int_equal(mu_error_take().code, MU_RESOURCE_EXHAUSTED);
+    }
+    assert_int_equal(mu_accumulator_apply_grad(gate, mu_constant(MU_F32, 1), 0), MU_OK);
+    schedule_many(c, step, one, n - queued, USUAL_QUEUED);
+    const long after = resident_bytes() - before;
+    assert_int_equal(mu_join(c), MU_OK);
+    assert_true(mu_scalar(mu_variable_read(v)) == (double)n);
+    printf("%lld calls wait in %.1f MB; after %lld calls %.1f MB\n", (long long)queued, (double)more / 1e6,
+           (long long)n, (double)after / 1e6);
+    if (MU_TEST_SLOWNESS == 1 && (more > queued * BYTES_OF_CALL + (1 << 20) || after > more + (16 << 20)))
+        fail_msg("%lld calls that wait took %ld bytes, after all %ld", (long long)queued, more, after);
+    mu_pool_close(pool);
+}
+
+static void test_many_steps_take_the_memory_of_a_few(void **state)
+{
+    const int64_t n = many();
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_strategy *strategy = strategy_of_servers(1, NULL);
@@ -146,9 +193,9 @@ static void test_many_steps_take_the_memory_of_a_few(void **state)
     mu_variable *v = zero_on(strategy);
     mu_function *step = mu_function_new(add, v);
     mu_value *one = mu_of(mu_constant(MU_F32, 1));
-    schedule_many(c, step, one, n / 10);
+    schedule_many(c, step, one, n / 10, QUEUED);
     const long before = resident_bytes();
-    schedule_many(c, step, one, n);
+    schedule_many(c, step, one, n, QUEUED);
     const long more = resident_bytes() - before;
     assert_int_equal(mu_join(c), MU_OK);
     assert_true(mu_scalar(mu_variable_read(v)) == (double)(n + n / 10));
@@ -176,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_request_in_the_timeline, start, end_library),
         cmocka_unit_test_setup_teardown(test_numbers_of_a_coordinator, start, end_library),
+        cmocka_unit_test_setup_teardown(test_the_usual_queue_takes_bounded_memory, start_plainly, end_library),
         cmocka_unit_test_setup_teardown(test_many_steps_take_the_memory_of_a_few, start_plainly, end_library),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);

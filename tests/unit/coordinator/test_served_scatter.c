@@ -178,6 +178,43 @@ static void test_an_older_worker_is_told(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Values of this process ----------------------------------------------------------------------
+
+static mu_value *value_of_replica(const mu_value_context *context, void *arg)
+{
+    *(int *)arg += 1;
+    return mu_of(mu_constant(MU_F32, 10 + context->replica_id));
+}
+
+static mu_value *row_of(mu_value *arguments, void *arg)
+{
+    mu_tensor *row = mu_reshape(mu_at(arguments, 0), 1, (int64_t[]){1});
+    return mu_list(row, mu_variable_read(((const pair_of *)arg)->served), MU_END);
+}
+
+// The replicas are those of the caller's process: one, wherever servers and workers are.
+static void test_values_are_those_of_this_process(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_of_servers(PARTS, mu_fixed_shards_partitioner(PARTS));
+    int calls = 0;
+    mu_value *values = mu_distribute_values(strategy, value_of_replica, &calls);
+    assert_int_equal(calls, 1);
+    assert_int_equal(mu_value_count(mu_local_results(strategy, values)), 1);
+    assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, values)) == 10);
+    assert_true(mu_scalar(mu_reduce(strategy, MU_MEAN, values)) == 10);
+    pair_of p = make(strategy);
+    mu_value *results = mu_run(strategy, mu_function_new(row_of, &p), mu_list(values, MU_END));
+    mu_tensor *gathered = mu_value_tensor(mu_strategy_gather(strategy, mu_value_at(results, 0), 0));
+    assert_int_equal(mu_tensor_elements(gathered), 1);
+    assert_true(mu_tensor_item(gathered, 0) == 10);
+    mu_tensor *first = mu_variable_read(mu_variable_shard(p.served, 0));
+    mu_tensor *whole = mu_variable_read(p.served);
+    assert_true(mu_tensor_dim(whole, 0) > mu_tensor_dim(first, 0));
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_assignments),
         cmocka_unit_test(test_all_parts_are_asked_at_once),
+        cmocka_unit_test(test_values_are_those_of_this_process),
         cmocka_unit_test(test_an_older_worker_is_told),
     };
     return cmocka_run_group_tests_name("coordinator/served_scatter", tests, start_with_key, end_library);

@@ -85,17 +85,6 @@ static void expect_same(mu_strategy *strategy, int replicas, model_maker *layers
     mu_pool_close(pool);
 }
 
-static mu_cluster *cluster_of(int workers, int servers)
-{
-    char text[300];
-    int used = snprintf(text, sizeof text, "{\"worker\": [");
-    for (int i = 0; i < workers + servers; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s\"a:%d\"", i == 0 ? "" : i == workers
-                         ? "], \"ps\": [" : ", ", i + 1);
-    snprintf(text + used, sizeof text - (size_t)used, "]}");
-    return mu_simple_cluster_resolver(mu_cluster_spec_parse(text));
-}
-
 static void test_weights_are_those_of_replicas(void **state)
 {
     (void)state;

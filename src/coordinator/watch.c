@@ -1,0 +1,90 @@
+// Watches the calls that run: see watch.h.
+#include "coordinator/coordinator.h"
+
+enum { TIMES_USUAL = 10 };         // a call that takes so many times the usual time makes its worker slow,
+static const double LEAST_S = 1;   // but not before it has taken so many seconds
+
+void mu__watch_call_begun(mu_dispatcher *d)
+{
+    d->begun_ns = mu__now_ns();
+}
+
+void mu__watch_call_ended(mu_dispatcher *d)
+{
+    d->begun_ns = 0;
+    d->slow = false;
+}
+
+double mu__watch_call_age(const mu_dispatcher *d)
+{
+    const int64_t begun = d->begun_ns;
+    return begun > 0 ? (double)(mu__now_ns() - begun) / 1e9 : 0;
+}
+
+static void look_at_worker(mu_dispatcher *d, double usual)
+{
+    const double age = mu__watch_call_age(d);
+    if (usual == 0 || d->lost || age < MU_MAX(TIMES_USUAL * usual, LEAST_S) || atomic_exchange(&d->slow, true))
+        return;
+    mu__log(MU_LOG_WARNING, "worker %d is slow: it has run its call for %.1f s, and calls usually take %.3g s. It is "
+            "alive; see whether something else uses its machine", d->worker, age, usual);
+}
+
+// TensorFlow's watchdog: says what runs when nothing has ended for so long.
+static void look_at_all(mu_coordinator *c, double limit)
+{
+    int64_t waiting, in_flight;
+    const int64_t now = mu__now_ns();
+    mu__closures_count(c->queue, &waiting, &in_flight);
+    if (waiting + in_flight == 0)
+        c->watch.last_done_ns = now;
+    if ((double)(now - c->watch.last_done_ns) / 1e9 < limit)
+        return;
+    mu__log(MU_LOG_WARNING, "no call has ended for %g s (MUSTER_WATCHDOG): %lld run, %lld wait, %d of %d workers are "
+            "lost", limit, (long long)in_flight, (long long)waiting, (int)c->n_lost, c->n_workers);
+    for (int i = 0; i < c->n_workers; i++)
+        if (c->workers[i].begun_ns > 0)
+            mu__log(MU_LOG_WARNING, "worker %d has run its call for %.1f s%s", i, mu__watch_call_age(&c->workers[i]),
+                    c->workers[i].lost ? ", and is lost" : "");
+    c->watch.last_done_ns = now;
+}
+
+static void watch(void *arg)
+{
+    mu_coordinator *c = arg;
+    const double limit = mu__setting_real(MU_SETTING_WATCHDOG);
+    const double every = limit > 0 ? MU_MIN(limit / 10, LEAST_S / 4) : LEAST_S / 4;
+    pthread_mutex_lock(&c->watch.monitor.lock);
+    while (!c->watch.ending) {
+        const int64_t deadline = mu__deadline_ns(every);
+        while (!c->watch.ending && mu__now_ns() < deadline)
+            (void)mu__monitor_wait(&c->watch.monitor, deadline);
+        const double usual = (double)mu__closures_usual_ns(c->queue) / 1e9;
+        for (int i = 0; i < c->n_workers; i++)
+            look_at_worker(&c->workers[i], usual);
+        if (limit > 0)
+            look_at_all(c, limit);
+    }
+    pthread_mutex_unlock(&c->watch.monitor.lock);
+}
+
+mu_status mu__watch_begin(mu_coordinator *c)
+{
+    c->watch.last_done_ns = mu__now_ns();
+    MU_TRY(mu__monitor_init(&c->watch.monitor, "coordinator"));
+    c->watch.thread = mu__worker_new("watch", NULL, 0, c->strategy->runtime);
+    return c->watch.thread ? mu__worker_post(c->watch.thread, watch, c) : mu_error_code();
+}
+
+void mu__watch_end(mu_coordinator *c)
+{
+    if (!c->watch.monitor.made)
+        return;
+    pthread_mutex_lock(&c->watch.monitor.lock);
+    c->watch.ending = true;
+    pthread_cond_broadcast(&c->watch.monitor.changed);
+    pthread_mutex_unlock(&c->watch.monitor.lock);
+    if (c->watch.thread)
+        mu__worker_free(c->watch.thread);
+    mu__monitor_free(&c->watch.monitor);
+}

@@ -1,0 +1,30 @@
+// Watches the calls that run: a worker that is alive but does not get on with its call is named, and so is a
+// coordinator of which no call ends.
+//
+// A heartbeat tells whether a worker is there, not whether its call ends. A call that takes many times the usual time
+// makes its worker slow: it is logged once, and counted until the call ends. Nothing is done about it: with backup
+// workers the queue hands out a copy long before (closure_queue.h).
+#ifndef MU_SRC_COORDINATOR_WATCH_H
+#define MU_SRC_COORDINATOR_WATCH_H
+
+#include "base/base.h"
+
+struct mu_coordinator;
+struct mu_dispatcher;
+
+typedef struct mu_watch {
+    mu_monitor monitor;
+    bool ending;
+    mu_worker *thread;
+    atomic_llong last_done_ns;     // when a call last ended well
+} mu_watch;
+
+mu_status mu__watch_begin(struct mu_coordinator *coordinator);
+void mu__watch_end(struct mu_coordinator *coordinator);
+
+// A worker begins a call, and ends it.
+void mu__watch_call_begun(struct mu_dispatcher *worker);
+void mu__watch_call_ended(struct mu_dispatcher *worker);
+double mu__watch_call_age(const struct mu_dispatcher *worker);  // in seconds; 0: it runs no call
+
+#endif

@@ -1,0 +1,332 @@
+// Steps of several calls are applied all or nothing, and what would give other weights than replicas have is refused by
+// name while the function is traced.
+#include "servers_test.h"
+
+// ---- What is refused ----------------------------------------------------------------------------
+
+typedef struct job {
+    mu_variable *w, *none, *mean, *whole, *on_read;
+    mu_optimizer *optimizer;
+    mu_status (*act)(struct job *j, mu_tensor *x);
+} job;
+
+static mu_value *step(mu_value *arguments, void *arg)
+{
+    job *j = arg;
+    return j->act(j, mu_at(arguments, 0)) == MU_OK ? mu_of(mu_at(arguments, 0)) : NULL;
+}
+
+static mu_status apply(job *j, mu_tensor *x)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *loss = mu_multiply(mu_variable_read(j->w), x);
+    return mu_apply_gradients(j->optimizer, mu_gradients(tape, loss, mu_variables(j->w, MU_END)));
+}
+
+static mu_status assign_none(job *j, mu_tensor *x) { return mu_variable_assign_add(j->none, x); }
+static mu_status assign_whole(job *j, mu_tensor *x) { return mu_variable_assign_add(j->whole, mu_cast(x, MU_I64)); }
+static mu_status read_on_read(job *j, mu_tensor *x)
+{
+    (void)x;
+    return mu_variable_read(j->on_read) ? MU_OK : mu_error_code();
+}
+static mu_status all_reduce(job *j, mu_tensor *x)
+{
+    (void)j;
+    return mu_all_reduce(MU_SUM, x) ? MU_OK : mu_error_code();
+}
+static mu_status read_assigned(job *j, mu_tensor *x)
+{
+    return mu_variable_assign(j->mean, x) == MU_OK && mu_variable_read(j->mean) ? MU_OK : mu_error_code();
+}
+static mu_status assign_applied(job *j, mu_tensor *x)
+{
+    return apply(j, x) == MU_OK ? mu_variable_assign(j->w, x) : mu_error_code();
+}
+static mu_status assign_what_was_read_late(job *j, mu_tensor *x)
+{
+    return apply(j, x) == MU_OK ? mu_variable_assign(j->mean, mu_variable_read(j->w)) : mu_error_code();
+}
+static mu_status scatter(job *j, mu_tensor *x)
+{
+    mu_tensor *zero = mu_zeros(MU_I32, 1, (int64_t[]){1});
+    return mu_variable_scatter_add(j->mean, zero, mu_reshape(x, 1, (int64_t[]){1}));
+}
+static mu_value *assign_in_branch(mu_value *arguments, void *arg)
+{
+    job *j = arg;
+    return mu_variable_assign(j->mean, mu_at(arguments, 0)) == MU_OK ? arguments : NULL;
+}
+static mu_value *leave_alone(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return arguments;
+}
+static mu_status in_branch(job *j, mu_tensor *x)
+{
+    mu_tensor *positive = mu_greater(x, mu_constant(MU_F64, 0));
+    return mu_cond(positive, assign_in_branch, leave_alone, mu_list(x, MU_END), j) ? MU_OK : mu_error_code();
+}
+static mu_value *merged(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    (void)strategy, (void)arg;
+    return arguments;
+}
+static mu_status merge(job *j, mu_tensor *x)
+{
+    (void)j;
+    return mu_merge_call(merged, NULL, mu_list(x, MU_END)) ? MU_OK : mu_error_code();
+}
+
+static mu_variable *extra(const char *name, mu_dtype dtype, mu_variable_aggregation aggregation)
+{
+    return mu_variable_new(mu_constant(dtype, 1), name, .not_trainable = true, .aggregation = aggregation);
+}
+
+static job make_job(mu_strategy *strategy)
+{
+    job j = {0};
+    MU_SCOPE(strategy) {
+        j.w = mu_variable_new(mu_constant(MU_F64, 0), "w", .aggregation = MU_AGGREGATION_MEAN);
+        j.none = extra("none", MU_F64, MU_AGGREGATION_NONE);
+        j.mean = extra("mean", MU_F64, MU_AGGREGATION_MEAN);
+        j.whole = extra("whole", MU_I64, MU_AGGREGATION_MEAN);
+        j.on_read = mu_variable_new(mu_constant(MU_F64, 1), "on_read", .aggregation = MU_AGGREGATION_SUM,
+                                    .synchronization = MU_SYNCHRONIZATION_ON_READ);
+        j.optimizer = mu_sgd(.learning_rate = 1);
+    }
+    return j;
+}
+
+static void test_what_replicas_would_do_otherwise_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        mu_status (*act)(job *j, mu_tensor *x);
+        const char *name, *why;
+    } rows[] = {{assign_none, "'none'", "aggregation NONE"},   {assign_whole, "'whole'", "aggregation MEAN"},
+                {read_on_read, "'on_read'", "ON_READ"},        {all_reduce, "mu_all_reduce", "applied together"},
+                {read_assigned, "'mean'", "after it was assigned"}, {assign_applied, "'w'", "after mu_apply_gradients"},
+                {assign_what_was_read_late, "'w'", "read in between"}, {scatter, "'mean'", "scattered"},
+                {in_branch, "'mean'", "inside a body"},        {merge, "mu_merge_call", "applied together"}};
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = 2,
+                                                         .in_process = true);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    job j = make_job(strategy);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        j.act = rows[i].act;
+        mu_function *function = mu_function_new(step, &j);
+        assert_null(mu_schedule(c, function, mu_list(mu_constant(MU_F64, 2), MU_END)));
+        if (!strstr(mu_error_message(), rows[i].name) || !strstr(mu_error_message(), rows[i].why))
+            fail_msg("row %zu: %s", i, mu_error_message());
+        mu_error_take();
+    }
+    mu_pool_close(pool);
+}
+
+static void test_synchronized_statistics_are_refused(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = 2,
+                                                         .in_process = true);
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(2), mu_batch_normalization(.synchronized = true, .name = "together"));
+        mu_compile(model, .optimizer = mu_sgd(), .loss = mu_mean_squared_error_loss());
+    }
+    mu_tensor *x = mu_ones(MU_F64, 2, (int64_t[]){4, 2});
+    assert_null(mu_fit(model, mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, x, MU_END)), 4),
+                       .verbose = MU_VERBOSE_SILENT));
+    assert_non_null(strstr(mu_error_message(), "layer 'together' is synchronized"));
+    mu_error_take();
+    mu_pool_close(pool);
+}
+
+// ---- All or nothing -----------------------------------------------------------------------------
+
+// Two optimizers, of which the second has a rate that can fail.
+typedef struct two_optimizers {
+    mu_variable *first, *second;
+    mu_optimizer *sound, *failing;
+} two_optimizers;
+
+static atomic_bool fails_in_trace, fails_in_run;
+
+static mu_status rate_kernel(const mu_array *in, const mu_array *out, void *arg)
+{
+    (void)in, (void)arg;
+    if (fails_in_run)
+        return mu_fail(MU_UNAVAILABLE, "the rate is away");
+    *(double *)out[0].data = 1;
+    return MU_OK;
+}
+
+static mu_tensor *rate(mu_tensor *at, void *arg)
+{
+    (void)arg;
+    if (!fails_in_trace)
+        return mu_call_op1("test_rate", 1, &at);
+    mu_fail(MU_INVALID_ARGUMENT, "there is no rate");
+    return NULL;
+}
+
+static mu_value *step_of_two(mu_value *arguments, void *arg)
+{
+    two_optimizers *p = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *sum = mu_add(mu_variable_read(p->first), mu_variable_read(p->second));
+    mu_tensor *loss = mu_multiply(sum, mu_at(arguments, 0));
+    mu_value *gradients = mu_gradients(tape, loss, mu_variables(p->first, p->second, MU_END));
+    mu_apply_gradients(p->sound, mu_list(mu_value_at(gradients, 0), MU_END),
+                       .variables = mu_variables(p->first, MU_END));
+    mu_apply_gradients(p->failing, mu_list(mu_value_at(gradients, 1), MU_END),
+                       .variables = mu_variables(p->second, MU_END));
+    return mu_error_code() == MU_OK ? mu_of(loss) : NULL;
+}
+
+static two_optimizers make_two(mu_strategy *strategy)
+{
+    two_optimizers p = {0};
+    MU_SCOPE(strategy) {
+        p.first = mu_variable_new(mu_constant(MU_F64, 0), "first");
+        p.second = mu_variable_new(mu_constant(MU_F64, 0), "second");
+        p.sound = mu_sgd(.learning_rate = 1);
+        p.failing = mu_sgd(.schedule = mu_learning_rate_schedule_new(rate));
+    }
+    return p;
+}
+
+static mu_status run_step(mu_coordinator *c, mu_function *function)
+{
+    for (int i = 0; i < 2; i++)
+        if (!mu_schedule(c, function, mu_list(mu_constant(MU_F64, i + 1), MU_END)))
+            return mu_error_code();
+    return mu_join(c);
+}
+
+static double value_of(mu_variable *variable)
+{
+    mu_tensor *value = mu_variable_read(variable);
+    if (!value)
+        fail_msg("%s", mu_error_message());
+    return mu_scalar(value);
+}
+
+static void expect_failure(mu_status status, const char *why)
+{
+    assert_int_not_equal(status, MU_OK);
+    if (!strstr(mu_error_message(), why))
+        fail_msg("%s", mu_error_message());
+    mu_error_take();
+}
+
+static void test_a_step_that_cannot_be_applied_changes_nothing(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = 2,
+                                                         .in_process = true);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    two_optimizers p = make_two(strategy);
+    mu_function *function = mu_function_new(step_of_two, &p);
+    fails_in_trace = true;
+    expect_failure(run_step(c, function), "there is no rate");
+    assert_true(value_of(p.first) == 0 && value_of(p.second) == 0);
+    fails_in_trace = false;
+    if (run_step(c, function) != MU_OK)
+        fail_msg("%s", mu_error_message());
+    assert_true(value_of(p.first) == -3 && value_of(p.second) == -3);
+    mu_pool_close(pool);
+}
+
+static void test_a_step_that_fails_in_the_middle_leaves_doubt(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = 2,
+                                                         .in_process = true);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    two_optimizers p = make_two(strategy);
+    mu_function *function = mu_function_new(step_of_two, &p);
+    fails_in_run = true;
+    expect_failure(run_step(c, function), "the rate is away");
+    fails_in_run = false;
+    assert_null(mu_variable_read(p.first));
+    expect_failure(mu_error_code(), "'first' is in doubt");
+    expect_failure(run_step(c, function), "in doubt");
+    mu_variable *const all[] = {p.first, p.second, mu_optimizer_iterations(p.sound),
+                                mu_optimizer_iterations(p.failing)};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(mu_variable_assign(all[i], mu_constant(mu_variable_dtype(all[i]), 10)), MU_OK);
+    if (run_step(c, function) != MU_OK)
+        fail_msg("%s", mu_error_message());
+    assert_true(value_of(p.first) == 7 && value_of(p.second) == 7);
+    mu_pool_close(pool);
+}
+
+// ---- The progress bar ---------------------------------------------------------------------------
+
+enum { ROWS = 20, BATCH = 4, CALLS_OF_STEP = 2 };
+
+// What mu_fit writes for one epoch.
+static void fit_into(FILE *file, mu_model *model)
+{
+    mu_tensor *x = mu_ones(MU_F64, 2, (int64_t[]){ROWS, 2});
+    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, x, MU_END)), BATCH);
+    fflush(stdout);
+    const int terminal = dup(STDOUT_FILENO);
+    assert_true(terminal >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
+    mu_history *history = mu_fit(model, data, .verbose = MU_VERBOSE_LINES);
+    fflush(stdout);
+    assert_true(dup2(terminal, STDOUT_FILENO) >= 0);
+    close(terminal);
+    assert_non_null(history);
+}
+
+static void test_the_bar_says_what_workers_do(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = CALLS_OF_STEP,
+                                                         .in_process = true);
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(2));
+        mu_compile(model, .optimizer = mu_sgd(), .loss = mu_mean_squared_error_loss());
+    }
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fit_into(file, model);
+    rewind(file);
+    char text[4096] = "";
+    int done[2] = {0}, in_flight = -1;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *workers = strstr(text, "workers: ");
+    if (!workers || sscanf(workers, "workers: %d+%d done, %d in flight", done, done + 1, &in_flight) != 3)
+        fail_msg("no line of the workers in: %s", text);
+    assert_int_equal(done[0] + done[1], ROWS / BATCH * CALLS_OF_STEP);
+    assert_int_equal(in_flight, 0);
+    mu_pool_close(pool);
+}
+
+static int start_in_f64(void **state)
+{
+    (void)state;
+    return mu_init(.cpu_devices = 4) == MU_OK && mu_set_floatx(MU_F64) == MU_OK &&
+                   mu_register_op("test_rate", 1, 1, .kernel = rate_kernel, .has_effect = true) == MU_OK
+               ? 0
+               : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_replicas_would_do_otherwise_is_refused),
+                                       cmocka_unit_test(test_synchronized_statistics_are_refused),
+                                       cmocka_unit_test(test_a_step_that_cannot_be_applied_changes_nothing),
+                                       cmocka_unit_test(test_a_step_that_fails_in_the_middle_leaves_doubt),
+                                       cmocka_unit_test(test_the_bar_says_what_workers_do)};
+    return cmocka_run_group_tests_name("coordinator/applied_step", tests, start_in_f64, end_library);
+}
