@@ -16,7 +16,7 @@ import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "example", "image", "io", "distribute", "weight", "layer", "spatial", "preprocessing", "text", "recurrent", "attention", "loss",
-           "optimizer", "model", "callback", "checkpoint", "saved_model", "plot", "summary", "cancellation", "accumulator", "sharding", "parameter_server", "embedding_table",
+           "optimizer", "model", "callback", "checkpoint", "saved_model", "plot", "summary", "cancellation", "accumulator", "sharding", "parameter_server", "server", "embedding_table",
            "coordinator", "tpu")
 
 NUMBERS = {
