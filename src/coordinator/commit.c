@@ -46,12 +46,13 @@ void mu__commit_abandoned(mu_dispatcher *d)
 
 // ---- Ending calls -------------------------------------------------------------------------------
 
+// It is counted before whoever waits for the result can ask.
 static void count(mu_dispatcher *d, const mu_call *call, void *result)
 {
     const int64_t begin = mu__now_ns();
+    d->done++;
     mu__remote_value_set(call->closure.output, result);
     mu__times_add(&d->coordinator->times, MU_TIMED_FETCH, begin);
-    d->done++;
     d->coordinator->watch.last_done_ns = mu__now_ns();
     mu__closures_finished(d->coordinator->queue, &call->closure);
 }
