@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-enum { STEPS = 5, QUEUED = 64, USUAL_QUEUED = 262144, BYTES_OF_CALL = 1024 };
+enum { STEPS = 5, QUEUED = 64, USUAL_QUEUED = 262144, BYTES_OF_CALL = 2048 };
 
 static const char trace_path[] = "trace.json";
 
