@@ -331,7 +331,7 @@ static void deterministic_workers_have_the_same_instructions(void **state)
     assert_non_null(strstr(said, "muster: deterministic: costs nothing here"));
     if (strcmp(mu__kernels()->isa, "base") != 0) {
         assert_int_not_equal(unlike("MUSTER_ISA=base", said, sizeof said), 0);
-        assert_non_null(strstr(said, "/job:worker/task:1 has \"base/0x1\""));
+        assert_non_null(strstr(said, "/job:worker/task:1 has \"base/0x1"));
     }
     // All take the smallest number of threads of a replica, so other numbers are no reason to refuse.
     assert_int_equal(unlike("MUSTER_THREADS=1", said, sizeof said), 0);
