@@ -90,6 +90,10 @@ static const struct {
     {"muster.function.register"},
     {"muster.function.run"},
     {"muster.function.delete"},
+    {"muster.input.value"},
+    {"muster.input.dataset"},
+    {"muster.input.next"},
+    {"muster.input.delete"},
     {"muster.server.drain"}, // the last: the server takes no calls after it
 };
 
