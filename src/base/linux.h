@@ -21,7 +21,7 @@ bool mu__linux_wait(int fd, short events, int64_t deadline_ns);
 // port_holder.c
 void mu__linux_port_holder(int port, char *text, size_t bytes);
 
-// lookup.c
+// host_lookup.c
 mu_lookup *mu__linux_lookup_start(const char *host, int port);
 bool mu__linux_lookup_done(const mu_lookup *lookup, mu_endpoints *out, const char **reason);
 void mu__linux_lookup_drop(mu_lookup *lookup);

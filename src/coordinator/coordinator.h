@@ -51,7 +51,7 @@ struct mu_coordinator {
     atomic_ullong n_requests;
     mu_times times;
     mu_watch watch;
-    struct mu_metrics_http *metrics; // NULL: not served (metrics.c)
+    struct mu_metrics_http *metrics; // NULL: not served (coordinator_metrics.c)
     int n_workers;
     mu_dispatcher *workers;      // [n_workers]
     int ps_failures_ignored, timeouts_ignored;

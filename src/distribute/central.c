@@ -1,7 +1,7 @@
 // CentralStorageStrategy: several replicas compute, one device holds the variables.
 //
 // Each variable has one component, a shared resource (ops/core/shared_resource.c). Rules in variables.c define
-// assignments. Everything else is as for mirrored replicas (slots.c).
+// assignments. Everything else is as for mirrored replicas (strategy_kinds.c).
 #include "distribute/distribute.h"
 
 // The default is all GPUs, or all devices of the plugin that MUSTER_PJRT names; one CPU if there are none.

@@ -4,7 +4,7 @@
 // ops combine them in replica order, so every run and every worker gets the same bits. A table says how each kind of
 // value is reduced; strategies and contexts differ in their tables.
 #include "distribute/parameter_server.h"
-#include "distribute/reduce.h"
+#include "distribute/reductions.h"
 
 #include <muster/ops.h>
 

@@ -203,7 +203,7 @@ mu_value *mu__map_parts(const mu_value *value, bool deep, mu_part_fn *fn, const 
 // mu__need_value fails with INVALID_ARGUMENT for a pointer that is neither NULL nor a mu_value.
 mu_status mu__need_value(const mu_value *value, const char *function);
 
-// ---- Parts of replicas (parts.c) ----------------------------------------------------------------
+// ---- Parts of replicas (replica_parts.c) ----------------------------------------------------------------
 
 // mu__need_components fails with INVALID_ARGUMENT if a part of a nest has a number of components other than the
 // strategy's number of local replicas. NULL passes.

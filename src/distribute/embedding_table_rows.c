@@ -1,6 +1,6 @@
 // All rows of an embedding table at once, for checkpoints: from every stripe of every server, in the order of the keys,
 // and back to the server of each key, whatever their number was.
-#include "distribute/embedding_table.h"
+#include "distribute/strategy_embedding.h"
 
 #include "rpc/remote_table.h"
 

@@ -7,7 +7,7 @@
 #include "distribute/input_service.h"
 #include "distribute/parameter_server.h"
 #include "engine/engine.h"
-#include "rpc/metrics.h"
+#include "rpc/call_metrics.h"
 #include "rpc/remote_table.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"

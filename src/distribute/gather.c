@@ -1,5 +1,5 @@
 // Gather and local results: what all replicas have, joined or as a list.
-#include "distribute/reduce.h"
+#include "distribute/reductions.h"
 
 #include <muster/ops.h>
 

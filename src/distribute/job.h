@@ -20,7 +20,7 @@ mu_mesh *mu__job_enter(mu_job *job, int rank, int n, const mu_mesh_peer *peers, 
 // mu__job_leave undoes one mu__job_enter; the last user leaves the job cleanly.
 void mu__job_leave(mu_job *job);
 
-// ---- The devices of all processes (world.c) -----------------------------------------------------
+// ---- The devices of all processes (device_world.c) -----------------------------------------------------
 
 // mu__world_new makes the world of a mesh's processes (retained); the caller owns it, NULL on error. While the process
 // is in a job, the devices that a plugin makes are part of that job's world. mu__world_end ends it (NULL: nothing):

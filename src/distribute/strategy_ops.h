@@ -1,4 +1,5 @@
-// The slots of a strategy: tables of functions that say what differs between kinds of strategies (slots.c lists them).
+// The slots of a strategy: tables of functions that say what differs between kinds of strategies. strategy_kinds.c
+// lists them.
 //
 // A caller finds the table of its context (mu__cross_replica) and calls a slot. It never asks how many workers there
 // are, whether variables have copies, or whether a function is traced. Implementations that several kinds share are
@@ -188,7 +189,8 @@ bool mu__has_local_copies(const mu_strategy *strategy, const mu_variable *variab
 bool mu__has_own_copies(const mu_strategy *strategy, const mu_variable *variable);
 mu_tensor *mu__read_components(mu_variable *variable);
 
-// Values (cross_device.c, local_results.c, extended.c, parts.c). Plain: one replica, whose values are not wrapped.
+// Values (cross_device.c, local_results.c, extended.c, replica_parts.c). Plain: one replica, whose values are not
+// wrapped.
 mu_value *mu__reduce_plain(const mu_reducing *r, mu_value *value);
 mu_value *mu__reduce_local(const mu_reducing *r, mu_value *value);
 mu_value *mu__reduce_workers(const mu_reducing *r, mu_value *value);

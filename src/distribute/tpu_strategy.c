@@ -1,7 +1,7 @@
 // TPUStrategy: mirrored replicas on the cores of the TPU system, which run compiled functions only.
 //
-// Its slots are those of mirrored replicas (slots.c) except for callbacks. A strategy belongs to the life of the TPU
-// system in which it was made; after another initialisation it refuses every use. References: TensorFlow's
+// Its slots are those of mirrored replicas (strategy_kinds.c) except for callbacks. A strategy belongs to the life of
+// the TPU system in which it was made; after another initialisation it refuses every use. References: TensorFlow's
 // tpu_strategy.py and device_assignment.py.
 #include "distribute/tpu.h"
 #include "ops/array/sharding.h"

@@ -2,7 +2,7 @@
 // for.
 //
 // A value that is not symbolic is treated as outside of traces. What a trace cannot express is refused.
-#include "distribute/reduce.h"
+#include "distribute/reductions.h"
 
 #include <muster/ops.h>
 

@@ -4,7 +4,7 @@
 // definition for the gradients of its inputs. These rules use ops, so an outer tape can record the result (second
 // derivatives), or the same graph can contain it. Tensors are identified by node and output (symbolic) or by handle
 // (eager). The gradient of a variable that is gathered from stays a list of slices until a dense gradient is added.
-// Gradients of a tensor's slices are kept separate until all are known (parts.c).
+// Gradients of a tensor's slices are kept separate until all are known (slice_gradients.c).
 #include "graph/parts.h"
 #include "ops/array/dynamic_partition.h"
 #include "ops/core/grads.h"

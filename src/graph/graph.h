@@ -191,7 +191,7 @@ mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out
 // ---- Serialising (wire_write.c, wire_read.c) ----------------------------------------------------
 
 // mu__graph_write serializes a graph (graph.proto) into one block; free with mu__free. Resources are identified by kind
-// and name. Errors: INVALID_ARGUMENT for two resources with one name, or beyond a limit of wire.h.
+// and name. Errors: INVALID_ARGUMENT for two resources with one name, or beyond a limit of wire_form.h.
 mu_status mu__graph_write(const mu_graph *graph, void **bytes, size_t *size);
 
 // Finds or makes a resource of a graph that is read. Borrowed; NULL, with or without an error, if there is none.

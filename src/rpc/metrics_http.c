@@ -1,7 +1,7 @@
 // Answers GET /metrics on the loopback: one connection after the other, each with a deadline and a bounded request.
 //
 // Whoever reaches the loopback may read the numbers; nothing can be changed here, and no request has a body.
-#include "rpc/metrics.h"
+#include "rpc/call_metrics.h"
 
 #include "base/system.h"
 

@@ -8,7 +8,7 @@
 #define MU_SRC_RPC_SERVER_H
 
 #include "rpc/channel.h"
-#include "rpc/metrics.h"
+#include "rpc/call_metrics.h"
 
 #include <muster/cancellation.h>
 

@@ -7,7 +7,7 @@
 #include "graph/graph.h"
 #include "ops/array/index.h"
 #include "ops/state/accumulator.h"
-#include "rpc/metrics.h"
+#include "rpc/call_metrics.h"
 #include "rpc/rpc.h"
 #include "rpc/table_service.h"
 

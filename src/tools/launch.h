@@ -1,7 +1,7 @@
 // Shared by the files of `muster launch`: options, a process of the job, and the lines that it writes.
 //
-// launch.c supervises the job, launch_start.c starts one process, launch_lines.c passes on the output of all. A process
-// is called a rank; each leads its own process group.
+// muster_launch.c supervises the job, launch_start.c starts one process, launch_lines.c passes on the output of all. A
+// process is called a rank; each leads its own process group.
 #ifndef MU_SRC_TOOLS_LAUNCH_H
 #define MU_SRC_TOOLS_LAUNCH_H
 

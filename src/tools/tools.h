@@ -56,7 +56,7 @@ extern const mu_tool_command *const mu__tool_commands[];
 // mu__tool_word returns the word after "muster" that selects the command.
 const char *mu__tool_word(const mu_tool_command *command);
 
-// ---- Arguments (arguments.c) --------------------------------------------------------------------
+// ---- Arguments (command_line.c) --------------------------------------------------------------------
 
 // mu__tool_parse reads options and operands with getopt_long, which may reorder argv; argv[0] is the command's own
 // word. Errors: INVALID_ARGUMENT for unknown options, missing values, and a wrong number of operands.

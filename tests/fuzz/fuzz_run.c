@@ -6,7 +6,7 @@
 // that need much memory are left out: neither is a fault.
 #include "engine/cpu/plan.h"
 #include "graph/control.h"
-#include "graph/wire.h"
+#include "graph/wire_form.h"
 
 #include <muster.h>
 

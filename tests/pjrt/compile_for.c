@@ -6,7 +6,7 @@
 // compiles with.
 #include "topology_api.h"
 
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 #include <muster.h>
 

@@ -4,7 +4,7 @@
 #include "changed_table.h"
 #include "skip.h"
 
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 #include <muster.h>
 

@@ -2,7 +2,7 @@
 // cure). Each message also names the line of this file, and comes before a step has run.
 #include "../unit/base/base_test.h"
 #include "../unit/model/model_test.h"
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/core/layer.h"
 
 #include <muster.h>

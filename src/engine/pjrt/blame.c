@@ -2,7 +2,7 @@
 //
 // XLA names a line and a column of the program's text ("…:12:5: error: …"), and the text has a comment above the
 // operations of each node with its op, its layer, the line of the user's program that made it, and its variables.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // One call of the plugin's compiler, on a thread of its own: it cannot be interrupted, so that whoever waits for it can
 // say how long it takes, and give up. What was given up ends in the background, and its result is dropped.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 #include <signal.h>
 

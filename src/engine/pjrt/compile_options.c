@@ -3,7 +3,7 @@
 // The plugin reads absent numbers as 0 and may abort the process for them, so that all are written: device_ordinal as
 // unset (-1), the numbers of replicas and partitions, and the assignment of both to devices, or that the program is
 // portable. Fields have the numbers of XLA's compile_options.proto and xla_data.proto.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 enum { VARINT = 0, MESSAGE = 2 };  // wire types
 

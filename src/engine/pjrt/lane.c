@@ -2,7 +2,7 @@
 //
 // Runs are kept and used again, because a step may take less time than their memory would. Inputs are copied while the
 // caller continues; whoever ends the run waits for that.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 // ---- Runs ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@
 // of XLA a collective with a participant missing would end the process. A launch returns when the work is queued; the
 // next one may follow before this one has ended. Errors show at the end, and then the variables that it writes are in
 // doubt.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 static mu_status begin(mu_pjrt_run *run, mu_device *const *devices, const mu_run_args *args)
 {

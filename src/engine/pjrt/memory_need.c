@@ -1,6 +1,6 @@
 // What a program needs of a device's memory: refused before it runs, where the plugin knows both, and explained by the
 // largest values when it does not fit.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 enum { NAMED = 5, WORDS = 160 };
 

@@ -47,7 +47,7 @@ const char *mu__pjrt_folder(char folder[MU_PJRT_FOLDER]);
 enum { MU_PJRT_NAME = 256 };
 int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity);
 
-// ---- Clients (client.c) -------------------------------------------------------------------------
+// ---- Clients (pjrt_client.c) -------------------------------------------------------------------------
 
 enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
 
@@ -175,7 +175,7 @@ mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_p
 // FUNCTION.PROCESS.NUMBER.mlir. What goes wrong is logged as a warning.
 void mu__pjrt_dump(const char *function, const mu_pjrt_text *text);
 
-// ---- Plans (plan.h, launch.c) -------------------------------------------------------------------
+// ---- Plans (pjrt_plan.h, launch.c) -------------------------------------------------------------------
 
 extern const mu_engine mu__engine_pjrt;
 

@@ -7,7 +7,7 @@
 // Replicas may share a variable (central storage). Each takes a copy of its value to its own device and computes the
 // new value there, which is the same on all of them, because what they assign has been combined before; the first
 // replica puts it into the variable.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 
 static int n_resources(const mu_pjrt_plan *plan) { return (int)plan->graph->resources.n; }
 

@@ -4,7 +4,7 @@
 // between steps, when no step is in progress: at the end of an epoch, every save_freq steps, and when a signal ends
 // fit. It is deleted after a successful end, with its folder if that is empty, so that the next run starts from the
 // beginning.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/files/checkpoint.h"
 #include "model/training/training.h"
 

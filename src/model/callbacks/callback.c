@@ -1,5 +1,5 @@
 // Callbacks of fit: objects with hooks. Built-in callbacks (callbacks*.c) have options and a state as well.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 
 static void callback_destroy(void *object)

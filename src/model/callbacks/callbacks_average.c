@@ -3,7 +3,7 @@
 //
 // Whether they are exchanged is known to the optimizer, so that the end of training, and a run after one that failed,
 // find the weights where they are.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/optimizers/optimizer.h"
 #include "model/training/training.h"
 

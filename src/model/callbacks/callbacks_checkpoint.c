@@ -3,7 +3,7 @@
 // A path that ends with .keras is one of whole models, as in Keras; other formats hold weights. Whatever can be checked
 // without a value of training (the names and formats in braces, whether the file can hold the model) is checked when
 // training begins, so that no epoch is lost by a mistake.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 
 #include "io/io.h"
 #include "model/files/checkpoint.h"

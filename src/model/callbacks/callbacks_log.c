@@ -1,5 +1,5 @@
 // Callbacks that act at fixed moments: learning rates by epoch, a CSV file of values, the end of training at NaN.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 //
 // Rules and defaults are Keras's; which direction is better follows from the metric's class. An epoch without the
 // value, because .validation_freq leaves out its validation, counts as neither better nor worse.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 
 #include "model/metrics/metric.h"
 #include "model/training/training.h"

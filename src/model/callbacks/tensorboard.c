@@ -3,7 +3,7 @@
 //
 // Values of training go to the folder "train", those of validation to "validation"; a file is made with its first
 // value. With several workers the chief writes.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 
 #include "model/callbacks/event_values.h"
 #include "model/training/training.h"

@@ -35,7 +35,7 @@ typedef enum mu_field_kind {
     MU_FIELD_LAYER,        // mu_layer *; NULL: none
     MU_FIELD_OPTIMIZER,    // mu_optimizer *
     MU_FIELD_RATE,         // double, and at `second` a mu_learning_rate_schedule * that is instead of it; NULL: none
-    MU_FIELD_POLICY,       // const char *: a dtype policy; NULL: the program's. Layers write and read it (config.c)
+    MU_FIELD_POLICY,       // const char *: a dtype policy; NULL: the program's. Written and read in keras_config.c
     MU_FIELD_FIXED,        // no member: an option of Keras whose only value here is Keras's default; not written
     MU_FIELD_NAME,         // const char *: the object's own name; NULL: chosen by the class
 } mu_field_kind;

@@ -182,7 +182,7 @@ typedef struct mu_variable_list {
 mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list);
 
 // A layer's configuration as Keras's JSON, and a layer of one (the result belongs to the pool); NULL on error. `depth`
-// counts the layers around it. (config.c)
+// counts the layers around it. (keras_config.c)
 json_t *mu__layer_json(const mu_layer *layer);
 mu_layer *mu__layer_from_json(const json_t *json, int depth);
 // Such for layers of the program's own, while mu_clone_model makes and reads a configuration (clone.c).

@@ -6,7 +6,7 @@
 #include "model/files/keras_names.h"
 
 #include "model/models/functional.h"
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 #include "model/layers/recurrent.h"
 #include "model/optimizers/optimizer.h"
 #include "model/training/training.h"

@@ -1,7 +1,7 @@
 // Whole models in Keras's .keras files: the configuration, what the model was compiled with, weights, optimizer.
 //
-// Loading executes nothing: the configuration is read by config.c, which knows Muster's layers, and the archive is
-// read in memory.
+// Loading executes nothing: the configuration is read by keras_config.c, which knows Muster's layers, and the archive
+// is read in memory.
 #include "model/files/keras_names.h"
 #include "model/models/model.h"
 

@@ -3,7 +3,7 @@
 // Keras's formats and TensorFlow's checkpoints also hold the state of the optimizer.
 #include "model/files/checkpoint.h"
 #include "model/files/keras_names.h"
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 #include "model/models/model.h"
 
 #include <muster/ops.h>

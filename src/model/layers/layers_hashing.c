@@ -1,7 +1,7 @@
 // Layers that give categories bins by hashes: of single values, and of combinations of several.
 #include "model/core/layer.h"
 #include "model/layers/fingerprint.h"
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 
 #include <muster/text.h>
 

@@ -1,6 +1,6 @@
 // The layers that look strings and integers up in a vocabulary, and what adapts such layers.
 #include "model/core/layer.h"
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 
 #include <muster/text.h>
 

@@ -3,7 +3,7 @@
 // Standardising and splitting are those of Keras's TextVectorization: ASCII letters and punctuation, words between
 // white space or characters of UTF-8, and n-grams joined by spaces, all of one length before those of the next.
 #include "model/core/layer.h"
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 
 #include <muster/text.h>
 

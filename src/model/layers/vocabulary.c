@@ -1,6 +1,6 @@
-// Sets of tokens: an open hash table over one block of bytes. See lookup.h.
+// Sets of tokens: an open hash table over one block of bytes. See token_lookup.h.
 #include "model/layers/fingerprint.h"
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 
 mu_string mu__vocabulary_token(const mu_token_set *v, int64_t number)
 {

@@ -107,9 +107,9 @@ mu_layer *mu__functional_from(const json_t *config, int depth);
 // mu__computes_mask whether an argument of a call is a mask that Keras computed for layers of the list.
 bool mu__is_mask_operation(const json_t *operation);
 bool mu__computes_mask(const json_t *layers, const char *argument, const json_t *value);
-// mu__input_shape returns the shape of an input with its batch axis (config.c).
+// mu__input_shape returns the shape of an input with its batch axis (keras_config.c).
 mu_shape mu__input_shape(const mu_input_args *args);
-// mu__input_json writes an input as Keras's InputLayer (config.c). mu__input_args reads its configuration.
+// mu__input_json writes an input as Keras's InputLayer (keras_config.c). mu__input_args reads its configuration.
 json_t *mu__input_json(const char *name, mu_dtype dtype, const mu_shape *shape);
 mu_status mu__input_args(const json_t *config, mu_input_args *args);
 

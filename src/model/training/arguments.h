@@ -7,8 +7,8 @@
 
 #include <muster/model.h>
 
-// Arguments that may be of several kinds (arguments.c, arrays.c); `function` names the caller in errors. What they
-// return is borrowed or belongs to the pool; a NULL argument gives NULL without an error.
+// Arguments that may be of several kinds (named_arguments.c, arrays.c); `function` names the caller in errors. What
+// they return is borrowed or belongs to the pool; a NULL argument gives NULL without an error.
 mu_optimizer *mu__optimizer_argument(const void *given, const char *function);
 // mu__callbacks_argument fills a list of `*n` objects, for mu__free. mu__loss_named and mu__metric_named make an object
 // with default options by Keras's name, mu__loss_argument and mu__metric_argument one of an object or its name.

@@ -1,5 +1,5 @@
 // evaluate and predict, and what fit shares with them.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/metrics/metric.h"
 #include "model/models/host_part.h"
 #include "model/models/model.h"

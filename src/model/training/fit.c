@@ -2,7 +2,7 @@
 //
 // The steps (step.c) are traced once. Where they run is the runner's affair (pass.h): each batch is split among the
 // replicas, or goes to a worker of a coordinator.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/models/host_part.h"
 #include "model/training/arguments.h"
 #include "model/training/hooks.h"

@@ -1,5 +1,5 @@
 // Calls the hooks of fit's callbacks, and checks their arguments before training.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/metrics/metric.h"
 #include "model/training/hooks.h"
 #include "model/training/training.h"

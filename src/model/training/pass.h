@@ -6,7 +6,7 @@
 #define MU_SRC_MODEL_PASS_H
 
 #include "data/dataset.h"
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/progress.h"
 #include "model/training/samples.h"
 #include "model/training/training.h"

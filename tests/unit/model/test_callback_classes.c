@@ -1,7 +1,7 @@
 // Built-in callbacks: files and their names, which value is better, what is restored, what is refused. That they act as
 // Keras's do is compared in tests/conformance/callbacks.py.
 #include "../scratch.h"
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
 

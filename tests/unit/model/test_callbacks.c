@@ -1,6 +1,6 @@
 // Callbacks of fit that use the model themselves, that fail without a reason, or ask for what is not there; NaN; and
 // the lengths of data that do not tell theirs.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
 

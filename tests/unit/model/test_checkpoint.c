@@ -2,7 +2,7 @@
 // there, fit any number of replicas, and damage is passed over or named.
 #include "base/private.h"
 #include "../scratch.h"
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
 

@@ -1,5 +1,5 @@
 // compile, fit, evaluate, predict: what they promise about epochs, steps, callbacks, seeds and failures.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
 

@@ -4,7 +4,7 @@
 
 #include "../scratch.h"
 #include "io/io.h"
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 #include "model/training/training.h"
 
 #include <muster/plot.h>

@@ -1,6 +1,6 @@
 // Wrong calls: each gives the documented code and a message that names the thing; and every call that is given a
 // failed argument keeps the first error and does nothing.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/losses/loss.h"
 #include "model/metrics/metric.h"
 #include "model/optimizers/optimizer.h"

@@ -1,7 +1,7 @@
 // Weights in files: from any strategy to any other, checked as a whole before the first one changes; the
 // checkpoint callback.
 #include "../scratch.h"
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
 

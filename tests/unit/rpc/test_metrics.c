@@ -1,6 +1,6 @@
 // What a server shows of itself over HTTP, hostile requests for it, and how a server is drained.
 #include "../../metrics_page.h"
-#include "rpc/metrics.h"
+#include "rpc/call_metrics.h"
 #include "rpc/rpc.h"
 #include "rpc_test.h"
 

@@ -1,5 +1,5 @@
 // Counts calls and writes the counts as Prometheus reads them.
-#include "rpc/metrics.h"
+#include "rpc/call_metrics.h"
 
 #include <stdarg.h>
 

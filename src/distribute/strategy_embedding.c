@@ -1,5 +1,5 @@
 // Embedding tables: makes them in this process or on a strategy's servers, and applies their ops.
-#include "distribute/embedding_table.h"
+#include "distribute/strategy_embedding.h"
 
 #include "distribute/parameter_server.h"
 #include "rpc/remote_table.h"

@@ -1,5 +1,5 @@
 // Compiles programs for a client's devices, and makes and frees plans.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 #include "graph/control.h"
 
 // ---- One program --------------------------------------------------------------------------------

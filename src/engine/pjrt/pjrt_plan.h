@@ -2,7 +2,7 @@
 //
 // A plan is for all devices of a client. Replicas of one process run one program together, launched in one call for all
 // of their devices (launch.c). Where that cannot be, because their shapes differ or other processes take part, each
-// replica runs the parts of the graph between its collectives, which the host performs (parts.c). Both are compiled
+// replica runs the parts of the graph between its collectives, which the host performs (run_parts.c). Both are compiled
 // when a run first needs them.
 #ifndef MU_SRC_ENGINE_PJRT_PLAN_H
 #define MU_SRC_ENGINE_PJRT_PLAN_H
@@ -115,7 +115,7 @@ void mu__pjrt_blame(const mu_pjrt_text *text);
 mu_status mu__pjrt_check_memory(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, pj_loaded *loaded);
 void mu__pjrt_name_largest(const mu_pjrt_plan *plan, const mu_pjrt_programs *p);
 
-// ---- compile.c ----------------------------------------------------------------------------------
+// ---- compile_program.c ----------------------------------------------------------------------------------
 
 // mu__pjrt_plan_for_parts returns the plan for runs in parts: the plan itself, or that of its unrolled graph, which
 // belongs to it; NULL on error.
@@ -149,7 +149,7 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number);
 // mu__pjrt_check_dispute fails if a run that has ended came upon an op whose replicas did not agree.
 mu_status mu__pjrt_check_dispute(const mu_pjrt_run *run);
 
-// ---- launch.c, parts.c --------------------------------------------------------------------------
+// ---- launch.c, run_parts.c --------------------------------------------------------------------------
 
 mu_status mu__pjrt_launch(mu_plan *plan, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
                           mu_launch **out);

@@ -1,6 +1,6 @@
 // Runs a graph in parts, cut at its collectives, for one of several replicas that cannot run one program: their shapes
 // differ, or other processes take part. The host performs the collectives in between, with the ops' own kernels.
-#include "engine/pjrt/plan.h"
+#include "engine/pjrt/pjrt_plan.h"
 #include "ops/core/loops.h"
 
 static mu_view view_of(const mu_tensor *tensor)

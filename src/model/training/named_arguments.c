@@ -1,5 +1,5 @@
 // Arguments of compile and fit that are an object or its name in Keras, one of them or several.
-#include "model/callbacks/callback.h"
+#include "model/callbacks/callback_class.h"
 #include "model/losses/loss.h"
 #include "model/metrics/metric.h"
 #include "model/optimizers/optimizer.h"

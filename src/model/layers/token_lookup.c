@@ -1,6 +1,6 @@
 // Indices of tokens, as Keras's IndexLookup gives them: a mask token, out-of-vocabulary indices, the vocabulary;
 // encodings of indices; and the vocabulary from counts.
-#include "model/layers/lookup.h"
+#include "model/layers/token_lookup.h"
 
 #include "model/core/layer.h"
 #include "model/layers/fingerprint.h"
