@@ -26,7 +26,7 @@ int main(void)
     double loss = 1;
     for (int64_t seen = 0; seen < EPOCHS && mu_error_code() == MU_OK;) {
         if (mu_checkpoint_manager_latest(manager) <= seen) {
-            usleep(100000);
+            sleep(1);
             continue;
         }
         seen = mu_checkpoint_manager_restore(manager);
