@@ -127,44 +127,34 @@ MU_INLINE void forward_row_of(const pooled_row *r, const mu_vf *w, mu_vf bias, i
 
 // Separate functions, with a copy of the row that no store can alias: inlined into one function they would have too
 // many live values for the registers.
-#define ROW_FUNCTION(name, kernel, channels, fast)                                     \
-    static MU_OUTLINE void name(const pooled_row *row, const channel_block *block)     \
-    {                                                                                  \
-        const pooled_row r = *row;                                                     \
-        forward_row_of(&r, block->w, block->b, kernel, channels, fast);                \
+#define ROW_FUNCTION(kernel, channels)                                                                             \
+    static MU_OUTLINE void row_##kernel##x##channels(const pooled_row *row, const channel_block *block, bool fast) \
+    {                                                                                                              \
+        const pooled_row r = *row;                                                                                 \
+        forward_row_of(&r, block->w, block->b, kernel, channels, fast);                                            \
     }
-#define ROW_FUNCTIONS(kernel, channels)                                                \
-    ROW_FUNCTION(row_fast_##kernel##x##channels, kernel, channels, true)               \
-    ROW_FUNCTION(row_any_##kernel##x##channels, kernel, channels, false)
-#define ROW_ENTRY(k, c) {.kernel = k, .in_channels = c, .fast = row_fast_##k##x##c, .any = row_any_##k##x##c},
+#define ROW_ENTRY(k, c) {.kernel = k, .in_channels = c, .row = row_##k##x##c},
 // Gray and RGB pictures with the usual kernels; all others take forward_row.
 #define KNOWN_LAYERS(X) X(3, 1) X(5, 1) X(7, 1) X(3, 3) X(5, 3)
 
-KNOWN_LAYERS(ROW_FUNCTIONS)
+KNOWN_LAYERS(ROW_FUNCTION)
 
-typedef struct row_functions {
+typedef struct known_layer {
     int64_t kernel, in_channels;
-    void (*fast)(const pooled_row *, const channel_block *), (*any)(const pooled_row *, const channel_block *);
-} row_functions;
+    void (*row)(const pooled_row *, const channel_block *, bool fast);
+} known_layer;
 
-static const row_functions known_layers[] = {KNOWN_LAYERS(ROW_ENTRY)};
+static const known_layer known_layers[] = {KNOWN_LAYERS(ROW_ENTRY)};
 
-static MU_OUTLINE void other_row_fast(const pooled_row *row, const channel_block *block, int64_t kernel,
-                                      int64_t in_channels)
+static MU_OUTLINE void other_row(const pooled_row *row, const channel_block *block, int64_t kernel, int64_t in_channels,
+                                 bool fast)
 {
     const pooled_row r = *row;
-    forward_row(&r, block, kernel, in_channels, true);
+    forward_row(&r, block, kernel, in_channels, fast);
 }
 
-static MU_OUTLINE void other_row(const pooled_row *row, const channel_block *block, int64_t kernel,
-                                 int64_t in_channels)
-{
-    const pooled_row r = *row;
-    forward_row(&r, block, kernel, in_channels, false);
-}
-
-// The functions of a layer of these sizes, or NULL.
-static const row_functions *functions_of(const mu_conv_pool_shape *s)
+// The layer of these sizes, or NULL.
+static const known_layer *known_layer_of(const mu_conv_pool_shape *s)
 {
     for (size_t i = 0; i < sizeof known_layers / sizeof *known_layers; i++)
         if (known_layers[i].kernel == s->kernel && known_layers[i].in_channels == s->in_channels)
@@ -174,14 +164,12 @@ static const row_functions *functions_of(const mu_conv_pool_shape *s)
 
 static void forward_image(const mu_conv_pool_shape *s, const channel_block *block, pooled_row r, bool fast)
 {
-    const row_functions *known = functions_of(s);
+    const known_layer *known = known_layer_of(s);
     for (int64_t row = 0; row < pooled(s->height, s->kernel); row++) {
         if (known != NULL)
-            (fast ? known->fast : known->any)(&r, block);
-        else if (fast)
-            other_row_fast(&r, block, s->kernel, s->in_channels);
+            known->row(&r, block, fast);
         else
-            other_row(&r, block, s->kernel, s->in_channels);
+            other_row(&r, block, s->kernel, s->in_channels, fast);
         r.x += 2 * r.x_row;
         r.y += r.n_pixels * r.y_step;
         r.mark = r.mark == NULL ? NULL : r.mark + r.n_pixels * r.y_step;

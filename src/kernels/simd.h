@@ -24,8 +24,15 @@
 #define MU_OUTLINE __attribute__((noinline))
 #define MU_INLINE static inline __attribute__((always_inline, unused))
 
-#if defined(__clang__)
+// Sanitizers check every access: a compiler would need minutes for such loops if they were unrolled.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MU_UNROLL
+#elif defined(__clang__)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MU_UNROLL
+#else
 #define MU_UNROLL _Pragma("clang loop unroll(full)")
+#endif
 #else
 #define MU_UNROLL _Pragma("GCC unroll 16")
 #endif
