@@ -64,8 +64,7 @@ static mu_tensor *boundaries_of(const mu_layer *layer, mu_dtype dtype)
 static mu_value *discretization_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    const mu_discretization_args *args = layer->args;
-    const char *mode = args->output_mode;
+    const char *mode = ((const mu_discretization_args *)layer->args)->output_mode;
     mu_tensor *x = mu_at(inputs, 0), *boundaries = x ? boundaries_of(layer, x->dtype) : NULL;
     if (!boundaries)
         return NULL;
@@ -73,7 +72,7 @@ static mu_value *discretization_call(mu_layer *layer, mu_value *inputs, const mu
     bins = mu_reshape_like(bins, x);
     if (strcmp(mode, "int") == 0)
         return mu_of(bins);
-    const int64_t depth = MU_MAX(mu_tensor_dim(boundaries, 0) + 1, args->num_bins);
+    const int64_t depth = mu_tensor_dim(boundaries, 0) + 1;
     return mu_of(mu_cast(mu__encode_tokens(bins, depth, mode), layer->policy.compute));
 }
 
@@ -184,15 +183,13 @@ static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *arg)
     return mu_error_code();
 }
 
-// Puts the boundaries into the options, from which the configuration is written: one less than bins, or fewer where the
-// data have fewer numbers. (1 / (1. / 49) is more than 49, so that there may be a value too many, where Keras makes a
-// bin more than num_bins.)
+// Puts the boundaries into the options, from which the configuration is written. There are as many as Keras finds, which
+// is one more than num_bins - 1 where the reciprocal is rounded down (1 / (1. / 49) is more than 49).
 static mu_status keep_boundaries(mu_layer *layer, const summary *s)
 {
     mu_discretization_args *args = layer->args;
     int64_t n = s->n;
     weighted *bins = compress(s->items, &n, 1. / args->num_bins);
-    n = MU_MIN(n, args->num_bins);
     double *boundaries = bins && n > 1 ? mu__calloc((size_t)n, sizeof *boundaries) : NULL;
     for (int64_t i = 0; boundaries && i + 1 < n; i++)
         boundaries[i] = bins[i].value;
