@@ -62,12 +62,10 @@ static void tick_text(const scale *s, double value, char text[48])
         return;
     }
     const int decimals = MU_MAX(0, -s->power);
-    const long long all = llround(value * pow(10, decimals)), one = (long long)llround(pow(10, decimals));
-    const char *sign = all < 0 ? "-" : "";
-    if (decimals == 0)
-        snprintf(text, 48, "%lld", all);
-    else
-        snprintf(text, 48, "%s%lld.%0*lld", sign, llabs(all) / one, decimals, llabs(all) % one);
+    const long long all = llround(value * pow(10, decimals)), one = llround(pow(10, decimals));
+    const int n = snprintf(text, 48, "%s%lld.%06lld", all < 0 ? "-" : "", llabs(all) / one,
+                           llabs(all) % one * llround(pow(10, 6 - decimals)));
+    text[n - (decimals > 0 ? 6 - decimals : 7)] = '\0';
 }
 
 // ---- A panel ------------------------------------------------------------------------------------
