@@ -50,7 +50,7 @@ REGULARIZERS = [("l1", lambda mu: mu.mu_l1(0.25), tf.keras.regularizers.L1(0.25)
                 ("orthogonal", lambda mu: mu.mu_orthogonal_regularizer(2.0, "columns"),
                  tf.keras.regularizers.OrthogonalRegularizer(2.0, "columns")),
                 ("name l1", lambda mu: "l1", "l1"), ("name l2", lambda mu: "l2", "l2"),
-                ("name l1_l2", lambda mu: "l1_l2", "l1_l2"),
+                ("name l1_l2", lambda mu: "l1_l2", "l1l2"),  # as Keras 3 spells it
                 ("name orthogonal", lambda mu: "orthogonal_regularizer", "orthogonal_regularizer")]
 
 
