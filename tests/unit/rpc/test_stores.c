@@ -234,10 +234,13 @@ static void test_whichever_allocation_fails(void **state)
     mu_kept *kept = mu__kept_new(SIZE_MAX);
     assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
     mu_release(kept);
-    mu_store *store = mu__store_make(mu__stores_of(e.server), 0);
+    mu_stores *stores = mu__stores_of(e.server);
+    pthread_mutex_lock(&stores->lock); // its threads run
+    mu_store *store = mu__store_make(stores, 0);
     assert_int_equal(mu__store_ready(store), MU_OK);
     store->role = MU_STORE_PRIMARY;
     store->epoch = EPOCH;
+    pthread_mutex_unlock(&stores->lock);
     assert_false(run_in(store, "muster.variable.create", variable_named("v"), 0, &torn));
     mu_resource *v = mu__remote_variable(client_with(make_env().server, MU_ROLE_NONE), "v", &spec);
     mu_tensor *one = mu_tensor_new(MU_F32, 1, (int64_t[]){3}, (float[]){1, 1, 1});
