@@ -73,8 +73,8 @@ typedef struct mu_discretization_args {
 } mu_discretization_args;
 // mu_discretization makes a layer that numbers bins: bin 0 is below the first boundary, bin i from boundary i - 1 on,
 // below boundary i. "int" gives the bins (int32) in the shape of x, the other modes encode them as mu_category_encoding
-// does. With num_bins, bins have about as many samples each, in Keras's number: fewer where data have fewer numbers, one
-// more for 49, 98, ... (1 / (1. / 49) > 49): adapt before other layers use them. FAILED_PRECONDITION: not adapted.
+// does. With num_bins, bins have about as many samples each, in Keras's number: fewer where data have fewer numbers,
+// one more for 49, 98, ... (1 / (1. / 49) > 49): adapt before other layers use them. FAILED_PRECONDITION: not adapted.
 #define mu_discretization(...) mu_discretization_with(MU_ARGS(mu_discretization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_discretization_with(const mu_discretization_args *args);
 

@@ -183,8 +183,8 @@ static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *arg)
     return mu_error_code();
 }
 
-// Puts the boundaries into the options, from which the configuration is written. There are as many as Keras finds, which
-// is one more than num_bins - 1 where the reciprocal is rounded down (1 / (1. / 49) is more than 49).
+// Puts the boundaries into the options, from which the configuration is written. There are as many as Keras finds,
+// which is one more than num_bins - 1 where the reciprocal is rounded down (1 / (1. / 49) is more than 49).
 static mu_status keep_boundaries(mu_layer *layer, const summary *s)
 {
     mu_discretization_args *args = layer->args;

@@ -73,7 +73,8 @@ static void bins_adapt(void **state)
 static void bins_are_as_many_as_in_keras(void **state)
 {
     (void)state;
-    static const struct { int bins; int64_t samples, columns; } cases[] = {{48, 1000, 48}, {49, 1000, 50}, {98, 1000, 99}, {10, 5, 5}};
+    static const struct { int bins; int64_t samples, columns; } cases[] = {
+        {48, 1000, 48}, {49, 1000, 50}, {98, 1000, 99}, {10, 5, 5}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mu_layer *layer = mu_discretization(.num_bins = cases[i].bins, .output_mode = "one_hot", .epsilon = .001);
         mu_tensor *data = ramp(cases[i].samples);
