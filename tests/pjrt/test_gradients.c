@@ -4,6 +4,7 @@
 // Each op with a gradient runs with its first sample, in float64. Several ops make one program, because compiling is
 // what takes time; where the engine refuses one of them by name, the others run alone. Arguments name the ops to check;
 // none: all.
+#include "asked_ops.h"
 #include "skip.h"
 
 #include "../tables/op_case.h"
@@ -18,17 +19,6 @@ typedef struct batch {
     int n, n_inputs;
     mu_tensor *inputs[MOST_TENSORS];
 } batch;
-
-static int n_asked;
-static char **asked;
-
-static bool asked_for(const mu_op *op)
-{
-    for (int i = 0; i < n_asked; i++)
-        if (strcmp(asked[i], op->name) == 0)
-            return true;
-    return n_asked == 0;
-}
 
 static bool differentiated(const op_case *c, int i)
 {

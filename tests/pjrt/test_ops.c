@@ -3,6 +3,7 @@
 // For each sample of a row, in every element type that the op has, a node is compiled by the plugin and run; its
 // outputs, hidden ones included, must be those of the reference kernel. Effects on variables run in
 // test_lowering. An op without a lowering has a reason. Arguments name the ops to check; none: all.
+#include "asked_ops.h"
 #include "skip.h"
 
 #include "engine/engine.h"
@@ -26,17 +27,6 @@ typedef struct op_case {
     mu_spec in[MOST_INPUTS];
     mu_tensor *inputs[MOST_INPUTS], *expected[MOST_OUTPUTS];
 } op_case;
-
-static int n_asked;
-static char **asked;
-
-static bool asked_for(const mu_op *op)
-{
-    for (int i = 0; i < n_asked; i++)
-        if (strcmp(asked[i], op->name) == 0)
-            return true;
-    return n_asked == 0;
-}
 
 // ---- Inputs and reference -----------------------------------------------------------------------
 
