@@ -51,7 +51,11 @@ typedef struct mu_error_value {
     const char *file;     // static storage
     char message[1000];
     bool skipped;         // the log has said that calls do nothing because of it
+    bool of_caller;       // the program is at fault, though the code is one of a library's faults: exit code 64
 } mu_error_value;
+
+// mu__error_of_caller says so of the recorded error: where TensorFlow's code is INTERNAL and the program is wrong.
+void mu__error_of_caller(void);
 
 // mu__error_move moves this thread's recorded error into `out` (code MU_OK if there is none).
 void mu__error_move(mu_error_value *out);

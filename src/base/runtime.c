@@ -330,12 +330,14 @@ void mu_set_seed(uint64_t seed)
 
 // ---- The end ------------------------------------------------------------------------------------
 
+enum { CALLERS_FAULT = 64 };
+
 // As docs/exit-codes.md lists them.
 static int exit_code(mu_status code)
 {
     switch (code) {
     case MU_OK: return 0;
-    case MU_INVALID_ARGUMENT: return 64;
+    case MU_INVALID_ARGUMENT: return CALLERS_FAULT;
     case MU_DATA_LOSS: return 65;
     case MU_NOT_FOUND: return 66;
     case MU_UNAVAILABLE:
@@ -376,7 +378,7 @@ static int report(void)
             *rest++ = '\0';
         fprintf(stderr, "  %s\n", line);
     }
-    return exit_code(error.code);
+    return error.of_caller ? CALLERS_FAULT : exit_code(error.code);
 }
 
 static void end_default(void)

@@ -60,6 +60,7 @@ mu_status mu_fail_at(mu_status code, const char *file, int line, const char *for
     error->file = file != NULL ? file : "";
     error->line = line;
     error->skipped = false;
+    error->of_caller = false;
     error->message[0] = '\0';
     context->n_error_context = 0;
     va_list values;
@@ -68,6 +69,8 @@ mu_status mu_fail_at(mu_status code, const char *file, int line, const char *for
     va_end(values);
     return error->code;
 }
+
+void mu__error_of_caller(void) { mu__context()->error.of_caller = true; }
 
 bool mu__pending(void) { return mu__context()->error.code != MU_OK; }
 

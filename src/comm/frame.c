@@ -26,6 +26,9 @@ static const struct frame_row {
 
 const char *mu__frame_name(mu_frame_type type) { return type > 0 && type < MU_N_FRAMES ? rows[type].name : "unknown"; }
 
+// Bit of a failure's code: the program is at fault.
+enum { OF_CALLER = 1 << 16 };
+
 // ---- Writing ------------------------------------------------------------------------------------
 
 void mu__bytes_free(mu_bytes *bytes)
@@ -120,7 +123,7 @@ mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type ty
 {
     const size_t at = out->n;
     MU_TRY(begin(out, number, type, sizeof *news + 64));
-    put_number(out, (uint64_t)news->code, 4);
+    put_number(out, (uint64_t)news->code | (news->of_caller ? OF_CALLER : 0), 4);
     put_text(out, news->message, MU_MAX_REASON);
     return end(out, at);
 }
@@ -260,8 +263,9 @@ bool mu__frame_block(const mu_frame *frame, mu_block *out)
 bool mu__frame_failure(const mu_frame *frame, mu_failure *out)
 {
     mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
-    const uint32_t code = mu__cursor_u32_little(&cursor);
-    *out = (mu_failure){.code = (mu_status)MU_MIN(code, (uint32_t)MU_UNAUTHENTICATED)};
+    const uint32_t word = mu__cursor_u32_little(&cursor), code = word & ~(uint32_t)OF_CALLER;
+    *out = (mu_failure){.code = (mu_status)MU_MIN(code, (uint32_t)MU_UNAUTHENTICATED),
+                        .of_caller = (word & OF_CALLER) != 0};
     get_text(&cursor, out->message, MU_MAX_REASON);
     return at_end(&cursor) && code > 0 && code <= MU_UNAUTHENTICATED;
 }

@@ -32,7 +32,7 @@ mu_status mu__mesh_pause(mu_mesh *mesh)
 void mu__peer_tell(mu_mesh *mesh, int rank)
 {
     mu_peer *peer = &mesh->peers[rank];
-    mu_failure news = {.code = mesh->failure.code};
+    mu_failure news = {.code = mesh->failure.code, .of_caller = mesh->failure.of_caller};
     snprintf(news.message, sizeof news.message, "%s", mesh->failure.message);
     mu_session *session = &peer->member.session;
     if (peer->state == MU_PEER_HERE &&
@@ -200,7 +200,7 @@ void mu__peer_gone(mu_mesh *mesh, int rank, const char *why)
 
 static void peer_failed(mu_mesh *mesh, const mu_failure *news)
 {
-    mu_error_value error = {.code = news->code, .file = ""};
+    mu_error_value error = {.code = news->code, .of_caller = news->of_caller, .file = ""};
     snprintf(error.message, sizeof error.message, "%.*s", (int)sizeof error.message - 1, news->message);
     mu__mesh_fail_with(mesh, &error);
 }

@@ -235,6 +235,7 @@ typedef struct mu_block {
 
 typedef struct mu_failure { // of REFUSE and FAILURE
     mu_status code;
+    bool of_caller; // see mu_error_value; FAILURE only, whose two ends have the same version of Muster
     char message[MU_MAX_REASON + 1];
 } mu_failure;
 

@@ -94,7 +94,8 @@ static void try_others(const mu_frame *frame)
     if (mu__frame_failure(frame, &news)) {
         demand(mu__frame_put_failure(&out, 7, MU_FRAME_FAILURE, &news) == MU_OK);
         const mu_frame copy = written(&out);
-        demand(mu__frame_failure(&copy, &same_news) && news.code == same_news.code && news.code != MU_OK);
+        demand(mu__frame_failure(&copy, &same_news) && news.code == same_news.code && news.code != MU_OK &&
+               news.of_caller == same_news.of_caller);
     }
     out.n = 0;
     if (mu__frame_peer_address(frame, &where)) {

@@ -448,10 +448,56 @@ static void test_hostile_texts(void **state)
         run_ranks(2, hear_text, &lengths[i]);
 }
 
+// ---- Another type, another operation: TensorFlow's code, and the program's fault -----------------
+
+static mu_value *other_type(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, mu_constant(is_odd ? MU_F64 : MU_F32, 1)));
+}
+
+static mu_value *other_operation(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    mu_tensor *one = mu_ones(MU_F32, 1, (int64_t[]){2});
+    return mu_of(is_odd ? mu_all_gather(one, 0) : mu_all_reduce(MU_SUM, one));
+}
+
+typedef struct mismatch {
+    layout layout;
+    mu_value *(*fn)(mu_value *arguments, void *arg);
+} mismatch;
+
+// The error is as mu_exit prints and counts it.
+static int exit_of_mismatch(int rank, void *arg)
+{
+    const mismatch *m = arg;
+    set_environment(rank, &m->layout);
+    is_odd = rank == 1;
+    mu_pool *pool = mu_pool_open();
+    on_replicas(mu_multi_worker_mirrored_strategy(), m->layout.traced, m->fn);
+    // Another operation has another name as well, which is INVALID_ARGUMENT.
+    CHECK(mu_error_code() == (m->fn == other_type ? MU_INTERNAL : MU_INVALID_ARGUMENT));
+    mu_pool_close(pool);
+    CHECK(freopen("/dev/null", "w", stderr) != NULL);
+    _exit(mu_exit(true) != 64);
+}
+
+static void test_mismatches_are_the_programs_fault(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        mismatch m = {.layout = {.tcp = i & 1, .traced = (i & 2) != 0, .replicas = "1"},
+                      .fn = (i & 4) != 0 ? other_operation : other_type};
+        run_ranks(2, exit_of_mismatch, &m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all),
+        cmocka_unit_test(test_mismatches_are_the_programs_fault),
         cmocka_unit_test(test_hostile_headers),
         cmocka_unit_test(test_hostile_texts),
     };
