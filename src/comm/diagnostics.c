@@ -86,7 +86,8 @@ const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYT
 }
 
 // How two signatures differ. Codes as in TensorFlow: another operation or type under the same name is INTERNAL, though
-// the caller's error as another shape is. Other names or numbers are the caller's error too: the replicas run different programs.
+// the caller's error as another shape is. Other names or numbers are the caller's error too: the replicas run different
+// programs.
 typedef enum difference { OTHER_PROGRAM, OTHER_OPERATION, OTHER_SHAPE, OTHER_ARGUMENT, OTHER_PAIRS } difference;
 
 static const struct remedy {

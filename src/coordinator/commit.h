@@ -1,14 +1,14 @@
 // Steps of several calls that happen as a whole: a call that has ended is counted when its step's gradients are
 // applied.
 //
-// Of a strategy with an aggregation (distribute/aggregation.h). The queue hands out the calls of one step only; a call
-// whose worker is lost comes first again, so the same calls make the step whatever happens. With more workers than
-// calls the rest run copies of calls that take long, and what ends first counts.
+// Of a strategy with an aggregation (distribute/servers/aggregation.h). The queue hands out the calls of one step only;
+// a call whose worker is lost comes first again, so the same calls make the step whatever happens. With more workers
+// than calls the rest run copies of calls that take long, and what ends first counts.
 #ifndef MU_SRC_COORDINATOR_COMMIT_H
 #define MU_SRC_COORDINATOR_COMMIT_H
 
 #include "coordinator/closure_queue.h"
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 
 struct mu_coordinator;
 struct mu_dispatcher;

@@ -21,7 +21,7 @@ typedef struct mu_call {
     mu_error_value *not_drawn;   // why there are none; owned
     mu_maker *maker;             // retained; NULL: a function's
     int64_t number;              // in the order of the schedules
-    double ratio;                // all rows of its step to its own (distribute/aggregation.h)
+    double ratio;                // all rows of its step to its own (distribute/servers/aggregation.h)
 } mu_call;
 
 // What is known of one worker, and the thread that runs its calls one after the other.

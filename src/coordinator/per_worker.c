@@ -2,7 +2,7 @@
 #include "coordinator/per_worker.h"
 
 #include "base/callback.h"
-#include "distribute/input_service.h"
+#include "distribute/servers/input_service.h"
 
 #include <muster/coordinator.h>
 

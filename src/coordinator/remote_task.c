@@ -5,7 +5,7 @@
 #include "coordinator/task.h"
 
 #include "data/dataset.h"
-#include "distribute/function_service.h"
+#include "distribute/servers/function_service.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 

@@ -5,7 +5,7 @@
 #ifndef MU_SRC_COORDINATOR_TASK_H
 #define MU_SRC_COORDINATOR_TASK_H
 
-#include "distribute/parameter_server.h"
+#include "distribute/strategies/parameter_server.h"
 
 // Why a call failed.
 typedef enum mu_blame {

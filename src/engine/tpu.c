@@ -2,7 +2,7 @@
 //
 // Any plugin's devices can be the cores, so that a program for TPUs runs where there is none: the published CPU plugin
 // with several devices, or the CPU devices of the native engine. Initialising again begins a new life: strategies
-// and variables of an earlier one are lost, as on a TPU, and refuse every use (distribute/tpu_strategy.c).
+// and variables of an earlier one are lost, as on a TPU, and refuse every use (distribute/strategies/tpu_strategy.c).
 #include "engine/engine.h"
 #include "engine/pjrt/pjrt.h"
 

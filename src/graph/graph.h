@@ -153,7 +153,7 @@ typedef struct mu_concrete {
     mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
     mu_value *outputs;       // structure of the result; NULL: none
     bool gathers;            // a result's shape depends on the sizes of other replicas
-    bool announced;          // its reductions were logged (distribute/announce.c)
+    bool announced;          // its reductions were logged (distribute/core/announce.c)
     bool *own;               // per input: was it a replica's own tensor (mu__made_here) in the trace
     void *owner;             // strategy that it was traced under; retained
     pthread_mutex_t lock;    // held while plans are made
@@ -236,7 +236,7 @@ struct mu_variable {
     void *constraint;                 // what optimizers apply after an update (model); retained; NULL: none
     const mu_variable_rules *rules;
     mu_object *left;                  // what calls on workers leave for its updates (distribute); retained; NULL: none
-    atomic_bool in_doubt;             // a step of several calls failed while it was applied (distribute/aggregation.h)
+    atomic_bool in_doubt;             // a step of several calls failed in being applied (distribute/servers/aggregation.h)
     int n_components;
     mu_tensor **components;           // the host's storage, written in place by effects only
     atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one

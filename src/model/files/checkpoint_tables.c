@@ -4,7 +4,7 @@
 #include "model/files/checkpoint.h"
 
 #include "cluster/cluster.h"
-#include "distribute/strategy_embedding.h"
+#include "distribute/variables/strategy_embedding.h"
 
 enum { KEYS, ROWS, SLOTS, UPDATES };
 

@@ -1,5 +1,5 @@
 // Layers that normalize: over the batch, the last axis, its root mean square, groups of channels, or to unit length.
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "model/core/layer.h"
 #include "ops/nn/nn.h"
 

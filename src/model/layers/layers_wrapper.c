@@ -1,6 +1,6 @@
 // Layers around another layer: a recurrent layer in both directions, a layer for each step of a sequence, and one whose
 // kernel has the spectral norm 1.
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 

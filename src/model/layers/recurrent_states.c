@@ -2,7 +2,7 @@
 //
 // A state of all sequences of a batch is one variable with the same value on all replicas. A replica reads the rows of
 // its own part of the batch, and all replicas join their rows again: any number of them computes what one would.
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 

@@ -1,6 +1,6 @@
 // Losses: what all classes share. A loss is computed for each sample; weights, masks and the reduction come after it.
 #include "base/callback.h"
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "model/core/layer.h"
 #include "model/losses/loss.h"
 

@@ -4,7 +4,7 @@
 // What must not happen in every step (an update that waits for more gradients, one whose gradients are not finite) is
 // in a branch of mu_cond, so that one trace serves all steps. Reductions come before the branches, so every replica
 // takes the same one. The order of the parts is Keras 3's.
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "model/core/layer.h"
 #include "model/optimizers/optimizer.h"
 #include "ops/state/accumulator.h"
@@ -390,7 +390,7 @@ static mu_status update(pairs *p)
     return p->scaling ? take_step_if_finite(p) : take_step(p);
 }
 
-// ---- Gradients that are applied later (distribute/aggregation.h) --------------------------------
+// ---- Gradients that are applied later (distribute/servers/aggregation.h) --------------------------------
 
 // What calls on workers leave for one update: a sum for each gradient, and for each magnitude.
 typedef struct left_gradients {

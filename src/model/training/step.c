@@ -3,7 +3,7 @@
 //
 // Losses are scaled by the total number of samples, so N replicas compute the same as one. A step returns the state of
 // every metric on this replica.
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "model/core/names.h"
 #include "model/losses/loss.h"
 #include "model/metrics/metric.h"

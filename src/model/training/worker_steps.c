@@ -4,7 +4,7 @@
 // to workers. A data-set creator makes a data set for each worker, as in Keras. A step returns what its batch adds to
 // the metrics; the sums are kept here, so a step that was tried again counts once.
 #include "coordinator/coordinator.h"
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "model/training/pass.h"
 #include "model/training/progress.h"
 #include "model/training/samples.h"

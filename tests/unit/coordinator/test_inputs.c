@@ -1,6 +1,6 @@
 // What each worker has for itself, on workers that are other servers: a dataset travels once, as a description, and a
 // value once; a call names them, so its size does not depend on theirs. What cannot be sent stays with the coordinator.
-#include "distribute/function_service.h"
+#include "distribute/servers/function_service.h"
 #include "rpc/rpc.h"
 
 #include "../../metrics_page.h"

@@ -1,6 +1,6 @@
 // Accumulators on servers: every operation outside of functions and in functions on a worker; takes that wait, more of
 // them than the server has threads; released ones are deleted there. All servers are in this process.
-#include "distribute/parameter_server.h"
+#include "distribute/strategies/parameter_server.h"
 #include "accumulators_test.h"
 
 #include <unistd.h>

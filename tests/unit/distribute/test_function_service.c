@@ -1,6 +1,6 @@
 // Functions on workers: a graph sent to a worker whose variables are on two servers, run there by many at the same
 // time; errors that name who is to blame; hostile requests. All servers are in this process.
-#include "distribute/function_service.h"
+#include "distribute/servers/function_service.h"
 
 #include "../rpc/rpc_test.h"
 #include "rpc/service.h"

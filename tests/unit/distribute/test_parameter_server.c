@@ -1,7 +1,7 @@
 // ParameterServerStrategy with servers in this process: effects one by one, on several devices at the same time; and
 // training that ends where one device's does.
 #include "distribute_test.h"
-#include "distribute/parameter_server.h"
+#include "distribute/strategies/parameter_server.h"
 #include "graph/segments.h"
 #include "model/optimizers/optimizer.h"
 #include "model/training/training.h"

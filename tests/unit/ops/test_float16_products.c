@@ -1,7 +1,7 @@
 // Products, attention, sums and ReLU's gradient of 16-bit floats, which are computed in float32 where that is faster:
 // results are those of float32, rounded once, bit for bit. Only where oneDNN multiplies bfloat16 itself may sums differ
 // by their order.
-#include "distribute/job.h"
+#include "distribute/core/job.h"
 #include "kernels/kernels.h"
 #include "ops/nn/nn.h"
 #include "ops/onednn/onednn.h"

@@ -1,0 +1,223 @@
+// TPUStrategy: mirrored replicas on the cores of the TPU system, which run compiled functions only.
+//
+// Its slots are those of mirrored replicas (strategy_kinds.c) except for callbacks. A strategy belongs to the life of
+// the TPU system in which it was made; after another initialisation it refuses every use. References: TensorFlow's
+// tpu_strategy.py and device_assignment.py.
+#include "distribute/strategies/tpu.h"
+#include "ops/array/sharding.h"
+
+// ---- Making it ----------------------------------------------------------------------------------
+
+static mu_device *assigned_device(const mu_tpu_device_assignment *assignment, int replica, int logical)
+{
+    mu_runtime *runtime = mu__runtime();
+    const int core = mu_tpu_device_assignment_tpu_ordinal(assignment, replica, logical);
+    mu_device *device = mu__tpu_core(runtime, core);
+    if (!device && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tpu_strategy: the assignment puts replica %d on core %d, but the TPU has %d cores; make the "
+                  "assignment from the topology that mu_tpu_initialize returned", replica, core,
+                  mu__tpu_core_count(runtime));
+    return device;
+}
+
+// The device of each replica, which has its variables: the first of its logical cores.
+static int assigned_devices(const mu_tpu_device_assignment *assignment, mu_device **devices)
+{
+    const int n = mu_tpu_device_assignment_num_replicas(assignment);
+    if (n > MU_MAX_REPLICAS) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: %d replicas; at most %d", n, MU_MAX_REPLICAS);
+        return -1;
+    }
+    for (int i = 0; i < n; i++)
+        if (!(devices[i] = assigned_device(assignment, i, 0)))
+            return -1;
+    return n;
+}
+
+// All logical cores of all replicas, for programs that are divided among them.
+static mu_status assign_cores(mu_strategy *strategy)
+{
+    const int n = mu_tpu_device_assignment_num_cores_per_replica(strategy->assignment);
+    if (n < 2)
+        return MU_OK;
+    strategy->cores = mu__calloc((size_t)n * (size_t)strategy->n_local, sizeof(mu_device *));
+    if (!strategy->cores)
+        return MU_RESOURCE_EXHAUSTED;
+    strategy->n_cores = n;
+    for (int i = 0; i < n * strategy->n_local; i++)
+        if (!(strategy->cores[i] = assigned_device(strategy->assignment, i / n, i % n)))
+            return mu_error_code();
+    return MU_OK;
+}
+
+static mu_strategy *make(const mu_tpu_strategy_args *args, mu_tpu_device_assignment *assignment, mu_cluster *cluster)
+{
+    mu_device *devices[MU_MAX_REPLICAS];
+    const int n = assigned_devices(assignment, devices);
+    mu_strategy *strategy = n > 0 ? mu__strategy_new(&mu__tpu_ops, n, devices) : NULL;
+    if (!strategy)
+        return NULL;
+    strategy->cluster = mu_retain(cluster);
+    strategy->assignment = mu_retain(assignment);
+    strategy->spmd = args->use_spmd_for_xla_partitioning;
+    strategy->tpu_life = mu__tpu_life(strategy->runtime);
+    if (assign_cores(strategy) == MU_OK)
+        return strategy;
+    mu_release(strategy);
+    return NULL;
+}
+
+mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *given)
+{
+    static const char name[] = "mu_tpu_strategy";
+    mu_tpu_strategy_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
+        return NULL;
+    mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver : mu_tpu_cluster_resolver(.tpu = "");
+    if (!cluster || mu__tpu_need_local(cluster, name) != MU_OK)
+        return NULL;
+    if (mu__tpu_life(mu__runtime()) == 0) {
+        mu__error(MU_FAILED_PRECONDITION, "%s: the TPU system is not initialised; call mu_tpu_initialize(resolver) "
+            "first, once and before anything is made on the TPU", name);
+        return NULL;
+    }
+    mu_tpu_device_assignment *assignment =
+        args.device_assignment ? mu_retain(args.device_assignment) : mu__tpu_core_by_core();
+    mu_strategy *strategy = assignment ? make(&args, assignment, cluster) : NULL;
+    mu_release(assignment);
+    return mu__give(mu__strategy_announce(strategy));
+}
+
+// ---- Slots --------------------------------------------------------------------------------------
+
+mu_status mu__tpu_usable(const mu_strategy *strategy)
+{
+    if (mu__tpu_life(strategy->runtime) == strategy->tpu_life)
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "this TPUStrategy and its variables were lost when the TPU system was %s; make the strategy and "
+                     "the variables anew, and restore a checkpoint",
+                     mu__tpu_life(strategy->runtime) == 0 ? "shut down" : "initialised again");
+}
+
+const char *mu__tpu_device_name(const mu_strategy *strategy, int i)
+{
+    return mu_tpu_device_assignment_tpu_device(strategy->assignment, i, 0, "localhost");
+}
+
+mu_value *mu__tpu_run_callback(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments)
+{
+    (void)strategy, (void)fn, (void)arg, (void)arguments;
+    mu__error(MU_UNIMPLEMENTED, "mu_run_callback: TPUStrategy runs compiled functions only; make one of the callback "
+        "with mu_function_new, and give it to mu_run");
+    return NULL;
+}
+
+// ---- Options of a run ---------------------------------------------------------------------------
+
+static mu_status need_equal_parts(const mu_value *value)
+{
+    if (value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP) {
+        for (int i = 0; i < value->n; i++)
+            MU_TRY(need_equal_parts(value->items[i]));
+        return MU_OK;
+    }
+    mu_tensor *parts[MU_MAX_REPLICAS];
+    if (value->kind != MU_VALUE_PER_REPLICA || value->n > MU_MAX_REPLICAS)
+        return MU_OK;
+    for (int i = 0; i < value->n; i++) {
+        if (value->items[i]->kind != MU_VALUE_TENSOR)
+            return MU_OK;
+        if (!(parts[i] = mu_value_tensor(value->items[i])))
+            return mu_error_code();
+    }
+    return mu__same_parts(&(mu_parts_name){"mu_run_with_options(.enable_dynamic_batch_size = false)", "replica", 0},
+                          value->n, parts);
+}
+
+mu_value *mu_run_with_options(mu_strategy *strategy, mu_function *function, mu_value *arguments,
+                              const mu_run_options *given)
+{
+    static const char name[] = "mu_run_with_options";
+    mu_run_options options = {0};
+    if (mu__pending() || (given && mu__args_copy(&options, sizeof options, given, name) != MU_OK) ||
+        mu__need_value(arguments, name) != MU_OK)
+        return NULL;
+    const bool equal = given && MU_GIVEN(&options, enable_dynamic_batch_size) && !options.enable_dynamic_batch_size;
+    if (equal && arguments && need_equal_parts(arguments) != MU_OK)
+        return NULL;
+    return mu_run(strategy, function, arguments);
+}
+
+// ---- Logical devices ----------------------------------------------------------------------------
+
+// The number of logical cores of each replica; 0 with an error for another kind of strategy.
+static int cores_of(mu_strategy *strategy, mu_tensor *tensor, const char *function)
+{
+    if (mu__pending())
+        return 0;
+    if (strategy && strategy->assignment && tensor)
+        return mu_tpu_device_assignment_num_cores_per_replica(strategy->assignment);
+    if (strategy && strategy->assignment)
+        mu__error(MU_INVALID_ARGUMENT, "%s: the tensor is NULL", function);
+    else
+        mu__error(MU_INVALID_ARGUMENT, "%s: %s has no logical devices; mu_tpu_strategy has", function,
+                  mu_strategy_name(strategy));
+    return 0;
+}
+
+static mu_tensor *annotate(const char *name, mu_tensor *tensor, const mu_sharding_attrs *sharding)
+{
+    if (mu__sharding_check(name, &tensor->shape, sharding) != MU_OK)
+        return NULL;
+    return mu__sharding_annotate(sharding, tensor);
+}
+
+mu_tensor *mu_assign_to_logical_device(mu_strategy *strategy, mu_tensor *tensor, int logical_device_id)
+{
+    static const char name[] = "mu_assign_to_logical_device";
+    const int cores = cores_of(strategy, tensor, name);
+    if (cores == 0)
+        return NULL;
+    if (strategy->spmd) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: with use_spmd_for_xla_partitioning every core runs the same program; use "
+                  "mu_split_to_logical_devices or mu_replicate_to_logical_devices", name);
+        return NULL;
+    }
+    if (logical_device_id < 0) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: logical device %d; the replicas have devices 0 to %d", name,
+                  logical_device_id, cores - 1);
+        return NULL;
+    }
+    return annotate(name, tensor, &(mu_sharding_attrs){.device = logical_device_id, .devices = cores});
+}
+
+mu_tensor *mu_split_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor, int n, const int *parts)
+{
+    static const char name[] = "mu_split_to_logical_devices";
+    const int cores = cores_of(strategy, tensor, name);
+    if (cores == 0)
+        return NULL;
+    if (n != tensor->shape.rank || (n > 0 && !parts)) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: %d numbers of pieces for a tensor of rank %d; give one for each axis", name,
+                  parts ? n : 0, tensor->shape.rank);
+        return NULL;
+    }
+    mu_sharding_attrs sharding = {.pieces = {.n = n}, .device = MU_NO_DEVICE, .devices = cores};
+    for (int i = 0; i < n; i++)
+        sharding.pieces.at[i] = parts[i];
+    if (n == 0 && cores > 1) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: 1 pieces in all, for %d logical devices of each replica; a scalar can only "
+                  "be replicated (mu_replicate_to_logical_devices)", name, cores);
+        return NULL;
+    }
+    return annotate(name, tensor, &sharding);
+}
+
+mu_tensor *mu_replicate_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor)
+{
+    static const char name[] = "mu_replicate_to_logical_devices";
+    const int cores = cores_of(strategy, tensor, name);
+    return cores > 0 ? annotate(name, tensor, &(mu_sharding_attrs){.device = MU_NO_DEVICE, .devices = cores}) : NULL;
+}
