@@ -236,7 +236,7 @@ struct mu_variable {
     void *constraint;                 // what optimizers apply after an update (model); retained; NULL: none
     const mu_variable_rules *rules;
     mu_object *left;                  // what calls on workers leave for its updates (distribute); retained; NULL: none
-    atomic_bool in_doubt;             // a step of several calls failed in being applied (distribute/servers/aggregation.h)
+    atomic_bool in_doubt;             // a step of several calls failed half applied (distribute/servers/aggregation.h)
     int n_components;
     mu_tensor **components;           // the host's storage, written in place by effects only
     atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one
