@@ -86,12 +86,27 @@ MU_API mu_value *mu_fetch(mu_value *value);
 
 typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
 
+// What each worker reads: a dataset, or one that mu_distribute_dataset or mu_distribute_datasets_from_function made with
+// the coordinator's strategy.
+MU_ANY(mu_any_iterable, mu_dataset *, mu_distributed_dataset *);
+
+typedef struct mu_create_per_worker_dataset_args {
+    size_t size;
+    const char *given;
+    mu_coordinator *coordinator;
+    mu_dataset *(*fn)(void *arg);     // makes a worker's dataset; NULL with .dataset
+    void *arg;                        // must live as long as the result
+    mu_keyword_only only_;
+    mu_any_iterable dataset;          // instead of fn: what every worker reads from its beginning; retained
+} mu_create_per_worker_dataset_args;
+
 // mu_create_per_worker_dataset calls fn once for each worker and iterates the dataset that it returns there; the result
 // (of kind MU_VALUE_PER_WORKER) is an argument of mu_schedule. Each worker reads its whole dataset, unless fn gives
-// each another part (mu_get_current_worker_index). A call that finds no further element fails with OUT_OF_RANGE. `arg`
-// must live as long as the result. Threads: fn runs on the workers' threads in this process, one call at a time.
-// Errors, of calls that use it: those of fn; INVALID_ARGUMENT if fn makes a variable; those of elements, naming the
-// worker.
+// each another part (mu_get_current_worker_index); a .dataset is read by every worker as a whole, as in TensorFlow. A
+// call that finds no further element fails with OUT_OF_RANGE. Threads: fn runs on the workers' threads in this process,
+// one call at a time; functions of the program in a dataset's stages may run on several of them at once. Errors:
+// INVALID_ARGUMENT for both or neither of fn and .dataset, and for a distributed dataset of another strategy; of calls
+// that use it: those of fn; INVALID_ARGUMENT if fn makes a variable; those of elements, naming the worker.
 //
 // A worker in another process gets a description of the dataset, makes the pipeline there, and reads ahead; calls name
 // it, and no element is sent. It opens the files that the dataset names under their paths as this process has them. It
@@ -106,8 +121,12 @@ typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
 //
 // With replicas_to_aggregate or visitation_guarantee an element belongs to its call instead: this process draws it, in
 // the order of the calls, from the datasets of worker 0, 1, … in rotation, and sends it with the call. A retry and a
-// backup get the same element, and no dataset begins again. So the schedule alone decides which data a step has.
-MU_API mu_value *mu_create_per_worker_dataset(mu_coordinator *coordinator, mu_dataset *(*fn)(void *arg), void *arg);
+// backup get the same element, and no dataset begins again. So the schedule alone decides which data a step has. A
+// distributed dataset is then one for all workers, whose elements are drawn once each; with replicas_to_aggregate
+// each batch of mu_distribute_dataset is divided among the calls of a step (of 7 rows two get 3 and the third 1).
+#define mu_create_per_worker_dataset(...) \
+    mu_create_per_worker_dataset_with(MU_ARGS(mu_create_per_worker_dataset_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_value *mu_create_per_worker_dataset_with(const mu_create_per_worker_dataset_args *args);
 
 // mu_create_per_worker_values calls fn once for each worker and keeps the value that it returns for that worker's
 // calls: a worker in another process gets it once, and calls name it there, however they are run. Otherwise as

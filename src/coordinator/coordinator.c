@@ -316,15 +316,9 @@ mu_value *mu_fetch(mu_value *value)
 
 // ---- Per worker ---------------------------------------------------------------------------------
 
-static mu_value *create(mu_coordinator *c, const mu_maker *maker, const char *function)
+static mu_value *create(mu_coordinator *c, const mu_maker *maker)
 {
-    if (mu__pending())
-        return NULL;
-    if (!c || (!maker->dataset && !maker->value)) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, c ? "function" : "coordinator");
-        return NULL;
-    }
-    const bool drawn_here = maker->dataset && c->strategy->servers->aggregation;
+    const bool drawn_here = mu__makes_dataset(maker) && c->strategy->servers->aggregation;
     mu_per_worker_resource *made = mu__per_worker_new(c->resources, c->n_workers, maker, drawn_here);
     mu_value *value = made ? mu__give(mu__value_leaf(MU_VALUE_PER_WORKER, made)) : NULL;
     for (int i = 0; value && !drawn_here && i < c->n_workers; i++) {
@@ -339,14 +333,56 @@ static mu_value *create(mu_coordinator *c, const mu_maker *maker, const char *fu
     return value;
 }
 
-mu_value *mu_create_per_worker_dataset(mu_coordinator *coordinator, mu_dataset *(*fn)(void *arg), void *arg)
+static mu_status check_dataset(const mu_create_per_worker_dataset_args *args)
 {
-    return create(coordinator, &(mu_maker){.dataset = fn, .arg = arg}, "mu_create_per_worker_dataset");
+    static const char function[] = "mu_create_per_worker_dataset";
+    const void *dataset = args->dataset;
+    if (!args->coordinator)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the coordinator is NULL", function);
+    if (!args->fn == !dataset)
+        return mu__error(MU_INVALID_ARGUMENT, dataset ? "%s: a function and .dataset are both given; give one"
+                                                      : "%s: the function is NULL; give one, or .dataset", function);
+    return !dataset || mu__is(dataset, &mu__dataset_type) || mu__is(dataset, &mu__distributed_type)
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: .dataset is neither a dataset nor a distributed dataset", function);
+}
+
+// A dataset that the program gives. Of a distributed one the calls of a synchronous step get a part of each batch.
+static mu_maker maker_of(const mu_strategy *strategy, const mu_create_per_worker_dataset_args *args)
+{
+    const mu_aggregation *aggregation = strategy->servers->aggregation;
+    void *given = (void *)(uintptr_t)(const void *)args->dataset;
+    mu_maker maker = {.dataset = args->fn, .arg = args->arg, .made = given};
+    bool batches = false;
+    if (!given || mu__is(given, &mu__dataset_type))
+        return maker;
+    maker.made = mu__distributed_source(given, strategy, &batches);
+    maker.shared = true;
+    if (maker.made && batches && aggregation && aggregation->n > 1)
+        maker.made = mu__dataset_split(maker.made, aggregation->n);
+    return maker;
+}
+
+mu_value *mu_create_per_worker_dataset_with(const mu_create_per_worker_dataset_args *given)
+{
+    mu_create_per_worker_dataset_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_create_per_worker_dataset") != MU_OK ||
+        check_dataset(&args) != MU_OK)
+        return NULL;
+    const mu_maker maker = maker_of(args.coordinator->strategy, &args);
+    return mu__makes_dataset(&maker) ? create(args.coordinator, &maker) : NULL;
 }
 
 mu_value *mu_create_per_worker_values(mu_coordinator *coordinator, mu_value *(*fn)(void *arg), void *arg)
 {
-    return create(coordinator, &(mu_maker){.value = fn, .arg = arg}, "mu_create_per_worker_values");
+    if (mu__pending())
+        return NULL;
+    if (!coordinator || !fn) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_create_per_worker_values: the %s is NULL",
+                  coordinator ? "function" : "coordinator");
+        return NULL;
+    }
+    return create(coordinator, &(mu_maker){.value = fn, .arg = arg});
 }
 
 // ---- Numbers ------------------------------------------------------------------------------------

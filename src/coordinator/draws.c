@@ -32,8 +32,7 @@ static mu_value *draw_leaf(const mu_value *leaf, const void *arg)
     mu_per_worker_resource *per_worker = (mu_per_worker_resource *)leaf->leaf;
     if (leaf->kind != MU_VALUE_PER_WORKER || !per_worker->drawn_here)
         return (mu_value *)leaf;
-    return mu__per_worker_drawn(((const mu_coordinator *)arg)->strategy, per_worker,
-                                (int)(per_worker->n_drawn++ % per_worker->n));
+    return mu__per_worker_drawn(((const mu_coordinator *)arg)->strategy, per_worker);
 }
 
 static void draw(const mu_coordinator *c, mu_call *call)

@@ -16,7 +16,13 @@ static void list_destroy(void *object)
 }
 
 static mu_type list_type = {.name = "list of per-worker values", .destroy = list_destroy};
-static mu_type maker_type = {.name = "maker of a per-worker value"};
+
+static void maker_destroy(void *object)
+{
+    mu_release(((mu_maker *)object)->made);
+}
+
+static mu_type maker_type = {.name = "maker of a per-worker value", .destroy = maker_destroy};
 
 static void per_worker_destroy(void *object)
 {
@@ -55,8 +61,10 @@ static mu_maker *copy_maker(const mu_maker *maker)
     mu_maker *copy = mu__new(&maker_type, sizeof *copy);
     if (copy) {
         copy->dataset = maker->dataset;
+        copy->made = mu_retain(maker->made);
         copy->value = maker->value;
         copy->arg = maker->arg;
+        copy->shared = maker->shared;
     }
     return copy;
 }
@@ -117,6 +125,8 @@ static mu_variable *refuse_variable(struct mu_scope *scope, const mu_variable_ar
 
 static void *call_maker(const mu_maker *maker)
 {
+    if (maker->made)
+        return mu_retain(maker->made);
     const char *before = mu__callback_enter("a function for each worker");
     void *made = maker->dataset ? (void *)maker->dataset(maker->arg) : maker->value(maker->arg);
     mu__callback_leave(before);
@@ -174,11 +184,13 @@ mu_value *mu__per_worker_argument(const mu_per_worker_resource *per_worker, int 
     }
     if (mu__is(made, &mu__remote_input_type))
         return mu__give(mu__value_leaf(MU_VALUE_PER_WORKER, made));
-    return per_worker->maker->dataset ? next_element(made, worker) : made;
+    return mu__makes_dataset(per_worker->maker) ? next_element(made, worker) : made;
 }
 
-mu_value *mu__per_worker_drawn(mu_strategy *strategy, const mu_per_worker_resource *per_worker, int worker)
+mu_value *mu__per_worker_drawn(mu_strategy *strategy, mu_per_worker_resource *per_worker)
 {
+    const int worker = per_worker->maker->shared ? 0 : (int)(per_worker->n_drawn % per_worker->n);
+    per_worker->n_drawn++;
     mu_remote_value *value = per_worker->values[worker];
     if (mu__remote_value_state(value) == MU_REMOTE_NOT_READY) {
         void *made = mu__per_worker_here(mu__per_worker_make(strategy, per_worker->list, per_worker->maker, worker));

@@ -7,12 +7,14 @@
 
 #include <stdatomic.h>
 
-// How the value is made: one of two functions of the program.
+// How the value is made: by one of two functions of the program, or it is there.
 typedef struct mu_maker {
     mu_object object;
-    mu_dataset *(*dataset)(void *arg);  // the value is an iterator of what it returns
+    mu_dataset *(*dataset)(void *arg);  // the value is an iterator of what it returns,
+    mu_dataset *made;                   // or of this; retained
     mu_value *(*value)(void *arg);
     void *arg;
+    bool shared;                        // where elements belong to calls, all workers have one iterator of it
     atomic_bool told;                   // the log says that it cannot be sent to workers
 } mu_maker;
 
@@ -39,6 +41,12 @@ typedef struct mu_per_worker_resource {
 
 extern mu_type mu__per_worker_type;
 
+// mu__makes_dataset returns whether a maker's value is an iterator.
+static inline bool mu__makes_dataset(const mu_maker *maker)
+{
+    return maker->dataset || maker->made;
+}
+
 mu_resource_list *mu__resource_list_new(void);  // owned by the caller
 
 // mu__per_worker_new makes a value for n workers, which is not ready yet, and puts it into the list. Owned.
@@ -54,9 +62,9 @@ void *mu__per_worker_here(void *made);
 // worker's own input, as a leaf. It belongs to the pool; NULL on error.
 mu_value *mu__per_worker_argument(const mu_per_worker_resource *per_worker, int worker);
 
-// mu__per_worker_drawn returns the next element of a dataset that no worker has, which it makes first if it is not
-// there. One thread at a time. It belongs to the pool; NULL on error.
-mu_value *mu__per_worker_drawn(mu_strategy *strategy, const mu_per_worker_resource *per_worker, int worker);
+// mu__per_worker_drawn returns the next element of a dataset that no worker has, of the datasets of worker 0, 1, … in
+// rotation, which it makes if they are not there. One thread at a time. It belongs to the pool; NULL on error.
+mu_value *mu__per_worker_drawn(mu_strategy *strategy, mu_per_worker_resource *per_worker);
 
 // mu__per_worker_abort marks all values of a lost worker, except those that no worker has.
 void mu__per_worker_abort(mu_resource_list *list, int worker, const mu_error_value *error);

@@ -388,6 +388,12 @@ mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch);
 // mu__distributed_iterate opens an iterator; owned by the caller. mu__distributed_rows returns the number of rows of
 // its last step, over all workers.
 mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed);
+
+// mu__distributed_source returns what this process reads of a dataset that the strategy has distributed, borrowed;
+// *batches: its elements are global batches, else each is for one replica. Errors: INVALID_ARGUMENT for another
+// strategy.
+mu_dataset *mu__distributed_source(const mu_distributed_dataset *distributed, const mu_strategy *strategy,
+                                   bool *batches);
 int64_t mu__distributed_rows(const mu_iterator *iterator);
 
 // mu__step_rows returns the number of rows of this process's part of a step.

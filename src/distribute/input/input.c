@@ -12,6 +12,7 @@ struct mu_distributed_dataset {
     mu_iterable iterable;     // first
     mu_strategy *strategy;
     mu_shard_plan shares;     // its dataset is retained
+    bool batches;             // elements are global batches, which replicas share; else made for one replica each
     int n_pipelines;          // 1, or one for each local replica
     mu_dataset **pipelines;   // retained; the first is that of `shares`
 };
@@ -330,7 +331,21 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
         return NULL;
     }
     const mu_shard_plan shares = strategy->ops->distribute_dataset(strategy, dataset);
-    return distribute(strategy, &shares, 1, &shares.dataset);
+    mu_distributed_dataset *distributed = distribute(strategy, &shares, 1, &shares.dataset);
+    if (distributed)
+        distributed->batches = true;
+    return distributed;
+}
+
+mu_dataset *mu__distributed_source(const mu_distributed_dataset *distributed, const mu_strategy *strategy,
+                                   bool *batches)
+{
+    *batches = distributed->batches;
+    if (distributed->strategy == strategy)
+        return distributed->pipelines[0];
+    mu__error(MU_INVALID_ARGUMENT, "a dataset that was distributed by another %s is given to a coordinator; distribute "
+              "it with the coordinator's strategy, or give the plain dataset", mu_strategy_name(distributed->strategy));
+    return NULL;
 }
 
 // Checks which of TensorFlow's options may be combined, and under which strategy.

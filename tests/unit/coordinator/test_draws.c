@@ -151,6 +151,42 @@ static void each_element_is_visited_once(void **state)
     assert_int_equal(t.lost, 1);
 }
 
+// The sum of what a call gets.
+static mu_value *sum_of(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_reduce_sum(mu_cast(mu_at(arguments, 0), MU_F64), MU_ALL_AXES));
+}
+
+// What six calls get of the batches 0 1 2 3 and 4 5 6 7.
+static void expect_sums(bool synchronous, bool distributed, const double sums[6])
+{
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_of(synchronous);
+    mu_coordinator *c =
+        mu__give(mu__coordinator_new(&(mu_coordinator_args){.strategy = strategy}, troubled, &(trouble){0}));
+    mu_dataset *batches = mu_dataset_batch(mu_dataset_range(0, 24, 1), 4);
+    mu_value *data = distributed ? mu_create_per_worker_dataset(c, .dataset = mu_distribute_dataset(strategy, batches))
+                                 : mu_create_per_worker_dataset(c, .dataset = batches);
+    mu_function *function = mu_function_new(sum_of, NULL);
+    mu_value *results[6];
+    for (int i = 0; i < 6; i++)
+        results[i] = mu_schedule(c, function, mu_list(data, MU_END));
+    for (int i = 0; i < 6; i++)
+        assert_true(mu_scalar(mu_fetch(results[i])) == sums[i]);
+    mu_pool_close(pool);
+}
+
+// A dataset of the program is every worker's own, from its beginning; a distributed one is one for all.
+static void datasets_of_the_program_are_drawn_from(void **state)
+{
+    (void)state;
+    for (int synchronous = 0; synchronous < 2; synchronous++)
+        expect_sums(synchronous, false, (const double[]){6, 6, 6, 22, 22, 22});
+    expect_sums(false, true, (const double[]){6, 22, 38, 54, 70, 86});
+    expect_sums(true, true, (const double[]){1, 5, 9, 13, 17, 21}); // two calls make a step, and share a batch
+}
+
 static int start_in_f64(void **state)
 {
     (void)state;
@@ -164,6 +200,7 @@ int main(void)
         cmocka_unit_test(a_slow_worker_changes_no_weight),
         cmocka_unit_test(a_lost_worker_changes_no_weight),
         cmocka_unit_test(each_element_is_visited_once),
+        cmocka_unit_test(datasets_of_the_program_are_drawn_from),
     };
     return cmocka_run_group_tests(tests, start_in_f64, end_library);
 }

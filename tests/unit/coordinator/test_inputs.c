@@ -166,6 +166,56 @@ static void a_dataset_that_is_named_twice_gives_two_elements(void **state)
     mu_pool_close(pool);
 }
 
+static mu_dataset *ranges_of(const mu_input_context *context, void *arg)
+{
+    assert_true(context->num_input_pipelines == 1 && context->input_pipeline_id == 0);
+    return ranges(arg);
+}
+
+// As TensorFlow's create_per_worker_dataset: a dataset, and a distributed one of either kind.
+static void datasets_of_the_program(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        mu_pool *pool = mu_pool_open();
+        char address[64];
+        mu_rpc_server *worker = start_worker("localhost:0");
+        snprintf(address, sizeof address, "%s", mu_rpc_server_address(worker));
+        mu_strategy *strategy = strategy_on(worker);
+        mu_coordinator *c = mu_coordinator_new(strategy);
+        mu_function *step = mu_function_new(sum, NULL);
+        mu_value *data =
+            kind == 0 ? mu_create_per_worker_dataset(c, .dataset = ranges(NULL))
+                      : mu_create_per_worker_dataset(
+                            c, .dataset = kind == 1 ? mu_distribute_dataset(strategy, ranges(NULL))
+                                                    : mu_distribute_datasets_from_function(strategy, ranges_of, NULL));
+        assert_true(sum_of(c, step, data) == 1 && sum_of(c, step, data) == 2);
+        assert_int_equal(metrics_of(worker, "muster.input.dataset").ended, 1);
+        assert_int_equal(mu_rpc_server_stop(worker), MU_OK);
+        worker = start_worker(address);
+        assert_true(sum_of(c, step, data) == 1); // rebuilt on the worker that is back
+        mu_pool_close(pool);
+    }
+}
+
+static void arguments_that_name_no_dataset(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_on(start_worker("localhost:0"));
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    assert_null(mu_create_per_worker_dataset(c));
+    expect_error(MU_INVALID_ARGUMENT, "the function is NULL; give one, or .dataset");
+    assert_null(mu_create_per_worker_dataset(c, ranges, NULL, .dataset = ranges(NULL)));
+    expect_error(MU_INVALID_ARGUMENT, "both given");
+    assert_null(mu_create_per_worker_dataset(c, .dataset = (const void *)mu_constant(MU_F32, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "neither a dataset nor a distributed dataset");
+    mu_dataset *batches = mu_dataset_batch(ranges(NULL), 2);
+    assert_null(mu_create_per_worker_dataset(c, .dataset = mu_distribute_dataset(mu_mirrored_strategy(), batches)));
+    expect_error(MU_INVALID_ARGUMENT, "distributed by another MirroredStrategy");
+    mu_pool_close(pool);
+}
+
 static mu_dataset *of_a_file(void *arg)
 {
     return mu_dataset_tfrecord(arg);
@@ -393,6 +443,8 @@ int main(void)
         cmocka_unit_test(elements_do_not_travel),
         cmocka_unit_test(elements_of_other_shapes),
         cmocka_unit_test(a_dataset_that_is_named_twice_gives_two_elements),
+        cmocka_unit_test(datasets_of_the_program),
+        cmocka_unit_test(arguments_that_name_no_dataset),
         cmocka_unit_test(errors_of_elements_name_stage_and_worker),
         cmocka_unit_test(a_callback_stays_with_the_coordinator),
         cmocka_unit_test(an_older_worker_is_sent_elements),
