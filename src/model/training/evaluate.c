@@ -32,16 +32,25 @@ mu_dataset_creator *mu_dataset_creator_new(mu_dataset *(*fn)(const mu_input_cont
     return mu__give(creator);
 }
 
-mu_status mu__step_data(const mu_samples *samples, const char *function, mu_step_data *out)
+// Where elements belong to calls, a creator's datasets are read here.
+static mu_status take_creator(const mu_model *model, mu_dataset_creator *creator, mu_step_data *out)
+{
+    out->creator = creator;
+    out->workers = model && model->trainer ? mu__worker_data_new(model->strategy, creator) : NULL;
+    if (out->workers)
+        *out = (mu_step_data){.dataset = mu__worker_data_dataset(out->workers), .workers = out->workers};
+    return mu_error_code();
+}
+
+mu_status mu__step_data(const mu_model *model, const mu_samples *samples, const char *function, mu_step_data *out)
 {
     *out = (mu_step_data){0};
     if (!mu__is(samples->x, &creator_type)) {
         out->dataset = mu__samples_dataset(samples, function);
         return mu__pending() ? mu_error_code() : MU_OK;
     }
-    out->creator = (mu_dataset_creator *)(uintptr_t)samples->x;
     return !samples->y && !samples->weights && samples->batch_size == 0
-               ? MU_OK
+               ? take_creator(model, (mu_dataset_creator *)(uintptr_t)samples->x, out)
                : mu__error(MU_INVALID_ARGUMENT, "%s: x is a dataset creator, whose datasets have labels and batches; "
                            "leave out y and .batch_size", function);
 }
@@ -54,6 +63,8 @@ int64_t mu__data_steps(const mu_step_data *data)
 // Endless data need a limit on the number of steps, as do those of a creator, of which each worker reads its own.
 mu_status mu__need_end(const mu_step_data *data, int64_t steps, const char *function, const char *argument)
 {
+    if (steps <= 0 && data->workers)
+        mu__worker_data_must_end(data->workers, function, argument);
     if (steps > 0 || (!data->creator && (!data->dataset || mu_dataset_cardinality(data->dataset) != MU_INFINITE)))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s; say with .%s when to stop", function,
@@ -88,6 +99,7 @@ mu_verbose mu__verbose_on(const mu_model *model, mu_verbose verbose)
 // Runs a pass of its own over the data.
 static mu_status run_on(mu_pass *p, const mu_step_data *data)
 {
+    p->batch_each = data->workers != NULL;
     mu_status status = mu__step_runner(p->model)->begin(p->model, data, &p->opened);
     status = status == MU_OK ? mu__pass_run(p) : status;
     mu_release(p->opened);
@@ -169,7 +181,7 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
         return NULL;
     mu_step_data data;
     const mu_samples samples = {args.x, args.y, args.batch_size, false, args.sample_weight};
-    if (mu__step_data(&samples, "mu_evaluate", &data) != MU_OK ||
+    if (mu__step_data(args.model, &samples, "mu_evaluate", &data) != MU_OK ||
         mu__args_positive(&args, "steps", args.steps, "mu_evaluate") != MU_OK ||
         mu__need_compiled(args.model, &data, "mu_evaluate") != MU_OK ||
         mu__need_end(&data, args.steps, "mu_evaluate", "steps") != MU_OK ||
@@ -256,7 +268,7 @@ static mu_value *predict_values(const mu_evaluate_args *given, const char *funct
         return NULL;
     mu_step_data data;
     const mu_samples samples = {args.x, args.y, args.batch_size, false, args.sample_weight};
-    if (mu__step_data(&samples, function, &data) != MU_OK ||
+    if (mu__step_data(args.model, &samples, function, &data) != MU_OK ||
         mu__args_positive(&args, "steps", args.steps, function) != MU_OK ||
         mu__need_model(args.model, function) != MU_OK ||
         (!data.creator && !data.dataset && mu__error(MU_INVALID_ARGUMENT, "%s: the dataset is NULL", function)) ||

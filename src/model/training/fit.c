@@ -83,6 +83,7 @@ static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
     // A run restored within an epoch has values so far, and no further steps if all were done.
     MU_TRY(p->steps == 0 ? mu__pass_reset(model) : mu__pass_read(p));
     p->opened = f->opened;
+    p->batch_each = f->data.workers != NULL;
     mu_logs logs = mu__pass_logs(p);
     logs.n = 0;
     MU_TRY(mu__call_hooks(f->callbacks, MU_HOOK_EPOCH_BEGIN, &logs));
@@ -280,8 +281,8 @@ static mu_status resolve(fitting *f)
     const bool rows = mu__is(validation.x, &mu__tensor_type) || mu__is(validation.x, &mu__value_type);
     if (rows)
         validation.batch_size = args->validation_batch_size ? args->validation_batch_size : args->batch_size;
-    MU_TRY(mu__step_data(&samples, "mu_fit", &f->data));
-    MU_TRY(mu__step_data(&validation, "mu_fit", &f->validation));
+    MU_TRY(mu__step_data(args->model, &samples, "mu_fit", &f->data));
+    MU_TRY(mu__step_data(args->model, &validation, "mu_fit", &f->validation));
     f->by_class = (mu_class_weights){args->class_weight, args->n_class_weight};
     if (f->data.dataset)
         f->data.dataset = mu__class_weights(f->data.dataset, &f->by_class, "mu_fit");

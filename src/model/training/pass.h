@@ -10,15 +10,17 @@
 #include "model/training/progress.h"
 #include "model/training/samples.h"
 #include "model/training/training.h"
+#include "model/training/worker_data.h"
 
 #include <muster/coordinator.h>
 
 typedef struct mu_pass mu_pass;
 
-// Where the steps' batches come from: one of the two.
+// Where the steps' batches come from: a dataset, or a creator whose datasets the runner opens.
 typedef struct mu_step_data {
     mu_dataset *dataset;
     mu_dataset_creator *creator;
+    mu_worker_data *workers;       // whose dataset it is (worker_data.h): an element is the batch of a call; else NULL
 } mu_step_data;
 
 typedef struct mu_step_runner {
@@ -59,6 +61,7 @@ struct mu_pass {
     mu_function *function;
     const mu_step_runner *runner;
     mu_object *opened;             // the data, of the runner
+    bool batch_each;               // an element of the data is the batch of a call, of which several may make a step
     int64_t limit;                 // steps; -1: until the data ends
     bool training;
     mu_progress *progress;         // NULL: nothing is shown
@@ -101,8 +104,9 @@ int64_t mu__state_numbers(const mu_value *state, int r, double *out);
 
 // ---- What fit, evaluate and predict share (evaluate.c) ------------------------------------------
 
-// mu__step_data finds out what the samples are; of rows it makes batches. Errors: those of mu__samples_dataset.
-mu_status mu__step_data(const mu_samples *samples, const char *function, mu_step_data *out);
+// mu__step_data finds out what the samples are for a model (NULL: none, which fails later); of rows it makes batches.
+// Errors: those of mu__samples_dataset.
+mu_status mu__step_data(const mu_model *model, const mu_samples *samples, const char *function, mu_step_data *out);
 // mu__need_end checks that a pass ends. Errors: INVALID_ARGUMENT naming the argument that says when.
 mu_status mu__need_end(const mu_step_data *data, int64_t steps, const char *function, const char *argument);
 int64_t mu__data_steps(const mu_step_data *data);  // batches; negative: not known

@@ -1,7 +1,8 @@
 // Steps on the workers of a coordinator, under a parameter-server strategy.
 //
 // A data set is read here, and each batch goes to the worker that is free next: so each is used once, whatever happens
-// to workers. A data-set creator makes a data set for each worker, as in Keras. A step returns what its batch adds to
+// to workers. A data-set creator makes a data set for each worker, as in Keras; where elements belong to calls those
+// are read here too (worker_data.h). A step returns what its batch adds to
 // the metrics; the sums are kept here, so a step that was tried again counts once.
 #include "coordinator/coordinator.h"
 #include "distribute/servers/aggregation.h"
@@ -21,31 +22,19 @@ static mu_coordinator *coordinator_of(const mu_model *model)
 
 // ---- Data ---------------------------------------------------------------------------------------
 
-static mu_dataset *create(void *arg)
-{
-    const mu_dataset_creator *creator = arg;
-    const mu_input_context context = {.num_input_pipelines = 1, .num_replicas_in_sync = 1};
-    return creator->fn(&context, creator->arg);
-}
-
 static mu_status begin(const mu_model *model, const mu_step_data *data, mu_object **opened)
 {
     if (*opened)
         return MU_OK;
     mu_coordinator *c = coordinator_of(model);
-    const mu_aggregation *aggregation = model->strategy->servers->aggregation;
-    if (data->creator && aggregation && !aggregation->synchronous)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: with a visitation guarantee the data must be a dataset, whose "
-                         "batches are handed out once; a dataset creator makes one for each worker",
-                         model->trainer->use->function);
     if (c && data->creator)
-        *opened = mu_retain(mu_create_per_worker_dataset(c, create, data->creator));
+        *opened = mu_retain(mu_create_per_worker_dataset(c, mu__creator_call, data->creator));
     else if (c)
         *opened = (mu_object *)mu__dataset_iterate(data->dataset);
     return *opened ? MU_OK : mu_error_code();
 }
 
-// The next batch, or what stands for it on each worker.
+// The next batch, or what each worker has in its place.
 static mu_value *next_batch(mu_pass *p)
 {
     if (mu__is(p->opened, &mu__value_type))
@@ -56,28 +45,48 @@ static mu_value *next_batch(mu_pass *p)
     return batch;
 }
 
+// What the n calls of a step get, owned: parts of a batch, divided as among so many replicas; or a batch each, without
+// rows where the data have ended. Returns whether there is a step.
+static bool next_parts(mu_pass *p, int n, mu_value **parts)
+{
+    mu_value *first = next_batch(p);
+    if (!first)
+        return false;
+    if (!p->batch_each)
+        return mu__split_rows(first, n, parts) == MU_OK;
+    parts[0] = mu_retain(first);
+    for (int i = 1; i < n && !mu__pending(); i++) {
+        parts[i] = mu_retain(next_batch(p));
+        if (!parts[i] && !mu__pending())
+            parts[i] = mu__empty_like(first);
+    }
+    return !mu__pending();
+}
+
 // ---- Steps --------------------------------------------------------------------------------------
 
-// The calls of a step: a batch is divided as among so many replicas; of a creator each call gets a batch of its own.
-static mu_value *schedule_parts(mu_coordinator *c, mu_function *function, mu_value *batch, int n)
+// The calls of a step, each with its share of the step's rows.
+static mu_value *schedule_parts(const mu_pass *p, mu_coordinator *c, int n, mu_value *const *parts, mu_value **results)
 {
-    mu_value **parts = mu__calloc(2 * (size_t)n, sizeof *parts), **results = parts ? parts + n : NULL;
-    const bool whole = batch->kind == MU_VALUE_PER_WORKER;
-    const int64_t rows = whole ? 0 : mu__step_rows(c->strategy, batch);
-    if (!parts || (!whole && mu__split_rows(batch, n, parts) != MU_OK)) {
-        mu__free(parts);
-        return NULL;
-    }
-    for (int i = 0; i < n && !mu__pending(); i++) {
-        const int64_t own = whole ? 0 : mu__step_rows(c->strategy, parts[i]);
-        const double ratio = whole ? n : own > 0 ? (double)rows / (double)own : 0;
-        results[i] = mu__schedule(c, function, whole ? batch : parts[i], ratio);
-    }
-    mu_value *list = mu__pending() ? NULL : mu_list_of(n, results);
+    int64_t rows = 0;
     for (int i = 0; i < n; i++)
+        rows += mu__step_rows(c->strategy, parts[i]);
+    for (int i = 0; i < n && !mu__pending(); i++) {
+        const int64_t own = mu__step_rows(c->strategy, parts[i]);
+        results[i] = mu__schedule(c, p->function, parts[i], own > 0 ? (double)rows / (double)own : 0);
+    }
+    return mu__pending() ? NULL : mu_list_of(n, results);
+}
+
+static mu_value *start_parts(mu_pass *p, mu_coordinator *c, int n)
+{
+    mu_value **parts = mu__calloc(2 * (size_t)n, sizeof *parts), *step = NULL;
+    if (parts && next_parts(p, n, parts) && mu__pass_begin_batch(p) == MU_OK)
+        step = schedule_parts(p, c, n, parts, parts + n);
+    for (int i = 0; parts && i < n; i++)
         mu_release(parts[i]);
     mu__free(parts);
-    return list;
+    return step;
 }
 
 // Waits until few calls wait for a worker: batches must not pile up here.
@@ -87,11 +96,10 @@ static void *start(mu_pass *p)
     if (mu__closures_wait_room(c->queue, c->n_workers) != MU_OK)
         return NULL;
     const mu_aggregation *aggregation = p->model->strategy->servers->aggregation;
+    if (p->training && aggregation)
+        return mu_retain(start_parts(p, c, aggregation->n));
     mu_value *batch = next_batch(p);
-    if (!batch || mu__pass_begin_batch(p) != MU_OK)
-        return NULL;
-    return mu_retain(p->training && aggregation ? schedule_parts(c, p->function, batch, aggregation->n)
-                                                : mu_schedule(c, p->function, batch));
+    return batch && mu__pass_begin_batch(p) == MU_OK ? mu_retain(mu_schedule(c, p->function, batch)) : NULL;
 }
 
 // A step is the result of a call, or a list of them.

@@ -38,7 +38,8 @@ static mu_model *normalized(void)
     return mu_model_new(x, mu_call(mu_dense(1), mu_call(mu_batch_normalization(.no_scale = true), hidden)));
 }
 
-static mu_model *train(mu_strategy *strategy, model_maker *layers, optimizer_maker *make, mu_history **history)
+static mu_model *train(mu_strategy *strategy, model_maker *layers, optimizer_maker *make, const void *samples,
+                       mu_history **history)
 {
     mu_model *model = NULL;
     mu_set_seed(3);
@@ -58,18 +59,21 @@ static mu_model *train(mu_strategy *strategy, model_maker *layers, optimizer_mak
             numbers[i] = strstr(mu_variable_name(v), "variance") ? 1 : ((double)((i * 29 + w * 7) % 23) - 11) / 23;
         mu_variable_assign(v, mu_tensor_new(MU_F64, shape.rank, shape.dims, numbers));
     }
-    *history = mu_fit(model, data(), .epochs = EPOCHS, .validation_data = data(), .verbose = MU_VERBOSE_SILENT);
+    *history = mu_fit(model, samples, .epochs = EPOCHS, .validation_data = data(), .verbose = MU_VERBOSE_SILENT);
     if (!*history)
         fail_msg("%s", mu_error_message());
     return model;
 }
 
-static void expect_same(mu_strategy *strategy, int replicas, model_maker *layers, optimizer_maker *make)
+// Trains on the same samples, which a creator or larger batches may divide otherwise.
+static void expect_same_on(mu_strategy *strategy, int replicas, model_maker *layers, optimizer_maker *make,
+                           const void *samples, mu_dataset *batches)
 {
     mu_pool *pool = mu_pool_open();
     mu_history *got, *wanted;
-    mu_value *served = mu_model_weights(train(strategy, layers, make, &got)),
-             *mirrored = mu_model_weights(train(mu_mirrored_strategy(.replicas = replicas), layers, make, &wanted));
+    mu_strategy *mirrored_strategy = mu_mirrored_strategy(.replicas = replicas);
+    mu_value *served = mu_model_weights(train(strategy, layers, make, samples, &got)),
+             *mirrored = mu_model_weights(train(mirrored_strategy, layers, make, batches, &wanted));
     for (int w = 0; w < mu_value_count(served); w++) {
         mu_tensor *a = mu_variable_read(mu_value_variable(mu_value_at(served, w))),
                   *b = mu_variable_read(mu_value_variable(mu_value_at(mirrored, w)));
@@ -82,7 +86,13 @@ static void expect_same(mu_strategy *strategy, int replicas, model_maker *layers
         assert_float_equal(mu_history_at(got, "loss", e), mu_history_at(wanted, "loss", e), 1e-9);
         assert_float_equal(mu_history_at(got, "val_loss", e), mu_history_at(wanted, "val_loss", e), 1e-9);
     }
+    assert_int_equal(mu_history_samples(got), mu_history_samples(wanted));
     mu_pool_close(pool);
+}
+
+static void expect_same(mu_strategy *strategy, int replicas, model_maker *layers, optimizer_maker *make)
+{
+    expect_same_on(strategy, replicas, layers, make, data(), data());
 }
 
 static void test_weights_are_those_of_replicas(void **state)
@@ -124,6 +134,46 @@ static void test_on_servers_of_their_own(void **state)
                                                          .replicas_to_aggregate = 2);
     expect_same(strategy, 2, dense, adam);
     expect_same(strategy, 2, normalized, adam);
+    mu_pool_close(pool);
+}
+
+// ---- Creators -----------------------------------------------------------------------------------
+
+// Worker k's share of the six batches; that of worker 1 ends early.
+static mu_dataset *share_of_worker(const mu_input_context *context, void *arg)
+{
+    const int worker = mu_get_current_worker_index();
+    assert_true(context->num_input_pipelines == 1);
+    ++*(int *)arg;
+    return mu_dataset_take(mu_dataset_shard(data(), 3, worker), worker == 1 ? 1 : 2);
+}
+
+static mu_dataset *endless_share(const mu_input_context *context, void *arg)
+{
+    return mu_dataset_repeat(share_of_worker(context, arg), MU_INFINITE);
+}
+
+// A call gets a batch of the workers' datasets in rotation, and the last step of an epoch has but one call with rows.
+static void test_creators_are_visited_once_in_each_epoch(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    int made = 0;
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(3, 2), .replicas_to_aggregate = 2,
+                                                         .in_process = true);
+    mu_dataset *visited = mu_dataset_concatenate(mu_dataset_take(data(), 4), mu_dataset_skip(data(), 5));
+    expect_same_on(strategy, 2, dense, adam, mu_dataset_creator_new(share_of_worker, &made),
+                   mu_dataset_batch(mu_dataset_unbatch(visited), 2 * BATCH));
+    assert_int_equal(made, 3 * EPOCHS);
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = dense();
+        mu_compile(model, .optimizer = "sgd", .loss = "mse");
+    }
+    mu_dataset_creator *endless = mu_dataset_creator_new(endless_share, &made);
+    assert_null(mu_fit(model, endless, .verbose = MU_VERBOSE_SILENT));
+    expect_error(MU_INVALID_ARGUMENT, "mu_fit: the dataset of worker 0 repeats for ever; say with .steps_per_epoch");
+    assert_non_null(mu_fit(model, endless, .steps_per_epoch = 2, .verbose = MU_VERBOSE_SILENT));
     mu_pool_close(pool);
 }
 
@@ -275,6 +325,7 @@ int main(void)
                                        cmocka_unit_test(test_batch_normalization),
                                        cmocka_unit_test(test_on_servers_of_their_own),
                                        cmocka_unit_test(test_assignments_are_those_of_replicas),
+                                       cmocka_unit_test(test_creators_are_visited_once_in_each_epoch),
                                        cmocka_unit_test(test_a_loop_of_ones_own)};
     return cmocka_run_group_tests_name("coordinator/synchronous", tests, start_in_f64, end_library);
 }
