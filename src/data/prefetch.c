@@ -91,9 +91,18 @@ const mu_stage_ops mu__prefetch_stage = {
     .batch_size = mu__batch_size_of_inputs,
 };
 
+// Without calls there would be neither threads nor room for a result.
+static mu_status check_calls(const mu_dataset *dataset)
+{
+    const int calls = ((const mu_map_args *)dataset->args)->parallel_calls;
+    return calls >= 1 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "it has %d parallel calls; expected 1 to %d", calls,
+                                          MU_MAX_PARALLEL_CALLS);
+}
+
 const mu_stage_ops mu__parallel_map_stage = {
     .name = "parallel_map",
     .sent = mu__map_sent,
+    .check = check_calls,
     .state_bytes = sizeof(prefetch_state),
     .args_bytes = sizeof(mu_map_args),
     .owned = mu__map_owned,

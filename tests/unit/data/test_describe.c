@@ -187,6 +187,9 @@ static void hostile_descriptions_are_refused(void **state)
     mu_value *parts[5], *map = mu_value_at(mapped, 1);
     for (int i = 0; i < 5; i++)
         parts[i] = mu_value_at(map, i);
+    parts[0] = mu_of(mu_string_scalar("parallel_map"));
+    expect_refused(mu_list(range, mu_list_of(5, parts), MU_END), "0 parallel calls; expected 1 to");
+    parts[0] = mu_value_at(map, 0);
     mu_value *sent = parts[3]; // of a scalar int64, but the graph is given another argument
     parts[3] = mu_list(mu_value_at(sent, 0), mu__int64s_value(2, (int64_t[]){MU_F32, 3}), mu_value_at(sent, 2), MU_END);
     expect_refused(mu_list(range, mu_list_of(5, parts), MU_END), "the arguments of the function");
