@@ -50,6 +50,7 @@ struct mu_strategy {
     mu_tpu_device_assignment *assignment; // retained; which cores the replicas of a TPUStrategy are, NULL for others
     mu_device **cores;                    // [n_local * n_cores] its replicas' logical devices; NULL: one each
     int n_cores;                          // of each replica
+    int64_t *world_ids;                   // [n_replicas * n_cores] devices of one program of all workers; NULL: none
     bool spmd;                            // all logical cores of its replicas run one program
     int tpu_life;                         // the life of the TPU system (engine/tpu.c) that it belongs to
     bool sealed;                          // the cluster came from the environment, which must not change any more
@@ -246,6 +247,9 @@ mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 // mu__run_wait waits for the run, frees it and returns the regrouped results, which belong to the pool; NULL on error.
 mu_value *mu__run_wait(mu_running *running);
+// mu__strategy_find_world tells the other workers which devices this one's replicas are, and sets world_ids if the
+// devices of all of them can run one program; not if a worker is not willing. A collective of the workers' mesh.
+mu_status mu__strategy_find_world(mu_strategy *strategy, bool willing);
 // mu__strategy_launches returns whether one program can run on all of the strategy's devices (launched_run.c).
 bool mu__strategy_launches(const mu_strategy *strategy);
 // mu__strategy_input_seconds returns the total time, in seconds, that the replica that waited longest has waited for

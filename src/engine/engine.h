@@ -41,6 +41,21 @@ typedef struct mu_run_args {
     mu_tensor **out;             // [graph outputs], receives owned references
 } mu_run_args;
 
+// A program that devices of several processes run together. Each process launches it on its own devices, and all of them
+// must: whoever calls has agreed with the others that they do.
+typedef struct mu_launch_world {
+    int n_replicas;              // of all processes
+    int first;                   // the first one of this process
+    const int64_t *ids;          // [n_replicas * partitions] the numbers of all devices, as mu_engine.identify gives them
+} mu_launch_world;
+
+// Where a device is in the world of several processes.
+typedef struct mu_world_place {
+    int process;                 // the plugin's number of its process
+    int n_devices;               // of all processes
+    int64_t id;                  // the device's number among them
+} mu_world_place;
+
 typedef struct mu_engine {
     const char *name;            // "cpu"
     // lower rewrites a graph once for this engine (fused ops); the caller owns the result. Optional: NULL keeps the
@@ -60,10 +75,19 @@ typedef struct mu_engine {
     // devices[i * partitions] and those behind it: variables and results are on the first, and annotations of the
     // graph divide work among all. Inputs and arguments must live, and must not change, until finish, which waits for
     // the end and frees the launch. It returns the first error; then variables that the run writes are poisoned. One
-    // thread at a time launches on a device.
+    // thread at a time launches on a device. With a world (NULL: this process alone) the program is that of all
+    // processes, which `join` has compiled, and args->run numbers the launch; if another process fails meanwhile, or
+    // the program does not end within MUSTER_TIMEOUT, launch and finish fail, and the devices cannot be used any more.
+    // When finish fails the other processes hear of it; when launch fails, the caller tells them.
     mu_status (*launch)(mu_plan *plan, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
-                        mu_launch **out);
+                        const mu_launch_world *world, mu_launch **out);
     mu_status (*finish)(mu_launch *launch);
+    // Optional, for devices of several processes. identify says where a device is among them; false: its process is
+    // alone. join tells which program of a world's processes a plan has: a hash of its text, never 0. If it is not
+    // compiled, it is compiled now, or without `compile` *hash is 0.
+    bool (*identify)(const mu_device *device, mu_world_place *out);
+    mu_status (*join)(mu_plan *plan, const mu_launch_world *world, int n, int partitions, mu_device *const *devices,
+                      bool compile, int64_t *hash);
 } mu_engine;
 
 extern const mu_engine mu__engine_cpu;
@@ -94,7 +118,8 @@ mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n);
 
 // What a plugin needs to make one world of the devices of several processes: which of them this one is, and a
 // key-value store that all have. An object. Its functions are called on any thread; they fail when the job has ended.
-// get waits at most `seconds` (0: not at all, and NOT_FOUND); the caller frees the value with mu__free.
+// get waits at most `seconds` (0: not at all, and NOT_FOUND); the caller frees the value with mu__free. check fails if
+// one of the processes has failed; fail tells the others that this one has, with the pending error.
 typedef struct mu_device_world mu_device_world;
 struct mu_device_world {
     mu_object object;    // first
@@ -102,6 +127,8 @@ struct mu_device_world {
     mu_status (*put)(mu_device_world *world, const void *key, size_t key_bytes, const void *value, size_t bytes);
     mu_status (*get)(mu_device_world *world, const void *key, size_t key_bytes, double seconds, void **value,
                      size_t *bytes);
+    mu_status (*check)(mu_device_world *world);
+    void (*fail)(mu_device_world *world);
 };
 
 // mu__device_set_world sets the world of the plugins whose devices are made from now on; retained. NULL: none. Devices

@@ -19,6 +19,7 @@ PLACE(PJ_PLUGIN_INITIALIZE, PJRT_Plugin_Initialize);
 PLACE(PJ_EVENT_DESTROY, PJRT_Event_Destroy);
 PLACE(PJ_EVENT_IS_READY, PJRT_Event_IsReady);
 PLACE(PJ_EVENT_AWAIT, PJRT_Event_Await);
+PLACE(PJ_EVENT_ON_READY, PJRT_Event_OnReady);
 PLACE(PJ_CLIENT_CREATE, PJRT_Client_Create);
 PLACE(PJ_CLIENT_DESTROY, PJRT_Client_Destroy);
 PLACE(PJ_CLIENT_PLATFORM_NAME, PJRT_Client_PlatformName);
@@ -34,6 +35,7 @@ PLACE(PJ_EXECUTABLE_DESTROY, PJRT_Executable_Destroy);
 PLACE(PJ_EXECUTABLE_NUM_OUTPUTS, PJRT_Executable_NumOutputs);
 PLACE(PJ_LOADED_DESTROY, PJRT_LoadedExecutable_Destroy);
 PLACE(PJ_LOADED_GET_EXECUTABLE, PJRT_LoadedExecutable_GetExecutable);
+PLACE(PJ_LOADED_ADDRESSABLE_DEVICES, PJRT_LoadedExecutable_AddressableDevices);
 PLACE(PJ_LOADED_EXECUTE, PJRT_LoadedExecutable_Execute);
 PLACE(PJ_BUFFER_DESTROY, PJRT_Buffer_Destroy);
 PLACE(PJ_BUFFER_TO_HOST_BUFFER, PJRT_Buffer_ToHostBuffer);
@@ -62,6 +64,10 @@ SIZE(pj_plugin_args, PJRT_Plugin_Initialize_Args);
 SIZE(pj_event_args, PJRT_Event_Await_Args);
 SIZE(pj_event_ready_args, PJRT_Event_IsReady_Args);
 FIELD(pj_event_ready_args, ready, PJRT_Event_IsReady_Args, is_ready);
+
+SIZE(pj_event_on_ready_args, PJRT_Event_OnReady_Args);
+FIELD(pj_event_on_ready_args, callback, PJRT_Event_OnReady_Args, callback);
+FIELD(pj_event_on_ready_args, arg, PJRT_Event_OnReady_Args, user_arg);
 
 SIZE(pj_named_value, PJRT_NamedValue);
 FIELD(pj_named_value, type, PJRT_NamedValue, type);
@@ -101,6 +107,9 @@ FIELD(pj_compile_args, options, PJRT_Client_Compile_Args, compile_options);
 FIELD(pj_compile_args, loaded, PJRT_Client_Compile_Args, executable);
 SIZE(pj_loaded_args, PJRT_LoadedExecutable_Destroy_Args);
 SIZE(pj_loaded_executable_args, PJRT_LoadedExecutable_GetExecutable_Args);
+SIZE(pj_loaded_devices_args, PJRT_LoadedExecutable_AddressableDevices_Args);
+FIELD(pj_loaded_devices_args, devices, PJRT_LoadedExecutable_AddressableDevices_Args, addressable_devices);
+FIELD(pj_loaded_devices_args, n, PJRT_LoadedExecutable_AddressableDevices_Args, num_addressable_devices);
 SIZE(pj_executable_args, PJRT_Executable_Destroy_Args);
 SIZE(pj_outputs_args, PJRT_Executable_NumOutputs_Args);
 

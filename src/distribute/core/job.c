@@ -13,6 +13,7 @@ typedef struct member {
 struct mu_job {
     mu_object object;
     pthread_mutex_t lock; // held while joining and leaving the mesh
+    pthread_mutex_t launches;
     int users;
     mu_runtime *runtime;
     mu_mesh *mesh; // retained; NULL without users
@@ -40,6 +41,7 @@ static void job_destroy(void *object)
     mu_release(job->mesh);
     forget_members(job);
     pthread_mutex_destroy(&job->lock);
+    pthread_mutex_destroy(&job->launches);
 }
 
 static mu_type job_type = {.name = "job", .destroy = job_destroy};
@@ -50,6 +52,7 @@ static void *create_job(mu_runtime *runtime)
     if (!job)
         return NULL;
     pthread_mutex_init(&job->lock, NULL);
+    pthread_mutex_init(&job->launches, NULL);
     job->runtime = runtime;
     return job;
 }
@@ -58,6 +61,8 @@ mu_job *mu__job_of(mu_runtime *runtime)
 {
     return mu_retain(mu__runtime_slot(runtime, MU_SLOT_JOB, create_job, mu_release));
 }
+
+pthread_mutex_t *mu__job_launches(mu_job *job) { return &job->launches; }
 
 static mu_status remember_members(mu_job *job, int rank, int n, const mu_mesh_peer *peers)
 {

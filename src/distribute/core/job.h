@@ -20,6 +20,10 @@ mu_mesh *mu__job_enter(mu_job *job, int rank, int n, const mu_mesh_peer *peers, 
 // mu__job_leave undoes one mu__job_enter; the last user leaves the job cleanly.
 void mu__job_leave(mu_job *job);
 
+// mu__job_launches returns the lock that a thread holds from the workers' agreement on a program for the devices of all
+// of them until it has launched it: all processes queue such programs in one order.
+pthread_mutex_t *mu__job_launches(mu_job *job);
+
 // ---- The devices of all processes (device_world.c) -----------------------------------------------------
 
 // mu__world_new makes the world of a mesh's processes (retained); the caller owns it, NULL on error. While the process

@@ -22,6 +22,7 @@ static void strategy_destroy(void *object)
     mu_release(strategy->cross_device);
     mu__free(strategy->devices);
     mu__free(strategy->compiled_devices);
+    mu__free(strategy->world_ids);
     mu__servers_free(strategy->servers);
     pthread_mutex_destroy(&strategy->order);
 }

@@ -185,7 +185,7 @@ static mu_status run(program *p, mu_device *device, mu_tensor *const *in, mu_ten
     pthread_mutex_t *order = mu__device_order(mu__runtime());
     mu_launch *launch = NULL;
     pthread_mutex_lock(order);
-    const mu_status status = p->engine->launch(p->plan, 1, 1, &device, &args, &launch);
+    const mu_status status = p->engine->launch(p->plan, 1, 1, &device, &args, NULL, &launch);
     pthread_mutex_unlock(order);
     return status == MU_OK ? p->engine->finish(launch) : status;
 }

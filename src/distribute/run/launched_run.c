@@ -1,8 +1,9 @@
 // Launches a run on devices that work by themselves: one call for all replicas, on the thread that asked for it.
 //
-// One thread starts every replica's work and has compared their shapes first, and inside of the program replicas agree
-// on the way that they take through control flow (decision 89), so no participant of a collective can be missing. Runs
-// that threads of the devices have not ended (strategy_run.c) come first.
+// One thread starts every replica's work and has compared their shapes first, or has agreed with the other workers
+// (joined_run.c), and inside of the program replicas agree on the way that they take through control flow (decision 89),
+// so no participant of a collective can be missing. Runs that threads of the devices have not ended (strategy_run.c)
+// come first.
 #include "distribute/run/replica_run.h"
 
 // Whether this program may reduce: where the user named another way, the host does.
@@ -49,11 +50,12 @@ static mu_status wait_for_thread(mu_device *device)
     return status;
 }
 
-static mu_status find_plan(mu_replica_run *running)
+mu_status mu__find_plan(mu_replica_run *running)
 {
     mu_device *first = running->devices[0];
     const mu_replica_job *j = &running->jobs[0];
-    running->plan = mu__concrete_plan(running->concrete, first, j->specs, running->n_in);
+    if (!running->plan)
+        running->plan = mu__concrete_plan(running->concrete, first, j->specs, running->n_in);
     if (!running->plan)
         running->plan = mu__concrete_compile(running->concrete, first, j->specs, running->n_in);
     return running->plan ? MU_OK : mu_error_code();
@@ -62,11 +64,11 @@ static mu_status find_plan(mu_replica_run *running)
 static mu_status launch(mu_replica_run *running)
 {
     const mu_strategy *strategy = running->head.strategy;
-    MU_TRY(find_plan(running));
+    MU_TRY(mu__find_plan(running));
     if (!(running->args = mu__calloc((size_t)running->n, sizeof *running->args)))
         return MU_RESOURCE_EXHAUSTED;
-    const int partitions = strategy->cores ? strategy->n_cores : 1;
-    mu_device *const *devices = strategy->cores ? strategy->cores : running->devices;
+    const int partitions = mu__run_partitions(strategy);
+    mu_device *const *devices = mu__run_devices(running);
     for (int i = 0; i < running->n * partitions; i++)
         MU_TRY(wait_for_thread(devices[i]));
     for (int r = 0; r < running->n; r++)
@@ -76,7 +78,8 @@ static mu_status launch(mu_replica_run *running)
                                          .run = running->number,
                                          .in = running->jobs[r].in,
                                          .out = running->jobs[r].out};
-    return devices[0]->engine->launch(running->plan, running->n, partitions, devices, running->args, &running->launch);
+    return devices[0]->engine->launch(running->plan, running->n, partitions, devices, running->args,
+                                      running->joined ? &running->world : NULL, &running->launch);
 }
 
 // The program failed as a whole, so every replica has its error.
@@ -99,8 +102,11 @@ mu_status mu__launch_run(mu_replica_run *running)
     running->number = ++strategy->runs;
     strategy->under_way++;
     pthread_mutex_unlock(&strategy->order);
-    if (launch(running) != MU_OK)
+    if (launch(running) != MU_OK) {
+        if (running->joined)
+            mu__strategy_failed(strategy);  // the other workers have launched
         take_error(running);
+    }
     pthread_mutex_unlock(devices);
     return MU_OK;
 }

@@ -1,4 +1,4 @@
-// One run of a traced function on the replicas of this process (strategy_run.c, launched_run.c).
+// One run of a traced function on the replicas of this process (strategy_run.c, launched_run.c, joined_run.c).
 #ifndef MU_SRC_DISTRIBUTE_REPLICA_RUN_H
 #define MU_SRC_DISTRIBUTE_REPLICA_RUN_H
 
@@ -27,6 +27,8 @@ typedef struct mu_replica_run {
     mu_latch done;              // of the posted jobs
     // of a launched run:
     bool launched;
+    bool joined;                // with all other workers, in this world
+    mu_launch_world world;
     mu_plan *plan;              // in use
     mu_launch *launch;          // NULL: it failed at once
     mu_run_args *args;          // [n]
@@ -35,6 +37,26 @@ typedef struct mu_replica_run {
 // mu__devices_for returns the devices on which a function runs under a strategy, which owns the array; NULL with
 // FAILED_PRECONDITION if the function has to be compiled and nothing here can (compiled_devices.c).
 mu_device *const *mu__devices_for(mu_strategy *strategy, const mu_function *function);
+
+// mu__run_devices returns the devices of the run's replicas: mu__run_partitions logical ones for each.
+static inline int mu__run_partitions(const mu_strategy *strategy) { return strategy->cores ? strategy->n_cores : 1; }
+static inline mu_device *const *mu__run_devices(const mu_replica_run *running)
+{
+    const mu_strategy *strategy = running->head.strategy;
+    return strategy->cores ? strategy->cores : running->devices;
+}
+
+// mu__joins returns whether the run's replicas may run one program with those of all other workers.
+// mu__agree_to_run asks them, a collective of the workers: `joined` says whether all launch it now, else all run the
+// parts between the collectives. It fails on all workers if one of them cannot run. The job's lock of launches is held
+// until the run has started. mu__agree_on_failure says in its place that this worker cannot (the pending error, which
+// stays), if the strategy's devices may run such programs.
+bool mu__joins(const mu_replica_run *running);
+mu_status mu__agree_to_run(mu_replica_run *running);
+void mu__agree_on_failure(mu_strategy *strategy);
+
+// mu__find_plan finds or makes the plan for the first replica's arguments.
+mu_status mu__find_plan(mu_replica_run *running);
 
 // mu__launches returns whether the run's replicas can be launched together: their devices work by themselves, all
 // replicas are here, and their arguments have the same shapes. mu__launch_run starts it, and mu__finish_run waits for

@@ -1,10 +1,12 @@
 // Runs a traced function on all replicas at once.
 //
 // The calling thread traces (once per signature) and selects each replica's arguments. Devices that work by themselves
-// it launches, with one program for all of them (launched_run.c). For others it posts one job to each device's thread,
+// it launches, with one program for all of them (launched_run.c), also with those of other workers (joined_run.c). For
+// others it posts one job to each device's thread,
 // which finds or compiles the plan and runs it. Two runs may be in progress, so that input is prepared while devices
 // compute. If a replica fails, the group releases the others.
 #include "base/system.h"
+#include "distribute/core/job.h"
 #include "distribute/run/replica_run.h"
 #include "ops/nn/nn.h"
 
@@ -258,6 +260,25 @@ static void end_run(mu_strategy *strategy)
     mu__strategy_done(strategy);
 }
 
+// With the lock of launches, workers have one order of agreements and launches.
+static mu_status start_joined(mu_replica_run *running)
+{
+    pthread_mutex_t *launches = mu__job_launches(running->head.strategy->job);
+    pthread_mutex_lock(launches);
+    mu_status status = mu__agree_to_run(running);
+    if (status == MU_OK)
+        status = running->joined ? mu__launch_run(running) : post(running);
+    pthread_mutex_unlock(launches);
+    return status;
+}
+
+static mu_status start(mu_replica_run *running)
+{
+    return mu__joins(running)      ? start_joined(running)
+           : mu__launches(running) ? mu__launch_run(running)
+                                   : post(running);
+}
+
 mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_value *arguments)
 {
     mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
@@ -268,14 +289,17 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
     mu_replica_run *running = concrete ? new_running(strategy, devices, concrete, given) : NULL;
     mu_release(none);
     if (!running)
-        mu__strategy_done(strategy);
-    if (!running)
-        return NULL;
-    if ((mu__launches(running) ? mu__launch_run(running) : post(running)) == MU_OK)
+        mu__agree_on_failure(strategy);
+    if (running && start(running) == MU_OK)
         return &running->head;
-    mu__latch_wait(&running->done, MU_FOREVER, "replicas");
-    end_run(strategy);
-    free_running(running);
+    if (running && running->number > 0) {
+        mu__latch_wait(&running->done, MU_FOREVER, "replicas");
+        end_run(strategy);
+    } else {
+        mu__strategy_done(strategy);
+    }
+    if (running)
+        free_running(running);
     return NULL;
 }
 

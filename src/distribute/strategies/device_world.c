@@ -43,6 +43,31 @@ static mu_status get(mu_device_world *world, const void *key, size_t key_bytes, 
     return status;
 }
 
+// After the job's end nothing is known of the others.
+static mu_status check(mu_device_world *base)
+{
+    job_world *world = (job_world *)base;
+    pthread_mutex_lock(&world->lock);
+    mu_mesh *mesh = mu_retain(world->mesh);
+    pthread_mutex_unlock(&world->lock);
+    const mu_status status = mesh ? mu__mesh_check(mesh, -1) : MU_OK;
+    mu_release(mesh);
+    return status;
+}
+
+static void fail(mu_device_world *base)
+{
+    mu_error_value cause, ignored;
+    mu__error_move(&cause);
+    mu_mesh *mesh = mesh_of(base);
+    if (mesh)
+        mu__mesh_fail(mesh, &cause);
+    else
+        mu__error_move(&ignored);
+    mu_release(mesh);
+    mu__error_raise(&cause);
+}
+
 static void destroy(void *object)
 {
     job_world *world = object;
@@ -63,6 +88,8 @@ mu_device_world *mu__world_new(mu_mesh *mesh)
     world->base.n_processes = mu__mesh_ranks(mesh);
     world->base.put = put;
     world->base.get = get;
+    world->base.check = check;
+    world->base.fail = fail;
     return &world->base;
 }
 

@@ -217,6 +217,15 @@ static mu_status agree_on_replicas(const mu_strategy *strategy, bool determinist
     return status;
 }
 
+// Whether XLA may reduce between the workers, inside of one program: where the user named another way, or asked for the
+// bits of a fixed order, the host does.
+static bool may_share_program(const mu_strategy *strategy, const mu_communication_options *options)
+{
+    const mu_communication how = options->implementation;
+    return (how == MU_COMM_AUTO || how == MU_COMM_NCCL) && !options->deterministic &&
+           mu__cross_device_default(strategy->cross_device);
+}
+
 static mu_status make_groups(mu_strategy *strategy, const mu_communication_options *options)
 {
     MU_TRY(agree_on_replicas(strategy, options->deterministic));
@@ -224,9 +233,10 @@ static mu_status make_groups(mu_strategy *strategy, const mu_communication_optio
     strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", options);
     strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", options) : NULL;
     mu__strategy_doing(strategy, "running the program", -1);
-    if (!strategy->workers)
-        mu__strategy_failed(strategy);  // the others wait for something that this worker cannot make
-    return strategy->workers ? MU_OK : mu_error_code();
+    if (strategy->workers && mu__strategy_find_world(strategy, may_share_program(strategy, options)) == MU_OK)
+        return MU_OK;
+    mu__strategy_failed(strategy);  // the others wait for something that this worker cannot make
+    return mu_error_code();
 }
 
 static mu_status read_cluster(joining *j)

@@ -28,6 +28,7 @@ typedef enum pj_function {
     PJ_EVENT_DESTROY = 5,
     PJ_EVENT_IS_READY = 6,
     PJ_EVENT_AWAIT = 8,
+    PJ_EVENT_ON_READY = 9,
     PJ_CLIENT_CREATE = 10,
     PJ_CLIENT_DESTROY = 11,
     PJ_CLIENT_PLATFORM_NAME = 12,
@@ -45,6 +46,7 @@ typedef enum pj_function {
     PJ_EXECUTABLE_NUM_OUTPUTS = 44,
     PJ_LOADED_DESTROY = 50,
     PJ_LOADED_GET_EXECUTABLE = 51,
+    PJ_LOADED_ADDRESSABLE_DEVICES = 52,
     PJ_LOADED_EXECUTE = 55,
     PJ_BUFFER_DESTROY = 58,
     PJ_BUFFER_COPY_TO_DEVICE = 69,
@@ -87,6 +89,13 @@ typedef struct pj_error_code_args { PJ_HEAD; const pj_error *error; int code; } 
 typedef struct pj_plugin_args { PJ_HEAD; } pj_plugin_args;
 typedef struct pj_event_args { PJ_HEAD; pj_event *event; } pj_event_args;
 typedef struct pj_event_ready_args { PJ_HEAD; pj_event *event; bool ready; } pj_event_ready_args;
+
+typedef struct pj_event_on_ready_args {
+    PJ_HEAD;
+    pj_event *event;
+    void (*callback)(pj_error *error, void *arg);  // owns the error
+    void *arg;
+} pj_event_on_ready_args;
 
 typedef enum pj_value_type { PJ_VALUE_TEXT, PJ_VALUE_INT, PJ_VALUE_INTS, PJ_VALUE_FLOAT, PJ_VALUE_BOOL } pj_value_type;
 typedef struct pj_named_value {
@@ -206,6 +215,12 @@ typedef struct pj_loaded_executable_args {
     pj_loaded *loaded;
     pj_executable *executable;
 } pj_loaded_executable_args;
+typedef struct pj_loaded_devices_args {
+    PJ_HEAD;
+    pj_loaded *loaded;
+    pj_device *const *devices;  // out: of this process, in the order of arguments and results
+    size_t n;
+} pj_loaded_devices_args;
 typedef struct pj_executable_args { PJ_HEAD; pj_executable *executable; } pj_executable_args;
 typedef struct pj_outputs_args { PJ_HEAD; pj_executable *executable; size_t n; } pj_outputs_args;
 

@@ -2,13 +2,11 @@
 // say how long it takes, and give up. What was given up ends in the background, and its result is dropped.
 #include "engine/pjrt/pjrt_plan.h"
 
-#include <signal.h>
-
 // How often a compilation that lasts is reported, at the default level of the log: the program does nothing else.
 #define REPORT_SECONDS 10.0
 
 typedef struct compilation {
-    atomic_int holders;       // the thread and who waits; the last one frees
+    mu_pjrt_pending pending;  // first
     mu_pjrt_client *client;   // retained
     char *text, *options;
     size_t text_bytes, options_bytes;
@@ -16,36 +14,19 @@ typedef struct compilation {
     pj_loaded *loaded;
     mu_status status;
     mu_error_value error;
-    mu_latch done;
 } compilation;
 
-static void free_compilation(compilation *c)
+static void free_compilation(mu_pjrt_pending *pending)
 {
+    compilation *c = (compilation *)pending;
     pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = c->loaded);
     if (c->loaded)
         mu__pjrt_destroy(c->client->api, PJ_LOADED_DESTROY, &args);
     mu_release(c->client);
-    mu__latch_free(&c->done);
+    mu__latch_free(&pending->done);
     mu__free(c->text);
     mu__free(c->options);
     mu__free(c);
-}
-
-// Unless it was given up, whoever waits frees the compilation, so that no thread holds the client after mu_exit.
-static void thread_ends(compilation *c)
-{
-    if (atomic_fetch_sub(&c->holders, 1) > 1)
-        mu__latch_arrive(&c->done);
-    else
-        free_compilation(c);
-}
-
-static void let_go(compilation *c)
-{
-    if (atomic_fetch_sub(&c->holders, 1) > 1)
-        return;
-    (void)mu__latch_wait(&c->done, MU_FOREVER, c->what); // the thread arrives at once, if it has not
-    free_compilation(c);
 }
 
 static void *compile(void *argument)
@@ -61,23 +42,8 @@ static void *compile(void *argument)
         c->loaded = args.loaded;
     else
         mu__error_move(&c->error);
-    thread_ends(c);
+    mu__pjrt_pending_end(&c->pending);
     return NULL;
-}
-
-static mu_status start(compilation *c)
-{
-    pthread_t thread;
-    sigset_t all, own;
-    sigfillset(&all);  // the program's own threads handle signals
-    pthread_sigmask(SIG_SETMASK, &all, &own);
-    const int failed = pthread_create(&thread, NULL, compile, c);
-    pthread_sigmask(SIG_SETMASK, &own, NULL);
-    if (failed != 0)
-        return mu__error(mu__errno_code(failed), "%s: cannot start a thread for the compiler: %s", c->what,
-                         strerror(failed));
-    pthread_detach(thread);
-    return MU_OK;
 }
 
 static mu_status wait(compilation *c)
@@ -93,7 +59,7 @@ static mu_status wait(compilation *c)
                              "the function smaller (MUSTER_DUMP_STABLEHLO=folder shows its program)",
                              c->what, c->client->kind, most);
         const double slice = MU_MIN(most - seconds, report);
-        if (mu__latch_wait(&c->done, mu__now_ns() + (int64_t)(slice * 1e9), c->what) == MU_OK)
+        if (mu__latch_wait(&c->pending.done, mu__now_ns() + (int64_t)(slice * 1e9), c->what) == MU_OK)
             return MU_OK;
         mu__error_move(&ignored);
         mu__log(MU_LOG_WARNING, "compiling '%s' for %s: %.0f s so far, of at most %.0f (MUSTER_COMPILE_TIMEOUT)",
@@ -107,12 +73,12 @@ static compilation *new_compilation(mu_pjrt_client *client, const char *what, co
     compilation *c = mu__calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    atomic_store(&c->holders, 1);
+    mu__pjrt_pending_init(&c->pending, free_compilation);
     c->client = mu_retain(client);
     c->text = mu__alloc(text->n + 1);
     c->options = mu__alloc(options_bytes + 1);
-    if (!c->text || !c->options || mu__latch_init(&c->done, 1) != MU_OK) {
-        free_compilation(c);
+    if (!c->text || !c->options) {
+        free_compilation(&c->pending);
         return NULL;
     }
     memcpy(c->text, text->items, text->n + 1);
@@ -126,19 +92,17 @@ static compilation *new_compilation(mu_pjrt_client *client, const char *what, co
 mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const mu_pjrt_text *text,
                                 const char *options, size_t options_bytes, pj_loaded **out)
 {
+    MU_TRY(mu__pjrt_usable(client, what));
     compilation *c = new_compilation(client, what, text, options, options_bytes);
     if (!c)
         return MU_RESOURCE_EXHAUSTED;
-    atomic_fetch_add(&c->holders, 1);
-    mu_status status = start(c);
-    if (status != MU_OK)
-        thread_ends(c); // there is none
-    else if ((status = wait(c)) == MU_OK && (status = c->status) != MU_OK)
+    mu_status status = mu__pjrt_pending_start(&c->pending, compile, c->what);
+    if (status == MU_OK && (status = wait(c)) == MU_OK && (status = c->status) != MU_OK)
         mu__error_raise(&c->error);
     if (status == MU_OK) {
         *out = c->loaded;
         c->loaded = NULL;
     }
-    let_go(c);
+    mu__pjrt_pending_leave(&c->pending);
     return status;
 }

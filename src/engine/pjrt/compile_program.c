@@ -20,29 +20,25 @@ static mu_status check_results(const mu_pjrt_plan *plan, pj_loaded *loaded, int 
                      plan->graph->name, wanted);
 }
 
-static mu_status device_ids(const mu_pjrt_programs *p, int64_t *ids)
+// Arguments and results are passed in the order in which the plugin has the devices.
+static mu_status check_order(const mu_pjrt_plan *plan, const mu_pjrt_span *span, pj_loaded *loaded)
 {
-    for (int i = 0; i < p->replicas * p->partitions; i++) {
-        const mu_device *device = p->devices[i];
-        const pj_api *api = ((const mu_pjrt_client *)device->engine_client)->api;
-        pj_device_description_args of = PJ_ARGS(pj_device_description_args, .device = device->engine_device);
-        MU_TRY(mu__pjrt_call(api, PJ_DEVICE_GET_DESCRIPTION, &of, device->name));
-        pj_description_id_args id = PJ_ARGS(pj_description_id_args, .description = of.description);
-        MU_TRY(mu__pjrt_call(api, PJ_DEVICE_DESCRIPTION_ID, &id, device->name));
-        ids[i] = id.id;
-    }
-    return MU_OK;
+    pj_loaded_devices_args own = PJ_ARGS(pj_loaded_devices_args, .loaded = loaded);
+    MU_TRY(mu__pjrt_call(plan->client->api, PJ_LOADED_ADDRESSABLE_DEVICES, &own, plan->graph->name));
+    bool same = own.n == (size_t)span->n_local;
+    for (int i = 0; same && i < span->n_local; i++)
+        same = own.devices[i] == span->devices[i]->engine_device;
+    if (same)
+        return MU_OK;
+    return mu__error(MU_INTERNAL, "the plugin runs '%s' on %zu devices of this process, or in another order than that "
+                     "of its %d replicas here", plan->graph->name, own.n, span->n_local / span->partitions);
 }
 
 static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int part, const mu_pjrt_text *text)
 {
     char options[MU_PJRT_OPTIONS_BYTES];
-    int64_t ids[MU_PJRT_MOST_REPLICAS];
-    const int n = p->devices ? p->replicas : 1;
-    if (p->devices)
-        MU_TRY(device_ids(p, ids));
     mu__pjrt_dump(plan->graph->name, text);
-    const size_t bytes = mu__pjrt_compile_options(n, p->partitions, p->devices ? ids : NULL, options);
+    const size_t bytes = mu__pjrt_compile_options(p->ids ? p->span.replicas : 1, p->span.partitions, p->ids, options);
     if (mu__pjrt_compile_text(plan->client, plan->graph->name, text, options, bytes, &p->loaded[part]) != MU_OK) {
         mu__pjrt_blame(text);
         if (mu_error_code() == MU_RESOURCE_EXHAUSTED)
@@ -50,36 +46,66 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
         return mu_error_code();
     }
     MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left + (p->disputes.n > 0)));
+    if (p->span.ids)
+        MU_TRY(check_order(plan, &p->span, p->loaded[part]));
     return mu__pjrt_check_memory(plan, p, p->loaded[part]);
 }
 
 // ---- The programs of a graph --------------------------------------------------------------------
 
-static mu_pjrt_programs *reserve(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices)
+static int n_devices(const mu_pjrt_span *span) { return span->replicas * span->partitions; }
+
+// A program for one device is for whichever is named at each run.
+static bool is_placed(const mu_pjrt_span *span) { return span->ids || n_devices(span) > 1; }
+
+static mu_status find_ids(const mu_pjrt_programs *p)
 {
-    const int all = n * partitions;
-    if (all > MU_PJRT_MOST_REPLICAS) {
+    for (int i = 0; i < n_devices(&p->span); i++) {
+        if (p->span.ids)
+            p->ids[i] = p->span.ids[i];
+        else
+            MU_TRY(mu__pjrt_device_id(p->span.devices[i], &p->ids[i]));
+    }
+    return MU_OK;
+}
+
+static mu_status copy_span(mu_pjrt_plan *plan, mu_pjrt_programs *p)
+{
+    mu_pjrt_span *span = &p->span;
+    span->devices = mu__arena_copy(&plan->memory, span->devices, sizeof(mu_device *) * (size_t)span->n_local);
+    p->ids = mu__arena_alloc(&plan->memory, sizeof *p->ids * (size_t)n_devices(span));
+    if (!span->devices || !p->ids)
+        return MU_RESOURCE_EXHAUSTED;
+    MU_TRY(find_ids(p));
+    span->ids = span->ids ? p->ids : NULL;
+    return MU_OK;
+}
+
+static mu_pjrt_programs *reserve(mu_pjrt_plan *plan, const mu_pjrt_span *span)
+{
+    if (n_devices(span) > MU_PJRT_MOST_REPLICAS) {
         mu__error(MU_RESOURCE_EXHAUSTED, "'%s' is to run on %d devices; a program runs on at most %d",
-                  plan->graph->name, all, (int)MU_PJRT_MOST_REPLICAS);
+                  plan->graph->name, n_devices(span), (int)MU_PJRT_MOST_REPLICAS);
         return NULL;
     }
     mu_pjrt_programs *p = mu__arena_alloc(&plan->memory, sizeof *p);
-    if (!p || mu__pjrt_parts_of(plan->graph, n == MU_PJRT_ONE_BY_ONE, &plan->memory, &p->cut) != MU_OK)
+    if (!p || mu__pjrt_parts_of(plan->graph, span->replicas == MU_PJRT_ONE_BY_ONE, &plan->memory, &p->cut) != MU_OK)
         return NULL;
-    p->replicas = n;
-    p->partitions = partitions;
+    p->span = *span;
     p->specs = mu__arena_alloc(&plan->memory, sizeof *p->specs * ((size_t)p->cut.n_values + 1));
     p->loaded = mu__arena_alloc(&plan->memory, sizeof *p->loaded * (size_t)p->cut.n_parts);
-    if (all > 1)
-        p->devices = mu__arena_copy(&plan->memory, devices, sizeof(mu_device *) * (size_t)all);
-    return p->specs && p->loaded && (all <= 1 || p->devices) ? p : NULL;
+    if (!is_placed(span))
+        p->span.devices = NULL;
+    else if (copy_span(plan, p) != MU_OK)
+        return NULL;
+    return p->specs && p->loaded ? p : NULL;
 }
 
 static void unload(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
     for (int i = 0; p && i < p->cut.n_parts; i++) {
         pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = p->loaded[i]);
-        if (p->loaded[i])
+        if (p->loaded[i] && !atomic_load(&plan->client->lost))
             mu__pjrt_destroy(plan->client->api, PJ_LOADED_DESTROY, &args);
         p->loaded[i] = NULL;
     }
@@ -92,12 +118,30 @@ static void unload(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
     }
 }
 
+// Comments name lines of the user's program, which other processes may have in another folder. (FNV-1a; Fowler, Noll,
+// Vo.)
+static int64_t hash_text(const mu_pjrt_text *text)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (const char *at = text->items; *at;) {
+        const char *end = strchr(at, '\n');
+        const size_t n = end ? (size_t)(end - at) + 1 : strlen(at);
+        const bool comment = strncmp(at + strspn(at, " "), "// ", 3) == 0;
+        for (size_t i = 0; !comment && i < n; i++)
+            hash = (hash ^ (unsigned char)at[i]) * UINT64_C(0x100000001b3);
+        at += n;
+    }
+    return (int64_t)(hash | 1);
+}
+
 static mu_status make(mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
     mu_pjrt_text *texts = mu__calloc((size_t)p->cut.n_parts, sizeof *texts);
-    mu_status status = texts ? mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, p->replicas, p->partitions, texts,
-                                             p->specs, &p->disputes)
+    mu_status status = texts ? mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, p->span.replicas, p->span.partitions,
+                                             texts, p->specs, &p->disputes)
                              : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK && p->span.ids)
+        p->hash = hash_text(&texts[0]);
     for (int i = 0; texts && i < p->cut.n_parts; i++) {
         if (status == MU_OK)
             status = load(plan, p, i, &texts[i]);
@@ -109,34 +153,56 @@ static mu_status make(mu_pjrt_plan *plan, mu_pjrt_programs *p)
     return status;
 }
 
-static mu_pjrt_programs *make_programs(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices)
+static mu_pjrt_programs *make_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span)
 {
     const int64_t begin = mu__now_ns();
-    mu_pjrt_programs *p = reserve(plan, n, partitions, devices);
+    mu_pjrt_programs *p = reserve(plan, span);
     if (!p || make(plan, p) != MU_OK)
         return NULL;
-    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d program%s for %d replica%s of %d device%s in %.1f ms",
-            plan->graph->name, plan->client->kind, p->cut.n_parts, p->cut.n_parts == 1 ? "" : "s", MU_MAX(n, 1),
-            n > 1 ? "s" : "", partitions, partitions > 1 ? "s" : "", (double)(mu__now_ns() - begin) / 1e6);
+    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d program%s for %d replica%s of %d device%s%s in %.1f ms",
+            plan->graph->name, plan->client->kind, p->cut.n_parts, p->cut.n_parts == 1 ? "" : "s",
+            MU_MAX(span->replicas, 1), span->replicas > 1 ? "s" : "", span->partitions, span->partitions > 1 ? "s" : "",
+            span->ids ? " of several processes" : "", (double)(mu__now_ns() - begin) / 1e6);
     return p;
 }
 
-mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices)
+static mu_pjrt_programs *_Atomic *place_of(mu_pjrt_plan *plan, const mu_pjrt_span *span)
 {
-    const int all = n * partitions;
-    mu_pjrt_programs *_Atomic *place = all == 1                 ? &plan->alone
-                                       : n == MU_PJRT_ONE_BY_ONE ? &plan->parts
-                                                                 : &plan->together;
+    return span->replicas == MU_PJRT_ONE_BY_ONE ? &plan->parts
+           : span->ids                          ? &plan->shared
+           : n_devices(span) == 1               ? &plan->alone
+                                                : &plan->together;
+}
+
+static bool same_span(const mu_pjrt_programs *p, const mu_pjrt_span *span)
+{
+    const mu_pjrt_span *own = &p->span;
+    if (own->replicas != span->replicas || own->partitions != span->partitions)
+        return false;
+    if (span->ids && memcmp(own->ids, span->ids, sizeof *span->ids * (size_t)n_devices(span)) != 0)
+        return false;
+    return !is_placed(span) || (own->n_local == span->n_local &&
+                                memcmp(own->devices, span->devices, sizeof(mu_device *) * (size_t)own->n_local) == 0);
+}
+
+mu_pjrt_programs *mu__pjrt_known_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span)
+{
+    mu_pjrt_programs *p = atomic_load_explicit(place_of(plan, span), memory_order_acquire);
+    return p && same_span(p, span) ? p : NULL;
+}
+
+mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span)
+{
+    mu_pjrt_programs *_Atomic *place = place_of(plan, span);
     mu_pjrt_programs *p = atomic_load_explicit(place, memory_order_acquire);
     if (!p) {
         pthread_mutex_lock(&plan->lock);
         p = atomic_load_explicit(place, memory_order_acquire);
-        if (!p && (p = make_programs(plan, n, partitions, devices)) != NULL)
+        if (!p && (p = make_programs(plan, span)) != NULL)
             atomic_store_explicit(place, p, memory_order_release);
         pthread_mutex_unlock(&plan->lock);
     }
-    if (!p || (p->replicas == n && p->partitions == partitions &&
-               (all <= 1 || memcmp(p->devices, devices, sizeof(mu_device *) * (size_t)all) == 0)))
+    if (!p || same_span(p, span))
         return p;
     mu__error(MU_INTERNAL, "the program of '%s' is for other devices", plan->graph->name);
     return NULL;
@@ -152,6 +218,7 @@ void mu__pjrt_free(mu_plan *handle)
     unload(plan, plan->alone);
     unload(plan, plan->together);
     unload(plan, plan->parts);
+    unload(plan, plan->shared);
     mu__pjrt_free((mu_plan *)plan->unrolled);
     mu_release(plan->graph);
     mu_release(plan->client);

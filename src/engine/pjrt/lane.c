@@ -33,8 +33,9 @@ static mu_status reserve_lane(mu_pjrt_run *run, mu_pjrt_lane *lane)
                : MU_RESOURCE_EXHAUSTED;
 }
 
-static mu_pjrt_run *new_run(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int n)
+static mu_pjrt_run *new_run(mu_pjrt_plan *plan, mu_pjrt_programs *programs)
 {
+    const int n = programs->span.n_local, partitions = programs->span.partitions;
     mu_pjrt_run *run = mu__calloc(1, sizeof *run);
     if (!run)
         return NULL;
@@ -50,7 +51,7 @@ static mu_pjrt_run *new_run(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int 
         run->lanes && run->arguments && run->results && run->complete && run->kept ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < n; i++) {
         status = reserve_lane(run, &run->lanes[i]);
-        run->lanes[i].partition = i % programs->partitions;
+        run->lanes[i].partition = i % partitions;
         run->lanes[i].first = run->lanes[i].partition > 0 ? &run->lanes[i - run->lanes[i].partition] : NULL;
         run->arguments[i] = run->lanes[i].arguments;
         run->results[i] = run->lanes[i].results;
@@ -67,18 +68,37 @@ void mu__pjrt_run_free(mu_pjrt_run *run)
     mu__free(run);
 }
 
-mu_pjrt_run *mu__pjrt_run_take(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int n)
+mu_pjrt_run *mu__pjrt_run_take(mu_pjrt_plan *plan, mu_pjrt_programs *programs)
 {
     pthread_mutex_lock(&plan->lock);
     mu_pjrt_run *run = programs->idle;
     if (run)
         programs->idle = run->next;
     pthread_mutex_unlock(&plan->lock);
-    return run ? run : new_run(plan, programs, n);
+    return run ? run : new_run(plan, programs);
+}
+
+// The devices of a lost client may still use the run, and the elements that its inputs have on the host.
+static void keep_for_ever(mu_pjrt_run *run)
+{
+    mu_pjrt_client *client = run->plan->client;
+    for (int i = 0; i < run->n; i++)
+        for (int k = 0; !run->lanes[i].first && k < run->plan->n_inputs; k++)
+            mu_retain(run->lanes[i].args->in[k]);
+    run->next = atomic_load(&client->lost_runs);
+    while (!atomic_compare_exchange_weak(&client->lost_runs, &run->next, run))
+        ;
 }
 
 void mu__pjrt_run_give(mu_pjrt_run *run)
 {
+    if (run->shared)
+        atomic_fetch_sub(&run->plan->client->n_shared, 1);
+    run->shared = false;
+    if (atomic_load(&run->plan->client->lost)) {
+        keep_for_ever(run);
+        return;
+    }
     pthread_mutex_lock(&run->plan->lock);
     run->next = run->programs->idle;
     run->programs->idle = run;
@@ -195,10 +215,9 @@ void mu__pjrt_lane_empty(mu_pjrt_lane *lane)
 // The transfers' own errors are those of the programs that use them.
 static void end_transfers(mu_pjrt_lane *lane)
 {
-    const pj_api *api = lane->plan->client->api;
     for (int i = 0; i < lane->plan->n_inputs; i++) {
         mu_error_value ignored;
-        if (lane->transfers[i] && mu__pjrt_await(api, lane->transfers[i], lane->plan->graph->name) != MU_OK)
+        if (lane->transfers[i] && mu__pjrt_await(lane->plan->client, lane->transfers[i], lane->plan->graph->name) != MU_OK)
             mu__error_move(&ignored);
         lane->transfers[i] = NULL;
     }
@@ -246,24 +265,24 @@ static size_t keep_shared(mu_pjrt_run *run, const mu_pjrt_part *part)
     return n;
 }
 
-mu_status mu__pjrt_execute(mu_pjrt_run *run, int number)
+mu_status mu__pjrt_execute(mu_pjrt_run *run, int number, int64_t launch)
 {
     const mu_pjrt_programs *p = run->programs;
     const mu_pjrt_part *part = &p->cut.parts[number];
     for (int d = 0; d < run->n; d++)
         for (int i = 0; i < part->n_taken; i++)
             run->lanes[d].arguments[i] = run->lanes[d].slots[part->taken[i]];
-    pj_execute_options options = PJ_ARGS(pj_execute_options, .not_donated = run->kept,
-                                         .n_not_donated = keep_shared(run, part));
+    pj_execute_options options = PJ_ARGS(pj_execute_options, .launch_id = (int)(launch & INT32_MAX),
+                                         .not_donated = run->kept, .n_not_donated = keep_shared(run, part));
     pj_execute_args args =
         PJ_ARGS(pj_execute_args, .loaded = p->loaded[number], .options = &options, .arguments = run->arguments,
                 .n_devices = (size_t)run->n,
-                .n_arguments = (size_t)part->n_taken + (p->replicas == MU_PJRT_ONE_BY_ONE),
+                .n_arguments = (size_t)part->n_taken + (p->span.replicas == MU_PJRT_ONE_BY_ONE),
                 .outputs = run->results, .complete = run->complete,
-                .device = p->devices ? NULL : run->lanes[0].device->engine_device);
+                .device = p->span.devices ? NULL : run->lanes[0].device->engine_device);
     for (int d = 0; d < run->n; d++)
         mu__pjrt_lend(&run->lanes[d], part);
-    const mu_status status = mu__pjrt_call(run->plan->client->api, PJ_LOADED_EXECUTE, &args, run->plan->graph->name);
+    const mu_status status = mu__pjrt_call_execute(run->plan->client, &args, run->plan->graph->name);
     if (status == MU_RESOURCE_EXHAUSTED)
         mu__pjrt_name_largest(run->plan, p);
     for (int d = 0; d < run->n; d++) {

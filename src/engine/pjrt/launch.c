@@ -1,18 +1,19 @@
-// Runs one program for all replicas of this process: launched in one call for all of their devices, of which a replica
+// Runs one program for all replicas: launched in one call for all of their devices in this process, of which a replica
 // may have several, its logical devices.
 //
-// The caller has compared the replicas' shapes, and none of them can be missing, because one thread starts all: inside
-// of XLA a collective with a participant missing would end the process. A launch returns when the work is queued; the
-// next one may follow before this one has ended. Errors show at the end, and then the variables that it writes are in
-// doubt.
+// The caller has compared the replicas' shapes, and none of them can be missing: inside of XLA a collective with a
+// participant missing would end the process, or never end. One thread starts all replicas of a process, and several
+// processes have agreed before each launch that all of them launch; a process that fails after that tells the others,
+// which then wait no longer (pending.c). A launch returns when the work is queued; the next one may follow before this
+// one has ended. Errors show at the end, and then the variables that it writes are in doubt.
 #include "engine/pjrt/pjrt_plan.h"
 
 static mu_status begin(mu_pjrt_run *run, mu_device *const *devices, const mu_run_args *args)
 {
-    const int partitions = run->programs->partitions;
+    const int partitions = run->programs->span.partitions;
     for (int i = 0; i < run->n; i++)
         MU_TRY(mu__pjrt_lane_begin(&run->lanes[i], devices[i], &args[i / partitions]));
-    MU_TRY(mu__pjrt_execute(run, 0));
+    MU_TRY(mu__pjrt_execute(run, 0, run->shared ? args[0].run : 0));
     for (int i = 0; i < run->n; i++)
         MU_TRY(mu__pjrt_lane_results(&run->lanes[i]));
     for (int i = 0; i < run->n; i++)
@@ -26,7 +27,7 @@ static mu_status await(mu_pjrt_run *run)
     mu_status status = MU_OK;
     for (int i = 0; i < run->n; i++) {
         mu_error_value ignored;
-        const mu_status own = mu__pjrt_await(run->plan->client->api, run->complete[i], run->plan->graph->name);
+        const mu_status own = mu__pjrt_await(run->plan->client, run->complete[i], run->plan->graph->name);
         run->complete[i] = NULL;
         if (status == MU_OK)
             status = own;
@@ -46,26 +47,57 @@ static mu_status end(mu_pjrt_run *run, mu_status status)
     return status;
 }
 
-// A graph without annotations runs on the first logical device of each replica.
-static mu_pjrt_run *take_run(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices,
-                             mu_device **used)
+// Where a plan runs. A graph without annotations runs on the first logical device of each replica.
+typedef struct chosen_devices {
+    mu_pjrt_span span;
+    mu_device **devices, *few_devices[64];  // [span.n_local]; `few` are room for most launches
+    int64_t *ids, few_ids[64];              // [span.replicas * span.partitions]; NULL: of this process alone
+} chosen_devices;
+
+static mu_status make_room(chosen_devices *chosen, int n_local, int n_ids)
 {
-    const int each = plan->annotated ? partitions : 1;
-    for (int i = 0; i < n * each; i++)
-        used[i] = devices[i / each * partitions + i % each];
-    mu_pjrt_programs *programs = mu__pjrt_programs(plan, n, each, used);
-    return programs ? mu__pjrt_run_take(plan, programs, n * each) : NULL;
+    chosen->devices = n_local > (int)MU_COUNT(chosen->few_devices) ? mu__calloc((size_t)n_local, sizeof(mu_device *))
+                                                                   : chosen->few_devices;
+    chosen->ids = n_ids == 0                               ? NULL
+                  : n_ids > (int)MU_COUNT(chosen->few_ids) ? mu__calloc((size_t)n_ids, sizeof(int64_t))
+                                                           : chosen->few_ids;
+    return chosen->devices && (n_ids == 0 || chosen->ids) ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-static mu_status launch_on(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *given, mu_device **devices,
-                           const mu_run_args *args, mu_launch **out)
+static mu_status choose(const mu_pjrt_plan *plan, int n, int partitions, mu_device *const *given,
+                        const mu_launch_world *world, chosen_devices *out)
 {
-    mu_pjrt_run *run = take_run(plan, n, partitions, given, devices);
+    const int each = plan->annotated ? partitions : 1, replicas = world ? world->n_replicas : n;
+    MU_TRY(make_room(out, n * each, world ? replicas * each : 0));
+    for (int i = 0; i < n * each; i++)
+        out->devices[i] = given[i / each * partitions + i % each];
+    for (int i = 0; world && i < replicas * each; i++)
+        out->ids[i] = world->ids[i / each * partitions + i % each];
+    out->span = (mu_pjrt_span){.replicas = replicas, .partitions = each, .n_local = n * each,
+                               .devices = out->devices, .ids = out->ids};
+    return MU_OK;
+}
+
+static void forget(chosen_devices *chosen)
+{
+    if (chosen->devices != chosen->few_devices)
+        mu__free(chosen->devices);
+    if (chosen->ids != chosen->few_ids)
+        mu__free(chosen->ids);
+}
+
+static mu_status launch_on(mu_pjrt_plan *plan, const chosen_devices *chosen, const mu_run_args *args, mu_launch **out)
+{
+    mu_pjrt_programs *programs = mu__pjrt_programs(plan, &chosen->span);
+    mu_pjrt_run *run = programs ? mu__pjrt_run_take(plan, programs) : NULL;
     if (!run)
         return mu_error_code();
+    run->shared = chosen->span.ids != NULL;
+    if (run->shared)
+        atomic_fetch_add(&plan->client->n_shared, 1);
     for (int i = 0; i < run->n; i++)
-        run->lanes[i].args = &args[i / run->programs->partitions];
-    const mu_status status = begin(run, devices, args);
+        run->lanes[i].args = &args[i / chosen->span.partitions];
+    const mu_status status = begin(run, chosen->devices, args);
     for (int i = 0; i < run->n; i++)
         mu__pjrt_lane_empty(&run->lanes[i]);
     if (status == MU_OK) {
@@ -83,14 +115,30 @@ static mu_status launch_on(mu_pjrt_plan *plan, int n, int partitions, mu_device 
 }
 
 mu_status mu__pjrt_launch(mu_plan *handle, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
-                          mu_launch **out)
+                          const mu_launch_world *world, mu_launch **out)
 {
-    mu_device *few[64], **used = n * partitions <= (int)MU_COUNT(few) ? few : NULL;
-    if (!used && !(used = mu__calloc((size_t)n * (size_t)partitions, sizeof(mu_device *))))
-        return MU_RESOURCE_EXHAUSTED;
-    const mu_status status = launch_on((mu_pjrt_plan *)handle, n, partitions, devices, used, args, out);
-    if (used != few)
-        mu__free(used);
+    chosen_devices chosen;
+    mu_pjrt_plan *plan = (mu_pjrt_plan *)handle;
+    mu_status status = choose(plan, n, partitions, devices, world, &chosen);
+    if (status == MU_OK)
+        status = launch_on(plan, &chosen, args, out);
+    forget(&chosen);
+    return status;
+}
+
+mu_status mu__pjrt_join(mu_plan *handle, const mu_launch_world *world, int n, int partitions,
+                        mu_device *const *devices, bool compile, int64_t *hash)
+{
+    chosen_devices chosen;
+    mu_pjrt_plan *plan = (mu_pjrt_plan *)handle;
+    mu_status status = choose(plan, n, partitions, devices, world, &chosen);
+    mu_pjrt_programs *programs = status != MU_OK ? NULL
+                                 : compile       ? mu__pjrt_programs(plan, &chosen.span)
+                                                 : mu__pjrt_known_programs(plan, &chosen.span);
+    if (status == MU_OK && !programs && compile)
+        status = mu_error_code();
+    *hash = programs ? programs->hash : 0;
+    forget(&chosen);
     return status;
 }
 
@@ -98,6 +146,8 @@ mu_status mu__pjrt_finish(mu_launch *launch)
 {
     mu_pjrt_run *run = (mu_pjrt_run *)launch;
     const mu_status status = await(run);
+    if (status != MU_OK && run->shared)
+        run->plan->client->world->fail(run->plan->client->world);  // the others wait for what failed here
     return end(run, status == MU_OK ? mu__pjrt_check_dispute(run) : status);
 }
 
@@ -106,7 +156,7 @@ mu_status mu__pjrt_finish(mu_launch *launch)
 static mu_status run_alone(mu_plan *plan, const mu_run_args *args)
 {
     mu_launch *launch = NULL;
-    MU_TRY(mu__pjrt_launch(plan, 1, 1, (mu_device *const[]){args->device}, args, &launch));
+    MU_TRY(mu__pjrt_launch(plan, 1, 1, (mu_device *const[]){args->device}, args, NULL, &launch));
     return mu__pjrt_finish(launch);
 }
 
@@ -145,4 +195,6 @@ const mu_engine mu__engine_pjrt = {
     .shares_plans = true,
     .launch = mu__pjrt_launch,
     .finish = mu__pjrt_finish,
+    .identify = mu__pjrt_identify,
+    .join = mu__pjrt_join,
 };

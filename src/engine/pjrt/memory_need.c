@@ -80,7 +80,7 @@ static int64_t need_of(const mu_pjrt_plan *plan, pj_loaded *loaded)
 
 mu_status mu__pjrt_check_memory(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, pj_loaded *loaded)
 {
-    const mu_device *device = p->devices ? p->devices[0] : &plan->client->devices[0];
+    const mu_device *device = p->span.devices ? p->span.devices[0] : &plan->client->devices[0];
     const int64_t there_is = mu__pjrt_memory_bytes(device), need = there_is > 0 ? need_of(plan, loaded) : 0;
     if (need <= there_is || there_is <= 0)
         return MU_OK;

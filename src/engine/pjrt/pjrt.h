@@ -20,9 +20,6 @@ mu_status mu__pjrt_call(const pj_api *api, pj_function function, void *args, con
 // mu__pjrt_destroy calls a function that destroys an object, and ignores its errors.
 void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args);
 
-// mu__pjrt_await waits for an event, destroys it and returns its error; NULL is accepted.
-mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
-
 // mu__pjrt_plugin finds and opens the plugin called `name`: by PJRT_NAMES_AND_LIBRARY_PATHS (name:path,…), in
 // mu__pjrt_folder, otherwise
 // in the package folders of the active Python environment, the user and the system. A name with a slash is a file.
@@ -52,6 +49,7 @@ int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity);
 enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
 
 typedef struct mu_pjrt_client mu_pjrt_client;
+typedef struct mu_pjrt_run mu_pjrt_run;  // (pjrt_plan.h)
 
 // The memory of one device.
 typedef struct mu_pjrt_place {
@@ -72,6 +70,9 @@ struct mu_pjrt_client {
     int n_devices;                // of this process
     mu_device *devices;           // engine_device is the pj_device
     mu_pjrt_place *places;        // of each device
+    atomic_int n_shared;          // programs under way that other processes run too
+    atomic_bool lost;             // one of them did not end (pending.c)
+    mu_pjrt_run *_Atomic lost_runs;  // what its devices may still use
 };
 
 // mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.
@@ -84,10 +85,44 @@ void mu__pjrt_callbacks(mu_pjrt_client *client, pj_client_create_args *args);
 // mu__pjrt_memory_bytes returns the size of a device's memory; -1 if the plugin does not know.
 int64_t mu__pjrt_memory_bytes(const mu_device *device);
 
+// mu__pjrt_device_id writes the plugin's number of a device, among those of all processes. mu__pjrt_identify is the
+// engine's `identify`.
+mu_status mu__pjrt_device_id(const mu_device *device, int64_t *out);
+bool mu__pjrt_identify(const mu_device *device, mu_world_place *out);
+
 // mu__pjrt_coordinates writes where a TPU core is, as its plugin says: x, y and z of its chip, and its number there.
 // Returns false if the device is not a plugin's, or the plugin does not say.
 enum { MU_PJRT_COORDINATES = 4 };
 bool mu__pjrt_coordinates(const mu_device *device, int out[MU_PJRT_COORDINATES]);
+
+// ---- Waits that end (pending.c) -----------------------------------------------------------------
+
+// Something that ends on another thread, while whoever waits for it may give up: the last of both frees it. The first
+// member of a struct with what it is about. mu__pjrt_pending_start begins a call on a thread of its own, which calls
+// mu__pjrt_pending_end; who waits ends with mu__pjrt_pending_leave.
+typedef struct mu_pjrt_pending mu_pjrt_pending;
+typedef void mu_pjrt_pending_free(mu_pjrt_pending *pending);
+struct mu_pjrt_pending {
+    atomic_int holders;
+    mu_latch done;
+    mu_pjrt_pending_free *free;
+};
+void mu__pjrt_pending_init(mu_pjrt_pending *pending, mu_pjrt_pending_free *free);
+mu_status mu__pjrt_pending_start(mu_pjrt_pending *pending, void *(*call)(void *pending), const char *what);
+void mu__pjrt_pending_end(mu_pjrt_pending *pending);
+void mu__pjrt_pending_leave(mu_pjrt_pending *pending);
+
+// mu__pjrt_usable fails with UNAVAILABLE if the client is lost: a program that it shared with other processes did not
+// end, and neither would what is asked of it now.
+mu_status mu__pjrt_usable(const mu_pjrt_client *client, const char *what);
+
+// mu__pjrt_await waits for an event, destroys it and returns its error; NULL is accepted. mu__pjrt_await_buffer waits
+// until a buffer has its value. mu__pjrt_call_execute launches. While a program of several processes is under way, all
+// of them also end when the job fails (with its error), or after MUSTER_TIMEOUT (DEADLINE_EXCEEDED); then the client is
+// lost.
+mu_status mu__pjrt_await(mu_pjrt_client *client, pj_event *event, const char *what);
+mu_status mu__pjrt_await_buffer(mu_pjrt_client *client, pj_buffer *buffer, const char *what);
+mu_status mu__pjrt_call_execute(mu_pjrt_client *client, pj_execute_args *args, const char *what);
 
 // ---- Buffers (place.c) --------------------------------------------------------------------------
 
@@ -96,11 +131,11 @@ const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client
 // mu__pjrt_upload and mu__pjrt_download copy elements, dense and row-major on the host, to a new buffer of the plugin
 // and back; both wait. mu__pjrt_send starts an upload: until *done (NULL: it is over) and whatever uses the buffer have
 // ended, the elements must neither move nor change. Their errors start with `what`. mu__pjrt_drop destroys a buffer and
-// sets it to NULL.
+// sets it to NULL; one of a lost client is left.
 mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out);
 mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out,
                         pj_event **done);
-mu_status mu__pjrt_download(const mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what);
+mu_status mu__pjrt_download(mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what);
 void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer);
 
 // The handle of a mu_buffer on a device. The plugin's buffers never change, so whoever writes replaces them, with the

@@ -101,6 +101,30 @@ int64_t mu__pjrt_memory_bytes(const mu_device *device)
     return status == MU_OK && args.bytes_limit.is_set ? args.bytes_limit.value : -1;
 }
 
+mu_status mu__pjrt_device_id(const mu_device *device, int64_t *out)
+{
+    const pj_api *api = ((const mu_pjrt_client *)device->engine_client)->api;
+    pj_device_description_args of = PJ_ARGS(pj_device_description_args, .device = device->engine_device);
+    MU_TRY(mu__pjrt_call(api, PJ_DEVICE_GET_DESCRIPTION, &of, device->name));
+    pj_description_id_args id = PJ_ARGS(pj_description_id_args, .description = of.description);
+    MU_TRY(mu__pjrt_call(api, PJ_DEVICE_DESCRIPTION_ID, &id, device->name));
+    *out = id.id;
+    return MU_OK;
+}
+
+bool mu__pjrt_identify(const mu_device *device, mu_world_place *out)
+{
+    const mu_pjrt_client *client = device->engine_client;
+    mu_error_value ignored;
+    *out = (mu_world_place){.process = client->process, .n_devices = client->n_all};
+    if (!client->world || client->n_all <= client->n_devices)
+        return false;
+    if (mu__pjrt_device_id(device, &out->id) == MU_OK)
+        return true;
+    mu__error_move(&ignored);  // a plugin that does not number its devices
+    return false;
+}
+
 static bool is_named(const pj_named_value *value, const char *name, pj_value_type type)
 {
     return value->type == (int)type && value->name_bytes == strlen(name) &&

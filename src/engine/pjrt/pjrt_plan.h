@@ -1,25 +1,32 @@
 // A plan of the PJRT engine: a graph as compiled programs, and what one run of them holds.
 //
-// A plan is for all devices of a client. Replicas of one process run one program together, launched in one call for all
-// of their devices (launch.c). Where that cannot be, because their shapes differ or other processes take part, each
-// replica runs the parts of the graph between its collectives, which the host performs (run_parts.c). Both are compiled
-// when a run first needs them.
+// A plan is for all devices of a client. Replicas run one program together, launched in one call for all of their
+// devices in this process (launch.c); where the devices of several processes form one world, for those of all. Where
+// that cannot be, because shapes differ or the processes share no world, each replica runs the parts of the graph
+// between its collectives, which the host performs (run_parts.c). All are compiled when a run first needs them.
 #ifndef MU_SRC_ENGINE_PJRT_PLAN_H
 #define MU_SRC_ENGINE_PJRT_PLAN_H
 
 #include "engine/pjrt/pjrt.h"
 
-typedef struct mu_pjrt_run mu_pjrt_run;
+// Where a program runs.
+typedef struct mu_pjrt_span {
+    int replicas;                 // of all processes; MU_PJRT_ONE_BY_ONE: each runs the parts for itself
+    int partitions;               // logical devices of each replica
+    int n_local;                  // devices of this process
+    mu_device *const *devices;    // [n_local]
+    const int64_t *ids;           // [replicas * partitions] of the devices of all processes; NULL: of this one alone
+} mu_pjrt_span;
 
 // The compiled programs of a graph: one for a number of replicas, or the parts that each replica runs for itself.
 typedef struct mu_pjrt_programs {
-    int replicas;                 // MU_PJRT_ONE_BY_ONE: parts
-    int partitions;               // logical devices of each replica
+    mu_pjrt_span span;            // with copies of devices and ids; no devices: chosen at each run
+    int64_t *ids;                 // [replicas * partitions] of the plugin, if devices are given
+    int64_t hash;                 // of the text, without comments
     mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
     mu_pjrt_disputes disputes;    // with any, each lane's last result says which one there was
     pj_loaded **loaded;           // [parts]
-    mu_device **devices;          // [replicas * partitions] if that is several; NULL: chosen at each run
     mu_pjrt_run *idle;            // runs that can be used again; under the plan's lock
 } mu_pjrt_programs;
 
@@ -35,7 +42,7 @@ struct mu_pjrt_plan {
     bool writes_shared;           // variables that the replicas share
     bool annotated;               // the graph says how work is divided among the logical devices of a replica
     pthread_mutex_t lock;         // held while programs are compiled
-    mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts;  // NULL: no run has needed them
+    mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts, *_Atomic shared;  // NULL: no run has needed them
     mu_pjrt_plan *unrolled;       // for parts, without loops around collectives; NULL: no run has needed it
 };
 
@@ -64,7 +71,8 @@ struct mu_pjrt_run {
     mu_arena memory;
     mu_pjrt_plan *plan;
     mu_pjrt_programs *programs;
-    int n;                        // devices
+    int n;                        // devices of this process
+    bool shared;                  // launched with other processes
     mu_pjrt_lane *lanes;          // [n]
     pj_buffer *const **arguments; // [n] of each lane
     pj_buffer ***results;         // [n]
@@ -122,15 +130,16 @@ void mu__pjrt_name_largest(const mu_pjrt_plan *plan, const mu_pjrt_programs *p);
 mu_pjrt_plan *mu__pjrt_plan_for_parts(mu_pjrt_plan *plan);
 mu_plan *mu__pjrt_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
 void mu__pjrt_free(mu_plan *plan);
-// mu__pjrt_programs returns the programs for n replicas on these devices, or the parts (MU_PJRT_ONE_BY_ONE), and
-// compiles them if no run has. NULL on error.
-mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, int n, int partitions, mu_device *const *devices);
+// mu__pjrt_programs returns the programs for these devices and compiles them if no run has; NULL on error.
+// mu__pjrt_known_programs returns NULL without an error if no run has.
+mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span);
+mu_pjrt_programs *mu__pjrt_known_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span);
 
 // ---- lane.c -------------------------------------------------------------------------------------
 
-// mu__pjrt_run_take returns a run of the programs with n empty lanes; NULL on error. mu__pjrt_run_give takes it back:
-// its lanes are empty.
-mu_pjrt_run *mu__pjrt_run_take(mu_pjrt_plan *plan, mu_pjrt_programs *programs, int n);
+// mu__pjrt_run_take returns a run of the programs with empty lanes; NULL on error. mu__pjrt_run_give takes it back: its
+// lanes are empty.
+mu_pjrt_run *mu__pjrt_run_take(mu_pjrt_plan *plan, mu_pjrt_programs *programs);
 void mu__pjrt_run_give(mu_pjrt_run *run);
 void mu__pjrt_run_free(mu_pjrt_run *run);
 // mu__pjrt_lane_begin brings inputs and variables to the device of a lane; `args` must live until the lane's end.
@@ -143,8 +152,8 @@ void mu__pjrt_lane_empty(mu_pjrt_lane *lane);
 void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status);
 
 // mu__pjrt_execute launches part `number` of a run's programs on all of its lanes, whose values become its results;
-// run->complete has the events of the end.
-mu_status mu__pjrt_execute(mu_pjrt_run *run, int number);
+// run->complete has the events of the end. `launch` is the number of a launch with other processes.
+mu_status mu__pjrt_execute(mu_pjrt_run *run, int number, int64_t launch);
 
 // mu__pjrt_check_dispute fails if a run that has ended came upon an op whose replicas did not agree.
 mu_status mu__pjrt_check_dispute(const mu_pjrt_run *run);
@@ -152,8 +161,10 @@ mu_status mu__pjrt_check_dispute(const mu_pjrt_run *run);
 // ---- launch.c, run_parts.c --------------------------------------------------------------------------
 
 mu_status mu__pjrt_launch(mu_plan *plan, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
-                          mu_launch **out);
+                          const mu_launch_world *world, mu_launch **out);
 mu_status mu__pjrt_finish(mu_launch *launch);
+mu_status mu__pjrt_join(mu_plan *plan, const mu_launch_world *world, int n, int partitions, mu_device *const *devices,
+                        bool compile, int64_t *hash);
 mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args);
 
 // ---- state.c: the variables of a run ------------------------------------------------------------

@@ -23,7 +23,7 @@ static int buffer_type(mu_dtype dtype)
 void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer)
 {
     pj_buffer_args args = PJ_ARGS(pj_buffer_args, .buffer = *buffer);
-    if (*buffer)
+    if (*buffer && !atomic_load(&client->lost))
         mu__pjrt_destroy(client->api, PJ_BUFFER_DESTROY, &args);
     *buffer = NULL;
 }
@@ -35,6 +35,7 @@ static mu_status from_host_buffer(const mu_pjrt_place *place, const mu_view *fro
         PJ_ARGS(pj_from_host_args, .client = place->client->client, .data = from->data,
                 .type = buffer_type(from->dtype), .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank,
                 .semantics = semantics, .device = place->device);
+    MU_TRY(mu__pjrt_usable(place->client, what));
     MU_TRY(mu__pjrt_call(place->client->api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, what));
     *out = args.buffer;
     *done = args.done;
@@ -45,7 +46,7 @@ mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const
 {
     pj_event *done = NULL;
     MU_TRY(from_host_buffer(place, from, PJ_HOST_DURING_CALL, what, out, &done));
-    return mu__pjrt_await(place->client->api, done, what);
+    return mu__pjrt_await(place->client, done, what);
 }
 
 // Few elements are copied at once, which is faster than an event. More are used where they lie, if the device can.
@@ -62,7 +63,7 @@ mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const c
 }
 
 // Row-major on the host, whatever the device's layout is.
-mu_status mu__pjrt_download(const mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what)
+mu_status mu__pjrt_download(mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what)
 {
     const int rank = out->shape.rank;
     int64_t order[MU_MAX_RANK];
@@ -74,8 +75,10 @@ mu_status mu__pjrt_download(const mu_pjrt_client *client, pj_buffer *from, const
                                    .bytes = (size_t)mu__elements(&out->shape) * mu_dtype_bytes(out->dtype));
     if (args.bytes == 0)
         return MU_OK;
+    if (client->world)
+        MU_TRY(mu__pjrt_await_buffer(client, from, what));  // some plugins wait in the call itself
     MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_TO_HOST_BUFFER, &args, what));
-    return mu__pjrt_await(client->api, args.event, what);
+    return mu__pjrt_await(client, args.event, what);
 }
 
 // ---- The place ----------------------------------------------------------------------------------
@@ -125,6 +128,7 @@ static mu_status make_copy(mu_pjrt_memory *memory, int partition, const mu_devic
         return mu__error(MU_FAILED_PRECONDITION, "a variable to be copied to %s has no value", device->name);
     pj_copy_to_device_args args =
         PJ_ARGS(pj_copy_to_device_args, .buffer = memory->buffer, .device = device->engine_device);
+    MU_TRY(mu__pjrt_usable(memory->client, device->name));
     MU_TRY(mu__pjrt_call(memory->client->api, PJ_BUFFER_COPY_TO_DEVICE, &args, device->name));
     memory->copies[partition - 1] = args.copy;
     return MU_OK;
@@ -234,12 +238,10 @@ static bool is_in_memory(mu_pjrt_client *client, pj_buffer *buffer)
     return known > 0;
 }
 
-static mu_status address_of(const mu_pjrt_client *client, pj_buffer *buffer, const void **out)
+static mu_status address_of(mu_pjrt_client *client, pj_buffer *buffer, const void **out)
 {
-    pj_buffer_event_args ready = PJ_ARGS(pj_buffer_event_args, .buffer = buffer);
     pj_buffer_address_args at = PJ_ARGS(pj_buffer_address_args, .buffer = buffer);
-    MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_READY_EVENT, &ready, client->kind));
-    MU_TRY(mu__pjrt_await(client->api, ready.event, client->kind));
+    MU_TRY(mu__pjrt_await_buffer(client, buffer, client->kind));
     MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_UNSAFE_POINTER, &at, client->kind));
     *out = (const void *)at.address;
     return MU_OK;

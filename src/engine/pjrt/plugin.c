@@ -52,16 +52,6 @@ void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args)
         api->functions[PJ_ERROR_DESTROY](&end);
 }
 
-mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what)
-{
-    if (!event)
-        return MU_OK;
-    pj_event_args args = PJ_ARGS(pj_event_args, .event = event);
-    const mu_status status = mu__pjrt_call(api, PJ_EVENT_AWAIT, &args, what);
-    mu__pjrt_destroy(api, PJ_EVENT_DESTROY, &args);
-    return status;
-}
-
 // ---- Finding ------------------------------------------------------------------------------------
 
 // The path given for `name` in "name:path,name:path".

@@ -57,10 +57,10 @@ out:
 
 static mu_status execute(mu_pjrt_run *run, int part)
 {
-    MU_TRY(mu__pjrt_execute(run, part));
+    MU_TRY(mu__pjrt_execute(run, part, 0));
     pj_event *complete = run->complete[0];
     run->complete[0] = NULL;
-    return mu__pjrt_await(run->plan->client->api, complete, run->plan->graph->name);
+    return mu__pjrt_await(run->plan->client, complete, run->plan->graph->name);
 }
 
 // The replica's id is the last argument of every part.
@@ -111,8 +111,9 @@ static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
 mu_status mu__pjrt_run_parts(mu_pjrt_plan *whole, const mu_run_args *args)
 {
     mu_pjrt_plan *plan = mu__pjrt_plan_for_parts(whole);
-    mu_pjrt_programs *programs = plan ? mu__pjrt_programs(plan, MU_PJRT_ONE_BY_ONE, 1, NULL) : NULL;
-    mu_pjrt_run *run = programs ? mu__pjrt_run_take(plan, programs, 1) : NULL;
+    const mu_pjrt_span each = {.replicas = MU_PJRT_ONE_BY_ONE, .partitions = 1, .n_local = 1};
+    mu_pjrt_programs *programs = plan ? mu__pjrt_programs(plan, &each) : NULL;
+    mu_pjrt_run *run = programs ? mu__pjrt_run_take(plan, programs) : NULL;
     if (!run)
         return mu_error_code();
     run->lanes[0].args = args;

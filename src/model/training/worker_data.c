@@ -2,7 +2,7 @@
 #include "model/training/worker_data.h"
 
 #include "coordinator/per_worker.h"
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 
 struct mu_worker_data {
     mu_object object;

@@ -1,0 +1,106 @@
+// Which device of all processes each replica is: workers tell each other when they make a strategy.
+//
+// A program of XLA can run on the devices of several processes only if their plugin has made one world of them, with the
+// processes in the order of the workers. Every worker decides the same from the same list; where anything does not fit,
+// the host reduces between processes.
+#include "distribute/distribute.h"
+
+#include <stdlib.h>
+
+// What a worker tells of its replicas' devices; their numbers follow.
+typedef struct own_world {
+    int32_t willing;   // 0: the host is to reduce
+    int32_t process, n_all;
+    int32_t n;         // numbers
+} own_world;
+
+enum { MOST_CORES = 4096 };  // of a worker
+
+static int cores_of(const mu_strategy *strategy) { return strategy->cores ? strategy->n_cores : 1; }
+
+// The block of this worker; to be freed with mu__free.
+static own_world *tell(const mu_strategy *strategy, bool willing, size_t *bytes)
+{
+    const int n = strategy->n_local * cores_of(strategy);
+    mu_device *const *devices = strategy->cores ? strategy->cores : strategy->devices;
+    own_world *own = n <= MOST_CORES ? mu__calloc(1, sizeof *own + sizeof(int64_t) * (size_t)n) : NULL;
+    if (!own)
+        return NULL;
+    *own = (own_world){.willing = willing, .n = n};
+    for (int i = 0; i < n && own->willing; i++) {
+        mu_world_place place = {.process = -1};
+        const mu_engine *engine = devices[i]->engine;
+        own->willing = engine->launch && engine->join && engine->identify && engine->identify(devices[i], &place) &&
+                       devices[i]->engine_client == devices[0]->engine_client;
+        own->process = place.process;
+        own->n_all = place.n_devices;
+        ((int64_t *)(own + 1))[i] = place.id;
+    }
+    *bytes = sizeof *own + sizeof(int64_t) * (size_t)n;
+    return own;
+}
+
+// Reads what a worker tells into its part of the list; false if it does not belong to a world of all replicas.
+static bool read_part(const mu_strategy *strategy, const mu_blocks *blocks, int rank, int64_t *ids)
+{
+    const int n = strategy->n_local * cores_of(strategy);
+    own_world theirs;
+    if (blocks->bytes[rank] != sizeof theirs + sizeof *ids * (size_t)n)
+        return false;
+    memcpy(&theirs, blocks->data[rank], sizeof theirs);
+    memcpy(ids + (size_t)rank * (size_t)n, (const char *)blocks->data[rank] + sizeof theirs, sizeof *ids * (size_t)n);
+    return theirs.willing == 1 && theirs.n == n && theirs.process == rank && theirs.n_all == n * blocks->n;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool all_differ(const int64_t *ids, int n)
+{
+    int64_t *sorted = mu__alloc(sizeof *ids * (size_t)n);
+    bool differ = sorted != NULL;
+    if (sorted) {
+        memcpy(sorted, ids, sizeof *ids * (size_t)n);
+        qsort(sorted, (size_t)n, sizeof *sorted, compare_ids);
+    }
+    for (int i = 1; differ && i < n; i++)
+        differ = sorted[i] != sorted[i - 1];
+    mu__free(sorted);
+    return differ;
+}
+
+static mu_status read_all(mu_strategy *strategy, const mu_blocks *blocks)
+{
+    const int n = blocks->n * strategy->n_local * cores_of(strategy);
+    int64_t *ids = mu__alloc(sizeof *ids * (size_t)n);
+    bool world = ids != NULL;
+    for (int rank = 0; world && rank < blocks->n; rank++)
+        world = read_part(strategy, blocks, rank, ids);
+    if (world && all_differ(ids, n)) {
+        strategy->world_ids = ids;
+        mu__log(MU_LOG_INFO, "the %d devices of %d workers run one program; they agree before each of its runs", n,
+                blocks->n);
+        return MU_OK;
+    }
+    mu__free(ids);
+    return mu_error_code();
+}
+
+mu_status mu__strategy_find_world(mu_strategy *strategy, bool willing)
+{
+    size_t bytes = 0;
+    mu_blocks blocks;
+    own_world *own = tell(strategy, willing, &bytes);
+    if (!own)
+        return mu__pending() ? mu_error_code() : MU_RESOURCE_EXHAUSTED;
+    mu_status status = mu__mesh_exchange(strategy->mesh, "devices of the replicas", own, bytes, &blocks);
+    mu__free(own);
+    if (status != MU_OK)
+        return status;
+    status = read_all(strategy, &blocks);
+    mu__blocks_free(&blocks);
+    return status;
+}
