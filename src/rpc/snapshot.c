@@ -108,8 +108,10 @@ int64_t mu__snapshot_read(mu_store *store, int64_t cut, const char *folder)
     if (path != NULL && mu__store_ready(store) == MU_OK && mu__rows_read(path, &rows, &seen, &at) == MU_OK) {
         for (int i = 0; i < mu_value_count(rows) && !mu__pending(); i++)
             mu__store_load(store, mu_value_at(rows, i));
+        pthread_mutex_lock(&store->stores->lock);
         if (!mu__pending())
             mu__seen_load(&store->seen, seen);
+        pthread_mutex_unlock(&store->stores->lock);
     }
     mu__free(path);
     return mu__pending() ? -1 : at;

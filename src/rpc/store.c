@@ -95,10 +95,24 @@ static void free_parts(mu_store *store)
 
 static mu_status make_parts(mu_store *store)
 {
-    for (size_t i = 0; i < MU_COUNT(parts); i++)
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&store->stores->lock);
+    for (size_t i = 0; i < MU_COUNT(parts) && status == MU_OK; i++)
         if (store->parts[i] == NULL && (store->parts[i] = parts[i]->make(store->stores->kept)) == NULL)
-            return mu_error_code();
-    return MU_OK;
+            status = mu_error_code();
+    pthread_mutex_unlock(&store->stores->lock);
+    return status;
+}
+
+// A part, retained, because the store may be dropped while it is used. Errors: ABORTED if it was dropped.
+static void *part_of(const mu_store *store, size_t i)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    void *part = mu_retain(store->parts[i]);
+    pthread_mutex_unlock(&store->stores->lock);
+    if (part == NULL)
+        mu__error(MU_ABORTED, "store %d is no longer here", store->number);
+    return part;
 }
 
 static mu_value *with_part(const char *part, const mu_value *row)
@@ -111,8 +125,10 @@ mu_value *mu__store_capture(mu_store *store)
     mu_value *saved[MU_COUNT(parts)];
     int n = 0;
     for (size_t i = 0; i < MU_COUNT(parts); i++) {
-        saved[i] = parts[i]->save(store->parts[i]);
+        void *part = part_of(store, i);
+        saved[i] = part != NULL ? parts[i]->save(part) : NULL;
         n += saved[i] != NULL ? mu_value_count(saved[i]) : 0;
+        mu_release(part);
     }
     mu_value **rows = mu__pending() ? NULL : mu__calloc((size_t)n + 1, sizeof *rows);
     n = 0;
@@ -126,17 +142,20 @@ mu_value *mu__store_capture(mu_store *store)
 
 mu_status mu__store_load(mu_store *store, const mu_value *row)
 {
-    char *part = NULL, *name = NULL;
-    mu_status status = mu__value_text(mu_value_at(row, 0), "a part's name", &part);
+    char *kind = NULL, *name = NULL;
+    mu_status status = mu__value_text(mu_value_at(row, 0), "a part's name", &kind);
     if (status == MU_OK)
         status = mu__value_text(mu_value_at(row, 1), "a resource's name", &name);
     size_t i = 0;
-    while (status == MU_OK && i < MU_COUNT(parts) && strcmp(parts[i]->name, part) != 0)
+    while (status == MU_OK && i < MU_COUNT(parts) && strcmp(parts[i]->name, kind) != 0)
         i++;
+    if (status == MU_OK && i == MU_COUNT(parts))
+        status = mu__error(MU_INVALID_ARGUMENT, "this server keeps no \"%.60s\"", kind);
+    void *part = status == MU_OK ? part_of(store, i) : NULL;
     if (status == MU_OK)
-        status = i < MU_COUNT(parts) ? parts[i]->load(store->parts[i], name, mu_value_at(row, 2))
-                                     : mu__error(MU_INVALID_ARGUMENT, "this server keeps no \"%.60s\"", part);
-    mu__free(part);
+        status = part != NULL ? parts[i]->load(part, name, mu_value_at(row, 2)) : mu_error_code();
+    mu_release(part);
+    mu__free(kind);
     mu__free(name);
     return status;
 }
@@ -318,20 +337,13 @@ void mu__change_torn(void)
         running->torn = true;
 }
 
-// The part is retained, because the store may be dropped meanwhile.
+// The part is retained.
 static const mu_store_method *method_of(const mu_store *store, const char *name, void **part)
 {
     for (size_t i = 0; i < MU_COUNT(parts); i++)
         for (int k = 0; k < parts[i]->n_methods; k++)
-            if (strcmp(parts[i]->methods[k].name, name) == 0) {
-                pthread_mutex_lock(&store->stores->lock);
-                *part = store->parts[i] != NULL ? mu_retain(store->parts[i]) : NULL;
-                pthread_mutex_unlock(&store->stores->lock);
-                if (*part != NULL)
-                    return &parts[i]->methods[k];
-                mu__error(MU_ABORTED, "store %d is no longer here", store->number);
-                return NULL;
-            }
+            if (strcmp(parts[i]->methods[k].name, name) == 0)
+                return (*part = part_of(store, i)) != NULL ? &parts[i]->methods[k] : NULL;
     mu__error(MU_INVALID_ARGUMENT, "a store has no method \"%.60s\"", name);
     return NULL;
 }

@@ -201,7 +201,7 @@ typedef struct mu_store {
 
 // All that follow are called with the lock of the stores held, unless they say otherwise.
 mu_store *mu__store_new(mu_stores *stores, int number);
-mu_status mu__store_ready(mu_store *store); // makes the parts that are not there
+mu_status mu__store_ready(mu_store *store); // makes the parts that are not there; without the lock
 // mu__store_drop makes a store know nothing: no role, no contents. mu__store_step_down does so because of an epoch.
 void mu__store_drop(mu_store *store);
 void mu__store_step_down(mu_store *store, int64_t epoch);
@@ -216,7 +216,8 @@ mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body);
 void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE]);
 int64_t mu__store_step(mu_store *store, int64_t now);
 // mu__store_capture returns everything that the store keeps as a list of [part, name, value], of the pool; the caller
-// holds `changing`, not the lock. mu__store_load reads one such row.
+// holds `changing`, not the lock. mu__store_load reads one such row, likewise. Errors of both: ABORTED if the store was
+// dropped meanwhile.
 mu_value *mu__store_capture(mu_store *store);
 mu_status mu__store_load(mu_store *store, const mu_value *row);
 // A request as it runs on this thread.

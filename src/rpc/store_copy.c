@@ -181,6 +181,31 @@ int64_t mu__copying_step(mu_store *store, int64_t now)
 
 // ---- The copy's end -----------------------------------------------------------------------------
 
+// The table of requests is used with the lock, because the store may be dropped meanwhile.
+static void note_done(mu_store *store, const int64_t *head, int64_t sequence, mu_value *answer)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    if (mu__seen_add(&store->seen, head[MU_RECORD_CLIENT], head[MU_RECORD_OLDEST]) == MU_OK)
+        mu__seen_done(&store->seen, head[MU_RECORD_CLIENT], head[MU_RECORD_REQUEST], sequence, answer);
+    pthread_mutex_unlock(&store->stores->lock);
+}
+
+static void note_oldest(mu_store *store, const int64_t *head)
+{
+    const mu_seen_request *seen;
+    pthread_mutex_lock(&store->stores->lock);
+    mu__seen_find(&store->seen, head[MU_RECORD_CLIENT], head[MU_RECORD_REQUEST], head[MU_RECORD_OLDEST], &seen);
+    pthread_mutex_unlock(&store->stores->lock);
+}
+
+static mu_status load_seen(mu_store *store, const mu_value *value)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    const mu_status status = mu__seen_load(&store->seen, value);
+    pthread_mutex_unlock(&store->stores->lock);
+    return status;
+}
+
 // One record: the request that the primary was asked, here again.
 static mu_status repeat(mu_store *store, mu_value *record)
 {
@@ -192,13 +217,11 @@ static mu_status repeat(mu_store *store, mu_value *record)
     mu_change change = {.store = store, .begun = true, .sequence = head[MU_RECORD_SEQUENCE]};
     mu_error_value ignored = {.code = MU_OK};
     if (*method != '\0') {
-        const mu_seen_request *seen;
-        mu__seen_find(&store->seen, head[MU_RECORD_CLIENT], head[MU_RECORD_REQUEST], head[MU_RECORD_OLDEST], &seen);
+        note_oldest(store, head);
         answer = mu__store_run(&change, method, arguments);
         mu__error_move(&ignored);
-        if (ignored.code == MU_OK &&
-            mu__seen_add(&store->seen, head[MU_RECORD_CLIENT], head[MU_RECORD_OLDEST]) == MU_OK)
-            mu__seen_done(&store->seen, head[MU_RECORD_CLIENT], head[MU_RECORD_REQUEST], change.sequence, answer);
+        if (ignored.code == MU_OK)
+            note_done(store, head, change.sequence, answer);
     }
     mu__free(method);
     // What the primary could do and this process cannot makes this process no copy.
@@ -221,7 +244,7 @@ static mu_status take_body(mu_store *store, const int64_t *head, mu_value *body)
     switch (head[MU_COPY_KIND]) {
     case MU_COPIED_BEGIN: return mu__store_ready(store);
     case MU_COPIED_RESOURCE: return mu__store_load(store, mu_value_at(body, 0));
-    case MU_COPIED_SEEN: return mu__seen_load(&store->seen, mu_value_at(body, 0));
+    case MU_COPIED_SEEN: return load_seen(store, mu_value_at(body, 0));
     case MU_COPIED_RECORDS: return take_records(store, body);
     default: return mu__error(MU_INVALID_ARGUMENT, "a copy does not know a message of kind %lld",
                               (long long)head[MU_COPY_KIND]);

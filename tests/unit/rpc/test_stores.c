@@ -237,10 +237,10 @@ static void test_whichever_allocation_fails(void **state)
     mu_stores *stores = mu__stores_of(e.server);
     pthread_mutex_lock(&stores->lock); // its threads run
     mu_store *store = mu__store_make(stores, 0);
-    assert_int_equal(mu__store_ready(store), MU_OK);
     store->role = MU_STORE_PRIMARY;
     store->epoch = EPOCH;
     pthread_mutex_unlock(&stores->lock);
+    assert_int_equal(mu__store_ready(store), MU_OK);
     assert_false(run_in(store, "muster.variable.create", variable_named("v"), 0, &torn));
     mu_resource *v = mu__remote_variable(client_with(make_env().server, MU_ROLE_NONE), "v", &spec);
     mu_tensor *one = mu_tensor_new(MU_F32, 1, (int64_t[]){3}, (float[]){1, 1, 1});
@@ -253,6 +253,31 @@ static void test_whichever_allocation_fails(void **state)
     }
     assert_false(failed);
     mu_release(v);
+    mu_pool_close(pool);
+}
+
+// A store that is dropped, as by the next coordinator, while its primary sends it to this server.
+static void test_a_row_for_a_store_that_was_dropped(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    assert_int_equal(mu__stores_add(server, kept), MU_OK);
+    mu_release(kept);
+    mu_stores *stores = mu__stores_of(server);
+    pthread_mutex_lock(&stores->lock);
+    mu_store *store = mu__store_make(stores, 0);
+    pthread_mutex_unlock(&stores->lock);
+    mu_value *row = mu_list(mu__text_value("variables"), mu__text_value("v"), mu_constant(MU_F32, 3), MU_END);
+    assert_int_equal(mu__store_ready(store), MU_OK);
+    assert_int_equal(mu__store_load(store, row), MU_OK);
+    assert_int_equal(mu_value_count(mu__store_capture(store)), 1);
+    mu__server_free_owned(server);
+    assert_int_equal(mu__store_load(store, row), MU_ABORTED);
+    expect_error(MU_ABORTED, "store 0 is no longer here");
+    assert_null(mu__store_capture(store));
+    expect_error(MU_ABORTED, "store 0 is no longer here");
     mu_pool_close(pool);
 }
 
@@ -285,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
         cmocka_unit_test(test_whichever_allocation_fails),
+        cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
         cmocka_unit_test(test_a_request_that_no_server_takes),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
