@@ -47,12 +47,14 @@ static int64_t rows_in(const mu_variable *variable)
     return variable->resource.spec.shape.dims[0];
 }
 
-// Whether all parts can be asked at the same time: a trace and a tape note one op after the other.
+// Whether all parts can be asked at the same time: a trace and a tape note one op after the other, and the rules of a
+// part that is in doubt note that it has a value again.
 static bool can_ask_all(const mu_variable *variable)
 {
     bool served = !mu__context()->trace && !mu__context()->tape && !mu__context()->replica;
     for (int i = 0; i < variable->n_shards; i++)
-        served = served && variable->shards[i]->resource.kind == &mu__remote_variable_kind;
+        served = served && variable->shards[i]->resource.kind == &mu__remote_variable_kind &&
+                 !variable->shards[i]->in_doubt;
     return served;
 }
 

@@ -1,8 +1,10 @@
 // Synchronous steps on parameter servers: the weights are those of MirroredStrategy with as many replicas, whatever
 // order the calls end in and with backup workers; and with a visitation guarantee each batch counts once.
+#include "distribute/aggregation.h"
 #include "servers_test.h"
 
 #include <math.h>
+#include <muster/sharding.h>
 
 enum { ROWS = 47, COLUMNS = 5, BATCH = 9, EPOCHS = 3 }; // the last batch has 2 rows, for 3 calls
 
@@ -120,18 +122,24 @@ static void test_batch_normalization(void **state)
     mu_pool_close(pool);
 }
 
-static void test_on_servers_of_their_own(void **state)
+// Steps of two calls, on a worker and two servers.
+static mu_strategy *on_servers(mu_partitioner *partitioner)
 {
-    (void)state;
-    mu_pool *pool = mu_pool_open();
     char text[300];
     mu_server *s[3];
     for (int i = 0; i < 3; i++)
         s[i] = mu_server_create_local_server(true);
     snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}", mu_server_target(s[0]) + 9,
              mu_server_target(s[1]) + 9, mu_server_target(s[2]) + 9);
-    mu_strategy *strategy = mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
-                                                         .replicas_to_aggregate = 2);
+    return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), partitioner,
+                                        .replicas_to_aggregate = 2);
+}
+
+static void test_on_servers_of_their_own(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = on_servers(NULL);
     expect_same(strategy, 2, dense, adam);
     expect_same(strategy, 2, normalized, adam);
     mu_pool_close(pool);
@@ -174,6 +182,30 @@ static void test_creators_are_visited_once_in_each_epoch(void **state)
     assert_null(mu_fit(model, endless, .verbose = MU_VERBOSE_SILENT));
     expect_error(MU_INVALID_ARGUMENT, "mu_fit: the dataset of worker 0 repeats for ever; say with .steps_per_epoch");
     assert_non_null(mu_fit(model, endless, .steps_per_epoch = 2, .verbose = MU_VERBOSE_SILENT));
+    mu_pool_close(pool);
+}
+
+// After a step that failed while it was applied (test_applied_step.c).
+static void test_an_assignment_ends_the_doubt_about_parts(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = on_servers(mu_fixed_shards_partitioner(2));
+    mu_variable *table = NULL;
+    MU_SCOPE(strategy)
+        table = mu_variable_new(mu_zeros(MU_F64, 1, (int64_t[]){4}), "table");
+    assert_int_equal(table->n_shards, 2);
+    for (int i = 0; i < 2; i++)
+        table->shards[i]->in_doubt = true;
+    strategy->servers->aggregation->in_doubt = 2;
+    assert_null(mu_variable_read(table));
+    expect_error(MU_FAILED_PRECONDITION, "in doubt");
+    assert_int_equal(mu_variable_assign(table, mu_ones(MU_F64, 1, (int64_t[]){4})), MU_OK);
+    mu_tensor *sum = mu_reduce_sum(mu_variable_read(table), MU_ALL_AXES);
+    if (sum == NULL)
+        fail_msg("%s", mu_error_message());
+    assert_true(mu_scalar(sum) == 4);
+    assert_int_equal(strategy->servers->aggregation->in_doubt, 0);
     mu_pool_close(pool);
 }
 
@@ -324,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights_are_those_of_replicas),
                                        cmocka_unit_test(test_batch_normalization),
                                        cmocka_unit_test(test_on_servers_of_their_own),
+                                       cmocka_unit_test(test_an_assignment_ends_the_doubt_about_parts),
                                        cmocka_unit_test(test_assignments_are_those_of_replicas),
                                        cmocka_unit_test(test_creators_are_visited_once_in_each_epoch),
                                        cmocka_unit_test(test_a_loop_of_ones_own)};
