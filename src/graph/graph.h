@@ -30,7 +30,8 @@ struct mu_node {
     mu_edge *in;
     mu_spec *out;
     int *resources;         // indices into graph->resources
-    const char *name;       // for messages and timelines; may be NULL
+    const char *name;       // for messages and timelines; may be NULL. Of an assignment to a part of a variable: the
+                            // whole variable's, so that whoever runs the effects can ask all parts at the same time
     const char *file;       // where the op was made
     int line;
     const char *layer;      // layer that it is part of; NULL: none

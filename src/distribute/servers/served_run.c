@@ -1,10 +1,12 @@
 // Runs a function whose variables are on parameter servers, on one device.
 //
 // The graph is cut at its effects (graph/segments.h). The device's thread runs the segments between them as plans of
-// its engine, and applies each effect by itself, under the lock of the variable's server. So two workers that add to
-// one variable at the same time both count, and a worker reads what others wrote before its read.
+// its engine, and applies each effect by itself, under the lock of the variable's server; the assignments to all parts
+// of a variable on servers at the same time. So two workers that add to one variable at the same time both count, and a
+// worker reads what others wrote before its read.
 #include "distribute/strategies/parameter_server.h"
 #include "graph/segments.h"
+#include "rpc/service.h"
 
 #include <muster/cancellation.h>
 
@@ -144,6 +146,35 @@ static mu_status run_effect(const served_call *call, const mu_node *node, const 
     return status;
 }
 
+// Whether an effect assigns a value to a part of a variable that a server keeps.
+static bool assigns_part(const mu_graph *graph, const mu_node *node)
+{
+    return node && node->name && node->n_in == 1 && node->n_out == 0 && node->n_resources == 1 &&
+           graph->resources.items[node->resources[0]]->kind == &mu__remote_variable_kind;
+}
+
+// Whether two such effects are parts of one assignment. Two to the same part keep their order.
+static bool go_together(const mu_node *first, const mu_node *other)
+{
+    return first->op == other->op && !first->op->attrs_bytes && strcmp(first->name, other->name) == 0 &&
+           first->resources[0] != other->resources[0];
+}
+
+// How many steps from step s on are the parts of one assignment; 1: no others are.
+static int parts_from(const mu_segments *segments, int s)
+{
+    const mu_graph_step *steps = &segments->steps[s];
+    int n = 1;
+    bool more = assigns_part(segments->graph, steps[0].effect);
+    while (more && s + n < segments->n_steps) {
+        more = assigns_part(segments->graph, steps[n].effect);
+        for (int i = 0; more && i < n; i++)
+            more = go_together(steps[i].effect, steps[n].effect);
+        n += more;
+    }
+    return n;
+}
+
 // Drops the values that no later step needs.
 static void drop_used(const served_call *call, int s)
 {
@@ -181,6 +212,29 @@ static mu_status run_step(const served_call *call, int s, const step_space *spac
     return status;
 }
 
+// Assigns the parts of a variable, in n steps: all servers are asked, then all answers are waited for.
+static mu_status run_parts(const served_call *call, int s, int n)
+{
+    const mu_segments *segments = call->served->segments;
+    const mu_node *first = segments->steps[s].effect;
+    mu_pool *pool = mu_pool_open();
+    mu_resource **parts = mu__calloc((size_t)n, sizeof(mu_resource *));
+    mu_tensor **values = mu__calloc((size_t)n, sizeof *values);
+    mu_status status = parts && values ? mu__check_stop() : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; status == MU_OK && i < n; i++) {
+        parts[i] = segments->graph->resources.items[segments->steps[s + i].effect->resources[0]];
+        values[i] = call->values[segments->steps[s + i].in[0]];
+    }
+    if (status == MU_OK && (status = mu__remote_update_each(first->op, n, parts, values)) != MU_OK)
+        mu__error_place(mu__node_site(first));
+    mu__free(parts);
+    mu__free(values);
+    mu_pool_close(pool);
+    for (int i = 0; i < n; i++)
+        drop_used(call, s + i);
+    return status;
+}
+
 static mu_status run_steps(const served_call *call)
 {
     const mu_segments *segments = call->served->segments;
@@ -194,10 +248,13 @@ static mu_status run_steps(const served_call *call)
                         .specs = mu__calloc(most_in + 1, sizeof *space.specs),
                         .resources = mu__calloc(segments->graph->resources.n + 1, sizeof *space.resources)};
     mu_status status = space.in && space.out && space.specs && space.resources ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int s = 0; s < segments->n_steps && status == MU_OK; s++)
+    for (int s = 0, n; s < segments->n_steps && status == MU_OK; s += n) {
+        n = parts_from(segments, s);
         status = mu_cancellation_is_cancelled(call->cancellation)
                      ? mu__error(MU_CANCELLED, "'%s' was cancelled between two of its steps", segments->graph->name)
-                     : run_step(call, s, &space);
+                 : n > 1 ? run_parts(call, s, n)
+                         : run_step(call, s, &space);
+    }
     mu__free(space.in);
     mu__free(space.out);
     mu__free(space.specs);

@@ -2,7 +2,7 @@
 //
 // A sharded variable is a variable without storage. Its rules go through the public functions of its parts, so each
 // part may live wherever its own strategy keeps it. An update is not one atomic change: parts on servers are all asked
-// at the same time, others are updated one after the other.
+// at the same time (in a function by whoever runs it), others are updated one after the other.
 #include "distribute/variables/sharded_variable.h"
 
 #include "base/callback.h"
@@ -47,6 +47,17 @@ static int64_t rows_in(const mu_variable *variable)
     return variable->resource.spec.shape.dims[0];
 }
 
+// In a trace the assignments to the parts get the whole variable's name (mu_node.name).
+static mu_status name_update(const mu_variable *variable)
+{
+    const mu_graph_trace *trace = (const mu_graph_trace *)mu__context()->trace;
+    mu_node *last = trace && trace->graph->nodes.n > 0 ? trace->graph->nodes.items[trace->graph->nodes.n - 1] : NULL;
+    if (!last || last->name || !(last->flags & MU_OP_WRITES))
+        return MU_OK;
+    last->name = mu__arena_strdup(&trace->graph->arena, variable->resource.name);
+    return last->name ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
 // Whether all parts can be asked at the same time: a trace and a tape note one op after the other, and the rules of a
 // part that is in doubt note that it has a value again.
 static bool can_ask_all(const mu_variable *variable)
@@ -85,6 +96,7 @@ static mu_status sharded_update(mu_variable *variable, mu_update kind, mu_tensor
         mu_variable *shard = variable->shards[i];
         mu_tensor *rows = rows_of(value, shard->slice->offset, rows_in(shard));
         MU_TRY(rows ? updates[kind](shard, rows) : mu_error_code());
+        MU_TRY(name_update(variable));
     }
     return MU_OK;
 }

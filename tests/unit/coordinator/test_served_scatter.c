@@ -9,6 +9,7 @@
 enum { ROWS = 30, WIDTH = 3, IDS = 12, PARTS = 3 };
 
 typedef mu_status scatter(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+typedef mu_status assignment(mu_variable *variable, mu_tensor *value);
 
 static scatter *const scatters[] = {mu_variable_scatter_add, mu_variable_scatter_sub, mu_variable_scatter_mul,
                                     mu_variable_scatter_div, mu_variable_scatter_min, mu_variable_scatter_max,
@@ -32,6 +33,7 @@ static mu_tensor *ids(void)
 typedef struct pair_of {
     mu_variable *served, *here;
     scatter *scatter;
+    assignment *assign;
 } pair_of;
 
 static mu_value *step(mu_value *arguments, void *arg)
@@ -108,7 +110,6 @@ static void test_errors(void **state)
 
 // ---- Assignments --------------------------------------------------------------------------------
 
-typedef mu_status assignment(mu_variable *variable, mu_tensor *value);
 static assignment *const assignments[] = {mu_variable_assign, mu_variable_assign_add, mu_variable_assign_sub};
 
 static void test_assignments(void **state)
@@ -124,25 +125,75 @@ static void test_assignments(void **state)
     mu_pool_close(pool);
 }
 
-// All parts are asked before the error of the first is known.
-static void test_all_parts_are_asked_at_once(void **state)
+static mu_value *assign_in_function(mu_value *arguments, void *arg)
+{
+    const pair_of *p = arg;
+    if (p->assign(p->served, mu_at(arguments, 0)) != MU_OK)
+        return NULL;
+    return mu_of(mu_reduce_sum(mu_variable_read(p->served), MU_ALL_AXES)); // sees all parts
+}
+
+static void test_assignments_in_functions(void **state)
 {
     (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_of_servers(PARTS, mu_fixed_shards_partitioner(PARTS));
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    pair_of p = make(strategy);
+    for (int i = 0; i < (int)MU_COUNT(assignments); i++) {
+        p.assign = assignments[i];
+        assert_int_equal(p.assign(p.here, numbers(ROWS, 3 + i)), MU_OK);
+        mu_function *function = mu_function_new(assign_in_function, &p);
+        const double seen = mu_scalar(mu_fetch(mu_schedule(c, function, mu_list(numbers(ROWS, 3 + i), MU_END))));
+        assert_true(seen == mu_scalar(mu_reduce_sum(mu_variable_read(p.here), MU_ALL_AXES)));
+        expect_same(&p);
+        p.assign(p.here, numbers(ROWS, 5));
+        assert_non_null(mu_run(strategy, function, mu_list(numbers(ROWS, 5), MU_END))); // in this process
+        expect_same(&p);
+    }
+    mu_pool_close(pool);
+}
+
+// All parts are asked before the error of the first is known.
+static void expect_asked_at_once(bool in_function)
+{
     for (int i = 0; i < (int)MU_COUNT(assignments); i++) {
         mu_pool *pool = mu_pool_open();
-        pair_of p = make(strategy_of_servers(PARTS, mu_fixed_shards_partitioner(PARTS)));
+        mu_strategy *strategy = strategy_of_servers(PARTS, mu_fixed_shards_partitioner(PARTS));
+        mu_coordinator *c = mu_coordinator_new(strategy, .ignore_transient_ps_failures = 0); // calls run once
+        pair_of p = make(strategy);
+        p.assign = assignments[i];
         mu_variable *first = mu_variable_shard(p.served, 0), *last = mu_variable_shard(p.served, PARTS - 1);
+        mu_function *function = mu_function_new(assign_in_function, &p);
+        if (in_function) // so that the worker is connected to all servers
+            assert_non_null(mu_fetch(mu_schedule(c, function, mu_list(numbers(ROWS, 1), MU_END))));
         assert_int_equal(mu__remote_variable_delete((mu_rpc_client *)first->resource.home, first->resource.name),
                          MU_OK);
         const double before = mu_tensor_item(mu_variable_read(last), 0);
-        assignments[i](p.served, mu_fill(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, 8));
-        expect_error(MU_NOT_FOUND, first->resource.name);
+        mu_tensor *value = mu_fill(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, 8);
+        if (in_function)
+            mu_fetch(mu_schedule(c, function, mu_list(value, MU_END)));
+        else
+            p.assign(p.served, value);
+        if (in_function)
+            expect_error(MU_UNAVAILABLE, "parameter server 0 has started again"); // so it lacks its variables
+        else
+            expect_error(MU_NOT_FOUND, first->resource.name);
         const double wanted[] = {8, before + 8, before - 8};
         for (int k = 0; k < 6000 && mu_tensor_item(mu_variable_read(last), 0) != wanted[i]; k++)
             usleep(10000);
         assert_true(mu_tensor_item(mu_variable_read(last), 0) == wanted[i]);
+        assert_true(mu_join(c) == MU_OK || in_function);
+        mu_error_take();
         mu_pool_close(pool);
     }
+}
+
+static void test_all_parts_are_asked_at_once(void **state)
+{
+    (void)state;
+    expect_asked_at_once(false);
+    expect_asked_at_once(true);
 }
 
 // ---- Older workers ------------------------------------------------------------------------------
@@ -221,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_each_kind),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_assignments),
+        cmocka_unit_test(test_assignments_in_functions),
         cmocka_unit_test(test_all_parts_are_asked_at_once),
         cmocka_unit_test(test_values_are_those_of_this_process),
         cmocka_unit_test(test_an_older_worker_is_told),
