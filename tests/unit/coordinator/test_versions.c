@@ -1,8 +1,9 @@
 // One task of a cluster speaks the version of the wire before this one, as during an upgrade: functions on workers,
-// variables and tables in stores, copies and a failover work whichever task it is. All servers are in this process.
+// variables, accumulators and tables in stores, copies, a failover and synchronous steps work whichever task it is. All
+// servers are in this process.
 #include "rpc/client.h"
 
-#include "servers_test.h"
+#include "accumulators_test.h"
 
 enum { N_PS = 2, WORKER = N_PS, COORDINATOR, N_TASKS, STEPS = 5, KEYS = 20, DIMENSION = 4 };
 
@@ -12,6 +13,9 @@ typedef struct cluster {
     mu_coordinator *coordinator;
     mu_variable *v[N_PS]; // one on each server
     mu_embedding_table *table;
+    mu_accumulator *sums[N_PS];
+    mu_optimizer *optimizer;
+    int calls; // that make a step; 0: steps are not synchronous
 } cluster;
 
 // Runs as a process that speaks the older version, if `older`.
@@ -42,8 +46,10 @@ static mu_strategy *strategy_of(const cluster *c, bool older)
         at[i] = mu_server_target(c->servers[i]) + strlen("muster://");
     snprintf(text, sizeof text, "{\"ps\": [\"%s\", \"%s\"], \"worker\": [\"%s\"]}", at[0], at[1], at[2]);
     mu_runtime *before = begin_as(older);
+    mu_cluster *resolver = mu_simple_cluster_resolver(mu_cluster_spec_parse(text));
     mu_strategy *strategy =
-        mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = 1);
+        c->calls > 0 ? mu_parameter_server_strategy(resolver, .replicas = 1, .replicas_to_aggregate = c->calls)
+                     : mu_parameter_server_strategy(resolver, .replicas = 1);
     mu_runtime_use(before);
     if (strategy == NULL)
         fail_msg("%s", mu_error_message());
@@ -62,9 +68,9 @@ static void expect_versions(const cluster *c, int older)
     }
 }
 
-static cluster make(int older)
+static cluster make(int older, int calls)
 {
-    cluster c = {0};
+    cluster c = {.calls = calls};
     for (int i = 0; i <= N_PS; i++)
         c.servers[i] = start_server(older == i);
     c.strategy = strategy_of(&c, older == COORDINATOR);
@@ -72,6 +78,9 @@ static cluster make(int older)
     MU_SCOPE(c.strategy) {
         for (int i = 0; i < N_PS; i++)
             c.v[i] = mu_variable_new(mu_constant(MU_F32, 0), "v");
+        for (int i = 0; i < N_PS; i++)
+            c.sums[i] = mu_conditional_accumulator(MU_F64, .shape = &two);
+        c.optimizer = mu_sgd(.learning_rate = 1);
         c.table = mu_embedding_table_new(DIMENSION, .optimizer = "sgd", .learning_rate = 1, .initializer = "zeros");
     }
     if (c.table == NULL)
@@ -87,13 +96,27 @@ static mu_value *add_to_both(mu_value *arguments, void *arg)
     return mu_of(mu_variable_read(c->v[0]));
 }
 
-// Steps on the worker, and as many updates of the table from here.
+// The gradient of both variables is the argument.
+static mu_value *descend(mu_value *arguments, void *arg)
+{
+    const cluster *c = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *sum = mu_add(mu_variable_read(c->v[0]), mu_variable_read(c->v[1]));
+    mu_tensor *loss = mu_neg(mu_multiply(sum, mu_at(arguments, 0)));
+    mu_apply_gradients(c->optimizer, mu_gradients(tape, loss, mu_variables(c->v[0], c->v[1], MU_END)));
+    return mu_of(loss);
+}
+
+// Steps on the worker, and as many updates of the table and of accumulators from here.
 static void train(cluster *c)
 {
-    mu_function *step = mu_function_new(add_to_both, c);
+    mu_function *step = mu_function_new(c->calls > 0 ? descend : add_to_both, c);
     mu_tensor *keys = mu_range(MU_I64, 0, KEYS, 1), *gradients = mu_fill(MU_F32, 2, (int64_t[]){KEYS, DIMENSION}, -1);
     for (int i = 0; i < STEPS; i++) {
-        mu_schedule(c->coordinator, step, mu_of(mu_constant(MU_F32, 1)));
+        for (int k = 0; k < MU_MAX(c->calls, 1); k++)
+            mu_schedule(c->coordinator, step, mu_of(mu_constant(MU_F32, 1.0 / MU_MAX(c->calls, 1))));
+        for (int k = 0; k < N_PS; k++)
+            assert_int_equal(mu_accumulator_apply_grad(c->sums[k], row(1, 2), 0), MU_OK);
         assert_int_equal(mu_embedding_table_apply_gradients(c->table, keys, gradients), MU_OK);
     }
     if (mu_join(c->coordinator) != MU_OK)
@@ -103,19 +126,18 @@ static void train(cluster *c)
 static void expect_steps(const cluster *c, int n)
 {
     for (int i = 0; i < N_PS; i++)
-        assert_true(mu_scalar(mu_variable_read(c->v[i])) == n);
+        assert_true(mu_scalar(mu_variable_read(c->v[i])) == n && counted(c->sums[i]) == n);
     mu_tensor *rows = mu_embedding_table_lookup(c->table, mu_range(MU_I64, 0, KEYS, 1), .read_only = true);
     assert_non_null(rows);
     for (int i = 0; i < KEYS * DIMENSION; i++)
         assert_true(mu_tensor_item(rows, i) == n);
 }
 
-static void test_each_task_may_be_older(void **state)
+static void expect_each_may_be_older(int calls)
 {
-    (void)state;
     for (int older = 0; older < N_TASKS; older++) {
         mu_pool *pool = mu_pool_open();
-        cluster c = make(older);
+        cluster c = make(older, calls);
         train(&c);
         expect_versions(&c, older);
         expect_steps(&c, STEPS);
@@ -129,12 +151,24 @@ static void test_each_task_may_be_older(void **state)
     }
 }
 
+static void test_each_task_may_be_older(void **state)
+{
+    (void)state;
+    expect_each_may_be_older(0);
+}
+
+static void test_synchronous_steps(void **state)
+{
+    (void)state;
+    expect_each_may_be_older(2);
+}
+
 // The older server takes over what the newer one had.
 static void test_an_older_server_takes_over(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    cluster c = make(0);
+    cluster c = make(0, 0);
     train(&c);
     wait_for_copies(c.strategy);
     assert_int_equal(mu_server_stop(c.servers[1]), MU_OK);
@@ -148,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_task_may_be_older),
+        cmocka_unit_test(test_synchronous_steps),
         cmocka_unit_test(test_an_older_server_takes_over),
     };
     setenv("MUSTER_HEARTBEAT", "2", 1);
