@@ -86,8 +86,8 @@ MU_API mu_value *mu_fetch(mu_value *value);
 
 typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
 
-// What each worker reads: a dataset, or one that mu_distribute_dataset or mu_distribute_datasets_from_function made with
-// the coordinator's strategy.
+// What each worker reads: a dataset, or one that mu_distribute_dataset or mu_distribute_datasets_from_function made
+// with the coordinator's strategy.
 MU_ANY(mu_any_iterable, mu_dataset *, mu_distributed_dataset *);
 
 typedef struct mu_create_per_worker_dataset_args {

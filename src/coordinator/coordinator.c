@@ -344,7 +344,8 @@ static mu_status check_dataset(const mu_create_per_worker_dataset_args *args)
                                                       : "%s: the function is NULL; give one, or .dataset", function);
     return !dataset || mu__is(dataset, &mu__dataset_type) || mu__is(dataset, &mu__distributed_type)
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "%s: .dataset is neither a dataset nor a distributed dataset", function);
+               : mu__error(MU_INVALID_ARGUMENT, "%s: .dataset is neither a dataset nor a distributed dataset",
+                           function);
 }
 
 // A dataset that the program gives. Of a distributed one the calls of a synchronous step get a part of each batch.

@@ -41,12 +41,12 @@ typedef struct mu_run_args {
     mu_tensor **out;             // [graph outputs], receives owned references
 } mu_run_args;
 
-// A program that devices of several processes run together. Each process launches it on its own devices, and all of them
-// must: whoever calls has agreed with the others that they do.
+// A program that devices of several processes run together. Each process launches it on its own devices, and all of
+// them must: whoever calls has agreed with the others that they do.
 typedef struct mu_launch_world {
     int n_replicas;              // of all processes
     int first;                   // the first one of this process
-    const int64_t *ids;          // [n_replicas * partitions] the numbers of all devices, as mu_engine.identify gives them
+    const int64_t *ids;          // [n_replicas * partitions] numbers of all devices, as mu_engine.identify gives them
 } mu_launch_world;
 
 // Where a device is in the world of several processes.

@@ -1,8 +1,8 @@
 // Which device of all processes each replica is: workers tell each other when they make a strategy.
 //
 // A program of XLA can run on the devices of several processes only if their plugin has made one world of them, with
-// the processes in the order of the workers. Every worker decides the same from the same list; where anything does not fit,
-// the host reduces between processes.
+// the processes in the order of the workers. Every worker decides the same from the same list; where anything does not
+// fit, the host reduces between processes.
 #include "distribute/distribute.h"
 
 #include <stdlib.h>

@@ -217,7 +217,8 @@ static void end_transfers(mu_pjrt_lane *lane)
 {
     for (int i = 0; i < lane->plan->n_inputs; i++) {
         mu_error_value ignored;
-        if (lane->transfers[i] && mu__pjrt_await(lane->plan->client, lane->transfers[i], lane->plan->graph->name) != MU_OK)
+        if (lane->transfers[i] &&
+            mu__pjrt_await(lane->plan->client, lane->transfers[i], lane->plan->graph->name) != MU_OK)
             mu__error_move(&ignored);
         lane->transfers[i] = NULL;
     }

@@ -38,8 +38,9 @@ static mu_dataset *of_worker(mu_value *element, void *arg)
     const int worker = (int)mu_tensor_item_int(mu_at(element, 0), 0);
     mu_dataset *made = mu__give(mu__per_worker_make(data->strategy, data->list, &maker, worker));
     if (made && data->argument && mu_dataset_cardinality(made) == MU_INFINITE) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: the dataset of worker %d repeats for ever; say with .%s when to stop, or do "
-                  "not repeat it", data->function, worker, data->argument);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: the dataset of worker %d repeats for ever; say with .%s when to stop, or do not repeat it",
+                  data->function, worker, data->argument);
         return NULL;
     }
     return made;
