@@ -79,7 +79,7 @@ static int launch(const mu_pjrt_client *client, pj_loaded *loaded, int id, pj_bu
 }
 
 // The sum of all replicas, and after each further launch n times that.
-static int check(const mu_pjrt_client *client, int n, pj_buffer **sums, pj_buffer **numbers)
+static int check(mu_pjrt_client *client, int n, pj_buffer **sums, pj_buffer **numbers)
 {
     const double pairs = n * (n - 1) / 2.0, times = (double)n * n;
     for (int i = 0; i < EACH; i++) {

@@ -207,18 +207,21 @@ mu_status mu__agree_to_run(mu_replica_run *running)
     return status;
 }
 
-void mu__agree_on_failure(mu_strategy *strategy)
+mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function)
 {
-    mu_error_value ignored;
-    agreement a = {.strategy = strategy, .function = "a function", .own = {.run = next_run(strategy)}};
+    agreement a = {.strategy = strategy, .function = function, .own = {.run = next_run(strategy)}};
     if (!strategy->world_ids)
-        return;
+        return mu_error_code();
     pthread_mutex_t *launches = mu__job_launches(strategy->job);
-    offer_failure(&a);
+    if (mu__pending())
+        offer_failure(&a);
     pthread_mutex_lock(launches);
     exchange(&a);
     pthread_mutex_unlock(launches);
     mu__free(a.all);
+    if (a.own.status == MU_OK)
+        return mu_error_code();
+    mu_error_value ignored;
     mu__error_move(&ignored);  // this worker's own error, or that the others are gone
-    mu__error_raise(&a.error);
+    return mu__error_raise(&a.error);
 }

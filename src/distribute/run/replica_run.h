@@ -49,11 +49,11 @@ static inline mu_device *const *mu__run_devices(const mu_replica_run *running)
 // mu__joins returns whether the run's replicas may run one program with those of all other workers.
 // mu__agree_to_run asks them, a collective of the workers: `joined` says whether all launch it now, else all run the
 // parts between the collectives. It fails on all workers if one of them cannot run. The job's lock of launches is held
-// until the run has started. mu__agree_on_failure says in its place that this worker cannot (the pending error, which
-// stays), if the strategy's devices may run such programs.
+// until the run has started. mu__agree_on_trace, where the strategy's devices may run such programs, takes its place on
+// a worker that cannot run (the pending error, which stays), and comes before collectives of a trace.
 bool mu__joins(const mu_replica_run *running);
 mu_status mu__agree_to_run(mu_replica_run *running);
-void mu__agree_on_failure(mu_strategy *strategy);
+mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function);
 
 // mu__find_plan finds or makes the plan for the first replica's arguments.
 mu_status mu__find_plan(mu_replica_run *running);

@@ -208,13 +208,16 @@ mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function
 }
 
 // Only the first trace shows whether the function gathers; then it is looked up again with the sizes of all workers.
+// *told: other workers know whether this one can run the function.
 static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_engine *engine,
-                              const mu_value *arguments)
+                              const mu_value *arguments, bool *told)
 {
     const bool gathers = mu__function_gathers(function, strategy);
     mu_concrete *concrete = trace_like(strategy, function, arguments, gathers);
-    if (concrete && concrete->gathers && !gathers)
-        concrete = trace_like(strategy, function, arguments, true);
+    if (concrete && concrete->gathers && !gathers) {
+        *told = mu__agree_on_trace(strategy, mu_function_name(function)) != MU_OK;
+        concrete = *told ? NULL : trace_like(strategy, function, arguments, true);
+    }
     if (concrete && !concrete->plans && check_writes(strategy, concrete->graph) != MU_OK)
         return NULL;
     if (concrete)
@@ -285,11 +288,12 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
     mu_value *given = arguments ? arguments : none;
     mu__strategy_doing(strategy, "compiling", -1);
     mu_device *const *devices = given ? mu__devices_for(strategy, function) : NULL;
-    mu_concrete *concrete = devices ? trace_for(strategy, function, devices[0]->engine, given) : NULL;
+    bool told = false;
+    mu_concrete *concrete = devices ? trace_for(strategy, function, devices[0]->engine, given, &told) : NULL;
     mu_replica_run *running = concrete ? new_running(strategy, devices, concrete, given) : NULL;
     mu_release(none);
-    if (!running)
-        mu__agree_on_failure(strategy);
+    if (!running && !told)
+        mu__agree_on_trace(strategy, mu_function_name(function));
     if (running && start(running) == MU_OK)
         return &running->head;
     if (running && running->number > 0) {

@@ -25,15 +25,17 @@ static mu_status begin(mu_pjrt_run *run, mu_device *const *devices, const mu_run
 static mu_status await(mu_pjrt_run *run)
 {
     mu_status status = MU_OK;
+    mu_error_value first, further;
     for (int i = 0; i < run->n; i++) {
-        mu_error_value ignored;
         const mu_status own = mu__pjrt_await(run->plan->client, run->complete[i], run->plan->graph->name);
         run->complete[i] = NULL;
+        if (own != MU_OK)
+            mu__error_move(status == MU_OK ? &first : &further);
         if (status == MU_OK)
             status = own;
-        else if (own != MU_OK)
-            mu__error_move(&ignored);
     }
+    if (status != MU_OK)
+        mu__error_raise(&first);
     if (status == MU_RESOURCE_EXHAUSTED)
         mu__pjrt_name_largest(run->plan, run->programs);
     return status;

@@ -71,8 +71,13 @@ mu_status mu__pjrt_usable(const mu_pjrt_client *client, const char *what)
 // The plugin's threads may still use the client, so it is never destroyed.
 static void lose(mu_pjrt_client *client)
 {
-    if (!atomic_exchange(&client->lost, true))
-        mu_retain(client);
+    static mu_pjrt_client *_Atomic kept;
+    if (atomic_exchange(&client->lost, true))
+        return;
+    client->next_lost = atomic_load(&kept);
+    mu_retain(client);
+    while (!atomic_compare_exchange_weak(&kept, &client->next_lost, client))
+        ;
 }
 
 static mu_status wait_with_others(mu_pjrt_client *client, mu_pjrt_pending *pending, const char *what)

@@ -73,6 +73,7 @@ struct mu_pjrt_client {
     atomic_int n_shared;          // programs under way that other processes run too
     atomic_bool lost;             // one of them did not end (pending.c)
     mu_pjrt_run *_Atomic lost_runs;  // what its devices may still use
+    mu_pjrt_client *next_lost;
 };
 
 // mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.
