@@ -62,6 +62,34 @@ typedef struct mu_model_args {
 #define mu_model_new(...) mu_model_new_with(MU_ARGS(mu_model_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_model *mu_model_new_with(const mu_model_args *args);
 
+typedef struct mu_model_subclass_args {
+    size_t size;
+    const char *given;
+    const char *class_name;                  // in snake case, for names and the summary; default "model"
+    mu_keyword_only only_;
+    // as in mu_layer_new: build makes weights and may set layers, call computes the outputs
+    mu_status (*build)(mu_layer *model, int n, const mu_shape *inputs, void *arg);
+    mu_value *(*call)(mu_layer *model, mu_value *inputs, const mu_call_context *context, void *arg);
+    void *arg;                               // must live as long as the model
+    const char *name;
+    const char *dtype;
+    mu_layer *(*clone)(const mu_layer *model, void *arg);
+} mu_model_subclass_args;
+// mu_model_subclass makes a model whose weights and outputs are made by C functions: what a subclass of keras.Model is.
+// It is compiled, trained, summarised and saved like any other. Its layers are its attributes
+// (mu_layer_set_attribute); weights (mu_layer_add_weight), losses and metrics (mu_layer_add_loss,
+// mu_layer_add_metric) of its own are those of a layer. Inputs and outputs are one tensor, or a list or map of several:
+// mu_compile takes losses in the list's order, or by the map's keys. Layers that `call` calls without saying .training are told the model's mode; masks do not travel
+// with tensors, so give layers theirs. The weights are made by the first call, or by mu_call with tensors of mu_input.
+// Look-ups of strings run before a step, so put them in front of it, in a functional model that calls this one. What
+// needs a configuration (mu_save_model, mu_layer_config) is refused; mu_save_weights, mu_load_weights and checkpoints
+// are not.
+//     mu_model *model = mu_model_subclass("autoencoder", .call = encode_and_decode);
+//     mu_layer_set_attribute(model, "encoder", mu_dense(8, .activation = "relu"));
+//     mu_layer_set_attribute(model, "decoder", mu_dense(64));
+#define mu_model_subclass(...) mu_model_subclass_with(MU_ARGS(mu_model_subclass_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_model *mu_model_subclass_with(const mu_model_subclass_args *args);
+
 // mu_model_build makes the weights for inputs of this shape (`dims` without the batch axis). mu_fit and mu_call do it
 // automatically, from the shape of their input.
 MU_API mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims);
@@ -72,8 +100,9 @@ typedef struct mu_call_args {
     mu_model *model;                         // or a layer
     mu_tensor *x;
     mu_keyword_only only_;
-    // apply dropout, and normalize by the batch's statistics. A call on tensors of mu_input keeps no mode: each run of
-    // the model that it becomes part of decides, as in Keras; a frozen batch normalization keeps its statistics
+    // apply dropout, and normalize by the batch's statistics; left out in a layer's call: as that
+    // layer. A call on tensors of mu_input keeps no mode: each run of the model that it becomes part of decides, as in
+    // Keras; a frozen batch normalization keeps its statistics
     bool training;
     mu_value *inputs;                        // instead of x: a list of several inputs
     mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step of x out

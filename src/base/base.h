@@ -269,6 +269,7 @@ typedef struct mu_context {
     int n_components;           // how many components there are, on a replica
     int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
     int n_layers;               // layer calls in progress (model)
+    bool training;              // the mode of the innermost of them that is no functional or sequential model (model)
     int autocast;               // mu_dtype that reads of a layer's weights are converted to; 0: none (model, graph)
     const void *policy;         // mu_layer_policy of the layers that are being made; NULL: the program's (model)
     struct mu_host_results *host_results;  // of the look-ups of the model whose step this is; NULL: none (model)

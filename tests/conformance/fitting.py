@@ -12,6 +12,7 @@ import tensorflow as tf
 import muster
 from defaults import FLOATX, TOLERANCE, named, off, set_floatx
 from report import Report
+from subclassed import compare_subclassed
 from summary import SUMMARIES, compare_summary
 
 MU_VERBOSE_SILENT = 1
@@ -370,6 +371,7 @@ def main(library, only=""):
         rows += [(compare_batches, None, "batches"), (compare_evaluate, None, "evaluate"), (compare_clone, None, "clone"),
                  (compare_rates, None, "rates of layers")]
         rows += [(compare_added_losses, replicas, f"added losses, {replicas}") for replicas in (1, 3)]
+        rows += [(compare_subclassed, replicas, f"subclassed, {replicas}") for replicas in (1, 3)[:2 if floatx == "f64" else 1]]
         for compare, row, name in rows:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):

@@ -35,6 +35,30 @@ static inline mu_model *normalized_model(void)
                          mu_dense(4));
 }
 
+// A model whose call is a function in C, with a loss and a weight of its own.
+static inline mu_status own_build(mu_layer *model, int n, const mu_shape *inputs, void *arg)
+{
+    (void)n, (void)inputs, (void)arg;
+    return mu_layer_add_weight(model, "scale", ((mu_shape){1, {4}}), .initializer = "ones") ? MU_OK : mu_error_code();
+}
+
+static inline mu_value *own_call(mu_layer *model, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    mu_tensor *y = mu_call(mu_layer_attribute(model, "body"), mu_at(inputs, 0));
+    y = mu_call(mu_layer_attribute(model, "head"), y);
+    y = mu_multiply(y, mu_variable_read(mu_layer_weight(model, "scale")));
+    mu_tensor *size = mu_multiply(mu_reduce_mean(mu_square(y), MU_ALL_AXES), mu_constant(MU_F64, .1));
+    return mu_layer_add_loss(model, size) == MU_OK ? mu_of(y) : NULL;
+}
+
+static inline mu_model *own_model(void)
+{
+    mu_model *model = mu_model_subclass("own_model", .build = own_build, .call = own_call);
+    mu_layer_set_attribute(model, "body", relu_dense(9));
+    return mu_layer_set_attribute(model, "head", mu_dense(4)) == MU_OK ? model : NULL;
+}
+
 static inline mu_optimizer *adam(void)
 {
     return mu_adam(.learning_rate = .01);
@@ -62,6 +86,7 @@ static const struct recipe {
     {"conv, gradient descent", conv_model, descent, true},
     {"conv, adam", conv_model, adam, true},
     {"normalized, gradient descent", normalized_model, descent, true},
+    {"functions in C, adam", own_model, adam, false},
 };
 
 typedef struct outcome {

@@ -81,7 +81,7 @@ static const mu_replica_pair itself[] = {{0, 0}};
 static const mu_input_options options = {.size = sizeof options, .per_replica_buffer_size = 1};
 static const mu_metric_state one_state[] = {{.name = "total"}};
 static mu_call_context told_to_layers;
-static mu_layer *dense_layer;
+static mu_layer *dense_layer, *subclassed;
 static mu_tensor *layer_tensor;
 static const mu_communication_options communication = {.size = sizeof communication, .timeout_seconds = 5};
 
@@ -297,6 +297,8 @@ static void make_objects(void)
         mirrored = mu_variable_new(x, "mirrored");
     model = mu_sequential(mu_dense(1));
     mu_model_build(model, 1, (int64_t[]){3});
+    subclassed = mu_model_subclass("mine", .call = as_it_is);
+    mu_layer_set_attribute(subclassed, "flat", mu_flatten());
     dense_layer = mu_dense(1);
     mu_call(dense_layer, x);
     layer_tensor = mu_input({3});

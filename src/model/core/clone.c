@@ -13,40 +13,61 @@ typedef struct own_layers {
     size_t n, capacity;
 } own_layers;
 
-// A layer without an argument and without sublayers is what its functions make of it, so they make another.
-static bool is_functions_alone(const mu_layer *layer)
+// A layer without an argument is what its functions make of it and of its attributes, so they make another: build
+// makes the rest again.
+static bool has_other_sublayers(const mu_layer *layer)
 {
-    return !((const mu_layer_args *)layer->args)->arg && layer->sublayers.n == 0;
+    const mu_layer_parts given = mu__layer_given(layer);
+    return given.sublayers > given.attributes;
+}
+
+static json_t *attributes_json(const mu_layer *layer)
+{
+    json_t *attributes = json_object();
+    for (size_t i = 0; attributes && i < mu__layer_given(layer).attributes; i++) {
+        json_t *json = mu__layer_json(layer->attributes.items[i].layer);
+        if (!json || json_object_set_new(attributes, layer->attributes.items[i].name, json) != 0) {
+            json_decref(attributes);
+            return NULL;
+        }
+    }
+    return attributes;
 }
 
 json_t *mu__own_layer_json(const mu_layer *layer)
 {
     own_layers *own = mu__context()->clones;
-    const char *name = mu_layer_name(layer);
+    const mu_layer_args *args = layer->args;
+    const char *name = mu_layer_name(layer), *kind = layer->trainer ? "model" : "layer";
     if (!own)
-        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a layer of your own, whose functions no configuration "
+        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a %s of your own, whose functions no configuration "
                   "holds; save the weights alone (mu_save_weights), and make the model by the function that made it",
-                  name);
-    else if (!((const mu_layer_args *)layer->args)->clone && !is_functions_alone(layer))
-        mu__error(MU_UNIMPLEMENTED, "mu_clone_model: '%s' is a layer of your own with %s; give mu_layer_new a .clone "
-                  "that makes the layer anew, or make the model by the function that made it", name,
-                  layer->sublayers.n > 0 ? "sublayers" : "an .arg, which may refer to other layers");
+                  name, kind);
+    else if (!args->clone && (args->arg || has_other_sublayers(layer)))
+        mu__error(MU_UNIMPLEMENTED, "mu_clone_model: '%s' is a %s of your own with %s; give %s a .clone that makes it "
+                  "anew, or make the model by the function that made it", name, kind,
+                  has_other_sublayers(layer) ? "sublayers that are not attributes (mu_layer_set_attribute)"
+                                             : "an .arg, which may refer to other layers", layer->ops->class.function);
     if (mu__pending() || MU_PUSH(own, layer) != MU_OK)
         return NULL;
-    return mu__keras_json("muster", OWN_CLASS, json_pack("{s:s, s:s, s:i}", "name", name, "dtype",
-                                                         mu_layer_dtype_policy(layer), "place", (int)own->n - 1));
+    const int place = (int)own->n - 1;
+    json_t *attributes = args->clone ? json_object() : attributes_json(layer);
+    return attributes ? mu__keras_json("muster", OWN_CLASS,
+                                       json_pack("{s:s, s:s, s:i, s:o}", "name", name, "dtype",
+                                                 mu_layer_dtype_policy(layer), "place", place, "attributes",
+                                                 attributes)) : NULL;
 }
 
 static mu_layer *clone_of(const mu_layer *layer)
 {
     const mu_layer_args *args = layer->args;
     if (!args->clone)
-        return mu_layer_new_with(&(mu_layer_args){.size = sizeof(mu_layer_args), .class_name = args->class_name,
-                                                  .build = args->build, .call = args->call});
+        return mu__own_like(layer);
     mu_layer *clone;
     MU_CALLBACK("the clone function of a layer", clone = args->clone(layer, args->arg));
     const char *wrong = !clone ? "NULL without an error; return a layer, or NULL after mu_fail(code, reason)"
                         : clone == layer ? "the layer itself; make another by mu_layer_new"
+                        : layer->trainer && !clone->trainer ? "a layer; make a model by mu_model_subclass"
                         : mu__layer_is_built(clone) && clone->weights.n > 0
                             ? "a layer that has weights already; make a new one by mu_layer_new" : NULL;
     if (!wrong || mu__pending())
@@ -60,8 +81,19 @@ bool mu__is_own_layer_json(const char *class_name)
     return mu__context()->clones && strcmp(class_name, OWN_CLASS) == 0;
 }
 
+static mu_status set_attributes(mu_layer *clone, json_t *attributes, int depth)
+{
+    const char *name;
+    json_t *json;
+    json_object_foreach(attributes, name, json) {
+        mu_layer *sublayer = mu__layer_from_json(json, depth + 1);
+        MU_TRY(sublayer ? mu_layer_set_attribute(clone, name, sublayer) : mu_error_code());
+    }
+    return MU_OK;
+}
+
 // The function of the program may clone and load models itself.
-mu_layer *mu__own_layer_from(const json_t *config)
+mu_layer *mu__own_layer_from(const json_t *config, int depth)
 {
     mu_context *thread = mu__context();
     own_layers *own = thread->clones;
@@ -75,7 +107,9 @@ mu_layer *mu__own_layer_from(const json_t *config)
     thread->clones = NULL;
     mu_layer *clone = clone_of(layer);
     thread->clones = own;
-    char *name = clone ? mu__strdup(mu_layer_name(layer)) : NULL;
+    if (!clone || set_attributes(clone, json_object_get(config, "attributes"), depth) != MU_OK)
+        return NULL;
+    char *name = mu__strdup(mu_layer_name(layer));
     if (!name)
         return NULL;
     mu__free(clone->name);

@@ -85,7 +85,7 @@ json_t *mu__layer_json(const mu_layer *layer)
         return mu__functional_json(layer);
     if (layer->ops == &mu__stacked_rnn_cells_ops)
         return cells_json(layer);
-    if (layer->ops == &mu__own_layer_ops)
+    if (mu__layer_is_own(layer))
         return mu__own_layer_json(layer);
     if (layer->ops == &mu__input_layer_ops) {
         const mu_input_args *args = layer->args;
@@ -244,7 +244,7 @@ static mu_layer *layer_of(const char *class_name, const json_t *config, int dept
     if (strcmp(class_name, "InputLayer") == 0)
         return input_from(config, json_string_value(json_object_get(config, "name")));
     if (mu__is_own_layer_json(class_name))
-        return mu__own_layer_from(config);
+        return mu__own_layer_from(config, depth);
     const mu_layer_ops *ops = class_named(class_name);
     if (ops)
         return make(ops, config, depth);

@@ -1,5 +1,4 @@
-// Common to all layers: options, names, sublayers, building on first use, calls; and layers of the user's own.
-#include "base/callback.h"
+// Common to all layers: options, names, sublayers, building on first use, calls.
 #include "model/models/host_part.h"
 #include "model/training/training.h"
 
@@ -28,6 +27,9 @@ static void layer_destroy(void *object)
         mu_release(layer->metrics.items[i]);
     mu__free(layer->weights.items);
     mu__free(layer->sublayers.items);
+    for (size_t i = 0; i < layer->attributes.n; i++)
+        mu__free(layer->attributes.items[i].name);
+    mu__free(layer->attributes.items);
     mu__free(layer->metrics.items);
     mu__fields_drop(&layer->ops->class, layer->args);
     mu_release(layer->strategy);
@@ -92,6 +94,18 @@ const char *mu__layer_path(const mu_layer *layer)
     return layer->path ? layer->path : mu_layer_name(layer);
 }
 
+// A model that is not part of another leaves its own name out of the weights' names, as Keras's files do.
+static const char *path_of_weights(const mu_layer *layer)
+{
+    return layer->trainer && !layer->path ? NULL : mu__layer_path(layer);
+}
+
+char *mu__weight_path(const mu_layer *layer, const char *name)
+{
+    const char *around = path_of_weights(layer);
+    return around ? mu__sprintf("%s/%s", around, name) : mu__strdup(name);
+}
+
 // A server knows its variables by the names that they were made with, so those keep them.
 static mu_status rename_weights(mu_layer *layer)
 {
@@ -99,7 +113,7 @@ static mu_status rename_weights(mu_layer *layer)
         mu_variable *variable = layer->weights.items[i].variable;
         if (layer->weights.items[i].shared || variable->resource.home || variable->resource.per_worker)
             continue;
-        char *name = mu__sprintf("%s/%s", mu__layer_path(layer), layer->weights.items[i].name);
+        char *name = mu__weight_path(layer, layer->weights.items[i].name);
         if (!name)
             return MU_RESOURCE_EXHAUSTED;
         mu__free(variable->resource.name);
@@ -171,10 +185,8 @@ mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function)
                              function, MU_MIN(other, (int)i), MU_MAX(other, (int)i), sublayer->name);
         MU_TRY(choose_name(layer, sublayer));
     }
-    // A model that is not part of another leaves its own name out of the weights' names, as Keras's files do.
-    const char *around = layer->trainer && !layer->path ? NULL : mu__layer_path(layer);
     for (size_t i = 0; i < layer->sublayers.n; i++)
-        MU_TRY(mu__layer_rename(layer->sublayers.items[i], around));
+        MU_TRY(mu__layer_rename(layer->sublayers.items[i], path_of_weights(layer)));
     return MU_OK;
 }
 
@@ -266,7 +278,8 @@ static mu_tensor *convert_input(const mu_layer *layer, mu_tensor *tensor)
     if (keeps || (is_integer(tensor) && mu__layer_takes_integers(layer)) ||
         ((layer->ops->takes_strings || layer->trainer) && mu__has_strings(tensor)))
         return tensor;
-    return mu_cast(tensor, layer->trainer || layer->ops->no_autocast ? mu__floatx() : layer->policy.compute);
+    return mu_cast(tensor, mu__layer_only_calls(layer) || layer->ops->no_autocast ? mu__floatx()
+                                                                                  : layer->policy.compute);
 }
 
 mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs)
@@ -309,6 +322,7 @@ mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
     if (layer->built)
         return MU_OK;
     layer->input = inputs[0];
+    layer->before_build = mu__layer_given(layer);
     mu_context *thread = mu__context();
     const void *outer = thread->policy;
     thread->policy = &layer->policy;
@@ -316,6 +330,7 @@ mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
     thread->policy = outer;
     if (status != MU_OK) {
         forget_weights(layer);
+        mu__layer_drop_built(layer);
         mu__error_context("while building layer '%s'", mu_layer_name(layer));
     }
     layer->built = status == MU_OK;
@@ -340,7 +355,12 @@ static mu_status build_for(mu_layer *layer, const mu_value *inputs)
     return status;
 }
 
-// Errors inside a model name the layer, not the models around it.
+bool mu__layer_only_calls(const mu_layer *layer)
+{
+    return layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops;
+}
+
+// Errors inside a model that is made of calls name the layer, not the models around it.
 static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_value *output_mask = NULL;
@@ -360,7 +380,7 @@ static int autocast_of(const mu_layer *layer)
     return casts ? (int)layer->policy.compute : 0;
 }
 
-// One call of a layer that is no model.
+// One call of a layer, or of a model that is a function in C. Layers that the function calls are told the same mode.
 static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_value *output_mask = layer->ops->passes_mask ? mu__mask_join(context->mask) : NULL;
@@ -371,10 +391,13 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_context *thread = mu__context();
     mu__line_push(thread, site);
     const int outer = thread->autocast;
+    const bool outer_mode = thread->training;
     thread->autocast = autocast_of(layer);
+    thread->training = context->training;
     mu_value *outputs = layer->ops->host_spec ? mu__host_layer_call(layer, inputs, &inner)
                                               : layer->ops->call(layer, inputs, &inner);
     thread->autocast = outer;
+    thread->training = outer_mode;
     if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
         outputs = NULL;
     mu__line_pop(thread);
@@ -404,8 +427,8 @@ mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_contex
     if (thread->n_layers == 0)
         mu__losses_begin(layer);
     thread->n_layers++;
-    mu_value *outputs = layer->trainer ? call_model(layer, inputs, context, mask)
-                                       : call_layer(layer, inputs, context, mask);
+    mu_value *outputs = mu__layer_only_calls(layer) ? call_model(layer, inputs, context, mask)
+                                                    : call_layer(layer, inputs, context, mask);
     thread->n_layers--;
     if (thread->host_results)
         mu__host_leave(layer);
@@ -433,72 +456,4 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs a known last axis to make its weights; it was given %s",
                      mu_layer_name(layer), mu__shape_text(input, text));
-}
-
-// ---- Layers of the user's own -------------------------------------------------------------------
-
-static const mu_field own_fields[] = {
-    MU_FIELD(mu_layer_args, class_name, TEXT, .internal = true),
-    MU_LAYER_FIELDS(mu_layer_args),
-    {0},
-};
-
-static mu_status own_build(mu_layer *layer, int n, const mu_shape *inputs)
-{
-    const mu_layer_args *args = layer->args;
-    mu_status status = MU_OK;
-    if (args->build)
-        MU_CALLBACK("the build function of a layer", status = args->build(layer, n, inputs, args->arg));
-    return mu__pending() || status == MU_OK
-               ? mu_error_code()
-               : mu__error(status, "layer '%s': its build function returned %s without an error; return mu_fail(code, "
-                           "reason)", mu_layer_name(layer), mu_status_name(status));
-}
-
-static mu_value *own_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    const mu_layer_args *args = layer->args;
-    mu_value *outputs;
-    MU_CALLBACK("the call function of a layer", outputs = args->call(layer, inputs, context, args->arg));
-    if (!outputs && !mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s': its call function returned NULL without an error; return the "
-                  "output, or NULL after mu_fail(code, reason)", mu_layer_name(layer));
-    return outputs;
-}
-
-static mu_status own_complete(void *arguments)
-{
-    const mu_layer_args *args = arguments;
-    return args->call ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_layer_new: .call is NULL; give the function that "
-                                          "computes the layer's output");
-}
-
-// Integers stay as they are: the user's function decides on their type.
-const mu_layer_ops mu__own_layer_ops = {
-    .class = {.name = "layer", .keras = "Layer", .function = "mu_layer_new",
-              .args_bytes = sizeof(mu_layer_args), .only = offsetof(mu_layer_args, only_),
-              .fields = own_fields, .complete = own_complete},
-    .takes_integers = true, .takes_reverse = true, .build = own_build, .call = own_call,
-};
-
-const char *mu__layer_class(const mu_layer *layer)
-{
-    const mu_layer_args *own = layer->ops == &mu__own_layer_ops ? layer->args : NULL;
-    return own && own->class_name ? own->class_name : layer->ops->class.name;
-}
-
-const char *mu__layer_keras_class(const mu_layer *layer)
-{
-    return layer->ops == &mu__own_layer_ops ? mu__layer_class(layer) : layer->ops->class.keras;
-}
-
-mu_layer *mu_layer_new_with(const mu_layer_args *args)
-{
-    return mu__layer_make(&mu__own_layer_ops, args);
-}
-
-void mu_call_set_mask(const mu_call_context *context, mu_value *mask)
-{
-    if (context && context->output_mask)
-        *context->output_mask = mask;
 }

@@ -35,6 +35,17 @@ mu_layer_policy mu__layer_policy_now(void);
 // are ignored for layers that move integers or strings. Errors: UNIMPLEMENTED, INVALID_ARGUMENT.
 mu_status mu__layer_policy_from_json(const json_t *json, bool moves_integers, mu_layer_policy *out);
 
+// A sublayer under the name that mu_layer_set_attribute gave it.
+typedef struct mu_attribute {
+    char *name;
+    mu_layer *layer;             // among the sublayers, which retain it
+} mu_attribute;
+
+// How many sublayers and attributes a layer has.
+typedef struct mu_layer_parts {
+    size_t sublayers, attributes;
+} mu_layer_parts;
+
 struct mu_layer {
     mu_object object;
     const mu_layer_ops *ops;
@@ -50,6 +61,8 @@ struct mu_layer {
     mu_shape input, output;      // of the first tensor, when built and last called; batch axis unknown
     struct { mu_weight *items; size_t n, capacity; } weights;    // in Keras's order
     struct { mu_layer **items; size_t n, capacity; } sublayers;  // retained, in the order of their weights
+    struct { mu_attribute *items; size_t n, capacity; } attributes;  // by which some sublayers are known
+    mu_layer_parts before_build; // what it had when its build began; the rest is build's
     struct { mu_metric **items; size_t n, capacity; } metrics;   // that its call updates; retained
     void *state;                 // of the class; ops->release frees it
     mu_strategy *strategy;       // of a model: in whose scope it was made; retained
@@ -88,7 +101,8 @@ struct mu_layer_ops {
 #define MU_LAYER(name) extern const mu_layer_ops mu__##name##_ops;
 #include "model/layers/layers.def"
 #undef MU_LAYER
-extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rnn_cells_ops, mu__own_layer_ops;
+extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rnn_cells_ops, mu__own_layer_ops,
+    mu__subclassed_ops;
 
 // A class of layers and the function mu_WORD_with that makes such layers: its word in layers.def, its name in snake
 // case, Keras's class, its struct of options, their fields and `complete` (or NULL), and members of mu_layer_ops.
@@ -137,6 +151,14 @@ void mu__layer_set_rate(mu_layer *layer, double factor);
 // mu__layer_rename sets the path, and renames the weights and sublayers accordingly.
 mu_status mu__layer_rename(mu_layer *layer, const char *around);
 const char *mu__layer_path(const mu_layer *layer);
+char *mu__weight_path(const mu_layer *layer, const char *name);  // of a weight; free with mu__free, NULL on error
+// mu__layer_given returns what a layer was given besides what its build added; mu__layer_drop_built takes the latter
+// away again (sublayers.c).
+mu_layer_parts mu__layer_given(const mu_layer *layer);
+void mu__layer_drop_built(mu_layer *layer);
+bool mu__layer_is_own(const mu_layer *layer);  // of mu_layer_new or mu_model_subclass (subclassed.c)
+bool mu__layer_only_calls(const mu_layer *layer);  // a functional or sequential model, which only calls its layers
+const char *mu__layer_attribute_of(const mu_layer *layer, const mu_layer *sublayer);  // NULL: it has none
 const char *mu__layer_class(const mu_layer *layer);  // its class in snake case, for names
 const char *mu__layer_keras_class(const mu_layer *layer);  // Keras's name of it, for people; of one's own layers theirs
 bool mu__layer_takes_integers(const mu_layer *layer);
@@ -188,7 +210,8 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth);
 // Such for layers of the program's own, while mu_clone_model makes and reads a configuration (clone.c).
 json_t *mu__own_layer_json(const mu_layer *layer);
 bool mu__is_own_layer_json(const char *class_name);
-mu_layer *mu__own_layer_from(const json_t *config);
+mu_layer *mu__own_layer_from(const json_t *config, int depth);
+mu_layer *mu__own_like(const mu_layer *layer);  // a new one of the same functions (subclassed.c)
 
 // Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
 mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high);

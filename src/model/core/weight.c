@@ -9,7 +9,7 @@
 static mu_variable *make_variable(const mu_layer *layer, const char *name, mu_tensor *value,
                                   const mu_weight_options *options)
 {
-    char *full = mu__sprintf("%s/%s", mu__layer_path(layer), name);
+    char *full = mu__weight_path(layer, name);
     mu_variable *variable = NULL;
     if (value && full)
         variable = mu_variable_new(value, full, .not_trainable = options->not_trainable,
@@ -78,7 +78,7 @@ mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype,
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)
 {
     static char name[] = "seed_generator_state";
-    char *full = mu__sprintf("%s/%s", mu__layer_path(layer), name);
+    char *full = mu__weight_path(layer, name);
     mu_variable *generator = !full ? NULL : seed ? mu__generator_new(*seed, full) : mu_generator_new(0, full);
     mu__free(full);
     return keep(layer, (mu_weight){.name = name, .variable = generator, .seed = true,
@@ -147,15 +147,4 @@ mu_variable *mu_layer_weight(const mu_layer *layer, const char *name)
         mu__error(MU_NOT_FOUND, "mu_layer_weight: layer '%s' has no weight '%s'%s", mu_layer_name(layer), name,
                   layer->built ? "" : "; its weights are made by its first call");
     return variable;
-}
-
-mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer)
-{
-    if (mu__pending())
-        return mu_error_code();
-    MU_TRY(mu__need(layer, "mu_layer_add_sublayer: the layer"));
-    MU_TRY(mu__need(sublayer, "mu_layer_add_sublayer: the sublayer"));
-    if (mu__layer_adopt(layer, sublayer) != MU_OK)
-        return mu_error_code();
-    return mu__layer_name_sublayers(layer, "mu_layer_add_sublayer");
 }

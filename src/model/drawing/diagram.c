@@ -44,7 +44,7 @@ static mu_status add_ports(mu_diagram *diagram, size_t n)
 
 static bool is_model(const mu_layer *layer)
 {
-    return layer && (layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops);
+    return layer && mu__layer_only_calls(layer);
 }
 
 bool mu__box_is_group(const mu_box *box) { return box->inside != NULL; }
@@ -348,12 +348,17 @@ static mu_status add_layers(mu_diagram *diagram, const mu_layer *model, const mu
     return trace_specs(diagram, model, before - declared, &input);
 }
 
+static mu_status need_built(const mu_layer *model)
+{
+    return model->built ? MU_OK
+                        : mu__error(MU_FAILED_PRECONDITION, "mu_plot_model: the model '%s' has no weights yet, so the "
+                                    "shapes of its layers are not known; call mu_model_build or mu_fit first, or begin "
+                                    "it with mu_input_layer", mu_layer_name(model));
+}
+
 static mu_status draw_sequential(mu_diagram *diagram, const mu_layer *model, const mu_plot_model_args *options)
 {
-    if (!model->built)
-        return mu__error(MU_FAILED_PRECONDITION, "mu_plot_model: the model '%s' has no weights yet, so the shapes of "
-                         "its layers are not known; call mu_model_build or mu_fit first, or begin it with "
-                         "mu_input_layer", mu_layer_name(model));
+    MU_TRY(need_built(model));
     diagram->n_inputs = diagram->n_outputs = model != options->model;
     MU_TRY(add_layers(diagram, model, options));
     MU_TRY(measure(diagram, options));
@@ -362,14 +367,26 @@ static mu_status draw_sequential(mu_diagram *diagram, const mu_layer *model, con
     return MU_OK;
 }
 
+// A model whose call is a function in C is one box, as in Keras: which layers it calls on what is not known.
+static mu_status draw_own(mu_diagram *diagram, const mu_layer *model, const mu_plot_model_args *options)
+{
+    MU_TRY(need_built(model));
+    mu_box *box = add_box(diagram, (mu_layer *)(uintptr_t)model);
+    if (!box || MU_PUSH(&box->inputs, ((mu_spec){.dtype = mu__floatx(), .shape = model->input})) != MU_OK ||
+        MU_PUSH(&box->outputs, ((mu_spec){.dtype = mu__floatx(), .shape = model->output})) != MU_OK)
+        return MU_RESOURCE_EXHAUSTED;
+    return measure(diagram, options);
+}
+
 mu_diagram *mu__diagram_new(const mu_layer *model, const mu_plot_model_args *options)
 {
     mu_diagram *diagram = mu__calloc(1, sizeof *diagram);
     if (!diagram)
         return NULL;
     diagram->sideways = options->rankdir && strcmp(options->rankdir, "LR") == 0;
-    mu_status status = model->ops == &mu__functional_ops ? draw_functional(diagram, model, options)
-                                                         : draw_sequential(diagram, model, options);
+    mu_status status = model->ops == &mu__functional_ops   ? draw_functional(diagram, model, options)
+                       : model->ops == &mu__sequential_ops ? draw_sequential(diagram, model, options)
+                                                           : draw_own(diagram, model, options);
     if (status == MU_OK && (status = mu__layout_compute(&diagram->layout)) == MU_OK)
         return diagram;
     mu__diagram_free(diagram);

@@ -77,7 +77,7 @@ static const char *name_of(const listing *l, size_t i)
 
 static bool has_layers(const mu_layer *layer)
 {
-    return layer && (layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops) && layer->sublayers.n > 0;
+    return layer && mu__layer_only_calls(layer) && layer->sublayers.n > 0;
 }
 
 // The layer tensors among the leaves of a nest; returns how many there are.

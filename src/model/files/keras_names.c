@@ -47,6 +47,12 @@ static mu_status add(mu_named_variables *out, mu_variable *variable, char *keras
     return status;
 }
 
+// A name below another; the outermost model's is empty.
+static char *joined(const char *around, const char *name)
+{
+    return mu__sprintf("%s%s%s", around, *around ? "/" : "", name);
+}
+
 static bool is_listed(const mu_named_variables *out, const mu_variable *variable)
 {
     for (size_t i = 0; i < out->n; i++)
@@ -110,8 +116,13 @@ static mu_status add_weight(const mu_layer *layer, const mu_weight *weight, cons
     const char *last = variable_attribute(layer, length ? weight->name + length + 1 : weight->name);
     const char *slash = inner ? "/" : "";
     inner = inner ? inner : "";
-    return add(out, weight->variable, mu__sprintf("%s%s%s/vars/%d", keras, slash, inner, number_of(layer, weight)),
-               mu__sprintf("%s%s%s/%s", object, slash, inner, last), false);
+    char *vars = mu__sprintf("%s%svars/%d", inner, slash, number_of(layer, weight));
+    char *attribute = mu__sprintf("%s%s%s", inner, slash, last);
+    const mu_status status = vars && attribute ? add(out, weight->variable, joined(keras, vars),
+                                                     joined(object, attribute), false) : MU_RESOURCE_EXHAUSTED;
+    mu__free(vars);
+    mu__free(attribute);
+    return status;
 }
 
 static mu_status add_idf_as(const mu_layer *layer, mu_tensor *weights, char *keras, char *object,
@@ -200,7 +211,7 @@ static mu_status walk_model(const mu_layer *model, const char *keras, const char
 // Keras keeps a sequential model's layers in a functional model behind it.
 static mu_status walk_sequential(const mu_layer *model, const char *keras, const char *object, mu_named_variables *out)
 {
-    char *inside = mu__sprintf("%s%s_functional", object, *object ? "/" : "");
+    char *inside = joined(object, "_functional");
     const mu_status status = inside ? walk_model(model, keras, inside, out) : MU_RESOURCE_EXHAUSTED;
     mu__free(inside);
     return status;
@@ -210,7 +221,7 @@ mu_status mu__numbers_operations(const mu_layer *layer, bool *out)
 {
     mu_operation_list operations = {0};
     bool unknown = false;
-    if (layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops)
+    if (mu__layer_only_calls(layer))
         MU_TRY(mu__model_operations(layer, &operations, &unknown));
     mu__free(operations.items);
     *out = !unknown;
@@ -221,7 +232,8 @@ mu_status mu__numbers_operations(const mu_layer *layer, bool *out)
 
 // ---- Layers in attributes -----------------------------------------------------------------------
 
-// The attribute of Keras's class that holds sublayer i; a layer of a program's own holds it under its name.
+// The attribute of Keras's class that holds sublayer i; a layer of a program's own that names none holds it under the
+// sublayer's name.
 static const char *sublayer_attribute(const mu_layer *layer, size_t i)
 {
     static const char *const directions[] = {"forward_layer", "backward_layer"};
@@ -229,8 +241,20 @@ static const char *sublayer_attribute(const mu_layer *layer, size_t i)
         return directions[i];
     if (mu__recurrent_of(layer))
         return "cell";
-    return layer->sublayers.n == 1 && layer->ops->class.keras && strcmp(layer->ops->class.keras, "Layer") != 0
-               ? "layer" : mu_layer_name(layer->sublayers.items[i]);
+    if (layer->sublayers.n == 1 && !mu__layer_is_own(layer))
+        return "layer";
+    const char *attribute = mu__layer_attribute_of(layer, layer->sublayers.items[i]);
+    return attribute ? attribute : mu_layer_name(layer->sublayers.items[i]);
+}
+
+// Keras visits the attributes of a model in the order of their names, those that begin with "_" last, and among them
+// "layers", a list of all layers of the model: what comes behind it has been found there, under its class.
+static char *sublayer_name(const mu_layer *layer, const char *keras, const char *attribute, size_t i)
+{
+    const bool own_model = mu__layer_is_own(layer) && layer->trainer;
+    const bool named = mu__layer_attribute_of(layer, layer->sublayers.items[i]) != NULL;
+    return own_model && (!named || attribute[0] == '_' || strcmp(attribute, "layers") > 0)
+               ? listed_name(keras, "layers", layer->sublayers.items, i) : joined(keras, attribute);
 }
 
 static mu_status walk(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out)
@@ -252,8 +276,8 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
         return walk_list(layer->sublayers.items, layer->sublayers.n, "cells", keras, object, out);
     for (size_t i = 0; i < layer->sublayers.n; i++) {
         const char *attribute = sublayer_attribute(layer, i);
-        MU_TRY(walk_under(layer->sublayers.items[i], mu__sprintf("%s/%s", keras, attribute),
-                          mu__sprintf("%s/%s", object, attribute), out));
+        MU_TRY(walk_under(layer->sublayers.items[i], sublayer_name(layer, keras, attribute, i),
+                          joined(object, attribute), out));
     }
     return MU_OK;
 }

@@ -12,7 +12,7 @@
 bool mu__has_host_part(const mu_layer *layer)
 {
     bool has = layer->ops->host_spec != NULL;
-    const bool model = layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops;
+    const bool model = mu__layer_only_calls(layer);
     for (size_t i = 0; model && !has && i < layer->sublayers.n; i++)
         has = mu__has_host_part(layer->sublayers.items[i]);
     return has;

@@ -43,13 +43,20 @@ static mu_value *inputs_of(const mu_call_args *args, const char *function)
     return args->x ? mu_of(args->x) : args->inputs;
 }
 
+// A call inside a layer's function that says nothing of the mode has that of the layer, as in Keras.
+static bool inherits_mode(const mu_call_args *args)
+{
+    return mu__context()->n_layers > 0 && !MU_GIVEN(args, training);
+}
+
 static mu_value *call(const mu_call_args *given, const char *function)
 {
     mu_call_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK)
         return NULL;
     mu_value *inputs = inputs_of(&args, function);
-    const mu_call_context context = {.training = args.training, .mask = args.mask ? mu_of(args.mask) : args.masks,
+    const bool training = inherits_mode(&args) ? mu__context()->training : args.training;
+    const mu_call_context context = {.training = training, .mask = args.mask ? mu_of(args.mask) : args.masks,
                                      .reverse = args.reverse};
     if (!inputs || mu__pending())
         return NULL;

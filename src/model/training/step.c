@@ -126,7 +126,7 @@ static mu_status pair(const mu_trainer *trainer, const mu_value *outputs, const 
     mu_name_list keys = {0};
     if (f->outputs.n != trainer->n_losses)
         return mu__error(MU_INVALID_ARGUMENT, "the model has %d outputs and was compiled with %d losses; give "
-                         "mu_compile .losses with one for each output", f->outputs.n, trainer->n_losses);
+                         "mu_compile .loss = MU_LOSSES(…) with one for each output", f->outputs.n, trainer->n_losses);
     if (trainer->outputs.n == 0 && mu__is_flat_map(outputs))
         MU_TRY(mu__name_list_copy(&keys, (size_t)outputs->n, outputs->keys));
     const mu_name_list *names = trainer->outputs.n > 0 ? &trainer->outputs : &keys;
@@ -197,6 +197,21 @@ static mu_status add_layer_losses(const mu_model *model, forward *f)
     return mu_error_code();
 }
 
+// A model that is a function in C may return its outputs under their names in another order than mu_compile was given.
+static mu_status order_by_name(const mu_name_list *names, const mu_value *outputs, forward *f)
+{
+    const forward as_returned = *f;
+    int places[MU_MAX_MODEL_INPUTS];
+    if ((int)names->n != f->outputs.n || !mu__is_flat_map(outputs))
+        return MU_OK;
+    MU_TRY(mu__places_by_name(outputs, names, MU_NAMES_ALL, "model's outputs", places));
+    for (int i = 0; i < f->outputs.n; i++) {
+        f->outputs.items[i] = as_returned.outputs.items[places[i]];
+        f->masks[i] = as_returned.masks[places[i]];
+    }
+    return MU_OK;
+}
+
 static mu_status run_forward(mu_model *model, const example *e, bool training, forward *f)
 {
     const mu_call_context context = {.training = training};
@@ -207,6 +222,7 @@ static mu_status run_forward(mu_model *model, const example *e, bool training, f
         return mu_error_code();
     MU_TRY(tensors_of(outputs, "outputs", &f->outputs));
     mu__mask_leaves(outputs, mask, f->masks, MU_MAX_MODEL_INPUTS);
+    MU_TRY(order_by_name(&model->trainer->outputs, outputs, f));
     MU_TRY(pair(model->trainer, outputs, e, f));
     MU_TRY(add_losses(model->trainer, f));
     return add_layer_losses(model, f);
