@@ -79,11 +79,11 @@ typedef struct mu_model_subclass_args {
 // It is compiled, trained, summarised and saved like any other. Its layers are its attributes
 // (mu_layer_set_attribute); weights (mu_layer_add_weight), losses and metrics (mu_layer_add_loss,
 // mu_layer_add_metric) of its own are those of a layer. Inputs and outputs are one tensor, or a list or map of several:
-// mu_compile takes losses in the list's order, or by the map's keys. Layers that `call` calls without saying .training are told the model's mode; masks do not travel
-// with tensors, so give layers theirs. The weights are made by the first call, or by mu_call with tensors of mu_input.
-// Look-ups of strings run before a step, so put them in front of it, in a functional model that calls this one. What
-// needs a configuration (mu_save_model, mu_layer_config) is refused; mu_save_weights, mu_load_weights and checkpoints
-// are not.
+// mu_compile takes losses in the list's order, or by the map's keys. Layers that `call` calls without saying .training
+// are told the model's mode; masks do not travel with tensors, so give layers theirs. The weights are made by the first
+// call, or by mu_call with tensors of mu_input. Look-ups of strings run before a step, so put them in front of it, in a
+// functional model that calls this one. What needs a configuration (mu_save_model, mu_layer_config) is refused;
+// mu_save_weights, mu_load_weights and checkpoints are not.
 //     mu_model *model = mu_model_subclass("autoencoder", .call = encode_and_decode);
 //     mu_layer_set_attribute(model, "encoder", mu_dense(8, .activation = "relu"));
 //     mu_layer_set_attribute(model, "decoder", mu_dense(64));
