@@ -128,22 +128,30 @@ mu_status mu__aggregation_add(mu_strategy *strategy, const mu_left_site *site)
     return status;
 }
 
-// The others keep their order, which is that of their updates.
+// Takes the first site of an owner out of the list; false: there is none. The others keep their order, which is that of
+// their updates.
+static bool take_site(mu_aggregation *aggregation, const void *owner, mu_left_site *out)
+{
+    size_t i = 0;
+    pthread_mutex_lock(&aggregation->lock);
+    mu_left_site *items = aggregation->sites.items;
+    while (i < aggregation->sites.n && (const void *)items[i].owner != owner)
+        i++;
+    const bool found = i < aggregation->sites.n;
+    if (found) {
+        *out = items[i];
+        memmove(items + i, items + i + 1, (--aggregation->sites.n - i) * sizeof *items);
+    }
+    pthread_mutex_unlock(&aggregation->lock);
+    return found;
+}
+
 void mu__aggregation_forget(mu_strategy *strategy, const void *owner)
 {
     mu_aggregation *aggregation = strategy && strategy->servers ? strategy->servers->aggregation : NULL;
-    for (size_t i = 0; aggregation && i < aggregation->sites.n;) {
-        mu_left_site *at = &aggregation->sites.items[i];
-        const mu_left_site site = *at;
-        if ((const void *)site.owner != owner) {
-            i++;
-            continue;
-        }
-        pthread_mutex_lock(&aggregation->lock);
-        memmove(at, at + 1, (--aggregation->sites.n - i) * sizeof *at);
-        pthread_mutex_unlock(&aggregation->lock);
+    mu_left_site site;
+    while (aggregation && take_site(aggregation, owner, &site))
         mu__left_site_release(&site);
-    }
 }
 
 bool mu__graph_leaves(const mu_graph *graph, const mu_accumulator *accumulator)
@@ -154,21 +162,34 @@ bool mu__graph_leaves(const mu_graph *graph, const mu_accumulator *accumulator)
     return false;
 }
 
-bool mu__aggregation_site(mu_aggregation *aggregation, size_t i, mu_left_site *out)
+mu_status mu__aggregation_sites(mu_aggregation *aggregation, mu_left_sites *out)
 {
+    *out = (mu_left_sites){0};
     pthread_mutex_lock(&aggregation->lock);
-    const bool found = i < aggregation->sites.n;
-    if (found)
-        *out = aggregation->sites.items[i];
+    const size_t n = aggregation->sites.n;
+    out->items = mu__calloc(n + 1, sizeof *out->items);
+    for (; out->items && out->n < n; out->n++) {
+        out->items[out->n] = aggregation->sites.items[out->n];
+        mu_retain(out->items[out->n].first);
+        mu_retain(out->items[out->n].owner);
+    }
     pthread_mutex_unlock(&aggregation->lock);
-    return found;
+    return out->items ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+void mu__left_sites_free(mu_left_sites *sites)
+{
+    for (size_t i = 0; i < sites->n; i++)
+        mu__left_site_release(&sites->items[i]);
+    mu__free(sites->items);
 }
 
 bool mu__aggregation_leaves(mu_aggregation *aggregation, const mu_graph *graph)
 {
-    mu_left_site site;
-    for (size_t i = 0; mu__aggregation_site(aggregation, i, &site); i++)
-        if (mu__graph_leaves(graph, site.first))
-            return true;
-    return false;
+    bool leaves = false;
+    pthread_mutex_lock(&aggregation->lock);
+    for (size_t i = 0; !leaves && i < aggregation->sites.n; i++)
+        leaves = mu__graph_leaves(graph, aggregation->sites.items[i].first);
+    pthread_mutex_unlock(&aggregation->lock);
+    return leaves;
 }

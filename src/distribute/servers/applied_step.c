@@ -116,23 +116,22 @@ static mu_step_plan *new_plan(int n, const mu_left_site *sites)
     return NULL;
 }
 
-static bool is_known(mu_aggregation *aggregation, const mu_left_site *wanted)
+static bool is_known(const mu_left_sites *all, const mu_left_site *wanted)
 {
-    mu_left_site site;
-    for (size_t i = 0; mu__aggregation_site(aggregation, i, &site); i++)
-        if (site.first == wanted->first)
+    for (size_t i = 0; i < all->n; i++)
+        if (all->items[i].first == wanted->first)
             return true;
     return false;
 }
 
 // Those with a site that was forgotten are never used again.
-static void drop_old(mu_aggregation *aggregation, mu_step_plans *plans)
+static void drop_old(const mu_left_sites *all, mu_step_plans *plans)
 {
     for (size_t i = 0; i < plans->n;) {
         mu_step_plan *plan = plans->items[i];
         bool known = true;
         for (int k = 0; k < plan->n && known; k++)
-            known = is_known(aggregation, &plan->sites[k]);
+            known = is_known(all, &plan->sites[k]);
         if (known) {
             i++;
             continue;
@@ -143,7 +142,7 @@ static void drop_old(mu_aggregation *aggregation, mu_step_plans *plans)
 }
 
 // Borrowed; NULL on error.
-static mu_step_plan *plan_for(mu_aggregation *aggregation, mu_step_plans *plans, int n, const mu_left_site *sites)
+static mu_step_plan *plan_for(const mu_left_sites *all, mu_step_plans *plans, int n, const mu_left_site *sites)
 {
     for (size_t i = 0; i < plans->n; i++) {
         const mu_step_plan *plan = plans->items[i];
@@ -153,7 +152,7 @@ static mu_step_plan *plan_for(mu_aggregation *aggregation, mu_step_plans *plans,
         if (same)
             return plans->items[i];
     }
-    drop_old(aggregation, plans);
+    drop_old(all, plans);
     mu_step_plan *plan = new_plan(n, sites);
     if (plan && MU_PUSH(plans, plan) == MU_OK)
         return plan;
@@ -196,8 +195,9 @@ mu_status mu__aggregation_check(const mu_strategy *strategy, const mu_graph *gra
 
 // ---- The step -----------------------------------------------------------------------------------
 
-// What is applied: sites, the attempts of each, and how many they are.
+// What is applied: of all sites those where something was left, the attempts of each, and how many they are.
 typedef struct step_parts {
+    mu_left_sites all;
     int n;
     mu_left_site *sites;
     mu_value **attempts, **calls;  // [n]
@@ -214,19 +214,18 @@ static mu_status add_part(step_parts *parts, const mu_left_site *site, int64_t n
     return mu_error_code();
 }
 
-static mu_status collect(mu_aggregation *aggregation, int n, mu_graph *const *graphs, const int64_t *attempts,
-                         step_parts *parts)
+static mu_status collect(int n, mu_graph *const *graphs, const int64_t *attempts, step_parts *parts)
 {
-    mu_left_site site;
     int64_t *own = mu__calloc((size_t)n + 1, sizeof *own);
     mu_status status = own ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (size_t i = 0; status == MU_OK && mu__aggregation_site(aggregation, i, &site); i++) {
+    for (size_t i = 0; status == MU_OK && i < parts->all.n; i++) {
+        const mu_left_site *site = &parts->all.items[i];
         int n_own = 0;
         for (int k = 0; k < n; k++)
-            if (mu__graph_leaves(graphs[k], site.first))
+            if (mu__graph_leaves(graphs[k], site->first))
                 own[n_own++] = attempts[k];
         if (n_own > 0)
-            status = add_part(parts, &site, n_own, own);
+            status = add_part(parts, site, n_own, own);
     }
     mu__free(own);
     return status;
@@ -253,7 +252,7 @@ static mu_concrete *trace_update(mu_strategy *strategy, mu_step_plan *plan, mu_v
 
 static mu_status apply_parts(mu_strategy *strategy, mu_step_plans *plans, const step_parts *parts, int64_t step)
 {
-    mu_step_plan *plan = plan_for(strategy->servers->aggregation, plans, parts->n, parts->sites);
+    mu_step_plan *plan = plan_for(&parts->all, plans, parts->n, parts->sites);
     mu_value **taking = mu__calloc((size_t)parts->n + 1, sizeof *taking);
     mu_value *calls = mu_list_of(parts->n, parts->calls), *sums = NULL, *done = NULL;
     const mu_concrete *update = plan && taking && calls ? trace_update(strategy, plan, calls) : NULL;
@@ -279,19 +278,18 @@ static mu_status apply_parts(mu_strategy *strategy, mu_step_plans *plans, const 
 mu_status mu__aggregation_apply(mu_strategy *strategy, mu_step_plans *plans, int n, mu_graph *const *graphs,
                                 const int64_t *attempts, int64_t step)
 {
-    mu_aggregation *aggregation = strategy->servers->aggregation;
-    pthread_mutex_lock(&aggregation->lock);
-    const size_t most = aggregation->sites.n + 1;
-    pthread_mutex_unlock(&aggregation->lock);
-    step_parts parts = {.sites = mu__calloc(most, sizeof *parts.sites),
-                        .attempts = mu__calloc(2 * most, sizeof *parts.attempts)};
+    step_parts parts = {.n = 0};
+    MU_TRY(mu__aggregation_sites(strategy->servers->aggregation, &parts.all));
+    const size_t most = parts.all.n + 1;
+    parts.sites = mu__calloc(most, sizeof *parts.sites);
+    parts.attempts = mu__calloc(2 * most, sizeof *parts.attempts);
     parts.calls = parts.attempts ? parts.attempts + most : NULL;
     mu_pool *pool = mu_pool_open();
-    if (pool && parts.sites && parts.attempts && collect(aggregation, n, graphs, attempts, &parts) == MU_OK &&
-        parts.n > 0)
+    if (pool && parts.sites && parts.attempts && collect(n, graphs, attempts, &parts) == MU_OK && parts.n > 0)
         apply_parts(strategy, plans, &parts, step);
     mu_pool_close(pool);
     mu__free(parts.sites);
     mu__free(parts.attempts);
+    mu__left_sites_free(&parts.all);
     return mu_error_code();
 }

@@ -62,7 +62,7 @@ mu_status mu__left_applied(int n, mu_variable *const *variables)
 // The values that calls leave for one assignment of a variable, which may have several in a function.
 typedef struct left_update {
     mu_object object;
-    mu_variable *variable;         // not retained: it has this
+    mu_variable *variable;         // not retained: it has this; NULL: it was released
     int place;                     // among the variable's updates in a function
     mu_leaving leaving;            // without values
     mu_accumulator *sums[MU_MOST_LEFT];
@@ -85,6 +85,7 @@ static void updates_destroy(void *object)
 {
     left_updates *updates = object;
     for (size_t i = 0; i < updates->list.n; i++) {
+        updates->list.items[i]->variable = NULL;
         mu__aggregation_forget(updates->strategy, updates->list.items[i]);
         mu_release(updates->list.items[i]);
     }
@@ -97,6 +98,9 @@ static mu_type updates_type = {.name = "assignments of calls", .destroy = update
 static mu_status apply(void *owner, mu_tensor *const *sums, mu_tensor *calls)
 {
     const left_update *update = owner;
+    if (!update->variable)
+        return mu__error(MU_FAILED_PRECONDITION, "a variable that calls have assigned was released before their step was "
+                         "applied; release it after mu_join");
     return update->leaving.update(update->variable, sums, calls, update->leaving.number);
 }
 
@@ -138,7 +142,10 @@ static left_update *new_update(left_updates *updates, mu_variable *variable, int
     }
     const mu_left_site site = {.first = update->sums[0], .n = leaving->n, .sums = update->sums,
                                .only_first = leaving->only_first, .update = apply, .owner = &update->object};
-    return mu__aggregation_add(updates->strategy, &site) == MU_OK ? update : NULL;
+    if (mu__aggregation_add(updates->strategy, &site) == MU_OK)
+        return update;
+    mu_release(updates->list.items[--updates->list.n]);  // the next trace must not find it: no step would apply it
+    return NULL;
 }
 
 static left_updates *updates_of(mu_variable *variable)

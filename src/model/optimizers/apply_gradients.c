@@ -494,7 +494,10 @@ static mu_status add_left(const pairs *p, left_gradients *left)
     mu_retain(left);
     const mu_left_site site = {.first = first, .n = 2 * left->n, .sums = left->sums, .update = update_with_left,
                                .owner = &left->object};
-    return mu__aggregation_add(mu_get_strategy(), &site);
+    if (mu__aggregation_add(mu_get_strategy(), &site) == MU_OK)
+        return MU_OK;
+    mu_release(optimizer->left.items[--optimizer->left.n]);  // the next trace must not find it: no step would apply it
+    return mu_error_code();
 }
 
 // Those of an earlier trace, or new ones. Borrowed; NULL on error.

@@ -1,5 +1,6 @@
 // Steps of several calls are applied all or nothing, and what would give other weights than replicas have is refused by
 // name while the function is traced.
+#include "distribute/aggregation.h"
 #include "servers_test.h"
 
 // ---- What is refused ----------------------------------------------------------------------------
@@ -266,6 +267,76 @@ static void test_a_step_that_fails_in_the_middle_leaves_doubt(void **state)
     mu_pool_close(pool);
 }
 
+static mu_status assign_given(job *j, mu_tensor *x) { return mu_variable_assign(j->mean, x); }
+
+// Whichever allocation of the trace fails, the next one leaves values that a step applies.
+static void test_whichever_allocation_fails(void **state)
+{
+    (void)state;
+    bool failed = true;
+    for (long n = 1; n < 2000 && failed; n++) {
+        mu_pool *pool = mu_pool_open();
+        mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(1, 1), .replicas_to_aggregate = 2,
+                                                             .in_process = true);
+        mu_coordinator *c = mu_coordinator_new(strategy);
+        job j = {.act = assign_given};
+        MU_SCOPE(strategy)
+            j.mean = extra("mean", MU_F64, MU_AGGREGATION_MEAN);
+        mu_function *function = mu_function_new(step, &j);
+        mu_value *given = mu_list(mu_constant(MU_F64, 1), MU_END);
+        mu__alloc_fail_at(n);
+        failed = mu_schedule(c, function, given) == NULL;
+        mu__alloc_fail_at(0);
+        mu_error_take();
+        const mu_status status = failed ? run_step(c, function) : mu_join(c);
+        if (status != MU_OK)
+            fail_msg("allocation %ld: %s", n, mu_error_message());
+        if (value_of(j.mean) != (failed ? 1.5 : 1))
+            fail_msg("allocation %ld: no step has applied the values", n);
+        mu_pool_close(pool);
+    }
+    assert_false(failed);
+}
+
+// ---- The list of what is left -------------------------------------------------------------------
+
+enum { ROUNDS = 20000 };
+
+static void *come_and_go(void *arg)
+{
+    mu_strategy *strategy = arg;
+    mu_pool *pool = mu_pool_open();
+    mu_accumulator *own = mu_conditional_accumulator(MU_F64);
+    const mu_left_site site = {.first = own, .owner = (mu_object *)own};
+    mu_status status = MU_OK;
+    for (int i = 0; i < ROUNDS && status == MU_OK; i++) {
+        for (int k = 0; k < 1 + i % 3; k++)
+            status = mu__aggregation_add(strategy, &site);
+        mu__aggregation_forget(strategy, own);
+    }
+    mu_pool_close(pool);
+    return status == MU_OK ? arg : NULL;
+}
+
+// A variable is released while other threads trace functions that assign others.
+static void test_sites_come_and_go_on_several_threads(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(1, 1), .replicas_to_aggregate = 2,
+                                                         .in_process = true);
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, strategy), 0);
+    for (int i = 0; i < 2; i++) {
+        void *result = NULL;
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_non_null(result);
+    }
+    assert_int_equal(strategy->servers->aggregation->sites.n, 0);
+    mu_pool_close(pool);
+}
+
 // ---- The progress bar ---------------------------------------------------------------------------
 
 enum { ROWS = 20, BATCH = 4, CALLS_OF_STEP = 2 };
@@ -327,6 +398,8 @@ int main(void)
                                        cmocka_unit_test(test_synchronized_statistics_are_refused),
                                        cmocka_unit_test(test_a_step_that_cannot_be_applied_changes_nothing),
                                        cmocka_unit_test(test_a_step_that_fails_in_the_middle_leaves_doubt),
+                                       cmocka_unit_test(test_whichever_allocation_fails),
+                                       cmocka_unit_test(test_sites_come_and_go_on_several_threads),
                                        cmocka_unit_test(test_the_bar_says_what_workers_do)};
     return cmocka_run_group_tests_name("coordinator/applied_step", tests, start_in_f64, end_library);
 }
