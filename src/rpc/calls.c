@@ -227,12 +227,7 @@ uint64_t mu__call_client(void) { return running->client; }
 
 mu_status mu__call_may(const char *method)
 {
-    pthread_mutex_lock(&running->server->lock);
-    const mu_session *session = &running->connection->member.session;
-    const mu_role role = session->role;
-    const int version = session->version;
-    pthread_mutex_unlock(&running->server->lock);
-    return mu__permission_check(role, version, method);
+    return mu__permission_check(running->role, running->version, method);
 }
 
 // With the lock held, once the method has returned and the answer is there. An answer that could not be encoded runs
@@ -432,7 +427,7 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
     if (connection->n_calls > 2 * server->credits)
         return mu__error(MU_RESOURCE_EXHAUSTED, "the server at %s takes %d calls of one client at one time",
                          server->address, server->credits);
-    MU_TRY(mu__permission_check(connection->member.session.role, connection->member.session.version, name));
+    MU_TRY(mu__permission_check(call->role, call->version, name));
     return find_method(server, name, call);
 }
 
@@ -461,7 +456,9 @@ static mu_status take_call(mu_rpc_server *server, int member, const mu_request *
         return MU_RESOURCE_EXHAUSTED;
     const int64_t now = mu__now_ns();
     const bool endless = request->patience_ns > (uint64_t)(MU_FOREVER - now);
+    const mu_session *session = &connection->member.session;
     *call = (mu_server_call){.server = server, .connection = connection, .client = connection->number,
+                             .role = session->role, .version = session->version,
                              .request = request->id, .begun_ns = now, .next = server->calls,
                              .deadline_ns = endless ? MU_FOREVER : now + (int64_t)request->patience_ns};
     server->calls = call;

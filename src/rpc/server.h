@@ -38,6 +38,8 @@ struct mu_server_call {
     mu_rpc_server *server;
     mu_connection *connection;
     uint64_t client;  // connection->number when it came
+    mu_role role;     // of that client, and the version of the wire that it speaks: another may have the slot later
+    int version;
     uint64_t request; // of the session
     uint64_t id;      // of the client's choice
     int64_t deadline_ns;

@@ -224,6 +224,65 @@ static void test_an_older_server_is_named(void **state)
     mu_pool_close(pool);
 }
 
+// ---- A slot that is used again ------------------------------------------------------------------
+
+typedef struct asking {
+    mu_monitor monitor;
+    bool asks, may_go;
+    mu_status status;
+} asking;
+
+static void set(asking *a, bool *flag)
+{
+    pthread_mutex_lock(&a->monitor.lock);
+    *flag = true;
+    pthread_cond_broadcast(&a->monitor.changed);
+    pthread_mutex_unlock(&a->monitor.lock);
+}
+
+static void wait_for(asking *a, const bool *flag)
+{
+    pthread_mutex_lock(&a->monitor.lock);
+    while (!*flag)
+        mu__monitor_wait(&a->monitor, MU_FOREVER);
+    pthread_mutex_unlock(&a->monitor.lock);
+}
+
+static mu_value *ask_late(mu_value *arguments, void *arg)
+{
+    asking *a = arg;
+    (void)arguments;
+    set(a, &a->asks);
+    wait_for(a, &a->may_go);
+    a->status = mu__call_may("muster.variable.clear");
+    mu_error_take();
+    return number(0);
+}
+
+// A worker's call may do what a worker may, also when it has left and the coordinator has its slot.
+static void test_a_call_keeps_its_role(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    asking a = {.status = MU_UNKNOWN};
+    assert_int_equal(mu__monitor_init(&a.monitor, "test"), MU_OK);
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0", .max_clients = 1);
+    mu_rpc_server_register(server, "ask_late", .fn = ask_late, .arg = &a);
+    mu_rpc_server_register(server, "answer", .fn = answer);
+    mu__keyring_set(server->node.keyring, MU_ROLE_PS, MU_WIRE_VERSION);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_pool *of_worker = mu_pool_open();
+    mu_rpc_call(client_with(server, MU_ROLE_WORKER), "ask_late", NULL);
+    wait_for(&a, &a.asks);
+    mu_pool_close(of_worker);
+    assert_int_equal(call(client_with(server, MU_ROLE_COORDINATOR), "answer"), MU_OK);
+    set(&a, &a.may_go);
+    assert_int_equal(mu_rpc_server_stop(server), MU_OK);
+    assert_int_equal(a.status, MU_PERMISSION_DENIED);
+    mu__monitor_free(&a.monitor);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_unknown_methods_and_versions),
         cmocka_unit_test(test_neighbouring_versions),
         cmocka_unit_test(test_an_older_server_is_named),
+        cmocka_unit_test(test_a_call_keeps_its_role),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
