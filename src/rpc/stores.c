@@ -45,7 +45,8 @@ uint64_t mu__stores_process(const mu_stores *stores)
 
 // With the lock held: why a request is not run here; 0: it is. What a client says of epochs and cuts makes a server
 // refuse and nothing else: its own numbers come from the coordinator. A client that knows of a cut before this server
-// does has heard of it from another server, and asks again while the coordinator's order is on its way here.
+// does has heard of it from another server, and asks again while the coordinator's order is on its way here. The number
+// of lost updates is theirs, and bounded, because a coordinator ignores a server whose numbers cannot be.
 static int64_t refuse(const mu_stores *stores, mu_store *store, const int64_t *ask)
 {
     if (store == NULL)
@@ -56,7 +57,7 @@ static int64_t refuse(const mu_stores *stores, mu_store *store, const int64_t *a
         return MU_NOT_PRIMARY;
     if (store->restored_at >= 0 && ask[MU_ASK_KNOWN] > store->restored_at &&
         ask[MU_ASK_KNOWN_EPOCH] < store->restored_epoch)
-        store->lost = MU_MAX(store->lost, ask[MU_ASK_KNOWN] - store->restored_at);
+        store->lost = MU_MAX(store->lost, MU_MIN(ask[MU_ASK_KNOWN] - store->restored_at, MU_STATE_MOST));
     return ask[MU_ASK_EPOCH] == store->epoch || MU_PLANTED(MU_DEFECT_STALE_PRIMARY) ? 0 : MU_NOT_PRIMARY;
 }
 

@@ -122,6 +122,30 @@ static void test_a_client_cannot_end_a_store(void **state)
     mu_pool_close(pool);
 }
 
+// What a client says that it knew before a snapshot was restored does not make the coordinator ignore the server.
+static void test_a_client_that_knows_too_much(void **state)
+{
+    const int64_t head[MU_N_ASK] = {0, EPOCH, 0, 1, 1, 1, INT64_MAX, EPOCH - 1};
+    int64_t row[MU_N_STATE];
+    const int64_t *rows;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_stores *stores = mu__stores_of(e.server);
+    pthread_mutex_lock(&stores->lock);
+    mu_store *store = mu__store_find(stores, 0);
+    store->restored_at = 0;
+    store->restored_epoch = EPOCH;
+    pthread_mutex_unlock(&stores->lock);
+    mu_value *request = mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value("muster.variable.rows"), read_rows(),
+                                MU_END);
+    assert_non_null(mu_rpc_result_value(mu_rpc_call(e.worker, "muster.store.call", request)));
+    poll(&e, 0, row);
+    assert_int_equal(row[MU_STATE_LOST], MU_STATE_MOST);
+    assert_int_equal(mu__state_rows(mu__numbers_value(row, MU_N_STATE), &rows), 1);
+    mu_pool_close(pool);
+}
+
 // The number of a cut counts once the coordinator has told it.
 static void test_a_cut_that_the_coordinator_told(void **state)
 {
@@ -305,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_client_cannot_end_a_store),
+        cmocka_unit_test(test_a_client_that_knows_too_much),
         cmocka_unit_test(test_a_cut_that_the_coordinator_told),
         cmocka_unit_test(test_numbers_are_bounded),
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
