@@ -15,9 +15,9 @@
 #include <math.h>
 #include <unistd.h>
 
-enum { EACH = 2, COLUMNS = 6, MOST_WORKERS = 3, STEPS = 6, UNEQUAL_STEP = 3, WAIT_SECONDS = 10 };
+enum { MOST_EACH = 2, COLUMNS = 6, MOST_WORKERS = 3, STEPS = 6, UNEQUAL_STEP = 3, WAIT_SECONDS = 10 };
 
-static int worker, n_workers;
+static int worker, n_workers, each;  // `each`: replicas of a worker
 static mu_strategy *strategy;
 
 static int complain(const char *what)
@@ -77,7 +77,7 @@ static void open_job(mu_strategy *here, job *j)
 static mu_value *part_of(int replica, int step)
 {
     float data[4 * COLUMNS];
-    const int more = n_workers == 2 ? replica % 2 : replica / EACH == 1;
+    const int more = n_workers == 2 ? replica % 2 : replica / each == 1;
     const int rows = step == UNEQUAL_STEP ? 3 + more : 3;
     for (int i = 0; i < rows * COLUMNS; i++)
         data[i] = (float)((replica * 31 + step * 17 + i) * 7 % 23) * 0.1f - 0.7f;
@@ -86,7 +86,7 @@ static mu_value *part_of(int replica, int step)
 
 static mu_value *parts_of(mu_strategy *here, int n, int first, int step)
 {
-    mu_value *values[EACH * MOST_WORKERS];
+    mu_value *values[MOST_EACH * MOST_WORKERS];
     for (int r = 0; r < n; r++)
         values[r] = part_of(first + r, step);
     return mu_list(mu_per_replica_of(here, n, values), MU_END);
@@ -94,7 +94,7 @@ static mu_value *parts_of(mu_strategy *here, int n, int first, int step)
 
 static mu_value *run(mu_function *function, int step)
 {
-    return mu_run(strategy, function, parts_of(strategy, EACH, EACH * worker, step));
+    return mu_run(strategy, function, parts_of(strategy, each, each * worker, step));
 }
 
 // Two steps are under way at a time.
@@ -117,8 +117,8 @@ static mu_status train(mu_strategy *here, int n, int first, job *j)
 static mu_strategy *mirrored(void)
 {
     static const char *const names[] = {"CPU:0", "CPU:1", "CPU:2", "CPU:3", "CPU:4", "CPU:5", NULL};
-    const char *used[EACH * MOST_WORKERS + 1] = {NULL};
-    for (int i = 0; i < EACH * n_workers; i++)
+    const char *used[MOST_EACH * MOST_WORKERS + 1] = {NULL};
+    for (int i = 0; i < each * n_workers; i++)
         used[i] = names[i];
     return mu_mirrored_strategy(.devices = used);
 }
@@ -155,9 +155,9 @@ static int check_weights(void)
     mu_strategy *native = mirrored();
     open_job(strategy, &joined);
     open_job(native, &alone);
-    if (train(strategy, EACH, EACH * worker, &joined) != MU_OK || train(native, EACH * n_workers, 0, &alone) != MU_OK)
+    if (train(strategy, each, each * worker, &joined) != MU_OK || train(native, each * n_workers, 0, &alone) != MU_OK)
         return complain("a step failed");
-    for (int r = 0; r < EACH; r++)
+    for (int r = 0; r < each; r++)
         if (check_near(mu__variable_component(joined.weight, r), mu__variable_component(alone.weight, 0), 1e-6))
             return complain("the weights are others");
     return check_counts(1, STEPS - 1) || (n_workers == 2 && check_ring());
@@ -315,12 +315,13 @@ int main(int argc, char **argv)
         printf("SKIPPED: %s is missing (pjrt/fetch makes it)\n", MU_TEST_PLUGIN);
         return 0;
     }
-    mu_init(.cpu_devices = EACH * MOST_WORKERS);
+    mu_init(.cpu_devices = MOST_EACH * MOST_WORKERS);
     strategy = mu_multi_worker_mirrored_strategy();
     if (!strategy)
         return complain("there is no strategy");
     worker = mu_strategy_worker_index(strategy);
     n_workers = mu_strategy_worker_count(strategy);
+    each = mu_num_replicas_in_sync(strategy) / n_workers;
     int failed = strcmp(part, "weights") == 0   ? check_weights()
                  : strcmp(part, "fit") == 0     ? check_fit()
                  : strcmp(part, "refused") == 0 ? check_refused()
