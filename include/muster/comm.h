@@ -13,8 +13,8 @@ extern "C" {
 
 // What carries out a collective operation.
 typedef enum mu_communication {
-    MU_COMM_AUTO = 0, // by where the replicas are: process memory, a shared memory segment, or sockets; XLA devices that
-                      // form one world with those of the other workers reduce inside of their program
+    MU_COMM_AUTO = 0, // by where the replicas are: process memory, a shared memory segment, or sockets; XLA devices
+                      // that form one world with those of the other workers reduce inside of their program
     MU_COMM_RING,     // the ring algorithm for every size
     MU_COMM_NCCL,     // as AUTO on XLA GPU devices; other devices use the ring, with one warning in the log
     MU_COMM_MPI,      // for programs started by mpirun or srun

@@ -46,7 +46,7 @@ typedef struct mu_run_args {
 typedef struct mu_launch_world {
     int n_replicas;              // of all processes
     int first;                   // the first one of this process
-    const int64_t *ids;          // [n_replicas * partitions] numbers of all devices, as mu_engine.identify gives them
+    const int64_t *ids;          // [n_replicas * partitions] all devices, by the numbers that mu_engine.identify gives
 } mu_launch_world;
 
 // Where a device is in the world of several processes.

@@ -1,8 +1,8 @@
 // joined_training PART: one process of several whose replicas run one program on the devices of all, by joined_plugin
 // (tests/pjrt). PART: "weights", the weights are those of MirroredStrategy on as many CPU devices, through steps with
-// equal and unequal parts; programs are counted, and RING has none; "fit", the same for a model; "refused", workers fail
-// alike in what one of them cannot do, and continue; "gone", the last one ends before a step; "dies", it ends inside of
-// a launch; "broken", its launch fails; "stuck", its launch does not return.
+// equal and unequal parts; programs are counted, and RING has none; "fit", the same for a model; "refused", workers
+// fail alike in what one of them cannot do, and continue; "gone", the last one ends before a step; "dies", it ends
+// inside of a launch; "broken", its launch fails; "stuck", its launch does not return.
 #include "pjrt/joined_plugin.h"
 
 #include "distribute/distribute.h"
@@ -177,7 +177,8 @@ static mu_model *fit(mu_strategy *here)
     mu_set_seed(11);
     MU_SCOPE(here) {
         model = mu_sequential(mu_dense(1, .activation = "tanh"));
-        mu_compile(model, .optimizer = mu_sgd(.learning_rate = 0.05, .momentum = 0.9), .loss = mu_mean_squared_error_loss());
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = 0.05, .momentum = 0.9),
+                          .loss = mu_mean_squared_error_loss());
     }
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(inputs, targets, MU_END)), BATCH);
     return mu_fit(model, data, .epochs = 2, .verbose = 0) ? model : NULL;

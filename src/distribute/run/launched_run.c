@@ -1,8 +1,8 @@
 // Launches a run on devices that work by themselves: one call for all replicas, on the thread that asked for it.
 //
 // One thread starts every replica's work and has compared their shapes first, or has agreed with the other workers
-// (joined_run.c), and inside of the program replicas agree on the way that they take through control flow (decision
-// 89), so no participant of a collective can be missing. Runs that threads of the devices have not ended
+// (joined_run.c), and inside of the program replicas agree on the way that they take through control flow
+// (decision 89), so no participant of a collective can be missing. Runs that threads of the devices have not ended
 // (strategy_run.c) come first.
 #include "distribute/run/replica_run.h"
 

@@ -226,17 +226,33 @@ static bool may_share_program(const mu_strategy *strategy, const mu_communicatio
            mu__cross_device_default(strategy->cross_device);
 }
 
+// The hint NCCL is for what the devices do; the host has its own choice.
+static mu_communication_options for_the_host(const mu_strategy *strategy, const mu_communication_options *options)
+{
+    mu_communication_options host = *options;
+    if (strategy->world_ids && host.implementation == MU_COMM_NCCL)
+        host.implementation = MU_COMM_AUTO;
+    return host;
+}
+
+static mu_status join_groups(mu_strategy *strategy, const mu_communication_options *options)
+{
+    MU_TRY(mu__strategy_find_world(strategy, may_share_program(strategy, options)));
+    const mu_communication_options host = for_the_host(strategy, options);
+    mu_release(strategy->group);  // the group of the local replicas only
+    strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", &host);
+    strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", &host) : NULL;
+    return strategy->workers ? MU_OK : mu_error_code();
+}
+
 static mu_status make_groups(mu_strategy *strategy, const mu_communication_options *options)
 {
     MU_TRY(agree_on_replicas(strategy, options->deterministic));
-    mu_release(strategy->group);  // the group of the local replicas only
-    strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", options);
-    strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", options) : NULL;
+    const mu_status status = join_groups(strategy, options);
     mu__strategy_doing(strategy, "running the program", -1);
-    if (strategy->workers && mu__strategy_find_world(strategy, may_share_program(strategy, options)) == MU_OK)
-        return MU_OK;
-    mu__strategy_failed(strategy);  // the others wait for something that this worker cannot make
-    return mu_error_code();
+    if (status != MU_OK)
+        mu__strategy_failed(strategy);  // the others wait for something that this worker cannot make
+    return status;
 }
 
 static mu_status read_cluster(joining *j)

@@ -215,10 +215,10 @@ void mu__pjrt_lane_empty(mu_pjrt_lane *lane)
 // The transfers' own errors are those of the programs that use them.
 static void end_transfers(mu_pjrt_lane *lane)
 {
-    for (int i = 0; i < lane->plan->n_inputs; i++) {
+    const mu_pjrt_plan *plan = lane->plan;
+    for (int i = 0; i < plan->n_inputs; i++) {
         mu_error_value ignored;
-        if (lane->transfers[i] &&
-            mu__pjrt_await(lane->plan->client, lane->transfers[i], lane->plan->graph->name) != MU_OK)
+        if (lane->transfers[i] && mu__pjrt_await(plan->client, lane->transfers[i], plan->graph->name) != MU_OK)
             mu__error_move(&ignored);
         lane->transfers[i] = NULL;
     }

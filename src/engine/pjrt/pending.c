@@ -3,8 +3,8 @@
 // A call of the plugin cannot be interrupted, so one that may last runs on a thread of its own, and whoever waits for
 // it can give up. Where programs span several processes, one that fails leaves the programs of the others without an
 // end, and whatever follows these on their devices: while such a program is under way, a wait for the plugin also ends
-// when the job fails, or after MUSTER_TIMEOUT. Then the client is lost: nothing more is asked of it, and what the
-// plugin may still use is kept for ever.
+// when the job fails, or after MUSTER_TIMEOUT. Then the client is lost: nothing more is asked of it, and what the plugin
+// may still use is kept for ever.
 #include "engine/pjrt/pjrt_plan.h"
 
 #include <signal.h>

@@ -42,7 +42,8 @@ struct mu_pjrt_plan {
     bool writes_shared;           // variables that the replicas share
     bool annotated;               // the graph says how work is divided among the logical devices of a replica
     pthread_mutex_t lock;         // held while programs are compiled
-    mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts, *_Atomic shared;  // NULL: no run needed them
+    // NULL: no run has needed them; `shared` is that of several processes
+    mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts, *_Atomic shared;
     mu_pjrt_plan *unrolled;       // for parts, without loops around collectives; NULL: no run has needed it
 };
 
