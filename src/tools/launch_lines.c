@@ -61,7 +61,8 @@ static void put_line(mu_screen *screen, const mu_relay *relay, const char *text,
     if (!line)
         return;
     size_t n = (size_t)snprintf(line, 40, "[%d] ", relay->rank);
-    memcpy(line + n, text, bytes);
+    if (bytes > 0)
+        memcpy(line + n, text, bytes);
     n += bytes;
     line[n++] = '\n';
     put(screen, relay->out, line, n);

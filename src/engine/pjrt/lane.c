@@ -78,16 +78,12 @@ mu_pjrt_run *mu__pjrt_run_take(mu_pjrt_plan *plan, mu_pjrt_programs *programs)
     return run ? run : new_run(plan, programs);
 }
 
-// The devices of a lost client may still use the run, and the elements that its inputs have on the host.
-static void keep_for_ever(mu_pjrt_run *run)
+// The elements that inputs have on the host stay for ever.
+static void keep_inputs(const mu_pjrt_run *run)
 {
-    mu_pjrt_client *client = run->plan->client;
     for (int i = 0; i < run->n; i++)
         for (int k = 0; !run->lanes[i].first && k < run->plan->n_inputs; k++)
             mu_retain(run->lanes[i].args->in[k]);
-    run->next = atomic_load(&client->lost_runs);
-    while (!atomic_compare_exchange_weak(&client->lost_runs, &run->next, run))
-        ;
 }
 
 void mu__pjrt_run_give(mu_pjrt_run *run)
@@ -96,8 +92,8 @@ void mu__pjrt_run_give(mu_pjrt_run *run)
         atomic_fetch_sub(&run->plan->client->n_shared, 1);
     run->shared = false;
     if (atomic_load(&run->plan->client->lost)) {
-        keep_for_ever(run);
-        return;
+        keep_inputs(run);
+        return;  // its devices may still use the run's memory as well
     }
     pthread_mutex_lock(&run->plan->lock);
     run->next = run->programs->idle;

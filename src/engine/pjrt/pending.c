@@ -3,8 +3,8 @@
 // A call of the plugin cannot be interrupted, so one that may last runs on a thread of its own, and whoever waits for
 // it can give up. Where programs span several processes, one that fails leaves the programs of the others without an
 // end, and whatever follows these on their devices: while such a program is under way, a wait for the plugin also ends
-// when the job fails, or after MUSTER_TIMEOUT. Then the client is lost: nothing more is asked of it, and what the plugin
-// may still use is kept for ever.
+// when the job fails, or after MUSTER_TIMEOUT. Then the client is lost: nothing more is asked of it, and what the
+// plugin may still use is kept for ever.
 #include "engine/pjrt/pjrt_plan.h"
 
 #include <signal.h>
@@ -71,13 +71,8 @@ mu_status mu__pjrt_usable(const mu_pjrt_client *client, const char *what)
 // The plugin's threads may still use the client, so it is never destroyed.
 static void lose(mu_pjrt_client *client)
 {
-    static mu_pjrt_client *_Atomic kept;
-    if (atomic_exchange(&client->lost, true))
-        return;
-    client->next_lost = atomic_load(&kept);
-    mu_retain(client);
-    while (!atomic_compare_exchange_weak(&kept, &client->next_lost, client))
-        ;
+    if (!atomic_exchange(&client->lost, true))
+        mu_retain(client);
 }
 
 static mu_status wait_with_others(mu_pjrt_client *client, mu_pjrt_pending *pending, const char *what)

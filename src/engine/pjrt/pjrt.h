@@ -49,7 +49,6 @@ int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity);
 enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
 
 typedef struct mu_pjrt_client mu_pjrt_client;
-typedef struct mu_pjrt_run mu_pjrt_run;  // (pjrt_plan.h)
 
 // The memory of one device.
 typedef struct mu_pjrt_place {
@@ -72,8 +71,6 @@ struct mu_pjrt_client {
     mu_pjrt_place *places;        // of each device
     atomic_int n_shared;          // programs under way that other processes run too
     atomic_bool lost;             // one of them did not end (pending.c)
-    mu_pjrt_run *_Atomic lost_runs;  // what its devices may still use
-    mu_pjrt_client *next_lost;
 };
 
 // mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.

@@ -9,6 +9,8 @@
 
 #include "engine/pjrt/pjrt.h"
 
+typedef struct mu_pjrt_run mu_pjrt_run;
+
 // Where a program runs.
 typedef struct mu_pjrt_span {
     int replicas;                 // of all processes; MU_PJRT_ONE_BY_ONE: each runs the parts for itself
