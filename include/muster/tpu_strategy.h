@@ -8,6 +8,11 @@
 // The cores are the devices of the plugin "tpu" (libtpu); without it those of the plugin that MUSTER_PJRT or the first
 // entry of PJRT_NAMES_AND_LIBRARY_PATHS names; without any plugin the CPU devices of the native engine, with a warning.
 // Names and behaviour are those of tf.distribute.TPUStrategy and tf.tpu.experimental.
+//
+// A TPU with several hosts: TensorFlow's program runs on one machine and commands the TPU's workers. Here the same
+// program runs on every host, as under mu_multi_worker_mirrored_strategy: mu_connect_to_cluster joins them, and all
+// hosts make the calls below in the same order. The resolver says where the workers are; which of them a process is,
+// TPU_WORKER_ID (as on a TPU's machines), mu_cluster_set_task_id or its own address says.
 #ifndef MUSTER_TPU_STRATEGY_H
 #define MUSTER_TPU_STRATEGY_H
 
@@ -20,16 +25,22 @@ extern "C" {
 
 // ---- The TPU system -----------------------------------------------------------------------------
 
-// mu_connect_to_cluster makes the devices of a cluster's workers usable. This host's own TPU (an empty specification)
-// needs nothing. Errors: UNIMPLEMENTED for workers on other hosts: run the program on them, with .tpu = "local".
+// mu_connect_to_cluster joins the workers of a cluster, whose cores then are those of one TPU system, until the program
+// ends. This host's own TPU (an empty specification), or a single worker that is this host, needs nothing. Call it
+// before any device of a plugin is made. Between hosts it needs the cluster's key (MUSTER_CLUSTER_KEY or its file).
+// Collective: every worker. Blocks until all are there, at most MUSTER_TIMEOUT. Errors: FAILED_PRECONDITION if it
+// cannot be told which worker this is, or for another cluster than before; DEADLINE_EXCEEDED naming the workers that
+// are missing.
 MU_API mu_status mu_connect_to_cluster(mu_cluster *cluster);
 
-// mu_tpu_initialize starts the TPU of a cluster (NULL: this host's) and returns its topology, in one task: the mesh
-// that the cores' coordinates span, where their plugin tells them, else [n/2, 1, 1, 2] for an even number n of cores or
-// [n, 1, 1, 1]. The cores are then devices "TPU:0", "TPU:1", … wherever a device is named. Initialising again warns,
-// and what was made on the TPU before is lost: its strategies and their variables fail with FAILED_PRECONDITION.
-// Errors: UNIMPLEMENTED for workers on other hosts; those of the plugin; FAILED_PRECONDITION inside a scope or a
-// replica.
+// mu_tpu_initialize starts the TPU of a cluster (NULL: the one that this process has connected to, else this host's)
+// and returns its topology, with a task for each host: the mesh that the coordinates of all cores span, where their
+// plugin tells them, else [n/2, 1, 1, 2] for n cores, an even number on each host, or [n, 1, 1, 1]. The cores of this
+// host are then devices "TPU:0", "TPU:1", … wherever a device is named. Initialising again warns, and what was made on
+// the TPU before is lost: its strategies and their variables fail with FAILED_PRECONDITION. Collective: every host of
+// the cluster. Blocks until all have started their cores. Errors: FAILED_PRECONDITION before mu_connect_to_cluster for
+// a cluster of several hosts, if hosts differ in the kind or number of their cores, and inside a scope or a replica;
+// those of the plugin; UNAVAILABLE naming a host that has died.
 MU_API mu_tpu_topology *mu_tpu_initialize(mu_cluster *cluster);
 
 // mu_tpu_shutdown ends the TPU system; what was made on it is lost. Errors: FAILED_PRECONDITION if it is not running.
@@ -40,7 +51,8 @@ MU_API mu_status mu_tpu_shutdown(mu_cluster *cluster);
 typedef struct mu_tpu_strategy_args {
     size_t size;
     const char *given;
-    mu_cluster *cluster_resolver;   // default: mu_tpu_cluster_resolver(.tpu = ""); retained
+    // default: the cluster that this process has connected to, else mu_tpu_cluster_resolver(.tpu = ""); retained
+    mu_cluster *cluster_resolver;
     mu_keyword_only only_;
     // default: one replica for each core, in the order of the cores; retained
     mu_tpu_device_assignment *device_assignment;
@@ -48,10 +60,14 @@ typedef struct mu_tpu_strategy_args {
 } mu_tpu_strategy_args;
 
 // mu_tpu_strategy makes a strategy with a replica for each core, or as many as the assignment has. Variables, input,
-// reductions and checkpoints are as under mu_mirrored_strategy, but functions on replicas must be compiled: mu_run
-// takes an mu_function, and mu_run_callback is UNIMPLEMENTED. A replica with several logical cores has its variables on
-// the first one, and computes there unless the function has annotations ("Logical devices" below). Errors:
-// FAILED_PRECONDITION before mu_tpu_initialize; INVALID_ARGUMENT for an assignment of another topology.
+// reductions and checkpoints are as under mu_mirrored_strategy, with several hosts as under
+// mu_multi_worker_mirrored_strategy, but functions on replicas must be compiled: mu_run takes an mu_function, and
+// mu_run_callback is UNIMPLEMENTED. A replica with several logical cores has its variables on the first one, and
+// computes there unless the function has annotations ("Logical devices" below).
+// With several hosts an assignment must give each of them as many replicas, and a replica's cores must be on one host;
+// replicas are numbered host by host, in the assignment's order on each, and devices are named
+// "/job:worker/task:1/device:TPU:0". Collective then: every host. Errors: FAILED_PRECONDITION before mu_tpu_initialize;
+// INVALID_ARGUMENT for an assignment of another topology.
 #define mu_tpu_strategy(...) mu_tpu_strategy_with(MU_ARGS(mu_tpu_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *args);
 

@@ -325,6 +325,7 @@ typedef enum mu_slot {
     MU_SLOT_PREPARED,
     MU_SLOT_CLUSTER,
     MU_SLOT_JOB,
+    MU_SLOT_TPU_JOB,
     MU_SLOT_DISTRIBUTE,
     MU_SLOT_RANDOM,
     MU_SLOT_MODEL,

@@ -130,6 +130,11 @@ mu_status mu__environment_int(const char *variable, int low, int high, int *out)
 mu_status mu__cluster_seal(void);
 mu_status mu__cluster_check_sealed(void);
 
+// mu__cluster_own_task finds which task of the job this process is; -1: the cluster does not say. For a TPU's workers
+// that is what was set by hand, else TPU_WORKER_ID, else the only worker with an address of this machine
+// (tpu_resolver.c).
+mu_status mu__cluster_own_task(mu_cluster *cluster, const mu_cluster_spec *spec, const char *job, int *out);
+
 // ---- Web requests (https.c) ---------------------------------------------------------------------
 
 typedef struct mu_https_request {

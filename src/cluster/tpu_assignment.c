@@ -250,6 +250,60 @@ mu_tpu_device_assignment *mu_tpu_device_assignment_new(mu_tpu_topology *topology
     return mu__give(a);
 }
 
+// ---- By tasks -----------------------------------------------------------------------------------
+
+// The task of a replica; -1 with an error if its cores are on several.
+static int task_of(const mu_tpu_device_assignment *a, int replica)
+{
+    const int task = mu_tpu_topology_task(a->topology, core_of(a, replica, 0));
+    for (int c = 1; c < a->n_cores; c++) {
+        const int other = mu_tpu_topology_task(a->topology, core_of(a, replica, c));
+        if (other == task)
+            continue;
+        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: replica %d has its logical core 0 on task %d and core %d on "
+                  "task %d; all cores of a replica must be on one host", replica, task, c, other);
+        return -1;
+    }
+    return task;
+}
+
+static mu_status sort_by_task(const mu_tpu_device_assignment *a, int tasks, mu_tpu_device_assignment *out)
+{
+    const int each = a->n_replicas / tasks;
+    int n = 0;
+    for (int task = 0; task < tasks; task++) {
+        const int begin = n;
+        for (int r = 0; r < a->n_replicas; r++) {
+            const int own = task_of(a, r);
+            if (own < 0)
+                return mu_error_code();
+            if (own == task)
+                memcpy(core_of(out, n++, 0), core_of(a, r, 0), (size_t)a->n_cores * MU_TPU_RANK * sizeof *a->cores);
+        }
+        if (n - begin != each)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: %d of the assignment's %d replicas are on task %d; "
+                             "each of the %d hosts must have as many", n - begin, a->n_replicas, task, tasks);
+    }
+    return MU_OK;
+}
+
+mu_tpu_device_assignment *mu__tpu_by_task(const mu_tpu_device_assignment *a, int tasks)
+{
+    if (a->topology->n_tasks != tasks) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: the assignment is of a topology of %d tasks, and the TPU has "
+                  "%d hosts; make it from the topology that mu_tpu_initialize returned", a->topology->n_tasks, tasks);
+        return NULL;
+    }
+    mu_tpu_device_assignment *sorted = new_assignment(a->topology, a->n_replicas, a->n_cores);
+    if (sorted && a->n_replicas % tasks != 0)
+        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: the assignment has %d replicas for %d hosts; each must have "
+                  "as many", a->n_replicas, tasks);
+    if (sorted && !mu__pending() && sort_by_task(a, tasks, sorted) == MU_OK)
+        return sorted;
+    mu_release(sorted);
+    return NULL;
+}
+
 // ---- Queries ------------------------------------------------------------------------------------
 
 int mu_tpu_device_assignment_num_replicas(const mu_tpu_device_assignment *assignment)

@@ -5,7 +5,10 @@
 // Reference: Google Cloud, "View and query VM metadata"; the attributes instance-id and worker-network-endpoints of
 // TPU machines.
 #include "cluster/cluster.h"
+#include "comm/net.h"
 #include "engine/engine.h"
+
+#include <arpa/inet.h>
 
 enum { WORKER_PORT = 8470, LONGEST_ADDRESS = 300 };
 static const double metadata_seconds = 5;
@@ -157,26 +160,83 @@ static mu_status fill_spec(const tpu_source *source, mu_cluster_spec **spec)
                                source->coordinator_address);
 }
 
+// The worker that this machine says it is; -1: it does not say.
+static mu_status read_worker_id(int workers, int *out)
+{
+    *out = -1;
+    return workers > 0 ? mu__environment_int("TPU_WORKER_ID", 0, workers - 1, out) : MU_OK;
+}
+
 static mu_status tpu_read(mu_cluster *cluster, mu_cluster_view *out)
 {
     const tpu_source *source = cluster->state;
+    int own;
     out->spec = mu__spec_new();
     if (out->spec == NULL)
         return MU_RESOURCE_EXHAUSTED;
     MU_TRY(fill_spec(source, &out->spec));
-    const bool local = mu__spec_count(out->spec, source->job_name) == 0;
+    const int workers = mu__spec_count(out->spec, source->job_name);
+    const bool local = workers == 0;
+    MU_TRY(read_worker_id(workers, &own));
     out->task_type = local ? NULL : mu__strdup(source->job_name);
-    out->task_id = local ? -1 : 0;
+    out->task_id = local ? -1 : MU_MAX(own, 0);
     out->rpc_layer = local ? NULL : mu__strdup("grpc");
     out->environment = mu__strdup("");
     out->accelerator_type = mu__strdup("TPU");
-    out->num_accelerators = local ? mu__tpu_core_count(mu__runtime()) : 0;
+    out->num_accelerators = mu__tpu_core_count(mu__runtime());
     const bool whole = out->environment && out->accelerator_type && (local || (out->task_type && out->rpc_layer));
     return whole ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
 static const mu_resolver_ops tpu_ops = {.source = "the TPU", .read = tpu_read, .free_state = source_free,
                                         .no_master_without_task = true};
+
+// ---- Which worker this process is ---------------------------------------------------------------
+
+static bool is_endpoint(const mu_endpoint *endpoint, const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    const int family = endpoint->address.ss_family;
+    if (family == AF_INET && inet_pton(AF_INET, host, &v4) == 1)
+        return memcmp(&((const struct sockaddr_in *)&endpoint->address)->sin_addr, &v4, sizeof v4) == 0;
+    return family == AF_INET6 && inet_pton(AF_INET6, host, &v6) == 1 &&
+           memcmp(&((const struct sockaddr_in6 *)&endpoint->address)->sin6_addr, &v6, sizeof v6) == 0;
+}
+
+// The worker whose address an interface of this machine has; -1: none, or several have one.
+static mu_status find_own_address(const mu_cluster_spec *spec, const char *job, int *out)
+{
+    mu_endpoints own;
+    const mu_job *workers = mu__spec_find(spec, job);
+    int found = 0;
+    *out = -1;
+    MU_TRY(mu__network_endpoints(&own));
+    for (size_t i = 0; workers && i < workers->n; i++) {
+        char host[MU_MAX_HOST + 1];
+        int port;
+        bool here = false;
+        MU_TRY(mu__address_split(workers->items[i].address, host, &port));
+        for (int k = 0; k < own.n; k++)
+            here |= is_endpoint(&own.items[k], host);
+        found += here;
+        *out = here ? workers->items[i].index : *out;
+    }
+    *out = found == 1 ? *out : -1;
+    return MU_OK;
+}
+
+mu_status mu__cluster_own_task(mu_cluster *cluster, const mu_cluster_spec *spec, const char *job, int *out)
+{
+    if (cluster->ops != &tpu_ops || cluster->task_id >= 0) {
+        *out = mu_cluster_task_id(cluster);
+        return mu_error_code();
+    }
+    MU_TRY(read_worker_id(mu__spec_count(spec, job), out));
+    return *out >= 0 ? MU_OK : find_own_address(spec, job, out);
+}
+
+// ---- Making a resolver --------------------------------------------------------------------------
 
 static mu_status keep(char **out, const char *text)
 {

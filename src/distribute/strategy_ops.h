@@ -162,7 +162,7 @@ typedef struct mu_strategy_ops {
 
 extern const mu_strategy_ops mu__default_ops, mu__one_device_ops, mu__mirrored_ops, mu__central_ops,
     mu__multi_worker_ops, mu__lone_worker_ops, mu__tpu_ops,
-    mu__parameter_server_ops;
+    mu__tpu_workers_ops, mu__parameter_server_ops;
 extern const mu_cross_worker_ops mu__one_process, mu__many_workers;
 
 // mu__cross_replica returns the table for values outside of replicas in this thread's context.

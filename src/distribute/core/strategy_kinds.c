@@ -58,16 +58,15 @@ static const mu_cross_replica_ops server_values = {
     .distribute_values = mu__distribute_plain,
 };
 
-static const mu_cross_replica_ops worker_values = {
-    DEVICE_SLOTS,
-    .reduce_to = mu__reduce_workers,
-    .batch_reduce_to = mu__batch_reduce_each,
-    .gather_to = mu__gather_workers,
-    .local_results = mu__results_local,
-    .update_variable = mu__update_copies,
-    .broadcast_to = mu__broadcast_copies,
-    .distribute_values = mu__distribute_each,
-};
+#define WORKER_SLOTS                                                                                            \
+    .reduce_to = mu__reduce_workers, .batch_reduce_to = mu__batch_reduce_each, .gather_to = mu__gather_workers, \
+    .local_results = mu__results_local, .update_variable = mu__update_copies,                                   \
+    .broadcast_to = mu__broadcast_copies, .distribute_values = mu__distribute_each
+
+static const mu_cross_replica_ops worker_values = {DEVICE_SLOTS, WORKER_SLOTS};
+
+static const mu_cross_replica_ops tpu_worker_values = {
+    COMPILED_SLOTS, WORKER_SLOTS, .run_callback = mu__tpu_run_callback};
 
 // Slots of a merge_call that is traced. It starts no runs, so it waits for none.
 #define TRACED_SLOTS                                                                                       \
@@ -161,16 +160,24 @@ const mu_strategy_ops mu__lone_worker_ops = {
     .values = &mirrored_values,
 };
 
+// Slots of mirrored strategies of several processes.
+#define MANY_PROCESSES                                                                                  \
+    .make_variable = mu__make_mirrored_variable, .on_write = &mu__mirrored_rules,                       \
+    .on_read = &mu__on_read_rules, .has_copies = mu__has_own_copies, .next_step = mu__next_step_workers, \
+    .distribute_dataset = mu__shard_workers, .traced = &traced_worker_values, .cross_worker = &mu__many_workers
+
 const mu_strategy_ops mu__multi_worker_ops = {
+    MANY_PROCESSES,
     .name = "MultiWorkerMirroredStrategy",
     .between_graph = true,
-    .make_variable = mu__make_mirrored_variable,
-    .on_write = &mu__mirrored_rules,
-    .on_read = &mu__on_read_rules,
-    .has_copies = mu__has_own_copies,
-    .distribute_dataset = mu__shard_workers,
-    .next_step = mu__next_step_workers,
     .values = &worker_values,
-    .traced = &traced_worker_values,
-    .cross_worker = &mu__many_workers,
+};
+
+const mu_strategy_ops mu__tpu_workers_ops = {
+    MANY_PROCESSES,
+    .name = "TPUStrategy",
+    .static_shapes = true,
+    .usable = mu__tpu_usable,
+    .device_name = mu__tpu_device_name,
+    .values = &tpu_worker_values,
 };

@@ -4,22 +4,14 @@
 // on one host divide its cores. Then it makes two groups: one of all replicas for collectives in steps, one of all
 // workers for everything outside of steps. After that it is a MirroredStrategy that has only some of the replicas. A
 // cluster of one worker, or none, needs no network.
-#include "cluster/cluster.h"
-#include "distribute/distribute.h"
-#include "distribute/core/job.h"
+#include "distribute/strategies/membership.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "ops/onednn/onednn.h"
 
 // ---- Who takes part -----------------------------------------------------------------------------
 
-typedef struct bootstrap {
-    int n;
-    mu_mesh_peer *peers;   // in the order of their worker indices
-    char **names;
-} bootstrap;
-
-static void bootstrap_free(bootstrap *r)
+void mu__bootstrap_free(mu_bootstrap *r)
 {
     for (int i = 0; r->names && i < r->n; i++)
         mu__free(r->names[i]);
@@ -27,7 +19,7 @@ static void bootstrap_free(bootstrap *r)
     mu__free(r->peers);
 }
 
-static mu_status bootstrap_job(const mu_cluster_spec *spec, const char *job, bootstrap *r)
+mu_status mu__bootstrap_job(const mu_cluster_spec *spec, const char *job, mu_bootstrap *r)
 {
     const int n = mu__spec_find(spec, job) ? mu_cluster_spec_num_tasks(spec, job) : 0;
     for (int i = 0; i < n; i++, r->n++) {
@@ -41,42 +33,35 @@ static mu_status bootstrap_job(const mu_cluster_spec *spec, const char *job, boo
     return mu_error_code();
 }
 
-// The chief is worker 0; evaluators form a separate cluster.
-static mu_status bootstrap_workers(const mu_cluster_spec *spec, const char *task_type, int workers, bootstrap *r)
+mu_status mu__bootstrap_reserve(mu_bootstrap *r, int workers)
 {
     r->names = mu__calloc((size_t)workers, sizeof *r->names);
     r->peers = mu__calloc((size_t)workers, sizeof *r->peers);
-    if (!r->names || !r->peers)
-        return MU_RESOURCE_EXHAUSTED;
+    return r->names && r->peers ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// The chief is worker 0; evaluators form a separate cluster.
+static mu_status bootstrap_workers(const mu_cluster_spec *spec, const char *task_type, int workers, mu_bootstrap *r)
+{
+    MU_TRY(mu__bootstrap_reserve(r, workers));
     if (strcmp(task_type, "evaluator") == 0)
-        return bootstrap_job(spec, "evaluator", r);
-    MU_TRY(bootstrap_job(spec, "chief", r));
-    return bootstrap_job(spec, "worker", r);
+        return mu__bootstrap_job(spec, "evaluator", r);
+    MU_TRY(mu__bootstrap_job(spec, "chief", r));
+    return mu__bootstrap_job(spec, "worker", r);
 }
 
 // ---- Joining ------------------------------------------------------------------------------------
 
-// Everything that a strategy needs, collected before it is made.
-typedef struct joining {
-    mu_cluster *cluster;
-    mu_communication_options options;
-    int worker, n_workers;
-    bool gpus;      // whether this worker has GPUs; after agree_on_gpus: whether every worker has
-    bootstrap bootstrap;
-    mu_job *job;
-    mu_mesh *mesh;  // retained by mu__job_enter; NULL for one worker
-} joining;
-
 // Under mpirun no process knows an address. The first process chooses one and a key, and broadcasts them through MPI.
 // The steps' collectives use MPI too, unless the options name another implementation.
-static void choose_mpi(joining *j)
+static void choose_mpi(mu_membership *j)
 {
     const bool no_address = j->bootstrap.peers[0].address[0] == '\0';
     if (j->options.implementation == MU_COMM_AUTO && (no_address || j->options.mpi_communicator))
         j->options.implementation = MU_COMM_MPI;
 }
 
-static mu_status bootstrap_through_mpi(const joining *j, mu_mesh_peer *first, mu_mpi_bootstrap *found,
+static mu_status bootstrap_through_mpi(const mu_membership *j, mu_mesh_peer *first, mu_mpi_bootstrap *found,
                                        mu_kept_port *kept,
                                        char **key)
 {
@@ -103,11 +88,11 @@ void mu__arithmetic_text(char text[MU_ARITHMETIC_TEXT])
              (unsigned)mu__dnnl_isa(), bf16 ? "bfloat16" : "float32", loops);
 }
 
-static void write_greeting(const joining *j, char *text, size_t bytes)
+static void write_greeting(const mu_membership *j, char *text, size_t bytes)
 {
     char arithmetic[MU_ARITHMETIC_TEXT];
     const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(),
-                           mu__multi_worker_ops.name, mu_communication_name(j->options.implementation),
+                           j->kind, mu_communication_name(j->options.implementation),
                            mu__setting_bool(MU_SETTING_TF_COMPAT));
     if (!j->options.deterministic)
         return;
@@ -115,7 +100,7 @@ static void write_greeting(const joining *j, char *text, size_t bytes)
     snprintf(text + n, bytes - (size_t)n, ", deterministic with %s", arithmetic);
 }
 
-static mu_mesh *call_all(const joining *j, const mu_mesh_peer *peers, const char *key)
+static mu_mesh *call_all(const mu_membership *j, const mu_mesh_peer *peers, const char *key)
 {
     char greeting[400];
     write_greeting(j, greeting, sizeof greeting);
@@ -149,7 +134,7 @@ static mu_status divide_cores(mu_mesh *mesh)
 
 static mu_mesh *join_job(void *arg)
 {
-    const joining *j = arg;
+    const mu_membership *j = arg;
     mu_mpi_bootstrap found;
     mu_kept_port kept = {.fd = -1};
     mu_mesh *mesh = NULL;
@@ -255,7 +240,7 @@ static mu_status make_groups(mu_strategy *strategy, const mu_communication_optio
     return status;
 }
 
-static mu_status read_cluster(joining *j)
+static mu_status read_cluster(mu_membership *j)
 {
     MU_TRY(mu_cluster_check(j->cluster));
     mu_cluster_spec *spec = mu_cluster_get_spec(j->cluster);
@@ -281,7 +266,7 @@ static mu_status read_cluster(joining *j)
 
 // Devices of a plugin that are part of a world of several processes are made after joining; before, the plugin is only
 // opened. A GPU plugin is started for a moment: whether it works must be known before the others wait for its devices.
-static mu_status check_devices(joining *j)
+static mu_status check_devices(mu_membership *j)
 {
     if (j->n_workers > 1 && mu__device_preferred())
         return mu__device_plugin_opens(mu__runtime(), mu__device_preferred());
@@ -289,11 +274,8 @@ static mu_status check_devices(joining *j)
     return mu__device_count(mu__runtime()) < 1 ? mu_error_code() : MU_OK;
 }
 
-// Checks this process's own settings before it connects to the others.
-static mu_status enter_job(joining *j)
+mu_status mu__membership_enter(mu_membership *j)
 {
-    MU_TRY(read_cluster(j));
-    MU_TRY(check_devices(j));
     if (j->n_workers < 2)
         return MU_OK;
     choose_mpi(j);
@@ -302,10 +284,27 @@ static mu_status enter_job(joining *j)
     return j->mesh ? MU_OK : mu_error_code();
 }
 
+void mu__membership_leave(mu_membership *j)
+{
+    if (j->mesh)
+        mu__job_leave(j->job);
+    mu_release(j->job);
+    j->job = NULL;
+    j->mesh = NULL;
+}
+
+// Checks this process's own settings before it connects to the others.
+static mu_status enter_job(mu_membership *j)
+{
+    MU_TRY(read_cluster(j));
+    MU_TRY(check_devices(j));
+    return mu__membership_enter(j);
+}
+
 // ---- Making it ----------------------------------------------------------------------------------
 
 // All workers compute on GPUs, or none: a reduction is of devices of one kind.
-static mu_status agree_on_gpus(joining *j)
+static mu_status agree_on_gpus(mu_membership *j)
 {
     const uint8_t own = j->gpus;
     mu_blocks blocks;
@@ -325,7 +324,7 @@ static mu_status agree_on_gpus(joining *j)
 }
 
 // This worker's devices, and their number; 0 after an error.
-static int own_devices(const joining *j, mu_device **first)
+static int own_devices(const mu_membership *j, mu_device **first)
 {
     if (j->mesh && !j->gpus && !mu__device_preferred()) {
         *first = mu__device_at(mu__runtime(), 0);
@@ -338,7 +337,7 @@ static int own_devices(const joining *j, mu_device **first)
     return 0;
 }
 
-static mu_strategy *on_all_devices(const mu_strategy_ops *ops, const joining *j)
+static mu_strategy *on_all_devices(const mu_strategy_ops *ops, const mu_membership *j)
 {
     mu_device *devices[MU_MAX_REPLICAS], *first = NULL;
     const int n = MU_MIN(own_devices(j, &first), MU_MAX_REPLICAS);
@@ -347,8 +346,7 @@ static mu_strategy *on_all_devices(const mu_strategy_ops *ops, const joining *j)
     return n > 0 ? mu__strategy_new(ops, n, devices) : NULL;
 }
 
-// Without this process's devices the others would wait for them.
-static void tell_of_failure(mu_mesh *mesh)
+void mu__membership_tell(mu_mesh *mesh)
 {
     mu_error_value cause;
     mu__error_move(&cause);
@@ -356,20 +354,12 @@ static void tell_of_failure(mu_mesh *mesh)
     mu__error_raise(&cause);
 }
 
-// Takes ownership of the job, on failure too.
-static mu_strategy *make_strategy(joining *j)
+mu_strategy *mu__membership_take_part(mu_membership *j, mu_strategy *strategy)
 {
-    if (j->mesh)
-        mu__mesh_doing(j->mesh, "starting its devices", -1, NULL);
-    mu_strategy *strategy = NULL;
-    if (!j->mesh || agree_on_gpus(j) == MU_OK)
-        strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__lone_worker_ops, j);
     if (!strategy) {
         if (j->mesh && mu__pending())
-            tell_of_failure(j->mesh);
-        if (j->job)
-            mu__job_leave(j->job);
-        mu_release(j->job);
+            mu__membership_tell(j->mesh);
+        mu__membership_leave(j);
         return NULL;
     }
     strategy->job = j->job;
@@ -390,14 +380,25 @@ static mu_strategy *make_strategy(joining *j)
     return NULL;
 }
 
-static mu_strategy *join_cluster(joining *j)
+// Takes ownership of the job, on failure too.
+static mu_strategy *make_strategy(mu_membership *j)
+{
+    if (j->mesh)
+        mu__mesh_doing(j->mesh, "starting its devices", -1, NULL);
+    mu_strategy *strategy = NULL;
+    if (!j->mesh || agree_on_gpus(j) == MU_OK)
+        strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__lone_worker_ops, j);
+    return mu__membership_take_part(j, strategy);
+}
+
+static mu_strategy *join_cluster(mu_membership *j)
 {
     mu_strategy *strategy = NULL;
     if (enter_job(j) == MU_OK)
         strategy = make_strategy(j);
     else
-        mu_release(j->job);
-    bootstrap_free(&j->bootstrap);
+        mu__membership_leave(j);
+    mu__bootstrap_free(&j->bootstrap);
     return strategy;
 }
 
@@ -406,7 +407,8 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
     mu_multi_worker_mirrored_strategy_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_multi_worker_mirrored_strategy") != MU_OK)
         return NULL;
-    joining j = {.cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment()};
+    mu_membership j = {.kind = mu__multi_worker_ops.name,
+                    .cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment()};
     if (!j.cluster || mu__communication_options_copy(&j.options, args.communication_options) != MU_OK)
         return NULL;
     if (args.communication != MU_COMM_AUTO)

@@ -3,6 +3,7 @@
 // Its slots are those of mirrored replicas (strategy_kinds.c) except for callbacks. A strategy belongs to the life of
 // the TPU system in which it was made; after another initialisation it refuses every use. References: TensorFlow's
 // tpu_strategy.py and device_assignment.py.
+#include "cluster/tpu_topology.h"
 #include "distribute/strategies/tpu.h"
 #include "ops/array/sharding.h"
 
@@ -21,24 +22,25 @@ static mu_device *assigned_device(const mu_tpu_device_assignment *assignment, in
     return device;
 }
 
-// The device of each replica, which has its variables: the first of its logical cores.
-static int assigned_devices(const mu_tpu_device_assignment *assignment, mu_device **devices)
+// The device of each replica of this host, which has its variables: the first of its logical cores.
+static int assigned_devices(const mu_tpu_device_assignment *assignment, const mu_membership *j, mu_device **devices)
 {
-    const int n = mu_tpu_device_assignment_num_replicas(assignment);
+    const int n = mu_tpu_device_assignment_num_replicas(assignment) / j->n_workers;
     if (n > MU_MAX_REPLICAS) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: %d replicas; at most %d", n, MU_MAX_REPLICAS);
+        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: %d replicas on one host; at most %d", n, MU_MAX_REPLICAS);
         return -1;
     }
     for (int i = 0; i < n; i++)
-        if (!(devices[i] = assigned_device(assignment, i, 0)))
+        if (!(devices[i] = assigned_device(assignment, j->worker * n + i, 0)))
             return -1;
     return n;
 }
 
-// All logical cores of all replicas, for programs that are divided among them.
-static mu_status assign_cores(mu_strategy *strategy)
+// All logical cores of this host's replicas, for programs that are divided among them.
+static mu_status assign_cores(mu_strategy *strategy, const mu_membership *j)
 {
     const int n = mu_tpu_device_assignment_num_cores_per_replica(strategy->assignment);
+    const int first = j->worker * strategy->n_local;
     if (n < 2)
         return MU_OK;
     strategy->cores = mu__calloc((size_t)n * (size_t)strategy->n_local, sizeof(mu_device *));
@@ -46,46 +48,77 @@ static mu_status assign_cores(mu_strategy *strategy)
         return MU_RESOURCE_EXHAUSTED;
     strategy->n_cores = n;
     for (int i = 0; i < n * strategy->n_local; i++)
-        if (!(strategy->cores[i] = assigned_device(strategy->assignment, i / n, i % n)))
+        if (!(strategy->cores[i] = assigned_device(strategy->assignment, first + i / n, i % n)))
             return mu_error_code();
     return MU_OK;
 }
 
-static mu_strategy *make(const mu_tpu_strategy_args *args, mu_tpu_device_assignment *assignment, mu_cluster *cluster)
+// This host's replicas of the assignment.
+static mu_strategy *make_own(const mu_tpu_strategy_args *args, mu_tpu_device_assignment *assignment,
+                             const mu_membership *j)
 {
     mu_device *devices[MU_MAX_REPLICAS];
-    const int n = assigned_devices(assignment, devices);
-    mu_strategy *strategy = n > 0 ? mu__strategy_new(&mu__tpu_ops, n, devices) : NULL;
+    const int n = assigned_devices(assignment, j, devices);
+    mu_strategy *strategy = n > 0 ? mu__strategy_new(j->mesh ? &mu__tpu_workers_ops : &mu__tpu_ops, n, devices) : NULL;
     if (!strategy)
         return NULL;
-    strategy->cluster = mu_retain(cluster);
     strategy->assignment = mu_retain(assignment);
     strategy->spmd = args->use_spmd_for_xla_partitioning;
     strategy->tpu_life = mu__tpu_life(strategy->runtime);
-    if (assign_cores(strategy) == MU_OK)
+    if (assign_cores(strategy, j) == MU_OK)
         return strategy;
     mu_release(strategy);
     return NULL;
+}
+
+// Replicas are numbered by the hosts that they are on, in the assignment's order on each. Owned.
+static mu_tpu_device_assignment *assignment_for(const mu_tpu_strategy_args *args, const mu_membership *j)
+{
+    if (!args->device_assignment)
+        return mu__tpu_core_by_core(!j->mesh);
+    return j->mesh ? mu__tpu_by_task(args->device_assignment, j->n_workers) : mu_retain(args->device_assignment);
+}
+
+static mu_strategy *make(const mu_tpu_strategy_args *args, mu_cluster *cluster, mu_membership *j)
+{
+    mu_tpu_device_assignment *assignment = assignment_for(args, j);
+    if (!assignment) {  // on the other hosts too
+        mu__membership_leave(j);
+        return NULL;
+    }
+    mu_strategy *strategy = make_own(args, assignment, j);
+    mu_release(assignment);
+    if (j->mesh)
+        return mu__membership_take_part(j, strategy);
+    if (strategy)
+        strategy->cluster = mu_retain(cluster);
+    return strategy;
 }
 
 mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *given)
 {
     static const char name[] = "mu_tpu_strategy";
     mu_tpu_strategy_args args;
+    mu_membership j;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
         return NULL;
-    mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver : mu_tpu_cluster_resolver(.tpu = "");
-    if (!cluster || mu__tpu_need_local(cluster, name) != MU_OK)
+    mu_cluster *connected = args.cluster_resolver ? NULL : mu__tpu_connected();
+    mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver
+                          : connected           ? connected
+                                                : mu_tpu_cluster_resolver(.tpu = "");
+    if (!cluster)
         return NULL;
     if (mu__tpu_life(mu__runtime()) == 0) {
         mu__error(MU_FAILED_PRECONDITION, "%s: the TPU system is not initialised; call mu_tpu_initialize(resolver) "
             "first, once and before anything is made on the TPU", name);
         return NULL;
     }
-    mu_tpu_device_assignment *assignment =
-        args.device_assignment ? mu_retain(args.device_assignment) : mu__tpu_core_by_core();
-    mu_strategy *strategy = assignment ? make(&args, assignment, cluster) : NULL;
-    mu_release(assignment);
+    mu_strategy *strategy = NULL;
+    if (mu__tpu_enter(cluster, name, &j) == MU_OK)
+        strategy = make(&args, cluster, &j);
+    else
+        mu__membership_leave(&j);
+    mu__bootstrap_free(&j.bootstrap);
     return mu__give(mu__strategy_announce(strategy));
 }
 
@@ -103,7 +136,14 @@ mu_status mu__tpu_usable(const mu_strategy *strategy)
 
 const char *mu__tpu_device_name(const mu_strategy *strategy, int i)
 {
-    return mu_tpu_device_assignment_tpu_device(strategy->assignment, i, 0, "localhost");
+    const mu_tpu_device_assignment *assignment = strategy->assignment;
+    if (!strategy->mesh)
+        return mu_tpu_device_assignment_tpu_device(assignment, i, 0, "localhost");
+    char *name = mu__sprintf("%s/device:TPU:%d", mu__mesh_name(strategy->mesh, strategy->worker),
+                             mu_tpu_device_assignment_tpu_ordinal(assignment, strategy->first_replica + i, 0));
+    const char *given = mu__text_give(name);
+    mu__free(name);
+    return given;
 }
 
 mu_value *mu__tpu_run_callback(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments)

@@ -1,32 +1,11 @@
-// Starting and ending the TPU system of this host, and its topology.
+// Starting and ending the TPU system, and its topology.
 //
-// The mesh is what the cores' coordinates say, which TPUs have, counted from this host's first chip. Other devices are
-// laid out as TPUs v2 to v4, with two cores on each chip: [n/2, 1, 1, 2]. Which devices the cores are is the engine
-// layer's choice (engine/tpu.c).
+// The mesh is what the cores' coordinates say, which TPUs have, counted from the first chip of all hosts. Other devices
+// are laid out as TPUs v2 to v4, with two cores on each chip: [n/2, 1, 1, 2]. Which devices the cores are is the engine
+// layer's choice (engine/tpu.c). Several hosts tell each other of their cores; each is a task.
+#include "cluster/tpu_topology.h"
 #include "distribute/strategies/tpu.h"
 #include "engine/pjrt/pjrt.h"
-
-mu_status mu__tpu_need_local(mu_cluster *cluster, const char *function)
-{
-    mu_cluster_spec *spec = cluster ? mu_cluster_get_spec(cluster) : NULL;
-    if (!spec)
-        return cluster ? mu_error_code() : MU_OK;
-    if (mu_cluster_spec_job_count(spec) == 0)
-        return MU_OK;
-    return mu__error(MU_UNIMPLEMENTED,
-                     "%s: the TPU's workers are on other hosts (%s); a process uses the TPU of its own host. Run the "
-                     "program on each worker, with mu_tpu_cluster_resolver(.tpu = \"local\")",
-                     function, mu_cluster_spec_json(spec));
-}
-
-mu_status mu_connect_to_cluster(mu_cluster *cluster)
-{
-    if (mu__pending())
-        return mu_error_code();
-    if (!cluster)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_connect_to_cluster: the cluster is NULL");
-    return mu__tpu_need_local(cluster, "mu_connect_to_cluster");
-}
 
 // ---- Topology -----------------------------------------------------------------------------------
 
@@ -42,72 +21,155 @@ static bool are_apart(int n, const int *coordinates)
     return true;
 }
 
-// The coordinates that the devices report, from 0 on, and the mesh that holds them.
-static bool reported_places(int n, int *coordinates, int mesh[MU_TPU_RANK])
+// The cores of one or all hosts.
+typedef struct places {
+    int tasks, each;   // hosts, and cores of each
+    bool reported;     // the plugin says where each of them is
+    int *coordinates;  // [tasks * each, MU_TPU_RANK]; owned
+} places;
+
+static mu_status read_own(places *p)
+{
+    p->tasks = 1;
+    p->each = mu__tpu_core_count(mu__runtime());
+    p->coordinates = mu__calloc((size_t)p->each + 1, sizeof *p->coordinates * MU_TPU_RANK);
+    p->reported = p->each > 0;
+    for (int i = 0; p->coordinates && i < p->each; i++) {
+        const mu_device *core = mu__tpu_core(mu__runtime(), i);
+        p->reported = p->reported && core && mu__pjrt_coordinates(core, p->coordinates + i * MU_TPU_RANK);
+    }
+    return p->coordinates ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// Counts reported coordinates from 0 on, and finds the mesh that holds them. False: they cannot be those of cores.
+static bool span(const places *p, int mesh[MU_TPU_RANK])
 {
     enum { MOST_PLACES = 1 << 20 };
-    int64_t places = 1;
-    for (int i = 0; i < n; i++) {
-        const mu_device *core = mu__tpu_core(mu__runtime(), i);
-        if (!core || !mu__pjrt_coordinates(core, coordinates + i * MU_TPU_RANK))
-            return false;
-    }
+    const int n = p->tasks * p->each;
+    int64_t size = 1;
     for (int axis = 0; axis < MU_TPU_RANK; axis++) {
         int first = INT32_MAX, last = 0;
         for (int i = 0; i < n; i++) {
-            first = MU_MIN(first, coordinates[i * MU_TPU_RANK + axis]);
-            last = MU_MAX(last, coordinates[i * MU_TPU_RANK + axis]);
+            first = MU_MIN(first, p->coordinates[i * MU_TPU_RANK + axis]);
+            last = MU_MAX(last, p->coordinates[i * MU_TPU_RANK + axis]);
         }
         for (int i = 0; i < n; i++)
-            coordinates[i * MU_TPU_RANK + axis] -= first;
+            p->coordinates[i * MU_TPU_RANK + axis] -= first;
         mesh[axis] = last - first + 1;
-        places = MU_MIN(places * mesh[axis], (int64_t)MOST_PLACES + 1);
+        size = MU_MIN(size * mesh[axis], (int64_t)MOST_PLACES + 1);
     }
-    return n > 0 && places <= MOST_PLACES && are_apart(n, coordinates);
+    return size <= MOST_PLACES && are_apart(n, p->coordinates);
 }
 
-static void usual_places(int n, int *coordinates, int mesh[MU_TPU_RANK])
+static void usual_places(const places *p, int mesh[MU_TPU_RANK])
 {
-    const int per_chip = n % 2 == 0 ? 2 : 1;
+    const int n = p->tasks * p->each, per_chip = p->each % 2 == 0 ? 2 : 1;
     for (int i = 0; i < n; i++)
-        memcpy(coordinates + i * MU_TPU_RANK, (const int[MU_TPU_RANK]){i / per_chip, 0, 0, i % per_chip},
-               sizeof *coordinates * MU_TPU_RANK);
-    memcpy(mesh, (const int[MU_TPU_RANK]){n / per_chip, 1, 1, per_chip}, sizeof *mesh * MU_TPU_RANK);
+        memcpy(p->coordinates + i * MU_TPU_RANK, (const int[MU_TPU_RANK]){i / per_chip, 0, 0, i % per_chip},
+               sizeof *p->coordinates * MU_TPU_RANK);
+    memcpy(mesh, (const int[MU_TPU_RANK]){n / per_chip, 1, 1, per_chip}, sizeof *p->coordinates * MU_TPU_RANK);
 }
 
-// The places of all cores, which the caller frees.
-static int *places_of_cores(int n, int mesh[MU_TPU_RANK])
+// In the pool; frees the coordinates.
+static mu_tpu_topology *topology_of(places *p)
 {
-    int *coordinates = mu__calloc((size_t)n + 1, sizeof *coordinates * MU_TPU_RANK);
-    if (coordinates && !reported_places(n, coordinates, mesh))
-        usual_places(n, coordinates, mesh);
-    return coordinates;
-}
-
-static mu_tpu_topology *topology_of(int n, const int *coordinates, const int mesh[MU_TPU_RANK])
-{
-    return mu_tpu_topology_new(.mesh_shape = {mesh[0], mesh[1], mesh[2], mesh[3]}, .num_tasks = 1,
-                               .num_tpu_devices_per_task = n, .device_coordinates = coordinates);
-}
-
-static mu_tpu_topology *whole_topology(void)
-{
-    const int n = mu__tpu_core_count(mu__runtime());
-    int mesh[MU_TPU_RANK], *coordinates = places_of_cores(n, mesh);
-    mu_tpu_topology *topology = coordinates ? topology_of(n, coordinates, mesh) : NULL;
-    mu__free(coordinates);
+    int mesh[MU_TPU_RANK];
+    if (!p->reported || !span(p, mesh))
+        usual_places(p, mesh);
+    mu_tpu_topology *topology = mu_tpu_topology_new(.mesh_shape = {mesh[0], mesh[1], mesh[2], mesh[3]},
+                                                    .num_tasks = p->tasks, .num_tpu_devices_per_task = p->each,
+                                                    .device_coordinates = p->coordinates);
+    mu__free(p->coordinates);
     return topology;
 }
 
-mu_tpu_device_assignment *mu__tpu_core_by_core(void)
+static mu_tpu_topology *own_topology(void)
 {
-    const int n = mu__tpu_core_count(mu__runtime());
-    int mesh[MU_TPU_RANK], *coordinates = places_of_cores(n, mesh);
-    mu_tpu_topology *topology = coordinates ? topology_of(n, coordinates, mesh) : NULL;
-    mu_tpu_device_assignment *assignment =
-        topology ? mu_retain(mu_tpu_device_assignment_new(topology, n, 1, coordinates)) : NULL;
-    mu__free(coordinates);
-    return assignment;
+    places p = {0};
+    return read_own(&p) == MU_OK ? topology_of(&p) : NULL;
+}
+
+mu_tpu_device_assignment *mu__tpu_core_by_core(bool local)
+{
+    mu_tpu_topology *topology = local ? own_topology() : mu__tpu_topology();
+    return topology ? mu_retain(mu_tpu_device_assignment_new(topology, topology->n_tasks * topology->per_task, 1,
+                                                             topology->coordinates))
+                    : NULL;
+}
+
+// ---- The cores of all hosts ---------------------------------------------------------------------
+
+// What a host tells the others; the coordinates follow.
+typedef struct told {
+    int32_t cores, reported;
+    char kind[MU_PJRT_KIND];  // of the devices' names
+} told;
+
+static told *tell(const places *p, size_t *bytes)
+{
+    const size_t coordinates = (size_t)p->each * MU_TPU_RANK * sizeof *p->coordinates;
+    const mu_device *core = mu__tpu_core(mu__runtime(), 0);
+    told *own = mu__calloc(1, sizeof *own + coordinates);
+    if (!own || !core)
+        return own;
+    own->cores = p->each;
+    own->reported = p->reported;
+    snprintf(own->kind, sizeof own->kind, "%.*s", (int)strcspn(core->name, ":"), core->name);
+    memcpy(own + 1, p->coordinates, coordinates);
+    *bytes = sizeof *own + coordinates;
+    return own;
+}
+
+// Every host compares the same blocks, so that all fail or none.
+static mu_status check_told(const mu_mesh *mesh, const mu_blocks *blocks)
+{
+    const told *first = blocks->data[0];
+    for (int rank = 0; rank < blocks->n; rank++) {
+        const told *theirs = blocks->data[rank];
+        const size_t each = MU_TPU_RANK * sizeof(int);
+        if (blocks->bytes[rank] < sizeof *theirs || theirs->cores < 1 ||
+            (blocks->bytes[rank] - sizeof *theirs) / each != (size_t)theirs->cores)
+            return mu__error(MU_DATA_LOSS, "%s does not tell of its TPU cores; install the same version everywhere",
+                             mu__mesh_name(mesh, rank));
+        if (theirs->cores != first->cores || strncmp(theirs->kind, first->kind, sizeof first->kind) != 0)
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "mu_tpu_initialize: %s has %d cores (%.19s devices), %s has %d (%.19s devices); all hosts "
+                             "must have the same kind and number",
+                             mu__mesh_name(mesh, 0), first->cores, first->kind, mu__mesh_name(mesh, rank),
+                             theirs->cores, theirs->kind);
+    }
+    return MU_OK;
+}
+
+static mu_status join_places(const mu_blocks *blocks, places *out)
+{
+    const size_t each = (size_t)out->each * MU_TPU_RANK;
+    out->tasks = blocks->n;
+    out->coordinates = mu__calloc(each * (size_t)blocks->n + 1, sizeof *out->coordinates);
+    out->reported = true;
+    for (int rank = 0; out->coordinates && rank < blocks->n; rank++) {
+        const told *theirs = blocks->data[rank];
+        memcpy(out->coordinates + (size_t)rank * each, theirs + 1, each * sizeof *out->coordinates);
+        out->reported = out->reported && theirs->reported;
+    }
+    return out->coordinates ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// A collective of the hosts.
+static mu_tpu_topology *topology_of_all(mu_mesh *mesh)
+{
+    places own = {0}, all = {0};
+    mu_blocks blocks = {0};
+    size_t bytes = 0;
+    told *mine = read_own(&own) == MU_OK ? tell(&own, &bytes) : NULL;
+    mu_status status = mine ? mu__mesh_exchange(mesh, "the cores of the TPU", mine, bytes, &blocks) : mu_error_code();
+    all.each = own.each;
+    if (status == MU_OK && (status = check_told(mesh, &blocks)) == MU_OK)
+        status = join_places(&blocks, &all);
+    mu__blocks_free(&blocks);
+    mu__free(own.coordinates);
+    mu__free(mine);
+    return status == MU_OK ? topology_of(&all) : NULL;
 }
 
 // ---- Starting and ending ------------------------------------------------------------------------
@@ -120,23 +182,47 @@ static mu_status need_outside(const char *function)
                      mu_strategy_name(mu__current_strategy()));
 }
 
+// The other hosts wait for this one's cores.
+static mu_tpu_topology *start_all(mu_mesh *mesh)
+{
+    mu__mesh_doing(mesh, "starting its TPU cores", -1, NULL);
+    if (mu__tpu_initialize(mu__runtime()) != MU_OK) {
+        mu__membership_tell(mesh);
+        return NULL;
+    }
+    mu_tpu_topology *topology = topology_of_all(mesh);
+    if (topology)
+        mu__tpu_keep_topology(topology);
+    mu__mesh_doing(mesh, "running the program", -1, NULL);
+    return topology;
+}
+
 mu_tpu_topology *mu_tpu_initialize(mu_cluster *cluster)
 {
     static const char name[] = "mu_tpu_initialize";
-    mu_runtime *runtime = mu__runtime();
-    if (mu__pending() || need_outside(name) != MU_OK || mu__tpu_need_local(cluster, name) != MU_OK ||
-        mu__tpu_initialize(runtime) != MU_OK)
+    mu_membership j;
+    mu_tpu_topology *topology = NULL;
+    if (mu__pending() || need_outside(name) != MU_OK)
         return NULL;
-    return whole_topology();
+    const mu_status status = mu__tpu_enter(cluster, name, &j);
+    if (status == MU_OK && j.mesh)
+        topology = start_all(j.mesh);
+    else if (status == MU_OK && mu__tpu_initialize(mu__runtime()) == MU_OK)
+        topology = own_topology();
+    mu__tpu_left(&j);
+    return topology;
 }
 
 mu_status mu_tpu_shutdown(mu_cluster *cluster)
 {
     static const char name[] = "mu_tpu_shutdown";
+    mu_membership j;
     if (mu__pending())
         return mu_error_code();
     MU_TRY(need_outside(name));
-    MU_TRY(mu__tpu_need_local(cluster, name));
+    const mu_status status = mu__tpu_enter(cluster, name, &j);
+    mu__tpu_left(&j);
+    MU_TRY(status);
     return mu__tpu_shutdown(mu__runtime())
                ? MU_OK
                : mu__error(MU_FAILED_PRECONDITION, "%s: the TPU system is not running; mu_tpu_initialize starts it",

@@ -1,4 +1,5 @@
 // The TPU resolver: this host, addresses, names in the environment, and a metadata server with its wrong answers.
+#include "cluster/tpu_topology.h"
 #include "cluster_test.h"
 
 #include <arpa/inet.h>
@@ -107,6 +108,13 @@ static void reads_the_environment(void **state)
     setenv("TPU_NAME", "mine", 1);
     setenv("TPU_WORKER_HOSTNAMES", "a,b", 1);
     assert_string_equal(spec_of(cluster), "{\"worker\": [\"a:8470\", \"b:8470\"]}");
+    assert_int_equal(mu_cluster_task_id(cluster), 0);
+    setenv("TPU_WORKER_ID", "1", 1);
+    assert_int_equal(mu_cluster_task_id(cluster), 1);
+    setenv("TPU_WORKER_ID", "2", 1);
+    assert_null(mu_cluster_get_spec(cluster));
+    assert_taken(MU_INVALID_ARGUMENT, "TPU_WORKER_ID is \"2\"; expected a whole number from 0 to 1");
+    unsetenv("TPU_WORKER_ID");
     setenv("TPU_WORKER_HOSTNAMES", "localhost", 1);
     assert_string_equal(spec_of(cluster), "{}");
     setenv("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "grpc://10.0.0.7:8470", 1);
@@ -142,6 +150,33 @@ static void asks_the_metadata_server(void **state)
     }
 }
 
+// Replicas of two tasks, given crosswise.
+static void sorts_replicas_by_task(void **state)
+{
+    (void)state;
+    const int places[] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 1};
+    const int crosswise[] = {1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1};
+    mu_tpu_topology *topology = mu_tpu_topology_new(.mesh_shape = {2, 1, 1, 2}, .num_tasks = 2,
+                                                    .num_tpu_devices_per_task = 2, .device_coordinates = places);
+    mu_tpu_device_assignment *sorted =
+        mu__give(mu__tpu_by_task(mu_tpu_device_assignment_new(topology, 4, 1, crosswise), 2));
+    assert_non_null(sorted);
+    for (int r = 0; r < 4; r++) {
+        static const int wanted[] = {0, 1, 3, 2};
+        int at[MU_TPU_RANK];
+        assert_int_equal(mu_tpu_device_assignment_coordinates(sorted, r, 0, at), MU_OK);
+        assert_memory_equal(at, places + wanted[r] * MU_TPU_RANK, sizeof at);
+    }
+    assert_null(mu__tpu_by_task(mu_tpu_device_assignment_new(topology, 3, 1, crosswise), 2));
+    assert_taken(MU_INVALID_ARGUMENT, "3 replicas for 2 hosts");
+    assert_null(mu__tpu_by_task(mu_tpu_device_assignment_new(topology, 2, 1, places), 2));
+    assert_taken(MU_INVALID_ARGUMENT, "2 of the assignment's 2 replicas are on task 0");
+    assert_null(mu__tpu_by_task(mu_tpu_device_assignment_new(topology, 2, 2, crosswise), 2));
+    assert_taken(MU_INVALID_ARGUMENT, "core 0 on task 1 and core 1 on task 0");
+    assert_null(mu__tpu_by_task(sorted, 3));
+    assert_taken(MU_INVALID_ARGUMENT, "3 hosts");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +184,7 @@ int main(void)
         cluster_test(takes_addresses),
         cluster_test(refuses_wrong_addresses),
         cluster_test(reads_the_environment),
+        cluster_test(sorts_replicas_by_task),
         cluster_test(asks_the_metadata_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

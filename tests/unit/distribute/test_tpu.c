@@ -25,6 +25,30 @@ static void needs_an_initialised_system(void **state)
     expect_error(MU_INVALID_ARGUMENT, "TPU:0");
 }
 
+// Which worker of several a process is has to be known, and the others have to be joined first.
+static void several_hosts_are_connected_first(void **state)
+{
+    (void)state;
+    mu_cluster *tpu = mu_tpu_cluster_resolver("198.51.100.2:8470,198.51.100.3:8470");
+    assert_int_equal(mu_connect_to_cluster(tpu), MU_FAILED_PRECONDITION);
+    expect_error(MU_FAILED_PRECONDITION, "Set TPU_WORKER_ID there to its number, 0 to 1");
+    setenv("TPU_WORKER_ID", "1", 1);
+    assert_null(mu_tpu_initialize(tpu));
+    expect_error(MU_FAILED_PRECONDITION, "call mu_connect_to_cluster(resolver) first");
+    setenv("TPU_WORKER_ID", "0", 1);
+    mu_cluster *lone = mu_tpu_cluster_resolver("198.51.100.2:8470");
+    assert_int_equal(mu_connect_to_cluster(lone), MU_OK);
+    assert_non_null(mu_tpu_initialize(lone));
+    mu_strategy *strategy = mu_tpu_strategy(lone);
+    assert_int_equal(mu_num_replicas_in_sync(strategy), DEVICES);
+    assert_null(mu_tpu_strategy(tpu));
+    expect_error(MU_FAILED_PRECONDITION, "mu_connect_to_cluster");
+    unsetenv("TPU_WORKER_ID");
+    assert_null(mu_tpu_strategy(lone));
+    expect_error(MU_FAILED_PRECONDITION, "TPU_WORKER_ID");
+    assert_int_equal(mu_tpu_shutdown(NULL), MU_OK);
+}
+
 static void lists_cores_as_devices(void **state)
 {
     (void)state;
@@ -301,6 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(needs_an_initialised_system),
+        MODEL_TEST(several_hosts_are_connected_first),
         MODEL_TEST(lists_cores_as_devices),
         MODEL_TEST(agrees_with_mirrored),
         MODEL_TEST(distributes_values_and_data),

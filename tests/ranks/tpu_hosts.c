@@ -1,0 +1,257 @@
+// tpu_hosts PART [FILE]: one host of a TPU with two, by joined_plugin (tests/pjrt) under the name "tpu", or by the
+// native engine's CPU devices ("dies", "differs"). `muster launch` tells the addresses. PART:
+// trains: topology, values, and a model that learns what one process with as many mirrored replicas does; its
+//         checkpoint goes to that and back through FILE. Then the last host ends, and the other one's step names it.
+// dies: the last host ends before its cores start.
+// differs: the hosts have different numbers of cores.
+#include <muster.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HOSTS = 2, EACH = 2, CORES = HOSTS * EACH, ROWS = 50, BATCH = 20, EPOCHS = 3, MOST_WEIGHTS = 400 };
+
+static int host;
+
+static void need(bool holds, const char *what)
+{
+    if (holds && !mu_error_code())
+        return;
+    fprintf(stderr, "tpu_hosts: host %d: %s; error: %s\n", host, what, mu_error_message());
+    _exit(1);
+}
+
+// What a machine of a TPU has in its environment, made of what muster launch says.
+static mu_cluster *find_tpu(void)
+{
+    mu_cluster *launched = mu_cluster_from_environment();
+    mu_cluster_spec *spec = mu_cluster_get_spec(launched);
+    char hosts[300], id[12];
+    host = mu_cluster_worker_index(launched);
+    need(mu_cluster_worker_count(launched) == HOSTS, "start 2 processes");
+    snprintf(hosts, sizeof hosts, "%s,%s", mu_cluster_spec_task_address(spec, "worker", 0),
+             mu_cluster_spec_task_address(spec, "worker", 1));
+    snprintf(id, sizeof id, "%d", host);
+    setenv("TPU_NAME", "pair", 1);
+    setenv("TPU_WORKER_HOSTNAMES", hosts, 1);
+    setenv("TPU_WORKER_ID", id, 1);
+    return mu_tpu_cluster_resolver("pair");
+}
+
+// What was refused is `failed`, and this error is pending.
+static void expect(bool failed, mu_status code, const char *text)
+{
+    const mu_error error = mu_error_take();
+    if (failed && error.code == code && strstr(error.message, text))
+        return;
+    fprintf(stderr, "tpu_hosts: host %d: error %d \"%s\"; expected %d with \"%s\"\n", host, (int)error.code,
+            error.message, (int)code, text);
+    _exit(1);
+}
+
+// ---- Topology and assignments -------------------------------------------------------------------
+
+static mu_strategy *start(mu_cluster *tpu, mu_tpu_topology **topology)
+{
+    char name[60];
+    expect(mu_tpu_initialize(tpu) == NULL, MU_FAILED_PRECONDITION, "mu_connect_to_cluster");
+    need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    need((*topology = mu_tpu_initialize(tpu)) != NULL, "cannot initialise");
+    mu_strategy *strategy = mu_tpu_strategy(tpu);
+    need(strategy != NULL, "there is no strategy");
+    need(mu_num_replicas_in_sync(strategy) == CORES && mu_strategy_device_count(strategy) == EACH, "wrong replicas");
+    snprintf(name, sizeof name, "/job:worker/task:%d/device:TPU:1", host);
+    need(strcmp(mu_strategy_device(strategy, 1), name) == 0, "a device has another name");
+    need(mu_strategy_worker_count(strategy) == HOSTS && mu_strategy_worker_index(strategy) == host, "wrong worker");
+    need(strcmp(mu_strategy_name(strategy), "TPUStrategy") == 0 && mu_strategy_require_static_shapes(strategy) &&
+             !mu_strategy_between_graph(strategy),
+         "wrong properties");
+    need(mu_cluster_num_accelerators(mu_strategy_cluster_resolver(strategy), "TPU") == EACH, "wrong accelerators");
+    return strategy;
+}
+
+// The second host's chip is beside the first one's along y.
+static void check_assignments(mu_cluster *tpu, mu_tpu_topology *topology)
+{
+    const int other[] = {0, 1, 0, 1};
+    need(mu_tpu_topology_task(topology, other) == 1 && mu_tpu_topology_device(topology, other) == 1, "wrong places");
+    const int turned[] = {0, 1, 0, 0, 0, 0, 0, 1};
+    mu_strategy *two = mu_tpu_strategy(tpu, .device_assignment = mu_tpu_device_assignment_new(topology, 2, 1, turned));
+    need(two != NULL && mu_num_replicas_in_sync(two) == 2, "no strategy of one core per host");
+    need(strstr(mu_strategy_device(two, 0), host == 0 ? "task:0/device:TPU:1" : "task:1/device:TPU:0") != NULL,
+         "a replica is on another core");
+    mu_tpu_device_assignment *across = mu_tpu_device_assignment_new(topology, 1, 2, turned);
+    expect(mu_tpu_strategy(tpu, .device_assignment = across) == NULL, MU_INVALID_ARGUMENT, "2 hosts");
+    const int lone[] = {0, 0, 0, 0, 0, 0, 0, 1};
+    mu_tpu_device_assignment *one_host = mu_tpu_device_assignment_new(topology, 2, 1, lone);
+    expect(mu_tpu_strategy(tpu, .device_assignment = one_host) == NULL, MU_INVALID_ARGUMENT, "task 0");
+    mu_strategy *alone = mu_tpu_strategy(mu_tpu_cluster_resolver(.tpu = "local"));
+    need(alone != NULL && mu_num_replicas_in_sync(alone) == EACH, "a host cannot use its own cores alone");
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+static mu_value *id_and_half(const mu_value_context *context, void *arg)
+{
+    (void)arg;
+    const double values[] = {context->replica_id, context->replica_id + .5};
+    return mu_of(mu_tensor_new(MU_F64, 1, (const int64_t[]){2}, values));
+}
+
+static mu_value *add_id(mu_value *arguments, void *arg)
+{
+    mu_tensor *mine = mu_add(mu_value_tensor(arguments), mu_cast(mu_replica_id(), MU_F64));
+    mu_variable_assign_add(arg, mine);
+    return mu_of(mine);
+}
+
+static void check_values(mu_strategy *strategy)
+{
+    mu_variable *v = NULL;
+    MU_SCOPE(strategy)
+        v = mu_variable_new(mu_constant(MU_F64, 1), "v", .aggregation = MU_AGGREGATION_SUM);
+    mu_tensor *rows = mu_value_tensor(mu_strategy_gather(strategy, mu_distribute_values(strategy, id_and_half, NULL),
+                                                         0));
+    need(rows != NULL && mu_tensor_dim(rows, 0) == 2 * CORES, "cannot gather");
+    const double *row = mu_tensor_data(rows);
+    for (int i = 0; i < 2 * CORES; i++)
+        need(row[i] == i / 2 + i % 2 * .5, "a gathered value is wrong");
+    mu_value *out = mu_run(strategy, mu_function_new(add_id, v), mu_of(mu_constant(MU_F64, 2)));
+    need(out != NULL, "cannot run");
+    const double sum = 2 * CORES + CORES * (CORES - 1) / 2.0;
+    need(mu_scalar(mu_value_tensor(mu_reduce(strategy, MU_SUM, out))) == sum, "a sum is wrong");
+    need(mu_scalar(mu_variable_read(v)) == 1 + sum, "a variable is wrong");
+    expect(mu_run_callback(strategy, add_id, v, mu_of(mu_constant(MU_F64, 2))) == NULL, MU_UNIMPLEMENTED, "compiled");
+}
+
+// ---- Training -----------------------------------------------------------------------------------
+
+static mu_model *make_model(mu_strategy *strategy)
+{
+    mu_model *model = NULL;
+    mu_set_seed(1);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(6, .activation = "tanh"), mu_dense(2));
+        mu_compile(model, .optimizer = mu_adam(.learning_rate = .01), .loss = "mse");
+    }
+    return model;
+}
+
+static void train(mu_model *model, int epochs)
+{
+    double x[ROWS * 3], y[ROWS * 2];
+    for (int i = 0; i < ROWS * 3; i++)
+        x[i] = sin(1.7 * i);
+    for (int i = 0; i < ROWS * 2; i++)
+        y[i] = cos(.9 * i);
+    mu_tensor *inputs = mu_cast(mu_tensor_new(MU_F64, 2, (const int64_t[]){ROWS, 3}, x), MU_F32);
+    mu_tensor *labels = mu_cast(mu_tensor_new(MU_F64, 2, (const int64_t[]){ROWS, 2}, y), MU_F32);
+    need(mu_fit(model, inputs, labels, .batch_size = BATCH, .epochs = epochs, .no_shuffle = true,
+                .verbose = MU_VERBOSE_SILENT) != NULL,
+         "cannot train");
+}
+
+static int weights_of(mu_model *model, double *weights)
+{
+    mu_value *values = mu_model_weights(model);
+    int n = 0;
+    for (int i = 0; i < mu_value_count(values); i++) {
+        mu_tensor *value = mu_cast(mu_variable_read(mu_value_variable(mu_value_at(values, i))), MU_F64);
+        for (int64_t k = 0; k < mu_tensor_elements(value) && n < MOST_WEIGHTS; k++)
+            weights[n++] = ((const double *)mu_tensor_data(value))[k];
+    }
+    return n;
+}
+
+static void compare(mu_model *model, mu_model *wanted, double tolerance, const char *what)
+{
+    double a[MOST_WEIGHTS], b[MOST_WEIGHTS];
+    const int n = weights_of(model, a);
+    need(n > 0 && n == weights_of(wanted, b), "other weights");
+    for (int i = 0; i < n; i++)
+        need(fabs(a[i] - b[i]) <= tolerance * (1 + fabs(b[i])), what);
+}
+
+static void restore(mu_model *model, const char *path)
+{
+    need(mu_checkpoint_restore(mu_checkpoint_new(.model = model), path) == MU_OK, "cannot restore");
+}
+
+static void check_training(mu_strategy *strategy, const char *path)
+{
+    static const char *const devices[] = {"CPU:0", "CPU:1", "CPU:2", "CPU:3", NULL};
+    char back[300];
+    mu_strategy *mirrored = mu_mirrored_strategy(.devices = devices);
+    mu_model *model = make_model(strategy);
+    train(model, EPOCHS);
+    mu_model *wanted = make_model(mirrored);
+    train(wanted, EPOCHS);
+    compare(model, wanted, 1e-5, "the weights are not those of mirrored replicas");
+    need(mu_checkpoint_save(mu_checkpoint_new(.model = model), path) == MU_OK, "cannot save");
+    restore(wanted, path);
+    compare(wanted, model, 0, "a checkpoint has other weights");
+    train(model, 1);
+    train(wanted, 1);
+    compare(model, wanted, 1e-5, "the optimizer's slots are not those of the checkpoint");
+    snprintf(back, sizeof back, "%s.%d", path, host);
+    need(mu_checkpoint_save(mu_checkpoint_new(.model = wanted), back) == MU_OK, "cannot save");
+    restore(model, back);
+    compare(model, wanted, 0, "a checkpoint of mirrored replicas has other weights");
+    remove(back);
+}
+
+// ---- Parts --------------------------------------------------------------------------------------
+
+static void trains(mu_cluster *tpu, const char *path)
+{
+    mu_tpu_topology *topology;
+    mu_strategy *strategy = start(tpu, &topology);
+    check_values(strategy);
+    check_training(strategy, path);
+    check_assignments(tpu, topology);
+    mu_variable *v = NULL;
+    MU_SCOPE(strategy)
+        v = mu_variable_new(mu_constant(MU_F64, 1), "last", .aggregation = MU_AGGREGATION_SUM);
+    if (host == HOSTS - 1)
+        _exit(0);
+    mu_value *out = mu_run(strategy, mu_function_new(add_id, v), mu_of(mu_constant(MU_F64, 2)));
+    expect(!out || !mu_variable_read(v), MU_UNAVAILABLE, "/job:worker/task:1");  // a queued run shows its error later
+    remove(path);
+}
+
+static void dies(mu_cluster *tpu)
+{
+    need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    if (host == HOSTS - 1)
+        _exit(0);
+    expect(mu_tpu_initialize(tpu) == NULL, MU_UNAVAILABLE, "/job:worker/task:1");
+}
+
+static void differs(mu_cluster *tpu)
+{
+    need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    expect(mu_tpu_initialize(tpu) == NULL, MU_FAILED_PRECONDITION,
+           "/job:worker/task:0 has 4 cores (CPU devices), /job:worker/task:1 has 5");
+}
+
+int main(int argc, char **argv)
+{
+    const char *part = argc > 1 ? argv[1] : "", *config = getenv("TF_CONFIG");
+    const bool second = config && (strstr(config, "\"index\": 1") || strstr(config, "\"index\":1"));
+    if (getenv("PJRT_NAMES_AND_LIBRARY_PATHS") && access(MU_TEST_PLUGIN, R_OK) != 0) {
+        printf("SKIPPED: %s is missing (pjrt/fetch makes it)\n", MU_TEST_PLUGIN);
+        return 0;
+    }
+    mu_init(.cpu_devices = CORES + (second && strcmp(part, "differs") == 0));
+    mu_cluster *tpu = find_tpu();
+    if (strcmp(part, "trains") == 0)
+        trains(tpu, argc > 2 ? argv[2] : "tpu_hosts.safetensors");
+    else if (strcmp(part, "dies") == 0)
+        dies(tpu);
+    else
+        differs(tpu);
+    return mu_exit(true);
+}
