@@ -235,6 +235,9 @@ static void differs(mu_cluster *tpu)
     need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
     expect(mu_tpu_initialize(tpu) == NULL, MU_FAILED_PRECONDITION,
            "/job:worker/task:0 has 4 cores (CPU devices), /job:worker/task:1 has 5");
+    expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION, "not that of the 2 hosts");
+    need(mu_tpu_initialize(mu_tpu_cluster_resolver("")) != NULL, "a host cannot start its own cores alone");
+    expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION, "not that of the 2 hosts");
 }
 
 int main(int argc, char **argv)

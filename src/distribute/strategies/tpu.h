@@ -19,7 +19,8 @@ void mu__tpu_left(mu_membership *membership);
 // mu__tpu_connected returns the cluster that this process has connected to; borrowed, NULL if there is none.
 mu_cluster *mu__tpu_connected(void);
 
-// mu__tpu_keep_topology keeps the topology (retained) of all hosts' cores, and mu__tpu_topology returns it; borrowed.
+// mu__tpu_keep_topology keeps the topology (retained) of the cores of several hosts; NULL: there is none.
+// mu__tpu_topology returns it; borrowed.
 void mu__tpu_keep_topology(mu_tpu_topology *topology);
 mu_tpu_topology *mu__tpu_topology(void);
 

@@ -191,8 +191,7 @@ static mu_tpu_topology *start_all(mu_mesh *mesh)
         return NULL;
     }
     mu_tpu_topology *topology = topology_of_all(mesh);
-    if (topology)
-        mu__tpu_keep_topology(topology);
+    mu__tpu_keep_topology(topology);
     mu__mesh_doing(mesh, "running the program", -1, NULL);
     return topology;
 }
@@ -205,10 +204,12 @@ mu_tpu_topology *mu_tpu_initialize(mu_cluster *cluster)
     if (mu__pending() || need_outside(name) != MU_OK)
         return NULL;
     const mu_status status = mu__tpu_enter(cluster, name, &j);
-    if (status == MU_OK && j.mesh)
+    if (status == MU_OK && j.mesh) {
         topology = start_all(j.mesh);
-    else if (status == MU_OK && mu__tpu_initialize(mu__runtime()) == MU_OK)
+    } else if (status == MU_OK && mu__tpu_initialize(mu__runtime()) == MU_OK) {
+        mu__tpu_keep_topology(NULL);
         topology = own_topology();
+    }
     mu__tpu_left(&j);
     return topology;
 }
@@ -223,6 +224,7 @@ mu_status mu_tpu_shutdown(mu_cluster *cluster)
     const mu_status status = mu__tpu_enter(cluster, name, &j);
     mu__tpu_left(&j);
     MU_TRY(status);
+    mu__tpu_keep_topology(NULL);
     return mu__tpu_shutdown(mu__runtime())
                ? MU_OK
                : mu__error(MU_FAILED_PRECONDITION, "%s: the TPU system is not running; mu_tpu_initialize starts it",
