@@ -135,7 +135,7 @@ static mu_model *make_model(mu_strategy *strategy)
     mu_set_seed(1);
     MU_SCOPE(strategy) {
         model = mu_sequential(mu_dense(6, .activation = "tanh"), mu_dense(2));
-        mu_compile(model, .optimizer = mu_adam(.learning_rate = .01), .loss = "mse");
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = .05, .momentum = .9), .loss = "mse");
     }
     return model;
 }

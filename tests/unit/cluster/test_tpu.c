@@ -1,6 +1,7 @@
 // The TPU resolver: this host, addresses, names in the environment, and a metadata server with its wrong answers.
 #include "cluster/tpu_topology.h"
 #include "cluster_test.h"
+#include "comm/net.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -150,6 +151,36 @@ static void asks_the_metadata_server(void **state)
     }
 }
 
+static int own_task_of(const char *addresses)
+{
+    int task = -2;
+    mu_cluster *cluster = mu_tpu_cluster_resolver(addresses);
+    assert_int_equal(mu__cluster_own_task(cluster, mu_cluster_get_spec(cluster), "worker", &task), MU_OK);
+    return task;
+}
+
+// The only worker with an address of this machine, unless TPU_WORKER_ID says another.
+static void finds_itself_by_its_address(void **state)
+{
+    (void)state;
+    mu_endpoints own;
+    char host[INET_ADDRSTRLEN] = "", list[100];
+    assert_int_equal(own_task_of("198.51.100.9:8470,198.51.100.10:8470"), -1);
+    assert_int_equal(mu__network_endpoints(&own), MU_OK);
+    for (int i = 0; i < own.n && !*host; i++)
+        if (own.items[i].address.ss_family == AF_INET)
+            inet_ntop(AF_INET, &((struct sockaddr_in *)&own.items[i].address)->sin_addr, host, sizeof host);
+    if (!*host)
+        skip();
+    snprintf(list, sizeof list, "198.51.100.9:8470,%s:8470", host);
+    assert_int_equal(own_task_of(list), 1);
+    setenv("TPU_WORKER_ID", "0", 1);
+    assert_int_equal(own_task_of(list), 0);
+    unsetenv("TPU_WORKER_ID");
+    snprintf(list, sizeof list, "%s:8470,%s:8471", host, host);
+    assert_int_equal(own_task_of(list), -1);
+}
+
 // Replicas of two tasks, given crosswise.
 static void sorts_replicas_by_task(void **state)
 {
@@ -184,6 +215,7 @@ int main(void)
         cluster_test(takes_addresses),
         cluster_test(refuses_wrong_addresses),
         cluster_test(reads_the_environment),
+        cluster_test(finds_itself_by_its_address),
         cluster_test(sorts_replicas_by_task),
         cluster_test(asks_the_metadata_server),
     };
