@@ -467,24 +467,47 @@ static int64_t make_snapshots(mu_placement *p, int64_t now)
     return p->cutting ? MU_FOREVER : MU_MAX(p->cut_due_ns, now + PAUSE_NS);
 }
 
-// Every store goes back to the last cut that all have written; those that are there too, so that they fit together.
-static int64_t go_back(mu_placement *p, int64_t now)
+// The server that takes a store back to a snapshot: its primary, if that is there; NOBODY: none may.
+static int server_to_restore(const mu_placement *p, int number, int64_t now)
+{
+    const store_view *store = &p->stores[number];
+    if (is_there(p, store->primary, store->primary_process))
+        return store->primary;
+    return may_replace(p, store, now) ? next_server(p, number, NOBODY) : NOBODY;
+}
+
+// A disk that takes long to write a cut must not hold up what is lost.
+static void give_up_cut(mu_placement *p)
 {
     for (int i = 0; i < p->n; i++) {
-        store_view *store = &p->stores[i];
-        if (store->result != NULL && mu_rpc_result_is_done(store->result))
-            take_order(p, i);
-        if (store->result != NULL || p->cutting)
-            return MU_FOREVER;
+        if (p->stores[i].cut != NULL)
+            mu_rpc_result_cancel(p->stores[i].cut);
+        mu_release(p->stores[i].cut);
+        p->stores[i].cut = NULL;
     }
+    if (p->cutting)
+        end_cut(p, false);
+}
+
+// Every store goes back to the last cut that all have written; those that are there too, so that they fit together. All
+// at once: one that went back alone would have to go back again with the others.
+static int64_t go_back(mu_placement *p, int64_t now)
+{
+    bool waits = false, all = true;
+    for (int i = 0; i < p->n; i++) {
+        if (p->stores[i].result != NULL && mu_rpc_result_is_done(p->stores[i].result))
+            take_order(p, i);
+        waits |= p->stores[i].result != NULL;
+    }
+    for (int i = 0; i < p->n; i++)
+        all &= server_to_restore(p, i, now) != NOBODY;
+    if (waits || !all)
+        return waits ? MU_FOREVER : now + PAUSE_NS;
+    give_up_cut(p);
     p->restoring = false;
     for (int i = 0; i < p->n; i++) {
-        store_view *store = &p->stores[i];
-        const bool there = is_there(p, store->primary, store->primary_process);
-        const int server = there ? store->primary : next_server(p, i, NOBODY);
-        if (server != NOBODY && (there || may_replace(p, store, now)))
-            send_order(p, i, MU_ORDER_RESTORE, server, NOBODY);
-        p->restoring |= server == NOBODY;
+        send_order(p, i, MU_ORDER_RESTORE, server_to_restore(p, i, now), NOBODY);
+        p->restoring |= p->stores[i].result == NULL;
     }
     return now + PAUSE_NS;
 }

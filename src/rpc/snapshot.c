@@ -3,14 +3,25 @@
 
 #include "base/temporary.h"
 
+// The time of a file from which on it is worth a word: a disk that is slow to sync holds up later snapshots.
+#define SLOW_S 5.0
+
+static bool is_primary(const mu_store *store)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    const bool primary = store->role == MU_STORE_PRIMARY;
+    pthread_mutex_unlock(&store->stores->lock);
+    return primary;
+}
+
 void mu__snapshot_before(mu_store *store, int64_t cut)
 {
     if (cut <= store->cut || mu__pending())
         return;
     mu_pool *pool = mu_pool_open();
-    mu_value *rows = store->role == MU_STORE_PRIMARY ? mu__store_capture(store) : NULL;
+    mu_value *rows = is_primary(store) ? mu__store_capture(store) : NULL;
     pthread_mutex_lock(&store->stores->lock);
-    mu_value *seen = rows != NULL ? mu__seen_value(&store->seen) : NULL;
+    mu_value *seen = rows != NULL && store->role == MU_STORE_PRIMARY ? mu__seen_value(&store->seen) : NULL;
     mu_release(store->captured);
     mu_release(store->captured_seen);
     store->captured = seen != NULL ? mu_retain(rows) : NULL;
@@ -52,12 +63,17 @@ int64_t mu__snapshot_write(mu_store *store, int64_t cut, const char *folder)
     int64_t at = -1;
     if (!take_captured(store, cut, &rows, &seen, &at)) {
         if (!mu__pending())
-            mu__error(MU_ABORTED, "store %d cannot make cut %lld: it has made cut %lld", store->number, (long long)cut,
-                      (long long)store->cut);
+            mu__error(MU_ABORTED, "store %d cannot make cut %lld: it has made a later one, or is no longer led here",
+                      store->number, (long long)cut);
         return -1;
     }
     char *path = path_of(store, cut, folder);
+    const int64_t began_ns = mu__now_ns();
     const mu_status status = path != NULL ? mu__rows_write(path, rows, seen, at) : MU_RESOURCE_EXHAUSTED;
+    const double seconds = (double)(mu__now_ns() - began_ns) / 1e9;
+    if (path != NULL && seconds > SLOW_S)
+        mu__log(MU_LOG_WARNING, "store %d: writing and syncing %s took %.1f s; updates do not wait for it, the next "
+                "snapshot does: give snapshots a faster disk", store->number, path, seconds);
     mu__free(path);
     if (status != MU_OK && MU_PLANTED(MU_DEFECT_LOST_SNAPSHOT))
         mu_error_take();

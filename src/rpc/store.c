@@ -93,7 +93,7 @@ static void free_parts(mu_store *store)
     }
 }
 
-static mu_status make_parts(mu_store *store)
+mu_status mu__store_ready(mu_store *store)
 {
     mu_status status = MU_OK;
     pthread_mutex_lock(&store->stores->lock);
@@ -219,8 +219,6 @@ mu_store *mu__store_new(mu_stores *stores, int number)
     mu_release(store);
     return NULL;
 }
-
-mu_status mu__store_ready(mu_store *store) { return make_parts(store); }
 
 void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
 {

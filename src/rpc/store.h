@@ -201,7 +201,8 @@ typedef struct mu_store {
 
 // All that follow are called with the lock of the stores held, unless they say otherwise.
 mu_store *mu__store_new(mu_stores *stores, int number);
-mu_status mu__store_ready(mu_store *store); // makes the parts that are not there; without the lock
+// mu__store_ready makes the parts that are not there. The caller holds `changing`, not the lock.
+mu_status mu__store_ready(mu_store *store);
 // mu__store_drop makes a store know nothing: no role, no contents. mu__store_step_down does so because of an epoch.
 void mu__store_drop(mu_store *store);
 void mu__store_step_down(mu_store *store, int64_t epoch);
@@ -215,9 +216,9 @@ int64_t mu__store_led_ns(const mu_store *store);
 mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body);
 void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE]);
 int64_t mu__store_step(mu_store *store, int64_t now);
-// mu__store_capture returns everything that the store keeps as a list of [part, name, value], of the pool; the caller
-// holds `changing`, not the lock. mu__store_load reads one such row, likewise. Errors of both: ABORTED if the store was
-// dropped meanwhile.
+// mu__store_capture returns everything that the store keeps as a list of [part, name, value], of the pool.
+// mu__store_load reads one such row. The caller holds `changing`, not the lock, so the store may be dropped meanwhile.
+// Errors: ABORTED if it was.
 mu_value *mu__store_capture(mu_store *store);
 mu_status mu__store_load(mu_store *store, const mu_value *row);
 // A request as it runs on this thread.
@@ -271,6 +272,13 @@ int64_t mu__copying_step(mu_store *store, int64_t now);
 void mu__copying_end(mu_store *store);
 // mu__copying_take takes a primary's message, as the copy. Without the lock.
 mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments);
+
+// ---- Orders to lead (store_lead.c) --------------------------------------------------------------
+
+// mu__store_take_lead follows an order: its MU_N_LEAD numbers, the address of the copy and the folder of snapshots, "":
+// none. Without the lock. Errors: ABORTED for an order that came late; FAILED_PRECONDITION if the store is not what the
+// order takes it for; UNAVAILABLE while the primary before it may still answer; those of a snapshot.
+mu_status mu__store_take_lead(mu_store *store, const int64_t *lead, const char *copy, const char *folder);
 
 // ---- Snapshots (snapshot.c) ---------------------------------------------------------------------
 

@@ -275,7 +275,8 @@ static bool expect(mu_store *store, const int64_t *head, int64_t *code)
     return head[MU_COPY_POSITION] == store->position;
 }
 
-static int64_t take(mu_stores *stores, mu_store *store, const int64_t *head, mu_value *body)
+// `answer`: the store's epoch, and a status code.
+static void take(mu_stores *stores, mu_store *store, const int64_t *head, mu_value *body, int64_t answer[2])
 {
     int64_t code;
     mu_error_value error = {.code = MU_OK};
@@ -298,9 +299,10 @@ static int64_t take(mu_stores *stores, mu_store *store, const int64_t *head, mu_
         store->begun = store->applied = head[MU_COPY_SEQUENCE];
         store->complete |= head[MU_COPY_COMPLETE] != 0;
     }
+    answer[0] = store->epoch;
+    answer[1] = code;
     pthread_mutex_unlock(&stores->lock);
     pthread_mutex_unlock(&store->changing);
-    return code;
 }
 
 mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments)
@@ -323,7 +325,6 @@ mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments)
     pthread_mutex_unlock(&stores->lock);
     if (store == NULL)
         return NULL;
-    answer[1] = take(stores, store, head, body);
-    answer[0] = store->epoch;
+    take(stores, store, head, body, answer);
     return mu__numbers_value(answer, 2);
 }

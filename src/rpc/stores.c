@@ -156,123 +156,6 @@ static mu_value *call_store(mu_value *arguments, void *arg)
 
 // ---- The coordinator's orders -------------------------------------------------------------------
 
-static mu_status promote(mu_store *store, const int64_t *lead)
-{
-    mu_stores *stores = store->stores;
-    if (store->role == MU_STORE_PRIMARY)
-        return MU_OK;
-    if (store->role != MU_STORE_COPY || !store->complete ||
-        (!store->promoting && store->epoch != lead[MU_LEAD_FROM_EPOCH]))
-        return mu__error(MU_FAILED_PRECONDITION, "store %d: this server has no complete copy of epoch %lld",
-                         store->number, (long long)lead[MU_LEAD_FROM_EPOCH]);
-    // From here on the primary's messages are refused, so that it stops at its lease's end at the latest.
-    store->promoting = true;
-    store->epoch = lead[MU_LEAD_EPOCH];
-    if (mu__now_ns() < store->promised_ns && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY) &&
-        mu__server_client(stores->server, store->primary_client) != MU_CLIENT_CLOSED)
-        return mu__error(MU_UNAVAILABLE, "store %d: its primary may still answer; ask again", store->number);
-    return MU_OK;
-}
-
-// With `changing` held, not the lock.
-static mu_status restore(mu_store *store, const int64_t *lead, const char *folder)
-{
-    pthread_mutex_lock(&store->stores->lock);
-    mu__store_drop(store);
-    pthread_mutex_unlock(&store->stores->lock);
-    const int64_t at = mu__snapshot_read(store, lead[MU_LEAD_CUT], folder);
-    if (at < 0)
-        return mu_error_code();
-    pthread_mutex_lock(&store->stores->lock);
-    store->begun = store->applied = store->restored_at = at;
-    store->restored_epoch = lead[MU_LEAD_EPOCH];
-    store->cut = MU_MAX(store->cut, lead[MU_LEAD_CUT]);
-    pthread_mutex_unlock(&store->stores->lock);
-    return MU_OK;
-}
-
-static mu_status become_primary(mu_store *store, const int64_t *lead, const char *folder)
-{
-    mu_stores *stores = store->stores;
-    if (lead[MU_LEAD_ORDER] == MU_ORDER_RESTORE)
-        return restore(store, lead, folder);
-    mu_status status = MU_OK;
-    pthread_mutex_lock(&stores->lock);
-    if (lead[MU_LEAD_ORDER] == MU_ORDER_EMPTY)
-        mu__store_drop(store);
-    else if (lead[MU_LEAD_ORDER] == MU_ORDER_PROMOTE)
-        status = promote(store, lead);
-    else if (lead[MU_LEAD_ORDER] != MU_ORDER_CONTINUE ||
-             (store->role != MU_STORE_PRIMARY && !MU_PLANTED(MU_DEFECT_EARLIER_LIFE)))
-        status = mu__error(MU_FAILED_PRECONDITION, "store %d: this server is not its primary", store->number);
-    pthread_mutex_unlock(&stores->lock);
-    return status == MU_OK ? mu__store_ready(store) : status;
-}
-
-// With `changing` held: takes the role, and begins to send everything to the copy.
-static mu_status lead_store(mu_store *store, const int64_t *lead, const char *copy)
-{
-    mu_stores *stores = store->stores;
-    mu_value *captured = *copy != '\0' ? mu__store_capture(store) : NULL;
-    mu_rpc_client *client = captured != NULL ? mu__client_of_task(copy, NULL, MU_ROLE_PS) : NULL;
-    if (mu__pending())
-        return mu_error_code();
-    pthread_mutex_lock(&stores->lock);
-    mu__copying_end(store);
-    store->role = MU_STORE_PRIMARY;
-    store->epoch = lead[MU_LEAD_EPOCH];
-    store->promoting = false;
-    mu_status status = MU_OK;
-    if (client != NULL) {
-        store->copy = client;
-        store->copy_process = (uint64_t)lead[MU_LEAD_COPY_PROCESS];
-        status = mu__copying_begin(store, captured, mu__seen_value(&store->seen));
-    }
-    mu__store_release_waiting(store, mu__now_ns());
-    pthread_mutex_unlock(&stores->lock);
-    mu__stores_wake(stores);
-    return status;
-}
-
-// Whether an order is new, or repeats one that waits for a lease. Errors: ABORTED for one that came late.
-static mu_status is_new(mu_store *store, const int64_t *lead, bool *new)
-{
-    const int64_t epoch = lead[MU_LEAD_EPOCH];
-    pthread_mutex_lock(&store->stores->lock);
-    *new = epoch > store->epoch || (epoch == store->epoch && store->promoting);
-    const bool repeated = epoch == store->epoch && store->role == MU_STORE_PRIMARY;
-    const int64_t own = store->epoch;
-    pthread_mutex_unlock(&store->stores->lock);
-    if (*new || repeated)
-        return MU_OK;
-    return mu__error(MU_ABORTED, "store %d has epoch %lld; the order has %lld", store->number, (long long)own,
-                     (long long)epoch);
-}
-
-static mu_status tell_lost(mu_store *store, const int64_t *lead)
-{
-    pthread_mutex_lock(&store->stores->lock);
-    mu__store_step_down(store, lead[MU_LEAD_EPOCH]);
-    store->gone = true;
-    pthread_mutex_unlock(&store->stores->lock);
-    return MU_OK;
-}
-
-static mu_status take_lead(mu_store *store, const int64_t *lead, const char *copy, const char *folder)
-{
-    bool new = false;
-    pthread_mutex_lock(&store->changing);
-    mu_status status = is_new(store, lead, &new);
-    if (status == MU_OK && new && lead[MU_LEAD_ORDER] == MU_ORDER_LOST) {
-        status = tell_lost(store, lead);
-    } else if (status == MU_OK && new) {
-        status = become_primary(store, lead, folder);
-        status = status == MU_OK ? lead_store(store, lead, copy) : status;
-    }
-    pthread_mutex_unlock(&store->changing);
-    return status;
-}
-
 static mu_status check_number(int64_t number, const char *what)
 {
     if (mu__epoch_valid(number))
@@ -286,6 +169,14 @@ static mu_status check_process(const mu_stores *stores, int64_t process)
     if ((uint64_t)process == mu__stores_process(stores) || MU_PLANTED(MU_DEFECT_EARLIER_LIFE))
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION, "the order is for an earlier process at this address");
+}
+
+static mu_value *led(const mu_store *store)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    const int64_t numbers[2] = {store->epoch, store->applied};
+    pthread_mutex_unlock(&store->stores->lock);
+    return mu__numbers_value(numbers, 2);
 }
 
 // [numbers, the copy's address or "", the snapshots' folder or ""] -> [epoch, last change].
@@ -304,8 +195,8 @@ static mu_value *lead(mu_value *arguments, void *arg)
         pthread_mutex_lock(&stores->lock);
         mu_store *store = mu__store_make(stores, numbers[MU_LEAD_STORE]);
         pthread_mutex_unlock(&stores->lock);
-        if (store != NULL && take_lead(store, numbers, copy, folder) == MU_OK)
-            result = mu__numbers_value((int64_t[]){store->epoch, store->applied}, 2);
+        if (store != NULL && mu__store_take_lead(store, numbers, copy, folder) == MU_OK)
+            result = led(store);
     }
     mu__free(copy);
     mu__free(folder);

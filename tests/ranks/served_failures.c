@@ -6,6 +6,8 @@
 // rolling:   each copied server is told to end (SIGTERM), drains and starts again, while steps run. Each counts once.
 // snapshots: a server is killed that has snapshots. Its variables go back, what was lost is counted, and old files go.
 // cut:       a server is killed that has snapshots, which were taken while steps ran: all go back to one moment.
+// both:      servers have copies and snapshots. One that is killed is replaced by its copy, and when both are, all go
+//            back to one moment.
 // tables:    servers are killed that have copies of embedding tables. Each update counts once, whoever made it.
 // kills N:   random workers and copied servers are killed N times each, while steps run. Each counts once.
 //
@@ -181,6 +183,68 @@ static void snapshots(void)
     expect(system(command) == 0, "the folder is deleted");
 }
 
+// ---- both ---------------------------------------------------------------------------------------
+
+// While steps run, so that cuts are made between their changes.
+static void steps_and_snapshots(job *j, int64_t more)
+{
+    const int64_t wanted = recovery_of(j->strategy).snapshots + more;
+    for (int i = 0; i < 600000 && recovery_of(j->strategy).snapshots < wanted; i++) {
+        mu_pool *pool = mu_pool_open();
+        if (mu_coordinator_queued(j->coordinator) < 10)
+            schedule_steps(j, 10);
+        usleep(100);
+        mu_pool_close(pool);
+    }
+    expect(recovery_of(j->strategy).snapshots >= wanted, "snapshots are written");
+}
+
+static void one_at_a_time(job *j)
+{
+    for (int server = 0; server < 2; server++) {
+        wait_for_copies(j->strategy);
+        steps_and_snapshots(j, 2);
+        kill_task("ps", server);
+        schedule(j, BETWEEN);
+        expect_sums(j, "a server is killed that has a copy and snapshots");
+    }
+    const mu_ps_recovery recovery = recovery_of(j->strategy);
+    expect(recovery.failovers >= 2, "copies took over");
+    expect(recovery.restores == 0 && recovery.updates_lost == 0, "no update is lost");
+}
+
+static void both_at_once(job *j)
+{
+    wait_for_copies(j->strategy);
+    const int64_t cuts = recovery_of(j->strategy).snapshots + 2;
+    while (recovery_of(j->strategy).snapshots < cuts) // the second began after all steps until here
+        usleep(1000);
+    const double least = (double)j->scheduled;
+    for (int i = 0; i < BETWEEN; i++)
+        add_once(j);
+    kill_task("ps", 0);
+    kill_task("ps", 1);
+    steps_and_snapshots(j, 2);
+    expect(mu_join(j->coordinator) == MU_OK, "steps end");
+    const double a = mu_scalar(mu_variable_read(j->v[0])), b = mu_scalar(mu_variable_read(j->v[1]));
+    printf("both killed: %g and %g of %lld, of which %g were in a snapshot\n", a, b, (long long)j->scheduled, least);
+    expect(a >= least && b >= least, "what a snapshot has comes back");
+    expect(recovery_of(j->strategy).restores >= 2, "all variables go back");
+    wait_for_copies(j->strategy);
+}
+
+static void both(void)
+{
+    char folder[] = "/tmp/muster-both-XXXXXX", command[80];
+    expect(mkdtemp(folder) != NULL, "a folder can be made");
+    job j = begin(mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas = 1, .snapshot_every = 0.05,
+                                               .snapshot_folder = folder));
+    one_at_a_time(&j);
+    both_at_once(&j);
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    expect(system(command) == 0, "the folder is deleted");
+}
+
 // ---- tables -------------------------------------------------------------------------------------
 
 enum { KEYS = 16 };
@@ -299,6 +363,8 @@ int main(int argc, char **argv)
         snapshots();
     else if (strcmp(part, "cut") == 0)
         cut();
+    else if (strcmp(part, "both") == 0)
+        both();
     else if (strcmp(part, "tables") == 0)
         tables();
     else if (strcmp(part, "kills") == 0 && argc == 3)

@@ -1,6 +1,6 @@
 // Steps of several calls are applied all or nothing, and what would give other weights than replicas have is refused by
 // name while the function is traced.
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "servers_test.h"
 
 // ---- What is refused ----------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // Synchronous steps on parameter servers: the weights are those of MirroredStrategy with as many replicas, whatever
 // order the calls end in and with backup workers; and with a visitation guarantee each batch counts once.
-#include "distribute/aggregation.h"
+#include "distribute/servers/aggregation.h"
 #include "servers_test.h"
 
 #include <math.h>

@@ -7,6 +7,8 @@
 
 #include <muster/ops.h>
 
+#include <stdatomic.h>
+
 enum { EPOCH = 7 };
 
 // A server, and clients of both roles.
@@ -241,6 +243,20 @@ static bool run_in(mu_store *store, const char *method, mu_value *arguments, lon
     return error.code != MU_OK;
 }
 
+// Store 0 as its primary has it, without a network.
+static mu_store *lead_here(mu_stores *stores)
+{
+    pthread_mutex_lock(&stores->lock); // its threads run
+    mu_store *store = mu__store_make(stores, 0);
+    pthread_mutex_unlock(&stores->lock);
+    assert_int_equal(mu__store_ready(store), MU_OK);
+    pthread_mutex_lock(&stores->lock);
+    store->role = MU_STORE_PRIMARY;
+    store->epoch = MU_MAX(store->epoch, EPOCH);
+    pthread_mutex_unlock(&stores->lock);
+    return store;
+}
+
 static float first_element(mu_store *store)
 {
     const mu_value *rows = mu__store_capture(store);
@@ -258,13 +274,7 @@ static void test_whichever_allocation_fails(void **state)
     mu_kept *kept = mu__kept_new(SIZE_MAX);
     assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
     mu_release(kept);
-    mu_stores *stores = mu__stores_of(e.server);
-    pthread_mutex_lock(&stores->lock); // its threads run
-    mu_store *store = mu__store_make(stores, 0);
-    store->role = MU_STORE_PRIMARY;
-    store->epoch = EPOCH;
-    pthread_mutex_unlock(&stores->lock);
-    assert_int_equal(mu__store_ready(store), MU_OK);
+    mu_store *store = lead_here(mu__stores_of(e.server));
     assert_false(run_in(store, "muster.variable.create", variable_named("v"), 0, &torn));
     mu_resource *v = mu__remote_variable(client_with(make_env().server, MU_ROLE_NONE), "v", &spec);
     mu_tensor *one = mu_tensor_new(MU_F32, 1, (int64_t[]){3}, (float[]){1, 1, 1});
@@ -305,6 +315,63 @@ static void test_a_row_for_a_store_that_was_dropped(void **state)
     mu_pool_close(pool);
 }
 
+// ---- A store that is dropped meanwhile ----------------------------------------------------------
+
+enum { DROPS = 60, VARIABLES = 300 };
+
+static atomic_bool all_dropped;
+
+static void drop_often(void *arg)
+{
+    mu_store *store = arg;
+    for (int i = 0; i < DROPS; i++) {
+        mu__sleep_ns(300000);
+        pthread_mutex_lock(&store->stores->lock);
+        mu__store_step_down(store, store->epoch + 1);
+        pthread_mutex_unlock(&store->stores->lock);
+    }
+    all_dropped = true;
+}
+
+static void fill(mu_store *store)
+{
+    char name[16];
+    for (int i = 0; i < VARIABLES; i++) {
+        snprintf(name, sizeof name, "v%d", i);
+        mu_value *row = mu_list(mu__text_value("variables"), mu__text_value(name), mu_constant(MU_F32, 1), MU_END);
+        if (mu__store_load(store, row) != MU_OK)
+            mu_error_take(); // it was dropped
+    }
+}
+
+// The word that another server leads a store comes at any moment, also while the store's cut or its copy is made.
+static void test_a_store_is_dropped_during_its_cut(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = {.server = mu_rpc_server_new("muster", "localhost:0")};
+    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
+    mu_stores *stores = mu__stores_of(e.server);
+    mu_store *store = lead_here(stores);
+    mu_worker *other = mu__worker_new("drops", NULL, 1, mu__runtime());
+    assert_int_equal(mu__worker_post(other, drop_often, store), MU_OK);
+    for (int64_t cut = 1; !all_dropped; cut++) {
+        mu_pool *inner = mu_pool_open();
+        pthread_mutex_lock(&store->changing);
+        lead_here(stores);
+        fill(store);
+        mu__snapshot_before(store, cut);
+        pthread_mutex_unlock(&store->changing);
+        if (mu__pending())
+            expect_error(MU_ABORTED, "store 0 is no longer here");
+        mu_pool_close(inner);
+    }
+    mu__worker_free(other);
+    mu_release(kept);
+    mu_pool_close(pool);
+}
+
 // ---- Requests that are too large ----------------------------------------------------------------
 
 // At once, as the error of the request, and not as that of a server that is away after MUSTER_TIMEOUT.
@@ -336,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
         cmocka_unit_test(test_whichever_allocation_fails),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
+        cmocka_unit_test(test_a_store_is_dropped_during_its_cut),
         cmocka_unit_test(test_a_request_that_no_server_takes),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
