@@ -204,8 +204,10 @@ MU_API mu_status mu_load_weights_with(const mu_load_weights_args *args);
 // mu_dataset_creator_new makes what Keras calls a DatasetCreator: a function that makes a dataset where it is read.
 // Under mu_parameter_server_strategy it is called once for each worker (mu_get_current_worker_index tells which), and
 // each worker reads its own dataset; under other strategies it is that of mu_distribute_datasets_from_function. mu_fit,
-// mu_evaluate and mu_predict read what it returns on and on, so they need a number of steps: repeat the dataset. `arg`
-// must live as long as the creator is used.
+// mu_evaluate and mu_predict read what it returns on and on, so they need a number of steps: repeat the dataset. With
+// replicas_to_aggregate or visitation_guarantee this process reads the workers' datasets, an element of each in
+// rotation, and a pass without a number of steps ends when all have ended: every element is used once in each epoch. In
+// a synchronous step each call gets an element. `arg` must live as long as the creator is used.
 typedef struct mu_dataset_creator mu_dataset_creator;
 MU_API mu_dataset_creator *mu_dataset_creator_new(mu_dataset *(*fn)(const mu_input_context *context, void *arg),
                                                   void *arg);

@@ -62,15 +62,16 @@ typedef struct mu_parameter_server_strategy_args {
 // weights. mu_join applies a last step of fewer calls.
 //
 // With visitation_guarantee alone each call is a step of its own, whose gradients are applied once, as they come,
-// although workers come and go: every batch of mu_fit is used exactly once per epoch. In both cases this holds for what
-// mu_apply_gradients updates, for results of calls, for metrics, and for assignments in the functions: the values that
-// calls assign are combined by the variable's aggregation, as those of replicas, when the step is applied, and so are
-// the moving statistics of mu_batch_normalization. What a call cannot know fails with FAILED_PRECONDITION while the
-// function is traced: the value of a variable that it has assigned, and with several calls in a step .synchronized
-// statistics, collectives and merges. Updates of rows of embedding tables happen as the function runs, and again if it
-// is run again. Gradients of lookups become dense. The updates are computed in this process. If a step cannot be
-// applied, nothing of it is; if a server is lost while it is, its variables are in doubt: they cannot be read, and no
-// further step can be scheduled, until they are assigned or restored.
+// although workers come and go: every batch of mu_fit is used exactly once per epoch, also those of a dataset creator,
+// whose datasets mu_fit reads here in rotation. In both cases this holds for what mu_apply_gradients updates, for
+// results of calls, for metrics, and for assignments in the functions: the values that calls assign are combined by the
+// variable's aggregation, as those of replicas, when the step is applied, and so are the moving statistics of
+// mu_batch_normalization. What a call cannot know fails with FAILED_PRECONDITION while the function is traced: the
+// value of a variable that it has assigned, and with several calls in a step .synchronized statistics, collectives and
+// merges. Updates of rows of embedding tables happen as the function runs, and again if it is run again. Gradients of
+// lookups become dense. The updates are computed in this process. If a step cannot be applied, nothing of it is; if a
+// server is lost while it is, its variables are in doubt: they cannot be read, and no further step can be scheduled,
+// until they are assigned or restored.
 //
 // A server that ends loses its variables, and the steps that need them fail with UNAVAILABLE, unless there are copies
 // or snapshots. With replicas 1 every server's variables, accumulators and rows of embedding tables are on a second

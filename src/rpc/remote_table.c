@@ -23,10 +23,12 @@ int mu__table_server_of(uint64_t key, int n) { return (int)((mu__hash_id(key) >>
 
 // ---- Keys by server -----------------------------------------------------------------------------
 
-static int server_of(const void *arg, int64_t key, int64_t *local)
+static void server_of(const void *arg, int64_t n, const int64_t *keys, uint32_t *server, int64_t *local)
 {
-    *local = key;
-    return mu__table_server_of((uint64_t)key, *(const int *)arg);
+    for (int64_t i = 0; i < n; i++) {
+        server[i] = (uint32_t)mu__table_server_of((uint64_t)keys[i], *(const int *)arg);
+        local[i] = keys[i];
+    }
 }
 
 // ---- Lookups ------------------------------------------------------------------------------------

@@ -1,6 +1,24 @@
 // Divides ids among servers by counting, and joins the rows of their answers; see row_route.h.
 #include "rpc/row_route.h"
 
+#include "ops/core/loops.h"
+
+enum { WANTED = 256 };  // rows whose addresses are looked up before they are copied
+
+// Sorts ids by their parts, which are in `place`, by counting.
+static void sort_by_part(mu_row_route *r, const int64_t *local)
+{
+    int64_t *end = r->begin + 1;
+    for (int64_t i = 0; i < r->n; i++)
+        end[r->place[i] + 1]++;
+    for (int s = 0; s < r->n_parts; s++)
+        end[s + 1] += end[s];
+    for (int64_t i = 0; i < r->n; i++) { // end[s] begins at the beginning of s, and ends where it ends
+        r->place[i] = (uint32_t)end[r->place[i]]++;
+        r->ids[r->place[i]] = local[i];
+    }
+}
+
 mu_status mu__row_route(mu_row_route *r, int n_parts, int64_t n, const int64_t *ids, mu_part_of *part_of,
                         const void *arg)
 {
@@ -13,18 +31,13 @@ mu_status mu__row_route(mu_row_route *r, int n_parts, int64_t n, const int64_t *
                         .begin = mu__calloc((size_t)n_parts + 2, sizeof *r->begin),
                         .ids = mu__alloc(((size_t)n + 1) * sizeof *r->ids),
                         .place = mu__alloc(((size_t)n + 1) * sizeof *r->place)};
-    if (r->begin == NULL || r->ids == NULL || r->place == NULL)
-        return MU_RESOURCE_EXHAUSTED;
-    int64_t *end = r->begin + 1, local;
-    for (int64_t i = 0; i < n; i++)
-        end[part_of(arg, ids[i], &local) + 1]++;
-    for (int s = 0; s < n_parts; s++)
-        end[s + 1] += end[s];
-    for (int64_t i = 0; i < n; i++) { // end[s] begins at the beginning of s, and ends where it ends
-        r->place[i] = (uint32_t)end[part_of(arg, ids[i], &local)]++;
-        r->ids[r->place[i]] = local;
+    int64_t *local = mu__alloc(((size_t)n + 1) * sizeof *local);
+    if (r->begin != NULL && r->ids != NULL && r->place != NULL && local != NULL) {
+        part_of(arg, n, ids, r->place, local);
+        sort_by_part(r, local);
     }
-    return MU_OK;
+    mu__free(local);
+    return mu__pending() ? mu_error_code() : MU_OK;
 }
 
 void mu__row_route_free(mu_row_route *r)
@@ -57,23 +70,38 @@ mu_remote_call *mu__row_route_calls(const mu_row_route *r, mu_rpc_client *const 
     return calls;
 }
 
+// The address of each row of the answers, by its place; sets *bytes of a row, 0: there is none. NULL: no memory.
+static const char **rows_of(const mu_row_route *r, mu_tensor *const *rows, size_t *bytes)
+{
+    const char **at = mu__alloc(((size_t)r->n + 1) * sizeof *at);
+    *bytes = 0;
+    for (int s = 0; at != NULL && s < r->n_parts; s++) {
+        const int64_t n = r->begin[s + 1] - r->begin[s];
+        if (n == 0)
+            continue;
+        const mu_spec spec = mu__spec_of(rows[s]);
+        const char *data = mu__host_read(rows[s]);
+        *bytes = mu__spec_bytes(&spec) / (size_t)n;
+        for (int64_t k = 0; k < n; k++)
+            at[r->begin[s] + k] = data + (size_t)k * *bytes;
+    }
+    return at;
+}
+
 mu_tensor *mu__row_route_join(const mu_row_route *r, mu_tensor *const *rows, const uint32_t *number, const mu_spec *out)
 {
-    size_t bytes = 0;
-    const char **from = mu__alloc(((size_t)r->n + 1) * sizeof *from);
-    mu_tensor *all = from != NULL ? mu__give(mu__tensor_alloc(out->dtype, &out->shape)) : NULL;
+    const char *wanted[WANTED];
+    size_t bytes;
+    const char **at = rows_of(r, rows, &bytes);
+    mu_tensor *all = at != NULL ? mu__give(mu__tensor_alloc(out->dtype, &out->shape)) : NULL;
     char *to = all != NULL ? mu__host_write(all) : NULL;
-    for (int s = 0; to != NULL && s < r->n_parts; s++) {
-        const int64_t n = r->begin[s + 1] - r->begin[s];
-        const mu_spec spec = n > 0 ? mu__spec_of(rows[s]) : (mu_spec){.dtype = out->dtype};
-        bytes = n > 0 ? mu__spec_bytes(&spec) / (size_t)n : bytes;
-        const char *data = n > 0 ? mu__host_read(rows[s]) : NULL;
-        for (int64_t k = 0; k < n; k++)
-            from[r->begin[s] + k] = data + (size_t)k * bytes;
+    const int64_t n = to != NULL && bytes > 0 ? (int64_t)(mu__spec_bytes(out) / bytes) : 0;
+    for (int64_t done = 0, some; done < n; done += some, to += (size_t)some * bytes) {
+        some = MU_MIN(n - done, WANTED);
+        for (int64_t i = 0; i < some; i++)
+            wanted[i] = at[r->place[number[done + i]]];
+        mu__copy_scattered(to, wanted, bytes, some);
     }
-    const int64_t n = bytes > 0 ? (int64_t)(mu__spec_bytes(out) / bytes) : 0;
-    for (int64_t i = 0; to != NULL && i < n; i++, to += bytes)
-        memcpy(to, from[r->place[number[i]]], bytes);
-    mu__free(from);
+    mu__free(at);
     return all;
 }

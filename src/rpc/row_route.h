@@ -11,8 +11,8 @@ typedef struct mu_row_route {
     uint32_t *place;          // [n] of id i in `ids`
 } mu_row_route;
 
-// The part that has an id, and what the part itself calls it.
-typedef int mu_part_of(const void *arg, int64_t id, int64_t *local);
+// The parts that have n ids, and what each part itself calls them.
+typedef void mu_part_of(const void *arg, int64_t n, const int64_t *ids, uint32_t *part, int64_t *local);
 
 // mu__row_route divides n ids among the parts, in order. Errors: INVALID_ARGUMENT for 2^32 ids or more.
 // mu__row_route_free frees what it holds, also after an error and of a zeroed struct.

@@ -94,6 +94,18 @@ static gather_loop *gather_loop_for(size_t bytes, bool wide)
     }
 }
 
+// Slices of other sizes, by their addresses.
+static void gather_slices(const mu_view *indices, int64_t first, const char *from, size_t bytes, char *to, int64_t m)
+{
+    const char *slices[256];
+    for (int64_t done = 0, n; done < m; done += n, to += (size_t)n * bytes) {
+        n = MU_MIN(m - done, (int64_t)MU_COUNT(slices));
+        for (int64_t j = 0; j < n; j++)
+            slices[j] = from + (size_t)mu__index_at(indices, first + done + j) * bytes;
+        mu__copy_scattered(to, slices, bytes, n);
+    }
+}
+
 void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
                      int64_t m, int64_t rows)
 {
@@ -104,8 +116,7 @@ void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64
     for (int64_t i = 0; i < rows; i++, from += row, to += (size_t)m * bytes) {
         if (gather)
             gather(from, chosen, to, m);
-        for (int64_t j = 0; j < m && !gather; j++)
-            mu__copy_blocks(to + (size_t)j * bytes, 0, from + (size_t)mu__index_at(indices, first + j) * bytes, 0,
-                            bytes, 1);
+        else
+            gather_slices(indices, first, from, bytes, to, m);
     }
 }

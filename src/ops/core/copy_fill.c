@@ -63,6 +63,28 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
         memcpy((char *)to + (size_t)i * to_step, (const char *)from + (size_t)i * from_step, bytes);
 }
 
+// Nothing but loads and stores between blocks: such blocks are in no cache, and a processor looks for as many at the same
+// time as it sees instructions ahead.
+MU_PER_ISA(copy_scattered, (char *restrict to, const char *const *from, size_t bytes, int64_t n),
+           (to, from, bytes, n))
+{
+    for (int64_t i = 0; i < n; i++, to += bytes) {
+        for (size_t at = 0; at + LINE <= bytes; at += LINE)
+            memcpy(to + at, from[i] + at, LINE);
+        memcpy(to + bytes - LINE, from[i] + bytes - LINE, LINE);
+    }
+}
+
+void mu__copy_scattered(void *to, const char *const *from, size_t bytes, int64_t n)
+{
+    if (bytes >= LINE && bytes <= SHORT) {
+        copy_scattered(to, from, bytes, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        mu__copy_blocks((char *)to + (size_t)i * bytes, 0, from[i], 0, bytes, 1);
+}
+
 // Repeats a line, up to `bytes` bytes.
 MU_PER_ISA(fill_lines, (char *to, const char *line, size_t bytes), (to, line, bytes))
 {
