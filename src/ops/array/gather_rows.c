@@ -54,8 +54,11 @@ bool mu__indices_inside(const mu_view *indices, int64_t first, int64_t n, int64_
 
 mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit)
 {
-    if (mu__indices_inside(indices, first, n, limit))
-        return MU_OK;
+    return mu__indices_inside(indices, first, n, limit) ? MU_OK : mu__check_each_index(k, indices, first, n, limit);
+}
+
+mu_status mu__check_each_index(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit)
+{
     for (int64_t i = first; i < first + n; i++)
         if (mu__index_at(indices, i) < 0 || mu__index_at(indices, i) >= limit)
             return mu__index_error(k, i, mu__index_at(indices, i), limit);

@@ -88,7 +88,7 @@ static int64_t slice_read(const gather_shape *s, const mu_view *indices, int64_t
 
 static mu_status check_all_indices(const mu_kernel *k, const gather_shape *s)
 {
-    return mu__check_indices(k, &k->in[1], 0, s->outer * s->inner > 0 ? s->batch * s->m : 0, s->n);
+    return mu__check_each_index(k, &k->in[1], 0, s->outer * s->inner > 0 ? s->batch * s->m : 0, s->n);
 }
 
 static mu_status gather_ref(const mu_kernel *k)
@@ -310,6 +310,20 @@ static mu_status slice_places(const mu_kernel *k, const mu_view *indices, const 
     return MU_OK;
 }
 
+// The offset, in slices of x, that row i of the indices selects.
+static mu_status slice_at(const mu_kernel *k, const mu_view *indices, const mu_shape *x, int64_t i, int64_t *slice)
+{
+    const int64_t depth = indices->shape.dims[indices->shape.rank - 1];
+    *slice = 0;
+    for (int64_t d = 0; d < depth; d++) {
+        const int64_t index = mu__index_at(indices, i * depth + d);
+        if (index < 0 || index >= x->dims[d])
+            return mu__index_error(k, i * depth + d, index, x->dims[d]);
+        *slice = *slice * x->dims[d] + index;
+    }
+    return MU_OK;
+}
+
 static mu_status gather_nd_infer(mu_infer *infer)
 {
     MU_TRY(mu__need_indices(infer, 1));
@@ -323,7 +337,7 @@ static mu_status gather_nd_ref(const mu_kernel *k)
     const int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
     for (int64_t i = 0; i < mu__elements(&k->out[0].shape); i++) {
         int64_t slice = 0;
-        MU_TRY(slice_places(k, &k->in[1], x, i / inner, 1, &slice));
+        MU_TRY(slice_at(k, &k->in[1], x, i / inner, &slice));
         mu__copy_element(&k->out[0], i, &k->in[0], slice * inner + i % inner);
     }
     return MU_OK;
@@ -422,7 +436,7 @@ static mu_status scatter_ref(const mu_kernel *k)
     MU_TRY(mu__totals_open(&totals, &k->out[0]));
     for (int64_t i = 0; i < mu__elements(&k->in[2].shape) && status == MU_OK; i++) {
         int64_t slice = 0;
-        status = slice_places(k, &k->in[1], x, i / inner, 1, &slice);
+        status = slice_at(k, &k->in[1], x, i / inner, &slice);
         const int64_t to = slice * inner + i % inner;
         if (status == MU_OK && k->op->variant != MU_SCATTER_PUT)
             mu__totals_combine(&totals, (mu_combine)k->op->variant, to, &k->in[2], i);

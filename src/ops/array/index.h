@@ -19,9 +19,10 @@ mu_tensor *mu__wide_indices(mu_tensor *indices);
 mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n);
 
 // mu__indices_inside returns whether the n indices from `first` on are in [0, limit); mu__check_indices reports the
-// first one that is not.
+// first one that is not, and mu__check_each_index does so one by one, for plain loops.
 bool mu__indices_inside(const mu_view *indices, int64_t first, int64_t n, int64_t limit);
 mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit);
+mu_status mu__check_each_index(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit);
 // mu__gather_rows copies m slices from each of `rows` rows of x, selected by the indices from `first` on, which the
 // caller has checked. A row of x has `slices` slices of `bytes` bytes. mu__accumulate_at combines n slices of `inner`
 // elements, in order, into the slices of `into` that `places` selects.

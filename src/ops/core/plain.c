@@ -120,3 +120,45 @@ void mu__totals_close(mu_totals *totals)
         mu__write_real(totals->out, i, totals->reals[i]);
     mu__free(totals->reals);
 }
+
+// ---- Sums of products ---------------------------------------------------------------------------
+
+mu_status mu__wide_open(mu_wide *wide, const mu_view *view, bool zeros)
+{
+    const int64_t n = mu__elements(&view->shape);
+    const bool real = mu__dtype_is_float(view->dtype);
+    void *data = mu__calloc((size_t)MU_MAX(n, 1), sizeof(double));
+    *wide = (mu_wide){.view = view, .reals = real ? data : NULL, .wholes = real ? NULL : data};
+    if (!data)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int64_t i = 0; i < n && !zeros; i++)
+        if (real)
+            wide->reals[i] = mu__read_real(view, i);
+        else
+            wide->wholes[i] = (uint64_t)mu__read_whole(view, i);
+    return MU_OK;
+}
+
+void mu__wide_bias(const mu_wide *wide, const mu_view *bias, bool relu)
+{
+    const int64_t channels = mu__elements(&bias->shape);
+    for (int64_t i = 0; i < mu__elements(&wide->view->shape); i++) {
+        const double y = wide->reals[i] + mu__read_real(bias, i % channels);
+        wide->reals[i] = relu && y < 0 ? 0 : y;
+    }
+}
+
+void mu__wide_store(const mu_wide *wide)
+{
+    for (int64_t i = 0; i < mu__elements(&wide->view->shape); i++)
+        if (wide->reals)
+            mu__write_real(wide->view, i, wide->reals[i]);
+        else
+            mu__write_whole(wide->view, i, (int64_t)wide->wholes[i]);
+}
+
+void mu__wide_close(mu_wide *wide)
+{
+    mu__free(wide->reals);
+    mu__free(wide->wholes);
+}

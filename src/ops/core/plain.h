@@ -35,4 +35,27 @@ mu_status mu__totals_open(mu_totals *totals, const mu_view *out);
 void mu__totals_combine(const mu_totals *totals, mu_combine combine, int64_t i, const mu_view *from, int64_t j);
 void mu__totals_close(mu_totals *totals);
 
+// A copy of a view's elements for plain sums of products, in float64, or in int64 for integers, which wrap around.
+// mu__wide_open copies the elements, or makes zeros (`zeros`, for an output); mu__wide_store rounds them into the view
+// once. mu__wide_bias adds a bias along the last axis of a view of floats and, with `relu`, clamps at 0.
+typedef struct mu_wide {
+    const mu_view *view;
+    double *reals;      // NULL: integers
+    uint64_t *wholes;   // NULL: floats
+} mu_wide;
+mu_status mu__wide_open(mu_wide *wide, const mu_view *view, bool zeros);
+void mu__wide_bias(const mu_wide *wide, const mu_view *bias, bool relu);
+void mu__wide_store(const mu_wide *wide);
+void mu__wide_close(mu_wide *wide);
+
+// mu__wide_multiply adds the product of element j of a and element k of b to element i of `sum`.
+static inline void mu__wide_multiply(const mu_wide *sum, int64_t i, const mu_wide *a, int64_t j, const mu_wide *b,
+                                     int64_t k)
+{
+    if (sum->reals)
+        sum->reals[i] += a->reals[j] * b->reals[k];
+    else
+        sum->wholes[i] += a->wholes[j] * b->wholes[k];
+}
+
 #endif

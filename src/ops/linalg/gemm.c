@@ -1,4 +1,5 @@
-// Plain matrix products for every type: the oracle and the fallback of matmul and of the convolutions.
+// Matrix products that the compiler vectorises, for every type: of matmul and of the convolutions that oneDNN does not
+// take.
 //
 // gemm.inc.c holds the body. Integers use unsigned arithmetic, because they wrap around.
 #include "ops/core/loops.h"

@@ -2,14 +2,14 @@
 //
 // float32 and bfloat16 use oneDNN's matmul on row-major arrays (a transpose only swaps strides); float16, and bfloat16
 // where the processor multiplies float32 faster, are computed as float32. Large products of float64 and of integers
-// use our kernels (small integers as int32). Everything else uses the plain loops, also vector-matrix products, which
-// are bound by memory. Leading axes are batch axes and broadcast; one oneDNN call gets as many trailing batch axes as
-// it handles efficiently. Only engine passes make the fused op.
+// use our kernels (small integers as int32). Everything else uses the products of gemm.c, also vector-matrix products,
+// which are bound by memory. Leading axes are batch axes and broadcast; one oneDNN call gets as many trailing batch
+// axes as it handles efficiently. Only engine passes make the fused op.
 #include "kernels/kernels.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
-#include "ops/nn/nn_loops.h"
 #include "ops/onednn/onednn.h"
 
 #include <muster/nn.h>
@@ -158,7 +158,7 @@ static mu_tensor *matmul_bias_grad(mu_grad *g, int i)
     return factor_grad(attrs, g->x[0], g->x[1], g->memo[0], i);
 }
 
-// ---- Plain loops --------------------------------------------------------------------------------
+// ---- Plain loop ---------------------------------------------------------------------------------
 
 // Offset, in matrices, of batch element `index` in an operand whose leading axes broadcast.
 static int64_t batch_offset(const mu_shape *batch, const mu_shape *operand, int64_t index)
@@ -172,6 +172,35 @@ static int64_t batch_offset(const mu_shape *batch, const mu_shape *operand, int6
     }
     return offset;
 }
+
+// One product at a time, in float64 or int64.
+static mu_status matmul_ref(const mu_kernel *kernel)
+{
+    product it;
+    mu_wide a = {0}, b = {0}, c = {0};
+    mu_status status = MU_OK;
+    MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
+    MU_GO(mu__wide_open(&a, &kernel->in[0], false));
+    MU_GO(mu__wide_open(&b, &kernel->in[1], false));
+    MU_GO(mu__wide_open(&c, &kernel->out[0], true));
+    for (int64_t i = 0; i < mu__elements(&kernel->out[0].shape); i++) {
+        const int64_t column = i % it.n, row = i / it.n % it.m, batch = i / it.n / it.m;
+        const int64_t a_at = batch_offset(&it.batch, &it.batch_a, batch) * it.m * it.k + row * it.a_row;
+        const int64_t b_at = batch_offset(&it.batch, &it.batch_b, batch) * it.k * it.n + column * it.b_col;
+        for (int64_t p = 0; p < it.k; p++)
+            mu__wide_multiply(&c, i, &a, a_at + p * it.a_col, &b, b_at + p * it.b_row);
+    }
+    if (kernel->op == &mu_op_matmul_bias)
+        mu__wide_bias(&c, &kernel->in[2], ((const mu_matmul_attrs *)kernel->attrs)->relu);
+    mu__wide_store(&c);
+out:
+    mu__wide_close(&a);
+    mu__wide_close(&b);
+    mu__wide_close(&c);
+    return status;
+}
+
+// ---- Products of gemm.c -------------------------------------------------------------------------
 
 // An outer product of a column and a row.
 typedef struct outer_job {
@@ -187,12 +216,9 @@ static void outer_rows(void *arg, int64_t begin, int64_t end)
     job->outer(k->out[0].data, k->in[0].data, k->in[1].data, job->it->n, begin, end);
 }
 
-static mu_status matmul_ref(const mu_kernel *kernel)
+static mu_status run_gemm(const mu_kernel *kernel)
 {
     mu_gemm *gemm = mu__gemm_for(kernel->in[0].dtype);
-    if (!gemm)
-        return mu__dtype_is_integer(kernel->in[0].dtype) ? mu__run_as_i32(kernel, matmul_ref)
-                                                         : mu__run_as_f32(kernel, matmul_ref);
     product it;
     MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
     const size_t element = mu_dtype_bytes(kernel->in[0].dtype);
@@ -214,6 +240,18 @@ static mu_status matmul_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
+static mu_status run_loops(const mu_kernel *kernel)
+{
+    const mu_matmul_attrs *attrs = kernel->attrs;
+    if (!mu__gemm_for(kernel->in[0].dtype))
+        return mu__dtype_is_integer(kernel->in[0].dtype) ? mu__run_as_i32(kernel, run_loops)
+                                                         : mu__run_as_f32(kernel, run_loops);
+    MU_TRY(run_gemm(kernel));
+    if (kernel->n_in == 3)
+        mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
+    return MU_OK;
+}
+
 // ---- Kernels of float64 and integers ------------------------------------------------------------
 
 typedef struct kernel_job {
@@ -221,12 +259,17 @@ typedef struct kernel_job {
     const product *it;
 } kernel_job;
 
-// Plain loops are as fast if the matrices fit the second-level cache. The decision must not depend on the team, because
-// the two ways may differ in the last bits.
+static bool has_kernel(mu_dtype dtype)
+{
+    return mu__dtype_is_integer(dtype) || dtype == MU_F64;
+}
+
+// The products of gemm.c are as fast if the matrices fit the second-level cache. The decision must not depend on the
+// team, because the two ways may differ in the last bits.
 static bool kernel_takes(mu_dtype dtype, const product *it)
 {
     enum { FEW = 8, NARROW = 64, LARGE = 192 * 192 * 192 };
-    return (mu__dtype_is_integer(dtype) || dtype == MU_F64) && it->m >= FEW && it->n >= NARROW &&
+    return has_kernel(dtype) && it->m >= FEW && it->n >= NARROW &&
            (double)it->m * (double)it->n * (double)it->k >= LARGE;
 }
 
@@ -273,16 +316,6 @@ static mu_status run_kernel(const mu_kernel *kernel)
     kernel_job job = {kernel, &it};
     const int64_t work = mu__elements(&kernel->out[0].shape) * MU_MAX(it.k, 1);
     mu__team_run(mu__team_for(kernel->team, work), kernel_member, &job);
-    return MU_OK;
-}
-
-static mu_status matmul_bias_ref(const mu_kernel *kernel)
-{
-    const mu_matmul_attrs *attrs = kernel->attrs;
-    if (!mu__nn_loops(kernel->out[0].dtype))
-        return mu__run_as_f32(kernel, matmul_bias_ref);
-    MU_TRY(matmul_ref(kernel));
-    mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
     return MU_OK;
 }
 
@@ -347,9 +380,9 @@ static product at_once(const product *it, int64_t *n, int64_t *matrices)
     return one;
 }
 
-// Whether the plain loops are as good: for products so small that creating a primitive takes longer, and for products
-// that are one pass over memory.
-static bool plain_is_better(dnnl_data_type_t type, int64_t batches, const product *it, const product *one)
+// Whether the products of gemm.c are as good: for products so small that creating a primitive takes longer, and for
+// products that are one pass over memory.
+static bool loops_are_better(dnnl_data_type_t type, int64_t batches, const product *it, const product *one)
 {
     enum { SMALL = 16 * 16 * 16 };
     const bool pass = one->n == 1 || one->m == 1 || (it->k == 1 && batches == 1);
@@ -420,11 +453,12 @@ static mu_status matmul_prepare(mu_prepare *prepare)
         return MU_RESOURCE_EXHAUSTED;
     const int64_t batches = mu__elements(&it.batch);
     const product one = batches > 0 ? at_once(&it, &state->n, &state->matrices) : it;
-    prepare->declined = !mu__dnnl_type(dtype, &type) || batches * it.m * it.n * it.k == 0 ||
-                        plain_is_better(type, batches, &it, &one);
-    const mu_status status = prepare->declined ? MU_OK : build_primitive(prepare, &one, type);
-    if (status != MU_OK || prepare->declined) {
+    const bool loops = !mu__dnnl_type(dtype, &type) || batches * it.m * it.n * it.k == 0 ||
+                       loops_are_better(type, batches, &it, &one);
+    const mu_status status = loops ? MU_OK : build_primitive(prepare, &one, type);
+    if (status != MU_OK || loops || prepare->declined) {  // without a state: run_loops
         mu__free(state);
+        prepare->declined = false;
         return status;
     }
     state->dnnl = prepare->state;
@@ -460,8 +494,14 @@ static mu_status run_batches(const mu_kernel *kernel)
 static mu_status matmul_run(const mu_kernel *kernel)
 {
     const product_state *state = kernel->state;
-    if (!state)
-        return run_kernel(kernel);
+    const mu_dtype dtype = kernel->in[0].dtype;
+    product it;
+    if (!state && (kernel->n_in == 3 || !has_kernel(dtype)))
+        return run_loops(kernel);
+    if (!state) {
+        MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
+        return kernel_takes(dtype, &it) ? run_kernel(kernel) : run_loops(kernel);
+    }
     return state->as_f32 ? mu__run_as_f32(kernel, run_batches) : run_batches(kernel);
 }
 
@@ -509,7 +549,7 @@ const mu_op mu_op_matmul = {
 const mu_op mu_op_matmul_bias = {
     .name = "matmul_bias", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_bias_fields,
-    .infer = matmul_bias_infer, .grad = matmul_bias_grad, .ref = matmul_bias_ref,
+    .infer = matmul_bias_infer, .grad = matmul_bias_grad, .ref = matmul_ref,
     .cpu = {matmul_prepare, matmul_run, state_free},
     .samples = matmul_bias_samples, .lower = mu__lower_matmul,
 };

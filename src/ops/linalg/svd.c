@@ -30,9 +30,8 @@ static bool load(const svd_call *call, int64_t matrix, double *x, int *exponent)
     const int64_t elements = call->m * call->n;
     double most = 0;
     bool finite = true;
-    mu__convert(MU_F64, x, in->dtype, (const char *)in->data + (size_t)(matrix * elements) * mu_dtype_bytes(in->dtype),
-                elements);
     for (int64_t i = 0; i < elements; i++) {
+        x[i] = mu__read_element(in->dtype, in->data, matrix * elements + i);
         finite &= isfinite(x[i]) != 0;
         most = fmax(most, fabs(x[i]));
     }

@@ -385,15 +385,19 @@ static bool has_bad(mu_dtype dtype, bool power, const void *data, int64_t n)
     }
 }
 
+// Integers of the second operand that a result needs.
+static int64_t checked_integers(const mu_kernel *k)
+{
+    const mu_view *b = &k->in[1];
+    return mu__dtype_is_integer(b->dtype) && mu__elements(&k->out[0].shape) > 0 ? mu__elements(&b->shape) : 0;
+}
+
 // Reports the first element of the second operand that is invalid: a zero divisor or a negative exponent.
 static mu_status check_integers(const mu_kernel *k)
 {
     const mu_view *b = &k->in[1];
-    bool power = k->op->variant == POW;
-    int64_t n = mu__dtype_is_integer(b->dtype) && mu__elements(&k->out[0].shape) > 0 ? mu__elements(&b->shape) : 0;
-    if (n == 0 || !has_bad(b->dtype, power, b->data, n))
-        return MU_OK;
-    for (int64_t i = 0; i < n; i++) {
+    const bool power = k->op->variant == POW;
+    for (int64_t i = 0; i < checked_integers(k); i++) {
         double value = mu__read_element(b->dtype, b->data, i);
         if (power ? value < 0 : value == 0)
             return mu__error(MU_INVALID_ARGUMENT, power ? "%s: an integer to the power %g (element %lld) is not "
@@ -406,7 +410,10 @@ static mu_status check_integers(const mu_kernel *k)
 
 static mu_status integer_fast(const mu_kernel *k)
 {
-    MU_TRY(check_integers(k));
+    const mu_view *b = &k->in[1];
+    const int64_t n = checked_integers(k);
+    if (n > 0 && has_bad(b->dtype, k->op->variant == POW, b->data, n))
+        return check_integers(k);
     return arithmetic_fast(k);
 }
 

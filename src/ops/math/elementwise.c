@@ -1,40 +1,29 @@
 // Element-wise ops on one tensor: signs, powers, exponentials, trigonometry, activations.
 //
-// A definition selects its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers).
-// float16 and bfloat16 are converted to float32 chunk by chunk. Gradients are composed of ops and use the output where
-// that saves work.
+// A definition selects its function. The plain loop of all of them is in elementwise_plain.c; the fast ones are the
+// vectorised functions of `kernels`, or loops that the compiler vectorises (unary_loops.inc.c for floats,
+// number_loops.inc.c for all numbers). float16 and bfloat16 are converted to float32 chunk by chunk. Gradients are
+// composed of ops and use the output where that saves work.
 #include "kernels/kernels.h"
 #include "ops/core/attrs.h"
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
-#include "ops/random/random.h"
+#include "ops/math/elementwise.h"
 
 #include <float.h>
 #include <math.h>
 #include <muster/ops.h>
 
-enum {
-    NEG, ABS, SIGN, SQUARE,
-    FLOOR, CEIL, ROUND, EXP, EXPM1, LOG, LOG1P, SQRT, RSQRT, RECIPROCAL, ERF, ERFC, LGAMMA, DIGAMMA,
-    TRIGAMMA,
-    SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, TANH, ASINH, ACOSH, ATANH,
-    SIGMOID, LOG_SIGMOID, SOFTPLUS, SOFTSIGN, RELU, RELU6, LEAKY_RELU, ELU, SELU, GELU, GELU_TANH, SILU,
-    HARD_SIGMOID, MISH,
-    IS_NAN, IS_INF, IS_FINITE,
-};
-
 #define T float
 #define FN(name) f32_##name
 #define M(name) name##f
-#define M2(name, end) name##f##end
 #define MAX FLT_MAX
 #include "ops/math/unary_loops.inc.c"
 
 #define T double
 #define FN(name) f64_##name
 #define M(name) name
-#define M2(name, end) name##end
 #define MAX DBL_MAX
 #include "ops/math/unary_loops.inc.c"
 
@@ -126,51 +115,47 @@ static mu_status run_unary(const mu_kernel *k, loop1 *loop)
     return MU_OK;
 }
 
-static mu_status exponential_ref(const mu_kernel *k)
+static mu_status real_run(const mu_kernel *k)
 {
-    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_exponential : f32_exponential);
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_real : f32_real);
 }
 
-static mu_status trigonometric_ref(const mu_kernel *k)
-{
-    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_trigonometric : f32_trigonometric);
-}
-
-static mu_status activation_ref(const mu_kernel *k)
-{
-    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_activation : f32_activation);
-}
-
-static mu_status predicate_ref(const mu_kernel *k)
+static mu_status predicate_run(const mu_kernel *k)
 {
     return run_unary(k, k->in[0].dtype == MU_F64 ? f64_predicate : f32_predicate);
 }
 
-static mu_status sign_ref(const mu_kernel *k)
+static mu_status number_run(const mu_kernel *k)
 {
     switch (k->in[0].dtype) {
-    case MU_F64: return run_unary(k, f64_sign);
-    case MU_I64: return run_unary(k, i64_sign);
-    case MU_I32: return run_unary(k, i32_sign);
-    case MU_I16: return run_unary(k, i16_sign);
-    case MU_I8: return run_unary(k, i8_sign);
-    case MU_U8: return run_unary(k, u8_sign);
-    default: return run_unary(k, f32_sign);
+    case MU_F64: return run_unary(k, f64_number);
+    case MU_I64: return run_unary(k, i64_number);
+    case MU_I32: return run_unary(k, i32_number);
+    case MU_I16: return run_unary(k, i16_number);
+    case MU_I8: return run_unary(k, i8_number);
+    case MU_U8: return run_unary(k, u8_number);
+    default: return run_unary(k, f32_number);
     }
 }
 
-// Functions that `kernels` has vectorised; the loops above call libm element by element.
+// Functions that `kernels` has vectorised.
 static const mu_math fast[] = {
-    [EXP] = MU_MATH_EXP, [EXPM1] = MU_MATH_EXPM1, [LOG] = MU_MATH_LOG,
-    [LOG1P] = MU_MATH_LOG1P, [ERF] = MU_MATH_ERF, [ERFC] = MU_MATH_ERFC,
-    [LGAMMA] = MU_MATH_LGAMMA, [DIGAMMA] = MU_MATH_DIGAMMA, [SIN] = MU_MATH_SIN,
-    [COS] = MU_MATH_COS, [TAN] = MU_MATH_TAN, [ASIN] = MU_MATH_ASIN,
-    [ACOS] = MU_MATH_ACOS, [ATAN] = MU_MATH_ATAN, [SINH] = MU_MATH_SINH,
-    [COSH] = MU_MATH_COSH, [TANH] = MU_MATH_TANH, [ASINH] = MU_MATH_ASINH,
-    [ACOSH] = MU_MATH_ACOSH, [ATANH] = MU_MATH_ATANH, [SIGMOID] = MU_MATH_SIGMOID,
-    [LOG_SIGMOID] = MU_MATH_LOG_SIGMOID, [SOFTPLUS] = MU_MATH_SOFTPLUS, [ELU] = MU_MATH_ELU,
-    [SELU] = MU_MATH_SELU, [GELU] = MU_MATH_GELU, [GELU_TANH] = MU_MATH_GELU_TANH,
-    [SILU] = MU_MATH_SILU, [MISH] = MU_MATH_MISH, [SQRT] = MU_MATH_SQRT, [RSQRT] = MU_MATH_RSQRT,
+    [MU_UNARY_EXP] = MU_MATH_EXP, [MU_UNARY_EXPM1] = MU_MATH_EXPM1,
+    [MU_UNARY_LOG] = MU_MATH_LOG, [MU_UNARY_LOG1P] = MU_MATH_LOG1P,
+    [MU_UNARY_ERF] = MU_MATH_ERF, [MU_UNARY_ERFC] = MU_MATH_ERFC,
+    [MU_UNARY_LGAMMA] = MU_MATH_LGAMMA, [MU_UNARY_DIGAMMA] = MU_MATH_DIGAMMA,
+    [MU_UNARY_SIN] = MU_MATH_SIN, [MU_UNARY_COS] = MU_MATH_COS,
+    [MU_UNARY_TAN] = MU_MATH_TAN, [MU_UNARY_ASIN] = MU_MATH_ASIN,
+    [MU_UNARY_ACOS] = MU_MATH_ACOS, [MU_UNARY_ATAN] = MU_MATH_ATAN,
+    [MU_UNARY_SINH] = MU_MATH_SINH, [MU_UNARY_COSH] = MU_MATH_COSH,
+    [MU_UNARY_TANH] = MU_MATH_TANH, [MU_UNARY_ASINH] = MU_MATH_ASINH,
+    [MU_UNARY_ACOSH] = MU_MATH_ACOSH, [MU_UNARY_ATANH] = MU_MATH_ATANH,
+    [MU_UNARY_SIGMOID] = MU_MATH_SIGMOID, [MU_UNARY_LOG_SIGMOID] = MU_MATH_LOG_SIGMOID,
+    [MU_UNARY_SOFTPLUS] = MU_MATH_SOFTPLUS, [MU_UNARY_ELU] = MU_MATH_ELU,
+    [MU_UNARY_SELU] = MU_MATH_SELU, [MU_UNARY_GELU] = MU_MATH_GELU,
+    [MU_UNARY_GELU_TANH] = MU_MATH_GELU_TANH, [MU_UNARY_SILU] = MU_MATH_SILU,
+    [MU_UNARY_MISH] = MU_MATH_MISH, [MU_UNARY_SQRT] = MU_MATH_SQRT,
+    [MU_UNARY_RSQRT] = MU_MATH_RSQRT,
 };
 
 static void f32_math(int variant, double alpha, const void *in, void *out, int64_t n)
@@ -217,11 +202,12 @@ static const mu_sample samples_above_one[] = {
     {0},
 };
 
-#define ROW1(text, which, allowed, kernel, inputs)                                                             \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed,       \
-    .in_place = 1, .infer = mu__infer_same, .ref = kernel, .samples = inputs
+#define UNARY(text, which, allowed, kernel, inputs)                                                             \
+    .name = text, .variant = MU_UNARY_##which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,              \
+    .dtypes = allowed, .in_place = 1, .infer = mu__infer_same, .ref = mu__unary_ref, .cpu = {.run = kernel},    \
+    .samples = inputs
 
-#define FORMULA .cpu = {.run = math_run}, .lower = mu__lower_formula  // StableHLO has no single operation for it
+#define FORMULA .lower = mu__lower_formula  // StableHLO has no single operation for it
 
 static mu_tensor *times(const mu_grad *g, mu_tensor *derivative)
 {
@@ -240,7 +226,7 @@ static mu_tensor *neg_grad(mu_grad *g, int i)
     (void)i;
     return mu_neg(g->dy);
 }
-const mu_op mu_op_neg = {ROW1("neg", NEG, MU_NUMBERS, sign_ref, samples_real), .grad = neg_grad,
+const mu_op mu_op_neg = {UNARY("neg", NEG, MU_NUMBERS, number_run, samples_real), .grad = neg_grad,
                          .hlo = "stablehlo.negate"};
 
 static mu_tensor *abs_grad(mu_grad *g, int i)
@@ -248,7 +234,7 @@ static mu_tensor *abs_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_sign(g->x[0]));
 }
-const mu_op mu_op_abs = {ROW1("abs", ABS, MU_NUMBERS, sign_ref, samples_real), .grad = abs_grad,
+const mu_op mu_op_abs = {UNARY("abs", ABS, MU_NUMBERS, number_run, samples_real), .grad = abs_grad,
                          .lower = mu__lower_sizes};
 
 static mu_tensor *flat_grad(mu_grad *g, int i)
@@ -256,7 +242,7 @@ static mu_tensor *flat_grad(mu_grad *g, int i)
     (void)i;
     return mu__zeros_like(g->x[0]);
 }
-const mu_op mu_op_sign = {ROW1("sign", SIGN, MU_NUMBERS, sign_ref, samples_real), .grad = flat_grad,
+const mu_op mu_op_sign = {UNARY("sign", SIGN, MU_NUMBERS, number_run, samples_real), .grad = flat_grad,
                           .lower = mu__lower_sizes};
 
 static mu_tensor *square_grad(mu_grad *g, int i)
@@ -264,14 +250,14 @@ static mu_tensor *square_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu__scale(g->x[0], 2));
 }
-const mu_op mu_op_square = {ROW1("square", SQUARE, MU_NUMBERS, sign_ref, samples_real), .grad = square_grad,
+const mu_op mu_op_square = {UNARY("square", SQUARE, MU_NUMBERS, number_run, samples_real), .grad = square_grad,
                             .lower = mu__lower_square};
 
 // ---- Rounding: no gradient ----------------------------------------------------------------------
 
-const mu_op mu_op_floor = {ROW1("floor", FLOOR, MU_FLOATS, exponential_ref, samples_real), .hlo = "stablehlo.floor"};
-const mu_op mu_op_ceil = {ROW1("ceil", CEIL, MU_FLOATS, exponential_ref, samples_real), .hlo = "stablehlo.ceil"};
-const mu_op mu_op_round = {ROW1("round", ROUND, MU_FLOATS, exponential_ref, samples_real),
+const mu_op mu_op_floor = {UNARY("floor", FLOOR, MU_FLOATS, real_run, samples_real), .hlo = "stablehlo.floor"};
+const mu_op mu_op_ceil = {UNARY("ceil", CEIL, MU_FLOATS, real_run, samples_real), .hlo = "stablehlo.ceil"};
+const mu_op mu_op_round = {UNARY("round", ROUND, MU_FLOATS, real_run, samples_real),
                            .hlo = "stablehlo.round_nearest_even"};
 mu_tensor *mu_round(mu_tensor *x)
 {
@@ -285,7 +271,7 @@ static mu_tensor *exp_grad(mu_grad *g, int i)
     (void)i;
     return times(g, g->y[0]);
 }
-const mu_op mu_op_exp = {ROW1("exp", EXP, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run},
+const mu_op mu_op_exp = {UNARY("exp", EXP, MU_FLOATS, math_run, samples_real),
                          .grad = exp_grad, .hlo = "stablehlo.exponential"};
 
 static mu_tensor *expm1_grad(mu_grad *g, int i)
@@ -293,7 +279,7 @@ static mu_tensor *expm1_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_exp(g->x[0]));
 }
-const mu_op mu_op_expm1 = {ROW1("expm1", EXPM1, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run},
+const mu_op mu_op_expm1 = {UNARY("expm1", EXPM1, MU_FLOATS, math_run, samples_real),
                            .grad = expm1_grad, .hlo = "stablehlo.exponential_minus_one"};
 
 static mu_tensor *log_grad(mu_grad *g, int i)
@@ -301,7 +287,7 @@ static mu_tensor *log_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(g->dy, g->x[0]);
 }
-const mu_op mu_op_log = {ROW1("log", LOG, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+const mu_op mu_op_log = {UNARY("log", LOG, MU_FLOATS, math_run, samples_positive),
                          .grad = log_grad, .hlo = "stablehlo.log"};
 
 static mu_tensor *log1p_grad(mu_grad *g, int i)
@@ -309,7 +295,7 @@ static mu_tensor *log1p_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(g->dy, plus(g->x[0], 1));
 }
-const mu_op mu_op_log1p = {ROW1("log1p", LOG1P, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+const mu_op mu_op_log1p = {UNARY("log1p", LOG1P, MU_FLOATS, math_run, samples_positive),
                            .grad = log1p_grad, .hlo = "stablehlo.log_plus_one"};
 
 static mu_tensor *sqrt_grad(mu_grad *g, int i)
@@ -317,7 +303,7 @@ static mu_tensor *sqrt_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(mu__scale(g->dy, 0.5), g->y[0]);
 }
-const mu_op mu_op_sqrt = {ROW1("sqrt", SQRT, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+const mu_op mu_op_sqrt = {UNARY("sqrt", SQRT, MU_FLOATS, math_run, samples_positive),
                           .grad = sqrt_grad, .hlo = "stablehlo.sqrt"};
 
 static mu_tensor *rsqrt_grad(mu_grad *g, int i)
@@ -325,7 +311,7 @@ static mu_tensor *rsqrt_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu__scale(mu_multiply(g->y[0], mu_square(g->y[0])), -0.5));
 }
-const mu_op mu_op_rsqrt = {ROW1("rsqrt", RSQRT, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+const mu_op mu_op_rsqrt = {UNARY("rsqrt", RSQRT, MU_FLOATS, math_run, samples_positive),
                            .grad = rsqrt_grad, .hlo = "stablehlo.rsqrt"};
 
 static mu_tensor *reciprocal_grad(mu_grad *g, int i)
@@ -333,38 +319,33 @@ static mu_tensor *reciprocal_grad(mu_grad *g, int i)
     (void)i;
     return mu_neg(times(g, mu_square(g->y[0])));
 }
-const mu_op mu_op_reciprocal = {ROW1("reciprocal", RECIPROCAL, MU_FLOATS, exponential_ref, samples_positive),
+const mu_op mu_op_reciprocal = {UNARY("reciprocal", RECIPROCAL, MU_FLOATS, real_run, samples_positive),
                                 .grad = reciprocal_grad, .lower = mu__lower_activation};
 
 // erf' = 2 / sqrt(pi) e^(-x^2); erfc' is its negative.
 static mu_tensor *erf_grad(mu_grad *g, int i)
 {
     (void)i;
-    double factor = g->op->variant == ERF ? 1.1283791670955125739 : -1.1283791670955125739;
+    double factor = g->op->variant == MU_UNARY_ERF ? 1.1283791670955125739 : -1.1283791670955125739;
     return times(g, mu__scale(mu_exp(mu_neg(mu_square(g->x[0]))), factor));
 }
-const mu_op mu_op_erf = {ROW1("erf", ERF, MU_FLOATS, exponential_ref, samples_real), FORMULA, .grad = erf_grad};
-const mu_op mu_op_erfc = {ROW1("erfc", ERFC, MU_FLOATS, exponential_ref, samples_real), FORMULA, .grad = erf_grad};
+const mu_op mu_op_erf = {UNARY("erf", ERF, MU_FLOATS, math_run, samples_real), FORMULA, .grad = erf_grad};
+const mu_op mu_op_erfc = {UNARY("erfc", ERFC, MU_FLOATS, math_run, samples_real), FORMULA, .grad = erf_grad};
 
 static mu_tensor *lgamma_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_digamma(g->x[0]));
 }
-const mu_op mu_op_lgamma = {ROW1("lgamma", LGAMMA, MU_FLOATS, exponential_ref, samples_positive),
+const mu_op mu_op_lgamma = {UNARY("lgamma", LGAMMA, MU_FLOATS, math_run, samples_positive),
                             FORMULA, .grad = lgamma_grad};
-
-double mu__digamma(double x)
-{
-    return f64_digamma(x);
-}
 
 static mu_tensor *digamma_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu__apply1(&mu_op_trigamma, NULL, g->x[0]));
 }
-const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref, samples_positive),
+const mu_op mu_op_digamma = {UNARY("digamma", DIGAMMA, MU_FLOATS, math_run, samples_positive),
                              FORMULA, .grad = digamma_grad};
 
 static mu_tensor *trigamma_grad(mu_grad *g, int i)
@@ -378,19 +359,17 @@ static const mu_sample samples_trigamma[] = {
     {.n_in = 1, .in = {MU_DIMS(0)}},
     {0},
 };
-const mu_op mu_op_trigamma = {ROW1("trigamma", TRIGAMMA, MU_FLOATS, exponential_ref, samples_trigamma),
+const mu_op mu_op_trigamma = {UNARY("trigamma", TRIGAMMA, MU_FLOATS, real_run, samples_trigamma),
                               .grad = trigamma_grad, .lower = mu__lower_formula};
 
 // ---- Trigonometry -------------------------------------------------------------------------------
-
-#define TRIGONOMETRIC(text, which, inputs) ROW1(text, which, MU_FLOATS, trigonometric_ref, inputs)
 
 static mu_tensor *sin_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_cos(g->x[0]));
 }
-const mu_op mu_op_sin = {TRIGONOMETRIC("sin", SIN, samples_real), .cpu = {.run = math_run}, .grad = sin_grad,
+const mu_op mu_op_sin = {UNARY("sin", SIN, MU_FLOATS, math_run, samples_real), .grad = sin_grad,
                          .hlo = "stablehlo.sine"};
 
 static mu_tensor *cos_grad(mu_grad *g, int i)
@@ -398,7 +377,7 @@ static mu_tensor *cos_grad(mu_grad *g, int i)
     (void)i;
     return mu_neg(times(g, mu_sin(g->x[0])));
 }
-const mu_op mu_op_cos = {TRIGONOMETRIC("cos", COS, samples_real), .cpu = {.run = math_run}, .grad = cos_grad,
+const mu_op mu_op_cos = {UNARY("cos", COS, MU_FLOATS, math_run, samples_real), .grad = cos_grad,
                          .hlo = "stablehlo.cosine"};
 
 static mu_tensor *tan_grad(mu_grad *g, int i)
@@ -406,7 +385,7 @@ static mu_tensor *tan_grad(mu_grad *g, int i)
     (void)i;
     return times(g, plus(mu_square(g->y[0]), 1));
 }
-const mu_op mu_op_tan = {TRIGONOMETRIC("tan", TAN, samples_unit), .cpu = {.run = math_run}, .grad = tan_grad,
+const mu_op mu_op_tan = {UNARY("tan", TAN, MU_FLOATS, math_run, samples_unit), .grad = tan_grad,
                          .hlo = "stablehlo.tan"};
 
 // 1 / sqrt(1 - x^2), negative for acos.
@@ -414,38 +393,38 @@ static mu_tensor *asin_grad(mu_grad *g, int i)
 {
     (void)i;
     mu_tensor *dx = times(g, mu_rsqrt(plus(mu_neg(mu_square(g->x[0])), 1)));
-    return g->op->variant == ASIN ? dx : mu_neg(dx);
+    return g->op->variant == MU_UNARY_ASIN ? dx : mu_neg(dx);
 }
-const mu_op mu_op_asin = {TRIGONOMETRIC("asin", ASIN, samples_unit), FORMULA, .grad = asin_grad};
-const mu_op mu_op_acos = {TRIGONOMETRIC("acos", ACOS, samples_unit), FORMULA, .grad = asin_grad};
+const mu_op mu_op_asin = {UNARY("asin", ASIN, MU_FLOATS, math_run, samples_unit), FORMULA, .grad = asin_grad};
+const mu_op mu_op_acos = {UNARY("acos", ACOS, MU_FLOATS, math_run, samples_unit), FORMULA, .grad = asin_grad};
 
 static mu_tensor *atan_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(mu_square(g->x[0]), 1));
 }
-const mu_op mu_op_atan = {TRIGONOMETRIC("atan", ATAN, samples_real), FORMULA, .grad = atan_grad};
+const mu_op mu_op_atan = {UNARY("atan", ATAN, MU_FLOATS, math_run, samples_real), FORMULA, .grad = atan_grad};
 
 static mu_tensor *sinh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_cosh(g->x[0]));
 }
-const mu_op mu_op_sinh = {TRIGONOMETRIC("sinh", SINH, samples_real), FORMULA, .grad = sinh_grad};
+const mu_op mu_op_sinh = {UNARY("sinh", SINH, MU_FLOATS, math_run, samples_real), FORMULA, .grad = sinh_grad};
 
 static mu_tensor *cosh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_sinh(g->x[0]));
 }
-const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), FORMULA, .grad = cosh_grad};
+const mu_op mu_op_cosh = {UNARY("cosh", COSH, MU_FLOATS, math_run, samples_real), FORMULA, .grad = cosh_grad};
 
 static mu_tensor *tanh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu__apply2(&mu_op_tanh_grad, NULL, g->dy, g->y[0]);
 }
-const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .cpu = {.run = math_run}, .grad = tanh_grad,
+const mu_op mu_op_tanh = {UNARY("tanh", TANH, MU_FLOATS, math_run, samples_real), .grad = tanh_grad,
                           .hlo = "stablehlo.tanh"};
 
 static mu_tensor *asinh_grad(mu_grad *g, int i)
@@ -453,32 +432,30 @@ static mu_tensor *asinh_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_rsqrt(plus(mu_square(g->x[0]), 1)));
 }
-const mu_op mu_op_asinh = {TRIGONOMETRIC("asinh", ASINH, samples_real), FORMULA, .grad = asinh_grad};
+const mu_op mu_op_asinh = {UNARY("asinh", ASINH, MU_FLOATS, math_run, samples_real), FORMULA, .grad = asinh_grad};
 
 static mu_tensor *acosh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, mu_sinh(g->y[0]));
 }
-const mu_op mu_op_acosh = {TRIGONOMETRIC("acosh", ACOSH, samples_above_one), FORMULA, .grad = acosh_grad};
+const mu_op mu_op_acosh = {UNARY("acosh", ACOSH, MU_FLOATS, math_run, samples_above_one), FORMULA, .grad = acosh_grad};
 
 static mu_tensor *atanh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(mu_neg(mu_square(g->x[0])), 1));
 }
-const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), FORMULA, .grad = atanh_grad};
+const mu_op mu_op_atanh = {UNARY("atanh", ATANH, MU_FLOATS, math_run, samples_unit), FORMULA, .grad = atanh_grad};
 
 // ---- Activations (nn_compose.c has the tf.nn names) ----------------------------------------------
-
-#define ACTIVATION(text, which) ROW1(text, which, MU_FLOATS, activation_ref, samples_real)
 
 static mu_tensor *sigmoid_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu__apply2(&mu_op_sigmoid_grad, NULL, g->dy, g->y[0]);
 }
-const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .cpu = {.run = math_run}, .grad = sigmoid_grad,
+const mu_op mu_op_sigmoid = {UNARY("sigmoid", SIGMOID, MU_FLOATS, math_run, samples_real), .grad = sigmoid_grad,
                              .hlo = "stablehlo.logistic"};
 
 static mu_tensor *log_sigmoid_grad(mu_grad *g, int i)
@@ -486,7 +463,7 @@ static mu_tensor *log_sigmoid_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_sigmoid(mu_neg(g->x[0])));
 }
-const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .cpu = {.run = math_run},
+const mu_op mu_op_log_sigmoid = {UNARY("log_sigmoid", LOG_SIGMOID, MU_FLOATS, math_run, samples_real),
                                  .grad = log_sigmoid_grad, .lower = mu__lower_activation};
 
 static mu_tensor *softplus_grad(mu_grad *g, int i)
@@ -494,7 +471,7 @@ static mu_tensor *softplus_grad(mu_grad *g, int i)
     (void)i;
     return mu__apply2(&mu_op_softplus_grad, NULL, g->dy, g->x[0]);
 }
-const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .cpu = {.run = math_run}, .grad = softplus_grad,
+const mu_op mu_op_softplus = {UNARY("softplus", SOFTPLUS, MU_FLOATS, math_run, samples_real), .grad = softplus_grad,
                               .lower = mu__lower_activation};
 
 static mu_tensor *softsign_grad(mu_grad *g, int i)
@@ -502,14 +479,16 @@ static mu_tensor *softsign_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(g->dy, mu_square(plus(mu_abs(g->x[0]), 1)));
 }
-const mu_op mu_op_softsign = {ACTIVATION("softsign", SOFTSIGN), .grad = softsign_grad, .lower = mu__lower_activation};
+const mu_op mu_op_softsign = {UNARY("softsign", SOFTSIGN, MU_FLOATS, real_run, samples_real),
+                              .grad = softsign_grad, .lower = mu__lower_activation};
 
 static mu_tensor *relu_rule(mu_grad *g, int i)
 {
     (void)i;
     return mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]);
 }
-const mu_op mu_op_relu = {ACTIVATION("relu", RELU), .grad = relu_rule, .lower = mu__lower_relu};
+const mu_op mu_op_relu = {UNARY("relu", RELU, MU_FLOATS, real_run, samples_real),
+                          .grad = relu_rule, .lower = mu__lower_relu};
 
 // dy where low < x < high, else 0.
 static mu_tensor *between(const mu_grad *g, double low, double high, mu_tensor *inside)
@@ -524,14 +503,16 @@ static mu_tensor *relu6_grad(mu_grad *g, int i)
     (void)i;
     return between(g, 0, 6, g->dy);
 }
-const mu_op mu_op_relu6 = {ACTIVATION("relu6", RELU6), .grad = relu6_grad, .lower = mu__lower_activation};
+const mu_op mu_op_relu6 = {UNARY("relu6", RELU6, MU_FLOATS, real_run, samples_real),
+                           .grad = relu6_grad, .lower = mu__lower_activation};
 
 static mu_tensor *hard_sigmoid_grad(mu_grad *g, int i)
 {
     (void)i;
     return between(g, -3, 3, mu__scale(g->dy, 1.0 / 6));
 }
-const mu_op mu_op_hard_sigmoid = {ACTIVATION("hard_sigmoid", HARD_SIGMOID), .grad = hard_sigmoid_grad,
+const mu_op mu_op_hard_sigmoid = {UNARY("hard_sigmoid", HARD_SIGMOID, MU_FLOATS, real_run, samples_real),
+                                  .grad = hard_sigmoid_grad,
                                   .lower = mu__lower_activation};
 
 static mu_tensor *where_negative(const mu_grad *g, mu_tensor *negative, mu_tensor *other)
@@ -553,7 +534,7 @@ static const mu_sample samples_alpha[] = {
     {.n_in = 1, .in = {MU_DIMS(2, 0)}, .attrs = &sample_alpha},
     {0},
 };
-const mu_op mu_op_leaky_relu = {ROW1("leaky_relu", LEAKY_RELU, MU_FLOATS, activation_ref, samples_alpha),
+const mu_op mu_op_leaky_relu = {UNARY("leaky_relu", LEAKY_RELU, MU_FLOATS, real_run, samples_alpha),
                                 .attrs_bytes = sizeof(mu_alpha_attrs), .attrs = alpha_attrs, .grad = leaky_relu_grad,
                                 .lower = mu__lower_activation};
 
@@ -562,10 +543,9 @@ static mu_tensor *elu_grad(mu_grad *g, int i)
     (void)i;
     return where_negative(g, times(g, plus(g->y[0], ((const mu_alpha_attrs *)g->attrs)->alpha)), g->dy);
 }
-const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_alpha),
+const mu_op mu_op_elu = {UNARY("elu", ELU, MU_FLOATS, math_run, samples_alpha),
                          .attrs_bytes = sizeof(mu_alpha_attrs),
                          .attrs = alpha_attrs,
-                         .cpu = {.run = math_run},
                          .grad = elu_grad,
                          .lower = mu__lower_activation};
 
@@ -574,7 +554,7 @@ static mu_tensor *selu_grad(mu_grad *g, int i)
     (void)i;
     return where_negative(g, times(g, plus(g->y[0], 1.7580993408473768599)), mu__scale(g->dy, 1.0507009873554804934));
 }
-const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .cpu = {.run = math_run}, .grad = selu_grad,
+const mu_op mu_op_selu = {UNARY("selu", SELU, MU_FLOATS, math_run, samples_real), .grad = selu_grad,
                           .lower = mu__lower_activation};
 
 static mu_tensor *gelu_grad(mu_grad *g, int i)
@@ -582,14 +562,14 @@ static mu_tensor *gelu_grad(mu_grad *g, int i)
     (void)i;
     return mu__apply2(&mu_op_gelu_grad, NULL, g->dy, g->x[0]);
 }
-const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), FORMULA, .grad = gelu_grad};
+const mu_op mu_op_gelu = {UNARY("gelu", GELU, MU_FLOATS, math_run, samples_real), FORMULA, .grad = gelu_grad};
 
 static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu__apply2(&mu_op_gelu_tanh_grad, NULL, g->dy, g->x[0]);
 }
-const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .cpu = {.run = math_run}, .grad = gelu_tanh_grad,
+const mu_op mu_op_gelu_tanh = {UNARY("gelu_tanh", GELU_TANH, MU_FLOATS, math_run, samples_real), .grad = gelu_tanh_grad,
                                .lower = mu__lower_activation};
 
 static mu_tensor *silu_grad(mu_grad *g, int i)
@@ -597,7 +577,7 @@ static mu_tensor *silu_grad(mu_grad *g, int i)
     (void)i;
     return mu__apply2(&mu_op_silu_grad, NULL, g->dy, g->x[0]);
 }
-const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .cpu = {.run = math_run}, .grad = silu_grad,
+const mu_op mu_op_silu = {UNARY("silu", SILU, MU_FLOATS, math_run, samples_real), .grad = silu_grad,
                           .lower = mu__lower_activation};
 
 static mu_tensor *mish_grad(mu_grad *g, int i)
@@ -607,14 +587,15 @@ static mu_tensor *mish_grad(mu_grad *g, int i)
     mu_tensor *slope = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
     return times(g, mu_add(t, slope));
 }
-const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .cpu = {.run = math_run}, .grad = mish_grad,
+const mu_op mu_op_mish = {UNARY("mish", MISH, MU_FLOATS, math_run, samples_real), .grad = mish_grad,
                           .lower = mu__lower_activation};
 
 // ---- Tests of elements --------------------------------------------------------------------------
 
 #define PREDICATE(text, which)                                                                            \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_FLOATS, \
-    .infer = predicate_infer, .ref = predicate_ref, .samples = samples_real
+    .name = text, .variant = MU_UNARY_##which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,         \
+    .dtypes = MU_FLOATS, .infer = predicate_infer, .ref = mu__unary_ref, .cpu = {.run = predicate_run},   \
+    .samples = samples_real
 
 const mu_op mu_op_is_nan = {PREDICATE("is_nan", IS_NAN), .lower = mu__lower_predicate};
 const mu_op mu_op_is_inf = {PREDICATE("is_inf", IS_INF), .lower = mu__lower_predicate};

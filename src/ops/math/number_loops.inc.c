@@ -11,16 +11,17 @@
     }                                       \
     break
 
-MU_PER_ISA(FN(sign), (int variant, double alpha, const void *from, void *to, int64_t n), (variant, alpha, from, to, n))
+MU_PER_ISA(FN(number), (int variant, double alpha, const void *from, void *to, int64_t n),
+           (variant, alpha, from, to, n))
 {
     const T *in = from;
     T *out = to;
     (void)alpha;
     switch (variant) {
-    case NEG: EACH((T)(-(W)x));
-    case ABS: EACH((T)MAGNITUDE(x));
-    case SIGN: EACH((T)SIGN_OF(x));
-    case SQUARE: EACH((T)((W)x * (W)x));
+    case MU_UNARY_NEG: EACH((T)(-(W)x));
+    case MU_UNARY_ABS: EACH((T)MAGNITUDE(x));
+    case MU_UNARY_SIGN: EACH((T)SIGN_OF(x));
+    case MU_UNARY_SQUARE: EACH((T)((W)x * (W)x));
     }
 }
 

@@ -1,9 +1,9 @@
 // polygamma: the derivatives of digamma, up to order 100; the gradient of each order is the next order.
 //
-// All types are computed in float64, in chunks. Orders 0 and 1 are separate ops, digamma and trigamma.
+// All types are computed in float64. Orders 0 and 1 are separate ops, digamma and trigamma.
 #include "ops/core/composed.h"
 #include "ops/math/polygamma.h"
-#include "ops/core/loops.h"
+#include "ops/core/plain.h"
 #include "ops/core/lower.h"
 #include "ops/core/op.h"
 
@@ -76,8 +76,6 @@ static double polygamma(const mu_polygamma_form *form, double x)
 
 // ---- Op definition ------------------------------------------------------------------------------
 
-enum { PIECE = 128 };
-
 typedef struct polygamma_job {
     const mu_kernel *kernel;
     mu_polygamma_form form;
@@ -87,15 +85,8 @@ static void polygamma_range(void *arg, int64_t begin, int64_t end)
 {
     const polygamma_job *job = arg;
     const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
-    const size_t bytes = mu_dtype_bytes(in->dtype);
-    double piece[PIECE];
-    for (int64_t at = begin, n; at < end; at += n) {
-        n = MU_MIN(end - at, PIECE);
-        mu__convert(MU_F64, piece, in->dtype, (const char *)in->data + (size_t)at * bytes, n);
-        for (int64_t i = 0; i < n; i++)
-            piece[i] = polygamma(&job->form, piece[i]);
-        mu__convert(out->dtype, (char *)out->data + (size_t)at * bytes, MU_F64, piece, n);
-    }
+    for (int64_t i = begin; i < end; i++)
+        mu__write_real(out, i, polygamma(&job->form, mu__read_real(in, i)));
 }
 
 static mu_status polygamma_ref(const mu_kernel *k)
@@ -103,7 +94,7 @@ static mu_status polygamma_ref(const mu_kernel *k)
     polygamma_job job = {.kernel = k};
     const int64_t n = mu__elements(&k->in[0].shape);
     mu__polygamma_form((int)((const mu_polygamma_attrs *)k->attrs)->order, &job.form);
-    mu__share_range(k->team, n, PIECE, n * 64, polygamma_range, &job);
+    mu__share_range(k->team, n, 128, n * 64, polygamma_range, &job);
     return MU_OK;
 }
 

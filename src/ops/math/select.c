@@ -1,11 +1,12 @@
 // Ops that select, convert and combine: where, cast, the logical ops.
 //
-// `where` copies elements of any type, so its loops (select_loops.inc.c) depend only on the element size.
+// `where` copies elements of any type, so its fast loops (select_loops.inc.c) depend only on the element size.
 #include "kernels/kernels.h"
 #include "ops/core/attrs.h"
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 
 #include <muster/ops.h>
 
@@ -43,11 +44,22 @@ static void select_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
         &part, n, (char *)k->out[0].data + (size_t)out_at * bytes);
 }
 
-static mu_status where_ref(const mu_kernel *k)
+static mu_status where_run(const mu_kernel *k)
 {
     mu_walk walk;
     mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
     mu__walk_run(&walk, k->team, select_row, (void *)(uintptr_t)k);
+    return MU_OK;
+}
+
+static mu_status where_ref(const mu_kernel *k)
+{
+    const mu_view *condition = &k->in[0], *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
+        const bool first = mu__read_whole(condition, mu__broadcast_at(&out->shape, &condition->shape, i));
+        const mu_view *chosen = &k->in[first ? 1 : 2];
+        mu__copy_element(out, i, chosen, mu__broadcast_at(&out->shape, &chosen->shape, i));
+    }
     return MU_OK;
 }
 
@@ -77,7 +89,8 @@ static const mu_sample samples_where[] = {
 };
 const mu_op mu_op_where = {
     .name = "where", .n_in = 3, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_BOOLS, .in_place = 6,
-    .infer = where_infer, .grad = where_grad, .ref = where_ref, .hlo = "stablehlo.select", .samples = samples_where,
+    .infer = where_infer, .grad = where_grad, .ref = where_ref, .cpu = {.run = where_run}, .hlo = "stablehlo.select",
+    .samples = samples_where,
 };
 mu_tensor *mu_where(mu_tensor *condition, mu_tensor *a, mu_tensor *b)
 {
@@ -94,10 +107,38 @@ static void cast_range(void *arg, int64_t begin, int64_t end)
                 (const char *)in->data + (size_t)begin * mu_dtype_bytes(in->dtype), end - begin);
 }
 
-static mu_status cast_ref(const mu_kernel *k)
+static mu_status cast_run(const mu_kernel *k)
 {
     int64_t n = mu__elements(&k->in[0].shape);
     mu__share_range(k->team, n, 1024, n, cast_range, (void *)k);
+    return MU_OK;
+}
+
+// Truncates to int64, or to int32, of which smaller types keep the low bits. What does not fit, and NaN, becomes the
+// least value, as the processor's conversion gives it.
+static int64_t truncated(mu_dtype to, double x)
+{
+    if (to == MU_I64)
+        return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;
+    return x > -0x1p31 - 1 && x < 0x1p31 ? (int64_t)x : INT32_MIN;
+}
+
+static mu_status cast_ref(const mu_kernel *k)
+{
+    const mu_view *in = &k->in[0], *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&in->shape); i++) {
+        const bool real = mu__dtype_is_float(in->dtype);
+        const double x = real ? mu__read_real(in, i) : 0;
+        const int64_t whole = real ? truncated(out->dtype, x) : mu__read_whole(in, i);
+        if (out->dtype == MU_BOOL)
+            mu__write_whole(out, i, real ? x != 0 : whole != 0);
+        else if (!mu__dtype_is_float(out->dtype))
+            mu__write_whole(out, i, whole);
+        else if (real || out->dtype == MU_F64)
+            mu__write_real(out, i, real ? x : (double)whole);
+        else
+            mu__write_real(out, i, (double)(float)whole);  // one rounding to float32, also of integers above 2^53
+    }
     return MU_OK;
 }
 
@@ -131,8 +172,8 @@ static const mu_sample samples_cast[] = {
 };
 const mu_op mu_op_cast = {
     .name = "cast", .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .attrs_bytes = sizeof(mu_cast_attrs),
-    .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad, .ref = cast_ref, .lower = mu__lower_cast,
-    .samples = samples_cast,
+    .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad, .ref = cast_ref, .cpu = {.run = cast_run},
+    .lower = mu__lower_cast, .samples = samples_cast,
 };
 mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)
 {
@@ -154,7 +195,7 @@ static void logical_row(void *arg, const mu_walk *walk, const int64_t *at, int64
                            (uint8_t *)k->out[0].data + out_at, n);
 }
 
-static mu_status logical_ref(const mu_kernel *k)
+static mu_status logical_run(const mu_kernel *k)
 {
     mu_walk walk;
     mu__walk_make(&walk, &k->out[0].shape, 2, k->in);
@@ -170,10 +211,37 @@ static void not_range(void *arg, int64_t begin, int64_t end)
                            (uint8_t *)k->out[0].data + begin, end - begin);
 }
 
-static mu_status not_ref(const mu_kernel *k)
+static mu_status not_run(const mu_kernel *k)
 {
     const int64_t n = mu__elements(&k->out[0].shape);
     mu__share_range(k->team, n, 1024, n, not_range, (void *)k);
+    return MU_OK;
+}
+
+static int64_t logical_of(mu_bitwise function, int64_t a, int64_t b)
+{
+    switch (function) {
+    case MU_BITWISE_AND: return a & b;
+    case MU_BITWISE_OR: return a | b;
+    default: return a ^ b;
+    }
+}
+
+static mu_status logical_ref(const mu_kernel *k)
+{
+    const mu_view *a = &k->in[0], *b = &k->in[1], *out = &k->out[0];
+    for (int64_t i = 0; i < mu__elements(&out->shape); i++)
+        mu__write_whole(out, i,
+                        logical_of((mu_bitwise)k->op->variant,
+                                   mu__read_whole(a, mu__broadcast_at(&out->shape, &a->shape, i)),
+                                   mu__read_whole(b, mu__broadcast_at(&out->shape, &b->shape, i))));
+    return MU_OK;
+}
+
+static mu_status not_ref(const mu_kernel *k)
+{
+    for (int64_t i = 0; i < mu__elements(&k->out[0].shape); i++)
+        mu__write_whole(&k->out[0], i, !mu__read_whole(&k->in[0], i));
     return MU_OK;
 }
 
@@ -184,7 +252,8 @@ static const mu_sample samples_logical[] = {
 };
 #define LOGICAL(text, which)                                                                                 \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | MU_OP_COMMUTES,        \
-    .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref, .samples = samples_logical
+    .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref,            \
+    .cpu = {.run = logical_run}, .samples = samples_logical
 
 const mu_op mu_op_logical_and = {LOGICAL("logical_and", MU_BITWISE_AND), .hlo = "stablehlo.and"};
 const mu_op mu_op_logical_or = {LOGICAL("logical_or", MU_BITWISE_OR), .hlo = "stablehlo.or"};
@@ -192,6 +261,6 @@ const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", MU_BITWISE_XOR), .hlo = 
 static const mu_sample samples_not[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .dtypes = {MU_BOOL}, .no_grad = 1}, {0}};
 const mu_op mu_op_logical_not = {
     .name = "logical_not", .variant = MU_BITWISE_XOR, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,
-    .dtypes = MU_BOOLS, .in_place = 1, .infer = mu__infer_same, .ref = not_ref, .hlo = "stablehlo.not",
-    .samples = samples_not,
+    .dtypes = MU_BOOLS, .in_place = 1, .infer = mu__infer_same, .ref = not_ref, .cpu = {.run = not_run},
+    .hlo = "stablehlo.not", .samples = samples_not,
 };

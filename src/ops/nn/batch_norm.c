@@ -1,10 +1,12 @@
 // Batch normalisation in training: batch_norm_training and its gradient as ops.
 //
 // Normalises each channel (the last axis) by mean and biased variance over the batch. Both are outputs, because the
-// moving averages and the gradient need them. The gradient op has a gradient too, composed of ops.
+// moving averages and the gradient need them. The gradient op has a gradient too, composed of ops. float32 has kernels
+// (batch_norm_fast.c), other types and empty batches loops that the compiler vectorises.
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
 #include <math.h>
@@ -81,11 +83,65 @@ static norm_job job_of(const mu_kernel *kernel)
                       .y = kernel->out[0].data};
 }
 
+// Mean and variance of a channel, whose elements are `channels` apart.
+static void moments_of(const mu_view *x, int64_t rows, int64_t channels, int64_t channel, double *mean,
+                       double *variance)
+{
+    double sum = 0, squares = 0;
+    for (int64_t r = 0; r < rows; r++)
+        sum += mu__read_real(x, r * channels + channel);
+    *mean = sum / (double)rows;
+    for (int64_t r = 0; r < rows; r++)
+        squares += pow(mu__read_real(x, r * channels + channel) - *mean, 2);
+    *variance = squares / (double)rows;
+}
+
 static mu_status training_ref(const mu_kernel *kernel)
+{
+    const mu_view *x = &kernel->in[0], *out = kernel->out;
+    const norm_job job = job_of(kernel);
+    for (int64_t c = 0; c < job.channels; c++) {
+        const double gamma = mu__read_real(&kernel->in[1], c), beta = mu__read_real(&kernel->in[2], c);
+        double mean, variance;
+        moments_of(x, job.rows, job.channels, c, &mean, &variance);
+        mu__write_real(&out[1], c, mean);
+        mu__write_real(&out[2], c, variance);
+        for (int64_t i = c; i < job.rows * job.channels; i += job.channels)
+            mu__write_real(&out[0], i, (mu__read_real(x, i) - mean) / sqrt(variance + job.epsilon) * gamma + beta);
+    }
+    return MU_OK;
+}
+
+// With n = (x - mean) / deviation: dx = gamma / deviation (dy - the mean of dy - n times the mean of dy n).
+static mu_status grad_ref(const mu_kernel *kernel)
+{
+    const mu_view *x = &kernel->in[0], *dy = &kernel->in[4], *out = kernel->out;
+    const norm_job job = job_of(kernel);
+    const int64_t n = job.rows * job.channels;
+    for (int64_t c = 0; c < job.channels; c++) {
+        const double gamma = mu__read_real(&kernel->in[1], c), mean = mu__read_real(&kernel->in[2], c);
+        const double deviation = sqrt(mu__read_real(&kernel->in[3], c) + job.epsilon);
+        double sum = 0, along = 0;
+        for (int64_t i = c; i < n; i += job.channels) {
+            sum += mu__read_real(dy, i);
+            along += mu__read_real(dy, i) * (mu__read_real(x, i) - mean) / deviation;
+        }
+        mu__write_real(&out[1], c, along);
+        mu__write_real(&out[2], c, sum);
+        for (int64_t i = c; i < n; i += job.channels) {
+            const double normal = (mu__read_real(x, i) - mean) / deviation;
+            const double rest = mu__read_real(dy, i) - (sum + normal * along) / (double)job.rows;
+            mu__write_real(&out[0], i, gamma / deviation * rest);
+        }
+    }
+    return MU_OK;
+}
+
+static mu_status training_loops(const mu_kernel *kernel)
 {
     const mu_dtype dtype = kernel->in[0].dtype;
     if (dtype != MU_F32 && dtype != MU_F64)
-        return mu__run_as_f32(kernel, training_ref);
+        return mu__run_as_f32(kernel, training_loops);
     norm_job job = job_of(kernel);
     job.beta = kernel->in[2].data;
     job.mean = kernel->out[1].data;
@@ -95,11 +151,11 @@ static mu_status training_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-static mu_status grad_ref(const mu_kernel *kernel)
+static mu_status grad_loops(const mu_kernel *kernel)
 {
     const mu_dtype dtype = kernel->in[0].dtype;
     if (dtype != MU_F32 && dtype != MU_F64)
-        return mu__run_as_f32(kernel, grad_ref);
+        return mu__run_as_f32(kernel, grad_loops);
     norm_job job = job_of(kernel);
     job.mean = kernel->in[2].data;
     job.variance = kernel->in[3].data;
@@ -108,6 +164,18 @@ static mu_status grad_ref(const mu_kernel *kernel)
     job.dbeta = kernel->out[2].data;
     (dtype == MU_F32 ? f32_backward : f64_backward)(&job);
     return MU_OK;
+}
+
+static mu_status training_run(const mu_kernel *kernel)
+{
+    const mu_view *x = &kernel->in[0];
+    return mu__batch_norm_takes(x->dtype, &x->shape) ? mu__batch_norm_run(kernel) : training_loops(kernel);
+}
+
+static mu_status grad_run(const mu_kernel *kernel)
+{
+    const mu_view *x = &kernel->in[0];
+    return mu__batch_norm_takes(x->dtype, &x->shape) ? mu__batch_norm_grad_run(kernel) : grad_loops(kernel);
 }
 
 // ---- Gradients ----------------------------------------------------------------------------------
@@ -218,14 +286,14 @@ const mu_op mu_op_batch_norm_training = {
     .name = "batch_norm_training", .n_in = 3, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
     .infer = training_infer, .grad = training_grad, .ref = training_ref, .samples = training_samples,
-    .cpu = {.prepare = mu__batch_norm_prepare, .run = mu__batch_norm_run}, .lower = mu__lower_batch_norm,
+    .cpu = {.prepare = mu__batch_norm_prepare, .run = training_run}, .lower = mu__lower_batch_norm,
 };
 
 const mu_op mu_op_batch_norm_grad = {
     .name = "batch_norm_grad", .n_in = 5, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
     .infer = grad_infer, .grad = grad_grad, .ref = grad_ref, .samples = grad_samples,
-    .cpu = {.prepare = mu__batch_norm_prepare, .run = mu__batch_norm_grad_run}, .lower = mu__lower_batch_norm_grad,
+    .cpu = {.prepare = mu__batch_norm_prepare, .run = grad_run}, .lower = mu__lower_batch_norm_grad,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -75,13 +75,17 @@ static void write_result(const mu_kernel *kernel, const moments_job *job, make_r
     mu__share_range(kernel->team, job->rows, 1, job->rows * job->channels, write_rows, &result);
 }
 
+bool mu__batch_norm_takes(mu_dtype dtype, const mu_shape *x)
+{
+    return dtype == MU_F32 && mu__elements(x) > 0;
+}
+
 mu_status mu__batch_norm_prepare(mu_prepare *prepare)
 {
-    const mu_shape *x = &prepare->in[0].shape;
-    const int64_t channels = x->dims[x->rank - 1];
-    prepare->scratch_bytes = (size_t)channels * (DOUBLES * sizeof(double) + FLOATS * sizeof(float));
-    MU_TRY(mu__prepare_f32(prepare));
-    prepare->declined |= channels == 0 || mu__elements(x) == 0;
+    const mu_spec *x = &prepare->in[0];
+    const int64_t channels = x->shape.dims[x->shape.rank - 1];
+    if (mu__batch_norm_takes(x->dtype, &x->shape))
+        prepare->scratch_bytes = (size_t)channels * (DOUBLES * sizeof(double) + FLOATS * sizeof(float));
     return MU_OK;
 }
 

@@ -1,17 +1,14 @@
-// conv2d and conv3d, their gradients, and conv2d with bias and ReLU: op definitions and public functions.
+// conv2d and conv3d, their gradients, and conv2d with bias and ReLU: op definitions.
 //
 // Images are NHWC, kernels HWIO; in three dimensions depth comes before height. float32 and bfloat16 use oneDNN;
 // float16, and bfloat16 where the processor multiplies float32 faster, are computed as float32; float64 and int32 use
-// plain loops. oneDNN reads images in our layout. Kernels are reordered at each run into the layout that the primitive
+// conv_loops.c. oneDNN reads images in our layout. Kernels are reordered at each run into the layout that the primitive
 // prefers, because they change every step and the reorder is cheap. With stride 1 an input gradient is computed as a
 // forward convolution; most filter gradients use conv_filter.c. Each of the three ops is linear in both operands, so
 // the ops are each other's gradients. Only engine passes make the fused op.
-#include "ops/core/composed.h"
 #include "ops/nn/conv.h"
 #include "ops/core/lower.h"
 #include "ops/onednn/onednn.h"
-
-#include <muster/nn.h>
 
 #define CONV_FIELDS                                                 \
     {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},     \
@@ -466,7 +463,7 @@ static mu_status prepare_sums(bool as_f32, mu_prepare *prepare)
     return MU_OK;
 }
 
-static mu_status conv_prepare(mu_prepare *prepare)
+static mu_status prepare_primitives(mu_prepare *prepare)
 {
     const mu_conv_attrs *attrs = prepare->attrs;
     const mu_conv_kind kind = mu__conv_kind(prepare->op);
@@ -508,6 +505,18 @@ static mu_status conv_prepare(mu_prepare *prepare)
                                              : choose_backward(&plan, kind);
     append_steps(&plan, prepare, chosen);
     return finish_state(&plan, kernel, as_f32, prepare);
+}
+
+// What oneDNN does not take has no state: mu__conv_loops computes it.
+static mu_status conv_prepare(mu_prepare *prepare)
+{
+    MU_TRY(prepare_primitives(prepare));
+    if (prepare->declined) {
+        prepare->declined = false;
+        prepare->state = NULL;
+        prepare->scratch_bytes = 0;
+    }
+    return MU_OK;
 }
 
 // Runs the primitives once per batch of images: the first axis of operand 0 and of the result.
@@ -552,6 +561,8 @@ static mu_status run_state(const mu_kernel *kernel)
 static mu_status conv_run(const mu_kernel *kernel)
 {
     const conv_state *state = kernel->state;
+    if (!state)
+        return mu__conv_loops(kernel);
     return state->as_f32 ? mu__run_as_f32(kernel, run_state) : run_state(kernel);
 }
 
@@ -674,122 +685,7 @@ const mu_op mu_op_conv3d_filter_grad = {FILTER_GRAD("conv3d_filter_grad", 3, con
 const mu_op mu_op_conv2d_bias = {
     .name = "conv2d_bias", .variant = 2, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_bias_fields,
-    .infer = conv_bias_infer, .grad = conv_bias_grad, .ref = mu__conv_bias_ref,
+    .infer = conv_bias_infer, .grad = conv_bias_grad, .ref = mu__conv_ref,
     .cpu = {conv_prepare, conv_run, state_free}, .lower = mu__lower_conv,
     .samples = conv_bias_samples,
 };
-
-// ---- Public functions ---------------------------------------------------------------------------
-
-// Options of a public call, for n spatial axes.
-typedef struct conv_options {
-    const mu_op *op;
-    const char *name;
-    int n;
-    const int64_t *strides, *dilations, *pads, *output_size;  // output_size: only transposed convolutions
-    const char *padding;
-    int64_t groups;
-} conv_options;
-
-static mu_status make_attrs(const conv_options *o, mu_conv_attrs *attrs)
-{
-    memset(attrs, 0, sizeof *attrs);
-    MU_TRY(mu__window_options(&attrs->strides, o->n, o->strides, "strides", o->name));
-    MU_TRY(mu__window_options(&attrs->dilations, o->n, o->dilations, "dilations", o->name));
-    attrs->groups = o->groups ? o->groups : 1;
-    return mu__padding_options(attrs->padding, &attrs->pads, o->padding, o->n, o->pads, o->name);
-}
-
-static mu_tensor *convolve(const conv_options *o, mu_tensor *x, mu_tensor *kernel)
-{
-    mu_conv_attrs attrs;
-    return make_attrs(o, &attrs) == MU_OK ? mu__apply2(o->op, &attrs, x, kernel) : NULL;
-}
-
-mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args)
-{
-    mu_nn_conv2d_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv2d") != MU_OK)
-        return NULL;
-    const conv_options options = {&mu_op_conv2d, "conv2d", 2,         a.strides, a.dilations,
-                                  a.pads,        NULL,     a.padding, a.groups};
-    return convolve(&options, a.x, a.kernel);
-}
-
-mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args)
-{
-    mu_nn_conv3d_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv3d") != MU_OK)
-        return NULL;
-    const conv_options options = {&mu_op_conv3d, "conv3d", 3,         a.strides, a.dilations,
-                                  a.pads,        NULL,     a.padding, a.groups};
-    return convolve(&options, a.x, a.kernel);
-}
-
-// The smallest size along axis i of a transposed convolution's image that contains every window of the result.
-// MU_UNKNOWN if it cannot be determined.
-static int64_t least_extent(const mu_conv_attrs *attrs, int i, int64_t in, int64_t size)
-{
-    const int64_t stride = attrs->strides.at[i];
-    const bool same = strcmp(attrs->padding, "same") == 0;
-    if (in == MU_UNKNOWN || (size == MU_UNKNOWN && !same))
-        return MU_UNKNOWN;
-    // Too large numbers wrap here; the shape rule rejects them.
-    uint64_t out = (uint64_t)in * (uint64_t)stride;
-    const uint64_t more = (uint64_t)(size - 1) * (uint64_t)attrs->dilations.at[i] + 1 - (uint64_t)stride;
-    if (!same && (int64_t)more > 0)
-        out += more;
-    if (strcmp(attrs->padding, "explicit") == 0)
-        out -= (uint64_t)attrs->pads.at[2 * i] + (uint64_t)attrs->pads.at[2 * i + 1];
-    return (int64_t)out;
-}
-
-// The image size of a transposed convolution: the requested one or the smallest.
-static mu_status choose_image(const conv_options *o, const mu_tensor *x, const mu_tensor *kernel, mu_conv_attrs *attrs)
-{
-    char text[MU_SHAPE_TEXT], kernel_text[MU_SHAPE_TEXT];
-    if (!x || !kernel || x->shape.rank != o->n + 2 || kernel->shape.rank != o->n + 2)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: x and kernel must have rank %d, got %s", o->name, o->n + 2,
-                         x && kernel ? mu__shape_text(x->shape.rank == o->n + 2 ? &kernel->shape : &x->shape, text)
-                                     : "NULL");
-    attrs->image.n = o->n;
-    for (int i = 0; i < o->n; i++) {
-        attrs->image.at[i] = o->output_size[i]
-                                 ? o->output_size[i]
-                                 : least_extent(attrs, i, x->shape.dims[i + 1], kernel->shape.dims[i]);
-        if (attrs->image.at[i] < 0)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: no size of the result's axis %d follows from x %s and kernel %s; give .output_size",
-                             o->name, i + 1, mu__shape_text(&x->shape, text),
-                             mu__shape_text(&kernel->shape, kernel_text));
-    }
-    return MU_OK;
-}
-
-static mu_tensor *transpose_convolution(const conv_options *o, mu_tensor *x, mu_tensor *kernel)
-{
-    mu_conv_attrs attrs;
-    if (make_attrs(o, &attrs) != MU_OK || choose_image(o, x, kernel, &attrs) != MU_OK)
-        return NULL;
-    return mu__composed2(o->name, x, kernel, mu__apply2(o->op, &attrs, x, kernel));
-}
-
-mu_tensor *mu_nn_conv2d_transpose_with(const mu_nn_conv2d_transpose_args *args)
-{
-    mu_nn_conv2d_transpose_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv2d_transpose") != MU_OK)
-        return NULL;
-    const conv_options options = {&mu_op_conv2d_input_grad, "conv2d_transpose", 2, a.strides, a.dilations, a.pads,
-                                  a.output_size, a.padding, a.groups};
-    return transpose_convolution(&options, a.x, a.kernel);
-}
-
-mu_tensor *mu_nn_conv3d_transpose_with(const mu_nn_conv3d_transpose_args *args)
-{
-    mu_nn_conv3d_transpose_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv3d_transpose") != MU_OK)
-        return NULL;
-    const conv_options options = {&mu_op_conv3d_input_grad, "conv3d_transpose", 3, a.strides, a.dilations, a.pads,
-                                  a.output_size, a.padding, a.groups};
-    return transpose_convolution(&options, a.x, a.kernel);
-}

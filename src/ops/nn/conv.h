@@ -1,7 +1,8 @@
 // Common view of the three convolutions: which operand is the image, the kernel and the result.
 //
 // Forward, input gradient and filter gradient are the same sum over (output pixel, tap, channel, filter); each leaves
-// out one of the three arrays. conv.c has the op definitions, conv_ref.c the plain loops.
+// out one of the three arrays. conv.c has the op definitions, conv_calls.c the public functions, conv_plain.c the plain
+// loop, conv_loops.c the fast loops for what oneDNN does not take.
 #ifndef MU_SRC_OPS_CONV_H
 #define MU_SRC_OPS_CONV_H
 
@@ -23,7 +24,7 @@ mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
 bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64_t groups);
 mu_status mu__conv_filter_run(const mu_kernel *kernel);
 
-mu_status mu__conv_ref(const mu_kernel *kernel);       // all except conv2d_bias
-mu_status mu__conv_bias_ref(const mu_kernel *kernel);  // conv2d_bias
+mu_status mu__conv_ref(const mu_kernel *kernel);
+mu_status mu__conv_loops(const mu_kernel *kernel);  // without oneDNN: types and shapes that it does not take
 
 #endif

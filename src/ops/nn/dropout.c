@@ -6,6 +6,7 @@
 #include "ops/core/composed.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 #include "ops/random/random.h"
 
@@ -135,7 +136,7 @@ static void drop_groups(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static mu_status dropout_ref(const mu_kernel *kernel)
+static mu_status dropout_run(const mu_kernel *kernel)
 {
     const mu_dropout_attrs *attrs = kernel->attrs;
     const uint64_t *seed = kernel->in[1].data;
@@ -146,6 +147,24 @@ static mu_status dropout_ref(const mu_kernel *kernel)
         .limit = limit_of(attrs),
     };
     mu__share_range(kernel->team, (n + WORDS - 1) / WORDS, 1, n, drop_groups, &job);
+    return MU_OK;
+}
+
+// An element's random word is the one of its index in the seed's sequence; each counter has four.
+static mu_status dropout_ref(const mu_kernel *kernel)
+{
+    const mu_dropout_attrs *attrs = kernel->attrs;
+    const mu_view *x = &kernel->in[0];
+    const uint64_t *seed = kernel->in[1].data;
+    for (int64_t i = 0; i < mu__elements(&x->shape); i++) {
+        uint32_t words[4];
+        mu_philox generator = mu__philox_seeded(seed[0], seed[1]);
+        mu__philox_skip(&generator, (uint64_t)(i / 4));
+        mu__philox_next(&generator, words);
+        const double uniform = (words[i % 4] & UNIFORM_BITS) / (UNIFORM_BITS + 1.0);
+        const bool stays = uniform >= (double)(float)attrs->rate;
+        mu__write_real(&kernel->out[0], i, stays ? mu__read_real(x, i) / (1 - attrs->rate) : 0);
+    }
     return MU_OK;
 }
 
@@ -184,8 +203,8 @@ static const mu_sample dropout_samples[] = {
 const mu_op mu_op_dropout = {
     .name = "dropout", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_dropout_attrs), .attrs = dropout_fields,
-    .infer = dropout_infer, .grad = dropout_grad, .ref = dropout_ref, .samples = dropout_samples,
-    .lower = mu__lower_dropout,
+    .infer = dropout_infer, .grad = dropout_grad, .ref = dropout_ref, .cpu = {.run = dropout_run},
+    .samples = dropout_samples, .lower = mu__lower_dropout,
 };
 
 // ---- Functions ----------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 // bias_add and its gradient, the gradient of ReLU, and partial sums by a team.
 //
-// Channels are the last axis. float32 uses hand-written kernels, everything else plain loops.
+// Channels are the last axis. float32 uses hand-written kernels, float64 and 16-bit floats loops that the compiler
+// vectorises.
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn_loops.h"
 
 #include "kernels/kernels.h"
@@ -152,13 +154,31 @@ static mu_tensor *bias_add_grad_grad(mu_grad *g, int i)
 
 static mu_status bias_add_grad_ref(const mu_kernel *kernel)
 {
-    const mu_nn_loops *loops = mu__nn_loops(kernel->in[0].dtype);
-    if (!loops)
-        return mu__run_as_f32(kernel, bias_add_grad_ref);
+    const mu_view *dy = &kernel->in[0], *sums = &kernel->out[0];
     int64_t rows, channels;
-    rows_of(&kernel->in[0].shape, &rows, &channels);
-    loops->column_sums(kernel->in[0].data, kernel->out[0].data, rows, channels);
+    rows_of(&dy->shape, &rows, &channels);
+    for (int64_t c = 0; c < channels; c++) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++)
+            sum += mu__read_real(dy, r * channels + c);
+        mu__write_real(sums, c, sum);
+    }
     return MU_OK;
+}
+
+MU_PER_ISA(column_sums_f64, (const double *restrict x, double *restrict sums, int64_t rows, int64_t channels),
+           (x, sums, rows, channels))
+{
+    enum { WIDTH = 32 };
+    for (int64_t c = 0; c < channels; c += WIDTH) {
+        double sum[WIDTH] = {0};
+        const int64_t width = MU_MIN(WIDTH, channels - c);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t i = 0; i < width; i++)
+                sum[i] += x[r * channels + c + i];
+        for (int64_t i = 0; i < width; i++)
+            sums[c + i] = sum[i];
+    }
 }
 
 static void bias_part(void *arg, float *part, int64_t begin, int64_t end)
@@ -169,9 +189,7 @@ static void bias_part(void *arg, float *part, int64_t begin, int64_t end)
 
 static mu_status bias_add_grad_prepare(mu_prepare *prepare)
 {
-    const mu_dtype dtype = prepare->in[0].dtype;
-    prepare->declined = dtype == MU_F64;
-    if (dtype == MU_F32)
+    if (prepare->in[0].dtype == MU_F32)
         prepare->scratch_bytes = mu__parts_bytes(prepare->team, prepare->out[0].shape.dims[0]);
     return MU_OK;
 }
@@ -194,6 +212,10 @@ static mu_status bias_add_grad_fast(const mu_kernel *kernel)
     int64_t rows, channels;
     mu_view dy = kernel->in[0];
     rows_of(&dy.shape, &rows, &channels);
+    if (dy.dtype == MU_F64) {
+        column_sums_f64(dy.data, kernel->out[0].data, rows, channels);
+        return MU_OK;
+    }
     if (dy.dtype != MU_F32)
         return sum_rows(kernel, rows, channels);
     mu__sum_parts(kernel->team, rows * channels, rows, channels, kernel->scratch, bias_part, &dy);
@@ -236,12 +258,17 @@ static mu_tensor *relu_grad_grad(mu_grad *g, int i)
 
 static mu_status relu_grad_ref(const mu_kernel *kernel)
 {
-    const mu_nn_loops *loops = mu__nn_loops(kernel->in[0].dtype);
-    if (!loops)
-        return mu__run_as_f32(kernel, relu_grad_ref);
-    loops->relu_grad(kernel->in[0].data, kernel->in[1].data, kernel->out[0].data,
-                     mu__elements(&kernel->in[0].shape));
+    const mu_view *dy = &kernel->in[0], *y = &kernel->in[1];
+    for (int64_t i = 0; i < mu__elements(&dy->shape); i++)
+        mu__write_real(&kernel->out[0], i, mu__read_real(y, i) > 0 ? mu__read_real(dy, i) : 0);
     return MU_OK;
+}
+
+MU_PER_ISA(relu_grad_f64, (const double *y, const double *dy, double *dx, int64_t n), (y, dy, dx, n))
+{
+    MU_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
 // Half types need no conversion: the numbers above 0 are the bits from 1 to infinity's.
@@ -261,15 +288,11 @@ static void relu_grad_range(void *arg, int64_t begin, int64_t end)
     const mu_dtype dtype = kernel->in[0].dtype;
     if (dtype == MU_F32)
         mu__kernels()->relu_grad(y, dy, dx, begin, end);
+    else if (dtype == MU_F64)
+        relu_grad_f64((const double *)y + begin, (const double *)dy + begin, (double *)dx + begin, end - begin);
     else
         relu_grad_float16((const uint16_t *)y + begin, (const uint16_t *)dy + begin, (uint16_t *)dx + begin,
                           dtype == MU_F16 ? 0x7c00 : 0x7f80, end - begin);
-}
-
-static mu_status relu_grad_prepare(mu_prepare *prepare)
-{
-    prepare->declined = prepare->in[0].dtype == MU_F64;
-    return MU_OK;
 }
 
 static mu_status relu_grad_fast(const mu_kernel *kernel)
@@ -290,7 +313,7 @@ static const mu_sample relu_grad_samples[] = {
 const mu_op mu_op_relu_grad = {
     .name = "relu_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .flags = MU_OP_ELEMENTWISE, .in_place = 3,
     .infer = relu_grad_infer, .grad = relu_grad_grad, .ref = relu_grad_ref,
-    .cpu = {relu_grad_prepare, relu_grad_fast, NULL},
+    .cpu = {.run = relu_grad_fast},
     .samples = relu_grad_samples,
     .lower = mu__lower_relu_grad,
 };

@@ -191,7 +191,8 @@ void mu__sum_parts(const mu_team *whole, int64_t work, int64_t n, int64_t width,
 // mu__prepare_f32 is the prepare function of kernels that exist for float32 alone: it declines other types.
 mu_status mu__prepare_f32(mu_prepare *prepare);
 
-// The fast kernels of batch_norm_training and its gradient (batch_norm_fast.c).
+// The kernels of batch_norm_training and its gradient (batch_norm_fast.c), for what mu__batch_norm_takes accepts.
+bool mu__batch_norm_takes(mu_dtype dtype, const mu_shape *x);
 mu_status mu__batch_norm_prepare(mu_prepare *prepare);
 mu_status mu__batch_norm_run(const mu_kernel *kernel);
 mu_status mu__batch_norm_grad_run(const mu_kernel *kernel);

@@ -8,8 +8,6 @@
 
 typedef struct mu_nn_loops {
     void (*add_bias)(void *y, const void *bias, int64_t rows, int64_t channels, bool relu);
-    void (*column_sums)(const void *x, void *sums, int64_t rows, int64_t channels);
-    void (*relu_grad)(const void *dy, const void *y, void *dx, int64_t n);
     // One softmax over n elements `step` apart.
     void (*softmax)(const void *x, void *y, int64_t n, int64_t step, bool logarithm);
     // One row: loss and gradient dx against the distribution p. If p is NULL, all probability is on `label`.

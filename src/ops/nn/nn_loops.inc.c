@@ -1,4 +1,4 @@
-// Loops of bias, ReLU's gradient and softmax for one float type T, named by FN; math functions by M.
+// Loops of bias and softmax for one float type T, named by FN; math functions by M.
 //
 // Sums are in double, so that float32 results do not lose accuracy with length.
 
@@ -15,31 +15,6 @@ MU_PER_ISA(FN(add_bias), (void *to, const void *from, int64_t rows, int64_t chan
             for (int64_t c = 0; c < channels; c++)
                 row[c] = row[c] < 0 ? 0 : row[c];
     }
-}
-
-MU_PER_ISA(FN(column_sums), (const void *from, void *to, int64_t rows, int64_t channels), (from, to, rows, channels))
-{
-    const T *restrict x = from;
-    T *restrict sums = to;
-    enum { WIDTH = 32 };
-    for (int64_t c = 0; c < channels; c += WIDTH) {
-        double sum[WIDTH] = {0};
-        const int64_t width = MU_MIN(WIDTH, channels - c);
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t i = 0; i < width; i++)
-                sum[i] += (double)x[r * channels + c + i];
-        for (int64_t i = 0; i < width; i++)
-            sums[c + i] = (T)sum[i];
-    }
-}
-
-MU_PER_ISA(FN(relu_grad), (const void *dy_data, const void *y_data, void *to, int64_t n), (dy_data, y_data, to, n))
-{
-    const T *dy = dy_data, *y = y_data;
-    T *dx = to;
-    MU_INDEPENDENT
-    for (int64_t i = 0; i < n; i++)
-        dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
 // The maximum of n elements `step` apart, and the sum of exp(x - maximum). A NaN makes the sum NaN.
@@ -88,8 +63,7 @@ static void FN(cross_entropy)(const void *from, const void *wanted_data, int64_t
 }
 
 static const mu_nn_loops FN(loops) = {
-    .add_bias = FN(add_bias), .column_sums = FN(column_sums), .relu_grad = FN(relu_grad),
-    .softmax = FN(softmax), .cross_entropy = FN(cross_entropy),
+    .add_bias = FN(add_bias), .softmax = FN(softmax), .cross_entropy = FN(cross_entropy),
 };
 
 #undef T

@@ -1,6 +1,6 @@
 // Common view of the five pools: each connects an image, a smaller result and, for max pools, the maxima's positions.
 //
-// pool.c has the op definitions, pool_ref.c the plain loops, pool_int.c the loops for integers.
+// pool.c has the op definitions, pool_ref.c the plain loops, pool_int.c the fast ones for integers.
 #ifndef MU_SRC_OPS_POOL_H
 #define MU_SRC_OPS_POOL_H
 

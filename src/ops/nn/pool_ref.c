@@ -1,7 +1,8 @@
-// Plain loops of the pools for float types: oracle and fallback. pool_int.c has those for integers.
+// Plain loops of the pools: the oracle, and the fallback for windows that the kernels do not take.
 //
 // Padding is ignored, not zero. A maximum's position is the row-major number of its tap; ties go to the first tap, and
 // a NaN beats all numbers.
+#include "ops/core/plain.h"
 #include "ops/nn/pool.h"
 
 #include <math.h>
@@ -63,6 +64,27 @@ static void put_place(const pool_job *j, int64_t at, int64_t place)
 #define FN(name) f64_##name
 #include "ops/nn/pool_loops.inc.c"
 
+// A maximum of nothing is the least number of its type.
+static void max_pool_whole(const pool_job *j, const mu_view *x, const mu_view *y)
+{
+    const int bits = 8 * (int)mu_dtype_bytes(x->dtype);
+    const int64_t least = x->dtype == MU_U8 ? 0 : (int64_t)(UINT64_MAX << (bits - 1));
+    for (int64_t at = 0; at < j->results; at++) {
+        int64_t best = least, position = 0;
+        bool any = false;
+        for (int64_t tap = next_inside(j, at, 0); tap < j->taps; tap = next_inside(j, at, tap + 1)) {
+            const int64_t value = mu__read_whole(x, image_index(j, at, tap));
+            if (!any || value > best) {
+                best = value;
+                position = tap;
+            }
+            any = true;
+        }
+        mu__write_whole(y, at, best);
+        put_place(j, at, position);
+    }
+}
+
 mu_status mu__pool_ref(const mu_kernel *kernel)
 {
     const mu_dtype dtype = kernel->in[0].dtype;
@@ -71,15 +93,14 @@ mu_status mu__pool_ref(const mu_kernel *kernel)
     mu_pool_call call;
     MU_TRY(mu__pool_call(kernel, &call));
     const mu_window *w = &call.window;
-    if (mu__dtype_is_integer(dtype)) {
-        mu__max_pool_whole(&call, 0, w->n);
-        return MU_OK;
-    }
     const pool_job job = {
         .window = w, .image = call.image, .result = call.result, .places = call.places,
         .wide_places = call.wide_places, .taps = w->y.size * w->x.size,
         .results = w->n * w->y.out * w->x.out * w->channels, .pixels = w->n * w->y.in * w->x.in * w->channels,
     };
-    (dtype == MU_F32 ? f32_loops : f64_loops)[call.kind](&job);
+    if (mu__dtype_is_integer(dtype))
+        max_pool_whole(&job, &kernel->in[0], &kernel->out[0]);
+    else
+        (dtype == MU_F32 ? f32_loops : f64_loops)[call.kind](&job);
     return MU_OK;
 }

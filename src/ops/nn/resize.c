@@ -6,6 +6,7 @@
 #include "ops/core/composed.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
 #include <math.h>
@@ -159,14 +160,14 @@ static void copy_nearest(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static mu_status resize_ref(const mu_kernel *kernel)
+static mu_status resize_run(const mu_kernel *kernel)
 {
     const mu_resize_attrs *attrs = kernel->attrs;
     const bool backward = kernel->op == &mu_op_resize_grad, copies = !backward && attrs->method == MU_RESIZE_NEAREST;
     const mu_view *image = backward ? &kernel->out[0] : &kernel->in[0],
                   *result = backward ? &kernel->in[0] : &kernel->out[0];
     if (!copies && image->dtype != MU_F32 && image->dtype != MU_F64)
-        return mu__run_as_f32(kernel, resize_ref);
+        return mu__run_as_f32(kernel, resize_run);
     const int64_t *dims = image->shape.dims, work = mu__elements(&result->shape);
     if (work == 0)
         return MU_OK;  // empty images may have any height and width, and the tables of positions would be as large
@@ -197,6 +198,75 @@ static mu_status resize_ref(const mu_kernel *kernel)
     return job.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for rows of %lld pixels", kernel->op->name,
                                      (long long)(backward ? job.width : job.out_width))
                          : MU_OK;
+}
+
+// ---- Plain loops --------------------------------------------------------------------------------
+
+// The four pixels that a result element is sampled from: the index of each in the image, and its weight.
+typedef struct sources {
+    int64_t at[4];
+    double weight[4];
+} sources;
+
+static sources sources_of(const mu_shape *image, const mu_shape *result, const place *rows, const place *columns,
+                          int64_t i)
+{
+    int64_t index[MU_MAX_RANK];
+    mu__index_of(result, i, index);
+    const place *y = &rows[index[1]], *x = &columns[index[2]];
+    sources four;
+    for (int k = 0; k < 4; k++) {
+        index[1] = k < 2 ? y->low : y->high;
+        index[2] = k % 2 ? x->high : x->low;
+        four.at[k] = mu__element_at(image, index);
+        four.weight[k] = (k < 2 ? 1 - (double)y->part : (double)y->part) *
+                         (k % 2 ? (double)x->part : 1 - (double)x->part);
+    }
+    return four;
+}
+
+static void sample_element(const mu_view *to, int64_t i, const mu_view *image, const sources *four, bool nearest)
+{
+    double sum = 0;
+    for (int k = 0; k < 4 && !nearest; k++)
+        sum += mu__read_real(image, four->at[k]) * four->weight[k];
+    if (nearest)
+        mu__copy_element(to, i, image, four->at[0]);
+    else
+        mu__write_real(to, i, sum);
+}
+
+// Every element of the result and of dy is treated alone; the gradient adds it to the pixels that it was sampled from.
+static mu_status resize_ref(const mu_kernel *kernel)
+{
+    const mu_resize_attrs *attrs = kernel->attrs;
+    const bool backward = kernel->op == &mu_op_resize_grad, nearest = attrs->method == MU_RESIZE_NEAREST;
+    const mu_view *image = backward ? &kernel->out[0] : &kernel->in[0],
+                  *result = backward ? &kernel->in[0] : &kernel->out[0];
+    mu_wide sums = {0};
+    mu_status status = MU_OK;
+    if (mu__elements(&result->shape) == 0)
+        return MU_OK;
+    place *places = mu__alloc((size_t)(attrs->height + attrs->width) * sizeof *places), *rows = places;
+    if (!places)
+        return MU_RESOURCE_EXHAUSTED;
+    fill_places(rows, image->shape.dims[1], attrs->height, attrs->method);
+    fill_places(rows + attrs->height, image->shape.dims[2], attrs->width, attrs->method);
+    if (backward)
+        MU_GO(mu__wide_open(&sums, image, true));
+    for (int64_t i = 0; i < mu__elements(&result->shape); i++) {
+        const sources four = sources_of(&image->shape, &result->shape, rows, rows + attrs->height, i);
+        if (!backward)
+            sample_element(result, i, image, &four, nearest);
+        for (int k = 0; k < 4 && backward; k++)
+            sums.reals[four.at[k]] += mu__read_real(result, i) * four.weight[k];
+    }
+    if (backward)
+        mu__wide_store(&sums);
+out:
+    mu__wide_close(&sums);
+    mu__free(places);
+    return status;
 }
 
 // ---- Lowerings ----------------------------------------------------------------------------------
@@ -346,8 +416,8 @@ static const mu_sample samples_resize_grad[] = {
 };
 const mu_op mu_op_resize = {
     .name = "resize", .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_resize_attrs),
-    .attrs = resize_fields, .infer = resize_infer, .grad = resize_rule, .ref = resize_ref, .samples = samples_resize,
-    .lower = lower_resize,
+    .attrs = resize_fields, .infer = resize_infer, .grad = resize_rule, .ref = resize_ref, .cpu = {.run = resize_run},
+    .samples = samples_resize, .lower = lower_resize,
 };
 const mu_op mu_op_resize_grad = {
     .name = "resize_grad",
@@ -360,6 +430,7 @@ const mu_op mu_op_resize_grad = {
     .infer = resize_grad_infer,
     .grad = resize_grad_rule,
     .ref = resize_ref,
+    .cpu = {.run = resize_run},
     .samples = samples_resize_grad,
     .lower = lower_resize_grad,
 };

@@ -289,9 +289,7 @@ static mu_status sparse_ref(const mu_kernel *kernel)
     const int64_t rows = mu__elements(&labels->shape), classes = logits->shape.dims[logits->shape.rank - 1];
     const size_t element = mu_dtype_bytes(logits->dtype), bytes = element * (size_t)classes;
     for (int64_t r = 0; r < rows; r++) {
-        int64_t label;
-        mu__convert(MU_I64, &label, labels->dtype,
-                    (const char *)labels->data + (size_t)r * mu_dtype_bytes(labels->dtype), 1);
+        const int64_t label = mu__read_whole(labels, r);
         if (label < 0 || label >= classes)
             return bad_label(kernel, label, classes, r);
         loops->cross_entropy((const char *)logits->data + bytes * (size_t)r, NULL, label,

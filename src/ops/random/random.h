@@ -72,6 +72,6 @@ static inline double mu__random_double(uint32_t low, uint32_t high)  // [0, 1)
 
 void mu__random_normals(const uint32_t words[4], double out[2]);  // Box-Muller
 
-double mu__digamma(double x);                              // elementwise.c
+double mu__digamma(double x);                              // elementwise_plain.c
 
 #endif

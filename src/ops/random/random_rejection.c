@@ -8,6 +8,7 @@
 #include "ops/core/composed.h"
 #include "ops/core/grads.h"
 #include "ops/core/loops.h"
+#include "ops/core/plain.h"
 #include "ops/random/random.h"
 
 #include <float.h>
@@ -26,7 +27,7 @@ typedef struct ahead {
 
 // An element's section of the sequence. Each counter yields two doubles, of which the second is used first.
 typedef struct stretch {
-    ahead *ahead;
+    ahead *ahead;            // NULL: nothing is precomputed
     int64_t element;         // in ahead
     uint64_t begin;          // its first counter in the sequence
     int used;                // counters consumed
@@ -57,7 +58,8 @@ static double next_uniform(stretch *s)
     } else if (s->n_uniform == 0) {
         uint32_t words[4];
         next_words(s, words);
-        mu__random_doubles(words, s->uniform, 2);
+        for (int i = 0; i < 2; i++)
+            s->uniform[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
         s->n_uniform = 2;
     }
     return s->uniform[--s->n_uniform];
@@ -112,7 +114,7 @@ static double draw_poisson_by_product(stretch *s, double rate)
 // log(k!), cached for small k, which are the most frequent.
 static double log_factorial(ahead *made, double k)
 {
-    if (!(k < FACTORIALS))
+    if (!made || !(k < FACTORIALS))
         return lgamma(k + 1);
     double *kept = &made->log_factorials[(int)k];
     if (*kept == 0)
@@ -186,10 +188,27 @@ static void draw_elements(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static mu_status draw_ref(const mu_kernel *k)
+static mu_status draw_fast(const mu_kernel *k)
 {
     const int64_t n = mu__elements(&k->out[0].shape);
     mu__share_range(k->team, n, 16, n * 64, draw_elements, (void *)k);
+    return MU_OK;
+}
+
+static mu_status draw_ref(const mu_kernel *k)
+{
+    const mu_view *parameters = &k->in[1], *out = &k->out[0];
+    const int64_t n = mu__elements(&out->shape), n_parameters = mu__elements(&parameters->shape);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t each = n / n_parameters, which = i / each, sample = i % each;
+        const double parameter = mu__read_real(parameters, which);
+        stretch s = {.used = AHEAD + 1, .generator = mu__random_generator(&k->in[0])};
+        mu__philox_skip(&s.generator, (uint64_t)i * MU_RANDOM_STRETCH);
+        mu__write_real(out, sample * n_parameters + which,
+                       k->op == &mu_op_stateless_random_gamma
+                           ? draw_gamma(&s, parameter)
+                           : draw_poisson(&s, parameter, mu__dtype_is_float(out->dtype)));
+    }
     return MU_OK;
 }
 
@@ -313,7 +332,7 @@ static const mu_sample samples_derivative[] = {
 #define DRAW(text, some, writes)                                                                        \
     .name = text, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),          \
     .attrs_bytes = sizeof(mu_random_attrs), .attrs = draw_fields, .infer = draw_infer, .ref = draw_ref,                \
-    .samples = some, .lower = writes
+    .cpu = {.run = draw_fast}, .samples = some, .lower = writes
 
 const mu_op mu_op_stateless_random_gamma = {
     DRAW("stateless_random_gamma", samples_gamma, mu__lower_gamma), .grad = gamma_rule};

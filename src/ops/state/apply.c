@@ -1,9 +1,10 @@
 // Optimizer updates: gradient descent (with momentum) and Adam, each in one pass over the variable and its slots.
 //
 // The formulas are Keras 3's. Scalars are tensors, so that a schedule needs no new trace. The work is shared by the
-// team. Independent of optimizer objects, which create the slots.
-#include "ops/core/loops.h"
+// team: float32 by kernels, float64 by loops that the compiler vectorises. Independent of optimizer objects, which
+// create the slots.
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
 #include "kernels/kernels.h"
@@ -14,23 +15,13 @@
 typedef struct update_job {
     const mu_op *op;
     mu_dtype dtype;
-    bool fast, nesterov;
+    bool nesterov;
     void *variable, *slots[2];
     const void *grad;
     int64_t n;
     double rate, momentum;            // gradient descent; Adam: rate is alpha
     double beta_1, beta_2, epsilon;
 } update_job;
-
-#define T float
-#define FN(name) f32_##name
-#define M(name) name##f
-#include "ops/state/apply_loops.inc.c"
-
-#define T double
-#define FN(name) f64_##name
-#define M(name) name
-#include "ops/state/apply_loops.inc.c"
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -97,14 +88,40 @@ double mu__adam_rate(const mu_kernel *kernel)
     return mu__read_scalar(kernel, 0) * sqrt(1 - pow(beta_2, step)) / (1 - pow(beta_1, step));
 }
 
+MU_PER_ISA(descend_f64, (const update_job *j, int64_t begin, int64_t end), (j, begin, end))
+{
+    double *restrict variable = j->variable, *restrict velocity = j->slots[0];
+    const double *restrict grad = j->grad;
+    const double rate = j->rate, momentum = j->momentum;
+    if (!velocity) {
+        for (int64_t i = begin; i < end; i++)
+            variable[i] -= rate * grad[i];
+        return;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        velocity[i] = momentum * velocity[i] - rate * grad[i];
+        variable[i] += j->nesterov ? momentum * velocity[i] - rate * grad[i] : velocity[i];
+    }
+}
+
+MU_PER_ISA(adam_f64, (const update_job *j, int64_t begin, int64_t end), (j, begin, end))
+{
+    double *restrict variable = j->variable, *restrict m = j->slots[0], *restrict v = j->slots[1];
+    const double *restrict grad = j->grad;
+    const double alpha = j->rate, epsilon = j->epsilon, new_m = 1 - j->beta_1, new_v = 1 - j->beta_2;
+    for (int64_t i = begin; i < end; i++) {
+        m[i] += (grad[i] - m[i]) * new_m;
+        v[i] += (grad[i] * grad[i] - v[i]) * new_v;
+        variable[i] -= m[i] * alpha / (sqrt(v[i]) + epsilon);
+    }
+}
+
 static void run_part(void *arg, int64_t begin, int64_t end)
 {
     const update_job *j = arg;
     const bool adam = j->op == &mu_op_apply_adam;
     if (j->dtype == MU_F64)
-        (adam ? f64_adam : f64_descend)(j, begin, end);
-    else if (!j->fast)
-        (adam ? f32_adam : f32_descend)(j, begin, end);
+        (adam ? adam_f64 : descend_f64)(j, begin, end);
     else if (adam)
         mu__kernels()->adam(
             j->variable, j->slots[0], j->slots[1], j->grad,
@@ -128,45 +145,54 @@ static mu_status run_update(const mu_kernel *kernel, update_job *j)
     return MU_OK;
 }
 
-static mu_status descend(const mu_kernel *kernel, bool fast)
+static mu_status descent_run(const mu_kernel *kernel)
 {
     const mu_nesterov_attrs *attrs = kernel->attrs;
-    update_job j = {.fast = fast, .nesterov = attrs->nesterov, .rate = mu__read_scalar(kernel, 0),
+    update_job j = {.nesterov = attrs->nesterov, .rate = mu__read_scalar(kernel, 0),
                     .momentum = mu__read_scalar(kernel, 1)};
     return run_update(kernel, &j);
 }
 
-static mu_status descent_ref(const mu_kernel *kernel)
+static mu_status adam_run(const mu_kernel *kernel)
 {
-    return descend(kernel, false);
-}
-
-static mu_status descent_fast(const mu_kernel *kernel)
-{
-    return descend(kernel, true);
-}
-
-static mu_status adam(const mu_kernel *kernel, bool fast)
-{
-    update_job j = {.fast = fast, .rate = mu__adam_rate(kernel), .beta_1 = mu__read_scalar(kernel, 1),
+    update_job j = {.rate = mu__adam_rate(kernel), .beta_1 = mu__read_scalar(kernel, 1),
                     .beta_2 = mu__read_scalar(kernel, 2), .epsilon = mu__read_scalar(kernel, 3)};
     return run_update(kernel, &j);
 }
 
+// ---- Plain loops --------------------------------------------------------------------------------
+
+static mu_status descent_ref(const mu_kernel *kernel)
+{
+    const mu_view *variable = &kernel->resources[0], *grad = &kernel->in[2];
+    const double rate = mu__read_scalar(kernel, 0), momentum = mu__read_scalar(kernel, 1);
+    const bool nesterov = ((const mu_nesterov_attrs *)kernel->attrs)->nesterov;
+    for (int64_t i = 0; i < mu__elements(&variable->shape); i++) {
+        double change = -rate * mu__read_real(grad, i);
+        if (kernel->n_resources > 1) {
+            const mu_view *slot = &kernel->resources[1];
+            const double velocity = momentum * mu__read_real(slot, i) + change;
+            mu__write_real(slot, i, velocity);
+            change = nesterov ? momentum * velocity + change : velocity;
+        }
+        mu__write_real(variable, i, mu__read_real(variable, i) + change);
+    }
+    return MU_OK;
+}
+
 static mu_status adam_ref(const mu_kernel *kernel)
 {
-    return adam(kernel, false);
-}
-
-static mu_status adam_fast(const mu_kernel *kernel)
-{
-    return adam(kernel, true);
-}
-
-// The gradient has the variable's type.
-static mu_status update_prepare(mu_prepare *prepare)
-{
-    prepare->declined = prepare->in[prepare->n_in - 1].dtype != MU_F32;
+    const mu_view *variable = &kernel->resources[0], *first = &kernel->resources[1], *second = &kernel->resources[2];
+    const double rate = mu__adam_rate(kernel), beta_1 = mu__read_scalar(kernel, 1);
+    const double beta_2 = mu__read_scalar(kernel, 2), epsilon = mu__read_scalar(kernel, 3);
+    for (int64_t i = 0; i < mu__elements(&variable->shape); i++) {
+        const double g = mu__read_real(&kernel->in[5], i);
+        const double m = beta_1 * mu__read_real(first, i) + (1 - beta_1) * g;
+        const double v = beta_2 * mu__read_real(second, i) + (1 - beta_2) * g * g;
+        mu__write_real(first, i, m);
+        mu__write_real(second, i, v);
+        mu__write_real(variable, i, mu__read_real(variable, i) - rate * m / (sqrt(v) + epsilon));
+    }
     return MU_OK;
 }
 
@@ -181,7 +207,7 @@ static const mu_attr_spec descent_fields[] = {
 const mu_op mu_op_apply_gradient_descent = {
     .name = "apply_gradient_descent", .n_in = 3, .n_resources = MU_VARIADIC, .flags = MU_OP_READS | MU_OP_WRITES,
     .dtypes = MU_FLOATS, .attrs_bytes = sizeof(mu_nesterov_attrs), .attrs = descent_fields,
-    .infer = descent_infer, .ref = descent_ref, .cpu = {update_prepare, descent_fast, NULL},
+    .infer = descent_infer, .ref = descent_ref, .cpu = {.run = descent_run},
     .lower = mu__lower_descent,
 };
 
@@ -189,6 +215,6 @@ const mu_op mu_op_apply_gradient_descent = {
 // variable, first moment, second moment.
 const mu_op mu_op_apply_adam = {
     .name = "apply_adam", .n_in = 6, .n_resources = 3, .flags = MU_OP_READS | MU_OP_WRITES,
-    .dtypes = MU_FLOATS, .infer = update_infer, .ref = adam_ref, .cpu = {update_prepare, adam_fast, NULL},
+    .dtypes = MU_FLOATS, .infer = update_infer, .ref = adam_ref, .cpu = {.run = adam_run},
     .lower = mu__lower_adam,
 };

@@ -5,6 +5,7 @@
 // asked at the same time (rpc/remote_rows.c).
 #include "ops/array/index.h"
 #include "ops/core/lower.h"
+#include "ops/core/plain.h"
 #include "ops/nn/nn.h"
 
 static mu_status scatter_infer(mu_infer *infer)
@@ -62,20 +63,31 @@ static mu_status change_row(const mu_kernel *kernel, void *row, void *values, in
     return mu__run_direct(&inner);
 }
 
-static mu_status check_rows(const mu_kernel *kernel)
+// Rows of the variable, in all parts.
+static int64_t rows_of_parts(const mu_kernel *kernel)
 {
-    const mu_view *indices = &kernel->in[0];
-    const int64_t n = indices->shape.dims[0];
     int64_t rows = 0;
     for (int i = 0; i < kernel->n_resources; i++)
         rows += kernel->resources[i].shape.dims[0];
-    if (mu__indices_inside(indices, 0, n, rows))
-        return MU_OK;
-    int64_t i = 0;
-    while (mu__index_at(indices, i) >= 0 && mu__index_at(indices, i) < rows)
-        i++;
-    return mu__error(MU_INVALID_ARGUMENT, "scatter: index %lld (element %lld), but the variable has %lld rows",
-                     (long long)mu__index_at(indices, i), (long long)i, (long long)rows);
+    return rows;
+}
+
+static mu_status check_each_row(const mu_kernel *kernel)
+{
+    const mu_view *indices = &kernel->in[0];
+    const int64_t rows = rows_of_parts(kernel);
+    for (int64_t i = 0; i < indices->shape.dims[0]; i++)
+        if (mu__index_at(indices, i) < 0 || mu__index_at(indices, i) >= rows)
+            return mu__error(MU_INVALID_ARGUMENT, "scatter: index %lld (element %lld), but the variable has %lld rows",
+                             (long long)mu__index_at(indices, i), (long long)i, (long long)rows);
+    return MU_OK;
+}
+
+static mu_status check_rows(const mu_kernel *kernel)
+{
+    const mu_view *indices = &kernel->in[0];
+    return mu__indices_inside(indices, 0, indices->shape.dims[0], rows_of_parts(kernel)) ? MU_OK
+                                                                                         : check_each_row(kernel);
 }
 
 static int64_t row_elements(const mu_kernel *kernel)
@@ -83,7 +95,60 @@ static int64_t row_elements(const mu_kernel *kernel)
     return mu__elements_between(&kernel->resources[0].shape, 1, kernel->resources[0].shape.rank);
 }
 
+static double changed_real(mu_scatter kind, double old, double by)
+{
+    switch (kind) {
+    case MU_SCATTER_ADD: return old + by;
+    case MU_SCATTER_SUB: return old - by;
+    case MU_SCATTER_MUL: return old * by;
+    case MU_SCATTER_MIN: return old < by || old != old ? old : by;
+    default: return old > by || old != old ? old : by;
+    }
+}
+
+// Integers wrap around.
+static int64_t changed_whole(mu_scatter kind, int64_t old, int64_t by)
+{
+    switch (kind) {
+    case MU_SCATTER_ADD: return (int64_t)((uint64_t)old + (uint64_t)by);
+    case MU_SCATTER_SUB: return (int64_t)((uint64_t)old - (uint64_t)by);
+    case MU_SCATTER_MUL: return (int64_t)((uint64_t)old * (uint64_t)by);
+    case MU_SCATTER_MIN: return MU_MIN(old, by);
+    default: return MU_MAX(old, by);
+    }
+}
+
+static void change_element(mu_scatter kind, const mu_view *variable, int64_t i, const mu_view *values, int64_t j)
+{
+    const size_t bytes = mu_dtype_bytes(variable->dtype);
+    if (kind == MU_SCATTER_UPDATE)
+        mu__copy_element(variable, i, values, j);
+    else if (kind == MU_SCATTER_DIV)
+        divide_row(variable->dtype, (char *)variable->data + (size_t)i * bytes,
+                   (const char *)values->data + (size_t)j * bytes, 1);
+    else if (mu__dtype_is_float(variable->dtype))
+        mu__write_real(variable, i, changed_real(kind, mu__read_real(variable, i), mu__read_real(values, j)));
+    else
+        mu__write_whole(variable, i, changed_whole(kind, mu__read_whole(variable, i), mu__read_whole(values, j)));
+}
+
 static mu_status scatter_ref(const mu_kernel *kernel)
+{
+    const mu_scatter kind = (mu_scatter)((const mu_scatter_attrs *)kernel->attrs)->kind;
+    const mu_view *indices = &kernel->in[0], *values = &kernel->in[1];
+    const int64_t inner = row_elements(kernel);
+    MU_TRY(check_each_row(kernel));
+    for (int64_t j = 0; j < mu__elements(&values->shape); j++) {
+        const mu_view *part = kernel->resources;
+        int64_t row = mu__index_at(indices, j / inner);
+        for (; row >= part->shape.dims[0]; part++)
+            row -= part->shape.dims[0];
+        change_element(kind, part, row * inner + j % inner, values, j);
+    }
+    return MU_OK;
+}
+
+static mu_status scatter_rows(const mu_kernel *kernel)
 {
     const mu_view *indices = &kernel->in[0];
     const int64_t inner = row_elements(kernel);
@@ -100,7 +165,7 @@ static mu_status scatter_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// What has a loop for whole runs of rows; the other kinds and the half types take the plain way.
+// What has a loop for whole runs of rows; the other kinds and the half types go row by row.
 static bool has_combine(const mu_kernel *kernel, mu_combine *out)
 {
     static const int combines[] = {[MU_SCATTER_ADD] = MU_COMBINE_ADD,      [MU_SCATTER_SUB] = MU_COMBINE_SUBTRACT,
@@ -122,7 +187,7 @@ static mu_status scatter_fast(const mu_kernel *kernel)
     int64_t copied[AT_ONCE];
     mu_combine combine;
     if (kernel->n_resources != 1 || !has_combine(kernel, &combine))
-        return scatter_ref(kernel);
+        return scatter_rows(kernel);
     MU_TRY(check_rows(kernel));
     for (int64_t i = 0; i < indices->shape.dims[0]; i += AT_ONCE) {
         const int64_t n = MU_MIN(indices->shape.dims[0] - i, (int64_t)AT_ONCE);

@@ -1,9 +1,8 @@
-// Plain loops of the convolutions, for every type: oracle and fallback.
+// Convolutions by small matrix products, for every type: for what oneDNN does not take.
 //
 // For each tap, each row of output pixels is one small matrix product with strided rows. The image is not copied (no
 // im2col), and the three convolutions differ only in which array receives the product.
 #include "ops/nn/conv.h"
-#include "ops/nn/nn_loops.h"
 
 typedef struct conv_loops {
     mu_conv_kind kind;
@@ -84,11 +83,9 @@ static const mu_view *operand(const mu_kernel *kernel, int i)
     return i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in];
 }
 
-mu_status mu__conv_ref(const mu_kernel *kernel)
+static mu_status sum_products(const mu_kernel *kernel)
 {
     mu_gemm *gemm = mu__gemm_for(kernel->out[0].dtype);
-    if (!gemm)
-        return mu__run_as_f32(kernel, mu__conv_ref);
     const mu_conv_attrs *attrs = kernel->attrs;
     const mu_conv_roles roles = mu__conv_roles(kernel->op, kernel->n_in);
     const mu_view *image = operand(kernel, roles.image), *weights = operand(kernel, roles.kernel);
@@ -109,12 +106,13 @@ mu_status mu__conv_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-mu_status mu__conv_bias_ref(const mu_kernel *kernel)
+mu_status mu__conv_loops(const mu_kernel *kernel)
 {
     const mu_conv_attrs *attrs = kernel->attrs;
-    if (!mu__nn_loops(kernel->out[0].dtype))
-        return mu__run_as_f32(kernel, mu__conv_bias_ref);
-    MU_TRY(mu__conv_ref(kernel));
-    mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
+    if (!mu__gemm_for(kernel->out[0].dtype))
+        return mu__run_as_f32(kernel, mu__conv_loops);
+    MU_TRY(sum_products(kernel));
+    if (kernel->op == &mu_op_conv2d_bias)
+        mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
     return MU_OK;
 }
