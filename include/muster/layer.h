@@ -79,6 +79,10 @@ typedef struct mu_dropout_args {
     uint64_t seed;                           // default: from the program's seed
     const char *name;
     const char *dtype;
+    // of mu_dropout and mu_alpha_dropout: the shape of what is drawn, for each axis of x, the batch axis too: 1, where
+    // all share one draw, or MU_UNKNOWN, the axis as it is; ends with 0; default: the shape of x. {MU_UNKNOWN, 1,
+    // MU_UNKNOWN} drops the same features in each step of a sequence
+    int64_t noise_shape[MU_MAX_SAMPLE_RANK];
 } mu_dropout_args;
 // mu_dropout makes a layer that drops elements in training and scales the others by 1 / (1 - rate); the shape stays.
 #define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, #__VA_ARGS__, __VA_ARGS__))
@@ -117,6 +121,7 @@ typedef struct mu_batch_normalization_args {
     mu_keyword_only only_;
     double momentum;                         // momentum of the moving statistics; default 0.99
     double epsilon;                          // default 1e-3
+    int axis;                                // of the channels; default -1, the last
     bool no_center, no_scale;                // leave out beta, or gamma
     bool synchronized;                       // compute statistics over the batches of all replicas
     mu_any_initializer beta_initializer;     // default "zeros"
@@ -128,7 +133,7 @@ typedef struct mu_batch_normalization_args {
     const char *name;
     const char *dtype;
 } mu_batch_normalization_args;
-// mu_batch_normalization makes a layer that normalizes each channel (last axis). In training it uses the batch's mean
+// mu_batch_normalization makes a layer that normalizes each channel. In training it uses the batch's mean
 // and variance, otherwise their moving averages.
 #define mu_batch_normalization(...) \
     mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, #__VA_ARGS__, __VA_ARGS__))
@@ -336,8 +341,11 @@ typedef struct mu_layer_normalization_args {
     mu_any_constraint beta_constraint, gamma_constraint;
     const char *name;
     const char *dtype;
+    const int *axes;                         // in increasing order, without the batch axis; default: the last
+    int n_axes;                              // the length of axes
 } mu_layer_normalization_args;
-// mu_layer_normalization normalizes each sample along its last axis.
+// mu_layer_normalization normalizes each sample along its last axis, or along several together; gamma and beta have
+// the sizes of these axes.
 #define mu_layer_normalization(...) \
     mu_layer_normalization_with(MU_ARGS(mu_layer_normalization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args);
@@ -349,8 +357,10 @@ typedef struct mu_rms_normalization_args {
     double epsilon;                          // default 1e-6
     const char *name;
     const char *dtype;
+    const int *axes;                         // in increasing order, without the batch axis; default: the last
+    int n_axes;                              // the length of axes
 } mu_rms_normalization_args;
-// mu_rms_normalization divides by the root mean square of the last axis.
+// mu_rms_normalization divides by the root mean square of the last axis, or of several together.
 #define mu_rms_normalization(...) \
     mu_rms_normalization_with(MU_ARGS(mu_rms_normalization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args);
@@ -361,6 +371,7 @@ typedef struct mu_group_normalization_args {
     mu_keyword_only only_;
     int groups;                              // default 32; must divide the number of channels; -1: one for each channel
     double epsilon;                          // default 1e-3
+    int axis;                                // of the channels; default -1, the last
     bool no_center, no_scale;                // leave out beta, or gamma
     mu_any_initializer beta_initializer;     // default "zeros"
     mu_any_initializer gamma_initializer;    // default "ones"

@@ -33,6 +33,11 @@ typedef struct mu_normalization_args {
     bool invert;                             // from normalized to the original numbers
     const char *name;
     const char *dtype;
+    // given instead of learned: one for each feature, or one for all; the layer then has no weights and refuses adapt
+    const double *mean;
+    int n_mean;                              // the length of mean
+    const double *variance;
+    int n_variance;                          // the length of variance, which is that of mean
 } mu_normalization_args;
 // mu_normalization makes a layer that subtracts the mean of each feature (last axis) and divides by its standard
 // deviation, those of the data that mu_normalization_adapt has seen; until then mean 0 and variance 1. Weights: mean,

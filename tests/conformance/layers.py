@@ -118,12 +118,22 @@ LAYERS = [
     ("GroupNormalization", "mu_group_normalization", {"groups": 2, "epsilon": 0.125, **AFFINE}, {}, LINE),
     ("GroupNormalization", "mu_group_normalization", {"groups": -1, **AFFINE}, {}, IMAGE),
     ("RMSNormalization", "mu_rms_normalization", {"epsilon": 0.125}, {}, LINE),
+    ("BatchNormalization", "mu_batch_normalization", {"axis": 1, "moving_mean_initializer": "random_normal", **AFFINE}, {}, IMAGE),
+    *(("LayerNormalization", "mu_layer_normalization", {"axis": axes, "scale": scale, **AFFINE},
+       {"axis": None, "axes": axes, "n_axes": len(axes), "no_scale": not scale}, IMAGE)
+      for axes, scale in (([1, 2], True), ([1], True), ([1, 2, 3], True), ([1, 3], False))),
+    ("LayerNormalization", "mu_layer_normalization", {"axis": [-3, -2]}, {"axis": None, "axes": [-3, -2], "n_axes": 2}, VOLUME),
+    *(("RMSNormalization", "mu_rms_normalization", {"axis": axes}, {"axis": None, "axes": axes, "n_axes": len(axes)}, IMAGE)
+      for axes in ([2, 3], [1, 2, 3])),
+    *(("GroupNormalization", "mu_group_normalization", {"groups": groups, "axis": 1, **AFFINE}, {}, IMAGE) for groups in (3, -1)),
     *((name, f"mu_{ours}", {"rate": 0.25, "seed": 3}, {}, shape)
       for name, ours, shape in (("Dropout", "dropout", LINE), ("AlphaDropout", "alpha_dropout", LINE),
                                 ("GaussianDropout", "gaussian_dropout", LINE),
                                 ("SpatialDropout1D", "spatial_dropout1d", LINE),
                                 ("SpatialDropout2D", "spatial_dropout2d", IMAGE),
                                 ("SpatialDropout3D", "spatial_dropout3d", VOLUME))),
+    *((name, f"mu_{ours}", {"rate": 0.25, "noise_shape": (None, 1, None), "seed": 3}, {"noise_shape": [-1, 1, -1, 0, 0, 0, 0]}, LINE)
+      for name, ours in (("Dropout", "dropout"), ("AlphaDropout", "alpha_dropout"))),
     ("GaussianNoise", "mu_gaussian_noise", {"stddev": 0.25, "seed": 3}, {}, LINE),
     ("EinsumDense", "mu_einsum_dense", {"equation": "abc,cde->abde", "output_shape": (None, 2, 3), "bias_axes": "de",
                                         "activation": "tanh", **CONV}, {"output_shape": [-1, 2, 3, 0, 0, 0, 0]}, LINE),
@@ -140,6 +150,11 @@ LAYERS += [
     ("Rescaling", "mu_rescaling", {"scale": 0.25, "offset": -1.5}, {}, LINE, 0),
     ("Normalization", "mu_normalization", {"invert": True}, {}, LINE, 0),
     ("Normalization", "mu_normalization", {}, {}, LINE, 0),
+    *(("Normalization", "mu_normalization", {"mean": mean, "variance": variance, "invert": invert},
+       {"mean": (ctypes.c_double * n)(*np.atleast_1d(mean)), "n_mean": n,
+        "variance": (ctypes.c_double * n)(*np.atleast_1d(variance)), "n_variance": n}, LINE, 0)
+      for mean, variance, n, invert in ((0.5, 2.0, 1, False), ([0.5, -1.0, 2.0, 3.0], [1.0, 0.25, 4.0, 0.0], 4, False),
+                                        ([0.5, -1.0, 2.0, 3.0], [1.0, 0.25, 4.0, 2.0], 4, True))),
     ("CategoryEncoding", "mu_category_encoding", {"num_tokens": 5, "output_mode": "multi_hot"}, {}, (3,), 5),
     ("CategoryEncoding", "mu_category_encoding", {"num_tokens": 5, "output_mode": "count"}, {}, (3,), 5),
     ("CategoryEncoding", "mu_category_encoding", {"num_tokens": 5, "output_mode": "one_hot"}, {}, (3,), 5),

@@ -400,7 +400,7 @@ static json_t *array_json(const void *args, const mu_field *field)
 
 static json_t *dims_json(const mu_field *field, const int64_t *dims)
 {
-    json_t *list = json_array();
+    json_t *list = field->none && dims[0] == 0 ? json_null() : json_array();
     for (int i = 0; i < MU_MAX_SAMPLE_RANK && dims[i] != 0; i++)
         json_array_append_new(list, dims[i] != MU_UNKNOWN ? json_integer(dims[i])
                                     : field->nulls        ? json_null()

@@ -37,11 +37,75 @@ static mu_value *narrowed(const mu_layer *layer, mu_tensor *y)
     return mu_of(mu_cast(y, layer->policy.compute));
 }
 
+// ---- Axes ---------------------------------------------------------------------------------------
+
+// Axes that are counted from the front, in increasing order.
+typedef struct axis_list {
+    int n, items[MU_MAX_RANK];
+} axis_list;
+
+// The axes of a class's options, for an input of this rank; no axes are the last one.
+static axis_list axes_of(int rank, int n, const int *axes)
+{
+    axis_list list = {.n = n > 0 ? n : 1, .items = {rank - 1}};
+    for (int i = 0; i < n && i < MU_MAX_RANK; i++)
+        list.items[i] = axes[i] < 0 ? axes[i] + rank : axes[i];
+    return list;
+}
+
+// The sizes of the axes, which weights have.
+static mu_status sizes_of(const mu_layer *layer, const mu_shape *input, int n, const int *axes, mu_shape *out)
+{
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    char text[MU_SHAPE_TEXT];
+    const axis_list list = axes_of(input->rank, n, axes);
+    *out = (mu_shape){.rank = list.n};
+    for (int i = 0, before = 0; i < n; before = list.items[i++])
+        if (n >= MU_MAX_RANK || list.items[i] <= before || list.items[i] >= input->rank)
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': axis %d of those to normalize is %d; they must lie from "
+                             "1 to %d, or be negative and count from the end, and increase", mu_layer_name(layer), i,
+                             axes[i], input->rank - 1);
+    for (int i = 0; i < list.n; i++)
+        if ((out->dims[i] = input->dims[list.items[i]]) == MU_UNKNOWN)
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs to know axis %d to make its weights; it was given "
+                             "%s", mu_layer_name(layer), list.items[i], mu__shape_text(input, text));
+    return MU_OK;
+}
+
+static bool is_last(const axis_list *axes, int rank) { return axes->n == 1 && axes->items[0] == rank - 1; }
+
+// A tensor with the sizes of these axes of x, in a shape that broadcasts to x.
+static mu_tensor *along(mu_tensor *x, const axis_list *axes, mu_tensor *sizes)
+{
+    const int rank = mu_tensor_rank(x);
+    int64_t dims[MU_MAX_RANK];
+    if (!sizes || is_last(axes, rank))
+        return sizes;
+    for (int i = 0; i < rank; i++)
+        dims[i] = 1;
+    for (int i = 0; i < axes->n; i++)
+        dims[axes->items[i]] = mu_tensor_dim(x, axes->items[i]);
+    return mu_reshape(sizes, rank, dims);
+}
+
+// x divided by the root of the mean of its squares along the axes.
+static mu_tensor *over_root(mu_tensor *x, const axis_list *axes, double epsilon)
+{
+    mu_tensor *squares = mu_reduce_mean(mu_square(x), .axes = axes->items, .n_axes = axes->n, .keep_dims = true);
+    return squares ? mu_multiply(x, mu_rsqrt(mu_add(squares, mu_constant(mu_tensor_dtype(squares), epsilon)))) : NULL;
+}
+
+static mu_tensor *scaled(mu_tensor *x, const axis_list *axes, mu_tensor *scale)
+{
+    return scale ? mu_multiply(x, along(x, axes, scale)) : x;
+}
+
 // ---- Batch normalisation ------------------------------------------------------------------------
 
 static const mu_field batch_fields[] = {
     MU_FIELD(mu_batch_normalization_args, momentum, DOUBLE, .limit = MU_FRACTION, .number = .99),
     MU_FIELD(mu_batch_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
+    MU_FIELD(mu_batch_normalization_args, axis, INT, .number = -1),
     MU_FIELD(mu_batch_normalization_args, synchronized, FLAG),
     AFFINE_FIELDS(mu_batch_normalization_args),
     MU_FIELD(mu_batch_normalization_args, moving_mean_initializer, INITIALIZER, .text = "zeros"),
@@ -55,9 +119,8 @@ static mu_status batch_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
     const mu_batch_normalization_args *args = layer->args;
-    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
-    MU_TRY(mu__need_last_axis(layer, input));
-    const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
+    mu_shape shape;
+    MU_TRY(sizes_of(layer, input, 1, &args->axis, &shape));
     AFFINE_WEIGHTS(layer, args, shape);
     MU_TRY(mu__weight(layer, "moving_mean", shape,
                       MU_WEIGHT_OPTIONS(.initializer = args->moving_mean_initializer, .not_trainable = true)));
@@ -65,20 +128,21 @@ static mu_status batch_build(mu_layer *layer, int n, const mu_shape *input)
                       MU_WEIGHT_OPTIONS(.initializer = args->moving_variance_initializer, .not_trainable = true));
 }
 
-// Sums over all axes but the last.
-static mu_tensor *sum_to_channels(mu_tensor *x)
+// Sums over all axes but that of the channels.
+static mu_tensor *sum_to_channels(mu_tensor *x, const axis_list *channels)
 {
-    int axes[MU_MAX_RANK], rank = mu_tensor_rank(x);
-    for (int i = 0; i + 1 < rank; i++)
-        axes[i] = i;
-    return mu_reduce_sum(x, .axes = axes, .n_axes = rank - 1);
+    int axes[MU_MAX_RANK], n = 0;
+    for (int i = 0; i < mu_tensor_rank(x); i++)
+        if (i != channels->items[0])
+            axes[n++] = i;
+    return mu_reduce_sum(x, .axes = axes, .n_axes = n);
 }
 
-static mu_tensor *rows_of(mu_tensor *x)
+static mu_tensor *rows_of(mu_tensor *x, const axis_list *channels)
 {
     mu_dtype dtype = mu_tensor_dtype(x);
     mu_tensor *elements = mu_cast(mu_dim_size(x, MU_ALL_AXES), dtype);
-    return mu_divide(elements, mu_constant(dtype, (double)mu_tensor_dim(x, -1)));
+    return mu_divide(elements, mu_constant(dtype, (double)mu_tensor_dim(x, channels->items[0])));
 }
 
 typedef struct moments {
@@ -86,16 +150,16 @@ typedef struct moments {
 } moments;
 
 // Statistics of this replica's rows, or of all replicas' if synchronized; an empty part has mean 0.
-static moments batch_moments(mu_tensor *x, mu_tensor *rows, bool synchronized)
+static moments batch_moments(mu_tensor *x, const axis_list *channels, mu_tensor *rows, bool synchronized)
 {
     mu_tensor *one = mu_constant(mu_tensor_dtype(x), 1);
-    mu_tensor *sum = sum_to_channels(x), *n = rows;
+    mu_tensor *sum = sum_to_channels(x, channels), *n = rows;
     if (synchronized) {
         sum = mu_all_reduce(MU_SUM, sum);
         n = mu_all_reduce(MU_SUM, rows);
     }
     mu_tensor *mean = mu_divide(sum, mu_maximum(n, one));
-    mu_tensor *squares = sum_to_channels(mu_square(mu_subtract(x, mean)));
+    mu_tensor *squares = sum_to_channels(mu_square(mu_subtract(x, along(x, channels, mean))), channels);
     if (synchronized)
         squares = mu_all_reduce(MU_SUM, squares);
     return (moments){.mean = mean, .variance = mu_divide(squares, mu_maximum(n, one))};
@@ -142,13 +206,16 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 {
     const mu_batch_normalization_args *args = layer->args;
     mu_tensor *x = widened(mu_cast(mu_at(inputs, 0), layer->policy.compute));
+    if (!x)
+        return NULL;
     const mu_dtype dtype = mu_tensor_dtype(x);
+    const axis_list channels = axes_of(mu_tensor_rank(x), 1, &args->axis);
     moments m;
     if (context->training && !layer->frozen) {
-        mu_tensor *rows = rows_of(x);
+        mu_tensor *rows = rows_of(x, &channels);
         if (args->synchronized && need_replicas(layer) != MU_OK)
             return NULL;
-        m = batch_moments(x, rows, args->synchronized && mu_replica_count() > 1);
+        m = batch_moments(x, &channels, rows, args->synchronized && mu_replica_count() > 1);
         if (move_statistic(layer, "moving_mean", m.mean, rows) != MU_OK ||
             move_statistic(layer, "moving_variance", m.variance, rows) != MU_OK)
             return NULL;
@@ -159,8 +226,8 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_tensor *scale = mu_rsqrt(mu_add(m.variance, mu_constant(dtype, args->epsilon)));
     if (!args->no_scale)
         scale = mu_multiply(scale, weight(layer, "gamma"));
-    mu_tensor *y = mu_multiply(mu_subtract(x, m.mean), scale);
-    return narrowed(layer, args->no_center ? y : mu_add(y, weight(layer, "beta")));
+    mu_tensor *y = scaled(mu_subtract(x, along(x, &channels, m.mean)), &channels, scale);
+    return narrowed(layer, args->no_center ? y : mu_add(y, along(x, &channels, weight(layer, "beta"))));
 }
 
 const mu_layer_ops mu__batch_normalization_ops = {
@@ -176,7 +243,22 @@ mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
 
 // ---- Layer normalisation ------------------------------------------------------------------------
 
+// No axes are the last one, which Keras writes.
+#define LAST_UNLESS_GIVEN(word)                                       \
+    static mu_status word##_complete(void *arguments)                 \
+    {                                                                 \
+        static const int last[] = {-1};                               \
+        mu_##word##_normalization_args *args = arguments;             \
+        args->axes = args->n_axes > 0 ? args->axes : last;            \
+        args->n_axes = args->n_axes > 0 ? args->n_axes : 1;           \
+        return MU_OK;                                                 \
+    }
+#define AXES(type) MU_FIELD(type, axes, INTS, .keras = "axis", .second = offsetof(type, n_axes), .single = true)
+LAST_UNLESS_GIVEN(layer)
+LAST_UNLESS_GIVEN(rms)
+
 static const mu_field layer_fields[] = {
+    AXES(mu_layer_normalization_args),
     MU_FIELD(mu_layer_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
     AFFINE_FIELDS(mu_layer_normalization_args),
     MU_LAYER_FIELDS(mu_layer_normalization_args),
@@ -187,9 +269,9 @@ static mu_status layer_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
     const mu_layer_normalization_args *args = layer->args;
-    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
-    MU_TRY(mu__need_last_axis(layer, input));
-    AFFINE_WEIGHTS(layer, args, MU_SHAPE(input->dims[input->rank - 1]));
+    mu_shape shape;
+    MU_TRY(sizes_of(layer, input, args->n_axes, args->axes, &shape));
+    AFFINE_WEIGHTS(layer, args, shape);
     return MU_OK;
 }
 
@@ -197,13 +279,20 @@ static mu_value *layer_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 {
     (void)context;
     const mu_layer_normalization_args *args = layer->args;
-    return narrowed(layer, mu_nn_layer_normalization(widened(mu_at(inputs, 0)), weight(layer, "gamma"),
-                                                     weight(layer, "beta"), args->epsilon));
+    mu_tensor *x = widened(mu_at(inputs, 0)), *gamma = weight(layer, "gamma"), *beta = weight(layer, "beta");
+    if (mu__pending())
+        return NULL;
+    const axis_list axes = axes_of(mu_tensor_rank(x), args->n_axes, args->axes);
+    if (is_last(&axes, mu_tensor_rank(x)))
+        return narrowed(layer, mu_nn_layer_normalization(x, gamma, beta, args->epsilon));
+    mu_tensor *mean = mu_reduce_mean(x, .axes = axes.items, .n_axes = axes.n, .keep_dims = true);
+    mu_tensor *y = scaled(over_root(mu_subtract(x, mean), &axes, args->epsilon), &axes, gamma);
+    return narrowed(layer, beta ? mu_add(y, along(x, &axes, beta)) : y);
 }
 
 const mu_layer_ops mu__layer_normalization_ops = {
     .class = {"layer_normalization", "LayerNormalization", "mu_layer_normalization",
-              MU_OPTIONS(mu_layer_normalization_args), layer_fields, NULL},
+              MU_OPTIONS(mu_layer_normalization_args), layer_fields, layer_complete},
     .passes_mask = true, .no_autocast = true, .build = layer_build, .call = layer_call,
 };
 
@@ -215,6 +304,7 @@ mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args)
 // ---- Root mean square ---------------------------------------------------------------------------
 
 static const mu_field rms_fields[] = {
+    AXES(mu_rms_normalization_args),
     MU_FIELD(mu_rms_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-6),
     MU_LAYER_FIELDS(mu_rms_normalization_args),
     {0},
@@ -223,22 +313,28 @@ static const mu_field rms_fields[] = {
 static mu_status rms_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
-    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
-    MU_TRY(mu__need_last_axis(layer, input));
-    return mu__weight(layer, "scale", MU_SHAPE(input->dims[input->rank - 1]), MU_WEIGHT_OPTIONS(.initializer = "ones"));
+    const mu_rms_normalization_args *args = layer->args;
+    mu_shape shape;
+    MU_TRY(sizes_of(layer, input, args->n_axes, args->axes, &shape));
+    return mu__weight(layer, "scale", shape, MU_WEIGHT_OPTIONS(.initializer = "ones"));
 }
 
 static mu_value *rms_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    const double epsilon = ((const mu_rms_normalization_args *)layer->args)->epsilon;
-    return narrowed(layer, mu_nn_rms_normalization(widened(mu_at(inputs, 0)),
-                                                   weight(layer, "scale"), epsilon));
+    const mu_rms_normalization_args *args = layer->args;
+    mu_tensor *x = widened(mu_at(inputs, 0)), *scale = weight(layer, "scale");
+    if (mu__pending())
+        return NULL;
+    const axis_list axes = axes_of(mu_tensor_rank(x), args->n_axes, args->axes);
+    if (is_last(&axes, mu_tensor_rank(x)))
+        return narrowed(layer, mu_nn_rms_normalization(x, scale, args->epsilon));
+    return narrowed(layer, scaled(over_root(x, &axes, args->epsilon), &axes, scale));
 }
 
 const mu_layer_ops mu__rms_normalization_ops = {
     .class = {"rms_normalization", "RMSNormalization", "mu_rms_normalization", MU_OPTIONS(mu_rms_normalization_args),
-              rms_fields, NULL},
+              rms_fields, rms_complete},
     .passes_mask = true, .build = rms_build, .call = rms_call,
 };
 
@@ -251,6 +347,7 @@ mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args)
 
 static const mu_field group_fields[] = {
     MU_FIELD(mu_group_normalization_args, groups, INT, .number = 32),
+    MU_FIELD(mu_group_normalization_args, axis, INT, .number = -1),
     MU_FIELD(mu_group_normalization_args, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
     AFFINE_FIELDS(mu_group_normalization_args),
     MU_LAYER_FIELDS(mu_group_normalization_args),
@@ -277,14 +374,25 @@ static mu_status group_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
     const mu_group_normalization_args *args = layer->args;
-    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
-    MU_TRY(mu__need_last_axis(layer, input));
-    const int64_t channels = input->dims[input->rank - 1];
+    mu_shape shape;
+    MU_TRY(sizes_of(layer, input, 1, &args->axis, &shape));
+    const int64_t channels = shape.dims[0];
     if (channels % groups_of(layer, channels))
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %lld channels cannot be divided into %d equal groups",
                          mu_layer_name(layer), (long long)channels, args->groups);
-    AFFINE_WEIGHTS(layer, args, MU_SHAPE(channels));
+    AFFINE_WEIGHTS(layer, args, shape);
     return MU_OK;
+}
+
+// The axis of the channels changes places with the last one; done twice, the tensor is as it was.
+static mu_tensor *swapped_with_last(mu_tensor *x, const axis_list *channels)
+{
+    if (!x || is_last(channels, mu_tensor_rank(x)))
+        return x;
+    int order[MU_MAX_RANK], last = mu_tensor_rank(x) - 1;
+    for (int i = 0; i <= last; i++)
+        order[i] = i == channels->items[0] ? last : i == last ? channels->items[0] : i;
+    return mu_transpose(x, order);
 }
 
 static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -292,8 +400,13 @@ static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     (void)context;
     const mu_group_normalization_args *args = layer->args;
     mu_tensor *x = widened(mu_at(inputs, 0));
-    return narrowed(layer, mu_nn_group_normalization(x, groups_of(layer, mu_tensor_dim(x, -1)), weight(layer, "gamma"),
-                                                     weight(layer, "beta"), args->epsilon));
+    if (!x)
+        return NULL;
+    const axis_list channels = axes_of(mu_tensor_rank(x), 1, &args->axis);
+    x = swapped_with_last(x, &channels);
+    mu_tensor *y = mu_nn_group_normalization(x, groups_of(layer, mu_tensor_dim(x, -1)), weight(layer, "gamma"),
+                                             weight(layer, "beta"), args->epsilon);
+    return narrowed(layer, swapped_with_last(y, &channels));
 }
 
 const mu_layer_ops mu__group_normalization_ops = {

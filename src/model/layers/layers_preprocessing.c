@@ -31,31 +31,59 @@ MU_LAYER_CLASS(rescaling, "rescaling", "Rescaling", mu_rescaling_args, rescaling
 
 static const mu_field normalization_fields[] = {
     MU_FIELD(mu_normalization_args, invert, FLAG),
+    MU_FIELD(mu_normalization_args, mean, DOUBLES, .second = offsetof(mu_normalization_args, n_mean), .single = true),
+    MU_FIELD(mu_normalization_args, variance, DOUBLES, .second = offsetof(mu_normalization_args, n_variance),
+             .limit = MU_NOT_NEGATIVE, .single = true),
     MU_LAYER_FIELDS(mu_normalization_args),
     {0},
 };
+
+static mu_status normalization_complete(void *arguments)
+{
+    const mu_normalization_args *args = arguments;
+    return args->n_mean == args->n_variance
+               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_normalization: there are %d numbers in .mean and %d in "
+                                   ".variance; give both, with as many numbers", args->n_mean, args->n_variance);
+}
 
 // `count` is a weight that Keras's files have; neither side uses it.
 static mu_status normalization_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
+    const mu_normalization_args *args = layer->args;
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     MU_TRY(mu__need_last_axis(layer, input));
-    const mu_shape shape = MU_SHAPE(input->dims[input->rank - 1]);
+    const int64_t features = input->dims[input->rank - 1];
+    if (args->n_mean > 1 && args->n_mean != features)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .mean has %d numbers, and the last axis of the input %lld; "
+                         "give one for each feature, or one for all", mu_layer_name(layer), args->n_mean,
+                         (long long)features);
+    if (args->n_mean > 0)
+        return MU_OK;
+    const mu_shape shape = MU_SHAPE(features);
     MU_TRY(mu__weight(layer, "mean", shape, MU_WEIGHT_OPTIONS(.initializer = "zeros", .not_trainable = true)));
     MU_TRY(mu__weight(layer, "variance", shape, MU_WEIGHT_OPTIONS(.initializer = "ones", .not_trainable = true)));
     return mu__weight_constant(layer, "count", MU_I64, 0);
 }
 
+// A moment that was given to the layer, or that it has learned.
+static mu_tensor *moment(const mu_layer *layer, const char *name, int n, const double *given)
+{
+    const int64_t size = n;
+    return n > 0 ? mu_cast(mu_tensor_new(MU_F64, 1, &size, given), layer->policy.compute)
+                 : mu__weight_read(layer, name);
+}
+
 static mu_value *normalization_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    mu_tensor *x = mu_at(inputs, 0), *mean = mu__weight_read(layer, "mean");
-    mu_tensor *deviation = mu_sqrt(mu__weight_read(layer, "variance"));
+    const mu_normalization_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0), *mean = moment(layer, "mean", args->n_mean, args->mean);
+    mu_tensor *deviation = mu_sqrt(moment(layer, "variance", args->n_variance, args->variance));
     if (!x || !mean || !deviation)
         return NULL;
     deviation = mu_maximum(deviation, mu_constant(x->dtype, 1e-7));
-    return mu_of(((const mu_normalization_args *)layer->args)->invert
+    return mu_of(args->invert
                      ? mu_add(mean, mu_multiply(x, deviation))
                      : mu_divide(mu_subtract(x, mean), deviation));
 }
@@ -129,6 +157,9 @@ static mu_status take_moments(mu_layer *layer, const moments *all)
 
 static mu_status normalization_adapt(mu_layer *layer, mu_dataset *data)
 {
+    if (((const mu_normalization_args *)layer->args)->n_mean > 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' was given its .mean and .variance; leave them out "
+                         "for a layer that learns them", mu_layer_name(layer));
     moments all = {0};
     mu_status status = mu__adapt_each(layer, data, add_inputs, &all);
     if (status == MU_OK)
@@ -138,8 +169,8 @@ static mu_status normalization_adapt(mu_layer *layer, mu_dataset *data)
     return status;
 }
 
-MU_LAYER_CLASS(normalization, "normalization", "Normalization", mu_normalization_args, normalization_fields, NULL,
-               .passes_mask = true, .build = normalization_build, .call = normalization_call,
+MU_LAYER_CLASS(normalization, "normalization", "Normalization", mu_normalization_args, normalization_fields,
+               normalization_complete, .passes_mask = true, .build = normalization_build, .call = normalization_call,
                .adapt = normalization_adapt)
 
 mu_status mu_normalization_adapt(mu_layer *layer, mu_dataset *data)

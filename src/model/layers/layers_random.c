@@ -7,31 +7,77 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
+#define DROPOUT_FIELDS                                              \
+    MU_FIELD(mu_dropout_args, rate, DOUBLE, .limit = MU_BELOW_ONE), \
+    MU_FIELD(mu_dropout_args, seed, SEED),                          \
+    MU_LAYER_FIELDS(mu_dropout_args)
+// Layers that draw for each element, or in a shape that is given; and layers that draw in a shape of their own.
 static const mu_field dropout_fields[] = {
-    MU_FIELD(mu_dropout_args, rate, DOUBLE, .limit = MU_BELOW_ONE),
-    MU_FIELD(mu_dropout_args, seed, SEED),
-    MU_LAYER_FIELDS(mu_dropout_args),
-    {0},
-};
+    DROPOUT_FIELDS, MU_FIELD(mu_dropout_args, noise_shape, DIMS, .nulls = true, .none = true), {0}};
+static const mu_field shaped_fields[] = {DROPOUT_FIELDS, {0}};
+
+static mu_status dropout_complete(void *arguments)
+{
+    const mu_dropout_args *args = arguments;
+    for (int i = 0; i < MU_MAX_SAMPLE_RANK && args->noise_shape[i] != 0; i++)
+        if (args->noise_shape[i] != 1 && args->noise_shape[i] != MU_UNKNOWN)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_dropout: axis %d of .noise_shape is %lld; give 1 where all "
+                             "elements along the axis share one draw, or MU_UNKNOWN for the axis as it is", i,
+                             (long long)args->noise_shape[i]);
+    return MU_OK;
+}
+
+static mu_status shaped_complete(void *arguments)
+{
+    return ((const mu_dropout_args *)arguments)->noise_shape[0] == 0
+               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "dropout of channels or with Gaussian noise draws in a shape "
+                                   "of its own; leave .noise_shape out, or use mu_dropout");
+}
 
 static mu_status dropout_build(mu_layer *layer, int n, const mu_shape *input)
 {
     (void)n;
-    (void)input;
     const mu_dropout_args *args = layer->args;
+    int rank = 0;
+    while (rank < MU_MAX_SAMPLE_RANK && args->noise_shape[rank] != 0)
+        rank++;
+    if (rank > 0 && rank != input->rank)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .noise_shape has %d axes, and the input %d; give one for "
+                         "each, the batch axis too", mu_layer_name(layer), rank, input->rank);
     return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
+}
+
+// Ones in the shape of x, but of size 1 along some axes.
+static mu_tensor *ones_without(mu_tensor *x, int n_axes, const int *axes)
+{
+    return mu_ones_like(mu_reduce_max(x, .axes = axes, .n_axes = n_axes, .keep_dims = true));
+}
+
+// Ones in the shape of what is drawn.
+static mu_tensor *ones_to_draw(const mu_layer *layer, mu_tensor *x)
+{
+    const mu_dropout_args *args = layer->args;
+    int shared[MU_MAX_SAMPLE_RANK], n = 0;
+    for (int i = 0; i < MU_MAX_SAMPLE_RANK && args->noise_shape[i] != 0; i++)
+        if (args->noise_shape[i] == 1)
+            shared[n++] = i;
+    return n > 0 ? ones_without(x, n, shared) : mu_ones_like(x);
 }
 
 static mu_value *dropout_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_dropout_args *args = layer->args;
+    mu_tensor *x = mu_at(inputs, 0);
     if (!context->training || args->rate == 0)
         return inputs;
-    return mu_of(mu_nn_stateless_dropout(mu_at(inputs, 0), args->rate, mu__weight_next_seed(layer)));
+    mu_tensor *seed = mu__weight_next_seed(layer);
+    if (args->noise_shape[0] == 0)
+        return mu_of(mu_nn_stateless_dropout(x, args->rate, seed));
+    return mu_of(mu_multiply(x, mu_nn_stateless_dropout(ones_to_draw(layer, x), args->rate, seed)));
 }
 
 const mu_layer_ops mu__dropout_ops = {
-    .class = {"dropout", "Dropout", "mu_dropout", MU_OPTIONS(mu_dropout_args), dropout_fields, NULL},
+    .class = {"dropout", "Dropout", "mu_dropout", MU_OPTIONS(mu_dropout_args), dropout_fields, dropout_complete},
     .passes_mask = true, .build = dropout_build, .call = dropout_call,
 };
 
@@ -56,13 +102,12 @@ static mu_value *spatial_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     mu_tensor *x = mu_at(inputs, 0);
     if (!context->training || args->rate == 0)
         return inputs;
-    mu_tensor *channels = mu_ones_like(mu_reduce_max(x, .axes = spatial_axes, .n_axes = layer->ops->axes,
-                                                     .keep_dims = true));
+    mu_tensor *channels = ones_without(x, layer->ops->axes, spatial_axes);
     return mu_of(mu_multiply(x, mu_nn_stateless_dropout(channels, args->rate, mu__weight_next_seed(layer))));
 }
 
 #define SPATIAL_DROPOUT(word, keras_class, n_axes)                                                                   \
-    MU_LAYER_CLASS(word, #word, keras_class, mu_dropout_args, dropout_fields, NULL, .axes = n_axes,                  \
+    MU_LAYER_CLASS(word, #word, keras_class, mu_dropout_args, shaped_fields, shaped_complete, .axes = n_axes,         \
                    .passes_mask = true, .build = spatial_build, .call = spatial_call)
 SPATIAL_DROPOUT(spatial_dropout1d, "SpatialDropout1D", 1)
 SPATIAL_DROPOUT(spatial_dropout2d, "SpatialDropout2D", 2)
@@ -80,14 +125,14 @@ static mu_value *alpha_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_tensor *x = mu_at(inputs, 0);
     if (!context->training || args->rate == 0 || !x)
         return inputs;
-    mu_tensor *drawn = mu_nn_stateless_dropout(mu_ones_like(x), args->rate, mu__weight_next_seed(layer));
+    mu_tensor *drawn = mu_nn_stateless_dropout(ones_to_draw(layer, x), args->rate, mu__weight_next_seed(layer));
     mu_tensor *kept = drawn ? mu_greater(drawn, mu_constant(x->dtype, 0)) : NULL;
     mu_tensor *y = mu_where(kept, x, mu_constant(x->dtype, limit));
     return mu_of(mu_add(mu_multiply(y, mu_constant(x->dtype, scale)),
                         mu_constant(x->dtype, -scale * limit * args->rate)));
 }
 
-MU_LAYER_CLASS(alpha_dropout, "alpha_dropout", "AlphaDropout", mu_dropout_args, dropout_fields, NULL,
+MU_LAYER_CLASS(alpha_dropout, "alpha_dropout", "AlphaDropout", mu_dropout_args, dropout_fields, dropout_complete,
                .passes_mask = true, .build = dropout_build, .call = alpha_call)
 
 // ---- Noise --------------------------------------------------------------------------------------
@@ -108,7 +153,7 @@ static mu_value *gaussian_dropout_call(mu_layer *layer, mu_value *inputs, const 
     return mu_of(mu_multiply(x, noise_like(layer, x, 1, sqrt(args->rate / (1 - args->rate)))));
 }
 
-MU_LAYER_CLASS(gaussian_dropout, "gaussian_dropout", "GaussianDropout", mu_dropout_args, dropout_fields, NULL,
+MU_LAYER_CLASS(gaussian_dropout, "gaussian_dropout", "GaussianDropout", mu_dropout_args, shaped_fields, shaped_complete,
                .passes_mask = true, .build = dropout_build, .call = gaussian_dropout_call)
 
 static const mu_field noise_fields[] = {

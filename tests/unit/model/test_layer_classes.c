@@ -3,6 +3,8 @@
 #include "model/core/layer.h"
 #include "model_test.h"
 
+#include <muster/preprocessing.h>
+
 // ---- Gradients ----------------------------------------------------------------------------------
 
 static void spatial_gradients_match_differences(void **state)
@@ -41,6 +43,9 @@ static void other_gradients_match_differences(void **state)
         mu_unit_normalization(), mu_layer_normalization(.gamma_initializer = "random_normal"),
         mu_einsum_dense("abc,cde->abde", {MU_UNKNOWN, 2, 3}, .bias_axes = "e"),
         mu_einsum_dense("ab...,bc->ac...", {5}, .bias_axes = "c"),
+        mu_layer_normalization(.axes = (int[]){1, 2}, .n_axes = 2, .gamma_initializer = "random_normal"),
+        mu_rms_normalization(.axes = (int[]){1}, .n_axes = 1), mu_batch_normalization(.axis = 1),
+        mu_group_normalization(.groups = 7, .axis = 1, .gamma_initializer = "random_normal"),
     };
     for (size_t i = 0; i < MU_COUNT(layers); i++)
         check_gradients(mu_sequential(mu_dense(4, .activation = "tanh"), layers[i]), line);
@@ -74,6 +79,51 @@ static void dropout_takes_whole_channels(void **state)
 }
 
 // Mean and variance of 40,000 numbers, within five standard errors.
+// The steps of a sequence share one draw for each feature; a row whose batch is shared has the draw of the first.
+static void dropout_draws_in_a_shape(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_ones(MU_F64, 3, (int64_t[]){50, 6, 4});
+    const double *y = doubles(train(mu_dropout(.25, .noise_shape = {MU_UNKNOWN, 1, MU_UNKNOWN}), x));
+    const double *z = doubles(train(mu_alpha_dropout(.25, .noise_shape = {1, MU_UNKNOWN, 1}), x));
+    int dropped = 0;
+    for (int b = 0; b < 50; b++)
+        for (int t = 0; t < 6; t++)
+            for (int c = 0; c < 4; c++) {
+                const int at = (b * 6 + t) * 4 + c;
+                assert_number(y[at], y[b * 24 + c], 0);
+                assert_number(z[at], z[t * 4], 0);
+                dropped += y[at] == 0;
+            }
+    assert_in_range(dropped, 6 * 25, 6 * 80);
+    assert_null(mu_dropout(.25, .noise_shape = {MU_UNKNOWN, 2}));
+    expect_error(MU_INVALID_ARGUMENT, "axis 1 of .noise_shape is 2; give 1");
+    assert_null(mu_gaussian_dropout(.25, .noise_shape = {MU_UNKNOWN, 1}));
+    expect_error(MU_INVALID_ARGUMENT, "in a shape of its own; leave .noise_shape out");
+    assert_null(mu_call(mu_dropout(.25, .noise_shape = {MU_UNKNOWN, 1}), x));
+    expect_error(MU_INVALID_ARGUMENT, ".noise_shape has 2 axes, and the input 3");
+}
+
+static void axes_and_moments_are_checked(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_ones(MU_F64, 3, (int64_t[]){5, 6, 4});
+    static const int wrong[][2] = {{2, 1}, {1, 1}, {0, 1}, {1, 3}};
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        assert_null(mu_call(mu_layer_normalization(.axes = wrong[i], .n_axes = 2), x));
+        expect_error(MU_INVALID_ARGUMENT, "they must lie from 1 to 2, or be negative");
+    }
+    assert_null(mu_call(mu_batch_normalization(.axis = 3), x));
+    expect_error(MU_INVALID_ARGUMENT, "axis 0 of those to normalize is 3");
+    assert_null(mu_normalization(.mean = (double[]){1}, .n_mean = 1));
+    expect_error(MU_INVALID_ARGUMENT, "1 numbers in .mean and 0 in .variance; give both");
+    mu_layer *given = mu_normalization(.mean = (double[]){1, 2}, .n_mean = 2, .variance = (double[]){1, 1},
+                                       .n_variance = 2);
+    assert_null(mu_call(given, x));
+    expect_error(MU_INVALID_ARGUMENT, ".mean has 2 numbers, and the last axis of the input 4");
+    REFUSED_STATUS(mu_adapt(given, x), MU_INVALID_ARGUMENT, "was given its .mean and .variance");
+}
+
 static void noise_has_its_moments(void **state)
 {
     (void)state;
@@ -292,7 +342,8 @@ int main(void)
         MODEL_TEST(spatial_gradients_match_differences),
         MODEL_TEST(other_gradients_match_differences),
         MODEL_TEST(dropout_takes_whole_channels),
-        MODEL_TEST(noise_has_its_moments),
+        MODEL_TEST(noise_has_its_moments), MODEL_TEST(dropout_draws_in_a_shape),
+        MODEL_TEST(axes_and_moments_are_checked),
         MODEL_TEST(noise_in_a_trace),
         MODEL_TEST(wrong_equations_are_refused),
         MODEL_TEST(wrong_pairs_are_refused),
