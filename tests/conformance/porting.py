@@ -1,6 +1,8 @@
 # docs/porting.md against the installed Keras and TensorFlow and against the headers: every public name of the modules of
-# its tables has a row, every row's name is there, and what stands for it is declared.
+# its tables has a row, every row's name is there, and what stands for it is declared. Every argument of a class of Keras's
+# is a member of the struct of options here, or has a row too.
 # It must not know what the names do.
+import inspect
 import re
 import sys
 
@@ -11,6 +13,10 @@ import muster
 from report import Report
 
 PAGE = muster.ROOT / "docs" / "porting.md"
+ARGUMENTS = "## Arguments of Keras's classes"
+# Modules whose classes take arguments that structs of options have here.
+WITH_OPTIONS = ("keras.layers", "keras.initializers", "keras.regularizers", "keras.constraints", "keras.losses", "keras.metrics",
+                "keras.optimizers", "keras.optimizers.schedules", "keras.callbacks")
 CODE = re.compile(r"`([^`]+)`")
 
 
@@ -19,18 +25,22 @@ def tables():
     found, module = {}, None
     for line in PAGE.read_text().splitlines():
         if line.startswith("## "):
-            module = line[3:]
+            module = line[3:] if line != ARGUMENTS else None
         elif module and line.startswith("| `"):
             there, here = (part.strip() for part in line.strip("| ").split(" | ", 1))
             found.setdefault(module, []).append((CODE.findall(there), here))
     return found
 
 
-def public_names(module):
+def module_named(module):
     value = {"keras": keras, "tf": tf}[module.split(".")[0]]
     for part in module.split(".")[1:]:
         value = getattr(value, part)
-    return {name for name in dir(value) if not name.startswith("_")}
+    return value
+
+
+def public_names(module):
+    return {name for name in dir(module_named(module)) if not name.startswith("_")}
 
 
 def declared():
@@ -63,12 +73,66 @@ def check_module(report, module, rows, words):
     report.row(module, f"{len(listed)} names, {left_out} left out with a reason", passed=not wrong, failures=wrong)
 
 
+# ---- Arguments ----------------------------------------------------------------------------------------
+
+def listed_arguments():
+    """{(argument, class or "all"): what stands for it} of the page."""
+    section = PAGE.read_text().split(ARGUMENTS)[1].split("\n## ")[0]
+    rows = [[part.strip() for part in line.strip("| ").split(" | ", 2)] for line in section.splitlines() if line.startswith("| `")]
+    return {(argument, name): here for arguments, classes, here in rows for argument in CODE.findall(arguments)
+            for name in (CODE.findall(classes) or ["all"])}
+
+
+def members(declarations, function):
+    """The options of a function, or the names of its parameters."""
+    with_options = declarations.functions.get(f"{function}_with")
+    struct = re.search(r"mu_\w+_args", with_options[1]) if with_options else None
+    if struct:
+        return {field for field, _ in declarations.structs[struct[0]]._fields_}
+    plain = declarations.functions.get(function)
+    return set(re.findall(r"(\w+)\s*(?:,|$)", plain[1])) if plain else set()
+
+
+def is_there(argument, options):
+    return bool({argument, f"no_{argument}", f"no_{argument.removeprefix('use_')}"} & options)
+
+
+def missing_arguments(found):
+    """{(argument, class)} of the classes that are there: what Keras's constructors take and no option has the name of."""
+    declarations, missing = muster.Declarations(muster.ROOT / "include" / "muster"), set()
+    for module in WITH_OPTIONS:
+        for name, here in ((name, here) for names, here in found[module] for name in names):
+            value, function = getattr(module_named(module), name), re.search(r"mu_\w+", here)
+            if here.startswith("—") or not function or not inspect.isclass(value):
+                continue
+            options = members(declarations, function[0])
+            taken = [parameter.name for parameter in inspect.signature(value.__init__).parameters.values()
+                     if parameter.name != "self" and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)]
+            missing |= {(argument, value.__name__) for argument in taken if not is_there(argument, options)}
+    return missing
+
+
+def check_arguments(report, found, words):
+    missing, listed = missing_arguments(found), listed_arguments()
+    wrong = [f"{name}: {argument} is no option, and has no row" for argument, name in sorted(missing)
+             if (argument, name) not in listed and (argument, "all") not in listed]
+    lacking = missing | {(argument, "all") for argument, _ in missing}
+    wrong += [f"{name}: {argument} has a row, and is an option, or no argument there" for argument, name in sorted(listed)
+              if (argument, name) not in lacking]
+    wrong += [f"{word}, for {key[0]}, is in no header" for key, here in listed.items() for word in CODE.findall(here)
+              if re.fullmatch(r"(mu|MU)_\w+", word) and word not in words]
+    report.row("arguments", f"{len(missing)} of classes are written differently or left out", passed=not wrong, failures=wrong)
+
+
 def main(_library=None, only=""):
     report, words, found = Report("porting"), declared(), tables()
     for module, rows in found.items():
         if only in module:
             with report.guard(module):
                 check_module(report, module, rows, words)
+    if only in "arguments":
+        with report.guard("arguments"):
+            check_arguments(report, found, words)
     return report
 
 
