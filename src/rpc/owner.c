@@ -3,7 +3,8 @@
 // A coordinator is gone when the last connection of that role has ended and none has come for a while. The while is a
 // heartbeat if the connections were closed, as those of a process that dies are, and MUSTER_TIMEOUT if they became
 // silent, because a network that is cut may heal. A coordinator that comes frees what the one before it has left at
-// once (muster.variable.clear).
+// once (muster.variable.clear); that waits for whoever is freeing it at that moment, so that nothing is freed that it has
+// made.
 #include "rpc/server.h"
 
 #include "base/system.h"
@@ -20,10 +21,17 @@ mu_status mu__server_owned(mu_rpc_server *server, void (*free)(void *arg), void 
     return MU_OK;
 }
 
-void mu__server_free_owned(mu_rpc_server *server)
+static void free_all(mu_rpc_server *server)
 {
     for (size_t i = 0; i < server->owned.n; i++)
         server->owned.items[i].free(server->owned.items[i].arg);
+}
+
+void mu__server_free_owned(mu_rpc_server *server)
+{
+    pthread_mutex_lock(&server->owned.lock);
+    free_all(server);
+    pthread_mutex_unlock(&server->owned.lock);
 }
 
 void mu__owner_joined(mu_rpc_server *server, mu_connection *connection)
@@ -56,16 +64,26 @@ void mu__server_on_owner_left(mu_rpc_server *server, void (*left)(void *arg), vo
     pthread_mutex_unlock(&server->lock);
 }
 
-int64_t mu__server_free_orphans(mu_rpc_server *server, int64_t now)
+// When it is due; `now` or earlier: the caller must free everything.
+static int64_t take_due(mu_rpc_server *server, int64_t now)
 {
     pthread_mutex_lock(&server->lock);
     const int64_t due_ns = server->orphaned_ns;
     if (now >= due_ns)
         server->orphaned_ns = MU_FOREVER;
     pthread_mutex_unlock(&server->lock);
-    if (now < due_ns)
-        return due_ns;
-    mu__log(MU_LOG_WARNING, "RPC server %s: its coordinator is gone; what it kept for it is freed", server->address);
-    mu__server_free_owned(server);
-    return MU_FOREVER;
+    return due_ns;
+}
+
+int64_t mu__server_free_orphans(mu_rpc_server *server, int64_t now)
+{
+    pthread_mutex_lock(&server->owned.lock);
+    const int64_t due_ns = take_due(server, now);
+    if (now >= due_ns) {
+        mu__log(MU_LOG_WARNING, "RPC server %s: the coordinator is gone; the server frees what it kept for it",
+                server->address);
+        free_all(server);
+    }
+    pthread_mutex_unlock(&server->owned.lock);
+    return now >= due_ns ? MU_FOREVER : due_ns;
 }

@@ -305,6 +305,7 @@ static void server_destroy(void *object)
         return;
     pthread_cond_destroy(&server->work);
     pthread_mutex_destroy(&server->function_lock);
+    pthread_mutex_destroy(&server->owned.lock);
     pthread_mutex_destroy(&server->lock);
 }
 

@@ -89,6 +89,7 @@ struct mu_rpc_server {
             void *arg;
         } *items;
         size_t n, capacity;
+        pthread_mutex_t lock; // held while it is freed; taken before all others
     } owned; // by coordinators: what is freed when they are gone (owner.c)
     int n_owners;        // open connections of coordinators
     int64_t orphaned_ns; // when that happens; MU_FOREVER: there is a coordinator, or there was none

@@ -5,6 +5,8 @@
 #include "rpc/server.h"
 #include "rpc_test.h"
 
+#include <unistd.h>
+
 static mu_value *own_number(mu_value *arguments, void *arg)
 {
     (void)arguments;
@@ -99,11 +101,67 @@ static void test_when_a_coordinator_is_gone(void **state)
     mu_pool_close(pool);
 }
 
+// ---- A coordinator that comes at that moment ----------------------------------------------------
+
+typedef struct freeing {
+    mu_rpc_server *server;
+    atomic_int n_begun, n_ended;
+    atomic_bool may_end, cleared;
+} freeing;
+
+static void free_slowly(void *arg)
+{
+    freeing *f = arg;
+    f->n_begun++;
+    while (!f->may_end)
+        usleep(1000);
+    f->n_ended++;
+}
+
+static void *free_orphans(void *arg)
+{
+    freeing *f = arg;
+    mu__server_free_orphans(f->server, mu__now_ns() + (int64_t)1e15);
+    return NULL;
+}
+
+static void *clear(void *arg)
+{
+    freeing *f = arg;
+    mu__server_free_owned(f->server);
+    f->cleared = true;
+    return NULL;
+}
+
+// It begins by clearing the server, and what it makes after that stays.
+static void test_a_clear_waits_for_the_end_of_another(void **state)
+{
+    pthread_t orphans, clearing;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    freeing f = {.server = mu_rpc_server_new("muster", "localhost:0")};
+    assert_int_equal(mu__server_owned(f.server, free_slowly, &f), MU_OK);
+    leaves(f.server, joins(f.server, 0, MU_ROLE_COORDINATOR), true);
+    assert_int_equal(pthread_create(&orphans, NULL, free_orphans, &f), 0);
+    while (f.n_begun == 0)
+        usleep(1000);
+    joins(f.server, 0, MU_ROLE_COORDINATOR);
+    assert_int_equal(pthread_create(&clearing, NULL, clear, &f), 0);
+    usleep(20000);
+    assert_int_equal(f.n_begun, 1);
+    f.may_end = true;
+    pthread_join(orphans, NULL);
+    pthread_join(clearing, NULL);
+    assert_true(f.cleared && f.n_ended == 2);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_ended_client_stays_closed_when_its_slot_is_used_again),
         cmocka_unit_test(test_when_a_coordinator_is_gone),
+        cmocka_unit_test(test_a_clear_waits_for_the_end_of_another),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
