@@ -1,7 +1,8 @@
 // Writes and reads descriptions of datasets: see describe.h.
 #include "data/describe.h"
 
-enum { MOST_NUMBERS = 65536, MOST_TEXT = 65536 };
+// MOST_OPENED: stages that an iterator opens; a stage that is an input twice is opened twice.
+enum { MOST_NUMBERS = 65536, MOST_TEXT = 65536, MOST_OPENED = 65536 };
 
 static const struct known_stage {
     const mu_stage_ops *ops;
@@ -343,30 +344,51 @@ static mu_dataset *make_stage(const mu_stage_ops *ops, const mu_value *stage, in
     return NULL;
 }
 
-// The dataset of one stage, which may use those before it; owned.
-static mu_dataset *read_stage(const mu_value *stage, mu_dataset *const *before, int n_before)
+// The stages that were read so far.
+typedef struct reading {
+    mu_dataset **made;  // [n]
+    int64_t *opened;    // [n] stages that an iterator of each opens
+    int n;
+} reading;
+
+// The inputs of a stage that have these numbers, borrowed.
+static mu_status find_inputs(reading *r, int64_t n, const int64_t *numbers, mu_dataset **inputs)
+{
+    int64_t opened = 1;
+    for (int64_t i = 0; i < n; i++) {
+        if (numbers[i] < 0 || numbers[i] >= r->n)
+            return mu__error(MU_INVALID_ARGUMENT, "input %lld is stage %lld, which is not before it", (long long)i,
+                             (long long)numbers[i]);
+        inputs[i] = r->made[numbers[i]];
+        opened += r->opened[numbers[i]];
+    }
+    r->opened[r->n] = opened;
+    return opened <= MOST_OPENED
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "an iterator would open %lld stages, because inputs are used several "
+                           "times; expected at most %d", (long long)opened, MOST_OPENED);
+}
+
+// Makes the next stage, which may use those before it; false on error.
+static bool read_stage(reading *r, const mu_value *stage)
 {
     const int64_t *numbers;
     int64_t n;
     const struct known_stage *kind = stage_named(stage);
     if (kind == NULL)
-        return NULL;
+        return false;
     if (!mu__described_numbers(stage->items[1], &numbers, &n) || n < kind->fewest || n > kind->most ||
         stage->n != n_sent(kind->ops) + 2) {
         mu__error(MU_INVALID_ARGUMENT, "%s has %d to %d inputs and %d arguments", kind->ops->name, kind->fewest,
                   kind->most, n_sent(kind->ops));
-        return NULL;
+        return false;
     }
-    mu_dataset **inputs = mu__calloc((size_t)n + 1, sizeof *inputs);
-    for (int64_t i = 0; inputs != NULL && i < n && !mu__pending(); i++)
-        if (numbers[i] >= 0 && numbers[i] < n_before)
-            inputs[i] = before[numbers[i]];
-        else
-            mu__error(MU_INVALID_ARGUMENT, "input %lld is stage %lld, which is not before it", (long long)i,
-                      (long long)numbers[i]);
-    mu_dataset *dataset = mu__pending() ? NULL : make_stage(kind->ops, stage, (int)n, inputs);
+    mu_dataset **inputs = mu__calloc((size_t)n + 1, sizeof *inputs), *made = NULL;
+    if (inputs != NULL && find_inputs(r, n, numbers, inputs) == MU_OK)
+        made = r->made[r->n] = make_stage(kind->ops, stage, (int)n, inputs);
     mu__free(inputs);
-    return dataset;
+    r->n += made != NULL;
+    return made != NULL;
 }
 
 mu_dataset *mu__dataset_described(const mu_value *description)
@@ -376,15 +398,16 @@ mu_dataset *mu__dataset_described(const mu_value *description)
         mu__error(MU_INVALID_ARGUMENT, "the description of a dataset must be a list of 1 to %d stages", MU_MOST_STAGES);
         return NULL;
     }
-    mu_dataset **made = mu__calloc((size_t)n, sizeof *made);
-    int n_made = 0;
-    while (made != NULL && n_made < n && (made[n_made] = read_stage(description->items[n_made], made, n_made)) != NULL)
-        n_made++;
-    if (made != NULL && n_made < n)
-        mu__error_context("stage %d of the description of a dataset", n_made);
-    mu_dataset *last = n_made == n ? mu_retain(made[n - 1]) : NULL;
-    for (int i = 0; i < n_made; i++)
-        mu_release(made[i]);
-    mu__free(made);
+    reading r = {.made = mu__calloc((size_t)n + 1, sizeof *r.made), .opened = mu__calloc((size_t)n, sizeof *r.opened)};
+    const bool memory = r.made != NULL && r.opened != NULL;
+    while (memory && r.n < n && read_stage(&r, description->items[r.n]))
+        continue;
+    if (memory && r.n < n)
+        mu__error_context("stage %d of the description of a dataset", r.n);
+    mu_dataset *last = r.n == n ? mu_retain(r.made[n - 1]) : NULL;
+    for (int i = 0; i < r.n; i++)
+        mu_release(r.made[i]);
+    mu__free(r.made);
+    mu__free(r.opened);
     return last;
 }

@@ -67,6 +67,8 @@ static void a_dataset_that_is_used_twice_is_sent_once(void **state)
         doubled = mu_dataset_zip(doubled, doubled, MU_END);
     mu_value *description = mu__dataset_describe(doubled);
     assert_int_equal(mu_value_count(description), 31);
+    assert_null(mu__dataset_described(description)); // its iterator would be such a tree
+    expect_error(MU_INVALID_ARGUMENT, "would open 131071 stages");
     assert_same(mu_dataset_zip(mu_dataset_range(0, 2, 1), mu_dataset_range(5, 7, 1), MU_END), "(0,5) (1,6)");
 }
 
