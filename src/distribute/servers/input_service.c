@@ -253,11 +253,11 @@ static mu_status put_element(taking *t, input *in)
     if (element == NULL)
         return mu_error_code();
     in->used++;
-    mu_status status = mu__leaves_of(element, &leaves);
+    MU_TRY(mu__leaves_of(element, &leaves));
+    mu_status status = MU_OK;
     for (int i = 0; status == MU_OK && i < leaves.n; i++)
         status = put(t, mu__give(mu_retain(mu__leaf(&leaves, i))));
-    if (status == MU_OK)
-        mu__leaves_free(&leaves);
+    mu__leaves_free(&leaves);
     return status;
 }
 

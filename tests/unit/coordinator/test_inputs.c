@@ -407,13 +407,15 @@ static void hostile_requests_are_refused(void **state)
     assert_int_equal(MU_PUSH(&graph->outputs, ((mu_edge){.node = both})), MU_OK);
     mu_value *function = int64(mu__remote_function_register(client, graph));
     mu_remote_input *input = mu__remote_input_dataset(client, "the dataset of worker 0", ranges(NULL));
+    mu_remote_input *two = mu__remote_input_value(client, "two", mu_list(int64(1), int64(2), MU_END));
     struct { mu_value *sent; int64_t pairs[4], n; mu_status code; const char *why; } wrong[] = {
         {mu_list(int64(1), MU_END), {0, input->number, 0}, 3, MU_INVALID_ARGUMENT, "two for each"},
-        {mu_list(int64(1), MU_END), {0, input->number + 1}, 2, MU_UNAVAILABLE, "does not have input"},
+        {mu_list(int64(1), MU_END), {0, two->number + 1}, 2, MU_UNAVAILABLE, "does not have input"},
         {mu_list(int64(1), MU_END), {2, input->number}, 2, MU_INVALID_ARGUMENT, "leave other places"},
         {mu_list(int64(1), MU_END), {-1, input->number}, 2, MU_INVALID_ARGUMENT, "leave other places"},
         {mu_list(int64(1), int64(1), MU_END), {0, input->number}, 2, MU_INVALID_ARGUMENT, "more were sent"},
         {mu_list(MU_END), {0, input->number}, 2, MU_INVALID_ARGUMENT, "leave other places"},
+        {mu_list(int64(1), MU_END), {1, two->number}, 2, MU_INVALID_ARGUMENT, "more were sent"},
         {mu_list(int64(1), MU_END), {0, input->number, 0, input->number}, 4, MU_INVALID_ARGUMENT, "other places"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
@@ -431,6 +433,7 @@ static void hostile_requests_are_refused(void **state)
                                        mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){1, input->number})),
                                        MU_END));
     assert_true(mu_scalar(mu_at(mu_value_at(mu_rpc_result_value(right), 0), 0)) == 11); // no refusal took an element
+    mu_release(two);
     mu_release(input);
     mu_release(graph);
     mu_pool_close(pool);
