@@ -18,8 +18,8 @@ typedef struct parts {
     int64_t *begin; // [n + 1] the first row of each
 } parts;
 
-// The part of an id is in [low, low + left): half of them are left out without a branch, which would be as random as the
-// ids are.
+// The part of an id is in [low, low + left): half of them are left out without a branch, which would be as random as
+// the ids are.
 static void part_of(const void *arg, int64_t n, const int64_t *ids, uint32_t *part, int64_t *local)
 {
     const parts *p = arg;

@@ -57,7 +57,8 @@ mu_status mu__aggregation_add(mu_strategy *strategy, const mu_left_site *site);
 void mu__aggregation_forget(mu_strategy *strategy, const void *owner);
 bool mu__aggregation_leaves(mu_aggregation *aggregation, const mu_graph *graph);
 bool mu__graph_leaves(const mu_graph *graph, const mu_accumulator *first);
-// mu__aggregation_sites copies the list, which other threads may change meanwhile; mu__left_sites_free releases the copy.
+// mu__aggregation_sites copies the list, which other threads may change meanwhile; mu__left_sites_free releases the
+// copy.
 typedef struct mu_left_sites {
     mu_left_site *items;
     size_t n;

@@ -63,8 +63,8 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
         memcpy((char *)to + (size_t)i * to_step, (const char *)from + (size_t)i * from_step, bytes);
 }
 
-// Nothing but loads and stores between blocks: such blocks are in no cache, and a processor looks for as many at the same
-// time as it sees instructions ahead.
+// Nothing but loads and stores between blocks: such blocks are in no cache, and a processor looks for as many at the
+// same time as it sees instructions ahead.
 MU_PER_ISA(copy_scattered, (char *restrict to, const char *const *from, size_t bytes, int64_t n),
            (to, from, bytes, n))
 {
