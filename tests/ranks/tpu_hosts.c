@@ -2,6 +2,7 @@
 // native engine's CPU devices ("dies", "differs"). `muster launch` tells the addresses. PART:
 // trains: topology, values, and a model that learns what one process with as many mirrored replicas does; its
 //         checkpoint goes to that and back through FILE. Then the last host ends, and the other one's step names it.
+// divided: replicas of two cores each, two on a host, whose work is divided among the cores.
 // dies: the last host ends before its cores start.
 // differs: the hosts have different numbers of cores.
 #include <muster.h>
@@ -203,6 +204,49 @@ static void check_training(mu_strategy *strategy, const char *path)
     remove(back);
 }
 
+// ---- Logical devices ----------------------------------------------------------------------------
+
+enum { PAIR_ROWS = 4, PAIR_WIDTH = 6 };
+
+// The product of a matrix of the replica with itself, turned, in pieces of columns; summed over all replicas.
+static mu_value *product_of_all(mu_value *arguments, void *arg)
+{
+    mu_strategy *strategy = arg;
+    mu_tensor *x = mu_add(mu_value_tensor(arguments), mu_cast(mu_replica_id(), MU_F32));
+    x = mu_split_to_logical_devices(strategy, x, 2, (const int[]){1, 2});
+    mu_tensor *product = mu_matmul_transposed(x, x, false, true);
+    return mu_of(mu_all_reduce(MU_SUM, mu_replicate_to_logical_devices(strategy, product)));
+}
+
+static void divided(mu_cluster *tpu)
+{
+    need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    mu_tpu_topology *topology = mu_tpu_initialize(tpu);
+    need(topology != NULL, "cannot initialise");
+    mu_tpu_device_assignment *pairs =
+        mu_tpu_device_assignment_build(topology, .computation_shape = {1, 1, 1, 2}, .num_replicas = 2 * HOSTS);
+    mu_strategy *strategy = mu_tpu_strategy(tpu, .device_assignment = pairs);
+    need(strategy != NULL && mu_num_replicas_in_sync(strategy) == 2 * HOSTS, "no strategy of pairs of cores");
+    float x[PAIR_ROWS * PAIR_WIDTH];
+    for (int i = 0; i < PAIR_ROWS * PAIR_WIDTH; i++)
+        x[i] = (float)i / 8;
+    mu_tensor *given = mu_tensor_new(MU_F32, 2, (const int64_t[]){PAIR_ROWS, PAIR_WIDTH}, x);
+    mu_function *function = mu_function_new(product_of_all, strategy);
+    mu_value *results = mu_local_results(strategy, mu_run(strategy, function, mu_of(given)));
+    need(mu_value_count(results) == 2, "a host has other results");
+    for (int k = 0; k < 2; k++) {
+        const float *seen = mu_tensor_data(mu_value_tensor(mu_value_at(results, k)));
+        for (int i = 0; i < PAIR_ROWS * PAIR_ROWS; i++) {
+            const float *left = x + i / PAIR_ROWS * PAIR_WIDTH, *right = x + i % PAIR_ROWS * PAIR_WIDTH;
+            float sum = 0;
+            for (int r = 0; r < 2 * HOSTS; r++)
+                for (int c = 0; c < PAIR_WIDTH; c++)
+                    sum += (left[c] + (float)r) * (right[c] + (float)r);
+            need(seen && seen[i] == sum, "a product is wrong");  // of numbers without rounding
+        }
+    }
+}
+
 // ---- Parts --------------------------------------------------------------------------------------
 
 static void trains(mu_cluster *tpu, const char *path)
@@ -252,6 +296,8 @@ int main(int argc, char **argv)
     mu_cluster *tpu = find_tpu();
     if (strcmp(part, "trains") == 0)
         trains(tpu, argc > 2 ? argv[2] : "tpu_hosts.safetensors");
+    else if (strcmp(part, "divided") == 0)
+        divided(tpu);
     else if (strcmp(part, "dies") == 0)
         dies(tpu);
     else
