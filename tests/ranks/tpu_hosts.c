@@ -266,12 +266,13 @@ static void trains(mu_cluster *tpu, const char *path)
     remove(path);
 }
 
+// The last host may end before the other one has heard everything of joining.
 static void dies(mu_cluster *tpu)
 {
-    need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    const bool connected = mu_connect_to_cluster(tpu) == MU_OK;
     if (host == HOSTS - 1)
-        _exit(0);
-    expect(mu_tpu_initialize(tpu) == NULL, MU_UNAVAILABLE, "/job:worker/task:1");
+        _exit(connected ? 0 : 1);
+    expect(!connected || mu_tpu_initialize(tpu) == NULL, MU_UNAVAILABLE, "/job:worker/task:1");
 }
 
 static void differs(mu_cluster *tpu)
