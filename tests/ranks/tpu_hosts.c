@@ -4,6 +4,7 @@
 //         checkpoint goes to that and back through FILE. Then the last host ends, and the other one's step names it.
 // divided: replicas of two cores each, two on a host, whose work is divided among the cores.
 // dies: the last host ends before its cores start.
+// broken: the last host's plugin is missing.
 // differs: the hosts have different numbers of cores.
 #include <muster.h>
 
@@ -275,6 +276,15 @@ static void dies(mu_cluster *tpu)
     expect(!connected || mu_tpu_initialize(tpu) == NULL, MU_UNAVAILABLE, "/job:worker/task:1");
 }
 
+static void broken(mu_cluster *tpu)
+{
+    need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    if (host == HOSTS - 1)
+        expect(mu_tpu_initialize(tpu) == NULL, MU_NOT_FOUND, "/nowhere/plugin.so");
+    else
+        expect(mu_tpu_initialize(tpu) == NULL, MU_NOT_FOUND, "/job:worker/task:1");
+}
+
 static void differs(mu_cluster *tpu)
 {
     need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
@@ -293,6 +303,8 @@ int main(int argc, char **argv)
         printf("SKIPPED: %s is missing (pjrt/fetch makes it)\n", MU_TEST_PLUGIN);
         return 0;
     }
+    if (second && strcmp(part, "broken") == 0)
+        setenv("MUSTER_PJRT", "/nowhere/plugin.so", 1);
     mu_init(.cpu_devices = CORES + (second && strcmp(part, "differs") == 0));
     mu_cluster *tpu = find_tpu();
     if (strcmp(part, "trains") == 0)
@@ -301,6 +313,8 @@ int main(int argc, char **argv)
         divided(tpu);
     else if (strcmp(part, "dies") == 0)
         dies(tpu);
+    else if (strcmp(part, "broken") == 0)
+        broken(tpu);
     else
         differs(tpu);
     return mu_exit(true);
