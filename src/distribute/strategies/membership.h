@@ -26,7 +26,7 @@ typedef struct mu_membership {
     mu_mesh *mesh;           // retained by mu__job_enter; NULL for one worker
 } mu_membership;
 
-// mu__bootstrap_reserve makes room for the workers' addresses; mu__bootstrap_job adds the tasks of a job.
+// mu__bootstrap_reserve allocates the lists of n workers at most; mu__bootstrap_job adds the tasks of a job.
 mu_status mu__bootstrap_reserve(mu_bootstrap *bootstrap, int workers);
 mu_status mu__bootstrap_job(const mu_cluster_spec *spec, const char *job, mu_bootstrap *bootstrap);
 void mu__bootstrap_free(mu_bootstrap *bootstrap);
