@@ -5,6 +5,7 @@
 
 // In bytes: a cache line; longest block copied inline; largest block that stays cached while it is copied repeatedly.
 enum { LINE = 64, SHORT = 512, REPEATED = 16384 };
+enum { AHEAD = 8 };  // blocks between the one that is fetched and the one that is copied
 
 // Copies blocks whose size is a compile-time constant.
 #define COPY_FIXED(size)                                                             \
@@ -12,7 +13,7 @@ enum { LINE = 64, SHORT = 512, REPEATED = 16384 };
         memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, size);        \
     return
 
-// Copies whole lines; the last one overlaps the line before it.
+// Copies whole lines; the last one may overlap the line before it.
 MU_PER_ISA(copy_short, (char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes,
            int64_t n),
            (to, to_step, from, from_step, bytes, n))
@@ -31,7 +32,7 @@ MU_PER_ISA(copy_short, (char *restrict to, size_t to_step, const char *restrict 
             memcpy(to, from, bytes);
             continue;
         }
-        for (size_t at = 0; at + LINE <= bytes; at += LINE)
+        for (size_t at = 0; at + LINE < bytes; at += LINE)
             memcpy(to + at, from + at, LINE);
         memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
     }
@@ -41,7 +42,7 @@ MU_PER_ISA(repeat_block, (char *restrict to, size_t to_step, const char *restric
            (to, to_step, from, bytes, n))
 {
     for (int64_t i = 0; i < n; i++, to += to_step) {
-        for (size_t at = 0; at + LINE <= bytes; at += LINE)
+        for (size_t at = 0; at + LINE < bytes; at += LINE)
             memcpy(to + at, from + at, LINE);
         memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
     }
@@ -63,13 +64,16 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
         memcpy((char *)to + (size_t)i * to_step, (const char *)from + (size_t)i * from_step, bytes);
 }
 
-// Nothing but loads and stores between blocks: such blocks are in no cache, and a processor looks for as many at the
-// same time as it sees instructions ahead.
+// Such blocks are in no cache. A processor waits for as many at the same time as it sees ahead, so there is nothing
+// between them; and while other programs use the memory too, it helps to ask for the lines of a later one.
 MU_PER_ISA(copy_scattered, (char *restrict to, const char *const *from, size_t bytes, int64_t n),
            (to, from, bytes, n))
 {
     for (int64_t i = 0; i < n; i++, to += bytes) {
-        for (size_t at = 0; at + LINE <= bytes; at += LINE)
+        const char *later = from[MU_MIN(i + AHEAD, n - 1)];
+        for (size_t at = 0; at < bytes; at += LINE)
+            __builtin_prefetch(later + at);
+        for (size_t at = 0; at + LINE < bytes; at += LINE)
             memcpy(to + at, from[i] + at, LINE);
         memcpy(to + bytes - LINE, from[i] + bytes - LINE, LINE);
     }
