@@ -2,6 +2,7 @@
 //
 // Keras keeps some weights under private attributes and has changed which ("_kernel", "kernel"). So a graph that is
 // written has every edge with the underscore and without it, and a path that is looked up may differ in that.
+#include "io/path_tree.h"
 #include "io/tensor_bundle.h"
 
 // ---- Looking up ---------------------------------------------------------------------------------
@@ -75,58 +76,22 @@ const char *mu__bundle_find(const Mu__BundleGraph *graph, const char *path)
 
 // ---- Making a graph -----------------------------------------------------------------------------
 
-// An object or a variable, and its place in the tree of attributes.
-typedef struct node {
-    const char *name;         // [length], in the keys
-    size_t length;
-    int first, last, next;    // numbers of nodes; -1: none
-    const char *key;          // of a variable; NULL: an object
-} node;
-
-typedef struct tree {
-    struct { node *items; size_t n, capacity; } nodes;
-} tree;
-
-static int find_child(const tree *t, int parent, const char *name, size_t length)
-{
-    for (int i = t->nodes.items[parent].first; i >= 0; i = t->nodes.items[i].next)
-        if (t->nodes.items[i].length == length && memcmp(t->nodes.items[i].name, name, length) == 0)
-            return i;
-    return -1;
-}
-
-static mu_status add_child(tree *t, int parent, const char *name, size_t length)
-{
-    const int i = (int)t->nodes.n;
-    const node made = {.name = name, .length = length, .first = -1, .last = -1, .next = -1};
-    MU_TRY(MU_PUSH(&t->nodes, made));
-    if (parent < 0)
-        return MU_OK;
-    node *above = &t->nodes.items[parent];
-    if (above->last >= 0)
-        t->nodes.items[above->last].next = i;
-    else
-        above->first = i;
-    above->last = i;
-    return MU_OK;
-}
-
-static mu_status add_key(tree *t, const char *key)
+static mu_status add_key(mu_path_tree *t, const char *key)
 {
     const char *end = strstr(key, MU_BUNDLE_SUFFIX), *at = key;
     int parent = 0;
     while (end && at < end) {
         const size_t length = MU_MIN(strcspn(at, "/"), (size_t)(end - at));
-        int child = find_child(t, parent, at, length);
+        int child = mu__path_child(t, parent, at, length);
         if (child < 0) {
-            child = (int)t->nodes.n;
-            MU_TRY(add_child(t, parent, at, length));
+            child = (int)t->n;
+            MU_TRY(mu__path_add(t, parent, at, length));
         }
         parent = child;
         at += length + 1;
     }
     if (end)
-        t->nodes.items[parent].key = key;
+        t->items[parent].key = key;
     return MU_OK;
 }
 
@@ -151,21 +116,21 @@ static void add_reference(message *m, Mu__BundleObject *object, int id, const ch
 }
 
 // The edges to a node's children under both of their names.
-static void add_references(const tree *t, int i, message *m, Mu__BundleObject *object)
+static void add_references(const mu_path_tree *t, int i, message *m, Mu__BundleObject *object)
 {
-    for (int c = t->nodes.items[i].first; c >= 0; c = t->nodes.items[c].next) {
-        const node *child = &t->nodes.items[c];
+    for (int c = t->items[i].first; c >= 0; c = t->items[c].next) {
+        const mu_path_node *child = &t->items[c];
         const bool is_private = *child->name == '_', is_number = *child->name >= '0' && *child->name <= '9';
         char other[260];
         snprintf(other, sizeof other, "%s%.*s", is_private ? "" : "_", (int)(child->length - is_private),
                  child->name + is_private);
         add_reference(m, object, c, child->name, child->length);
-        if (!is_number && find_child(t, i, other, strlen(other)) < 0)
+        if (!is_number && mu__path_child(t, i, other, strlen(other)) < 0)
             add_reference(m, object, c, other, strlen(other));
     }
 }
 
-static void add_attribute(const node *n, message *m, Mu__BundleObject *object)
+static void add_attribute(const mu_path_node *n, message *m, Mu__BundleObject *object)
 {
     static char name[] = "VARIABLE_VALUE";
     Mu__BundleAttribute *attribute = &m->attributes[m->n_attributes];
@@ -179,29 +144,29 @@ static void add_attribute(const node *n, message *m, Mu__BundleObject *object)
 
 // The root has the edges of its child "model" too, so that both tf.train.Checkpoint(model=model) and
 // tf.train.Checkpoint(model) find the variables.
-static void fill(const tree *t, message *m, Mu__BundleBool *yes)
+static void fill(const mu_path_tree *t, message *m, Mu__BundleBool *yes)
 {
-    for (size_t i = 0; i < t->nodes.n; i++) {
+    for (size_t i = 0; i < t->n; i++) {
         Mu__BundleObject *object = m->object_list[i] = &m->objects[i];
         *object = (Mu__BundleObject)MU__BUNDLE_OBJECT__INIT;
         object->has_checkpoint_values = yes;
         object->children = &m->reference_list[m->n_references];
         add_references(t, (int)i, m, object);
-        const int model = i == 0 ? find_child(t, 0, "model", strlen("model")) : -1;
+        const int model = i == 0 ? mu__path_child(t, 0, "model", strlen("model")) : -1;
         if (model >= 0)
             add_references(t, model, m, object);
-        if (t->nodes.items[i].key)
-            add_attribute(&t->nodes.items[i], m, object);
+        if (t->items[i].key)
+            add_attribute(&t->items[i], m, object);
     }
 }
 
-static mu_status pack(const tree *t, message *m, uint8_t **out, size_t *bytes)
+static mu_status pack(const mu_path_tree *t, message *m, uint8_t **out, size_t *bytes)
 {
     Mu__BundleGraph graph = MU__BUNDLE_GRAPH__INIT;
     Mu__BundleBool yes = MU__BUNDLE_BOOL__INIT;
     yes.value = true;
     fill(t, m, &yes);
-    graph.n_nodes = t->nodes.n;
+    graph.n_nodes = t->n;
     graph.nodes = m->object_list;
     *bytes = mu__bundle_graph__get_packed_size(&graph);
     *out = mu__alloc(*bytes + 1);
@@ -211,12 +176,12 @@ static mu_status pack(const tree *t, message *m, uint8_t **out, size_t *bytes)
     return MU_OK;
 }
 
-static mu_status make(const tree *t, uint8_t **out, size_t *bytes)
+static mu_status make(const mu_path_tree *t, uint8_t **out, size_t *bytes)
 {
-    const size_t n = t->nodes.n, edges = 4 * n;  // two names for each, and those of "model" again
+    const size_t n = t->n, edges = 4 * n;  // two names for each, and those of "model" again
     size_t names = 0;
     for (size_t i = 0; i < n; i++)
-        names += 4 * (t->nodes.items[i].length + 2);
+        names += 4 * (t->items[i].length + 2);
     message m = {0};
     m.objects = mu__calloc(n, sizeof *m.objects);
     m.object_list = mu__calloc(n, sizeof *m.object_list);
@@ -240,12 +205,12 @@ static mu_status make(const tree *t, uint8_t **out, size_t *bytes)
 
 mu_status mu__bundle_graph(int n, const char *const *keys, uint8_t **out, size_t *bytes)
 {
-    tree t = {0};
-    mu_status status = add_child(&t, -1, "", 0);
+    mu_path_tree t = {0};
+    mu_status status = mu__path_add(&t, -1, "", 0);
     for (int i = 0; status == MU_OK && i < n; i++)
         status = add_key(&t, keys[i]);
     if (status == MU_OK)
         status = make(&t, out, bytes);
-    mu__free(t.nodes.items);
+    mu__free(t.items);
     return status;
 }

@@ -5,23 +5,15 @@
 #include "io/hdf5.h"
 
 #include "io/io.h"
+#include "io/path_tree.h"
 
 enum { ALIGNMENT = 64, SUPERBLOCK_BYTES = 48, HEADER_PREFIX = 10, CHECKSUM_BYTES = 4, MESSAGE_PREFIX = 4,
        MOST_LINK_NAME = 255, HEAP_BYTES = 4096 };
 
-// A group or a dataset, and its place in the tree of groups.
-typedef struct node {
-    const char *name;         // [length], in the caller's names
-    size_t length;
-    int parent, first, last, next;  // numbers of nodes; -1: none
-    int tensor;               // -1: a group
-    uint64_t address;         // of the header
-} node;
-
 typedef struct tree {
     const char *path;
     const mu_tensors *all;
-    struct { node *items; size_t n, capacity; } nodes;
+    mu_path_tree nodes;       // a node per group and data set
     struct { uint8_t *items; size_t n, capacity; } out;
     uint64_t *data;           // [n]: addresses of the tensors' elements
     uint64_t end;             // of the file
@@ -29,31 +21,6 @@ typedef struct tree {
 } tree;
 
 // ---- The tree of groups -------------------------------------------------------------------------
-
-static int child_named(const tree *t, int parent, const char *name, size_t length)
-{
-    for (int i = t->nodes.items[parent].first; i >= 0; i = t->nodes.items[i].next)
-        if (t->nodes.items[i].length == length && memcmp(t->nodes.items[i].name, name, length) == 0)
-            return i;
-    return -1;
-}
-
-static mu_status add_node(tree *t, int parent, const char *name, size_t length, int tensor)
-{
-    const int i = (int)t->nodes.n;
-    const node made = {.name = name, .length = length, .parent = parent, .first = -1, .last = -1, .next = -1,
-                       .tensor = tensor};
-    MU_TRY(MU_PUSH(&t->nodes, made));
-    if (parent < 0)
-        return MU_OK;
-    node *group = &t->nodes.items[parent];
-    if (group->last >= 0)
-        t->nodes.items[group->last].next = i;
-    else
-        group->first = i;
-    group->last = i;
-    return MU_OK;
-}
 
 static mu_status wrong_name(const tree *t, int tensor, const char *what)
 {
@@ -70,12 +37,13 @@ static mu_status add_path(tree *t, int tensor)
         const size_t length = slash ? (size_t)(slash - name) : strlen(name);
         if (length == 0 || length > MOST_LINK_NAME || (length == 1 && *name == '.'))
             return wrong_name(t, tensor, "has a part between slashes that is empty, '.' or longer than 255 bytes");
-        int found = child_named(t, group, name, length);
+        int found = mu__path_child(&t->nodes, group, name, length);
         if (found >= 0 && (!slash || t->nodes.items[found].tensor >= 0))
             return wrong_name(t, tensor, "is another tensor's too, or the beginning of its path; names must differ");
         if (found < 0) {
             found = (int)t->nodes.n;
-            MU_TRY(add_node(t, group, name, length, slash ? -1 : tensor));
+            MU_TRY(mu__path_add(&t->nodes, group, name, length));
+            t->nodes.items[found].tensor = slash ? -1 : tensor;
         }
         if (!slash)
             return MU_OK;
@@ -212,7 +180,7 @@ static mu_status put_type_attribute(tree *t)
     return put(t, 1, 4);
 }
 
-static mu_status put_dataset(tree *t, const node *n)
+static mu_status put_dataset(tree *t, const mu_path_node *n)
 {
     const mu_spec spec = mu__spec_of(t->all->tensors[n->tensor]);
     const int rank = spec.shape.rank;
@@ -231,7 +199,7 @@ static mu_status put_dataset(tree *t, const node *n)
     return spec.dtype == MU_BF16 ? put_type_attribute(t) : MU_OK;
 }
 
-static mu_status put_group(tree *t, const node *n)
+static mu_status put_group(tree *t, const mu_path_node *n)
 {
     MU_TRY(put_message(t, MU_HDF5_LINK_INFO, 18));
     MU_TRY(put(t, 0, 2));
@@ -240,7 +208,7 @@ static mu_status put_group(tree *t, const node *n)
     MU_TRY(put_message(t, MU_HDF5_GROUP_INFO, 2));
     MU_TRY(put(t, 0, 2));
     for (int i = n->first; i >= 0; i = t->nodes.items[i].next) {
-        const node *child = &t->nodes.items[i];
+        const mu_path_node *child = &t->nodes.items[i];
         MU_TRY(put_message(t, MU_HDF5_LINK, 4 + child->length + 8));
         MU_TRY(put(t, 1 | 16 << 8 | 1 << 16, 3));  // a hard link whose name is UTF-8
         MU_TRY(put(t, child->length, 1));
@@ -258,7 +226,7 @@ static mu_status put_header(tree *t, int i)
     MU_TRY(put_text(t, "OHDR", 4));
     MU_TRY(put(t, 2 | 2 << 8, 2));
     MU_TRY(put(t, 0, 4));
-    const node n = t->nodes.items[i];
+    const mu_path_node n = t->nodes.items[i];
     MU_TRY(n.tensor < 0 ? put_group(t, &n) : put_dataset(t, &n));
     const size_t bytes = t->out.n - begin - HEADER_PREFIX;
     for (int k = 0; k < 4; k++)
@@ -333,7 +301,7 @@ static mu_status make_layout(tree *t, mu_hdf5_layout *out)
     t->data = mu__calloc((size_t)t->all->n + 1, sizeof *t->data);
     if (!out->padding || !t->data)
         return mu_error_code();
-    MU_TRY(add_node(t, -1, "", 0, -1));
+    MU_TRY(mu__path_add(&t->nodes, -1, "", 0));
     for (int i = 0; i < t->all->n; i++)
         MU_TRY(add_path(t, i));
     MU_TRY(put_all(t));

@@ -97,13 +97,9 @@ typedef struct range {
     float (*alone)(float x);
 } range;
 
-static bool all_between(const float *in, float low, float high, int64_t n)
-{
-    int outside = 0;
-    for (int64_t i = 0; i < n; i++)
-        outside |= !((in[i] > low) & (in[i] < high));
-    return outside == 0;
-}
+#define T float
+#include "between.inc.c"
+#undef T
 
 static float lgamma_alone(float x)
 {

@@ -112,13 +112,9 @@ static double ranged_alone(mu_math function, double x)
     }
 }
 
-static bool all_between(const double *in, double low, double high, int64_t n)
-{
-    int outside = 0;
-    for (int64_t i = 0; i < n; i++)
-        outside |= !((in[i] > low) & (in[i] < high));
-    return outside == 0;
-}
+#define T double
+#include "between.inc.c"
+#undef T
 
 static void in_pieces(mu_math function, const double *x, double *y, int64_t n)
 {

@@ -39,6 +39,13 @@ int64_t mu__elements_between(const mu_shape *shape, int begin, int end)
     return n;
 }
 
+mu_shape mu__batch_axes(const mu_shape *shape)
+{
+    mu_shape out = *shape;
+    out.rank -= 2;
+    return out;
+}
+
 size_t mu__spec_bytes(const mu_spec *spec)
 {
     return (size_t)mu__elements(&spec->shape) * mu_dtype_bytes(spec->dtype);

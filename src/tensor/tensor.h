@@ -51,6 +51,7 @@ typedef struct mu_spec {  // what is known of a tensor before its elements are
 
 int64_t mu__elements(const mu_shape *shape);                 // product; MU_UNKNOWN if a dimension is unknown
 int64_t mu__elements_between(const mu_shape *shape, int begin, int end);  // of axes [begin, end), all known
+mu_shape mu__batch_axes(const mu_shape *shape);  // of a batch of matrices: all axes but the last two
 size_t mu__spec_bytes(const mu_spec *spec);                  // needs a known shape
 bool mu__shape_known(const mu_shape *shape);
 bool mu__shape_equal(const mu_shape *a, const mu_shape *b);

@@ -256,13 +256,6 @@ const mu_op mu_op_cholesky = {
 
 // ---- triangular_solve ---------------------------------------------------------------------------
 
-static mu_shape batch_axes(const mu_shape *shape)
-{
-    mu_shape out = *shape;
-    out.rank -= 2;
-    return out;
-}
-
 static mu_status solve_infer(mu_infer *infer)
 {
     const mu_shape *a = &infer->in[0].shape, *b = &infer->in[1].shape;
@@ -275,7 +268,7 @@ static mu_status solve_infer(mu_infer *infer)
                          "triangular_solve: matrices %s and right-hand sides %s do not fit; those are "
                          "[..., n, k]",
                          mu__shape_text(a, a_text), mu__shape_text(b, b_text));
-    const mu_shape batch_a = batch_axes(a), batch_b = batch_axes(b);
+    const mu_shape batch_a = mu__batch_axes(a), batch_b = mu__batch_axes(b);
     mu_shape out;
     MU_TRY(mu__broadcast(&batch_a, &batch_b, &out, infer->op->name));
     out.dims[out.rank++] = rows == MU_UNKNOWN ? n : rows;

@@ -37,13 +37,6 @@ typedef struct product {
     mu_shape batch_a, batch_b, batch;  // leading axes
 } product;
 
-static mu_shape leading_axes(const mu_shape *shape)
-{
-    mu_shape out = *shape;
-    out.rank -= 2;
-    return out;
-}
-
 static mu_status describe(const mu_matmul_attrs *attrs, const mu_shape *a, const mu_shape *b, const char *op,
                           product *out)
 {
@@ -64,7 +57,7 @@ static mu_status describe(const mu_matmul_attrs *attrs, const mu_shape *a, const
         .m = attrs->transpose_a ? a1 : a0, .k = k_a, .n = attrs->transpose_b ? b0 : b1,
         .a_row = attrs->transpose_a ? 1 : a1, .a_col = attrs->transpose_a ? a1 : 1,
         .b_row = attrs->transpose_b ? 1 : b1, .b_col = attrs->transpose_b ? b1 : 1,
-        .batch_a = leading_axes(a), .batch_b = leading_axes(b),
+        .batch_a = mu__batch_axes(a), .batch_b = mu__batch_axes(b),
     };
     return mu__broadcast(&out->batch_a, &out->batch_b, &out->batch, op);
 }
@@ -111,7 +104,7 @@ static mu_tensor *product_of(mu_tensor *a, mu_tensor *b, bool transpose_a, bool 
 
 static bool same_batches(const mu_tensor *a, const mu_tensor *b)
 {
-    const mu_shape x = leading_axes(&a->shape), y = leading_axes(&b->shape);
+    const mu_shape x = mu__batch_axes(&a->shape), y = mu__batch_axes(&b->shape);
     return mu__shape_equal(&x, &y) && mu__shape_known(&x);
 }
 
