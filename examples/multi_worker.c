@@ -57,7 +57,6 @@ int main(int argc, char **argv)
     }
     mu_init(.seed = options.seed);
     mu_strategy *strategy = mu_multi_worker_mirrored_strategy(.communication = MU_COMM_AUTO);
-
     mu_dataset *train = mu_dataset_batch(mu_dataset_shuffle(clouds(options.seed), 1000), 64);
     mu_dataset *test = mu_dataset_batch(clouds(options.seed + 1), 96);
     mu_model *model = NULL;

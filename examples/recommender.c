@@ -7,46 +7,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { USERS = 8000, ITEMS = 2000, TASTES = 3, DIMENSION = 8, BATCH = 4096, ROUNDS = 6, STEPS = 40, TESTED = 20000,
-       SERVER_BYTES = 1300000 };
+enum { EACH = 5000, TASTES = 3, DIMENSION = 8, BATCH = 4096, ROUNDS = 13, STEPS = 40, TESTED = 20000, BYTES = 1300000 };
 
-static int64_t keys[2 * TESTED];
-static float   chance[TESTED], best[TESTED];
-static uint64_t state = 1;
-
-static uint64_t draw(void) /* splitmix64 */
-{
-    uint64_t x = state += 0x9E3779B97F4A7C15u;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
-/* What a user likes, and what an item is like: from -1 to 1, from the key alone. */
-static float taste(int64_t key, int i)
-{
-    const uint64_t x = ((uint64_t)key ^ (uint64_t)i << 56) * 0xD6E8FEB86659FD93u;
-    return (float)((x ^ x >> 32) * 0xD6E8FEB86659FD93u >> 40) * 0x1p-23f - 1;
-}
-
-/* Keys [n, 2] and clicks [n]: 1 with a probability of sigmoid(best). */
-static mu_value *draw_clicks(int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        keys[2 * i] = (int64_t)(1000003 * (draw() % USERS));
-        keys[2 * i + 1] = -(int64_t)(1000033 * (1 + draw() % ITEMS));
-        best[i] = 0;
-        for (int k = 0; k < TASTES; k++)
-            best[i] += 4 * taste(keys[2 * i], k) * taste(keys[2 * i + 1], k);
-        chance[i] = (float)(draw() >> 40) * 0x1p-24f;
-    }
-    mu_tensor *clicks = mu_less(mu_tensor_new(MU_F32, 1, &n, chance), mu_sigmoid(mu_tensor_new(MU_F32, 1, &n, best)));
-    return mu_list(mu_tensor_new(MU_I64, 2, (int64_t[]){n, 2}, keys), mu_cast(clicks, MU_F32), MU_END);
-}
-
-static mu_tensor *scores_of(mu_tensor *rows) /* [n, 2, DIMENSION]: user times item */
+static mu_tensor *scores_of(mu_tensor *rows) /* [n, 2, …]: user times item */
 {
     return mu_reduce_sum(mu_reduce_prod(rows, 1), 1);
+}
+
+static mu_tensor *seed_of(int64_t a, int64_t b)
+{
+    return mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){a, b});
+}
+
+/* Keys [n, 2] of users and items; clicks [n], which are 1 with a probability of sigmoid(best); best [n]: how far what a
+   user likes and what an item is like agree. */
+static mu_value *draw_clicks(int64_t number, int64_t n)
+{
+    const int64_t pairs[] = {n, 2}, all[] = {2 * EACH, TASTES};
+    mu_tensor *who = mu_stateless_random_uniform_int(seed_of(1, number), MU_I64, 2, pairs, 0, EACH);
+    who = mu_add(who, mu_tensor_new(MU_I64, 1, &pairs[1], (int64_t[]){0, EACH}));
+    mu_tensor *best = scores_of(mu_gather(mu_stateless_random_normal(seed_of(2, 0), MU_F32, 2, all), who, 0, 0));
+    mu_tensor *clicks = mu_less(mu_stateless_random_uniform(seed_of(3, number), MU_F32, 1, &n), mu_sigmoid(best));
+    return mu_list(mu_multiply(who, mu_constant(MU_I64, 1000003)), mu_cast(clicks, MU_F32), best, MU_END);
 }
 
 static mu_value *train_step(mu_value *batch, void *table)
@@ -75,25 +57,24 @@ int main(void)
     mu_coordinator     *coordinator = mu_coordinator_new(strategy);
     mu_embedding_table *table = NULL;
     MU_SCOPE(strategy) {
-        table = mu_embedding_table_new(DIMENSION, .optimizer = "adagrad", .learning_rate = 0.3, .scale = 0.3,
-                                       .max_bytes = launched ? SERVER_BYTES : 0, .name = "users and items");
+        table = mu_embedding_table_new(DIMENSION, .optimizer = "adagrad", .learning_rate = 0.5, .scale = 0.6,
+                                       .max_bytes = launched ? BYTES : 0, .name = "users and items");
     }
     mu_function *step = mu_function_new(train_step, table);
     for (int round = 1; round <= ROUNDS && !mu_error_code(); round++) {
         mu_pool  *pool = mu_pool_open();
         mu_value *loss = NULL;
         for (int i = 0; i < STEPS; i++)
-            loss = mu_schedule(coordinator, step, draw_clicks(BATCH));
+            loss = mu_schedule(coordinator, step, draw_clicks(round * STEPS + i, BATCH));
         mu_join(coordinator);
         printf("%3d steps: loss %.3f, %lld rows\n", round * STEPS, mu_scalar(mu_fetch(loss)),
                (long long)mu_embedding_table_row_count(table));
         mu_pool_close(pool);
     }
-    mu_value  *test = draw_clicks(TESTED);
+    mu_value  *test = draw_clicks(0, TESTED);
     mu_tensor *rows = mu_embedding_table_lookup(table, mu_at(test, 0), .read_only = true);
-    const double known = auc_of(mu_at(test, 1), mu_tensor_new(MU_F32, 1, (int64_t[]){TESTED}, best));
-    const double learned = auc_of(mu_at(test, 1), scores_of(rows));
-    printf("the table has %lld bytes, a server at most %d\n", (long long)mu_embedding_table_bytes(table), SERVER_BYTES);
+    const double known = auc_of(mu_at(test, 1), mu_at(test, 2)), learned = auc_of(mu_at(test, 1), scores_of(rows));
+    printf("the table has %lld bytes, a server at most %d\n", (long long)mu_embedding_table_bytes(table), BYTES);
     printf("AUC %.3f; with the true tastes %.3f\n", learned, known);
     return mu_exit(learned > known - 0.03);
 }
