@@ -11,6 +11,7 @@
 #define SAMPLES 57  // batches of 13 and a last one of 5: parts of 0, 1 and 2 rows
 #define BATCH 13
 #define TOLERANCE 1e-12
+#define COUNTED 5
 
 static inline mu_layer *relu_dense(int units)
 {
@@ -129,8 +130,39 @@ static inline outcome train_on(const struct recipe *recipe, mu_strategy *strateg
 typedef struct measured {
     int64_t samples;
     double loss, accuracy;
+    double counted[COUNTED];  // metrics whose states are counts, which no order of summation changes
+    double mean_error;
     double outputs[1000 * 3];
 } measured;
+
+// One-hot classes in batches: the area under a curve, the F-score of each class, the union of classes, a threshold.
+static inline void count_on(mu_strategy *strategy, measured *out)
+{
+    static const char *const names[COUNTED] = {"auc", "f1_score", "fbeta_score", "one_hot_mean_io_u", "precision"};
+    mu_tensor *labels = mu_one_hot(classes(1000, 3, 5), 3, MU_F64);
+    mu_value *all = mu_list(numbers(2, (int64_t[]){1000, 6}, 3), labels, MU_END);
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(3, .activation = "softmax", .kernel_initializer = mu_random_normal_initializer(
+                                              .stddev = 1, .seed = 8)));
+        mu_compile(model, .loss = "categorical_crossentropy",
+                   .metrics = MU_METRICS(mu_auc_metric(.num_thresholds = 50, .name = "auc"),
+                                         mu_f1_score_metric(.average = "macro", .name = "f1_score"),
+                                         mu_fbeta_score_metric(.average = "weighted", .beta = 2, .name = "fbeta_score"),
+                                         mu_one_hot_mean_iou_metric(3, .name = "one_hot_mean_io_u"),
+                                         mu_precision_metric(.name = "precision"),
+                                         mu_loss_metric(mu_mean_squared_error_loss(.name = "squares"))));
+    }
+    mu_history *history = mu_evaluate(model, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 64),
+                                      .verbose = MU_VERBOSE_SILENT);
+    if (!history)
+        fail_msg("metrics on %s: %s", mu_strategy_name(strategy), mu_error_message());
+    for (int i = 0; i < COUNTED; i++) {
+        out->counted[i] = mu_history_last(history, names[i]);
+        assert_true(out->counted[i] > .05 && out->counted[i] < .95);
+    }
+    out->mean_error = mu_history_last(history, "squares");
+}
 
 static inline void measure_on(mu_strategy *strategy, measured *out)
 {
@@ -147,6 +179,7 @@ static inline void measure_on(mu_strategy *strategy, measured *out)
     assert_non_null(history);
     *out = (measured){.samples = mu_history_samples(history), .loss = mu_history_last(history, "loss"),
                       .accuracy = mu_history_last(history, "accuracy")};
+    count_on(strategy, out);
     mu_tensor *outputs = mu_predict(model, data);
     assert_int_equal(mu_tensor_dim(outputs, 0), 1000);
     assert_int_equal(mu_tensor_copy_to(outputs, out->outputs, sizeof out->outputs), MU_OK);

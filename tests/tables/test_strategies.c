@@ -84,6 +84,11 @@ static void counts_every_sample_once(void **state)
         measure(kinds[i], &seen);
         assert_int_equal(seen.samples, 1000);
         assert_true(seen.accuracy == wanted.accuracy);
+        for (int k = 0; k < COUNTED; k++)
+            if (seen.counted[k] != wanted.counted[k])
+                fail_msg("strategy %d: metric %d is %.17g; expected %.17g", kinds[i], k, seen.counted[k],
+                         wanted.counted[k]);
+        assert_number(seen.mean_error, wanted.mean_error, TOLERANCE);
         assert_number(seen.loss, wanted.loss, TOLERANCE);
         assert_near(seen.outputs, wanted.outputs, MU_COUNT(wanted.outputs), TOLERANCE);
     }
@@ -93,11 +98,11 @@ static void counts_every_sample_once(void **state)
 static void metric_counts_parts(void **state)
 {
     (void)state;
-    for (int replicas = 1; replicas <= DEVICES; replicas++) {
+    for (int kind = 1; kind <= DEVICES + 2; kind++) {
         mu_pool *pool = mu_pool_open();
         mu_metric *accuracy = mu_accuracy();
         mu_model *model = NULL;
-        mu_strategy *strategy = strategy_of(replicas);
+        mu_strategy *strategy = strategy_of(kind <= DEVICES ? kind : CENTRAL + kind - DEVICES + 1);
         MU_SCOPE(strategy) {
             model = mu_sequential(mu_dense(3));
             mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),

@@ -1,6 +1,7 @@
 // Steps on the replicas of this process's strategy. Two are in progress at a time: while devices compute, the next
 // batch is prepared.
 #include "distribute/distribute.h"
+#include "model/metrics/metric.h"
 #include "model/training/pass.h"
 #include "model/training/training.h"
 
@@ -51,6 +52,21 @@ mu_status mu__replica_add(mu_pass *p, mu_value *states)
     return MU_OK;
 }
 
+// What replica r adds to the states of all metrics. Replicas with central storage share each state, which has what all
+// of them have added, so only the first of them counts.
+static void take_states(const mu_pass *p, int r, double *out)
+{
+    const mu_trainer *trainer = p->model->trainer;
+    int state = 0;
+    for (int i = 0; i < trainer->n_metrics; i++)
+        for (size_t k = 0; k < trainer->metrics[i]->states.n && state < p->unread->n; k++) {
+            const int64_t n = mu__state_numbers(p->unread->items[state++], r, out);
+            if (r > 0 && trainer->metrics[i]->states.items[k]->resource.shared)
+                memset(out, 0, (size_t)n * sizeof *out);
+            out += n;
+        }
+}
+
 // A collective of the workers, if there are several.
 mu_status mu__replica_read(mu_pass *p, bool last)
 {
@@ -66,8 +82,7 @@ mu_status mu__replica_read(mu_pass *p, bool last)
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < strategy->n_local; r++)
-        for (int64_t i = 0, at = r * n; i < p->unread->n; i++)
-            at += mu__state_numbers(p->unread->items[i], r, parts + at);
+        take_states(p, r, parts + r * n);
     const mu_status status = mu__workers_sum(strategy, "metrics", (int)n, parts, p->sums);
     mu__free(parts);
     mu_release(p->unread);
