@@ -37,8 +37,9 @@ static void forget_compiled(mu_trainer *trainer)
     mu_release(trainer->train_function);
     mu_release(trainer->loop_function);
     mu_release(trainer->test_function);
+    mu_release(trainer->predict_function);  // it is compiled, or not, as mu_compile says
     mu_release(trainer->optimizer);
-    trainer->train_function = trainer->loop_function = trainer->test_function = NULL;
+    trainer->train_function = trainer->loop_function = trainer->test_function = trainer->predict_function = NULL;
     trainer->optimizer = NULL;
 }
 
@@ -47,7 +48,6 @@ void mu__trainer_free(mu_trainer *trainer)
     if (!trainer)
         return;
     forget_compiled(trainer);
-    mu_release(trainer->predict_function);
     mu_release(trainer->coordinator);
     mu__free(trainer);
 }

@@ -349,6 +349,21 @@ static void arrays_are_a_dataset(void **state)
     free(seen[1]);
 }
 
+// What mu_compile says of compilers holds for a prediction, also after one before it. Without a plugin it fails.
+static void a_prediction_is_as_the_model_was_compiled_last(void **state)
+{
+    (void)state;
+    mu_model *model = dense_model();
+    assert_non_null(mu_predict(model, good_data()));
+    mu_compile(model, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss(), .jit_compile = true);
+    const bool predicts = mu_predict(model, good_data()) != NULL;
+    mu_error_take();
+    assert_true(!predicts || mu__function_jit_compile(model->trainer->predict_function));
+    mu_compile(model, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss());
+    assert_non_null(mu_predict(model, good_data()));
+    assert_false(mu__function_jit_compile(model->trainer->predict_function));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +377,7 @@ int main(void)
         MODEL_TEST(arrays_are_a_dataset),
         MODEL_TEST(failed_layers_stay_failed),
         MODEL_TEST(failed_arguments_stay_failed),
+        MODEL_TEST(a_prediction_is_as_the_model_was_compiled_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
