@@ -99,8 +99,8 @@ static mu_status apply(void *owner, mu_tensor *const *sums, mu_tensor *calls)
 {
     const left_update *update = owner;
     if (!update->variable)
-        return mu__error(MU_FAILED_PRECONDITION, "a variable that calls have assigned was released before their step was "
-                         "applied; release it after mu_join");
+        return mu__error(MU_FAILED_PRECONDITION, "a variable that calls have assigned was released before their step "
+                         "was applied; release it after mu_join");
     return update->leaving.update(update->variable, sums, calls, update->leaving.number);
 }
 
