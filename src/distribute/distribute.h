@@ -250,6 +250,9 @@ mu_value *mu__run_wait(mu_running *running);
 // mu__strategy_find_world tells the other workers which devices this one's replicas are, and sets world_ids if the
 // devices of all of them can run one program; not if a worker is not willing. A collective of the workers' mesh.
 mu_status mu__strategy_find_world(mu_strategy *strategy, bool willing);
+// mu__world_read reads what a worker has told of its n devices into ids [n]; false unless it is willing, and in a world
+// of as many devices of each worker.
+bool mu__world_read(const void *block, size_t bytes, int worker, int n_workers, int n, int64_t *ids);
 // mu__strategy_launches returns whether one program can run on all of the strategy's devices (launched_run.c).
 bool mu__strategy_launches(const mu_strategy *strategy);
 // mu__strategy_input_seconds returns the total time, in seconds, that the replica that waited longest has waited for

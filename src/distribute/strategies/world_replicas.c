@@ -40,16 +40,14 @@ static own_world *tell(const mu_strategy *strategy, bool willing, size_t *bytes)
     return own;
 }
 
-// Reads what a worker tells into its part of the list; false if it does not belong to a world of all replicas.
-static bool read_part(const mu_strategy *strategy, const mu_blocks *blocks, int rank, int64_t *ids)
+bool mu__world_read(const void *block, size_t bytes, int worker, int n_workers, int n, int64_t *ids)
 {
-    const int n = strategy->n_local * cores_of(strategy);
     own_world theirs;
-    if (blocks->bytes[rank] != sizeof theirs + sizeof *ids * (size_t)n)
+    if (bytes != sizeof theirs + sizeof *ids * (size_t)n)
         return false;
-    memcpy(&theirs, blocks->data[rank], sizeof theirs);
-    memcpy(ids + (size_t)rank * (size_t)n, (const char *)blocks->data[rank] + sizeof theirs, sizeof *ids * (size_t)n);
-    return theirs.willing == 1 && theirs.n == n && theirs.process == rank && theirs.n_all == n * blocks->n;
+    memcpy(&theirs, block, sizeof theirs);
+    memcpy(ids, (const char *)block + sizeof theirs, sizeof *ids * (size_t)n);
+    return theirs.willing == 1 && theirs.n == n && theirs.process == worker && theirs.n_all == n * n_workers;
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -74,11 +72,11 @@ static bool all_differ(const int64_t *ids, int n)
 
 static mu_status read_all(mu_strategy *strategy, const mu_blocks *blocks)
 {
-    const int n = blocks->n * strategy->n_local * cores_of(strategy);
+    const int each = strategy->n_local * cores_of(strategy), n = blocks->n * each;
     int64_t *ids = mu__alloc(sizeof *ids * (size_t)n);
     bool world = ids != NULL;
     for (int rank = 0; world && rank < blocks->n; rank++)
-        world = read_part(strategy, blocks, rank, ids);
+        world = mu__world_read(blocks->data[rank], blocks->bytes[rank], rank, blocks->n, each, ids + rank * each);
     if (world && all_differ(ids, n)) {
         strategy->world_ids = ids;
         mu__log(MU_LOG_INFO, "the %d devices of %d workers run one program; they agree before each of its runs", n,
