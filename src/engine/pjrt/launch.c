@@ -52,11 +52,11 @@ static mu_status end(mu_pjrt_run *run, mu_status status)
 // Where a plan runs. A graph without annotations runs on the first logical device of each replica.
 typedef struct chosen_devices {
     mu_pjrt_span span;
-    mu_device **devices, *few_devices[64];  // [span.n_local]; `few` are room for most launches
+    mu_device **devices, *few_devices[64];  // [span.n_local]; `few` are memory for most launches
     int64_t *ids, few_ids[64];              // [span.replicas * span.partitions]; NULL: of this process alone
 } chosen_devices;
 
-static mu_status make_room(chosen_devices *chosen, int n_local, int n_ids)
+static mu_status reserve(chosen_devices *chosen, int n_local, int n_ids)
 {
     chosen->devices = n_local > (int)MU_COUNT(chosen->few_devices) ? mu__calloc((size_t)n_local, sizeof(mu_device *))
                                                                    : chosen->few_devices;
@@ -70,7 +70,7 @@ static mu_status choose(const mu_pjrt_plan *plan, int n, int partitions, mu_devi
                         const mu_launch_world *world, chosen_devices *out)
 {
     const int each = plan->annotated ? partitions : 1, replicas = world ? world->n_replicas : n;
-    MU_TRY(make_room(out, n * each, world ? replicas * each : 0));
+    MU_TRY(reserve(out, n * each, world ? replicas * each : 0));
     for (int i = 0; i < n * each; i++)
         out->devices[i] = given[i / each * partitions + i % each];
     for (int i = 0; world && i < replicas * each; i++)
