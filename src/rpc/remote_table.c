@@ -176,23 +176,17 @@ static mu_status commit(mu_resource *resource, int replica, mu_access access, mu
     return MU_OK;
 }
 
-static void forget(mu_resource *resource)
-{
-    const remote_table *t = (const remote_table *)resource;
-    for (int i = 0; i < t->n; i++)
-        mu__client_forget(t->clients[i], MU_RELEASED_TABLE, resource->name);
-}
-
 const mu_resource_kind mu__remote_table_kind = {.name = MU_TABLE_KIND, .acquire = acquire, .commit = commit,
-                                                .apply = apply, .forget = forget, .opaque = true};
+                                                .apply = apply, .opaque = true};
 
 static void table_destroy(void *object)
 {
     remote_table *t = object;
-    if (t->owned)
-        forget(&t->resource);
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n; i++) {
+        if (t->owned)
+            mu__client_forget(t->clients[i], MU_RELEASED_TABLE, t->resource.name);
         mu_release(t->clients[i]);
+    }
     mu__free(t->clients);
     mu__free(t->resource.name);
 }

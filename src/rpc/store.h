@@ -44,8 +44,8 @@ extern mu_defect mu__planted;
 
 // ---- Wire form (docs/rpc.md) --------------------------------------------------------------------
 
-// Coordinators give epochs and numbers of cuts, each above those that any server knows. The limit leaves a coordinator
-// whose servers know half of it as many again.
+// Coordinators give epochs and numbers of cuts, each above those that any server knows. They ignore a server with
+// numbers above MU_STATE_MOST, so what they give stays far below this limit.
 #define MU_MOST_EPOCH ((int64_t)1 << 62)
 static inline bool mu__epoch_valid(int64_t epoch) { return epoch >= 0 && epoch <= MU_MOST_EPOCH; }
 
