@@ -1,5 +1,5 @@
-// The tree that paths such as "layers/dense/vars/0" make: a node for each part of a path, children in the order in which
-// they were added.
+// The tree that paths such as "layers/dense/vars/0" make: a node for each part of a path, children in the order in
+// which they were added.
 #ifndef MU_SRC_IO_PATH_TREE_H
 #define MU_SRC_IO_PATH_TREE_H
 
@@ -20,8 +20,8 @@ typedef struct mu_path_tree {
     size_t n, capacity;
 } mu_path_tree;
 
-// mu__path_add adds a child, or the root; its number is the tree's n before the call. mu__path_child returns the child of
-// this name, or -1.
+// mu__path_add adds a child, or the root; its number is the tree's n before the call. mu__path_child returns the child
+// of this name, or -1.
 mu_status mu__path_add(mu_path_tree *tree, int parent, const char *name, size_t length);
 int mu__path_child(const mu_path_tree *tree, int parent, const char *name, size_t length);
 
