@@ -269,7 +269,8 @@ mu_status mu__change_begin(void)
         return mu_error_code();
     mu_store *store = change->store;
     pthread_mutex_lock(&store->changing);
-    mu__snapshot_before(store, change->ask[MU_ASK_CUT]);
+    if (!MU_PLANTED(MU_DEFECT_OWN_CUT))
+        mu__snapshot_before(store, change->ask[MU_ASK_CUT]);
     pthread_mutex_lock(&store->stores->lock);
     change->begun = mu_error_code() == MU_OK && admit(change) == MU_OK;
     if (change->begun)

@@ -33,6 +33,9 @@ typedef enum mu_defect {
     MU_DEFECT_STALE_PRIMARY,         // a primary answers although its lease has passed
     MU_DEFECT_LOST_SNAPSHOT,         // a snapshot counts as written although the disk was full
     MU_DEFECT_EARLIER_LIFE,          // a message for an earlier process at the same address is accepted
+    MU_DEFECT_OWN_CUT,               // a store makes its cut when the order comes, whatever clients know
+    MU_DEFECT_COPY_FORGETS,          // a copy does not note the requests that it repeats
+    MU_DEFECT_PART_OF_SNAPSHOT,      // a snapshot counts although a server could not write its part
     MU_N_DEFECTS
 } mu_defect;
 #ifdef MU_PLANT_DEFECTS

@@ -53,7 +53,7 @@ static int64_t refuse(const mu_stores *stores, mu_store *store, const int64_t *a
         return MU_NOT_PRIMARY;
     if (store->role != MU_STORE_PRIMARY)
         return store->gone ? MU_UNAVAILABLE : MU_NOT_PRIMARY;
-    if (ask[MU_ASK_CUT] > stores->cut)
+    if (ask[MU_ASK_CUT] > stores->cut && !MU_PLANTED(MU_DEFECT_OWN_CUT))
         return MU_NOT_PRIMARY;
     if (store->restored_at >= 0 && ask[MU_ASK_KNOWN] > store->restored_at &&
         ask[MU_ASK_KNOWN_EPOCH] < store->restored_epoch)

@@ -12,7 +12,7 @@
 
 #include "rpc/store.h"
 
-enum { MOST_SERVERS = 4, MOST_WORKERS = 4, MOST_UPDATES = 240, MOST_PROCESSES = 64, PORT = 7000 };
+enum { MOST_SERVERS = 4, MOST_WORKERS = 4, MOST_UPDATES = 240, MOST_PROCESSES = 64, MOST_BACK = 400, PORT = 7000 };
 
 // What happens to the cluster besides delays; a run has several, one after the other.
 typedef enum fault {
@@ -22,19 +22,31 @@ typedef enum fault {
     FAULT_WORKER,  // a worker's process dies; another one comes
     FAULT_DISK,    // the disks are full for a while
     FAULT_ADOPTED, // a server dies, and another process has its address at once
-    N_FAULTS
+    N_FAULTS,
+    // In some configurations only:
+    FAULT_PAIR,    // two servers die together
+    FAULT_SKEW,    // a server hears late of a cut, and when that is written another one dies
+    FAULT_COORDINATOR // the coordinator dies, and another takes over
 } fault;
 
 // What an update or a reading is about.
 typedef enum subject { ON_VARIABLE, ON_TABLE, ON_ACCUMULATOR, N_SUBJECTS } subject;
 
 typedef struct update {
-    int worker, store;
+    int worker, process, store;
     subject target;
     int taken; // how often takes have returned it
     int64_t begun_ns, done_ns; // MU_FOREVER: not yet, or never
     bool undone; // perhaps, by going back to a snapshot
+    bool earlier; // made for a coordinator that is gone: nobody may see it
+    bool at_end;  // the last reading has it
 } update;
+
+// That a store went back to a snapshot. All stores that do so together are one group, by the epoch of store 0's order.
+typedef struct going_back {
+    int store;
+    int64_t group, at_ns;
+} going_back;
 
 typedef struct server_task {
     int process, host;
@@ -61,8 +73,8 @@ typedef struct worker_task {
 typedef struct stores_run {
     uint64_t seed;
     int n_servers, n_workers, n_processes;
-    bool replicas, snapshots;
-    double heartbeat_s;
+    bool replicas, snapshots, skews; // skews: FAULT_SKEW too
+    double heartbeat_s, snapshot_s;
     server_task servers[MOST_SERVERS];
     worker_task workers[MOST_WORKERS];
     // The coordinator.
@@ -81,8 +93,15 @@ typedef struct stores_run {
     int64_t seen_ns[MOST_UPDATES]; // when it was complete
     int64_t snapshot_ns[2];        // when the last two snapshots were complete
     int64_t restored_ns;           // when a store last went back to one
+    going_back back[MOST_BACK];
+    int n_back;
+    bool pair_struck;              // two servers died together
     int64_t strikes_ns;
     int n_faults;
+    int coordinators;              // so far
+    int64_t takes_over_ns;         // when the next one begins; MU_FOREVER: there is one
+    server_task *doomed;           // dies when more snapshots are written than now; NULL: none
+    int64_t doomed_after, doomed_from_ns;
 } stores_run;
 
 extern stores_run now_running;
@@ -98,14 +117,18 @@ void worker_kill(worker_task *w);
 mu_store_request *worker_reads(worker_task *w, int store, subject target, int64_t required, double seconds);
 void coordinator_start(void);
 void coordinator_run(void);
+void coordinator_kill(void);
 void coordinator_end(void);
 
 // stores_check.c
-int check_begin_update(int worker, int store, subject target);
+int check_begin_update(const worker_task *w, int store, subject target);
 void check_done_update(int number);
 void check_reading(int store, subject target, int64_t begun_ns, mu_value *value);
 void check_snapshots(void); // notes what has become safe, and what going back may cost
 void check_end(int store, subject target, mu_value *value);
 void check_taken(void);     // when all that is left was taken
+void check_back(const mu_store *store); // notes that a store went back
+void check_causes(void);    // after the last reading: what a snapshot had was one moment
+void check_earlier(void);   // all that was until now was for an earlier coordinator
 
 #endif

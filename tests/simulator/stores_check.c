@@ -5,11 +5,11 @@
 // returns, or in what is left at the end; after going back to a snapshot it may be taken again.
 #include "stores.h"
 
-int check_begin_update(int worker, int store, subject target)
+int check_begin_update(const worker_task *w, int store, subject target)
 {
     stores_run *r = &now_running;
-    r->updates[r->n_updates] =
-        (update){.worker = worker, .store = store, .target = target, .begun_ns = world_now(), .done_ns = MU_FOREVER};
+    r->updates[r->n_updates] = (update){.worker = w->number, .process = w->process, .store = store, .target = target,
+                                        .begun_ns = world_now(), .done_ns = MU_FOREVER};
     return r->n_updates++;
 }
 
@@ -39,6 +39,8 @@ void check_snapshots(void)
     }
     if (numbers.lost > 0 && r->replicas && r->numbers.lost == 0)
         run_fails("a store is lost, although one server was lost at a time");
+    if (numbers.restores > r->numbers.restores && r->replicas && !r->pair_struck)
+        run_fails("a store went back to a snapshot, although one server was lost at a time and each has a copy");
     if (numbers.restores > r->numbers.restores)
         note_restore();
     r->numbers = numbers;
@@ -75,14 +77,14 @@ static void check_vector(int store, subject target, int64_t begun_ns, mu_value *
     for (int i = 0; times != NULL && i < MOST_UPDATES; i++) {
         const update *u = &r->updates[i];
         const bool own = is_own(i, store, target);
-        if (times[i] != 0 && !own)
+        if (times[i] != 0 && (!own || u->earlier))
             run_fails("%s of store %d has update %d, which was not for it", what, store, i);
         else if (times[i] > 1)
             run_fails("update %d of worker %d was applied %g times", i, u->worker, (double)times[i]);
-        else if (own && times[i] == 0 && u->done_ns < begun_ns && !u->undone)
+        else if (own && times[i] == 0 && u->done_ns < begun_ns && !u->undone && !u->earlier)
             run_fails("%s of store %d lacks update %d of worker %d, acknowledged at %.6f, before it began at %.6f",
                       what, store, i, u->worker, (double)u->done_ns / 1e9 - 1, (double)begun_ns / 1e9 - 1);
-        else if (own && times[i] == 0 && r->seen[i] && r->seen_ns[i] < begun_ns && !u->undone)
+        else if (own && times[i] == 0 && r->seen[i] && r->seen_ns[i] < begun_ns && !u->undone && !u->earlier)
             run_fails("%s of store %d lacks update %d, which an earlier reading had", what, store, i);
         if (own && times[i] == 1 && begun_ns > r->restored_ns)
             note_seen(i);
@@ -97,11 +99,11 @@ static void check_sum(int store, mu_value *value, const char *what)
         if (times[i] == 0)
             continue;
         update *u = &r->updates[i];
-        if (!is_own(i, store, ON_ACCUMULATOR))
+        if (!is_own(i, store, ON_ACCUMULATOR) || u->earlier)
             run_fails("%s of store %d has gradient %d, which was not for it", what, store, i);
         else if (times[i] > 1)
             run_fails("gradient %d of worker %d was applied %g times", i, u->worker, (double)times[i]);
-        else if (++u->taken > 1 && r->replicas)
+        else if (++u->taken > 1 && r->replicas && !r->pair_struck)
             run_fails("%s of store %d has gradient %d, which another take had", what, store, i);
     }
 }
@@ -112,9 +114,9 @@ void check_taken(void)
     const stores_run *r = &now_running;
     for (int i = 0; i < r->n_updates; i++) {
         const update *u = &r->updates[i];
-        if (u->target == ON_ACCUMULATOR && u->taken > 1 + r->numbers.restores)
+        if (u->target == ON_ACCUMULATOR && u->taken > 1 + r->numbers.restores && !u->earlier)
             run_fails("gradient %d of worker %d was taken %d times", i, u->worker, u->taken);
-        if (u->target == ON_ACCUMULATOR && u->taken == 0 && u->done_ns < MU_FOREVER && !u->undone &&
+        if (u->target == ON_ACCUMULATOR && u->taken == 0 && u->done_ns < MU_FOREVER && !u->undone && !u->earlier &&
             r->lost_takes[u->store] == 0)
             run_fails("gradient %d of worker %d, acknowledged at %.6f, is in no take", i, u->worker,
                       (double)u->done_ns / 1e9 - 1);
@@ -132,8 +134,75 @@ void check_reading(int store, subject target, int64_t begun_ns, mu_value *value)
 
 void check_end(int store, subject target, mu_value *value)
 {
-    if (target == ON_ACCUMULATOR)
+    if (target == ON_ACCUMULATOR) {
         check_sum(store, value, "the last take");
-    else
-        check_vector(store, target, world_now(), value, target == ON_TABLE ? "the end of the table" : "the end");
+        return;
+    }
+    check_vector(store, target, world_now(), value, target == ON_TABLE ? "the end of the table" : "the end");
+    const float *times = run_failed() ? NULL : elements_of(store, value, "the end");
+    for (int i = 0; times != NULL && i < now_running.n_updates; i++)
+        now_running.updates[i].at_end |= is_own(i, store, target) && times[i] != 0;
+}
+
+// ---- One moment ---------------------------------------------------------------------------------
+
+void check_back(const mu_store *store)
+{
+    stores_run *r = &now_running;
+    const int64_t group = store->restored_epoch - store->number;
+    for (int i = 0; i < r->n_back; i++)
+        if (r->back[i].store == store->number && r->back[i].group == group)
+            return;
+    if (r->n_back < MOST_BACK)
+        r->back[r->n_back++] = (going_back){.store = store->number, .group = group, .at_ns = world_now()};
+}
+
+// When the first store of a group went back.
+static int64_t group_began(int64_t group)
+{
+    const stores_run *r = &now_running;
+    int64_t began_ns = MU_FOREVER;
+    for (int i = 0; i < r->n_back; i++)
+        if (r->back[i].group == group)
+            began_ns = MU_MIN(began_ns, r->back[i].at_ns);
+    return began_ns;
+}
+
+// When the stores began to go back that may have lost an update first: its answer may have come after that.
+static int64_t lost_ns(const update *u)
+{
+    const stores_run *r = &now_running;
+    for (int i = 0; i < r->n_back; i++) // in the order of their times
+        if (r->back[i].store == u->store && r->back[i].at_ns >= u->begun_ns)
+            return group_began(r->back[i].group);
+    return 0;
+}
+
+static bool is_cause(const update *cause, const update *effect)
+{
+    return cause->process == effect->process && cause->done_ns < effect->begun_ns && !cause->earlier;
+}
+
+// A worker that writes `a` on one server and, when that is acknowledged, `b` on another: whichever moment all go back
+// to, `b` is not there without `a`, if both were acknowledged before.
+void check_causes(void)
+{
+    const stores_run *r = &now_running;
+    for (int i = 0; i < r->n_updates; i++)
+        for (int k = i + 1; k < r->n_updates && r->updates[i].target != ON_ACCUMULATOR && !r->updates[i].at_end; k++)
+            if (is_cause(&r->updates[i], &r->updates[k]) && r->updates[k].at_end &&
+                r->updates[k].done_ns < lost_ns(&r->updates[i]))
+                run_fails("the snapshot has update %d of store %d and lacks update %d of store %d, which worker %d "
+                          "made before", k, r->updates[k].store, i, r->updates[i].store, r->updates[i].worker);
+}
+
+void check_earlier(void)
+{
+    stores_run *r = &now_running;
+    memset(r->seen, 0, sizeof r->seen);
+    memset(r->lost_takes, 0, sizeof r->lost_takes);
+    for (int i = 0; i < r->n_updates; i++)
+        r->updates[i].earlier = true;
+    r->numbers = (mu_placement_numbers){0};
+    r->n_back = 0;
 }

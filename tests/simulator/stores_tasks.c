@@ -52,6 +52,9 @@ void server_run(server_task *s)
         if (stores->stores.items[i]->copy != NULL)
             s->due_ns = MU_MIN(s->due_ns, mu__client_step(stores->stores.items[i]->copy));
     s->due_ns = MU_MIN(s->due_ns, mu__stores_step(stores));
+    for (size_t i = 0; i < stores->stores.n; i++)
+        if (stores->stores.items[i]->restored_at >= 0)
+            check_back(stores->stores.items[i]);
     if (mu__pending())
         run_fails("server %d left an error behind: %s", s->host, mu_error_take().message);
     mu_pool_close(pool);
@@ -170,13 +173,14 @@ static void begin(worker_task *w)
 {
     w->store = (int)world_draw((uint64_t)now_running.n_servers);
     const bool reads = world_chance(0.25) || now_running.n_updates == MOST_UPDATES;
-    w->target = (subject)((reads ? now_running.n_readings : now_running.n_updates) % N_SUBJECTS);
-    w->update = reads ? -1 : check_begin_update(w->number, w->store, w->target);
+    const int targets = now_running.skews ? ON_ACCUMULATOR : N_SUBJECTS; // a take that waits would hold up its worker
+    w->target = (subject)((reads ? now_running.n_readings : now_running.n_updates) % targets);
+    w->update = reads ? -1 : check_begin_update(w, w->store, w->target);
     w->begun_ns = world_now();
     w->left -= !reads;
-    static const char *const targets[] = {"the variable", "the table", "the accumulator"};
+    static const char *const names[] = {"the variable", "the table", "the accumulator"};
     world_note("worker %d begins %s %d on %s of store %d", w->number, reads ? "a reading" : "update", w->update,
-               targets[w->target], w->store);
+               names[w->target], w->store);
     w->request = reads ? worker_reads(w, w->store, w->target, 1 + (int64_t)world_draw(3), MOST_TAKE_S)
                        : worker_updates(w);
 }
@@ -199,7 +203,7 @@ static void end(worker_task *w)
     }
     mu__store_request_free(w->request);
     w->request = NULL;
-    w->next_ns = world_now() + world_draw_ns(0, 0.3);
+    w->next_ns = world_now() + world_draw_ns(0, now_running.skews ? 0.05 : 0.3);
 }
 
 void worker_run(worker_task *w)
@@ -251,6 +255,7 @@ void worker_kill(worker_task *w)
 static mu_store_client *stores_of_coordinator;
 static mu_store_request *creating;
 static int n_created;
+static int64_t snapshots_before; // everything was there
 
 void coordinator_start(void)
 {
@@ -261,7 +266,7 @@ void coordinator_start(void)
     stores_of_coordinator = mu__store_client_new(r->n_servers, r->clients);
     r->placement = mu__placement_new(&(mu_placement_options){
         .n = r->n_servers, .servers = r->clients, .replicas = r->replicas, .heartbeat = r->heartbeat_s,
-        .snapshot_seconds = r->snapshots ? 3 : 0, .folder = r->folder});
+        .snapshot_seconds = r->snapshots ? r->snapshot_s : 0, .folder = r->folder});
     if (mu__pending())
         run_fails("the coordinator cannot start: %s", mu_error_take().message);
     mu_pool_close(pool);
@@ -307,8 +312,11 @@ static void create_variables(void)
         creating = NULL;
         n_created++;
     }
-    r->created = n_created == N_SUBJECTS * r->n_servers;
-    r->ready = r->created && (!r->snapshots || r->numbers.snapshots > 1);
+    if (!r->created && n_created == N_SUBJECTS * r->n_servers) {
+        r->created = true;
+        snapshots_before = r->numbers.snapshots;
+    }
+    r->ready = r->created && (!r->snapshots || r->numbers.snapshots > snapshots_before + 1);
 }
 
 void coordinator_run(void)
@@ -333,9 +341,21 @@ void coordinator_run(void)
     mu_pool_close(pool);
 }
 
+void coordinator_kill(void)
+{
+    mu_error_value ignored;
+    world_enter(now_running.coordinator_process, now_running.coordinator_host);
+    world_note("the coordinator is killed");
+    world_kill(now_running.coordinator_process);
+    coordinator_end();
+    mu__error_move(&ignored);
+}
+
 void coordinator_end(void)
 {
     stores_run *r = &now_running;
+    if (r->placement == NULL)
+        return;
     world_enter(r->coordinator_process, r->coordinator_host);
     mu__store_request_free(creating);
     creating = NULL;
