@@ -148,11 +148,11 @@ static void test_one_budget(void **state)
     mu_pool_close(pool);
 }
 
-static int first_part(const void *arg, int64_t id, int64_t *local)
+static void first_part(const void *arg, int64_t n, const int64_t *ids, uint32_t *part, int64_t *local)
 {
     (void)arg;
-    *local = id;
-    return 0;
+    memset(part, 0, sizeof *part * (size_t)n);
+    memcpy(local, ids, sizeof *ids * (size_t)n);
 }
 
 // Places are numbers of 32 bits.
