@@ -117,6 +117,17 @@ static int files_in(const char *folder)
     return n;
 }
 
+// Servers still write into it.
+static void delete_folder(const char *folder)
+{
+    char command[80];
+    bool deleted = false;
+    snprintf(command, sizeof command, "rm -rf '%s' 2>/dev/null", folder);
+    for (int i = 0; i < 100 && !deleted; i++)
+        deleted = system(command) == 0;
+    expect(deleted, "the folder is deleted");
+}
+
 // Servers tell what clients miss when they are asked the next time.
 static mu_ps_recovery when_counted(const job *j, int64_t lost)
 {
@@ -133,7 +144,7 @@ static mu_ps_recovery when_counted(const job *j, int64_t lost)
 // second could be ahead.
 static void cut(void)
 {
-    char folder[] = "/tmp/muster-cut-XXXXXX", command[80];
+    char folder[] = "/tmp/muster-cut-XXXXXX";
     expect(mkdtemp(folder) != NULL, "a folder can be made");
     job j = begin(mu_parameter_server_strategy(mu_cluster_from_environment(), .snapshot_every = 0.1,
                                                .snapshot_folder = folder));
@@ -150,14 +161,13 @@ static void cut(void)
     printf("a server is killed after steps: %g and %g of %lld\n", a, b, (long long)j.scheduled);
     expect(a > 0 && a < (double)j.scheduled, "the snapshot is of a moment while steps ran");
     expect(a - b >= 0 && a - b <= 3, "all servers go back to one moment");
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    expect(system(command) == 0, "the folder is deleted");
+    delete_folder(folder);
 }
 
 // This process makes all updates, so it knows all that were acknowledged.
 static void snapshots(void)
 {
-    char folder[] = "/tmp/muster-snapshots-XXXXXX", command[80];
+    char folder[] = "/tmp/muster-snapshots-XXXXXX";
     expect(mkdtemp(folder) != NULL, "a folder can be made");
     job j = begin(mu_parameter_server_strategy(mu_cluster_from_environment(), .snapshot_every = 0.1,
                                                .snapshot_folder = folder));
@@ -179,8 +189,7 @@ static void snapshots(void)
     }
     wait_for_snapshots(&j, 3);
     expect(files_in(folder) <= 6, "files of old snapshots are deleted");
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    expect(system(command) == 0, "the folder is deleted");
+    delete_folder(folder);
 }
 
 // ---- both ---------------------------------------------------------------------------------------
@@ -235,14 +244,13 @@ static void both_at_once(job *j)
 
 static void both(void)
 {
-    char folder[] = "/tmp/muster-both-XXXXXX", command[80];
+    char folder[] = "/tmp/muster-both-XXXXXX";
     expect(mkdtemp(folder) != NULL, "a folder can be made");
     job j = begin(mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas = 1, .snapshot_every = 0.05,
                                                .snapshot_folder = folder));
     one_at_a_time(&j);
     both_at_once(&j);
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    expect(system(command) == 0, "the folder is deleted");
+    delete_folder(folder);
 }
 
 // ---- tables -------------------------------------------------------------------------------------
