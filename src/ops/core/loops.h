@@ -5,6 +5,7 @@
 #ifndef MU_SRC_OPS_LOOPS_H
 #define MU_SRC_OPS_LOOPS_H
 
+#include "kernels/copy_fill.h"
 #include "kernels/kernels.h"
 #include "ops/core/op.h"
 
@@ -39,12 +40,6 @@ const mu_team *mu__team_for(const mu_team *team, int64_t work);
 // elements) is large, else the calling thread. No part is smaller than `grain` items.
 void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,
                      void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
-
-// mu__copy_blocks copies n blocks of `bytes`; the steps are the distances in bytes between blocks. mu__copy_scattered
-// copies n blocks that may be anywhere, side by side. mu__fill writes n copies of an element of 1, 2, 4 or 8 bytes.
-void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n);
-void mu__copy_scattered(void *to, const char *const *from, size_t bytes, int64_t n);
-void mu__fill(void *to, const void *element, size_t bytes, int64_t n);
 
 // mu__in_f32 computes n elements of 16-bit floats through float32, in chunks that stay in the first-level cache: it
 // converts the n_in operands, calls `loop`, and converts the result. step[i]: 1, or 0 for a scalar. Results of type

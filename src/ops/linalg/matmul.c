@@ -195,6 +195,29 @@ out:
 
 // ---- Products of gemm.c -------------------------------------------------------------------------
 
+static bool gemm_type(mu_dtype dtype, mu_gemm_type *type)
+{
+    switch (dtype) {
+    case MU_F32: *type = MU_GEMM_F32; return true;
+    case MU_F64: *type = MU_GEMM_F64; return true;
+    case MU_I32: *type = MU_GEMM_I32; return true;
+    case MU_I64: *type = MU_GEMM_I64; return true;
+    default: return false;
+    }
+}
+
+mu_gemm *mu__gemm_for(mu_dtype dtype)
+{
+    mu_gemm_type type;
+    return gemm_type(dtype, &type) ? mu__gemm_of(type) : NULL;
+}
+
+mu_outer *mu__outer_for(mu_dtype dtype)
+{
+    mu_gemm_type type;
+    return gemm_type(dtype, &type) ? mu__outer_of(type) : NULL;
+}
+
 // An outer product of a column and a row.
 typedef struct outer_job {
     mu_outer *outer;

@@ -4,6 +4,7 @@
 #ifndef MU_SRC_OPS_NN_H
 #define MU_SRC_OPS_NN_H
 
+#include "kernels/gemm.h"
 #include "ops/core/attrs.h"
 
 // ---- Attributes ---------------------------------------------------------------------------------
@@ -161,14 +162,9 @@ mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const
 // mu__bias_in_place adds a bias along the last axis and, with `relu`, clamps at 0 (NaN is kept).
 void mu__bias_in_place(const mu_view *y, const mu_view *bias, bool relu);
 
-// ---- Plain products (gemm.c) --------------------------------------------------------------------
-
-// c[m, n] += a[m, k] b[k, n] for arrays with any strides, in elements; rows of c are contiguous.
-typedef void mu_gemm(void *c, int64_t c_row, const void *a, int64_t a_row, int64_t a_col, const void *b,
-                     int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k);
-mu_gemm *mu__gemm_for(mu_dtype dtype);  // float32, float64, int32, int64; NULL otherwise
-// c[m, n] = a[m] b[n], rows [begin, end) of c; for the same types.
-typedef void mu_outer(void *c, const void *a, const void *b, int64_t n, int64_t begin, int64_t end);
+// mu__gemm_for and mu__outer_for return the products (kernels/gemm.h) of float32, float64, int32 and int64; NULL for
+// other types.
+mu_gemm *mu__gemm_for(mu_dtype dtype);
 mu_outer *mu__outer_for(mu_dtype dtype);
 
 // ---- Kernels in general (widen.c, nn.c) ---------------------------------------------------------

@@ -77,13 +77,13 @@ static inline __attribute__((always_inline)) void TILE(product)(T *c, int64_t c_
     for (int64_t p = 0; p < k; p += DEPTH)
         for (int64_t i = 0; i < m; i += ROWS)
             for (int64_t j = 0; j < n; j += WIDTH) {
-                const int64_t depth = MU_MIN(DEPTH, k - p), width = MU_MIN((int64_t)WIDTH, n - j);
+                const int64_t depth = least(DEPTH, k - p), width = least(WIDTH, n - j);
                 const T *from = b + p * b_row + j * b_col;
                 const bool ready = width == WIDTH && b_col == 1 && b_row <= NEAR * WIDTH;
                 if (!ready)
                     TILE(pack)(panel, from, b_row, b_col, depth, width);
                 TILE(block)(c + i * c_row + j, c_row, a + i * a_row + p * a_col, a_row, a_col, ready ? from : panel,
-                            ready ? b_row : WIDTH, MU_MIN(ROWS, m - i), width, depth);
+                            ready ? b_row : WIDTH, least(ROWS, m - i), width, depth);
             }
 }
 

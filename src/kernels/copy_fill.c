@@ -1,7 +1,10 @@
-// Copies of dense blocks and fills with a constant, for ops that move memory; see loops.h.
+// Copies of dense blocks and fills with a constant, for ops that move memory; see copy_fill.h.
 //
 // Short blocks are copied inline, because a call of memcpy costs more than copying their bytes. Independent of tensors.
-#include "ops/core/loops.h"
+#include "copy_fill.h"
+#include "dispatch.h"
+
+#include <string.h>
 
 // In bytes: a cache line; longest block copied inline; largest block that stays cached while it is copied repeatedly.
 enum { LINE = 64, SHORT = 512, REPEATED = 16384 };
@@ -70,7 +73,7 @@ MU_PER_ISA(copy_scattered, (char *restrict to, const char *const *from, size_t b
            (to, from, bytes, n))
 {
     for (int64_t i = 0; i < n; i++, to += bytes) {
-        const char *later = from[MU_MIN(i + AHEAD, n - 1)];
+        const char *later = from[i + AHEAD < n ? i + AHEAD : n - 1];
         for (size_t at = 0; at < bytes; at += LINE)
             __builtin_prefetch(later + at);
         for (size_t at = 0; at + LINE < bytes; at += LINE)
@@ -101,6 +104,7 @@ MU_PER_ISA(fill_lines, (char *to, const char *line, size_t bytes), (to, line, by
 void mu__fill(void *to, const void *element, size_t bytes, int64_t n)
 {
     _Alignas(LINE) char line[LINE];
-    copy_short(line, bytes, element, 0, bytes, MU_MIN(n, (int64_t)(LINE / bytes)));
+    const int64_t most = (int64_t)(LINE / bytes);
+    copy_short(line, bytes, element, 0, bytes, n < most ? n : most);
     fill_lines(to, line, (size_t)n * bytes);
 }

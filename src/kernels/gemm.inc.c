@@ -6,13 +6,13 @@
 
 #define VECTOR 64
 #define TILE(name) FN(name##_64)
-#include "ops/linalg/gemm_tile.inc.c"
+#include "gemm_tile.inc.c"
 #define VECTOR 32
 #define TILE(name) FN(name##_32)
-#include "ops/linalg/gemm_tile.inc.c"
+#include "gemm_tile.inc.c"
 #define VECTOR 16
 #define TILE(name) FN(name##_16)
-#include "ops/linalg/gemm_tile.inc.c"
+#include "gemm_tile.inc.c"
 
 // Adds the second n of 2n numbers to the first n.
 static inline __attribute__((always_inline)) void FN(halve)(T *x, int n)
@@ -72,7 +72,7 @@ static void FN(vector)(T *y, int64_t y_step, const T *v, int64_t v_step, const T
         return;
     }
     for (int64_t j = 0; j < n; j += COLUMNS)
-        FN(combine)(y + j, v, v_step, a + j, col, MU_MIN(COLUMNS, n - j), k);
+        FN(combine)(y + j, v, v_step, a + j, col, least(COLUMNS, n - j), k);
 }
 
 // Handles vector-matrix products. Returns false for other products, and for matrices that are not contiguous in either
