@@ -12,7 +12,7 @@
 enum { RUN = 6, ROWS = MU_LANES == 16 ? 3 : 1 };
 
 typedef struct entry {
-    int32_t place;     // offset of the patch's first element in the image
+    int32_t position;     // offset of the patch's first element in the image
     float value;
 } entry;
 
@@ -50,9 +50,9 @@ static void list_windows(const deep *d, const float *dy, const uint8_t *mark, fl
     const int64_t channels = d->s->out_channels;
     const int32_t right = (int32_t)d->s->in_channels, below = (int32_t)d->x_row;
     const int32_t step[5] = {0, right, below, below + right, 0};
-    int32_t place[MU_DEEP_WINDOWS];
+    int32_t position[MU_DEEP_WINDOWS];
     for (int64_t window = begin; window < end; window++)
-        place[window - begin] = (int32_t)(window / d->columns * 2 * d->x_row + window % d->columns * 2 * right);
+        position[window - begin] = (int32_t)(window / d->columns * 2 * d->x_row + window % d->columns * 2 * right);
     for (int64_t c = 0; c < channels; c++) {
         entry *to = d->entries + c * MU_DEEP_WINDOWS;
         const float *value = dy + begin * channels + c;
@@ -60,7 +60,7 @@ static void list_windows(const deep *d, const float *dy, const uint8_t *mark, fl
         float sum = 0;
         for (int64_t i = 0; i < end - begin; i++) {
             const bool live = m[i * channels] != MU_MARK_DEAD;
-            *to = (entry){.place = place[i] + step[m[i * channels]], .value = value[i * channels]};
+            *to = (entry){.position = position[i] + step[m[i * channels]], .value = value[i * channels]};
             sum += live ? value[i * channels] : 0;
             to += live;
         }
@@ -82,11 +82,11 @@ MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_
     }
     const float *const from[3] = {x, x + x_row, x + 2 * x_row};
     for (int32_t k = 0; k < n; k++) {
-        const int64_t place = e[k].place;
+        const int64_t position = e[k].position;
         const mu_vf value = v_splat(e[k].value);
         MU_UNROLL for (int r = 0; r < rows; r++) {
             MU_UNROLL for (int v = 0; v < vectors; v++)
-                sums[r * vectors + v] += value * v_load(from[r] + place + v * MU_LANES);
+                sums[r * vectors + v] += value * v_load(from[r] + position + v * MU_LANES);
         }
     }
     MU_UNROLL for (int r = 0; r < rows; r++) {
@@ -108,11 +108,11 @@ MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, in
     }
     float *const into[3] = {dx, dx + x_row, dx + 2 * x_row};
     for (int32_t k = 0; k < n; k++) {
-        const int64_t place = e[k].place;
+        const int64_t position = e[k].position;
         const mu_vf value = v_splat(e[k].value);
         MU_UNROLL for (int r = 0; r < rows; r++) {
             MU_UNROLL for (int v = 0; v < vectors; v++) {
-                float *to = into[r] + place + v * MU_LANES;
+                float *to = into[r] + position + v * MU_LANES;
                 v_store(to, v_load(to) + value * taps[r * vectors + v]);
             }
         }

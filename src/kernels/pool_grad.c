@@ -61,8 +61,8 @@ MU_INLINE void find_sources(const mu_pool_shape *s, const span *rows, int64_t ro
     }
 }
 
-MU_INLINE void pick(const float *dy, const uint8_t *marks, const int64_t *at, const int *mark, int64_t terms, int64_t n,
-                    float *dx)
+MU_INLINE void gather_marked(const float *dy, const uint8_t *marks, const int64_t *at, const int *mark, int64_t terms,
+                             int64_t n, float *dx)
 {
     mu_vf sum = {0};
     for (int64_t k = 0; k < terms; k++)
@@ -75,8 +75,8 @@ typedef struct pixels {
     int64_t count, apart, n;
 } pixels;
 
-MU_INLINE void pick_pixels(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const int64_t *at,
-                           const int *mark, int64_t terms, const pixels *p, float *dx)
+MU_INLINE void gather_pixels(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const int64_t *at,
+                             const int *mark, int64_t terms, const pixels *p, float *dx)
 {
     const int64_t prefetch = terms > 0 ? at[terms - 1] : 0, count = p->count, n = p->n, c = s->channels;
     const int64_t apart = p->apart * c;
@@ -84,10 +84,10 @@ MU_INLINE void pick_pixels(const mu_pool_shape *s, const float *dy, const uint8_
         int64_t i = 0;
         for (; i + MU_LANES <= n; i += MU_LANES) {
             v_prefetch_l2(dy + prefetch + i, FETCHED);
-            pick(dy + i, marks + i, at, mark, terms, MU_LANES, dx + i);
+            gather_marked(dy + i, marks + i, at, mark, terms, MU_LANES, dx + i);
         }
         if (i < n)
-            pick(dy + i, marks + i, at, mark, terms, n - i, dx + i);
+            gather_marked(dy + i, marks + i, at, mark, terms, n - i, dx + i);
     }
 }
 
@@ -101,7 +101,7 @@ MU_INLINE void pick_few(const mu_pool_shape *s, const float *dy, const uint8_t *
         at[k] = from->at[k];
         mark[k] = from->mark[k];
     }
-    pick_pixels(s, dy, marks, at, mark, terms, p, dx);
+    gather_pixels(s, dy, marks, at, mark, terms, p, dx);
 }
 
 static void pick_any(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
@@ -112,7 +112,7 @@ static void pick_any(const mu_pool_shape *s, const float *dy, const uint8_t *mar
     case 2: pick_few(s, dy, marks, from, 2, p, dx); break;
     case 4: pick_few(s, dy, marks, from, 4, p, dx); break;
     case 9: pick_few(s, dy, marks, from, 9, p, dx); break;
-    default: pick_pixels(s, dy, marks, from->at, from->mark, from->n, p, dx);
+    default: gather_pixels(s, dy, marks, from->at, from->mark, from->n, p, dx);
     }
 }
 

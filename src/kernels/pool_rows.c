@@ -116,18 +116,18 @@ MU_INLINE void for_strips(job *j, int64_t begin, int64_t end, across_body *line,
 MU_INLINE void max_along(const float *x, int64_t step, int64_t terms, int mark, int64_t n, float *to, uint8_t *marks)
 {
     mu_vf best = v_load_n(x, n);
-    mu_marks places = marks_splat(mark);
+    mu_marks positions = marks_splat(mark);
     v_prefetch_l2(x, FETCHED);
     for (int64_t k = 1; k < terms; k++) {
         const mu_vf candidate = v_load_n(x + k * step, n);
         v_prefetch_l2(x + k * step, FETCHED);
         const mu_vm take = v_takes(candidate, best);
-        places = marks_set(places, take, mark + (int)k);
+        positions = marks_set(positions, take, mark + (int)k);
         best = v_select(take, candidate, best);
     }
     v_store_n(to, best, n);
     if (marks != NULL)
-        marks_store_n(marks, places, n);
+        marks_store_n(marks, positions, n);
 }
 
 // terms: a constant where possible.
@@ -166,21 +166,21 @@ MU_INLINE void max_of_rows(const float *values, const uint8_t *marks, const int6
                            int wide, int64_t n, float *y, uint8_t *new_mark)
 {
     mu_vf best = v_load_n(values + at[0], n);
-    mu_marks places = marks_splat(mark);
+    mu_marks positions = marks_splat(mark);
     if (marks != NULL)
-        places = marks_add(places, marks_load_n(marks + at[0], n));
+        positions = marks_add(positions, marks_load_n(marks + at[0], n));
     for (int64_t k = 1; k < rows; k++) {
         const mu_vf candidate = v_load_n(values + at[k], n);
         const mu_vm take = v_takes(candidate, best);
-        mu_marks place = marks_splat(mark + (int)k * wide);
+        mu_marks position = marks_splat(mark + (int)k * wide);
         if (marks != NULL)
-            place = marks_add(place, marks_load_n(marks + at[k], n));
-        places = marks_select(take, place, places);
+            position = marks_add(position, marks_load_n(marks + at[k], n));
+        positions = marks_select(take, position, positions);
         best = v_select(take, candidate, best);
     }
     v_store_n(y, best, n);
     if (new_mark != NULL)
-        marks_store_n(new_mark, places, n);
+        marks_store_n(new_mark, positions, n);
 }
 
 MU_INLINE void max_down_rows(const float *values, const uint8_t *marks, const int64_t *at, int64_t rows, int mark,
@@ -322,19 +322,19 @@ typedef void square_body(const float *const four[4], int64_t prefetch, int64_t n
 MU_INLINE void max_of_square(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark)
 {
     mu_vf best = v_load_n(four[0], n);
-    mu_marks places = marks_splat(0);
+    mu_marks positions = marks_splat(0);
     v_prefetch_l2(four[0], prefetch);
     MU_UNROLL
     for (int k = 1; k < 4; k++) {
         const mu_vf candidate = v_load_n(four[k], n);
         const mu_vm take = v_takes(candidate, best);
         v_prefetch_l2(four[k], prefetch);
-        places = marks_set(places, take, k);
+        positions = marks_set(positions, take, k);
         best = v_select(take, candidate, best);
     }
     v_store_n(y, best, n);
     if (mark != NULL)
-        marks_store_n(mark, places, n);
+        marks_store_n(mark, positions, n);
 }
 
 MU_INLINE void mean_of_square(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark)

@@ -267,9 +267,9 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
 }
 
 // Writes the offsets, in slices of x, that n rows of indices select; returns false if one of them is outside.
-#define PLACES(index_type, name)                                                                                 \
+#define POSITIONS(index_type, name)                                                                                 \
     static inline bool name##_of(const index_type *indices, int depth, const int64_t *dims, int64_t n,           \
-                                 int64_t *places)                                                                \
+                                 int64_t *positions)                                                                \
     {                                                                                                            \
         uint64_t outside = 0;                                                                                    \
         for (int64_t i = 0; i < n; i++) {                                                                        \
@@ -279,30 +279,30 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
                 outside |= index >= dim;                                                                         \
                 at = at * dim + index;                                                                           \
             }                                                                                                    \
-            places[i] = (int64_t)at;                                                                             \
+            positions[i] = (int64_t)at;                                                                             \
         }                                                                                                        \
         return !outside;                                                                                         \
     }                                                                                                            \
                                                                                                                  \
     MU_PER_ISA_RESULT(bool, name, (const index_type *indices, int depth, const int64_t *dims, int64_t n,         \
-                      int64_t *places),                                                                          \
-                      (indices, depth, dims, n, places))                                                         \
+                      int64_t *positions),                                                                          \
+                      (indices, depth, dims, n, positions))                                                         \
     {                                                                                                            \
-        return depth == 1   ? name##_of(indices, 1, dims, n, places)                                             \
-               : depth == 2 ? name##_of(indices, 2, dims, n, places)                                             \
-                            : name##_of(indices, depth, dims, n, places);                                        \
+        return depth == 1   ? name##_of(indices, 1, dims, n, positions)                                             \
+               : depth == 2 ? name##_of(indices, 2, dims, n, positions)                                             \
+                            : name##_of(indices, depth, dims, n, positions);                                        \
     }
-PLACES(int64_t, places_by_i64)
-PLACES(int32_t, places_by_i32)
+POSITIONS(int64_t, positions_by_i64)
+POSITIONS(int32_t, positions_by_i32)
 
 // Offsets of the slices of rows [first, first + n); the error names the first index that is outside x.
-static mu_status slice_places(const mu_kernel *k, const mu_view *indices, const mu_shape *x, int64_t first, int64_t n,
-                              int64_t *places)
+static mu_status slice_positions(const mu_kernel *k, const mu_view *indices, const mu_shape *x, int64_t first,
+                                 int64_t n, int64_t *positions)
 {
     const int depth = (int)indices->shape.dims[indices->shape.rank - 1];
     const char *data = (const char *)indices->data + (size_t)(first * depth) * mu_dtype_bytes(indices->dtype);
-    if (indices->dtype == MU_I64 ? places_by_i64((const void *)data, depth, x->dims, n, places)
-                                 : places_by_i32((const void *)data, depth, x->dims, n, places))
+    if (indices->dtype == MU_I64 ? positions_by_i64((const void *)data, depth, x->dims, n, positions)
+                                 : positions_by_i32((const void *)data, depth, x->dims, n, positions))
         return MU_OK;
     for (int64_t i = first * depth; i < (first + n) * depth; i++)
         if (mu__index_at(indices, i) < 0 || mu__index_at(indices, i) >= x->dims[i % depth])
@@ -346,13 +346,13 @@ static mu_status gather_nd_ref(const mu_kernel *k)
 static mu_status gather_nd_fast(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
-    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), places[ROWS];
+    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), positions[ROWS];
     int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
-    const mu_view chosen = {.dtype = MU_I64, .data = places};
+    const mu_view chosen = {.dtype = MU_I64, .data = positions};
     for (int64_t row = 0; row < rows && inner > 0; row += ROWS) {
         const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
-        MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
+        MU_TRY(slice_positions(k, &k->in[1], x, row, n, positions));
         mu__gather_rows(&chosen, 0, k->in[0].data, 0, bytes, (char *)k->out[0].data + (size_t)row * bytes, n, 1);
     }
     return MU_OK;
@@ -401,27 +401,27 @@ static int64_t scatter_numbers(const mu_kernel *k, mu_dtype dtype, int64_t rows)
     const bool wide = k->in[1].dtype == MU_I64;
     if (depth != 1 && depth != 2)
         return 0;
-    const mu_scatter_indices places = {
+    const mu_scatter_indices positions = {
         .kind = depth == 1 ? (wide ? MU_INDICES_I64 : MU_INDICES_I32) : (wide ? MU_INDICES_I64_2 : MU_INDICES_I32_2),
         .indices = k->in[1].data, .dims = {(uint64_t)x->dims[0], depth == 2 ? (uint64_t)x->dims[1] : 0},
     };
-    return mu__scatter_numbers(k->op->variant, dtype, k->out[0].data, &places, k->in[2].data, rows);
+    return mu__scatter_numbers(k->op->variant, dtype, k->out[0].data, &positions, k->in[2].data, rows);
 }
 
 // The same for n slices of any size at offsets that are checked already.
-static void scatter_slices(const mu_kernel *k, mu_dtype dtype, const int64_t *places, const char *from, int64_t inner,
-                           int64_t n)
+static void scatter_slices(const mu_kernel *k, mu_dtype dtype, const int64_t *positions, const char *from,
+                           int64_t inner, int64_t n)
 {
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
-    const mu_scatter_indices checked = {.kind = MU_INDICES_CHECKED, .indices = places};
+    const mu_scatter_indices checked = {.kind = MU_INDICES_CHECKED, .indices = positions};
     char *out = k->out[0].data;
     if (k->op->variant != MU_SCATTER_PUT)
-        mu__accumulate_at((mu_combine)k->op->variant, dtype, out, places, from, inner, n);
+        mu__accumulate_at((mu_combine)k->op->variant, dtype, out, positions, from, inner, n);
     else if (inner == 1)
         mu__scatter_numbers(MU_SCATTER_PUT, dtype, out, &checked, from, n);
     else
         for (int64_t i = 0; i < n; i++)
-            mu__copy_blocks(out + (size_t)places[i] * bytes, 0, from + (size_t)i * bytes, 0, bytes, 1);
+            mu__copy_blocks(out + (size_t)positions[i] * bytes, 0, from + (size_t)i * bytes, 0, bytes, 1);
 }
 
 static mu_status scatter_ref(const mu_kernel *k)
@@ -454,7 +454,7 @@ static mu_status scatter_fast(const mu_kernel *k)
     static const mu_dtype whole[] = {[1] = MU_I8, [2] = MU_I16, [4] = MU_I32, [8] = MU_I64};
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
     mu_dtype dtype = k->in[0].dtype;
-    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), places[ROWS];
+    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), positions[ROWS];
     int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype), all = (size_t)mu__elements(x) * mu_dtype_bytes(dtype);
     if (k->out[0].data != k->in[0].data && all)
@@ -466,8 +466,8 @@ static mu_status scatter_fast(const mu_kernel *k)
     }
     for (int64_t row = inner == 1 ? scatter_numbers(k, dtype, rows) : 0; row < rows && inner > 0; row += ROWS) {
         const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
-        MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
-        scatter_slices(k, dtype, places, (const char *)k->in[2].data + (size_t)row * bytes, inner, n);
+        MU_TRY(slice_positions(k, &k->in[1], x, row, n, positions));
+        scatter_slices(k, dtype, positions, (const char *)k->in[2].data + (size_t)row * bytes, inner, n);
     }
     return MU_OK;
 }

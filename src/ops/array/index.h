@@ -25,10 +25,10 @@ mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t 
 mu_status mu__check_each_index(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit);
 // mu__gather_rows copies m slices from each of `rows` rows of x, selected by the indices from `first` on, which the
 // caller has checked. A row of x has `slices` slices of `bytes` bytes. mu__accumulate_at combines n slices of `inner`
-// elements, in order, into the slices of `into` that `places` selects.
+// elements, in order, into the slices of `into` that `positions` selects.
 void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
                      int64_t m, int64_t rows);
-void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int64_t *places, const void *from,
+void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int64_t *positions, const void *from,
                        int64_t inner, int64_t n);
 
 // Positions of single elements in a tensor. Either flat offsets that are checked already, or indices of one or two
@@ -44,28 +44,28 @@ typedef struct mu_scatter_indices {
 
 // Computes the i-th position; returns false if it is out of range. Inlined with a constant `kind`, so that each loop is
 // specialised.
-static inline __attribute__((always_inline)) bool mu__index_offset(mu_index_kind kind, const mu_scatter_indices *places,
-                                                                   int64_t i,
+static inline __attribute__((always_inline)) bool mu__index_offset(mu_index_kind kind,
+                                                                   const mu_scatter_indices *positions, int64_t i,
                                                                    uint64_t *at)
 {
-    const int64_t *wide = places->indices;
-    const int32_t *narrow = places->indices;
+    const int64_t *wide = positions->indices;
+    const int32_t *narrow = positions->indices;
     const bool two = kind == MU_INDICES_I64_2 || kind == MU_INDICES_I32_2;
     const int64_t j = two ? 2 * i : i;
     const bool is_narrow = kind == MU_INDICES_I32 || kind == MU_INDICES_I32_2;
     // As unsigned, a negative index is large, so one comparison suffices.
     const uint64_t row = (uint64_t)(is_narrow ? narrow[j] : wide[j]);
     const uint64_t column = !two ? 0 : (uint64_t)(is_narrow ? narrow[j + 1] : wide[j + 1]);
-    *at = two ? row * places->dims[1] + column : row;
-    return kind == MU_INDICES_CHECKED || (row < places->dims[0] && (!two || column < places->dims[1]));
+    *at = two ? row * positions->dims[1] + column : row;
+    return kind == MU_INDICES_CHECKED || (row < positions->dims[0] && (!two || column < positions->dims[1]));
 }
 
 // mu__scatter_numbers combines n elements, in order, into the elements of `into` at the given positions (mu_combine;
 // MU_SCATTER_PUT overwrites). Returns how many it wrote before the first position out of range; 0 for types without a
 // loop.
 enum { MU_SCATTER_PUT = -1 };
-int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_scatter_indices *places, const void *from,
-                            int64_t n);
+int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_scatter_indices *positions,
+                            const void *from, int64_t n);
 
 // mu__segment_neutral is the initial value of a segment reduction's result (segment.c).
 double mu__segment_neutral(const mu_op *op, mu_dtype dtype);

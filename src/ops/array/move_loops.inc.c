@@ -1,6 +1,6 @@
 // Strided copies of elements of one size; included by view.c once per size. T: the element type, FN(name).
 
-MU_PER_ISA(FN(pick), (const T *in, int64_t step, T *restrict out, int64_t n), (in, step, out, n))
+MU_PER_ISA(FN(take_strided), (const T *in, int64_t step, T *restrict out, int64_t n), (in, step, out, n))
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = in[i * step];
@@ -24,7 +24,7 @@ static void FN(move)(void *arg, const mu_walk *walk, const int64_t *at, int64_t 
     else if (step == 0)
         FN(splat)(*in, out, n);
     else
-        FN(pick)(in, step, out, n);
+        FN(take_strided)(in, step, out, n);
 }
 #undef T
 #undef FN

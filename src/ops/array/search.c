@@ -45,7 +45,7 @@ enum { SIDE_BY_SIDE = 32 };
     }                                                                                                         \
                                                                                                               \
     static inline __attribute__((always_inline)) void name##_side(const T *row, int32_t n, const T *values,  \
-                                                                  int64_t m, bool right, int32_t *places)     \
+                                                                  int64_t m, bool right, int32_t *positions)     \
     {                                                                                                         \
         for (int64_t i = 0; i < m; i += SIDE_BY_SIDE) {                                                       \
             const int64_t count = MU_MIN((int64_t)SIDE_BY_SIDE, m - i);                                       \
@@ -60,17 +60,17 @@ enum { SIDE_BY_SIDE = 32 };
                     at[k] += half & -(int32_t)name##_before(middle[at[k]], value[k], right);                  \
             }                                                                                                 \
             for (int64_t k = 0; k < count; k++)                                                               \
-                places[i + k] = n > 0 ? at[k] + name##_before(row[at[k]], value[k], right) : 0;               \
+                positions[i + k] = n > 0 ? at[k] + name##_before(row[at[k]], value[k], right) : 0;               \
         }                                                                                                     \
     }                                                                                                         \
                                                                                                               \
-    MU_PER_ISA(name, (const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *places), \
-               (in, n, wanted, m, right, places))                                                             \
+    MU_PER_ISA(name, (const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *positions), \
+               (in, n, wanted, m, right, positions))                                                             \
     {                                                                                                         \
         if (right)                                                                                            \
-            name##_side(in, n, wanted, m, true, places);                                                      \
+            name##_side(in, n, wanted, m, true, positions);                                                      \
         else                                                                                                  \
-            name##_side(in, n, wanted, m, false, places);                                                     \
+            name##_side(in, n, wanted, m, false, positions);                                                     \
     }
 SEARCH(float, search_f32, IS_NAN)
 SEARCH(double, search_f64, IS_NAN)
@@ -80,7 +80,7 @@ SEARCH(int16_t, search_i16, NEVER)
 SEARCH(int8_t, search_i8, NEVER)
 SEARCH(uint8_t, search_u8, NEVER)
 
-typedef void search(const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *places);
+typedef void search(const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *positions);
 
 static search *search_for(mu_dtype dtype)
 {
@@ -111,10 +111,10 @@ static mu_status search_ref(const mu_kernel *k)
     const bool right = ((const mu_search_attrs *)k->attrs)->right;
     const int64_t n = last_dim(&k->in[0].shape), m = last_dim(&k->in[1].shape);
     for (int64_t j = 0; j < mu__elements(&k->in[1].shape); j++) {
-        int32_t place = 0;
-        while (place < n && stands_before(k, j / m * n + place, j, right))
-            place++;
-        ((int32_t *)k->out[0].data)[j] = place;
+        int32_t position = 0;
+        while (position < n && stands_before(k, j / m * n + position, j, right))
+            position++;
+        ((int32_t *)k->out[0].data)[j] = position;
     }
     return MU_OK;
 }

@@ -47,9 +47,9 @@ static inline bool f32_odd(float value)
 // Makes words of rows of n elements with 32-bit keys. Returns bit 0: some element cannot be restored from its key; bit
 // 1: some word is below the limit.
 #define WORDS(name, T, KEY, NAN_OF, ODD)                                                                             \
-    MU_PER_ISA_RESULT(int, name, (const void *from, int64_t rows, int64_t n, int64_t place, bool descending,         \
+    MU_PER_ISA_RESULT(int, name, (const void *from, int64_t rows, int64_t n, int64_t position, bool descending,       \
                       int64_t limit, int64_t *words),                                                                \
-                      (from, rows, n, place, descending, limit, words))                                              \
+                      (from, rows, n, position, descending, limit, words))                                            \
     {                                                                                                                \
         const int32_t flip = descending ? -1 : 0;                                                                    \
         int32_t odd = 0;                                                                                             \
@@ -59,7 +59,7 @@ static inline bool f32_odd(float value)
             int64_t *to = words + row * n;                                                                           \
             for (int64_t i = 0; i < n; i++) {                                                                        \
                 const int32_t key = NAN_OF(x[i]) ? INT32_MAX : (int32_t)KEY(x[i]) ^ flip;                            \
-                to[i] = (int64_t)((uint64_t)(int64_t)key << 32 | (uint64_t)(place + i));                             \
+                to[i] = (int64_t)((uint64_t)(int64_t)key << 32 | (uint64_t)(position + i));                           \
                 odd |= ODD(x[i]);                                                                                    \
                 below |= to[i] < limit;                                                                              \
             }                                                                                                        \
@@ -74,7 +74,7 @@ WORDS(words_i16, int16_t, SELF, NEVER, NEVER)
 WORDS(words_i8, int8_t, SELF, NEVER, NEVER)
 WORDS(words_u8, uint8_t, SELF, NEVER, NEVER)
 
-typedef int make_words(const void *from, int64_t rows, int64_t n, int64_t place, bool descending, int64_t limit,
+typedef int make_words(const void *from, int64_t rows, int64_t n, int64_t position, bool descending, int64_t limit,
                        int64_t *words);
 
 static make_words *words_of(mu_dtype dtype)
@@ -142,7 +142,7 @@ mu_status mu__sort_keys_open(mu_sort_keys *w, mu_dtype dtype, int64_t n, bool de
     const int64_t batch = MU_MIN(MU_MAX(TOGETHER / MU_MAX(n, 1) / 8 * 8, 1), MOST_ROWS);
     const int64_t scratch = mu__sort_scratch(n);
     *w = (mu_sort_keys){.dtype = dtype, .descending = descending, .n = n, .batch = batch};
-    w->place_bits = words_of(dtype) ? 32 : bits_in((uint64_t)MU_MAX(n - 1, 1));
+    w->position_bits = words_of(dtype) ? 32 : bits_in((uint64_t)MU_MAX(n - 1, 1));
     w->bytes = (size_t)(scratch + batch * n) * sizeof(int64_t);
     w->scratch = mu__alloc_data(w->bytes);
     w->words = w->scratch + scratch;
@@ -156,18 +156,18 @@ void mu__sort_keys_close(mu_sort_keys *w)
 
 // ---- Keys of 64 bits ----------------------------------------------------------------------------
 
-static int64_t place_of(const mu_sort_keys *w, int64_t word)
+static int64_t position_of(const mu_sort_keys *w, int64_t word)
 {
-    return word & (int64_t)(((uint64_t)1 << w->place_bits) - 1);
+    return word & (int64_t)(((uint64_t)1 << w->position_bits) - 1);
 }
 
 // Insertion sort by full keys, for short runs of words whose high bits are equal.
 static void insert_run(const mu_sort_keys *w, const void *x, int64_t *run, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
-        const int64_t moving = run[i], key = large_key(w, x, place_of(w, moving));
+        const int64_t moving = run[i], key = large_key(w, x, position_of(w, moving));
         int64_t at = i;
-        for (; at > 0 && large_key(w, x, place_of(w, run[at - 1])) > key; at--)
+        for (; at > 0 && large_key(w, x, position_of(w, run[at - 1])) > key; at--)
             run[at] = run[at - 1];
         run[at] = moving;
     }
@@ -176,23 +176,23 @@ static void insert_run(const mu_sort_keys *w, const void *x, int64_t *run, int64
 // For long runs: makes new words from the `cut` low bits of each key's distance from `base` and sorts them.
 static void sort_run(const mu_sort_keys *w, const void *x, int64_t *run, int64_t n, int64_t base, int cut)
 {
-    const uint64_t first = (uint64_t)large_key(w, x, place_of(w, run[0])), low = ((uint64_t)1 << cut) - 1;
+    const uint64_t first = (uint64_t)large_key(w, x, position_of(w, run[0])), low = ((uint64_t)1 << cut) - 1;
     uint64_t differs = 0;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t place = place_of(w, run[i]);
-        const uint64_t key = (uint64_t)large_key(w, x, place);
+        const int64_t position = position_of(w, run[i]);
+        const uint64_t key = (uint64_t)large_key(w, x, position);
         differs |= key ^ first;
-        run[i] = (int64_t)(((key - (uint64_t)base) & low) << w->place_bits | (uint64_t)place);
+        run[i] = (int64_t)(((key - (uint64_t)base) & low) << w->position_bits | (uint64_t)position);
     }
     if (differs != 0)
-        mu__kernels()->sort_rows(run, w->scratch, n, w->place_bits, 0, 1);
+        mu__kernels()->sort_rows(run, w->scratch, n, w->position_bits, 0, 1);
 }
 
 static void mend_row(const mu_sort_keys *w, const void *x, int64_t *words, int64_t base, int cut)
 {
     for (int64_t begin = 0, end; begin < w->n; begin = end) {
-        const int64_t high = words[begin] >> w->place_bits;
-        for (end = begin + 1; end < w->n && words[end] >> w->place_bits == high; end++)
+        const int64_t high = words[begin] >> w->position_bits;
+        for (end = begin + 1; end < w->n && words[end] >> w->position_bits == high; end++)
             ;
         if (end - begin > FEW)
             sort_run(w, x, words + begin, end - begin, base, cut);
@@ -206,9 +206,9 @@ static int shorten_row(const mu_sort_keys *w, const void *x, int64_t *words, int
 {
     int64_t greatest;
     (w->dtype == MU_F64 ? keys_f64 : keys_i64)(x, w->n, w->descending, words, base, &greatest);
-    const int cut = MU_MAX(bits_in((uint64_t)greatest - (uint64_t)*base) + w->place_bits - 63, 0);
+    const int cut = MU_MAX(bits_in((uint64_t)greatest - (uint64_t)*base) + w->position_bits - 63, 0);
     for (int64_t i = 0; i < w->n; i++)
-        words[i] = (int64_t)(((uint64_t)words[i] - (uint64_t)*base) >> cut << w->place_bits | (uint64_t)i);
+        words[i] = (int64_t)(((uint64_t)words[i] - (uint64_t)*base) >> cut << w->position_bits | (uint64_t)i);
     return cut;
 }
 
@@ -219,7 +219,7 @@ static void sort_large(mu_sort_keys *w, const char *x, int64_t rows)
     const int64_t row_bytes = w->n * 8;
     for (int64_t row = 0; row < rows; row++)
         cuts[row] = (uint8_t)shorten_row(w, x + row * row_bytes, w->words + row * w->n, &bases[row]);
-    mu__kernels()->sort_rows(w->words, w->scratch, w->n, w->place_bits, 0, rows);
+    mu__kernels()->sort_rows(w->words, w->scratch, w->n, w->position_bits, 0, rows);
     for (int64_t row = 0; row < rows; row++)
         if (cuts[row] > 0)
             mend_row(w, x + row * row_bytes, w->words + row * w->n, bases[row], cuts[row]);
@@ -235,7 +235,7 @@ void mu__sort_keys_sort(mu_sort_keys *w, const void *x, int64_t rows)
         return;
     }
     w->odd = make(x, rows, w->n, 0, w->descending, INT64_MIN, w->words);
-    mu__kernels()->sort_rows(w->words, w->scratch, w->n, w->place_bits, 0, rows);
+    mu__kernels()->sort_rows(w->words, w->scratch, w->n, w->position_bits, 0, rows);
 }
 
 // Sorts `have` words, of which the first `count` are kept; returns the last of those.
@@ -310,34 +310,34 @@ void mu__sort_keys_first(mu_sort_keys *w, const void *x, int64_t count)
 
 // ---- Back to elements ---------------------------------------------------------------------------
 
-MU_PER_ISA(take_f32, (const int64_t *words, int64_t n, bool descending, float *values, int32_t *places),
-           (words, n, descending, values, places))
+MU_PER_ISA(take_f32, (const int64_t *words, int64_t n, bool descending, float *values, int32_t *positions),
+           (words, n, descending, values, positions))
 {
     const int32_t flip = descending ? -1 : 0;
     for (int64_t i = 0; i < n; i++) {
         const int32_t key = (int32_t)(words[i] >> 32) ^ flip, bits = key ^ (key >> 31 & INT32_MAX);
         memcpy(&values[i], &bits, sizeof bits);
-        places[i] = (int32_t)words[i];
+        positions[i] = (int32_t)words[i];
     }
 }
 
-MU_PER_ISA(take_i32, (const int64_t *words, int64_t n, bool descending, int32_t *values, int32_t *places),
-           (words, n, descending, values, places))
+MU_PER_ISA(take_i32, (const int64_t *words, int64_t n, bool descending, int32_t *values, int32_t *positions),
+           (words, n, descending, values, positions))
 {
     const int32_t flip = descending ? -1 : 0;
     for (int64_t i = 0; i < n; i++) {
         values[i] = (int32_t)(words[i] >> 32) ^ flip;
-        places[i] = (int32_t)words[i];
+        positions[i] = (int32_t)words[i];
     }
 }
 
 #define GATHER(BITS)                                                                                          \
-    static void gather_##BITS(const void *from, void *values, const int32_t *places, int64_t n)              \
+    static void gather_##BITS(const void *from, void *values, const int32_t *positions, int64_t n)              \
     {                                                                                                         \
         const uint##BITS##_t *x = from;                                                                       \
         uint##BITS##_t *y = values;                                                                           \
         for (int64_t i = 0; i < n; i++)                                                                       \
-            y[i] = x[places[i]];                                                                              \
+            y[i] = x[positions[i]];                                                                              \
     }
 GATHER(8)
 GATHER(16)
@@ -345,35 +345,35 @@ GATHER(32)
 GATHER(64)
 
 static void take_row(const mu_sort_keys *w, const char *x, const int64_t *words, int64_t count, void *values,
-                     int32_t *places)
+                     int32_t *positions)
 {
     if (w->dtype == MU_F32 && !w->odd) {
-        take_f32(words, count, w->descending, values, places);
+        take_f32(words, count, w->descending, values, positions);
         return;
     }
     if (w->dtype == MU_I32) {
-        take_i32(words, count, w->descending, values, places);
+        take_i32(words, count, w->descending, values, positions);
         return;
     }
     for (int64_t i = 0; i < count; i++)
-        places[i] = (int32_t)place_of(w, words[i]);
+        positions[i] = (int32_t)position_of(w, words[i]);
     switch (mu_dtype_bytes(w->dtype)) {
-    case 1: gather_8(x, values, places, count); break;
-    case 2: gather_16(x, values, places, count); break;
-    case 4: gather_32(x, values, places, count); break;
-    default: gather_64(x, values, places, count);
+    case 1: gather_8(x, values, positions, count); break;
+    case 2: gather_16(x, values, positions, count); break;
+    case 4: gather_32(x, values, positions, count); break;
+    default: gather_64(x, values, positions, count);
     }
 }
 
 void mu__sort_keys_take(const mu_sort_keys *w, const void *x, int64_t rows, int64_t count, void *values,
-                        int32_t *places)
+                        int32_t *positions)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
     if (count == w->n && ((w->dtype == MU_F32 && !w->odd) || w->dtype == MU_I32)) {
-        take_row(w, x, w->words, rows * count, values, places);
+        take_row(w, x, w->words, rows * count, values, positions);
         return;
     }
     for (int64_t row = 0; row < rows; row++)
         take_row(w, (const char *)x + (size_t)(row * w->n) * bytes, w->words + row * w->n, count,
-                 (char *)values + (size_t)(row * count) * bytes, places + row * count);
+                 (char *)values + (size_t)(row * count) * bytes, positions + row * count);
 }

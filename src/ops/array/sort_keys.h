@@ -15,7 +15,7 @@ typedef struct mu_sort_keys {
     int64_t n, batch;
     int64_t *words, *scratch;
     size_t bytes;            // of words and scratch, which are one block
-    int place_bits;
+    int position_bits;
     bool odd;                // the elements include -0 or NaN, which cannot be restored from keys
 } mu_sort_keys;
 
@@ -27,7 +27,7 @@ void mu__sort_keys_close(mu_sort_keys *w);
 // elements of each row and their indices; x must be the same.
 void mu__sort_keys_sort(mu_sort_keys *w, const void *x, int64_t rows);
 void mu__sort_keys_take(const mu_sort_keys *w, const void *x, int64_t rows, int64_t count, void *values,
-                        int32_t *places);
+                        int32_t *positions);
 
 // mu__sort_keys_first finds the first `count` elements of one row at x without sorting the rest, and leaves them in
 // words[0..count). mu__sort_keys_can_search returns whether that is supported: count must be much less than n, and

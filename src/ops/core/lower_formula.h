@@ -42,7 +42,7 @@ static inline mu_hlo scaled(const writer *w, mu_hlo a, double factor) { return m
 static inline mu_hlo plus(const writer *w, mu_hlo a, double value) { return add(w, a, number(w, value)); }
 static inline mu_hlo from(const writer *w, double value, mu_hlo a) { return sub(w, number(w, value), a); }
 
-static inline mu_hlo pick(const writer *w, const char *direction, mu_hlo a, double bound, mu_hlo yes, mu_hlo no)
+static inline mu_hlo select_by(const writer *w, const char *direction, mu_hlo a, double bound, mu_hlo yes, mu_hlo no)
 {
     return mu__hlo_select(w->e, mu__hlo_compare(w->e, direction, a, number(w, bound)), yes, no);
 }
@@ -50,7 +50,7 @@ static inline mu_hlo pick(const writer *w, const char *direction, mu_hlo a, doub
 // The magnitude with the sign of x (NaN propagates).
 static inline mu_hlo signed_like(const writer *w, mu_hlo magnitude, mu_hlo x)
 {
-    return pick(w, "LT", x, 0, one(w, "stablehlo.negate", magnitude), magnitude);
+    return select_by(w, "LT", x, 0, one(w, "stablehlo.negate", magnitude), magnitude);
 }
 
 // The logarithm of the gamma function and its derivative, for x >= 1/2 (math/lower_math.c).

@@ -117,29 +117,29 @@ REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smalles
 
 typedef int64_t argmax_loop(int variant, const void *in, int64_t n);
 typedef void argmax_columns_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width,
-                                 int64_t *places);
+                                 int64_t *positions);
 
 typedef struct argmax_loops {
     argmax_loop *row;
     argmax_columns_loop *columns;
 } argmax_loops;
 
-#define PLACES(type) \
-    (argmax_loops){type##_place_in_row, type##_places_of_columns}
+#define POSITIONS(type) \
+    (argmax_loops){type##_position_in_row, type##_positions_of_columns}
 
 static argmax_loops argmax_loops_of(mu_dtype dtype)
 {
     switch (dtype) {
-    case MU_F64: return PLACES(f64);
-    case MU_F16: return PLACES(f16);
-    case MU_BF16: return PLACES(bf16);
-    case MU_I64: return PLACES(i64);
-    case MU_I32: return PLACES(i32);
-    case MU_I16: return PLACES(i16);
-    case MU_I8: return PLACES(i8);
+    case MU_F64: return POSITIONS(f64);
+    case MU_F16: return POSITIONS(f16);
+    case MU_BF16: return POSITIONS(bf16);
+    case MU_I64: return POSITIONS(i64);
+    case MU_I32: return POSITIONS(i32);
+    case MU_I16: return POSITIONS(i16);
+    case MU_I8: return POSITIONS(i8);
     case MU_U8:
-    case MU_BOOL: return PLACES(u8);
-    default: return PLACES(f32);
+    case MU_BOOL: return POSITIONS(u8);
+    default: return POSITIONS(f32);
     }
 }
 
@@ -167,12 +167,12 @@ static void argmax_range(void *arg, int64_t begin, int64_t end)
         const int64_t o = item / blocks, column = item % blocks * job->columns;
         const char *start =
             (const char *)job->in + (size_t)(o * job->n * job->inner + column) * mu_dtype_bytes(job->dtype);
-        int64_t *places = (int64_t *)job->out + o * job->inner + column;
+        int64_t *positions = (int64_t *)job->out + o * job->inner + column;
         if (job->inner == 1)
-            *places = loops.row(job->variant, start, job->n);
+            *positions = loops.row(job->variant, start, job->n);
         else
             loops.columns(job->variant, start, job->n, job->inner, MU_MIN(job->columns, job->inner - column),
-                         places);
+                         positions);
     }
 }
 
@@ -193,7 +193,7 @@ static mu_status make_job(const mu_kernel *k, argmax_job *out)
     return MU_OK;
 }
 
-// Whether element i takes the place of the extreme so far; a NaN that none can replace does.
+// Whether element i takes the position of the extreme so far; a NaN that none can replace does.
 static bool beats(const argmax_job *job, const mu_view *x, int64_t i, int64_t best)
 {
     const double here = mu__read_real(x, i), most = mu__read_real(x, best);
@@ -249,7 +249,7 @@ static const mu_sample samples_argmax[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &axis_0, .no_grad = 1},
     {0},
 };
-#define PLACE(text, which)                                                                                       \
+#define POSITION(text, which)                                                                                       \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                               \
     .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref,           \
     .cpu = {.run = argmax_fast},                                                                                  \
@@ -261,13 +261,13 @@ static mu_tensor *argmax_of(const mu_op *op, mu_tensor *x, int axis)
     return mu__apply1(op, &attrs, x);
 }
 
-const mu_op mu_op_argmax = {PLACE("argmax", ARGMAX), .lower = mu__lower_arg};
+const mu_op mu_op_argmax = {POSITION("argmax", ARGMAX), .lower = mu__lower_arg};
 mu_tensor *mu_argmax(mu_tensor *x, int axis)
 {
     return argmax_of(&mu_op_argmax, x, axis);
 }
 
-const mu_op mu_op_argmin = {PLACE("argmin", ARGMIN), .lower = mu__lower_arg};
+const mu_op mu_op_argmin = {POSITION("argmin", ARGMIN), .lower = mu__lower_arg};
 mu_tensor *mu_argmin(mu_tensor *x, int axis)
 {
     return argmax_of(&mu_op_argmin, x, axis);

@@ -14,8 +14,8 @@ enum {
 #define SAME(a, wanted) (ODD(wanted) ? ODD(a) : (a) == (wanted))
 
 // Folds `rows` rows into the best keys so far of some columns, and into the numbers of the groups that contain them.
-REDUCE_INLINE void FN(meet)(int rows, int64_t lanes, const T *x, int64_t stride, K *best, P *eights, P eight,
-                            bool smallest)
+REDUCE_INLINE void FN(update)(int rows, int64_t lanes, const T *x, int64_t stride, K *best, P *eights, P eight,
+                              bool smallest)
 {
     MU_INDEPENDENT
     for (int64_t lane = 0; lane < lanes; lane++) {
@@ -46,28 +46,29 @@ REDUCE_INLINE int64_t FN(first_of)(K wanted, const T *x, int64_t n, int64_t stri
 }
 
 // For `width` adjacent columns.
-REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64_t width, int64_t *places,
+REDUCE_INLINE void FN(positions_below)(const T *x, int64_t n, int64_t stride, int64_t width, int64_t *positions,
                                     bool smallest)
 {
     K best[MU_FOLD_BYTES / sizeof(T)];
     P eights[MU_FOLD_BYTES / sizeof(T)];
     for (int64_t j = 0; j < width; j++) {
         best[j] = KEY(x[j], smallest);
-        places[j] = 0;
+        positions[j] = 0;
     }
     for (int64_t start = 0; start < n; start += 8 * (int64_t)FN(RUN)) {
         const int64_t end = MU_MIN(n, start + 8 * (int64_t)FN(RUN));
         int64_t i = start;
         memset(eights, -1, (size_t)width * sizeof eights[0]);
         for (; i + 8 <= end; i += 8)
-            FN(meet)(8, width, x + i * stride, stride, best, eights, (P)((i - start) / 8), smallest);
+            FN(update)(8, width, x + i * stride, stride, best, eights, (P)((i - start) / 8), smallest);
         for (; i < end; i++)
-            FN(meet)(1, width, x + i * stride, stride, best, eights, (P)((i - start) / 8), smallest);
+            FN(update)(1, width, x + i * stride, stride, best, eights, (P)((i - start) / 8), smallest);
         for (int64_t j = 0; j < width; j++)
-            places[j] = eights[j] >= 0 ? start + 8 * (int64_t)eights[j] : places[j];
+            positions[j] = eights[j] >= 0 ? start + 8 * (int64_t)eights[j] : positions[j];
     }
     for (int64_t j = 0; j < width; j++)
-        places[j] += FN(first_of)(best[j], x + places[j] * stride + j, MU_MIN(8, n - places[j]), stride, smallest);
+        positions[j] += FN(first_of)(best[j], x + positions[j] * stride + j, MU_MIN(8, n - positions[j]), stride,
+                                     smallest);
 }
 
 // Index of the first occurrence of the extreme in a row: finds the block, then the element.
@@ -99,34 +100,34 @@ REDUCE_INLINE T FN(minmax_along)(bool smallest, const T *x, int64_t n)
 #endif
 
 // For one row: finds the block that has the extreme, then its index there.
-REDUCE_INLINE int64_t FN(place_along)(const T *x, int64_t n, bool smallest)
+REDUCE_INLINE int64_t FN(position_along)(const T *x, int64_t n, bool smallest)
 {
     enum { PIECE = 16384 / sizeof(T) };
     K most = KEY(x[0], smallest);
-    int64_t place = 0;
+    int64_t position = 0;
     for (int64_t i = 0; i < n; i += PIECE) {
         const K here = KEY(MINMAX(smallest, x + i, MU_MIN(n - i, (int64_t)PIECE)), smallest);
         if (WINS(here, most, smallest)) {
             most = here;
-            place = i;
+            position = i;
         }
     }
-    return place + FN(first_in_row)(most, x + place, n - place, smallest);
+    return position + FN(first_in_row)(most, x + position, n - position, smallest);
 }
 
-MU_PER_ISA(FN(places_of_columns), (int variant, const void *from, int64_t n, int64_t stride, int64_t width,
-           int64_t *places),
-           (variant, from, n, stride, width, places))
+MU_PER_ISA(FN(positions_of_columns), (int variant, const void *from, int64_t n, int64_t stride, int64_t width,
+           int64_t *positions),
+           (variant, from, n, stride, width, positions))
 {
     if (variant == ARGMIN)
-        FN(places_below)(from, n, stride, width, places, true);
+        FN(positions_below)(from, n, stride, width, positions, true);
     else
-        FN(places_below)(from, n, stride, width, places, false);
+        FN(positions_below)(from, n, stride, width, positions, false);
 }
 
-MU_PER_ISA_RESULT(int64_t, FN(place_in_row), (int variant, const void *from, int64_t n), (variant, from, n))
+MU_PER_ISA_RESULT(int64_t, FN(position_in_row), (int variant, const void *from, int64_t n), (variant, from, n))
 {
-    return variant == ARGMIN ? FN(place_along)(from, n, true) : FN(place_along)(from, n, false);
+    return variant == ARGMIN ? FN(position_along)(from, n, true) : FN(position_along)(from, n, false);
 }
 
 #undef WINS

@@ -248,7 +248,7 @@ void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *
     }
 }
 
-typedef int64_t combiner(int variant, void *into, const mu_scatter_indices *places, const void *from, int64_t n);
+typedef int64_t combiner(int variant, void *into, const mu_scatter_indices *positions, const void *from, int64_t n);
 
 static combiner *combiner_for(mu_dtype dtype)
 {
@@ -274,27 +274,27 @@ static void prefetch_row(const char *row, size_t bytes)
         __builtin_prefetch(row + i, 1);
 }
 
-void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int64_t *places, const void *from,
+void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int64_t *positions, const void *from,
                        int64_t inner, int64_t n)
 {
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
-    const mu_scatter_indices checked = {.kind = MU_INDICES_CHECKED, .indices = places};
+    const mu_scatter_indices checked = {.kind = MU_INDICES_CHECKED, .indices = positions};
     combiner *numbers = inner == 1 ? combiner_for(dtype) : NULL;
     if (numbers)
         numbers(combining[combine], into, &checked, from, n);
     for (int64_t i = 0; i < n && !numbers; i++) {
         if (i + ROWS_AHEAD < n)
-            prefetch_row((const char *)into + (size_t)places[i + ROWS_AHEAD] * bytes, bytes);
-        mu__accumulate(combine, dtype, (char *)into + (size_t)places[i] * bytes, (const char *)from + (size_t)i * bytes,
-                       inner);
+            prefetch_row((const char *)into + (size_t)positions[i + ROWS_AHEAD] * bytes, bytes);
+        mu__accumulate(combine, dtype, (char *)into + (size_t)positions[i] * bytes,
+                       (const char *)from + (size_t)i * bytes, inner);
     }
 }
 
-int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_scatter_indices *places, const void *from,
-                            int64_t n)
+int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_scatter_indices *positions,
+                            const void *from, int64_t n)
 {
     combiner *numbers = combiner_for(dtype);
-    return numbers ? numbers(combine == MU_SCATTER_PUT ? PUT : combining[combine], into, places, from, n) : 0;
+    return numbers ? numbers(combine == MU_SCATTER_PUT ? PUT : combining[combine], into, positions, from, n) : 0;
 }
 
 // For a dense operand and a short row that broadcasts to all of its rows: a tile repeats the row as often as it fits.

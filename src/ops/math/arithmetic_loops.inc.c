@@ -183,7 +183,7 @@ MU_PER_ISA(FN(clip), (const void *in, int64_t step, const void *low, int64_t ste
 // Combines numbers into the elements at the given positions, in order, up to the first position out of range; returns
 // how many were combined.
 #define AT(expression)                                             \
-    for (; i < n && mu__index_offset(kind, &places, i, &at); i++) { \
+    for (; i < n && mu__index_offset(kind, &positions, i, &at); i++) { \
         const T x = out[at], y = b[i];                             \
         (void)x;                                                   \
         out[at] = (T)(expression);                                 \
@@ -191,7 +191,7 @@ MU_PER_ISA(FN(clip), (const void *in, int64_t step, const void *low, int64_t ste
     break
 
 static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_index_kind kind, int variant, T *out,
-                                                                    mu_scatter_indices places, const T *b, int64_t n)
+                                                                    mu_scatter_indices positions, const T *b, int64_t n)
 {
     int64_t i = 0;
     uint64_t at = 0;
@@ -206,14 +206,14 @@ static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_index_kin
     return i;
 }
 
-static int64_t FN(combine_at)(int variant, void *into, const mu_scatter_indices *places, const void *from, int64_t n)
+static int64_t FN(combine_at)(int variant, void *into, const mu_scatter_indices *positions, const void *from, int64_t n)
 {
-    switch (places->kind) {
-    case MU_INDICES_I64: return FN(combine_as)(MU_INDICES_I64, variant, into, *places, from, n);
-    case MU_INDICES_I32: return FN(combine_as)(MU_INDICES_I32, variant, into, *places, from, n);
-    case MU_INDICES_I64_2: return FN(combine_as)(MU_INDICES_I64_2, variant, into, *places, from, n);
-    case MU_INDICES_I32_2: return FN(combine_as)(MU_INDICES_I32_2, variant, into, *places, from, n);
-    default: return FN(combine_as)(MU_INDICES_CHECKED, variant, into, *places, from, n);
+    switch (positions->kind) {
+    case MU_INDICES_I64: return FN(combine_as)(MU_INDICES_I64, variant, into, *positions, from, n);
+    case MU_INDICES_I32: return FN(combine_as)(MU_INDICES_I32, variant, into, *positions, from, n);
+    case MU_INDICES_I64_2: return FN(combine_as)(MU_INDICES_I64_2, variant, into, *positions, from, n);
+    case MU_INDICES_I32_2: return FN(combine_as)(MU_INDICES_I32_2, variant, into, *positions, from, n);
+    default: return FN(combine_as)(MU_INDICES_CHECKED, variant, into, *positions, from, n);
     }
 }
 #undef AT

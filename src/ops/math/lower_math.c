@@ -35,7 +35,7 @@ static mu_hlo sinh_of(const writer *w, mu_hlo x)
 {
     const mu_hlo t = one(w, "stablehlo.exponential_minus_one", one(w, "stablehlo.abs", x));
     const mu_hlo exact = scaled(w, add(w, t, over(w, t, plus(w, t, 1))), 0.5);
-    return signed_like(w, pick(w, "GT", t, 1e18, scaled(w, t, 0.5), exact), x);
+    return signed_like(w, select_by(w, "GT", t, 1e18, scaled(w, t, 0.5), exact), x);
 }
 
 static mu_hlo cosh_of(const writer *w, mu_hlo x)
@@ -49,13 +49,13 @@ static mu_hlo asinh_of(const writer *w, mu_hlo x)
     const mu_hlo size = one(w, "stablehlo.abs", x), square = mul(w, x, x);
     const mu_hlo inner = add(w, size, over(w, square, plus(w, root(w, plus(w, square, 1)), 1)));
     const mu_hlo large = plus(w, logarithm(w, size), log(2));
-    return signed_like(w, pick(w, "GT", size, 1e9, large, one(w, "stablehlo.log_plus_one", inner)), x);
+    return signed_like(w, select_by(w, "GT", size, 1e9, large, one(w, "stablehlo.log_plus_one", inner)), x);
 }
 
 static mu_hlo acosh_of(const writer *w, mu_hlo x)
 {
     const mu_hlo inner = add(w, x, mul(w, root(w, plus(w, x, -1)), root(w, plus(w, x, 1))));
-    return pick(w, "GT", x, 1e18, plus(w, logarithm(w, x), log(2)), logarithm(w, inner));
+    return select_by(w, "GT", x, 1e18, plus(w, logarithm(w, x), log(2)), logarithm(w, inner));
 }
 
 static mu_hlo atanh_of(const writer *w, mu_hlo x)
@@ -102,7 +102,7 @@ static mu_hlo erf_of(const writer *w, mu_hlo x)
 {
     mu_hlo size, series, fraction;
     error_parts(w, x, &size, &series, &fraction);
-    return signed_like(w, pick(w, "GT", size, SERIES_BELOW, from(w, 1, fraction), series), x);
+    return signed_like(w, select_by(w, "GT", size, SERIES_BELOW, from(w, 1, fraction), series), x);
 }
 
 static mu_hlo erfc_of(const writer *w, mu_hlo x)
@@ -110,7 +110,7 @@ static mu_hlo erfc_of(const writer *w, mu_hlo x)
     mu_hlo size, series, fraction;
     error_parts(w, x, &size, &series, &fraction);
     const mu_hlo small = from(w, 1, signed_like(w, series, x)), negative = from(w, 2, fraction);
-    return pick(w, "GT", size, SERIES_BELOW, pick(w, "LT", x, 0, negative, fraction), small);
+    return select_by(w, "GT", size, SERIES_BELOW, select_by(w, "LT", x, 0, negative, fraction), small);
 }
 
 static mu_hlo gelu_of(const writer *w, mu_hlo x)
@@ -129,13 +129,13 @@ mu_hlo mu__hlo_lgamma_above(const writer *w, mu_hlo x)
     mu_hlo product = small;
     for (int k = 1; k < STEPS; k++)
         product = mul(w, product, plus(w, small, k));
-    const mu_hlo y = pick(w, "LT", x, STEPS, plus(w, x, STEPS), x), inverse = over(w, number(w, 1), y),
+    const mu_hlo y = select_by(w, "LT", x, STEPS, plus(w, x, STEPS), x), inverse = over(w, number(w, 1), y),
                  f = mul(w, inverse, inverse);
     mu_hlo series = plus(w, scaled(w, f, 1.0 / 1260), -1.0 / 360);
     series = mul(w, inverse, plus(w, mul(w, f, series), 1.0 / 12));
     const mu_hlo main = sub(w, mul(w, plus(w, y, -0.5), logarithm(w, y)), y);
     const mu_hlo whole = add(w, plus(w, main, 0.9189385332046727), series);
-    return pick(w, "LT", x, STEPS, sub(w, whole, logarithm(w, product)), whole);
+    return select_by(w, "LT", x, STEPS, sub(w, whole, logarithm(w, product)), whole);
 }
 
 mu_hlo mu__hlo_digamma_above(const writer *w, mu_hlo x)
@@ -166,19 +166,19 @@ static mu_hlo trigamma_above(const writer *w, mu_hlo x)
 static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
 {
     const double pi = 3.14159265358979323846;
-    const mu_hlo y = pick(w, "LT", x, 0.5, from(w, 1, x), x), turn = scaled(w, x, pi),
+    const mu_hlo y = select_by(w, "LT", x, 0.5, from(w, 1, x), x), turn = scaled(w, x, pi),
                  sine = one(w, "stablehlo.sine", turn);
     if (op == &mu_op_lgamma) {
         const mu_hlo above = mu__hlo_lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine));
-        return pick(w, "LT", x, 0.5, sub(w, from(w, log(pi), size), above), above);
+        return select_by(w, "LT", x, 0.5, sub(w, from(w, log(pi), size), above), above);
     }
     if (op == &mu_op_digamma) {
         const mu_hlo above = mu__hlo_digamma_above(w, y),
                      derivative = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
-        return pick(w, "LT", x, 0.5, sub(w, above, derivative), above);
+        return select_by(w, "LT", x, 0.5, sub(w, above, derivative), above);
     }
     const mu_hlo above = trigamma_above(w, y), bend = over(w, number(w, pi), sine);
-    return pick(w, "LT", x, 0.5, sub(w, mul(w, bend, bend), above), above);
+    return select_by(w, "LT", x, 0.5, sub(w, mul(w, bend, bend), above), above);
 }
 
 // ---- Op definitions -----------------------------------------------------------------------------
@@ -248,7 +248,7 @@ mu_status mu__lower_polygamma(mu_lowering *l)
     const writer w = {l->emitter, x.spec};
     mu_polygamma_form form;
     mu__polygamma_form((int)((const mu_polygamma_attrs *)l->attrs)->order, &form);
-    const mu_hlo above = polygamma_above(&w, &form, pick(&w, "LT", x, 0, from(&w, 1, x), x));
+    const mu_hlo above = polygamma_above(&w, &form, select_by(&w, "LT", x, 0, from(&w, 1, x), x));
     const mu_hlo turn = sub(&w, x, one(&w, "stablehlo.round_nearest_even", x)), off = one(&w, "stablehlo.abs", turn);
     const mu_hlo cosine = one(&w, "stablehlo.sine", scaled(&w, from(&w, 0.5, off), pi));
     const mu_hlo c = signed_like(&w, over(&w, cosine, one(&w, "stablehlo.sine", scaled(&w, off, pi))), turn);
@@ -258,7 +258,7 @@ mu_status mu__lower_polygamma(mu_lowering *l)
     const bool odd = form.order % 2;
     const mu_hlo up = odd ? above : one(&w, "stablehlo.negate", above);
     const mu_hlo down = sub(&w, odd ? bend : one(&w, "stablehlo.negate", bend), above);
-    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, pick(&w, "LT", x, 0, down, up), l->out[0].spec.dtype));
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, select_by(&w, "LT", x, 0, down, up), l->out[0].spec.dtype));
 }
 
 // ---- Derivatives of activations -----------------------------------------------------------------

@@ -99,7 +99,7 @@ bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64
 }
 
 // Computes the input index under a tap; returns false if it lies in the padding.
-static bool meets(const mu_window_axis *axis, int64_t out, int64_t tap, int64_t *in)
+static bool is_inside(const mu_window_axis *axis, int64_t out, int64_t tap, int64_t *in)
 {
     *in = out * axis->stride + tap * axis->dilation - axis->before;
     return *in >= 0 && *in < axis->in;
@@ -111,7 +111,7 @@ static void add_tap(const filter_sums *s, const result_run *run, int64_t tap, in
     const mu_window *w = &s->window;
     const int64_t column = tap % w->x.size, row = tap / w->x.size % w->y.size, slice = tap / w->x.size / w->y.size;
     int64_t z, y, begin, end;
-    if (!meets(&w->z, run->z, slice, &z) || !meets(&w->y, run->y, row, &y))
+    if (!is_inside(&w->z, run->z, slice, &z) || !is_inside(&w->y, run->y, row, &y))
         return;
     mu__window_span(&w->x, column, &begin, &end);
     begin = MU_MAX(begin, run->begin);

@@ -28,7 +28,7 @@ static mu_shape result_shape(const mu_window *w)
     return MU_SHAPE(w->n, w->y.out, w->x.out, w->channels);
 }
 
-static mu_dtype place_dtype(const mu_window *w)
+static mu_dtype position_dtype(const mu_window *w)
 {
     return w->y.size * w->x.size > NARROW_WINDOW ? MU_I32 : MU_U8;
 }
@@ -39,7 +39,7 @@ static mu_status pool_infer(mu_infer *infer)
     MU_TRY(mu__pool_window(infer->attrs, &infer->in[0].shape, infer->op->name, &w));
     infer->out[0] = (mu_spec){infer->in[0].dtype, result_shape(&w)};
     if (infer->n_out == 2)
-        infer->out[1] = (mu_spec){place_dtype(&w), result_shape(&w)};
+        infer->out[1] = (mu_spec){position_dtype(&w), result_shape(&w)};
     return MU_OK;
 }
 
@@ -52,15 +52,15 @@ static mu_status need_shape(const mu_infer *infer, int i, const mu_shape *wanted
                      mu__shape_text(&infer->in[i].shape, own), mu__shape_text(wanted, other));
 }
 
-static mu_status need_places(const mu_infer *infer, int i, const mu_window *w)
+static mu_status need_positions(const mu_infer *infer, int i, const mu_window *w)
 {
-    if (infer->in[i].dtype == place_dtype(w))
+    if (infer->in[i].dtype == position_dtype(w))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: the positions have type %s for this window, got %s", infer->op->name,
-                     mu_dtype_name(place_dtype(w)), mu_dtype_name(infer->in[i].dtype));
+                     mu_dtype_name(position_dtype(w)), mu_dtype_name(infer->in[i].dtype));
 }
 
-// Inputs (dy[, places], x); only the shape of x is used.
+// Inputs (dy[, positions], x); only the shape of x is used.
 static mu_status pool_grad_infer(mu_infer *infer)
 {
     mu_window w;
@@ -70,7 +70,7 @@ static mu_status pool_grad_infer(mu_infer *infer)
     for (int i = 0; i < infer->n_in - 1; i++)
         MU_TRY(need_shape(infer, i, &result));
     if (infer->n_in == 3)
-        MU_TRY(need_places(infer, 1, &w));
+        MU_TRY(need_positions(infer, 1, &w));
     infer->out[0] = (mu_spec){infer->in[0].dtype, x->shape};
     return MU_OK;
 }
@@ -81,7 +81,7 @@ static mu_status pool_pick_infer(mu_infer *infer)
     MU_TRY(mu__pool_window(infer->attrs, &infer->in[0].shape, infer->op->name, &w));
     const mu_shape result = result_shape(&w);
     MU_TRY(need_shape(infer, 1, &result));
-    MU_TRY(need_places(infer, 1, &w));
+    MU_TRY(need_positions(infer, 1, &w));
     infer->out[0] = (mu_spec){infer->in[0].dtype, result};
     return MU_OK;
 }
@@ -132,12 +132,12 @@ mu_status mu__pool_call(const mu_kernel *kernel, mu_pool_call *out)
     const bool backward = kind == MU_POOL_MAX_GRAD || kind == MU_POOL_AVERAGE_GRAD;
     const mu_view *image = backward ? &kernel->out[0] : &kernel->in[0];
     const mu_view *result = backward ? &kernel->in[0] : &kernel->out[0];
-    const mu_view *places = kind == MU_POOL_MAX                                 ? &kernel->out[1]
+    const mu_view *positions = kind == MU_POOL_MAX                                 ? &kernel->out[1]
                             : kind == MU_POOL_MAX_GRAD || kind == MU_POOL_MAX_PICK ? &kernel->in[1]
                                                                                    : NULL;
     *out = (mu_pool_call){
         .kind = kind, .dtype = image->dtype, .image = image->data, .result = result->data,
-        .places = places ? places->data : NULL, .wide_places = places && places->dtype == MU_I32,
+        .positions = positions ? positions->data : NULL, .wide_positions = positions && positions->dtype == MU_I32,
     };
     return mu__pool_window(kernel->attrs, &image->shape, kernel->op->name, &out->window);
 }
@@ -167,8 +167,10 @@ static void pool_images(void *arg, int64_t begin, int64_t end)
         .stride_width = w->x.stride, .pad_top = w->y.before, .pad_left = w->x.before,
     };
     switch (call->kind) {
-    case MU_POOL_MAX: kernels->max_pool(&shape, call->image, call->result, call->places, begin, end); break;
-    case MU_POOL_MAX_GRAD: kernels->max_pool_grad(&shape, call->result, call->places, call->image, begin, end); break;
+    case MU_POOL_MAX: kernels->max_pool(&shape, call->image, call->result, call->positions, begin, end); break;
+    case MU_POOL_MAX_GRAD:
+        kernels->max_pool_grad(&shape, call->result, call->positions, call->image, begin, end);
+        break;
     case MU_POOL_AVERAGE: kernels->average_pool(&shape, call->image, call->result, begin, end); break;
     case MU_POOL_AVERAGE_GRAD: kernels->average_pool_grad(&shape, call->result, call->image, begin, end); break;
     case MU_POOL_MAX_PICK: break;  // has no kernel

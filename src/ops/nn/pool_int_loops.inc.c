@@ -4,7 +4,7 @@
 // together.
 
 // Writes positions to `narrow` or `wide`, whichever is not NULL.
-static inline __attribute__((always_inline)) void FN(meet)(const T *x, T *best, uint8_t *narrow, int32_t *wide,
+static inline __attribute__((always_inline)) void FN(compare)(const T *x, T *best, uint8_t *narrow, int32_t *wide,
                                                            int64_t tap, int64_t channels)
 {
     const int64_t as_narrow = narrow ? channels : 0, as_wide = wide ? channels : 0;
@@ -39,14 +39,14 @@ static inline __attribute__((always_inline)) void FN(pixel)(const mu_pool_call *
     const int64_t channels = p->window.channels, at = ((n * y->out + oy) * x->out + ox) * channels;
     const int64_t top = oy * y->stride - y->before, left = ox * x->stride - x->before;
     T *best = (T *)p->result + at;
-    uint8_t *narrow = p->wide_places ? NULL : (uint8_t *)p->places + at;
-    int32_t *wide = p->wide_places ? (int32_t *)p->places + at : NULL;
+    uint8_t *narrow = p->wide_positions ? NULL : (uint8_t *)p->positions + at;
+    int32_t *wide = p->wide_positions ? (int32_t *)p->positions + at : NULL;
     bool started = false;
     for (int64_t ky = MU_MAX(0, -top); ky < y->size && top + ky < y->in; ky++)
         for (int64_t kx = MU_MAX(0, -left); kx < x->size && left + kx < x->in; kx++) {
             const T *from = (const T *)p->image + ((n * y->in + top + ky) * x->in + left + kx) * channels;
             if (started)
-                FN(meet)(from, best, narrow, wide, ky * x->size + kx, channels);
+                FN(compare)(from, best, narrow, wide, ky * x->size + kx, channels);
             else
                 FN(start)(from, best, narrow, wide, ky * x->size + kx, channels);
             started = true;

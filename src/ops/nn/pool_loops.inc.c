@@ -8,18 +8,18 @@ static void FN(max_pool)(const pool_job *j)
     T *y = j->result;
     for (int64_t at = 0; at < j->results; at++) {
         T best = -(T)INFINITY;
-        int64_t place = 0;
+        int64_t position = 0;
         bool any = false;
         for (int64_t tap = next_inside(j, at, 0); tap < j->taps; tap = next_inside(j, at, tap + 1)) {
             const T value = x[image_index(j, at, tap)];
             if (!any || value > best || (value != value && best == best)) {
                 best = value;
-                place = tap;
+                position = tap;
             }
             any = true;
         }
         y[at] = best;
-        put_place(j, at, place);
+        put_position(j, at, position);
     }
 }
 
@@ -29,7 +29,7 @@ static void FN(max_pool_grad)(const pool_job *j)
     T *dx = j->image;
     memset(dx, 0, (size_t)j->pixels * sizeof *dx);
     for (int64_t at = 0; at < j->results; at++) {
-        const int64_t to = image_index(j, at, get_place(j, at));
+        const int64_t to = image_index(j, at, get_position(j, at));
         if (to >= 0)
             dx[to] += dy[at];
     }
@@ -40,7 +40,7 @@ static void FN(max_pool_pick)(const pool_job *j)
     const T *x = j->image;
     T *y = j->result;
     for (int64_t at = 0; at < j->results; at++) {
-        const int64_t from = image_index(j, at, get_place(j, at));
+        const int64_t from = image_index(j, at, get_position(j, at));
         y[at] = from >= 0 ? x[from] : 0;
     }
 }

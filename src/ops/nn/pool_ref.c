@@ -10,8 +10,8 @@
 typedef struct pool_job {
     const mu_window *window;
     int64_t results, pixels, taps;  // elements of the result and of the image; elements of a window
-    void *image, *result, *places;
-    bool wide_places;
+    void *image, *result, *positions;
+    bool wide_positions;
 } pool_job;
 
 // Index in the image of a tap of result element `at`; -1 if that is padding.
@@ -43,17 +43,17 @@ static int64_t next_inside(const pool_job *j, int64_t at, int64_t tap)
     return row < first_row ? first_row * wide + first : row * wide + column;
 }
 
-static int64_t get_place(const pool_job *j, int64_t at)
+static int64_t get_position(const pool_job *j, int64_t at)
 {
-    return j->wide_places ? ((const int32_t *)j->places)[at] : ((const uint8_t *)j->places)[at];
+    return j->wide_positions ? ((const int32_t *)j->positions)[at] : ((const uint8_t *)j->positions)[at];
 }
 
-static void put_place(const pool_job *j, int64_t at, int64_t place)
+static void put_position(const pool_job *j, int64_t at, int64_t position)
 {
-    if (j->wide_places)
-        ((int32_t *)j->places)[at] = (int32_t)place;
+    if (j->wide_positions)
+        ((int32_t *)j->positions)[at] = (int32_t)position;
     else
-        ((uint8_t *)j->places)[at] = (uint8_t)place;
+        ((uint8_t *)j->positions)[at] = (uint8_t)position;
 }
 
 #define T float
@@ -81,7 +81,7 @@ static void max_pool_whole(const pool_job *j, const mu_view *x, const mu_view *y
             any = true;
         }
         mu__write_whole(y, at, best);
-        put_place(j, at, position);
+        put_position(j, at, position);
     }
 }
 
@@ -94,8 +94,8 @@ mu_status mu__pool_ref(const mu_kernel *kernel)
     MU_TRY(mu__pool_call(kernel, &call));
     const mu_window *w = &call.window;
     const pool_job job = {
-        .window = w, .image = call.image, .result = call.result, .places = call.places,
-        .wide_places = call.wide_places, .taps = w->y.size * w->x.size,
+        .window = w, .image = call.image, .result = call.result, .positions = call.positions,
+        .wide_positions = call.wide_positions, .taps = w->y.size * w->x.size,
         .results = w->n * w->y.out * w->x.out * w->channels, .pixels = w->n * w->y.in * w->x.in * w->channels,
     };
     if (mu__dtype_is_integer(dtype))

@@ -18,16 +18,16 @@ typedef struct mu_resize_attrs {
 } mu_resize_attrs;
 
 // Source of an output row or column: two neighbours, and the weight of the second.
-typedef struct place {
+typedef struct position {
     int64_t low, high;
     float part;
-} place;
+} position;
 
 typedef struct resize_job {
     int64_t n, height, width, channels, out_height, out_width;
     size_t element;
     void *image, *result;
-    const place *rows, *columns;
+    const position *rows, *columns;
     bool single;             // float32, else float64
     _Atomic bool exhausted;
 } resize_job;
@@ -87,18 +87,18 @@ static mu_status resize_grad_infer(mu_infer *infer)
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-static void fill_places(place *to, int64_t in, int64_t out, int64_t method)
+static void fill_positions(position *to, int64_t in, int64_t out, int64_t method)
 {
     const float scale = (float)in / (float)out;
     for (int64_t o = 0; o < out; o++) {
         if (method == MU_RESIZE_NEAREST) {
             const int64_t at = MU_MIN((int64_t)floorf(((float)o + 0.5f) * scale), in - 1);
-            to[o] = (place){.low = at, .high = at};
+            to[o] = (position){.low = at, .high = at};
             continue;
         }
         const float at = ((float)o + 0.5f) * scale - 0.5f, below = floorf(at);
-        to[o] =
-            (place){.low = MU_MAX((int64_t)below, 0), .high = MU_MIN((int64_t)ceilf(at), in - 1), .part = at - below};
+        to[o] = (position){.low = MU_MAX((int64_t)below, 0), .high = MU_MIN((int64_t)ceilf(at), in - 1),
+                           .part = at - below};
     }
 }
 
@@ -129,7 +129,8 @@ static void spread(void *arg, int64_t begin, int64_t end)
 }
 
 // Copies pixels of whole words in vectors; memcpy would branch on the size for every pixel.
-MU_PER_ISA(copy_pixels, (const uint32_t *from, uint32_t *restrict to, const place *columns, int64_t n, int64_t words),
+MU_PER_ISA(copy_pixels, (const uint32_t *from, uint32_t *restrict to, const position *columns, int64_t n,
+           int64_t words),
            (from, to, columns, n, words))
 {
     for (int64_t o = 0; o < n; o++, to += words) {
@@ -171,8 +172,8 @@ static mu_status resize_run(const mu_kernel *kernel)
     const int64_t *dims = image->shape.dims, work = mu__elements(&result->shape);
     if (work == 0)
         return MU_OK;  // empty images may have any height and width, and the tables of positions would be as large
-    place *places = mu__alloc((size_t)(attrs->height + attrs->width) * sizeof *places);
-    if (!places)
+    position *positions = mu__alloc((size_t)(attrs->height + attrs->width) * sizeof *positions);
+    if (!positions)
         return MU_RESOURCE_EXHAUSTED;
     resize_job job = {
         .n = dims[0],
@@ -184,17 +185,17 @@ static mu_status resize_run(const mu_kernel *kernel)
         .element = mu_dtype_bytes(image->dtype),
         .image = image->data,
         .result = result->data,
-        .rows = places,
-        .columns = places + attrs->height,
+        .rows = positions,
+        .columns = positions + attrs->height,
         .single = image->dtype == MU_F32,
     };
-    fill_places(places, job.height, job.out_height, attrs->method);
-    fill_places(places + attrs->height, job.width, job.out_width, attrs->method);
+    fill_positions(positions, job.height, job.out_height, attrs->method);
+    fill_positions(positions + attrs->height, job.width, job.out_width, attrs->method);
     if (backward)
         mu__share_range(kernel->team, job.n, 1, work, spread, &job);
     else
         mu__share_range(kernel->team, job.n * job.out_height, 1, work, copies ? copy_nearest : sample, &job);
-    mu__free(places);
+    mu__free(positions);
     return job.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for rows of %lld pixels", kernel->op->name,
                                      (long long)(backward ? job.width : job.out_width))
                          : MU_OK;
@@ -208,12 +209,12 @@ typedef struct sources {
     double weight[4];
 } sources;
 
-static sources sources_of(const mu_shape *image, const mu_shape *result, const place *rows, const place *columns,
+static sources sources_of(const mu_shape *image, const mu_shape *result, const position *rows, const position *columns,
                           int64_t i)
 {
     int64_t index[MU_MAX_RANK];
     mu__index_of(result, i, index);
-    const place *y = &rows[index[1]], *x = &columns[index[2]];
+    const position *y = &rows[index[1]], *x = &columns[index[2]];
     sources four;
     for (int k = 0; k < 4; k++) {
         index[1] = k < 2 ? y->low : y->high;
@@ -247,11 +248,11 @@ static mu_status resize_ref(const mu_kernel *kernel)
     mu_status status = MU_OK;
     if (mu__elements(&result->shape) == 0)
         return MU_OK;
-    place *places = mu__alloc((size_t)(attrs->height + attrs->width) * sizeof *places), *rows = places;
-    if (!places)
+    position *positions = mu__alloc((size_t)(attrs->height + attrs->width) * sizeof *positions), *rows = positions;
+    if (!positions)
         return MU_RESOURCE_EXHAUSTED;
-    fill_places(rows, image->shape.dims[1], attrs->height, attrs->method);
-    fill_places(rows + attrs->height, image->shape.dims[2], attrs->width, attrs->method);
+    fill_positions(rows, image->shape.dims[1], attrs->height, attrs->method);
+    fill_positions(rows + attrs->height, image->shape.dims[2], attrs->width, attrs->method);
     if (backward)
         MU_GO(mu__wide_open(&sums, image, true));
     for (int64_t i = 0; i < mu__elements(&result->shape); i++) {
@@ -265,7 +266,7 @@ static mu_status resize_ref(const mu_kernel *kernel)
         mu__wide_store(&sums);
 out:
     mu__wide_close(&sums);
-    mu__free(places);
+    mu__free(positions);
     return status;
 }
 
@@ -279,19 +280,19 @@ typedef struct lowered_axis {
 
 static mu_status lower_axis(mu_emitter *e, int64_t in, int64_t out, int64_t method, mu_dtype dtype, lowered_axis *axis)
 {
-    place *places = mu__alloc((size_t)out * sizeof *places);
+    position *positions = mu__alloc((size_t)out * sizeof *positions);
     int64_t *low = mu__alloc((size_t)out * 2 * sizeof *low), *high = low ? low + out : NULL;
     float *parts = mu__alloc((size_t)out * sizeof *parts);
     const mu_spec index = {.dtype = MU_I64, .shape = MU_SHAPE(out)}, weight = {.dtype = MU_F32, .shape = MU_SHAPE(out)};
     *axis = (lowered_axis){.in = in, .out = out, .part = {.id = -1}};
-    if (!places || !low || !parts)
+    if (!positions || !low || !parts)
         e->status = MU_RESOURCE_EXHAUSTED;
     if (e->status == MU_OK) {
-        fill_places(places, in, out, method);
+        fill_positions(positions, in, out, method);
         for (int64_t o = 0; o < out; o++) {
-            low[o] = places[o].low;
-            high[o] = places[o].high;
-            parts[o] = places[o].part;
+            low[o] = positions[o].low;
+            high[o] = positions[o].high;
+            parts[o] = positions[o].part;
         }
         axis->low = axis->high = mu__hlo_data(e, &index, low);
         if (method != MU_RESIZE_NEAREST) {
@@ -299,7 +300,7 @@ static mu_status lower_axis(mu_emitter *e, int64_t in, int64_t out, int64_t meth
             axis->part = mu__hlo_convert(e, mu__hlo_data(e, &weight, parts), dtype);
         }
     }
-    mu__free(places);
+    mu__free(positions);
     mu__free(low);
     mu__free(parts);
     return e->status;
@@ -323,7 +324,7 @@ static mu_hlo sample_axis(mu_emitter *e, mu_hlo a, const lowered_axis *axis, int
     return mu__hlo_binary(e, "stablehlo.add", first, step);
 }
 
-// Adds the slices of dy along axis `number` to those at the places `index` of `sum`.
+// Adds the slices of dy along axis `number` to those at the positions `index` of `sum`.
 static mu_hlo add_along(mu_emitter *e, mu_hlo sum, int number, mu_hlo index, mu_hlo dy)
 {
     mu_ints order = {.n = 4, .at = {0, 1, 2, 3}};

@@ -4,7 +4,7 @@
 // sampled once, and the second step is one long loop. Images that shrink to half or less are sampled in one step,
 // because no row is used twice and the temporary rows would only cost memory traffic.
 
-MU_PER_ISA(FN(sample_row), (const T *from, T *restrict to, const place *columns, int64_t n, int64_t c),
+MU_PER_ISA(FN(sample_row), (const T *from, T *restrict to, const position *columns, int64_t n, int64_t c),
            (from, to, columns, n, c))
 {
     for (int64_t o = 0; o < n; o++, to += c) {
@@ -26,8 +26,8 @@ MU_PER_ISA(FN(between), (const T *top, const T *bottom, T part, T *restrict to, 
 }
 
 // Both steps at once, with the same rounding.
-MU_PER_ISA(FN(sample_between), (const T *top, const T *bottom, T part, T *restrict to, const place *columns, int64_t n,
-           int64_t c),
+MU_PER_ISA(FN(sample_between), (const T *top, const T *bottom, T part, T *restrict to, const position *columns,
+           int64_t n, int64_t c),
            (top, bottom, part, to, columns, n, c))
 {
     for (int64_t o = 0; o < n; o++, to += c) {
@@ -49,7 +49,7 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
     T *rows[2] = {scratch, (T *)scratch + wide};
     int64_t held[2] = {-1, -1};  // numbers of the image rows, over the batch, that `rows` holds
     for (int64_t row = begin; row < end; row++) {
-        const place *y = &j->rows[row % j->out_height];
+        const position *y = &j->rows[row % j->out_height];
         const int64_t first = row / j->out_height * j->height, wanted[2] = {first + y->low, first + y->high};
         if (j->height >= 2 * j->out_height) {
             FN(sample_between)(image + wanted[0] * j->width * c, image + wanted[1] * j->width * c, (T)y->part,
@@ -72,7 +72,7 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
     }
 }
 
-MU_PER_ISA(FN(spread_row), (const T *from, T *to, const place *columns, int64_t n, int64_t c),
+MU_PER_ISA(FN(spread_row), (const T *from, T *to, const position *columns, int64_t n, int64_t c),
            (from, to, columns, n, c))
 {
     for (int64_t o = 0; o < n; o++, from += c) {
@@ -98,7 +98,7 @@ static void FN(spread_images)(const resize_job *j, int64_t begin, int64_t end, v
     T *across = scratch;
     memset((T *)j->image + begin * j->height * wide, 0, (size_t)((end - begin) * j->height * wide) * sizeof(T));
     for (int64_t row = begin * j->out_height; row < end * j->out_height; row++) {
-        const place *y = &j->rows[row % j->out_height];
+        const position *y = &j->rows[row % j->out_height];
         T *image = (T *)j->image + row / j->out_height * j->height * wide;
         memset(across, 0, (size_t)wide * sizeof *across);
         FN(spread_row)((const T *)j->result + row * j->out_width * c, across, j->columns, j->out_width, c);

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-enum { PLACES = 16, OPERANDS = 6, ATTRS_BYTES = 1024 };
+enum { SLOTS = 16, OPERANDS = 6, ATTRS_BYTES = 1024 };
 
 typedef struct prepared_state {
     const mu_op *op;  // NULL: the entry is free
@@ -23,7 +23,7 @@ typedef struct prepared_state {
 typedef struct prepared_states {
     pthread_mutex_t lock;
     uint64_t now;
-    prepared_state places[PLACES];
+    prepared_state slots[SLOTS];
 } prepared_states;
 
 static void *states_new(mu_runtime *runtime)
@@ -38,9 +38,9 @@ static void *states_new(mu_runtime *runtime)
 static void states_free(void *object)
 {
     prepared_states *states = object;
-    for (int i = 0; i < PLACES; i++)
-        if (states->places[i].op)
-            states->places[i].op->cpu.release(states->places[i].state);
+    for (int i = 0; i < SLOTS; i++)
+        if (states->slots[i].op)
+            states->slots[i].op->cpu.release(states->slots[i].state);
     pthread_mutex_destroy(&states->lock);
     mu__free(states);
 }
@@ -66,17 +66,17 @@ static bool same_spec(const mu_spec *a, const mu_spec *b)
     return a->dtype == b->dtype && mu__shape_equal(&a->shape, &b->shape);
 }
 
-static bool is_for(const prepared_state *place, const mu_prepare *prepare)
+static bool is_for(const prepared_state *slot, const mu_prepare *prepare)
 {
-    if (place->op != prepare->op || place->n_in != prepare->n_in || place->n_out != prepare->n_out)
+    if (slot->op != prepare->op || slot->n_in != prepare->n_in || slot->n_out != prepare->n_out)
         return false;
     for (int i = 0; i < prepare->n_in; i++)
-        if (!same_spec(&place->specs[i], &prepare->in[i]))
+        if (!same_spec(&slot->specs[i], &prepare->in[i]))
             return false;
     for (int i = 0; i < prepare->n_out; i++)
-        if (!same_spec(&place->specs[prepare->n_in + i], &prepare->out[i]))
+        if (!same_spec(&slot->specs[prepare->n_in + i], &prepare->out[i]))
             return false;
-    return place->op->attrs_bytes == 0 || memcmp(place->attrs, prepare->attrs, place->op->attrs_bytes) == 0;
+    return slot->op->attrs_bytes == 0 || memcmp(slot->attrs, prepare->attrs, slot->op->attrs_bytes) == 0;
 }
 
 bool mu__prepared_take(mu_prepare *prepare)
@@ -86,29 +86,29 @@ bool mu__prepared_take(mu_prepare *prepare)
     if (!states)
         return false;
     pthread_mutex_lock(&states->lock);
-    for (int i = 0; i < PLACES && !found; i++) {
-        prepared_state *place = &states->places[i];
-        found = place->op && is_for(place, prepare);
+    for (int i = 0; i < SLOTS && !found; i++) {
+        prepared_state *slot = &states->slots[i];
+        found = slot->op && is_for(slot, prepare);
         if (!found)
             continue;
-        prepare->state = place->state;
-        prepare->scratch_bytes = place->scratch_bytes;
-        place->op = NULL;
+        prepare->state = slot->state;
+        prepare->scratch_bytes = slot->scratch_bytes;
+        slot->op = NULL;
     }
     pthread_mutex_unlock(&states->lock);
     return found;
 }
 
 // A free entry, or the least recently used one.
-static prepared_state *place_for_new(prepared_states *states)
+static prepared_state *slot_for_new(prepared_states *states)
 {
-    prepared_state *oldest = &states->places[0];
-    for (int i = 0; i < PLACES; i++) {
-        prepared_state *place = &states->places[i];
-        if (!place->op)
-            return place;
-        if (place->used < oldest->used)
-            oldest = place;
+    prepared_state *oldest = &states->slots[0];
+    for (int i = 0; i < SLOTS; i++) {
+        prepared_state *slot = &states->slots[i];
+        if (!slot->op)
+            return slot;
+        if (slot->used < oldest->used)
+            oldest = slot;
     }
     return oldest;
 }
@@ -123,19 +123,19 @@ void mu__prepared_give(const mu_prepare *prepare)
         return;
     }
     pthread_mutex_lock(&states->lock);
-    prepared_state *place = place_for_new(states);
-    const mu_op *old_op = place->op;
-    void *old_state = place->state;
-    place->op = op;
-    place->n_in = prepare->n_in;
-    place->n_out = prepare->n_out;
-    memcpy(place->specs, prepare->in, (size_t)prepare->n_in * sizeof place->specs[0]);
-    memcpy(place->specs + prepare->n_in, prepare->out, (size_t)prepare->n_out * sizeof place->specs[0]);
+    prepared_state *slot = slot_for_new(states);
+    const mu_op *old_op = slot->op;
+    void *old_state = slot->state;
+    slot->op = op;
+    slot->n_in = prepare->n_in;
+    slot->n_out = prepare->n_out;
+    memcpy(slot->specs, prepare->in, (size_t)prepare->n_in * sizeof slot->specs[0]);
+    memcpy(slot->specs + prepare->n_in, prepare->out, (size_t)prepare->n_out * sizeof slot->specs[0]);
     if (op->attrs_bytes > 0)
-        memcpy(place->attrs, prepare->attrs, op->attrs_bytes);
-    place->state = prepare->state;
-    place->scratch_bytes = prepare->scratch_bytes;
-    place->used = ++states->now;
+        memcpy(slot->attrs, prepare->attrs, op->attrs_bytes);
+    slot->state = prepare->state;
+    slot->scratch_bytes = prepare->scratch_bytes;
+    slot->used = ++states->now;
     pthread_mutex_unlock(&states->lock);
     if (old_op)
         old_op->cpu.release(old_state);

@@ -97,7 +97,8 @@ static void settle(const writer *w, mu_hlo state[], mu_hlo accepted, mu_hlo valu
 // Marsaglia and Tsang; alpha below 1 draws with alpha + 1.
 static void attempt_gamma(const writer *w, mu_hlo state[])
 {
-    const mu_hlo alpha = state[PARAMETER], shift = pick(w, "LT", alpha, 1, number(w, 2.0 / 3), number(w, -1.0 / 3));
+    const mu_hlo alpha = state[PARAMETER];
+    const mu_hlo shift = select_by(w, "LT", alpha, 1, number(w, 2.0 / 3), number(w, -1.0 / 3));
     const mu_hlo d = add(w, alpha, shift), c = over(w, number(w, 1.0 / 3), root(w, d));
     const mu_hlo x = next(w, state, HAS_NORMAL, state[OPEN]), base = plus(w, mul(w, c, x), 1);
     const mu_hlo inside = compared(w, "GT", base, 0), u = next(w, state, HAS_UNIFORM, both(w, state[OPEN], inside));
@@ -168,7 +169,7 @@ static mu_hlo draw_poisson(const writer *w, mu_hlo state[], bool floats)
     state[OPEN] = drawn;
     state[RESULT] = number(w, -1);
     write_loop(w, STATES, state, OPEN, attempt_poisson);
-    return mu__hlo_select(w->e, drawn, state[RESULT], floats ? pick(w, "LT", rate, 0, zero, rate) : zero);
+    return mu__hlo_select(w->e, drawn, state[RESULT], floats ? select_by(w, "LT", rate, 0, zero, rate) : zero);
 }
 
 // ---- Ops that draw ------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ mu_status mu__lower_gamma_grad(mu_lowering *l)
     const mu_hlo positive = both(&w, compared(&w, "GT", alpha, 0), compared(&w, "GT", x, 0));
     mu_hlo state[GRAD_STATES] = {
         [GOES_ON] = both(&w, positive, both(&w, is_finite(&w, alpha), is_finite(&w, x))),
-        [VALUE] = pick(&w, "EQ", x, 0, zero, number(&w, NAN)),
+        [VALUE] = select_by(&w, "EQ", x, 0, zero, number(&w, NAN)),
         [TERM_NUMBER] = number(&w, 1),
         [WEIGHT] = over(&w, x, alpha),
         [DIGAMMA] = mu__hlo_digamma_above(&w, plus(&w, alpha, 1)),
