@@ -180,6 +180,8 @@ static fault other_fault(const stores_run *r, fault what)
         return FAULT_COORDINATOR;
     if (draw < 4 && r->skews)
         return FAULT_SKEW;
+    if (draw >= 3 && draw < 6 && r->replicas && r->snapshots)
+        return FAULT_DISK;
     return draw < 3 && r->replicas ? FAULT_PAIR : what;
 }
 
