@@ -194,6 +194,10 @@ typedef struct mu_type {
     atomic_int listed;
 } mu_type;
 
+// mu__retain_living is mu_retain for an object that another thread may be freeing: NULL if its last reference has gone.
+// The caller makes sure that its memory stays meanwhile, as by a lock that its destructor takes.
+void *mu__retain_living(void *object);
+
 // First member of every object that mu_retain accepts.
 typedef struct mu_object {
     unsigned char mark;      // MU_OBJECT_MARK

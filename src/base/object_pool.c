@@ -50,6 +50,17 @@ void *mu_retain(void *object)
     return object;
 }
 
+void *mu__retain_living(void *object)
+{
+    if (object == NULL)
+        return NULL;
+    atomic_int *references = &((mu_object *)object)->references;
+    int before = atomic_load_explicit(references, memory_order_relaxed);
+    while (before > 0 && !atomic_compare_exchange_weak(references, &before, before + 1))
+        continue;
+    return before > 0 ? object : NULL;
+}
+
 void mu_release(void *object)
 {
     if (object == NULL)

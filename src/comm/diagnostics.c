@@ -130,13 +130,14 @@ static mu_status complain(const member *m, int rank_a, const mu_signature *a, in
     char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], part[MU_FORM_TEXT], who_a[MU_RANK_BYTES], who_b[MU_RANK_BYTES];
     const difference how = compare(a, b);
     const bool recorded = mu__pending();
-    mu__error(remedies[how].code, "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s.%s %s",
-                     m->group->name, mu__rank_text(m->group, rank_a, who_a), mu__signature_text(a, text_a),
-                     mu__rank_text(m->group, rank_b, who_b), mu__signature_text(b, text_b),
-                     how == OTHER_SHAPE ? mu__form_part(&a->form, &b->form, part) : "", remedies[how].text);
+    const mu_status status =
+        mu__error(remedies[how].code, "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s.%s %s",
+                  m->group->name, mu__rank_text(m->group, rank_a, who_a), mu__signature_text(a, text_a),
+                  mu__rank_text(m->group, rank_b, who_b), mu__signature_text(b, text_b),
+                  how == OTHER_SHAPE ? mu__form_part(&a->form, &b->form, part) : "", remedies[how].text);
     if (!recorded)
         mu__error_of_caller();
-    return remedies[how].code;
+    return status;
 }
 
 mu_status mu__complain_mismatch(const member *m, int rank)

@@ -358,6 +358,7 @@ static mu_status fill(mu_rpc_server *server, const mu_rpc_server_args *args)
     server->runtime = mu__runtime();
     server->has_lock = pthread_mutex_init(&server->lock, NULL) == 0 &&
                        pthread_mutex_init(&server->function_lock, NULL) == 0 &&
+                       pthread_mutex_init(&server->owned.lock, NULL) == 0 &&
                        pthread_cond_init(&server->work, NULL) == 0;
     if (!server->has_lock)
         return mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_server_new: the system has no room for a lock; free memory");

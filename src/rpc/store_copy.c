@@ -298,6 +298,8 @@ static void take(mu_stores *stores, mu_store *store, const int64_t *head, mu_val
         store->position++;
         store->begun = store->applied = head[MU_COPY_SEQUENCE];
         store->complete |= head[MU_COPY_COMPLETE] != 0;
+    } else if (next) {
+        code = MU_ABORTED; // the store was dropped meanwhile, so this server has nothing of it
     }
     answer[0] = store->epoch;
     answer[1] = code;

@@ -57,10 +57,19 @@ static mu_status become_primary(mu_store *store, const int64_t *lead, const char
     return status == MU_OK ? mu__store_ready(store) : status;
 }
 
-// With both locks held. A word of a later epoch, or the coordinator's end, has dropped the store meanwhile, or not.
+// Whether the store has what the order is about: a word of a later epoch, or the coordinator's end, may have dropped it
+// since the order began. Parts that were made again after that are empty, but a store without a role has none.
+static bool is_still_there(const mu_store *store, const int64_t *lead)
+{
+    const bool kept = lead[MU_LEAD_ORDER] == MU_ORDER_PROMOTE || lead[MU_LEAD_ORDER] == MU_ORDER_CONTINUE;
+    return store->parts[0] != NULL && store->epoch <= lead[MU_LEAD_EPOCH] &&
+           (!kept || store->role != MU_STORE_NONE || MU_PLANTED(MU_DEFECT_EARLIER_LIFE));
+}
+
+// With both locks held.
 static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *captured, mu_rpc_client *copy)
 {
-    if (store->parts[0] == NULL || store->epoch > lead[MU_LEAD_EPOCH])
+    if (!is_still_there(store, lead))
         return mu__error(MU_ABORTED, "store %d was dropped while this server took it over", store->number);
     mu__copying_end(store);
     store->role = MU_STORE_PRIMARY;

@@ -153,7 +153,9 @@ void check_back(const mu_store *store)
     for (int i = 0; i < r->n_back; i++)
         if (r->back[i].store == store->number && r->back[i].group == group)
             return;
-    if (r->n_back < MOST_BACK)
+    if (r->n_back == MOST_BACK)
+        run_fails("stores go back more often than can be noted");
+    else
         r->back[r->n_back++] = (going_back){.store = store->number, .group = group, .at_ns = world_now()};
 }
 

@@ -62,6 +62,7 @@ mu_status mu__left_applied(int n, mu_variable *const *variables)
 // The values that calls leave for one assignment of a variable, which may have several in a function.
 typedef struct left_update {
     mu_object object;
+    mu_aggregation *aggregation;   // whose lock guards `variable`; not retained
     mu_variable *variable;         // not retained: it has this; NULL: it was released
     int place;                     // among the variable's updates in a function
     mu_leaving leaving;            // without values
@@ -85,7 +86,10 @@ static void updates_destroy(void *object)
 {
     left_updates *updates = object;
     for (size_t i = 0; i < updates->list.n; i++) {
-        updates->list.items[i]->variable = NULL;
+        left_update *update = updates->list.items[i];
+        pthread_mutex_lock(&update->aggregation->lock);
+        update->variable = NULL;
+        pthread_mutex_unlock(&update->aggregation->lock);
         mu__aggregation_forget(updates->strategy, updates->list.items[i]);
         mu_release(updates->list.items[i]);
     }
@@ -98,10 +102,15 @@ static mu_type updates_type = {.name = "assignments of calls", .destroy = update
 static mu_status apply(void *owner, mu_tensor *const *sums, mu_tensor *calls)
 {
     const left_update *update = owner;
-    if (!update->variable)
+    pthread_mutex_lock(&update->aggregation->lock);
+    mu_variable *variable = mu__retain_living(update->variable); // another thread may be releasing it
+    pthread_mutex_unlock(&update->aggregation->lock);
+    if (!variable)
         return mu__error(MU_FAILED_PRECONDITION, "a variable that calls have assigned was released before their step "
                          "was applied; release it after mu_join");
-    return update->leaving.update(update->variable, sums, calls, update->leaving.number);
+    const mu_status status = update->leaving.update(variable, sums, calls, update->leaving.number);
+    mu_release(variable);
+    return status;
 }
 
 static bool is_for(const left_update *update, int place, const mu_leaving *leaving)
@@ -117,6 +126,7 @@ static bool is_for(const left_update *update, int place, const mu_leaving *leavi
 // The accumulators' names are those of the variable; a value without a known shape has the variable's.
 static mu_status fill_update(left_update *update, mu_variable *variable, int place, const mu_leaving *leaving)
 {
+    update->aggregation = ((mu_strategy *)variable->owner)->servers->aggregation;
     update->variable = variable;
     update->place = place;
     update->leaving = *leaving;

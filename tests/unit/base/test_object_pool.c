@@ -65,6 +65,24 @@ static void test_retain_outlives_pool(void **state)
     mu_release(NULL);
 }
 
+static thing *watched;
+
+static void look_at_watched(void) { assert_null(mu__retain_living(watched)); }
+
+static void test_what_is_being_freed_is_not_retained(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    watched = make(1);
+    watched->at_end = look_at_watched;
+    assert_ptr_equal(mu__retain_living(watched), watched);
+    mu_pool_close(pool);
+    assert_string_equal(destroyed, "");
+    mu_release(watched);
+    assert_string_equal(destroyed, "1 ");
+    assert_null(mu__retain_living(NULL));
+}
+
 static void test_closing_closes_inner_pools(void **state)
 {
     (void)state;
@@ -208,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_reverse_order, start),
         cmocka_unit_test_setup(test_retain_outlives_pool, start),
+        cmocka_unit_test_setup(test_what_is_being_freed_is_not_retained, start),
         cmocka_unit_test_setup(test_closing_closes_inner_pools, start),
         cmocka_unit_test_setup(test_moving_out, start),
         cmocka_unit_test_setup(test_moving_out_of_a_first_pool, start),
