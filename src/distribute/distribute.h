@@ -61,6 +61,7 @@ struct mu_strategy {
     int n_logged;
     pthread_mutex_t order;                // guards the fields below
     int64_t runs;                         // started so far
+    int64_t common_runs;                  // with collectives, which all workers run in one order, so far
     int under_way;                        // started but not yet waited for
 };
 

@@ -36,7 +36,7 @@ typedef struct mu_run_args {
     int replica;                 // local replica: selects the component of each resource
     int replica_id;              // id in the group of all replicas
     mu_collective *collective;   // NULL: a single replica
-    int64_t run;                 // number of the run; the same on every replica
+    int64_t run;                 // number of a run with collectives; the same on every replica
     mu_tensor *const *in;        // [graph inputs], shapes as compiled
     mu_tensor **out;             // [graph outputs], receives owned references
 } mu_run_args;
@@ -45,7 +45,6 @@ typedef struct mu_run_args {
 // them must: whoever calls has agreed with the others that they do.
 typedef struct mu_launch_world {
     int n_replicas;              // of all processes
-    int first;                   // the first one of this process
     const int64_t *ids;          // [n_replicas * partitions] all devices, by the numbers that mu_engine.identify gives
 } mu_launch_world;
 

@@ -97,6 +97,22 @@ static mu_value *run(mu_function *function, int step)
     return mu_run(strategy, function, parts_of(strategy, each, each * worker, step));
 }
 
+static mu_value *doubled(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_multiply(mu_at(arguments, 0), mu_constant(MU_F32, 2)));
+}
+
+// A function without collectives is no affair of the other workers.
+static int run_alone(int times)
+{
+    mu_function *alone = mu_function_new(doubled, NULL);
+    for (int i = 0; i < times; i++)
+        if (!run(alone, i))
+            return complain("a function does not run on one worker alone");
+    return 0;
+}
+
 // Two steps are under way at a time.
 static mu_status train(mu_strategy *here, int n, int first, job *j)
 {
@@ -106,6 +122,8 @@ static mu_status train(mu_strategy *here, int n, int first, job *j)
     for (int i = 0; i < STEPS + AT_ONCE && mu_error_code() == MU_OK; i++) {
         if (i >= AT_ONCE)
             mu__run_wait(running[i % AT_ONCE]);
+        if (i == STEPS / 2 && here == strategy && is_last() && run_alone(2))
+            break;
         if (i < STEPS && mu_error_code() == MU_OK)
             running[i % AT_ONCE] = mu__run_start(here, step, parts_of(here, n, first, i));
     }

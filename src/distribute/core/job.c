@@ -14,6 +14,7 @@ struct mu_job {
     mu_object object;
     pthread_mutex_t lock; // held while joining and leaving the mesh
     pthread_mutex_t launches;
+    int64_t n_launches; // so far, under launches
     int users;
     mu_runtime *runtime;
     mu_mesh *mesh; // retained; NULL without users
@@ -63,6 +64,8 @@ mu_job *mu__job_of(mu_runtime *runtime)
 }
 
 pthread_mutex_t *mu__job_launches(mu_job *job) { return &job->launches; }
+
+int64_t mu__job_next_launch(mu_job *job) { return ++job->n_launches; }
 
 static mu_status remember_members(mu_job *job, int rank, int n, const mu_mesh_peer *peers)
 {
@@ -122,6 +125,7 @@ static void leave_mesh(mu_job *job)
 
 static mu_mesh *join_mesh(mu_job *job, mu_job_join *join, void *arg)
 {
+    job->n_launches = 0;
     job->mesh = join(arg);
     job->world = job->mesh ? mu__world_new(job->mesh) : NULL;
     if (!job->world)

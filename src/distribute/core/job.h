@@ -24,6 +24,9 @@ void mu__job_leave(mu_job *job);
 // of them until it has launched it: all processes queue such programs in one order.
 pthread_mutex_t *mu__job_launches(mu_job *job);
 
+// mu__job_next_launch numbers such a program, in that order. Called with the lock held.
+int64_t mu__job_next_launch(mu_job *job);
+
 // ---- The devices of all processes (device_world.c) -----------------------------------------------------
 
 // mu__world_new makes the world of a mesh's processes (retained); the caller owns it, NULL on error. While the process

@@ -13,7 +13,7 @@
 
 // What a worker says. Others only compare these numbers.
 typedef struct offer {
-    int64_t run;       // number of the run
+    int64_t run;       // number of the run among those with collectives
     int64_t status;    // MU_OK: this worker is ready
     int64_t function;  // hash of its name
     int64_t specs;     // hash of the inputs' specs; 0: they differ between the worker's replicas
@@ -65,10 +65,11 @@ static int64_t hash_of_specs(const mu_replica_run *running)
     return hash;
 }
 
-static int64_t next_run(mu_strategy *strategy)
+// Whoever enters the exchange takes a number, also if it fails: all do.
+static int64_t take_number(mu_strategy *strategy)
 {
     pthread_mutex_lock(&strategy->order);
-    const int64_t run = strategy->runs + 1;
+    const int64_t run = ++strategy->common_runs;
     pthread_mutex_unlock(&strategy->order);
     return run;
 }
@@ -107,8 +108,8 @@ static mu_status refuse_other(const agreement *a, int worker)
     const char *name = a->strategy->ops->cross_worker->worker_name(a->strategy, worker);
     if (theirs->run != a->own.run)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "this worker is at run %lld of its strategy, '%s', and %s at run %lld; all workers must run "
-                         "the same functions in the same order",
+                         "this worker is at run %lld with collectives of its strategy, '%s', and %s at run %lld; "
+                         "all workers must run the same functions in the same order",
                          (long long)a->own.run, a->function, name, (long long)theirs->run);
     return mu__error(MU_FAILED_PRECONDITION,
                      "run %lld is of '%s' on this worker, and of another function on %s; all workers must run the same "
@@ -187,6 +188,7 @@ static mu_status agree(agreement *a, mu_replica_run *running)
     }
     MU_TRY(check_programs(a));
     running->joined = true;
+    running->launch_id = mu__job_next_launch(a->strategy->job);
     return MU_OK;
 }
 
@@ -195,10 +197,9 @@ mu_status mu__agree_to_run(mu_replica_run *running)
     mu_strategy *strategy = running->head.strategy;
     const char *function = running->concrete->graph->name;
     agreement a = {.strategy = strategy, .function = function};
-    a.own.run = next_run(strategy);
+    a.own.run = running->common = take_number(strategy);
     a.own.function = add_to_hash(first_hash, function, strlen(function));
-    running->world = (mu_launch_world){.n_replicas = strategy->n_replicas, .first = strategy->first_replica,
-                                       .ids = strategy->world_ids};
+    running->world = (mu_launch_world){.n_replicas = strategy->n_replicas, .ids = strategy->world_ids};
     const mu_status status = agree(&a, running);
     mu__free(a.all);
     if (!running->joined) {
@@ -210,13 +211,14 @@ mu_status mu__agree_to_run(mu_replica_run *running)
 
 mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function)
 {
-    agreement a = {.strategy = strategy, .function = function, .own = {.run = next_run(strategy)}};
+    agreement a = {.strategy = strategy, .function = function};
     if (!strategy->world_ids)
         return mu_error_code();
     pthread_mutex_t *launches = mu__job_launches(strategy->job);
     if (mu__pending())
         offer_failure(&a);
     pthread_mutex_lock(launches);
+    a.own.run = take_number(strategy);
     exchange(&a);
     pthread_mutex_unlock(launches);
     mu__free(a.all);

@@ -75,7 +75,7 @@ static mu_status launch(mu_replica_run *running)
         running->args[r] = (mu_run_args){.device = running->devices[r],
                                          .replica = r,
                                          .replica_id = strategy->first_replica + r,
-                                         .run = running->number,
+                                         .run = running->joined ? running->launch_id : running->common,
                                          .in = running->jobs[r].in,
                                          .out = running->jobs[r].out};
     return devices[0]->engine->launch(running->plan, running->n, partitions, devices, running->args,
@@ -99,8 +99,7 @@ mu_status mu__launch_run(mu_replica_run *running)
     running->launched = true;
     pthread_mutex_lock(devices);
     pthread_mutex_lock(&strategy->order);
-    running->number = ++strategy->runs;
-    strategy->under_way++;
+    mu__begin_run(running);
     pthread_mutex_unlock(&strategy->order);
     if (launch(running) != MU_OK) {
         if (running->joined)

@@ -17,7 +17,8 @@ typedef struct mu_replica_run {
     mu_running head;            // first
     mu_concrete *concrete;      // retained
     mu_device *const *devices;  // [n] where it runs; the strategy's
-    int64_t number;
+    int64_t number;             // among the runs of this worker; 0: it has not started
+    int64_t common;             // among those with collectives, which all workers compare
     int n, n_in, n_out;
     mu_replica_job *jobs;
     mu_tensor **tensors;        // owned references to inputs and outputs of all jobs
@@ -29,6 +30,7 @@ typedef struct mu_replica_run {
     bool launched;
     bool joined;                // with all other workers, in this world
     mu_launch_world world;
+    int64_t launch_id;          // the same on all workers, of no other program of the job
     mu_plan *plan;              // in use
     mu_launch *launch;          // NULL: it failed at once
     mu_run_args *args;          // [n]
@@ -54,6 +56,9 @@ static inline mu_device *const *mu__run_devices(const mu_replica_run *running)
 bool mu__joins(const mu_replica_run *running);
 mu_status mu__agree_to_run(mu_replica_run *running);
 mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function);
+
+// mu__begin_run counts a run that starts. Called with the strategy's lock held.
+void mu__begin_run(mu_replica_run *running);
 
 // mu__find_plan finds or makes the plan for the first replica's arguments.
 mu_status mu__find_plan(mu_replica_run *running);

@@ -27,12 +27,12 @@ static mu_status run_replica(mu_replica_job *j)
         return mu_error_code();
     mu_cross_device_collective own;
     mu_collective *collective = strategy->group ? mu__group_member(strategy->group, j->replica) : NULL;
-    if (collective)
-        mu__collective_begin(collective, running->number);
+    if (collective && running->common > 0)
+        mu__collective_begin(collective, running->common);
     mu_run_args args = {.device = device,
                         .replica = j->replica,
                         .replica_id = strategy->first_replica + j->replica,
-                        .run = running->number,
+                        .run = running->common,
                         .collective = mu__cross_device_collective(&own, collective, strategy->cross_device),
                         .in = j->in,
                         .out = j->out};
@@ -225,6 +225,17 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
     return concrete && mu__concrete_prepare(concrete, engine) == MU_OK ? concrete : NULL;
 }
 
+// One worker may run functions without collectives alone, so these do not change the number that workers compare. An
+// agreement (joined_run.c) has given it already.
+void mu__begin_run(mu_replica_run *running)
+{
+    mu_strategy *strategy = running->head.strategy;
+    running->number = ++strategy->runs;
+    strategy->under_way++;
+    if (running->concrete->graph->collective && running->common == 0)
+        running->common = ++strategy->common_runs;
+}
+
 static mu_status post(mu_replica_run *running)
 {
     mu_strategy *strategy = running->head.strategy;
@@ -232,8 +243,7 @@ static mu_status post(mu_replica_run *running)
     pthread_mutex_t *devices = mu__device_order(strategy->runtime);
     pthread_mutex_lock(devices);
     pthread_mutex_lock(&strategy->order);
-    running->number = ++strategy->runs;
-    strategy->under_way++;
+    mu__begin_run(running);
     mu__strategy_doing(strategy, "in step", running->number);
     for (int r = 0; r < running->n && status == MU_OK; r++) {
         mu_worker *worker = mu__device_worker(running->devices[r]);

@@ -493,11 +493,58 @@ static void test_mismatches_are_the_programs_fault(void **state)
     }
 }
 
+// ---- What one worker runs alone ------------------------------------------------------------------
+
+static mu_value *doubled(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_multiply(mu_at(arguments, 0), mu_constant(MU_F32, 2)));
+}
+
+static mu_value *summed(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, mu_at(arguments, 0)));
+}
+
+static float run_on_one(mu_strategy *strategy, mu_function *function)
+{
+    const mu_tensor *result =
+        mu_at(mu_local_results(strategy, mu_run(strategy, function, mu_list(mu_constant(MU_F32, 3), MU_END))), 0);
+    return result ? *(const float *)mu_tensor_data(result) : -1;
+}
+
+static int run_alone(int rank, void *arg)
+{
+    const layout *l = arg;
+    set_environment(rank, l);
+    CHECK(mu_init() == MU_OK);
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
+    mu_function *alone = mu_function_new(doubled, NULL), *together = mu_function_new(summed, NULL);
+    CHECK(strategy != NULL);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < step && rank == 1; i++)
+            CHECK(run_on_one(strategy, alone) == 6);
+        CHECK(run_on_one(strategy, together) == 6);
+    }
+    CHECK(mu_exit(true) == 0);
+    return 0;
+}
+
+// A function without collectives is no affair of the other worker.
+static void test_one_worker_runs_alone(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++)
+        run_ranks(2, run_alone, &(layout){.tcp = tcp, .replicas = "1"});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all),
         cmocka_unit_test(test_mismatches_are_the_programs_fault),
+        cmocka_unit_test(test_one_worker_runs_alone),
         cmocka_unit_test(test_hostile_headers),
         cmocka_unit_test(test_hostile_texts),
     };
