@@ -22,6 +22,7 @@ struct mu_function {
     mu_function *outer;    // around this one; retained. NULL: none
     bool jit_compile;
     bool exact;            // can only be traced with known sizes
+    const void *failed_for;  // owner of the latest trace if it failed after a collective; only compared
     struct { mu_concrete **items; size_t n, capacity; } concretes;
 };
 
@@ -333,8 +334,11 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     mu_traced traced;
     int64_t begin = mu__now_ns();
     if (mu__trace_run(function->name, function->fn, function->arg, arguments, s->specs, function->n_traces == 0,
-                      &traced) != MU_OK)
+                      &traced) != MU_OK) {
+        if (traced.collective)
+            function->failed_for = owner;
         return NULL;
+    }
     function->n_traces++;
     mu_concrete *concrete = mu__new(&concrete_type, sizeof *concrete);
     if (concrete)
@@ -386,6 +390,7 @@ static mu_concrete *find_or_trace(mu_function *function, const mu_value *argumen
     signature s = {0};
     mu_concrete *found = NULL;
     const bool exact = batch == MU_BATCH_PREFERRED && function->exact;
+    function->failed_for = NULL;
     if (exact)
         batch = MU_BATCH_NONE;
     if (mu__pending() || signature_of(function, arguments, batch != MU_BATCH_NONE, &s) != MU_OK)
@@ -420,6 +425,16 @@ bool mu__function_gathers(mu_function *function, const void *owner)
     pthread_mutex_lock(&function->lock);
     for (size_t i = 0; i < function->concretes.n && !found; i++)
         found = function->concretes.items[i]->owner == owner && function->concretes.items[i]->gathers;
+    pthread_mutex_unlock(&function->lock);
+    return found;
+}
+
+bool mu__function_is_collective(mu_function *function, const void *owner)
+{
+    pthread_mutex_lock(&function->lock);
+    bool found = owner && function->failed_for == owner;
+    for (size_t i = 0; i < function->concretes.n && !found; i++)
+        found = function->concretes.items[i]->owner == owner && function->concretes.items[i]->graph->collective;
     pthread_mutex_unlock(&function->lock);
     return found;
 }

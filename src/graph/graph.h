@@ -126,9 +126,10 @@ typedef mu_value *mu_traceable(mu_value *arguments, void *arg);
 
 // The result of a trace; owned by the caller.
 typedef struct mu_traced {
-    mu_graph *graph;
+    mu_graph *graph;    // NULL: it failed
     mu_value *inputs;   // the arguments as the callback saw them: symbolic tensors
     mu_value *outputs;  // its result, as symbolic tensors; NULL: none
+    bool collective;    // the callback called one, also if it failed then
 } mu_traced;
 
 // mu__trace_run calls fn once with a symbolic tensor of specs[i] for the i-th tensor leaf of `like`, and records its
@@ -177,6 +178,10 @@ mu_concrete *mu__concrete_of(mu_graph *graph, mu_value *inputs, mu_value *output
 
 // mu__function_gathers returns whether a graph of this owner has shapes that depend on the sizes of other replicas.
 bool mu__function_gathers(mu_function *function, const void *owner);
+
+// mu__function_is_collective returns whether the function is known to have collectives: a graph of this owner has one,
+// or the latest trace under it has failed after one.
+bool mu__function_is_collective(mu_function *function, const void *owner);
 
 // mu__function_around returns the function that calls `around` with `function` as its argument; it is made once,
 // belongs to `function` and has its name. `around` calls mu__function_inline.

@@ -217,10 +217,12 @@ mu_status mu__trace_run(const char *name, mu_traceable *fn, void *arg, const mu_
     if (mu__pending()) {
         mu__error_context("while tracing '%s'", name);
         mu_pool_close(pool);
+        out->collective = graph->collective;
         mu_release(graph);
         return mu_error_code();
     }
-    *out = (mu_traced){.graph = graph, .inputs = mu_retain(arguments), .outputs = mu_retain(outputs)};
+    *out = (mu_traced){.graph = graph, .inputs = mu_retain(arguments), .outputs = mu_retain(outputs),
+                       .collective = graph->collective};
     mu_pool_close(pool);
     return MU_OK;
 }

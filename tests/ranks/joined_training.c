@@ -234,6 +234,42 @@ static mu_value *other_step(mu_value *arguments, void *arg)
     return mu_of(mu_all_reduce(MU_SUM, mu_at(arguments, 0)));
 }
 
+static mu_value *wrong_product(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_matmul(mu_at(arguments, 0), mu_constant(MU_F32, 1)));
+}
+
+static mu_value *write_outside(mu_value *arguments, void *arg)
+{
+    mu_variable_assign(arg, mu_reduce_sum(mu_at(arguments, 0), 0));
+    return mu_list(MU_END);
+}
+
+// The last worker's error in a function without collectives is its own: nobody else takes part.
+static int fail_alone(void)
+{
+    mu_variable *outside = mu_variable_new(.initial_value = mu_zeros(MU_F32, 1, (int64_t[]){COLUMNS}));
+    const int64_t begin = mu__now_ns();
+    if (run(mu_function_new(wrong_product, NULL), 0))
+        return complain("a wrong product has been traced");
+    if (check_error(begin, MU_INVALID_ARGUMENT, "matmul", ""))
+        return 1;
+    if (run(mu_function_new(write_outside, outside), 0))
+        return complain("a variable without copies has been written");
+    return check_error(begin, MU_FAILED_PRECONDITION, "made outside of its scope", "");
+}
+
+// Arguments of another strategy do not fit on the last worker.
+static int check_unfit(mu_function *step, const char *last)
+{
+    const int64_t begin = mu__now_ns();
+    mu_strategy *other = is_last() ? mirrored() : NULL;
+    if (other ? mu_run(strategy, step, parts_of(other, each * n_workers, 0, 0)) : run(step, 0))
+        return complain("a step has run whose arguments do not fit on one worker");
+    return check_error(begin, MU_INVALID_ARGUMENT, is_last() ? "" : last, "components");
+}
+
 // What one worker cannot trace, all refuse; so what is another function there. Afterwards they train as before.
 static int check_refused(void)
 {
@@ -254,7 +290,9 @@ static int check_refused(void)
     if (check_error(begin, MU_FAILED_PRECONDITION, is_last() ? "/job:worker/task:0" : "", "same functions"))
         return 1;
     mu_function *step = mu_function_new(train_step, &good);
-    return run(step, 0) && run(step, 1) ? check_counts(1, 2) : complain("a good step failed");
+    if (!run(step, 0) || (is_last() && fail_alone()) || check_unfit(step, last))
+        return 1;
+    return run(step, 1) ? check_counts(1, 2) : complain("a good step failed");
 }
 
 // Neither the last worker nor what the others have begun with it comes back.

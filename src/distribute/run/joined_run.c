@@ -228,3 +228,12 @@ mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function)
     mu__error_move(&ignored);  // this worker's own error, or that the others are gone
     return mu__error_raise(&a.error);
 }
+
+// Nobody waits for this worker before a function without collectives, which it may run alone, and nobody can tell what
+// one would have had that has failed before its first collective.
+void mu__refuse_run(mu_strategy *strategy, mu_function *function, const mu_concrete *concrete)
+{
+    const bool known = concrete ? concrete->graph->collective : mu__function_is_collective(function, strategy);
+    if (known && !mu__function_jit_compile(function))
+        mu__agree_on_trace(strategy, mu_function_name(function));
+}

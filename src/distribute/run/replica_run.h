@@ -51,11 +51,13 @@ static inline mu_device *const *mu__run_devices(const mu_replica_run *running)
 // mu__joins returns whether the run's replicas may run one program with those of all other workers.
 // mu__agree_to_run asks them, a collective of the workers: `joined` says whether all launch it now, else all run the
 // parts between the collectives. It fails on all workers if one of them cannot run. The job's lock of launches is held
-// until the run has started. mu__agree_on_trace, where the strategy's devices may run such programs, takes its place on
-// a worker that cannot run (the pending error, which stays), and comes before collectives of a trace.
+// until the run has started. mu__agree_on_trace, where the strategy's devices may run such programs, comes before
+// collectives of a trace. mu__refuse_run takes the place of both on a worker that cannot run (the pending error, which
+// stays), if the function is known to have collectives; `concrete`: its graph for these arguments, NULL if there is none.
 bool mu__joins(const mu_replica_run *running);
 mu_status mu__agree_to_run(mu_replica_run *running);
 mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function);
+void mu__refuse_run(mu_strategy *strategy, mu_function *function, const mu_concrete *concrete);
 
 // mu__begin_run counts a run that starts. Called with the strategy's lock held.
 void mu__begin_run(mu_replica_run *running);

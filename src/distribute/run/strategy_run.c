@@ -207,22 +207,40 @@ mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function
     return trace_like(strategy, function, arguments, false);
 }
 
+// Before workers exchange sizes: this one's arguments fit each other, and no worker is unable to run the function.
+// *told: the others know that this one is.
+static mu_status agree_to_gather(mu_strategy *strategy, mu_function *function, const mu_value *arguments, bool *told)
+{
+    if (!strategy->world_ids)
+        return MU_OK;
+    mu_value *like = mu__like_all(strategy, arguments, mu__new_run(strategy), false);
+    if (!like)
+        return mu_error_code();
+    mu_release(like);
+    const mu_status status = mu__agree_on_trace(strategy, mu_function_name(function));
+    *told = status != MU_OK;
+    return status;
+}
+
 // Only the first trace shows whether the function gathers; then it is looked up again with the sizes of all workers.
-// *told: other workers know whether this one can run the function.
-static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_engine *engine,
-                              const mu_value *arguments, bool *told)
+// *out: the graph, also if it cannot run.
+static mu_status trace_for(mu_strategy *strategy, mu_function *function, const mu_engine *engine,
+                           const mu_value *arguments, bool *told, mu_concrete **out)
 {
     const bool gathers = mu__function_gathers(function, strategy);
-    mu_concrete *concrete = trace_like(strategy, function, arguments, gathers);
-    if (concrete && concrete->gathers && !gathers) {
-        *told = mu__agree_on_trace(strategy, mu_function_name(function)) != MU_OK;
-        concrete = *told ? NULL : trace_like(strategy, function, arguments, true);
+    if (gathers)
+        MU_TRY(agree_to_gather(strategy, function, arguments, told));
+    *out = trace_like(strategy, function, arguments, gathers);
+    if (*out && (*out)->gathers && !gathers) {
+        MU_TRY(agree_to_gather(strategy, function, arguments, told));
+        *out = trace_like(strategy, function, arguments, true);
     }
-    if (concrete && !concrete->plans && check_writes(strategy, concrete->graph) != MU_OK)
-        return NULL;
-    if (concrete)
-        mu__reductions_announce(strategy, concrete);
-    return concrete && mu__concrete_prepare(concrete, engine) == MU_OK ? concrete : NULL;
+    if (!*out)
+        return mu_error_code();
+    if (!(*out)->plans)
+        MU_TRY(check_writes(strategy, (*out)->graph));
+    mu__reductions_announce(strategy, *out);
+    return mu__concrete_prepare(*out, engine);
 }
 
 // One worker may run functions without collectives alone, so these do not change the number that workers compare. An
@@ -299,11 +317,13 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
     mu__strategy_doing(strategy, "compiling", -1);
     mu_device *const *devices = given ? mu__devices_for(strategy, function) : NULL;
     bool told = false;
-    mu_concrete *concrete = devices ? trace_for(strategy, function, devices[0]->engine, given, &told) : NULL;
-    mu_replica_run *running = concrete ? new_running(strategy, devices, concrete, given) : NULL;
+    mu_concrete *concrete = NULL;
+    mu_replica_run *running = NULL;
+    if (devices && trace_for(strategy, function, devices[0]->engine, given, &told, &concrete) == MU_OK)
+        running = new_running(strategy, devices, concrete, given);
     mu_release(none);
     if (!running && !told)
-        mu__agree_on_trace(strategy, mu_function_name(function));
+        mu__refuse_run(strategy, function, concrete);
     if (running && start(running) == MU_OK)
         return &running->head;
     if (running && running->number > 0) {
@@ -319,9 +339,13 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
 
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
 {
-    if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK ||
-        mu__need_components(strategy, arguments, "mu_run") != MU_OK)
+    if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK)
         return NULL;
+    if (mu__need_components(strategy, arguments, "mu_run") != MU_OK) {
+        if (mu__cross_replica(strategy)->run == mu__run_replicas)
+            mu__refuse_run(strategy, function, NULL);
+        return NULL;
+    }
     return mu__cross_replica(strategy)->run(strategy, function, arguments);
 }
 
