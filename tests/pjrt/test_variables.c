@@ -35,6 +35,7 @@ static struct {
     int donated;        // arguments of compiled programs whose memory a result takes over
     pj_event *last;     // the end of the last launch, until somebody waits for it
     atomic_bool fails;
+    atomic_bool shared, copying;  // with `shared`, the end of a download is announced to nobody
 } plugin;
 
 static bool is_variable(const void *data)
@@ -59,6 +60,7 @@ static pj_error *download(void *args)
 {
     plugin.seen.down++;
     plugin.seen.variables_down += is_variable(((const pj_to_host_args *)args)->data);
+    plugin.copying = plugin.shared;
     return plugin.api->functions[PJ_BUFFER_TO_HOST_BUFFER](args);
 }
 
@@ -95,6 +97,19 @@ static pj_error *wait_for_event(void *args)
     return plugin.api->functions[PJ_EVENT_AWAIT](args);
 }
 
+static pj_error *ask(void *args)
+{
+    pj_error *error = plugin.api->functions[PJ_EVENT_IS_READY](args);
+    if (plugin.copying)
+        ((pj_event_ready_args *)args)->ready = false;
+    return error;
+}
+
+static pj_error *announce(void *args)
+{
+    return plugin.copying ? NULL : plugin.api->functions[PJ_EVENT_ON_READY](args);
+}
+
 static int start(void **state)
 {
     mu_init(.cpu_devices = 2, .seed = 3);
@@ -102,7 +117,8 @@ static int start(void **state)
     static const changed_function counted[] = {
         {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload}, {PJ_BUFFER_TO_HOST_BUFFER, download},
         {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
-        {PJ_EVENT_AWAIT, wait_for_event}};
+        {PJ_EVENT_AWAIT, wait_for_event},
+        {PJ_EVENT_IS_READY, ask}, {PJ_EVENT_ON_READY, announce}};
     memset(&plugin, 0, sizeof plugin);
     *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
     return 0;
@@ -447,6 +463,41 @@ static void test_variables_outlive_the_library(void **state)
 
 #define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, exit_and_free_table)
 
+// ---- With other processes -----------------------------------------------------------------------
+
+static mu_status job_fails(mu_device_world *world)
+{
+    (void)world;
+    return mu__error(MU_UNAVAILABLE, "the other process is gone");
+}
+
+// A program of several processes is under way, one of them dies, and a copy of a value that is there is being made: it
+// ends, since the plugin writes to its destination.
+static void test_copies_end_although_the_job_fails(void **state)
+{
+    (void)state;
+    float data[MANY], copy[MANY] = {0};
+    const mu_device *device = mu__device_by_name(mu__runtime(), "XLA_CPU:0");
+    mu_pjrt_client *client = device->engine_client;
+    mu_device_world world = {.n_processes = 2, .check = job_fails}, *alone = client->world;
+    pj_buffer *buffer = NULL;
+    for (int i = 0; i < MANY; i++)
+        data[i] = (float)i;
+    mu_view view = {.dtype = MU_F32, .shape = mu_shape_make(1, (int64_t[]){MANY}), .data = data};
+    assert_int_equal(mu__pjrt_upload((const mu_pjrt_place *)device->place, &view, "data", &buffer), MU_OK);
+    client->world = &world;
+    client->n_shared++;
+    plugin.shared = true;
+    view.data = copy;
+    const mu_status status = mu__pjrt_download(client, buffer, &view, "copy");
+    plugin.shared = plugin.copying = false;
+    client->n_shared--;
+    client->world = alone;
+    assert_int_equal(status, MU_OK);
+    assert_memory_equal(copy, data, sizeof data);
+    mu__pjrt_drop(client, &buffer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +506,7 @@ int main(void)
         PLUGIN_TEST(test_results_stay_until_they_are_read), PLUGIN_TEST(test_arguments_as_results),
         PLUGIN_TEST(test_inputs_are_sent_while_a_step_runs),
         PLUGIN_TEST(test_a_failed_launch_leaves_marks),  PLUGIN_TEST(test_variables_outlive_the_library),
+        PLUGIN_TEST(test_copies_end_although_the_job_fails),
     };
     if (plugin_missing())
         return SKIPPED;

@@ -53,7 +53,8 @@ static inline mu_device *const *mu__run_devices(const mu_replica_run *running)
 // parts between the collectives. It fails on all workers if one of them cannot run. The job's lock of launches is held
 // until the run has started. mu__agree_on_trace, where the strategy's devices may run such programs, comes before
 // collectives of a trace. mu__refuse_run takes the place of both on a worker that cannot run (the pending error, which
-// stays), if the function is known to have collectives; `concrete`: its graph for these arguments, NULL if there is none.
+// stays), if the function is known to have collectives; `concrete`: its graph for these arguments, NULL if there is
+// none.
 bool mu__joins(const mu_replica_run *running);
 mu_status mu__agree_to_run(mu_replica_run *running);
 mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function);

@@ -146,7 +146,6 @@ static mu_status wait_for_event(mu_pjrt_client *client, pj_event *event, const c
 
 mu_status mu__pjrt_await(mu_pjrt_client *client, pj_event *event, const char *what)
 {
-    pj_event_args args = PJ_ARGS(pj_event_args, .event = event);
     pj_event_ready_args ready = PJ_ARGS(pj_event_ready_args, .event = event);
     if (!event)
         return MU_OK;
@@ -156,6 +155,14 @@ mu_status mu__pjrt_await(mu_pjrt_client *client, pj_event *event, const char *wh
         if (!ready.ready)
             MU_TRY(wait_for_event(client, event, what));
     }
+    return mu__pjrt_await_copy(client, event, what);
+}
+
+mu_status mu__pjrt_await_copy(mu_pjrt_client *client, pj_event *event, const char *what)
+{
+    pj_event_args args = PJ_ARGS(pj_event_args, .event = event);
+    if (!event)
+        return MU_OK;
     const mu_status status = mu__pjrt_call(client->api, PJ_EVENT_AWAIT, &args, what);
     mu__pjrt_destroy(client->api, PJ_EVENT_DESTROY, &args);
     return status;

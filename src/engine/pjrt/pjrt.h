@@ -117,8 +117,10 @@ mu_status mu__pjrt_usable(const mu_pjrt_client *client, const char *what);
 // mu__pjrt_await waits for an event, destroys it and returns its error; NULL is accepted. mu__pjrt_await_buffer waits
 // until a buffer has its value. mu__pjrt_call_execute launches. While a program of several processes is under way, all
 // of them also end when the job fails (with its error), or after MUSTER_TIMEOUT (DEADLINE_EXCEEDED); then the client is
-// lost.
+// lost. mu__pjrt_await_copy waits for a copy of a buffer that has its value: no other process can keep it from ending,
+// and the plugin writes to its destination until then, so this one never gives up.
 mu_status mu__pjrt_await(mu_pjrt_client *client, pj_event *event, const char *what);
+mu_status mu__pjrt_await_copy(mu_pjrt_client *client, pj_event *event, const char *what);
 mu_status mu__pjrt_await_buffer(mu_pjrt_client *client, pj_buffer *buffer, const char *what);
 mu_status mu__pjrt_call_execute(mu_pjrt_client *client, pj_execute_args *args, const char *what);
 

@@ -78,7 +78,7 @@ mu_status mu__pjrt_download(mu_pjrt_client *client, pj_buffer *from, const mu_vi
     if (client->world)
         MU_TRY(mu__pjrt_await_buffer(client, from, what));  // some plugins wait in the call itself
     MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_TO_HOST_BUFFER, &args, what));
-    return mu__pjrt_await(client, args.event, what);
+    return mu__pjrt_await_copy(client, args.event, what);
 }
 
 // ---- The place ----------------------------------------------------------------------------------
