@@ -20,7 +20,7 @@ static void free_compilation(mu_pjrt_pending *pending)
 {
     compilation *c = (compilation *)pending;
     pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = c->loaded);
-    if (c->loaded)
+    if (c->loaded && !atomic_load(&c->client->lost))
         mu__pjrt_destroy(c->client->api, PJ_LOADED_DESTROY, &args);
     mu_release(c->client);
     mu__latch_free(&pending->done);
@@ -59,7 +59,7 @@ static mu_status wait(compilation *c)
                              "the function smaller (MUSTER_DUMP_STABLEHLO=folder shows its program)",
                              c->what, c->client->kind, most);
         const double slice = MU_MIN(most - seconds, report);
-        if (mu__latch_wait(&c->pending.done, mu__now_ns() + (int64_t)(slice * 1e9), c->what) == MU_OK)
+        if (mu__latch_wait(&c->pending.done, mu__deadline_ns(slice), c->what) == MU_OK)
             return MU_OK;
         mu__error_move(&ignored);
         mu__log(MU_LOG_WARNING, "compiling '%s' for %s: %.0f s so far, of at most %.0f (MUSTER_COMPILE_TIMEOUT)",

@@ -78,7 +78,7 @@ static void lose(mu_pjrt_client *client)
 static mu_status wait_with_others(mu_pjrt_client *client, mu_pjrt_pending *pending, const char *what)
 {
     const double most = mu__setting_real(MU_SETTING_TIMEOUT);
-    const int64_t end = mu__now_ns() + (int64_t)(most * 1e9);
+    const int64_t end = mu__deadline_ns(most);
     for (;;) {
         mu_error_value ignored;
         if (mu__latch_wait(&pending->done, MU_MIN(mu__now_ns() + LOOK_NS, end), what) == MU_OK)
@@ -125,36 +125,49 @@ static void on_ready(pj_error *error, void *arg)
     mu__pjrt_pending_end(&wait->pending);
 }
 
-static mu_status wait_for_event(mu_pjrt_client *client, pj_event *event, const char *what)
+// NULL with an error: there will be no announcement.
+static event_wait *announce(mu_pjrt_client *client, pj_event *event, const char *what)
 {
     event_wait *wait = mu__calloc(1, sizeof *wait);
     if (!wait)
-        return MU_RESOURCE_EXHAUSTED;
+        return NULL;
     wait->api = client->api;
     mu__pjrt_pending_init(&wait->pending, free_wait);
     pj_event_on_ready_args args =
         PJ_ARGS(pj_event_on_ready_args, .event = event, .callback = on_ready, .arg = wait);
     atomic_fetch_add(&wait->pending.holders, 1);
-    mu_status status = mu__pjrt_call(client->api, PJ_EVENT_ON_READY, &args, what);
-    if (status != MU_OK)
-        mu__pjrt_pending_end(&wait->pending);  // nobody else will
-    else
-        status = wait_with_others(client, &wait->pending, what);
+    if (mu__pjrt_call(client->api, PJ_EVENT_ON_READY, &args, what) == MU_OK)
+        return wait;
+    mu__pjrt_pending_end(&wait->pending);  // nobody else will
+    mu__pjrt_pending_leave(&wait->pending);
+    return NULL;
+}
+
+// Where the plugin cannot announce the end, it is awaited without giving up: what the devices use is not free before.
+static mu_status wait_for_event(mu_pjrt_client *client, pj_event *event, const char *what)
+{
+    mu_error_value ignored;
+    pj_event_ready_args ready = PJ_ARGS(pj_event_ready_args, .event = event);
+    const mu_status asked = mu__pjrt_call(client->api, PJ_EVENT_IS_READY, &ready, what);
+    if (asked == MU_OK && ready.ready)
+        return MU_OK;
+    event_wait *wait = asked == MU_OK ? announce(client, event, what) : NULL;
+    if (!wait) {
+        mu__error_move(&ignored);
+        return MU_OK;
+    }
+    const mu_status status = wait_with_others(client, &wait->pending, what);
     mu__pjrt_pending_leave(&wait->pending);
     return status;
 }
 
 mu_status mu__pjrt_await(mu_pjrt_client *client, pj_event *event, const char *what)
 {
-    pj_event_ready_args ready = PJ_ARGS(pj_event_ready_args, .event = event);
     if (!event)
         return MU_OK;
     MU_TRY(mu__pjrt_usable(client, what));
-    if (depends_on_others(client)) {
-        MU_TRY(mu__pjrt_call(client->api, PJ_EVENT_IS_READY, &ready, what));
-        if (!ready.ready)
-            MU_TRY(wait_for_event(client, event, what));
-    }
+    if (depends_on_others(client))
+        MU_TRY(wait_for_event(client, event, what));
     return mu__pjrt_await_copy(client, event, what);
 }
 
