@@ -543,7 +543,7 @@ typedef struct mu_layer_add_weight_args {
 MU_API mu_variable *mu_layer_add_weight_with(const mu_layer_add_weight_args *args);
 MU_API mu_variable *mu_layer_weight(const mu_layer *layer, const char *name);
 // mu_layer_add_sublayer makes a layer part of another, whose `call` calls it: its weights become the other's. Call it
-// before the layer is used. Retains: sublayer.
+// before the layer is used. Retains: sublayer. Errors, which add nothing: INVALID_ARGUMENT.
 MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
 // mu_layer_set_attribute does so under a name, as `self.encoder = …` in Keras: Keras's weight files and TensorFlow's
 // checkpoints keep the sublayer under this name, which need not be the layer's own (mu_layer_name), with which its

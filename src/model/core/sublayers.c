@@ -4,14 +4,38 @@
 // layer around it, because several may share one sublayer.
 #include "model/core/layer.h"
 
+// Whether `layer` is `around` or a layer inside of it, at any depth.
+static bool is_inside(const mu_layer *layer, const mu_layer *around)
+{
+    bool inside = layer == around;
+    for (size_t i = 0; !inside && i < around->sublayers.n; i++)
+        inside = is_inside(layer, around->sublayers.items[i]);
+    return inside;
+}
+
+// Adds a sublayer as the last one, or nothing. Layers are a tree: paths of a cycle would have no end.
+static mu_status add(mu_layer *layer, mu_layer *sublayer, const char *function)
+{
+    if (layer == sublayer)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the sublayer of '%s' is itself; give another layer", function,
+                         mu_layer_name(layer));
+    if (is_inside(layer, sublayer))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' is inside of '%s', which therefore cannot be its sublayer",
+                         function, mu_layer_name(layer), mu_layer_name(sublayer));
+    MU_TRY(mu__layer_adopt(layer, sublayer));
+    const mu_status status = mu__layer_name_sublayers(layer, function);
+    if (status != MU_OK)
+        mu_release(layer->sublayers.items[--layer->sublayers.n]);
+    return status;
+}
+
 mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer)
 {
     if (mu__pending())
         return mu_error_code();
     MU_TRY(mu__need(layer, "mu_layer_add_sublayer: the layer"));
     MU_TRY(mu__need(sublayer, "mu_layer_add_sublayer: the sublayer"));
-    MU_TRY(mu__layer_adopt(layer, sublayer));
-    return mu__layer_name_sublayers(layer, "mu_layer_add_sublayer");
+    return add(layer, sublayer, "mu_layer_add_sublayer");
 }
 
 mu_layer_parts mu__layer_given(const mu_layer *layer)
@@ -84,13 +108,15 @@ mu_status mu_layer_set_attribute(mu_layer *layer, const char *name, mu_layer *su
     if (mu__pending())
         return mu_error_code();
     MU_TRY(check_attribute(layer, name, sublayer));
-    MU_TRY(mu__layer_adopt(layer, sublayer));
     char *copy = mu__strdup(name);
     if (!copy || MU_PUSH(&layer->attributes, ((mu_attribute){copy, sublayer})) != MU_OK) {
         mu__free(copy);
         return MU_RESOURCE_EXHAUSTED;
     }
-    return mu__layer_name_sublayers(layer, "mu_layer_set_attribute");
+    const mu_status status = add(layer, sublayer, "mu_layer_set_attribute");
+    if (status != MU_OK)
+        mu__free(layer->attributes.items[--layer->attributes.n].name);
+    return status;
 }
 
 mu_layer *mu_layer_attribute(const mu_layer *layer, const char *name)

@@ -245,11 +245,43 @@ static void errors_name_the_model_and_its_function(void **state)
     assert_non_null(mu_call(clone, x));
 }
 
+// Sublayers are a tree: a layer around another, at any depth, is none of its sublayers.
+static void cycles_are_refused(void **state)
+{
+    (void)state;
+    mu_model *a = mu_model_subclass("a", .call = with_arg), *b = mu_model_subclass("b", .call = with_arg),
+             *c = mu_model_subclass("c", .call = with_arg);
+    assert_int_equal(mu_layer_set_attribute(a, "x", b), MU_OK);
+    assert_int_equal(mu_layer_set_attribute(b, "y", c), MU_OK);
+    static const char part[] = "'c' is inside of 'a'";
+    REFUSED_STATUS(mu_layer_set_attribute(c, "z", a), MU_INVALID_ARGUMENT, part);
+    REFUSED_STATUS(mu_layer_add_sublayer(c, a), MU_INVALID_ARGUMENT, part);
+    REFUSED_STATUS(mu_layer_add_sublayer(c, c), MU_INVALID_ARGUMENT, "is itself");
+    assert_int_equal(mu_model_layer_count(c), 0);
+}
+
+// Two layers of one name: the second is refused, and is no part of the layer.
+static void refused_layers_leave_nothing(void **state)
+{
+    (void)state;
+    mu_model *model = mu_model_subclass("a", .call = with_arg);
+    assert_int_equal(mu_layer_set_attribute(model, "first", mu_dense(2, .name = "same")), MU_OK);
+    REFUSED_STATUS(mu_layer_set_attribute(model, "second", mu_dense(2, .name = "same")), MU_INVALID_ARGUMENT,
+                   "both named 'same'");
+    REFUSED_STATUS(mu_layer_add_sublayer(model, mu_dense(2, .name = "same")), MU_INVALID_ARGUMENT,
+                   "both named 'same'");
+    assert_null(mu_layer_attribute(model, "second"));
+    expect_error(MU_NOT_FOUND, "'second'");
+    assert_int_equal(mu_layer_set_attribute(model, "second", mu_dense(2, .name = "other")), MU_OK);
+    assert_int_equal(mu_model_layer_count(model), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(layers_have_the_mode_of_the_model), MODEL_TEST(weights_have_paths),
         MODEL_TEST(outputs_are_found_by_name), MODEL_TEST(steps_of_ones_own), MODEL_TEST(is_saved_and_cloned),
-        MODEL_TEST(is_summarised_and_drawn), MODEL_TEST(errors_name_the_model_and_its_function)};
+        MODEL_TEST(is_summarised_and_drawn), MODEL_TEST(errors_name_the_model_and_its_function),
+        MODEL_TEST(cycles_are_refused), MODEL_TEST(refused_layers_leave_nothing)};
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
