@@ -64,6 +64,16 @@ static mu_tensor *ones_to_draw(const mu_layer *layer, mu_tensor *x)
     return n > 0 ? ones_without(x, n, shared) : mu_ones_like(x);
 }
 
+// Which elements are kept: a product would make NaN of an infinite element and 0, the factor of dropped ones.
+static mu_tensor *kept_of(mu_tensor *drawn) { return drawn ? mu_greater(drawn, mu_constant(drawn->dtype, 0)) : NULL; }
+
+// x with the draws of dropout over `ones`, which broadcast to it; 0 where an element is dropped, as mu_nn_dropout has.
+static mu_tensor *drop(mu_tensor *x, double rate, mu_tensor *ones, mu_tensor *seed)
+{
+    mu_tensor *drawn = mu_nn_stateless_dropout(ones, rate, seed);
+    return drawn ? mu_where(kept_of(drawn), mu_multiply(x, drawn), mu_constant(drawn->dtype, 0)) : NULL;
+}
+
 static mu_value *dropout_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_dropout_args *args = layer->args;
@@ -73,7 +83,7 @@ static mu_value *dropout_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     mu_tensor *seed = mu__weight_next_seed(layer);
     if (args->noise_shape[0] == 0)
         return mu_of(mu_nn_stateless_dropout(x, args->rate, seed));
-    return mu_of(mu_multiply(x, mu_nn_stateless_dropout(ones_to_draw(layer, x), args->rate, seed)));
+    return mu_of(drop(x, args->rate, ones_to_draw(layer, x), seed));
 }
 
 const mu_layer_ops mu__dropout_ops = {
@@ -103,7 +113,7 @@ static mu_value *spatial_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     if (!context->training || args->rate == 0)
         return inputs;
     mu_tensor *channels = ones_without(x, layer->ops->axes, spatial_axes);
-    return mu_of(mu_multiply(x, mu_nn_stateless_dropout(channels, args->rate, mu__weight_next_seed(layer))));
+    return mu_of(drop(x, args->rate, channels, mu__weight_next_seed(layer)));
 }
 
 #define SPATIAL_DROPOUT(word, keras_class, n_axes)                                                                   \
@@ -126,8 +136,7 @@ static mu_value *alpha_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     if (!context->training || args->rate == 0 || !x)
         return inputs;
     mu_tensor *drawn = mu_nn_stateless_dropout(ones_to_draw(layer, x), args->rate, mu__weight_next_seed(layer));
-    mu_tensor *kept = drawn ? mu_greater(drawn, mu_constant(x->dtype, 0)) : NULL;
-    mu_tensor *y = mu_where(kept, x, mu_constant(x->dtype, limit));
+    mu_tensor *y = mu_where(kept_of(drawn), x, mu_constant(x->dtype, limit));
     return mu_of(mu_add(mu_multiply(y, mu_constant(x->dtype, scale)),
                         mu_constant(x->dtype, -scale * limit * args->rate)));
 }

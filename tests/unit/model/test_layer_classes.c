@@ -104,6 +104,24 @@ static void dropout_draws_in_a_shape(void **state)
     expect_error(MU_INVALID_ARGUMENT, ".noise_shape has 2 axes, and the input 3");
 }
 
+// 0 for dropped elements, whatever they are.
+static void dropped_infinities_are_zero(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_fill(MU_F64, 3, (int64_t[]){50, 6, 4}, INFINITY);
+    mu_layer *const layers[] = {mu_dropout(.25), mu_dropout(.25, .noise_shape = {MU_UNKNOWN, 1, MU_UNKNOWN}),
+                                mu_spatial_dropout1d(.25)};
+    for (size_t k = 0; k < MU_COUNT(layers); k++) {
+        const double *y = doubles(train(layers[k], x));
+        int dropped = 0;
+        for (int i = 0; i < 50 * 6 * 4; i++) {
+            assert_true(y[i] == 0 || y[i] == INFINITY);
+            dropped += y[i] == 0;
+        }
+        assert_in_range(dropped, 6 * 25, 6 * 80);
+    }
+}
+
 static void axes_and_moments_are_checked(void **state)
 {
     (void)state;
@@ -343,6 +361,7 @@ int main(void)
         MODEL_TEST(other_gradients_match_differences),
         MODEL_TEST(dropout_takes_whole_channels),
         MODEL_TEST(noise_has_its_moments), MODEL_TEST(dropout_draws_in_a_shape),
+        MODEL_TEST(dropped_infinities_are_zero),
         MODEL_TEST(axes_and_moments_are_checked),
         MODEL_TEST(noise_in_a_trace),
         MODEL_TEST(wrong_equations_are_refused),
