@@ -72,6 +72,18 @@ static mu_status sizes_of(const mu_layer *layer, const mu_shape *input, int n, c
     return MU_OK;
 }
 
+// The number of channels, which the weights of a class with an .axis have.
+static mu_status channels_of(const mu_layer *layer, const mu_shape *input, int axis, mu_shape *out)
+{
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    const int at = axis < 0 ? axis + input->rank : axis;
+    if (at < 1 || at >= input->rank)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .axis is %d; it must lie from 1 to %d, or be negative and "
+                         "count from the end, as it is the axis of the channels", mu_layer_name(layer), axis,
+                         input->rank - 1);
+    return sizes_of(layer, input, 1, &axis, out);
+}
+
 static bool is_last(const axis_list *axes, int rank) { return axes->n == 1 && axes->items[0] == rank - 1; }
 
 // A tensor with the sizes of these axes of x, in a shape that broadcasts to x.
@@ -120,7 +132,7 @@ static mu_status batch_build(mu_layer *layer, int n, const mu_shape *input)
     (void)n;
     const mu_batch_normalization_args *args = layer->args;
     mu_shape shape;
-    MU_TRY(sizes_of(layer, input, 1, &args->axis, &shape));
+    MU_TRY(channels_of(layer, input, args->axis, &shape));
     AFFINE_WEIGHTS(layer, args, shape);
     MU_TRY(mu__weight(layer, "moving_mean", shape,
                       MU_WEIGHT_OPTIONS(.initializer = args->moving_mean_initializer, .not_trainable = true)));
@@ -375,7 +387,7 @@ static mu_status group_build(mu_layer *layer, int n, const mu_shape *input)
     (void)n;
     const mu_group_normalization_args *args = layer->args;
     mu_shape shape;
-    MU_TRY(sizes_of(layer, input, 1, &args->axis, &shape));
+    MU_TRY(channels_of(layer, input, args->axis, &shape));
     const int64_t channels = shape.dims[0];
     if (channels % groups_of(layer, channels))
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %lld channels cannot be divided into %d equal groups",

@@ -132,7 +132,9 @@ static void axes_and_moments_are_checked(void **state)
         expect_error(MU_INVALID_ARGUMENT, "they must lie from 1 to 2, or be negative");
     }
     assert_null(mu_call(mu_batch_normalization(.axis = 3), x));
-    expect_error(MU_INVALID_ARGUMENT, "axis 0 of those to normalize is 3");
+    expect_error(MU_INVALID_ARGUMENT, ".axis is 3; it must lie from 1 to 2");
+    assert_null(mu_call(mu_group_normalization(.groups = 2, .axis = -3), x));
+    expect_error(MU_INVALID_ARGUMENT, ".axis is -3; it must lie from 1 to 2");
     assert_null(mu_normalization(.mean = (double[]){1}, .n_mean = 1));
     expect_error(MU_INVALID_ARGUMENT, "1 numbers in .mean and 0 in .variance; give both");
     mu_layer *given = mu_normalization(.mean = (double[]){1, 2}, .n_mean = 2, .variance = (double[]){1, 1},
