@@ -78,7 +78,6 @@ static void dropout_takes_whole_channels(void **state)
     assert_in_range(dropped, 200, 300);
 }
 
-// Mean and variance of 40,000 numbers, within five standard errors.
 // The steps of a sequence share one draw for each feature; a row whose batch is shared has the draw of the first.
 static void dropout_draws_in_a_shape(void **state)
 {
@@ -144,6 +143,7 @@ static void axes_and_moments_are_checked(void **state)
     REFUSED_STATUS(mu_adapt(given, x), MU_INVALID_ARGUMENT, "was given its .mean and .variance");
 }
 
+// Mean and variance of 40,000 numbers, within five standard errors.
 static void noise_has_its_moments(void **state)
 {
     (void)state;
