@@ -20,14 +20,14 @@ void mu__tpu_left(mu_membership *membership);
 mu_cluster *mu__tpu_connected(void);
 
 // mu__tpu_keep_topology keeps the topology (retained) of the cores of several hosts; NULL: there is none.
-// mu__tpu_topology returns it; borrowed.
+// mu__tpu_topology returns it; owned by the caller, as another thread may start or end the cores meanwhile.
 void mu__tpu_keep_topology(mu_tpu_topology *topology);
 mu_tpu_topology *mu__tpu_topology(void);
 
 // ---- The cores (tpu_system.c) -------------------------------------------------------------------
 
-// mu__tpu_core_by_core makes each core a replica, in the order of the hosts and of their cores: those of all hosts, or
-// (`local`) of this one. Owned by the caller.
-mu_tpu_device_assignment *mu__tpu_core_by_core(bool local);
+// mu__tpu_core_by_core makes each core of a topology (NULL: that of this host's cores) a replica, in the order of the
+// hosts and of their cores. Owned by the caller.
+mu_tpu_device_assignment *mu__tpu_core_by_core(mu_tpu_topology *topology);
 
 #endif

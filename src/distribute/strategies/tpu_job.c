@@ -71,7 +71,7 @@ mu_tpu_topology *mu__tpu_topology(void)
     if (!own)
         return NULL;
     pthread_mutex_lock(&own->lock);
-    mu_tpu_topology *topology = own->topology;
+    mu_tpu_topology *topology = mu_retain(own->topology);
     pthread_mutex_unlock(&own->lock);
     return topology;
 }

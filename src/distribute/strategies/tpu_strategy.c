@@ -74,14 +74,17 @@ static mu_strategy *make_own(const mu_tpu_strategy_args *args, mu_tpu_device_ass
 // Replicas are numbered by the hosts that they are on, in the assignment's order on each. Owned.
 static mu_tpu_device_assignment *assignment_for(const mu_tpu_strategy_args *args, const mu_membership *j)
 {
-    if (j->mesh && !mu__tpu_topology()) {
+    mu_tpu_topology *topology = j->mesh ? mu__tpu_topology() : NULL;
+    mu_tpu_device_assignment *given = args->device_assignment, *assignment = NULL;
+    if (j->mesh && !topology)
         mu__error(MU_FAILED_PRECONDITION, "mu_tpu_strategy: the TPU system is not that of the %d hosts; call "
                   "mu_tpu_initialize(resolver) on each of them first", j->n_workers);
-        return NULL;
-    }
-    if (!args->device_assignment)
-        return mu__tpu_core_by_core(!j->mesh);
-    return j->mesh ? mu__tpu_by_task(args->device_assignment, j->n_workers) : mu_retain(args->device_assignment);
+    else if (!given)
+        assignment = mu__tpu_core_by_core(topology);
+    else
+        assignment = j->mesh ? mu__tpu_by_task(given, j->n_workers) : mu_retain(given);
+    mu_release(topology);
+    return assignment;
 }
 
 static mu_strategy *make(const mu_tpu_strategy_args *args, mu_cluster *cluster, mu_membership *j)

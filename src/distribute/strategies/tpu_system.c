@@ -89,9 +89,9 @@ static mu_tpu_topology *own_topology(void)
     return read_own(&p) == MU_OK ? topology_of(&p) : NULL;
 }
 
-mu_tpu_device_assignment *mu__tpu_core_by_core(bool local)
+mu_tpu_device_assignment *mu__tpu_core_by_core(mu_tpu_topology *topology)
 {
-    mu_tpu_topology *topology = local ? own_topology() : mu__tpu_topology();
+    topology = topology ? topology : own_topology();
     return topology ? mu_retain(mu_tpu_device_assignment_new(topology, topology->n_tasks * topology->per_task, 1,
                                                              topology->coordinates))
                     : NULL;
