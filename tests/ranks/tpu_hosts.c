@@ -1,11 +1,12 @@
 // tpu_hosts PART [FILE]: one host of a TPU with two, by joined_plugin (tests/pjrt) under the name "tpu", or by the
-// native engine's CPU devices ("dies", "differs"). `muster launch` tells the addresses. PART:
+// native engine's CPU devices ("dies", "differs", "alone"). `muster launch` tells the addresses. PART:
 // trains: topology, values, and a model that learns what one process with as many mirrored replicas does; its
 //         checkpoint goes to that and back through FILE. Then the last host ends, and the other one's step names it.
 // divided: replicas of two cores each, two on a host, whose work is divided among the cores.
 // dies: the last host ends before its cores start.
 // broken: the last host's plugin is missing.
 // differs: the hosts have different numbers of cores.
+// alone: one host alone has ended or started its cores again.
 #include <muster.h>
 
 #include <math.h>
@@ -295,6 +296,24 @@ static void differs(mu_cluster *tpu)
     expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION, "not that of the 2 hosts");
 }
 
+// All hosts fail with the error of the one that cannot take part, and the job stays.
+static void alone(mu_cluster *tpu)
+{
+    const bool last = host == HOSTS - 1;
+    need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    need(mu_tpu_initialize(tpu) != NULL, "cannot initialise");
+    need(!last || mu_tpu_shutdown(mu_tpu_cluster_resolver("")) == MU_OK, "cannot shut down");
+    expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION,
+           last ? "mu_tpu_strategy: the TPU system is not initialised" : "/job:worker/task:1 cannot make its part");
+    need(!last || mu_tpu_initialize(mu_tpu_cluster_resolver("")) != NULL, "cannot initialise its own cores");
+    expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION,
+           last ? "mu_tpu_strategy: the TPU system is not that of the 2 hosts"
+                : "/job:worker/task:1 cannot make its part");
+    need(mu_tpu_initialize(tpu) != NULL, "cannot initialise again");
+    mu_strategy *strategy = mu_tpu_strategy(tpu);
+    need(strategy != NULL && mu_num_replicas_in_sync(strategy) == HOSTS * CORES, "there is no strategy");
+}
+
 int main(int argc, char **argv)
 {
     const char *part = argc > 1 ? argv[1] : "", *config = getenv("TF_CONFIG");
@@ -315,7 +334,9 @@ int main(int argc, char **argv)
         dies(tpu);
     else if (strcmp(part, "broken") == 0)
         broken(tpu);
-    else
+    else if (strcmp(part, "differs") == 0)
         differs(tpu);
+    else
+        alone(tpu);
     return mu_exit(true);
 }

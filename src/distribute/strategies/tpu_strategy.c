@@ -54,7 +54,7 @@ static mu_status assign_cores(mu_strategy *strategy, const mu_membership *j)
 }
 
 // This host's replicas of the assignment.
-static mu_strategy *make_own(const mu_tpu_strategy_args *args, mu_tpu_device_assignment *assignment,
+static mu_strategy *on_own_cores(const mu_tpu_strategy_args *args, mu_tpu_device_assignment *assignment,
                              const mu_membership *j)
 {
     mu_device *devices[MU_MAX_REPLICAS];
@@ -87,20 +87,73 @@ static mu_tpu_device_assignment *assignment_for(const mu_tpu_strategy_args *args
     return assignment;
 }
 
-static mu_strategy *make(const mu_tpu_strategy_args *args, mu_cluster *cluster, mu_membership *j)
+static mu_strategy *make_own(const mu_tpu_strategy_args *args, const mu_membership *j)
 {
-    mu_tpu_device_assignment *assignment = assignment_for(args, j);
-    if (!assignment) {  // on the other hosts too
-        mu__membership_leave(j);
+    if (mu__tpu_life(mu__runtime()) == 0) {
+        mu__error(MU_FAILED_PRECONDITION, "mu_tpu_strategy: the TPU system is not initialised; call "
+                  "mu_tpu_initialize(resolver) first, once and before anything is made on the TPU");
         return NULL;
     }
-    mu_strategy *strategy = make_own(args, assignment, j);
+    mu_tpu_device_assignment *assignment = assignment_for(args, j);
+    mu_strategy *strategy = assignment ? on_own_cores(args, assignment, j) : NULL;
     mu_release(assignment);
-    if (j->mesh)
-        return mu__membership_take_part(j, strategy);
-    if (strategy)
-        strategy->cluster = mu_retain(cluster);
     return strategy;
+}
+
+// What a host tells the others of its part of the strategy; if it has none, its error's message follows.
+typedef struct part_told {
+    int32_t code;  // MU_OK: it has made its part
+    char message[700];
+} part_told;
+
+static mu_status check_parts(const mu_mesh *mesh, const mu_blocks *blocks)
+{
+    for (int rank = 0; rank < blocks->n; rank++) {
+        part_told theirs;
+        if (blocks->bytes[rank] != sizeof theirs)
+            return mu__error(MU_DATA_LOSS, "%s does not tell of its part of the TPUStrategy; install the same version "
+                             "everywhere", mu__mesh_name(mesh, rank));
+        memcpy(&theirs, blocks->data[rank], sizeof theirs);
+        const bool known = theirs.code > MU_OK && theirs.code <= MU_UNAUTHENTICATED;
+        if (theirs.code != MU_OK)
+            return mu__error(known ? (mu_status)theirs.code : MU_UNKNOWN_ERROR,
+                             "mu_tpu_strategy: %s cannot make its part: %.*s", mu__mesh_name(mesh, rank),
+                             (int)sizeof theirs.message, theirs.message);
+    }
+    return MU_OK;
+}
+
+// All hosts fail or none: the others would wait for one that had left without a word. The job stays.
+static mu_status agree_on_parts(mu_mesh *mesh, bool made)
+{
+    mu_error_value own, others;
+    mu_blocks blocks = {0};
+    mu__error_move(&own);
+    part_told told = {.code = made ? MU_OK : own.code != MU_OK ? (int32_t)own.code : MU_RESOURCE_EXHAUSTED};
+    snprintf(told.message, sizeof told.message, "%.*s", (int)sizeof told.message - 1, made ? "" : own.message);
+    mu_status status = mu__mesh_exchange(mesh, "the parts of a TPUStrategy", &told, sizeof told, &blocks);
+    if (status == MU_OK && made)
+        status = check_parts(mesh, &blocks);
+    mu__blocks_free(&blocks);
+    if (made)
+        return status;
+    mu__error_move(&others);  // this host's own error says more
+    mu__error_raise(&own);
+    return (mu_status)told.code;
+}
+
+static mu_strategy *make(const mu_tpu_strategy_args *args, mu_cluster *cluster, mu_membership *j)
+{
+    mu_strategy *strategy = make_own(args, j);
+    if (j->mesh && agree_on_parts(j->mesh, strategy != NULL) == MU_OK)
+        return mu__membership_take_part(j, strategy);
+    if (strategy && !j->mesh) {
+        strategy->cluster = mu_retain(cluster);
+        return strategy;
+    }
+    mu_release(strategy);
+    mu__membership_leave(j);
+    return NULL;
 }
 
 mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *given)
@@ -116,11 +169,6 @@ mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *given)
                                                 : mu_tpu_cluster_resolver(.tpu = "");
     if (!cluster)
         return NULL;
-    if (mu__tpu_life(mu__runtime()) == 0) {
-        mu__error(MU_FAILED_PRECONDITION, "%s: the TPU system is not initialised; call mu_tpu_initialize(resolver) "
-            "first, once and before anything is made on the TPU", name);
-        return NULL;
-    }
     mu_strategy *strategy = NULL;
     if (mu__tpu_enter(cluster, name, &j) == MU_OK)
         strategy = make(&args, cluster, &j);
