@@ -6,7 +6,7 @@
 // dies: the last host ends before its cores start.
 // broken: the last host's plugin is missing.
 // differs: the hosts have different numbers of cores.
-// alone: one host alone has ended or started its cores again.
+// alone: one host alone has ended or started its cores again, or has another device assignment; and other clusters.
 #include <muster.h>
 
 #include <math.h>
@@ -296,11 +296,21 @@ static void differs(mu_cluster *tpu)
     expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION, "not that of the 2 hosts");
 }
 
+// Another cluster than that which this process has joined, whichever function it is given to.
+static void refuse_other_cluster(void)
+{
+    mu_cluster *other = mu_tpu_cluster_resolver("198.51.100.2:8470,198.51.100.3:8470");
+    expect(mu_connect_to_cluster(other) != MU_OK, MU_FAILED_PRECONDITION, "mu_connect_to_cluster: this process is");
+    expect(mu_tpu_initialize(other) == NULL, MU_FAILED_PRECONDITION, "mu_tpu_initialize: this process is");
+    expect(mu_tpu_strategy(other) == NULL, MU_FAILED_PRECONDITION, "mu_tpu_strategy: this process is");
+}
+
 // All hosts fail with the error of the one that cannot take part, and the job stays.
 static void alone(mu_cluster *tpu)
 {
     const bool last = host == HOSTS - 1;
     need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
+    refuse_other_cluster();
     need(mu_tpu_initialize(tpu) != NULL, "cannot initialise");
     need(!last || mu_tpu_shutdown(mu_tpu_cluster_resolver("")) == MU_OK, "cannot shut down");
     expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION,
@@ -309,7 +319,13 @@ static void alone(mu_cluster *tpu)
     expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION,
            last ? "mu_tpu_strategy: the TPU system is not that of the 2 hosts"
                 : "/job:worker/task:1 cannot make its part");
-    need(mu_tpu_initialize(tpu) != NULL, "cannot initialise again");
+    mu_tpu_topology *topology = mu_tpu_initialize(tpu);
+    need(topology != NULL, "cannot initialise again");
+    mu_tpu_device_assignment *assignment =
+        mu_tpu_device_assignment_build(topology, .computation_shape = {1, 1, 1, last ? 2 : 1},
+                                       .num_replicas = last ? CORES : HOSTS * CORES);
+    expect(mu_tpu_strategy(tpu, .device_assignment = assignment) == NULL, MU_FAILED_PRECONDITION,
+           "give all the same .device_assignment");
     mu_strategy *strategy = mu_tpu_strategy(tpu);
     need(strategy != NULL && mu_num_replicas_in_sync(strategy) == HOSTS * CORES, "there is no strategy");
 }

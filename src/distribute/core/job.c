@@ -83,25 +83,25 @@ static mu_status remember_members(mu_job *job, int rank, int n, const mu_mesh_pe
     return MU_OK;
 }
 
-static mu_status complain(const mu_job *job, const char *difference)
+static mu_status complain(const mu_job *job, const char *function, const char *difference)
 {
     return mu__error(MU_FAILED_PRECONDITION,
-                     "mu_multi_worker_mirrored_strategy: this process is %s of a cluster that an earlier strategy has "
-                     "joined, and can be in one cluster at a time; the one given now differs: %s. Give both the same "
-                     "cluster (mu_strategy_cluster_resolver of the earlier one), or release the earlier one first.",
-                     job->members[job->rank].name, difference);
+                     "%s: this process is %s of a cluster that it has joined before, and can be in one cluster at a "
+                     "time; the one given now differs: %s. Give the same cluster, or release the strategies of the "
+                     "earlier one first (after mu_connect_to_cluster a process stays in it until it ends)",
+                     function, job->members[job->rank].name, difference);
 }
 
-static mu_status check_same(const mu_job *job, int rank, int n, const mu_mesh_peer *peers)
+static mu_status check_same(const mu_job *job, const char *function, int rank, int n, const mu_mesh_peer *peers)
 {
     char text[400];
     if (n != job->n) {
         snprintf(text, sizeof text, "it has %d workers, not %d", n, job->n);
-        return complain(job, text);
+        return complain(job, function, text);
     }
     if (rank != job->rank) {
         snprintf(text, sizeof text, "this process is %s in it", peers[rank].name);
-        return complain(job, text);
+        return complain(job, function, text);
     }
     for (int i = 0; i < n; i++) {
         const member *m = &job->members[i];
@@ -109,7 +109,7 @@ static mu_status check_same(const mu_job *job, int rank, int n, const mu_mesh_pe
             continue;
         snprintf(text, sizeof text, "%s is at %.120s in it, %s at %.120s in the other", peers[i].name, peers[i].address,
                  m->name, m->address);
-        return complain(job, text);
+        return complain(job, function, text);
     }
     return MU_OK;
 }
@@ -135,12 +135,13 @@ static mu_mesh *join_mesh(mu_job *job, mu_job_join *join, void *arg)
     return job->mesh;
 }
 
-mu_mesh *mu__job_enter(mu_job *job, int rank, int n, const mu_mesh_peer *peers, mu_job_join *join, void *arg)
+mu_mesh *mu__job_enter(mu_job *job, const char *function, int rank, int n, const mu_mesh_peer *peers,
+                       mu_job_join *join, void *arg)
 {
     pthread_mutex_lock(&job->lock);
     mu_mesh *mesh = NULL;
     if (job->users > 0)
-        mesh = check_same(job, rank, n, peers) == MU_OK ? job->mesh : NULL;
+        mesh = check_same(job, function, rank, n, peers) == MU_OK ? job->mesh : NULL;
     else if (remember_members(job, rank, n, peers) == MU_OK)
         mesh = join_mesh(job, join, arg);
     if (mesh)

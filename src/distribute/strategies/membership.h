@@ -17,6 +17,7 @@ typedef struct mu_bootstrap {
 // Everything that a strategy needs, collected before it is made.
 typedef struct mu_membership {
     mu_cluster *cluster;     // borrowed
+    const char *function;    // that the program has called
     const char *kind;        // of the strategy; workers compare it
     mu_communication_options options;
     int worker, n_workers;

@@ -162,7 +162,8 @@ typedef struct tally {
     int32_t replicas, threads, all_threads;
 } tally;
 
-static mu_status check_tally(const mu_mesh *mesh, const mu_blocks *blocks, tally *least)
+// `settings` names what decides how many replicas a worker has.
+static mu_status check_tally(const mu_mesh *mesh, const mu_blocks *blocks, const char *settings, tally *least)
 {
     for (int rank = 0; rank < blocks->n; rank++) {
         tally theirs;
@@ -175,8 +176,9 @@ static mu_status check_tally(const mu_mesh *mesh, const mu_blocks *blocks, tally
         if (theirs.replicas != least->replicas)
             return mu__error(MU_FAILED_PRECONDITION,
                              "the processes do not fit together: %s has %d replicas per worker, %s has %d replicas per "
-                             "worker; give all the same MUSTER_CPU_DEVICES",
-                             mu__mesh_name(mesh, 0), least->replicas, mu__mesh_name(mesh, rank), theirs.replicas);
+                             "worker; give all the same %s",
+                             mu__mesh_name(mesh, 0), least->replicas, mu__mesh_name(mesh, rank), theirs.replicas,
+                             settings);
         least->threads = MU_MIN(least->threads, theirs.threads);
         least->all_threads = MU_MIN(least->all_threads, theirs.all_threads);
     }
@@ -193,7 +195,8 @@ static mu_status agree_on_replicas(const mu_strategy *strategy, bool determinist
     tally least = own;
     mu_blocks blocks;
     MU_TRY(mu__mesh_exchange(strategy->mesh, "replicas", &own, sizeof own, &blocks));
-    const mu_status status = check_tally(strategy->mesh, &blocks, &least);
+    const char *settings = strategy->assignment ? ".device_assignment" : "MUSTER_CPU_DEVICES";
+    const mu_status status = check_tally(strategy->mesh, &blocks, settings, &least);
     mu__blocks_free(&blocks);
     if (status == MU_OK && deterministic) {
         mu__device_limit(runtime, MU_MAX(least.threads, 1));
@@ -280,7 +283,8 @@ mu_status mu__membership_enter(mu_membership *j)
         return MU_OK;
     choose_mpi(j);
     j->job = mu__job_of(mu__runtime());
-    j->mesh = j->job ? mu__job_enter(j->job, j->worker, j->n_workers, j->bootstrap.peers, join_job, j) : NULL;
+    j->mesh = j->job ? mu__job_enter(j->job, j->function, j->worker, j->n_workers, j->bootstrap.peers, join_job, j)
+                     : NULL;
     return j->mesh ? MU_OK : mu_error_code();
 }
 
@@ -404,11 +408,13 @@ static mu_strategy *join_cluster(mu_membership *j)
 
 mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *given)
 {
+    static const char name[] = "mu_multi_worker_mirrored_strategy";
     mu_multi_worker_mirrored_strategy_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_multi_worker_mirrored_strategy") != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
         return NULL;
-    mu_membership j = {.kind = mu__multi_worker_ops.name,
-                    .cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment()};
+    mu_membership j = {.function = name,
+                       .kind = mu__multi_worker_ops.name,
+                       .cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment()};
     if (!j.cluster || mu__communication_options_copy(&j.options, args.communication_options) != MU_OK)
         return NULL;
     if (args.communication != MU_COMM_AUTO)

@@ -104,6 +104,7 @@ static mu_status read_workers(mu_cluster *cluster, const char *function, mu_memb
 {
     mu_cluster_spec *spec = mu_cluster_get_spec(cluster);
     j->cluster = cluster;
+    j->function = function;
     j->kind = mu__tpu_ops.name;
     j->n_workers = 1;
     MU_TRY(mu__communication_options_copy(&j->options, NULL));
