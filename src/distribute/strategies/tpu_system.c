@@ -48,17 +48,18 @@ static bool span(const places *p, int mesh[MU_TPU_RANK])
     const int n = p->tasks * p->each;
     int64_t size = 1;
     for (int axis = 0; axis < MU_TPU_RANK; axis++) {
-        int first = INT32_MAX, last = 0;
+        int64_t first = INT32_MAX, last = INT32_MIN;
         for (int i = 0; i < n; i++) {
             first = MU_MIN(first, p->coordinates[i * MU_TPU_RANK + axis]);
             last = MU_MAX(last, p->coordinates[i * MU_TPU_RANK + axis]);
         }
+        if ((size *= last - first + 1) > MOST_PLACES)
+            return false;
         for (int i = 0; i < n; i++)
-            p->coordinates[i * MU_TPU_RANK + axis] -= first;
-        mesh[axis] = last - first + 1;
-        size = MU_MIN(size * mesh[axis], (int64_t)MOST_PLACES + 1);
+            p->coordinates[i * MU_TPU_RANK + axis] -= (int)first;
+        mesh[axis] = (int)(last - first + 1);
     }
-    return size <= MOST_PLACES && are_apart(n, p->coordinates);
+    return are_apart(n, p->coordinates);
 }
 
 static void usual_places(const places *p, int mesh[MU_TPU_RANK])
@@ -162,7 +163,10 @@ static mu_tpu_topology *topology_of_all(mu_mesh *mesh)
     mu_blocks blocks = {0};
     size_t bytes = 0;
     told *mine = read_own(&own) == MU_OK ? tell(&own, &bytes) : NULL;
-    mu_status status = mine ? mu__mesh_exchange(mesh, "the cores of the TPU", mine, bytes, &blocks) : mu_error_code();
+    mu_status status = mine ? mu__mesh_exchange(mesh, "the cores of the TPU", mine, bytes, &blocks)
+                            : MU_RESOURCE_EXHAUSTED;
+    if (!mine)
+        mu__membership_tell(mesh);
     all.each = own.each;
     if (status == MU_OK && (status = check_told(mesh, &blocks)) == MU_OK)
         status = join_places(&blocks, &all);
