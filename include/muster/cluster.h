@@ -201,7 +201,7 @@ typedef struct mu_tpu_cluster_resolver_args {
 // TPU_WORKER_ID names, without it number 0, the RPC layer "grpc". The number of accelerators ("TPU") is that of this
 // host's cores once mu_tpu_initialize has run, 0 before. Errors: INVALID_ARGUMENT for an address without a port or a
 // coordinator's name without an address; at the query: NOT_FOUND for a name that nobody knows; INVALID_ARGUMENT for a
-// TPU_WORKER_ID that is none of the workers; those of the metadata server.
+// TPU_WORKER_ID that is none of the workers, unless mu_cluster_set_task_id gave one; those of the metadata server.
 #define mu_tpu_cluster_resolver(...) \
     mu_tpu_cluster_resolver_with(MU_ARGS(mu_tpu_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_tpu_cluster_resolver_with(const mu_tpu_cluster_resolver_args *args);

@@ -177,7 +177,7 @@ static mu_status tpu_read(mu_cluster *cluster, mu_cluster_view *out)
     MU_TRY(fill_spec(source, &out->spec));
     const int workers = mu__spec_count(out->spec, source->job_name);
     const bool local = workers == 0;
-    MU_TRY(read_worker_id(workers, &own));
+    MU_TRY(read_worker_id(cluster->task_id < 0 ? workers : 0, &own));  // a number set by hand needs none
     out->task_type = local ? NULL : mu__strdup(source->job_name);
     out->task_id = local ? -1 : MU_MAX(own, 0);
     out->rpc_layer = local ? NULL : mu__strdup("grpc");

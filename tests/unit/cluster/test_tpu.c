@@ -115,6 +115,10 @@ static void reads_the_environment(void **state)
     setenv("TPU_WORKER_ID", "2", 1);
     assert_null(mu_cluster_get_spec(cluster));
     assert_taken(MU_INVALID_ARGUMENT, "TPU_WORKER_ID is \"2\"; expected a whole number from 0 to 1");
+    mu_cluster_set_task_id(cluster, 1);  // then the variable says nothing of this cluster
+    assert_string_equal(spec_of(cluster), "{\"worker\": [\"a:8470\", \"b:8470\"]}");
+    assert_int_equal(mu_cluster_task_id(cluster), 1);
+    mu_cluster_set_task_id(cluster, -1);
     unsetenv("TPU_WORKER_ID");
     setenv("TPU_WORKER_HOSTNAMES", "localhost", 1);
     assert_string_equal(spec_of(cluster), "{}");
