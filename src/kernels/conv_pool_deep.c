@@ -12,7 +12,7 @@
 enum { RUN = 6, ROWS = MU_LANES == 16 ? 3 : 1 };
 
 typedef struct entry {
-    int32_t position;     // offset of the patch's first element in the image
+    int32_t position;  // offset of the patch's first element in the image
     float value;
 } entry;
 

@@ -267,9 +267,9 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
 }
 
 // Writes the offsets, in slices of x, that n rows of indices select; returns false if one of them is outside.
-#define POSITIONS(index_type, name)                                                                                 \
+#define POSITIONS(index_type, name)                                                                              \
     static inline bool name##_of(const index_type *indices, int depth, const int64_t *dims, int64_t n,           \
-                                 int64_t *positions)                                                                \
+                                 int64_t *positions)                                                             \
     {                                                                                                            \
         uint64_t outside = 0;                                                                                    \
         for (int64_t i = 0; i < n; i++) {                                                                        \
@@ -279,18 +279,18 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
                 outside |= index >= dim;                                                                         \
                 at = at * dim + index;                                                                           \
             }                                                                                                    \
-            positions[i] = (int64_t)at;                                                                             \
+            positions[i] = (int64_t)at;                                                                          \
         }                                                                                                        \
         return !outside;                                                                                         \
     }                                                                                                            \
                                                                                                                  \
     MU_PER_ISA_RESULT(bool, name, (const index_type *indices, int depth, const int64_t *dims, int64_t n,         \
-                      int64_t *positions),                                                                          \
-                      (indices, depth, dims, n, positions))                                                         \
+                      int64_t *positions),                                                                       \
+                      (indices, depth, dims, n, positions))                                                      \
     {                                                                                                            \
-        return depth == 1   ? name##_of(indices, 1, dims, n, positions)                                             \
-               : depth == 2 ? name##_of(indices, 2, dims, n, positions)                                             \
-                            : name##_of(indices, depth, dims, n, positions);                                        \
+        return depth == 1   ? name##_of(indices, 1, dims, n, positions)                                          \
+               : depth == 2 ? name##_of(indices, 2, dims, n, positions)                                          \
+                            : name##_of(indices, depth, dims, n, positions);                                     \
     }
 POSITIONS(int64_t, positions_by_i64)
 POSITIONS(int32_t, positions_by_i32)
@@ -502,7 +502,7 @@ static const mu_sample samples_scatter[] = {
     {.n_in = 3, .in = {MU_DIMS(30, 31), MU_DIMS(3, 2), MU_DIMS(3)}, .dtypes = {0, MU_I64}, .high = {0, 30}},
     {0},
 };
-#define SCATTER(text, which)                                                                                \
+#define SCATTER(text, which)                                                                                 \
     .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,              \
     .infer = scatter_infer, .ref = scatter_ref, .cpu = {.run = scatter_fast}, .samples = samples_scatter,    \
     .lower = mu__lower_scatter

@@ -38,38 +38,38 @@ enum { SIDE_BY_SIDE = 32 };
 #define NEVER(x) false
 
 // Positions of m values in a row of n ascending elements, NaNs last; ODD(x): whether x is NaN.
-#define SEARCH(T, name, ODD)                                                                                  \
-    static inline bool name##_before(T x, T value, bool right)                                                \
-    {                                                                                                         \
-        return right ? (x <= value) | ODD(value) : (x < value) | (ODD(value) & !ODD(x));                      \
-    }                                                                                                         \
-                                                                                                              \
-    static inline __attribute__((always_inline)) void name##_side(const T *row, int32_t n, const T *values,  \
+#define SEARCH(T, name, ODD)                                                                                     \
+    static inline bool name##_before(T x, T value, bool right)                                                   \
+    {                                                                                                            \
+        return right ? (x <= value) | ODD(value) : (x < value) | (ODD(value) & !ODD(x));                         \
+    }                                                                                                            \
+                                                                                                                 \
+    static inline __attribute__((always_inline)) void name##_side(const T *row, int32_t n, const T *values,      \
                                                                   int64_t m, bool right, int32_t *positions)     \
-    {                                                                                                         \
-        for (int64_t i = 0; i < m; i += SIDE_BY_SIDE) {                                                       \
-            const int64_t count = MU_MIN((int64_t)SIDE_BY_SIDE, m - i);                                       \
-            T value[SIDE_BY_SIDE];                                                                            \
-            int32_t at[SIDE_BY_SIDE] = {0}, length = n;                                                       \
-            for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                        \
-                value[k] = values[i + MU_MIN(k, count - 1)];                                                  \
-            for (; length > 1; length -= length / 2) {                                                        \
-                const T *middle = row + length / 2 - 1;                                                       \
-                const int32_t half = length / 2;                                                              \
-                for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                    \
-                    at[k] += half & -(int32_t)name##_before(middle[at[k]], value[k], right);                  \
-            }                                                                                                 \
-            for (int64_t k = 0; k < count; k++)                                                               \
+    {                                                                                                            \
+        for (int64_t i = 0; i < m; i += SIDE_BY_SIDE) {                                                          \
+            const int64_t count = MU_MIN((int64_t)SIDE_BY_SIDE, m - i);                                          \
+            T value[SIDE_BY_SIDE];                                                                               \
+            int32_t at[SIDE_BY_SIDE] = {0}, length = n;                                                          \
+            for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                           \
+                value[k] = values[i + MU_MIN(k, count - 1)];                                                     \
+            for (; length > 1; length -= length / 2) {                                                           \
+                const T *middle = row + length / 2 - 1;                                                          \
+                const int32_t half = length / 2;                                                                 \
+                for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                       \
+                    at[k] += half & -(int32_t)name##_before(middle[at[k]], value[k], right);                     \
+            }                                                                                                    \
+            for (int64_t k = 0; k < count; k++)                                                                  \
                 positions[i + k] = n > 0 ? at[k] + name##_before(row[at[k]], value[k], right) : 0;               \
-        }                                                                                                     \
-    }                                                                                                         \
-                                                                                                              \
+        }                                                                                                        \
+    }                                                                                                            \
+                                                                                                                 \
     MU_PER_ISA(name, (const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *positions), \
                (in, n, wanted, m, right, positions))                                                             \
-    {                                                                                                         \
-        if (right)                                                                                            \
+    {                                                                                                            \
+        if (right)                                                                                               \
             name##_side(in, n, wanted, m, true, positions);                                                      \
-        else                                                                                                  \
+        else                                                                                                     \
             name##_side(in, n, wanted, m, false, positions);                                                     \
     }
 SEARCH(float, search_f32, IS_NAN)

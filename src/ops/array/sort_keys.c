@@ -47,9 +47,9 @@ static inline bool f32_odd(float value)
 // Makes words of rows of n elements with 32-bit keys. Returns bit 0: some element cannot be restored from its key; bit
 // 1: some word is below the limit.
 #define WORDS(name, T, KEY, NAN_OF, ODD)                                                                             \
-    MU_PER_ISA_RESULT(int, name, (const void *from, int64_t rows, int64_t n, int64_t position, bool descending,       \
+    MU_PER_ISA_RESULT(int, name, (const void *from, int64_t rows, int64_t n, int64_t position, bool descending,      \
                       int64_t limit, int64_t *words),                                                                \
-                      (from, rows, n, position, descending, limit, words))                                            \
+                      (from, rows, n, position, descending, limit, words))                                           \
     {                                                                                                                \
         const int32_t flip = descending ? -1 : 0;                                                                    \
         int32_t odd = 0;                                                                                             \
@@ -59,7 +59,7 @@ static inline bool f32_odd(float value)
             int64_t *to = words + row * n;                                                                           \
             for (int64_t i = 0; i < n; i++) {                                                                        \
                 const int32_t key = NAN_OF(x[i]) ? INT32_MAX : (int32_t)KEY(x[i]) ^ flip;                            \
-                to[i] = (int64_t)((uint64_t)(int64_t)key << 32 | (uint64_t)(position + i));                           \
+                to[i] = (int64_t)((uint64_t)(int64_t)key << 32 | (uint64_t)(position + i));                          \
                 odd |= ODD(x[i]);                                                                                    \
                 below |= to[i] < limit;                                                                              \
             }                                                                                                        \
@@ -104,22 +104,22 @@ static inline int64_t key_of_f64(int64_t bits, int64_t flip)
     return ((value ^ (value >> 63 & INT64_MAX) ^ flip) & ~odd) | (odd & INT64_MAX);
 }
 
-#define KEYS(name, KEY)                                                                                              \
-    MU_PER_ISA(name, (const void *from, int64_t n, bool descending, int64_t *keys, int64_t *least, int64_t *greatest),\
-               (from, n, descending, keys, least, greatest))                                                         \
-    {                                                                                                                \
-        const int64_t *x = from;                                                                                     \
-        const int64_t flip = descending ? -1 : 0;                                                                    \
-        int64_t low = INT64_MAX, high = INT64_MIN;                                                                   \
-        MU_INDEPENDENT                                                                                               \
-        for (int64_t i = 0; i < n; i++) {                                                                            \
-            const int64_t key = KEY(x[i], flip);                                                                     \
-            low = key < low ? key : low;                                                                             \
-            high = key > high ? key : high;                                                                          \
-            keys[i] = key;                                                                                           \
-        }                                                                                                            \
-        *least = low;                                                                                                \
-        *greatest = high;                                                                                            \
+#define KEYS(name, KEY)                                                                                                \
+    MU_PER_ISA(name, (const void *from, int64_t n, bool descending, int64_t *keys, int64_t *least, int64_t *greatest), \
+               (from, n, descending, keys, least, greatest))                                                           \
+    {                                                                                                                  \
+        const int64_t *x = from;                                                                                       \
+        const int64_t flip = descending ? -1 : 0;                                                                      \
+        int64_t low = INT64_MAX, high = INT64_MIN;                                                                     \
+        MU_INDEPENDENT                                                                                                 \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const int64_t key = KEY(x[i], flip);                                                                       \
+            low = key < low ? key : low;                                                                               \
+            high = key > high ? key : high;                                                                            \
+            keys[i] = key;                                                                                             \
+        }                                                                                                              \
+        *least = low;                                                                                                  \
+        *greatest = high;                                                                                              \
     }
 KEYS(keys_f64, key_of_f64)
 KEYS(keys_i64, key_of_i64)
@@ -332,12 +332,12 @@ MU_PER_ISA(take_i32, (const int64_t *words, int64_t n, bool descending, int32_t 
 }
 
 #define GATHER(BITS)                                                                                          \
-    static void gather_##BITS(const void *from, void *values, const int32_t *positions, int64_t n)              \
+    static void gather_##BITS(const void *from, void *values, const int32_t *positions, int64_t n)            \
     {                                                                                                         \
         const uint##BITS##_t *x = from;                                                                       \
         uint##BITS##_t *y = values;                                                                           \
         for (int64_t i = 0; i < n; i++)                                                                       \
-            y[i] = x[positions[i]];                                                                              \
+            y[i] = x[positions[i]];                                                                           \
     }
 GATHER(8)
 GATHER(16)

@@ -249,9 +249,9 @@ static const mu_sample samples_argmax[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &axis_0, .no_grad = 1},
     {0},
 };
-#define POSITION(text, which)                                                                                       \
+#define POSITION(text, which)                                                                                     \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                               \
-    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref,           \
+    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref,          \
     .cpu = {.run = argmax_fast},                                                                                  \
     .samples = samples_argmax
 

@@ -575,7 +575,7 @@ static const mu_sample samples_power[] = {
 
 // ---- Arithmetic ---------------------------------------------------------------------------------
 
-#define ROW2(text, which, more_flags, allowed)                                                     \
+#define ROW2(text, which, more_flags, allowed)                                                        \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | (more_flags), \
     .dtypes = allowed, .in_place = 3, .infer = mu__infer_broadcast
 #define FAST .ref = arithmetic_ref, .cpu = {.run = arithmetic_fast}
@@ -687,7 +687,7 @@ const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .cpu = {.run = ma
                            .ref = arithmetic_ref, .hlo = "stablehlo.atan2", .samples = samples2};
 // ---- Comparisons --------------------------------------------------------------------------------
 
-#define ROW_COMPARE(text, which, allowed)                                                             \
+#define ROW_COMPARE(text, which, allowed)                                                                 \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed, \
     .infer = compare_infer, .ref = compare_ref, .cpu = {.run = compare_fast}, .samples = samples2
 

@@ -182,12 +182,12 @@ MU_PER_ISA(FN(clip), (const void *in, int64_t step, const void *low, int64_t ste
 
 // Combines numbers into the elements at the given positions, in order, up to the first position out of range; returns
 // how many were combined.
-#define AT(expression)                                             \
+#define AT(expression)                                                 \
     for (; i < n && mu__index_offset(kind, &positions, i, &at); i++) { \
-        const T x = out[at], y = b[i];                             \
-        (void)x;                                                   \
-        out[at] = (T)(expression);                                 \
-    }                                                              \
+        const T x = out[at], y = b[i];                                 \
+        (void)x;                                                       \
+        out[at] = (T)(expression);                                     \
+    }                                                                  \
     break
 
 static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_index_kind kind, int variant, T *out,

@@ -132,9 +132,9 @@ mu_status mu__pool_call(const mu_kernel *kernel, mu_pool_call *out)
     const bool backward = kind == MU_POOL_MAX_GRAD || kind == MU_POOL_AVERAGE_GRAD;
     const mu_view *image = backward ? &kernel->out[0] : &kernel->in[0];
     const mu_view *result = backward ? &kernel->in[0] : &kernel->out[0];
-    const mu_view *positions = kind == MU_POOL_MAX                                 ? &kernel->out[1]
-                            : kind == MU_POOL_MAX_GRAD || kind == MU_POOL_MAX_PICK ? &kernel->in[1]
-                                                                                   : NULL;
+    const mu_view *positions = kind == MU_POOL_MAX                                    ? &kernel->out[1]
+                               : kind == MU_POOL_MAX_GRAD || kind == MU_POOL_MAX_PICK ? &kernel->in[1]
+                                                                                      : NULL;
     *out = (mu_pool_call){
         .kind = kind, .dtype = image->dtype, .image = image->data, .result = result->data,
         .positions = positions ? positions->data : NULL, .wide_positions = positions && positions->dtype == MU_I32,

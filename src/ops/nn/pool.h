@@ -16,8 +16,8 @@ typedef struct mu_pool_call {
     mu_window window;
     mu_dtype dtype;
     void *image, *result;
-    void *positions;       // index of each maximum within its window, in row-major order; NULL for average pools
-    bool wide_positions;   // int32 instead of uint8, for windows over 256 elements
+    void *positions;      // index of each maximum within its window, in row-major order; NULL for average pools
+    bool wide_positions;  // int32 instead of uint8, for windows over 256 elements
 } mu_pool_call;
 
 mu_status mu__pool_call(const mu_kernel *kernel, mu_pool_call *out);

@@ -5,7 +5,7 @@
 
 // Writes positions to `narrow` or `wide`, whichever is not NULL.
 static inline __attribute__((always_inline)) void FN(compare)(const T *x, T *best, uint8_t *narrow, int32_t *wide,
-                                                           int64_t tap, int64_t channels)
+                                                              int64_t tap, int64_t channels)
 {
     const int64_t as_narrow = narrow ? channels : 0, as_wide = wide ? channels : 0;
     MU_INDEPENDENT
