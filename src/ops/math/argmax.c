@@ -193,7 +193,7 @@ static mu_status make_job(const mu_kernel *k, argmax_job *out)
     return MU_OK;
 }
 
-// Whether element i takes the position of the extreme so far; a NaN that none can replace does.
+// Whether element i replaces the extreme so far; the first NaN does, and nothing replaces it.
 static bool beats(const argmax_job *job, const mu_view *x, int64_t i, int64_t best)
 {
     const double here = mu__read_real(x, i), most = mu__read_real(x, best);

@@ -1,6 +1,6 @@
 // Affine and projective transforms of images, made of gathers.
 //
-// Each output pixel takes its value from a place of the input, which need not be a pixel: positions are computed in
+// Each output pixel takes its value from a position in the input, which need not be a pixel: positions are computed in
 // float32, as TensorFlow does (ImageProjectiveTransformV3), so that the same pixels are chosen. Pixels that are
 // integers are mixed in float32 too, and lose their fraction then.
 #include "ops/core/composed.h"
@@ -11,12 +11,12 @@
 typedef enum fill { FILL_CONSTANT, FILL_REFLECT, FILL_WRAP, FILL_NEAREST, FILL_MODES } fill;
 static const char *const fills[FILL_MODES] = {"constant", "reflect", "wrap", "nearest"};
 
-// What all of the function's parts need. Places and `inside` are [batch or 1, height, width].
+// What all of the function's parts need. Positions and `inside` are [batch or 1, height, width].
 typedef struct job {
     mu_tensor *images, *pixels;  // pixels: [batch, height · width, channels]
     int64_t height, width;
     bool one;                    // one transform for all images
-    mu_tensor *inside;           // where the place is finite
+    mu_tensor *inside;           // where the position is finite
     double fill_value;
 } job;
 
@@ -27,7 +27,7 @@ static mu_tensor *times(mu_tensor *x, double value) { return mu_multiply(x, numb
 // How often a length goes into x, which must not be negative.
 static mu_tensor *laps(mu_tensor *x, double length) { return mu_floor(mu_divide(x, number(length))); }
 
-// ---- Places -------------------------------------------------------------------------------------
+// ---- Positions ----------------------------------------------------------------------------------
 
 // Element i of each transform: [batch or 1, 1, 1].
 static mu_tensor *element(mu_tensor *transforms, int i)
@@ -41,7 +41,7 @@ static mu_tensor *combine(mu_tensor *transforms, int i, mu_tensor *x, mu_tensor 
 }
 
 // Where the output pixels come from; sets job->inside.
-static void places(job *j, mu_tensor *transforms, mu_tensor **x, mu_tensor **y)
+static void positions(job *j, mu_tensor *transforms, mu_tensor **x, mu_tensor **y)
 {
     mu_tensor *column = mu_reshape(mu_range(MU_F32, 0, (double)j->width, 1), 3, (int64_t[]){1, 1, j->width});
     mu_tensor *row = mu_reshape(mu_range(MU_F32, 0, (double)j->height, 1), 3, (int64_t[]){1, j->height, 1});
@@ -86,7 +86,7 @@ static mu_tensor *filled(mu_tensor *x, fill mode, int64_t length)
 
 // ---- Values -------------------------------------------------------------------------------------
 
-// The values of the pixels at whole places; the fill value outside of the image: [batch, height, width, channels].
+// The values of the pixels at whole positions; the fill value outside of the image: [batch, height, width, channels].
 static mu_tensor *values_at(const job *j, mu_tensor *x, mu_tensor *y)
 {
     mu_tensor *column = limited(x, j->width), *row = limited(y, j->height);
@@ -171,7 +171,7 @@ static mu_tensor *transform(const mu_image_affine_transform_args *args, bool nea
              .fill_value = args->fill_value};
     j.pixels = mu_reshape(images, 3, (int64_t[]){dims[0], j.height * j.width, dims[3]});
     mu_tensor *transforms = mu_cast(args->transforms, MU_F32);
-    places(&j, j.one ? mu_expand_dims(transforms, 0) : transforms, &x, &y);
+    positions(&j, j.one ? mu_expand_dims(transforms, 0) : transforms, &x, &y);
     x = filled(x, mode, j.width);
     y = filled(y, mode, j.height);
     return nearest ? values_at(&j, rounded(x), rounded(y)) : mixed(&j, x, y);

@@ -169,7 +169,7 @@ static bool is_padded(const taps *t)
     return false;
 }
 
-// Whether `here` takes the place of `best`: ties go to the first, and a NaN beats all numbers.
+// Whether `here` replaces `best`: ties go to the first, and a NaN beats all numbers.
 static mu_hlo is_better(mu_emitter *e, mu_hlo here, mu_hlo best)
 {
     const mu_hlo greater = mu__hlo_compare(e, "GT", here, best);
@@ -188,7 +188,7 @@ static mu_status max_pool(mu_lowering *l, const taps *t)
     const bool has_padding = is_padded(t);
     const mu_hlo padded =
         mu__hlo_pad(e, l->in[0], mu__hlo_minmax(e, l->in[0].spec.dtype, false), &t->before, &t->after, &t->none);
-    mu_hlo best = seen(t, padded, 0), place = mu__hlo_fill(e, l->out[1].spec.dtype, &best.spec.shape, 0);
+    mu_hlo best = seen(t, padded, 0), position = mu__hlo_fill(e, l->out[1].spec.dtype, &best.spec.shape, 0);
     mu_hlo found = {.id = -1};
     for (int64_t tap = 0; tap < tap_count(t); tap++) {
         const mu_hlo here = seen(t, padded, tap), within = has_padding ? inside(t, &l->in[0], tap) : found;
@@ -198,20 +198,21 @@ static mu_status max_pool(mu_lowering *l, const taps *t)
                 const mu_hlo first = mu__hlo_compare(e, "GT", within, found);
                 better = mu__hlo_binary(e, "stablehlo.or", better, mu__hlo_broadcast_to(e, first, &best.spec.shape));
             }
-            place = mu__hlo_select(e, better, mu__hlo_fill(e, place.spec.dtype, &best.spec.shape, (double)tap), place);
+            const mu_hlo number = mu__hlo_fill(e, position.spec.dtype, &best.spec.shape, (double)tap);
+            position = mu__hlo_select(e, better, number, position);
             best = mu__hlo_binary(e, "stablehlo.maximum", best, here);
         }
         found = tap > 0 && has_padding ? mu__hlo_binary(e, "stablehlo.or", found, within) : within;
     }
-    l->out[1] = place;
+    l->out[1] = position;
     return mu__lowered(l, 0, best);
 }
 
-static mu_hlo at_tap(const taps *t, mu_hlo places, int64_t tap, mu_hlo value)
+static mu_hlo at_tap(const taps *t, mu_hlo positions, int64_t tap, mu_hlo value)
 {
-    const mu_hlo here = mu__hlo_fill(t->e, places.spec.dtype, &places.spec.shape, (double)tap);
+    const mu_hlo here = mu__hlo_fill(t->e, positions.spec.dtype, &positions.spec.shape, (double)tap);
     const mu_hlo zero = mu__hlo_fill(t->e, value.spec.dtype, &value.spec.shape, 0);
-    return mu__hlo_select(t->e, mu__hlo_compare(t->e, "EQ", places, here), value, zero);
+    return mu__hlo_select(t->e, mu__hlo_compare(t->e, "EQ", positions, here), value, zero);
 }
 
 static mu_status max_pool_grad(mu_lowering *l, const taps *t)
