@@ -283,7 +283,7 @@ mu_status mu__dnnl_finish(mu_dnnl *dnnl, mu_prepare *prepare)
     mu__dnnl_free(dnnl);
     if (status == dnnl_out_of_memory)
         return mu__error(MU_RESOURCE_EXHAUSTED, "%s: oneDNN found no memory for its primitive", op);
-    mu__log(MU_LOG_INFO, "%s: oneDNN has no fast code for these types and shapes; plain loops run instead", op);
+    mu__log(MU_LOG_INFO, "%s: oneDNN has no fast code for these types and shapes; slower loops run instead", op);
     prepare->declined = true;
     return MU_OK;
 }
