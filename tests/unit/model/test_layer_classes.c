@@ -103,7 +103,7 @@ static void dropout_draws_in_a_shape(void **state)
     expect_error(MU_INVALID_ARGUMENT, ".noise_shape has 2 axes, and the input 3");
 }
 
-// 0 for dropped elements, whatever they are.
+// 0 for dropped elements, whatever they are; the gradient of all is what they are multiplied with.
 static void dropped_infinities_are_zero(void **state)
 {
     (void)state;
@@ -111,10 +111,15 @@ static void dropped_infinities_are_zero(void **state)
     mu_layer *const layers[] = {mu_dropout(.25), mu_dropout(.25, .noise_shape = {MU_UNKNOWN, 1, MU_UNKNOWN}),
                                 mu_spatial_dropout1d(.25)};
     for (size_t k = 0; k < MU_COUNT(layers); k++) {
-        const double *y = doubles(train(layers[k], x));
+        mu_tape *tape = mu_tape_open();
+        mu_tensor *kept = train(layers[k], x);
+        mu_value *gradients = mu_gradients(tape, mu_reduce_sum(kept, MU_ALL_AXES), mu_list(x, MU_END));
+        mu_tape_close(tape);
+        const double *y = doubles(kept), *of_x = doubles(mu_value_tensor(mu_value_at(gradients, 0)));
         int dropped = 0;
         for (int i = 0; i < 50 * 6 * 4; i++) {
             assert_true(y[i] == 0 || y[i] == INFINITY);
+            assert_number(of_x[i], y[i] == 0 ? 0 : 4. / 3, 1e-15);
             dropped += y[i] == 0;
         }
         assert_in_range(dropped, 6 * 25, 6 * 80);
