@@ -46,6 +46,8 @@ struct mu_strategy {
     mu_mesh *mesh;                        // the job's, connects all workers; NULL for one worker
     mu_group *workers;                    // one rank per worker; NULL for one worker
     int64_t n_rendezvous;                 // rendezvous of the workers outside of steps, so far
+    mu_group *agreements;                 // one rank per worker, for agreements before runs; NULL without world_ids
+    int64_t n_agreements;                 // collectives of these so far, under the job's lock of launches
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
     mu_tpu_device_assignment *assignment; // retained; which cores the replicas of a TPUStrategy are, NULL for others
     mu_device **cores;                    // [n_local * n_cores] its replicas' logical devices; NULL: one each

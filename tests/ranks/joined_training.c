@@ -234,6 +234,37 @@ static mu_value *other_step(mu_value *arguments, void *arg)
     return mu_of(mu_all_reduce(MU_SUM, mu_at(arguments, 0)));
 }
 
+static void *reduce_meanwhile(void *arg)
+{
+    enum { TIMES = 20 };
+    double *sum = arg;
+    mu_pool *pool = mu_pool_open();
+    for (int i = 0; i < TIMES; i++)
+        *sum += mu_scalar(mu_reduce(strategy, MU_SUM, mu_of(mu_constant(MU_F32, 1)))) / TIMES;
+    if (mu_error_code() != MU_OK)
+        complain("a reduction meanwhile failed");
+    mu_pool_close(pool);
+    return NULL;
+}
+
+// Agreements and the workers' own collectives do not meet. A value that is not of replicas counts once for each worker.
+static int check_two_threads(void)
+{
+    enum { RUNS = 5 };
+    double sum = 0;
+    pthread_t meanwhile;
+    bool run_all = true;
+    mu_function *step = mu_function_new(other_step, NULL);
+    if (pthread_create(&meanwhile, NULL, reduce_meanwhile, &sum) != 0)
+        return complain("there is no second thread");
+    for (int i = 0; run_all && i < RUNS; i++)
+        run_all = run(step, 0) != NULL;
+    pthread_join(meanwhile, NULL);
+    if (!run_all || fabs(sum - n_workers) > 1e-6)
+        return complain("a step failed, or sums of another thread over the workers are others");
+    return check_counts(2, 2 + RUNS);
+}
+
 static mu_value *wrong_product(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -292,7 +323,9 @@ static int check_refused(void)
     mu_function *step = mu_function_new(train_step, &good);
     if (!run(step, 0) || (is_last() && fail_alone()) || check_unfit(step, last))
         return 1;
-    return run(step, 1) ? check_counts(1, 2) : complain("a good step failed");
+    if (!run(step, 1))
+        return complain("a good step failed");
+    return check_counts(1, 2) || check_two_threads();
 }
 
 // Neither the last worker nor what the others have begun with it comes back.

@@ -35,6 +35,8 @@ mu_status mu_strategy_set_timeout(mu_strategy *strategy, double seconds)
         mu__group_set_timeout(strategy->group, seconds);
     if (!busy && strategy->workers)
         mu__group_set_timeout(strategy->workers, seconds);
+    if (!busy && strategy->agreements)
+        mu__group_set_timeout(strategy->agreements, seconds);
     pthread_mutex_unlock(&strategy->order);
     if (!busy)
         return MU_OK;

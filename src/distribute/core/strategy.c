@@ -11,6 +11,7 @@
 static void strategy_destroy(void *object)
 {
     mu_strategy *strategy = object;
+    mu_release(strategy->agreements);
     mu_release(strategy->workers);
     mu_release(strategy->group);
     if (strategy->job)

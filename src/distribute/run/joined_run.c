@@ -7,7 +7,8 @@
 // (engine/pjrt/pending.c).
 //
 // One thread of a process at a time agrees and then launches: programs that share devices must be queued everywhere in
-// the order in which workers agreed on them.
+// the order in which workers agreed on them. Agreements have a group of their own, because another thread may be in a
+// collective of the workers (mu_reduce) meanwhile.
 #include "distribute/core/job.h"
 #include "distribute/run/replica_run.h"
 
@@ -88,17 +89,49 @@ static mu_status valid_code(int64_t status)
     return status > MU_OK && status <= MU_UNAUTHENTICATED ? (mu_status)status : MU_UNKNOWN_ERROR;
 }
 
+static mu_collective *begin_exchange(mu_strategy *strategy, const char *what, int64_t *number)
+{
+    *number = ++strategy->n_agreements;
+    mu__mesh_doing(strategy->mesh, "in agreement", *number, what);
+    return mu__group_member(strategy->agreements, 0);
+}
+
+static mu_status gather_offers(agreement *a)
+{
+    static const char what[] = "whether all run";
+    mu_strategy *strategy = a->strategy;
+    int64_t number, *counts = mu__alloc(sizeof *counts * (size_t)strategy->n_workers);
+    mu__free(a->all);
+    a->all = mu__calloc((size_t)strategy->n_workers, sizeof *a->all);
+    for (int w = 0; counts && w < strategy->n_workers; w++)
+        counts[w] = NUMBERS;
+    mu_status status = MU_RESOURCE_EXHAUSTED;
+    if (a->all && counts) {
+        mu_collective *all = begin_exchange(strategy, what, &number);
+        status = all->all_gather(all, number, what, MU_I64, &a->own, NUMBERS, a->all, counts);
+        mu__strategy_done(strategy);
+    }
+    mu__free(counts);
+    return status;
+}
+
 // All workers get the text of the first one that failed, each has its own error if it failed itself.
 static mu_status fail_together(const agreement *a, int worker)
 {
+    static const char what[] = "why a worker cannot run a function";
     mu_strategy *strategy = a->strategy;
-    char *why = mu__workers_take_text(strategy, "why a worker cannot run a function", a->error.message, worker);
-    if (a->own.status != MU_OK && why)
+    char why[sizeof a->error.message];
+    int64_t number;
+    memcpy(why, a->error.message, sizeof why);
+    mu_collective *all = begin_exchange(strategy, what, &number);
+    const mu_status status = all->broadcast(all, number, what, MU_U8, why, sizeof why, worker);
+    mu__strategy_done(strategy);
+    why[sizeof why - 1] = '\0';
+    if (status == MU_OK && a->own.status != MU_OK)
         mu__error_raise(&a->error);
-    else if (why)
+    else if (status == MU_OK)
         mu__error(valid_code(a->all[worker].status), "%s cannot take part in run %lld of '%s': %.700s",
                   strategy->ops->cross_worker->worker_name(strategy, worker), (long long)a->own.run, a->function, why);
-    mu__free(why);
     return mu_error_code();
 }
 
@@ -120,11 +153,8 @@ static mu_status refuse_other(const agreement *a, int worker)
 // Every worker compares the same list, so that all fail or none.
 static mu_status exchange(agreement *a)
 {
-    int n;
-    mu__free(a->all);
-    a->all = mu__workers_gather_equal(a->strategy, "whether all run", MU_I64, NUMBERS, &a->own, &n);
-    if (!a->all)
-        return mu_error_code();
+    const int n = a->strategy->n_workers;
+    MU_TRY(gather_offers(a));
     for (int w = 0; w < n; w++)
         if (a->all[w].status != MU_OK)
             return fail_together(a, w);

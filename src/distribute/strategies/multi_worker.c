@@ -230,7 +230,9 @@ static mu_status join_groups(mu_strategy *strategy, const mu_communication_optio
     mu_release(strategy->group);  // the group of the local replicas only
     strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", &host);
     strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", &host) : NULL;
-    return strategy->workers ? MU_OK : mu_error_code();
+    if (strategy->workers && strategy->world_ids)
+        strategy->agreements = mu__group_join(strategy->mesh, 1, "agreements", &host);
+    return strategy->workers && (strategy->agreements || !strategy->world_ids) ? MU_OK : mu_error_code();
 }
 
 static mu_status make_groups(mu_strategy *strategy, const mu_communication_options *options)
