@@ -85,6 +85,7 @@ typedef struct mu_engine {
     // alone. join tells which program of a world's processes a plan has: a hash of its text, never 0. If it is not
     // compiled, it is compiled now, or without `compile` *hash is 0.
     bool (*identify)(const mu_device *device, mu_world_place *out);
+    int most_joined;             // devices of one program
     mu_status (*join)(mu_plan *plan, const mu_launch_world *world, int n, int partitions, mu_device *const *devices,
                       bool compile, int64_t *hash);
 } mu_engine;

@@ -14,23 +14,36 @@ typedef struct own_world {
     int32_t n;         // numbers
 } own_world;
 
-enum { MOST_CORES = 4096 };  // of a worker
-
 static int cores_of(const mu_strategy *strategy) { return strategy->cores ? strategy->n_cores : 1; }
 
-// The block of this worker; to be freed with mu__free.
+// Whether one program may be for so many devices, of which each worker has n.
+static bool few_enough(const mu_strategy *strategy, mu_device *const *devices, int n)
+{
+    mu_world_place place;
+    const mu_engine *engine = devices[0]->engine;
+    const int64_t all = (int64_t)n * strategy->n_workers;
+    if (!engine->join || !engine->identify || !engine->identify(devices[0], &place))
+        return false;
+    if (all > engine->most_joined)
+        mu__log(MU_LOG_INFO, "the host reduces between the %d workers: they have %lld devices, and one program runs on "
+                "at most %d", strategy->n_workers, (long long)all, engine->most_joined);
+    return all <= engine->most_joined;
+}
+
+// The block of this worker, which has no numbers if it is not willing; to be freed with mu__free.
 static own_world *tell(const mu_strategy *strategy, bool willing, size_t *bytes)
 {
-    const int n = strategy->n_local * cores_of(strategy);
     mu_device *const *devices = strategy->cores ? strategy->cores : strategy->devices;
-    own_world *own = n <= MOST_CORES ? mu__calloc(1, sizeof *own + sizeof(int64_t) * (size_t)n) : NULL;
+    const int each = strategy->n_local * cores_of(strategy);
+    const int n = willing && each > 0 && few_enough(strategy, devices, each) ? each : 0;
+    own_world *own = mu__calloc(1, sizeof *own + sizeof(int64_t) * (size_t)n);
     if (!own)
         return NULL;
-    *own = (own_world){.willing = willing, .n = n};
+    *own = (own_world){.willing = n > 0, .n = n};
     for (int i = 0; i < n && own->willing; i++) {
         mu_world_place place = {.process = -1};
         const mu_engine *engine = devices[i]->engine;
-        own->willing = engine->launch && engine->join && engine->identify && engine->identify(devices[i], &place) &&
+        own->willing = engine->launch && engine->identify && engine->identify(devices[i], &place) &&
                        devices[i]->engine_client == devices[0]->engine_client;
         own->process = place.process;
         own->n_all = place.n_devices;

@@ -198,5 +198,6 @@ const mu_engine mu__engine_pjrt = {
     .launch = mu__pjrt_launch,
     .finish = mu__pjrt_finish,
     .identify = mu__pjrt_identify,
+    .most_joined = MU_PJRT_MOST_REPLICAS,
     .join = mu__pjrt_join,
 };
