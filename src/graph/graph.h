@@ -156,6 +156,7 @@ typedef struct mu_concrete {
     mu_value *outputs;       // structure of the result; NULL: none
     bool gathers;            // a result's shape depends on the sizes of other replicas
     bool announced;          // its reductions were logged (distribute/core/announce.c)
+    bool differs;            // its program differs between workers, which was logged (distribute/run/joined_run.c)
     bool *own;               // per input: was it a replica's own tensor (mu__made_here) in the trace
     void *owner;             // strategy that it was traced under; retained
     pthread_mutex_t lock;    // held while plans are made

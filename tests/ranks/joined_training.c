@@ -265,6 +265,28 @@ static int check_two_threads(void)
     return check_counts(2, 2 + RUNS);
 }
 
+static mu_value *scale_by_worker(mu_value *arguments, void *arg)
+{
+    mu_tensor *sum = mu_reduce_sum(mu_all_reduce(MU_SUM, mu_multiply(mu_at(arguments, 0), arg)), MU_ALL_AXES);
+    return mu_of(mu_divide(sum, mu_reduce_sum(mu_all_reduce(MU_SUM, mu_at(arguments, 0)), MU_ALL_AXES)));
+}
+
+// What a function uses of its own worker is another constant on each, so the host reduces.
+static int check_own_tensor(void)
+{
+    mu_function *step = mu_function_new(scale_by_worker, mu_constant(MU_F32, worker));
+    for (int i = 0; i < 2; i++) {
+        mu_value *parts[MOST_EACH];
+        for (int r = 0; r < each; r++)
+            parts[r] = part_of(0, 0);
+        mu_value *mean = mu_run(strategy, step, mu_list(mu_per_replica_of(strategy, each, parts), MU_END));
+        const double seen = mean ? mu_scalar(mu_at(mu_local_results(strategy, mean), 0)) : NAN;
+        if (!(fabs(seen - (n_workers - 1) / 2.0) < 1e-5))
+            return complain("a function that uses a worker's own tensor has failed, or is wrong");
+    }
+    return 0;
+}
+
 static mu_value *wrong_product(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -325,7 +347,7 @@ static int check_refused(void)
         return 1;
     if (!run(step, 1))
         return complain("a good step failed");
-    return check_counts(1, 2) || check_two_threads();
+    return check_counts(1, 2) || check_two_threads() || check_own_tensor();
 }
 
 // Neither the last worker nor what the others have begun with it comes back.

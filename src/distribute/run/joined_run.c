@@ -2,8 +2,8 @@
 //
 // Inside of XLA a participant that is missing ends the process, or the others wait for ever, so no worker launches
 // before it knows that all do: the same run of the same function, with equal shapes, with a program of the same text
-// that every one of them has compiled. Where shapes differ, all reduce on the host instead. If a worker cannot run the
-// function, all fail with its error. A worker that dies after the agreement is the engine's affair
+// that every one of them has compiled. Where shapes or programs differ, all reduce on the host instead. If a worker
+// cannot run the function, all fail with its error. A worker that dies after the agreement is the engine's affair
 // (engine/pjrt/pending.c).
 //
 // One thread of a process at a time agrees and then launches: programs that share devices must be queued everywhere in
@@ -180,16 +180,20 @@ static bool all_compiled(const agreement *a)
     return all;
 }
 
-static mu_status check_programs(const agreement *a)
+// A function may use a worker's own tensor, which is a constant in its program. Then all run the parts.
+static bool same_programs(const agreement *a, mu_concrete *concrete)
 {
-    for (int w = 0; w < a->strategy->n_workers; w++)
-        if (a->all[w].program != a->all[0].program)
-            return mu__error(MU_FAILED_PRECONDITION,
-                             "the programs of '%s' on %s and %s differ, although its inputs are alike: it was traced "
-                             "differently there. MUSTER_DUMP_STABLEHLO=folder on both shows where", a->function,
-                             a->strategy->ops->cross_worker->worker_name(a->strategy, 0),
-                             a->strategy->ops->cross_worker->worker_name(a->strategy, w));
-    return MU_OK;
+    int other = 0;
+    for (int w = 1; other == 0 && w < a->strategy->n_workers; w++)
+        other = a->all[w].program != a->all[0].program ? w : 0;
+    if (other > 0 && !concrete->differs)
+        mu__log(MU_LOG_WARNING, "the programs of '%s' on %s and %s differ, so the host reduces between the workers: it "
+                "was traced differently, or uses a tensor that is another one there (pass it as an argument). "
+                "MUSTER_DUMP_STABLEHLO=folder on both shows where", a->function,
+                a->strategy->ops->cross_worker->worker_name(a->strategy, 0),
+                a->strategy->ops->cross_worker->worker_name(a->strategy, other));
+    concrete->differs |= other > 0;
+    return other == 0;
 }
 
 // ---- Before a run -------------------------------------------------------------------------------
@@ -216,7 +220,8 @@ static mu_status agree(agreement *a, mu_replica_run *running)
             offer_failure(a);
         MU_TRY(exchange(a));
     }
-    MU_TRY(check_programs(a));
+    if (!same_programs(a, running->concrete))
+        return MU_OK;
     running->joined = true;
     running->launch_id = mu__job_next_launch(a->strategy->job);
     return MU_OK;
