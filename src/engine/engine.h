@@ -127,6 +127,7 @@ struct mu_device_world {
     mu_status (*put)(mu_device_world *world, const void *key, size_t key_bytes, const void *value, size_t bytes);
     mu_status (*get)(mu_device_world *world, const void *key, size_t key_bytes, double seconds, void **value,
                      size_t *bytes);
+    bool (*lasts)(mu_device_world *world);       // false: the job has ended
     mu_status (*check)(mu_device_world *world);
     void (*fail)(mu_device_world *world);
 };

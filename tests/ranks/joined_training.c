@@ -2,7 +2,8 @@
 // (tests/pjrt). PART: "weights", the weights are those of MirroredStrategy on as many CPU devices, through steps with
 // equal and unequal parts; programs are counted, and RING has none; "fit", the same for a model; "refused", workers
 // fail alike in what one of them cannot do, and continue; "gone", the last one ends before a step; "dies", it ends
-// inside of a launch; "broken", its launch fails; "stuck", its launch does not return.
+// inside of a launch; "broken", its launch fails; "stuck", its launch does not return; "again", a second job has the
+// devices of the first.
 #include "pjrt/joined_plugin.h"
 
 #include "distribute/distribute.h"
@@ -414,10 +415,30 @@ static int check_failure(const char *part)
     if (broken && is_last())
         return check_error(begin, MU_INVALID_ARGUMENT, "a launch for 65 devices", "");
     if (strcmp(part, "stuck") == 0)
-        return mu_error_take().code == MU_OK ? complain("no error") : check_lost(&j, step);
+        return check_error(begin, MU_DEADLINE_EXCEEDED, "has not ended after 2 s", "") || check_lost(&j, step);
     if (check_error(begin, broken ? MU_INVALID_ARGUMENT : MU_UNAVAILABLE, last, broken ? "65 devices" : "gone"))
         return 1;
     return gone ? 0 : check_lost(&j, step);
+}
+
+// Devices stay when their job ends. In the next job nobody would hear through the old one of a worker that dies, so they
+// are no world any more, and the host reduces.
+static int check_again(mu_pool *first_job)
+{
+    job j = {0};
+    open_job(strategy, &j);
+    if (!run(mu_function_new(train_step, &j), 0))
+        return complain("a good step failed");
+    mu_pool_close(first_job);
+    mu_pool *pool = mu_pool_open();
+    strategy = mu_multi_worker_mirrored_strategy();
+    if (!strategy)
+        return complain("there is no second strategy");
+    open_job(strategy, &j);
+    if (!run(mu_function_new(train_step, &j), 1))
+        return complain("a step of the second job failed");
+    mu_pool_close(pool);
+    return check_counts(1, 1);
 }
 
 int main(int argc, char **argv)
@@ -428,6 +449,7 @@ int main(int argc, char **argv)
         return 0;
     }
     mu_init(.cpu_devices = MOST_EACH * MOST_WORKERS);
+    mu_pool *pool = mu_pool_open();
     strategy = mu_multi_worker_mirrored_strategy();
     if (!strategy)
         return complain("there is no strategy");
@@ -437,6 +459,7 @@ int main(int argc, char **argv)
     int failed = strcmp(part, "weights") == 0   ? check_weights()
                  : strcmp(part, "fit") == 0     ? check_fit()
                  : strcmp(part, "refused") == 0 ? check_refused()
+                 : strcmp(part, "again") == 0   ? check_again(pool)
                                                 : check_failure(part);
     const int ended = mu_exit(true);
     __atomic_store_n(&held, false, __ATOMIC_SEQ_CST);

@@ -12,13 +12,20 @@ typedef struct job_world {
     mu_mesh *mesh;         // retained; NULL: the job has ended
 } job_world;
 
-// The caller releases the result; NULL with an error after the job's end.
-static mu_mesh *mesh_of(mu_device_world *base)
+// The caller releases the result; NULL after the job's end.
+static mu_mesh *living_mesh(mu_device_world *base)
 {
     job_world *world = (job_world *)base;
     pthread_mutex_lock(&world->lock);
     mu_mesh *mesh = mu_retain(world->mesh);
     pthread_mutex_unlock(&world->lock);
+    return mesh;
+}
+
+// Likewise; NULL with an error.
+static mu_mesh *mesh_of(mu_device_world *base)
+{
+    mu_mesh *mesh = living_mesh(base);
     if (!mesh)
         mu__error(MU_FAILED_PRECONDITION, "the job in which these devices were made has ended; keep its strategy as "
             "long as they are used");
@@ -43,13 +50,17 @@ static mu_status get(mu_device_world *world, const void *key, size_t key_bytes, 
     return status;
 }
 
+static bool lasts(mu_device_world *base)
+{
+    mu_mesh *mesh = living_mesh(base);
+    mu_release(mesh);
+    return mesh != NULL;
+}
+
 // After the job's end nothing is known of the others.
 static mu_status check(mu_device_world *base)
 {
-    job_world *world = (job_world *)base;
-    pthread_mutex_lock(&world->lock);
-    mu_mesh *mesh = mu_retain(world->mesh);
-    pthread_mutex_unlock(&world->lock);
+    mu_mesh *mesh = living_mesh(base);
     const mu_status status = mesh ? mu__mesh_check(mesh, -1) : MU_OK;
     mu_release(mesh);
     return status;
@@ -88,6 +99,7 @@ mu_device_world *mu__world_new(mu_mesh *mesh)
     world->base.n_processes = mu__mesh_ranks(mesh);
     world->base.put = put;
     world->base.get = get;
+    world->base.lasts = lasts;
     world->base.check = check;
     world->base.fail = fail;
     return &world->base;

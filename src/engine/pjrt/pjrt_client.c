@@ -117,8 +117,8 @@ bool mu__pjrt_identify(const mu_device *device, mu_world_place *out)
     const mu_pjrt_client *client = device->engine_client;
     mu_error_value ignored;
     *out = (mu_world_place){.process = client->process, .n_devices = client->n_all};
-    if (!client->world || client->n_all <= client->n_devices)
-        return false;
+    if (!client->world || client->n_all <= client->n_devices || !client->world->lasts(client->world))
+        return false;  // after the job's end nobody would tell that another process has died
     if (mu__pjrt_device_id(device, &out->id) == MU_OK)
         return true;
     mu__error_move(&ignored);  // a plugin that does not number its devices
