@@ -421,8 +421,8 @@ static int check_failure(const char *part)
     return gone ? 0 : check_lost(&j, step);
 }
 
-// Devices stay when their job ends. In the next job nobody would hear through the old one of a worker that dies, so they
-// are no world any more, and the host reduces.
+// Devices stay when their job ends. In the next job nobody would hear through the old one of a worker that dies, so
+// they are no world any more, and the host reduces.
 static int check_again(mu_pool *first_job)
 {
     job j = {0};
