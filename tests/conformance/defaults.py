@@ -111,11 +111,12 @@ def named(keras_model):
 
 
 def off(ours, theirs):
-    """The largest difference, relative to the largest number."""
+    """The largest difference, relative to the largest finite number; equal infinities do not differ."""
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     if ours.shape != theirs.shape:
         return np.inf
-    return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-300))
+    apart = np.abs(np.subtract(ours, theirs, out=np.zeros_like(theirs), where=ours != theirs))
+    return float(apart.max() / max(np.abs(theirs[np.isfinite(theirs)]).max(initial=0), 1e-300))
 
 
 def random_model(model):
