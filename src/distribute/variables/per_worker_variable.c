@@ -95,12 +95,15 @@ static mu_tensor *read_on(mu_rpc_client *worker, const mu_variable *variable)
     return mu__pending() ? NULL : value;
 }
 
-// A worker that is away may come back.
+// A worker that is away may come back. One that has just come back is cleared by the coordinator, which may be between
+// the two halves of read_on: then the value is made again.
+static bool may_come(mu_status code) { return code == MU_UNAVAILABLE || code == MU_NOT_FOUND; }
+
 static mu_tensor *wait_for(mu_rpc_client *worker, const mu_variable *variable)
 {
     const int64_t deadline = mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT));
     mu_tensor *value = NULL;
-    while (!(value = read_on(worker, variable)) && mu_error_code() == MU_UNAVAILABLE && mu__now_ns() < deadline) {
+    while (!(value = read_on(worker, variable)) && may_come(mu_error_code()) && mu__now_ns() < deadline) {
         mu_error_take();
         if (mu__check_stop() != MU_OK)
             return NULL;
