@@ -8,14 +8,15 @@
 
 enum { MOST_DIMS = 8 };
 
-static int launches, ended;  // under the lock
+static int launches, ended; // under the lock
 
 typedef struct job {
     const joined_world *world;
     pj_loaded *loaded;
     int number, launch_id;
     size_t n_arguments;
-    pj_buffer **arguments, **outputs;   // [own devices, …]; retained
+    pj_buffer **arguments, **outputs;      // [own devices, …]; retained
+    size_t n_own_arguments, n_own_outputs; // of all own devices together
     int64_t *not_donated;
     size_t n_not_donated;
     joined_gate *gate;
@@ -57,7 +58,7 @@ static pj_error *pack_argument(joined_parcel *parcel, pj_buffer *buffer)
     pj_layout layout = JOINED_ARGS(pj_layout, .tiled = JOINED_ARGS(pj_tiled_layout, .minor_to_major = order,
                                                                    .n_minor_to_major = (size_t)argument.n_dims));
     pj_to_host_args copy = JOINED_ARGS(pj_to_host_args, .source = inner, .layout = &layout);
-    if ((error = joined_call(PJ_BUFFER_TO_HOST_BUFFER, &copy)) != NULL)  // says how many bytes
+    if ((error = joined_call(PJ_BUFFER_TO_HOST_BUFFER, &copy)) != NULL) // says how many bytes
         return error;
     argument.bytes = (int64_t)copy.bytes;
     copy.data = joined_alloc(copy.bytes);
@@ -73,8 +74,10 @@ static pj_error *send_arguments(const job *j)
 {
     joined_parcel parcel = {0};
     const size_t n = (size_t)j->loaded->n_own * j->n_arguments;
-    const head first = {.hash = j->loaded->hash, .n_devices = (uint64_t)j->loaded->n_own,
-                        .n_arguments = j->n_arguments, .launch_id = j->launch_id};
+    const head first = {.hash = j->loaded->hash,
+                        .n_devices = (uint64_t)j->loaded->n_own,
+                        .n_arguments = j->n_arguments,
+                        .launch_id = j->launch_id};
     pj_error *error = NULL;
     joined_pack(&parcel, &first, sizeof first);
     for (size_t i = 0; !error && i < n; i++)
@@ -92,8 +95,10 @@ static void need_same(const job *j, const joined_parcel *parcel, int node)
     memcpy(&theirs, parcel->data, sizeof theirs);
     if (theirs.hash == j->loaded->hash && theirs.launch_id == j->launch_id && theirs.n_arguments == j->n_arguments)
         return;
-    fprintf(stderr, "joined_plugin: launch %d: process %d runs another program or launch id (%lld) than process %d "
-            "(%d)\n", j->number, node, (long long)theirs.launch_id, j->world->node, j->launch_id);
+    fprintf(stderr,
+            "joined_plugin: launch %d: process %d runs another program or launch id (%lld) than process %d "
+            "(%d)\n",
+            j->number, node, (long long)theirs.launch_id, j->world->node, j->launch_id);
     abort();
 }
 
@@ -102,10 +107,9 @@ static pj_error *unpack_argument(pj_client *client, const joined_parcel *parcel,
 {
     argument_head argument;
     memcpy(&argument, parcel->data + *at, sizeof argument);
-    pj_from_host_args args = JOINED_ARGS(pj_from_host_args, .client = client,
-                                         .data = parcel->data + *at + sizeof argument, .type = (int)argument.type,
-                                         .dims = argument.dims, .n_dims = (size_t)argument.n_dims,
-                                         .semantics = PJ_HOST_DURING_CALL, .device = device);
+    pj_from_host_args args = JOINED_ARGS(
+        pj_from_host_args, .client = client, .data = parcel->data + *at + sizeof argument, .type = (int)argument.type,
+        .dims = argument.dims, .n_dims = (size_t)argument.n_dims, .semantics = PJ_HOST_DURING_CALL, .device = device);
     *at += sizeof argument + (size_t)argument.bytes;
     pj_error *error = joined_call(PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args);
     *out = args.buffer;
@@ -126,9 +130,9 @@ static pj_error *gather(const job *j, pj_device *const *devices, pj_buffer ***li
             at[node] = sizeof(head);
         }
         for (size_t i = 0; !error && i < j->n_arguments; i++)
-            error = node == j->world->node ? joined_buffer_inner(j->arguments[own++], &lists[d][i])
-                                       : unpack_argument(j->world->client, &parcels[node], &at[node], devices[d],
-                                                         &lists[d][i]);
+            error = node == j->world->node
+                        ? joined_buffer_inner(j->arguments[own++], &lists[d][i])
+                        : unpack_argument(j->world->client, &parcels[node], &at[node], devices[d], &lists[d][i]);
     }
     for (int node = 0; node < j->world->nodes; node++)
         free(parcels[node].data);
@@ -140,10 +144,10 @@ static pj_error *execute_all(const job *j, pj_buffer ***lists, pj_buffer ***resu
     pj_event *complete[JOINED_DEVICES] = {NULL};
     pj_execute_options options = JOINED_ARGS(pj_execute_options, .launch_id = j->launch_id,
                                              .not_donated = j->not_donated, .n_not_donated = j->n_not_donated);
-    pj_execute_args args = JOINED_ARGS(pj_execute_args, .loaded = j->loaded->inner, .options = &options,
-                                       .arguments = (pj_buffer *const *const *)lists,
-                                       .n_devices = (size_t)j->loaded->n, .n_arguments = j->n_arguments,
-                                       .outputs = (pj_buffer **const *)results, .complete = complete);
+    pj_execute_args args =
+        JOINED_ARGS(pj_execute_args, .loaded = j->loaded->inner, .options = &options,
+                    .arguments = (pj_buffer *const *const *)lists, .n_devices = (size_t)j->loaded->n,
+                    .n_arguments = j->n_arguments, .outputs = (pj_buffer * *const *)results, .complete = complete);
     pj_error *error = joined_call(PJ_LOADED_EXECUTE, &args);
     for (int d = 0; !error && d < j->loaded->n; d++)
         error = joined_await_inner(complete[d]);
@@ -207,10 +211,10 @@ static void *run_job(void *arg)
     pthread_mutex_unlock(&joined_lock);
     die_if_told(j);
     pj_error *error = run(j);
-    joined_gate_open(j->gate, error);
-    for (size_t i = 0; i < (size_t)j->loaded->n_own * j->n_arguments; i++)
+    joined_gate_open(j->gate, error); // From here on the caller may destroy the program.
+    for (size_t i = 0; i < j->n_own_arguments; i++)
         joined_buffer_drop(j->arguments[i]);
-    for (size_t i = 0; i < (size_t)j->loaded->n_own * j->loaded->n_outputs; i++)
+    for (size_t i = 0; i < j->n_own_outputs; i++)
         joined_buffer_drop(j->outputs[i]);
     joined_gate_drop(j->gate);
     pthread_mutex_lock(&joined_lock);
@@ -232,10 +236,12 @@ static job *new_job(const joined_world *world, const pj_execute_args *args)
                .loaded = loaded,
                .launch_id = args->options->launch_id,
                .n_arguments = args->n_arguments,
+               .n_own_arguments = args->n_devices * args->n_arguments,
+               .n_own_outputs = args->n_devices * loaded->n_outputs,
                .n_not_donated = args->options->n_not_donated,
                .gate = joined_gate_new()};
-    j->arguments = joined_alloc(sizeof *j->arguments * args->n_devices * args->n_arguments);
-    j->outputs = joined_alloc(sizeof *j->outputs * args->n_devices * loaded->n_outputs);
+    j->arguments = joined_alloc(sizeof *j->arguments * j->n_own_arguments);
+    j->outputs = joined_alloc(sizeof *j->outputs * j->n_own_outputs);
     j->not_donated = joined_alloc(sizeof *j->not_donated * j->n_not_donated);
     if (j->n_not_donated > 0)
         memcpy(j->not_donated, args->options->not_donated, sizeof *j->not_donated * j->n_not_donated);
