@@ -1,17 +1,27 @@
 // Basics that every other public header uses: status codes and the error record, ownership by pools, keyword arguments,
 // and starting and ending the library.
 //
-// Three conventions hold for the whole API and are not repeated:
-//   Errors.    A call that fails returns NULL, a non-zero mu_status, NaN or -1, and records an error (code, message,
-//              file and line) for the thread. The record is sticky: until mu_error_take() reads it, every call that
-//              builds or runs something does nothing and fails. So a chain of calls needs one check, at its end.
-//              Queries, releases and logging always work.
+// These conventions hold for the whole API and are not repeated:
+//   Errors.    A call that fails returns NULL, a non-zero mu_status, NaN or -1 (or what its comment has in parentheses
+//              after "Errors"), and records an error (code, message, file and line) for the thread. The record is
+//              sticky: until mu_error_take() reads it, every call that builds or runs something does nothing and fails.
+//              So a chain of calls needs one check, at its end. Queries, releases and logging always work.
+//   Codes.     Every call may fail with INVALID_ARGUMENT, for a NULL that it does not accept or a name, number, type or
+//              shape that it does not take, and with RESOURCE_EXHAUSTED if memory or a disk is full. One that reads or
+//              writes a file may fail with NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION (it is a folder) and
+//              DATA_LOSS (it is damaged); one that waits for other replicas or processes with DEADLINE_EXCEEDED (they
+//              are late), UNAVAILABLE (one is gone) and CANCELLED (a signal asks to stop); one that runs a callback, a
+//              function or a dataset with its errors. Comments name, after "Errors:", what is particular to a call.
 //   Ownership. An object returned by a mu_ function belongs to the thread's innermost open pool and is freed when
 //              that pool closes. mu_retain keeps it longer; mu_release undoes mu_retain. Arguments are borrowed;
-//              strings and arrays are copied.
+//              strings and arrays are copied. A callback, and the `arg` for it, must be there as long as what it was
+//              given to.
 //   Arguments. Options are structs with designated initializers, wrapped by a macro with the function's name. An
 //              argument that is left out has its default; one that is written has its value, 0 too. NAME_with takes a
 //              pointer to the struct, for other languages; there zero means the default, see `given` below.
+//   Threads.   Any thread may call. The pending error, pools, scopes and tapes are the thread's own. Several threads
+//              may use an object at the same time if no call changes it; tensors never change.
+//   Units.     Times are in seconds, sizes in bytes, angles in radians, unless the name or the comment says otherwise.
 #ifndef MUSTER_BASE_H
 #define MUSTER_BASE_H
 
@@ -232,6 +242,7 @@ typedef struct mu_pool mu_pool;  // objects that are freed together
 MU_API mu_pool *mu_pool_open(void);
 
 // mu_pool_close frees the pool's objects in reverse order, after those of every pool opened later. NULL is accepted.
+// Errors: FAILED_PRECONDITION if the pool is not open on this thread and in this callback; it then frees nothing.
 MU_API void mu_pool_close(mu_pool *pool);
 
 // mu_retain keeps an object beyond its pool and returns it. NULL returns NULL.
@@ -255,13 +266,15 @@ typedef struct mu_runtime_args {
     const char *log;    // level as in MUSTER_LOG: "error", "warning" (default), "info" or "debug"
 } mu_runtime_args;
 
-// mu_init makes the default runtime and opens the outermost pool. A second call is an error. Errors:
-// MU_INVALID_ARGUMENT for an invalid setting; the message names it.
+// mu_init makes the default runtime and opens the outermost pool. Without it, the first call that needs the runtime
+// makes one with the defaults, and opens no pool. Errors: FAILED_PRECONDITION if there is a default runtime already, or
+// MUSTER_ISA is not what this processor has; INVALID_ARGUMENT for an invalid setting, which the message names.
 #define mu_init(...) mu_init_with(MU_ARGS(mu_runtime_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_init_with(const mu_runtime_args *args);
 
-// mu_runtime_new makes another runtime (a process may have several). mu_runtime_use selects the runtime that this
-// thread uses (NULL: the default one) and returns the previous one.
+// mu_runtime_new makes another runtime (a process may have several); its errors are those of mu_init for a setting.
+// mu_runtime_use selects the runtime that this thread uses (NULL: the default one) and returns the previous one. Errors
+// (the runtime in use, which stays): INVALID_ARGUMENT for an object of another type.
 #define mu_runtime_new(...) mu_runtime_new_with(MU_ARGS(mu_runtime_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_runtime *mu_runtime_new_with(const mu_runtime_args *args);
 MU_API mu_runtime *mu_runtime_use(mu_runtime *runtime);
