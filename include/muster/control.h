@@ -3,6 +3,9 @@
 // Bodies are C callbacks that take and return values. Outside a trace they are simply called. In a trace, each body
 // becomes a subgraph, and tensors that it captures become inputs of the node. All of these functions have gradients. A
 // body may be traced more than once, so it must have no side effects of its own: it only builds.
+//
+// Errors: those of a body, and INVALID_ARGUMENT if what bodies return differs in structure, types or ranks from what it
+// must match, or if the tensors of `elems` differ in their first axes.
 #ifndef MUSTER_CONTROL_H
 #define MUSTER_CONTROL_H
 
@@ -77,7 +80,8 @@ MU_API mu_value *mu_vectorized_map(mu_body *fn, mu_value *elems, void *arg);
 
 // mu_custom_gradient returns forward(arguments, arg). Gradients use `backward` instead of the gradients of forward's
 // ops. backward gets the arguments, the results and the gradients of the results (zeros where there is none), and
-// returns one gradient for each tensor of the arguments. Tensors that forward captures get no gradient.
+// returns one gradient for each tensor of the arguments. Tensors that forward captures get no gradient. Errors:
+// INVALID_ARGUMENT, with the gradient, if backward returns another number of tensors.
 typedef mu_value *mu_backward(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg);
 MU_API mu_value *mu_custom_gradient(mu_body *forward, mu_backward *backward, mu_value *arguments, void *arg);
 
@@ -89,12 +93,12 @@ MU_API mu_value *mu_recompute_grad(mu_body *fn, mu_value *arguments, void *arg);
 // ---- Jacobians and directional derivatives ------------------------------------------------------
 
 // mu_tape_jacobian returns the derivatives of every element of y with respect to every element of the sources: for each
-// source a tensor of shape [y…, source…]. It computes one gradient per element of y. If more than one dimension of the
-// result is unknown in a trace, y must have one axis.
+// source a tensor of shape [y…, source…]. It computes one gradient per element of y. Errors: UNIMPLEMENTED in a trace
+// that does not know more than one dimension of the result; give y one axis.
 MU_API mu_value *mu_tape_jacobian(mu_tape *tape, mu_tensor *y, mu_value *sources);
 
 // mu_tape_batch_jacobian computes a Jacobian for each row separately; row i of y must depend on row i of x only. y: [n,
-// …], x: [n, …]; result: [n, y…, x…]. It computes one gradient per element of a row.
+// …], x: [n, …]; result: [n, y…, x…]. It computes one gradient per element of a row. Errors: as mu_tape_jacobian.
 MU_API mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x);
 
 // mu_jvp returns [results, tangents]: fn(primals, arg) and its derivative in the direction `tangents`, which has the

@@ -42,12 +42,14 @@ typedef struct mu_custom_op {
 } mu_custom_op;
 
 // mu_register_op registers an op for the rest of the process. A graph from another process names its custom ops; it is
-// rejected before it runs if one of them is not registered here. Errors: ALREADY_EXISTS if another op has the name.
+// rejected before it runs if one of them is not registered here. Errors: ALREADY_EXISTS if another op has the name;
+// INVALID_ARGUMENT for an invalid name or number, or without a kernel. The struct is copied.
 #define mu_register_op(...) mu_register_op_with(MU_ARGS(mu_custom_op, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_register_op_with(const mu_custom_op *op);
 
 // mu_call_op applies a registered op, eagerly or in a trace; `out` receives n_out tensors. mu_call_op1 is for ops with
-// one output. Errors: NOT_FOUND for a name that is not registered.
+// one output. Errors: NOT_FOUND for a name that is not registered. INVALID_ARGUMENT for another number of inputs; what
+// the op's functions give to mu_fail.
 MU_API mu_status mu_call_op(const char *name, int n_in, mu_tensor *const *in, mu_tensor **out);
 MU_API mu_tensor *mu_call_op1(const char *name, int n_in, mu_tensor *const *in);
 

@@ -1,4 +1,8 @@
 // Variables, tapes and traced functions.
+//
+// Errors: a question about a variable or a function does not fail; for NULL it returns NULL, false, -1, a shape of rank
+// -1, or the default value of its type. FAILED_PRECONDITION for a symbolic tensor outside of the trace that it belongs
+// to, and for a variable that a failed step has left in doubt, until it is assigned.
 #ifndef MUSTER_GRAPH_H
 #define MUSTER_GRAPH_H
 
@@ -54,9 +58,10 @@ typedef struct mu_variable_args {
 } mu_variable_args;
 
 // mu_variable_new makes a variable under the strategy in scope (without one: a plain variable). Errors:
-// FAILED_PRECONDITION in a retrace of a function (only its first trace may make variables); INVALID_ARGUMENT for an
-// ON_READ variable with aggregation MEAN that is not a float, if the strategy keeps a copy on each device, and for
-// per_worker_variable under another strategy than mu_parameter_server_strategy, or together with trainable.
+// FAILED_PRECONDITION in a retrace of a function (only its first trace may make variables), and for a symbolic initial
+// value; INVALID_ARGUMENT for an ON_READ variable with aggregation MEAN that is not a float, if the strategy keeps a
+// copy on each device, and for per_worker_variable under another strategy than mu_parameter_server_strategy, or
+// together with trainable.
 #define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 
@@ -89,15 +94,18 @@ typedef struct mu_tape mu_tape;  // a record of ops, for gradients
 
 // mu_tape_open starts recording the ops of this thread, until the tape or its pool is closed. While a tape is open,
 // mu_function_call, and mu_run on one replica, call the function's callback eagerly so that gradients pass through it.
-// A tape does not record what several replicas do: open it inside the function.
+// A tape does not record what several replicas do: open it inside the function. A tape belongs to its pool, and to the
+// thread that opened it.
 MU_API mu_tape *mu_tape_open(void);
 MU_API void mu_tape_close(mu_tape *tape);  // ends recording; NULL is accepted
 
 // mu_gradients returns the gradients of a loss with respect to variables or tensors: a list in the order of `sources`.
-// A source that does not influence the loss gets zeros. The tape stays open and may be used again.
+// A source that does not influence the loss gets zeros. The tape stays open and may be used again. Errors:
+// UNIMPLEMENTED for a custom op without a gradient; FAILED_PRECONDITION for a branch or loop that was called before the
+// tape was opened.
 MU_API mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources);
 
-// mu_variables makes a list of variables; the last argument is MU_END.
+// mu_variables makes a list of variables, which it retains; the last argument is MU_END.
 MU_API mu_value *mu_variables(mu_variable *first, ...);
 MU_API mu_value *mu_variables_of(int n, mu_variable *const *variables);
 // mu_value_variable returns the variable in a value, such as mu_value_at(mu_model_weights(model), 0). Errors:
@@ -142,7 +150,7 @@ MU_API const char *mu_function_name(const mu_function *function);
 MU_API int mu_function_trace_count(const mu_function *function);
 
 // mu_function_dot writes the latest traced graph to a Graphviz file; draw it with `dot -Tsvg path`. MUSTER_LOG=debug
-// prints the graph as text. Errors: FAILED_PRECONDITION if the function has not been traced.
+// prints the graph as text. Errors: FAILED_PRECONDITION if the function has not been traced; those of writing a file.
 MU_API mu_status mu_function_dot(mu_function *function, const char *path);
 
 #ifdef __cplusplus

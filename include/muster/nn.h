@@ -3,8 +3,9 @@
 // Images have shape [batch, height, width, channels]; convolution kernels [height, width, channels in, channels out].
 // Options that are pairs are {height, width}; if the second entry is missing, the first is used for both. Padding is a
 // name: "valid" (none), "same" (result size: size / stride, rounded up) or "explicit" (zeros as in .pads); mu_nn_conv1d
-// also accepts "causal". Functions return NULL on error: INVALID_ARGUMENT for shapes or types that do not match, and
-// for other names.
+// also accepts "causal".
+//
+// Errors: as in muster/ops.h, and INVALID_ARGUMENT for other names, or sizes and numbers that cannot be.
 #ifndef MUSTER_NN_H
 #define MUSTER_NN_H
 

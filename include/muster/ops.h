@@ -2,8 +2,10 @@
 //
 // All functions work eagerly and in traces, have a gradient where the mathematical function has one, and broadcast as
 // NumPy does. Types are never converted implicitly: use mu_cast. Negative axes count from the end. In a trace,
-// dimensions may be MU_UNKNOWN. Functions return NULL on error: INVALID_ARGUMENT for shapes, types or axes that do not
-// match.
+// dimensions may be MU_UNKNOWN.
+//
+// Errors: INVALID_ARGUMENT for shapes, types or axes that do not match, in a trace as far as they are known there;
+// FAILED_PRECONDITION for a symbolic tensor outside of the trace that it belongs to.
 #ifndef MUSTER_OPS_H
 #define MUSTER_OPS_H
 
@@ -189,7 +191,8 @@ MU_API mu_tensor *mu_dim_size(mu_tensor *x, int axis);            // int64 scala
 
 // Indices are int32 or int64; gathers and mu_one_hot accept int8 and int16 too. Errors: INVALID_ARGUMENT naming an
 // index that is out of range. mu_convert_to_tensor returns the tensor in a value. Indexed slices become dense; rows
-// with the same index are added.
+// with the same index are added. Errors of the latter: UNIMPLEMENTED for slices that are an argument of a traced
+// function.
 MU_API mu_tensor *mu_convert_to_tensor(const mu_value *value);
 // mu_gather takes slices of x along an axis; the first batch_dims axes of x and indices are common batch axes.
 MU_API mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims);

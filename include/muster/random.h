@@ -12,7 +12,7 @@ extern "C" {
 // generators. So checkpoints save it, it belongs to the scope that it is made in, and traced functions can update it.
 
 // mu_generator_new makes a generator whose key is the seed; seed 0 takes the next seed of the program (mu_set_seed).
-// `name` may be NULL. Belongs to the innermost pool.
+// `name` may be NULL. Errors: as mu_variable_new.
 MU_API mu_variable *mu_generator_new(uint64_t seed, const char *name);
 
 // mu_generator_next returns a seed for the stateless functions (int64 [2]) and advances the generator. Every call,

@@ -1,5 +1,8 @@
 // Tensors and values. Ops take and return tensors; datasets, mu_run and callbacks pass values, which are nests of
 // tensors.
+//
+// Errors: a question about type, shape, kind or number does not fail: NULL has the type MU_DTYPE_DEFAULT, the shape of
+// a scalar, -1 as its rank, dimensions and number of elements, and no values in it.
 #ifndef MUSTER_TENSOR_H
 #define MUSTER_TENSOR_H
 
@@ -26,8 +29,9 @@ typedef enum mu_dtype {
     MU_F16 = 19
 } mu_dtype;
 
-// mu_dtype_name returns a name such as "float32"; mu_dtype_bytes the size of one element (0: invalid type; of
-// MU_STRING, whose elements have different sizes, the 8 bytes that say where an element begins).
+// mu_dtype_name returns a name such as "float32" (static storage; "unknown" for another number); mu_dtype_bytes the
+// size of one element (0: invalid type; of MU_STRING, whose elements have different sizes, the 8 bytes that say where
+// an element begins).
 MU_API const char *mu_dtype_name(mu_dtype dtype);
 MU_API size_t mu_dtype_bytes(mu_dtype dtype);
 
@@ -39,17 +43,20 @@ typedef struct mu_shape {
     int64_t dims[MU_MAX_RANK];  // MU_UNKNOWN only in traces
 } mu_shape;
 
-// mu_shape_make makes a shape of `rank` dimensions.
+// mu_shape_make makes a shape of `rank` dimensions. It does not fail: what takes the shape refuses one that is not
+// valid.
 MU_API mu_shape mu_shape_make(int rank, const int64_t *dims);
 
 // A tensor: dense, row-major, immutable by convention. It has elements in memory, or is a symbolic value in a trace.
 typedef struct mu_tensor mu_tensor;
 
-// mu_tensor_new copies `data` (all elements, row-major; NULL: zeros) into a new tensor.
+// mu_tensor_new copies `data` (all elements, row-major; NULL: zeros) into a new tensor. Errors: INVALID_ARGUMENT for
+// MU_STRING, a rank above MU_MAX_RANK, or a dimension that is negative or unknown.
 MU_API mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const void *data);
 
 // mu_tensor_wrap makes a tensor that uses the caller's memory without a copy. release(arg) is called once, when the
-// last user releases the tensor (NULL: the memory outlives all users). It is not called if mu_tensor_wrap fails.
+// last user releases the tensor (NULL: the memory outlives all users). It is not called if mu_tensor_wrap fails; errors
+// as mu_tensor_new.
 MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data,
                                  void (*release)(void *arg), void *arg);
 
@@ -61,7 +68,9 @@ MU_API mu_tensor *mu_vector_f32(int64_t n, const float *values);
 MU_API mu_dtype mu_tensor_dtype(const mu_tensor *tensor);  // the element type
 MU_API mu_shape mu_tensor_shape(const mu_tensor *tensor);  // MU_UNKNOWN dimensions only in traces
 MU_API int mu_tensor_rank(const mu_tensor *tensor);  // the number of axes; 0 for a scalar
-MU_API int64_t mu_tensor_dim(const mu_tensor *tensor, int axis);  // negative axes count from the end
+// mu_tensor_dim returns the size of an axis; negative axes count from the end. Errors (-1): INVALID_ARGUMENT for
+// another.
+MU_API int64_t mu_tensor_dim(const mu_tensor *tensor, int axis);
 MU_API int64_t mu_tensor_elements(const mu_tensor *tensor);       // MU_UNKNOWN if a dimension is
 MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);  // whether it is a value in a trace, without elements
 
@@ -69,11 +78,12 @@ MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);  // whether it is a 
 // tensor; INVALID_ARGUMENT for strings (mu_tensor_string).
 MU_API const void *mu_tensor_data(const mu_tensor *tensor);
 
-// mu_tensor_copy_to copies the elements to `data`; `bytes` must be exactly the tensor's size.
+// mu_tensor_copy_to copies the elements to `data`; `bytes` must be exactly the tensor's size. Errors: as
+// mu_tensor_data.
 MU_API mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes);
 
 // mu_scalar returns the single element of a tensor, or of a value that holds one tensor; NaN on failure. The argument
-// is a mu_tensor * or a mu_value *.
+// is a mu_tensor * or a mu_value *. Errors: INVALID_ARGUMENT for several elements or none; as mu_tensor_data.
 MU_API double mu_scalar(const void *tensor_or_value);
 
 // mu_tensor_item returns element i in row-major order, of any type; mu_tensor_item_int does so without rounding for
@@ -82,7 +92,7 @@ MU_API double mu_scalar(const void *tensor_or_value);
 MU_API double mu_tensor_item(const mu_tensor *tensor, int64_t i);
 MU_API int64_t mu_tensor_item_int(const mu_tensor *tensor, int64_t i);
 
-// mu_tensor_print prints the tensor as NumPy does; long axes are abbreviated.
+// mu_tensor_print prints the tensor as NumPy does; long axes are abbreviated. A symbolic tensor has its type and shape.
 MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
 
 // ---- Strings ------------------------------------------------------------------------------------
@@ -140,12 +150,13 @@ MU_API mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int ra
 
 MU_API mu_value_kind mu_value_kind_of(const mu_value *value);  // what kind of value it is
 MU_API int mu_value_count(const mu_value *value);              // number of elements or components; 1 for a leaf
-MU_API mu_value *mu_value_at(const mu_value *value,
-                             int i); // element of a list or map; component of a per-replica value
-// mu_value_get: errors: NOT_FOUND for a key that the map has not.
+// mu_value_at returns element i of a list or map, or component i of a per-replica value; mu_value_get the element with
+// a key. Both belong to the container. Errors: OUT_OF_RANGE for another i; NOT_FOUND if the map has no such key.
+MU_API mu_value *mu_value_at(const mu_value *value, int i);
 MU_API mu_value *mu_value_get(const mu_value *map, const char *key);
-MU_API const char *mu_value_key(const mu_value *map, int i);  // the key of element i of a map; NULL if there is none
-// mu_at returns the tensor in element i of a list or map (a single tensor is its own element 0).
+MU_API const char *mu_value_key(const mu_value *map, int i);  // key of element i, belongs to the map; or NULL
+// mu_at returns the tensor in element i of a list or map (a single tensor is its own element 0). Errors: OUT_OF_RANGE
+// for another i; those of mu_value_tensor.
 MU_API mu_tensor *mu_at(const mu_value *value, int i);
 // mu_value_tensor returns the tensor of a leaf: of a per-replica value this replica's component, inside a function that
 // runs on replicas; of a mirrored value any copy. Errors: INVALID_ARGUMENT for a value with several tensors or none,
