@@ -9,6 +9,9 @@
 //
 // All functions work outside of functions and in traced functions, and from several threads at once. A traced function
 // that waits in a take occupies its device, so gradients have to come from other devices or from outside of functions.
+//
+// Errors: CANCELLED once the accumulator is closed; UNIMPLEMENTED in functions that XLA devices run; for an accumulator
+// on a server also those of a call to it.
 #ifndef MUSTER_ACCUMULATOR_H
 #define MUSTER_ACCUMULATOR_H
 
@@ -54,8 +57,8 @@ MU_API mu_accumulator *mu_accumulator_find(const char *shared_name);
 // is free again. Works with an error pending.
 MU_API mu_status mu_accumulator_close(mu_accumulator *accumulator);
 
-// mu_accumulator_name returns the shared_name, or the name if there is none. mu_accumulator_dtype returns the type of
-// its gradients. NULL: NULL and MU_DTYPE_DEFAULT.
+// mu_accumulator_name returns the shared_name, or the name if there is none; it belongs to the accumulator.
+// mu_accumulator_dtype returns the type of its gradients. NULL: NULL and MU_DTYPE_DEFAULT.
 MU_API const char *mu_accumulator_name(const mu_accumulator *accumulator);
 MU_API mu_dtype mu_accumulator_dtype(const mu_accumulator *accumulator);
 

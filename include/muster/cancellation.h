@@ -1,4 +1,6 @@
 // Cancellation: ends the waits of calls that another thread has made.
+//
+// Errors: only those that every call may give (muster/base.h).
 #ifndef MUSTER_CANCELLATION_H
 #define MUSTER_CANCELLATION_H
 

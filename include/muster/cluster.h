@@ -3,6 +3,8 @@
 // A specification (mu_cluster_spec) lists the tasks. A cluster (mu_cluster, TensorFlow's cluster resolver) adds this
 // process's own task and knows where both are read from. Most programs call mu_cluster_from_environment or nothing at
 // all, because the multi-worker strategies call it. Strings returned here belong to the pool, as objects do.
+//
+// Errors: where a function names no others, INVALID_ARGUMENT, for a cluster that its source describes wrongly too.
 #ifndef MUSTER_CLUSTER_H
 #define MUSTER_CLUSTER_H
 
@@ -19,10 +21,12 @@ extern "C" {
 typedef struct mu_cluster_spec mu_cluster_spec;
 
 // mu_cluster_spec_parse reads JSON: {"worker": ["a:2222", "b:2222"], "ps": {"3": "c:2222"}}; NULL or "{}" is empty.
-// Errors: INVALID_ARGUMENT for anything else, for a duplicate index, or for more than 65536 tasks.
+// Errors: INVALID_ARGUMENT for anything else, for a name twice, or for more than 65536 tasks; ALREADY_EXISTS for an
+// index that is written in two ways ("3" and "03").
 MU_API mu_cluster_spec *mu_cluster_spec_parse(const char *json);
 
-// mu_cluster_spec_add adds one task; index -1 means the next after the job's last. Errors: ALREADY_EXISTS.
+// mu_cluster_spec_add adds one task; index -1 means the next after the job's last. Errors: ALREADY_EXISTS for an index
+// that the job has.
 MU_API mu_status mu_cluster_spec_add(mu_cluster_spec *spec, const char *job, int index, const char *address);
 
 // mu_cluster_spec_json returns the JSON that mu_cluster_spec_parse reads, with jobs sorted by name. A job is a list if
@@ -175,9 +179,9 @@ typedef struct mu_kubernetes_cluster_resolver_args {
 // mu_kubernetes_cluster_resolver asks the Kubernetes API at each query for the pods that match each selector. Tasks are
 // ordered by selector, then by pod name; addresses are those of the pods' hosts. Set this process's own task with
 // mu_cluster_set_task_type. Needs libcurl (Debian: libcurl4), which is loaded on first use. Errors, at the query:
-// FAILED_PRECONDITION for a pod that is not running, or without libcurl; UNAVAILABLE if the API does not answer within
-// 30 s; UNAUTHENTICATED and PERMISSION_DENIED from the API; DATA_LOSS or INVALID_ARGUMENT (not JSON) for a malformed
-// answer.
+// FAILED_PRECONDITION for a pod that is not running, or without libcurl; UNAVAILABLE if the API is not reached, or has
+// an error itself; DEADLINE_EXCEEDED if it does not answer within 30 s; UNAUTHENTICATED and PERMISSION_DENIED from the
+// API; DATA_LOSS or INVALID_ARGUMENT (not JSON) for a malformed answer.
 #define mu_kubernetes_cluster_resolver(...) \
     mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);
@@ -228,7 +232,8 @@ MU_API mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolve
 // ---- Querying a cluster -------------------------------------------------------------------------
 
 // Each function queries the cluster's source now. NULL or -1 with an error recorded means that the query failed; NULL
-// or -1 without an error means that the source has no such value.
+// or -1 without an error means that the source has no such value. Errors: those "at the query" of the function that
+// made the cluster.
 MU_API mu_cluster_spec *mu_cluster_get_spec(mu_cluster *cluster);
 MU_API const char *mu_cluster_task_type(mu_cluster *cluster);
 MU_API int mu_cluster_task_id(mu_cluster *cluster);

@@ -2,6 +2,8 @@
 //
 // The options are TensorFlow's CommunicationOptions, with two more implementations. Where an option is not set, the
 // library chooses by where the replicas are and by the size of the data.
+//
+// Errors: the functions fail only as their comments say.
 #ifndef MUSTER_COMM_H
 #define MUSTER_COMM_H
 

@@ -6,6 +6,7 @@
 //
 // Errors. The first call that fails is remembered. The next mu_schedule, mu_join or mu_done cancels all other calls,
 // waits until none runs, and fails with that error. Afterwards the coordinator is as new, and no error is raised twice.
+// A coordinator that has ended gives FAILED_PRECONDITION.
 #ifndef MUSTER_COORDINATOR_H
 #define MUSTER_COORDINATOR_H
 

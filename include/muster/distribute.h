@@ -1,5 +1,11 @@
 // Strategies: how a model's variables and steps are distributed over devices. Names and behaviour are those of
 // tf.distribute.
+//
+// Errors: a question about a strategy does not fail; for NULL it returns NULL, 0 or false, or what holds for the
+// default strategy. What works with several replicas fails with FAILED_PRECONDITION in the scope of another strategy,
+// where it is called on a replica and not for one (mu_run, mu_reduce), or on none and for one (mu_all_reduce), and
+// under a strategy whose TPU was lost. A function that XLA devices run fails with UNIMPLEMENTED for what they cannot
+// do.
 #ifndef MUSTER_DISTRIBUTE_H
 #define MUSTER_DISTRIBUTE_H
 
@@ -31,8 +37,9 @@ typedef struct mu_mirrored_strategy_args {
 
 // mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients. The default devices
 // of every strategy are those of the plugin that MUSTER_PJRT names, else all visible GPUs of the first GPU plugin that
-// starts (CUDA_VISIBLE_DEVICES counts), else the CPU devices; never devices of two kinds. Errors:
-// INVALID_ARGUMENT for an unknown or duplicate device, an empty list, or more replicas than devices.
+// starts (CUDA_VISIBLE_DEVICES counts), else the CPU devices; never devices of two kinds. Errors: INVALID_ARGUMENT for
+// an unknown or duplicate device, an empty list, or more replicas than devices; NOT_FOUND or FAILED_PRECONDITION if the
+// plugin of the devices is not there or cannot be used; FAILED_PRECONDITION for devices of another process.
 #define mu_mirrored_strategy(...) \
     mu_mirrored_strategy_with(MU_ARGS(mu_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *args);
@@ -100,12 +107,12 @@ typedef struct mu_multi_worker_mirrored_strategy_args {
 // cluster's key. Errors: INVALID_ARGUMENT for an invalid cluster, or one that does not name this process's task;
 // DEADLINE_EXCEEDED naming the missing workers (also if a worker has another key); FAILED_PRECONDITION if workers
 // differ in version or in number of devices, if the cluster's variables changed after the first strategy was made, or
-// if an earlier strategy of this process uses another cluster.
+// if an earlier strategy of this process uses another cluster. DATA_LOSS for a message of a worker that cannot be read.
 #define mu_multi_worker_mirrored_strategy(...) \
     mu_multi_worker_mirrored_strategy_with(MU_ARGS(mu_multi_worker_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *args);
 
-// mu_strategy_cluster_resolver returns the strategy's cluster, NULL for strategies of one process.
+// mu_strategy_cluster_resolver returns the strategy's cluster, which belongs to it; NULL for strategies of one process.
 // mu_strategy_worker_count and _index return the number of worker processes and this worker's index. Only the chief,
 // worker 0, writes shared files: mu_strategy_should_checkpoint, and _should_save_summary for logs, are true there.
 MU_API mu_cluster *mu_strategy_cluster_resolver(const mu_strategy *strategy);
@@ -119,10 +126,11 @@ MU_API bool mu_strategy_between_graph(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_init(const mu_strategy *strategy);
 MU_API bool mu_strategy_require_static_shapes(const mu_strategy *strategy);
 
-// mu_one_device_strategy puts all variables and computation on one device, such as "CPU:0".
+// mu_one_device_strategy puts all variables and computation on one device, such as "CPU:0". Errors: as
+// mu_mirrored_strategy.
 MU_API mu_strategy *mu_one_device_strategy(const char *device);
 
-// mu_default_strategy returns the strategy that applies outside of all scopes.
+// mu_default_strategy returns the strategy that applies outside of all scopes; it belongs to the runtime.
 MU_API mu_strategy *mu_default_strategy(void);
 
 // ---- Contexts -----------------------------------------------------------------------------------
@@ -137,7 +145,8 @@ MU_API const char *mu_strategy_name(const mu_strategy *strategy);  // such as "M
 
 // A scope is open from mu_scope_open to mu_scope_close. Variables made inside belong to the strategy.
 // MU_SCOPE(strategy) { … } opens and closes it around a block. The block runs once, even if the strategy is NULL (the
-// pending error then makes all calls fail). Do not leave it with return, goto or break.
+// pending error then makes all calls fail). Do not leave it with return, goto or break. Errors: FAILED_PRECONDITION on
+// a replica, or in the scope of another strategy.
 typedef struct mu_scope_guard {
     void *scope;
     bool once;
@@ -167,13 +176,13 @@ MU_API mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *varia
 #define MU_COLOCATE(strategy, variable) \
     for (mu_scope_guard mu_scope_ = mu_colocate_open(strategy, variable); mu_scope_.once; mu_scope_close(&mu_scope_))
 
-// mu_strategy_device_count and _device list a strategy's devices. Errors (-1, NULL): FAILED_PRECONDITION for the
-// default strategy.
+// mu_strategy_device_count and _device list a strategy's devices, by names that belong to it. Errors (-1, NULL):
+// FAILED_PRECONDITION for the default strategy; OUT_OF_RANGE for an index that is none.
 MU_API int mu_strategy_device_count(const mu_strategy *strategy);
 MU_API const char *mu_strategy_device(const mu_strategy *strategy, int i);
 
 // mu_strategy_parameter_device_count and _parameter_device list the devices that hold variables: for central storage
-// its parameter device, otherwise all devices of the strategy.
+// its parameter device, otherwise all devices of the strategy. Errors: as mu_strategy_device.
 MU_API int mu_strategy_parameter_device_count(const mu_strategy *strategy);
 MU_API const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i);
 
@@ -280,7 +289,7 @@ MU_API mu_value *mu_per_replica(mu_strategy *strategy, ...);
 MU_API mu_value *mu_per_replica_of(mu_strategy *strategy, int n, mu_value *const *components);
 
 // mu_reduce_to reduces as mu_reduce does and puts the result on the given devices: mirrored with several, plain with
-// one.
+// one. Errors: as mu_reduce, and INVALID_ARGUMENT for an unknown device.
 typedef struct mu_reduce_to_args {
     size_t size;
     const char *given;
@@ -295,7 +304,7 @@ typedef struct mu_reduce_to_args {
 MU_API mu_value *mu_reduce_to_with(const mu_reduce_to_args *args);
 
 // mu_batch_reduce_to reduces a list of values; the result of each goes to the devices of the element of `likes` with
-// the same index (likes NULL: to the value's own devices).
+// the same index (likes NULL: to the value's own devices). Errors: as mu_cross_device_batch_reduce.
 MU_API mu_value *mu_batch_reduce_to(mu_strategy *strategy, mu_reduce_op op, mu_value *values, mu_value *likes);
 
 typedef struct mu_broadcast_to_devices_args {
@@ -308,7 +317,8 @@ typedef struct mu_broadcast_to_devices_args {
     const char *const *devices;     // or these devices; ends with NULL
 } mu_broadcast_to_devices_args;
 
-// mu_broadcast_to_devices copies a value to devices: mirrored with several, plain with one.
+// mu_broadcast_to_devices copies a value to devices: mirrored with several, plain with one. Errors: INVALID_ARGUMENT
+// for an unknown device, or without like and devices; UNIMPLEMENTED under the default strategy.
 #define mu_broadcast_to_devices(...) \
     mu_broadcast_to_devices_with(MU_ARGS(mu_broadcast_to_devices_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *args);
@@ -367,7 +377,8 @@ MU_API mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *
                                mu_value *arguments);
 
 // mu_all_reduce reduces a tensor over all replicas; every replica gets the result. The mean of integers is a float64.
-// Collective.
+// Errors (of all collectives): FAILED_PRECONDITION in cross-replica context; INVALID_ARGUMENT on every replica if
+// shapes or axes differ, INTERNAL if types or operations do, which is TensorFlow's code. Collective.
 MU_API mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value);
 
 // mu_all_gather concatenates the replicas' tensors along an axis, in replica order; every replica gets the result.
@@ -394,14 +405,16 @@ typedef struct mu_replica_pair {
 MU_API mu_tensor *mu_collective_permute(mu_tensor *value, const mu_replica_pair *pairs, int n_pairs);
 
 // mu_sync_on_read makes this replica's reads of ON_READ variables return the aggregated value instead of its own copy
-// (on), or not (off). Each such read is a collective.
+// (on), or not (off). Each such read is a collective. Errors: FAILED_PRECONDITION outside of a function that runs on
+// replicas.
 MU_API mu_status mu_sync_on_read(bool on);
 
 // ---- Input --------------------------------------------------------------------------------------
 
 // mu_distribute_dataset splits each batch of `dataset` (a global batch) among the replicas. No sample is dropped or
 // repeated. Parts differ by at most one sample, and may be empty near the end. Iterate it with MU_EACH, or with
-// mu_iterate and mu_next.
+// mu_iterate and mu_next. Retains: dataset. Errors: INVALID_ARGUMENT for elements that are not batches; NOT_FOUND,
+// where it is iterated, if files are to be sharded (MU_AUTO_SHARD_FILE) and the source reads none.
 typedef struct mu_distributed_dataset mu_distributed_dataset;
 MU_API mu_distributed_dataset *mu_distribute_dataset(mu_strategy *strategy, mu_dataset *dataset);
 

@@ -12,7 +12,8 @@
 //   mu_embedding_table_apply_gradients(users, keys, mu_at(gradients, 0));
 //
 // All functions work outside of functions and in traced functions, and from several threads at once: rows are changed
-// one by one, each under a lock.
+// one by one, each under a lock. Errors: UNIMPLEMENTED in a function that XLA devices run; for a table on servers those
+// of a call to one.
 #ifndef MUSTER_EMBEDDING_TABLE_H
 #define MUSTER_EMBEDDING_TABLE_H
 
@@ -87,6 +88,7 @@ typedef struct mu_embedding_table_apply_gradients_args {
 } mu_embedding_table_apply_gradients_args;
 
 // mu_embedding_table_apply_gradients adds up the gradients of each key and updates its row with the table's optimizer.
+// Errors: RESOURCE_EXHAUSTED as in a lookup; INVALID_ARGUMENT for gradients of another shape.
 #define mu_embedding_table_apply_gradients(...)                                                                       \
     mu_embedding_table_apply_gradients_with(                                                                          \
         MU_ARGS(mu_embedding_table_apply_gradients_args, #__VA_ARGS__, __VA_ARGS__))
@@ -97,7 +99,8 @@ MU_API mu_status mu_embedding_table_apply_gradients_with(const mu_embedding_tabl
 MU_API int64_t mu_embedding_table_row_count(mu_embedding_table *table);
 MU_API int64_t mu_embedding_table_bytes(mu_embedding_table *table);
 
-// mu_embedding_table_name returns the name, mu_embedding_table_dimension the numbers in a row; NULL: NULL and 0.
+// mu_embedding_table_name returns the name, which belongs to the table, mu_embedding_table_dimension the numbers in a
+// row; NULL: NULL and 0.
 MU_API const char *mu_embedding_table_name(const mu_embedding_table *table);
 MU_API int64_t mu_embedding_table_dimension(const mu_embedding_table *table);
 

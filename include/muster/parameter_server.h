@@ -3,6 +3,8 @@
 // ParameterServerStrategy is for asynchronous training. A coordinator (muster/coordinator.h) hands out steps to
 // workers. A worker reads the newest values of the variables that its step needs, computes, and sends updates, which
 // the server of each variable applies one at a time. Workers do not wait for each other.
+//
+// Errors: what needs a server or a worker fails with UNAVAILABLE if it is lost; what only counts does not fail.
 #ifndef MUSTER_PARAMETER_SERVER_H
 #define MUSTER_PARAMETER_SERVER_H
 

@@ -2,6 +2,8 @@
 //
 // TensorFlow's tf.distribute.experimental.rpc. Both ends prove the cluster's key (MUSTER_CLUSTER_KEY) and encrypt, as
 // all processes of a cluster do; without a key, both are on the loopback. docs/rpc.md describes the protocol.
+//
+// Errors: a function that names none fails for NULL alone, with INVALID_ARGUMENT (false, 0).
 #ifndef MUSTER_RPC_H
 #define MUSTER_RPC_H
 
@@ -62,8 +64,8 @@ typedef struct mu_rpc_server_register_args {
 MU_API mu_status mu_rpc_server_register_with(const mu_rpc_server_register_args *args);
 
 // mu_rpc_server_start begins to listen and to answer. Errors: ALREADY_EXISTS if the port is taken; UNAUTHENTICATED for
-// an address that is not on the loopback if there is no cluster key; FAILED_PRECONDITION if the server was started
-// before.
+// an address that is not on the loopback if there is no cluster key; DEADLINE_EXCEEDED if the address is not resolved;
+// FAILED_PRECONDITION if the server was started before.
 MU_API mu_status mu_rpc_server_start(mu_rpc_server *server);
 
 // mu_rpc_server_stop cancels all calls and ends all connections. A stopped server is not started again. The last
@@ -96,14 +98,14 @@ typedef struct mu_rpc_client_args {
 } mu_rpc_client_args;
 
 // mu_rpc_client_new makes a client, which begins to connect; the server may start later. Errors: INVALID_ARGUMENT for
-// another RPC layer or an address that is not "host:port".
+// another RPC layer or an address that is not "host:port"; with list_registered_methods those of mu_rpc_client_methods.
 #define mu_rpc_client_new(...) mu_rpc_client_new_with(MU_ARGS(mu_rpc_client_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *args);
 
 // mu_rpc_client_methods asks for the server's methods: a list of names in the order of their registration, or NULL.
 // mu_rpc_client_signature returns a method's signatures as text, "(int32[]) -> int32[]", with "?" for one that is not
-// known; the text belongs to the client. Blocks: up to the client's timeout. Errors: NOT_FOUND for another method;
-// those of a call.
+// known; list and text belong to the client. Blocks: up to the client's timeout. Errors: NOT_FOUND for another method;
+// DATA_LOSS for an answer that is no list of methods; those of a call.
 MU_API const char *const *mu_rpc_client_methods(mu_rpc_client *client);
 MU_API const char *mu_rpc_client_signature(mu_rpc_client *client, const char *method);
 

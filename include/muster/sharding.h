@@ -4,6 +4,9 @@
 // assigned and scattered into with the functions of graph.h and distribute.h. Its parts are variables of their own,
 // named "NAME/part_0", "NAME/part_1", …; mu_variables(v, MU_END) lists the parts, for gradients, optimizers and
 // checkpoints. A checkpoint holds one tensor "NAME", whatever the number of parts, so it also fits another number.
+//
+// Errors: INVALID_ARGUMENT for a number that is not positive where one is needed; for a variable on servers also those
+// of a call to one.
 #ifndef MUSTER_SHARDING_H
 #define MUSTER_SHARDING_H
 
@@ -103,8 +106,8 @@ typedef struct mu_sharded_variable_args {
 
 // mu_sharded_variable_new divides a variable along axis 0 into the number of parts that the partitioner chooses. The
 // first parts have one row more where the rows do not divide evenly. A scalar, or one part, is a plain variable.
-// Errors: INVALID_ARGUMENT without an initial value, and if the partitioner returns no counts, none for axis 0, or more
-// than one for another axis.
+// Errors: as mu_variable_new; INVALID_ARGUMENT without an initial value, and if the partitioner returns no counts, none
+// for axis 0, or more than one for another axis.
 #define mu_sharded_variable_new(...) \
     mu_sharded_variable_new_with(MU_ARGS(mu_sharded_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_sharded_variable_new_with(const mu_sharded_variable_args *args);
@@ -122,7 +125,8 @@ MU_API int64_t mu_variable_shard_offset(const mu_variable *variable, int i);
 
 // ---- Rows of variables --------------------------------------------------------------------------
 
-// These functions accept any variable. Of a sharded variable they read only the parts concerned.
+// These functions accept any variable. Of a sharded variable they read only the parts concerned. An index that is not a
+// row is INVALID_ARGUMENT.
 
 // mu_variable_strided_slice is mu_strided_slice of a variable's value. Errors: OUT_OF_RANGE for an index of axis 0
 // (shrink_mask) that the variable does not have; INVALID_ARGUMENT for a stride of 0.

@@ -2,6 +2,8 @@
 //
 // TensorFlow's tf.tpu.experimental.Topology and DeviceAssignment: pure arithmetic, which needs no TPU. A mesh has four
 // axes: x, y and z of the chip, and the core on the chip.
+//
+// Errors: INVALID_ARGUMENT for NULL; else as the comments say, what counts does not fail.
 #ifndef MUSTER_TPU_H
 #define MUSTER_TPU_H
 
@@ -39,7 +41,8 @@ MU_API int mu_tpu_topology_device(const mu_tpu_topology *topology, const int coo
 MU_API int mu_tpu_topology_missing(const mu_tpu_topology *topology);  // number of places without a device
 
 // The names "/job:JOB/task:T/device:TPU:D" and "/job:JOB/task:T/device:CPU:0" of the device at a place and of its host;
-// without the first part if job is NULL. They belong to the pool. Errors (NULL): NOT_FOUND for a missing device.
+// without the first part if job is NULL. They belong to the pool. Errors (NULL): NOT_FOUND for a missing device,
+// OUT_OF_RANGE outside of the mesh.
 MU_API const char *mu_tpu_topology_tpu_name(const mu_tpu_topology *topology, const int coordinates[MU_TPU_RANK],
                                             const char *job);
 MU_API const char *mu_tpu_topology_cpu_name(const mu_tpu_topology *topology, const int coordinates[MU_TPU_RANK],
@@ -87,7 +90,7 @@ MU_API int mu_tpu_device_assignment_num_replicas(const mu_tpu_device_assignment 
 MU_API int mu_tpu_device_assignment_num_cores_per_replica(const mu_tpu_device_assignment *assignment);
 
 // For one logical core of one replica: its place, its device's number in its task, and the names of the device and of
-// its host. Errors: OUT_OF_RANGE.
+// its host, which belong to the pool. Errors (-1, NULL): OUT_OF_RANGE for a replica or core that is none.
 MU_API mu_status mu_tpu_device_assignment_coordinates(const mu_tpu_device_assignment *assignment, int replica, int core,
                                                       int coordinates[MU_TPU_RANK]);
 MU_API int mu_tpu_device_assignment_tpu_ordinal(const mu_tpu_device_assignment *assignment, int replica, int core);

@@ -13,6 +13,9 @@
 // program runs on every host, as under mu_multi_worker_mirrored_strategy: mu_connect_to_cluster joins them, and all
 // hosts make the calls below in the same order. The resolver says where the workers are; which of them a process is,
 // TPU_WORKER_ID (as on a TPU's machines), mu_cluster_set_task_id or its own address says.
+//
+// Errors: what talks to other hosts fails with UNAVAILABLE if one dies and DATA_LOSS if one runs another version; what
+// starts cores with the errors of the plugin.
 #ifndef MUSTER_TPU_STRATEGY_H
 #define MUSTER_TPU_STRATEGY_H
 
@@ -85,7 +88,7 @@ typedef struct mu_run_options {
 } mu_run_options;
 #define MU_RUN_OPTIONS(...) MU_ARGS(mu_run_options, #__VA_ARGS__, __VA_ARGS__)
 
-// mu_run_with_options is mu_run with options (NULL: defaults), under any strategy.
+// mu_run_with_options is mu_run with options (NULL: defaults), under any strategy. Errors: as mu_run.
 MU_API mu_value *mu_run_with_options(mu_strategy *strategy, mu_function *function, mu_value *arguments,
                                      const mu_run_options *options);
 
