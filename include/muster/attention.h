@@ -4,6 +4,8 @@
 // value is the key. query: [batch, queries, features]; value and key: [batch, keys, …]. Masks (of mu_embedding's
 // .mask_zero, mu_masking, or mu_call's .masks) leave out keys; the mask of the query becomes the output's. With
 // .return_attention_scores the outputs are a list: the output, then the weights of the keys (mu_call_values).
+//
+// Errors: as for all layers (muster/layer.h).
 #ifndef MUSTER_ATTENTION_H
 #define MUSTER_ATTENTION_H
 

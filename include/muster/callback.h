@@ -5,6 +5,9 @@
 // "loss", "val_loss", "accuracy". mode says what is better: "min", "max", or "auto", the default: larger for metrics
 // like accuracy, precision and AUC, smaller for losses and errors; for metrics of a program's own, larger if the name
 // contains "accuracy". With several workers all watch the same values, and the chief writes the files.
+//
+// Errors: INVALID_ARGUMENT for an option outside of its range or a name that is none, and, when training begins, for a
+// value to watch that will not be in the history. A callback's later errors end mu_fit.
 #ifndef MUSTER_CALLBACK_H
 #define MUSTER_CALLBACK_H
 
@@ -113,7 +116,8 @@ typedef struct mu_terminate_on_nan_args {
     mu_keyword_only only_;
     bool raise_error;                        // mu_fit fails with OUT_OF_RANGE; default: it ends without an error
 } mu_terminate_on_nan_args;
-// mu_terminate_on_nan ends training after a step whose loss is infinite or not a number.
+// mu_terminate_on_nan ends training after a step whose loss is infinite or not a number. Errors while training:
+// OUT_OF_RANGE then, with raise_error.
 #define mu_terminate_on_nan(...) \
     mu_terminate_on_nan_with(MU_ARGS(mu_terminate_on_nan_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_terminate_on_nan_with(const mu_terminate_on_nan_args *args);

@@ -4,6 +4,8 @@
 // interrupted run ends with the same weights as an uninterrupted one. Files are in safetensors format and named after
 // step numbers. Each file appears complete under its name or not at all, so after a crash the previous one is still
 // there. The contents do not depend on the strategy: a run on four replicas can continue on three.
+//
+// Errors: what saves or restores fails with FAILED_PRECONDITION on a replica and in a trace.
 #ifndef MUSTER_CHECKPOINT_H
 #define MUSTER_CHECKPOINT_H
 
@@ -66,17 +68,19 @@ typedef struct mu_checkpoint_manager_args {
     const char *name;         // prefix of file names; default "ckpt", as in ckpt-12.safetensors
 } mu_checkpoint_manager_args;
 
-// mu_checkpoint_manager_new manages the numbered checkpoints of one run in a folder.
+// mu_checkpoint_manager_new manages the numbered checkpoints of one run in a folder. Retains: checkpoint.
 #define mu_checkpoint_manager_new(...) \
     mu_checkpoint_manager_new_with(MU_ARGS(mu_checkpoint_manager_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_checkpoint_manager *mu_checkpoint_manager_new_with(const mu_checkpoint_manager_args *args);
 
 // mu_checkpoint_manager_save writes the checkpoint with this number; a negative number means the latest number plus 1.
+// Errors: as mu_checkpoint_save.
 MU_API mu_status mu_checkpoint_manager_save(mu_checkpoint_manager *manager, int64_t number);
-// mu_checkpoint_manager_latest returns the highest number in the folder, -1 if there is none.
+// mu_checkpoint_manager_latest returns the highest number in the folder, -1, without an error, if there is none.
 MU_API int64_t mu_checkpoint_manager_latest(mu_checkpoint_manager *manager);
 // mu_checkpoint_manager_restore restores the latest intact checkpoint and returns its number. The log names each
-// damaged one that it skips. Returns -1 without an error if there is no checkpoint to restore.
+// damaged one that it skips. Returns -1 without an error if there is no checkpoint to restore. Errors (-1): as
+// mu_checkpoint_restore; DATA_LOSS if all are damaged.
 MU_API int64_t mu_checkpoint_manager_restore(mu_checkpoint_manager *manager);
 
 // ---- Resuming after an interruption -------------------------------------------------------------
@@ -135,10 +139,11 @@ MU_API mu_preemption_handler *mu_preemption_handler_new_with(const mu_preemption
 // workers must call it the same number of times. If fn returns NULL without an error (its data has ended), so does
 // mu_preemption_run, and the step is not counted. If fn fails on one worker, the call fails on all. Errors: CANCELLED
 // when the state has been saved and the program should end; mu_exit then returns the exit code (130 for SIGINT).
+// FAILED_PRECONDITION after that.
 MU_API mu_value *mu_preemption_run(mu_preemption_handler *handler, mu_value *(*fn)(mu_value *arguments, void *arg),
                                    void *arg, mu_value *arguments);
 
-// mu_preemption_total_runs returns the number of steps run, including those of earlier processes; -1 on error.
+// mu_preemption_total_runs returns the number of steps run, including those of earlier processes; -1 for NULL.
 MU_API int64_t mu_preemption_total_runs(const mu_preemption_handler *handler);
 
 #ifdef __cplusplus

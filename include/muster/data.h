@@ -4,6 +4,10 @@
 // iterated any number of times. Elements are values: a tensor, or a list or map of values. Order is determined by
 // seeds: the same seed gives the same order on every machine. Callbacks run eagerly, once per element. A stage retains
 // the datasets that it reads from.
+//
+// Errors: a stage is refused with INVALID_ARGUMENT, for a number or a name that it does not take. What elements and
+// files have wrong shows where they are read, by mu_next and all that iterates: INVALID_ARGUMENT for elements that do
+// not fit together or have strings where numbers are needed, and the errors of callbacks and files.
 #ifndef MUSTER_DATA_H
 #define MUSTER_DATA_H
 
@@ -29,8 +33,8 @@ MU_API mu_dataset *mu_dataset_from_tensors(mu_value *value);
 // Retains: value.
 MU_API mu_dataset *mu_dataset_from_tensor_slices(mu_value *value);
 
-// mu_dataset_range yields start, start + step, … up to but not including stop, as int64 scalars. step may be negative
-// but not 0.
+// mu_dataset_range yields start, start + step, … up to but not including stop, as int64 scalars. step may be negative,
+// but 0 is an error.
 MU_API mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step);
 
 typedef struct mu_dataset_generator_args {
@@ -63,26 +67,31 @@ MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *ar
 MU_API mu_dataset *mu_dataset_fashion_mnist(const char *split);
 
 // mu_dataset_idx reads an IDX file, plain or gzip. Elements are its slices along axis 0, in the file's element type.
+// Errors: as mu_dataset_fashion_mnist.
 MU_API mu_dataset *mu_dataset_idx(const char *path);
 
 // mu_dataset_npy reads a .npy file of NumPy; elements are its slices along axis 0. mu_dataset_npz reads a .npz archive;
-// elements are maps from array names to slices, and all arrays must have the same number of rows. Errors: DATA_LOSS for
-// a damaged file; UNIMPLEMENTED for unsupported element types.
+// elements are maps from array names to slices, and all arrays must have the same number of rows. Errors: NOT_FOUND;
+// DATA_LOSS for a damaged file; UNIMPLEMENTED for unsupported element types, more than MU_MAX_RANK axes, or another
+// compression.
 MU_API mu_dataset *mu_dataset_npy(const char *path);
 MU_API mu_dataset *mu_dataset_npz(const char *path);
 
 // mu_dataset_paths makes a dataset of n file names, for the readers below, so that files can be shuffled, sharded and
 // interleaved. Elements are uint8 vectors. mu_dataset_path_of returns the name in an element; it belongs to the pool.
+// Errors of the latter: INVALID_ARGUMENT for an element that is no name.
 MU_API mu_dataset *mu_dataset_paths(int n, const char *const *paths);
 MU_API const char *mu_dataset_path_of(const mu_value *element);
 
 // mu_dataset_tfrecord reads the records of a TFRecord file, plain or gzip, as uint8 vectors, and verifies the
-// checksums. mu_dataset_tfrecords reads the records of every file in a dataset of file names.
+// checksums: DATA_LOSS where it is read. mu_dataset_tfrecords reads the records of every file in a dataset of file
+// names.
 MU_API mu_dataset *mu_dataset_tfrecord(const char *path);
 MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 
 // mu_dataset_text_line reads the lines of a text file, plain or gzip, as strings without their ends ("\n" or "\r\n").
-// mu_dataset_text_lines reads those of every file in a dataset of file names.
+// mu_dataset_text_lines reads those of every file in a dataset of file names. DATA_LOSS, where it is read, for a line
+// of more than 256 MiB.
 MU_API mu_dataset *mu_dataset_text_line(const char *path);
 MU_API mu_dataset *mu_dataset_text_lines(mu_dataset *paths);
 
@@ -125,8 +134,8 @@ typedef struct mu_dataset_csv_args {
 } mu_dataset_csv_args;
 
 // mu_dataset_csv reads lines of fields. Fields may be in double quotes; then they may hold delimiters and line ends,
-// and two quotes are one. Empty lines are skipped. Retains: record_defaults. Errors: DATA_LOSS naming file, line and
-// column.
+// and two quotes are one. Empty lines are skipped. Retains: record_defaults. Errors, where it is read: DATA_LOSS naming
+// file, line and column.
 #define mu_dataset_csv(...) \
     mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);
@@ -198,11 +207,13 @@ MU_API mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count);
 MU_API mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count);
 
 // mu_dataset_shard keeps every element whose number modulo n_shards is `index`. With MU_SHARD_HINT for both arguments
-// it marks the place where the auto-shard policy HINT shards.
+// it marks the place where the auto-shard policy HINT shards; FAILED_PRECONDITION where it is read under another
+// policy.
 #define MU_SHARD_HINT ((int64_t)-1)
 MU_API mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index);
 
-// mu_dataset_prefetch computes up to `count` elements in advance, on a thread of its own (0: two elements).
+// mu_dataset_prefetch computes up to `count` elements in advance, on a thread of its own (0: two elements). Errors,
+// where it is read: DEADLINE_EXCEEDED if an element takes longer than MUSTER_TIMEOUT.
 MU_API mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count);
 
 // mu_dataset_zip yields lists of one element from each dataset, until the shortest ends. The last argument is MU_END.
@@ -353,7 +364,7 @@ typedef struct mu_dataset_cache_args {
 
 // mu_dataset_cache stores the elements of the first complete iteration in memory or in a file. Later iterations read
 // them from there; with a file, later runs of the program too. The file belongs to one pipeline: delete it if that
-// changes.
+// changes. Errors, where it is read: DATA_LOSS for a file that is no cache, or damaged.
 #define mu_dataset_cache(...) \
     mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args);
@@ -382,7 +393,7 @@ MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 
 // ---- Queries ------------------------------------------------------------------------------------
 
-// mu_dataset_cardinality returns the number of elements, MU_INFINITE or MU_UNKNOWN_CARDINALITY.
+// mu_dataset_cardinality returns the number of elements, MU_INFINITE or MU_UNKNOWN_CARDINALITY (also for NULL).
 MU_API int64_t mu_dataset_cardinality(const mu_dataset *dataset);
 
 // mu_dataset_element_spec returns the structure of the elements: symbolic tensors with type and shape; a dimension that
@@ -392,8 +403,8 @@ MU_API mu_value *mu_dataset_element_spec(const mu_dataset *dataset);
 
 // ---- Iteration ----------------------------------------------------------------------------------
 
-// mu_iterate starts an iteration of a dataset or of a distributed dataset, and returns the iterator. Threads: only one
-// thread at a time may use an iterator.
+// mu_iterate starts an iteration of a dataset or of a distributed dataset, and returns the iterator. Retains: dataset.
+// Threads: only one thread at a time may use an iterator.
 MU_API mu_iterator *mu_iterate(void *dataset);
 
 // mu_next returns the next element, which is valid until the next call on the iterator; NULL without an error at the
@@ -403,7 +414,9 @@ MU_API mu_value *mu_next(mu_iterator *iterator);
 
 // mu_iterator_state returns the position as one line of JSON, valid until the next call on this iterator.
 // mu_iterator_restore moves an unused iterator of the same pipeline to that position, so that it yields the same
-// elements as the first one would have. It may call callbacks again for elements before that position.
+// elements as the first one would have. It may call callbacks again for elements before that position. Errors:
+// FAILED_PRECONDITION for an iterator that has given elements; DATA_LOSS for another text; UNIMPLEMENTED for a
+// distributed dataset with MU_PER_REPLICA.
 MU_API const char *mu_iterator_state(mu_iterator *iterator);
 MU_API mu_status mu_iterator_restore(mu_iterator *iterator, const char *state);
 

@@ -3,6 +3,8 @@
 // An Example is a map from names to lists of floats, int64 or byte strings; a SequenceExample has such a map, its
 // context, and a map from names to lists of such lists, its sequences. The messages are TensorFlow's
 // (tensorflow/core/example), in the wire format of protocol buffers.
+//
+// Errors: INVALID_ARGUMENT for tensors of a type that cannot be read or written so.
 #ifndef MUSTER_EXAMPLE_H
 #define MUSTER_EXAMPLE_H
 
@@ -42,7 +44,7 @@ MU_API mu_value *mu_parse_example(mu_tensor *serialized, int n_features, const m
 // context and sequences. A feature of the sequences has an axis of steps in front of its shape, and of a batch axis 0
 // before that; each of its steps has exactly the values of `shape` (FIXED) or any number (VARIABLE, of scalars), padded
 // to the longest step. `lengths` counts the steps of the sequence. A missing sequence is an error if FIXED, and has no
-// steps if VARIABLE or with a default value.
+// steps if VARIABLE or with a default value. Errors: as mu_parse_example.
 MU_API mu_value *mu_parse_sequence_example(mu_tensor *serialized, int n_context, const mu_feature *context,
                                            int n_sequences, const mu_feature *sequences);
 
@@ -58,6 +60,7 @@ typedef struct mu_dataset_parse_example_args {
 } mu_dataset_parse_example_args;
 
 // mu_dataset_parse_example parses every element of a dataset. Batching strings before parsing is faster than after it.
+// Errors, where it is read: as mu_parse_example.
 #define mu_dataset_parse_example(...) \
     mu_dataset_parse_example_with(MU_ARGS(mu_dataset_parse_example_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_parse_example_with(const mu_dataset_parse_example_args *args);
@@ -77,7 +80,7 @@ typedef struct mu_tfrecord_writer mu_tfrecord_writer;  // a TFRecord file that i
 
 // mu_tfrecord_writer_new begins a TFRecord file, mu_tfrecord_write adds a record: a scalar of MU_STRING, or a vector of
 // uint8. mu_tfrecord_writer_close gives the file its name: until then, and if the writer is released without it, there
-// is no new file and an old one stays.
+// is no new file and an old one stays. Errors: those of writing a file; FAILED_PRECONDITION after the close.
 MU_API mu_tfrecord_writer *mu_tfrecord_writer_new(const char *path);
 MU_API mu_status mu_tfrecord_write(mu_tfrecord_writer *writer, mu_tensor *record);
 MU_API mu_status mu_tfrecord_writer_close(mu_tfrecord_writer *writer);

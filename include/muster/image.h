@@ -1,4 +1,6 @@
 // Images: JPEG and PNG as tensors, PNG written, and datasets of the images in a folder.
+//
+// Errors: NOT_FOUND for a folder that is not there; INVALID_ARGUMENT for a tensor of another type or shape.
 #ifndef MUSTER_IMAGE_H
 #define MUSTER_IMAGE_H
 
@@ -10,8 +12,8 @@ extern "C" {
 
 // mu_decode_image decodes a JPEG or PNG (a scalar of MU_STRING, or a vector of uint8) to uint8 [height, width,
 // channels]. channels: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha (2 and 4 of a PNG alone); 0: those of the file.
-// 16 bits become 8. Errors: DATA_LOSS for a damaged image; INVALID_ARGUMENT for another format; UNIMPLEMENTED for CMYK;
-// RESOURCE_EXHAUSTED above 65,500 pixels in a direction, or 1 GiB.
+// 16 bits become 8. Errors: DATA_LOSS for a damaged image; INVALID_ARGUMENT for another format; UNIMPLEMENTED for CMYK
+// and other forms of colours; RESOURCE_EXHAUSTED above 65,500 pixels in a direction, or 1 GiB.
 MU_API mu_tensor *mu_decode_image(mu_tensor *contents, int channels);
 
 // mu_encode_png makes a PNG (a scalar of MU_STRING) of uint8 [height, width, channels], 1 to 4 channels as above.

@@ -2,6 +2,8 @@
 //
 // Saving is atomic: the complete file appears under its name, or the old one is kept. Loading trusts nothing: it checks
 // a file's header against the file's size before it allocates memory.
+//
+// Errors: where a function names none, it asks an open file and does not fail. Texts belong to the file.
 #ifndef MUSTER_IO_H
 #define MUSTER_IO_H
 
@@ -20,8 +22,8 @@ typedef struct mu_save_tensors_args {
     const char *const *metadata;  // pairs of key and text: key, text, key, text, …, NULL; default: none
 } mu_save_tensors_args;
 
-// mu_save_tensors writes a map of tensors to a file.
-// Errors: RESOURCE_EXHAUSTED if the disk is full; the previous file is kept.
+// mu_save_tensors writes a map of tensors to a file. Errors: RESOURCE_EXHAUSTED if the disk is full; the previous file
+// is kept. UNIMPLEMENTED for strings; FAILED_PRECONDITION for symbolic tensors.
 #define mu_save_tensors(...) \
     mu_save_tensors_with(MU_ARGS(mu_save_tensors_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_save_tensors_with(const mu_save_tensors_args *args);
@@ -45,7 +47,8 @@ MU_API mu_shape mu_tensor_file_shape(const mu_tensor_file *file, int i);
 // mu_tensor_file_find returns the index of a name, or -1 (without an error) if the file does not have it.
 MU_API int mu_tensor_file_find(const mu_tensor_file *file, const char *name);
 
-// mu_tensor_file_read reads tensor i into memory.
+// mu_tensor_file_read reads tensor i into memory. Errors: OUT_OF_RANGE for another i; DATA_LOSS if the file was cut off
+// since.
 MU_API mu_tensor *mu_tensor_file_read(const mu_tensor_file *file, int i);
 
 // mu_tensor_file_metadata returns the text of a key, or NULL (without an error) if the file does not have it.

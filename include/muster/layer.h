@@ -2,6 +2,11 @@
 //
 // Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
 // (.no_bias), so that false is the default of every option.
+//
+// Errors: what makes a layer fails with INVALID_ARGUMENT, for an option outside of its range or a name that is none.
+// What a layer cannot compute shows when it is called (mu_call) or built: INVALID_ARGUMENT for inputs of another
+// number, type or shape, FAILED_PRECONDITION if it has to learn from data first (mu_adapt). A question about a layer
+// does not fail.
 #ifndef MUSTER_LAYER_H
 #define MUSTER_LAYER_H
 
@@ -29,8 +34,8 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 // through the same conversions. Normalization layers compute half types in float32. Losses and metrics of half types
 // are computed in the type of mu_set_floatx. Under "mixed_float16" mu_compile scales the loss (muster/optimizer.h).
 // mu_set_dtype_policy sets the program's policy (default: the type of mu_set_floatx), mu_layer_set_dtype_policy that of
-// a layer without weights yet. Errors: INVALID_ARGUMENT for a name that is none of these; FAILED_PRECONDITION for a
-// layer that is built.
+// a layer without weights yet; mu_dtype_policy and mu_layer_dtype_policy return their names (static storage). Errors:
+// INVALID_ARGUMENT for a name that is none of these; FAILED_PRECONDITION for a layer that is built.
 MU_API mu_status mu_set_dtype_policy(const char *policy);
 MU_API const char *mu_dtype_policy(void);
 MU_API mu_status mu_layer_set_dtype_policy(mu_layer *layer, const char *policy);
@@ -487,7 +492,8 @@ MU_API bool mu_layer_is_trainable(const mu_layer *layer);  // false for NULL
 
 // mu_layer_set_learning_rate_multiplier multiplies the learning rate for the weights of a layer or model and all of its
 // sublayers, made or to come, under every optimizer (see mu_variable_set_learning_rate_multiplier). The last call
-// counts, so a model comes before its layers. Call mu_compile afterwards.
+// counts, so a model comes before its layers. Call mu_compile afterwards. Errors: INVALID_ARGUMENT unless it is above
+// 0.
 MU_API mu_status mu_layer_set_learning_rate_multiplier(mu_layer *layer, double multiplier);
 
 // ---- Layers of your own -------------------------------------------------------------------------
@@ -538,7 +544,8 @@ typedef struct mu_layer_add_weight_args {
     bool not_trainable;                      // such as moving statistics; replicas' assignments are averaged
 } mu_layer_add_weight_args;
 // mu_layer_add_weight makes a weight of a layer, which fit trains, files hold and the summary counts; a layer has any
-// number. mu_layer_weight finds one again. Errors of the latter: NOT_FOUND.
+// number. mu_layer_weight finds one again, which belongs to the layer. Errors: INVALID_ARGUMENT for a name that the
+// layer has, or a shape with unknown dimensions; NOT_FOUND, of the latter.
 #define mu_layer_add_weight(...) mu_layer_add_weight_with(MU_ARGS(mu_layer_add_weight_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_layer_add_weight_with(const mu_layer_add_weight_args *args);
 MU_API mu_variable *mu_layer_weight(const mu_layer *layer, const char *name);
@@ -548,8 +555,8 @@ MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
 // mu_layer_set_attribute does so under a name, as `self.encoder = …` in Keras: Keras's weight files and TensorFlow's
 // checkpoints keep the sublayer under this name, which need not be the layer's own (mu_layer_name), with which its
 // weights' paths begin. mu_layer_attribute finds the sublayer again, for `call`; it belongs to the layer. Layers of
-// mu_layer_new and models of mu_model_subclass have attributes. Retains: sublayer. Errors: ALREADY_EXISTS,
-// INVALID_ARGUMENT; NOT_FOUND.
+// mu_layer_new and models of mu_model_subclass have attributes. Retains: sublayer. Errors: ALREADY_EXISTS for a name
+// that is taken; INVALID_ARGUMENT for another layer; NOT_FOUND for a name that was not set.
 MU_API mu_status mu_layer_set_attribute(mu_layer *layer, const char *name, mu_layer *sublayer);
 MU_API mu_layer *mu_layer_attribute(const mu_layer *layer, const char *name);
 // mu_layer_add_loss adds a scalar to the loss of the model that the layer is part of: called in `call`, for this call.

@@ -2,6 +2,9 @@
 //
 // A loss is computed for each sample; its reduction makes one number of the samples of all replicas. A metric adds up
 // over steps and replicas. Names, defaults and formulas are those of Keras 3.
+//
+// Errors: INVALID_ARGUMENT for an option outside of its range or a name that is none; when it is computed, for labels
+// and predictions whose shapes or types do not fit, and for a label that is no class.
 #ifndef MUSTER_LOSS_H
 #define MUSTER_LOSS_H
 
@@ -540,6 +543,7 @@ typedef struct mu_metric_args {
     void *arg;                               // must live as long as the metric
 } mu_metric_args;
 // mu_metric_new makes a metric of your own. mu_metric_add adds a tensor of the state's shape to a state, in `update`.
+// Errors of the latter: OUT_OF_RANGE for a state that it does not have.
 #define mu_metric_new(...) mu_metric_new_with(MU_ARGS(mu_metric_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_metric_new_with(const mu_metric_args *args);
 MU_API mu_status mu_metric_add(mu_metric *metric, int state, mu_tensor *delta);
@@ -548,7 +552,7 @@ MU_API mu_status mu_metric_add(mu_metric *metric, int state, mu_tensor *delta);
 // every sample a weight (NULL: 1): [batch] or [batch, …].
 MU_API mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred);
 MU_API mu_status mu_metric_update_weighted(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights);
-MU_API double mu_metric_result(mu_metric *metric);           // result over all replicas; 0 before the first update
+MU_API double mu_metric_result(mu_metric *metric);  // over all replicas; 0 before the first update, NaN on failure
 // mu_metric_results writes at most n results of a metric that has several (one for each threshold, output or class) and
 // returns how many there are: 1 for other metrics, 0 before the first update, -1 after an error. mu_metric_result is
 // their mean.

@@ -4,6 +4,11 @@
 //
 // Names, defaults and formulas are those of Keras 3. Where Keras's default is true, the option here is the opposite
 // (.no_bias, .no_shuffle), so that false is the default of every option.
+//
+// Errors: what makes a model or a callback fails with INVALID_ARGUMENT, as what makes a layer does (muster/layer.h).
+// What trains or measures fails with INVALID_ARGUMENT for data that do not fit the model, FAILED_PRECONDITION for a
+// model that is not compiled or that another thread uses, and with the errors of data, callbacks and strategy. A
+// question about a model or a history returns NULL, 0, -1 or NaN for NULL.
 #ifndef MUSTER_MODEL_H
 #define MUSTER_MODEL_H
 
@@ -91,7 +96,7 @@ typedef struct mu_model_subclass_args {
 MU_API mu_model *mu_model_subclass_with(const mu_model_subclass_args *args);
 
 // mu_model_build makes the weights for inputs of this shape (`dims` without the batch axis). mu_fit and mu_call do it
-// automatically, from the shape of their input.
+// automatically, from the shape of their input. Errors: INVALID_ARGUMENT for a shape that the layers do not take.
 MU_API mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims);
 
 typedef struct mu_call_args {
@@ -110,7 +115,7 @@ typedef struct mu_call_args {
     bool reverse;                            // the reverse of mu_reversible_embedding, or of a layer of your own
 } mu_call_args;
 // mu_call runs a model or a layer on x: [batch, …]. mu_call_values does so where there are several outputs, and returns
-// them in the structure of the model's .outputs.
+// them in the structure of the model's .outputs. Errors of mu_call: INVALID_ARGUMENT for several outputs.
 #define mu_call(...) mu_call_with(MU_ARGS(mu_call_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_call_with(const mu_call_args *args);
 #define mu_call_values(...) mu_call_values_with(MU_ARGS(mu_call_args, #__VA_ARGS__, __VA_ARGS__))
@@ -125,21 +130,24 @@ MU_API mu_value *mu_model_losses(mu_model *model);
 // mu_model_layer finds a layer by its name; it belongs to the model. Errors: NOT_FOUND.
 MU_API mu_layer *mu_model_layer(mu_model *model, const char *name);
 // mu_model_layer_count returns how many layers a model has, inputs not counted, and mu_model_layer_at the layer of a
-// number, from 0 in the order of mu_summary; negative numbers count from the end, -1 is the last. Errors: OUT_OF_RANGE.
+// number, from 0 in the order of mu_summary; negative numbers count from the end, -1 is the last. It belongs to the
+// model. Errors: OUT_OF_RANGE for another number.
 MU_API int mu_model_layer_count(const mu_model *model);
 MU_API mu_layer *mu_model_layer_at(mu_model *model, int i);
 // A model of parts of another, which shares the layers and their weights: Keras's model.input, model.output and
 // layer.output. mu_model_input and mu_model_output return what stands for input or output i of a functional or
-// sequential model, mu_model_layer_output for output i of the layer of this name where the model first calls it;
-// layers are called on these, and mu_model_new takes them. A sequential model must have its weights (mu_model_build).
-// Errors: NOT_FOUND, OUT_OF_RANGE, FAILED_PRECONDITION; INVALID_ARGUMENT for a model that is a function in C.
+// sequential model, mu_model_layer_output for output i of the layer of this name where the model first calls it; layers
+// are called on these, and mu_model_new takes them. A sequential model must have its weights (mu_model_build). Errors:
+// NOT_FOUND for a layer, OUT_OF_RANGE for an i that is none; FAILED_PRECONDITION without weights; INVALID_ARGUMENT for
+// a model that is a function in C.
 //     mu_tensor *x = mu_model_layer_output(base, "block3", 0);
 //     mu_model *features = mu_model_new(mu_model_input(base, 0), mu_call(mu_dense(10), x));
 MU_API mu_tensor *mu_model_input(mu_model *model, int i);
 MU_API mu_tensor *mu_model_output(mu_model *model, int i);
 MU_API mu_tensor *mu_model_layer_output(mu_model *model, const char *layer, int i);
 // mu_model_input_name and mu_model_output_name return the name of input or output i of a functional model: the key in a
-// map; in a list that of mu_input, or of the layer that makes the output. NULL behind the last, and for other models.
+// map; in a list that of mu_input, or of the layer that makes the output. It belongs to the model; NULL behind the
+// last, and for other models.
 MU_API const char *mu_model_input_name(const mu_model *model, int i);
 MU_API const char *mu_model_output_name(const mu_model *model, int i);
 
@@ -176,11 +184,13 @@ MU_API mu_layer *mu_layer_from_config(const char *json);
 
 // mu_model_weight finds a weight by its path, as Keras's variables have one: "conv2d/kernel", in a nested model
 // "encoder/conv2d/kernel". mu_model_weights lists them all, mu_variable_name tells the path of each; mu_variable_read
-// and mu_variable_assign get and set it. Errors: NOT_FOUND.
+// and mu_variable_assign get and set it; it belongs to the model. Errors: NOT_FOUND; FAILED_PRECONDITION for a model
+// without weights yet.
 MU_API mu_variable *mu_model_weight(mu_model *model, const char *path);
 
 // mu_save_weights writes all weights to a safetensors file, atomically, under names such as "conv2d/kernel". Errors:
-// RESOURCE_EXHAUSTED (disk full; the old file is kept).
+// FAILED_PRECONDITION for a model without weights yet; RESOURCE_EXHAUSTED (disk full; the old file is kept);
+// UNIMPLEMENTED where Keras would number the objects of a checkpoint otherwise.
 MU_API mu_status mu_save_weights(mu_model *model, const char *path);
 
 typedef struct mu_load_weights_args {
@@ -195,7 +205,8 @@ typedef struct mu_load_weights_args {
 } mu_load_weights_args;
 // mu_load_weights reads weights of a file; of Keras's formats also the optimizer's state, if all weights are loaded.
 // Either all that is asked for changes, or nothing. Errors: NOT_FOUND, DATA_LOSS; INVALID_ARGUMENT if names or shapes
-// do not match the model, or no weight is asked for.
+// do not match the model, or no weight is asked for; FAILED_PRECONDITION for a model without weights yet; UNIMPLEMENTED
+// for a type or a form of file that Muster lacks.
 #define mu_load_weights(...) mu_load_weights_with(MU_ARGS(mu_load_weights_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_load_weights_with(const mu_load_weights_args *args);
 
@@ -308,8 +319,9 @@ typedef struct mu_fit_args {
 // result is the same as with one replica on the whole batch. Under mu_parameter_server_strategy each batch goes to the
 // worker that is free next, through the strategy's coordinator (muster/coordinator.h, whose numbers the progress bar
 // shows), and updates happen as steps end; each batch is used once, and metrics are exact, also when workers are lost.
-// A callback for each batch lets steps run one at a time. Returns the history; NULL on error. Errors: CANCELLED
-// after a signal (mu_stop_on_signals), at the end of the step in progress.
+// A callback for each batch lets steps run one at a time. Returns the history; NULL on error. Errors:
+// FAILED_PRECONDITION without an optimizer or .train_step; INVALID_ARGUMENT for data without an end or a number of
+// steps; CANCELLED after a signal (mu_stop_on_signals), at the end of the step in progress.
 #define mu_fit(...) mu_fit_with(MU_ARGS(mu_fit_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_fit_with(const mu_fit_args *args);
 
@@ -332,7 +344,7 @@ MU_API mu_history *mu_evaluate_with(const mu_evaluate_args *args);
 #define mu_predict(...) mu_predict_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 // mu_predict returns the output for all samples, in order: [samples, …]. Elements may be inputs alone; those of several
 // are a map, or a list as the only part of a list. mu_predict_values does so where there are several outputs, and
-// returns them in the structure of the model's .outputs.
+// returns them in the structure of the model's .outputs. A model need not be compiled.
 MU_API mu_tensor *mu_predict_with(const mu_evaluate_args *args);
 #define mu_predict_values(...) mu_predict_values_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_predict_values_with(const mu_evaluate_args *args);
@@ -348,7 +360,7 @@ typedef struct mu_batch_args {
     int n_class_weight;
 } mu_batch_args;
 // mu_train_on_batch and mu_test_on_batch do one step of mu_fit or mu_evaluate, and return the batch's loss and metrics
-// as a history of one epoch.
+// as a history of one epoch. Errors: as mu_fit and mu_evaluate.
 #define mu_train_on_batch(...) mu_train_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_train_on_batch_with(const mu_batch_args *args);
 #define mu_test_on_batch(...) mu_test_on_batch_with(MU_ARGS(mu_batch_args, #__VA_ARGS__, __VA_ARGS__))
@@ -371,7 +383,7 @@ MU_API int mu_history_epochs(const mu_history *history);
 MU_API double mu_history_at(const mu_history *history, const char *name, int epoch);  // NaN if there is none
 MU_API double mu_history_last(const mu_history *history, const char *name);
 MU_API int mu_history_names(const mu_history *history);  // how many names there are; -1 for NULL
-MU_API const char *mu_history_name(const mu_history *history, int i);  // the i-th; NULL behind the last
+MU_API const char *mu_history_name(const mu_history *history, int i);  // the i-th, belongs to it; NULL behind the last
 MU_API double mu_history_seconds(const mu_history *history);  // time in training steps
 MU_API int64_t mu_history_samples(const mu_history *history); // number of samples in them
 

@@ -4,6 +4,9 @@
 // Names, defaults and formulas are those of Keras 3. An optimizer's state is made with its first update: tensors like
 // each variable, which are named after the optimizer, the variable and Keras's name of the state, such as
 // "adam/dense/kernel/velocity".
+//
+// Errors: INVALID_ARGUMENT for an option outside of its range, a name that is none, or a list of anything but
+// variables. Variables that are returned belong to the optimizer.
 #ifndef MUSTER_OPTIMIZER_H
 #define MUSTER_OPTIMIZER_H
 
@@ -388,7 +391,8 @@ MU_API mu_optimizer *mu_optimizer_named(const char *name);
 // mu_optimizer_learning_rate returns the rate as a scalar variable; assign to it to change the rate. Errors:
 // FAILED_PRECONDITION if the optimizer follows a schedule.
 MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);
-// mu_optimizer_current_rate returns the rate of the next update, a scalar, that of a schedule too.
+// mu_optimizer_current_rate returns the rate of the next update, a scalar, that of a schedule too. Errors: those of the
+// schedule's function.
 MU_API mu_tensor *mu_optimizer_current_rate(mu_optimizer *optimizer);
 MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: calls of mu_apply_gradients so far
 

@@ -2,6 +2,8 @@
 //
 // They are parts of models, or are called by themselves on what a data set gives. Those named random change images in
 // training alone, each image by its own random numbers. Images: [batch, height, width, channels].
+//
+// Errors: as for all layers (muster/layer.h).
 #ifndef MUSTER_PREPROCESSING_H
 #define MUSTER_PREPROCESSING_H
 

@@ -12,6 +12,8 @@
 //
 // A mask [batch, steps] (of mu_embedding's .mask_zero, mu_masking, or mu_call's .mask) leaves steps out: states stay,
 // and the output of the step before is repeated. Names of activations and initializers are those of muster/layer.h.
+//
+// Errors: as for all layers (muster/layer.h).
 #ifndef MUSTER_RECURRENT_H
 #define MUSTER_RECURRENT_H
 

@@ -6,6 +6,8 @@
 // with a number for each axis, in the order of the input's axes. Give one of the two: mu_conv2d(8, 3, .strides = 2), or
 // mu_conv2d(8, .kernel_size_per_axis = {3, 5}). Channels are the last axis. Names of activations, initializers and
 // paddings are those of muster/layer.h, and so is what holds for all layers.
+//
+// Errors: as for all layers (muster/layer.h).
 #ifndef MUSTER_SPATIAL_H
 #define MUSTER_SPATIAL_H
 

@@ -1,5 +1,8 @@
 // Values for TensorBoard from loops of one's own, as tf.summary writes them. For mu_fit there is mu_tensorboard
-// (muster/callback.h).
+// (muster/callback.h). Any thread may use a writer, several at the same time.
+//
+// Errors: INVALID_ARGUMENT for data of another type or shape; PERMISSION_DENIED, NOT_FOUND and RESOURCE_EXHAUSTED with
+// the file's name; UNIMPLEMENTED in a function that XLA devices run.
 #ifndef MUSTER_SUMMARY_H
 #define MUSTER_SUMMARY_H
 
@@ -13,8 +16,7 @@ extern "C" {
 // strategy's scope: on several workers the chief writes, and of functions that run on replicas the first replica; the
 // functions below do nothing elsewhere, and return MU_OK. In a traced function they record in each of its runs, as in
 // tf.function: tensors their values then, numbers and texts those of the trace; the function keeps the writer. XLA
-// devices refuse such a function with UNIMPLEMENTED. Errors of these functions: INVALID_ARGUMENT; PERMISSION_DENIED,
-// NOT_FOUND, RESOURCE_EXHAUSTED with the file's name. Threads: any.
+// devices refuse such a function with UNIMPLEMENTED.
 typedef struct mu_summary_writer mu_summary_writer;
 MU_API mu_summary_writer *mu_summary_writer_new(const char *log_dir);
 

@@ -7,6 +7,9 @@
 // cannot call the model on other inputs of the look-ups, nor a look-up alone. A traced function and a layer of the
 // program's own cannot call them; there, call them in the function of mu_dataset_map. A vocabulary is part of the
 // layer's configuration; mu_load_model also reads those that Keras's adapt has left beside it.
+//
+// Errors: as for all layers (muster/layer.h). In a traced function, and before there is a vocabulary, they fail with
+// FAILED_PRECONDITION.
 #ifndef MUSTER_TEXT_H
 #define MUSTER_TEXT_H
 

@@ -3,6 +3,8 @@
 //
 // An option of a layer takes such an object, or the name of one with Keras's defaults: .kernel_initializer =
 // mu_random_normal_initializer(.stddev = .02), or "he_normal". What layers keep they retain.
+//
+// Errors: INVALID_ARGUMENT for an option outside of its range, and for a tensor that it cannot be applied to.
 #ifndef MUSTER_WEIGHT_H
 #define MUSTER_WEIGHT_H
 
