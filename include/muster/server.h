@@ -30,7 +30,8 @@ typedef struct mu_server_args {
 
 // mu_server_new makes the server of a task and starts it at the task's address. Errors: INVALID_ARGUMENT for another
 // protocol, for a task that is not in the cluster, and if the job or the task is not given and there are several;
-// those of mu_server_start.
+// PERMISSION_DENIED if this process has the key of one worker (`muster key --for`) and the task is another; those of
+// mu_server_start.
 #define mu_server_new(...) mu_server_new_with(MU_ARGS(mu_server_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_server *mu_server_new_with(const mu_server_args *args);
 

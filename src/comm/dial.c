@@ -160,6 +160,8 @@ static void connected(mu_node *node, int member, int64_t now)
     }
     mu__system->settle(dial->fd, node->heartbeat_seconds * 1.5);
     dial->handshake.link = mu__link_new(node->keyring, dial->fd, true, node->own.rank, member);
+    if (dial->handshake.link != NULL)
+        mu__link_accept(dial->handshake.link, node->accepts);
     if (dial->handshake.link != NULL && dial->offers > 0)
         mu__link_speak(dial->handshake.link, dial->offers);
     dial->state = MU_DIAL_SHAKE;

@@ -90,6 +90,7 @@ static void take_in(mu_node *node, int fd, int64_t now)
     mu__error_move(&ignored);
     if (in->handshake.link == NULL)
         return;
+    mu__link_accept(in->handshake.link, node->accepts);
     mu__node_watch(node, fd, MU_SOURCE_INCOMING, place, POLLIN);
     mu__incoming_event(node, place, now);
 }

@@ -1,10 +1,12 @@
 // A link: a connection whose two ends greet each other, prove that they have the cluster's key, and then carry bytes.
 //
-// The greeting has a fixed size and contains only version, protection, role, ranks and a random number, so nothing else
-// from an unknown sender is interpreted. Both ends must want the same protection: it is never negotiated. The version
-// is the older of the two; a server of version 3 takes only its own, so a client that meets one tries again with that
-// (dial.c). Then follows TLS (secure.c), whose key depends on both greetings, or a proof of the key over them, the
-// client's first. Independent of frames.
+// The greeting has a fixed size and contains only version, protection, role, ranks, whose key the sender has and a
+// random number, so nothing else from an unknown sender is interpreted. Both ends must want the same protection: it is
+// never negotiated. The version is the older of the two; a server of version 3 takes only its own, so a client that
+// meets one tries again with that (dial.c). Then follows TLS (secure.c), whose key depends on both greetings, or a
+// proof of the key over them, the client's first. The key is the cluster's, or, if one end has only a worker's key,
+// that worker's, which the other end derives; who has only a worker's key has proven no other role. Independent of
+// frames.
 #include "comm/net.h"
 
 #include <errno.h>
@@ -12,7 +14,7 @@
 #include <poll.h>
 #include <pthread.h>
 
-enum { GREETING = 48, PROOF = MU_KEY_BYTES, ROLE_BITS = 4 };
+enum { GREETING = 48, PROOF = MU_KEY_BYTES, ROLE_BITS = 4, RANK_BITS = 16 };
 
 typedef enum phase {
     PHASE_SEND_GREETING,
@@ -31,6 +33,8 @@ struct mu_link {
     int from, to; // rank of this end and of the other
     int version;
     mu_role role; // of the other end
+    int accepts;  // whose worker's key the other end may have in place of the cluster's
+    int bearer;   // whose key proves this link
     phase at;
     size_t moved;                    // bytes transferred of the current part
     uint8_t greetings[2 * GREETING]; // the client's, then the server's; the proof signs both
@@ -67,13 +71,16 @@ static void put_version(mu_link *link, int version)
     text[7] = (uint8_t)((int)mu__keyring_protection(link->keyring) | role << ROLE_BITS);
 }
 
-// Layout: 0 "MUSTER", 6 version, 7 protection and role, 8 sender's rank, 12 intended receiver's rank, 16 random bytes
+// Layout: 0 "MUSTER", 6 version, 7 protection and role, 8 sender's rank, 10 whose key it has (0 before version 7),
+// 12 intended receiver's rank, 16 random bytes
 static mu_status greet(mu_link *link)
 {
     uint8_t *text = own_greeting(link);
     memcpy(text, "MUSTER", 6);
     put_version(link, mu__keyring_version(link->keyring));
     put_rank(text + 8, link->from);
+    for (int i = 0; i < 2; i++)
+        text[10 + i] |= (uint8_t)(mu__keyring_bearer(link->keyring) >> 8 * i);
     put_rank(text + 12, link->to);
     return mu__random(text + 16, MU_NONCE_BYTES);
 }
@@ -85,7 +92,13 @@ mu_link *mu__link_new(mu_keyring *keyring, int fd, bool client, int from, int to
         mu__system->close(fd);
         return NULL;
     }
-    *link = (mu_link){.keyring = mu_retain(keyring), .fd = fd, .client = client, .from = from, .to = to, .reason = ""};
+    *link = (mu_link){.keyring = mu_retain(keyring),
+                      .fd = fd,
+                      .client = client,
+                      .from = from,
+                      .to = to,
+                      .reason = "",
+                      .bearer = mu__keyring_bearer(keyring)};
     link->at = client ? PHASE_SEND_GREETING : PHASE_RECV_GREETING;
     pthread_mutex_init(&link->lock, NULL);
     if (mu__keyring_protection(keyring) == MU_PROTECTION_TLS)
@@ -111,6 +124,8 @@ const char *mu__link_reason(const mu_link *link) { return link->reason; }
 int mu__link_fd(const mu_link *link) { return link->fd; }
 int mu__link_from(const mu_link *link) { return link->to; }
 void mu__link_speak(mu_link *link, int version) { put_version(link, version); }
+void mu__link_accept(mu_link *link, int bearer) { link->accepts = bearer; }
+int mu__link_bearer(const mu_link *link) { return link->bearer; }
 int mu__link_version(const mu_link *link) { return link->version; }
 mu_role mu__link_role(const mu_link *link) { return link->role; }
 
@@ -207,38 +222,79 @@ static bool recv_part(mu_link *link, uint8_t *part, size_t bytes, mu_status *sta
     return *status == MU_OK && link->moved == bytes;
 }
 
+// The version that both speak. An end that has only a worker's key needs one that knows of such keys.
+static mu_status check_version(mu_link *link)
+{
+    const int theirs = their_greeting(link)[6];
+    if (theirs < MU_WIRE_OLDEST || (link->client && theirs > link->version))
+        return refuse(link, MU_FAILED_PRECONDITION, "it runs another version of Muster");
+    if (mu__keyring_bearer(link->keyring) != MU_BEARER_ALL && MU_MIN(theirs, link->version) < MU_WIRE_BEARERS)
+        return refuse(link, MU_FAILED_PRECONDITION,
+                      "one end speaks a version of Muster before 7, which has no keys of workers");
+    if (link->client)
+        link->version = theirs;
+    else if (theirs < link->version)
+        put_version(link, theirs);
+    return MU_OK;
+}
+
+static mu_status check_protection(mu_link *link, int theirs)
+{
+    const int own = (int)mu__keyring_protection(link->keyring);
+    if (theirs == own)
+        return MU_OK;
+    if (theirs != MU_PROTECTION_NONE && own != MU_PROTECTION_NONE)
+        return refuse(link, MU_FAILED_PRECONDITION, "one end wants encryption, the other does not");
+    return refuse(link, MU_UNAUTHENTICATED,
+                  theirs != MU_PROTECTION_NONE ? "it has a cluster key and this process has none"
+                                               : "it has no cluster key");
+}
+
+// Whose key the link is proven with. A worker's key is for links of that worker with those that have the cluster's, and
+// with itself.
+static mu_status check_bearer(mu_link *link, int theirs)
+{
+    const int own = mu__keyring_bearer(link->keyring);
+    if (theirs == MU_BEARER_ALL)
+        return MU_OK;
+    if (link->role != MU_ROLE_WORKER)
+        return refuse(link, MU_UNAUTHENTICATED, "it says that it is no worker, but has only a worker's key");
+    if (theirs == own)
+        return MU_OK;
+    if (own != MU_BEARER_ALL)
+        return refuse(link, MU_UNAUTHENTICATED, "it has another worker's key, and workers do not speak to each other");
+    if (link->accepts == MU_BEARER_ALL)
+        return refuse(link, MU_UNAUTHENTICATED, "it has only a worker's key, which does not suffice here");
+    if (link->accepts != MU_BEARER_ANY_WORKER && link->accepts != theirs)
+        return refuse(link, MU_UNAUTHENTICATED, "it has the key of another worker than the one called");
+    link->bearer = theirs;
+    return MU_OK;
+}
+
 static mu_status check_greeting(mu_link *link)
 {
     const uint8_t *text = their_greeting(link);
     if (memcmp(text, "MUSTER", 6) != 0)
         return refuse(link, MU_UNAVAILABLE, "the process that listens there is not Muster");
-    const int from = get_rank(text + 8), to = get_rank(text + 12);
+    const bool bearers = text[6] >= MU_WIRE_BEARERS;
+    const int sender = get_rank(text + 8), to = get_rank(text + 12);
+    const int from = bearers ? sender & ((1 << RANK_BITS) - 1) : sender;
     if (!link->client)
         link->to = from;
-    const int protection = text[7] & ((1 << ROLE_BITS) - 1), role = text[7] >> ROLE_BITS;
-    if (text[6] < MU_WIRE_OLDEST || (link->client && text[6] > link->version) || role >= MU_N_ROLES)
+    if (text[7] >> ROLE_BITS >= MU_N_ROLES)
         return refuse(link, MU_FAILED_PRECONDITION, "it runs another version of Muster");
-    if (link->client)
-        link->version = text[6];
-    else if (text[6] < link->version)
-        put_version(link, text[6]);
-    link->role = (mu_role)role;
-    if (protection != (int)mu__keyring_protection(link->keyring)) {
-        const bool key = protection != MU_PROTECTION_NONE,
-                   own_key = mu__keyring_protection(link->keyring) != MU_PROTECTION_NONE;
-        return key != own_key ? refuse(link, MU_UNAUTHENTICATED,
-                                       key ? "it has a cluster key and this process has none" : "it has no cluster key")
-                              : refuse(link, MU_FAILED_PRECONDITION, "one end wants encryption, the other does not");
-    }
+    link->role = (mu_role)(text[7] >> ROLE_BITS);
+    MU_TRY(check_version(link));
+    MU_TRY(check_protection(link, text[7] & ((1 << ROLE_BITS) - 1)));
     if (to != link->from || from != link->to)
         return refuse(link, MU_UNAVAILABLE, "another task of the cluster listens there");
-    return MU_OK;
+    return check_bearer(link, bearers ? (int)((uint32_t)sender >> RANK_BITS) : MU_BEARER_ALL);
 }
 
 static mu_status make_proof(mu_link *link, bool of_client)
 {
-    return mu__keyring_proof(link->keyring, of_client ? "client" : "server", link->greetings, sizeof link->greetings,
-                             link->proof);
+    return mu__keyring_proof(link->keyring, link->bearer, of_client ? "client" : "server", link->greetings,
+                             sizeof link->greetings, link->proof);
 }
 
 // The phase after both greetings.
@@ -248,8 +304,9 @@ static mu_status greeted(mu_link *link)
     case MU_PROTECTION_NONE: link->at = PHASE_OPEN; return MU_OK;
     case MU_PROTECTION_TLS:
         link->at = PHASE_TLS;
-        return link->version < MU_WIRE_ROLES ? MU_OK
-                                             : mu__tls_bind(link->tls, link->greetings, sizeof link->greetings);
+        return link->version < MU_WIRE_ROLES
+                   ? MU_OK
+                   : mu__tls_bind(link->tls, link->bearer, link->greetings, sizeof link->greetings);
     case MU_PROTECTION_PROOF: break;
     }
     link->at = link->client ? PHASE_SEND_PROOF : PHASE_RECV_PROOF;

@@ -439,6 +439,14 @@ static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
     return interface != NULL && !wants_fastest() ? mu__interface_endpoints(interface, &node->from) : MU_OK;
 }
 
+// Ranks trust each other with everything, so each has the cluster's key.
+static mu_status check_bearer(const mu_mesh *mesh)
+{
+    char who[200];
+    snprintf(who, sizeof who, "%.120s, one of several equal tasks", mesh->peers[mesh->rank].name);
+    return mu__key_suits_role(mu__keyring_bearer(mesh->node.keyring), who);
+}
+
 static mu_status begin(mu_mesh *mesh, const mu_mesh_options *options)
 {
     MU_TRY(check_options(options));
@@ -448,6 +456,7 @@ static mu_status begin(mu_mesh *mesh, const mu_mesh_options *options)
         mu__keyring_set(mesh->node.keyring, MU_ROLE_NONE, mu__setting_int(MU_SETTING_WIRE_VERSION));
     if (mesh->node.keyring == NULL)
         return mu_error_code();
+    MU_TRY(check_bearer(mesh));
     mesh->joined = mesh->ranks == 1;
     mesh->began_ns = mu__now_ns();
     MU_TRY(mu__node_start(&mesh->node));

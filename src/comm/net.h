@@ -82,23 +82,43 @@ typedef enum mu_protection {
 
 enum { MU_KEY_BYTES = 32, MU_NONCE_BYTES = 32 };
 
-// mu__key_check refuses a cluster key that can be guessed: under 16 characters, or with fewer than 8 different ones.
-// mu__key_is_random is true for 32 or more hexadecimal digits, as `openssl rand -hex 32` writes them; any other key may
-// consist of words. (key.c)
+enum {
+    MU_RANDOM_KEY = 2 * MU_KEY_BYTES + 1,  // size of a new cluster key
+    MU_WORKER_KEY = 2 * MU_KEY_BYTES + 14, // of a worker's key, "worker:3:" and hexadecimal digits
+    MU_WORKER_KEY_USE = 40
+};
+
+// mu__key_check refuses a key that can be guessed: of a cluster under 16 characters, or with fewer than 8 different
+// ones. mu__key_is_random is true for 32 or more hexadecimal digits, as `openssl rand -hex 32` writes them; any other
+// key may consist of words. mu__key_random makes one. mu__key_forget overwrites a text and frees it. (key.c)
 mu_status mu__key_check(const char *key);
 bool mu__key_is_random(const char *key);
+mu_status mu__key_random(char out[MU_RANDOM_KEY]);
+void mu__key_forget(char *key); // NULL accepted
+
+// mu__key_read finds whose key a text is, and the secret in a worker's. Errors: INVALID_ARGUMENT for a text that begins
+// as a worker's key and is none.
+mu_status mu__key_read(const char *key, int *bearer, uint8_t secret[MU_KEY_BYTES]);
+// mu__key_suits_task refuses with PERMISSION_DENIED, naming both, a key of this process that is another task's;
+// mu__key_suits_role one that is a worker's, where the process is `who` ("the coordinator").
+mu_status mu__key_suits_task(const char *job, int index);
+mu_status mu__key_suits_role(int bearer, const char *who);
 
 // What the links of a mesh share: the keys and OpenSSL's context. An object.
 typedef struct mu_keyring mu_keyring;
-// mu__keyring_new derives the keys of links from the cluster's key; the caller owns the result. A key that is not
-// random digits is stretched first, which takes about 0.1 s and 32 MiB: once for this process, but once per guess for
-// an attacker.
+// mu__keyring_new derives the keys of links from the cluster's key or a worker's; the caller owns the result. A
+// cluster's key that is not random digits is stretched first, which takes about 0.1 s and 32 MiB: once for this
+// process, but once per guess for an attacker.
 mu_keyring *mu__keyring_new(const char *key, bool plain);
 mu_protection mu__keyring_protection(const mu_keyring *keyring);
 // What the links of a keyring say of this process: its role (default MU_ROLE_NONE) and the newest version that it
 // speaks (default MU_WIRE_VERSION). Set before the first link.
 void mu__keyring_set(mu_keyring *keyring, mu_role role, int version);
 mu_role mu__keyring_role(const mu_keyring *keyring);
+int mu__keyring_bearer(const mu_keyring *keyring); // whose key it was made of
+// mu__keyring_worker_key derives a worker's key from the cluster's. Errors: INVALID_ARGUMENT if the keyring is a
+// worker's.
+mu_status mu__keyring_worker_key(const mu_keyring *keyring, int worker, char out[MU_WORKER_KEY]);
 int mu__keyring_version(const mu_keyring *keyring);
 // mu__keyring_rekey_after makes a TLS link update its keys after this many bytes sent. For tests.
 void mu__keyring_rekey_after(mu_keyring *keyring, int64_t bytes);
@@ -124,6 +144,10 @@ int mu__link_from(const mu_link *link); // server: the rank that the client clai
 // version that both ends speak, or what this end offers; mu__link_role the role of the other end, proven when the link
 // is open.
 void mu__link_speak(mu_link *link, int version);
+// mu__link_accept makes a link, before its greeting, take another end that has only this worker's key, i + 1, or any
+// worker's; without it only whoever has the cluster's key is taken. mu__link_bearer returns whose key proves the link.
+void mu__link_accept(mu_link *link, int bearer);
+int mu__link_bearer(const mu_link *link);
 int mu__link_version(const mu_link *link);
 mu_role mu__link_role(const mu_link *link);
 
@@ -136,14 +160,15 @@ mu_status mu__link_recv(mu_link *link, void *data, size_t bytes, size_t *moved);
 typedef struct mu_tls mu_tls;
 mu_tls *mu__tls_new(mu_keyring *keyring, int fd, bool client); // the caller owns the result
 void mu__tls_free(mu_tls *tls);
-// mu__tls_bind makes the key of the handshake depend on a text, so that both ends have proven it. Before the handshake.
-mu_status mu__tls_bind(mu_tls *tls, const void *text, size_t bytes);
+// mu__tls_bind makes the key of the handshake that of a bearer and depend on a text, so that both ends have proven it.
+// Before the handshake. A keyring of the cluster's key has the keys of all bearers.
+mu_status mu__tls_bind(mu_tls *tls, int bearer, const void *text, size_t bytes);
 mu_status mu__tls_shake(mu_tls *tls, bool *done, const char **reason);
 mu_status mu__tls_send(mu_tls *tls, const void *data, size_t bytes, size_t *moved);
 mu_status mu__tls_recv(mu_tls *tls, void *data, size_t bytes, size_t *moved);
 bool mu__tls_wants_out(const mu_tls *tls); // encrypted bytes wait for room in the socket's buffer
-// mu__keyring_proof signs the texts of a greeting: HMAC-SHA256 with a key made of the cluster's key.
-mu_status mu__keyring_proof(const mu_keyring *keyring, const char *who, const void *text, size_t bytes,
+// mu__keyring_proof signs the texts of a greeting: HMAC-SHA256 with a key made of the bearer's key.
+mu_status mu__keyring_proof(const mu_keyring *keyring, int bearer, const char *who, const void *text, size_t bytes,
                             uint8_t out[MU_KEY_BYTES]);
 
 // ---- Frames (frame.c) ---------------------------------------------------------------------------

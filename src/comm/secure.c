@@ -1,9 +1,10 @@
 // Authentication and encryption: keys derived from the cluster's key, and TLS 1.3 on a socket through OpenSSL.
 //
 // The cluster's key is never used directly. HKDF derives one key for TLS (an external pre-shared key, with an ephemeral
-// Diffie-Hellman exchange, so that recorded traffic remains secret if the key leaks later) and one for proofs. A key
-// that may consist of words is first stretched with scrypt, which makes guessing from a recorded handshake expensive.
-// There are no certificates, so a peer without the key fails in OpenSSL's handshake. Independent of frames.
+// Diffie-Hellman exchange, so that recorded traffic remains secret if the key leaks later), one for proofs, and one for
+// each worker, from which that worker's keys for TLS and proofs are derived in the same way. A key that may consist of
+// words is first stretched with scrypt, which makes guessing from a recorded handshake expensive. There are no
+// certificates, so a peer without the key fails in OpenSSL's handshake. Independent of frames.
 #include "comm/net.h"
 
 #include <errno.h>
@@ -30,10 +31,17 @@ enum {
 // scrypt needs 128 * COST * BLOCKS bytes = 32 MiB and about 0.1 s for one key.
 enum { STRETCH_COST = 1 << 15, STRETCH_BLOCKS = 8, STRETCH_MOST = 64 << 20 };
 
+// What the links of one key use.
+typedef struct link_keys {
+    uint8_t tls[MU_KEY_BYTES], proof[MU_KEY_BYTES];
+} link_keys;
+
 struct mu_keyring {
     mu_object object;
     mu_protection protection;
-    uint8_t tls_key[MU_KEY_BYTES], proof_key[MU_KEY_BYTES];
+    int bearer;
+    uint8_t root[MU_KEY_BYTES]; // HKDF's pseudorandom key: all others are expanded from it
+    link_keys own;
     SSL_CTX *context;
     BIO_METHOD *socket;
     int64_t rekey_after;
@@ -96,43 +104,106 @@ static mu_status stretch(const char *key, uint8_t out[MU_KEY_BYTES])
     return run_kdf("SCRYPT", parameters, out);
 }
 
-static mu_status derive(const void *key, size_t bytes, const void *use, size_t use_bytes, uint8_t out[MU_KEY_BYTES])
+// `mode` is one of HKDF's two steps, or both.
+static mu_status hkdf(int mode, const void *key, size_t bytes, const void *use, size_t use_bytes,
+                      uint8_t out[MU_KEY_BYTES])
 {
     char digest[] = "SHA256";
-    const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+    const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
+                                     OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
                                      octets(OSSL_KDF_PARAM_KEY, key, bytes),
                                      octets(OSSL_KDF_PARAM_SALT, salt, sizeof salt - 1),
-                                     octets(OSSL_KDF_PARAM_INFO, use, use_bytes), OSSL_PARAM_construct_end()};
+                                     octets(OSSL_KDF_PARAM_INFO, use, use_bytes),
+                                     OSSL_PARAM_construct_end()};
     return run_kdf("HKDF", parameters, out);
+}
+
+static mu_status extract(const void *key, size_t bytes, uint8_t out[MU_KEY_BYTES])
+{
+    return hkdf(EVP_KDF_HKDF_MODE_EXTRACT_ONLY, key, bytes, "", 0, out);
+}
+
+static mu_status expand(const uint8_t root[MU_KEY_BYTES], const char *use, uint8_t out[MU_KEY_BYTES])
+{
+    return hkdf(EVP_KDF_HKDF_MODE_EXPAND_ONLY, root, MU_KEY_BYTES, use, strlen(use), out);
+}
+
+static mu_status expand_keys(const uint8_t root[MU_KEY_BYTES], link_keys *out)
+{
+    MU_TRY(expand(root, "TLS pre-shared key", out->tls));
+    return expand(root, "proof of the key", out->proof);
 }
 
 static mu_status make_keys(mu_keyring *keyring, const char *key)
 {
-    static const char for_tls[] = "TLS pre-shared key", for_proofs[] = "proof of the key";
-    uint8_t stretched[MU_KEY_BYTES];
-    const bool random = mu__key_is_random(key);
-    const void *from = random ? (const void *)key : stretched;
-    const size_t bytes = random ? strlen(key) : sizeof stretched;
-    mu_status status = random ? MU_OK : stretch(key, stretched);
+    uint8_t secret[MU_KEY_BYTES];
+    mu_status status = mu__key_read(key, &keyring->bearer, secret);
+    const bool text = keyring->bearer == MU_BEARER_ALL && mu__key_is_random(key);
+    if (status == MU_OK && keyring->bearer == MU_BEARER_ALL && !text)
+        status = stretch(key, secret);
     if (status == MU_OK)
-        status = derive(from, bytes, for_tls, sizeof for_tls - 1, keyring->tls_key);
+        status = text ? extract(key, strlen(key), keyring->root) : extract(secret, sizeof secret, keyring->root);
     if (status == MU_OK)
-        status = derive(from, bytes, for_proofs, sizeof for_proofs - 1, keyring->proof_key);
-    OPENSSL_cleanse(stretched, sizeof stretched);
+        status = expand_keys(keyring->root, &keyring->own);
+    OPENSSL_cleanse(secret, sizeof secret);
     return status;
 }
 
-mu_status mu__keyring_proof(const mu_keyring *keyring, const char *who, const void *text, size_t bytes,
+static mu_status worker_secret(const mu_keyring *keyring, int bearer, uint8_t out[MU_KEY_BYTES])
+{
+    char use[MU_WORKER_KEY_USE];
+    snprintf(use, sizeof use, "key of the task worker:%d", bearer - 1);
+    return expand(keyring->root, use, out);
+}
+
+// The keys of a link that is proven with this bearer's key.
+static mu_status keys_of(const mu_keyring *keyring, int bearer, link_keys *out)
+{
+    uint8_t secret[MU_KEY_BYTES];
+    *out = keyring->own;
+    if (bearer == keyring->bearer)
+        return MU_OK;
+    assert(keyring->bearer == MU_BEARER_ALL);
+    mu_status status = worker_secret(keyring, bearer, secret);
+    if (status == MU_OK)
+        status = extract(secret, sizeof secret, secret);
+    if (status == MU_OK)
+        status = expand_keys(secret, out);
+    OPENSSL_cleanse(secret, sizeof secret);
+    return status;
+}
+
+mu_status mu__keyring_worker_key(const mu_keyring *keyring, int worker, char out[MU_WORKER_KEY])
+{
+    uint8_t secret[MU_KEY_BYTES];
+    if (keyring->bearer != MU_BEARER_ALL)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the key of worker %d is made of the cluster's key, and the key that this "
+                         "process has is that of worker %d; set MUSTER_CLUSTER_KEY or MUSTER_CLUSTER_KEY_FILE to the "
+                         "cluster's",
+                         worker, keyring->bearer - 1);
+    MU_TRY(worker_secret(keyring, worker + 1, secret));
+    int n = snprintf(out, MU_WORKER_KEY, "worker:%d:", worker);
+    for (size_t i = 0; i < sizeof secret; i++)
+        n += snprintf(out + n, (size_t)(MU_WORKER_KEY - n), "%02x", secret[i]);
+    OPENSSL_cleanse(secret, sizeof secret);
+    return MU_OK;
+}
+
+mu_status mu__keyring_proof(const mu_keyring *keyring, int bearer, const char *who, const void *text, size_t bytes,
                             uint8_t out[MU_KEY_BYTES])
 {
     uint8_t message[512];
     const size_t begin = strlen(who) + 1;
+    link_keys keys;
     assert(begin + bytes <= sizeof message);
+    MU_TRY(keys_of(keyring, bearer, &keys));
     memcpy(message, who, begin);
     memcpy(message + begin, text, bytes);
     unsigned n = 0;
-    const bool good = HMAC(EVP_sha256(), keyring->proof_key, MU_KEY_BYTES, message, begin + bytes, out, &n) != NULL &&
-                      n == MU_KEY_BYTES;
+    const bool good =
+        HMAC(EVP_sha256(), keys.proof, MU_KEY_BYTES, message, begin + bytes, out, &n) != NULL && n == MU_KEY_BYTES;
+    OPENSSL_cleanse(&keys, sizeof keys);
     return good ? MU_OK : crypto_error("sign a greeting");
 }
 
@@ -236,8 +307,8 @@ static void keyring_destroy(void *object)
     mu_keyring *keyring = object;
     SSL_CTX_free(keyring->context);
     BIO_meth_free(keyring->socket);
-    OPENSSL_cleanse(keyring->tls_key, sizeof keyring->tls_key);
-    OPENSSL_cleanse(keyring->proof_key, sizeof keyring->proof_key);
+    OPENSSL_cleanse(keyring->root, sizeof keyring->root);
+    OPENSSL_cleanse(&keyring->own, sizeof keyring->own);
 }
 
 static mu_type keyring_type = {.name = "keyring", .destroy = keyring_destroy};
@@ -270,6 +341,7 @@ void mu__keyring_set(mu_keyring *keyring, mu_role role, int version)
     keyring->version = version;
 }
 
+int mu__keyring_bearer(const mu_keyring *keyring) { return keyring->bearer; }
 mu_role mu__keyring_role(const mu_keyring *keyring) { return keyring->role; }
 int mu__keyring_version(const mu_keyring *keyring) { return keyring->version; }
 
@@ -291,7 +363,7 @@ mu_tls *mu__tls_new(mu_keyring *keyring, int fd, bool client)
     if (tls == NULL)
         return NULL;
     tls->keyring = mu_retain(keyring);
-    memcpy(tls->key, keyring->tls_key, sizeof tls->key);
+    memcpy(tls->key, keyring->own.tls, sizeof tls->key);
     tls->fd = fd;
     tls->ssl = SSL_new(keyring->context);
     BIO *bio = tls->ssl != NULL ? BIO_new(keyring->socket) : NULL;
@@ -325,9 +397,14 @@ void mu__tls_free(mu_tls *tls)
     mu__free(tls);
 }
 
-mu_status mu__tls_bind(mu_tls *tls, const void *text, size_t bytes)
+mu_status mu__tls_bind(mu_tls *tls, int bearer, const void *text, size_t bytes)
 {
-    return derive(tls->keyring->tls_key, MU_KEY_BYTES, text, bytes, tls->key);
+    link_keys keys;
+    MU_TRY(keys_of(tls->keyring, bearer, &keys));
+    const mu_status status =
+        hkdf(EVP_KDF_HKDF_MODE_EXTRACT_AND_EXPAND, keys.tls, sizeof keys.tls, text, bytes, tls->key);
+    OPENSSL_cleanse(&keys, sizeof keys);
+    return status;
 }
 
 // Sends encrypted bytes; what does not fit into the socket's buffer is kept.

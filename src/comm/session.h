@@ -188,6 +188,7 @@ struct mu_node {
     mu_keyring *keyring;   // retained by the owner
     pthread_mutex_t *lock; // released while a step sleeps; NULL: none
     bool open;             // may use the network, not only the loopback
+    int accepts;           // whose worker's key the other end may have in place of the cluster's (mu__link_accept)
     double heartbeat_seconds;
     bool spins;            // looks for more input for a moment before it sleeps, where answers are awaited
     // Bytes that may wait for an end that does not read: beyond them nothing is read from it, and it is lost when it

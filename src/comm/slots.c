@@ -18,13 +18,13 @@ struct mu_slots {
     uint8_t *memory;
 };
 
-mu_status mu__slots_proof(const mu_keyring *keyring, const uint8_t challenge[MU_SLOTS_CHALLENGE],
+mu_status mu__slots_proof(const mu_keyring *keyring, int bearer, const uint8_t challenge[MU_SLOTS_CHALLENGE],
                           const uint8_t writer[MU_INCARNATION], uint8_t out[MU_KEY_BYTES])
 {
     uint8_t text[MU_SLOTS_CHALLENGE + MU_INCARNATION];
     memcpy(text, challenge, MU_SLOTS_CHALLENGE);
     memcpy(text + MU_SLOTS_CHALLENGE, writer, MU_INCARNATION);
-    return mu__keyring_proof(keyring, "memory", text, sizeof text, out);
+    return mu__keyring_proof(keyring, bearer, "memory", text, sizeof text, out);
 }
 
 static mu_status complain(const char *what, int error)

@@ -18,8 +18,9 @@ enum {
 
 typedef struct mu_slots mu_slots;
 
-// mu__slots_proof computes what the memory begins with: a signature of the reader's challenge and of who writes.
-mu_status mu__slots_proof(const mu_keyring *keyring, const uint8_t challenge[MU_SLOTS_CHALLENGE],
+// mu__slots_proof computes what the memory begins with: a signature of the reader's challenge and of who writes, with
+// the key that has proven the session.
+mu_status mu__slots_proof(const mu_keyring *keyring, int bearer, const uint8_t challenge[MU_SLOTS_CHALLENGE],
                           const uint8_t writer[MU_INCARNATION], uint8_t out[MU_KEY_BYTES]);
 
 // mu__slots_new makes the writer's memory, all of it backed, and writes its address. mu__slots_find maps another

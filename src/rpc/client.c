@@ -460,7 +460,7 @@ static mu_status start(mu_rpc_client *client)
     return client->driver != NULL ? mu__worker_post(client->driver, drive, client) : mu_error_code();
 }
 
-static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args, mu_role role)
+static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args, mu_role role, int accepts)
 {
     client->has_lock = pthread_mutex_init(&client->lock, NULL) == 0;
     if (!client->has_lock)
@@ -474,6 +474,7 @@ static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args, mu_
     client->budget.limit = (size_t)(args->max_bytes > 0 ? args->max_bytes : DEFAULT_BYTES);
     if (client->address == NULL || client->name == NULL)
         return MU_RESOURCE_EXHAUSTED;
+    client->node.accepts = accepts;
     MU_TRY(mu__rpc_prepare(&client->node, role, &client->lock));
     return start(client);
 }
@@ -492,7 +493,7 @@ static mu_status check_args(const mu_rpc_client_args *args)
     return mu__args_positive(args, "max_bytes", args->max_bytes, "mu_rpc_client_new");
 }
 
-mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role)
+mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role, int accepts)
 {
     mu_rpc_client_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_rpc_client_new") != MU_OK ||
@@ -502,21 +503,24 @@ mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role)
     if (client == NULL)
         return NULL;
     client->node.poller = client->node.waker = -1;
-    if (fill(client, &args, role) == MU_OK &&
+    if (fill(client, &args, role, accepts) == MU_OK &&
         (!args.list_registered_methods || mu_rpc_client_methods(client) != NULL))
         return mu__give(client);
     mu_release(client);
     return NULL;
 }
 
-mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *given) { return mu__client_new(given, MU_ROLE_NONE); }
+mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *given)
+{
+    return mu__client_new(given, MU_ROLE_NONE, MU_BEARER_ALL);
+}
 
-mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role role)
+mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role role, int accepts)
 {
     mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = address, .name = name,
                                .fail_fast = true};
     mu_pool *pool = mu_pool_open();
-    mu_rpc_client *client = mu_retain(mu__client_new(&args, role));
+    mu_rpc_client *client = mu_retain(mu__client_new(&args, role, accepts));
     mu_pool_close(pool);
     return client;
 }

@@ -81,7 +81,9 @@ static inline mu_rpc_client *mu__client_of(mu_node *node)
     return (mu_rpc_client *)((char *)node - offsetof(mu_rpc_client, node));
 }
 
-mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role);
+// mu__client_new makes a client that says this role and, beside whoever has the cluster's key, takes a server with the
+// worker's key that `accepts` names (mu__link_accept).
+mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role, int accepts);
 
 void mu__forgotten_free(mu_rpc_client *client); // forgotten.c
 

@@ -1,6 +1,7 @@
 // The server of a task: chooses the task, and is an RPC server with the services that a coordinator uses.
 #include "base/system.h"
 #include "cluster/cluster.h"
+#include "comm/net.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 
@@ -60,7 +61,7 @@ static const mu_task *choose_task(const mu_job *job, int index)
 }
 
 // The arguments count more than what the cluster says of this process.
-static const mu_task *own_task(const mu_server_args *args, const mu_cluster_view *view)
+static const mu_task *own_task(const mu_server_args *args, const mu_cluster_view *view, const mu_job **out)
 {
     const bool own_job = args->job_name == NULL || (view->task_type != NULL &&
                                                      strcmp(args->job_name, view->task_type) == 0);
@@ -70,6 +71,7 @@ static const mu_task *own_task(const mu_server_args *args, const mu_cluster_view
         mu__error(MU_INVALID_ARGUMENT, "mu_server_new: task_index is %d; it cannot be negative", index);
         return NULL;
     }
+    *out = job;
     return job != NULL ? choose_task(job, index) : NULL;
 }
 
@@ -87,13 +89,14 @@ static mu_value *drain(mu_value *arguments, void *arg)
     return NULL;
 }
 
-static mu_status fill(mu_server *server, const mu_server_args *args)
+static mu_status make_rpc(mu_server *server, const mu_server_args *args)
 {
     mu_cluster_view view = {0};
+    const mu_job *job = NULL;
     mu_status status = mu__cluster_read(args->cluster, &view);
-    const mu_task *task = status == MU_OK ? own_task(args, &view) : NULL;
+    const mu_task *task = status == MU_OK ? own_task(args, &view, &job) : NULL;
     mu_pool *pool = mu_pool_open();
-    if (task != NULL) {
+    if (task != NULL && mu__key_suits_task(job->name, task->index) == MU_OK) {
         server->spec = mu__spec_copy(view.spec);
         server->rpc = mu_retain(mu_rpc_server_new("muster", task->address));
     }
@@ -101,6 +104,13 @@ static mu_status fill(mu_server *server, const mu_server_args *args)
     mu__view_clear(&view);
     if (server->spec == NULL || server->rpc == NULL)
         return mu_error_code();
+    mu__server_accept_workers(server->rpc);
+    return MU_OK;
+}
+
+static mu_status fill(mu_server *server, const mu_server_args *args)
+{
+    MU_TRY(make_rpc(server, args));
     mu_kept *kept = mu__kept_new(args->max_bytes > 0 ? (size_t)args->max_bytes : SIZE_MAX);
     mu_status added = kept != NULL ? mu__service_add(server->rpc, kept) : mu_error_code();
     if (added == MU_OK)

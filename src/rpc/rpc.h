@@ -101,6 +101,10 @@ void mu__call_answer(mu_server_call *call, const mu_value *value);
 bool mu__call_cancelled(mu_server_call *call);
 void mu__server_at_stop(mu_rpc_server *server, void (*stop)(void *arg), void *arg);
 
+// mu__server_accept_workers lets in clients that have only a worker's key, and with it a worker's role. Before the
+// start.
+void mu__server_accept_workers(mu_rpc_server *server);
+
 // mu__call_client returns the number of the connection from which the running method was called. mu__server_client
 // says what became of it.
 typedef enum mu_client_state {

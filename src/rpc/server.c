@@ -437,6 +437,8 @@ mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_
     return MU_OK;
 }
 
+void mu__server_accept_workers(mu_rpc_server *server) { server->node.accepts = MU_BEARER_ANY_WORKER; }
+
 void mu__server_at_stop(mu_rpc_server *server, void (*stop)(void *arg), void *arg)
 {
     server->at_stop = stop;

@@ -24,6 +24,13 @@ static void give_up(mu_channel *channel)
     channel->own = NULL;
 }
 
+static mu_status sign(const mu_channel *channel, const uint8_t challenge[MU_SLOTS_CHALLENGE],
+                      const uint8_t writer[MU_INCARNATION], uint8_t out[MU_KEY_BYTES])
+{
+    return mu__slots_proof(channel->node->keyring, mu__link_bearer(channel->session->handshake.link), challenge, writer,
+                           out);
+}
+
 // Sends "rpc.memory" with a text.
 static void ask(mu_channel *channel, const char *text, mu_replied *replied)
 {
@@ -48,7 +55,7 @@ static void challenged(void *arg, mu_status code, const void *data, size_t bytes
     char address[MU_SLOTS_ADDRESS] = "";
     uint8_t proof[MU_KEY_BYTES];
     if (code == MU_OK && bytes == MU_SLOTS_CHALLENGE &&
-        mu__slots_proof(channel->node->keyring, data, channel->node->own.incarnation, proof) == MU_OK)
+        sign(channel, data, channel->node->own.incarnation, proof) == MU_OK)
         channel->own = mu__slots_new(proof, address);
     if (channel->own != NULL)
         ask(channel, address, mapped);
@@ -82,7 +89,7 @@ mu_status mu__sharing_asked(mu_channel *channel, const mu_request *request, uint
         return mu__error(MU_DATA_LOSS, "memory is offered twice, or without having been asked for");
     memcpy(address, request->data, request->bytes);
     mu__printable(address, false);
-    MU_TRY(mu__slots_proof(channel->node->keyring, channel->challenge, channel->session->incarnation, proof));
+    MU_TRY(sign(channel, channel->challenge, channel->session->incarnation, proof));
     channel->theirs = mu__slots_find(address, proof);
     return channel->theirs != NULL ? MU_OK : mu_error_code();
 }

@@ -87,7 +87,7 @@ static mu_status lead_store(mu_store *store, const int64_t *lead, const char *co
 {
     mu_stores *stores = store->stores;
     mu_value *captured = *copy != '\0' ? mu__store_capture(store) : NULL;
-    mu_rpc_client *client = captured != NULL ? mu__client_of_task(copy, NULL, MU_ROLE_PS) : NULL;
+    mu_rpc_client *client = captured != NULL ? mu__client_of_task(copy, NULL, MU_ROLE_PS, MU_BEARER_ALL) : NULL;
     if (mu__pending())
         return mu_error_code();
     pthread_mutex_lock(&stores->lock);

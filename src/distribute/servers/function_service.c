@@ -109,7 +109,10 @@ static mu_type service_type = {.name = "function service", .destroy = service_de
 // ---- The servers of variables -------------------------------------------------------------------
 
 // A server that is away makes a function fail at once, so that the coordinator hears of it, or is tried again.
-static mu_rpc_client *new_client(const char *address) { return mu__client_of_task(address, NULL, MU_ROLE_WORKER); }
+static mu_rpc_client *new_client(const char *address)
+{
+    return mu__client_of_task(address, NULL, MU_ROLE_WORKER, MU_BEARER_ALL);
+}
 
 // With the lock held.
 static mu_rpc_client *server_at(service *s, const char *address)

@@ -11,12 +11,14 @@
 
 // ---- Reaching them ------------------------------------------------------------------------------
 
-// A call fails at once while a task is away: whoever made it decides what that means.
+// A call fails at once while a task is away: whoever made it decides what that means. A worker may have only its own
+// key; a parameter server has the cluster's.
 static mu_rpc_client *client_of(const mu_cluster_spec *spec, const char *job, int i)
 {
     char name[64];
     snprintf(name, sizeof name, "/job:%s/task:%d", job, i);
-    return mu__client_of_task(mu__spec_find(spec, job)->items[i].address, name, MU_ROLE_COORDINATOR);
+    return mu__client_of_task(mu__spec_find(spec, job)->items[i].address, name, MU_ROLE_COORDINATOR,
+                              strcmp(job, "worker") == 0 ? i + 1 : MU_BEARER_ALL);
 }
 
 // Tries until the server has answered.

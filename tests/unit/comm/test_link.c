@@ -13,14 +13,30 @@ typedef struct pair {
     size_t n_sent;
     mu_status client_status, server_status;
     bool client_done, server_done;
+    long flip; // place of a byte of the client's first words to change; below 0: none
 } pair;
+
+// What an end has and says.
+typedef struct end {
+    const char *key;
+    mu_role role;
+    int accepts, version; // version 0: the newest
+} end;
 
 static void open_wire(int ends[2]) { assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0); }
 
-static void open_pair(pair *p, const char *client_key, const char *server_key, bool plain)
+static mu_keyring *keyring_of(const end *one, bool plain)
+{
+    mu_keyring *keyring = mu__keyring_new(one->key, plain);
+    assert_non_null(keyring);
+    mu__keyring_set(keyring, one->role, one->version > 0 ? one->version : MU_WIRE_VERSION);
+    return keyring;
+}
+
+static void open_ends(pair *p, const end *client, const end *server, bool plain)
 {
     int ends[2];
-    *p = (pair){.client_key = mu__keyring_new(client_key, plain), .server_key = mu__keyring_new(server_key, plain)};
+    *p = (pair){.client_key = keyring_of(client, plain), .server_key = keyring_of(server, plain), .flip = -1};
     open_wire(ends);
     p->client = mu__link_new(p->client_key, ends[0], true, 1, 0);
     p->client_wire = ends[1];
@@ -28,6 +44,13 @@ static void open_pair(pair *p, const char *client_key, const char *server_key, b
     p->server = mu__link_new(p->server_key, ends[0], false, 0, -1);
     p->server_wire = ends[1];
     assert_true(p->client != NULL && p->server != NULL);
+    mu__link_accept(p->client, client->accepts);
+    mu__link_accept(p->server, server->accepts);
+}
+
+static void open_pair(pair *p, const char *client_key, const char *server_key, bool plain)
+{
+    open_ends(p, &(end){.key = client_key}, &(end){.key = server_key}, plain);
 }
 
 static void close_pair(pair *p)
@@ -61,7 +84,8 @@ static void shake(pair *p)
     for (int turn = 0; turn < 12; turn++) {
         if (p->client_status == MU_OK && !p->client_done)
             p->client_status = mu__link_shake(p->client, &p->client_done);
-        p->n_sent += carry(p->client_wire, p->server_wire, p->sent + p->n_sent, sizeof p->sent - p->n_sent, -1);
+        p->n_sent += carry(p->client_wire, p->server_wire, p->sent + p->n_sent, sizeof p->sent - p->n_sent,
+                           turn == 0 ? p->flip : -1);
         if (p->server_status == MU_OK && !p->server_done)
             p->server_status = mu__link_shake(p->server, &p->server_done);
         carry(p->server_wire, p->client_wire, NULL, 0, -1);
@@ -223,6 +247,159 @@ static void test_new_keys(void **state)
     close_pair(&p);
 }
 
+// ---- Keys of workers ----------------------------------------------------------------------------
+
+// The keys of two workers, the first one's as if it were the second's, and its digits as if they were a cluster's key.
+static char key_1[MU_WORKER_KEY], key_2[MU_WORKER_KEY], forged[MU_WORKER_KEY];
+#define digits_1 (key_1 + sizeof "worker:1:" - 1)
+
+static void expect_taken(mu_status code, const char *part)
+{
+    const mu_error error = mu_error_take();
+    if (error.code != code || strstr(error.message, part) == NULL)
+        fail_msg("expected \"%s\", got %s: %s", part, mu_status_name(error.code), error.message);
+}
+
+static int derive_keys(void **state)
+{
+    mu_keyring *keyring = mu__keyring_new(TEST_KEY, true);
+    (void)state;
+    assert_int_equal(mu__keyring_worker_key(keyring, 1, key_1), MU_OK);
+    assert_int_equal(mu__keyring_worker_key(keyring, 2, key_2), MU_OK);
+    snprintf(forged, sizeof forged, "worker:2:%s", digits_1);
+    mu_release(keyring);
+    return 0;
+}
+
+// As another program would derive it: HKDF-SHA256 (RFC 5869).
+static void test_a_workers_key(void **state)
+{
+    static const char expected[] = "worker:3:a20be5316959083247eca58a57821866289ef4f8408a8f67fd4acef0b9bb1c2b";
+    char key[MU_WORKER_KEY];
+    uint8_t secret[MU_KEY_BYTES];
+    int bearer;
+    (void)state;
+    mu_keyring *keyring = mu__keyring_new(TEST_KEY, true), *words = mu__keyring_new("a key made of words", true),
+               *worker = mu__keyring_new(expected, true);
+    assert_int_equal(mu__keyring_worker_key(keyring, 3, key), MU_OK);
+    assert_string_equal(key, expected);
+    assert_int_equal(mu__key_read(key, &bearer, secret), MU_OK);
+    assert_true(bearer == 4 && secret[0] == 0xa2 && secret[31] == 0x2b);
+    assert_int_equal(mu__keyring_worker_key(words, 65534, key), MU_OK);
+    assert_int_equal(mu__key_check(key), MU_OK);
+    assert_int_equal(mu__keyring_worker_key(worker, 3, key), MU_INVALID_ARGUMENT);
+    expect_taken(MU_INVALID_ARGUMENT, "that of worker 3");
+    mu_release(keyring);
+    mu_release(words);
+    mu_release(worker);
+}
+
+static void test_damaged_keys_of_workers(void **state)
+{
+    static const char *const damaged[] = {
+        "worker:",          "worker:3",        "worker:3:",
+        "worker::a20be531", "worker:-1:%s",    "worker: 3:%s",
+        "worker:3 :%s",     "worker:65535:%s", "worker:99999999999999999999:%s",
+        "worker:3:%s0",     "worker:3:x%s",    "worker:3: %s",
+        "worker:%s",
+    };
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(damaged); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "%s", damaged[i]);
+        char *at = strstr(text, "%s");
+        if (at != NULL)
+            snprintf(at, sizeof text - (size_t)(at - text), "%s%s", digits_1, strstr(damaged[i], "%s") + 2);
+        assert_int_equal(mu__key_check(text), MU_INVALID_ARGUMENT);
+        expect_taken(MU_INVALID_ARGUMENT, "this one is not whole");
+    }
+    assert_int_equal(mu__key_check("worker:3:0101010101010101010101010101010101010101010101010101010101010101"),
+                     MU_INVALID_ARGUMENT);
+    expect_taken(MU_INVALID_ARGUMENT, "repeats 2 different digits");
+}
+
+// Who gets through, and else why not: `whose` is the bearer of the link's key.
+static const struct claim {
+    end client, server;
+    int whose;
+    const char *client_why, *server_why; // NULL: it hears nothing; both NULL: the link opens
+} claims[] = {
+    {{key_1, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, MU_BEARER_ANY_WORKER}, 2},
+    {{key_1, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, 2}, 2},
+    {{key_1, MU_ROLE_WORKER}, {key_1, MU_ROLE_WORKER}, 2},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {key_1, MU_ROLE_WORKER}, 2},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, MU_BEARER_ANY_WORKER}, {key_1, MU_ROLE_WORKER}, 2},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {TEST_KEY, MU_ROLE_WORKER}, 0},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 2, 6}, {TEST_KEY, MU_ROLE_WORKER}, 0},
+    // Every other role, another worker, and whoever has the cluster's key.
+    {{key_1, MU_ROLE_NONE}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
+    {{key_1, MU_ROLE_PS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
+    {{key_1, MU_ROLE_COORDINATOR}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
+    {{key_1, MU_ROLE_METRICS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
+    {{forged, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
+    {{digits_1, MU_ROLE_COORDINATOR}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
+    // Towards those that take no workers, and other workers.
+    {{key_1, MU_ROLE_WORKER}, {TEST_KEY}, .server_why = "only a worker's key"},
+    {{key_1, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, 3}, .server_why = "another worker than the one called"},
+    {{key_1, MU_ROLE_WORKER}, {key_2, MU_ROLE_WORKER, -1}, .server_why = "workers do not speak to each other"},
+    {{digits_1, MU_ROLE_COORDINATOR, 3}, {key_2, MU_ROLE_WORKER}, .server_why = "its cluster key is not ours"},
+    // At an address where the client expects somebody else.
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 3}, {key_1, MU_ROLE_WORKER}, .client_why = "another worker than the one called"},
+    {{TEST_KEY, MU_ROLE_COORDINATOR}, {key_1, MU_ROLE_WORKER}, .client_why = "only a worker's key"},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {key_1, MU_ROLE_PS}, .client_why = "it says that it is no worker"},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 3}, {forged, MU_ROLE_WORKER}, .server_why = "its cluster key is not ours"},
+    {{key_2, MU_ROLE_WORKER}, {digits_1, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
+    // Of two versions.
+    {{key_1, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, -1, 6}, .client_why = "before 7"},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 2, 6},
+     {key_1, MU_ROLE_WORKER},
+     .client_why = "it runs another version of Muster",
+     .server_why = "before 7"},
+};
+
+static void expect_reason(const mu_link *link, const char *why)
+{
+    if (why != NULL && strstr(mu__link_reason(link), why) == NULL)
+        fail_msg("expected \"%s\", got \"%s\"", why, mu__link_reason(link));
+}
+
+static void test_claims(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * MU_COUNT(claims); i++) {
+        const struct claim *claim = &claims[i / 2];
+        const bool opens = claim->client_why == NULL && claim->server_why == NULL;
+        pair p;
+        open_ends(&p, &claim->client, &claim->server, i % 2 == 0);
+        shake(&p);
+        if (p.client_done != opens || p.server_done != opens)
+            fail_msg("claim %zu: %s, %s", i / 2, mu__link_reason(p.client), mu__link_reason(p.server));
+        expect_reason(p.client, claim->client_why);
+        expect_reason(p.server, claim->server_why);
+        if (opens) {
+            assert_int_equal(mu__link_bearer(p.client), claim->whose);
+            assert_int_equal(mu__link_bearer(p.server), claim->whose);
+            assert_int_equal(mu__link_role(p.server), claim->client.role);
+            assert_int_equal(mu__link_role(p.client), claim->server.role);
+        }
+        close_pair(&p);
+    }
+}
+
+// Any byte of a worker's greeting, changed on the way.
+static void test_changed_greeting(void **state)
+{
+    (void)state;
+    for (long i = 0; i < 2 * 48; i++) {
+        pair p;
+        open_ends(&p, &(end){key_1, MU_ROLE_WORKER}, &(end){TEST_KEY, MU_ROLE_PS, MU_BEARER_ANY_WORKER}, i % 2 == 0);
+        p.flip = i / 2;
+        shake(&p);
+        assert_true(!p.client_done && !p.server_done);
+        close_pair(&p);
+    }
+}
+
 // ---- Want of memory -----------------------------------------------------------------------------
 
 static bool talk_once(void)
@@ -334,10 +511,13 @@ static void test_oversized(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_protections), cmocka_unit_test(test_wrong_keys), cmocka_unit_test(test_other_version),
-        cmocka_unit_test(test_replay),          cmocka_unit_test(test_mirror),     cmocka_unit_test(test_tampered),
-        cmocka_unit_test(test_new_keys),        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_oversized),
+        cmocka_unit_test(test_all_protections), cmocka_unit_test(test_wrong_keys),
+        cmocka_unit_test(test_other_version),   cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_mirror),          cmocka_unit_test(test_tampered),
+        cmocka_unit_test(test_new_keys),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_frames),          cmocka_unit_test(test_oversized),
+        cmocka_unit_test(test_a_workers_key),   cmocka_unit_test(test_damaged_keys_of_workers),
+        cmocka_unit_test(test_claims),          cmocka_unit_test(test_changed_greeting),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, derive_keys, NULL);
 }

@@ -81,6 +81,9 @@ static int bad_options_rank(int rank, void *arg)
     options.key = "0000000000000000000000000000000000000000000000000000000000000001";
     CHECK(mu__mesh_join(&options) == NULL);
     CHECK_TAKEN(MU_INVALID_ARGUMENT, "repeats 2 different characters");
+    options.key = "worker:3:a20be5316959083247eca58a57821866289ef4f8408a8f67fd4acef0b9bb1c2b";
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_PERMISSION_DENIED, "one of several equal tasks; give it the cluster's key");
     options = options_of(2);
     CHECK(mu__mesh_join(&options) == NULL);
     CHECK_TAKEN(MU_INVALID_ARGUMENT, "rank 2 of 2");

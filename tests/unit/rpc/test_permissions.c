@@ -26,7 +26,7 @@ static mu_rpc_server *start_server(int version)
 static mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
 {
     mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = mu_rpc_server_address(server)};
-    return mu__client_new(&args, role);
+    return mu__client_new(&args, role, MU_BEARER_ALL);
 }
 
 static mu_status call(mu_rpc_client *client, const char *method)
@@ -101,7 +101,7 @@ static mu_rpc_client *client_of(mu_server *server, mu_role role)
 {
     mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster",
                                .address = mu_server_target(server) + strlen("muster://")};
-    return mu__client_new(&args, role);
+    return mu__client_new(&args, role, MU_BEARER_ALL);
 }
 
 static bool is_denied(mu_rpc_result *result) { return mu_rpc_result_error(result).code == MU_PERMISSION_DENIED; }

@@ -55,7 +55,7 @@ static mu_rpc_client *client_of(mu_rpc_server *server)
 {
     mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = mu_rpc_server_address(server),
                                .fail_fast = true};
-    return mu__client_new(&args, MU_ROLE_COORDINATOR);
+    return mu__client_new(&args, MU_ROLE_COORDINATOR, MU_BEARER_ALL);
 }
 
 // Until so many snapshots are written and so many stores have gone back, or for some seconds.

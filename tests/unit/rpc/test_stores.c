@@ -21,7 +21,7 @@ typedef struct env {
 static mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
 {
     mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = mu_rpc_server_address(server)};
-    return mu__client_new(&args, role);
+    return mu__client_new(&args, role, MU_BEARER_ALL);
 }
 
 static mu_value *lead(env *e, int64_t epoch, mu_order order)
