@@ -2,9 +2,13 @@
 #include "tools/tools.h"
 
 const mu_tool_command *const mu__tool_commands[] = {
-    &mu__tool_launch, &mu__tool_serve,  &mu__tool_doctor, &mu__tool_bench,   &mu__tool_devices,
-    &mu__tool_plugin, &mu__tool_config, &mu__tool_ops,    &mu__tool_fit,   &mu__tool_convert,
-    &mu__tool_inspect, &mu__tool_explain, NULL,
+    &mu__tool_launch,  &mu__tool_serve,
+    &mu__tool_doctor,  &mu__tool_bench,
+    &mu__tool_devices, &mu__tool_plugin,
+    &mu__tool_config,  &mu__tool_ops,
+    &mu__tool_fit,     &mu__tool_convert,
+    &mu__tool_inspect, &mu__tool_explain,
+    &mu__tool_key,     NULL,
 };
 
 const char *mu__tool_word(const mu_tool_command *command)

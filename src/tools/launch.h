@@ -18,6 +18,8 @@ typedef struct mu_launch_options {
     // workers, then the parameter servers. 0: every rank runs the program as a worker.
     int workers, servers;
     char server_path[512]; // of this command
+    const char *key;       // that the ranks are given; "": the caller's remains in force
+    mu_keyring *keyring;   // of which each worker's own key is made; NULL: there are no workers apart
     int max_restarts;
     double grace, timeout; // seconds; timeout 0: none
     char **program;        // arguments, terminated by NULL
@@ -50,10 +52,9 @@ typedef struct mu_started {
     bool terminal; // `out` is a pseudoterminal
 } mu_started;
 
-// mu__rank_start runs the program as one rank; with an empty key the caller's remains in force. Errors: NOT_FOUND or
-// PERMISSION_DENIED for the program.
-mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
-                         const mu_guard *guard, mu_started *out);
+// mu__rank_start runs the program as one rank. Errors: NOT_FOUND or PERMISSION_DENIED for the program.
+mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_kept_port *ports, const mu_guard *guard,
+                         mu_started *out);
 
 // ---- Lines (launch_lines.c) ---------------------------------------------------------------------
 

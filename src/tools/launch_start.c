@@ -168,10 +168,18 @@ static bool is_named(const char *text, const char *name)
     return strncmp(text, name, n) == 0 && text[n] == '=';
 }
 
+// A worker beside parameter servers does not see the cluster's key.
+static bool has_own_key(const mu_launch_options *options, int rank)
+{
+    return options->keyring && rank > 0 && rank <= options->workers;
+}
+
 // Variables that would take precedence over TF_CONFIG, or that the launcher sets.
-static bool replaced(const char *text, const mu_launch_options *options)
+static bool replaced(const char *text, const mu_launch_options *options, int rank)
 {
     return is_named(text, "TF_CONFIG") || is_named(text, "MUSTER_CLUSTER") ||
+           (has_own_key(options, rank) &&
+            (is_named(text, "MUSTER_CLUSTER_KEY") || is_named(text, "MUSTER_CLUSTER_KEY_FILE"))) ||
            (options->replicas > 0 && is_named(text, "MUSTER_CPU_DEVICES")) || is_named(text, "MUSTER_TRACE") ||
            is_named(text, "MUSTER_METRICS_PORT");
 }
@@ -237,18 +245,25 @@ static mu_status check_metrics_ports(const mu_launch_options *options)
                      65536 - options->n);
 }
 
-static mu_status environment_of(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
-                                variables *out)
+static mu_status add_key(const mu_launch_options *options, int rank, variables *out)
+{
+    char text[MU_WORKER_KEY];
+    if (!has_own_key(options, rank))
+        return options->key[0] ? add_variable(out, mu__sprintf("MUSTER_CLUSTER_KEY=%s", options->key)) : MU_OK;
+    MU_TRY(mu__keyring_worker_key(options->keyring, mu__launched_task(options, rank).index, text));
+    return add_variable(out, mu__sprintf("MUSTER_CLUSTER_KEY=%s", text));
+}
+
+static mu_status environment_of(const mu_launch_options *options, int rank, const mu_kept_port *ports, variables *out)
 {
     const char *trace = mu__environment("MUSTER_TRACE");
     for (char *const *at = mu__environment_list(); *at; at++)
-        if (!replaced(*at, options))
+        if (!replaced(*at, options, rank))
             MU_TRY(add_variable(out, mu__strdup(*at)));
     MU_TRY(add_variable(out, tf_config(options, rank, ports)));
     if (mu__environment("MUSTER_METRICS_PORT"))
         MU_TRY(add_variable(out, mu__sprintf("MUSTER_METRICS_PORT=%d", metrics_port(rank))));
-    if (key[0])
-        MU_TRY(add_variable(out, mu__sprintf("MUSTER_CLUSTER_KEY=%s", key)));
+    MU_TRY(add_key(options, rank, out));
     if (options->replicas > 0)
         MU_TRY(add_variable(out, mu__sprintf("MUSTER_CPU_DEVICES=%d", options->replicas)));
     if (trace)
@@ -362,15 +377,15 @@ static mu_status start_with(const mu_launch_options *options, int rank, plumbing
     return MU_OK;
 }
 
-mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
-                         const mu_guard *guard, mu_started *out)
+mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_kept_port *ports, const mu_guard *guard,
+                         mu_started *out)
 {
     plumbing pipes;
     variables environment = {0};
     *out = (mu_started){.out = -1, .err = -1};
     MU_TRY(check_metrics_ports(options));
     MU_TRY(lay(&pipes, rank, &out->terminal));
-    mu_status status = environment_of(options, rank, ports, key, &environment);
+    mu_status status = environment_of(options, rank, ports, &environment);
     if (status == MU_OK)
         status = start_with(options, rank, &pipes, environment.items, guard, out);
     close_all(&pipes);

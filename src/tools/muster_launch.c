@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,7 +30,7 @@ typedef struct rank {
 
 typedef struct launch {
     mu_launch_options options;
-    char key[65];         // empty: the caller's key is used
+    char key[MU_RANDOM_KEY];
     rank *ranks;
     mu_kept_port *ports;
     struct pollfd *polled;
@@ -161,7 +160,7 @@ static void reap_strays(const launch *l)
 static mu_status start_rank(launch *l, int r)
 {
     mu_started started;
-    const mu_status status = mu__rank_start(&l->options, r, l->ports, l->key, &l->guard, &started);
+    const mu_status status = mu__rank_start(&l->options, r, l->ports, &l->guard, &started);
     rank *one = &l->ranks[r];
     for (int i = 0; i < 2; i++)
         mu__relay_close(&one->streams[i], &l->screen);
@@ -338,17 +337,27 @@ static void watch(launch *l)
 
 // ---- The job ------------------------------------------------------------------------------------
 
+// The ranks of a cluster with parameter servers need not all be trusted alike: each worker's key is made of this.
+static mu_status make_keyring(launch *l)
+{
+    char *key = NULL;
+    mu_status status = l->key[0] ? MU_OK : mu__mesh_key(&key);
+    const char *used = key ? key : l->key;
+    if (status == MU_OK)
+        status = mu__key_check(used);
+    if (status == MU_OK)
+        l->options.keyring = mu__keyring_new(used, true);
+    mu__key_forget(key);
+    return status == MU_OK && !l->options.keyring ? mu_error_code() : status;
+}
+
 // Uses the caller's key, or makes one for this job.
 static mu_status make_key(launch *l)
 {
-    unsigned char bytes[32];
-    if (mu__environment("MUSTER_CLUSTER_KEY") || mu__environment("MUSTER_CLUSTER_KEY_FILE"))
-        return MU_OK;
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return mu__error(MU_INTERNAL, "muster launch: the system gives no random bytes for a key: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(l->key + 2 * i, 3, "%02x", bytes[i]);
-    return MU_OK;
+    l->options.key = l->key;
+    if (!mu__environment("MUSTER_CLUSTER_KEY") && !mu__environment("MUSTER_CLUSTER_KEY_FILE"))
+        MU_TRY(mu__key_random(l->key));
+    return l->options.workers > 0 ? make_keyring(l) : MU_OK;
 }
 
 static mu_status hear_signals(launch *l)
@@ -431,6 +440,7 @@ static int launch_main(const mu_tool_arguments *a)
     mu__free(l.ranks);
     mu__free(l.ports);
     mu__free(l.polled);
+    mu_release(l.options.keyring);
     return status == MU_OK ? l.code : mu_exit(false);
 }
 
@@ -445,7 +455,8 @@ const mu_tool_command mu__tool_launch = {
                    "The exit code is that of the first failure; 128 + N if signal N killed the rank.\n\n"
                    "With --workers and --ps, the program runs once, as the chief that coordinates workers and "
                    "parameter servers. A worker or server that ends is started again. When the program ends, all "
-                   "end, and its exit code is the launcher's.",
+                   "end, and its exit code is the launcher's. The chief and the parameter servers get the job's key, "
+                   "each worker only a key of its own (`muster key`), with which it can be no other task.",
     .example = "muster launch -n 2 -- ./program --epochs 3\nmuster launch --workers 4 --ps 2 -- ./program\n",
     .options = options,
     .needs = "the program is missing",

@@ -1,5 +1,6 @@
 // `muster serve`: a worker or a parameter server of a cluster, until it is asked to end; or it asks another one to end.
 #include "base/system.h"
+#include "comm/net.h"
 #include "rpc/service.h"
 #include "tools/tools.h"
 
@@ -79,7 +80,7 @@ static int drain_main(const char *text)
 {
     const char *address = address_of(text);
     mu_rpc_client *client = mu_init() == MU_OK && mu_stop_on_signals() == MU_OK
-                                ? mu_rpc_client_new("muster", address, .fail_fast = true)
+                                ? mu__give(mu__client_of_task(address, NULL, MU_ROLE_NONE, MU_BEARER_ANY_WORKER))
                                 : NULL;
     mu_rpc_result *result = client != NULL ? mu_rpc_call(client, "muster.server.drain") : NULL;
     if (result == NULL)
@@ -118,7 +119,8 @@ const mu_tool_command mu__tool_serve = {
                    "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
                    "with the exit code 0. `muster serve --drain HOST:PORT` asks for the same from anywhere, with the "
                    "cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers GET "
-                   "/metrics on the loopback. Between hosts, all processes need the same MUSTER_CLUSTER_KEY.",
+                   "/metrics on the loopback. Between hosts, all processes need the same MUSTER_CLUSTER_KEY; a worker "
+                   "may have the key of its own that `muster key --for worker:N` makes of it.",
     .example = "muster serve --job ps --address 127.0.0.1:2222\nmuster serve --drain 127.0.0.1:2222\n",
     .options = options,
     .needs = "it takes no operands",

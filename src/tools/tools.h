@@ -47,8 +47,8 @@ typedef struct mu_tool_command {
 } mu_tool_command;
 
 extern const mu_tool_command mu__tool_muster, mu__tool_launch, mu__tool_serve, mu__tool_doctor, mu__tool_bench,
-    mu__tool_devices, mu__tool_plugin, mu__tool_config, mu__tool_ops, mu__tool_fit, mu__tool_convert,
-    mu__tool_inspect, mu__tool_explain;
+    mu__tool_devices, mu__tool_plugin, mu__tool_config, mu__tool_ops, mu__tool_fit, mu__tool_convert, mu__tool_inspect,
+    mu__tool_explain, mu__tool_key;
 
 // The subcommands in the order of the help; ends with NULL.
 extern const mu_tool_command *const mu__tool_commands[];
