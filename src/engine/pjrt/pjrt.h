@@ -29,7 +29,8 @@ bool mu__pjrt_installed(const char *name);  // whether a file for this plugin ex
 bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file
 
 // mu__pjrt_check_flags fails with INVALID_ARGUMENT if XLA_FLAGS has an option that the library at `path` does not know
-// (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done (cures.c), if that is known.
+// or cannot read (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done (cures.c), if
+// that is known.
 mu_status mu__pjrt_check_flags(const char *path);
 void mu__pjrt_advise(void);
 
