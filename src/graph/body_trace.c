@@ -26,9 +26,18 @@ void mu__body_end(mu_body_trace *body)
         mu__trace_resume(body->outside);
 }
 
+// A body that fails before its node is made leaves word of its collectives: other workers wait in them.
+static void tell_of_collectives(const mu_body_trace *body)
+{
+    mu_graph_trace *outer = body->trace.outer;
+    if (outer && body->trace.graph && body->trace.graph->collective && mu__pending())
+        outer->graph->collective = true;
+}
+
 void mu__body_free(mu_body_trace *body)
 {
     mu__body_end(body);
+    tell_of_collectives(body);
     for (size_t i = 0; i < body->trace.captured.n; i++)
         mu_release(body->trace.captured.items[i].tensor);
     mu__free(body->trace.captured.items);

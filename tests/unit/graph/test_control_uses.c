@@ -144,6 +144,50 @@ static void branches_reduce_over_replicas(void **state)
     }
 }
 
+static mu_value *reduce_and_fail(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_matmul(mu_all_reduce(MU_SUM, mu_at(arguments, 0)), mu_constant(MU_F64, 1)), MU_END);
+}
+
+static mu_value *fail_in_branch(mu_value *arguments, void *arg)
+{
+    return mu_cond(mu_greater(mu_at(arguments, 1), mu_constant(MU_F64, 0)), leave_alone, reduce_and_fail, arguments,
+                   arg);
+}
+
+static mu_tensor *below_three(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_less(mu_at(arguments, 1), mu_constant(MU_F64, 3));
+}
+
+static mu_value *fail_in_loop(mu_value *arguments, void *arg)
+{
+    return mu_while_loop(below_three, fail_in_branch, arguments, arg);
+}
+
+static mu_value *fail_before(mu_value *arguments, void *arg)
+{
+    mu_matmul(mu_at(arguments, 0), mu_constant(MU_F64, 1));
+    return fail_in_loop(arguments, arg);
+}
+
+// Other workers wait in a collective of a body whether or not the body can be traced.
+static void failed_bodies_tell_of_collectives(void **state)
+{
+    (void)state;
+    static const struct { mu_value *(*step)(mu_value *, void *); bool collective; } cases[] = {
+        {fail_in_branch, true}, {fail_in_loop, true}, {fail_before, false}};
+    mu_strategy *strategy = mu_mirrored_strategy(.replicas = 2);
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        mu_function *function = mu_function_new(cases[i].step, NULL);
+        assert_null(mu_run(strategy, function, mu_list(mu_constant(MU_F64, 3), mu_constant(MU_F64, 0), MU_END)));
+        expect_error(MU_INVALID_ARGUMENT, "matmul");
+        assert_int_equal(mu__function_is_collective(function, strategy), cases[i].collective);
+    }
+}
+
 // ---- Shapes that depend on elements -------------------------------------------------------------
 
 static mu_variable *calls;
@@ -447,6 +491,7 @@ int main(void)
         MODEL_TEST(lstm_matches_tensorflow),
         MODEL_TEST(loop_matches_tensorflow),
         MODEL_TEST(branches_reduce_over_replicas),
+        MODEL_TEST(failed_bodies_tell_of_collectives),
         MODEL_TEST(plans_break_where_elements_decide),
         MODEL_TEST(bodies_travel),
         MODEL_TEST(recomputing_saves_memory),
