@@ -81,7 +81,8 @@ typedef struct mu_run_options {
     const char *given;
     mu_keyword_only only_;
     // Default true: the replicas' tensors may differ in size. TensorFlow pads them; here each replica computes on its
-    // own rows, exactly. false: tensors that differ in shape are INVALID_ARGUMENT.
+    // own rows, exactly. false: tensors that differ in shape are INVALID_ARGUMENT; if the function has collectives and
+    // all hosts' cores run one program, on every host, also where only the hosts differ.
     bool enable_dynamic_batch_size;
     // TensorFlow pads sizes to powers of two, to compile less often. Nothing is padded here, so this has no effect.
     bool bucketizing_dynamic_shape;

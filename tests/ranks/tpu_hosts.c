@@ -130,6 +130,32 @@ static void check_values(mu_strategy *strategy)
     expect(mu_run_callback(strategy, add_id, v, mu_of(mu_constant(MU_F64, 2))) == NULL, MU_UNIMPLEMENTED, "compiled");
 }
 
+static mu_value *sum_of_all(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, mu_reduce_sum(mu_value_tensor(arguments), MU_ALL_AXES)));
+}
+
+static mu_value *run_equal(mu_strategy *strategy, mu_function *function, int64_t first, int64_t second)
+{
+    mu_value *parts[EACH] = {mu_of(mu_fill(MU_F64, 1, &first, 1)), mu_of(mu_fill(MU_F64, 1, &second, 1))};
+    return mu_run_with_options(strategy, function, mu_per_replica_of(strategy, EACH, parts),
+                               MU_RUN_OPTIONS(.enable_dynamic_batch_size = false));
+}
+
+// Parts that differ on the last host, and between the hosts, are an error on both, in the first run of a function too.
+static void refuse_unequal_parts(mu_strategy *strategy)
+{
+    const bool last = host == HOSTS - 1;
+    mu_function *function = mu_function_new(sum_of_all, NULL);
+    expect(run_equal(strategy, function, 2, last ? 3 : 2) == NULL, MU_INVALID_ARGUMENT,
+           last ? "on replica 0 and [3] on replica 1" : "/job:worker/task:1 cannot take part");
+    expect(run_equal(strategy, function, 2 + last, 2 + last) == NULL, MU_INVALID_ARGUMENT,
+           "other shapes on /job:worker/task:1");
+    mu_value *sums = run_equal(strategy, function, 2, 2);
+    need(sums && mu_scalar(mu_value_tensor(mu_value_at(sums, 0))) == 2 * CORES, "a sum of equal parts is wrong");
+}
+
 // ---- Training -----------------------------------------------------------------------------------
 
 static mu_model *make_model(mu_strategy *strategy)
@@ -256,6 +282,7 @@ static void trains(mu_cluster *tpu, const char *path)
     mu_tpu_topology *topology;
     mu_strategy *strategy = start(tpu, &topology);
     check_values(strategy);
+    refuse_unequal_parts(strategy);
     check_training(strategy, path);
     check_assignments(tpu, topology);
     mu_variable *v = NULL;

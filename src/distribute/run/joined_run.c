@@ -16,7 +16,7 @@
 typedef struct offer {
     int64_t run;       // number of the run among those with collectives
     int64_t status;    // MU_OK: this worker is ready
-    int64_t function;  // hash of its name
+    int64_t function;  // hash of its name, and of the option that all parts are equal
     int64_t specs;     // hash of the inputs' specs; 0: they differ between the worker's replicas
     int64_t program;   // hash of the compiled program; 0: it is not compiled
 } offer;
@@ -145,8 +145,8 @@ static mu_status refuse_other(const agreement *a, int worker)
                          "all workers must run the same functions in the same order",
                          (long long)a->own.run, a->function, name, (long long)theirs->run);
     return mu__error(MU_FAILED_PRECONDITION,
-                     "run %lld is of '%s' on this worker, and of another function on %s; all workers must run the same "
-                     "functions in the same order",
+                     "run %lld is of '%s' on this worker, and of another function, or with other options, on %s; all "
+                     "workers must run the same functions in the same order",
                      (long long)a->own.run, a->function, name);
 }
 
@@ -170,6 +170,18 @@ static bool same_specs(const agreement *a)
     for (int w = 0; same && w < a->strategy->n_workers; w++)
         same = a->all[w].specs != 0 && a->all[w].specs == a->all[0].specs;
     return same;
+}
+
+static mu_status refuse_shapes(const agreement *a)
+{
+    int other = 1;
+    while (other + 1 < a->strategy->n_workers && a->all[other].specs == a->all[0].specs)
+        other++;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: the tensors of '%s' have other shapes on %s than on %s; give all replicas as many rows "
+                     "(mu_dataset_batch(.drop_remainder = true)), or leave the option out", mu__equal_option,
+                     a->function, a->strategy->ops->cross_worker->worker_name(a->strategy, other),
+                     a->strategy->ops->cross_worker->worker_name(a->strategy, 0));
 }
 
 static bool all_compiled(const agreement *a)
@@ -213,7 +225,7 @@ static mu_status agree(agreement *a, mu_replica_run *running)
         offer_failure(a);
     MU_TRY(exchange(a));
     if (!same_specs(a))
-        return MU_OK;
+        return running->equal ? refuse_shapes(a) : MU_OK;
     if (!all_compiled(a)) {
         mu__strategy_doing(a->strategy, "compiling", -1);
         if (find_program(running, true, &a->own.program) != MU_OK)
@@ -234,6 +246,7 @@ mu_status mu__agree_to_run(mu_replica_run *running)
     agreement a = {.strategy = strategy, .function = function};
     a.own.run = running->common = take_number(strategy);
     a.own.function = add_to_hash(first_hash, function, strlen(function));
+    a.own.function = add_to_hash(a.own.function, &running->equal, sizeof running->equal);
     running->world = (mu_launch_world){.n_replicas = strategy->n_replicas, .ids = strategy->world_ids};
     const mu_status status = agree(&a, running);
     mu__free(a.all);

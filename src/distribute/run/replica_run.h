@@ -20,6 +20,7 @@ typedef struct mu_replica_run {
     int64_t number;             // among the runs of this worker; 0: it has not started
     int64_t common;             // among those with collectives, which all workers compare
     int n, n_in, n_out;
+    bool equal;                 // tensors of replicas may not differ in shape, also between workers
     mu_replica_job *jobs;
     mu_tensor **tensors;        // owned references to inputs and outputs of all jobs
     mu_spec *specs;
@@ -59,6 +60,11 @@ bool mu__joins(const mu_replica_run *running);
 mu_status mu__agree_to_run(mu_replica_run *running);
 mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function);
 void mu__refuse_run(mu_strategy *strategy, mu_function *function, const mu_concrete *concrete);
+
+// mu__run_equal is mu_run for tensors that have one shape on all replicas, or fails with INVALID_ARGUMENT: on all
+// workers, if the function has collectives and their replicas may run one program.
+mu_value *mu__run_equal(mu_strategy *strategy, mu_function *function, mu_value *arguments);
+extern const char mu__equal_option[];  // what asked for it, for messages
 
 // mu__begin_run counts a run that starts. Called with the strategy's lock held.
 void mu__begin_run(mu_replica_run *running);

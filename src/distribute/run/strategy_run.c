@@ -310,7 +310,38 @@ static mu_status start(mu_replica_run *running)
                                    : post(running);
 }
 
-mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+const char mu__equal_option[] = "mu_run_with_options(.enable_dynamic_batch_size = false)";
+
+static mu_status need_equal_parts(const mu_replica_run *running)
+{
+    char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    for (int r = 1; r < running->n; r++)
+        for (int i = 0; i < running->n_in; i++) {
+            const mu_shape *a = &running->jobs[0].specs[i].shape, *b = &running->jobs[r].specs[i].shape;
+            if (!mu__shape_equal(a, b))
+                return mu__error(MU_INVALID_ARGUMENT,
+                                 "%s: tensor %d of the arguments of '%s' has shape %s on replica 0 and %s on replica "
+                                 "%d; give all replicas as many rows (mu_dataset_batch(.drop_remainder = true)), or "
+                                 "leave the option out", mu__equal_option, i, running->concrete->graph->name,
+                                 mu__shape_text(a, first), mu__shape_text(b, other), r);
+        }
+    return MU_OK;
+}
+
+static mu_replica_run *open_running(mu_strategy *strategy, mu_device *const *devices, mu_concrete *concrete,
+                                    const mu_value *arguments, bool equal)
+{
+    mu_replica_run *running = new_running(strategy, devices, concrete, arguments);
+    if (!running)
+        return NULL;
+    running->equal = equal;
+    if (!equal || need_equal_parts(running) == MU_OK)
+        return running;
+    free_running(running);
+    return NULL;
+}
+
+static mu_running *run_replicas(mu_strategy *strategy, mu_function *function, mu_value *arguments, bool equal)
 {
     mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
     mu_value *given = arguments ? arguments : none;
@@ -320,7 +351,7 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
     mu_concrete *concrete = NULL;
     mu_replica_run *running = NULL;
     if (devices && trace_for(strategy, function, devices[0]->engine, given, &told, &concrete) == MU_OK)
-        running = new_running(strategy, devices, concrete, given);
+        running = open_running(strategy, devices, concrete, given, equal);
     mu_release(none);
     if (!running && !told)
         mu__refuse_run(strategy, function, concrete);
@@ -337,16 +368,29 @@ mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_va
     return NULL;
 }
 
-mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    return run_replicas(strategy, function, arguments, false);
+}
+
+// Other kinds of runs have one replica.
+static mu_running *start_run(mu_strategy *strategy, mu_function *function, mu_value *arguments, bool equal)
 {
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK)
         return NULL;
+    const bool on_replicas = mu__cross_replica(strategy)->run == mu__run_replicas;
     if (mu__need_components(strategy, arguments, "mu_run") != MU_OK) {
-        if (mu__cross_replica(strategy)->run == mu__run_replicas)
+        if (on_replicas)
             mu__refuse_run(strategy, function, NULL);
         return NULL;
     }
-    return mu__cross_replica(strategy)->run(strategy, function, arguments);
+    return on_replicas ? run_replicas(strategy, function, arguments, equal)
+                       : mu__cross_replica(strategy)->run(strategy, function, arguments);
+}
+
+mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    return start_run(strategy, function, arguments, false);
 }
 
 static mu_value *results(const mu_replica_run *running)
@@ -458,7 +502,7 @@ static bool needs_calling(const mu_strategy *strategy)
     return strategy && strategy->n_replicas == 1 && context->tape && !context->trace;
 }
 
-mu_value *mu_run(mu_strategy *given, mu_function *function, mu_value *arguments)
+static mu_value *run(mu_strategy *given, mu_function *function, mu_value *arguments, bool equal)
 {
     if (mu__pending())
         return NULL;
@@ -469,8 +513,18 @@ mu_value *mu_run(mu_strategy *given, mu_function *function, mu_value *arguments)
     mu_strategy *strategy = mu__strategy_or_default(given);
     if (needs_calling(strategy))
         return mu_run_callback(strategy, call_eagerly, function, arguments);
-    mu_running *running = mu__run_start(strategy, function, arguments);
+    mu_running *running = start_run(strategy, function, arguments, equal);
     return running ? mu__run_wait(running) : NULL;
+}
+
+mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    return run(strategy, function, arguments, false);
+}
+
+mu_value *mu__run_equal(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    return run(strategy, function, arguments, true);
 }
 
 // In a trace or an eager replica the function becomes part of what runs there.

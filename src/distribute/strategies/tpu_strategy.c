@@ -4,6 +4,7 @@
 // the TPU system in which it was made; after another initialisation it refuses every use. References: TensorFlow's
 // tpu_strategy.py and device_assignment.py.
 #include "cluster/tpu_topology.h"
+#include "distribute/run/replica_run.h"
 #include "distribute/strategies/tpu.h"
 #include "ops/array/sharding.h"
 
@@ -212,26 +213,6 @@ mu_value *mu__tpu_run_callback(mu_strategy *strategy, mu_replica_fn *fn, void *a
 
 // ---- Options of a run ---------------------------------------------------------------------------
 
-static mu_status need_equal_parts(const mu_value *value)
-{
-    if (value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP) {
-        for (int i = 0; i < value->n; i++)
-            MU_TRY(need_equal_parts(value->items[i]));
-        return MU_OK;
-    }
-    mu_tensor *parts[MU_MAX_REPLICAS];
-    if (value->kind != MU_VALUE_PER_REPLICA || value->n > MU_MAX_REPLICAS)
-        return MU_OK;
-    for (int i = 0; i < value->n; i++) {
-        if (value->items[i]->kind != MU_VALUE_TENSOR)
-            return MU_OK;
-        if (!(parts[i] = mu_value_tensor(value->items[i])))
-            return mu_error_code();
-    }
-    return mu__same_parts(&(mu_parts_name){"mu_run_with_options(.enable_dynamic_batch_size = false)", "replica", 0},
-                          value->n, parts);
-}
-
 mu_value *mu_run_with_options(mu_strategy *strategy, mu_function *function, mu_value *arguments,
                               const mu_run_options *given)
 {
@@ -241,9 +222,7 @@ mu_value *mu_run_with_options(mu_strategy *strategy, mu_function *function, mu_v
         mu__need_value(arguments, name) != MU_OK)
         return NULL;
     const bool equal = given && MU_GIVEN(&options, enable_dynamic_batch_size) && !options.enable_dynamic_batch_size;
-    if (equal && arguments && need_equal_parts(arguments) != MU_OK)
-        return NULL;
-    return mu_run(strategy, function, arguments);
+    return equal ? mu__run_equal(strategy, function, arguments) : mu_run(strategy, function, arguments);
 }
 
 // ---- Logical devices ----------------------------------------------------------------------------
