@@ -259,7 +259,8 @@ typedef struct mu_compile_args {
     mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
     void *step_arg;                          // must live as long as the model is compiled
     // training steps that mu_fit makes one run, a loop on the device; default 1, at most 256. Callbacks of batches are
-    // called once for each run. For XLA devices of this process; elsewhere steps run one by one, to the same result.
+    // called once for each run. For XLA devices, those of several processes if they form one world; elsewhere steps
+    // run one by one, to the same result.
     int64_t steps_per_execution;
     // compile training, evaluation and prediction by XLA on CPU devices too, as .jit_compile of mu_function_new; the
     // default is Keras's "auto": XLA devices compile, CPU devices use the native engine

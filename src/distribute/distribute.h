@@ -256,7 +256,8 @@ mu_status mu__strategy_find_world(mu_strategy *strategy, bool willing);
 // mu__world_read reads what a worker has told of its n devices into ids [n]; false unless it is willing, and in a world
 // of as many devices of each worker.
 bool mu__world_read(const void *block, size_t bytes, int worker, int n_workers, int n, int64_t *ids);
-// mu__strategy_launches returns whether one program can run on all of the strategy's devices (launched_run.c).
+// mu__strategy_launches returns whether one program can run on all of the strategy's devices (launched_run.c), with
+// those of other workers if there are some.
 bool mu__strategy_launches(const mu_strategy *strategy);
 // mu__strategy_input_seconds returns the total time, in seconds, that the replica that waited longest has waited for
 // batches.

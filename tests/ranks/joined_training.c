@@ -182,30 +182,30 @@ static int check_weights(void)
     return check_counts(1, STEPS - 1) || (n_workers == 2 && check_ring());
 }
 
-static mu_model *fit(mu_strategy *here)
+static mu_model *fit(mu_strategy *here, int rows, int steps_per_execution)
 {
-    enum { ROWS = 21, BATCH = 12 };  // the last batch has 9 rows
-    float x[ROWS * COLUMNS], y[ROWS];
-    for (int i = 0; i < ROWS * COLUMNS; i++)
+    enum { MOST_ROWS = 71, BATCH = 12 };
+    float x[MOST_ROWS * COLUMNS], y[MOST_ROWS];
+    for (int i = 0; i < rows * COLUMNS; i++)
         x[i] = (float)(i * 7 % 23) * 0.1f - 1;
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < rows; i++)
         y[i] = (float)(i % 5) * 0.3f;
-    mu_tensor *inputs = mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, COLUMNS}, x);
-    mu_tensor *targets = mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, 1}, y);
+    mu_tensor *inputs = mu_tensor_new(MU_F32, 2, (int64_t[]){rows, COLUMNS}, x);
+    mu_tensor *targets = mu_tensor_new(MU_F32, 2, (int64_t[]){rows, 1}, y);
     mu_model *model = NULL;
     mu_set_seed(11);
     MU_SCOPE(here) {
         model = mu_sequential(mu_dense(1, .activation = "tanh"));
         mu_compile(model, .optimizer = mu_sgd(.learning_rate = 0.05, .momentum = 0.9),
-                          .loss = mu_mean_squared_error_loss());
+                          .loss = mu_mean_squared_error_loss(), .steps_per_execution = steps_per_execution);
     }
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(inputs, targets, MU_END)), BATCH);
     return mu_fit(model, data, .epochs = 2, .verbose = 0) ? model : NULL;
 }
 
-static int check_fit(void)
+static int compare_fit(int rows, int steps_per_execution)
 {
-    mu_model *joined = fit(strategy), *alone = joined ? fit(mirrored()) : NULL;
+    mu_model *joined = fit(strategy, rows, steps_per_execution), *alone = joined ? fit(mirrored(), rows, 1) : NULL;
     if (!joined || !alone)
         return complain("a model does not train");
     mu_value *seen = mu_model_weights(joined), *wanted = mu_model_weights(alone);
@@ -213,7 +213,14 @@ static int check_fit(void)
         if (check_near(mu_variable_read(mu_value_variable(mu_value_at(seen, i))),
                        mu_variable_read(mu_value_variable(mu_value_at(wanted, i))), 1e-6))
             return complain("the model's weights are others");
-    return check_counts(1, 2);
+    return 0;
+}
+
+// The last batch of an epoch has 9 rows, so workers have parts of other sizes. With two steps per execution it has 11,
+// which only the last worker sees: of 6 batches in 2 epochs, 1 + 2 + 2 and 2 + 2 + 1 are in launches, 1 and 1 in parts.
+static int check_fit(void)
+{
+    return compare_fit(21, 1) || check_counts(1, 2) || compare_fit(71, 2) || check_counts(1 + 2, 2 + 6);
 }
 
 // ---- Parts that fail ----------------------------------------------------------------------------

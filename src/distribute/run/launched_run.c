@@ -22,7 +22,10 @@ static bool launches_on(const mu_strategy *strategy, mu_device *const *devices)
     return launches;
 }
 
-bool mu__strategy_launches(const mu_strategy *strategy) { return launches_on(strategy, strategy->devices); }
+bool mu__strategy_launches(const mu_strategy *strategy)
+{
+    return strategy->world_ids || launches_on(strategy, strategy->devices);
+}
 
 bool mu__launches(const mu_replica_run *running)
 {

@@ -2,7 +2,8 @@
 //
 // The function takes as many batches as a run has steps, and scans over them; on an XLA device that is one program
 // with a loop inside. Steps that cannot be joined run one by one: the first ever, which makes the variables, those of
-// batches with other shapes than the first, and what is left at the end.
+// batches with other shapes than the first, and what is left at the end. Several workers take as many batches as each
+// other and agree on whether they join them, since a worker does not see the shapes of the others' parts.
 #include "distribute/distribute.h"
 #include "model/training/pass.h"
 #include "model/training/training.h"
@@ -66,12 +67,11 @@ static bool same_shapes(const mu_value *a, const mu_value *b)
     return true;
 }
 
-// Takes batches until there are `wanted`, the data ends, or one has other shapes; those that wait come first.
+// Takes batches until there are `wanted` or the data ends; those that wait come first.
 static mu_status take(mu_pass *p, size_t wanted)
 {
     mu_iterator *iterator = (mu_iterator *)p->opened;
-    while (p->waiting.n < wanted && (p->waiting.n < 2 || same_shapes(p->waiting.items[0],
-                                                                     p->waiting.items[p->waiting.n - 1]))) {
+    while (p->waiting.n < wanted) {
         mu_value *batch = mu_next(iterator);
         if (!batch)
             return mu_error_code();
@@ -88,6 +88,18 @@ static size_t wanted_steps(const mu_pass *p)
     const int64_t left = p->limit < 0 ? trainer->steps_per_execution : p->limit - p->begun;
     const bool first = mu_function_trace_count(trainer->train_function) == 0;
     return first ? 1 : (size_t)MU_MIN(left, (int64_t)trainer->steps_per_execution);
+}
+
+// The number of steps of the next run: all that are wanted if their batches have the same shapes on every worker, or
+// one. 0 on error.
+static int joined_steps(const mu_pass *p, size_t wanted)
+{
+    int64_t same = p->waiting.n >= wanted;
+    for (size_t i = 1; same && i < wanted; i++)
+        same = same_shapes(p->waiting.items[0], p->waiting.items[i]);
+    if (wanted > 1 && mu__workers_least(p->model->strategy, "whether steps are joined", &same) != MU_OK)
+        return 0;
+    return same ? (int)wanted : 1;
 }
 
 // Starts the first `n` of the waiting batches.
@@ -109,12 +121,11 @@ static void *start(mu_pass *p)
     const size_t wanted = wanted_steps(p);
     if (take(p, wanted) != MU_OK || p->waiting.n == 0 || mu__pass_begin_batch(p) != MU_OK)
         return NULL;
-    const bool whole = wanted > 1 && p->waiting.n >= wanted &&
-                       same_shapes(p->waiting.items[0], p->waiting.items[wanted - 1]);
-    execution *e = mu__calloc(1, sizeof *e);
+    const int n_steps = joined_steps(p, wanted);
+    execution *e = n_steps > 0 ? mu__calloc(1, sizeof *e) : NULL;
     if (!e)
         return NULL;
-    e->n_steps = whole ? (int)wanted : 1;
+    e->n_steps = n_steps;
     if (!(e->running = run(p, (size_t)e->n_steps))) {
         mu__free(e);
         return NULL;
