@@ -15,20 +15,6 @@ extern const mu_kernels mu__table_base;
 
 extern const mu_kernels mu__table_avx512, mu__table_avx2;
 
-// The levels that dispatch.h compiles for have a few instructions that the tables do not need.
-#if MU_PER_ISA_X86
-#define HAS_LEVEL(name) __builtin_cpu_supports(name)
-#else
-#define HAS_LEVEL(name) true
-#endif
-
-static bool has_avx512(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("fma") && HAS_LEVEL("x86-64-v4");
-}
-
 // clang 14's __builtin_cpu_supports does not know this feature.
 static bool has_f16c(void)
 {
@@ -38,7 +24,15 @@ static bool has_f16c(void)
 
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() && HAS_LEVEL("x86-64-v3");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+           __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && has_f16c();
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
 }
 #endif
 

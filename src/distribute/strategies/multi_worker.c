@@ -79,10 +79,12 @@ void mu__arithmetic_text(char text[MU_ARITHMETIC_TEXT])
 {
     dnnl_data_type_t type;
     const bool bf16 = mu__dnnl_type(MU_BF16, &type) && type == dnnl_bf16;
-#if MU_PER_ISA_X86
-    static const char loops[] = "loops for this set";
-#else
+#if !MU_PER_ISA_X86
     static const char loops[] = "plain loops";
+#elif defined(__clang__)
+    static const char loops[] = "loops for this set by clang";
+#else
+    static const char loops[] = "loops for this set by gcc";
 #endif
     snprintf(text, MU_ARITHMETIC_TEXT, "the instructions %s/%#x, products of bfloat16 in %s, %s", mu__kernels()->isa,
              (unsigned)mu__dnnl_isa(), bf16 ? "bfloat16" : "float32", loops);
