@@ -33,6 +33,7 @@ typedef struct store_view {
     bool complete, lost;       // lost: nobody has it
     bool promoting;            // the copy was told to take over; it refuses its primary from then on
     bool stuck;                // the primary does not reach its copy
+    bool goes_back;            // to the snapshot, because others have been told to
     mu_order order;            // on its way, if there is a result
     int ordered;               // server to which it went
     mu_rpc_result *result;     // owned
@@ -227,6 +228,12 @@ static int64_t poll_server(mu_placement *p, int server, int64_t now)
 
 // ---- Orders -------------------------------------------------------------------------------------
 
+// Reading a snapshot takes as long as the disk needs; the heartbeat tells whether the server is there.
+static double order_seconds(const mu_placement *p, mu_order order)
+{
+    return order == MU_ORDER_RESTORE ? mu__setting_real(MU_SETTING_TIMEOUT) : 2 * p->heartbeat;
+}
+
 static void send_order(mu_placement *p, int number, mu_order order, int server, int copy)
 {
     store_view *store = &p->stores[number];
@@ -237,8 +244,8 @@ static void send_order(mu_placement *p, int number, mu_order order, int server, 
         mu_list(mu__numbers_value(head, MU_N_LEAD),
                 mu__text_value(copy != NOBODY ? mu__client_address(p->servers[copy].client) : ""),
                 mu__text_value(p->folder), MU_END);
-    store->result = mu__client_call(p->servers[server].client, "muster.store.lead", order_value, 2 * p->heartbeat,
-                                    p->changed, p->changed_arg);
+    store->result = mu__client_call(p->servers[server].client, "muster.store.lead", order_value,
+                                    order_seconds(p, order), p->changed, p->changed_arg);
     if (store->result == NULL)
         return;
     store->retry_ns = mu__now_ns() + (order == MU_ORDER_PROMOTE ? PROMOTE_PAUSE_NS : PAUSE_NS);
@@ -306,11 +313,28 @@ static void take_order(mu_placement *p, int number)
 
 // ---- Decisions ----------------------------------------------------------------------------------
 
+// Whether a process that is not there can no longer answer: another one has its address, it has ended its connection,
+// or what it was promised is over.
+static bool is_gone(const mu_placement *p, int server, uint64_t process, int64_t now)
+{
+    const server_view *s = &p->servers[server];
+    const bool another = s->process != 0 && s->process != process;
+    return another || s->closed || now >= s->promised_ns;
+}
+
 static bool may_replace(const mu_placement *p, const store_view *store, int64_t now)
 {
-    const server_view *s = &p->servers[store->primary];
-    const bool another = s->process != 0 && s->process != store->primary_process;
-    return another || s->closed || now >= s->promised_ns;
+    return is_gone(p, store->primary, store->primary_process, now);
+}
+
+// Whether a store's primary is gone and so is its copy, if it has one. Either may come back before that.
+static bool needs_snapshot(const mu_placement *p, int number, int64_t now)
+{
+    const store_view *store = &p->stores[number];
+    const bool copied = store->copy != NOBODY && (is_there(p, store->copy, store->copy_process) ||
+                                                  !is_gone(p, store->copy, store->copy_process, now));
+    return p->written > 0 && !copied && !is_there(p, store->primary, store->primary_process) &&
+           may_replace(p, store, now);
 }
 
 // The server for a store that nobody has now: its own, or the next that is there.
@@ -350,7 +374,7 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY); // it is back, and its replacement is lost
     else if (store->copy == NOBODY && p->written == 0)
         mourn(p, number, now);
-    else if (p->written > 0 && may_replace(p, store, now))
+    else if (needs_snapshot(p, number, now))
         p->restoring = true; // all stores go back to one cut
 }
 
@@ -489,27 +513,37 @@ static void give_up_cut(mu_placement *p)
         end_cut(p, false);
 }
 
+static void restore_all(mu_placement *p, int64_t now)
+{
+    give_up_cut(p);
+    for (int i = 0; i < p->n; i++) {
+        send_order(p, i, MU_ORDER_RESTORE, server_to_restore(p, i, now), NOBODY);
+        p->stores[i].goes_back = p->stores[i].result == NULL;
+        p->restoring |= p->stores[i].goes_back;
+    }
+}
+
 // Every store goes back to the last cut that all have written; those that are there too, so that they fit together. All
-// at once: one that went back alone would have to go back again with the others.
+// at once: one that went back alone would have to go back again with the others. Until then whoever was missing may
+// come back with what it has, and nothing is lost.
 static int64_t go_back(mu_placement *p, int64_t now)
 {
-    bool waits = false, all = true;
+    bool waits = false, all = true, needed = false;
     for (int i = 0; i < p->n; i++) {
         if (p->stores[i].result != NULL && mu_rpc_result_is_done(p->stores[i].result))
             take_order(p, i);
         waits |= p->stores[i].result != NULL;
     }
-    for (int i = 0; i < p->n; i++)
-        all &= server_to_restore(p, i, now) != NOBODY;
-    if (waits || !all)
-        return waits ? MU_FOREVER : now + PAUSE_NS;
-    give_up_cut(p);
-    p->restoring = false;
     for (int i = 0; i < p->n; i++) {
-        send_order(p, i, MU_ORDER_RESTORE, server_to_restore(p, i, now), NOBODY);
-        p->restoring |= p->stores[i].result == NULL;
+        all &= server_to_restore(p, i, now) != NOBODY;
+        needed |= p->stores[i].goes_back || needs_snapshot(p, i, now);
     }
-    return now + PAUSE_NS;
+    if (waits || (needed && !all))
+        return waits ? MU_FOREVER : now + PAUSE_NS;
+    p->restoring = false;
+    if (needed)
+        restore_all(p, now);
+    return needed ? now + PAUSE_NS : now;
 }
 
 // ---- Steps --------------------------------------------------------------------------------------

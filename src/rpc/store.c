@@ -231,8 +231,8 @@ void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
     row[MU_STATE_LOST] = store->lost;
     row[MU_STATE_CUT] = store->stores->cut;
     row[MU_STATE_STUCK] =
-        store->copy != NULL &&
-        (store->parted || mu__now_ns() - store->heard_ns > (int64_t)(store->stores->heartbeat * 1e9));
+        store->copy != NULL && (store->parted || store->replaced ||
+                                mu__now_ns() - store->heard_ns > (int64_t)(store->stores->heartbeat * 1e9));
 }
 
 // ---- Changes ------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
 {
     if (MU_PLANTED(MU_DEFECT_EARLY_ACKNOWLEDGEMENT))
         return true;
-    if (store->parted)
+    if (store->parted || store->replaced)
         return false;
     const bool led = now < mu__store_led_ns(store) || MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
     return led && (!store->complete || store->copy == NULL || store->copied >= sequence);
@@ -456,7 +456,7 @@ void mu__store_release_waiting(mu_store *store, int64_t now)
     for (; at != NULL; at = next) {
         next = at->next;
         const bool settled = store->role == MU_STORE_PRIMARY && mu__store_settled(store, at->sequence, now);
-        const bool hopeless = store->role != MU_STORE_PRIMARY || now - at->since_ns > patience_ns;
+        const bool hopeless = store->role != MU_STORE_PRIMARY || store->replaced || now - at->since_ns > patience_ns;
         if (settled || hopeless) {
             *link = next;
             answer_waiting(store, at, settled ? at->code : MU_NOT_PRIMARY);

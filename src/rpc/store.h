@@ -176,6 +176,7 @@ typedef struct mu_store {
     int64_t complete_at;        // sequence number since which they do
     bool told;                  // the copy knows that it has all
     bool parted;                // the copy lacks a change: nothing is answered until the coordinator gives an order
+    bool replaced;              // likewise, because the copy was told to take over
     struct {
         mu_outbound *items;
         size_t n, capacity, first;

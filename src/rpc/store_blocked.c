@@ -100,7 +100,7 @@ bool mu__blocked_is_next(const mu_store *store, const mu_blocked *blocked, const
 static bool is_led_elsewhere(const mu_store *store, const mu_blocked *blocked)
 {
     const int64_t led_ns = MU_MAX(mu__store_led_ns(store), blocked->since_ns);
-    return store->role != MU_STORE_PRIMARY || store->epoch != blocked->ask[MU_ASK_EPOCH] ||
+    return store->role != MU_STORE_PRIMARY || store->replaced || store->epoch != blocked->ask[MU_ASK_EPOCH] ||
            mu__now_ns() > led_ns + (int64_t)(store->stores->heartbeat * 1e9);
 }
 

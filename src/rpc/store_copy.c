@@ -53,7 +53,7 @@ void mu__copying_end(mu_store *store)
     mu__free(store->outbound.items);
     memset(&store->outbound, 0, sizeof store->outbound);
     store->n_sending = 0;
-    store->complete = store->told = store->sending_tells = store->again = store->parted = false;
+    store->complete = store->told = store->sending_tells = store->again = store->parted = store->replaced = false;
     store->lease_ns = 0;
 }
 
@@ -137,7 +137,8 @@ static void acknowledged(mu_store *store)
     mu__log(MU_LOG_INFO, "store %d: its copy has everything", store->number);
 }
 
-// The answer: [epoch, status code]. A copy that refuses waits for the coordinator, as this primary then does.
+// The answer: [epoch, status code]. A copy that refuses waits for the coordinator, as this primary then does: it
+// answers nobody any more, and keeps what it has, because the copy may be lost before it has taken over.
 static void take_answer(mu_store *store)
 {
     int64_t answer[2] = {0, MU_UNAVAILABLE};
@@ -153,8 +154,7 @@ static void take_answer(mu_store *store)
         acknowledged(store);
     else
         store->retry_ns = mu__now_ns() + RETRY_NS;
-    if (answer[0] > store->epoch && mu__epoch_valid(answer[0]))
-        mu__store_step_down(store, answer[0]);
+    store->replaced |= answer[0] > store->epoch && mu__epoch_valid(answer[0]);
 }
 
 int64_t mu__copying_step(mu_store *store, int64_t now)
@@ -166,7 +166,7 @@ int64_t mu__copying_step(mu_store *store, int64_t now)
         return MU_FOREVER;
     if (store->sending != NULL)
         take_answer(store);
-    if (store->copy == NULL || store->parted)
+    if (store->parted || store->replaced)
         return MU_FOREVER;
     const bool waits = store->again || store->outbound.n > store->outbound.first || (store->complete && !store->told);
     const int64_t due_ns =

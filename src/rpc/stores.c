@@ -53,7 +53,7 @@ static int64_t refuse(const mu_stores *stores, mu_store *store, const int64_t *a
         return MU_NOT_PRIMARY;
     if (store->role != MU_STORE_PRIMARY)
         return store->gone ? MU_UNAVAILABLE : MU_NOT_PRIMARY;
-    if (ask[MU_ASK_CUT] > stores->cut && !MU_PLANTED(MU_DEFECT_OWN_CUT))
+    if (store->replaced || (ask[MU_ASK_CUT] > stores->cut && !MU_PLANTED(MU_DEFECT_OWN_CUT)))
         return MU_NOT_PRIMARY;
     if (store->restored_at >= 0 && ask[MU_ASK_KNOWN] > store->restored_at &&
         ask[MU_ASK_KNOWN_EPOCH] < store->restored_epoch)
@@ -75,10 +75,11 @@ mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int6
 static mu_value *answer(mu_store *store, mu_server_call *call, int64_t sequence, int64_t code, mu_value *body)
 {
     const int64_t now = mu__now_ns();
-    if (store->role != MU_STORE_PRIMARY)
+    if (store->role == MU_STORE_PRIMARY)
+        mu__copying_step(store, now);
+    if (store->role != MU_STORE_PRIMARY || store->replaced)
         return mu__store_refusal(store->stores, store, MU_NOT_PRIMARY);
-    mu__copying_step(store, now);
-    if (store->role == MU_STORE_PRIMARY && mu__store_settled(store, sequence, now))
+    if (mu__store_settled(store, sequence, now))
         return mu__store_answer(store, code, body);
     call = call != NULL ? call : mu__call_defer();
     if (mu__store_wait(store, call, sequence, code, body) != MU_OK) {
@@ -101,6 +102,14 @@ static mu_value *wait_blocked(mu_change *change, const char *method, mu_value *a
     return NULL;
 }
 
+static mu_value *answer_again(const mu_change *change, mu_server_call *call)
+{
+    mu_store *store = change->store;
+    if (change->seen_sequence == 0)
+        return mu__store_answer(store, MU_FAILED_PRECONDITION, mu__text_value("the request was answered before"));
+    return answer(store, call, change->seen_sequence, MU_OK, change->seen_answer);
+}
+
 mu_value *mu__store_finish(mu_change *change, mu_server_call *call, const char *method, mu_value *arguments,
                            mu_value *value)
 {
@@ -112,10 +121,7 @@ mu_value *mu__store_finish(mu_change *change, mu_server_call *call, const char *
     if (change->waits)
         return change->blocked != NULL ? NULL : wait_blocked(change, method, arguments);
     if (change->seen)
-        result = change->seen_sequence > 0
-                     ? answer(store, call, change->seen_sequence, MU_OK, change->seen_answer)
-                     : mu__store_answer(store, MU_FAILED_PRECONDITION,
-                                        mu__text_value("the request was answered before"));
+        result = answer_again(change, call);
     else if (error.code == MU_ABORTED && (store->role != MU_STORE_PRIMARY || store->epoch != change->ask[MU_ASK_EPOCH]))
         result = mu__store_refusal(store->stores, store, MU_NOT_PRIMARY);
     else

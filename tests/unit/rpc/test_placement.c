@@ -1,4 +1,5 @@
-// The coordinator's part of stores with servers whose answers the test makes: what may not hold up a lost server.
+// The coordinator's part of stores with servers whose answers the test makes: what may not hold up a lost server, and
+// what is not lost yet.
 #include "rpc/client.h"
 #include "rpc/rpc.h"
 #include "rpc/server.h"
@@ -11,6 +12,7 @@ enum { SERVERS = 2 };
 
 static atomic_int n_restored;
 static atomic_bool slow; // server 0 does not end a cut before this is false
+static double reading_s; // how long a server reads a snapshot
 
 // Of a store that the coordinator does not know.
 static mu_value *state(mu_value *arguments, void *arg)
@@ -25,7 +27,10 @@ static mu_value *lead(mu_value *arguments, void *arg)
     int64_t head[MU_N_LEAD];
     (void)arg;
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
-    n_restored += head[MU_LEAD_ORDER] == MU_ORDER_RESTORE;
+    if (head[MU_LEAD_ORDER] == MU_ORDER_RESTORE) {
+        n_restored++;
+        mu__sleep_ns((int64_t)(reading_s * 1e9));
+    }
     return mu__numbers_value((int64_t[]){head[MU_LEAD_EPOCH], 0}, 2);
 }
 
@@ -58,6 +63,29 @@ static mu_rpc_client *client_of(mu_rpc_server *server)
     return mu__client_new(&args, MU_ROLE_COORDINATOR, MU_BEARER_ALL);
 }
 
+typedef struct cluster {
+    mu_rpc_server *servers[SERVERS];
+    mu_rpc_client *clients[SERVERS];
+    mu_placement *placement; // owned
+} cluster;
+
+// As a client sees it while the network is away: the connection is not there, and the server has not closed it.
+static uint64_t connection_is_away(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    const uint64_t server = client->server;
+    client->server = 0;
+    pthread_mutex_unlock(&client->lock);
+    return server;
+}
+
+static void connection_is_back(mu_rpc_client *client, uint64_t server)
+{
+    pthread_mutex_lock(&client->lock);
+    client->server = server;
+    pthread_mutex_unlock(&client->lock);
+}
+
 // Until so many snapshots are written and so many stores have gone back, or for some seconds.
 static void step_until(mu_placement *placement, int64_t snapshots, int restored, double seconds)
 {
@@ -69,34 +97,102 @@ static void step_until(mu_placement *placement, int64_t snapshots, int restored,
     }
 }
 
+// With a snapshot that is written.
+static cluster make_cluster(int replicas, double heartbeat)
+{
+    cluster c;
+    n_restored = 0;
+    for (int i = 0; i < SERVERS; i++) {
+        c.servers[i] = start_server(i);
+        c.clients[i] = client_of(c.servers[i]);
+    }
+    c.placement = mu__placement_new(&(mu_placement_options){.n = SERVERS,
+                                                            .servers = c.clients,
+                                                            .replicas = replicas,
+                                                            .snapshot_seconds = 0.01,
+                                                            .folder = "/nowhere",
+                                                            .heartbeat = heartbeat});
+    step_until(c.placement, 1, 0, 20);
+    assert_true(mu__placement_numbers(c.placement).snapshots >= 1);
+    step_until(c.placement, INT64_MAX, 1, 0.1); // each store has been given a copy
+    return c;
+}
+
 // One server takes long to write its part of a snapshot, and the other is lost: all go back to the one before at once.
 static void test_a_slow_disk_does_not_hold_up_what_is_lost(void **state)
 {
-    mu_rpc_server *servers[SERVERS];
-    mu_rpc_client *clients[SERVERS];
     (void)state;
     mu_pool *pool = mu_pool_open();
-    for (int i = 0; i < SERVERS; i++) {
-        servers[i] = start_server(i);
-        clients[i] = client_of(servers[i]);
-    }
-    mu_placement *placement = mu__placement_new(&(mu_placement_options){
-        .n = SERVERS, .servers = clients, .snapshot_seconds = 0.01, .folder = "/nowhere", .heartbeat = 1});
-    step_until(placement, 1, 0, 20);
-    assert_true(mu__placement_numbers(placement).snapshots >= 1);
+    cluster c = make_cluster(0, 1);
     slow = true;
-    step_until(placement, INT64_MAX, 0, 0.1); // a cut has begun
-    assert_int_equal(mu_rpc_server_stop(servers[1]), MU_OK);
-    step_until(placement, 0, SERVERS, 5);
+    step_until(c.placement, INT64_MAX, SERVERS, 0.1); // a cut has begun
+    assert_int_equal(mu_rpc_server_stop(c.servers[1]), MU_OK);
+    step_until(c.placement, 0, SERVERS, 5);
     const int restored = n_restored;
     slow = false;
     assert_int_equal(restored, SERVERS);
-    mu_release(placement);
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
+// Two servers are away, one for longer than it may lead a store. Both are back, as the same processes, before the other
+// one's time is over: they have what they had.
+static void test_who_comes_back_in_time_loses_nothing(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(0, 1);
+    const uint64_t first = connection_is_away(c.clients[1]);
+    step_until(c.placement, INT64_MAX, SERVERS, 0.4);
+    const uint64_t second = connection_is_away(c.clients[0]);
+    step_until(c.placement, INT64_MAX, SERVERS, 0.4); // 0.8 s: longer than 0.65 heartbeats
+    connection_is_back(c.clients[1], first);
+    connection_is_back(c.clients[0], second);
+    step_until(c.placement, INT64_MAX, 1, 0.3);
+    assert_int_equal(n_restored, 0);
+    assert_true(mu__placement_ready(c.placement));
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
+// A server ends while its copy's connection is away for a moment: the copy takes over when it is back.
+static void test_a_copy_that_is_away_is_waited_for(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(1, 1);
+    const uint64_t copy = connection_is_away(c.clients[1]);
+    assert_int_equal(mu_rpc_server_stop(c.servers[0]), MU_OK);
+    step_until(c.placement, INT64_MAX, SERVERS, 0.2);
+    connection_is_back(c.clients[1], copy);
+    step_until(c.placement, INT64_MAX, 1, 0.3);
+    assert_int_equal(n_restored, 0);
+    assert_int_equal(mu__placement_numbers(c.placement).failovers, 1);
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
+// A snapshot takes longer to read than two heartbeats: the order is not given again meanwhile.
+static void test_a_snapshot_is_read_once(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(0, 0.1);
+    reading_s = 0.5;
+    assert_int_equal(mu_rpc_server_stop(c.servers[1]), MU_OK);
+    step_until(c.placement, INT64_MAX, SERVERS + 1, 0.8);
+    reading_s = 0;
+    assert_int_equal(n_restored, SERVERS);
+    assert_true(mu__placement_ready(c.placement));
+    mu_release(c.placement);
     mu_pool_close(pool);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_slow_disk_does_not_hold_up_what_is_lost)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_slow_disk_does_not_hold_up_what_is_lost),
+                                       cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
+                                       cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
+                                       cmocka_unit_test(test_a_snapshot_is_read_once)};
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }

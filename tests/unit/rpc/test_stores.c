@@ -16,6 +16,7 @@ typedef struct env {
     mu_rpc_server *server;
     mu_rpc_client *coordinator, *worker;
     int64_t n_polls, n_requests;
+    int64_t oldest; // request that waits for its answer; 0: only the last one does
 } env;
 
 static mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
@@ -24,13 +25,15 @@ static mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
     return mu__client_new(&args, role, MU_BEARER_ALL);
 }
 
-static mu_value *lead(env *e, int64_t epoch, mu_order order)
+static mu_value *lead_with(env *e, int64_t epoch, mu_order order, const char *copy)
 {
     const int64_t head[MU_N_LEAD] = {0, epoch, order, 0, (int64_t)mu_rpc_client_server(e->coordinator), 0, 0};
-    return mu_rpc_result_value(mu_rpc_call(e->coordinator, "muster.store.lead",
-                                           mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(""),
-                                                   mu__text_value(""), MU_END)));
+    return mu_rpc_result_value(
+        mu_rpc_call(e->coordinator, "muster.store.lead",
+                    mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(copy), mu__text_value(""), MU_END)));
 }
+
+static mu_value *lead(env *e, int64_t epoch, mu_order order) { return lead_with(e, epoch, order, ""); }
 
 // As the coordinator asks: the answer of the second question begins the lease. The row of store 0.
 static void poll(env *e, int64_t cut, int64_t row[MU_N_STATE])
@@ -45,13 +48,18 @@ static void poll(env *e, int64_t cut, int64_t row[MU_N_STATE])
     assert_int_equal(mu__numbers_of(rows, row, MU_N_STATE), MU_OK);
 }
 
-static mu_value *ask(env *e, mu_rpc_client *client, int64_t epoch, int64_t cut, const char *method, mu_value *body)
+static mu_rpc_result *begin_ask(env *e, mu_rpc_client *client, int64_t epoch, int64_t cut, const char *method,
+                                mu_value *body)
 {
     e->n_requests++;
-    const int64_t head[MU_N_ASK] = {0, epoch, cut, 1, e->n_requests, e->n_requests, 0, 0};
-    return mu_rpc_result_value(mu_rpc_call(client, "muster.store.call",
-                                           mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value(method), body,
-                                                   MU_END)));
+    const int64_t head[MU_N_ASK] = {0, epoch, cut, 1, e->n_requests, e->oldest > 0 ? e->oldest : e->n_requests, 0, 0};
+    return mu_rpc_call(client, "muster.store.call",
+                       mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value(method), body, MU_END));
+}
+
+static mu_value *ask(env *e, mu_rpc_client *client, int64_t epoch, int64_t cut, const char *method, mu_value *body)
+{
+    return mu_rpc_result_value(begin_ask(e, client, epoch, cut, method, body));
 }
 
 static void expect_answer(const mu_value *answer, int64_t epoch, int64_t cut, int64_t code)
@@ -89,6 +97,12 @@ static env make_env_with(int64_t max_bytes)
                       mu_list(mu__text_value("v"), mu_constant(MU_F32, 3), MU_END)),
                   EPOCH, 0, MU_OK);
     return e;
+}
+
+static mu_value *variable_named(const char *name)
+{
+    const int64_t n = 3;
+    return mu_list(mu__text_value(name), mu_tensor_new(MU_F32, 1, &n, (float[]){1, 2, 3}), MU_END);
 }
 
 static env make_env(void) { return make_env_with((int64_t)1 << 30); }
@@ -198,13 +212,49 @@ static void test_a_server_cannot_end_a_primary(void **state)
     mu_pool_close(pool);
 }
 
-// ---- Changes that fail --------------------------------------------------------------------------
-
-static mu_value *variable_named(const char *name)
+// As a copy that the coordinator told to take over, and that waits for the lease of the primary: it refuses messages.
+static mu_value *refuse_messages(mu_value *arguments, void *arg)
 {
-    const int64_t n = 3;
-    return mu_list(mu__text_value(name), mu_tensor_new(MU_F32, 1, &n, (float[]){1, 2, 3}), MU_END);
+    int64_t head[MU_N_COPY];
+    (void)arg;
+    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_COPY), MU_OK);
+    return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH] + 1, MU_ABORTED}, 2);
 }
+
+// Until the primary says that its copy does not follow it.
+static void wait_until_stuck(env *e, int64_t row[MU_N_STATE])
+{
+    for (int i = 0; i < 5000 && row[MU_STATE_STUCK] == 0; i++) {
+        mu__sleep_ns(1000000);
+        poll(e, 0, row);
+    }
+    assert_true(row[MU_STATE_STUCK] != 0);
+}
+
+// A copy that was told to take over, and is lost before it does: the primary has answered nobody since it heard of
+// that, and has everything when the coordinator tells it to continue.
+static void test_a_primary_whose_copy_does_not_take_over(void **state)
+{
+    int64_t row[MU_N_STATE] = {0};
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_rpc_server *copy = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(
+        mu__server_add(copy, &(mu_rpc_server_register_args){.name = "muster.store.copy", .fn = refuse_messages}),
+        MU_OK);
+    assert_int_equal(mu_rpc_server_start(copy), MU_OK);
+    assert_non_null(lead_with(&e, EPOCH + 1, MU_ORDER_CONTINUE, mu_rpc_server_address(copy)));
+    wait_until_stuck(&e, row);
+    expect_answer(ask(&e, e.worker, EPOCH + 1, 0, "muster.variable.rows", read_rows()), EPOCH + 1, 0, MU_NOT_PRIMARY);
+    assert_non_null(lead(&e, EPOCH + 3, MU_ORDER_CONTINUE));
+    renew_lease(&e);
+    expect_answer(ask(&e, e.coordinator, EPOCH + 3, 0, "muster.variable.create", variable_named("v")), EPOCH + 3, 0,
+                  MU_ALREADY_EXISTS);
+    mu_pool_close(pool);
+}
+
+// ---- Changes that fail --------------------------------------------------------------------------
 
 // A request to forget that cannot be read has forgotten nothing: for its copy it changed nothing.
 static void test_a_request_to_forget_is_read_first(void **state)
@@ -401,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_numbers_are_bounded),
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
+        cmocka_unit_test(test_a_primary_whose_copy_does_not_take_over),
         cmocka_unit_test(test_whichever_allocation_fails),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
         cmocka_unit_test(test_a_store_is_dropped_during_its_cut),
