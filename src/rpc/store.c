@@ -326,8 +326,9 @@ bool mu__change_in_store(void) { return running != NULL; }
 
 void mu__change_concerns(const char *name)
 {
+    const uint64_t hash = mu__blocked_hash(name);
     if (running != NULL)
-        running->concerns = mu__blocked_hash(name);
+        running->concerns = running->concerns == 0 || running->concerns == hash ? hash : MU_CONCERNS_ALL;
 }
 
 void mu__change_torn(void)

@@ -225,13 +225,14 @@ int64_t mu__store_step(mu_store *store, int64_t now);
 // Errors: ABORTED if it was.
 mu_value *mu__store_capture(mu_store *store);
 mu_status mu__store_load(mu_store *store, const mu_value *row);
+#define MU_CONCERNS_ALL UINT64_MAX // a change of several things: whoever waits looks
 // A request as it runs on this thread.
 typedef struct mu_change {
     mu_store *store;
     int64_t ask[MU_N_ASK];
     bool begun, seen; // seen: it was done before
     bool torn;        // it failed, and has changed something
-    uint64_t concerns; // hash of the name of what others may wait for; 0: nothing
+    uint64_t concerns; // hash of the name of what others may wait for; 0: nothing; or MU_CONCERNS_ALL
     bool waits;       // it failed because others' changes must come first
     char *waits_for;  // the name of what they change; owned
     const struct mu_blocked *blocked; // its place among those that wait; NULL: it has none yet
@@ -256,8 +257,8 @@ mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int6
 
 // mu__blocked_add keeps a request that waits, whose call was deferred; with the lock held. mu__blocked_is_next tells
 // whether no earlier one waits for the same name. mu__blocked_concerns makes those due that wait for a name, by its
-// hash, also with the lock held. mu__blocked_run runs those that are due, without the lock, on one thread at a time,
-// and returns when it is due again.
+// hash, or all of them (MU_CONCERNS_ALL), also with the lock held. mu__blocked_run runs those that are due, without the
+// lock, on one thread at a time, and returns when it is due again.
 mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *change, const char *method,
                           mu_value *arguments);
 bool mu__blocked_is_next(const mu_store *store, const struct mu_blocked *blocked, const char *name);

@@ -81,7 +81,7 @@ void mu__blocked_concerns(mu_store *store, uint64_t name)
 {
     bool any = false;
     for (mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
-        if (blocked->hash == name)
+        if (blocked->hash == name || name == MU_CONCERNS_ALL)
             any = blocked->due = true;
     if (any)
         mu__stores_wake(store->stores);

@@ -254,6 +254,58 @@ static void test_a_primary_whose_copy_does_not_take_over(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Takes that wait ----------------------------------------------------------------------------
+
+static mu_rpc_result *take_later(env *e, const char *name)
+{
+    const int64_t one = 1;
+    return begin_ask(
+        e, e->coordinator, EPOCH, 0, "muster.accumulator.take",
+        mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &one), mu_constant(MU_F64, 20), MU_END));
+}
+
+// Until a request waits and was tried; from then on none is looked at from time to time.
+static void let_wait(mu_store *store)
+{
+    bool waits = false;
+    for (int tries = 0; !waits; tries++) {
+        assert_true(tries < 5000);
+        mu__sleep_ns(1000000);
+        pthread_mutex_lock(&store->stores->lock);
+        waits = store->first_blocked != NULL && store->blocked_ns != 0;
+        if (waits)
+            store->blocked_ns = MU_FOREVER;
+        pthread_mutex_unlock(&store->stores->lock);
+    }
+}
+
+// One request deletes two accumulators: who waits for the first of them hears of it too.
+static void test_a_request_to_forget_wakes_all_takes(void **state)
+{
+    const int64_t kind[] = {false, false, MU_F32, 0}, n = MU_COUNT(kind);
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
+    for (int i = 0; i < 2; i++)
+        expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.accumulator.create",
+                          mu_list(mu__text_value(i == 0 ? "a" : "b"), mu_tensor_new(MU_I64, 1, &n, kind), MU_END)),
+                      EPOCH, 0, MU_OK);
+    e.oldest = e.n_requests + 1;
+    mu_rpc_result *takes[] = {take_later(&e, "a"), take_later(&e, "b")};
+    let_wait(store);
+    expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.forget",
+                      mu_list(mu__text_value("a"), mu__text_value("b"), MU_END)),
+                  EPOCH, 0, MU_OK);
+    for (int i = 0; i < 2; i++) {
+        renew_lease(&e);
+        for (int tries = 0; tries < 5000 && !mu_rpc_result_is_done(takes[i]); tries++)
+            mu__sleep_ns(1000000);
+        assert_true(mu_rpc_result_is_done(takes[i]));
+    }
+    mu_pool_close(pool);
+}
+
 // ---- Changes that fail --------------------------------------------------------------------------
 
 // A request to forget that cannot be read has forgotten nothing: for its copy it changed nothing.
@@ -452,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
         cmocka_unit_test(test_a_primary_whose_copy_does_not_take_over),
+        cmocka_unit_test(test_a_request_to_forget_wakes_all_takes),
         cmocka_unit_test(test_whichever_allocation_fails),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
         cmocka_unit_test(test_a_store_is_dropped_during_its_cut),
