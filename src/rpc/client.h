@@ -44,6 +44,13 @@ typedef struct mu_result_list {
     int n;
 } mu_result_list;
 
+// A request that tells the server what was released (forgotten.c).
+typedef struct mu_telling {
+    mu_rpc_result *result; // retained, as the list of names is
+    mu_value *names;
+    mu_released what;
+} mu_telling;
+
 struct mu_rpc_client {
     mu_object object;
     mu_node node;
@@ -67,6 +74,10 @@ struct mu_rpc_client {
     uint64_t n_calls, server;     // server: its number; 0: not connected
     // Names that the server is not told yet (forgotten.c).
     struct { char **items; size_t n, capacity; } forgotten[MU_N_RELEASED];
+    struct {
+        mu_telling *items;
+        size_t n, capacity;
+    } telling;                    // requests on their way that do
     bool closed;                  // the last connection, by the server
     void (*changed)(void *arg);   // after every beginning and end of the connection; NULL: nobody asked for it
     void *changed_arg;

@@ -1,7 +1,8 @@
 // What a process has released that a server keeps for it: the server deletes it with the process's next request.
 //
 // A release must not fail, and must not wait: it only notes the name. Whoever makes something on the server waits until
-// what was released is deleted, so that its name and its bytes are free again.
+// what was released is deleted, so that its name and its bytes are free again. A request that did not reach the server
+// is made again, with a later one.
 #include "rpc/client.h"
 #include "rpc/service.h"
 
@@ -20,6 +21,12 @@ void mu__client_forget(mu_rpc_client *client, mu_released what, const char *name
     mu__error_raise(&before);
 }
 
+static void end_telling(mu_telling *t)
+{
+    mu_release(t->result);
+    mu_release(t->names);
+}
+
 void mu__forgotten_free(mu_rpc_client *client)
 {
     for (int what = 0; what < MU_N_RELEASED; what++) {
@@ -27,44 +34,110 @@ void mu__forgotten_free(mu_rpc_client *client)
             mu__free(client->forgotten[what].items[i]);
         mu__free(client->forgotten[what].items);
     }
+    for (size_t i = 0; i < client->telling.n; i++)
+        end_telling(&client->telling.items[i]);
+    mu__free(client->telling.items);
 }
 
-// The names that were not told yet: a list of texts of the pool; NULL: there are none.
-static mu_value *take_names(mu_rpc_client *client, mu_released what)
+// The first names that were not told so far, as many as one request tells: a list of texts of the pool. NULL: there are
+// none, or there is no memory.
+static mu_value *first_names(mu_rpc_client *client, mu_released what, size_t most)
 {
+    mu_value *list = NULL;
     pthread_mutex_lock(&client->lock);
-    const size_t n = client->forgotten[what].n;
+    const size_t n = MU_MIN(client->forgotten[what].n, most);
     char **names = client->forgotten[what].items;
-    if (n > 0)
-        memset(&client->forgotten[what], 0, sizeof client->forgotten[what]);
-    pthread_mutex_unlock(&client->lock);
-    if (n == 0)
-        return NULL;
-    mu_value **texts = mu__calloc(n, sizeof *texts);
-    for (size_t i = 0; i < n; i++) {
-        if (texts != NULL)
-            texts[i] = mu__text_value(names[i]);
+    mu_value **texts = n > 0 ? mu__calloc(n, sizeof *texts) : NULL;
+    for (size_t i = 0; texts != NULL && i < n; i++)
+        texts[i] = mu__text_value(names[i]);
+    if (texts != NULL)
+        list = mu_list_of((int)n, texts);
+    for (size_t i = 0; list != NULL && i < n; i++)
         mu__free(names[i]);
+    if (list != NULL) {
+        client->forgotten[what].n -= n;
+        memmove(names, names + n, client->forgotten[what].n * sizeof *names);
     }
-    mu__free(names);
-    mu_value *list = texts != NULL ? mu_list_of((int)n, texts) : NULL;
+    pthread_mutex_unlock(&client->lock);
     mu__free(texts);
     return list;
 }
 
-// A server that has started again does not have it, which is as good.
-static mu_status delete(mu_rpc_client *client, const char *method, mu_value *names, bool wait)
+// What a request has told in vain is told again, unless the server refuses it as such. A server that has started again
+// does not have it, which is as good as deleted.
+static void put_back(mu_rpc_client *client, mu_released what, const mu_value *names, mu_status code)
 {
-    if (names == NULL || mu__pending())
-        return mu_error_code();
-    if (!wait) {
-        mu_rpc_call(client, method, names);
-        return mu_error_code();
+    const bool again = code == MU_UNAVAILABLE || code == MU_DEADLINE_EXCEEDED || code == MU_CANCELLED ||
+                       code == MU_ABORTED || code == MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; again && i < mu_value_count(names); i++) {
+        char *name = NULL;
+        mu_error_value before, ignored;
+        mu__error_move(&before);
+        if (mu__value_text(mu_value_at(names, i), "a released name", &name) == MU_OK)
+            mu__client_forget(client, what, name);
+        mu__free(name);
+        mu__error_move(&ignored);
+        mu__error_raise(&before);
     }
-    mu__remote_call(client, method, names);
-    if (mu_error_code() == MU_NOT_FOUND)
-        mu_error_take();
-    return mu_error_code();
+}
+
+// A request that was answered, or any; false: there is none. Owned by the caller, and by the client until it is
+// removed.
+static bool next_telling(mu_rpc_client *client, bool any, mu_telling *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&client->lock);
+    for (size_t i = 0; i < client->telling.n && !found; i++) {
+        *out = client->telling.items[i];
+        found = any || mu__result_is_done(out->result);
+    }
+    if (found) {
+        mu_retain(out->result);
+        mu_retain(out->names);
+    }
+    pthread_mutex_unlock(&client->lock);
+    return found;
+}
+
+// Whether this thread did it: several may wait for one answer.
+static bool remove_telling(mu_rpc_client *client, const mu_rpc_result *result)
+{
+    bool removed = false;
+    pthread_mutex_lock(&client->lock);
+    for (size_t i = 0; i < client->telling.n && !removed; i++) {
+        removed = client->telling.items[i].result == result;
+        if (removed) {
+            end_telling(&client->telling.items[i]);
+            client->telling.items[i] = client->telling.items[--client->telling.n];
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+    return removed;
+}
+
+// Looks at the answers that have come, or waits for all. Errors: the first, if it waits, except that another thread
+// which waited for the same answer was cancelled.
+static mu_status take_answers(mu_rpc_client *client, bool wait)
+{
+    mu_error_value first = {.code = MU_OK};
+    for (mu_telling t; next_telling(client, wait, &t); end_telling(&t)) {
+        mu_error_value error;
+        mu_rpc_result_value(t.result);
+        mu__error_move(&error);
+        if (remove_telling(client, t.result))
+            put_back(client, t.what, t.names, error.code);
+        if (wait && first.code == MU_OK && error.code != MU_NOT_FOUND && error.code != MU_CANCELLED)
+            first = error;
+    }
+    return mu__error_raise(&first);
+}
+
+static bool is_telling(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    const bool telling = client->telling.n > 0;
+    pthread_mutex_unlock(&client->lock);
+    return telling;
 }
 
 static bool has_names(mu_rpc_client *client)
@@ -75,24 +148,59 @@ static bool has_names(mu_rpc_client *client)
     return any;
 }
 
+static const char *const methods[MU_N_RELEASED] = {"muster.variable.forget", "muster.table.delete"};
+
+static mu_status begin_telling(mu_rpc_client *client, mu_released what, mu_value *names)
+{
+    mu_telling t = {.result = mu_rpc_call(client, methods[what], names), .names = names, .what = what};
+    pthread_mutex_lock(&client->lock);
+    const bool begun = t.result != NULL && MU_PUSH(&client->telling, t) == MU_OK;
+    if (begun) {
+        mu_retain(t.result);
+        mu_retain(t.names);
+    }
+    pthread_mutex_unlock(&client->lock);
+    if (!begun)
+        put_back(client, what, names, MU_RESOURCE_EXHAUSTED);
+    return mu_error_code();
+}
+
+// Requests to a store are sent until they are answered.
+static mu_status tell_store(mu_rpc_client *client, mu_released what, mu_value *names)
+{
+    mu__remote_call(client, methods[what], names);
+    put_back(client, what, names, mu_error_code());
+    if (mu_error_code() == MU_NOT_FOUND)
+        mu_error_take();
+    return mu_error_code();
+}
+
+static mu_status tell_all(mu_rpc_client *client)
+{
+    static const size_t most[MU_N_RELEASED] = {INT32_MAX, 1};
+    int store;
+    const bool routed = mu__client_routed(client, &store) != NULL;
+    for (int what = 0; what < MU_N_RELEASED; what++)
+        for (mu_value *names; !mu__pending() && (names = first_names(client, what, most[what])) != NULL;)
+            (void)(routed ? tell_store(client, what, names) : begin_telling(client, what, names));
+    return mu_error_code();
+}
+
+// One that is on its way is waited for before more is told, so that a server that is away has one request at most.
 static mu_status delete_all(mu_rpc_client *client, bool wait)
 {
-    mu_pool *pool = mu__pending() || !has_names(client) ? NULL : mu_pool_open();
+    mu_pool *pool = mu__pending() || (!has_names(client) && !is_telling(client)) ? NULL : mu_pool_open();
     if (pool == NULL)
         return mu_error_code();
-    mu_value *values = take_names(client, MU_RELEASED_VALUE), *tables = take_names(client, MU_RELEASED_TABLE);
-    delete(client, "muster.variable.forget", values, wait);
-    for (int i = 0; tables != NULL && i < mu_value_count(tables); i++)
-        delete(client, "muster.table.delete", mu_list(mu_value_at(tables, i), MU_END), wait);
+    mu_error_value told_again;
+    take_answers(client, wait);
+    mu__error_move(&told_again);
+    if (!is_telling(client) && tell_all(client) == MU_OK && wait)
+        take_answers(client, true);
     mu_pool_close(pool);
     return mu_error_code();
 }
 
 mu_status mu__remote_delete_forgotten(mu_rpc_client *client) { return delete_all(client, true); }
 
-// Requests to a store are sent until they are answered.
-void mu__remote_tell_forgotten(mu_rpc_client *client)
-{
-    int store;
-    delete_all(client, mu__client_routed(client, &store) != NULL);
-}
+void mu__remote_tell_forgotten(mu_rpc_client *client) { delete_all(client, false); }

@@ -1,4 +1,5 @@
 // Variables on a server: made, read, changed by many at the same time, looked up, deleted; hostile graphs.
+#include "rpc/rpc.h"
 #include "rpc/service.h"
 
 #include "graph/graph.h"
@@ -205,6 +206,44 @@ static void test_hostile_graphs(void **state)
     mu_pool_close(pool);
 }
 
+// ---- What is released ---------------------------------------------------------------------------
+
+static atomic_int n_refused, n_forgotten;
+
+static mu_value *forget_later(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    if (n_refused++ < 2)
+        mu__error(MU_UNAVAILABLE, "the server ends");
+    else
+        n_forgotten += mu_value_count(arguments);
+    return NULL;
+}
+
+// A request that tells what was released fails; then one that waits fails.
+static void test_what_is_released_is_told_until_it_is_heard(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(
+        mu__server_add(server, &(mu_rpc_server_register_args){.name = "muster.variable.forget", .fn = forget_later}),
+        MU_OK);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server), .timeout_in_ms = 60000);
+    mu__client_forget(client, MU_RELEASED_VALUE, "a");
+    mu__client_forget(client, MU_RELEASED_VALUE, "b");
+    mu__remote_tell_forgotten(client);
+    assert_int_equal(mu__remote_delete_forgotten(client), MU_UNAVAILABLE);
+    expect_error(MU_UNAVAILABLE, "the server ends");
+    assert_int_equal(n_refused, 2);
+    assert_int_equal(mu__remote_delete_forgotten(client), MU_OK);
+    assert_int_equal(n_forgotten, 2);
+    assert_int_equal(mu__remote_delete_forgotten(client), MU_OK); // nothing is left
+    assert_int_equal(n_refused, 3);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_the_variables_of_one_op_are_on_one_server),
         cmocka_unit_test(test_every_addition_counts),
         cmocka_unit_test(test_hostile_graphs),
+        cmocka_unit_test(test_what_is_released_is_told_until_it_is_heard),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
