@@ -396,8 +396,13 @@ mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int worker, m
         return mu__error(MU_OUT_OF_RANGE, "mu_coordinator_worker_calls: worker %d of %d", worker,
                          coordinator->n_workers);
     const mu_dispatcher *d = &coordinator->workers[worker];
-    *out = (mu_worker_calls){.in_flight = d->in_flight, .done = d->done, .failed = d->failed, .retried = d->retried,
-                             .dropped = d->dropped, .lost = d->lost, .slow = d->slow,
+    *out = (mu_worker_calls){.in_flight = d->in_flight,
+                             .done = d->done,
+                             .failed = d->failed,
+                             .retried = d->retried,
+                             .dropped = d->dropped,
+                             .lost = d->lost,
+                             .slow = mu__watch_is_slow(d),
                              .call_seconds = mu__watch_call_age(d)};
     return MU_OK;
 }

@@ -35,7 +35,7 @@ typedef struct mu_dispatcher {
     mu_concrete *traced;         // its graph; borrowed from the call's function
     atomic_bool lost;
     atomic_llong begun_ns;       // when its call began; 0: it runs none
-    atomic_bool slow;            // the call takes many times the usual time (watch.h)
+    atomic_llong slow_ns;        // when the call began that was last found to be slow (watch.h)
 } mu_dispatcher;
 
 struct mu_coordinator {

@@ -29,7 +29,7 @@ static mu_status put_workers(mu_text *out, const mu_coordinator *c)
         MU_TRY(mu__text_put(out, "muster_worker_lost{worker=\"%d\"} %d\n", i, (int)c->workers[i].lost));
     MU_TRY(mu__text_put(out, "# TYPE muster_worker_slow gauge\n"));
     for (int i = 0; i < c->n_workers; i++)
-        MU_TRY(mu__text_put(out, "muster_worker_slow{worker=\"%d\"} %d\n", i, (int)c->workers[i].slow));
+        MU_TRY(mu__text_put(out, "muster_worker_slow{worker=\"%d\"} %d\n", i, (int)mu__watch_is_slow(&c->workers[i])));
     MU_TRY(mu__text_put(out, "# TYPE muster_worker_call_seconds gauge\n"));
     for (int i = 0; i < c->n_workers; i++)
         MU_TRY(mu__text_put(out, "muster_worker_call_seconds{worker=\"%d\"} %.3f\n", i,

@@ -9,10 +9,17 @@ void mu__watch_call_begun(mu_dispatcher *d)
     d->begun_ns = mu__now_ns();
 }
 
-void mu__watch_call_ended(mu_dispatcher *d)
+void mu__watch_call_ended(mu_dispatcher *d) { d->begun_ns = 0; }
+
+bool mu__watch_found_slow(mu_dispatcher *d, int64_t begun_ns)
 {
-    d->begun_ns = 0;
-    d->slow = false;
+    return atomic_exchange(&d->slow_ns, begun_ns) != begun_ns && d->begun_ns == begun_ns;
+}
+
+bool mu__watch_is_slow(const mu_dispatcher *d)
+{
+    const int64_t begun = d->begun_ns;
+    return begun > 0 && d->slow_ns == begun;
 }
 
 double mu__watch_call_age(const mu_dispatcher *d)
@@ -23,8 +30,9 @@ double mu__watch_call_age(const mu_dispatcher *d)
 
 static void look_at_worker(mu_dispatcher *d, double usual)
 {
-    const double age = mu__watch_call_age(d);
-    if (usual == 0 || d->lost || age < MU_MAX(TIMES_USUAL * usual, LEAST_S) || atomic_exchange(&d->slow, true))
+    const int64_t begun = d->begun_ns;
+    const double age = begun > 0 ? (double)(mu__now_ns() - begun) / 1e9 : 0;
+    if (usual == 0 || d->lost || age < MU_MAX(TIMES_USUAL * usual, LEAST_S) || !mu__watch_found_slow(d, begun))
         return;
     mu__log(MU_LOG_WARNING, "worker %d is slow: it has run its call for %.1f s, and calls usually take %.3g s. It is "
             "alive; see whether something else uses its machine", d->worker, age, usual);

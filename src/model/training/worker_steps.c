@@ -192,7 +192,7 @@ static void note(const mu_pass *p, mu_progress *progress)
     for (int i = 0; i < c->n_workers; i++) {
         retried += c->workers[i].retried;
         in_flight += c->workers[i].in_flight;
-        slow += c->workers[i].slow;
+        slow += mu__watch_is_slow(&c->workers[i]);
     }
     write_done(c, sizeof done, done);
     if (retried > 0)

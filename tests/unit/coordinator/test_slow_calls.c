@@ -154,6 +154,21 @@ static void test_a_slow_worker_is_named(void **state)
     mu_pool_close(pool);
 }
 
+// The thread that watches looks at a call, the call ends, and only then is it noted as slow.
+static void test_an_idle_worker_is_not_slow(void **state)
+{
+    (void)state;
+    mu_dispatcher d = {.worker = 0};
+    mu__watch_call_begun(&d);
+    const int64_t begun = d.begun_ns;
+    assert_true(mu__watch_found_slow(&d, begun) && mu__watch_is_slow(&d));
+    assert_false(mu__watch_found_slow(&d, begun)); // once for each call
+    mu__watch_call_ended(&d);
+    assert_false(mu__watch_found_slow(&d, begun) || mu__watch_is_slow(&d));
+    mu__watch_call_begun(&d);
+    assert_false(mu__watch_found_slow(&d, begun) || mu__watch_is_slow(&d));
+}
+
 // ---- A step that takes long ---------------------------------------------------------------------
 
 static mu_status sleep_kernel(const mu_array *in, const mu_array *out, void *arg)
@@ -231,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies_run_and_do_not_change_the_weights),
                                        cmocka_unit_test(test_a_slow_worker_is_named),
+                                       cmocka_unit_test(test_an_idle_worker_is_not_slow),
                                        cmocka_unit_test(test_a_step_may_take_longer_than_the_usual_limit),
                                        cmocka_unit_test(test_an_unbounded_queue_and_a_late_start)};
     return cmocka_run_group_tests_name("coordinator/slow_calls", tests, start, end_library);
