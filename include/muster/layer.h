@@ -568,8 +568,13 @@ MU_API mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss);
 // Retains: metric.
 typedef struct mu_metric mu_metric;
 MU_API mu_status mu_layer_add_metric(mu_layer *layer, mu_metric *metric);
-// mu_call_set_mask sets the masks of a call's outputs. Without it, the outputs have no mask.
+// mu_call_set_mask sets the masks of a call's outputs. Without it, an output has the mask of the layer inside that
+// returned it, or none.
 MU_API void mu_call_set_mask(const mu_call_context *context, mu_value *mask);
+// mu_mask_of returns the mask (bool) of a tensor that a layer returned, for steps and losses of your own; NULL: it has
+// none, which is no error. A mask travels with the tensor: layers that mu_call gives it find the mask, unless .mask is
+// given. It belongs to the pool in which the layer was called. What ops make of the tensor has none.
+MU_API mu_tensor *mu_mask_of(const mu_tensor *tensor);
 
 #ifdef __cplusplus
 }

@@ -85,7 +85,7 @@ typedef struct mu_model_subclass_args {
 // (mu_layer_set_attribute); weights (mu_layer_add_weight), losses and metrics (mu_layer_add_loss,
 // mu_layer_add_metric) of its own are those of a layer. Inputs and outputs are one tensor, or a list or map of several:
 // mu_compile takes losses in the list's order, or by the map's keys. Layers that `call` calls without saying .training
-// are told the model's mode; masks do not travel with tensors, so give layers theirs. The weights are made by the first
+// are told the model's mode and get the masks of what they are given (mu_mask_of). The weights are made by the first
 // call, or by mu_call with tensors of mu_input. Look-ups of strings run before a step, so put them in front of it, in a
 // functional model that calls this one. What needs a configuration (mu_save_model, mu_layer_config) is refused;
 // mu_save_weights, mu_load_weights and checkpoints are not.
@@ -110,7 +110,7 @@ typedef struct mu_call_args {
     // Keras; a frozen batch normalization keeps its statistics
     bool training;
     mu_value *inputs;                        // instead of x: a list of several inputs
-    mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step of x out
+    mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step out; default: mu_mask_of(x)
     mu_value *masks;                         // instead of mask: a list for .inputs; an empty list for none
     bool reverse;                            // the reverse of mu_reversible_embedding, or of a layer of your own
 } mu_call_args;

@@ -12,7 +12,7 @@ import tensorflow as tf
 import muster
 from defaults import FLOATX, TOLERANCE, named, off, set_floatx
 from report import Report
-from subclassed import compare_subclassed
+from subclassed import compare_masks_inside, compare_subclassed
 from summary import SUMMARIES, compare_summary
 
 MU_VERBOSE_SILENT = 1
@@ -372,6 +372,7 @@ def main(library, only=""):
                  (compare_rates, None, "rates of layers")]
         rows += [(compare_added_losses, replicas, f"added losses, {replicas}") for replicas in (1, 3)]
         rows += [(compare_subclassed, replicas, f"subclassed, {replicas}") for replicas in (1, 3)[:2 if floatx == "f64" else 1]]
+        rows += [(compare_masks_inside, None, "subclassed, masks")]
         for compare, row, name in rows:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import tensorflow as tf
+from keras.src import backend
 
 import muster
 from defaults import FLOATX, TOLERANCE, off, set_floatx
@@ -480,6 +481,54 @@ def compare_given_masks(report, mu, floatx, _):
                  "{:.1e}".format(*far), max(far) <= TOLERANCE[floatx])
 
 
+# Layers that are called with a mask: Keras's name, its options, Muster's function, and options there that differ. The
+# mask is one of steps, or of elements.
+ELEMENTS = ("Softmax",)
+MASKED = [("Dense", {"units": 3}, "mu_dense", {}), ("Conv1D", {"filters": 3, "kernel_size": 3, "padding": "same"}, "mu_conv1d", {}),
+          ("BatchNormalization", {"momentum": 0.5, "epsilon": 0.125}, "mu_batch_normalization", {}),
+          ("BatchNormalization", {"momentum": 0.5, "epsilon": 0.125, "axis": 1}, "mu_batch_normalization", {}),
+          ("LayerNormalization", {"epsilon": 0.125}, "mu_layer_normalization", {}),
+          ("GroupNormalization", {"groups": 2, "epsilon": 0.125}, "mu_group_normalization", {}),
+          ("UnitNormalization", {}, "mu_unit_normalization", {}), ("Softmax", {}, "mu_softmax", {}),
+          ("Softmax", {"axis": 1}, "mu_softmax", {}), ("Activation", {"activation": "tanh"}, "mu_activation", {}),
+          ("ReLU", {}, "mu_relu_layer", {}), ("ELU", {}, "mu_elu", {}), ("LeakyReLU", {"negative_slope": 0.25}, "mu_leaky_relu", {}),
+          ("PReLU", {}, "mu_prelu", {}), ("Identity", {}, "mu_identity_layer", {}), ("Dropout", {"rate": 0.0}, "mu_dropout", {}),
+          ("SpatialDropout1D", {"rate": 0.0}, "mu_spatial_dropout1d", {}), ("Rescaling", {"scale": 0.5}, "mu_rescaling", {}),
+          ("ActivityRegularization", {"l2": 0.5}, "mu_activity_regularization", {}), ("Flatten", {}, "mu_flatten", {}),
+          ("Permute", {"dims": (2, 1)}, "mu_permute", {}), ("Reshape", {"target_shape": (14, 2)}, "mu_reshape_layer",
+                                                            {"shape": (14, 2), "target_shape": None}),
+          ("ZeroPadding1D", {}, "mu_zero_padding1d", {}), ("UpSampling1D", {}, "mu_up_sampling1d", {"factor": 2}),
+          ("MaxPooling1D", {}, "mu_max_pool1d", {}), ("GlobalAveragePooling1D", {}, "mu_global_average_pool1d", {})]
+
+
+def compare_masked_layer(report, mu, floatx, row):
+    """Output in training, weights after it, and whether the output has a mask."""
+    name, options, function, different = row
+    dtype, generator = FLOATX[floatx], np.random.default_rng(10)
+    x = generator.normal(size=(ROWS, STEPS, 4)).astype(dtype)
+    mask = generator.random(x.shape if name in ELEMENTS else x.shape[:2]) < 0.6
+    theirs = getattr(tf.keras.layers, name)(**options, name="layer")
+    theirs.build(x.shape)
+    random_weights(theirs.trainable_weights, generator, dtype)
+    first = weights_of(theirs)
+    given = tf.constant(x)
+    backend.set_keras_mask(given, tf.constant(mask))
+    wanted = theirs(given, training=True)
+    kept, after = backend.get_keras_mask(wanted), weights_of(theirs)
+    with mu.pool():
+        mine = {key: value for key, value in (options | different).items() if value is not None}
+        ours = getattr(mu, function)(**mine, name="layer")
+        model = mu.model([ours])
+        mu.mu_model_build(model, 2, list(x.shape[1:]))
+        mu.write_weights(model, first)
+        y = mu.mu_call(model=ours, x=mu.tensor(x), mask=mu.tensor(mask), training=True)
+        passed, weights = mu.mu_mask_of(y), mu.read_weights(model)
+        far = max([off(mu.array(y), wanted.numpy())] + [off(weights[key], value) for key, value in after.items()])
+        same = bool(passed) == (kept is not None) and (not passed or np.array_equal(mu.array(passed), kept.numpy()))
+    report.check(f"masked {name} {options}, {floatx}", f"output and weights within {far:.1e}; has {'a' if passed else 'no'} mask, in "
+                 f"Keras {'no' if kept is None else 'a'}", far <= TOLERANCE[floatx] and same)
+
+
 def main(library, only=""):
     mu = muster.Library(library, cpu_devices=3)
     report = Report("sequences")
@@ -487,6 +536,7 @@ def main(library, only=""):
         parts = [(compare_layer, row, title(*row)) for row in ROWS_OF_LAYERS]
         parts += [(compare_configuration, row, f"configuration {row[0]}") for row in models_for_config().items()]
         parts += [(compare_masks, None, "masks"), (compare_given_masks, None, "given masks")]
+        parts += [(compare_masked_layer, row, f"masked {row[0]}") for row in MASKED]
         if floatx == "f64":
             parts += [(compare_stateful, row, f"stateful {row[0]}") for row in STATEFUL.items()]
             parts += [(compare_training, row, f"training {row[0]}") for row in MODELS.items()]

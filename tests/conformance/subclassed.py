@@ -1,7 +1,7 @@
 # A subclass of keras.Model and the same model of mu_model_subclass: two inputs and two outputs in maps, layers in
 # attributes, a layer within a layer, a weight, a loss and a metric of the model's own, and layers that are told the mode.
-# Trained 20 steps from the same weights; then names, weights, logs, files both ways and the summary's text. A part of
-# fitting.py.
+# Trained 20 steps from the same weights; then names, weights, logs, files both ways and the summary's text. And a model
+# whose layers, losses and metrics find the masks of what they are given. A part of fitting.py.
 import contextlib
 import ctypes
 import tempfile
@@ -214,3 +214,94 @@ def compare_subclassed(report, mu, floatx, replicas):
         different = [pair for pair in zip(*same) if pair[0] != pair[1]]
         report.check(f"subclassed, summary, {floatx}", f"{len(same[0])} lines, {len(same[1])} in Keras{different[:2] or ''}",
                      same[0] == same[1])
+
+
+# ---- Masks --------------------------------------------------------------------------------------------
+
+WORDS, STEPS = 6, 5
+
+
+class Reader(keras.layers.Layer):
+    """A layer with a layer inside, which returns what that one returned."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.steps = keras.layers.LSTM(WIDTH, return_sequences=True, name="steps")
+
+    def call(self, x):
+        return self.steps(x)
+
+
+class Tagger(keras.Model):
+    """A number for each word, one for the sentence, and one of what a layer made that is told no mask."""
+
+    def __init__(self):
+        super().__init__(name="tagger")
+        self.table = keras.layers.Embedding(WORDS, WIDTH, mask_zero=True, name="table")
+        self.reader = Reader(name="reader")
+        self.norm = keras.layers.BatchNormalization(momentum=0.5, epsilon=EPSILON, name="norm")
+        self.mean = keras.layers.GlobalAveragePooling1D()
+        self.tags = keras.layers.Dense(1, name="tags")
+        self.whole = keras.layers.Dense(1, name="whole")
+
+    def call(self, x, training=False):
+        h = self.norm(self.reader(self.table(x)))
+        return [self.tags(h), self.whole(self.mean(h)), self.whole(self.mean(h + 1))]
+
+
+class OurTagger(Ours):
+    def __init__(self, mu):  # pylint: disable=super-init-not-called
+        self.mu, self.kept = mu, []
+        reader = mu.mu_layer_new(class_name="reader", call=self.function(CALL, self.call_reader), name="reader")
+        mu.mu_layer_set_attribute(reader, "steps", mu.mu_lstm(units=WIDTH, return_sequences=True, name="steps"))
+        self.model = mu.mu_model_subclass(class_name="tagger", call=self.function(CALL, self.call))
+        for name, layer in (("table", mu.mu_embedding(input_dim=WORDS, output_dim=WIDTH, mask_zero=True, name="table")),
+                            ("reader", reader), ("norm", mu.mu_batch_normalization(momentum=0.5, epsilon=EPSILON, name="norm")),
+                            ("mean", mu.mu_global_average_pool1d()), ("tags", mu.mu_dense(units=1, name="tags")),
+                            ("whole", mu.mu_dense(units=1, name="whole"))):
+            mu.mu_layer_set_attribute(self.model, name, layer)
+
+    def call_reader(self, layer, inputs, _context, _arg):
+        return self.mu.mu_of(self.apply(layer, "steps", self.mu.mu_at(inputs, 0)))
+
+    def call(self, model, inputs, _context, _arg):
+        h = self.mu.mu_at(inputs, 0)
+        for name in ("table", "reader", "norm"):
+            h = self.apply(model, name, h)
+        plain = self.mu.mu_add(h, self.mu.mu_ones_like(h))
+        return self.mu.values([self.apply(model, "tags", h)] + [
+            self.apply(model, "whole", self.apply(model, "mean", x)) for x in (h, plain)])
+
+
+def compare_masks_inside(report, mu, floatx, _):
+    set_floatx(mu, floatx)
+    keras.backend.clear_session()
+    generator = np.random.default_rng(14)
+    x = generator.integers(1, WORDS, (ROWS, STEPS)).astype(np.int32)
+    x[np.arange(STEPS) >= generator.integers(1, STEPS + 1, (ROWS, 1))] = 0
+    y = [generator.normal(size=(ROWS, STEPS, 1)), *(generator.normal(size=(ROWS, 1)) for _ in range(2))]
+    y = [part.astype(FLOATX[floatx]) for part in y]
+    theirs = Tagger()
+    theirs(x)
+    for variable in theirs.trainable_weights:
+        variable.assign(generator.uniform(0.25, 1, tuple(variable.shape)))
+    first = {name: variable.numpy() for name, variable in named(theirs)}
+    theirs.compile(keras.optimizers.Adam(**ADAM), loss=["mse"] * 3, metrics=[["mae"], [], []])
+    logs = theirs.fit(x, y, shuffle=False, verbose=0, **SETTINGS).history
+    with mu.pool():
+        ours = OurTagger(mu)
+        mu.mu_compile(model=ours.model, optimizer=mu.mu_adam(**ADAM),
+                      loss=mu.mu_items_of([*(mu.mu_mean_squared_error_loss() for _ in y), mu.end]),
+                      metrics=mu.mu_items_of([mu.mu_loss_metric(mu.mu_mean_absolute_error_loss(name="mae")), mu.end]))
+        mu.mu_call_values(model=ours.model, x=mu.tensor(x))
+        mu.write_weights(ours.model, first)
+        data = mu.mu_list_of(2, [mu.mu_of(mu.tensor(x)), mu.values([mu.tensor(part) for part in y])])
+        history = mu.mu_fit(model=ours.model, x=data, no_shuffle=True, verbose=MU_VERBOSE_SILENT, **SETTINGS)
+        epochs, seen = range(SETTINGS["epochs"]), mu.read_weights(ours.model)
+        names = [mu.mu_history_name(history, i).decode() for i in range(mu.mu_history_names(history))]
+        far = max(off(seen[name], variable.numpy()) for name, variable in named(theirs))
+        mae = next(name for name in names if name.endswith("mae")), next(name for name in logs if name.endswith("mae"))
+        far_logs = max(off([mu.mu_history_at(history, here, epoch) for epoch in epochs], logs[there])
+                       for here, there in (("loss", "loss"), mae))
+    report.check(f"subclassed, masks, {floatx}", f"{len(seen)} weights within {far:.1e}, losses and errors {far_logs:.1e}",
+                 max(far, far_logs) <= LIMIT[floatx])

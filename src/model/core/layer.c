@@ -298,7 +298,7 @@ mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs)
     if (whole)
         converted = mu__give(mu__value_pack(inputs, leaves, n));
     mu__free(leaves);
-    return converted;
+    return converted && mu__masks_keep(converted, mu__masks_kept(inputs)) == MU_OK ? converted : NULL;
 }
 
 static mu_shape shape_without_batch(const mu_tensor *tensor)
@@ -360,10 +360,13 @@ bool mu__layer_only_calls(const mu_layer *layer)
     return layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops;
 }
 
-// Errors inside a model that is made of calls name the layer, not the models around it.
+// Errors inside a model that is made of calls name the layer, not the models around it. Its layers may be C functions,
+// which find a mask that the model was given with the tensor.
 static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_value *output_mask = NULL;
+    if (mu__masks_keep(inputs, context->mask) != MU_OK)
+        return NULL;
     const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
     mu_value *outputs = layer->ops->call(layer, inputs, &inner);
     if (outputs)
@@ -406,8 +409,10 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
         return NULL;
     }
     layer->output = first_shape(outputs);
-    if (mask)
-        *mask = output_mask;
+    if (mu__masks_keep(outputs, output_mask) != MU_OK)
+        return NULL;
+    if (mask)  // what a C function returns has the masks of the layers that made it
+        *mask = mu__layer_is_own(layer) ? mu__masks_kept(outputs) : output_mask;
     return outputs;
 }
 

@@ -141,6 +141,10 @@ mu_value *mu__mask_join(mu_value *mask);
 void mu__mask_leaves(const mu_value *values, const mu_value *mask, mu_tensor **out, int capacity);
 // mu__mask_nest returns masks in the structure of `values`; NULL without an error if all are NULL.
 mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks);
+// A mask travels with the tensor that it is of, as long as the pool lives in which a layer was called. mu__masks_keep
+// lets it (mask NULL: does nothing); mu__masks_kept finds the masks of tensors, NULL without an error if none has one.
+mu_status mu__masks_keep(const mu_value *values, const mu_value *mask);
+mu_value *mu__masks_kept(const mu_value *values);
 // mu__layer_adopt adds a sublayer without a name. Retains: sublayer. mu__layer_name_sublayers then names all sublayers
 // that have none and sets the names of their weights. Errors: INVALID_ARGUMENT, in the name of `function`, for two
 // sublayers with one name.

@@ -1,7 +1,8 @@
 // Masks: which steps count, on their way through layers.
 //
-// The masks of a value have its structure, with a tensor (bool) for a tensor, or an empty list where there is none.
-#include "model/core/layer.h"
+// The masks of a value have its structure, with a tensor (bool) for a tensor, or an empty list where there is none. A
+// mask also travels with the tensor that a layer returned, so that layers in C functions find it.
+#include "model/models/model.h"
 
 #include <muster/ops.h>
 
@@ -66,4 +67,74 @@ mu_value *mu__mask_join(mu_value *mask)
         joined = other ? mu_logical_or(joined, other) : NULL;
     }
     return joined ? mu_of(joined) : NULL;
+}
+
+// ---- Masks that travel with tensors -------------------------------------------------------------
+
+// Tensors know nothing of masks, so this is a note beside them. It belongs to the pool in which the layer was called,
+// and keeps the tensor, whose address therefore names no other one.
+typedef struct note {
+    mu_object object;
+    struct note *older, *newer;
+    mu_tensor *tensor, *mask;    // retained
+} note;
+
+static _Thread_local note *newest;
+
+static void destroy_note(void *object)
+{
+    note *n = object;
+    if (n->older)
+        n->older->newer = n->newer;
+    *(n->newer ? &n->newer->older : &newest) = n->older;
+    mu_release(n->tensor);
+    mu_release(n->mask);
+}
+
+static mu_type note_type = {.name = "mask", .destroy = destroy_note};
+
+static mu_status keep(mu_tensor *tensor, mu_tensor *mask)
+{
+    note *n = mu__new(&note_type, sizeof *n);
+    if (!n)
+        return mu_error_code();
+    n->tensor = mu_retain(tensor);
+    n->mask = mu_retain(mask);
+    n->older = newest;
+    if (newest)
+        newest->newer = n;
+    newest = n;
+    return mu__give(n) ? MU_OK : mu_error_code();
+}
+
+mu_tensor *mu_mask_of(const mu_tensor *tensor)
+{
+    const note *n = newest;
+    while (n && n->tensor != tensor)
+        n = n->older;
+    return n ? n->mask : NULL;
+}
+
+mu_value *mu__masks_kept(const mu_value *values)
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];
+    const int n = newest ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
+    if (n < 1 || n > MU_MAX_MODEL_INPUTS)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        masks[i] = mu_mask_of((const mu_tensor *)leaves[i]);
+    return mu__mask_nest(values, masks);
+}
+
+mu_status mu__masks_keep(const mu_value *values, const mu_value *mask)
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];
+    const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
+    mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
+        if (masks[i] && masks[i] != mu_mask_of((const mu_tensor *)leaves[i]))
+            MU_TRY(keep((mu_tensor *)leaves[i], masks[i]));
+    return MU_OK;
 }

@@ -177,10 +177,17 @@ static const mu_field softmax_fields[] = {
     {0},
 };
 
+// A masked element takes no part and is 0, as in Keras; the mask broadcasts to the input.
 static mu_value *softmax_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
-    (void)context;
-    return mu_of(mu_nn_softmax(mu_at(inputs, 0), ((const mu_softmax_args *)layer->args)->axis));
+    const int axis = ((const mu_softmax_args *)layer->args)->axis;
+    mu_tensor *x = mu_at(inputs, 0), *mask = mu__mask_at(context->mask, 0);
+    if (!x || !mask)
+        return x ? mu_of(mu_nn_softmax(x, axis)) : NULL;
+    mask = mu_cast(mask, MU_BOOL);
+    mu_tensor *lowest = mu_constant(x->dtype, x->dtype == MU_F16 ? -3e4 : -1e9);
+    mu_tensor *y = mu_nn_softmax(mu_where(mask, x, lowest), axis);
+    return y ? mu_of(mu_where(mask, y, mu_zeros_like(y))) : NULL;
 }
 
 const mu_layer_ops mu__softmax_ops = {

@@ -157,24 +157,53 @@ static mu_tensor *rows_of(mu_tensor *x, const axis_list *channels)
     return mu_divide(elements, mu_constant(dtype, (double)mu_tensor_dim(x, channels->items[0])));
 }
 
+// What the statistics of a batch are taken over.
+typedef struct batch_rows {
+    mu_tensor *x;
+    axis_list channels;
+    mu_tensor *valid;            // 1 where an element of x counts, else 0; NULL: all count
+    mu_tensor *rows;             // how many do: of each channel if there is a mask
+    bool synchronized;           // together with the other replicas
+} batch_rows;
+
+// A mask has one number for all channels. Keras's masks leave the last axis out.
+static mu_status take_mask(const mu_layer *layer, mu_tensor *mask, batch_rows *b)
+{
+    if (mask && mu_tensor_rank(mask) != mu_tensor_rank(b->x) - 1)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its input has rank %d and the mask rank %d; a mask has an "
+                         "axis less, as it leaves out whole steps", mu_layer_name(layer), mu_tensor_rank(b->x),
+                         mu_tensor_rank(mask));
+    b->valid = mask ? mu_broadcast_like(mu_cast(mu_expand_dims(mask, -1), mu_tensor_dtype(b->x)), b->x) : NULL;
+    b->rows = mask ? sum_to_channels(b->valid, &b->channels) : rows_of(b->x, &b->channels);
+    return mu_error_code();
+}
+
 typedef struct moments {
     mu_tensor *mean, *variance;
 } moments;
 
-// Statistics of this replica's rows, or of all replicas' if synchronized; an empty part has mean 0.
-static moments batch_moments(mu_tensor *x, const axis_list *channels, mu_tensor *rows, bool synchronized)
+static mu_tensor *over_replicas(const batch_rows *b, mu_tensor *sum)
 {
-    mu_tensor *one = mu_constant(mu_tensor_dtype(x), 1);
-    mu_tensor *sum = sum_to_channels(x, channels), *n = rows;
-    if (synchronized) {
-        sum = mu_all_reduce(MU_SUM, sum);
-        n = mu_all_reduce(MU_SUM, rows);
-    }
-    mu_tensor *mean = mu_divide(sum, mu_maximum(n, one));
-    mu_tensor *squares = sum_to_channels(mu_square(mu_subtract(x, along(x, channels, mean))), channels);
-    if (synchronized)
-        squares = mu_all_reduce(MU_SUM, squares);
-    return (moments){.mean = mean, .variance = mu_divide(squares, mu_maximum(n, one))};
+    return b->synchronized ? mu_all_reduce(MU_SUM, sum) : sum;
+}
+
+// The sum of what counts.
+static mu_tensor *sum_of(const batch_rows *b, mu_tensor *x)
+{
+    return over_replicas(b, sum_to_channels(b->valid ? mu_where(mu_cast(b->valid, MU_BOOL), x, mu_zeros_like(x)) : x,
+                                            &b->channels));
+}
+
+// Statistics of this replica's rows, or of all replicas' if synchronized; an empty part has mean 0. Keras divides by a
+// little more than the number of steps that a mask leaves.
+static moments batch_moments(const batch_rows *b)
+{
+    const mu_dtype dtype = mu_tensor_dtype(b->x);
+    mu_tensor *n = over_replicas(b, b->rows);
+    n = b->valid ? mu_add(n, mu_constant(dtype, 1e-7)) : mu_maximum(n, mu_constant(dtype, 1));
+    mu_tensor *mean = mu_divide(sum_of(b, b->x), n);
+    mu_tensor *squares = sum_of(b, mu_square(mu_subtract(b->x, along(b->x, &b->channels, mean))));
+    return (moments){.mean = mean, .variance = mu_divide(squares, n)};
 }
 
 // Moves the statistic towards the mean of `sums`: of means times their rows, and of rows.
@@ -222,14 +251,15 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
         return NULL;
     const mu_dtype dtype = mu_tensor_dtype(x);
     const axis_list channels = axes_of(mu_tensor_rank(x), 1, &args->axis);
+    batch_rows b = {.x = x, .channels = channels, .synchronized = args->synchronized && mu_replica_count() > 1};
     moments m;
     if (context->training && !layer->frozen) {
-        mu_tensor *rows = rows_of(x, &channels);
-        if (args->synchronized && need_replicas(layer) != MU_OK)
+        if ((args->synchronized && need_replicas(layer) != MU_OK) ||
+            take_mask(layer, mu__mask_at(context->mask, 0), &b) != MU_OK)
             return NULL;
-        m = batch_moments(x, &channels, rows, args->synchronized && mu_replica_count() > 1);
-        if (move_statistic(layer, "moving_mean", m.mean, rows) != MU_OK ||
-            move_statistic(layer, "moving_variance", m.variance, rows) != MU_OK)
+        m = batch_moments(&b);
+        if (move_statistic(layer, "moving_mean", m.mean, b.rows) != MU_OK ||
+            move_statistic(layer, "moving_variance", m.variance, b.rows) != MU_OK)
             return NULL;
     } else {
         m = (moments){.mean = weight(layer, "moving_mean"),
@@ -424,7 +454,7 @@ static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 const mu_layer_ops mu__group_normalization_ops = {
     .class = {"group_normalization", "GroupNormalization", "mu_group_normalization",
               MU_OPTIONS(mu_group_normalization_args), group_fields, group_complete},
-    .no_autocast = true, .build = group_build, .call = group_call,
+    .passes_mask = true, .no_autocast = true, .build = group_build, .call = group_call,
 };
 
 mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args)

@@ -49,6 +49,12 @@ static bool inherits_mode(const mu_call_args *args)
     return mu__context()->n_layers > 0 && !MU_GIVEN(args, training);
 }
 
+// Left out, the masks are those that came with the inputs, as in Keras.
+static mu_value *mask_of(const mu_call_args *args, const mu_value *inputs)
+{
+    return args->mask ? mu_of(args->mask) : args->masks ? args->masks : mu__masks_kept(inputs);
+}
+
 static mu_value *call(const mu_call_args *given, const char *function)
 {
     mu_call_args args;
@@ -56,9 +62,10 @@ static mu_value *call(const mu_call_args *given, const char *function)
         return NULL;
     mu_value *inputs = inputs_of(&args, function);
     const bool training = inherits_mode(&args) ? mu__context()->training : args.training;
-    const mu_call_context context = {.training = training, .mask = args.mask ? mu_of(args.mask) : args.masks,
-                                     .reverse = args.reverse};
     if (!inputs || mu__pending())
+        return NULL;
+    const mu_call_context context = {.training = training, .mask = mask_of(&args, inputs), .reverse = args.reverse};
+    if (mu__pending())
         return NULL;
     if (mu__has_layer_tensor(inputs) || (context.mask && mu__has_layer_tensor(context.mask)))
         return mu__layer_connect(args.model, inputs, &context);

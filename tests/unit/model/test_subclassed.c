@@ -5,7 +5,9 @@
 #include "../scratch.h"
 
 #include <muster/plot.h>
+#include <muster/recurrent.h>
 #include <muster/saved_model.h>
+#include <muster/spatial.h>
 
 // y = dropped(first(x)) · scale, and half of the sum of y. Layers are not told the mode: they have the model's.
 static mu_status pair_build(mu_layer *model, int n, const mu_shape *inputs, void *arg)
@@ -276,12 +278,131 @@ static void refused_layers_leave_nothing(void **state)
     assert_int_equal(mu_model_layer_count(model), 2);
 }
 
+// ---- Masks --------------------------------------------------------------------------------------
+
+enum { TOKENS = 9, SENTENCES = 12, STEPS = 5 };
+
+// A layer within the model, which hands on what its own layer returned.
+static mu_value *tower_call(mu_layer *tower, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_call_values(mu_layer_attribute(tower, "steps"), mu_at(inputs, 0));
+}
+
+// A class for each step, and one of the whole sentence. Nothing here speaks of masks.
+static mu_value *tagger_call(mu_layer *model, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    mu_tensor *h = mu_call(mu_layer_attribute(model, "table"), mu_at(inputs, 0));
+    h = mu_call(mu_layer_attribute(model, "tower"), h);
+    mu_tensor *mean = mu_call(mu_layer_attribute(model, "mean"), h);
+    return mu_list(mu_call(mu_layer_attribute(model, "tags"), h), mu_call(mu_layer_attribute(model, "whole"), mean),
+                   MU_END);
+}
+
+static mu_model *tagger(void)
+{
+    mu_model *model = mu_model_subclass("tagger", .call = tagger_call);
+    mu_layer *tower = mu_layer_new("tower", .call = tower_call);
+    mu_layer_set_attribute(model, "table", mu_embedding(TOKENS, 3, .mask_zero = true));
+    mu_layer_set_attribute(tower, "steps", mu_lstm(4, .return_sequences = true));
+    mu_layer_set_attribute(model, "tower", tower);
+    mu_layer_set_attribute(model, "mean", mu_global_average_pool1d());
+    mu_layer_set_attribute(model, "tags", mu_dense(1));
+    return mu_layer_set_attribute(model, "whole", mu_dense(1)) == MU_OK ? model : NULL;
+}
+
+// The same in a functional model, whose layers get their masks from it.
+static mu_model *tagger_of_calls(void)
+{
+    mu_tensor *x = mu_input({STEPS});
+    mu_tensor *h = mu_call(mu_embedding(TOKENS, 3, .mask_zero = true), x);
+    h = mu_call(mu_lstm(4, .return_sequences = true), h);
+    mu_tensor *whole = mu_call(mu_global_average_pool1d(), h);
+    return mu_model_new(x, .outputs = mu_list(mu_call(mu_dense(1), h), mu_call(mu_dense(1), whole), MU_END));
+}
+
+static mu_tensor *sentences(void)
+{
+    mu_tensor *x = classes(SENTENCES * STEPS, TOKENS, 5);
+    int64_t *tokens = mu__host_write(x);
+    for (int i = 0; i < SENTENCES * STEPS; i++)
+        if (i % STEPS > 1 + i / STEPS % 4)
+            tokens[i] = 0;
+    return mu_reshape(x, 2, (int64_t[]){SENTENCES, STEPS});
+}
+
+static void copy_weights(mu_model *to, mu_model *from)
+{
+    mu_value *a = mu_model_weights(to), *b = mu_model_weights(from);
+    assert_int_equal(mu_value_count(a), mu_value_count(b));
+    for (int i = 0; i < mu_value_count(a); i++)
+        assert_int_equal(mu_variable_assign(mu_value_variable(mu_value_at(a, i)),
+                                            mu_variable_read(mu_value_variable(mu_value_at(b, i)))), MU_OK);
+}
+
+static mu_history *train_tagger(mu_model *model, mu_model *first)
+{
+    mu_tensor *x = sentences();
+    mu_value *y = mu_list(numbers(3, (int64_t[]){SENTENCES, STEPS, 1}, 2), numbers(2, (int64_t[]){SENTENCES, 1}, 3),
+                          MU_END);
+    mu_call_values(model, x);
+    copy_weights(model, first);
+    mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .loss = MU_LOSSES("mse", "mse"),
+               .metrics = "mae", .metric_outputs = (int[]){0});
+    return mu_fit(model, mu_list(x, y, MU_END), .epochs = 2, .batch_size = 6, .no_shuffle = true,
+                  .verbose = MU_VERBOSE_SILENT);
+}
+
+// Layers, losses and metrics get the masks that they get in a functional model, on every kind of strategy.
+static void masks_travel_with_tensors(void **state)
+{
+    (void)state;
+    static const int kinds[] = {0, -1, 3, CENTRAL + 2, SERVED + 2};
+    mu_model *first = tagger_of_calls(), *plain = tagger_of_calls();
+    mu_history *wanted = train_tagger(plain, first);
+    for (size_t k = 0; k < MU_COUNT(kinds); k++)
+        MU_SCOPE(strategy_of(kinds[k])) {
+            mu_history *history = train_tagger(tagger(), first);
+            assert_non_null(history);
+            assert_int_equal(mu_history_names(history), mu_history_names(wanted));
+            for (int i = 0; i < mu_history_names(wanted); i++)
+                assert_number(mu_history_last(history, mu_history_name(history, i)),
+                              mu_history_last(wanted, mu_history_name(wanted, i)), 1e-13);
+        }
+}
+
+// In a loop of one's own a mask is there as long as the pool, with the tensor that a layer returned and no other.
+static void masks_are_asked_for(void **state)
+{
+    (void)state;
+    mu_layer *table = mu_embedding(TOKENS, 3, .mask_zero = true),
+             *half = mu_lstm(2, .return_sequences = true, .dtype = "mixed_bfloat16");
+    mu_tensor *x = sentences(), *h = mu_call(table, x), *kept = NULL;
+    const bool *mask = mu_tensor_data(mu_mask_of(h));
+    for (int i = 0; i < SENTENCES * STEPS; i++)
+        assert_int_equal(mask[i], ((const int64_t *)mu_tensor_data(x))[i] != 0);
+    assert_ptr_equal(mu_mask_of(mu_call(half, h)), mu_mask_of(h));  // of a copy in another type
+    assert_null(mu_mask_of(x));
+    assert_null(mu_mask_of(mu_add(h, h)));
+    assert_null(mu_mask_of(mu_call(mu_lstm(2), h)));
+    mu_pool *pool = mu_pool_open();
+    kept = mu_retain(mu_call(table, x));
+    assert_non_null(mu_mask_of(kept));
+    mu_pool_close(pool);
+    assert_null(mu_mask_of(kept));
+    assert_null(mu_mask_of(NULL));
+    assert_int_equal(mu_error_code(), MU_OK);
+    mu_release(kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(layers_have_the_mode_of_the_model), MODEL_TEST(weights_have_paths),
         MODEL_TEST(outputs_are_found_by_name), MODEL_TEST(steps_of_ones_own), MODEL_TEST(is_saved_and_cloned),
         MODEL_TEST(is_summarised_and_drawn), MODEL_TEST(errors_name_the_model_and_its_function),
-        MODEL_TEST(cycles_are_refused), MODEL_TEST(refused_layers_leave_nothing)};
+        MODEL_TEST(cycles_are_refused), MODEL_TEST(refused_layers_leave_nothing),
+        MODEL_TEST(masks_travel_with_tensors), MODEL_TEST(masks_are_asked_for)};
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
