@@ -62,6 +62,10 @@ typedef struct mu_multi_head_attention_args {
     double dropout;                          // share of the weights dropped in training
     bool no_bias;                            // leave the biases out
     int output_shape;                        // features of the output; default: those of the query
+    // axes that a query takes from, where inputs have several besides batch and features: {1, 2} of images, {2} along
+    // their rows alone; default: all. Negative ones count from the end
+    const int *attention_axes;
+    int n_attention_axes;
     int sliding_window;                      // take from keys that are less than this many places away; default: all
     mu_any_initializer kernel_initializer;   // an initializer; default "glorot_uniform"
     mu_any_initializer bias_initializer;     // default "zeros"
@@ -75,8 +79,9 @@ typedef struct mu_multi_head_attention_args {
     const char *dtype;
 } mu_multi_head_attention_args;
 // mu_multi_head_attention makes a layer that projects query, key and value to several heads, which attend separately,
-// and projects what they take. Its weights are query/kernel [features, heads, key_dim], query/bias, and likewise key,
-// gate, value and attention_output. Vaswani et al., "Attention is all you need", 2017.
+// and projects what they take. Inputs without masks may have more axes, [batch, …, features], all but the batch's
+// known. Its weights are query/kernel [features, heads, key_dim], query/bias, and likewise key, gate, value and
+// attention_output. Vaswani et al., "Attention is all you need", 2017.
 #define mu_multi_head_attention(...) \
     mu_multi_head_attention_with(MU_ARGS(mu_multi_head_attention_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_multi_head_attention_with(const mu_multi_head_attention_args *args);

@@ -73,8 +73,16 @@ typedef struct mu_dense_args {
 #define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_dense_with(const mu_dense_args *args);
 
+typedef struct mu_flatten_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    const char *name;
+    const char *dtype;
+} mu_flatten_args;
 // mu_flatten makes a layer that reshapes [batch, a, b, …] to [batch, a·b·…].
-MU_API mu_layer *mu_flatten(void);
+#define mu_flatten(...) mu_flatten_with(MU_ARGS(mu_flatten_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_flatten_with(const mu_flatten_args *args);
 
 typedef struct mu_dropout_args {
     size_t size;
@@ -206,8 +214,17 @@ typedef struct mu_reversible_embedding_args {
     mu_reversible_embedding_with(MU_ARGS(mu_reversible_embedding_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_reversible_embedding_with(const mu_reversible_embedding_args *args);
 
-// mu_activation makes a layer that applies an activation, by a name listed above.
-MU_API mu_layer *mu_activation(const char *name);
+typedef struct mu_activation_args {
+    size_t size;
+    const char *given;
+    const char *activation;                  // a name listed above
+    mu_keyword_only only_;
+    const char *name;
+    const char *dtype;                       // "float32" for the softmax behind layers of "mixed_float16"
+} mu_activation_args;
+// mu_activation makes a layer that applies an activation by its name.
+#define mu_activation(...) mu_activation_with(MU_ARGS(mu_activation_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_activation_with(const mu_activation_args *args);
 
 typedef struct mu_leaky_relu_args {
     size_t size;

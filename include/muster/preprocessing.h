@@ -108,8 +108,12 @@ typedef struct mu_resizing_args {
     const char *given;
     int height, width;
     mu_keyword_only only_;
-    const char *interpolation;               // "bilinear" (default) or "nearest"
+    const char *interpolation;               // "bilinear" (default), "nearest", "bicubic", "lanczos3" or "lanczos5"
     bool crop_to_aspect_ratio;               // cut what is too high or too wide, at both sides, before resizing
+    bool pad_to_aspect_ratio;                // fill up what is too low or too narrow instead, at both sides
+    const char *fill_mode;                   // "constant", the only one
+    double fill_value;                       // what .pad_to_aspect_ratio fills with; default 0
+    bool antialias;                          // mix all pixels that become one, where images shrink; not with "nearest"
     const char *name;
     const char *dtype;
 } mu_resizing_args;

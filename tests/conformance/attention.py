@@ -1,6 +1,7 @@
 # Attention layers in Keras and in Muster: outputs, scores and gradients with every mask, configurations, and training.
 #
 # Both sides get the same weights under the same names. What is compared, and how, is as in sequences.py.
+import ctypes
 import json
 import sys
 
@@ -40,6 +41,12 @@ CASES += [
     ("GroupQueryAttention", GROUPS | {"use_gate": True, "use_bias": False, "sliding_window": 3}, {}, "qv", "qv"),
     ("GroupQueryAttention", GROUPS | {"dropout": 0.25}, {}, "qvkm", "v"),
 ]
+# Inputs of more axes, Q and V: along some of them, and along all.
+CASES += [("MultiHeadAttention", HEADS | {"attention_axes": axes} | more, arguments, inputs, "")
+          for axes, more, arguments, inputs in (
+              ((2,), {}, {}, "QV"), ((-2,), {"use_gate": True, "output_shape": 7}, SCORES, "QVK"), ((1, 2), {}, {}, "QV"),
+              ((2, 1), {"dropout": 0.5}, SCORES, "QV"), (None, {"value_dim": 3, "use_bias": False}, SCORES, "QVK"),
+              ((1,), {}, SCORES, "qv"), ((1,), {}, {}, "QQ"))]
 # A query may look at itself: as many queries as keys, where the fused op masks by itself.
 SELF = [("MultiHeadAttention", HEADS, CAUSAL, "s", ""), ("GroupQueryAttention", GROUPS, CAUSAL, "s", "s")]
 
@@ -55,6 +62,9 @@ def in_muster(mu, name, options, arguments):
     for key, value in options.items():
         opposite = OPPOSITES.get((name, key))
         made[opposite or key] = not value if opposite else value
+    if made.get("attention_axes"):
+        axes = made["attention_axes"]
+        made |= {"attention_axes": (ctypes.c_int * len(axes))(*axes), "n_attention_axes": len(axes)}
     return getattr(mu, FUNCTIONS[name])(**made, **arguments)
 
 
@@ -68,6 +78,7 @@ def arguments_of(case, generator, dtype):
             mask[:, 0] = True
         return [x, x], [mask, mask]
     shapes = {"q": (QUERIES, FEATURES), "v": (KEYS, FEATURES), "k": (KEYS, FEATURES)}
+    shapes |= {kind.upper(): (3, *shape) for kind, shape in shapes.items()}
     tensors = [generator.normal(size=(ROWS, *shapes[kind])).astype(dtype) for kind in inputs if kind != "m"]
     found = []
     for kind in inputs.replace("m", ""):

@@ -162,6 +162,10 @@ LAYERS += [
     *(("Discretization", "mu_discretization", {"bin_boundaries": [-1.0, 0.5, 3.0], "output_mode": mode},
        {"bin_boundaries": BOUNDARIES, "n_bin_boundaries": 3}, (3,), 0) for mode in ("int", "one_hot", "multi_hot", "count")),
     ("Resizing", "mu_resizing", {"height": 5, "width": 11}, {}, IMAGE, 0),
+    *(("Resizing", "mu_resizing", {"height": 5, "width": 23, "interpolation": method, "antialias": antialias}, {}, IMAGE, 0)
+      for method in ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5") for antialias in (False, True)),
+    *(("Resizing", "mu_resizing", {"height": height, "width": width, "pad_to_aspect_ratio": True, "fill_value": value}, {}, IMAGE, 0)
+      for height, width, value in ((5, 4, 0.5), (4, 19, -1.0), (9, 9, 0.0))),
     ("Resizing", "mu_resizing", {"height": 4, "width": 12, "interpolation": "nearest", "crop_to_aspect_ratio": True},
      {}, IMAGE, 0),
     ("CenterCrop", "mu_center_crop", {"height": 4, "width": 5}, {}, IMAGE, 0),

@@ -8,34 +8,20 @@
 
 // ---- By name ------------------------------------------------------------------------------------
 
-typedef struct activation_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    const char *activation, *name;
-} activation_args;
-
 static const mu_field activation_fields[] = {
-    MU_FIELD(activation_args, activation, ACTIVATION),
-    MU_FIELD(activation_args, name, NAME),
+    MU_FIELD(mu_activation_args, activation, ACTIVATION),
+    MU_LAYER_FIELDS(mu_activation_args),
     {0},
 };
 
 static mu_value *activation_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    return mu_of(mu__activate(((const activation_args *)layer->args)->activation, mu_at(inputs, 0)));
+    return mu_of(mu__activate(((const mu_activation_args *)layer->args)->activation, mu_at(inputs, 0)));
 }
 
-const mu_layer_ops mu__activation_ops = {
-    .class = {"activation", "Activation", "mu_activation", MU_OPTIONS(activation_args), activation_fields, NULL},
-    .passes_mask = true, .call = activation_call,
-};
-
-mu_layer *mu_activation(const char *name)
-{
-    return mu__layer_make(&mu__activation_ops, &(activation_args){.size = sizeof(activation_args), .activation = name});
-}
+MU_LAYER_CLASS(activation, "activation", "Activation", mu_activation_args, activation_fields, NULL,
+               .passes_mask = true, .call = activation_call)
 
 // ---- Rectifiers ---------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 // Keras computes the weights, they are computed here too: a query without any key then takes nothing.
 
 #include "model/core/layer.h"
+#include "model/layers/attention_axes.h"
 
 #include <math.h>
 #include <muster/attention.h>
@@ -17,14 +18,14 @@ typedef struct operands {
     mu_tensor *query_mask, *value_mask, *key_mask;  // [batch, …]; NULL: none
 } operands;
 
-static mu_status need_operands(const mu_layer *layer, int n, const mu_shape *inputs, int most)
+static mu_status need_operands(const mu_layer *layer, int n, const mu_shape *inputs, int most, int most_axes)
 {
     if (n < 2 || n > most)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes query, value and, optionally, key%s; it was given %d "
                          "tensor%s. Give them as .inputs = mu_list(query, value, MU_END)", mu_layer_name(layer),
                          most > 3 ? " and mask" : "", n, n == 1 ? "" : "s");
     for (int i = 0; i < MU_MIN(n, 3); i++) {
-        MU_TRY(mu__need_input_rank(layer, &inputs[i], 3, 3));
+        MU_TRY(mu__need_input_rank(layer, &inputs[i], 3, most_axes));
         MU_TRY(mu__need_last_axis(layer, &inputs[i]));
     }
     return MU_OK;
@@ -110,7 +111,7 @@ static const mu_field attention_fields[] = {
 static mu_status attention_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     const mu_attention_args *args = layer->args;
-    MU_TRY(need_operands(layer, n, inputs, 3));
+    MU_TRY(need_operands(layer, n, inputs, 3, 3));
     if (args->use_scale)
         MU_TRY(mu__weight(layer, "scale", (mu_shape){0}, MU_WEIGHT_OPTIONS(.initializer = "ones")));
     if (strcmp(args->score_mode, "concat") == 0)
@@ -196,7 +197,7 @@ static const mu_field additive_attention_fields[] = {
 static mu_status additive_attention_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     const mu_additive_attention_args *args = layer->args;
-    MU_TRY(need_operands(layer, n, inputs, 3));
+    MU_TRY(need_operands(layer, n, inputs, 3, 3));
     if (!args->no_scale)
         MU_TRY(mu__weight(layer, "scale", MU_SHAPE(inputs[0].dims[2]),
                           MU_WEIGHT_OPTIONS(.initializer = "glorot_uniform")));
@@ -231,6 +232,8 @@ mu_layer *mu_additive_attention_with(const mu_additive_attention_args *args)
 typedef struct heads {
     int queries, keys;           // numbers of heads; keys divides queries
     int key_dim, value_dim, output_dim, window;  // output_dim, window: 0: the query's features; no window
+    int n_axes;                  // of the inputs, to attend along
+    const int *axes;
     double dropout;
     bool no_bias, gate, causal, returns_scores;
     const void *kernel_initializer, *kernel_regularizer, *kernel_constraint;
@@ -266,8 +269,10 @@ static mu_status projection_build(mu_layer *layer, const heads *h, const char *k
 // In the order in which Keras makes them.
 static mu_status heads_build(mu_layer *layer, const heads *h, int n, const mu_shape *inputs, const uint64_t *seed)
 {
-    MU_TRY(need_operands(layer, n, inputs, 4));
-    const int64_t query = inputs[0].dims[2], value = inputs[1].dims[2], key = inputs[n > 2 ? 2 : 1].dims[2];
+    const int last = inputs[0].rank - 1;
+    MU_TRY(need_operands(layer, n, inputs, 4, MU_MAX_RANK));
+    MU_TRY(mu__attention_axes_check(layer, MU_MIN(n, 3), inputs, h->n_axes, h->axes));
+    const int64_t query = inputs[0].dims[last], value = inputs[1].dims[last], key = inputs[n > 2 ? 2 : 1].dims[last];
     const int64_t output = h->output_dim ? h->output_dim : query;
     MU_TRY(projection_build(layer, h, "query/kernel", MU_SHAPE(query, h->queries, h->key_dim), "query/bias",
                             MU_SHAPE(h->queries, h->key_dim)));
@@ -335,29 +340,64 @@ static mu_tensor *head_weights(const heads *h, mu_tensor *query, mu_tensor *key,
     return mu_where(mask, weights, mu_zeros_like(weights));
 }
 
-static mu_value *heads_call(mu_layer *layer, const heads *h, mu_value *inputs, const mu_call_context *context)
+// Which steps a mask is about is said of sequences alone.
+static mu_status need_no_mask(const mu_layer *layer, const heads *h, const operands *o)
 {
-    const operands o = operands_of(inputs, context);
+    if (!o->given_mask && !o->query_mask && !o->value_mask && !o->key_mask && !h->causal && !h->window)
+        return MU_OK;
+    return mu__error(MU_UNIMPLEMENTED, "layer '%s': inputs of rank %d have a mask, which there is for [batch, steps, "
+                     "features] alone, as .use_causal_mask and .sliding_window; join axes in front of the layer with "
+                     "mu_reshape_layer", mu_layer_name(layer), mu_tensor_rank(o->query));
+}
+
+// The operands as sequences.
+static mu_status fold(const mu_layer *layer, const heads *h, operands *o, mu_attention_axes *axes)
+{
+    MU_TRY(mu__attention_axes_find(layer, mu_tensor_rank(o->query), h->n_axes, h->axes, axes));
+    if (mu__attention_is_plain(axes))
+        return MU_OK;
+    MU_TRY(need_no_mask(layer, h, o));
+    const bool same = o->key == o->value;
+    o->query = mu__attention_fold(axes, o->query);
+    o->value = mu__attention_fold(axes, o->value);
+    o->key = same ? o->value : mu__attention_fold(axes, o->key);
+    return mu_error_code();
+}
+
+// What the heads take, [batch, heads, queries, size], and the weights of the keys where they are computed.
+static mu_tensor *take_by_heads(mu_layer *layer, const heads *h, const operands *o, const mu_call_context *context,
+                                mu_tensor **weights)
+{
     const int group = h->queries / h->keys;
-    mu_tensor *query = project(layer, o.query, "query/kernel", "query/bias");
-    mu_tensor *key = project(layer, o.key, "key/kernel", "key/bias");
-    mu_tensor *value = project(layer, o.value, "value/kernel", "value/bias");
+    mu_tensor *query = project(layer, o->query, "query/kernel", "query/bias");
+    mu_tensor *key = project(layer, o->key, "key/kernel", "key/bias");
+    mu_tensor *value = project(layer, o->value, "value/kernel", "value/bias");
     if (group > 1) {
         key = mu_repeat(key, group, 1);
         value = mu_repeat(value, group, 1);
     }
-    mu_tensor *weights = NULL, *taken;
     if (h->dropout > 0 || h->returns_scores) {
-        weights = head_weights(h, query, key, heads_mask(h, &o, h->causal));
-        taken = mu_matmul(drop(layer, weights, h->dropout, context), value);
-    } else {
-        const bool fused = causal_is_fused(h, &o);
-        taken = mu_nn_attention(query, key, value, .mask = heads_mask(h, &o, h->causal && !fused), .causal = fused,
-                                .scale = 1 / sqrt(h->key_dim));
+        *weights = head_weights(h, query, key, heads_mask(h, o, h->causal));
+        return mu_matmul(drop(layer, *weights, h->dropout, context), value);
     }
+    const bool fused = causal_is_fused(h, o);
+    return mu_nn_attention(query, key, value, .mask = heads_mask(h, o, h->causal && !fused), .causal = fused,
+                           .scale = 1 / sqrt(h->key_dim));
+}
+
+static mu_value *heads_call(mu_layer *layer, const heads *h, mu_value *inputs, const mu_call_context *context)
+{
+    operands o = operands_of(inputs, context);
+    const mu_tensor *query = o.query, *key = o.key;
+    mu_attention_axes axes;
+    if (fold(layer, h, &o, &axes) != MU_OK)
+        return NULL;
+    mu_tensor *weights = NULL, *taken = take_by_heads(layer, h, &o, context, &weights);
     if (h->gate)
         taken = mu_multiply(taken, mu_sigmoid(project(layer, o.query, "gate/kernel", "gate/bias")));
-    return outputs_of(project_output(layer, taken), h->returns_scores ? weights : NULL, &o, context);
+    mu_tensor *output = mu__attention_unfold(&axes, project_output(layer, taken), query);
+    weights = h->returns_scores ? mu__attention_unfold_scores(&axes, weights, query, key) : NULL;
+    return outputs_of(output, weights, &o, context);
 }
 
 static const mu_field multi_head_attention_fields[] = {
@@ -366,7 +406,8 @@ static const mu_field multi_head_attention_fields[] = {
     MU_FIELD(mu_multi_head_attention_args, value_dim, INT, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_multi_head_attention_args, output_shape, INT, .limit = MU_NOT_NEGATIVE, .none = true),
     HEADS_FIELDS(mu_multi_head_attention_args),
-    MU_FIELD_ONLY("attention_axes", .number = 1),
+    MU_FIELD(mu_multi_head_attention_args, attention_axes, INTS,
+             .second = offsetof(mu_multi_head_attention_args, n_attention_axes)),
     {0},
 };
 
@@ -381,7 +422,8 @@ static heads multi_heads(const mu_layer *layer)
 {
     const mu_multi_head_attention_args *args = layer->args;
     return (heads){.queries = args->num_heads, .keys = args->num_heads, .key_dim = args->key_dim,
-                   .value_dim = args->value_dim, .output_dim = args->output_shape, HEADS_OPTIONS(args)};
+                   .value_dim = args->value_dim, .output_dim = args->output_shape,
+                   .n_axes = args->n_attention_axes, .axes = args->attention_axes, HEADS_OPTIONS(args)};
 }
 
 static mu_status multi_head_attention_build(mu_layer *layer, int n, const mu_shape *inputs)

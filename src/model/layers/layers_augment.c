@@ -10,18 +10,6 @@
 
 // ---- Sizes --------------------------------------------------------------------------------------
 
-static const char *const interpolations[] = {"bilinear", "nearest", NULL};
-
-static const mu_field resizing_fields[] = {
-    MU_FIELD(mu_resizing_args, height, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_resizing_args, width, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_resizing_args, interpolation, WORD, .text = "bilinear", .words = interpolations),
-    MU_FIELD(mu_resizing_args, crop_to_aspect_ratio, FLAG),
-    MU_FIELD_ONLY("fill_mode", .text = "constant"),
-    MU_FIELD_ONLY("fill_value", .number = 0),
-    MU_LAYER_FIELDS(mu_resizing_args),
-    {0},
-};
 static const mu_field center_crop_fields[] = {
     MU_FIELD(mu_center_crop_args, height, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_center_crop_args, width, INT, .limit = MU_POSITIVE),
@@ -54,17 +42,6 @@ mu_tensor *mu__crop_to_ratio(mu_tensor *x, int64_t height, int64_t width)
     return middle(x, fitting_height, fitting_width);
 }
 
-static mu_value *resizing_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
-{
-    (void)context;
-    const mu_resizing_args *args = layer->args;
-    const bool nearest = strcmp(args->interpolation, "nearest") == 0;
-    mu_tensor *x = mu_at(inputs, 0);
-    if (args->crop_to_aspect_ratio)
-        x = mu__crop_to_ratio(x, args->height, args->width);
-    return mu_of(mu_image_resize(x, args->height, args->width, nearest ? MU_RESIZE_NEAREST : MU_RESIZE_BILINEAR));
-}
-
 static mu_value *center_crop_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
@@ -76,8 +53,6 @@ static mu_value *center_crop_call(mu_layer *layer, mu_value *inputs, const mu_ca
                                  MU_RESIZE_BILINEAR));
 }
 
-MU_LAYER_CLASS(resizing, "resizing", "Resizing", mu_resizing_args, resizing_fields, NULL, .axes = 2,
-               .build = mu__image_sizes_known, .call = resizing_call)
 MU_LAYER_CLASS(center_crop, "center_crop", "CenterCrop", mu_center_crop_args, center_crop_fields, NULL, .axes = 2,
                .build = mu__image_sizes_known, .call = center_crop_call)
 

@@ -6,14 +6,7 @@
 
 // ---- Flatten ------------------------------------------------------------------------------------
 
-typedef struct flatten_args {
-    size_t size;
-    const char *given;
-    mu_keyword_only only_;
-    const char *name;
-} flatten_args;
-
-static const mu_field flatten_fields[] = {MU_FIELD(flatten_args, name, NAME), {0}};
+static const mu_field flatten_fields[] = {MU_LAYER_FIELDS(mu_flatten_args), {0}};
 
 static mu_status flatten_build(mu_layer *layer, int n, const mu_shape *input)
 {
@@ -35,15 +28,8 @@ static mu_value *flatten_call(mu_layer *layer, mu_value *inputs, const mu_call_c
                               : mu_reshape(x, 2, (int64_t[]){shape.dims[0], -1}));
 }
 
-const mu_layer_ops mu__flatten_ops = {
-    .class = {"flatten", "Flatten", "mu_flatten", MU_OPTIONS(flatten_args), flatten_fields, NULL},
-    .moves_only = true, .build = flatten_build, .call = flatten_call,
-};
-
-mu_layer *mu_flatten(void)
-{
-    return mu__layer_make(&mu__flatten_ops, NULL);
-}
+MU_LAYER_CLASS(flatten, "flatten", "Flatten", mu_flatten_args, flatten_fields, NULL, .moves_only = true,
+               .build = flatten_build, .call = flatten_call)
 
 // ---- Reshape ------------------------------------------------------------------------------------
 

@@ -143,7 +143,16 @@ static void refuses(void **state)
     assert_null(mu_call(mu_additive_attention(), .inputs = mu_list(x, x, x, x, MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "it was given 4 tensors");
     mu_tensor *deep = numbers(4, (int64_t[]){2, 3, 4, 2}, 1);
-    assert_null(mu_call(mu_multi_head_attention(2, 3), .inputs = mu_list(deep, deep, MU_END)));
+    assert_null(mu_call(mu_grouped_query_attention(2, 4, 2), .inputs = mu_list(deep, deep, MU_END),
+                        .mask = mu_ones(MU_BOOL, 3, (int64_t[]){2, 3, 4})));
+    expect_error(MU_UNIMPLEMENTED, "inputs of rank 4 have a mask");
+    assert_null(mu_call(mu_multi_head_attention(2, 3, .attention_axes = (int[]){3}, .n_attention_axes = 1),
+                        .inputs = mu_list(deep, deep, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "attention_axes[0] is 3; for inputs of rank 4, they are different numbers from 1");
+    assert_null(mu_call(mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1),
+                        .inputs = mu_list(deep, numbers(4, (int64_t[]){2, 5, 4, 2}, 1), MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "must agree in rank and in the axes that are not attended along");
+    assert_null(mu_call(mu_attention(), .inputs = mu_list(deep, deep, MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "takes inputs of rank 3");
     const bool bits[] = {true, false, true};
     mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, (int64_t[]){1, 3}, bits);

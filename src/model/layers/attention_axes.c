@@ -1,0 +1,124 @@
+// Attention along some axes: transposes and reshapes around the attention of sequences.
+#include "model/layers/attention_axes.h"
+
+#include <muster/ops.h>
+
+static bool has(int n, const int *axes, int axis)
+{
+    bool found = false;
+    for (int i = 0; i < n; i++)
+        found |= axes[i] == axis;
+    return found;
+}
+
+mu_status mu__attention_axes_find(const mu_layer *layer, int rank, int n, const int *axes, mu_attention_axes *out)
+{
+    *out = (mu_attention_axes){.rank = rank, .n_rest = 1};
+    for (int i = 0; i < n; i++) {
+        const int axis = axes[i] < 0 ? axes[i] + rank : axes[i];
+        if (axis < 1 || axis > rank - 2 || has(out->n, out->axes, axis))
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': attention_axes[%d] is %d; for inputs of rank %d, they "
+                             "are different numbers from 1 to %d; negative ones count from the end",
+                             mu_layer_name(layer), i, axes[i], rank, rank - 2);
+        out->axes[out->n++] = axis;
+    }
+    for (int axis = 1; axis < rank - 1; axis++)
+        if (n == 0)
+            out->axes[out->n++] = axis;
+        else if (!has(out->n, out->axes, axis))
+            out->rest[out->n_rest++] = axis;
+    return MU_OK;
+}
+
+mu_status mu__attention_axes_check(const mu_layer *layer, int n_inputs, const mu_shape *inputs, int n, const int *axes)
+{
+    char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    mu_attention_axes a;
+    MU_TRY(mu__attention_axes_find(layer, inputs[0].rank, n, axes, &a));
+    for (int i = 0; i < n_inputs; i++) {
+        bool fits = inputs[i].rank == a.rank;
+        for (int k = 1; k < a.n_rest && fits; k++)
+            fits = inputs[i].dims[a.rest[k]] == inputs[0].dims[a.rest[k]];
+        if (!fits)
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': query is %s and input %d is %s; they must agree in rank "
+                             "and in the axes that are not attended along (.attention_axes)", mu_layer_name(layer),
+                             mu__shape_text(&inputs[0], text), i, mu__shape_text(&inputs[i], other));
+        for (int axis = 1; axis < a.rank && !mu__attention_is_plain(&a); axis++)
+            if (inputs[i].dims[axis] == MU_UNKNOWN)
+                return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs to know all axes of inputs of rank %d but the "
+                                 "batch's; input %d is %s", mu_layer_name(layer), a.rank, i,
+                                 mu__shape_text(&inputs[i], text));
+    }
+    return MU_OK;
+}
+
+// The axes in the order: others, those to attend along, features.
+static void order_of(const mu_attention_axes *a, int order[MU_MAX_RANK])
+{
+    int n = 0;
+    for (int i = 0; i < a->n_rest; i++)
+        order[n++] = a->rest[i];
+    for (int i = 0; i < a->n; i++)
+        order[n++] = a->axes[i];
+    order[n] = a->rank - 1;
+}
+
+static int64_t steps_of(const mu_attention_axes *a, const mu_tensor *x)
+{
+    int64_t steps = 1;
+    for (int i = 0; i < a->n; i++)
+        steps *= mu_tensor_dim(x, a->axes[i]);
+    return steps;
+}
+
+mu_tensor *mu__attention_fold(const mu_attention_axes *a, mu_tensor *x)
+{
+    int order[MU_MAX_RANK];
+    if (!x || mu__attention_is_plain(a))
+        return x;
+    order_of(a, order);
+    const int64_t dims[] = {-1, steps_of(a, x), mu_tensor_dim(x, a->rank - 1)};
+    return mu_reshape(mu_transpose(x, order), 3, dims);
+}
+
+// Writes the sizes of the axes that are not attended along; the batch's is left to the reshape. Returns their number.
+static int put_rest(const mu_attention_axes *a, const mu_tensor *like, int64_t dims[MU_MAX_RANK])
+{
+    dims[0] = -1;
+    for (int i = 1; i < a->n_rest; i++)
+        dims[i] = mu_tensor_dim(like, a->rest[i]);
+    return a->n_rest;
+}
+
+static int put_steps(const mu_attention_axes *a, const mu_tensor *like, int64_t dims[MU_MAX_RANK], int n)
+{
+    for (int i = 0; i < a->n; i++)
+        dims[n++] = mu_tensor_dim(like, a->axes[i]);
+    return n;
+}
+
+mu_tensor *mu__attention_unfold(const mu_attention_axes *a, mu_tensor *y, const mu_tensor *like)
+{
+    int order[MU_MAX_RANK], back[MU_MAX_RANK];
+    int64_t dims[MU_MAX_RANK];
+    if (!y || mu__attention_is_plain(a))
+        return y;
+    order_of(a, order);
+    for (int i = 0; i < a->rank; i++)
+        back[order[i]] = i;
+    const int n = put_steps(a, like, dims, put_rest(a, like, dims));
+    dims[n] = mu_tensor_dim(y, 2);
+    return mu_transpose(mu_reshape(y, n + 1, dims), back);
+}
+
+mu_tensor *mu__attention_unfold_scores(const mu_attention_axes *a, mu_tensor *scores, const mu_tensor *query,
+                                       const mu_tensor *key)
+{
+    int64_t dims[2 * MU_MAX_RANK];
+    if (!scores || mu__attention_is_plain(a))
+        return scores;
+    int n = put_rest(a, query, dims);
+    dims[n++] = mu_tensor_dim(scores, 1);
+    n = put_steps(a, query, dims, n);
+    return mu_reshape(scores, put_steps(a, key, dims, n), dims);
+}
