@@ -407,6 +407,9 @@ static mu_status check_nest(const mu_value *nest, const char *what)
         return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: %d %s; a model has 1 to %d", n, what,
                          MU_MAX_MODEL_INPUTS);
     mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS);
+    if (mu__is(leaves[0], &mu__value_type))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: a list or map is given in the place of one tensor; give "
+                         "several as .%s", what);
     for (int i = 0; i < n; i++)
         if (!mu__is(leaves[i], &mu__tensor_type) || !mu__is_layer_tensor((mu_tensor *)leaves[i]))
             return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: element %d of the %s is not a tensor of mu_input, nor "

@@ -113,11 +113,35 @@ static void walk_free(walk *w)
 
 // ---- Functional models --------------------------------------------------------------------------
 
+// The element of a map whose key comes next in alphabetical order; `last`: the key before it, or NULL.
+static int next_by_key(const mu_value *map, const char *last)
+{
+    int next = -1;
+    for (int i = 0; i < map->n; i++)
+        if ((!last || strcmp(map->keys[i], last) > 0) && (next < 0 || strcmp(map->keys[i], map->keys[next]) < 0))
+            next = i;
+    return next;
+}
+
+// Writes the leaves of a nest in Keras's order, which is that of the keys for a map; returns their number with n.
+static int leaves_of(const mu_value *nest, mu_object **leaves, int n)
+{
+    if (nest->leaf && n < MU_MAX_MODEL_INPUTS)
+        leaves[n++] = nest->leaf;
+    const char *last = NULL;
+    for (int i = 0; i < nest->n; i++) {
+        const int k = nest->keys ? next_by_key(nest, last) : i;
+        last = nest->keys ? nest->keys[k] : NULL;
+        n = leaves_of(nest->items[k], leaves, n);
+    }
+    return n;
+}
+
 // The layer tensors in a nest as nodes and outputs; `nodes`: of the model's calls. Returns how many there are.
 static int tensors_of(const mu_functional *f, const int *nodes, const mu_value *nest, mu_order_tensor *out)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
-    const int n = nest ? MU_MIN(mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS), MU_MAX_MODEL_INPUTS) : 0;
+    const int n = nest ? leaves_of(nest, leaves, 0) : 0;
     int found = 0;
     for (int i = 0; i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];

@@ -381,6 +381,20 @@ static void embeddings_are_reversed(void **state)
     expect_error(MU_INVALID_ARGUMENT, "reverse_dtype is 'int32'");
 }
 
+// Keras walks back from outputs in a map in the order of their keys, and files number layers as it met them.
+static void outputs_in_a_map_are_met_by_key(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_input({3});
+    mu_model *model = mu_model_new(x, .outputs = mu_map("score", mu_call(mu_dense(1, .name = "first"), x), "class",
+                                                        mu_call(mu_dense(4, .name = "second"), x), MU_END));
+    assert_string_equal(mu_layer_name(mu_model_layer_at(model, 0)), "second");
+    assert_string_equal(mu_layer_name(mu_model_layer_at(model, 1)), "first");
+    assert_string_equal(mu_model_output_name(model, 0), "score");
+    assert_null(mu_model_new((mu_tensor *)mu_list(x, MU_END), mu_call(mu_dense(1), x)));
+    expect_error(MU_INVALID_ARGUMENT, "a list or map is given in the place of one tensor; give several as .inputs");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +411,7 @@ int main(void)
         MODEL_TEST(sample_weights_count),
         MODEL_TEST(configurations_come_back),
         MODEL_TEST(wrong_models_are_refused),
+        MODEL_TEST(outputs_in_a_map_are_met_by_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
