@@ -36,6 +36,7 @@ typedef struct store_view {
     bool goes_back;            // to the snapshot, because others have been told to
     mu_order order;            // on its way, if there is a result
     int ordered;               // server to which it went
+    uint64_t ordered_process;
     mu_rpc_result *result;     // owned
     mu_rpc_result *cut;        // owned; of a cut in progress
     bool cut_done;
@@ -251,6 +252,7 @@ static void send_order(mu_placement *p, int number, mu_order order, int server, 
     store->retry_ns = mu__now_ns() + (order == MU_ORDER_PROMOTE ? PROMOTE_PAUSE_NS : PAUSE_NS);
     store->order = order;
     store->ordered = server;
+    store->ordered_process = p->servers[server].process;
     store->epoch = p->epoch;
     store->promoting = order == MU_ORDER_PROMOTE;
     if (order == MU_ORDER_RESTORE)
@@ -296,6 +298,8 @@ static void take_order(mu_placement *p, int number)
         store->led_epoch = store->epoch;
         store->promoting = false;
         store->lost = false;
+    } else if (store->order == MU_ORDER_LOST && error.code != MU_OK) {
+        store->ordered_process = 0; // it does not know
     } else if (store->order == MU_ORDER_PROMOTE && error.code == MU_FAILED_PRECONDITION) {
         mu__log(MU_LOG_ERROR, "parameter server %d was lost before store %d had a complete copy: %s", from, number,
                 error.message);
@@ -348,16 +352,17 @@ static int next_server(const mu_placement *p, int number, int but)
     return NOBODY;
 }
 
-// A server that is there tells clients that nobody has the store.
+// A server that is there tells clients that nobody has the store; another one, if that is lost too.
 static void mourn(mu_placement *p, int number, int64_t now)
 {
     store_view *store = &p->stores[number];
     const int server = next_server(p, number, NOBODY);
     store->retry_ns = now + PAUSE_NS;
-    if (store->lost || server == NOBODY)
+    if (server == NOBODY || (store->lost && is_there(p, store->ordered, store->ordered_process)))
         return;
-    mu__log(MU_LOG_ERROR, "store %d is lost: parameter server %d is gone, and there is neither a copy nor a snapshot; "
-            "start the program again, and restore a checkpoint", number, store->primary);
+    if (!store->lost)
+        mu__log(MU_LOG_ERROR, "store %d is lost: parameter server %d is gone, and there is neither a copy nor a "
+                "snapshot; start the program again, and restore a checkpoint", number, store->primary);
     store->lost = true;
     send_order(p, number, MU_ORDER_LOST, server, NOBODY);
 }
@@ -372,7 +377,7 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
         send_order(p, number, MU_ORDER_PROMOTE, store->copy, NOBODY);
     else if (store->copy == NOBODY && is_there(p, store->primary, store->primary_process))
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY); // it is back, and its replacement is lost
-    else if (store->copy == NOBODY && p->written == 0)
+    else if (store->copy == NOBODY && p->written == 0 && may_replace(p, store, now))
         mourn(p, number, now);
     else if (needs_snapshot(p, number, now))
         p->restoring = true; // all stores go back to one cut
@@ -411,6 +416,8 @@ static int64_t place(mu_placement *p, int number, int64_t now)
             send_order(p, number, MU_ORDER_EMPTY, number, NOBODY);
     } else if (store->promoting || !is_there(p, store->primary, store->primary_process)) {
         replace_primary(p, number, now);
+    } else if (store->lost) { // its server was away for long, and has everything
+        send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
     } else if (store->copy != NOBODY && (store->stuck || !is_there(p, store->copy, store->copy_process))) {
         mu__log(MU_LOG_WARNING, "store %d is without a copy: parameter server %d %s", number, store->copy,
                 store->stuck ? "does not follow its primary" : "is lost");

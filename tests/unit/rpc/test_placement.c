@@ -10,7 +10,7 @@
 
 enum { SERVERS = 2 };
 
-static atomic_int n_restored;
+static atomic_int n_restored, n_lost[SERVERS]; // lost: of store i
 static atomic_bool slow; // server 0 does not end a cut before this is false
 static double reading_s; // how long a server reads a snapshot
 
@@ -27,6 +27,7 @@ static mu_value *lead(mu_value *arguments, void *arg)
     int64_t head[MU_N_LEAD];
     (void)arg;
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
+    n_lost[head[MU_LEAD_STORE]] += head[MU_LEAD_ORDER] == MU_ORDER_LOST;
     if (head[MU_LEAD_ORDER] == MU_ORDER_RESTORE) {
         n_restored++;
         mu__sleep_ns((int64_t)(reading_s * 1e9));
@@ -97,11 +98,10 @@ static void step_until(mu_placement *placement, int64_t snapshots, int restored,
     }
 }
 
-// With a snapshot that is written.
-static cluster make_cluster(int replicas, double heartbeat)
+static cluster place_cluster(int replicas, double heartbeat, double snapshot_seconds)
 {
     cluster c;
-    n_restored = 0;
+    n_restored = n_lost[0] = n_lost[1] = 0;
     for (int i = 0; i < SERVERS; i++) {
         c.servers[i] = start_server(i);
         c.clients[i] = client_of(c.servers[i]);
@@ -109,12 +109,29 @@ static cluster make_cluster(int replicas, double heartbeat)
     c.placement = mu__placement_new(&(mu_placement_options){.n = SERVERS,
                                                             .servers = c.clients,
                                                             .replicas = replicas,
-                                                            .snapshot_seconds = 0.01,
+                                                            .snapshot_seconds = snapshot_seconds,
                                                             .folder = "/nowhere",
                                                             .heartbeat = heartbeat});
+    return c;
+}
+
+// With a snapshot that is written.
+static cluster make_cluster(int replicas, double heartbeat)
+{
+    cluster c = place_cluster(replicas, heartbeat, 0.01);
     step_until(c.placement, 1, 0, 20);
     assert_true(mu__placement_numbers(c.placement).snapshots >= 1);
     step_until(c.placement, INT64_MAX, 1, 0.1); // each store has been given a copy
+    return c;
+}
+
+// Without one, and without copies.
+static cluster make_bare_cluster(void)
+{
+    cluster c = place_cluster(0, 1, 1000);
+    for (int i = 0; i < 20000 && !mu__placement_ready(c.placement); i++)
+        step_until(c.placement, INT64_MAX, 1, 0.001);
+    assert_true(mu__placement_ready(c.placement));
     return c;
 }
 
@@ -188,11 +205,53 @@ static void test_a_snapshot_is_read_once(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Neither a copy nor a snapshot --------------------------------------------------------------
+
+static void test_a_store_is_not_lost_at_once(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_bare_cluster();
+    uint64_t server = connection_is_away(c.clients[1]);
+    step_until(c.placement, INT64_MAX, 1, 0.1);
+    connection_is_back(c.clients[1], server);
+    step_until(c.placement, INT64_MAX, 1, 0.1);
+    assert_int_equal(n_lost[1], 0);
+    server = connection_is_away(c.clients[1]);
+    step_until(c.placement, INT64_MAX, 1, 0.8); // longer than 0.65 heartbeats
+    assert_int_equal(n_lost[1], 1);
+    assert_int_equal(mu__placement_numbers(c.placement).lost, 1);
+    connection_is_back(c.clients[1], server); // it has everything
+    step_until(c.placement, INT64_MAX, 1, 0.1);
+    assert_int_equal(mu__placement_numbers(c.placement).lost, 0);
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
+// Server 0 tells clients that store 1 is lost, and is then another process, which does not know.
+static void test_who_is_asked_knows_what_is_lost(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_bare_cluster();
+    assert_int_equal(mu_rpc_server_stop(c.servers[1]), MU_OK);
+    step_until(c.placement, INT64_MAX, 1, 0.2);
+    assert_int_equal(n_lost[1], 1);
+    connection_is_back(c.clients[0], connection_is_away(c.clients[0]) + 1);
+    step_until(c.placement, INT64_MAX, 1, 0.2);
+    assert_int_equal(n_lost[1], 2);
+    assert_int_equal(n_lost[0], 1);
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_slow_disk_does_not_hold_up_what_is_lost),
                                        cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
                                        cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
-                                       cmocka_unit_test(test_a_snapshot_is_read_once)};
+                                       cmocka_unit_test(test_a_snapshot_is_read_once),
+                                       cmocka_unit_test(test_a_store_is_not_lost_at_once),
+                                       cmocka_unit_test(test_who_is_asked_knows_what_is_lost)};
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
