@@ -36,6 +36,10 @@ typedef enum mu_defect {
     MU_DEFECT_OWN_CUT,               // a store makes its cut when the order comes, whatever clients know
     MU_DEFECT_COPY_FORGETS,          // a copy does not note the requests that it repeats
     MU_DEFECT_PART_OF_SNAPSHOT,      // a snapshot counts although a server could not write its part
+    MU_DEFECT_EARLY_AGAIN,           // a request that comes again is acknowledged before the copy has it
+    MU_DEFECT_LONG_LEASE,            // the copy's word holds four times too long
+    MU_DEFECT_LATE_QUESTION,         // any question of a coordinator gives a lease, also one that comes late
+    MU_DEFECT_COPY_REPEATS,          // a copy takes a message that it has taken
     MU_N_DEFECTS
 } mu_defect;
 #ifdef MU_PLANT_DEFECTS

@@ -129,7 +129,7 @@ static void acknowledged(mu_store *store)
     drop_sent(store, store->n_sending);
     store->copied = MU_MAX(store->copied, store->sending_to);
     store->told |= store->sending_tells;
-    store->lease_ns = store->sent_ns + lease_ns(store, MU_LEASE);
+    store->lease_ns = store->sent_ns + lease_ns(store, MU_PLANTED(MU_DEFECT_LONG_LEASE) ? 4 * MU_LEASE : MU_LEASE);
     if (!seen)
         return;
     store->complete = true;
@@ -272,7 +272,7 @@ static bool expect(mu_store *store, const int64_t *head, int64_t *code)
     store->primary_client = mu__call_client();
     store->promised_ns = mu__now_ns() + lease_ns(store, MU_LEASE_KEPT);
     *code = MU_OK;
-    return head[MU_COPY_POSITION] == store->position;
+    return head[MU_COPY_POSITION] == store->position || MU_PLANTED(MU_DEFECT_COPY_REPEATS);
 }
 
 // `answer`: the store's epoch, and a status code.

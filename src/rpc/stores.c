@@ -107,6 +107,8 @@ static mu_value *answer_again(const mu_change *change, mu_server_call *call)
     mu_store *store = change->store;
     if (change->seen_sequence == 0)
         return mu__store_answer(store, MU_FAILED_PRECONDITION, mu__text_value("the request was answered before"));
+    if (MU_PLANTED(MU_DEFECT_EARLY_AGAIN))
+        return mu__store_answer(store, MU_OK, change->seen_answer);
     return answer(store, call, change->seen_sequence, MU_OK, change->seen_answer);
 }
 
@@ -242,6 +244,8 @@ static mu_value *cut(mu_value *arguments, void *arg)
 static void take_poll(mu_stores *stores, int64_t number, int64_t confirmed)
 {
     const int64_t lease = (int64_t)(stores->heartbeat * MU_LEASE * 1e9);
+    if (MU_PLANTED(MU_DEFECT_LATE_QUESTION))
+        stores->lease_ns = mu__now_ns() + lease;
     for (int i = 0; i < 2; i++)
         if (stores->polls[i] == confirmed && stores->polled_ns[i] != 0)
             stores->lease_ns = MU_MAX(stores->lease_ns, stores->polled_ns[i] + lease);

@@ -24,9 +24,11 @@ typedef enum fault {
     FAULT_ADOPTED, // a server dies, and another process has its address at once
     N_FAULTS,
     // In some configurations only:
-    FAULT_PAIR,    // two servers die together
-    FAULT_SKEW,    // a server hears late of a cut, and when that is written another one dies
-    FAULT_COORDINATOR // the coordinator dies, and another takes over
+    FAULT_PAIR,        // two servers die together
+    FAULT_SKEW,        // a server hears late of a cut, and when that is written another one dies
+    FAULT_COORDINATOR, // the coordinator dies, and another takes over
+    FAULT_BREAK,       // a server's connections break again and again, and then it dies
+    FAULT_DIVIDE       // a store's server and a worker that reads are cut off from all others
 } fault;
 
 // What an update or a reading is about.
@@ -74,6 +76,7 @@ typedef struct stores_run {
     uint64_t seed;
     int n_servers, n_workers, n_processes;
     bool replicas, snapshots, skews; // skews: FAULT_SKEW too
+    bool breaks, divides;            // no faults but FAULT_BREAK, or FAULT_DIVIDE
     double heartbeat_s, snapshot_s;
     server_task servers[MOST_SERVERS];
     worker_task workers[MOST_WORKERS];
@@ -100,6 +103,17 @@ typedef struct stores_run {
     int n_faults;
     int coordinators;              // so far
     int64_t takes_over_ns;         // when the next one begins; MU_FOREVER: there is one
+    struct {
+        server_task *server; // whose connections break; NULL: nobody's
+        bool held;           // what it sends to other servers is held up
+        int64_t next_ns, until_ns, start_ns;
+    } breaking;
+    struct {
+        int store; // that all work on; -1: the cluster is not divided
+        server_task *server;
+        bool closed; // other servers are cut off too
+        int64_t next_ns, until_ns;
+    } division;
     server_task *doomed;           // dies when more snapshots are written than now; NULL: none
     int64_t doomed_after, doomed_from_ns;
 } stores_run;

@@ -15,14 +15,30 @@ static char scratch[] = "/tmp/stores-XXXXXX";
 
 // ---- The plan -----------------------------------------------------------------------------------
 
-// Of five seeds in a row three (1, 2, 5, 6, …) are what they were before there were other configurations, because the
-// seeds that once failed are among them. The next has copies and snapshots, the last cuts of which a server hears late.
+// Of ten seeds in a row six (1, 2, 5, 6, 7, 10, …) are what they were before there were other configurations, because
+// the seeds that once failed are among them. The others have copies and snapshots, cuts of which a server hears late,
+// connections that break, and divided clusters.
 static void configure(stores_run *r)
 {
-    r->skews = r->seed % 5 == 4;
-    r->replicas = r->seed % 5 == 3 || (r->replicas && !r->skews);
-    r->snapshots = r->seed % 5 == 3 || !r->replicas;
-    r->snapshot_s = r->skews ? 0.25 : r->snapshot_s;
+    switch (r->seed % 10) {
+    case 3: r->replicas = r->snapshots = true; break;
+    case 4:
+        r->skews = r->snapshots = true;
+        r->replicas = false;
+        r->snapshot_s = 0.25;
+        break;
+    case 8:
+        r->breaks = r->replicas = true;
+        r->snapshots = false;
+        break;
+    case 9:
+        r->divides = true;
+        r->replicas = r->seed % 20 == 9;
+        r->snapshots = !r->replicas;
+        r->n_workers = MOST_WORKERS;
+        break;
+    default: break;
+    }
 }
 
 static void plan(stores_run *r)
@@ -37,7 +53,9 @@ static void plan(stores_run *r)
     r->heartbeat_s = 2;
     r->n_faults = 1 + (int)world_draw(4);
     snprintf(r->folder, sizeof r->folder, "%s", scratch);
-    world_delays(0.0001, most_s[world_draw(MU_COUNT(most_s))]);
+    const double longest_s = most_s[world_draw(MU_COUNT(most_s))];
+    world_delays(0.0001,
+                 r->breaks ? MU_MIN(longest_s, 0.005) : longest_s); // whoever is cut off connects before the next
     for (int i = 0; i < r->n_servers; i++)
         r->servers[i] = (server_task){.process = r->n_processes++, .host = i, .start_ns = world_now()};
     r->coordinator_host = MOST_SERVERS;
@@ -45,6 +63,7 @@ static void plan(stores_run *r)
     for (int i = 0; i < r->n_workers; i++)
         r->workers[i] = (worker_task){.process = r->n_processes++, .host = MOST_SERVERS + 1 + i, .number = i};
     r->strikes_ns = r->takes_over_ns = MU_FOREVER;
+    r->division.store = -1;
 }
 
 static void begin(stores_run *r)
@@ -95,13 +114,17 @@ static void replace_worker(stores_run *r, worker_task *w)
     worker_start(w, left);
 }
 
-// ---- A message from an earlier life -------------------------------------------------------------
+// ---- Messages that come late --------------------------------------------------------------------
+
+enum { MOST_LATE = 8 };
 
 static struct {
     mu_rpc_client *client;
-    mu_value *orders[MOST_SERVERS]; // retained
-    mu_rpc_result *results[MOST_SERVERS];
-    int n, process;
+    const char *method;
+    int n, process, host;
+    mu_value *messages[MOST_LATE]; // retained
+    int64_t at_ns[MOST_LATE];
+    mu_rpc_result *results[MOST_LATE];
     int64_t due_ns;
 } ghost;
 
@@ -118,9 +141,9 @@ static mu_value *order_of(const mu_store *store)
 static void ghost_end(void)
 {
     mu_error_value ignored;
-    world_enter(ghost.process, now_running.coordinator_host);
+    world_enter(ghost.process, ghost.host);
     for (int i = 0; i < ghost.n; i++) {
-        mu_release(ghost.orders[i]);
+        mu_release(ghost.messages[i]);
         mu_release(ghost.results[i]);
     }
     mu_release(ghost.client);
@@ -129,44 +152,77 @@ static void ghost_end(void)
     ghost.due_ns = MU_FOREVER;
 }
 
-// The orders that a server has had come again, to the process that has its address now.
-static void ghost_begin(stores_run *r, const server_task *s)
+static void ghost_says(mu_value *message, int64_t at_ns)
+{
+    ghost.messages[ghost.n] = mu_retain(message);
+    ghost.at_ns[ghost.n++] = at_ns;
+}
+
+// Sends what it has to whoever has the server's address then.
+static void ghost_goes(const server_task *s, const char *method)
 {
     char address[32];
+    world_enter(ghost.process, ghost.host);
+    snprintf(address, sizeof address, "10.0.0.%d:%d", s->host + 1, PORT);
+    ghost.client = mu_retain(mu_rpc_client_new("muster", address));
+    ghost.method = method;
+    ghost.due_ns = world_now() + world_draw_ns(0.001, 0.1);
+}
+
+// The orders that a server has had come again, to the process that has its address now.
+static void repeat_orders(stores_run *r, const server_task *s)
+{
     mu_stores *stores = mu__stores_of(s->rpc);
     ghost_end();
     mu_pool *pool = mu_pool_open();
     ghost.process = r->n_processes++;
+    ghost.host = r->coordinator_host;
     for (size_t i = 0; i < stores->stores.n; i++)
         if (stores->stores.items[i]->role == MU_STORE_PRIMARY)
-            ghost.orders[ghost.n++] = mu_retain(order_of(stores->stores.items[i]));
-    if (ghost.n == 0) {
-        mu_pool_close(pool);
-        return;
+            ghost_says(order_of(stores->stores.items[i]), world_now());
+    if (ghost.n > 0)
+        ghost_goes(s, "muster.store.lead");
+    mu_pool_close(pool);
+}
+
+// Questions that a server, or an earlier process at its address, was asked long ago come late, one after the other.
+// None confirms another of them: what it confirms was answered at the time.
+static void repeat_questions(stores_run *r, const server_task *s, int host)
+{
+    const int64_t asked = mu__stores_of(s->rpc)->polls[1];
+    ghost_end();
+    mu_pool *pool = mu_pool_open();
+    ghost.process = r->n_processes++;
+    ghost.host = host;
+    for (int i = 0; i < MOST_LATE; i++) {
+        const int64_t numbers[2] = {asked - 2 * MOST_LATE + 2 * i, asked - 2 * MOST_LATE + 2 * i - 1}, cut = 0;
+        ghost_says(
+            mu_list(mu__numbers_value(numbers, 2), mu__numbers_value(NULL, 0), mu__numbers_value(&cut, 1), MU_END),
+            world_now() + 1500000000 + i * (int64_t)400000000);
     }
-    world_enter(ghost.process, r->coordinator_host);
-    snprintf(address, sizeof address, "10.0.0.%d:%d", s->host + 1, PORT);
-    ghost.client = mu_retain(mu_rpc_client_new("muster", address));
-    ghost.due_ns = world_now() + world_draw_ns(0.001, 0.1);
+    ghost_goes(s, "muster.store.state");
     mu_pool_close(pool);
 }
 
 static void ghost_run(void)
 {
-    world_enter(ghost.process, now_running.coordinator_host);
+    world_enter(ghost.process, ghost.host);
     mu_pool *pool = mu_pool_open();
     mu_error_value ignored;
+    int64_t next_ns = MU_FOREVER;
     for (int i = 0; i < ghost.n; i++)
-        if (ghost.results[i] == NULL)
-            ghost.results[i] = mu__client_call(ghost.client, "muster.store.lead", ghost.orders[i], 5, NULL, NULL);
-    ghost.due_ns = mu__client_step(ghost.client);
+        if (ghost.results[i] == NULL && world_now() >= ghost.at_ns[i])
+            ghost.results[i] = mu__client_call(ghost.client, ghost.method, ghost.messages[i], 5, NULL, NULL);
+        else if (ghost.results[i] == NULL)
+            next_ns = MU_MIN(next_ns, ghost.at_ns[i]);
+    ghost.due_ns = MU_MIN(mu__client_step(ghost.client), next_ns);
     mu__error_move(&ignored);
     mu_pool_close(pool);
 }
 
 static void adopt(stores_run *r, server_task *s)
 {
-    ghost_begin(r, s);
+    repeat_orders(r, s);
     kill_server(r, s, world_now());
     r->coordinator_due_ns = MU_FOREVER; // it is stopped for a while
     server_start(s);
@@ -175,7 +231,9 @@ static void adopt(stores_run *r, server_task *s)
 // What only some configurations have.
 static fault other_fault(const stores_run *r, fault what)
 {
-    const uint64_t draw = r->seed % 5 >= 3 ? world_draw(8) : 7;
+    if (r->breaks || r->divides)
+        return r->breaks ? FAULT_BREAK : FAULT_DIVIDE;
+    const uint64_t draw = r->skews || (r->replicas && r->snapshots) ? world_draw(8) : 7;
     if (draw == 0 && r->coordinators == 0)
         return FAULT_COORDINATOR;
     if (draw < 4 && r->skews)
@@ -214,6 +272,87 @@ static void strike_doomed(stores_run *r)
     }
 }
 
+// What a server has done and not answered is asked again, as is what it has told its copy. In the middle of that it
+// dies.
+static void begin_breaking(stores_run *r, server_task *s, int64_t start_ns)
+{
+    const int64_t until_ns = world_now() + world_draw_ns(0.2, 1.2);
+    r->breaking.server = s;
+    r->breaking.held = world_chance(0.5);
+    r->breaking.next_ns = world_now();
+    r->breaking.until_ns = until_ns;
+    r->breaking.start_ns = start_ns;
+    for (int i = 0; i < r->n_servers && r->breaking.held; i++)
+        cut(s->host, i, until_ns, true);
+}
+
+static void end_breaking(stores_run *r)
+{
+    server_task *s = r->breaking.server;
+    for (int i = 0; i < r->n_servers; i++)
+        if (i != s->host)
+            world_break(s->host, i);
+    kill_server(r, s, r->breaking.start_ns);
+    r->breaking.server = NULL;
+}
+
+static void break_next(stores_run *r)
+{
+    server_task *s = r->breaking.server;
+    if (s == NULL || world_now() < r->breaking.next_ns)
+        return;
+    r->breaking.next_ns = world_now() + world_draw_ns(0.01, 0.06);
+    if (world_now() >= r->breaking.until_ns)
+        end_breaking(r);
+    else if (r->breaking.held || world_chance(0.3))
+        world_break(s->host, r->workers[world_draw((uint64_t)r->n_workers)].host);
+    else
+        world_break(s->host, (s->host + 1) % r->n_servers); // which has the copy of its store at first
+}
+
+static server_task *leader_of(stores_run *r, int number)
+{
+    for (int i = 0; i < r->n_servers; i++) {
+        const mu_store *store = r->servers[i].alive ? mu__store_find(mu__stores_of(r->servers[i].rpc), number) : NULL;
+        if (store != NULL && store->role == MU_STORE_PRIMARY)
+            return &r->servers[i];
+    }
+    return NULL;
+}
+
+// A store's server and worker 0 on one side, everybody else on the other. Servers are cut off a little later, so that
+// the copy has what the server was asked until then, and nothing keeps it from answering but its lease.
+static void divide(stores_run *r, int64_t until_ns)
+{
+    const int store = (int)world_draw((uint64_t)r->n_servers), reader = r->workers[0].host;
+    server_task *s = leader_of(r, store);
+    if (s == NULL)
+        return;
+    r->division.store = store;
+    r->division.server = s;
+    r->division.until_ns = until_ns;
+    r->division.closed = false;
+    r->division.next_ns = world_now() + world_draw_ns(0.2, 0.5);
+    cut(s->host, r->coordinator_host, until_ns, false);
+    for (int i = 1; i < r->n_workers; i++)
+        cut(s->host, r->workers[i].host, until_ns, false);
+    for (int i = 0; i < r->n_servers; i++)
+        if (i != s->host)
+            cut(reader, i, until_ns, false);
+    repeat_questions(r, s, reader);
+}
+
+static void follow_division(stores_run *r)
+{
+    if (r->division.store < 0 || world_now() < r->division.next_ns)
+        return;
+    for (int i = 0; i < r->n_servers && !r->division.closed; i++)
+        cut(r->division.server->host, i, r->division.until_ns, false);
+    r->division.store = r->division.closed ? -1 : r->division.store;
+    r->division.closed = true;
+    r->division.next_ns = r->division.until_ns;
+}
+
 // Workers ask servers for a while longer, until these hear of it or the next one comes.
 static void lose_coordinator(stores_run *r)
 {
@@ -244,7 +383,7 @@ static void strike(stores_run *r)
     fault what = (fault)world_draw(N_FAULTS);
     server_task *s = &r->servers[world_draw((uint64_t)r->n_servers)];
     worker_task *w = &r->workers[world_draw((uint64_t)r->n_workers)];
-    const int64_t until_ns = world_now() + world_draw_ns(0.2, 6);
+    const int64_t until_ns = world_now() + (r->divides ? world_draw_ns(4.5, 6) : world_draw_ns(0.2, 6));
     if (what == FAULT_DISK && !r->snapshots)
         what = FAULT_KILL;
     what = other_fault(r, what);
@@ -258,19 +397,22 @@ static void strike(stores_run *r)
     case FAULT_PAIR: kill_pair(r, s, until_ns); break;
     case FAULT_SKEW: skew(r, s); break;
     case FAULT_COORDINATOR: lose_coordinator(r); break;
+    case FAULT_BREAK: begin_breaking(r, s, until_ns); break;
+    case FAULT_DIVIDE: divide(r, until_ns); break;
     default:
         adopt(r, s);
         coordinator_sleeps_ns = world_now() + world_draw_ns(0.1, 1.5);
         break;
     }
     r->n_faults--;
-    r->strikes_ns = until_ns + world_draw_ns(4, 8); // what it sets off has happened by then
+    r->strikes_ns = until_ns + (r->divides ? world_draw_ns(1, 3) : world_draw_ns(4, 8)); // what it sets off is over
 }
 
 // Faults come one at a time: while a store has no complete copy, or no snapshot is there, none does.
 static int64_t strike_due(const stores_run *r)
 {
-    if (r->n_faults == 0 || !r->ready || r->doomed != NULL || r->takes_over_ns < MU_FOREVER)
+    if (r->n_faults == 0 || !r->ready || r->doomed != NULL || r->breaking.server != NULL ||
+        r->takes_over_ns < MU_FOREVER)
         return MU_FOREVER;
     return r->strikes_ns == MU_FOREVER ? world_now() : r->strikes_ns;
 }
@@ -339,6 +481,10 @@ static int64_t next_event(const stores_run *r)
     next = MU_MIN(next, r->takes_over_ns);
     if (r->doomed != NULL && r->doomed_from_ns > world_now())
         next = MU_MIN(next, r->doomed_from_ns);
+    if (r->breaking.server != NULL)
+        next = MU_MIN(next, r->breaking.next_ns);
+    if (r->division.store >= 0)
+        next = MU_MIN(next, r->division.next_ns);
     const int64_t strikes_ns = strike_due(r);
     if (strikes_ns > world_now())
         next = MU_MIN(next, strikes_ns);
@@ -350,7 +496,7 @@ static bool is_over(const stores_run *r)
     for (int i = 0; i < r->n_workers; i++)
         if (r->workers[i].left > 0 || r->workers[i].request != NULL)
             return false;
-    return r->doomed == NULL && may_strike(r);
+    return r->doomed == NULL && r->breaking.server == NULL && r->division.store < 0 && may_strike(r);
 }
 
 static void play(stores_run *r)
@@ -363,6 +509,8 @@ static void play(stores_run *r)
         }
         take_over(r);
         strike_doomed(r);
+        break_next(r);
+        follow_division(r);
         if (play_round(r)) {
             if (++rounds > MOST_ROUNDS)
                 run_fails("the tasks are busy without an end");
@@ -484,8 +632,8 @@ static const char *about(void)
 static bool plant(const char *name)
 {
 #ifdef MU_PLANT_DEFECTS
-    static const char *const names[MU_N_DEFECTS] = {"none", "early", "twice", "stale", "snapshot", "life", "cut",
-                                                    "forgets", "part"};
+    static const char *const names[MU_N_DEFECTS] = {"none",    "early", "twice", "stale", "snapshot", "life",   "cut",
+                                                    "forgets", "part",  "again", "lease", "question", "repeats"};
     for (int i = 0; name != NULL && i < MU_N_DEFECTS; i++)
         if (strcmp(names[i], name) == 0) {
             mu__planted = (mu_defect)i;
@@ -499,8 +647,10 @@ int main(int argc, char **argv)
 {
     static const simulation stores = {.name = "stores_simulator",
                                       .options = " [--defect early | twice | stale | snapshot | life | cut | "
-                                                 "forgets | part]",
-                                      .twice_every = TWICE_EVERY, .play = run_seed, .about = about};
+                                                 "forgets | part | again | lease | question | repeats]",
+                                      .twice_every = TWICE_EVERY,
+                                      .play = run_seed,
+                                      .about = about};
     setenv("MUSTER_LOG", seeds_option(argc, argv, "--seed") != NULL ? "debug" : "error", 1);
     setenv("MUSTER_HEARTBEAT", "2", 1);
     setenv("MUSTER_TIMEOUT", "300", 1);

@@ -169,12 +169,27 @@ static mu_store_request *worker_updates(worker_task *w)
     return mu__store_request_new(w->stores, w->store, "muster.apply", arguments, 0);
 }
 
+// Where clusters are divided, worker 0 reads the variables for as long as others make updates.
+static bool is_reader(const worker_task *w) { return now_running.divides && w->number == 0; }
+
+static bool others_update(void)
+{
+    int left = 0;
+    for (int i = 1; i < now_running.n_workers; i++)
+        left += now_running.workers[i].left;
+    return left > 0;
+}
+
 static void begin(worker_task *w)
 {
-    w->store = (int)world_draw((uint64_t)now_running.n_servers);
-    const bool reads = world_chance(0.25) || now_running.n_updates == MOST_UPDATES;
-    const int targets = now_running.skews ? ON_ACCUMULATOR : N_SUBJECTS; // a take that waits would hold up its worker
-    w->target = (subject)((reads ? now_running.n_readings : now_running.n_updates) % targets);
+    const bool divided = now_running.divides && now_running.division.store >= 0;
+    w->store = divided ? now_running.division.store : (int)world_draw((uint64_t)now_running.n_servers);
+    const bool reads = is_reader(w) || world_chance(0.25) || now_running.n_updates == MOST_UPDATES;
+    // A take that waits would hold up its worker.
+    const int targets = now_running.skews || now_running.divides ? ON_ACCUMULATOR : N_SUBJECTS;
+    w->target =
+        is_reader(w) ? ON_VARIABLE : (subject)((reads ? now_running.n_readings : now_running.n_updates) % targets);
+    w->left = is_reader(w) ? others_update() : w->left;
     w->update = reads ? -1 : check_begin_update(w, w->store, w->target);
     w->begun_ns = world_now();
     w->left -= !reads;
@@ -203,7 +218,9 @@ static void end(worker_task *w)
     }
     mu__store_request_free(w->request);
     w->request = NULL;
-    w->next_ns = world_now() + world_draw_ns(0, now_running.skews ? 0.05 : 0.3);
+    // While connections break there is always something on its way.
+    const double pause_s = now_running.breaking.server != NULL ? 0.01 : now_running.skews ? 0.05 : 0.3;
+    w->next_ns = world_now() + world_draw_ns(0, pause_s);
 }
 
 void worker_run(worker_task *w)

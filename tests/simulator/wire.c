@@ -359,6 +359,31 @@ void wire_kill(descriptor *at)
     at->end = 1;
 }
 
+static void reset_end(side *end)
+{
+    int kept = 0;
+    for (int i = 0; i < end->n; i++)
+        if (end->queue[i].arrives_ns <= world_now())
+            end->queue[kept++] = end->queue[i];
+        else
+            free(end->queue[i].data);
+    end->n = kept;
+    end->error = end->open && end->error == 0 ? ECONNRESET : end->error;
+}
+
+void wire_break(int a, int b)
+{
+    for (int i = 0; i < n_connections; i++) {
+        connection *c = &connections[i];
+        const int from = c->ends[0].host, to = c->ends[1].host;
+        if (c->state != WIRE_ACCEPTED || c->opens_ns > world_now() ||
+            !((from == a && to == b) || (from == b && to == a)))
+            continue;
+        reset_end(&c->ends[0]);
+        reset_end(&c->ends[1]);
+    }
+}
+
 // ---- Time ---------------------------------------------------------------------------------------
 
 static void knock(connection *c)

@@ -146,6 +146,12 @@ void world_darken(int host)
     world.dark[host] = true;
 }
 
+void world_break(int a, int b)
+{
+    world_note("the connections between host %d and host %d break", a, b);
+    wire_break(a, b);
+}
+
 void world_names(double most_s, int64_t found_ns)
 {
     world.lookup_s = most_s;

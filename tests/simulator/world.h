@@ -46,6 +46,9 @@ void world_advance(int64_t until_ns);
 void world_delays(double least_s, double most_s);
 void world_cut(int from, int to, int64_t until_ns);
 void world_darken(int host);
+// world_break ends all connections between two hosts, as a firewall does that has forgotten them: both ends are reset,
+// and what was on its way is lost.
+void world_break(int a, int b);
 // Names of hosts ("host3") are found after at most `most_s`; before `found_ns`, not at all.
 void world_names(double most_s, int64_t found_ns);
 
@@ -83,6 +86,7 @@ bool wire_readable(const descriptor *at);
 bool wire_writable(const descriptor *at);
 void wire_close(descriptor *at);
 void wire_kill(descriptor *at); // a stream's or a listener's
+void wire_break(int a, int b);
 bool wire_pending(const descriptor *listener);
 
 int wire_listen(const mu_endpoint *at, bool both_families);
