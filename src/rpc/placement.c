@@ -373,7 +373,7 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
     if (store->copy != NOBODY && p->servers[store->copy].process != 0 &&
         p->servers[store->copy].process != store->copy_process)
         store->copy = NOBODY; // it is a new process
-    if (is_there(p, store->copy, store->copy_process))
+    if (is_there(p, store->copy, store->copy_process) && (store->promoting || may_replace(p, store, now)))
         send_order(p, number, MU_ORDER_PROMOTE, store->copy, NOBODY);
     else if (store->copy == NOBODY && is_there(p, store->primary, store->primary_process))
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY); // it is back, and its replacement is lost

@@ -189,6 +189,26 @@ static void test_a_copy_that_is_away_is_waited_for(void **state)
     mu_pool_close(pool);
 }
 
+// The coordinator's connection to a server is away for a moment. Its copy is not told to take over: it would refuse the
+// primary from then on, and nobody would answer until the primary's lease has ended.
+static void test_a_primary_that_is_away_is_waited_for(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(1, 1);
+    const uint64_t primary = connection_is_away(c.clients[0]);
+    step_until(c.placement, INT64_MAX, 1, 0.1);
+    connection_is_back(c.clients[0], primary);
+    step_until(c.placement, INT64_MAX, 1, 0.1);
+    assert_int_equal(mu__placement_numbers(c.placement).failovers, 0);
+    connection_is_away(c.clients[0]);
+    step_until(c.placement, INT64_MAX, 1, 0.8); // longer than 0.65 heartbeats
+    assert_int_equal(mu__placement_numbers(c.placement).failovers, 1);
+    assert_int_equal(n_restored, 0);
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
 // A snapshot takes longer to read than two heartbeats: the order is not given again meanwhile.
 static void test_a_snapshot_is_read_once(void **state)
 {
@@ -250,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_slow_disk_does_not_hold_up_what_is_lost),
                                        cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
                                        cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
+                                       cmocka_unit_test(test_a_primary_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost)};
