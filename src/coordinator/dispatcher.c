@@ -225,6 +225,9 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
     mu__commit_abandoned(d);
     const bool decides = mu__closures_attempt_ended(queue, &call->closure, false);
     if (v == VERDICT_ERROR && decides) {
+        // Before the result has the error: whoever fetches it and schedules next is told at once.
+        if (!call->maker)
+            mu__closures_raise(queue, &o->error);
         mu__remote_value_fail(call->closure.output, &o->error);
         d->failed += !call->maker;
         mu__closures_failed(queue, &call->closure, &o->error);

@@ -165,13 +165,14 @@ void *mu__per_worker_here(void *made)
 
 // ---- Using it -----------------------------------------------------------------------------------
 
+// The element outlives the iterator's next one: a call may name the dataset twice.
 static mu_value *next_element(mu_iterator *iterator, int worker)
 {
     mu_value *element = mu_next(iterator);
     if (!element && !mu__pending())
         mu__error(MU_OUT_OF_RANGE, "the dataset of worker %d has no more elements (end of data); repeat it, or "
                   "schedule fewer steps", worker);
-    return element;
+    return mu__give(mu_retain(element));
 }
 
 mu_value *mu__per_worker_argument(const mu_per_worker_resource *per_worker, int worker)

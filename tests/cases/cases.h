@@ -29,6 +29,7 @@ extern const one_case accumulator_cases[], sharded_cases[], resolver_cases[], tp
 extern const one_case coordinator_call_cases[], lost_task_cases[], preempted_cases[];
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
     rule_input_cases[], rule_training_cases[];
+extern const one_case variation_cases[];
 
 // The first failure of the case that runs.
 void fail_case(int line, const char *format, ...) MU_PRINTF(2, 3);

@@ -90,7 +90,8 @@ int main(int n_names, char **names)
                                             per_replica_cases, uneven_axes_cases, accumulator_cases, rpc_cases,
                                             sharded_cases,
                                             resolver_cases, tpu_cases, coordinator_cases, coordinator_call_cases,
-                                            lost_task_cases, preempted_cases};
+                                            lost_task_cases, preempted_cases,
+                                            variation_cases};
     counts count = {0};
     if (n_names == 3 && strcmp(names[1], "--worker") == 0) {
         const int code = mu_init(.seed = 1) == MU_OK ? run_worker(names[2]) : 1;
