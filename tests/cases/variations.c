@@ -15,6 +15,61 @@ static void expect_words(int line, mu_status wanted, const char *words)
 }
 #define EXPECT_WORDS(code, words) expect_words(__LINE__, code, words)
 
+// ---- The end of data as TensorFlow has it -------------------------------------------------------
+
+typedef struct pipeline {
+    int64_t n;
+    bool batched, whole;
+} pipeline;
+
+static mu_dataset *make_pipeline(const mu_input_context *context, void *arg)
+{
+    (void)context;
+    const pipeline *p = arg;
+    mu_dataset *data = mu_dataset_range(0, p->n, 1);
+    return p->batched ? mu_dataset_batch(data, 2, .drop_remainder = p->whole) : data;
+}
+
+static int steps_of(const pipeline *p)
+{
+    int steps = 0;
+    MU_EACH(batch, mu_distribute_datasets_from_function(mirrored(2), make_pipeline, (void *)p))
+        steps++;
+    return steps;
+}
+
+// With MUSTER_TF_COMPAT: where sizes are known, a step needs data for every replica.
+static void rest_that_is_dropped(void)
+{
+    const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
+    CHECK(steps_of(&(pipeline){6, true, true}) == (compat ? 1 : 2));
+    CHECK(steps_of(&(pipeline){6, true, false}) == 2);
+    CHECK(steps_of(&(pipeline){8, true, true}) == 2);
+    CHECK(steps_of(&(pipeline){4, false, false}) == 2);
+    CHECK(steps_of(&(pipeline){5, false, false}) == 2);
+    if (!compat)
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, "scalar");
+}
+
+static mu_dataset *nested_batches(const mu_input_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_dataset_batch(mu_dataset_batch(mu_dataset_range(0, 3, 1), 3), 1);
+}
+
+// An empty batch has no elements along any axis of unknown size.
+static void shape_of_the_empty(void)
+{
+    const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
+    int steps = 0;
+    MU_EACH(batch, mu_distribute_datasets_from_function(mirrored(2), nested_batches, NULL)) {
+        const mu_shape shape = mu_tensor_shape(mu_value_tensor(mu_value_at(batch, 1)));
+        CHECK(shape.rank == 2 && shape.dims[0] == 0 && shape.dims[1] == (compat ? 0 : 3));
+        steps++;
+    }
+    CHECK(steps == 1);
+}
+
 // ---- Calls on workers ---------------------------------------------------------------------------
 
 static mu_strategy *servers_in_process(int workers)
@@ -26,6 +81,35 @@ static mu_strategy *servers_in_process(int workers)
 }
 
 static mu_coordinator *coordinator_in_process(int workers) { return mu_coordinator_new(servers_in_process(workers)); }
+
+static mu_value *give_arguments(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return arguments;
+}
+
+static mu_dataset *range_for_pipeline(const mu_input_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_dataset_batch(mu_dataset_range(0, 4, 1), 2);
+}
+
+// What a parameter-server strategy has distributed is read on workers only.
+static void distributed_for_workers(void)
+{
+    mu_strategy *s = servers_in_process(2);
+    mu_coordinator *c = mu_coordinator_new(s);
+    mu_distributed_dataset *both[] = {mu_distribute_dataset(s, range_for_pipeline(NULL, NULL)),
+                                      mu_distribute_datasets_from_function(s, range_for_pipeline, NULL)};
+    mu_function *f = mu_function_new(give_arguments, NULL);
+    for (int i = 0; i < 2; i++) {
+        CHECK(!mu_iterate(both[i]));
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_create_per_worker_dataset");
+        mu_value *data = mu_create_per_worker_dataset(c, .dataset = both[i]);
+        EXPECT(mu_fetch(mu_schedule(c, f, data)), 0, 1);
+        CHECK(mu_join(c) == MU_OK);
+    }
+}
 
 static mu_dataset *from_three(void *arg)
 {
@@ -73,6 +157,9 @@ static void error_of_the_fetched(void)
 }
 
 const one_case variation_cases[] = {
+    {"vary_rest_that_is_dropped", rest_that_is_dropped, NULL},
+    {"vary_shape_of_the_empty", shape_of_the_empty, NULL},
+    {"vary_distributed_for_workers", distributed_for_workers, NULL},
     {"vary_dataset_twice", dataset_twice, NULL},
     {"vary_error_of_the_fetched", error_of_the_fetched, NULL},
     {0},

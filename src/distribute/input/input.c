@@ -25,6 +25,9 @@ typedef struct distributed_iterator {
     mu_iterator **inner;
     bool order_to_take;       // the order must be agreed before the first step
     bool pieces;              // elements are for one replica, not for this worker
+    // With MUSTER_TF_COMPAT, if elements are pieces of a structure that is known; else NULL and false:
+    mu_value *spec;           // of an element: empty ones have 0 wherever a size is not known
+    bool drops_rest;          // sizes are all known, so that elements for some of the replicas only are dropped
     mu_step_input input;
 } distributed_iterator;
 
@@ -44,6 +47,7 @@ static void iterator_destroy(void *object)
     distributed_iterator *iterator = object;
     mu__iterator_close(&iterator->head);
     mu_release(iterator->input.like);
+    mu_release(iterator->spec);
     for (int i = 0; iterator->inner && i < iterator->n_inner; i++)
         mu_release(iterator->inner[i]);
     mu__free(iterator->inner);
@@ -134,7 +138,8 @@ mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch)
     return result;
 }
 
-// Takes one element for each replica in order. Replicas without an element get an empty batch, if any replica has one.
+// Takes one element for each replica in order. Replicas without an element get an empty batch, if any replica has one
+// (with `drops_rest` there is no such step).
 static mu_value *next_of_each(const distributed_iterator *iterator)
 {
     const int n = iterator->strategy->n_local;
@@ -147,7 +152,8 @@ static mu_value *next_of_each(const distributed_iterator *iterator)
     }
     bool whole = first < n && !mu__pending();
     for (int r = 0; whole && r < n; r++)
-        whole = values[r] || (values[r] = mu__empty_like(values[first]));
+        whole = values[r] || (!iterator->drops_rest &&
+                              (values[r] = mu__empty_like(iterator->spec ? iterator->spec : values[first])));
     if (whole)
         result = mu__regroup(n, values);
     for (int r = 0; r < n; r++)
@@ -241,6 +247,29 @@ static mu_status distributed_restore(mu_iterator *head, const char *state)
 static const mu_iterator_ops iterator_ops = {
     .next = distributed_next, .save = distributed_save, .restore = distributed_restore};
 
+static bool sizes_known(const mu_value *spec)
+{
+    const mu_shape *shape = spec->leaf ? &((const mu_tensor *)spec->leaf)->shape : NULL;
+    bool known = true;
+    for (int i = 0; shape && i < shape->rank; i++)
+        known &= shape->dims[i] != MU_UNKNOWN;
+    for (int i = 0; i < spec->n; i++)
+        known &= sizes_known(spec->items[i]);
+    return known;
+}
+
+// What TensorFlow knows of elements before they are read decides what becomes of the last ones.
+static void learn_spec(distributed_iterator *iterator, mu_dataset *dataset)
+{
+    if (!iterator->pieces || !mu__setting_bool(MU_SETTING_TF_COMPAT))
+        return;
+    iterator->spec = mu_retain(mu_dataset_element_spec(dataset));
+    if (iterator->spec)
+        iterator->drops_rest = iterator->strategy->n_workers == 1 && sizes_known(iterator->spec);
+    else
+        mu_error_take();
+}
+
 static mu_iterator *distributed_iterate(mu_iterable *iterable)
 {
     mu_distributed_dataset *distributed = (mu_distributed_dataset *)iterable;
@@ -256,12 +285,26 @@ static mu_iterator *distributed_iterate(mu_iterable *iterable)
     iterator->source = mu_retain(distributed);
     iterator->inner = mu__calloc((size_t)distributed->n_pipelines, sizeof(mu_iterator *));
     iterator->order_to_take = distributed->shares.same_order;
+    learn_spec(iterator, distributed->pipelines[0]);
     while (iterator->inner && iterator->n_inner < distributed->n_pipelines &&
            (iterator->inner[iterator->n_inner] = mu__dataset_iterate(distributed->pipelines[iterator->n_inner])))
         iterator->n_inner++;
     if (iterator->inner && iterator->n_inner == distributed->n_pipelines)
         return &iterator->head;
     mu_release(iterator);
+    return NULL;
+}
+
+// A program's own iteration. Under parameter servers it would be this process that reads, not the workers.
+static mu_iterator *iterate_by_program(mu_iterable *iterable)
+{
+    const mu_strategy *strategy = ((mu_distributed_dataset *)iterable)->strategy;
+    if (!strategy->servers)
+        return distributed_iterate(iterable);
+    mu__error(MU_INVALID_ARGUMENT,
+              "a dataset that was distributed by %s is iterated here, but the workers read it: give "
+              "it to mu_create_per_worker_dataset, and the result to mu_schedule, or give it to mu_fit",
+              mu_strategy_name(strategy));
     return NULL;
 }
 
@@ -277,7 +320,7 @@ static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shard_
     mu_distributed_dataset *distributed = shares->dataset ? mu__new(&mu__distributed_type, sizeof *distributed) : NULL;
     if (!distributed)
         return NULL;
-    distributed->iterable.iterate = distributed_iterate;
+    distributed->iterable.iterate = iterate_by_program;
     distributed->strategy = mu_retain(strategy);
     distributed->shares = *shares;
     distributed->pipelines = mu__calloc((size_t)n, sizeof *pipelines);
