@@ -79,6 +79,11 @@ int mu_cluster_spec_worker_count(const mu_cluster_spec *spec, const char *task_t
         return -1;
     if (is(task_type, "evaluator"))
         return MU_MAX(mu__spec_count(spec, "evaluator"), 1);
+    if ((is(task_type, "chief") || is(task_type, "worker")) && mu__spec_find(spec, task_type) == NULL) {
+        mu__error(MU_INVALID_ARGUMENT, "the cluster has no job %s: %s; ask for the task type of one of its tasks",
+                  task_type, mu_cluster_spec_json(spec));
+        return -1;
+    }
     if (is(task_type, "chief") || is(task_type, "worker"))
         return mu__spec_count(spec, "chief") + mu__spec_count(spec, "worker");
     mu__error(MU_INVALID_ARGUMENT,

@@ -15,6 +15,29 @@ static void expect_words(int line, mu_status wanted, const char *words)
 }
 #define EXPECT_WORDS(code, words) expect_words(__LINE__, code, words)
 
+// ---- Scatters -----------------------------------------------------------------------------------
+
+typedef mu_status scatter_fn(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+
+// TensorFlow's scatters know no bool, except the one that replaces rows.
+static void scatter_bool(void)
+{
+    static scatter_fn *const refused[] = {mu_variable_scatter_add, mu_variable_scatter_sub, mu_variable_scatter_mul,
+                                          mu_variable_scatter_div, mu_variable_scatter_min, mu_variable_scatter_max};
+    mu_strategy *all[] = {mirrored(2), mu_one_device_strategy("CPU:0"), mu_central_storage_strategy(.replicas = 2)};
+    for (int s = 0; s < 3; s++) {
+        mu_variable *v = variable(all[s], mu_cast(VECTOR(1, 0, 1), MU_BOOL), MU_SYNCHRONIZATION_AUTO,
+                                  MU_AGGREGATION_ONLY_FIRST_REPLICA);
+        mu_tensor *row = mu_cast(VECTOR(1), MU_BOOL);
+        for (int i = 0; i < 6; i++) {
+            CHECK(refused[i](v, INDICES(1), row) != MU_OK);
+            EXPECT_WORDS(MU_INVALID_ARGUMENT, "bool");
+        }
+        CHECK(mu_variable_scatter_update(v, INDICES(1), row) == MU_OK);
+        EXPECT(read_of(v), 1, 1, 1);
+    }
+}
+
 // ---- The end of data as TensorFlow has it -------------------------------------------------------
 
 typedef struct pipeline {
@@ -68,6 +91,24 @@ static void shape_of_the_empty(void)
         steps++;
     }
     CHECK(steps == 1);
+}
+
+// ---- Clusters -----------------------------------------------------------------------------------
+
+// Who asks for the number of workers is one of the tasks.
+static void workers_of_absent_jobs(void)
+{
+    const mu_cluster_spec *empty = mu_cluster_spec_parse("{}"),
+                          *workers = mu_cluster_spec_parse("{\"worker\": [\"a:1\"]}"),
+                          *chief = mu_cluster_spec_parse("{\"chief\": [\"a:1\"]}");
+    CHECK(mu_cluster_spec_worker_count(empty, "worker") == -1);
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "no job worker");
+    CHECK(mu_cluster_spec_worker_count(workers, "chief") == -1);
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "no job chief");
+    CHECK(mu_cluster_spec_worker_count(chief, "worker") == -1);
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "no job worker");
+    CHECK(mu_cluster_spec_worker_count(workers, "worker") == 1 && mu_cluster_spec_worker_count(chief, "chief") == 1);
+    CHECK(mu_cluster_spec_worker_count(workers, "evaluator") == 1); // need not be listed
 }
 
 // ---- Calls on workers ---------------------------------------------------------------------------
@@ -157,8 +198,10 @@ static void error_of_the_fetched(void)
 }
 
 const one_case variation_cases[] = {
+    {"vary_scatter_bool", scatter_bool, NULL},
     {"vary_rest_that_is_dropped", rest_that_is_dropped, NULL},
     {"vary_shape_of_the_empty", shape_of_the_empty, NULL},
+    {"vary_workers_of_absent_jobs", workers_of_absent_jobs, NULL},
     {"vary_distributed_for_workers", distributed_for_workers, NULL},
     {"vary_dataset_twice", dataset_twice, NULL},
     {"vary_error_of_the_fetched", error_of_the_fetched, NULL},

@@ -18,6 +18,10 @@ static mu_status scatter_infer(mu_infer *infer)
     if (kind < 0 || kind > MU_SCATTER_UPDATE) // of a graph that another process sent
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the kind is %lld; it must be 0 to %d", (long long)kind,
                          MU_SCATTER_UPDATE);
+    if (variable->dtype == MU_BOOL && kind != MU_SCATTER_UPDATE)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "scatter: the variable is bool, whose rows can only be replaced "
+                         "(mu_variable_scatter_update); for sums, products and extremes make it of a number type");
     if ((indices->dtype != MU_I32 && indices->dtype != MU_I64) || indices->shape.rank != 1)
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the indices are %s%s; they must be a vector of int32 or int64",
                          mu_dtype_name(indices->dtype), mu__shape_text(&indices->shape, seen));
