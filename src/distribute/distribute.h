@@ -78,6 +78,11 @@ int mu__first_devices(const char *function, int replicas, mu_device *first, int 
                       mu_device *devices[MU_MAX_REPLICAS]);
 // mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
+// mu__another returns "another " if the second strategy is of the same kind, else "": what stands before its name in
+// messages.
+const char *mu__another(const mu_strategy *strategy, const mu_strategy *other);
+// mu__set_strategy is mu_set_strategy; its errors name `function`.
+mu_status mu__set_strategy(mu_strategy *strategy, const char *function);
 
 // ---- Contexts (strategy.c) ----------------------------------------------------------------------
 
@@ -276,6 +281,8 @@ mu_accumulator *mu__make_distributed_accumulator(struct mu_scope *scope, const m
 // belongs to the pool.
 mu_value *mu__update_copy(const mu_updating *u, int i, mu_value *arguments);
 
+// mu__update_function returns the name of the public function that updates so.
+const char *mu__update_function(mu_update kind);
 // mu__variable_component reads one component in any context. The result belongs to the pool.
 mu_tensor *mu__variable_component(mu_variable *variable, int i);
 

@@ -73,7 +73,8 @@ static mu_status check_initial(const mu_variable_args *args)
     if (args->initial_value->node)
         return mu__error(MU_FAILED_PRECONDITION,
                          "variable '%s': the initial value is a symbolic tensor of the trace in progress; make the "
-                         "variable outside the function, or from a constant",
+                         "variable outside the function, from a constant, or with .initial_value_fn, which runs "
+                         "eagerly",
                          args->name ? args->name : "Variable");
     return MU_OK;
 }

@@ -109,7 +109,7 @@ bool mu__rpc_greeted(const char *text, mu_rpc_greeting *out); // false: another 
 
 // mu__rpc_prepare fills a node that is to listen or dial: key, role, heartbeat, lock. Errors: as mu__mesh_key.
 mu_status mu__rpc_prepare(mu_node *node, mu_role role, pthread_mutex_t *lock);
-// mu__rpc_check_layer refuses every RPC layer but "muster".
-mu_status mu__rpc_check_layer(const char *layer, const char *function);
+// mu__rpc_check_layer refuses every RPC layer but "muster"; `what` begins the message: "mu_rpc_…: the RPC layer".
+mu_status mu__rpc_check_layer(const char *layer, const char *what);
 
 #endif

@@ -55,11 +55,10 @@ mu_status mu__rpc_prepare(mu_node *node, mu_role role, pthread_mutex_t *lock)
     return status;
 }
 
-mu_status mu__rpc_check_layer(const char *layer, const char *function)
+mu_status mu__rpc_check_layer(const char *layer, const char *what)
 {
-    MU_TRY(mu__need(layer, function));
+    MU_TRY(mu__need(layer, what));
     if (strcmp(layer, "muster") == 0)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the RPC layer \"%.60s\" does not exist here; use \"muster\"", function,
-                     layer);
+    return mu__error(MU_INVALID_ARGUMENT, "%s \"%.60s\" does not exist here; use \"muster\"", what, layer);
 }

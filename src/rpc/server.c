@@ -412,8 +412,8 @@ static mu_status check_method(const mu_rpc_server_register_args *args)
     MU_TRY(check_not_started(args->server, "mu_rpc_server_register"));
     MU_TRY(check_name(args->server, args->name));
     if ((args->fn == NULL) == (args->function == NULL))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_server_register: \"%s\" needs either .fn or .function",
-                         args->name);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_server_register: \"%s\" has %s; give one of the two", args->name,
+                         args->fn != NULL ? ".fn and .function" : "neither .fn nor .function");
     if (args->input_signature != NULL)
         MU_TRY(mu__signature_valid(args->input_signature));
     return args->output_signature != NULL ? mu__signature_valid(args->output_signature) : MU_OK;

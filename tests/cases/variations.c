@@ -38,6 +38,113 @@ static void scatter_bool(void)
     }
 }
 
+// ---- What messages name -------------------------------------------------------------------------
+
+typedef enum misplaced { REDUCE, GATHER, SET_DEVICE, SET_STRATEGY } misplaced;
+
+static mu_value *call_misplaced(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_strategy *s = mu_get_strategy();
+    switch (*(misplaced *)arg) {
+    case REDUCE: return mu_reduce(s, MU_SUM, mu_of(id()));
+    case GATHER: return mu_strategy_gather(s, mu_of(id()), 0);
+    case SET_DEVICE: return mu_set_device("CPU:0") == MU_OK ? mu_of(id()) : NULL;
+    case SET_STRATEGY: break;
+    }
+    return mu_set_strategy(s) == MU_OK ? mu_of(id()) : NULL;
+}
+
+// On replicas the message names the function that was called, and the one that belongs there.
+static void misplaced_calls(void)
+{
+    static const char *const words[] = {"mu_all_reduce", "mu_all_gather", "mu_set_device is", "mu_set_strategy is"};
+    for (misplaced i = REDUCE; i <= SET_STRATEGY; i++) {
+        CHECK(!eager(mirrored(2), call_misplaced, &i));
+        EXPECT_WORDS(MU_FAILED_PRECONDITION, words[i]);
+        CHECK(!traced(mirrored(2), call_misplaced, &i));
+        EXPECT_WORDS(MU_FAILED_PRECONDITION, words[i]);
+    }
+}
+
+static void updates_under_another_strategy(void)
+{
+    static assign_fn *const assigns[] = {mu_variable_assign, mu_variable_assign_add, mu_variable_assign_sub};
+    static const char *const words[] = {"mu_variable_assign ", "mu_variable_assign_add ", "mu_variable_assign_sub "};
+    mu_strategy *s = mirrored(2);
+    mu_variable *of[] = {on_write(s, 1, MU_AGGREGATION_SUM), on_read(s, 1, MU_AGGREGATION_MEAN)};
+    MU_SCOPE(mirrored(3))
+        for (int i = 0; i < 6; i++) {
+            CHECK(assigns[i % 3](of[i / 3], scalar(2)) != MU_OK);
+            EXPECT_WORDS(MU_FAILED_PRECONDITION, words[i % 3]);
+        }
+}
+
+static mu_value *give_back(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    (void)strategy, (void)arg;
+    return arguments;
+}
+
+static mu_value *merge_other_structure(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    mu_value *own = mu_scalar(mu_replica_id()) == 0 ? mu_list(scalar(1), MU_END) : mu_map("a", scalar(1), MU_END);
+    return mu_merge_call(give_back, NULL, own);
+}
+
+static void other_structure(void)
+{
+    CHECK(!eager(mirrored(2), merge_other_structure, NULL));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "merge_call");
+}
+
+static mu_value *give_mirrored(const mu_value_context *context, void *arg)
+{
+    (void)context;
+    return mu_list(scalar(1), (mu_value *)arg, MU_END);
+}
+
+// A per-replica value of values that are per replica already would have components that nothing can use.
+static void nested_components(void)
+{
+    mu_strategy *s = mirrored(2);
+    mu_value *inner = PER_REPLICA(1, 2), *mirror = mu_broadcast_to_devices(s, mu_of(scalar(1)), inner);
+    CHECK(!mu_per_replica(s, inner, inner, MU_END));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "replica 0");
+    CHECK(!mu_distribute_values(s, give_mirrored, mirror));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "replica 0");
+}
+
+static void gather_of_scalars(void)
+{
+    CHECK(!mu_strategy_gather(mirrored(2), PER_REPLICA(1, 2), 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "scalar");
+    CHECK(!mu_strategy_gather(mirrored(2), PER_REPLICA(1, 2), 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_strategy_gather");
+}
+
+static mu_value *make_in_trace(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    mu_variable *v = mu_variable_new(mu_add(id(), scalar(1)), "late");
+    return v ? read_of(v) : NULL;
+}
+
+// Strategies of one kind are "another", of two kinds not.
+static void two_kinds(void)
+{
+    mu_strategy *s = mirrored(2);
+    MU_SCOPE(s) {
+        CHECK(!eager(mu_one_device_strategy("CPU:0"), make_in_trace, NULL));
+        EXPECT_WORDS(MU_FAILED_PRECONDITION, "under MirroredStrategy");
+        CHECK(!eager(mirrored(2), make_in_trace, NULL));
+        EXPECT_WORDS(MU_FAILED_PRECONDITION, "under another MirroredStrategy");
+    }
+    CHECK(!traced(s, make_in_trace, NULL));
+    EXPECT_WORDS(MU_FAILED_PRECONDITION, "initial_value_fn");
+}
+
 // ---- The end of data as TensorFlow has it -------------------------------------------------------
 
 typedef struct pipeline {
@@ -199,6 +306,12 @@ static void error_of_the_fetched(void)
 
 const one_case variation_cases[] = {
     {"vary_scatter_bool", scatter_bool, NULL},
+    {"vary_misplaced_calls", misplaced_calls, NULL},
+    {"vary_updates_under_another_strategy", updates_under_another_strategy, NULL},
+    {"vary_other_structure", other_structure, NULL},
+    {"vary_nested_components", nested_components, NULL},
+    {"vary_gather_of_scalars", gather_of_scalars, NULL},
+    {"vary_two_kinds", two_kinds, NULL},
     {"vary_rest_that_is_dropped", rest_that_is_dropped, NULL},
     {"vary_shape_of_the_empty", shape_of_the_empty, NULL},
     {"vary_workers_of_absent_jobs", workers_of_absent_jobs, NULL},

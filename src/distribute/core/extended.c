@@ -110,7 +110,10 @@ static mu_status make_values(mu_strategy *strategy, mu_value_fn *fn, void *arg, 
         MU_CALLBACK("a function of mu_distribute_values", values[r] = fn(&context, arg));
         if (!values[r] && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
-        if (!values[r])
+        if (values[r] && mu__is_distributed(values[r]))
+            mu__error(MU_INVALID_ARGUMENT, "the component of replica %d is itself per replica or mirrored; give one of "
+                      "its components (mu_local_results)", r);
+        if (mu__pending())
             return mu_error_code();
     }
     return MU_OK;

@@ -8,7 +8,7 @@ mu_status mu_set_device(const char *device)
     if (mu__pending())
         return mu_error_code();
     mu_strategy *strategy = device ? mu_one_device_strategy(device) : NULL;
-    return mu__pending() ? mu_error_code() : mu_set_strategy(strategy);
+    return mu__pending() ? mu_error_code() : mu__set_strategy(strategy, "mu_set_device");
 }
 
 // ---- Timeouts -----------------------------------------------------------------------------------

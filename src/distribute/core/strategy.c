@@ -229,9 +229,8 @@ static mu_status may_enter(const mu_strategy *strategy)
                          mu_strategy_name(strategy));
     if (current && current != strategy)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "a scope of %s is opened inside a scope of another %s; strategies may not "
-                         "be mixed",
-                         mu_strategy_name(strategy), mu_strategy_name(current));
+                         "a scope of %s is opened inside a scope of %s%s; strategies may not be mixed",
+                         mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
     return MU_OK;
 }
 
@@ -331,15 +330,17 @@ mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
 
 mu_status mu_set_strategy(mu_strategy *strategy)
 {
-    if (mu__pending())
-        return mu_error_code();
+    return mu__pending() ? mu_error_code() : mu__set_strategy(strategy, "mu_set_strategy");
+}
+
+mu_status mu__set_strategy(mu_strategy *strategy, const char *function)
+{
     mu_context *context = mu__context();
     mu_strategy_scope *current = (mu_strategy_scope *)context->scope;
     if (context->replica || (current && !current->set))
         return mu__error(MU_FAILED_PRECONDITION,
-                         "mu_set_strategy is called inside a scope or a replica of %s; it replaces the strategy "
-                         "where none is open",
-                         mu_strategy_name(mu__current_strategy()));
+                         "%s is called inside a scope or a replica of %s; it replaces the strategy where none is open",
+                         function, mu_strategy_name(mu__current_strategy()));
     if (current)
         unlink_scope((scope_object *)((char *)current - offsetof(scope_object, head)));
     if (!strategy || strategy == mu_default_strategy())
@@ -382,18 +383,37 @@ bool mu_in_cross_replica_context(void)
     return context->scope && !context->replica;
 }
 
+const char *mu__another(const mu_strategy *strategy, const mu_strategy *other)
+{
+    return strcmp(mu_strategy_name(strategy), mu_strategy_name(other)) == 0 ? "another " : "";
+}
+
+// What a replica calls instead of a function for all of them.
+static const char *call_on_replicas(const char *function)
+{
+    static const char *const pairs[][2] = {{"mu_reduce", "mu_all_reduce"},
+                                           {"mu_reduce_to", "mu_all_reduce"},
+                                           {"mu_batch_reduce_to", "mu_all_reduce_value"},
+                                           {"mu_strategy_gather", "mu_all_gather"}};
+    for (size_t i = 0; i < MU_COUNT(pairs); i++)
+        if (strcmp(function, pairs[i][0]) == 0)
+            return pairs[i][1];
+    return NULL;
+}
+
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function)
 {
     const mu_strategy *current = mu__current_strategy();
     MU_TRY(mu__strategy_usable(strategy));
     if (current && current != strategy)
-        return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under another %s; strategies may not be mixed",
-                         function, mu_strategy_name(strategy), mu_strategy_name(current));
+        return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under %s%s; strategies may not be mixed", function,
+                         mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
+    const char *instead = call_on_replicas(function);
     if (mu__context()->replica)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "%s is called inside a function that runs on replicas; call it outside, or "
+                         "%s is called inside a function that runs on replicas; call %s%sit outside, or "
                          "in a merge_call",
-                         function);
+                         function, instead ? instead : "", instead ? " instead, or call " : "");
     return MU_OK;
 }
 

@@ -154,8 +154,8 @@ static mu_status same_shape_of_nest(int n, mu_value *const *values)
             same = place_of(values[0], k, values[r]) >= 0;
         if (!same)
             return mu__error(MU_INVALID_ARGUMENT,
-                             "replicas 0 and %d returned values of different structure; every replica must "
-                             "return the same lists, lengths and keys",
+                             "replicas 0 and %d give values of different structure, as results or as arguments of a "
+                             "merge_call; all must give the same lists, lengths and keys",
                              r);
     }
     return MU_OK;

@@ -17,6 +17,8 @@ static mu_value *gather_parts(mu_strategy *strategy, const char *whose, int n, m
     mu_tensor **all = strategy->ops->cross_worker->gather(strategy, what, n, parts, &n_all);
     mu_tensor *whole = all ? mu_concat(n_all, all, axis) : NULL;
     mu__free(all);
+    if (!whole)
+        mu__error_context("in mu_strategy_gather along axis %d", axis);
     return whole ? mu_of(whole) : NULL;
 }
 

@@ -77,9 +77,8 @@ enum { RENDEZVOUS_TEXT = 160 };
 
 static const char *rendezvous_text(const rendezvous *what, char text[RENDEZVOUS_TEXT])
 {
-    static const char *const updates[] = {"mu_variable_assign", "mu_variable_assign_add", "mu_variable_assign_sub"};
     if (what->kind == MEET_ASSIGN)
-        snprintf(text, RENDEZVOUS_TEXT, "%s to variable '%s'", updates[what->update], what->name);
+        snprintf(text, RENDEZVOUS_TEXT, "%s to variable '%s'", mu__update_function(what->update), what->name);
     else if (what->name && what->name[0])
         snprintf(text, RENDEZVOUS_TEXT, "%s of '%s'", rendezvous_names[what->kind], what->name);
     else

@@ -16,6 +16,12 @@ static mu_strategy *owner_of(const mu_variable *variable)
     return variable->owner;
 }
 
+const char *mu__update_function(mu_update kind)
+{
+    static const char *const functions[] = {"mu_variable_assign", "mu_variable_assign_add", "mu_variable_assign_sub"};
+    return functions[kind];
+}
+
 // Replicas of another strategy have no component of this variable, and would write another replica's.
 static mu_status need_own_replica(const mu_variable *variable)
 {
@@ -23,9 +29,9 @@ static mu_status need_own_replica(const mu_variable *variable)
     if (!replica || replica->strategy == owner_of(variable))
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
-                     "variable '%s' of %s is assigned on a replica of another %s; strategies may not be mixed",
+                     "variable '%s' of %s is assigned on a replica of %s%s; strategies may not be mixed",
                      variable->resource.name, mu_strategy_name(owner_of(variable)),
-                     mu_strategy_name(replica->strategy));
+                     mu__another(owner_of(variable), replica->strategy), mu_strategy_name(replica->strategy));
 }
 
 // Runs a raw update on every component. A trace runs on every replica, so there it is one update.
@@ -181,7 +187,7 @@ static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tenso
     if (replica && replica->eager && variable->aggregation != MU_AGGREGATION_NONE)
         return eager_update(variable, kind, value);
     if (!in_replica()) {
-        MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
+        MU_TRY(mu__need_cross_replica(owner_of(variable), mu__update_function(kind)));
         return update_components(variable, kind, value);
     }
     mu_tensor *agreed = aggregate(variable, kind, value);
@@ -275,7 +281,7 @@ static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor
     MU_TRY(need_own_replica(variable));
     if (in_replica() || mu__updating())
         return mu__variable_update(variable, kind, value);
-    MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
+    MU_TRY(mu__need_cross_replica(owner_of(variable), mu__update_function(kind)));
     if (variable->aggregation != MU_AGGREGATION_SUM)
         return update_components(variable, kind, value);
     if (kind != MU_UPDATE_ASSIGN)

@@ -327,7 +327,10 @@ static void test_mistakes(void **state)
     assert_int_equal(mu_rpc_server_register(server, "muster.f", .fn = echo), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "may not begin");
     assert_int_equal(mu_rpc_server_register(server, "g"), MU_INVALID_ARGUMENT);
-    expect_error(MU_INVALID_ARGUMENT, "either .fn or .function");
+    expect_error(MU_INVALID_ARGUMENT, "neither .fn nor .function");
+    assert_int_equal(mu_rpc_server_register(server, "g", .fn = echo, .function = mu_function_new(echo, NULL)),
+                     MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "has .fn and .function");
     assert_int_equal(mu_rpc_server_register(server, "g", .fn = echo, .input_signature = "x"), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "an element type");
     assert_int_equal(mu_rpc_server_start(server), MU_OK);
