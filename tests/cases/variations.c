@@ -38,6 +38,23 @@ static void scatter_bool(void)
     }
 }
 
+// ---- Reductions ---------------------------------------------------------------------------------
+
+// An ON_READ variable is reduced copy by copy, so its aggregation does not matter; on one replica too.
+static void reduce_on_read(void)
+{
+    for (int n = 1; n <= 3; n++)
+        for (int a = MU_AGGREGATION_NONE; a <= MU_AGGREGATION_ONLY_FIRST_REPLICA; a++) {
+            mu_strategy *s = mirrored(n);
+            mu_variable *v = variable(s, VECTOR(1, 2), MU_SYNCHRONIZATION_ON_READ, (mu_variable_aggregation)a);
+            mu_value *leaf = mu_value_at(mu_variables(v, MU_END), 0);
+            EXPECT(mu_reduce(s, MU_SUM, leaf), n, 2 * n);
+            EXPECT(mu_reduce(s, MU_MEAN, leaf), 1, 2);
+            EXPECT(mu_reduce(s, MU_MEAN, leaf, 0), 1.5);
+            EXPECT(mu_reduce_to(s, MU_SUM, leaf), n, 2 * n);
+        }
+}
+
 // ---- What messages name -------------------------------------------------------------------------
 
 typedef enum misplaced { REDUCE, GATHER, SET_DEVICE, SET_STRATEGY } misplaced;
@@ -306,6 +323,7 @@ static void error_of_the_fetched(void)
 
 const one_case variation_cases[] = {
     {"vary_scatter_bool", scatter_bool, NULL},
+    {"vary_reduce_on_read", reduce_on_read, NULL},
     {"vary_misplaced_calls", misplaced_calls, NULL},
     {"vary_updates_under_another_strategy", updates_under_another_strategy, NULL},
     {"vary_other_structure", other_structure, NULL},

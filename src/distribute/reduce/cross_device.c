@@ -43,11 +43,18 @@ static const char *whose(const mu_reducing *r, int n)
     return n < r->strategy->n_local ? "worker" : "replica";
 }
 
+// The copy of an only replica is reduced as it is, also where a read would have to combine copies and cannot (NONE).
+static mu_tensor *variable_tensor(mu_variable *variable)
+{
+    const mu_strategy *owner = variable->owner;
+    const bool alone = owner && owner->n_replicas == 1;
+    return alone && variable->synchronization == MU_SYNCHRONIZATION_ON_READ ? mu__variable_component(variable, 0)
+                                                                            : mu_variable_read(variable);
+}
+
 mu_tensor *mu__leaf_tensor(const mu_value *leaf)
 {
-    if (leaf->kind == MU_VALUE_VARIABLE)
-        return mu_variable_read((mu_variable *)leaf->leaf);
-    return (mu_tensor *)leaf->leaf;
+    return leaf->kind == MU_VALUE_VARIABLE ? variable_tensor((mu_variable *)leaf->leaf) : (mu_tensor *)leaf->leaf;
 }
 
 // Checks that parts differ only along the reduced axes.
