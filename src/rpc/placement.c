@@ -375,7 +375,8 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
         store->copy = NOBODY; // it is a new process
     if (is_there(p, store->copy, store->copy_process) && (store->promoting || may_replace(p, store, now)))
         send_order(p, number, MU_ORDER_PROMOTE, store->copy, NOBODY);
-    else if (store->copy == NOBODY && is_there(p, store->primary, store->primary_process))
+    else if (is_there(p, store->primary, store->primary_process) &&
+             (store->copy == NOBODY || is_gone(p, store->copy, store->copy_process, now)))
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY); // it is back, and its replacement is lost
     else if (store->copy == NOBODY && p->written == 0 && may_replace(p, store, now))
         mourn(p, number, now);

@@ -13,6 +13,8 @@ enum { SERVERS = 2 };
 static atomic_int n_restored, n_lost[SERVERS]; // lost: of store i
 static atomic_bool slow; // server 0 does not end a cut before this is false
 static double reading_s; // how long a server reads a snapshot
+static atomic_bool refuses;     // to take over
+static atomic_int n_continued;  // orders to stay primary of store 0
 
 // Of a store that the coordinator does not know.
 static mu_value *state(mu_value *arguments, void *arg)
@@ -27,6 +29,11 @@ static mu_value *lead(mu_value *arguments, void *arg)
     int64_t head[MU_N_LEAD];
     (void)arg;
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
+    n_continued += head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE && head[MU_LEAD_STORE] == 0;
+    if (refuses && head[MU_LEAD_ORDER] == MU_ORDER_PROMOTE) {
+        mu__error(MU_UNAVAILABLE, "its primary may still answer");
+        return NULL;
+    }
     n_lost[head[MU_LEAD_STORE]] += head[MU_LEAD_ORDER] == MU_ORDER_LOST;
     if (head[MU_LEAD_ORDER] == MU_ORDER_RESTORE) {
         n_restored++;
@@ -101,7 +108,7 @@ static void step_until(mu_placement *placement, int64_t snapshots, int restored,
 static cluster place_cluster(int replicas, double heartbeat, double snapshot_seconds)
 {
     cluster c;
-    n_restored = n_lost[0] = n_lost[1] = 0;
+    n_restored = n_continued = n_lost[0] = n_lost[1] = 0;
     for (int i = 0; i < SERVERS; i++) {
         c.servers[i] = start_server(i);
         c.clients[i] = client_of(c.servers[i]);
@@ -209,6 +216,31 @@ static void test_a_primary_that_is_away_is_waited_for(void **state)
     mu_pool_close(pool);
 }
 
+// A copy was told to take over, and has not done so when it is away too; then the primary is back, and the copy is not.
+static void test_a_primary_does_not_wait_for_a_copy_that_is_gone(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = place_cluster(1, 1, 1000);
+    for (int i = 0; i < 20000 && n_continued == 0; i++)
+        step_until(c.placement, INT64_MAX, 1, 0.001);
+    step_until(c.placement, INT64_MAX, 1, 0.1); // store 0 has been given a copy
+    refuses = true;
+    const uint64_t primary = connection_is_away(c.clients[0]);
+    step_until(c.placement, INT64_MAX, 1, 0.8); // longer than 0.65 heartbeats
+    connection_is_away(c.clients[1]);
+    connection_is_back(c.clients[0], primary);
+    const int before = n_continued;
+    step_until(c.placement, INT64_MAX, 1, 0.3);
+    assert_int_equal(n_continued, before); // the copy may come back
+    step_until(c.placement, INT64_MAX, 1, 0.6);
+    refuses = false;
+    assert_true(n_continued > before);
+    assert_int_equal(n_lost[0], 0);
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
 // A snapshot takes longer to read than two heartbeats: the order is not given again meanwhile.
 static void test_a_snapshot_is_read_once(void **state)
 {
@@ -271,6 +303,7 @@ int main(void)
                                        cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
                                        cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_primary_that_is_away_is_waited_for),
+                                       cmocka_unit_test(test_a_primary_does_not_wait_for_a_copy_that_is_gone),
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost)};
