@@ -8,6 +8,7 @@
 //              fetched again when all workers are dead.
 // fit:         mu_fit, mu_evaluate and mu_predict on the workers, one of which is killed: metrics are exact, outputs in
 //              order.
+// own_values:  each worker counts its steps in a variable of its own, to which it connects with its own key.
 // branches:    variables in branches and loops of a step, also those of an optimizer that accumulates gradients.
 // steps:       synchronous steps of 2 calls on 3 workers, which are killed while it runs: the weights of two replicas.
 // visits:      a visitation guarantee, workers killed likewise: every batch counts exactly once in each epoch.
@@ -93,6 +94,28 @@ static void counts(void)
     expect(value >= STEPS && value <= STEPS + retried, "each step counts, one that was tried again perhaps twice");
     expect(works_again(c, step, data), "the killed worker comes back and works");
     expect(made == 4, "its dataset is made again, and no other");
+}
+
+// ---- own_values ---------------------------------------------------------------------------------
+
+static void own_values(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_variable *own = NULL;
+    MU_SCOPE(strategy)
+        own = mu_variable_new(mu_constant(MU_F32, 0), "own", .per_worker_variable = true);
+    mu_function *step = mu_function_new(add, own);
+    for (int i = 0; i < STEPS; i++)
+        mu_schedule(c, step, mu_of(mu_constant(MU_F32, 1)));
+    expect(mu_join(c) == MU_OK, "steps with values of the workers' own");
+    mu_value *all = mu_variable_read_all(own);
+    double sum = 0;
+    for (int i = 0; i < 3; i++) {
+        expect(mu_scalar(mu_at(all, i)) == (double)calls_of(c, i).done, "what a worker has counted");
+        sum += mu_scalar(mu_at(all, i));
+    }
+    expect(sum == STEPS, "what all have counted");
 }
 
 // ---- weights ------------------------------------------------------------------------------------
@@ -650,6 +673,8 @@ int main(int argc, char **argv)
         copied_steps();
     } else if (strcmp(part, "copied_visits") == 0) {
         visits(true);
+    } else if (strcmp(part, "own_values") == 0) {
+        own_values();
     } else if (strcmp(part, "branches") == 0) {
         branches();
     } else if (strcmp(part, "lost_server") == 0) {
