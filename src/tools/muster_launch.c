@@ -357,7 +357,13 @@ static mu_status make_key(launch *l)
     l->options.key = l->key;
     if (!mu__environment("MUSTER_CLUSTER_KEY") && !mu__environment("MUSTER_CLUSTER_KEY_FILE"))
         MU_TRY(mu__key_random(l->key));
-    return l->options.workers > 0 ? make_keyring(l) : MU_OK;
+    const int version = (int)mu__setting_int(MU_SETTING_WIRE_VERSION);
+    if (l->options.workers > 0 && version >= MU_WIRE_BEARERS)
+        return make_keyring(l);
+    if (l->options.workers > 0)
+        mu__screen_say(&l->screen, "muster launch: MUSTER_WIRE_VERSION is %d, which has no keys of workers: each gets "
+                       "the job's key", version);
+    return MU_OK;
 }
 
 static mu_status hear_signals(launch *l)
