@@ -69,14 +69,18 @@ static mu_status add_workers(mu_cluster_spec *spec, const char *job, const char 
 
 // ---- Names --------------------------------------------------------------------------------------
 
-// An attribute of this machine. The caller owns it; NULL with an error.
-static char *ask_metadata(const char *address, const char *attribute)
+// An attribute of this machine. The caller owns it; NULL with an error. `name`: the TPU, for messages.
+static char *ask_metadata(const char *address, const char *attribute, const char *name)
 {
     char *url = mu__sprintf("http://%s/computeMetadata/v1/instance/attributes/%s", address, attribute);
     char *answer = url == NULL ? NULL
                                : mu__https_get(&(mu_https_request){.url = url, .header = "Metadata-Flavor: Google",
                                                                    .seconds = metadata_seconds});
     mu__free(url);
+    if (!answer)
+        mu__error_append("; it is the metadata server, which knows the hosts of the TPU \"%.80s\". Other hosts wait "
+                         "for this one: start it again, or give all of them the hosts' addresses (grpc://host:%d)", name,
+                         (int)WORKER_PORT);
     return answer;
 }
 
@@ -112,13 +116,13 @@ static mu_status look_up_metadata(const tpu_source *source, const char *name, mu
     const char *address = source->metadata_address ? source->metadata_address : mu__environment("GCE_METADATA_HOST");
     if (address == NULL || address[0] == '\0')
         return refuse_name(name, "TPU_NAME is not its name, and no metadata server is set");
-    char *own = ask_metadata(address, "instance-id");
+    char *own = ask_metadata(address, "instance-id", name);
     if (own == NULL)
         return mu_error_code();
     own[strcspn(own, "\r\n")] = '\0';
     mu_status status = MU_OK;
     if (strcmp(own, name) == 0) {
-        char *list = ask_metadata(address, "worker-network-endpoints");
+        char *list = ask_metadata(address, "worker-network-endpoints", name);
         status = list ? add_endpoints(spec, source->job_name, list) : mu_error_code();
         mu__free(list);
     } else {

@@ -4,6 +4,7 @@
 //         checkpoint goes to that and back through FILE. Then the last host ends, and the other one's step names it.
 // divided: replicas of two cores each, two on a host, whose work is divided among the cores.
 // dies: the last host ends before its cores start.
+// unknown: the last host cannot find out where the TPU's hosts are, since its metadata server does not answer.
 // broken: the last host's plugin is missing.
 // differs: the hosts have different numbers of cores.
 // alone: one host alone has ended or started its cores again, or has another device assignment; and other clusters.
@@ -304,6 +305,18 @@ static void dies(mu_cluster *tpu)
     expect(!connected || mu_tpu_initialize(tpu) == NULL, MU_UNAVAILABLE, "/job:worker/task:1");
 }
 
+// That host can tell nobody; the other one learns from its deadline whom it lacks.
+static void unknown(mu_cluster *tpu)
+{
+    if (host == HOSTS - 1) {
+        setenv("TPU_NAME", "another", 1);
+        setenv("GCE_METADATA_HOST", "127.0.0.1:1", 1);
+        expect(mu_connect_to_cluster(mu_tpu_cluster_resolver("pair")) != MU_OK, MU_UNAVAILABLE, "metadata server");
+        _exit(0);
+    }
+    expect(mu_connect_to_cluster(tpu) != MU_OK, MU_DEADLINE_EXCEEDED, "/job:worker/task:1");
+}
+
 static void broken(mu_cluster *tpu)
 {
     need(mu_connect_to_cluster(tpu) == MU_OK, "cannot connect");
@@ -375,6 +388,8 @@ int main(int argc, char **argv)
         divided(tpu);
     else if (strcmp(part, "dies") == 0)
         dies(tpu);
+    else if (strcmp(part, "unknown") == 0)
+        unknown(tpu);
     else if (strcmp(part, "broken") == 0)
         broken(tpu);
     else if (strcmp(part, "differs") == 0)
