@@ -70,7 +70,7 @@ typedef struct mu_reduce_lr_on_plateau_args {
     double min_lr;                           // the learning rate is not reduced below; default 0
 } mu_reduce_lr_on_plateau_args;
 // mu_reduce_lr_on_plateau reduces the optimizer's learning rate when the monitored value no longer improves. Epochs
-// without the value do not count.
+// without the value do not count. This callback and the next one let mu_fit log each epoch's "learning_rate".
 #define mu_reduce_lr_on_plateau(...) \
     mu_reduce_lr_on_plateau_with(MU_ARGS(mu_reduce_lr_on_plateau_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_reduce_lr_on_plateau_with(const mu_reduce_lr_on_plateau_args *args);

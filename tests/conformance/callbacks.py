@@ -99,11 +99,14 @@ def compare_callback(report, mu, floatx, row):
                       off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0]),
                       off(mu.array(mu.mu_variable_read(mu.mu_optimizer_learning_rate(optimizer))),
                           theirs.optimizer.learning_rate.numpy()))
+        logged = sorted(mu.mu_history_name(history, i).decode() for i in range(mu.mu_history_names(history)))
+        if "learning_rate" in logged and "learning_rate" in seen:
+            far = max(far, off([mu.mu_history_at(history, "learning_rate", i) for i in range(epochs)], seen["learning_rate"]))
         if name == "CSVLogger":
             (names, values), (wanted_names, wanted) = table_of(f"{folder}/ours.csv"), table_of(f"{folder}/theirs.csv")
             far = max(far, off(values, wanted) if names == wanted_names else np.inf)
-    report.check(f"callback {name} {row[1]}, {floatx}", f"{epochs} epochs as in Keras, within {far:.1e}",
-                 epochs == len(seen["loss"]) and far <= TOLERANCE[floatx])
+    report.check(f"callback {name} {row[1]}, {floatx}", f"{epochs} epochs of {', '.join(logged)} as in Keras, within {far:.1e}",
+                 epochs == len(seen["loss"]) and logged == sorted(seen) and far <= TOLERANCE[floatx])
 
 
 def compare_defaults(report, mu, floatx, row):

@@ -15,6 +15,7 @@ struct mu_callback {
     void (*on_destroy)(void *state);  // releases what the state owns; optional
     const char *monitor;          // built-in callbacks: the logged value that they watch, stored in `state`; NULL: none
     const char *path;             // built-in callbacks: a path with {names} of logged values, stored in `args`; or NULL
+    bool sets_rate;               // built-in callbacks: fit logs "learning_rate" at the end of every epoch
     // Called when a signal ends fit, after the step in progress has finished. Names the folder from which the next run
     // continues, in *saved_in, if there is one; it stays valid as long as the callback. Optional.
     mu_status (*on_interrupt)(const mu_logs *logs, const char **saved_in, void *arg);

@@ -56,7 +56,10 @@ mu_callback *mu_learning_rate_scheduler(mu_epoch_schedule *schedule, void *arg)
     scheduler *state = mu__calloc(1, sizeof *state);
     if (state)
         *state = (scheduler){schedule, arg};
-    return mu__callback_built_in((mu_callback_args){.on_epoch_begin = set_rate}, state);
+    mu_callback *callback = mu__callback_built_in((mu_callback_args){.on_epoch_begin = set_rate}, state);
+    if (callback)
+        callback->sets_rate = true;
+    return callback;
 }
 
 // ---- CSV ----------------------------------------------------------------------------------------

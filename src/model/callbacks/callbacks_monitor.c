@@ -224,7 +224,9 @@ mu_callback *mu_reduce_lr_on_plateau_with(const mu_reduce_lr_on_plateau_args *gi
         .state_bytes = sizeof(plateau),
         .hooks = {.on_train_begin = plateau_begin, .on_epoch_end = plateau_epoch}};
     mu_callback *callback = mu__callback_of_class(&class, given);
-    if (callback)
+    if (callback) {
         callback->monitor = ((const mu_reduce_lr_on_plateau_args *)callback->args)->monitor;
+        callback->sets_rate = true;
+    }
     return callback;
 }

@@ -152,7 +152,8 @@ static mu_status write_epoch(const mu_logs *logs, void *arg)
             continue;
         }
         snprintf(tag, sizeof tag, "epoch_%s", logs->names[i]);
-        MU_TRY(add(callback, false, tag, logs->epoch, logs->values[i]));
+        if (strcmp(tag, "epoch_learning_rate") != 0)  // comes below, whether it is logged or not
+            MU_TRY(add(callback, false, tag, logs->epoch, logs->values[i]));
     }
     MU_TRY(add(callback, false, "epoch_learning_rate", logs->epoch, rate));
     return flush(callback->state);

@@ -101,12 +101,21 @@ static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
     return MU_OK;
 }
 
+// Whether the learning rate is among the values of an epoch: a callback sets it, and no metric has its name.
+static bool logs_rate(const fitting *f, int n, const char *const *names)
+{
+    bool logs = mu__hooks_set_rate(f->callbacks);
+    for (int i = 0; i < n; i++)
+        logs &= strcmp(names[i], MU_RATE_LOG) != 0;
+    return logs;
+}
+
 // Ends an epoch with the values of training and validation together, for the progress bar and on_epoch_end.
 static mu_status end_epoch(fitting *f, const mu_pass *train, const mu_pass *validation)
 {
     static const char *const prefix = "val_";
-    const char *names[2 * MU_MAX_LOGS];
-    double values[2 * MU_MAX_LOGS];
+    const char *names[2 * MU_MAX_LOGS + 1];
+    double values[2 * MU_MAX_LOGS + 1];
     char val_names[MU_MAX_LOGS][72];
     int n = 0;
     for (int i = 0; i < train->model->trainer->n_metrics; i++, n++) {
@@ -118,8 +127,14 @@ static mu_status end_epoch(fitting *f, const mu_pass *train, const mu_pass *vali
         names[n] = val_names[i];
         values[n] = validation->values[i];
     }
+    const bool rate = logs_rate(f, n, names);
+    if (rate) {
+        MU_TRY(mu__learning_rate_read(train->model, &values[n]));
+        names[n++] = MU_RATE_LOG;
+    }
     mu__progress_end(&f->progress, train->steps, n, names, values);
-    MU_TRY(mu__add_epoch(f->history, train, validation, f->validation.dataset || f->validation.creator));
+    MU_TRY(mu__add_epoch(f->history, train, validation, f->validation.dataset || f->validation.creator,
+                         rate ? &values[n - 1] : NULL));
     mu_logs logs = mu__pass_logs(train);
     logs.n = n;
     logs.names = names;

@@ -168,6 +168,14 @@ static mu_status call_one(const mu_callback *callback, int i, mu_hook which, con
                      function, hooks[which].name, i, (int)status, mu_status_name(status));
 }
 
+bool mu__hooks_set_rate(mu_callback *const *callbacks)
+{
+    bool sets = false;
+    for (int i = 0; !is_end(callbacks, i); i++)
+        sets |= callbacks[i]->sets_rate;
+    return sets;
+}
+
 mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_logs *logs)
 {
     for (int i = 0; !is_end(callbacks, i); i++)

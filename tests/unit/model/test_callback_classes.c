@@ -160,6 +160,8 @@ static void schedules_and_nan(void **state)
     mu_history *history = train(model, 5, mu_learning_rate_scheduler(grow, &(double){.25}));
     need(history);
     assert_number(mu_tensor_item(mu_variable_read(mu_optimizer_learning_rate(model->trainer->optimizer)), 0), .25, 0);
+    assert_number(mu_history_at(history, "learning_rate", 0), .1, 0);
+    assert_number(mu_history_at(history, "learning_rate", 1), .25, 0);
     assert_null(train(model, 5, mu_learning_rate_scheduler(grow, &wrong)));
     expect_error(MU_INVALID_ARGUMENT, "the schedule returned -1 for epoch 1");
     assert_null(train(regression(2, huge), 5, mu_terminate_on_nan(.raise_error = true)));
