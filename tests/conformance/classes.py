@@ -6,7 +6,10 @@
 # A loss is compared as evaluate computes it, a metric through its update and result. It must not know how the library
 # gets its results.
 import ctypes
+import json
 import sys
+import tempfile
+import zipfile
 
 import keras
 import numpy as np
@@ -244,6 +247,44 @@ def compare_metric(report, mu, floatx, row):
     report.check(f"metric {name} {options}, {floatx}", f"within {far:.1e}", far <= TOLERANCE[floatx])
 
 
+def plain(config):
+    """A configuration without what Keras adds of its own, tuples as lists."""
+    return {key: np.asarray(value).tolist() if isinstance(value, tuple) or hasattr(value, "shape") else value
+            for key, value in config.items() if key not in ("name", "dtype", "fn")}
+
+
+# Metrics of values and not of labels and predictions, and the class Accuracy, whose name here is that of mu_accuracy.
+NOT_COMPILED = ("Mean", "Sum", "Accuracy")
+
+
+def compiled_with(mu, **options):
+    """What a .keras file says that a model is compiled with."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = mu.model([mu.mu_input_layer(shape=[3]), mu.mu_dense(units=2)])
+        mu.mu_compile(model=model, **options)
+        mu.mu_save_model(model, f"{folder}/model.keras")
+        return json.loads(zipfile.ZipFile(f"{folder}/model.keras").read("config.json"))["compile_config"]
+
+
+def compare_compiled(report, mu, _floatx, row):
+    """A loss or metric as Keras makes it of our configuration."""
+    name, options, is_loss = row
+    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
+    module = tf.keras.losses if is_loss else tf.keras.metrics
+    theirs = getattr(module, name + "Error" if name == "LogCosh" and not is_loss else name)(**listed)
+    with mu.pool():
+        if is_loss:
+            made = compiled_with(mu, loss=getattr(mu, f"mu_{snake(name)}_loss")(**options_here(options)))["loss"]
+        else:
+            made = compiled_with(mu, loss="mse", metrics=metric_here(mu, name, options))["metrics"][0]
+    if isinstance(made, str):  # a name, as which classes without options are written
+        made = tf.keras.losses.get(made) if is_loss else tf.keras.metrics.get(made)
+        made = keras.saving.serialize_keras_object(made)
+    seen, wanted = plain(keras.saving.deserialize_keras_object(made).get_config()), plain(theirs.get_config())
+    report.check(f"compiled with {name} {options}", f"{seen} here, {wanted} in Keras" if seen != wanted else f"{len(seen)} options",
+                 seen == wanted)
+
+
 def compare_activations(report, mu, floatx, names):
     x = np.random.default_rng(4).normal(0, 2, (6, 8)).astype(FLOATX[floatx])
     far = {}
@@ -429,6 +470,9 @@ def main(library, only=""):
         parts = [(compare_loss, row, f"loss {row[0]}") for row in LOSSES]
         parts += [(compare_gradient, row, f"gradient of loss {row[0]}") for row in LOSSES]
         parts += [(compare_metric, row, f"metric {row[0]}") for row in METRICS + LOSS_METRICS]
+        if floatx == "f32":
+            parts += [(compare_compiled, (row[0], row[3], is_loss), f"compiled with {row[0]}")
+                      for rows, is_loss in ((METRICS, False), (LOSSES, True)) for row in rows if row[0] not in NOT_COMPILED]
         parts += [(compare_regularizers, None, "regularizers")]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional"), (compare_shared_model, None, "functional, shared")]

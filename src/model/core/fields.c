@@ -454,9 +454,10 @@ static bool is_none(const void *value, const mu_field *field)
 {
     if (field->null_word)
         return strcmp(*(const char *const *)value, field->null_word) == 0;
-    if (field->none && field->kind == MU_FIELD_INT64)
-        return *(const int64_t *)value == (int64_t)field->number;
-    return field->none && (field->kind == MU_FIELD_DOUBLE ? *(const double *)value == 0 : *(const int *)value == 0);
+    if (!field->none || field->kind == MU_FIELD_DOUBLE)
+        return field->none && *(const double *)value == 0;
+    const int64_t number = field->kind == MU_FIELD_INT64 ? *(const int64_t *)value : *(const int *)value;
+    return number == (int64_t)field->number;
 }
 
 static json_t *value_json(const void *args, const mu_field *field)

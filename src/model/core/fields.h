@@ -71,7 +71,7 @@ typedef struct mu_field {
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
     bool up_to;                 // MU_FIELD_LONGS: a number in Keras's JSON is the list from 1 to that number
     bool single;                // MU_FIELD_INTS, MU_FIELD_DOUBLES: Keras writes a list of one number as the number
-    bool none;                  // MU_FIELD_INT, MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT64: `number` is;
+    bool none;                  // MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT, MU_FIELD_INT64: `number` is;
                                 // MU_FIELD_DIMS: an empty shape is
     bool nulls;                 // MU_FIELD_DIMS: Keras writes None, not -1, for an unknown dimension
     bool internal;              // Keras does not have it

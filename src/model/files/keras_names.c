@@ -326,7 +326,7 @@ static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, con
     return MU_OK;
 }
 
-// In the order in which Keras makes them: averages and accumulators, then what the class has.
+// In the order in which Keras makes them: averages and accumulators, then what the class has, its scalars last.
 static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained)
 {
     int number = 0;
@@ -342,6 +342,8 @@ static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer,
         together = slots_together(optimizer, slot);
         MU_TRY(add_slots(out, optimizer, trained, slot, together, &number));
     }
+    for (int i = 0; i < optimizer->n_scalars; i++)  // Nadam's product of momenta
+        MU_TRY(add_state(out, optimizer->scalars[i], &number));
     return MU_OK;
 }
 
@@ -368,8 +370,7 @@ mu_status mu__keras_names(mu_model *model, mu_file_names names, mu_named_variabl
     mu_optimizer *optimizer = names != MU_NAMES_OWN ? model->trainer->optimizer : NULL;
     MU_TRY(walk(model, "", "", out));
     drop_others(out, names);
-    // Nadam's product of momenta and the state of a loss scale optimizer.
-    if (optimizer && optimizer->n_scalars > 0)
+    if (optimizer && optimizer->inner)
         mu__log(MU_LOG_WARNING, "'%s' of the optimizer of '%s' has no place in Keras's files; mu_checkpoint_save keeps "
                 "it", optimizer->scalar_kinds[0].name, mu_layer_name(model));
     if (!optimizer || optimizer->inner)

@@ -420,7 +420,7 @@ static const mu_field crossentropy_fields[] = {
 static const mu_field sparse_fields[] = {
     MU_LOSS_FIELDS(mu_sparse_crossentropy_args),
     MU_FIELD(mu_sparse_crossentropy_args, from_logits, FLAG),
-    MU_FIELD(mu_sparse_crossentropy_args, ignore_class, INT, .number = NO_CLASS),
+    MU_FIELD(mu_sparse_crossentropy_args, ignore_class, INT, .number = NO_CLASS, .none = true),
     MU_FIELD(mu_sparse_crossentropy_args, axis, INT, .number = -1),
     {0},
 };
@@ -453,16 +453,19 @@ static const mu_field circle_fields[] = {
     MU_FIELD(mu_circle_args, keep_diagonal, NOT, .keras = "remove_diagonal"),
     {0},
 };
-static const mu_field focal_fields[] = {
-    MU_LOSS_FIELDS(mu_focal_args),
-    MU_FIELD(mu_focal_args, from_logits, FLAG),
-    MU_FIELD(mu_focal_args, label_smoothing, DOUBLE, .limit = MU_FRACTION),
-    MU_FIELD(mu_focal_args, apply_class_balancing, FLAG),
-    MU_FIELD(mu_focal_args, alpha, DOUBLE, .limit = MU_FRACTION, .number = .25),
-    MU_FIELD(mu_focal_args, gamma, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 2),
-    MU_FIELD(mu_focal_args, axis, INT, .number = -1),
-    {0},
-};
+// Of Keras's categorical class the balancing is no option.
+#define FOCAL_FIELDS(categorical)                                                                           \
+    {                                                                                                       \
+        MU_LOSS_FIELDS(mu_focal_args),                                                                      \
+        MU_FIELD(mu_focal_args, from_logits, FLAG),                                                         \
+        MU_FIELD(mu_focal_args, label_smoothing, DOUBLE, .limit = MU_FRACTION),                             \
+        MU_FIELD(mu_focal_args, apply_class_balancing, FLAG, .internal = categorical),                      \
+        MU_FIELD(mu_focal_args, alpha, DOUBLE, .limit = MU_FRACTION, .number = .25),                        \
+        MU_FIELD(mu_focal_args, gamma, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 2),                      \
+        MU_FIELD(mu_focal_args, axis, INT, .number = -1),                                                   \
+        {0},                                                                                                \
+    }
+static const mu_field focal_fields[] = FOCAL_FIELDS(false), categorical_focal_fields[] = FOCAL_FIELDS(true);
 
 // The class of a formula, and the function that makes such a loss.
 #define LOSS(formula, keras_class, args_type, args_fields, ...)                                              \
@@ -491,7 +494,8 @@ LOSS(categorical_crossentropy, "CategoricalCrossentropy", mu_crossentropy_args, 
 LOSS(sparse_categorical_crossentropy, "SparseCategoricalCrossentropy", mu_sparse_crossentropy_args, sparse_fields,
      .takes_labels = true, .valid = sparse_valid)
 LOSS(binary_focal_crossentropy, "BinaryFocalCrossentropy", mu_focal_args, focal_fields, .short_name = NULL)
-LOSS(categorical_focal_crossentropy, "CategoricalFocalCrossentropy", mu_focal_args, focal_fields, .short_name = NULL)
+LOSS(categorical_focal_crossentropy, "CategoricalFocalCrossentropy", mu_focal_args, categorical_focal_fields,
+     .short_name = NULL)
 LOSS(categorical_generalized_cross_entropy, "CategoricalGeneralizedCrossEntropy", mu_generalized_crossentropy_args,
      generalized_fields, .takes_labels = true)
 LOSS(dice, "Dice", mu_dice_args, dice_fields, .joins_replicas = dice_joins)

@@ -207,11 +207,14 @@ static mu_status categorical_update(mu_metric *metric, mu_tensor *y_true, mu_ten
     return accuracy(metric, y_true, y_pred, weights, CATEGORICAL);
 }
 
-static const mu_field threshold_fields[] = {
-    MU_FIELD(mu_threshold_args, threshold, DOUBLE, .limit = MU_FRACTION, .number = .5),
-    MU_FIELD(mu_threshold_args, name, NAME),
-    {0},
-};
+// Keras's classes that compare classes have no threshold, so their configuration has none.
+#define THRESHOLD_FIELDS(of_classes)                                                                         \
+    {                                                                                                        \
+        MU_FIELD(mu_threshold_args, threshold, DOUBLE, .limit = MU_FRACTION, .number = .5, .internal = of_classes), \
+        MU_FIELD(mu_threshold_args, name, NAME),                                                             \
+        {0},                                                                                                 \
+    }
+static const mu_field threshold_fields[] = THRESHOLD_FIELDS(false), class_fields[] = THRESHOLD_FIELDS(true);
 
 // Whether the label is among the k largest outputs.
 static mu_status top_k(mu_metric *metric, mu_tensor *labels, mu_tensor *y_pred, mu_tensor *weights)
@@ -276,8 +279,8 @@ mu_metric *mu_accuracy_metric(const char *name)
               .update = update_function, .result = mu__mean_result, .maximized = true)
 
 ACCURACY(binary_accuracy, "BinaryAccuracy", mu_threshold_args, threshold_fields, binary_update)
-ACCURACY(categorical_accuracy, "CategoricalAccuracy", mu_threshold_args, threshold_fields, categorical_update)
-ACCURACY(sparse_categorical_accuracy, "SparseCategoricalAccuracy", mu_threshold_args, threshold_fields, sparse_update)
+ACCURACY(categorical_accuracy, "CategoricalAccuracy", mu_threshold_args, class_fields, categorical_update)
+ACCURACY(sparse_categorical_accuracy, "SparseCategoricalAccuracy", mu_threshold_args, class_fields, sparse_update)
 ACCURACY(top_k_categorical_accuracy, "TopKCategoricalAccuracy", mu_top_k_args, top_k_fields, top_k_update)
 ACCURACY(sparse_top_k_categorical_accuracy, "SparseTopKCategoricalAccuracy", mu_top_k_args, top_k_fields,
          sparse_top_k_update)

@@ -134,17 +134,18 @@ static mu_tensor *row_of(int n, const double *numbers)
 // ---- Counts, precision, recall ------------------------------------------------------------------
 
 static const mu_field count_fields[] = {
-    MU_FIELD(mu_count_args, threshold, DOUBLE, .number = .5),
-    MU_FIELD(mu_count_args, thresholds, DOUBLES, .limit = MU_FRACTION, .second = offsetof(mu_count_args, n_thresholds)),
+    MU_FIELD(mu_count_args, threshold, DOUBLE, .number = .5, .internal = true),
+    MU_FIELD(mu_count_args, thresholds, DOUBLES, .limit = MU_FRACTION, .second = offsetof(mu_count_args, n_thresholds),
+             .single = true),
     MU_FIELD(mu_count_args, name, NAME),
     {0},
 };
 static const mu_field precision_fields[] = {
-    MU_FIELD(mu_precision_args, threshold, DOUBLE, .number = .5),
+    MU_FIELD(mu_precision_args, threshold, DOUBLE, .number = .5, .internal = true),
     MU_FIELD(mu_precision_args, thresholds, DOUBLES, .limit = MU_FRACTION,
-             .second = offsetof(mu_precision_args, n_thresholds)),
-    MU_FIELD(mu_precision_args, top_k, INT, .limit = MU_NOT_NEGATIVE),
-    MU_FIELD(mu_precision_args, class_id, INT, .number = -1),
+             .second = offsetof(mu_precision_args, n_thresholds), .single = true),
+    MU_FIELD(mu_precision_args, top_k, INT, .limit = MU_NOT_NEGATIVE, .none = true),
+    MU_FIELD(mu_precision_args, class_id, INT, .number = -1, .none = true),
     MU_FIELD(mu_precision_args, name, NAME),
     {0},
 };
@@ -156,9 +157,20 @@ static mu_status check_threshold(double threshold, const char *function)
                : mu__error(MU_INVALID_ARGUMENT, "%s: threshold is %g; it must be from 0 to 1", function, threshold);
 }
 
+// A threshold that is given is a list of one, as which Keras's configuration has it. mu_precision_args begins with the
+// members of mu_count_args.
+static void list_threshold(mu_count_args *args)
+{
+    if (args->n_thresholds > 0 || !mu__args_given(args, "threshold"))
+        return;
+    args->thresholds = &args->threshold;
+    args->n_thresholds = 1;
+}
+
 static mu_status count_complete(void *arguments)
 {
-    const mu_count_args *args = arguments;
+    mu_count_args *args = arguments;
+    list_threshold(args);
     return check_threshold(args->threshold, "a metric that counts");
 }
 
@@ -168,10 +180,9 @@ static mu_status precision_complete(void *arguments)
     MU_TRY(check_threshold(args->threshold, "mu_precision_metric or mu_recall_metric"));
     if (args->top_k > 0 && !mu__args_given(args, "threshold"))
         args->threshold = NEG_INF;  // all of the k largest are positive
+    list_threshold(arguments);
     return MU_OK;
 }
-
-// mu_precision_args begins with the members of mu_count_args.
 static int threshold_count(const mu_metric *metric)
 {
     return MU_MAX(((const mu_count_args *)metric->args)->n_thresholds, 1);
@@ -281,7 +292,7 @@ static int share_results(const mu_metric *metric, const double *sums, double *ou
 #define AT_FIELDS(type, value)                                                        \
     MU_FIELD(type, value, DOUBLE, .limit = MU_FRACTION),                              \
     MU_FIELD(type, num_thresholds, INT, .limit = MU_POSITIVE, .number = 200),         \
-    MU_FIELD(type, class_id, INT, .number = -1),                                      \
+    MU_FIELD(type, class_id, INT, .number = -1, .none = true),                        \
     MU_FIELD(type, name, NAME)
 static const mu_field at_recall_fields[] = {AT_FIELDS(mu_precision_at_recall_args, recall), {0}};
 static const mu_field at_precision_fields[] = {AT_FIELDS(mu_recall_at_precision_args, precision), {0}};
@@ -372,7 +383,7 @@ static const mu_field auc_fields[] = {
     MU_FIELD(mu_auc_args, summation_method, WORD, .text = "interpolation", .words = summations),
     MU_FIELD(mu_auc_args, thresholds, DOUBLES, .limit = MU_FRACTION, .second = offsetof(mu_auc_args, n_thresholds)),
     MU_FIELD(mu_auc_args, multi_label, FLAG),
-    MU_FIELD(mu_auc_args, num_labels, INT, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_auc_args, num_labels, INT, .limit = MU_NOT_NEGATIVE, .none = true),
     MU_FIELD(mu_auc_args, label_weights, DOUBLES, .limit = MU_NOT_NEGATIVE,
              .second = offsetof(mu_auc_args, n_label_weights)),
     MU_FIELD(mu_auc_args, from_logits, FLAG),

@@ -12,27 +12,32 @@
 #define NO_CLASS INT_MIN
 #define EPSILON 1e-7  // Keras's
 
-static const mu_field iou_fields[] = {
-    MU_FIELD(mu_iou_args, num_classes, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,
-             .second = offsetof(mu_iou_args, n_target_class_ids)),
-    MU_FIELD(mu_iou_args, ignore_class, INT, .number = NO_CLASS),
-    MU_FIELD(mu_iou_args, dense_y_true, NOT, .keras = "sparse_y_true"),
-    MU_FIELD(mu_iou_args, dense_y_pred, NOT, .keras = "sparse_y_pred"),
-    MU_FIELD(mu_iou_args, axis, INT, .number = -1),
-    MU_FIELD(mu_iou_args, name, NAME),
-    {0},
-};
-static const mu_field one_hot_fields[] = {
-    MU_FIELD(mu_one_hot_iou_args, num_classes, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_one_hot_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,
-             .second = offsetof(mu_one_hot_iou_args, n_target_class_ids)),
-    MU_FIELD(mu_one_hot_iou_args, ignore_class, INT, .number = NO_CLASS),
-    MU_FIELD(mu_one_hot_iou_args, sparse_y_pred, FLAG),
-    MU_FIELD(mu_one_hot_iou_args, axis, INT, .number = -1),
-    MU_FIELD(mu_one_hot_iou_args, name, NAME),
-    {0},
-};
+// Keras's classes of means have no target classes, so their configuration has none (all_classes).
+#define IOU_FIELDS(all_classes)                                                               \
+    {                                                                                         \
+        MU_FIELD(mu_iou_args, num_classes, INT, .limit = MU_POSITIVE),                        \
+        MU_FIELD(mu_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,               \
+                 .second = offsetof(mu_iou_args, n_target_class_ids), .internal = all_classes), \
+        MU_FIELD(mu_iou_args, ignore_class, INT, .number = NO_CLASS, .none = true),           \
+        MU_FIELD(mu_iou_args, dense_y_true, NOT, .keras = "sparse_y_true"),                   \
+        MU_FIELD(mu_iou_args, dense_y_pred, NOT, .keras = "sparse_y_pred"),                   \
+        MU_FIELD(mu_iou_args, axis, INT, .number = -1),                                       \
+        MU_FIELD(mu_iou_args, name, NAME),                                                    \
+        {0},                                                                                  \
+    }
+static const mu_field iou_fields[] = IOU_FIELDS(false), mean_iou_fields[] = IOU_FIELDS(true);
+#define ONE_HOT_FIELDS(all_classes)                                                           \
+    {                                                                                         \
+        MU_FIELD(mu_one_hot_iou_args, num_classes, INT, .limit = MU_POSITIVE),                \
+        MU_FIELD(mu_one_hot_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,       \
+                 .second = offsetof(mu_one_hot_iou_args, n_target_class_ids), .internal = all_classes), \
+        MU_FIELD(mu_one_hot_iou_args, ignore_class, INT, .number = NO_CLASS, .none = true),   \
+        MU_FIELD(mu_one_hot_iou_args, sparse_y_pred, FLAG),                                   \
+        MU_FIELD(mu_one_hot_iou_args, axis, INT, .number = -1),                               \
+        MU_FIELD(mu_one_hot_iou_args, name, NAME),                                            \
+        {0},                                                                                  \
+    }
+static const mu_field one_hot_fields[] = ONE_HOT_FIELDS(false), one_hot_mean_fields[] = ONE_HOT_FIELDS(true);
 static const mu_field binary_fields[] = {
     MU_FIELD(mu_binary_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,
              .second = offsetof(mu_binary_iou_args, n_target_class_ids)),
@@ -82,9 +87,12 @@ static mu_status one_hot_mean_iou_complete(void *arguments)
 
 static mu_status binary_iou_complete(void *arguments)
 {
-    const mu_binary_iou_args *args = arguments;
-    return check_targets(2, args->n_target_class_ids, args->target_class_ids, args->n_target_class_ids > 0,
-                         "mu_binary_iou_metric");
+    static const int both[] = {0, 1};
+    mu_binary_iou_args *args = arguments;
+    if (args->n_target_class_ids == 0)
+        args->target_class_ids = both;
+    args->n_target_class_ids = args->target_class_ids == both ? 2 : args->n_target_class_ids;
+    return check_targets(2, args->n_target_class_ids, args->target_class_ids, true, "mu_binary_iou_metric");
 }
 
 // ---- The confusion matrix -----------------------------------------------------------------------
@@ -210,11 +218,11 @@ static double binary_iou_result(const mu_metric *metric, const double *sums)
 
 MU_METRIC(iou, "IoU", mu_iou_args, iou_fields, iou_complete, .states = iou_states, .update = iou_update,
           .result = iou_result, .maximized = true)
-MU_METRIC(mean_iou, "MeanIoU", mu_iou_args, iou_fields, mean_iou_complete, .states = iou_states,
+MU_METRIC(mean_iou, "MeanIoU", mu_iou_args, mean_iou_fields, mean_iou_complete, .states = iou_states,
           .update = iou_update, .result = iou_result, .maximized = true)
 MU_METRIC(one_hot_iou, "OneHotIoU", mu_one_hot_iou_args, one_hot_fields, one_hot_iou_complete, .states = iou_states,
           .update = one_hot_iou_update, .result = one_hot_iou_result, .maximized = true)
-MU_METRIC(one_hot_mean_iou, "OneHotMeanIoU", mu_one_hot_iou_args, one_hot_fields, one_hot_mean_iou_complete,
+MU_METRIC(one_hot_mean_iou, "OneHotMeanIoU", mu_one_hot_iou_args, one_hot_mean_fields, one_hot_mean_iou_complete,
           .states = iou_states, .update = one_hot_iou_update, .result = one_hot_iou_result, .maximized = true)
 MU_METRIC(binary_iou, "BinaryIoU", mu_binary_iou_args, binary_fields, binary_iou_complete,
           .states = binary_iou_states, .update = binary_iou_update, .result = binary_iou_result, .maximized = true)

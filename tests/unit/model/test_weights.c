@@ -161,6 +161,31 @@ static void poisoned_weights_fail_until_restored(void **state)
     unlink(path);
 }
 
+// Nadam's product of momenta, a number that no weight has of its own, is the last of the optimizer's variables.
+static void nadam_continues(void **state)
+{
+    (void)state;
+    static const char *const endings[] = {"weights.h5", "ckpt"};
+    mu_value *batch = mu_list(numbers(2, (int64_t[]){10, 3}, 1), numbers(2, (int64_t[]){10, 2}, 2), MU_END);
+    for (size_t i = 0; i < MU_COUNT(endings); i++) {
+        mu_model *models[2];
+        char path[32];
+        snprintf(path, sizeof path, "nadam.%s", endings[i]);
+        for (int k = 0; k < 2; k++) {
+            models[k] = mu_sequential(mu_dense(2));
+            assert_int_equal(mu_model_build(models[k], 1, (int64_t[]){3}), MU_OK);
+            mu_compile(models[k], .loss = "mse", .optimizer = mu_nadam(.learning_rate = .5));
+        }
+        for (int step = 0; step < 3; step++)
+            assert_non_null(mu_train_on_batch(models[0], batch));
+        assert_int_equal(mu_save_weights(models[0], path), MU_OK);
+        assert_int_equal(mu_load_weights(models[1], path), MU_OK);
+        for (int k = 0; k < 2; k++)
+            assert_non_null(mu_train_on_batch(models[k], batch));
+        assert_same_weights(models[0], models[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +195,7 @@ int main(void)
         MODEL_TEST(nothing_changes_unless_all_fits),
         MODEL_TEST(checkpoints_are_saved),
         MODEL_TEST(poisoned_weights_fail_until_restored),
+        MODEL_TEST(nadam_continues),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
