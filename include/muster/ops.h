@@ -274,7 +274,8 @@ typedef struct mu_norm_args {
     bool keep_dims;    // the reduced axes remain, with size 1
 } mu_norm_args;
 // mu_norm returns norms of vectors over one axis (any positive order, including INFINITY) or of matrices over two axes
-// (order 1: largest column sum, INFINITY: largest row sum, 2: largest singular value).
+// (order 1: largest column sum, INFINITY: largest row sum, 2: largest singular value). Errors: FAILED_PRECONDITION for
+// order 2 on a machine without LAPACK (Debian: liblapack3).
 #define mu_norm(...) mu_norm_with(MU_ARGS(mu_norm_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_norm_with(const mu_norm_args *args);
 // mu_cholesky returns the lower triangular L with L Lᵀ = x for positive definite x: [..., n, n]; it reads only the

@@ -49,8 +49,7 @@ static mu_status open_curl(curl_functions *curl)
                        look_up(library, "curl_slist_free_all", &curl->slist_free_all);
     dlclose(library);
     return whole ? MU_OK
-                 : mu__error(MU_FAILED_PRECONDITION,
-                             "libcurl.so.4 lacks functions of its interface; reinstall it");
+                 : mu__error(MU_FAILED_PRECONDITION, "libcurl.so.4 lacks functions of its interface; reinstall it");
 }
 
 // libcurl delivers the response in chunks; returning less than was delivered ends the transfer.
@@ -81,14 +80,24 @@ static mu_status complain(const mu_https_request *request, CURLcode code, const 
     return mu__error(MU_UNAVAILABLE, "%s cannot be asked: %s", request->url, why);
 }
 
+static mu_status code_of(long answer)
+{
+    switch (answer) {
+    case 200: return MU_OK;
+    case 401: return MU_UNAUTHENTICATED;
+    case 403: return MU_PERMISSION_DENIED;
+    case 404: return MU_NOT_FOUND;
+    case 429: return MU_UNAVAILABLE;
+    default: return answer >= 500 ? MU_UNAVAILABLE : MU_FAILED_PRECONDITION;
+    }
+}
+
 static mu_status check_answer(const mu_https_request *request, long answer, const body *b)
 {
-    if (answer == 200)
-        return MU_OK;
-    const mu_status status = answer == 401 ? MU_UNAUTHENTICATED : answer == 403 ? MU_PERMISSION_DENIED
-                             : answer == 404 ? MU_NOT_FOUND : MU_INTERNAL;
-    return mu__error(status, "%s answered %ld: %.*s", request->url, answer, (int)MU_MIN(b->n, 200),
-                     b->n > 0 ? b->items : "");
+    const mu_status status = code_of(answer);
+    return status == MU_OK ? MU_OK
+                           : mu__error(status, "%s answered %ld: %.*s", request->url, answer, (int)MU_MIN(b->n, 200),
+                                       b->n > 0 ? b->items : "");
 }
 
 static mu_status perform(const curl_functions *curl, CURL *handle, const mu_https_request *request, body *b)

@@ -60,15 +60,10 @@ mu_status mu__file_open_regular(const char *path, int *fd, uint64_t *bytes)
 {
     struct stat info;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) {
-        const int code = errno;
-        return mu__error(code == ENOENT || code == ENOTDIR ? MU_NOT_FOUND
-                         : code == EACCES                  ? MU_PERMISSION_DENIED
-                                                           : MU_UNAVAILABLE,
-                         "cannot open the tensor file %s: %s", path, strerror(code));
-    }
+    if (*fd < 0)
+        return mu__error(mu__errno_code(errno), "cannot open the tensor file %s: %s", path, strerror(errno));
     if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return mu__error(MU_INVALID_ARGUMENT, "%s is not a regular file; expected a file of tensors", path);
+        return mu__error(MU_FAILED_PRECONDITION, "%s is not a regular file; expected a file of tensors", path);
     *bytes = (uint64_t)info.st_size;
     return MU_OK;
 }
@@ -82,8 +77,8 @@ mu_status mu__file_read_at(int fd, const char *path, uint64_t offset, void *out,
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return mu__error(MU_UNAVAILABLE, "cannot read %s at byte %" PRIu64 ": %s", path, offset + bytes - left,
-                             strerror(errno));
+            return mu__error(mu__errno_code(errno), "cannot read %s at byte %" PRIu64 ": %s", path,
+                             offset + bytes - left, strerror(errno));
         if (got == 0)
             return mu__error(MU_DATA_LOSS,
                              "%s ends at byte %" PRIu64 ", %zu bytes before the end of what its header promises; "

@@ -33,7 +33,7 @@ mu_status mu__lapack_open(const char *op)
 {
     pthread_once(&once, open_library);
     return dgesdd ? MU_OK
-                  : mu__error(MU_UNAVAILABLE,
+                  : mu__error(MU_FAILED_PRECONDITION,
                               "%s needs LAPACK, but %s cannot be used (%s); install it (Debian: liblapack3)", op,
                               library_name, reason);
 }

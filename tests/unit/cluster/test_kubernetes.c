@@ -142,6 +142,9 @@ static void wrong_answers_are_refused(void **state)
     refused("job-name=list", MU_DATA_LOSS, "not a list");
     refused("job-name=torn", MU_INVALID_ARGUMENT, "answer");
     refused("job-name=long", MU_RESOURCE_EXHAUSTED, "bytes");
+    refused("job-name=busy", MU_UNAVAILABLE, "429");
+    refused("job-name=broken", MU_UNAVAILABLE, "503");
+    refused("job-name=moved", MU_FAILED_PRECONDITION, "302");
 }
 
 static void credentials_count(void **state)

@@ -184,6 +184,10 @@ static void refuses_bad_input(void **state)
     assert_null(mu_load_tensors("no/such/file"));
     assert_int_equal(mu_error_take().code, MU_NOT_FOUND);
     assert_null(mu_load_tensors("."));
+    assert_int_equal(mu_error_take().code, MU_FAILED_PRECONDITION);
+    char too_long[300] = {0};
+    memset(too_long, 'x', sizeof too_long - 1);
+    assert_null(mu_load_tensors(too_long));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
     assert_null(mu_load_tensors(NULL));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
