@@ -131,7 +131,8 @@ typedef struct mu_swap_ema_weights_args {
     bool swap_on_epoch;
 } mu_swap_ema_weights_args;
 // mu_swap_ema_weights evaluates and predicts with the moving averages of the weights, which the optimizer keeps with
-// .use_ema, and trains on with the weights. Errors while training: FAILED_PRECONDITION for another optimizer.
+// .use_ema, and trains on with the weights. Errors, when the model is measured: FAILED_PRECONDITION for another
+// optimizer.
 #define mu_swap_ema_weights(...) mu_swap_ema_weights_with(MU_ARGS(mu_swap_ema_weights_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_swap_ema_weights_with(const mu_swap_ema_weights_args *args);
 

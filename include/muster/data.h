@@ -60,6 +60,9 @@ MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *ar
 
 // ---- Files --------------------------------------------------------------------------------------
 
+// A file that is not there is NOT_FOUND, a folder FAILED_PRECONDITION; files of records and lines fail where they are
+// read.
+
 // mu_dataset_fashion_mnist reads a split: "train" (60,000 samples) or "test" (10,000). Elements are lists of an image
 // (float32 [28, 28, 1], values 0 to 1) and a label (int32). The files come from Debian's package dataset-fashion-mnist;
 // they are read from the folder fashion-mnist in MUSTER_DATA_DIR. Errors: NOT_FOUND naming the file; DATA_LOSS for a

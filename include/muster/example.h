@@ -80,7 +80,8 @@ typedef struct mu_tfrecord_writer mu_tfrecord_writer;  // a TFRecord file that i
 
 // mu_tfrecord_writer_new begins a TFRecord file, mu_tfrecord_write adds a record: a scalar of MU_STRING, or a vector of
 // uint8. mu_tfrecord_writer_close gives the file its name: until then, and if the writer is released without it, there
-// is no new file and an old one stays. Errors: those of writing a file; FAILED_PRECONDITION after the close.
+// is no new file and an old one stays. Errors: NOT_FOUND for a folder that is not there, and the others of writing a
+// file; FAILED_PRECONDITION after the close.
 MU_API mu_tfrecord_writer *mu_tfrecord_writer_new(const char *path);
 MU_API mu_status mu_tfrecord_write(mu_tfrecord_writer *writer, mu_tensor *record);
 MU_API mu_status mu_tfrecord_writer_close(mu_tfrecord_writer *writer);

@@ -29,8 +29,8 @@ typedef struct mu_save_tensors_args {
 MU_API mu_status mu_save_tensors_with(const mu_save_tensors_args *args);
 
 // mu_load_tensors reads all tensors of a file into a map, in the order of the file's header. Errors: NOT_FOUND;
-// DATA_LOSS for a damaged file, naming the position; UNIMPLEMENTED for an element type or a rank that Muster does not
-// support.
+// FAILED_PRECONDITION for a folder; DATA_LOSS for a damaged file, naming the position; UNIMPLEMENTED for an element
+// type or a rank that Muster does not support.
 MU_API mu_value *mu_load_tensors(const char *path);
 
 // An open file of named tensors. Opening reads and checks the header; the tensors are read one at a time.

@@ -66,8 +66,9 @@ typedef struct mu_rpc_server_register_args {
 MU_API mu_status mu_rpc_server_register_with(const mu_rpc_server_register_args *args);
 
 // mu_rpc_server_start begins to listen and to answer. Errors: ALREADY_EXISTS if the port is taken; UNAUTHENTICATED for
-// an address that is not on the loopback if there is no cluster key; DEADLINE_EXCEEDED if the address is not resolved;
-// FAILED_PRECONDITION if the server was started before.
+// an address that is not on the loopback if there is no cluster key (with port 0 the server then listens on the
+// loopback alone); DEADLINE_EXCEEDED if the address is not resolved; FAILED_PRECONDITION if the server was started
+// before.
 MU_API mu_status mu_rpc_server_start(mu_rpc_server *server);
 
 // mu_rpc_server_stop cancels all calls and ends all connections. A stopped server is not started again. The last
