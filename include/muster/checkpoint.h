@@ -92,7 +92,7 @@ typedef struct mu_backup_and_restore_args {
     mu_keyword_only only_;
     int64_t save_freq;              // steps between backups; default: one backup at the end of each epoch
     bool no_delete_checkpoint;      // keep the backup after a successful end
-    mu_items *objects;              // saved with the model: as in mu_checkpoint_args
+    mu_items *objects;              // saved with the model, retained: as in mu_checkpoint_args
 } mu_backup_and_restore_args;
 
 // mu_backup_and_restore saves the state of mu_fit, and restores it when the program runs again. With the same model,

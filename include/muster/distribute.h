@@ -143,10 +143,10 @@ MU_API bool mu_in_cross_replica_context(void);  // whether this is in a scope (o
 MU_API int mu_num_replicas_in_sync(const mu_strategy *strategy);  // replicas over all workers; 1 for NULL
 MU_API const char *mu_strategy_name(const mu_strategy *strategy);  // such as "MirroredStrategy" (static storage)
 
-// A scope is open from mu_scope_open to mu_scope_close. Variables made inside belong to the strategy.
-// MU_SCOPE(strategy) { … } opens and closes it around a block. The block runs once, even if the strategy is NULL (the
-// pending error then makes all calls fail). Do not leave it with return, goto or break. Errors: FAILED_PRECONDITION on
-// a replica, or in the scope of another strategy.
+// A scope is open from mu_scope_open to mu_scope_close. Variables made inside belong to the strategy, which the scope
+// retains. MU_SCOPE(strategy) { … } opens and closes it around a block. The block runs once, even if the strategy is
+// NULL (the pending error then makes all calls fail). Do not leave it with return, goto or break. Errors:
+// FAILED_PRECONDITION on a replica, or in the scope of another strategy.
 typedef struct mu_scope_guard {
     void *scope;
     bool once;
@@ -160,7 +160,7 @@ MU_API void mu_scope_close(mu_scope_guard *guard);
     for (mu_scope_guard mu_in_##line = mu_scope_open(strategy); mu_in_##line.once; mu_scope_close(&mu_in_##line))
 
 // mu_set_strategy makes a strategy current without a block, until another one is set (NULL: none) or the pool that is
-// innermost now closes. Errors: FAILED_PRECONDITION inside a scope or a replica.
+// innermost now closes. Retains: strategy. Errors: FAILED_PRECONDITION inside a scope or a replica.
 MU_API mu_status mu_set_strategy(mu_strategy *strategy);
 
 // mu_set_device makes one device current, such as "CPU:1" (NULL: none): variables that are made and functions that run
@@ -199,8 +199,8 @@ MU_API int mu_variable_component_name(const mu_variable *variable, int component
 // mu_strategy_timeout returns how long the strategy's replicas wait for each other, in seconds; a collective that takes
 // longer fails with DEADLINE_EXCEEDED. mu_strategy_set_timeout sets it (at first: timeout_seconds of the communication
 // options, else MUSTER_TIMEOUT). MU_TIMEOUT(strategy, seconds) { … } sets it for the calls in the block, by
-// mu_timeout_open and mu_timeout_close; do not leave it with return, goto or break. Errors: INVALID_ARGUMENT for 0 or
-// less; FAILED_PRECONDITION while a function runs.
+// mu_timeout_open and mu_timeout_close, and retains the strategy; do not leave it with return, goto or break. Errors:
+// INVALID_ARGUMENT for 0 or less; FAILED_PRECONDITION while a function runs.
 typedef struct mu_timeout_guard {
     mu_strategy *strategy;
     double seconds_before;
@@ -414,7 +414,7 @@ MU_API mu_status mu_sync_on_read(bool on);
 // mu_distribute_dataset splits each batch of `dataset` (a global batch) among the replicas. No sample is dropped or
 // repeated. Parts differ by at most one sample, and may be empty near the end. Iterate it with MU_EACH, or with
 // mu_iterate and mu_next; under mu_parameter_server_strategy that is INVALID_ARGUMENT, because it is for
-// mu_create_per_worker_dataset. Retains: dataset. Errors: INVALID_ARGUMENT for elements that are not batches;
+// mu_create_per_worker_dataset. Retains: strategy, dataset. Errors: INVALID_ARGUMENT for elements that are not batches;
 // NOT_FOUND, where it is iterated, if files are to be sharded (MU_AUTO_SHARD_FILE) and the source reads none.
 typedef struct mu_distributed_dataset mu_distributed_dataset;
 MU_API mu_distributed_dataset *mu_distribute_dataset(mu_strategy *strategy, mu_dataset *dataset);

@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 // mu_to_dlpack makes a DLManagedTensor of a tensor (versioned: a DLManagedTensorVersioned, version 1.0, marked
-// read-only). The consumer calls its deleter once; the elements live until then. The struct belongs to no pool. Errors:
-// FAILED_PRECONDITION for a symbolic tensor.
+// read-only). The consumer calls its deleter once; the struct retains the tensor until then. The struct belongs to no
+// pool. Errors: FAILED_PRECONDITION for a symbolic tensor.
 MU_API void *mu_to_dlpack(mu_tensor *tensor, bool versioned);
 
 // mu_from_dlpack makes a tensor of a DLPack struct and takes ownership: it calls the deleter when the last user

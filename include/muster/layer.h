@@ -561,8 +561,8 @@ typedef struct mu_layer_add_weight_args {
     bool not_trainable;                      // such as moving statistics; replicas' assignments are averaged
 } mu_layer_add_weight_args;
 // mu_layer_add_weight makes a weight of a layer, which fit trains, files hold and the summary counts; a layer has any
-// number. mu_layer_weight finds one again, which belongs to the layer. Errors: INVALID_ARGUMENT for a name that the
-// layer has, or a shape with unknown dimensions; NOT_FOUND, of the latter.
+// number. Retains: regularizer, constraint. mu_layer_weight finds one again, which belongs to the layer. Errors:
+// INVALID_ARGUMENT for a name that the layer has, or a shape with unknown dimensions; NOT_FOUND, of the latter.
 #define mu_layer_add_weight(...) mu_layer_add_weight_with(MU_ARGS(mu_layer_add_weight_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_layer_add_weight_with(const mu_layer_add_weight_args *args);
 MU_API mu_variable *mu_layer_weight(const mu_layer *layer, const char *name);
@@ -577,7 +577,8 @@ MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
 MU_API mu_status mu_layer_set_attribute(mu_layer *layer, const char *name, mu_layer *sublayer);
 MU_API mu_layer *mu_layer_attribute(const mu_layer *layer, const char *name);
 // mu_layer_add_loss adds a scalar to the loss of the model that the layer is part of: called in `call`, for this call.
-// Under several replicas the loss has the mean of what they add. Errors: INVALID_ARGUMENT unless it is a scalar.
+// Under several replicas the loss has the mean of what they add. Retains: loss. Errors: INVALID_ARGUMENT unless it is a
+// scalar.
 MU_API mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss);
 // mu_layer_add_metric makes a metric part of a layer, whose `call` updates it (mu_metric_update_weighted): the models
 // that the layer is part of log it under its name, reset it and save it, as Keras does with metrics that are attributes

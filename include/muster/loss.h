@@ -252,8 +252,8 @@ MU_API mu_metric *mu_mean_metric(const char *name);
 // predictions of one shape are equal.
 MU_API mu_metric *mu_sum_metric(const char *name);
 MU_API mu_metric *mu_accuracy_metric(const char *name);
-// mu_loss_metric makes a metric that averages a loss over samples, named like it. mu_metric_named makes a metric with
-// default options by Keras's name: "accuracy", "auc", "mae", ….
+// mu_loss_metric makes a metric that averages a loss over samples, named like it. Retains: loss. mu_metric_named makes
+// a metric with default options by Keras's name: "accuracy", "auc", "mae", ….
 MU_API mu_metric *mu_loss_metric(mu_loss *loss);
 // mu_root_mean_squared_error_metric makes a metric: the root of the mean of (label - prediction)².
 MU_API mu_metric *mu_root_mean_squared_error_metric(void);

@@ -62,8 +62,8 @@ typedef struct mu_model_args {
     const char *name;
 } mu_model_args;
 // mu_model_new makes a model of the layers that lead from the inputs to the outputs: a functional model. A layer that
-// was called several times is shared. Inputs and outputs number at most MU_MAX_MODEL_INPUTS each. Errors:
-// INVALID_ARGUMENT if an output depends on an input that is not given.
+// was called several times is shared. Inputs and outputs number at most MU_MAX_MODEL_INPUTS each. Retains: all of
+// these. Errors: INVALID_ARGUMENT if an output depends on an input that is not given.
 #define mu_model_new(...) mu_model_new_with(MU_ARGS(mu_model_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_model *mu_model_new_with(const mu_model_args *args);
 

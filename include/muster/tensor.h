@@ -135,9 +135,9 @@ typedef enum mu_value_kind {
 } mu_value_kind;
 
 MU_API mu_value *mu_of(mu_tensor *tensor);  // the tensor as a value
-// mu_list and mu_map make containers; the last argument is MU_END. Elements are mu_value * or mu_tensor *; an array may
-// hold mu_tensor * too, after a cast. Errors: INVALID_ARGUMENT for other elements, for NULL, and for containers nested
-// deeper than 1,000 levels.
+// mu_list and mu_map make containers, which retain their elements; the last argument is MU_END. Elements are mu_value *
+// or mu_tensor *; an array may hold mu_tensor * too, after a cast. Errors: INVALID_ARGUMENT for other elements, for
+// NULL, and for containers nested deeper than 1,000 levels.
 MU_API mu_value *mu_list(void *first, ...);
 MU_API mu_value *mu_list_of(int n, mu_value *const *items);
 MU_API mu_value *mu_map(const char *first_key, ...);  // key, element, key, element, …, MU_END

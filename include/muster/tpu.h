@@ -79,8 +79,8 @@ typedef struct mu_tpu_device_assignment_args {
     mu_tpu_device_assignment_build_with(MU_ARGS(mu_tpu_device_assignment_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tpu_device_assignment *mu_tpu_device_assignment_build_with(const mu_tpu_device_assignment_args *args);
 
-// mu_tpu_device_assignment_new assigns cores as listed: core_assignment: [replicas, cores_per_replica, 4]. Errors:
-// INVALID_ARGUMENT for coordinates outside of the mesh, a missing device, or one that is used twice.
+// mu_tpu_device_assignment_new assigns cores as listed: core_assignment: [replicas, cores_per_replica, 4]. Retains:
+// topology. Errors: INVALID_ARGUMENT for coordinates outside of the mesh, a missing device, or one that is used twice.
 MU_API mu_tpu_device_assignment *mu_tpu_device_assignment_new(mu_tpu_topology *topology, int replicas,
                                                               int cores_per_replica, const int *core_assignment);
 

@@ -31,9 +31,9 @@ extern "C" {
 // mu_connect_to_cluster joins the workers of a cluster, whose cores then are those of one TPU system, until the program
 // ends. This host's own TPU (an empty specification), or a single worker that is this host, needs nothing. Call it
 // before any device of a plugin is made. Between hosts it needs the cluster's key (MUSTER_CLUSTER_KEY or its file).
-// Collective: every worker. Blocks until all are there, at most MUSTER_TIMEOUT. Errors: FAILED_PRECONDITION if it
-// cannot be told which worker this is, or for another cluster than before; DEADLINE_EXCEEDED naming the workers that
-// are missing.
+// Retains: cluster. Collective: every worker. Blocks until all are there, at most MUSTER_TIMEOUT. Errors:
+// FAILED_PRECONDITION if it cannot be told which worker this is, or for another cluster than before; DEADLINE_EXCEEDED
+// naming the workers that are missing.
 MU_API mu_status mu_connect_to_cluster(mu_cluster *cluster);
 
 // mu_tpu_initialize starts the TPU of a cluster (NULL: the one that this process has connected to, else this host's)
