@@ -126,6 +126,30 @@ static mu_value *gradient_of_custom_op(void)
     return gradients;
 }
 
+static mu_value *two_gradients(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+{
+    (void)arguments, (void)results, (void)arg;
+    return mu_list(mu_at(gradients, 0), mu_at(gradients, 0), MU_END);
+}
+
+static mu_value *gradient_of_two_for_one(void)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_value *y = mu_custom_gradient(same, two_gradients, mu_of(mu_variable_read(w)), NULL);
+    mu_value *gradients = mu_gradients(tape, mu_reduce_sum(mu_value_tensor(y)), mu_variables(w, MU_END));
+    mu_tape_close(tape);
+    return gradients;
+}
+
+static mu_checkpoint_manager *damaged_checkpoints(void)
+{
+    mu_checkpoint_manager *manager = mu_checkpoint_manager_new(checkpoint, folder, .name = "damaged");
+    FILE *file = fopen(path("damaged-1.safetensors"), "w");
+    fputs("no checkpoint", file);
+    fclose(file);
+    return manager;
+}
+
 static mu_status restore_used_iterator(void)
 {
     mu_iterator *iterator = mu_iterate(rows);
