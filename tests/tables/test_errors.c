@@ -270,6 +270,7 @@ static int tear_down(void **state)
 {
     (void)state;
     assert_int_equal(mu_exit(true), 0);
+    assert_int_equal(mu__live_objects(NULL), 0);
     remove_folder(folder);
     return 0;
 }

@@ -3,6 +3,8 @@
 
 #include <muster.h>
 
+#include <dlfcn.h>
+
 // In place of the system's: nothing can be opened.
 void *dlopen(const char *name, int flags)
 {
