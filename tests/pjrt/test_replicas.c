@@ -203,6 +203,29 @@ static void test_collectives_between_parts(void **state)
     assert_int_equal(plugin.most_devices, 1);
 }
 
+// Parts without rows, as at the end of the data.
+static mu_value *empty_values(mu_value *arguments, void *arg)
+{
+    static const mu_replica_pair some[] = {{3, 0}, {0, 3}, {2, 2}};
+    mu_tensor *x = mu_at(arguments, 0);
+    (void)arg;
+    return mu_list(mu_of(mu_all_gather(x, 0)), mu_of(mu_all_gather(x, 1)),
+                   mu_of(mu_all_gather(mu_greater(x, mu_constant(mu_tensor_dtype(x), 0)), 0)),
+                   mu_of(mu_all_reduce(MU_SUM, x)), mu_of(mu_all_reduce(MU_MEAN, x)),
+                   mu_of(mu_reduce_scatter(MU_SUM, x, 0)), mu_of(mu_reduce_scatter(MU_MEAN, x, 0)),
+                   mu_of(mu__broadcast_from_first(x, "x")), mu_of(mu_collective_permute(x, some, 3)), MU_END);
+}
+
+static void test_collectives_of_nothing(void **state)
+{
+    (void)state;
+    static const int64_t none[REPLICAS] = {0};
+    static const mu_dtype types[] = {MU_F32, MU_BF16, MU_I64};
+    for (size_t i = 0; i < MU_COUNT(types); i++)
+        check("empty parts", empty_values, NULL, types[i], none, 0);
+    assert_int_equal(plugin.most_devices, REPLICAS);
+}
+
 // Every iteration reduces.
 static mu_value *scan_step(mu_value *state, mu_value *element, void *arg)
 {
@@ -524,6 +547,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLUGIN_TEST(test_collectives),
+        PLUGIN_TEST(test_collectives_of_nothing),
         PLUGIN_TEST(test_collectives_between_parts),
         PLUGIN_TEST(test_collectives_in_a_loop),
         PLUGIN_TEST(test_loops_in_parts),

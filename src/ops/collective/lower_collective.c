@@ -96,6 +96,7 @@ mu_hlo mu__hlo_agree(mu_emitter *e, mu_hlo predicate)
 
 // ---- all_gather, broadcast ----------------------------------------------------------------------
 
+// StableHLO divides and joins no axis of size 0. All replicas have the same shapes, so none waits for another.
 mu_hlo mu__hlo_gather_replicas(mu_emitter *e, mu_hlo a, int axis)
 {
     char group[GROUP_TEXT], text[GROUP_TEXT + 64];
@@ -103,6 +104,8 @@ mu_hlo mu__hlo_gather_replicas(mu_emitter *e, mu_hlo a, int axis)
     if (e->replicas <= 1)
         return a;
     whole.shape.dims[axis] *= e->replicas;
+    if (mu__elements(&whole.shape) == 0)
+        return mu__hlo_fill(e, whole.dtype, &whole.shape, 0);
     write_group(e, group);
     snprintf(text, sizeof text, "{all_gather_dim = %d : i64, %s}", axis, group);
     return e->add(e, &whole, "stablehlo.all_gather", 1, &a, text);
@@ -154,6 +157,8 @@ mu_status mu__lower_reduce_scatter(mu_lowering *l)
     MU_TRY(check_replicas(e, l->op, attrs->ranks));
     if (attrs->ranks == 1)
         return mu__lowered(l, 0, l->in[0]);
+    if (mu__elements(&l->out[0].spec.shape) == 0)
+        return mu__lowered(l, 0, mu__hlo_fill(e, l->out[0].spec.dtype, &l->out[0].spec.shape, 0));
     mu_hlo wide = mu__hlo_wide(e, l->in[0]), sum = {.spec = l->out[0].spec};
     sum.spec.dtype = wide.spec.dtype;
     mu_hlo_operation operation = {.name = "stablehlo.reduce_scatter", .n_in = 1, .in = &wide, .n_out = 1, .out = &sum};
