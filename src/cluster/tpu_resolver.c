@@ -79,8 +79,8 @@ static char *ask_metadata(const char *address, const char *attribute, const char
     mu__free(url);
     if (!answer)
         mu__error_append("; it is the metadata server, which knows the hosts of the TPU \"%.80s\". Other hosts wait "
-                         "for this one: start it again, or give all of them the hosts' addresses (grpc://host:%d)", name,
-                         (int)WORKER_PORT);
+                         "for this one: start it again, or give all of them the hosts' addresses (grpc://host:%d)",
+                         name, (int)WORKER_PORT);
     return answer;
 }
 
