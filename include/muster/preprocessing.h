@@ -40,8 +40,11 @@ typedef struct mu_normalization_args {
     int n_mean;                              // the length of mean
     const double *variance;
     int n_variance;                          // the length of variance, which is that of mean
+    const int *axes;                         // whose elements have a mean each; n_axes of them; default {-1}, the last
+    int n_axes;
+    bool whole;                              // instead: one mean of all numbers, Keras's axis=None
 } mu_normalization_args;
-// mu_normalization makes a layer that subtracts the mean of each feature (last axis) and divides by its standard
+// mu_normalization makes a layer that subtracts the mean of each feature (.axes) and divides by its standard
 // deviation, those of the data that mu_normalization_adapt has seen; until then mean 0 and variance 1. Weights: mean,
 // variance, count; none is trained.
 #define mu_normalization(...) mu_normalization_with(MU_ARGS(mu_normalization_args, #__VA_ARGS__, __VA_ARGS__))

@@ -150,6 +150,12 @@ LAYERS += [
     ("Rescaling", "mu_rescaling", {"scale": 0.25, "offset": -1.5}, {}, LINE, 0),
     ("Normalization", "mu_normalization", {"invert": True}, {}, LINE, 0),
     ("Normalization", "mu_normalization", {}, {}, LINE, 0),
+    ("Normalization", "mu_normalization", {"axis": None}, {"axis": None, "whole": True}, LINE, 0),
+    *(("Normalization", "mu_normalization", {"axis": axes}, {"axis": None, "axes": axes, "n_axes": len(axes)}, IMAGE, 0)
+      for axes in ((1,), (-1, 1), (1, 2, 3))),
+    ("Normalization", "mu_normalization", {"axis": None, "mean": 0.5, "variance": 2.0},
+     {"axis": None, "whole": True, "mean": (ctypes.c_double * 1)(0.5), "n_mean": 1, "variance": (ctypes.c_double * 1)(2.0),
+      "n_variance": 1}, LINE, 0),
     *(("Normalization", "mu_normalization", {"mean": mean, "variance": variance, "invert": invert},
        {"mean": (ctypes.c_double * n)(*np.atleast_1d(mean)), "n_mean": n,
         "variance": (ctypes.c_double * n)(*np.atleast_1d(variance)), "n_variance": n}, LINE, 0)

@@ -729,6 +729,11 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
                              options_of(class, options));
         if (field && field->null_word && json_is_null(value))
             *text_at(args, field) = field->null_word;
+        const bool empty = json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0);
+        if (field && field->empty && empty) {
+            *(bool *)((char *)args + field->empty) = true;
+            continue;
+        }
         if (field && !json_is_null(value) && !read_value(args, field, value, depth))
             return mu__pending() ? mu_error_code()
                                  : mu__error(MU_INVALID_ARGUMENT, "%s: '%.60s' of the configuration has a value that "

@@ -69,6 +69,8 @@ typedef struct mu_field {
     int room;                   // MU_FIELD_AXES: length of the array, which may be longer than what the class uses
     bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
+    size_t empty;               // MU_FIELD_INTS: offset of a bool that stands for a list without numbers, which Keras
+                                // has as None besides a default; 0: there is none
     bool up_to;                 // MU_FIELD_LONGS: a number in Keras's JSON is the list from 1 to that number
     bool single;                // MU_FIELD_INTS, MU_FIELD_DOUBLES: Keras writes a list of one number as the number
     bool none;                  // MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT, MU_FIELD_INT64: `number` is;

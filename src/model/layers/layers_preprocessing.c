@@ -34,16 +34,58 @@ static const mu_field normalization_fields[] = {
     MU_FIELD(mu_normalization_args, mean, DOUBLES, .second = offsetof(mu_normalization_args, n_mean), .single = true),
     MU_FIELD(mu_normalization_args, variance, DOUBLES, .second = offsetof(mu_normalization_args, n_variance),
              .limit = MU_NOT_NEGATIVE, .single = true),
+    MU_FIELD(mu_normalization_args, axes, INTS, .keras = "axis", .second = offsetof(mu_normalization_args, n_axes),
+             .empty = offsetof(mu_normalization_args, whole)),
+    MU_FIELD(mu_normalization_args, whole, FLAG, .internal = true),
     MU_LAYER_FIELDS(mu_normalization_args),
     {0},
 };
 
 static mu_status normalization_complete(void *arguments)
 {
-    const mu_normalization_args *args = arguments;
+    static const int last[] = {-1};
+    mu_normalization_args *args = arguments;
+    if (args->whole && args->n_axes > 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_normalization: .whole is true and .axes has %d; give one of them",
+                         args->n_axes);
+    args->axes = args->whole || args->n_axes > 0 ? args->axes : last;
+    args->n_axes = args->axes == last ? 1 : args->n_axes;
     return args->n_mean == args->n_variance
                ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_normalization: there are %d numbers in .mean and %d in "
                                    ".variance; give both, with as many numbers", args->n_mean, args->n_variance);
+}
+
+// Which axes of inputs of a rank have moments of their own: their number, in ascending order. The others are averaged
+// over.
+static int kept_axes(const mu_normalization_args *args, int rank, bool kept[MU_MAX_RANK])
+{
+    int n = 0;
+    memset(kept, 0, MU_MAX_RANK * sizeof *kept);
+    for (int i = 0; i < args->n_axes; i++) {
+        const int axis = args->axes[i] < 0 ? args->axes[i] + rank : args->axes[i];
+        if (axis < 1 || axis >= rank || kept[axis])
+            return -1;
+        kept[axis] = true;
+        n++;
+    }
+    return n;
+}
+
+// The shape of the moments for inputs of a shape.
+static mu_status moments_shape(const mu_layer *layer, const mu_shape *input, mu_shape *out)
+{
+    char text[MU_SHAPE_TEXT];
+    bool kept[MU_MAX_RANK];
+    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    *out = (mu_shape){0};
+    if (kept_axes(layer->args, input->rank, kept) < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .axes of inputs of rank %d are different numbers from 1 to "
+                         "%d, or negative and count from the end", mu_layer_name(layer), input->rank, input->rank - 1);
+    for (int axis = 1; axis < input->rank; axis++)
+        if (kept[axis] && (out->dims[out->rank++] = input->dims[axis]) == MU_UNKNOWN)
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs to know axis %d to make its weights; it was given "
+                             "%s", mu_layer_name(layer), axis, mu__shape_text(input, text));
+    return MU_OK;
 }
 
 // `count` is a weight that Keras's files have; neither side uses it.
@@ -51,35 +93,42 @@ static mu_status normalization_build(mu_layer *layer, int n, const mu_shape *inp
 {
     (void)n;
     const mu_normalization_args *args = layer->args;
-    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
-    MU_TRY(mu__need_last_axis(layer, input));
-    const int64_t features = input->dims[input->rank - 1];
+    mu_shape shape;
+    MU_TRY(moments_shape(layer, input, &shape));
+    const int64_t features = mu__elements(&shape);
     if (args->n_mean > 1 && args->n_mean != features)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .mean has %d numbers, and the last axis of the input %lld; "
                          "give one for each feature, or one for all", mu_layer_name(layer), args->n_mean,
                          (long long)features);
     if (args->n_mean > 0)
         return MU_OK;
-    const mu_shape shape = MU_SHAPE(features);
     MU_TRY(mu__weight(layer, "mean", shape, MU_WEIGHT_OPTIONS(.initializer = "zeros", .not_trainable = true)));
     MU_TRY(mu__weight(layer, "variance", shape, MU_WEIGHT_OPTIONS(.initializer = "ones", .not_trainable = true)));
     return mu__weight_constant(layer, "count", MU_I64, 0);
 }
 
-// A moment that was given to the layer, or that it has learned.
-static mu_tensor *moment(const mu_layer *layer, const char *name, int n, const double *given)
+// A moment that was given to the layer, or that it has learned, in a shape that broadcasts to x.
+static mu_tensor *moment(const mu_layer *layer, const char *name, int n, const double *given, mu_tensor *x)
 {
     const int64_t size = n;
-    return n > 0 ? mu_cast(mu_tensor_new(MU_F64, 1, &size, given), layer->policy.compute)
-                 : mu__weight_read(layer, name);
+    bool kept[MU_MAX_RANK];
+    int64_t dims[MU_MAX_RANK];
+    const int rank = mu_tensor_rank(x);
+    mu_tensor *y = n > 0 ? mu_cast(mu_tensor_new(MU_F64, 1, &size, given), layer->policy.compute)
+                         : mu__weight_read(layer, name);
+    if (n == 1 || kept_axes(layer->args, rank, kept) < 0)
+        return y;
+    for (int axis = 0; axis < rank; axis++)
+        dims[axis] = kept[axis] ? mu_tensor_dim(x, axis) : 1;
+    return mu_reshape(y, rank, dims);
 }
 
 static mu_value *normalization_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
     const mu_normalization_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0), *mean = moment(layer, "mean", args->n_mean, args->mean);
-    mu_tensor *deviation = mu_sqrt(moment(layer, "variance", args->n_variance, args->variance));
+    mu_tensor *x = mu_at(inputs, 0), *mean = moment(layer, "mean", args->n_mean, args->mean, x);
+    mu_tensor *deviation = mu_sqrt(moment(layer, "variance", args->n_variance, args->variance, x));
     if (!x || !mean || !deviation)
         return NULL;
     deviation = mu_maximum(deviation, mu_constant(x->dtype, 1e-7));
@@ -96,15 +145,18 @@ typedef struct moments {
 
 // Joins the moments of two sets of rows (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
 // computing sample variances", 1979), in f64.
-static mu_status add_batch(moments *all, mu_tensor *x)
+static mu_status add_batch(const mu_layer *layer, moments *all, mu_tensor *x)
 {
-    int axes[MU_MAX_RANK];
+    int axes[MU_MAX_RANK], n = 0;
+    bool kept[MU_MAX_RANK];
     const int rank = mu_tensor_rank(x);
-    for (int i = 0; i + 1 < rank; i++)
-        axes[i] = i;
+    kept_axes(layer->args, rank, kept);
+    for (int i = 0; i < rank; i++)
+        if (!kept[i])
+            axes[n++] = i;
     x = mu_cast(x, MU_F64);
-    mu_tensor *mean = mu_reduce_mean(x, .axes = axes, .n_axes = rank - 1);
-    mu_tensor *variance = mu_reduce_variance(x, .axes = axes, .n_axes = rank - 1);
+    mu_tensor *mean = mu_reduce_mean(x, .axes = axes, .n_axes = n);
+    mu_tensor *variance = mu_reduce_variance(x, .axes = axes, .n_axes = n);
     if (!mean || !variance)
         return mu_error_code();
     const double rows = (double)mu_tensor_elements(x) / (double)MU_MAX(mu_tensor_elements(mean), 1);
@@ -134,11 +186,14 @@ static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *all)
                          "%d; batch the dataset (mu_dataset_batch)", mu_layer_name(layer), mu_tensor_rank(x));
     if (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL))
         return mu_error_code();
-    const int64_t features = mu_tensor_elements(mu_variable_read(mu__weight_named(layer, "mean")));
-    if (mu_tensor_dim(x, -1) != features)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' has %lld features; the last axis of the data has "
-                         "%lld", mu_layer_name(layer), (long long)features, (long long)mu_tensor_dim(x, -1));
-    return add_batch(all, x);
+    char text[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    const mu_shape *weights = &mu__weight_named(layer, "mean")->resource.spec.shape;
+    mu_shape seen;
+    MU_TRY(moments_shape(layer, &x->shape, &seen));
+    if (!mu__shape_equal(&seen, weights))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' has moments of shape %s; those of the data have %s",
+                         mu_layer_name(layer), mu__shape_text(weights, wanted), mu__shape_text(&seen, text));
+    return add_batch(layer, all, x);
 }
 
 static mu_status take_moments(mu_layer *layer, const moments *all)

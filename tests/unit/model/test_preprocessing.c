@@ -31,7 +31,7 @@ static void normalization_adapts(void **state)
     expect_error(MU_INVALID_ARGUMENT, "is of class Dense");
     mu_dataset *wide = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(mu_ones(MU_F64, 2, (int64_t[]){2, 3}))), 2);
     assert_int_not_equal(mu_normalization_adapt(layer, wide), MU_OK);
-    expect_error(MU_INVALID_ARGUMENT, "has 2 features; the last axis of the data has 3");
+    expect_error(MU_INVALID_ARGUMENT, "has moments of shape [2]; those of the data have [3]");
     assert_int_not_equal(mu_normalization_adapt(mu_normalization(), mu_dataset_take(data, 0)), MU_OK);
     expect_error(MU_INVALID_ARGUMENT, "the dataset has no elements");
 }
@@ -294,9 +294,34 @@ static void wrong_options_are_refused(void **state)
     assert_non_null(mu_call(mu_center_crop(2, 2), image));
 }
 
+// One mean of all numbers, and one for each row of an image.
+static void moments_of_other_axes(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(3, (int64_t[]){6, 3, 2}, 4);
+    mu_layer *whole = mu_normalization(.whole = true), *rows = mu_normalization(.axes = (int[]){1}, .n_axes = 1);
+    assert_int_equal(mu_adapt(whole, x), MU_OK);
+    assert_int_equal(mu_adapt(rows, x), MU_OK);
+    mu_tensor *y = mu_call(whole, x), *z = mu_call(rows, x);
+    assert_number(doubles(mu_reduce_mean(y, MU_ALL_AXES))[0], 0, 1e-12);
+    assert_number(doubles(mu_reduce_variance(y, MU_ALL_AXES))[0], 1, 1e-12);
+    assert_int_equal(mu_tensor_rank(mu_variable_read(mu_layer_weight(whole, "mean"))), 0);
+    const double *means = doubles(mu_reduce_mean(z, .axes = (int[]){0, 2}, .n_axes = 2));
+    for (int i = 0; i < 3; i++)
+        assert_number(means[i], 0, 1e-12);
+    mu_layer *again = mu_layer_from_config(mu_layer_config(whole));  // which has the axis null, not Keras's default
+    assert_int_equal(mu_adapt(again, x), MU_OK);
+    assert_number(doubles(mu_call(again, x))[5], doubles(y)[5], 0);
+    assert_null(mu_normalization(.whole = true, .axes = (int[]){1}, .n_axes = 1));
+    expect_error(MU_INVALID_ARGUMENT, ".whole is true and .axes has 1; give one of them");
+    assert_null(mu_call(mu_normalization(.axes = (int[]){0}, .n_axes = 1), x));
+    expect_error(MU_INVALID_ARGUMENT, "different numbers from 1 to 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        MODEL_TEST(moments_of_other_axes),
         MODEL_TEST(normalization_adapts),
         MODEL_TEST(bins_adapt),
         MODEL_TEST(bins_are_as_many_as_in_keras),
