@@ -217,6 +217,24 @@ static void shape_of_the_empty(void)
     CHECK(steps == 1);
 }
 
+// ---- Arguments ----------------------------------------------------------------------------------
+
+// A 0 that is written is not the default (decision 30): a program has computed it.
+static void written_zeros(void)
+{
+    for (int n = -1; n <= 0; n++) {
+        CHECK(!mu_mirrored_strategy(.replicas = n));
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, "replicas");
+        CHECK(!mu_central_storage_strategy(.replicas = n));
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, "replicas");
+    }
+    mu_accumulator *dense = mu_conditional_accumulator(MU_F32), *sparse = mu_sparse_conditional_accumulator(MU_F32);
+    CHECK(!mu_accumulator_take_grad(dense, 1, .timeout_seconds = 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "timeout_seconds");
+    CHECK(!mu_sparse_accumulator_take_grad(sparse, 1, .timeout_seconds = 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "timeout_seconds");
+}
+
 // ---- Clusters -----------------------------------------------------------------------------------
 
 // Who asks for the number of workers is one of the tasks.
@@ -332,6 +350,7 @@ const one_case variation_cases[] = {
     {"vary_two_kinds", two_kinds, NULL},
     {"vary_rest_that_is_dropped", rest_that_is_dropped, NULL},
     {"vary_shape_of_the_empty", shape_of_the_empty, NULL},
+    {"vary_written_zeros", written_zeros, NULL},
     {"vary_workers_of_absent_jobs", workers_of_absent_jobs, NULL},
     {"vary_distributed_for_workers", distributed_for_workers, NULL},
     {"vary_dataset_twice", dataset_twice, NULL},

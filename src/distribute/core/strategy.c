@@ -137,7 +137,8 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
 {
     static const char name[] = "mu_mirrored_strategy";
     mu_mirrored_strategy_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK ||
+        mu__args_positive(&args, "replicas", args.replicas, name) != MU_OK)
         return NULL;
     mu_device *devices[MU_MAX_REPLICAS], *first = NULL;
     const int available = args.devices ? 0 : mu__device_defaults(mu__runtime(), &first);

@@ -19,7 +19,8 @@ mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_
 {
     static const char name[] = "mu_central_storage_strategy";
     mu_central_storage_strategy_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK ||
+        mu__args_positive(&args, "replicas", args.replicas, name) != MU_OK)
         return NULL;
     mu_device *devices[MU_MAX_REPLICAS];
     const int n = args.compute_devices ? mu__named_devices(name, args.compute_devices, devices)

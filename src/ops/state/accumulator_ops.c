@@ -423,6 +423,9 @@ static mu_status take_args(mu_accumulator_take_grad_args *args, const mu_accumul
         return mu_error_code();
     MU_TRY(mu__args_copy(args, sizeof *args, given, function));
     MU_TRY(need(args->accumulator, sparse, function));
+    if (args->timeout_seconds == 0 && MU_GIVEN(args, timeout_seconds))
+        return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': .timeout_seconds is 0; it must be positive, or left "
+                         "out for MUSTER_TIMEOUT", args->accumulator->resource.name);
     return check_take(args->accumulator, args->timeout_seconds, args->accumulator->resource.spec.dtype);
 }
 
