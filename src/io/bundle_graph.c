@@ -76,9 +76,16 @@ const char *mu__bundle_find(const Mu__BundleGraph *graph, const char *path)
 
 // ---- Making a graph -----------------------------------------------------------------------------
 
+// Where the name of a hash table's attribute ends in the key of one of its two tensors; NULL: of a variable.
+static const char *table_end(const char *key)
+{
+    const char *table = key ? strstr(key, MU_BUNDLE_TABLE) : NULL;
+    return table ? table + strlen(MU_BUNDLE_TABLE) : NULL;
+}
+
 static mu_status add_key(mu_path_tree *t, const char *key)
 {
-    const char *end = strstr(key, MU_BUNDLE_SUFFIX), *at = key;
+    const char *end = strstr(key, table_end(key) ? MU_BUNDLE_TABLE : MU_BUNDLE_SUFFIX), *at = key;
     int parent = 0;
     while (end && at < end) {
         const size_t length = MU_MIN(strcspn(at, "/"), (size_t)(end - at));
@@ -100,7 +107,7 @@ typedef struct message {
     Mu__BundleObject *objects, **object_list;
     Mu__BundleAttribute *attributes, **attribute_list;
     Mu__BundleReference *references, **reference_list;
-    char *names;              // of the edges
+    char *names;              // of the edges, and the keys of tables
     size_t n_references, n_attributes, names_used;
 } message;
 
@@ -132,11 +139,17 @@ static void add_references(const mu_path_tree *t, int i, message *m, Mu__BundleO
 
 static void add_attribute(const mu_path_node *n, message *m, Mu__BundleObject *object)
 {
-    static char name[] = "VARIABLE_VALUE";
+    static char variable[] = "VARIABLE_VALUE", table[] = "table";
     Mu__BundleAttribute *attribute = &m->attributes[m->n_attributes];
+    const char *end = table_end(n->key);
     *attribute = (Mu__BundleAttribute)MU__BUNDLE_ATTRIBUTE__INIT;
-    attribute->name = name;
-    attribute->full_name = attribute->checkpoint_key = (char *)(uintptr_t)n->key;
+    attribute->name = end ? table : variable;
+    if (end) {
+        attribute->checkpoint_key = m->names + m->names_used;
+        m->names_used += (size_t)sprintf(attribute->checkpoint_key, "%.*s", (int)(end - n->key), n->key) + 1;
+    } else {
+        attribute->full_name = attribute->checkpoint_key = (char *)(uintptr_t)n->key;
+    }
     object->attributes = &m->attribute_list[m->n_attributes];
     object->n_attributes = 1;
     m->attribute_list[m->n_attributes++] = attribute;
@@ -181,7 +194,7 @@ static mu_status make(const mu_path_tree *t, uint8_t **out, size_t *bytes)
     const size_t n = t->n, edges = 4 * n;  // two names for each, and those of "model" again
     size_t names = 0;
     for (size_t i = 0; i < n; i++)
-        names += 4 * (t->items[i].length + 2);
+        names += 4 * (t->items[i].length + 2) + (table_end(t->items[i].key) ? strlen(t->items[i].key) + 1 : 0);
     message m = {0};
     m.objects = mu__calloc(n, sizeof *m.objects);
     m.object_list = mu__calloc(n, sizeof *m.object_list);

@@ -510,6 +510,6 @@ static const char *const no_metadata[] = {NULL};
 
 const mu_file_format mu__checkpoint_format = {
     .name = "checkpoint", .extension = ".ckpt", .text = "TensorFlow's checkpoint, PREFIX.index and its data",
-    .names = MU_NAMES_OBJECTS, .metadata = no_metadata, .open = open_bundle, .close = close_bundle,
+    .names = MU_NAMES_OBJECTS, .metadata = no_metadata, .no_strings = true, .open = open_bundle, .close = close_bundle,
     .read = read_tensor, .find = find, .save = mu__bundle_save,
 };

@@ -104,21 +104,38 @@ static mu_status add_graph(rows *r, mu_file_writer *file)
     return status;
 }
 
+// A tensor of no strings: of each there would be its length, then comes the checksum of the lengths.
+static mu_status write_no_strings(rows *r, mu_file_writer *file, const char *name, const mu_shape *shape)
+{
+    const uint32_t masked = mu__crc32c_mask(0);
+    uint8_t sum[4];
+    for (int i = 0; i < 4; i++)
+        sum[i] = (uint8_t)(masked >> 8 * i);
+    MU_TRY(mu__file_write(file, sum, sizeof sum));
+    return add_entry(r, name, MU_BUNDLE_STRING, shape, sizeof sum, mu__crc32c(0, sum, sizeof sum));
+}
+
+static mu_status write_tensor(rows *r, mu_file_writer *file, const char *name, const mu_tensor *tensor)
+{
+    const mu_spec spec = mu__spec_of(tensor);
+    const size_t bytes = mu__spec_bytes(&spec);
+    const void *data = mu__host_read(tensor);
+    if (mu__has_strings(tensor))
+        return write_no_strings(r, file, name, &spec.shape);
+    MU_TRY(mu__file_write(file, data, bytes));
+    return add_entry(r, name, (int)spec.dtype, &spec.shape, bytes, mu__crc32c(0, data, bytes));
+}
+
 static mu_status write_data(rows *r, mu_file_writer *file)
 {
     for (int i = 0; i < r->all->n; i++) {
-        const mu_tensor *tensor = r->all->tensors[r->order[i]];
         const char *name = r->all->names[r->order[i]];
-        const mu_spec spec = mu__spec_of(tensor);
-        const size_t bytes = mu__spec_bytes(&spec);
-        const void *data = mu__host_read(tensor);
         if (i > 0 && strcmp(name, r->all->names[r->order[i - 1]]) == 0)
             return mu__error(MU_INVALID_ARGUMENT, "two tensors to save in a checkpoint are called '%s'; names must "
                              "differ", name);
         if (!*name)
             return mu__error(MU_INVALID_ARGUMENT, "a tensor to save in a checkpoint has an empty name");
-        MU_TRY(mu__file_write(file, data, bytes));
-        MU_TRY(add_entry(r, name, (int)spec.dtype, &spec.shape, bytes, mu__crc32c(0, data, bytes)));
+        MU_TRY(write_tensor(r, file, name, r->all->tensors[r->order[i]]));
     }
     return add_graph(r, file);
 }

@@ -188,12 +188,19 @@ void mu__tensor_file_sweep(const char *path)
 
 // ---- Saving -------------------------------------------------------------------------------------
 
-static mu_status check_tensors(const char *path, const mu_tensors *all)
+static bool holds_strings(const mu_file_format *format, const mu_tensor *tensor)
+{
+    return format->no_strings && mu__has_strings(tensor) && mu__elements(&tensor->shape) == 0;
+}
+
+static mu_status check_tensors(const mu_file_format *format, const char *path, const mu_tensors *all)
 {
     for (int i = 0; i < all->n; i++) {
         if (!all->names[i] || !all->tensors[i])
             return mu__error(MU_INVALID_ARGUMENT, "tensor %d of %d to save in %s has no %s", i, all->n, path,
                              all->names[i] ? "value" : "name");
+        if (holds_strings(format, all->tensors[i]))
+            continue;
         if (mu__has_strings(all->tensors[i]))
             return mu__error(MU_UNIMPLEMENTED, "tensor '%s' to save in %s has strings, which files of tensors do not "
                              "hold here", all->names[i], path);
@@ -242,7 +249,7 @@ mu_status mu__tensors_save_as(const mu_file_format *format, const char *path, co
 {
     if (mu__pending())
         return mu_error_code();
-    MU_TRY(check_tensors(path, all));
+    MU_TRY(check_tensors(format, path, all));
     MU_TRY(check_metadata(path, format, all->metadata));
     return format->save(path, all);
 }

@@ -33,6 +33,7 @@ struct mu_tensor_file {
 
 // The names of tensors in files of a format, from which mu_save_weights chooses what it writes.
 #define MU_BUNDLE_SUFFIX "/.ATTRIBUTES/VARIABLE_VALUE"  // the end of a variable's name in an object graph
+#define MU_BUNDLE_TABLE "/.ATTRIBUTES/table"  // and of a hash table's, with "-keys" and "-values" behind it for tensors
 typedef enum mu_file_names {
     MU_NAMES_OWN,         // "dense/kernel", Keras's paths of variables
     MU_NAMES_KERAS,       // "layers/dense/vars/0", Keras's files
@@ -54,6 +55,7 @@ struct mu_file_format {
     mu_file_names names;
     // the keys of texts that a file can hold, or their beginnings that end with '/'; ends with NULL; NULL: any
     const char *const *metadata;
+    bool no_strings;              // holds tensors of strings that have no elements, the keys of empty tables
     // recognise returns whether a file that begins with these bytes, at most MU_FILE_HEAD, has this format.
     bool (*recognise)(const uint8_t *head, size_t bytes);
     // open fills the entries, data_bytes and metadata; it trusts nothing. close frees what it left in `state`.

@@ -419,6 +419,48 @@ def check_masks(report, mu, keras, tf):
     report.check("masks", f"checkpoint of a model made here, to TensorFlow: apart by {seen:.1e}", seen < LIMIT)
 
 
+def tables_keras(keras, tf):
+    layers, inputs = keras.layers, [keras.Input((3,), dtype="string"), keras.Input((2,), dtype="int64"), keras.Input((), dtype="string")]
+    words = layers.StringLookup(output_mode="multi_hot", name="words")
+    numbers = layers.IntegerLookup(output_mode="multi_hot", name="numbers")
+    texts = layers.TextVectorization(output_mode="tf_idf", name="texts")
+    words.adapt(tf.constant([["a", "b", "c"]])), numbers.adapt(np.array([[1, 2]])), texts.adapt(tf.constant(["a b", "b c"]))
+    joined = layers.concatenate([layer(x) for layer, x in zip((words, numbers, texts), inputs)])
+    return keras.Model(inputs, layers.Dense(2, name="last")(joined))
+
+
+def tables_muster(mu):
+    kinds, strings = mu.declared.constants, lambda rows: mu.any_tensor(np.array(rows, object))
+    inputs = [mu.mu_input(shape=[3], dtype=kinds["MU_STRING"]), mu.mu_input(shape=[2], dtype=kinds["MU_I64"]),
+              mu.mu_input(shape=[], dtype=kinds["MU_STRING"])]
+    made = [mu.mu_string_lookup(output_mode="multi_hot", name="words"), mu.mu_integer_lookup(output_mode="multi_hot", name="numbers"),
+            mu.mu_text_vectorization(output_mode="tf_idf", name="texts")]
+    for layer, data in zip(made, (strings([[b"a", b"b", b"c"]]), mu.tensor(np.array([[1, 2]])), strings([b"a b", b"b c"]))):
+        mu.mu_adapt(layer, data)
+    joined = mu.mu_call(model=mu.mu_concatenate(), inputs=mu.values([mu.mu_call(model=layer, x=x) for layer, x in zip(made, inputs)]))
+    return mu.mu_model_new(inputs=mu.values(inputs), output=mu.mu_call(model=mu.mu_dense(units=2, name="last"), x=joined))
+
+
+def check_tables(report, mu, keras, tf):
+    """Look-ups that were adapted, on both sides: a checkpoint has their tables, which are empty, and every object of the
+    other side finds its values."""
+    theirs = tables_keras(keras, tf)
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        tf.train.Checkpoint(model=theirs).write(folder + "/theirs")
+        ours = tables_muster(mu)
+        mu.mu_save_weights(ours, folder + "/ours.ckpt")
+        seen, wanted = ({name: shape for name, shape in tf.train.list_variables(folder + path) if "table-" in name or "documents" in name}
+                        for path in ("/ours.ckpt", "/theirs"))
+        tf.train.Checkpoint(model=theirs).restore(folder + "/ours.ckpt").assert_existing_objects_matched()
+        far = apart(theirs.get_layer("last").get_weights()[0], mu.read_weights(ours)["last/kernel"])
+        theirs.layers[-1].set_weights([2 * weight for weight in theirs.layers[-1].get_weights()])
+        tf.train.Checkpoint(model=theirs).write(folder + "/theirs")
+        mu.mu_load_weights(ours, folder + "/theirs")
+        back = apart(theirs.get_layer("last").get_weights()[0], mu.read_weights(ours)["last/kernel"])
+    report.check("tables", f"{len(seen)} tensors of look-ups; kernel to TensorFlow apart by {far:.1e}, back {back:.1e}",
+                 seen == wanted and max(far, back) < LIMIT)
+
+
 def check_parts(report, mu, keras):
     """The features of a model of Keras's: input to the output of each of its layers, as models of their own."""
     theirs = resnet(keras)
@@ -484,6 +526,9 @@ def main(library, only=""):
     if only in "idf":
         with report.guard("idf"):
             check_idf(report, mu, keras, tf)
+    if only in "tables":
+        with report.guard("tables"):
+            check_tables(report, mu, keras, tf)
     if only in "parts":
         with report.guard("parts"):
             check_parts(report, mu, keras)

@@ -149,6 +149,43 @@ static mu_status add_idf(const mu_layer *layer, const char *keras, const char *o
                              mu__sprintf("%s/%s/idf_weights", object, inner), out) : MU_OK;
 }
 
+static mu_status add_constant(mu_tensor *value, const char *object, const char *name, const char *end,
+                              mu_named_variables *out)
+{
+    MU_TRY(value ? add(out, NULL, mu__strdup(""), joined(object, name), false) : mu_error_code());
+    out->items[out->n - 1].constant = mu_retain(value);
+    out->items[out->n - 1].end = end;
+    return MU_OK;
+}
+
+// A hash table from tokens to numbers, without any.
+static mu_status add_table(const mu_lookup *l, const char *object, const char *name, mu_named_variables *out)
+{
+    const int64_t none = 0;
+    mu_tensor *numbers = mu_tensor_new(MU_I64, 1, &none, NULL);
+    mu_tensor *keys = l->integers ? numbers : mu_tensor_strings(1, &none, (const char *const[]){""});
+    MU_TRY(add_constant(keys, object, name, MU_BUNDLE_TABLE "-keys", out));
+    return add_constant(numbers, object, name, MU_BUNDLE_TABLE "-values", out);
+}
+
+// What Keras's checkpoints have besides of a look-up that was adapted, and whoever restores all objects looks for: the
+// counts of tokens and the number of documents, which adapt leaves at none.
+static mu_status add_counts(const mu_layer *layer, const char *object, mu_named_variables *out)
+{
+    const bool text = layer->ops == &mu__text_vectorization_ops;
+    const mu_lookup *l = mu__lookup_adapted(layer);
+    if (!l)
+        return MU_OK;
+    char *inner = mu__sprintf("%s%s", object, text ? "/_lookup_layer" : "");
+    mu_status status = inner ? add_table(l, inner, "token_counts", out) : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK && l->idf)
+        status = add_table(l, inner, "token_document_counts", out);
+    if (status == MU_OK && l->idf)
+        status = add_constant(mu_constant(MU_I64, 0), inner, "num_documents", NULL, out);
+    mu__free(inner);
+    return status;
+}
+
 static mu_status walk(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out);
 
 // Walks a sublayer under the two names, which it takes over.
@@ -267,7 +304,7 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
         out->items[out->n - 1].again = weight->shared;
     }
     if (layer->ops->host_spec)
-        return add_idf(layer, keras, object, out);
+        return add_idf(layer, keras, object, out) == MU_OK ? add_counts(layer, object, out) : mu_error_code();
     if (layer->ops == &mu__functional_ops)
         return walk_model(layer, keras, object, out);
     if (layer->ops == &mu__sequential_ops)
@@ -347,9 +384,11 @@ static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer,
     return MU_OK;
 }
 
-// Only Keras's own formats have a weight twice; Muster's have no idf weights.
+// Only Keras's own formats have a weight twice; Muster's have no idf weights, and checkpoints alone have tables.
 static bool is_in(const mu_named_variable *named, mu_file_names names)
 {
+    if (named->constant && !named->look_up)
+        return names == MU_NAMES_OBJECTS;
     return names == MU_NAMES_KERAS ||
            (!named->again && (!named->constant || (names == MU_NAMES_OBJECTS && *named->object)));
 }

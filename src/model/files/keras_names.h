@@ -8,7 +8,8 @@
 typedef struct mu_named_variable {
     mu_variable *variable;       // borrowed; NULL: `constant`
     mu_tensor *constant;         // idf weights of `look_up`, not in files with Muster's own names; retained
-    mu_layer *look_up;           // borrowed
+    mu_layer *look_up;           // borrowed; NULL: `constant` is written alone, what Keras keeps of a look-up besides
+    const char *end;             // of the key in a checkpoint; NULL: MU_BUNDLE_SUFFIX
     char *keras;                 // "layers/dense/vars/0"
     char *object;                // "_operations/1/kernel", without the end of a checkpoint's key
     bool of_optimizer;

@@ -48,8 +48,9 @@ static mu_status add_save_counter(mu_file_names names, size_t n, char **keys, mu
 static mu_status read_all(const mu_named_variables *list, mu_file_names names, char **keys, mu_tensor **tensors)
 {
     for (size_t i = 0; i < list->n; i++) {
-        const char *name = mu__named_as(&list->items[i], names);
-        keys[i] = names == MU_NAMES_OBJECTS ? mu__sprintf("model/%s" MU_BUNDLE_SUFFIX, name) : mu__strdup(name);
+        const char *name = mu__named_as(&list->items[i], names), *end = list->items[i].end;
+        keys[i] = names == MU_NAMES_OBJECTS ? mu__sprintf("model/%s%s", name, end ? end : MU_BUNDLE_SUFFIX)
+                                            : mu__strdup(name);
         tensors[i] = list->items[i].constant ? list->items[i].constant : mu_variable_read(list->items[i].variable);
         if (!keys[i] || !tensors[i])
             return mu_error_code();
@@ -222,7 +223,7 @@ static mu_status check_wanted(const loading *l, const mu_named_variable *named, 
 // weights in checkpoints, so none is no error.
 static int find_idf(const loading *l, const mu_named_variable *named)
 {
-    return named->constant && !l->only ? mu_tensor_file_find(l->file, mu__named_as(named, l->names)) : -1;
+    return named->look_up && !l->only ? mu_tensor_file_find(l->file, mu__named_as(named, l->names)) : -1;
 }
 
 // Before the first weight changes.

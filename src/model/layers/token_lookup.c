@@ -83,7 +83,7 @@ mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_lay
     mu_lookup *l = lookup_of(layer);
     const int special = special_tokens(layer, n, token), skipped = n_idf == n ? special : 0;
     mu__vocabulary_free(&l->vocabulary);
-    l->ready = false;
+    l->ready = l->adapted = false;
     for (int i = special; i < n; i++)
         MU_TRY(add_token(layer, token(layer, i), i));
     const int64_t size = mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary);
@@ -195,11 +195,23 @@ mu_status mu__lookup_spec(const mu_layer *layer, bool inverts, const mu_spec *in
     return check_type(layer, in->dtype);
 }
 
-mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out)
+// NULL: the layer looks no tokens up.
+static const mu_lookup *look_up_in(const mu_layer *layer)
 {
     const bool looks_up = layer->ops == &mu__string_lookup_ops || layer->ops == &mu__integer_lookup_ops ||
                           layer->ops == &mu__text_vectorization_ops;
-    const mu_lookup *l = looks_up ? lookup_of(layer) : NULL;
+    return looks_up ? lookup_of(layer) : NULL;
+}
+
+const mu_lookup *mu__lookup_adapted(const mu_layer *layer)
+{
+    const mu_lookup *l = look_up_in(layer);
+    return l && l->adapted ? l : NULL;
+}
+
+mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out)
+{
+    const mu_lookup *l = look_up_in(layer);
     *out = NULL;
     if (!l || !l->ready || !l->idf)
         return MU_OK;
@@ -370,7 +382,7 @@ mu_status mu__lookup_adapt(mu_layer *layer, mu_token_counts *c)
     }
     if (status == MU_OK)
         status = keep_idf(layer, idf, (int)MU_MIN(n, INT32_MAX));
-    l->ready = status == MU_OK;
+    l->ready = l->adapted = status == MU_OK;
     mu__free(list);
     mu__free(idf);
     return status;

@@ -24,6 +24,7 @@ typedef struct mu_lookup {
     mu_token_set vocabulary;   // without the special tokens
     double *idf;                // of each token, for "tf_idf"; NULL: none
     bool ready;                 // there is a vocabulary
+    bool adapted;               // which adapt has found
     bool integers;
     int n_oov;
     bool masks;                 // the mask token has index 0, which only output_mode "int" has
@@ -57,6 +58,8 @@ mu_value *mu__lookup_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
 // mu__lookup_weights writes the idf weights as Keras keeps them: of all indices, the average for those of special
 // tokens. NULL: the layer has none. It belongs to the pool.
 mu_status mu__lookup_weights(const mu_layer *layer, mu_tensor **out);
+// mu__lookup_adapted returns the state of a look-up whose vocabulary adapt has found; NULL: the layer is none.
+const mu_lookup *mu__lookup_adapted(const mu_layer *layer);
 // mu__lookup_take_weights takes such weights, of as many indices as the layer has, for its own.
 mu_status mu__lookup_take_weights(mu_layer *layer, const mu_tensor *weights);
 

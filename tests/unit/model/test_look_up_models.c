@@ -518,6 +518,28 @@ static void refuses_by_name(void **state)
     expect_error(MU_INVALID_ARGUMENT, "input 'movies' takes int64; it was given string");
 }
 
+// Checkpoints have the tables that Keras keeps of look-ups that were adapted, without elements; others have none.
+static void checkpoints_have_empty_tables(void **state)
+{
+    (void)state;
+    for (int adapted = 0; adapted < 2; adapted++) {
+        mu_layer *words_of = adapted ? mu_string_lookup(.output_mode = "multi_hot")
+                                     : mu_string_lookup(.output_mode = "multi_hot", .vocabulary = names,
+                                                        .n_vocabulary = 3);
+        if (adapted)
+            assert_int_equal(mu_adapt(words_of, users()), MU_OK);
+        mu_tensor *x = mu_input({1}, .dtype = MU_STRING);
+        mu_model *model = mu_model_new(x, mu_call(mu_dense(2), mu_call(words_of, x)));
+        assert_int_equal(mu_save_weights(model, "tables.ckpt"), MU_OK);
+        mu_tensor_file *file = mu_tensor_file_open("tables.ckpt");
+        const int at = mu_tensor_file_find(file, "model/_operations/1/token_counts/.ATTRIBUTES/table-values");
+        assert_int_equal(at >= 0, adapted);
+        assert_int_equal(adapted ? mu_tensor_file_shape(file, at).dims[0] : 0, 0);
+        mu_error_take();
+        assert_int_equal(mu_load_weights(model, "tables.ckpt"), MU_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,6 +547,7 @@ int main(void)
         MODEL_TEST(sequential_models_begin_with_strings), MODEL_TEST(vocabularies_are_saved),
         MODEL_TEST(reads_vocabularies_of_assets),
         MODEL_TEST(idf_weights_are_loaded),
+        MODEL_TEST(checkpoints_have_empty_tables),
         MODEL_TEST(steps_of_the_programs_own),
         MODEL_TEST(steps_take_inputs_alone),
         MODEL_TEST(steps_cannot_change_what_was_looked_up),
