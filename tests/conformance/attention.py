@@ -158,7 +158,7 @@ def compare_layer(report, mu, floatx, case):
 
         eager = [mu.array(y) for y in call(tensors)]
         function, _callback = mu.function(lambda batch: mu.values(call([mu.mu_at(batch, i) for i in range(len(tensors))])))
-        result = mu.mu_run(None, function, mu.values(tensors))
+        result = mu.mu_run(mu.strategy, function, mu.values(tensors))
         traced = [mu.array(mu.mu_at(result, i)) for i in range(len(wanted))]
     far = [max([off(a, b) for a, b in zip(seen[:len(outputs)], outputs, strict=True)] + [off_all(seen[len(outputs):], gradients)])
            for seen in (eager, traced)]

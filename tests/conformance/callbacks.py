@@ -370,7 +370,7 @@ def compare_traced_summaries(report, mu, floatx, _):
         function, _callback = mu.function(traced)
         for row in x:
             run(tf.constant(row))
-            mu.mu_run(None, function, mu.values([mu.tensor(row)]))
+            mu.mu_run(mu.strategy, function, mu.values([mu.tensor(row)]))
         theirs.flush()
         mu.mu_summary_flush(writer)
         ours, wanted = recorded(f"{folder}/ours"), recorded(f"{folder}/theirs")

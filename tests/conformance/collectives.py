@@ -103,7 +103,7 @@ def main():
     library, text = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     mu = muster.Library(library, cpu_devices=REPLICAS)
     report = Report("Collectives: values and gradients on four replicas, against JAX", JAX)
-    strategy = mu.mu_mirrored_strategy(replicas=REPLICAS)
+    strategy = mu.mirrored(REPLICAS)
     for name, shape, function, rival in [*scatter_cases(), *permute_cases()]:
         if text not in name:
             continue

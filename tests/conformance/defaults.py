@@ -215,7 +215,7 @@ def compare_optimizer(report, mu, floatx, row):
 
         function, _callback = mu.function(step)
         for factor in factors:
-            mu.mu_run(None, function, mu.values([mu.tensor(x), mu.tensor(factor)]))
+            mu.mu_run(mu.strategy, function, mu.values([mu.tensor(x), mu.tensor(factor)]))
         weights = mu.read_weights(ours)["dense/kernel"]
     rows = [off(weights[i], theirs.weights[0].numpy()[i]) for i in range(8)]
     given = "".join(f", {key} {value}" for key, value in options.items())

@@ -344,7 +344,7 @@ def compare_added_losses(report, mu, floatx, replicas):
     weights = {"/".join(variable.path.split("/")[-2:]): variable for variable in theirs.weights}
     for variable in weights.values():
         variable.assign(generator.uniform(-1, 1, tuple(variable.shape)))
-    with mu.pool(), mu.scope(mu.mu_mirrored_strategy(replicas=replicas)):
+    with mu.pool(), mu.scope(mu.mirrored(replicas)):
         p = mu.mu_input(shape=[3])
         h = mu.mu_call(model=adds_squares(mu, kept), x=mu.mu_call(model=mu.mu_dense(units=4, name="a"), x=p))
         ours_inner = mu.model([mu.mu_dense(units=2, name="b"), adds_squares(mu, kept)])

@@ -3,9 +3,11 @@
 # Signatures and argument structs are read from the public headers, so that nothing is written twice: a function is
 # called by its C name, keyword arguments fill the struct of its `_with` form, Python lists become C arrays, and a
 # pending error becomes an exception. Objects are plain handles that live as long as their pool.
+# MU_TEST_DEVICE, for example XLA_CPU:0, names the device that computes; unset: the CPU.
 # It must not know TensorFlow, nor anything of the library that the headers do not say.
 import contextlib
 import ctypes
+import os
 import pathlib
 import re
 import tempfile
@@ -114,6 +116,10 @@ class Library:
         self.failure = None
         self.cached = {}
         self.mu_init(cpu_devices=cpu_devices, seed=1)
+        self.device = os.environ.get("MU_TEST_DEVICE", "")
+        self.strategy = self.mu_one_device_strategy(self.device) if self.device else None  # of functions and models
+        self.mu_set_strategy(self.strategy)
+        self.pools, self.unset = 0, False
 
     def __getattr__(self, name):
         if not name.startswith("mu_"):
@@ -196,18 +202,33 @@ class Library:
     @contextlib.contextmanager
     def pool(self):
         opened = self.mu_pool_open()
+        self.pools += 1
         try:
             yield
         finally:
             self.lib.mu_pool_close(ctypes.c_void_p(opened))
+            self.pools -= 1
+            if self.unset and self.pools == 0:
+                self.mu_set_strategy(self.strategy)
+                self.unset = False
 
     @contextlib.contextmanager
     def scope(self, strategy):
+        """A device is in force outside of scopes only: pools that close then set it again."""
+        if self.device:
+            self.mu_set_strategy(None)
+            self.unset = True
         guard = self.mu_scope_open(strategy)
         try:
             yield
         finally:
             self.lib.mu_scope_close(ctypes.byref(guard))
+
+    def mirrored(self, n):
+        """Mirrored replicas on n devices of the kind that computes."""
+        kind = self.device.partition(":")[0] or "CPU"
+        names = (ctypes.c_char_p * (n + 1))(*(f"{kind}:{i}".encode() for i in range(n)))
+        return self.mu_mirrored_strategy(devices=names)
 
     # ---- Tensors and values -----------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ def train_muster(mu, optimizer, floatx, repeated, overflows=()):
     function, _callback = mu.function(step)
     for constants, rows in steps:
         with mu.pool():
-            mu.mu_run(None, function, mu.values([mu.tensor(c) for c in [*constants, rows]]))
+            mu.mu_run(mu.strategy, function, mu.values([mu.tensor(c) for c in [*constants, rows]]))
     return {name: mu.array(mu.mu_variable_read(variable)) for name, variable in variables.items()}
 
 

@@ -195,7 +195,7 @@ def compare_subclassed(report, mu, floatx, replicas):
     x, y = data_of(FLOATX[floatx])
     theirs, first, logs = train_theirs(x, y)
     with mu.pool():
-        ours, history = train_ours(mu, x, y, first, mu.mu_mirrored_strategy(replicas=replicas) if replicas > 1 else None)
+        ours, history = train_ours(mu, x, y, first, mu.mirrored(replicas) if replicas > 1 else None)
         seen = mu.read_weights(ours.model)
         wanted = dict((name, variable.numpy()) for name, variable in named(theirs))
         assert list(seen) == list(wanted), f"weights {list(seen)} here, {list(wanted)} in Keras"

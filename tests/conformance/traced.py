@@ -50,7 +50,7 @@ def run_compiled(mu, op, sample, weights):
             return mu.values(results_of(mu, op, sample, inputs, weights))
 
         function, _callback = mu.function(step)
-        found = mu.mu_run(None, function, mu.values([mu.tensor(array) for array in sample.arrays]))
+        found = mu.mu_run(mu.strategy, function, mu.values([mu.tensor(array) for array in sample.arrays]))
         return [mu.array(mu.mu_at(found, i)) for i in range(mu.mu_value_count(found))]
 
 

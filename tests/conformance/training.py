@@ -312,7 +312,7 @@ def train_muster(mu, case, floatx, first, strategy=None):
     with mu.pool():
         mu.mu_set_floatx(muster.DTYPES[np.dtype(FLOATX[floatx])])
         if not strategy:
-            strategy = mu.mu_mirrored_strategy(replicas=case.replicas) if case.replicas > 1 else mu.mu_one_device_strategy("CPU:0")
+            strategy = mu.mirrored(case.replicas) if case.replicas > 1 else mu.mu_one_device_strategy(mu.device or "CPU:0")
         dataset = mu.mu_dataset_from_tensor_slices(mu.values([mu.tensor(x), mu.tensor(y)]))
         dataset = mu.mu_dataset_repeat(mu.mu_dataset_batch(dataset=dataset, batch_size=case.batch), -1)
         with mu.scope(strategy):
@@ -406,7 +406,7 @@ def evaluate(report, tf, mu, replicas):
         mu.mu_set_floatx(muster.DTYPES[np.dtype(np.float64)])
         dataset = mu.mu_dataset_from_tensor_slices(mu.values([mu.tensor(x), mu.tensor(y)]))
         dataset = mu.mu_dataset_batch(dataset=dataset, batch_size=case.batch)
-        with mu.scope(mu.mu_mirrored_strategy(replicas=replicas)):
+        with mu.scope(mu.mirrored(replicas)):
             model = muster_model(mu, case)
             mu.mu_model_build(model, 3, list(x.shape[1:]))
             mu.write_weights(model, first)
