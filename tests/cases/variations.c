@@ -204,6 +204,21 @@ static mu_dataset *nested_batches(const mu_input_context *context, void *arg)
     return mu_dataset_batch(mu_dataset_batch(mu_dataset_range(0, 3, 1), 3), 1);
 }
 
+// What has no rows is refused when it is distributed, also without a single element, or where one tensor of several has
+// none.
+static void scalars_are_not_shared(void)
+{
+    mu_dataset *one = mu_dataset_range(0, 4, 1), *none = mu_dataset_range(0, 0, 1),
+               *both = mu_dataset_enumerate(mu_dataset_batch(one, 2), 0);
+    mu_strategy *s = mirrored(2), *central = mu_central_storage_strategy(.replicas = 2);
+    mu_dataset *all[] = {one, none, both};
+    for (int i = 0; i < 6; i++) {
+        CHECK(!mu_distribute_dataset(i < 3 ? s : central, all[i % 3]));
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_dataset_batch");
+        CHECK(mu_distribute_dataset(mirrored(1), all[i % 3]));
+    }
+}
+
 // An empty batch has no elements along any axis of unknown size.
 static void shape_of_the_empty(void)
 {
@@ -349,6 +364,7 @@ const one_case variation_cases[] = {
     {"vary_gather_of_scalars", gather_of_scalars, NULL},
     {"vary_two_kinds", two_kinds, NULL},
     {"vary_rest_that_is_dropped", rest_that_is_dropped, NULL},
+    {"vary_scalars_are_not_shared", scalars_are_not_shared, NULL},
     {"vary_shape_of_the_empty", shape_of_the_empty, NULL},
     {"vary_written_zeros", written_zeros, NULL},
     {"vary_workers_of_absent_jobs", workers_of_absent_jobs, NULL},

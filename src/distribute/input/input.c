@@ -340,6 +340,28 @@ mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *da
     return mu_distribute_dataset_options(given, dataset, NULL);
 }
 
+static bool has_scalar(const mu_value *spec)
+{
+    bool found = spec->leaf && ((const mu_tensor *)spec->leaf)->shape.rank == 0;
+    for (int i = 0; i < spec->n; i++)
+        found |= has_scalar(spec->items[i]);
+    return found;
+}
+
+// Elements that several replicas are to share have rows. Where only reading one would tell, the first one that is read
+// is refused instead.
+static mu_status need_rows(const mu_strategy *strategy, const mu_dataset *dataset)
+{
+    const mu_value *spec = strategy->n_replicas > 1 ? mu_dataset_element_spec(dataset) : NULL;
+    mu_error_take();
+    return !spec || !has_scalar(spec)
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "mu_distribute_dataset: the dataset's elements are scalars, or have some, and %d replicas "
+                           "are to share the rows of each; batch it first (mu_dataset_batch)",
+                           strategy->n_replicas);
+}
+
 static bool for_each_replica(const mu_input_options *options)
 {
     return options->replication_mode == MU_PER_REPLICA;
@@ -373,6 +395,8 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
                   "mu_distribute_datasets_from_function_options");
         return NULL;
     }
+    if (need_rows(strategy, dataset) != MU_OK)
+        return NULL;
     const mu_shard_plan shares = strategy->ops->distribute_dataset(strategy, dataset);
     mu_distributed_dataset *distributed = distribute(strategy, &shares, 1, &shares.dataset);
     if (distributed)
