@@ -414,9 +414,9 @@ MU_API mu_status mu_sync_on_read(bool on);
 // mu_distribute_dataset splits each batch of `dataset` (a global batch) among the replicas. No sample is dropped or
 // repeated. Parts differ by at most one sample, and may be empty near the end. Iterate it with MU_EACH, or with
 // mu_iterate and mu_next; under mu_parameter_server_strategy that is INVALID_ARGUMENT, because it is for
-// mu_create_per_worker_dataset. Retains: strategy, dataset. Errors: INVALID_ARGUMENT for elements without rows (scalars),
-// if there are several replicas; where that is not known before (mu_dataset_element_spec), reading the first one fails;
-// NOT_FOUND, with several workers, for MU_AUTO_SHARD_FILE and a source without files.
+// mu_create_per_worker_dataset. Retains: strategy, dataset. Errors: INVALID_ARGUMENT for elements without rows
+// (scalars), if there are several replicas; where that is not known before (mu_dataset_element_spec), reading the first
+// one fails; NOT_FOUND, with several workers, for MU_AUTO_SHARD_FILE and a source without files.
 typedef struct mu_distributed_dataset mu_distributed_dataset;
 MU_API mu_distributed_dataset *mu_distribute_dataset(mu_strategy *strategy, mu_dataset *dataset);
 
