@@ -365,10 +365,11 @@ bool mu__layer_only_calls(const mu_layer *layer)
 static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_value *output_mask = NULL;
-    if (mu__masks_keep(inputs, context->mask) != MU_OK)
+    if (mu__masks_lend(inputs, context->mask) != MU_OK)
         return NULL;
     const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
     mu_value *outputs = layer->ops->call(layer, inputs, &inner);
+    mu__masks_take_back(inputs, context->mask);
     if (outputs)
         layer->output = first_shape(outputs);
     if (mask)

@@ -76,30 +76,38 @@ mu_value *mu__mask_join(mu_value *mask)
 typedef struct note {
     mu_object object;
     struct note *older, *newer;
-    mu_tensor *tensor, *mask;    // retained
+    mu_tensor *tensor, *mask;    // retained; NULL: the note has been taken back
+    bool lent;                   // by mu__masks_lend
 } note;
 
 static _Thread_local note *newest;
 
-static void destroy_note(void *object)
+static void take_back(note *n)
 {
-    note *n = object;
     if (n->older)
         n->older->newer = n->newer;
     *(n->newer ? &n->newer->older : &newest) = n->older;
     mu_release(n->tensor);
     mu_release(n->mask);
+    n->tensor = n->mask = NULL;
+}
+
+static void destroy_note(void *object)
+{
+    if (((note *)object)->tensor)
+        take_back(object);
 }
 
 static mu_type note_type = {.name = "mask", .destroy = destroy_note};
 
-static mu_status keep(mu_tensor *tensor, mu_tensor *mask)
+static mu_status keep(mu_tensor *tensor, mu_tensor *mask, bool lent)
 {
     note *n = mu__new(&note_type, sizeof *n);
     if (!n)
         return mu_error_code();
     n->tensor = mu_retain(tensor);
     n->mask = mu_retain(mask);
+    n->lent = lent;
     n->older = newest;
     if (newest)
         newest->newer = n;
@@ -115,6 +123,18 @@ mu_tensor *mu_mask_of(const mu_tensor *tensor)
     return n ? n->mask : NULL;
 }
 
+static mu_status keep_all(const mu_value *values, const mu_value *mask, bool lent)
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];
+    const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
+    mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
+        if (masks[i] && (lent || masks[i] != mu_mask_of((const mu_tensor *)leaves[i])))
+            MU_TRY(keep((mu_tensor *)leaves[i], masks[i], lent));
+    return MU_OK;
+}
+
 mu_value *mu__masks_kept(const mu_value *values)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
@@ -127,14 +147,21 @@ mu_value *mu__masks_kept(const mu_value *values)
     return mu__mask_nest(values, masks);
 }
 
-mu_status mu__masks_keep(const mu_value *values, const mu_value *mask)
+mu_status mu__masks_keep(const mu_value *values, const mu_value *mask) { return keep_all(values, mask, false); }
+
+mu_status mu__masks_lend(const mu_value *values, const mu_value *mask) { return keep_all(values, mask, true); }
+
+void mu__masks_take_back(const mu_value *values, const mu_value *mask)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     mu_tensor *masks[MU_MAX_MODEL_INPUTS];
     const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
     mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
-    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
-        if (masks[i] && masks[i] != mu_mask_of((const mu_tensor *)leaves[i]))
-            MU_TRY(keep((mu_tensor *)leaves[i], masks[i]));
-    return MU_OK;
+    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++) {
+        note *lent = masks[i] ? newest : NULL;
+        while (lent && (!lent->lent || lent->tensor != (mu_tensor *)leaves[i]))
+            lent = lent->older;
+        if (lent)
+            take_back(lent);
+    }
 }
