@@ -272,6 +272,23 @@ static void test_order_of_odd_numbers(void **state)
     check_both("sort", sort_all, NULL, mu_list(mu_of(x), MU_END), 0);
 }
 
+static mu_value *extremes_of_all(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    return mu_list(mu_of(mu_argmax(x, 1)), mu_of(mu_argmin(x, 1)), mu_of(mu_argmax(x, 0)), mu_of(mu_argmin(x, 0)),
+                   MU_END);
+}
+
+// Rows and columns without a true or a false element: the first one is the extreme.
+static void test_extremes_of_bools(void **state)
+{
+    (void)state;
+    const bool elements[] = {false, false, false, true, true, true, false, true, false};
+    mu_tensor *x = mu_tensor_new(MU_BOOL, 2, (int64_t[]){3, 3}, elements);
+    check_both("argmax of bools", extremes_of_all, NULL, mu_list(mu_of(x), MU_END), 0);
+}
+
 // ---- Sums of many 16-bit numbers ----------------------------------------------------------------
 
 // In bfloat16, adding ones stops at 256.
@@ -359,7 +376,7 @@ int main(void)
         cmocka_unit_test(test_numbers_drawn_by_rejection),
         cmocka_unit_test(test_log_gamma_of_large_numbers),
         cmocka_unit_test(test_rows_of_variables),
-        cmocka_unit_test(test_order_of_odd_numbers),
+        cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),
         cmocka_unit_test(test_what_is_refused),
     };

@@ -161,6 +161,8 @@ mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double
 
 mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest)
 {
+    if (dtype == MU_BOOL)
+        return mu__hlo_number(e, dtype, highest);
     return mu__hlo_number(e, dtype, highest ? INFINITY : -INFINITY);  // conversion to integers saturates
 }
 
