@@ -208,7 +208,7 @@ typedef struct mistake {
         "kind variable", "mu_variable_read")                                                                          \
     ROW(device_that_is_not_there, mu_one_device_strategy("GPU:0"), "'GPU:0'", "muster plugin install")                \
     ROW(too_many_replicas, mu_mirrored_strategy(.replicas = 99), "99 replicas", "MUSTER_CPU_DEVICES")                 \
-    ROW(strategies_mixed, two_scopes(), "inside a scope of another", "may not be mixed")                              \
+    ROW(strategies_mixed, two_scopes(), "inside a scope of MirroredStrategy", "may not be mixed")                     \
     ROW(components_for_other_replicas,                                                                                \
         mu_run(mu_mirrored_strategy(.replicas = 3), mu_function_new(square, NULL),                                    \
                mu_per_replica(mu_mirrored_strategy(.replicas = 2), mu_constant(MU_F64, 1), mu_constant(MU_F64, 2),    \
