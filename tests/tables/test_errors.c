@@ -32,7 +32,7 @@ static const int64_t dims[MU_MAX_RANK + 1] = {3, 1, 1, 1, 1, 1, 1, 1, 1};
 static const int beyond[MU_TPU_RANK] = {9}, missing[MU_TPU_RANK] = {1}, origin[MU_TPU_RANK];
 static const mu_feature age = {.name = "age", .dtype = MU_I64};
 static const char *folder;
-static char notes[100];
+static char notes[120];
 
 static const char *path(const char *name)
 {
