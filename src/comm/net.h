@@ -84,8 +84,7 @@ enum { MU_KEY_BYTES = 32, MU_NONCE_BYTES = 32 };
 
 enum {
     MU_RANDOM_KEY = 2 * MU_KEY_BYTES + 1,  // size of a new cluster key
-    MU_WORKER_KEY = 2 * MU_KEY_BYTES + 14, // of a worker's key, "worker:3:" and hexadecimal digits
-    MU_WORKER_KEY_USE = 40
+    MU_WORKER_KEY = 2 * MU_KEY_BYTES + 14 // of a worker's key, "worker:3:" and hexadecimal digits
 };
 
 // mu__key_check refuses a key that can be guessed: of a cluster under 16 characters, or with fewer than 8 different

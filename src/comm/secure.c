@@ -151,7 +151,7 @@ static mu_status make_keys(mu_keyring *keyring, const char *key)
 
 static mu_status worker_secret(const mu_keyring *keyring, int bearer, uint8_t out[MU_KEY_BYTES])
 {
-    char use[MU_WORKER_KEY_USE];
+    char use[sizeof "key of the task worker:" + 11]; // and any int
     snprintf(use, sizeof use, "key of the task worker:%d", bearer - 1);
     return expand(keyring->root, use, out);
 }

@@ -237,6 +237,9 @@ mu_status mu__workers_join_specs(mu_strategy *strategy, int n, mu_spec *specs);
 // Input (sharding.c, input.c, worker_input.c).
 mu_shard_plan mu__shard_local(mu_strategy *strategy, mu_dataset *dataset);
 mu_shard_plan mu__shard_workers(mu_strategy *strategy, mu_dataset *dataset);
+// mu__known_spec returns the structure of elements as far as it is known before one is read; NULL without an error if
+// it is not.
+mu_value *mu__known_spec(const mu_dataset *dataset);
 mu_value *mu__next_step_local(mu_strategy *strategy, mu_step_input *input, mu_value *own);
 mu_value *mu__next_step_workers(mu_strategy *strategy, mu_step_input *input, mu_value *own);
 

@@ -115,8 +115,8 @@ static bool remove_telling(mu_rpc_client *client, const mu_rpc_result *result)
     return removed;
 }
 
-// Looks at the answers that have come, or waits for all. Errors: the first, if it waits, except that another thread
-// which waited for the same answer was cancelled.
+// Looks at the answers that have come, or waits for all. Errors, if it waits: the first, and CANCELLED if this thread
+// is to stop, but not if another one that waited for the same answer was.
 static mu_status take_answers(mu_rpc_client *client, bool wait)
 {
     mu_error_value first = {.code = MU_OK};
@@ -129,7 +129,10 @@ static mu_status take_answers(mu_rpc_client *client, bool wait)
         if (wait && first.code == MU_OK && error.code != MU_NOT_FOUND && error.code != MU_CANCELLED)
             first = error;
     }
-    return mu__error_raise(&first);
+    MU_TRY(mu__error_raise(&first));
+    if (wait && mu_cancellation_is_cancelled(mu__context()->cancellation))
+        return mu__error(MU_CANCELLED, "cancelled while a server was told what was released");
+    return wait ? mu__check_stop() : MU_OK;
 }
 
 static bool is_telling(mu_rpc_client *client)
@@ -177,7 +180,7 @@ static mu_status tell_store(mu_rpc_client *client, mu_released what, mu_value *n
 
 static mu_status tell_all(mu_rpc_client *client)
 {
-    static const size_t most[MU_N_RELEASED] = {INT32_MAX, 1};
+    static const size_t most[MU_N_RELEASED] = {4096, 1}; // of values many at once, but the lock is held for each list
     int store;
     const bool routed = mu__client_routed(client, &store) != NULL;
     for (int what = 0; what < MU_N_RELEASED; what++)
@@ -195,7 +198,7 @@ static mu_status delete_all(mu_rpc_client *client, bool wait)
     mu_error_value told_again;
     take_answers(client, wait);
     mu__error_move(&told_again);
-    if (!is_telling(client) && tell_all(client) == MU_OK && wait)
+    if ((wait || !is_telling(client)) && tell_all(client) == MU_OK && wait)
         take_answers(client, true);
     mu_pool_close(pool);
     return mu_error_code();

@@ -2,6 +2,7 @@
 #include "comm/net.h"
 #include "tools/tools.h"
 
+#include <ctype.h>
 #include <openssl/crypto.h>
 
 enum { TASK };
@@ -18,7 +19,8 @@ static mu_status read_task(const mu_tool_arguments *a, int *worker)
     static const char job[] = "worker:";
     const char *task = a->values[TASK];
     int end = 0;
-    if (strncmp(task, job, sizeof job - 1) != 0 || sscanf(task + sizeof job - 1, "%5d%n", worker, &end) != 1 ||
+    if (strncmp(task, job, sizeof job - 1) != 0 || !isdigit((unsigned char)task[sizeof job - 1]) ||
+        sscanf(task + sizeof job - 1, "%5d%n", worker, &end) != 1 ||
         task[sizeof job - 1 + (size_t)end] != '\0' || *worker < 0 || *worker >= MU_MOST_BEARER)
         return mu__tool_wrong(a, TASK,
                               "worker:0, worker:1, …; a coordinator, a parameter server and the workers of "

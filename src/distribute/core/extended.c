@@ -111,8 +111,8 @@ static mu_status make_values(mu_strategy *strategy, mu_value_fn *fn, void *arg, 
         if (!values[r] && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
         if (values[r] && mu__is_distributed(values[r]))
-            mu__error(MU_INVALID_ARGUMENT, "the component of replica %d is itself per replica or mirrored; give one of "
-                      "its components (mu_local_results)", r);
+            mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the component of replica %d is itself per replica or "
+                      "mirrored; give one of its components (mu_local_results)", r);
         if (mu__pending())
             return mu_error_code();
     }

@@ -409,13 +409,12 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
     if (current && current != strategy)
         return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under %s%s; strategies may not be mixed", function,
                          mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
+    if (!mu__context()->replica)
+        return MU_OK;
     const char *instead = call_on_replicas(function);
-    if (mu__context()->replica)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "%s is called inside a function that runs on replicas; call %s%sit outside, or "
-                         "in a merge_call",
-                         function, instead ? instead : "", instead ? " instead, or call " : "");
-    return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "%s is called inside a function that runs on replicas; call %s%sit outside, or in a merge_call",
+                     function, instead ? instead : "", instead ? " instead, or call " : "");
 }
 
 mu_saved_context mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component)

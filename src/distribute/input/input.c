@@ -263,11 +263,8 @@ static void learn_spec(distributed_iterator *iterator, mu_dataset *dataset)
 {
     if (!iterator->pieces || !mu__setting_bool(MU_SETTING_TF_COMPAT))
         return;
-    iterator->spec = mu_retain(mu_dataset_element_spec(dataset));
-    if (iterator->spec)
-        iterator->drops_rest = iterator->strategy->n_workers == 1 && sizes_known(iterator->spec);
-    else
-        mu_error_take();
+    iterator->spec = mu_retain(mu__known_spec(dataset));
+    iterator->drops_rest = iterator->spec && iterator->strategy->n_workers == 1 && sizes_known(iterator->spec);
 }
 
 static mu_iterator *distributed_iterate(mu_iterable *iterable)
@@ -285,7 +282,8 @@ static mu_iterator *distributed_iterate(mu_iterable *iterable)
     iterator->source = mu_retain(distributed);
     iterator->inner = mu__calloc((size_t)distributed->n_pipelines, sizeof(mu_iterator *));
     iterator->order_to_take = distributed->shares.same_order;
-    learn_spec(iterator, distributed->pipelines[0]);
+    if (iterator->inner)
+        learn_spec(iterator, distributed->pipelines[0]);
     while (iterator->inner && iterator->n_inner < distributed->n_pipelines &&
            (iterator->inner[iterator->n_inner] = mu__dataset_iterate(distributed->pipelines[iterator->n_inner])))
         iterator->n_inner++;
@@ -340,28 +338,6 @@ mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *da
     return mu_distribute_dataset_options(given, dataset, NULL);
 }
 
-static bool has_scalar(const mu_value *spec)
-{
-    bool found = spec->leaf && ((const mu_tensor *)spec->leaf)->shape.rank == 0;
-    for (int i = 0; i < spec->n; i++)
-        found |= has_scalar(spec->items[i]);
-    return found;
-}
-
-// Elements that several replicas are to share have rows. Where only reading one would tell, the first one that is read
-// is refused instead.
-static mu_status need_rows(const mu_strategy *strategy, const mu_dataset *dataset)
-{
-    const mu_value *spec = strategy->n_replicas > 1 ? mu_dataset_element_spec(dataset) : NULL;
-    mu_error_take();
-    return !spec || !has_scalar(spec)
-               ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT,
-                           "mu_distribute_dataset: the dataset's elements are scalars, or have some, and %d replicas "
-                           "are to share the rows of each; batch it first (mu_dataset_batch)",
-                           strategy->n_replicas);
-}
-
 static bool for_each_replica(const mu_input_options *options)
 {
     return options->replication_mode == MU_PER_REPLICA;
@@ -395,8 +371,6 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
                   "mu_distribute_datasets_from_function_options");
         return NULL;
     }
-    if (need_rows(strategy, dataset) != MU_OK)
-        return NULL;
     const mu_shard_plan shares = strategy->ops->distribute_dataset(strategy, dataset);
     mu_distributed_dataset *distributed = distribute(strategy, &shares, 1, &shares.dataset);
     if (distributed)

@@ -130,14 +130,47 @@ static mu_shard_plan into_pieces(mu_strategy *strategy, mu_dataset *dataset)
     return (mu_shard_plan){.dataset = dataset ? pieces_of(strategy, dataset, false) : NULL, .pieces = true};
 }
 
+mu_value *mu__known_spec(const mu_dataset *dataset)
+{
+    mu_value *spec = mu_dataset_element_spec(dataset);
+    if (!spec && mu_error_code() != MU_RESOURCE_EXHAUSTED && mu_error_code() != MU_CANCELLED)
+        mu_error_take();
+    return spec;
+}
+
+static bool has_scalar(const mu_value *spec)
+{
+    bool found = spec->leaf && ((const mu_tensor *)spec->leaf)->shape.rank == 0;
+    for (int i = 0; i < spec->n; i++)
+        found |= has_scalar(spec->items[i]);
+    return found;
+}
+
+// Elements that several replicas are to share have rows. Where only reading one would tell, the first one that is read
+// is refused instead.
+static mu_status need_rows(const mu_strategy *strategy, const mu_dataset *dataset)
+{
+    const mu_value *spec = strategy->n_replicas > 1 ? mu__known_spec(dataset) : NULL;
+    return !spec || !has_scalar(spec)
+               ? mu_error_code()
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "mu_distribute_dataset: the dataset's elements are scalars, or have some, and %d replicas "
+                           "are to share the rows of each; batch it first (mu_dataset_batch)",
+                           strategy->n_replicas);
+}
+
 mu_shard_plan mu__shard_local(mu_strategy *strategy, mu_dataset *dataset)
 {
+    if (need_rows(strategy, dataset) != MU_OK)
+        return (mu_shard_plan){0};
     const bool pieces = strategy->n_replicas > 1 && mu__setting_bool(MU_SETTING_TF_COMPAT);
     return pieces ? into_pieces(strategy, dataset) : (mu_shard_plan){.dataset = dataset};
 }
 
 mu_shard_plan mu__shard_workers(mu_strategy *strategy, mu_dataset *dataset)
 {
+    if (need_rows(strategy, dataset) != MU_OK)
+        return (mu_shard_plan){0};
     const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
     const bool rows = policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_DATA;
     return rows && !mu__setting_bool(MU_SETTING_TF_COMPAT) ? by_rows(strategy, dataset)

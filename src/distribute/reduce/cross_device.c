@@ -47,9 +47,8 @@ static const char *whose(const mu_reducing *r, int n)
 static mu_tensor *variable_tensor(mu_variable *variable)
 {
     const mu_strategy *owner = variable->owner;
-    const bool alone = owner && owner->n_replicas == 1;
-    return alone && variable->synchronization == MU_SYNCHRONIZATION_ON_READ ? mu__variable_component(variable, 0)
-                                                                            : mu_variable_read(variable);
+    const bool alone = owner && owner->n_replicas == 1 && variable->rules == &mu__on_read_rules;
+    return alone ? mu__variable_component(variable, 0) : mu_variable_read(variable);
 }
 
 mu_tensor *mu__leaf_tensor(const mu_value *leaf)

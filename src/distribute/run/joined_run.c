@@ -246,7 +246,8 @@ mu_status mu__agree_to_run(mu_replica_run *running)
     agreement a = {.strategy = strategy, .function = function};
     a.own.run = running->common = take_number(strategy);
     a.own.function = add_to_hash(first_hash, function, strlen(function));
-    a.own.function = add_to_hash(a.own.function, &running->equal, sizeof running->equal);
+    if (running->equal)
+        a.own.function = add_to_hash(a.own.function, mu__equal_option, strlen(mu__equal_option));
     running->world = (mu_launch_world){.n_replicas = strategy->n_replicas, .ids = strategy->world_ids};
     const mu_status status = agree(&a, running);
     mu__free(a.all);

@@ -6,6 +6,7 @@
 #include "ops/nn/nn.h"
 #include "rpc_test.h"
 
+#include <muster/cancellation.h>
 #include <pthread.h>
 
 enum { THREADS = 8, ADDS = 50, MOST = 100000 };
@@ -241,6 +242,16 @@ static void test_what_is_released_is_told_until_it_is_heard(void **state)
     assert_int_equal(n_forgotten, 2);
     assert_int_equal(mu__remote_delete_forgotten(client), MU_OK); // nothing is left
     assert_int_equal(n_refused, 3);
+
+    mu_cancellation *cancellation = mu_cancellation_new();
+    mu_cancellation_cancel(cancellation);
+    mu__client_forget(client, MU_RELEASED_VALUE, "c");
+    mu_cancellation_use(cancellation); // who is to stop has not waited, and is told so
+    assert_int_equal(mu__remote_delete_forgotten(client), MU_CANCELLED);
+    mu_cancellation_use(NULL);
+    expect_error(MU_CANCELLED, "");
+    assert_int_equal(mu__remote_delete_forgotten(client), MU_OK);
+    assert_true(n_forgotten >= 3);
     mu_pool_close(pool);
 }
 
