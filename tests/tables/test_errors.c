@@ -17,7 +17,7 @@ static mu_dataset *rows, *pairs;
 static mu_model *model, *unbuilt;
 static mu_layer *own;
 static mu_checkpoint *checkpoint;
-static mu_strategy *two, *served;
+static mu_strategy *two, *central, *served;
 static mu_cluster_spec *spec;
 static mu_tpu_topology *topology;
 static mu_tpu_device_assignment *assignment;
@@ -256,6 +256,7 @@ static int set_up(void **state)
     symbolic = mu_value_tensor(mu_dataset_element_spec(rows));
     make_models();
     two = mu_mirrored_strategy(.replicas = 2);
+    central = mu_central_storage_strategy(.replicas = 2);
     spec = mu_cluster_spec_parse("{\"worker\": [\"a:1\"]}");
     topology = mu_tpu_topology_new({2, 1, 1, 1}, 1, 1, origin);
     assignment = mu_tpu_device_assignment_build(topology);

@@ -50,8 +50,12 @@ int mu_strategy_parameter_device_count(const mu_strategy *strategy)
 
 const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i)
 {
-    return strategy && strategy->parameter_device && i == 0 ? strategy->parameter_device->name
-                                                            : mu_strategy_device(strategy, i);
+    if (!strategy || !strategy->parameter_device)
+        return mu_strategy_device(strategy, i);
+    if (i == 0)
+        return strategy->parameter_device->name;
+    mu__error(MU_OUT_OF_RANGE, "mu_strategy_parameter_device: device %d; the strategy has one, number 0", i);
+    return NULL;
 }
 
 bool mu_strategy_between_graph(const mu_strategy *strategy)

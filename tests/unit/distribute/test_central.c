@@ -119,6 +119,8 @@ static void devices_and_defaults(void **state)
     assert_string_equal(mu_strategy_parameter_device(mu_central_storage_strategy(last), 0), "CPU:5");
     assert_string_equal(mu_strategy_parameter_device(mu_central_storage_strategy(compute), 0), "CPU:0");
     assert_string_equal(mu_strategy_parameter_device(strategy_of(2), 1), "CPU:1");
+    assert_null(mu_strategy_parameter_device(strategy_of(2), -1));
+    expect_error(MU_OUT_OF_RANGE, "device -1 of 2");
     assert_null(mu_central_storage_strategy(twice));
     expect_error(MU_INVALID_ARGUMENT, "twice");
     assert_null(mu_central_storage_strategy(.replicas = DEVICES + 1));
