@@ -110,11 +110,11 @@ typedef struct mu_preemption_handler mu_preemption_handler;  // the save and the
 typedef struct mu_preemption_handler_args {
     size_t size;
     const char *given;
-    mu_checkpoint *checkpoint;       // what to save; or set .manager
+    mu_checkpoint *checkpoint;       // what to save, retained; or set .manager
     const char *directory;           // folder to save in; only the latest file is kept
     mu_keyword_only only_;
-    mu_checkpoint_manager *manager;  // used instead of checkpoint and directory
-    // its workers stop together; default: the checkpoint's strategy, else the one in scope
+    mu_checkpoint_manager *manager;  // used instead of checkpoint and directory; retained
+    // its workers stop together; retained; default: the checkpoint's strategy, else the one in scope
     mu_strategy *strategy;
     double grace_period;             // seconds between the signal and the end; default 0: stop at once
     int exit_code;                   // exit code of the process; default 42

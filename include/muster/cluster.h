@@ -179,9 +179,10 @@ typedef struct mu_kubernetes_cluster_resolver_args {
 // mu_kubernetes_cluster_resolver asks the Kubernetes API at each query for the pods that match each selector. Tasks are
 // ordered by selector, then by pod name; addresses are those of the pods' hosts. Set this process's own task with
 // mu_cluster_set_task_type. Needs libcurl (Debian: libcurl4), which is loaded on first use. Errors, at the query:
-// FAILED_PRECONDITION for a pod that is not running, a server that is not the API, or without libcurl; UNAVAILABLE if
-// the API is not reached, or has an error itself; DEADLINE_EXCEEDED if it does not answer within 30 s; UNAUTHENTICATED
-// and PERMISSION_DENIED from the API; DATA_LOSS or INVALID_ARGUMENT (not JSON) for a malformed answer.
+// FAILED_PRECONDITION for a pod that is not running, a server that refuses the request, or without libcurl; NOT_FOUND
+// for a server that is not the API; UNAVAILABLE if the API is not reached, or has an error itself; DEADLINE_EXCEEDED if
+// it does not answer within 30 s; UNAUTHENTICATED and PERMISSION_DENIED from the API; DATA_LOSS or INVALID_ARGUMENT
+// (not JSON) for a malformed answer.
 #define mu_kubernetes_cluster_resolver(...) \
     mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);

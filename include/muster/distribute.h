@@ -1,11 +1,11 @@
 // Strategies: how a model's variables and steps are distributed over devices. Names and behaviour are those of
 // tf.distribute.
 //
-// Errors: a question about a strategy does not fail; for NULL it returns NULL, 0 or false, or what holds for the
-// default strategy. What works with several replicas fails with FAILED_PRECONDITION in the scope of another strategy,
-// where it is called on a replica and not for one (mu_run, mu_reduce), or on none and for one (mu_all_reduce), and
-// under a strategy whose TPU was lost. A function that XLA devices run fails with UNIMPLEMENTED for what they cannot
-// do.
+// Errors: a question about a strategy does not fail, unless it names an error; for NULL it returns NULL, 0 or false, or
+// what holds for the default strategy. What works with several replicas fails with FAILED_PRECONDITION in the scope of
+// another strategy, where it is called on a replica and not for one (mu_run, mu_reduce), or on none and for one
+// (mu_all_reduce), and under a strategy whose TPU was lost. A function that XLA devices run fails with UNIMPLEMENTED
+// for what they cannot do.
 #ifndef MUSTER_DISTRIBUTE_H
 #define MUSTER_DISTRIBUTE_H
 
@@ -32,14 +32,15 @@ typedef struct mu_mirrored_strategy_args {
     const char *const *devices;  // names, ends with NULL; default: see below
     mu_keyword_only only_;
     int replicas;                // or: how many of the first default devices
-    mu_cross_device_ops *cross_device_ops;  // default: reduce in replica order
+    mu_cross_device_ops *cross_device_ops;  // default: reduce in replica order; retained
 } mu_mirrored_strategy_args;
 
 // mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients. The default devices
 // of every strategy are those of the plugin that MUSTER_PJRT names, else all visible GPUs of the first GPU plugin that
 // starts (CUDA_VISIBLE_DEVICES counts), else the CPU devices; never devices of two kinds. Errors: INVALID_ARGUMENT for
-// an unknown or duplicate device, an empty list, or more replicas than devices; NOT_FOUND or FAILED_PRECONDITION if the
-// plugin of the devices is not there or cannot be used; FAILED_PRECONDITION for devices of another process.
+// a device that is unknown, whose plugin is not there or cannot be used (the message says why) or that is named twice,
+// for an empty list, and for more replicas than devices; NOT_FOUND if the plugin that MUSTER_PJRT names is not there,
+// FAILED_PRECONDITION if it cannot be used; FAILED_PRECONDITION for devices of another process.
 #define mu_mirrored_strategy(...) \
     mu_mirrored_strategy_with(MU_ARGS(mu_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *args);
@@ -107,7 +108,9 @@ typedef struct mu_multi_worker_mirrored_strategy_args {
 // cluster's key. Errors: INVALID_ARGUMENT for an invalid cluster, or one that does not name this process's task;
 // DEADLINE_EXCEEDED naming the missing workers (also if a worker has another key); FAILED_PRECONDITION if workers
 // differ in version or in number of devices, if the cluster's variables changed after the first strategy was made, or
-// if an earlier strategy of this process uses another cluster. DATA_LOSS for a message of a worker that cannot be read.
+// if an earlier strategy of this process uses another cluster; DATA_LOSS for a message of a worker that cannot be read;
+// UNAUTHENTICATED for an address of this worker that is not on the loopback if there is no cluster key;
+// PERMISSION_DENIED if this process has the key of one worker (`muster key --for`).
 #define mu_multi_worker_mirrored_strategy(...) \
     mu_multi_worker_mirrored_strategy_with(MU_ARGS(mu_multi_worker_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *args);
@@ -166,8 +169,8 @@ MU_API mu_status mu_set_strategy(mu_strategy *strategy);
 // mu_set_device makes one device current, such as "CPU:1" (NULL: none): variables that are made and functions that run
 // from here on use it, as under mu_one_device_strategy. On an XLA device ("GPU:0") eager ops use it too: each is
 // compiled once for the types and shapes of its inputs, and its result stays on the device until somebody reads it.
-// What a device program cannot do, the host does. It lasts as mu_set_strategy does. Errors: INVALID_ARGUMENT for an
-// unknown device; those of mu_set_strategy.
+// What a device program cannot do, the host does. It lasts as mu_set_strategy does. Errors: those of
+// mu_one_device_strategy and mu_set_strategy.
 MU_API mu_status mu_set_device(const char *device);
 
 // mu_colocate_open is mu_scope_open for variables that go on the devices of `variable`. Errors: FAILED_PRECONDITION
@@ -199,8 +202,8 @@ MU_API int mu_variable_component_name(const mu_variable *variable, int component
 // mu_strategy_timeout returns how long the strategy's replicas wait for each other, in seconds; a collective that takes
 // longer fails with DEADLINE_EXCEEDED. mu_strategy_set_timeout sets it (at first: timeout_seconds of the communication
 // options, else MUSTER_TIMEOUT). MU_TIMEOUT(strategy, seconds) { … } sets it for the calls in the block, by
-// mu_timeout_open and mu_timeout_close, and retains the strategy; do not leave it with return, goto or break. Errors:
-// INVALID_ARGUMENT for 0 or less; FAILED_PRECONDITION while a function runs.
+// mu_timeout_open and mu_timeout_close, and retains the strategy; do not leave it with return, goto or break. Errors
+// (mu_strategy_timeout: NaN): INVALID_ARGUMENT for NULL, and for 0 or less; FAILED_PRECONDITION while a function runs.
 typedef struct mu_timeout_guard {
     mu_strategy *strategy;
     double seconds_before;

@@ -1,7 +1,7 @@
 // Names of the logical devices. All names here belong to the library and live until mu_exit.
 //
-// Errors: those of the plugin whose devices are listed: NOT_FOUND if it is not there, FAILED_PRECONDITION if it cannot
-// be used.
+// Errors (0, NULL): those of the plugin whose devices are listed: NOT_FOUND if it is not there, FAILED_PRECONDITION if
+// it cannot be used.
 #ifndef MUSTER_ENGINE_H
 #define MUSTER_ENGINE_H
 

@@ -19,7 +19,7 @@ typedef struct mu_parameter_server_strategy_args {
     size_t size;
     const char *given;
     mu_cluster *cluster_resolver;          // default: mu_cluster_from_environment; retained
-    mu_partitioner *partitioner;           // divides variables among the servers; default: variables stay whole
+    mu_partitioner *partitioner;           // divides variables among the servers, retained; default: they stay whole
     mu_keyword_only only_;
     int replicas_to_aggregate;             // synchronous steps: gradients of so many calls make one; default: none do
     bool visitation_guarantee;             // updates of every call happen once; default: perhaps again in a retry
@@ -91,7 +91,7 @@ typedef struct mu_parameter_server_strategy_args {
 // INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or
 // evaluators, a cluster without workers or servers, replicas for less than two servers, snapshot_every without a
 // folder, and with replicas_to_aggregate or visitation_guarantee, because going back undoes steps; UNAVAILABLE for a
-// server that does not answer.
+// server that does not answer; PERMISSION_DENIED if this process has the key of one worker (`muster key --for`).
 #define mu_parameter_server_strategy(...) \
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);

@@ -143,8 +143,9 @@ MU_API mu_error mu_rpc_result_error(mu_rpc_result *result);
 
 // mu_rpc_result_value waits and returns the result's value. Errors: NULL without an error: the function returned
 // nothing; INVALID_ARGUMENT for a method that the server does not have and for arguments that do not match its
-// signature; DEADLINE_EXCEEDED; UNAVAILABLE if the connection ended (then the function may have run); CANCELLED; those
-// of the function.
+// signature; DEADLINE_EXCEEDED; UNAVAILABLE if the connection ended (then the function may have run); CANCELLED;
+// PERMISSION_DENIED for a method of a task ("muster.…") that the key of this process does not let it call; DATA_LOSS if
+// parts of a large result did not arrive; those of the function.
 MU_API mu_value *mu_rpc_result_value(mu_rpc_result *result);
 
 // mu_rpc_result_cancel ends the call with CANCELLED, here at once; the server ends the function's waits. A call that

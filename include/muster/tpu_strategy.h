@@ -33,7 +33,8 @@ extern "C" {
 // before any device of a plugin is made. Between hosts it needs the cluster's key (MUSTER_CLUSTER_KEY or its file).
 // Retains: cluster. Collective: every worker. Blocks until all are there, at most MUSTER_TIMEOUT. Errors:
 // FAILED_PRECONDITION if it cannot be told which worker this is, or for another cluster than before; DEADLINE_EXCEEDED
-// naming the workers that are missing.
+// naming the workers that are missing; UNAUTHENTICATED for an address of this worker that is not on the loopback if
+// there is no key; PERMISSION_DENIED if this process has the key of one worker (`muster key --for`).
 MU_API mu_status mu_connect_to_cluster(mu_cluster *cluster);
 
 // mu_tpu_initialize starts the TPU of a cluster (NULL: the one that this process has connected to, else this host's)
