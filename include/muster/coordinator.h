@@ -104,7 +104,7 @@ typedef struct mu_create_per_worker_dataset_args {
 // mu_create_per_worker_dataset calls fn once for each worker and iterates the dataset that it returns there; the result
 // (of kind MU_VALUE_PER_WORKER) is an argument of mu_schedule. Each worker reads its whole dataset, unless fn gives
 // each another part (mu_get_current_worker_index); a .dataset is read by every worker as a whole, as in TensorFlow. A
-// call that finds no further element fails with OUT_OF_RANGE. Threads: fn runs on the workers' threads in this process,
+// call that finds no further element fails with OUT_OF_RANGE. Threads: the workers' threads in this process run fn,
 // one call at a time; functions of the program in a dataset's stages may run on several of them at once. Errors:
 // INVALID_ARGUMENT for both or neither of fn and .dataset, and for a distributed dataset of another strategy; of calls
 // that use it: those of fn; INVALID_ARGUMENT if fn makes a variable; those of elements, naming the worker.
