@@ -3,6 +3,8 @@
 
 #include "base/system.h"
 
+#include <strings.h>
+
 #define START_SECONDS   60.0
 #define GOODBYE_NS      1000000000
 #define GOODBYE_POLL_NS 500000
@@ -118,6 +120,16 @@ static mu_status check_not_started(const mu_rpc_server *server, const char *func
                                         server->wanted);
 }
 
+// What clients use. A node that chooses its port listens on the loopback alone without a key (comm/listen.c), whatever
+// host was wanted.
+static char *address_of(const mu_rpc_server *server, bool any_port)
+{
+    const int host = (int)(strrchr(server->wanted, ':') - server->wanted), port = server->node.listener.port;
+    if (any_port && !server->node.open && strcasecmp(server->wanted, "localhost:0") != 0)
+        return mu__sprintf("127.0.0.1:%d", port);
+    return mu__sprintf("%.*s:%d", host, server->wanted, port);
+}
+
 // Listens; the name of the address may have to be looked up, and the port become free.
 static mu_status listen_now(mu_rpc_server *server)
 {
@@ -131,8 +143,7 @@ static mu_status listen_now(mu_rpc_server *server)
     if (!node->listens)
         return mu__error(MU_DEADLINE_EXCEEDED, "the server cannot listen at %s after %g s; look at the name's "
                          "resolution on this host", server->wanted, START_SECONDS);
-    const int host = (int)(strrchr(server->wanted, ':') - server->wanted);
-    server->address = mu__sprintf("%.*s:%d", host, server->wanted, node->listener.port);
+    server->address = address_of(server, any_port);
     return server->address != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 

@@ -304,6 +304,27 @@ static void test_a_traced_function_with_state(void **state)
     assert_int_equal(mu_error_code(), MU_OK);
 }
 
+// Without a key, a server that may choose its port listens on the loopback, whatever host it was given.
+static void test_the_address_without_a_key(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    unsetenv("MUSTER_CLUSTER_KEY");
+    mu_runtime *open = mu_runtime_new(.cpu_devices = 1);
+    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
+    mu_runtime *before = mu_runtime_use(open);
+    mu_rpc_server *server = mu_rpc_server_new("muster", "far.example:0");
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    const char *address = mu_rpc_server_address(server);
+    assert_int_equal(strncmp(address, "127.0.0.1:", 10), 0);
+    expect_result(mu_rpc_call(mu_rpc_client_new("muster", address), "muster.methods"), MU_OK, "");
+    mu_rpc_server *local = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(mu_rpc_server_start(local), MU_OK);
+    assert_int_equal(strncmp(mu_rpc_server_address(local), "localhost:", 10), 0);
+    mu_runtime_use(before);
+    mu_pool_close(pool);
+}
+
 // ---- Mistakes -----------------------------------------------------------------------------------
 
 static void test_mistakes(void **state)
@@ -355,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_the_cancellation_of_a_waiting_thread),
         cmocka_unit_test(test_a_traced_function_with_state),
+        cmocka_unit_test(test_the_address_without_a_key),
         cmocka_unit_test(test_mistakes),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
