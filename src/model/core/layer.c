@@ -384,10 +384,29 @@ static int autocast_of(const mu_layer *layer)
     return casts ? (int)layer->policy.compute : 0;
 }
 
+// What a C function that does not call mu_call_set_mask leaves as the masks of its outputs.
+static mu_value unsaid;
+
+// Gives the outputs of a call their masks. What a C function returns has the masks of the layers that made it, unless
+// it says others, or none.
+static mu_value *with_masks(const mu_layer *layer, mu_value *outputs, mu_value *said, mu_value **mask)
+{
+    const bool own = mu__layer_is_own(layer);
+    if (own && said != &unsaid)
+        outputs = mu__masks_set(outputs, said);
+    else if (!own && mu__masks_keep(outputs, said) != MU_OK)
+        return NULL;
+    if (outputs && mask)
+        *mask = own ? mu__masks_kept(outputs) : said;
+    return outputs;
+}
+
 // One call of a layer, or of a model that is a function in C. Layers that the function calls are told the same mode.
 static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
-    mu_value *output_mask = layer->ops->passes_mask ? mu__mask_join(context->mask) : NULL;
+    mu_value *output_mask = mu__layer_is_own(layer)   ? &unsaid
+                            : layer->ops->passes_mask ? mu__mask_join(context->mask)
+                                                      : NULL;
     const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask,
                                    .reverse = context->reverse};
     mu_site site = mu__line();
@@ -410,11 +429,7 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
         return NULL;
     }
     layer->output = first_shape(outputs);
-    if (mu__masks_keep(outputs, output_mask) != MU_OK)
-        return NULL;
-    if (mask)  // what a C function returns has the masks of the layers that made it
-        *mask = mu__layer_is_own(layer) ? mu__masks_kept(outputs) : output_mask;
-    return outputs;
+    return with_masks(layer, outputs, output_mask, mask);
 }
 
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)

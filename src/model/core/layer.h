@@ -145,6 +145,9 @@ mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks);
 // lets it (mask NULL: does nothing); mu__masks_kept finds the masks of tensors, NULL without an error if none has one.
 mu_status mu__masks_keep(const mu_value *values, const mu_value *mask);
 mu_value *mu__masks_kept(const mu_value *values);
+// mu__masks_set returns the values with these masks and no others. A tensor that has another one keeps it: the result
+// then has a copy. The result belongs to the pool; NULL on error.
+mu_value *mu__masks_set(mu_value *values, const mu_value *mask);
 // mu__masks_lend lets masks travel with the caller's tensors until mu__masks_take_back is called with the same values.
 mu_status mu__masks_lend(const mu_value *values, const mu_value *mask);
 void mu__masks_take_back(const mu_value *values, const mu_value *mask);

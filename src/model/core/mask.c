@@ -149,6 +149,23 @@ mu_value *mu__masks_kept(const mu_value *values)
 
 mu_status mu__masks_keep(const mu_value *values, const mu_value *mask) { return keep_all(values, mask, false); }
 
+// A tensor that has another mask, or none, is one that a layer inside returned or that the call was given.
+mu_value *mu__masks_set(mu_value *values, const mu_value *mask)
+{
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];
+    const int n = mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS);
+    if (n > MU_MAX_MODEL_INPUTS)
+        return values;
+    mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < n; i++)
+        if (masks[i] != mu_mask_of((const mu_tensor *)leaves[i]) &&
+            !(leaves[i] = (mu_object *)mu_identity((mu_tensor *)leaves[i])))
+            return NULL;
+    mu_value *set = mu__give(mu__value_pack(values, leaves, n));
+    return set && mu__masks_keep(set, mask) == MU_OK ? set : NULL;
+}
+
 mu_status mu__masks_lend(const mu_value *values, const mu_value *mask) { return keep_all(values, mask, true); }
 
 void mu__masks_take_back(const mu_value *values, const mu_value *mask)

@@ -396,6 +396,57 @@ static void masks_are_asked_for(void **state)
     mu_release(kept);
 }
 
+// A layer that says which masks its outputs have: those of its inputs, or of the layer inside.
+typedef struct saying {
+    mu_layer *inner;
+    mu_tensor *mask;             // NULL: no mask
+} saying;
+
+static mu_value *says_masks(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer;
+    const saying *says = arg;
+    mu_value *outputs = says->inner ? mu_of(mu_call(says->inner, mu_at(inputs, 0))) : inputs;
+    mu_call_set_mask(context, says->mask ? mu_of(says->mask) : says->inner ? mu_list_of(0, NULL) : NULL);
+    return outputs;
+}
+
+static mu_layer *sayer(saying *says)
+{
+    mu_layer *layer = mu_layer_new(.call = says_masks, .arg = says);
+    if (says->inner)
+        mu_layer_add_sublayer(layer, says->inner);
+    return layer;
+}
+
+// What mu_call_set_mask says replaces the masks of the layers inside, and not those of what the layer was given.
+static void layers_say_their_masks(void **state)
+{
+    (void)state;
+    mu_tensor *h = mu_call(mu_embedding(TOKENS, 3, .mask_zero = true), sentences()), *steps = mu_mask_of(h);
+    mu_tensor *all = mu_ones(MU_BOOL, 2, (int64_t[]){SENTENCES, STEPS});
+    for (int i = 0; i < 4; i++) {
+        saying says = {.inner = i % 2 ? mu_lstm(2, .return_sequences = true) : NULL, .mask = i < 2 ? NULL : all};
+        mu_tensor *y = mu_call(sayer(&says), h);
+        assert_non_null(y);
+        assert_ptr_equal(mu_mask_of(y), says.mask);
+        assert_ptr_equal(mu_mask_of(h), steps);
+    }
+    saying none = {0};
+    mu_tensor *x = mu_input({STEPS}, .dtype = MU_I64), *last[2];
+    mu_layer *table = mu_embedding(TOKENS, 3, .mask_zero = true), *reader = mu_lstm(2);
+    for (int masked = 0; masked < 2; masked++) {
+        mu_tensor *embedded = mu_call(table, x);
+        last[masked] = mu_call(reader, masked ? embedded : mu_call(sayer(&none), embedded));
+    }
+    mu_model *model = mu_model_new(.inputs = mu_of(x), .outputs = mu_list(last[0], last[1], MU_END));
+    mu_value *seen = mu_call_values(model, sentences());
+    mu_tensor *rows = mu_call(table, sentences()), *unmasked = mu_call(reader, rows, .masks = mu_list_of(0, NULL));
+    assert_non_null(seen);
+    assert_near(doubles(mu_at(seen, 0)), doubles(unmasked), SENTENCES * 2, 0);
+    assert_near(doubles(mu_at(seen, 1)), doubles(mu_call(reader, rows)), SENTENCES * 2, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +454,6 @@ int main(void)
         MODEL_TEST(outputs_are_found_by_name), MODEL_TEST(steps_of_ones_own), MODEL_TEST(is_saved_and_cloned),
         MODEL_TEST(is_summarised_and_drawn), MODEL_TEST(errors_name_the_model_and_its_function),
         MODEL_TEST(cycles_are_refused), MODEL_TEST(refused_layers_leave_nothing),
-        MODEL_TEST(masks_travel_with_tensors), MODEL_TEST(masks_are_asked_for)};
+        MODEL_TEST(masks_travel_with_tensors), MODEL_TEST(masks_are_asked_for), MODEL_TEST(layers_say_their_masks)};
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
