@@ -123,16 +123,21 @@ mu_tensor *mu_mask_of(const mu_tensor *tensor)
     return n ? n->mask : NULL;
 }
 
+// Keeps the masks of all tensors, or none.
 static mu_status keep_all(const mu_value *values, const mu_value *mask, bool lent)
 {
+    const note *before = newest;
+    mu_status status = MU_OK;
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     mu_tensor *masks[MU_MAX_MODEL_INPUTS];
     const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
     mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
-    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
+    for (int i = 0; status == MU_OK && i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
         if (masks[i] && (lent || masks[i] != mu_mask_of((const mu_tensor *)leaves[i])))
-            MU_TRY(keep((mu_tensor *)leaves[i], masks[i], lent));
-    return MU_OK;
+            status = keep((mu_tensor *)leaves[i], masks[i], lent);
+    while (status != MU_OK && newest != before)
+        take_back(newest);
+    return status;
 }
 
 mu_value *mu__masks_kept(const mu_value *values)

@@ -447,6 +447,28 @@ static void layers_say_their_masks(void **state)
     assert_near(doubles(mu_at(seen, 1)), doubles(mu_call(reader, rows)), SENTENCES * 2, 0);
 }
 
+// A call that runs out of memory leaves no mask with the tensors that it was given.
+static void failed_calls_leave_no_masks(void **state)
+{
+    (void)state;
+    mu_tensor *a = mu_input({STEPS, 3}), *b = mu_input({STEPS, 3}), *masks = mu_ones(MU_BOOL, 2, (int64_t[]){2, STEPS});
+    mu_tensor *sum = mu_call(mu_add_layer(), .inputs = mu_list(a, b, MU_END));
+    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END), .outputs = mu_of(sum));
+    mu_tensor *x = numbers(3, (int64_t[]){2, STEPS, 3}, 1), *y = numbers(3, (int64_t[]){2, STEPS, 3}, 2);
+    mu_value *inputs = mu_list(x, y, MU_END), *given = mu_list(masks, masks, MU_END);
+    assert_non_null(mu_call(model, .inputs = inputs, .masks = given));
+    int code = MU_RESOURCE_EXHAUSTED;
+    for (long n = 1; code == MU_RESOURCE_EXHAUSTED; n++) {
+        mu__alloc_fail_at(n);
+        mu_call(model, .inputs = inputs, .masks = given);
+        mu__alloc_fail_at(0);
+        code = mu_error_take().code;
+        assert_null(mu_mask_of(x));
+        assert_null(mu_mask_of(y));
+    }
+    assert_int_equal(code, MU_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +476,7 @@ int main(void)
         MODEL_TEST(outputs_are_found_by_name), MODEL_TEST(steps_of_ones_own), MODEL_TEST(is_saved_and_cloned),
         MODEL_TEST(is_summarised_and_drawn), MODEL_TEST(errors_name_the_model_and_its_function),
         MODEL_TEST(cycles_are_refused), MODEL_TEST(refused_layers_leave_nothing),
-        MODEL_TEST(masks_travel_with_tensors), MODEL_TEST(masks_are_asked_for), MODEL_TEST(layers_say_their_masks)};
+        MODEL_TEST(masks_travel_with_tensors), MODEL_TEST(masks_are_asked_for), MODEL_TEST(layers_say_their_masks),
+        MODEL_TEST(failed_calls_leave_no_masks)};
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
