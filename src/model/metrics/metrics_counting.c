@@ -133,15 +133,17 @@ static mu_tensor *row_of(int n, const double *numbers)
 
 // ---- Counts, precision, recall ------------------------------------------------------------------
 
+#define DEFAULT_THRESHOLD .5
+
 static const mu_field count_fields[] = {
-    MU_FIELD(mu_count_args, threshold, DOUBLE, .number = .5, .internal = true),
+    MU_FIELD(mu_count_args, threshold, DOUBLE, .number = DEFAULT_THRESHOLD, .internal = true),
     MU_FIELD(mu_count_args, thresholds, DOUBLES, .limit = MU_FRACTION, .second = offsetof(mu_count_args, n_thresholds),
              .single = true),
     MU_FIELD(mu_count_args, name, NAME),
     {0},
 };
 static const mu_field precision_fields[] = {
-    MU_FIELD(mu_precision_args, threshold, DOUBLE, .number = .5, .internal = true),
+    MU_FIELD(mu_precision_args, threshold, DOUBLE, .number = DEFAULT_THRESHOLD, .internal = true),
     MU_FIELD(mu_precision_args, thresholds, DOUBLES, .limit = MU_FRACTION,
              .second = offsetof(mu_precision_args, n_thresholds), .single = true),
     MU_FIELD(mu_precision_args, top_k, INT, .limit = MU_NOT_NEGATIVE, .none = true),
@@ -157,11 +159,17 @@ static mu_status check_threshold(double threshold, const char *function)
                : mu__error(MU_INVALID_ARGUMENT, "%s: threshold is %g; it must be from 0 to 1", function, threshold);
 }
 
-// A threshold that is given is a list of one, as which Keras's configuration has it. mu_precision_args begins with the
+// Arguments without a text (base.h) can only say another threshold than the default. mu_precision_args begins with the
 // members of mu_count_args.
+static bool gives_threshold(const mu_count_args *args)
+{
+    return args->threshold != DEFAULT_THRESHOLD || mu__args_given(args, "threshold");
+}
+
+// A threshold that is given is a list of one, as which Keras's configuration has it.
 static void list_threshold(mu_count_args *args)
 {
-    if (args->n_thresholds > 0 || !mu__args_given(args, "threshold"))
+    if (args->n_thresholds > 0 || !gives_threshold(args))
         return;
     args->thresholds = &args->threshold;
     args->n_thresholds = 1;
@@ -178,11 +186,13 @@ static mu_status precision_complete(void *arguments)
 {
     mu_precision_args *args = arguments;
     MU_TRY(check_threshold(args->threshold, "mu_precision_metric or mu_recall_metric"));
-    if (args->top_k > 0 && !mu__args_given(args, "threshold"))
+    if (args->top_k > 0 && !gives_threshold(arguments))
         args->threshold = NEG_INF;  // all of the k largest are positive
-    list_threshold(arguments);
+    else
+        list_threshold(arguments);
     return MU_OK;
 }
+
 static int threshold_count(const mu_metric *metric)
 {
     return MU_MAX(((const mu_count_args *)metric->args)->n_thresholds, 1);

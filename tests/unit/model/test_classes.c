@@ -182,6 +182,30 @@ static void options_are_checked(void **state)
     expect_error(MU_INVALID_ARGUMENT, "no metric is named 'iuo'; expected an object or one of accuracy, ");
 }
 
+static const mu_count_args *options_of(const mu_metric *metric)
+{
+    assert_non_null(metric);
+    return metric->args;
+}
+
+// Files have the threshold of a metric as a list of one, whether its name or its number says that it was given.
+static void given_thresholds_are_listed(void **state)
+{
+    (void)state;
+    const mu_metric *listed[] = {
+        mu_precision_metric_with(&(mu_precision_args){.size = sizeof(mu_precision_args), .threshold = .9}),
+        mu_recall_metric_with(&(mu_precision_args){.size = sizeof(mu_precision_args), .threshold = .9, .top_k = 2}),
+        mu_true_positives_metric_with(&(mu_count_args){.size = sizeof(mu_count_args), .threshold = .9}),
+        mu_precision_metric(.threshold = .9)};
+    for (size_t i = 0; i < MU_COUNT(listed); i++) {
+        assert_int_equal(options_of(listed[i])->n_thresholds, 1);
+        assert_number(options_of(listed[i])->thresholds[0], .9, 0);
+    }
+    assert_number(options_of(mu_precision_metric(.threshold = .5))->thresholds[0], .5, 0);
+    assert_int_equal(options_of(mu_precision_metric(.top_k = 2))->n_thresholds, 0);
+    assert_int_equal(options_of(mu_true_positives_metric())->n_thresholds, 0);
+}
+
 static void shapes_are_checked(void **state)
 {
     (void)state;
@@ -275,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(reductions_on_uneven_replicas),
         MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
+        MODEL_TEST(given_thresholds_are_listed),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
         MODEL_TEST(regularizers_and_initializers), MODEL_TEST(functions_of_the_program),
     };
