@@ -9,6 +9,7 @@
 #include "model/files/checkpoint.h"
 #include "model/files/keras_names.h"
 #include "model/metrics/metric.h"
+#include "model/training/pass.h"
 #include "model/training/training.h"
 
 #include <math.h>
@@ -163,12 +164,13 @@ static mu_status save(const mu_callback *callback, const mu_logs *logs, bool in_
     return holds_models(path) ? mu_save_model(logs->model, path) : mu_save_weights(logs->model, path);
 }
 
-// Whether files can be written as the path says, with every value 0.
+// Whether files can be written as the path says, with every value 0. That a callback sets the learning rate, if the
+// path has it, has been checked before training (hooks.c).
 static mu_status check_files(const mu_model_checkpoint_args *args, mu_model *model)
 {
-    static const double zeros[2 * MU_MAX_LOGS];
+    static const double zeros[2 * MU_MAX_LOGS + 1];
     char labels[2 * MU_MAX_LOGS][72], path[PATH_BYTES];
-    const char *names[2 * MU_MAX_LOGS];
+    const char *names[2 * MU_MAX_LOGS + 1];
     mu_logs logs = {.model = model, .names = names, .values = zeros};
     for (int i = 0; i < model->trainer->n_metrics; i++)
         for (int of_validation = 0; of_validation < (args->save_freq > 0 ? 1 : 2); of_validation++) {
@@ -177,6 +179,8 @@ static mu_status check_files(const mu_model_checkpoint_args *args, mu_model *mod
             names[logs.n] = labels[logs.n];
             logs.n++;
         }
+    if (args->save_freq == 0)
+        names[logs.n++] = MU_RATE_LOG;
     MU_TRY(format_path(args->path, &logs, args->save_freq > 0, sizeof path, path));
     return holds_models(path) ? mu__model_check_config(model, "mu_model_checkpoint") : MU_OK;
 }

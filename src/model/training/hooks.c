@@ -2,6 +2,7 @@
 #include "model/callbacks/callback_class.h"
 #include "model/metrics/metric.h"
 #include "model/training/hooks.h"
+#include "model/training/pass.h"
 #include "model/training/training.h"
 
 
@@ -12,9 +13,11 @@ static bool is_end(mu_callback *const *callbacks, int i)
 
 // ---- Before training ----------------------------------------------------------------------------
 
-static bool is_logged(const mu_model *model, const char *name, bool validates)
+static bool is_logged(const mu_model *model, mu_callback *const *callbacks, const char *name, bool validates)
 {
     static const char prefix[] = "val_";
+    if (strcmp(name, MU_RATE_LOG) == 0 && mu__hooks_set_rate(callbacks))
+        return true;
     const bool of_validation = strncmp(name, prefix, sizeof prefix - 1) == 0;
     for (int i = 0; i < model->trainer->n_metrics; i++)
         if (strcmp(name + (of_validation ? sizeof prefix - 1 : 0), mu__metric_label(model->trainer->metrics[i])) == 0)
@@ -22,30 +25,33 @@ static bool is_logged(const mu_model *model, const char *name, bool validates)
     return false;
 }
 
-// "'loss', 'accuracy'": what is logged without validation.
-static void list_logged(const mu_model *model, size_t bytes, char *text)
+// "'loss', 'accuracy', 'learning_rate'": what is logged without validation; `callbacks` NULL: the metrics alone.
+static void list_logged(const mu_model *model, mu_callback *const *callbacks, size_t bytes, char *text)
 {
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; i < model->trainer->n_metrics && used < bytes; i++)
         used += (size_t)snprintf(text + used, bytes - used, "%s'%s'", i ? ", " : "",
                                  mu__metric_label(model->trainer->metrics[i]));
+    if (mu__hooks_set_rate(callbacks) && used < bytes)
+        snprintf(text + used, bytes - used, "%s'%s'", used ? ", " : "", MU_RATE_LOG);
 }
 
-static mu_status not_logged(const mu_model *model, int i, const char *monitor)
+static mu_status not_logged(const mu_model *model, mu_callback *const *callbacks, int i, const char *monitor)
 {
     char logged[512];
-    list_logged(model, sizeof logged, logged);
-    if (is_logged(model, monitor, true))
+    const bool with_validation = is_logged(model, callbacks, monitor, true);
+    list_logged(model, with_validation ? callbacks : NULL, sizeof logged, logged);
+    if (with_validation)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_fit: callback %d watches '%s', which is not logged without .validation_data; give that to "
                          "mu_fit, or one of %s as .monitor to the callback",
                          i, monitor, logged);
     return mu__error(MU_INVALID_ARGUMENT,
                      "mu_fit: callback %d watches '%s', which is not logged; logged are %s, and with "
-                     ".validation_data the "
-                     "same with the prefix 'val_'. Give one of them as .monitor, or the metric to mu_compile",
-                     i, monitor, logged);
+                     ".validation_data the same with the prefix 'val_'%s. Give one of them as .monitor, or the metric "
+                     "to mu_compile",
+                     i, monitor, logged, mu__hooks_set_rate(callbacks) ? "; and '" MU_RATE_LOG "'" : "");
 }
 
 static const char *missing_validation(mu_validates validates)
@@ -57,8 +63,9 @@ static const char *missing_validation(mu_validates validates)
 
 // The names in braces in a callback's path; "{{" is a brace. What follows a colon is checked by the callback, when
 // training begins.
-static mu_status check_path(const mu_model *model, int i, const char *path, mu_validates validates)
+static mu_status check_path(const mu_model *model, mu_callback *const *callbacks, int i, mu_validates validates)
 {
+    const char *path = callbacks[i]->path;
     const bool always = validates == MU_VALIDATES_EACH_EPOCH;
     char logged[512], name[64];
     for (const char *at = strchr(path, '{'); at; at = strchr(at, '{')) {
@@ -70,14 +77,14 @@ static mu_status check_path(const mu_model *model, int i, const char *path, mu_v
         }
         at++;
         if (at[n] == '\0' || strcmp(name, "epoch") == 0 || strcmp(name, "batch") == 0 ||
-            is_logged(model, name, always))
+            is_logged(model, callbacks, name, always))
             continue;
-        list_logged(model, sizeof logged, logged);
+        list_logged(model, callbacks, sizeof logged, logged);
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_fit: the path '%s' of callback %d has {%s}, which is not logged%s; expected 'epoch', "
-                         "'batch', "
-                         "or one of %s",
-                         path, i, name, is_logged(model, name, true) ? missing_validation(validates) : "", logged);
+                         "'batch', or one of %s",
+                         path, i, name,
+                         is_logged(model, callbacks, name, true) ? missing_validation(validates) : "", logged);
     }
     return MU_OK;
 }
@@ -101,10 +108,11 @@ mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *mod
 {
     MU_TRY(mu__need_callbacks(callbacks, "mu_fit"));
     for (int i = 0; !is_end(callbacks, i); i++) {
-        if (callbacks[i]->monitor && !is_logged(model, callbacks[i]->monitor, validates != MU_VALIDATES_NEVER))
-            return not_logged(model, i, callbacks[i]->monitor);
+        if (callbacks[i]->monitor &&
+            !is_logged(model, callbacks, callbacks[i]->monitor, validates != MU_VALIDATES_NEVER))
+            return not_logged(model, callbacks, i, callbacks[i]->monitor);
         if (callbacks[i]->path)
-            MU_TRY(check_path(model, i, callbacks[i]->path,
+            MU_TRY(check_path(model, callbacks, i,
                               waits_for_validation(callbacks[i], validates) ? MU_VALIDATES_EACH_EPOCH : validates));
     }
     return MU_OK;

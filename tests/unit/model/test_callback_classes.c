@@ -171,6 +171,28 @@ static void schedules_and_nan(void **state)
     assert_int_equal(mu_history_epochs(history), 1);
 }
 
+// A rate that a callback sets is among the values of an epoch, which others may watch and name, and not of a batch.
+static void learning_rates_are_logged(void **state)
+{
+    (void)state;
+    mu_callback *scheduler = mu_learning_rate_scheduler(grow, &(double){.25});
+    mu_callback *watcher = mu_early_stopping(.monitor = "learning_rate", .mode = "min", .patience = 3);
+    mu_callback *writer = mu_model_checkpoint("rate-{learning_rate:.2f}.safetensors");
+    mu_history *history = train(regression(1, .5), 9, MU_CALLBACKS(scheduler, watcher, writer));
+    need(history);
+    assert_int_equal(mu_history_epochs(history), 5);  // the second is the best
+    assert_true(is_file("rate-0.50.safetensors") && is_file("rate-0.25.safetensors"));
+    mu_callback *of_batches = mu_model_checkpoint("{learning_rate}", .save_freq = 2);
+    assert_null(train(regression(1, .1), 1, MU_CALLBACKS(scheduler, of_batches)));
+    expect_error(MU_INVALID_ARGUMENT, "has {learning_rate}; expected one of epoch, batch (with .save_freq), loss, mae");
+    assert_null(train(regression(1, .1), 1, MU_CALLBACKS(writer)));
+    expect_error(MU_INVALID_ARGUMENT, "has {learning_rate}, which is not logged; expected 'epoch', 'batch', or one of");
+    assert_null(train(regression(1, .1), 1, MU_CALLBACKS(scheduler, mu_early_stopping(.monitor = "accuracy"))));
+    expect_error(MU_INVALID_ARGUMENT, "with the prefix 'val_'; and 'learning_rate'. Give one of them");
+    assert_null(train(regression(1, .1), 1, MU_CALLBACKS(scheduler, mu_model_checkpoint("{accuracy}"))));
+    expect_error(MU_INVALID_ARGUMENT, "or one of 'loss', 'mae', 'learning_rate'");
+}
+
 static void wrong_options(void **state)
 {
     (void)state;
@@ -314,7 +336,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(checkpoints_hold_whole_models),
         MODEL_TEST(epochs_without_validation_do_not_count), MODEL_TEST(best_checkpoints),
-        MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan), MODEL_TEST(wrong_options),
+        MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan),
+        MODEL_TEST(learning_rates_are_logged), MODEL_TEST(wrong_options),
         MODEL_TEST(event_files), MODEL_TEST(hooks_of_every_call),
         MODEL_TEST(averages_are_measured),
     };
