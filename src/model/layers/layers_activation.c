@@ -163,14 +163,39 @@ static const mu_field softmax_fields[] = {
     {0},
 };
 
-// A masked element takes no part and is 0, as in Keras; the mask broadcasts to the input.
+// The mask broadcasts to the input, which it must not enlarge.
+static mu_status check_mask(const mu_layer *layer, const mu_shape *x, const mu_shape *mask)
+{
+    char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    bool fits = mask->rank <= x->rank;
+    for (int i = 1; fits && i <= mask->rank; i++) {
+        const int64_t dim = mask->dims[mask->rank - i], of_x = x->dims[x->rank - i];
+        fits = dim == 1 || dim == of_x || dim == MU_UNKNOWN || of_x == MU_UNKNOWN;
+    }
+    if (fits)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; each axis of the mask, "
+                     "counted from the last, must be 1 or that of the input", mu_layer_name(layer),
+                     mu__shape_text(mask, seen), mu__shape_text(x, wanted));
+}
+
+// Numbers mask where they are at most 0.5, as in Keras, which has this rule for this layer only.
+static mu_tensor *bool_mask(mu_tensor *mask)
+{
+    if (mask->dtype == MU_BOOL)
+        return mask;
+    return mu_greater(mask, mu_constant(mask->dtype, mu__dtype_is_float(mask->dtype) ? .5 : 0));
+}
+
+// A masked element takes no part and is 0, as in Keras.
 static mu_value *softmax_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const int axis = ((const mu_softmax_args *)layer->args)->axis;
     mu_tensor *x = mu_at(inputs, 0), *mask = mu__mask_at(context->mask, 0);
     if (!x || !mask)
         return x ? mu_of(mu_nn_softmax(x, axis)) : NULL;
-    mask = mu_cast(mask, MU_BOOL);
+    if (check_mask(layer, &x->shape, &mask->shape) != MU_OK || !(mask = bool_mask(mask)))
+        return NULL;
     mu_tensor *lowest = mu_constant(x->dtype, x->dtype == MU_F16 ? -3e4 : -1e9);
     mu_tensor *y = mu_nn_softmax(mu_where(mask, x, lowest), axis);
     return y ? mu_of(mu_where(mask, y, mu_zeros_like(y))) : NULL;

@@ -93,13 +93,14 @@ static mu_status normalization_build(mu_layer *layer, int n, const mu_shape *inp
 {
     (void)n;
     const mu_normalization_args *args = layer->args;
+    char text[MU_SHAPE_TEXT];
     mu_shape shape;
     MU_TRY(moments_shape(layer, input, &shape));
     const int64_t features = mu__elements(&shape);
     if (args->n_mean > 1 && args->n_mean != features)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .mean has %d numbers, and the last axis of the input %lld; "
-                         "give one for each feature, or one for all", mu_layer_name(layer), args->n_mean,
-                         (long long)features);
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .mean has %d numbers, and the input %s has %lld along "
+                         ".axes (default: the last); give one for each of these, or one for all", mu_layer_name(layer),
+                         args->n_mean, mu__shape_text(input, text), (long long)features);
     if (args->n_mean > 0)
         return MU_OK;
     MU_TRY(mu__weight(layer, "mean", shape, MU_WEIGHT_OPTIONS(.initializer = "zeros", .not_trainable = true)));

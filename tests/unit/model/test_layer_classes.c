@@ -144,8 +144,24 @@ static void axes_and_moments_are_checked(void **state)
     mu_layer *given = mu_normalization(.mean = (double[]){1, 2}, .n_mean = 2, .variance = (double[]){1, 1},
                                        .n_variance = 2);
     assert_null(mu_call(given, x));
-    expect_error(MU_INVALID_ARGUMENT, ".mean has 2 numbers, and the last axis of the input 4");
+    expect_error(MU_INVALID_ARGUMENT, ".mean has 2 numbers, and the input [?, 6, 4] has 4 along .axes");
     REFUSED_STATUS(mu_adapt(given, x), MU_INVALID_ARGUMENT, "was given its .mean and .variance");
+}
+
+// Softmax leaves out elements, which its mask cannot multiply. A mask of numbers keeps those above 0.5, as in Keras.
+static void masks_of_softmax(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_zeros(MU_F64, 2, (int64_t[]){2, 3}), *column = mu_zeros(MU_F64, 2, (int64_t[]){2, 1});
+    assert_null(mu_call(mu_softmax(), x, .mask = mu_ones(MU_BOOL, 3, (int64_t[]){4, 2, 3})));
+    expect_error(MU_INVALID_ARGUMENT, "its mask has shape [4, 2, 3] and its input [2, 3]; each axis of the mask");
+    assert_null(mu_call(mu_softmax(), column, .mask = mu_ones(MU_BOOL, 2, (int64_t[]){2, 3})));
+    expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2, 3] and its input [2, 1]");
+    mu_tensor *shares = mu_tensor_new(MU_F64, 1, (int64_t[]){3}, (double[]){.25, .5, .75});
+    mu_tensor *counts = mu_tensor_new(MU_I32, 2, (int64_t[]){2, 1}, (int32_t[]){0, 2});
+    assert_near(doubles(mu_call(mu_softmax(), x, .mask = shares)), (double[]){0, 0, 1, 0, 0, 1}, 6, 0);
+    const double third = 1. / 3;
+    assert_near(doubles(mu_call(mu_softmax(), x, .mask = counts)), (double[]){0, 0, 0, third, third, third}, 6, 1e-15);
 }
 
 // Mean and variance of 40,000 numbers, within five standard errors.
@@ -369,7 +385,7 @@ int main(void)
         MODEL_TEST(dropout_takes_whole_channels),
         MODEL_TEST(noise_has_its_moments), MODEL_TEST(dropout_draws_in_a_shape),
         MODEL_TEST(dropped_infinities_are_zero),
-        MODEL_TEST(axes_and_moments_are_checked),
+        MODEL_TEST(axes_and_moments_are_checked), MODEL_TEST(masks_of_softmax),
         MODEL_TEST(noise_in_a_trace),
         MODEL_TEST(wrong_equations_are_refused),
         MODEL_TEST(wrong_pairs_are_refused),
