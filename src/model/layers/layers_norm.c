@@ -173,7 +173,8 @@ static mu_status take_mask(const mu_layer *layer, mu_tensor *mask, batch_rows *b
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its input has rank %d and the mask rank %d; a mask has an "
                          "axis less, as it leaves out whole steps", mu_layer_name(layer), mu_tensor_rank(b->x),
                          mu_tensor_rank(mask));
-    b->valid = mask ? mu_broadcast_like(mu_cast(mu_expand_dims(mask, -1), mu_tensor_dtype(b->x)), b->x) : NULL;
+    mu_tensor *steps = mask ? mu_expand_dims(mu_cast(mask, MU_BOOL), -1) : NULL;
+    b->valid = mask ? mu_broadcast_like(mu_cast(steps, mu_tensor_dtype(b->x)), b->x) : NULL;
     b->rows = mask ? sum_to_channels(b->valid, &b->channels) : rows_of(b->x, &b->channels);
     return mu_error_code();
 }

@@ -78,6 +78,19 @@ static void activations_compute(void **state)
         assert_near(doubles(call(mu_sequential(mu_activation(rows[i].name)), x, false)), rows[i].wanted, 3, 1e-14);
 }
 
+// A step counts once, whatever number in the mask says that it does.
+static void masked_steps_count_once(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(3, (int64_t[]){2, 3, 4}, 1);
+    mu_tensor *mask = mu_tensor_new(MU_I32, 2, (int64_t[]){2, 3}, (int32_t[]){2, 2, 0, 5, -1, 2});
+    mu_tensor *y[2];
+    for (int as_bool = 0; as_bool < 2; as_bool++)
+        y[as_bool] = mu_call(mu_batch_normalization(), x, .training = true,
+                             .mask = as_bool ? mu_cast(mask, MU_BOOL) : mask);
+    assert_near(doubles(y[0]), doubles(y[1]), 24, 0);
+}
+
 static void batch_normalization_computes(void **state)
 {
     (void)state;
@@ -333,7 +346,7 @@ int main(void)
         MODEL_TEST(dense_computes),
         MODEL_TEST(conv_and_pools_compute),
         MODEL_TEST(activations_compute),
-        MODEL_TEST(batch_normalization_computes),
+        MODEL_TEST(batch_normalization_computes), MODEL_TEST(masked_steps_count_once),
         MODEL_TEST(dropout_drops),
         MODEL_TEST(replicas_drop_differently),
         MODEL_TEST(gradients_match_differences),
