@@ -532,10 +532,10 @@ static void checkpoints_have_empty_tables(void **state)
         mu_model *model = mu_model_new(x, mu_call(mu_dense(2), mu_call(words_of, x)));
         assert_int_equal(mu_save_weights(model, "tables.ckpt"), MU_OK);
         mu_tensor_file *file = mu_tensor_file_open("tables.ckpt");
+        assert_non_null(file);
         const int at = mu_tensor_file_find(file, "model/_operations/1/token_counts/.ATTRIBUTES/table-values");
         assert_int_equal(at >= 0, adapted);
         assert_int_equal(adapted ? mu_tensor_file_shape(file, at).dims[0] : 0, 0);
-        mu_error_take();
         assert_int_equal(mu_load_weights(model, "tables.ckpt"), MU_OK);
     }
 }
