@@ -35,18 +35,21 @@ static mu_value *lead_with(env *e, int64_t epoch, mu_order order, const char *co
 
 static mu_value *lead(env *e, int64_t epoch, mu_order order) { return lead_with(e, epoch, order, ""); }
 
-// As the coordinator asks: the answer of the second question begins the lease. The row of store 0.
-static void poll(env *e, int64_t cut, int64_t row[MU_N_STATE])
+// As the coordinator asks: the answer of the second question begins the lease. `led`: the stores that other servers
+// lead, with their epochs. The row of store 0.
+static void poll_with(env *e, int64_t cut, const int64_t *led, int n_led, int64_t row[MU_N_STATE])
 {
     const int64_t head[2] = {e->n_polls + 1, e->n_polls};
     const mu_value *rows = mu_rpc_result_value(
         mu_rpc_call(e->coordinator, "muster.store.state",
-                    mu_list(mu__numbers_value(head, 2), mu__numbers_value(NULL, 0), mu__numbers_value(&cut, 1),
+                    mu_list(mu__numbers_value(head, 2), mu__numbers_value(led, n_led), mu__numbers_value(&cut, 1),
                             MU_END)));
     e->n_polls++;
     assert_non_null(rows);
     assert_int_equal(mu__numbers_of(rows, row, MU_N_STATE), MU_OK);
 }
+
+static void poll(env *e, int64_t cut, int64_t row[MU_N_STATE]) { poll_with(e, cut, NULL, 0, row); }
 
 static mu_rpc_result *begin_ask(env *e, mu_rpc_client *client, int64_t epoch, int64_t cut, const char *method,
                                 mu_value *body)
@@ -251,6 +254,22 @@ static void test_a_primary_whose_copy_does_not_take_over(void **state)
     renew_lease(&e);
     expect_answer(ask(&e, e.coordinator, EPOCH + 3, 0, "muster.variable.create", variable_named("v")), EPOCH + 3, 0,
                   MU_ALREADY_EXISTS);
+    mu_pool_close(pool);
+}
+
+// A server that told clients of a loss sends them on once another server leads the store again.
+static void test_a_store_that_was_lost_is_led_elsewhere(void **state)
+{
+    const int64_t led[2] = {0, EPOCH + 2};
+    int64_t row[MU_N_STATE];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    assert_non_null(lead(&e, EPOCH + 1, MU_ORDER_LOST));
+    poll_with(&e, 0, (int64_t[]){0, EPOCH}, 2, row); // as long as nobody leads it
+    expect_answer(ask(&e, e.worker, EPOCH + 1, 0, "muster.variable.rows", read_rows()), EPOCH + 1, 0, MU_UNAVAILABLE);
+    poll_with(&e, 0, led, 2, row);
+    expect_answer(ask(&e, e.worker, EPOCH + 1, 0, "muster.variable.rows", read_rows()), EPOCH + 2, 0, MU_NOT_PRIMARY);
     mu_pool_close(pool);
 }
 
@@ -504,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
         cmocka_unit_test(test_a_primary_whose_copy_does_not_take_over),
+        cmocka_unit_test(test_a_store_that_was_lost_is_led_elsewhere),
         cmocka_unit_test(test_a_request_to_forget_wakes_all_takes),
         cmocka_unit_test(test_whichever_allocation_fails),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
