@@ -493,12 +493,23 @@ static int64_t next_event(const stores_run *r)
     return MU_MIN(next, coordinator_sleeps_ns > 0 ? coordinator_sleeps_ns : r->coordinator_due_ns);
 }
 
+// Whether the coordinator has noticed which servers have died: until then all seems to be ready.
+static bool is_noticed(const stores_run *r)
+{
+    for (int i = 0; i < r->n_servers; i++) {
+        const server_task *s = &r->servers[i];
+        if (!s->alive || mu_rpc_client_server(r->clients[i]) != mu__stores_process(mu__stores_of(s->rpc)))
+            return false;
+    }
+    return true;
+}
+
 static bool is_over(const stores_run *r)
 {
     for (int i = 0; i < r->n_workers; i++)
         if (r->workers[i].left > 0 || r->workers[i].request != NULL)
             return false;
-    return r->doomed == NULL && r->breaking.server == NULL && r->division.store < 0 && may_strike(r);
+    return r->doomed == NULL && r->breaking.server == NULL && r->division.store < 0 && may_strike(r) && is_noticed(r);
 }
 
 static void play(stores_run *r)
