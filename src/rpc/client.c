@@ -272,8 +272,11 @@ static void fail_waiting(mu_rpc_client *client)
 static void unreached(mu_node *node, int member, int64_t now)
 {
     mu_rpc_client *client = mu__client_of(node);
+    const bool first = !client->tried;
     (void)member;
     client->tried = true;
+    if (first && client->changed != NULL)
+        client->changed(client->changed_arg);
     client->retry_ns = now + client->pause_ns;
     client->pause_ns = MU_MIN(client->pause_ns + client->pause_ns / 2, (int64_t)MOST_PAUSE_NS);
     fail_waiting(client);
@@ -623,7 +626,7 @@ void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *a
 bool mu__client_closed(mu_rpc_client *client)
 {
     pthread_mutex_lock(&client->lock);
-    const bool closed = client->closed;
+    const bool closed = client->closed && client->tried;
     pthread_mutex_unlock(&client->lock);
     return closed;
 }

@@ -79,7 +79,7 @@ struct mu_rpc_client {
         size_t n, capacity;
     } telling;                    // requests on their way that do
     bool closed;                  // the last connection, by the server
-    void (*changed)(void *arg);   // after every beginning and end of the connection; NULL: nobody asked for it
+    void (*changed)(void *arg);   // mu__client_watch; NULL: nobody asked for it
     void *changed_arg;
     void *route; // of mu__remote_call; NULL: this client
     int store;

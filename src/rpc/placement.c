@@ -16,7 +16,6 @@ enum { NOBODY = -1, FIRST_POLLS = 3 }; // a lease begins with the second
 typedef struct server_view {
     mu_rpc_client *client; // retained
     uint64_t process;      // that is connected now; 0: none
-    bool closed;           // its last process is gone: it ended the connection itself
     mu_rpc_result *poll;   // owned
     int64_t polled, confirmed; // number of the last question; of the last that was answered
     int n_answered;        // by this process
@@ -127,7 +126,6 @@ static void look_at(server_view *s)
     const uint64_t process = mu_rpc_client_server(s->client);
     if (process == s->process)
         return;
-    s->closed = mu__client_closed(s->client);
     s->process = process;
     s->asked_ns = 0;
     s->n_answered = 0;
@@ -317,13 +315,13 @@ static void take_order(mu_placement *p, int number)
 
 // ---- Decisions ----------------------------------------------------------------------------------
 
-// Whether a process that is not there can no longer answer: another one has its address, it has ended its connection,
-// or what it was promised is over.
+// Whether a process that is not there can no longer answer: another one has its address, it has ended its connection
+// and refuses a new one, or what it was promised is over.
 static bool is_gone(const mu_placement *p, int server, uint64_t process, int64_t now)
 {
     const server_view *s = &p->servers[server];
     const bool another = s->process != 0 && s->process != process;
-    return another || s->closed || now >= s->promised_ns;
+    return another || mu__client_closed(s->client) || now >= s->promised_ns;
 }
 
 static bool may_replace(const mu_placement *p, const store_view *store, int64_t now)

@@ -157,8 +157,10 @@ mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *
 // size.
 bool mu__result_too_large(const mu_rpc_result *result);
 double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
-// mu__client_watch registers such a function for every beginning and end of the connection; NULL: none any more.
-// mu__client_closed says whether the last connection was ended by the other end.
+// mu__client_watch registers such a function for every beginning and end of the connection, and for the first dial that
+// fails after an end; NULL: none any more.
+// mu__client_closed says whether the other end ended the last connection and could not be dialled since, as when its
+// process is gone. That the connection ended says less: a network that resets it does so too.
 void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg);
 bool mu__client_closed(mu_rpc_client *client);
 // mu__client_route sets what mu__remote_call goes through (store_client.c), which must outlive the client's calls.

@@ -304,7 +304,7 @@ static void break_next(stores_run *r)
     r->breaking.next_ns = world_now() + world_draw_ns(0.01, 0.06);
     if (world_now() >= r->breaking.until_ns)
         end_breaking(r);
-    else if (world_chance(0.05)) // its copy is told to take over, and waits for its lease
+    else if (world_chance(0.05)) // the coordinator connects again, and replaces nobody
         world_break(s->host, r->coordinator_host);
     else if (r->breaking.held || world_chance(0.3))
         world_break(s->host, r->workers[world_draw((uint64_t)r->n_workers)].host);

@@ -87,6 +87,22 @@ static uint64_t connection_is_away(mu_rpc_client *client)
     return server;
 }
 
+// As a client sees it when the network has reset the connection, until it has dialled again.
+static void connection_is_reset(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    client->server = 0;
+    client->closed = true;
+    pthread_mutex_unlock(&client->lock);
+}
+
+static void server_refuses_a_new_one(mu_rpc_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    client->tried = true;
+    pthread_mutex_unlock(&client->lock);
+}
+
 static void connection_is_back(mu_rpc_client *client, uint64_t server)
 {
     pthread_mutex_lock(&client->lock);
@@ -216,6 +232,23 @@ static void test_a_primary_that_is_away_is_waited_for(void **state)
     mu_pool_close(pool);
 }
 
+// A connection that ends may be the network's doing; a process that is gone refuses a new one too.
+static void test_a_reset_connection_ends_no_primary(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(1, 1);
+    connection_is_reset(c.clients[0]);
+    step_until(c.placement, INT64_MAX, 1, 0.1);
+    assert_int_equal(mu__placement_numbers(c.placement).failovers, 0);
+    server_refuses_a_new_one(c.clients[0]);
+    step_until(c.placement, INT64_MAX, 1, 0.1);
+    assert_int_equal(mu__placement_numbers(c.placement).failovers, 1);
+    assert_int_equal(n_restored, 0);
+    mu_release(c.placement);
+    mu_pool_close(pool);
+}
+
 // A copy was told to take over, and has not done so when it is away too; then the primary is back, and the copy is not.
 static void test_a_primary_does_not_wait_for_a_copy_that_is_gone(void **state)
 {
@@ -303,6 +336,7 @@ int main(void)
                                        cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
                                        cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_primary_that_is_away_is_waited_for),
+                                       cmocka_unit_test(test_a_reset_connection_ends_no_primary),
                                        cmocka_unit_test(test_a_primary_does_not_wait_for_a_copy_that_is_gone),
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
