@@ -451,14 +451,14 @@ typedef struct mu_input_context {
 } mu_input_context;
 
 // mu_distribute_datasets_from_function distributes a dataset made by fn, whose elements are batches for one replica:
-// each step takes one element per replica, and near the end some replicas get an empty batch.
+// each step takes one element per replica, and near the end some replicas get an empty batch. Retains: strategy.
 MU_API mu_distributed_dataset *
 mu_distribute_datasets_from_function(mu_strategy *strategy,
                                      mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg);
 
 // mu_distribute_datasets_from_function_options is the same with options (NULL: defaults). With MU_PER_REPLICA, fn is
 // called once per replica, and each replica is an input pipeline. Errors: UNIMPLEMENTED for that mode under a strategy
-// other than mu_mirrored_strategy; INVALID_ARGUMENT for options that contradict each other.
+// other than mu_mirrored_strategy; INVALID_ARGUMENT for options that contradict each other. Retains: strategy.
 MU_API mu_distributed_dataset *
 mu_distribute_datasets_from_function_options(mu_strategy *strategy,
                                              mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,
