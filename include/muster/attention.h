@@ -74,14 +74,16 @@ typedef struct mu_multi_head_attention_args {
     bool use_gate;                           // multiply what the heads take by a sigmoid of the query
     uint64_t seed;                           // of dropout; default: from the program's seed
     bool use_causal_mask;                    // query i takes from keys 0 to i only
-    bool return_attention_scores;            // return the weights [batch, heads, queries, keys] too
+    bool return_attention_scores;            // return the weights [batch, heads, queries, keys] too (see below)
     const char *name;
     const char *dtype;
 } mu_multi_head_attention_args;
 // mu_multi_head_attention makes a layer that projects query, key and value to several heads, which attend separately,
-// and projects what they take. Inputs without masks may have more axes, [batch, …, features], all but the batch's
-// known. Its weights are query/kernel [features, heads, key_dim], query/bias, and likewise key, gate, value and
-// attention_output. Vaswani et al., "Attention is all you need", 2017.
+// and projects what they take. Inputs may have more axes, [batch, …, features], all but the batch's known, and the
+// weights of their keys are [batch, …, heads, queries…, keys…], with the axes that no query takes from in front of the
+// heads. Its own weights are query/kernel [features, heads, key_dim], query/bias, and likewise key, gate, value and
+// attention_output. Vaswani et al., "Attention is all you need", 2017. Errors: UNIMPLEMENTED for inputs of rank above 3
+// with a mask, .use_causal_mask or .sliding_window.
 #define mu_multi_head_attention(...) \
     mu_multi_head_attention_with(MU_ARGS(mu_multi_head_attention_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_multi_head_attention_with(const mu_multi_head_attention_args *args);

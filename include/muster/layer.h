@@ -288,7 +288,9 @@ typedef struct mu_softmax_args {
     const char *name;
     const char *dtype;
 } mu_softmax_args;
-// mu_softmax makes a layer that turns numbers along an axis into probabilities; the shape stays.
+// mu_softmax makes a layer that turns numbers along an axis into probabilities; the shape stays. Its mask is one of
+// elements, which broadcasts to x: those where it is false take no part, and get 0. Errors: INVALID_ARGUMENT for a mask
+// with more axes than x, or with an axis that is neither 1 nor that of x.
 #define mu_softmax(...) mu_softmax_with(MU_ARGS(mu_softmax_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_softmax_with(const mu_softmax_args *args);
 
@@ -586,8 +588,8 @@ MU_API mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss);
 // Retains: metric.
 typedef struct mu_metric mu_metric;
 MU_API mu_status mu_layer_add_metric(mu_layer *layer, mu_metric *metric);
-// mu_call_set_mask sets the masks of a call's outputs. Without it, an output has the mask of the layer inside that
-// returned it, or none.
+// mu_call_set_mask sets the masks of a call's outputs, in their structure; NULL, or an empty list for an output, is no
+// mask. Without it, an output has the mask of the layer inside that returned it, or none.
 MU_API void mu_call_set_mask(const mu_call_context *context, mu_value *mask);
 // mu_mask_of returns the mask (bool) of a tensor that a layer returned, for steps and losses of your own; NULL: it has
 // none, which is no error. A mask travels with the tensor: layers that mu_call gives it find the mask, unless .mask is

@@ -110,7 +110,8 @@ typedef struct mu_call_args {
     // Keras; a frozen batch normalization keeps its statistics
     bool training;
     mu_value *inputs;                        // instead of x: a list of several inputs
-    mu_tensor *mask;                         // bool, [batch, steps]: false leaves a step out; default: mu_mask_of(x)
+    // bool, [batch, steps]: false leaves a step out (mu_softmax: an element of x); default: mu_mask_of(x)
+    mu_tensor *mask;
     mu_value *masks;                         // instead of mask: a list for .inputs; an empty list for none
     bool reverse;                            // the reverse of mu_reversible_embedding, or of a layer of your own
 } mu_call_args;
@@ -317,12 +318,13 @@ typedef struct mu_fit_args {
     const int *validation_epochs;
 } mu_fit_args;
 // mu_fit trains the model under the strategy in whose scope it was made. Every batch is split among the replicas; the
-// result is the same as with one replica on the whole batch. Under mu_parameter_server_strategy each batch goes to the
-// worker that is free next, through the strategy's coordinator (muster/coordinator.h, whose numbers the progress bar
-// shows), and updates happen as steps end; each batch is used once, and metrics are exact, also when workers are lost.
-// A callback for each batch lets steps run one at a time. Returns the history; NULL on error. Errors:
-// FAILED_PRECONDITION without an optimizer or .train_step; INVALID_ARGUMENT for data without an end or a number of
-// steps; CANCELLED after a signal (mu_stop_on_signals), at the end of the step in progress.
+// result is the same as with one replica on the whole batch, unless the optimizer clips (mu_optimizer_args). Under
+// mu_parameter_server_strategy each batch goes to the worker that is free next, through the strategy's coordinator
+// (muster/coordinator.h, whose numbers the progress bar shows), and updates happen as steps end; each batch is used
+// once, and metrics are exact, also when workers are lost. A callback for each batch lets steps run one at a time.
+// Returns the history; NULL on error. Errors: FAILED_PRECONDITION without an optimizer or .train_step;
+// INVALID_ARGUMENT for data without an end or a number of steps; CANCELLED after a signal (mu_stop_on_signals), at the
+// end of the step in progress.
 #define mu_fit(...) mu_fit_with(MU_ARGS(mu_fit_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_history *mu_fit_with(const mu_fit_args *args);
 

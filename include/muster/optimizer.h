@@ -139,7 +139,9 @@ typedef struct mu_optimizer_args {
     // Before each update a variable loses weight_decay · learning rate of itself; default none. See
     // mu_exclude_from_weight_decay.
     double weight_decay;
-    double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
+    // Default none; see mu_clip_gradients. Each replica clips its own gradients before they are summed, as in Keras, so
+    // results depend on the number of replicas, except with gradient_accumulation_steps.
+    double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;                            // keep a moving average of each variable, the state average
     // average = ema_momentum · average + (1 - ema_momentum) · variable; default 0.99
     double ema_momentum;

@@ -95,13 +95,12 @@ MU_ANY(mu_any_inputs, mu_dataset *, mu_tensor *, mu_value *);
 // mu_adapt lets a layer learn from data before it is trained: the moments of mu_normalization, the boundaries of
 // mu_discretization, the vocabulary of a look-up or mu_text_vectorization (text.h). The data are a dataset, whose
 // elements are inputs (a batch, or a single one, which mu_normalization does not accept) or lists that begin with the
-// inputs, or an array of all inputs. What an
-// earlier call has learned is forgotten. Adapt before mu_compile: a step that was traced keeps boundaries.
-// Boundaries are quantiles, as Keras estimates them from float32 numbers; they depend on how data are divided into
-// batches. Vocabularies have the most frequent tokens first, as many as max_tokens allows; for "tf_idf" come the
-// weights, log(1 + documents / (1 + documents with the token)). Errors: INVALID_ARGUMENT for a layer that has nothing
-// to adapt, for data of another type, without elements, without an end, or (numbers) with NaN or infinity, after which
-// the layer is as before; FAILED_PRECONDITION for mu_discretization with boundaries of its own.
+// inputs, or an array of all inputs. What an earlier call has learned is forgotten. Adapt before mu_compile: a step
+// that was traced keeps boundaries. Boundaries are quantiles, as Keras estimates them from float32 numbers; they depend
+// on how data are divided into batches. Vocabularies have the most frequent tokens first, as many as max_tokens allows;
+// for "tf_idf" come the weights, log(1 + documents / (1 + documents with the token)). Errors: INVALID_ARGUMENT for a
+// layer that has nothing to adapt, for data of another type, without elements, without an end, or (numbers) with NaN or
+// infinity, after which the layer is as before; FAILED_PRECONDITION for mu_discretization with boundaries of its own.
 MU_API mu_status mu_adapt(mu_layer *layer, mu_any_inputs data);
 
 // ---- Sizes of images ----------------------------------------------------------------------------
