@@ -132,12 +132,33 @@ static void step_for(mu_placement *placement, double seconds)
     for (int64_t limit_ns = mu__deadline_ns(LIMIT_S); !(condition) && mu__now_ns() < limit_ns;) \
     step_for(placement, 0)
 
-// Puts the clock forward by so many heartbeats, little by little, so that questions are asked and answered meanwhile.
-static void pass(mu_placement *placement, double heartbeats)
+static bool all_have_answered(cluster c)
 {
-    for (int i = 0; i < 10; i++) {
-        ahead_ns += (int64_t)(heartbeats * HEARTBEAT * 1e8);
-        step_for(placement, 0.01);
+    bool all = true;
+    for (int i = 0; i < SERVERS; i++) {
+        pthread_mutex_lock(&c.clients[i]->lock);
+        all = all && c.clients[i]->sent.n == 0;
+        pthread_mutex_unlock(&c.clients[i]->lock);
+    }
+    return all;
+}
+
+// No answer of its server is on its way: one that came after the clock was put forward would count from then.
+static uint64_t goes_away(cluster c, int i)
+{
+    STEP_UNTIL(c.placement, all_have_answered(c));
+    return connection_is_away(c.clients[i]);
+}
+
+// Puts the clock forward by so many heartbeats. At the end, and half-way, all that are there are asked and answer.
+static void pass(cluster c, double heartbeats)
+{
+    step_for(c.placement, 0); // takes what has come until now
+    for (int i = 0; i < 2; i++) {
+        ahead_ns += (int64_t)(heartbeats * HEARTBEAT * 1e9 / 2);
+        step_for(c.placement, 0);
+        STEP_UNTIL(c.placement, all_have_answered(c));
+        step_for(c.placement, 0);
     }
 }
 
@@ -211,10 +232,10 @@ static void test_who_comes_back_in_time_loses_nothing(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     cluster c = make_cluster(0);
-    const uint64_t first = connection_is_away(c.clients[1]);
-    pass(c.placement, 0.33);
-    const uint64_t second = connection_is_away(c.clients[0]);
-    pass(c.placement, 0.33); // 0.66 since the first was away
+    const uint64_t first = goes_away(c, 1);
+    pass(c, 0.33);
+    const uint64_t second = goes_away(c, 0);
+    pass(c, 0.33); // 0.66 since the first was away
     connection_is_back(c.clients[1], first);
     connection_is_back(c.clients[0], second);
     step_for(c.placement, 0.1);
@@ -230,7 +251,7 @@ static void test_a_copy_that_is_away_is_waited_for(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     cluster c = make_cluster(1);
-    const uint64_t copy = connection_is_away(c.clients[1]);
+    const uint64_t copy = goes_away(c, 1);
     assert_int_equal(mu_rpc_server_stop(c.servers[0]), MU_OK);
     step_for(c.placement, 0.1);
     connection_is_back(c.clients[1], copy);
@@ -248,13 +269,13 @@ static void test_a_primary_that_is_away_is_waited_for(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     cluster c = make_cluster(1);
-    const uint64_t primary = connection_is_away(c.clients[0]);
+    const uint64_t primary = goes_away(c, 0);
     step_for(c.placement, 0.1);
     connection_is_back(c.clients[0], primary);
     step_for(c.placement, 0.1);
     assert_int_equal(numbers_of(c).failovers, 0);
-    connection_is_away(c.clients[0]);
-    pass(c.placement, 0.66);
+    goes_away(c, 0);
+    pass(c, 0.66);
     STEP_UNTIL(c.placement, numbers_of(c).failovers == 1);
     assert_int_equal(numbers_of(c).failovers, 1);
     assert_int_equal(n_restored, 0);
@@ -288,14 +309,14 @@ static void test_a_primary_does_not_wait_for_a_copy_that_is_gone(void **state)
     STEP_UNTIL(c.placement, n_continued > 0);
     step_for(c.placement, 0.1); // store 0 has been given a copy
     refuses = true;
-    const uint64_t primary = connection_is_away(c.clients[0]);
-    pass(c.placement, 0.66);
-    connection_is_away(c.clients[1]);
+    const uint64_t primary = goes_away(c, 0);
+    pass(c, 0.66);
+    goes_away(c, 1);
     connection_is_back(c.clients[0], primary);
     const int before = n_continued;
-    pass(c.placement, 0.3);
+    pass(c, 0.3);
     assert_int_equal(n_continued, before); // the copy may come back
-    pass(c.placement, 0.36);
+    pass(c, 0.36);
     STEP_UNTIL(c.placement, n_continued > before);
     refuses = false;
     assert_true(n_continued > before);
@@ -329,13 +350,13 @@ static void test_a_store_is_not_lost_at_once(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     cluster c = make_bare_cluster();
-    uint64_t server = connection_is_away(c.clients[1]);
+    uint64_t server = goes_away(c, 1);
     step_for(c.placement, 0.1);
     connection_is_back(c.clients[1], server);
     step_for(c.placement, 0.1);
     assert_int_equal(n_lost[1], 0);
-    server = connection_is_away(c.clients[1]);
-    pass(c.placement, 0.66);
+    server = goes_away(c, 1);
+    pass(c, 0.66);
     STEP_UNTIL(c.placement, n_lost[1] == 1);
     assert_int_equal(n_lost[1], 1);
     assert_int_equal(numbers_of(c).lost, 1);
@@ -356,7 +377,7 @@ static void test_who_is_asked_knows_what_is_lost(void **state)
     STEP_UNTIL(c.placement, n_lost[1] == 1);
     step_for(c.placement, 0.1); // the answer has come
     assert_int_equal(n_lost[1], 1);
-    connection_is_back(c.clients[0], connection_is_away(c.clients[0]) + 1);
+    connection_is_back(c.clients[0], goes_away(c, 0) + 1);
     STEP_UNTIL(c.placement, n_lost[0] == 1 && n_lost[1] == 2);
     assert_int_equal(n_lost[1], 2);
     assert_int_equal(n_lost[0], 1);
