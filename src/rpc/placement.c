@@ -292,7 +292,7 @@ static void take_order(mu_placement *p, int number)
     if (error.code == MU_OK && store->order != MU_ORDER_LOST) {
         note_order(p, number, from);
         store->primary = store->ordered;
-        store->primary_process = p->servers[store->ordered].process;
+        store->primary_process = store->ordered_process; // which may have ended since it answered
         store->led_epoch = store->epoch;
         store->promoting = false;
         store->lost = false;

@@ -19,6 +19,7 @@ static atomic_bool slow;                       // server 0 does not end a cut be
 static atomic_bool reads;                      // no server ends the reading of a snapshot before this is false
 static atomic_bool refuses;                    // to take over
 static atomic_int n_continued;                 // orders to stay primary of store 0
+static atomic_int n_emptied;                   // to begin with an empty store 0
 
 static _Thread_local int64_t ahead_ns;
 
@@ -37,6 +38,7 @@ static mu_value *lead(mu_value *arguments, void *arg)
     int64_t head[MU_N_LEAD];
     (void)arg;
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
+    n_emptied += head[MU_LEAD_ORDER] == MU_ORDER_EMPTY && head[MU_LEAD_STORE] == 0;
     n_continued += head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE && head[MU_LEAD_STORE] == 0;
     if (refuses && head[MU_LEAD_ORDER] == MU_ORDER_PROMOTE) {
         mu__error(MU_UNAVAILABLE, "its primary may still answer");
@@ -167,7 +169,7 @@ static mu_placement_numbers numbers_of(cluster c) { return mu__placement_numbers
 static cluster place_cluster(int replicas, double heartbeat, double snapshot_seconds)
 {
     cluster c;
-    n_restored = n_continued = n_lost[0] = n_lost[1] = 0;
+    n_restored = n_continued = n_emptied = n_lost[0] = n_lost[1] = 0;
     for (int i = 0; i < SERVERS; i++) {
         c.servers[i] = start_server(i);
         c.clients[i] = client_of(c.servers[i]);
@@ -385,6 +387,21 @@ static void test_who_is_asked_knows_what_is_lost(void **state)
     mu_pool_close(pool);
 }
 
+// A server becomes a primary, answers, and ends; the next process at its address is not taken for it.
+static void test_who_answered_is_primary(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = place_cluster(0, HEARTBEAT, 100 * HEARTBEAT);
+    STEP_UNTIL(c.placement, n_emptied == 1);
+    connection_is_back(c.clients[0], connection_is_away(c.clients[0]) + 1);
+    STEP_UNTIL(c.placement, n_lost[0] == 1);
+    assert_int_equal(n_emptied, 1);
+    assert_int_equal(n_lost[0], 1);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
     static mu_system system;
@@ -404,6 +421,7 @@ int main(void)
                                        cmocka_unit_test(test_a_primary_does_not_wait_for_a_copy_that_is_gone),
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
-                                       cmocka_unit_test(test_who_is_asked_knows_what_is_lost)};
+                                       cmocka_unit_test(test_who_is_asked_knows_what_is_lost),
+                                       cmocka_unit_test(test_who_answered_is_primary)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
