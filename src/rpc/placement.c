@@ -255,7 +255,7 @@ static void send_order(mu_placement *p, int number, mu_order order, int server, 
     store->promoting = order == MU_ORDER_PROMOTE;
     if (order == MU_ORDER_RESTORE)
         store->updates_lost = 0; // the store counts again what it lacks now
-    if (order != MU_ORDER_PROMOTE) {
+    if (order != MU_ORDER_PROMOTE && order != MU_ORDER_LOST) {
         // Whoever was the copy may from now on lack what the primary acknowledges.
         store->copy = copy;
         store->copy_process = copy_process;
@@ -329,14 +329,24 @@ static bool may_replace(const mu_placement *p, const store_view *store, int64_t 
     return is_gone(p, store->primary, store->primary_process, now);
 }
 
+// Whether a store has no copy that is there or may come back.
+static bool has_no_copy(const mu_placement *p, const store_view *store, int64_t now)
+{
+    return store->copy == NOBODY || (!is_there(p, store->copy, store->copy_process) &&
+                                     is_gone(p, store->copy, store->copy_process, now));
+}
+
 // Whether a store's primary is gone and so is its copy, if it has one. Either may come back before that.
-static bool needs_snapshot(const mu_placement *p, int number, int64_t now)
+static bool nobody_has(const mu_placement *p, int number, int64_t now)
 {
     const store_view *store = &p->stores[number];
-    const bool copied = store->copy != NOBODY && (is_there(p, store->copy, store->copy_process) ||
-                                                  !is_gone(p, store->copy, store->copy_process, now));
-    return p->written > 0 && !copied && !is_there(p, store->primary, store->primary_process) &&
+    return has_no_copy(p, store, now) && !is_there(p, store->primary, store->primary_process) &&
            may_replace(p, store, now);
+}
+
+static bool needs_snapshot(const mu_placement *p, int number, int64_t now)
+{
+    return p->written > 0 && nobody_has(p, number, now);
 }
 
 // The server for a store that nobody has now: its own, or the next that is there.
@@ -373,13 +383,12 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
         store->copy = NOBODY; // it is a new process
     if (is_there(p, store->copy, store->copy_process) && (store->promoting || may_replace(p, store, now)))
         send_order(p, number, MU_ORDER_PROMOTE, store->copy, NOBODY);
-    else if (is_there(p, store->primary, store->primary_process) &&
-             (store->copy == NOBODY || is_gone(p, store->copy, store->copy_process, now)))
+    else if (is_there(p, store->primary, store->primary_process) && has_no_copy(p, store, now))
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY); // it is back, and its replacement is lost
-    else if (store->copy == NOBODY && p->written == 0 && may_replace(p, store, now))
-        mourn(p, number, now);
     else if (needs_snapshot(p, number, now))
         p->restoring = true; // all stores go back to one cut
+    else if (nobody_has(p, number, now))
+        mourn(p, number, now);
 }
 
 static bool give_copy(mu_placement *p, int number)

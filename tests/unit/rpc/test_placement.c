@@ -402,6 +402,31 @@ static void test_who_answered_is_primary(void **state)
     mu_pool_close(pool);
 }
 
+// A primary and its copy are away. Server 0 is another process then: once the copy is gone too, nobody has the store.
+// The copy is back after all, and takes over.
+static void test_a_store_and_its_copy_are_lost(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = place_cluster(1, HEARTBEAT, 100 * HEARTBEAT);
+    STEP_UNTIL(c.placement, n_continued > 0);
+    step_for(c.placement, 0.1); // store 0 has been given a copy
+    const uint64_t primary = goes_away(c, 0), copy = goes_away(c, 1);
+    step_for(c.placement, 0);
+    connection_is_back(c.clients[0], primary + 1);
+    pass(c, 0.3);
+    assert_int_equal(n_lost[0], 0); // the copy may come back
+    pass(c, 0.36);
+    STEP_UNTIL(c.placement, n_lost[0] == 1);
+    assert_int_equal(n_lost[0], 1);
+    connection_is_back(c.clients[1], copy);
+    STEP_UNTIL(c.placement, numbers_of(c).failovers == 1 && numbers_of(c).lost == 0);
+    assert_int_equal(numbers_of(c).failovers, 1);
+    assert_int_equal(numbers_of(c).lost, 0);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
     static mu_system system;
@@ -422,6 +447,7 @@ int main(void)
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost),
-                                       cmocka_unit_test(test_who_answered_is_primary)};
+                                       cmocka_unit_test(test_who_answered_is_primary),
+                                       cmocka_unit_test(test_a_store_and_its_copy_are_lost)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
