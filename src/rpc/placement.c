@@ -289,6 +289,8 @@ static void take_order(mu_placement *p, int number)
     mu__error_move(&error);
     mu_release(store->result);
     store->result = NULL;
+    if (error.code != MU_OK)
+        store->ordered_process = 0; // it tells nobody that the store is lost, if it is
     if (error.code == MU_OK && store->order != MU_ORDER_LOST) {
         note_order(p, number, from);
         store->primary = store->ordered;
@@ -296,8 +298,6 @@ static void take_order(mu_placement *p, int number)
         store->led_epoch = store->epoch;
         store->promoting = false;
         store->lost = false;
-    } else if (store->order == MU_ORDER_LOST && error.code != MU_OK) {
-        store->ordered_process = 0; // it does not know
     } else if (store->order == MU_ORDER_PROMOTE && error.code == MU_FAILED_PRECONDITION) {
         mu__log(MU_LOG_ERROR, "parameter server %d was lost before store %d had a complete copy: %s", from, number,
                 error.message);

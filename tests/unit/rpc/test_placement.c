@@ -18,6 +18,7 @@ static atomic_int n_restored, n_lost[SERVERS]; // lost: of store i
 static atomic_bool slow;                       // server 0 does not end a cut before this is false
 static atomic_bool reads;                      // no server ends the reading of a snapshot before this is false
 static atomic_bool refuses;                    // to take over
+static atomic_bool has_nothing;                // of what it had
 static atomic_int n_continued;                 // orders to stay primary of store 0
 static atomic_int n_emptied;                   // to begin with an empty store 0
 
@@ -40,8 +41,13 @@ static mu_value *lead(mu_value *arguments, void *arg)
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
     n_emptied += head[MU_LEAD_ORDER] == MU_ORDER_EMPTY && head[MU_LEAD_STORE] == 0;
     n_continued += head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE && head[MU_LEAD_STORE] == 0;
-    if (refuses && head[MU_LEAD_ORDER] == MU_ORDER_PROMOTE) {
+    const bool promote = head[MU_LEAD_ORDER] == MU_ORDER_PROMOTE, stay = head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE;
+    if (refuses && promote) {
         mu__error(MU_UNAVAILABLE, "its primary may still answer");
+        return NULL;
+    }
+    if (has_nothing && (promote || stay)) {
+        mu__error(MU_FAILED_PRECONDITION, "this server has nothing of it");
         return NULL;
     }
     n_lost[head[MU_LEAD_STORE]] += head[MU_LEAD_ORDER] == MU_ORDER_LOST;
@@ -210,6 +216,15 @@ static cluster make_bare_cluster(void)
     return c;
 }
 
+// With copies, and without a snapshot.
+static cluster make_copied_cluster(void)
+{
+    cluster c = place_cluster(1, HEARTBEAT, 100 * HEARTBEAT);
+    STEP_UNTIL(c.placement, n_continued > 0);
+    step_for(c.placement, 0.1); // store 0 has been given a copy
+    return c;
+}
+
 // One server takes long to write its part of a snapshot, and the other is lost: all go back to the one before at once.
 static void test_a_slow_disk_does_not_hold_up_what_is_lost(void **state)
 {
@@ -307,9 +322,7 @@ static void test_a_primary_does_not_wait_for_a_copy_that_is_gone(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    cluster c = place_cluster(1, HEARTBEAT, 100 * HEARTBEAT);
-    STEP_UNTIL(c.placement, n_continued > 0);
-    step_for(c.placement, 0.1); // store 0 has been given a copy
+    cluster c = make_copied_cluster();
     refuses = true;
     const uint64_t primary = goes_away(c, 0);
     pass(c, 0.66);
@@ -408,9 +421,7 @@ static void test_a_store_and_its_copy_are_lost(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    cluster c = place_cluster(1, HEARTBEAT, 100 * HEARTBEAT);
-    STEP_UNTIL(c.placement, n_continued > 0);
-    step_for(c.placement, 0.1); // store 0 has been given a copy
+    cluster c = make_copied_cluster();
     const uint64_t primary = goes_away(c, 0), copy = goes_away(c, 1);
     step_for(c.placement, 0);
     connection_is_back(c.clients[0], primary + 1);
@@ -425,6 +436,29 @@ static void test_a_store_and_its_copy_are_lost(void **state)
     assert_int_equal(numbers_of(c).lost, 0);
     end_cluster(c);
     mu_pool_close(pool);
+}
+
+// A store was told lost; the server with it, or with its copy, is back, and has freed everything meanwhile: the loss is
+// told again.
+static void test_who_is_back_has_nothing(void **state)
+{
+    (void)state;
+    for (int copies = 0; copies < 2; copies++) {
+        mu_pool *pool = mu_pool_open();
+        cluster c = copies ? make_copied_cluster() : make_bare_cluster();
+        const uint64_t other = goes_away(c, 0), server = goes_away(c, 1);
+        step_for(c.placement, 0);
+        connection_is_back(c.clients[0], other + copies); // store 0 has its copy on the other one
+        pass(c, 0.66);
+        STEP_UNTIL(c.placement, n_lost[!copies] == 1);
+        has_nothing = true;
+        connection_is_back(c.clients[1], server);
+        STEP_UNTIL(c.placement, n_lost[!copies] == 2);
+        has_nothing = false;
+        assert_int_equal(n_lost[!copies], 2);
+        end_cluster(c);
+        mu_pool_close(pool);
+    }
 }
 
 static int start(void **state)
@@ -448,6 +482,7 @@ int main(void)
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost),
                                        cmocka_unit_test(test_who_answered_is_primary),
-                                       cmocka_unit_test(test_a_store_and_its_copy_are_lost)};
+                                       cmocka_unit_test(test_a_store_and_its_copy_are_lost),
+                                       cmocka_unit_test(test_who_is_back_has_nothing)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
