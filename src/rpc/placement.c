@@ -332,8 +332,8 @@ static bool may_replace(const mu_placement *p, const store_view *store, int64_t 
 // Whether a store has no copy that is there or may come back.
 static bool has_no_copy(const mu_placement *p, const store_view *store, int64_t now)
 {
-    return store->copy == NOBODY || (!is_there(p, store->copy, store->copy_process) &&
-                                     is_gone(p, store->copy, store->copy_process, now));
+    return store->copy == NOBODY ||
+           (!is_there(p, store->copy, store->copy_process) && is_gone(p, store->copy, store->copy_process, now));
 }
 
 // Whether a store's primary is gone and so is its copy, if it has one. Either may come back before that.

@@ -40,10 +40,9 @@ static mu_value *lead(env *e, int64_t epoch, mu_order order) { return lead_with(
 static void poll_with(env *e, int64_t cut, const int64_t *led, int n_led, int64_t row[MU_N_STATE])
 {
     const int64_t head[2] = {e->n_polls + 1, e->n_polls};
-    const mu_value *rows = mu_rpc_result_value(
-        mu_rpc_call(e->coordinator, "muster.store.state",
-                    mu_list(mu__numbers_value(head, 2), mu__numbers_value(led, n_led), mu__numbers_value(&cut, 1),
-                            MU_END)));
+    const mu_value *rows = mu_rpc_result_value(mu_rpc_call(
+        e->coordinator, "muster.store.state",
+        mu_list(mu__numbers_value(head, 2), mu__numbers_value(led, n_led), mu__numbers_value(&cut, 1), MU_END)));
     e->n_polls++;
     assert_non_null(rows);
     assert_int_equal(mu__numbers_of(rows, row, MU_N_STATE), MU_OK);
