@@ -94,7 +94,8 @@ static void compile(const pj_api *api, const pj_topology *topology, int replicas
                                        .format_bytes = sizeof format - 1);
     pj_compile_for_args args = PJ_ARGS(pj_compile_for_args, .topology = topology, .program = &program,
                                        .options = options,
-                                       .options_bytes = mu__pjrt_compile_options(replicas, partitions, ids, options));
+                                       .options_bytes = mu__pjrt_compile_options(replicas, partitions, ids, false,
+                                                                                 options));
     const double begin = processor_seconds();
     stop_unless(mu__pjrt_call(api, (pj_function)PJ_COMPILE, &args, path), "compiling");
     const double seconds = processor_seconds() - begin;

@@ -7,6 +7,8 @@
 
 enum { VARINT = 0, MESSAGE = 2 };  // wire types
 
+static const char xnnpack[] = "xla_cpu_use_xnnpack";
+
 typedef struct bytes {
     char *at;
     size_t n;
@@ -52,7 +54,26 @@ static void put_assignment(bytes *to, int n, int partitions, const int64_t *ids,
     put_message(to, 9, &assignment);
 }
 
-size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, char out[MU_PJRT_OPTIONS_BYTES])
+// An entry of the map env_option_overrides, field 7: the name of a field of DebugOptions, and an OptionOverrideProto
+// whose bool_field is false.
+static void put_off(bytes *to, const char *name)
+{
+    char space[2][64];
+    bytes value = {.at = space[0]}, entry = {.at = space[1]};
+    put_number(&value, 2, 0);
+    put_message(&entry, 1, &(bytes){.at = (char *)name, .n = strlen(name)});
+    put_message(&entry, 2, &value);
+    put_message(to, 7, &entry);
+}
+
+bool mu__pjrt_must_avoid_xnnpack(const char *plugin)
+{
+    const char *flags = mu__environment("XLA_FLAGS");
+    return !(flags && strstr(flags, xnnpack)) && mu__pjrt_plugin_has(plugin, xnnpack);
+}
+
+size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, bool avoids_xnnpack,
+                                char out[MU_PJRT_OPTIONS_BYTES])
 {
     char space[4][MU_PJRT_OPTIONS_BYTES];
     bytes all = {.at = out}, build = {.at = space[0]};
@@ -66,5 +87,7 @@ size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, char 
     put_message(&all, 3, &build);
     if (!ids)
         put_number(&all, 4, 1);
+    if (avoids_xnnpack)
+        put_off(&all, xnnpack);
     return all.n;
 }

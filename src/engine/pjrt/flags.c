@@ -236,6 +236,15 @@ static mu_status check_file(const library *l, const char *path)
     return status;
 }
 
+bool mu__pjrt_has_flag(const char *path, const char *name)
+{
+    library l = {.path = path};
+    const bool mapped = map_library(&l), has = mapped && knows(&l, name, strlen(name));
+    if (mapped)
+        munmap(l.bytes, l.n);
+    return has;
+}
+
 mu_status mu__pjrt_check_flags(const char *path)
 {
     const char *text = mu__environment("XLA_FLAGS");

@@ -25,6 +25,10 @@ void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args);
 // in the package folders of the active Python environment, the user and the system. A name with a slash is a file.
 // Further calls return the same table. Returns NULL with NOT_FOUND if there is no such plugin.
 const pj_api *mu__pjrt_plugin(const char *name);
+bool mu__pjrt_plugin_has(const char *name, const char *flag);  // whether its library has an option of this name
+// mu__pjrt_must_avoid_xnnpack returns whether a plugin's programs have to be compiled without XNNPACK, in a client that
+// cannot do with it, because XLA_FLAGS leaves that open and the plugin has it (compile_options.c).
+bool mu__pjrt_must_avoid_xnnpack(const char *plugin);
 bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
 bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file
 
@@ -32,6 +36,8 @@ bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PA
 // or cannot read (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done (cures.c), if
 // that is known.
 mu_status mu__pjrt_check_flags(const char *path);
+// mu__pjrt_has_flag returns whether the library at `path` has an option of this name.
+bool mu__pjrt_has_flag(const char *path, const char *name);
 void mu__pjrt_advise(void);
 
 // mu__pjrt_folder writes the folder where `muster plugin install` puts plugins: MUSTER_PJRT_PATH, else muster/plugins
@@ -68,6 +74,7 @@ struct mu_pjrt_client {
     mu_device_world *world;       // retained; NULL: the process is alone
     int process, n_all;           // the plugin's number of this process, and the devices of all processes
     int n_devices;                // of this process
+    bool avoids_xnnpack;          // its programs are compiled without that library (pjrt_client.c)
     mu_device *devices;           // engine_device is the pj_device
     mu_pjrt_place *places;        // of each device
     atomic_int n_shared;          // programs under way that other processes run too

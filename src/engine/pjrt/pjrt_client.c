@@ -183,6 +183,24 @@ static void log_client(const mu_pjrt_client *client)
             platform.text, (int)version.bytes, version.text);
 }
 
+// With XNNPACK, programs that run on several CPU devices of a process at once compute wrong numbers, a few in a hundred
+// steps, or end in a deadlock: so it was seen with xla-cpu-pjrt 0.0.1 on a processor with AVX2, in JAX's programs as in
+// ours, and not without XNNPACK. XLA_FLAGS=--xla_cpu_use_xnnpack=true keeps it.
+static bool must_avoid_xnnpack(const mu_pjrt_client *client, const char *name)
+{
+    static const char cpu[] = "cpu";
+    mu_error_value ignored;
+    pj_client_text_args platform = PJ_ARGS(pj_client_text_args, .client = client->client);
+    if (client->n_devices < 2)
+        return false;
+    if (mu__pjrt_call(client->api, PJ_CLIENT_PLATFORM_NAME, &platform, client->kind) != MU_OK) {
+        mu__error_move(&ignored);
+        return false;
+    }
+    return platform.bytes == sizeof cpu - 1 && memcmp(platform.text, cpu, sizeof cpu - 1) == 0 &&
+           mu__pjrt_must_avoid_xnnpack(name);
+}
+
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind, mu_device_world *world)
 {
     const int64_t begin = mu__now_ns();
@@ -197,6 +215,7 @@ mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind, mu_devic
         mu_release(client);
         return NULL;
     }
+    client->avoids_xnnpack = must_avoid_xnnpack(client, name);
     find_world(client);
     log_client(client);
     mu__log(MU_LOG_DEBUG, "%s started in %.1f ms", kind, (double)(mu__now_ns() - begin) / 1e6);

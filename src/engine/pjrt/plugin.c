@@ -255,6 +255,12 @@ bool mu__pjrt_named(const char *name)
     return find_in_list(mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS"), name, path);
 }
 
+bool mu__pjrt_plugin_has(const char *name, const char *flag)
+{
+    char path[LONGEST_PATH];
+    return find_file(name, path) && mu__pjrt_has_flag(path, flag);
+}
+
 const pj_api *mu__pjrt_plugin(const char *name)
 {
     char path[LONGEST_PATH];
