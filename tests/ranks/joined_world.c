@@ -39,7 +39,7 @@ static pj_loaded *compile(mu_pjrt_client *client, int n)
         snprintf(groups + strlen(groups), sizeof groups - strlen(groups), ", %d", i);
     }
     snprintf(text, sizeof text, program, groups, n);
-    const size_t bytes = mu__pjrt_compile_options(n, 1, ids, options);
+    const size_t bytes = mu__pjrt_compile_options(n, 1, ids, false, options);
     pj_loaded *loaded = NULL;
     const mu_pjrt_text code = {.items = text, .n = strlen(text)};
     return mu__pjrt_compile_text(client, "sums", &code, options, bytes, &loaded) == MU_OK ? loaded : NULL;

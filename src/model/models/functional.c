@@ -374,7 +374,7 @@ static mu_value *functional_call(mu_layer *layer, mu_value *inputs, const mu_cal
     if (mu__functional_take(&r, inputs, context->mask) != MU_OK)
         return NULL;
     r.values = mu__calloc(2 * f->calls.n + 1, sizeof *r.values);
-    r.masks = r.values + f->calls.n;
+    r.masks = r.values ? r.values + f->calls.n : NULL;
     if (r.values && run_calls(&r, context->training) == MU_OK) {
         outputs = mu__functional_replace(&r, f->outputs, false);
         mu_call_set_mask(context, mu__functional_replace(&r, f->outputs, true));
