@@ -183,9 +183,9 @@ static void log_client(const mu_pjrt_client *client)
             platform.text, (int)version.bytes, version.text);
 }
 
-// With XNNPACK, programs that run on several CPU devices of a process at once compute wrong numbers, a few in a hundred
-// steps, or end in a deadlock: so it was seen with xla-cpu-pjrt 0.0.1 on a processor with AVX2, in JAX's programs as in
-// ours, and not without XNNPACK. XLA_FLAGS=--xla_cpu_use_xnnpack=true keeps it.
+// With XNNPACK, programs that run on several CPU devices of a process at once compute wrong numbers, in about one step
+// of five, or end in a deadlock: seen with xla-cpu-pjrt 0.0.1 on a processor with AVX2 (decision 111), wrong numbers in
+// JAX's programs too, and neither without XNNPACK. XLA_FLAGS=--xla_cpu_use_xnnpack=true keeps it.
 static bool must_avoid_xnnpack(const mu_pjrt_client *client, const char *name)
 {
     static const char cpu[] = "cpu";
