@@ -188,23 +188,32 @@ static mu_status load_one(const loading *l, const mu_named_variable *named)
 
 enum { UNTRAINED = 2 };  // steps and learning rate, which an optimizer has before its first step
 
-// Whether the file has all of the optimizer's state, in these shapes. Without slots it was saved before training; with
-// others it is of another optimizer, which Keras passes over too.
+// Whether the file has a variable of the optimizer, in its shape.
+static bool has_variable(const loading *l, const mu_named_variable *named)
+{
+    const int at = find(l, named);
+    const mu_shape shape = mu_tensor_file_shape(l->file, at);
+    return at >= 0 && mu__shape_equal(&shape, &named->variable->resource.spec.shape);
+}
+
+// Whether the file has all of the optimizer's state. Without slots it was saved before training; with others it is of
+// another optimizer, or of an older version's, which Keras passes over too.
 static bool has_state(const loading *l, const mu_named_variables *list)
 {
-    int found = 0, wanted = 0;
+    int found = 0;
+    const mu_named_variable *missing = NULL;
     for (size_t i = 0; i < list->n; i++) {
-        if (!list->items[i].of_optimizer)
-            continue;
-        const int at = find(l, &list->items[i]);
-        const mu_shape shape = mu_tensor_file_shape(l->file, at);
-        wanted++;
-        found += at >= 0 && mu__shape_equal(&shape, &list->items[i].variable->resource.spec.shape);
+        const mu_named_variable *named = &list->items[i];
+        if (named->of_optimizer && has_variable(l, named))
+            found++;
+        else if (named->of_optimizer && !missing)
+            missing = named;
     }
-    if (found > UNTRAINED && found < wanted)
-        mu__log(MU_LOG_WARNING, "%s: '%s' holds the state of another optimizer than the model's; it is passed over",
-                l->function, l->file->path);
-    return found > 0 && found == wanted;
+    if (found > UNTRAINED && missing)
+        mu__log(MU_LOG_WARNING, "%s: the optimizer's state in '%s' has no '%s' of this shape, so it was saved with another "
+                "optimizer or by an older version; the optimizer begins anew", l->function, l->file->path,
+                mu__named_as(missing, l->file->format->names));
+    return found > 0 && !missing;
 }
 
 // Whether a weight fits; one that does not may be left out.

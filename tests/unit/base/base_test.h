@@ -1,9 +1,10 @@
-// What the tests of the base layer share: cmocka's prerequisites, a temporary folder, standard error
-// caught in a text, and a run with each allocation failing in turn.
+// What the tests of the base layer share: cmocka's prerequisites, a temporary folder, and a run with each allocation
+// failing in turn.
 #ifndef MU_TESTS_BASE_TEST_H
 #define MU_TESTS_BASE_TEST_H
 
 #include "../assert_taken.h"
+#include "../caught_output.h"
 #include "base/private.h"
 
 #include <setjmp.h>
@@ -43,23 +44,6 @@ static inline int remove_folder(const char *folder)
     closedir(listing);
     assert_int_equal(rmdir(folder), 0);
     return n;
-}
-
-// Runs fn(arg) with standard error in `text`.
-static inline void catch_stderr(void (*fn)(void *arg), void *arg, char *text, size_t capacity)
-{
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stderr);
-    const int kept = dup(2);
-    dup2(fileno(file), 2);
-    fn(arg);
-    fflush(stderr);
-    dup2(kept, 2);
-    close(kept);
-    rewind(file);
-    text[fread(text, 1, capacity - 1, file)] = '\0';
-    fclose(file);
 }
 
 // Runs fn(arg) with the first, second, … allocation failing until it needs no more of them. It returns

@@ -2,27 +2,20 @@
 #ifndef MU_TEST_LOG_TEXT_H
 #define MU_TEST_LOG_TEXT_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "../caught_output.h"
 
-// Runs fn() with standard error in a file and returns what it wrote. The caller frees it.
+#include <stdlib.h>
+
+enum { LOG_BYTES = 1 << 16 };
+
+static inline void call(void *fn) { (*(void (**)(void))fn)(); }
+
+// Runs fn() and returns what it wrote to standard error. The caller frees it.
 static inline char *log_of(void (*fn)(void))
 {
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stderr);
-    const int original = dup(2);
-    dup2(fileno(file), 2);
-    fn();
-    fflush(stderr);
-    dup2(original, 2);
-    close(original);
-    char *text = calloc(1, 1 << 16);
+    char *text = malloc(LOG_BYTES);
     assert_non_null(text);
-    rewind(file);
-    assert_in_range(fread(text, 1, (1 << 16) - 1, file), 0, (1 << 16) - 1);
-    fclose(file);
+    catch_stderr(call, &fn, text, LOG_BYTES);
     return text;
 }
 

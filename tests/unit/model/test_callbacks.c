@@ -1,5 +1,6 @@
 // Callbacks of fit that use the model themselves, that fail without a reason, or ask for what is not there; NaN; and
 // the lengths of data that do not tell theirs.
+#include "../caught_output.h"
 #include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
@@ -220,21 +221,23 @@ static void watched_values_are_checked_before_training(void **state)
 
 // ---- NaN and lengths ----------------------------------------------------------------------------
 
+typedef struct fit_run {
+    mu_model *model;
+    mu_dataset *data;
+    int epochs;
+} fit_run;
+
+static void fit_lines(void *arg)
+{
+    const fit_run *run = arg;
+    check_fit(mu_fit(run->model, run->data, .epochs = run->epochs, .verbose = MU_VERBOSE_LINES));
+}
+
 // What a run writes to a stream, in static storage.
 static const char *captured(int stream, mu_model *model, mu_dataset *data, int epochs)
 {
     static char text[20000];
-    fflush(NULL);
-    FILE *file = tmpfile();
-    const int kept = dup(stream);
-    assert_true(file && kept >= 0 && dup2(fileno(file), stream) >= 0);
-    check_fit(mu_fit(model, data, .epochs = epochs, .verbose = MU_VERBOSE_LINES));
-    fflush(NULL);
-    dup2(kept, stream);
-    close(kept);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
+    catch_output(stream, fit_lines, &(fit_run){model, data, epochs}, text, sizeof text);
     return text;
 }
 

@@ -1,5 +1,6 @@
 // Weights in files: from any strategy to any other, checked as a whole before the first one changes; the
 // checkpoint callback.
+#include "../caught_output.h"
 #include "../scratch.h"
 #include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
@@ -186,6 +187,32 @@ static void nadam_continues(void **state)
     }
 }
 
+static mu_model *trained_with(mu_optimizer *optimizer)
+{
+    mu_model *model = mu_sequential(mu_dense(2));
+    mu_compile(model, .loss = "mse", .optimizer = optimizer);
+    mu_value *batch = mu_list(numbers(2, (int64_t[]){10, 3}, 1), numbers(2, (int64_t[]){10, 2}, 2), MU_END);
+    assert_non_null(mu_train_on_batch(model, batch));
+    return model;
+}
+
+static void load(void *model) { assert_int_equal(mu_load_weights(model, "state.weights.h5"), MU_OK); }
+
+// The weights are loaded; the state is not, and the log names what the file lacks.
+static void the_state_of_another_optimizer_is_told(void **state)
+{
+    (void)state;
+    char text[4000];
+    mu_model *from = trained_with(mu_adam()), *to = trained_with(mu_nadam());
+    assert_int_equal(mu_save_weights(from, "state.weights.h5"), MU_OK);
+    catch_stderr(load, to, text, sizeof text);
+    assert_non_null(strstr(text, "'state.weights.h5' has no 'optimizer/vars/"));
+    assert_non_null(strstr(text, "the optimizer begins anew"));
+    assert_same_weights(from, to);
+    catch_stderr(load, from, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +223,7 @@ int main(void)
         MODEL_TEST(checkpoints_are_saved),
         MODEL_TEST(poisoned_weights_fail_until_restored),
         MODEL_TEST(nadam_continues),
+        MODEL_TEST(the_state_of_another_optimizer_is_told),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
