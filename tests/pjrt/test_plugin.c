@@ -113,8 +113,11 @@ static void test_wrong_options_are_refused(void **state)
         if (refused != (cases[i].error != NULL) || (refused && !strstr(error.message, cases[i].error)))
             fail_msg("%s: %s", cases[i].flags, error.message);
     }
+    assert_false(mu__pjrt_flags_have("xla_cpu_enable_fast_math"));
     write_options();
     setenv("XLA_FLAGS", file_of_options, 1);
+    assert_true(mu__pjrt_flags_have("xla_cpu_enable_fast_math"));
+    assert_false(mu__pjrt_flags_have("xla_cpu_use_xnnpack"));
     assert_null(mu__pjrt_plugin(another_path));
     expect_error(MU_INVALID_ARGUMENT, "options has the option '--xla_nothing'");
     remove(file_of_options);

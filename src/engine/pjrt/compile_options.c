@@ -68,8 +68,7 @@ static void put_off(bytes *to, const char *name)
 
 bool mu__pjrt_must_avoid_xnnpack(const char *plugin)
 {
-    const char *flags = mu__environment("XLA_FLAGS");
-    return !(flags && strstr(flags, xnnpack)) && mu__pjrt_plugin_has(plugin, xnnpack);
+    return !mu__pjrt_flags_have(xnnpack) && mu__pjrt_plugin_has(plugin, xnnpack);
 }
 
 size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, bool avoids_xnnpack,

@@ -236,6 +236,25 @@ static mu_status check_file(const library *l, const char *path)
     return status;
 }
 
+// Whether the variable has options itself, and does not name a file of options.
+static bool has_options(const char *flags) { return strncmp(flags + strspn(flags, blanks), "--", 2) == 0; }
+
+bool mu__pjrt_flags_have(const char *name)
+{
+    const char *flags = mu__environment("XLA_FLAGS");
+    void *text = NULL;
+    size_t bytes = 0;
+    if (!flags || has_options(flags))
+        return flags && strstr(flags, name);
+    if (mu__file_read(flags, MOST_BYTES, &text, &bytes) != MU_OK) {
+        mu_error_take();  // mu__pjrt_check_flags has told the reason
+        return false;
+    }
+    const bool has = strstr(text, name) != NULL;
+    mu__free(text);
+    return has;
+}
+
 bool mu__pjrt_has_flag(const char *path, const char *name)
 {
     library l = {.path = path};
@@ -251,8 +270,7 @@ mu_status mu__pjrt_check_flags(const char *path)
     library l = {.path = path};
     if (!text || !text[strspn(text, blanks)] || !map_library(&l))
         return MU_OK;
-    const bool words = strncmp(text + strspn(text, blanks), "--", 2) == 0;
-    const mu_status status = words ? check_words(&l, "XLA_FLAGS", text) : check_file(&l, text);
+    const mu_status status = has_options(text) ? check_words(&l, "XLA_FLAGS", text) : check_file(&l, text);
     munmap(l.bytes, l.n);
     return status;
 }

@@ -36,6 +36,8 @@ bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PA
 // or cannot read (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done (cures.c), if
 // that is known.
 mu_status mu__pjrt_check_flags(const char *path);
+// mu__pjrt_flags_have returns whether XLA_FLAGS, or the file of options that it names, has an option of this name.
+bool mu__pjrt_flags_have(const char *name);
 // mu__pjrt_has_flag returns whether the library at `path` has an option of this name.
 bool mu__pjrt_has_flag(const char *path, const char *name);
 void mu__pjrt_advise(void);
