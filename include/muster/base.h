@@ -15,7 +15,7 @@
 //   Ownership. An object returned by a mu_ function belongs to the thread's innermost open pool and is freed when
 //              that pool closes; one that is a part of another object belongs to that. mu_retain keeps it longer;
 //              mu_release undoes mu_retain. Arguments are borrowed; strings and arrays are copied. A callback, and the
-//              `arg` for it, must be there as long as what it was given to.
+//              `arg` for it, must outlive the object that it was given to.
 //   Arguments. Options are structs with designated initializers, wrapped by a macro with the function's name. An
 //              argument that is left out has its default; one that is written has its value, 0 too. NAME_with takes a
 //              pointer to the struct, for other languages; there zero means the default, see `given` below.

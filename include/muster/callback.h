@@ -127,11 +127,11 @@ typedef struct mu_swap_ema_weights_args {
     const char *given;
     mu_keyword_only only_;
     // also from the end of an epoch to the begin of the next, for callbacks behind this one, such as
-    // mu_model_checkpoint; default: only while the model is measured
+    // mu_model_checkpoint; default: only while the model is evaluated or predicts
     bool swap_on_epoch;
 } mu_swap_ema_weights_args;
 // mu_swap_ema_weights evaluates and predicts with the moving averages of the weights, which the optimizer keeps with
-// .use_ema, and trains on with the weights. Errors, when the model is measured: FAILED_PRECONDITION for another
+// .use_ema, and trains on with the weights. Errors, when the model is evaluated: FAILED_PRECONDITION for another
 // optimizer.
 #define mu_swap_ema_weights(...) mu_swap_ema_weights_with(MU_ARGS(mu_swap_ema_weights_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_swap_ema_weights_with(const mu_swap_ema_weights_args *args);

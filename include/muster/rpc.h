@@ -1,9 +1,9 @@
 // Remote procedure calls: functions that a process registers by name and other processes call with values.
 //
 // TensorFlow's tf.distribute.experimental.rpc. Both ends prove the cluster's key (MUSTER_CLUSTER_KEY) and encrypt, as
-// all processes of a cluster do; without a key, both are on the loopback. A server in a process that has only a
-// worker's key (`muster key --for`) reaches nobody here, and such a client reaches the servers of tasks only
-// (muster/server.h). docs/rpc.md describes the protocol.
+// all processes of a cluster do; without a key, both are on the loopback. In a process that has only a worker's
+// key (`muster key --for`), a server is reached by clients with the same key only, and a client reaches the servers of
+// tasks (muster/server.h) and of processes with its key. docs/rpc.md describes the protocol.
 //
 // Errors: a function that names none fails for NULL alone, with INVALID_ARGUMENT (false, 0).
 #ifndef MUSTER_RPC_H

@@ -36,7 +36,7 @@ typedef struct mu_server_args {
 MU_API mu_server *mu_server_new_with(const mu_server_args *args);
 
 // mu_server_create_local_server makes a server on a port of the loopback that the system chooses: the only task of the
-// job "local". With `start` false it is not started. Errors: as mu_server_start.
+// job "local". With `start` false it is not started. Errors: as mu_server_new.
 MU_API mu_server *mu_server_create_local_server(bool start);
 
 // mu_server_start begins to serve. A second call does nothing. Errors: ALREADY_EXISTS if the port is taken;

@@ -152,7 +152,7 @@ static void refuse_unequal_parts(mu_strategy *strategy)
     expect(run_equal(strategy, function, 2, last ? 3 : 2) == NULL, MU_INVALID_ARGUMENT,
            last ? "on replica 0 and [3] on replica 1" : "/job:worker/task:1 cannot take part");
     expect(run_equal(strategy, function, 2 + last, 2 + last) == NULL, MU_INVALID_ARGUMENT,
-           "other shapes on /job:worker/task:1");
+           "differ in shape between /job:worker/task:1");
     mu_value *sums = run_equal(strategy, function, 2, 2);
     need(sums && mu_scalar(mu_value_tensor(mu_value_at(sums, 0))) == 2 * CORES, "a sum of equal parts is wrong");
 }

@@ -178,7 +178,7 @@ static mu_status refuse_shapes(const agreement *a)
     while (other + 1 < a->strategy->n_workers && a->all[other].specs == a->all[0].specs)
         other++;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: the tensors of '%s' have other shapes on %s than on %s; give all replicas as many rows "
+                     "%s: the tensors of '%s' differ in shape between %s and %s; give all replicas as many rows "
                      "(mu_dataset_batch(.drop_remainder = true)), or leave the option out", mu__equal_option,
                      a->function, a->strategy->ops->cross_worker->worker_name(a->strategy, other),
                      a->strategy->ops->cross_worker->worker_name(a->strategy, 0));

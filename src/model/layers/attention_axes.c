@@ -17,8 +17,8 @@ mu_status mu__attention_axes_find(const mu_layer *layer, int rank, int n, const 
     for (int i = 0; i < n; i++) {
         const int axis = axes[i] < 0 ? axes[i] + rank : axes[i];
         if (axis < 1 || axis > rank - 2 || has(out->n, out->axes, axis))
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': attention_axes[%d] is %d; for inputs of rank %d, they "
-                             "are different numbers from 1 to %d; negative ones count from the end",
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': attention_axes[%d] is %d; for inputs of rank %d, "
+                             "expected distinct axes from 1 to %d; negative ones count from the end",
                              mu_layer_name(layer), i, axes[i], rank, rank - 2);
         out->axes[out->n++] = axis;
     }

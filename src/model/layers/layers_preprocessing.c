@@ -79,8 +79,8 @@ static mu_status moments_shape(const mu_layer *layer, const mu_shape *input, mu_
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     *out = (mu_shape){0};
     if (kept_axes(layer->args, input->rank, kept) < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .axes of inputs of rank %d are different numbers from 1 to "
-                         "%d, or negative and count from the end", mu_layer_name(layer), input->rank, input->rank - 1);
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': for inputs of rank %d, .axes must be distinct axes from 1 "
+                         "to %d; negative ones count from the end", mu_layer_name(layer), input->rank, input->rank - 1);
     for (int axis = 1; axis < input->rank; axis++)
         if (kept[axis] && (out->dims[out->rank++] = input->dims[axis]) == MU_UNKNOWN)
             return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs to know axis %d to make its weights; it was given "

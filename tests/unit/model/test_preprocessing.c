@@ -315,7 +315,7 @@ static void moments_of_other_axes(void **state)
     assert_null(mu_normalization(.whole = true, .axes = (int[]){1}, .n_axes = 1));
     expect_error(MU_INVALID_ARGUMENT, ".whole is true and .axes has 1; give one of them");
     assert_null(mu_call(mu_normalization(.axes = (int[]){0}, .n_axes = 1), x));
-    expect_error(MU_INVALID_ARGUMENT, "different numbers from 1 to 2");
+    expect_error(MU_INVALID_ARGUMENT, "distinct axes from 1 to 2");
 }
 
 int main(void)
