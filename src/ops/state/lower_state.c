@@ -134,7 +134,8 @@ mu_status mu__lower_adam_slices(mu_lowering *l)
 mu_status mu__lower_adagrad_slices(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
-    const mu_hlo values = l->in[2], index = l->in[3], squares = mu__hlo_binary(e, "stablehlo.multiply", values, values);
+    const mu_hlo values = of_all(l, l->in[2]), index = of_all(l, l->in[3]);
+    const mu_hlo squares = mu__hlo_binary(e, "stablehlo.multiply", values, values);
     l->state[1] = mu__hlo_combine(e, "stablehlo.add", l->state[1], index, squares);
     const mu_hlo taken = mu__hlo_take(e, l->state[1], 0, index);
     const mu_hlo epsilon = mu__hlo_broadcast_to(e, mu__hlo_convert(e, l->in[1], taken.spec.dtype), &taken.spec.shape);
