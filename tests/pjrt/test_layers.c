@@ -6,9 +6,11 @@
 
 #include "../unit/model/model_test.h"
 
+#include <muster/attention.h>
+#include <muster/preprocessing.h>
 #include <muster/recurrent.h>
 
-enum { MOST_ROWS = 8, MOST_RESULTS = 200 };
+enum { MOST_ROWS = 16, MOST_RESULTS = 200 };
 
 typedef struct row {
     const char *name;
@@ -128,9 +130,84 @@ static void test_other_layers(void **state)
     compare(MU_COUNT(second), second);
 }
 
+// A layer that takes a tensor several times, as a layer that takes it once.
+static mu_layer *of_itself(mu_layer *layer, int n)
+{
+    mu_tensor *x = mu_input({5, 4});
+    mu_value *inputs = n == 2 ? mu_list(x, x, MU_END) : mu_list(x, x, x, MU_END);
+    return mu_model_new(.inputs = mu_list(x, MU_END), .output = mu_call(layer, .inputs = inputs));
+}
+
+static void test_sequences_and_attention(void **state)
+{
+    (void)state;
+    mu_tensor *line = numbers(3, (int64_t[]){2, 5, 4}, 1), *image = numbers(4, (int64_t[]){2, 3, 4, 4}, 2);
+    row rows[] = {
+        ROW(mu_bidirectional(mu_gru(2, .return_sequences = true)), line),
+        ROW(mu_time_distributed(mu_dense(3)), line),
+        ROW(mu_conv_lstm1d(2, 3), image),
+        ROW(of_itself(mu_attention(.use_scale = true, .use_causal_mask = true), 2), line),
+        ROW(of_itself(mu_additive_attention(), 3), line),
+        ROW(of_itself(mu_multi_head_attention(2, 3, .use_causal_mask = true), 2), line),
+        ROW(of_itself(mu_grouped_query_attention(3, 4, 2), 2), line),
+        ROW(mu_rms_normalization(), line),
+    };
+    compare(MU_COUNT(rows), rows);
+}
+
+// ---- Layers that draw numbers -------------------------------------------------------------------
+
+static void draw_layers(mu_layer *out[], int *n)
+{
+    mu_layer *const layers[] = {
+        mu_dropout(.25, .seed = 1), mu_spatial_dropout2d(.25, .seed = 2), mu_alpha_dropout(.25, .seed = 3),
+        mu_gaussian_dropout(.25, .seed = 4), mu_gaussian_noise(.5, .seed = 5), mu_random_flip(.seed = 6),
+        mu_random_brightness({-.2, .2}, .value_range = {-1, 1}, .seed = 7), mu_random_contrast({.5, .25}, .seed = 8),
+        mu_random_rotation({-.25, .25}, .seed = 9), mu_random_zoom({-.2, .2}, .seed = 10),
+        mu_random_translation({-.2, .2}, {-.2, .2}, .seed = 11),
+    };
+    *n = (int)MU_COUNT(layers);
+    memcpy(out, layers, sizeof layers);
+}
+
+static mu_value *call_all(mu_value *arguments, void *arg)
+{
+    mu_value *results[MOST_ROWS];
+    mu_layer **layers = arg;
+    int n = 0;
+    for (; layers[n]; n++)
+        results[n] = mu_of(mu_call(layers[n], mu_at(arguments, 0), .training = true));
+    return mu_list_of(n, results);
+}
+
+// The same seeds draw the same numbers on both, twice.
+static void test_layers_that_draw(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"CPU:0", "XLA_CPU:0"};
+    mu_tensor *image = numbers(4, (int64_t[]){2, 6, 5, 3}, 2);
+    mu_value *drawn[2][2];
+    int n = 0;
+    for (int d = 0; d < 2; d++) {
+        mu_layer *layers[MOST_ROWS] = {NULL};
+        draw_layers(layers, &n);
+        mu_function *function = mu_function_new(call_all, layers);
+        for (int i = 0; i < 2; i++)
+            if (!(drawn[d][i] = mu_run(mu_one_device_strategy(devices[d]), function, mu_list(image, MU_END))))
+                fail_msg("on %s: %s", devices[d], mu_error_message());
+    }
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < n; k++) {
+            const mu_tensor *wanted = mu_at(drawn[0][i], k), *seen = mu_at(drawn[1][i], k);
+            assert_true(mu__shape_equal(&wanted->shape, &seen->shape));
+            assert_near(mu__host_read(seen), mu__host_read(wanted), mu_tensor_elements(wanted), 1e-6);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {MODEL_TEST(test_spatial_layers), MODEL_TEST(test_other_layers)};
+    const struct CMUnitTest tests[] = {MODEL_TEST(test_spatial_layers), MODEL_TEST(test_other_layers),
+                                       MODEL_TEST(test_sequences_and_attention), MODEL_TEST(test_layers_that_draw)};
     if (plugin_missing())
         return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
