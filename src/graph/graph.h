@@ -107,6 +107,10 @@ mu_status mu__pass_share(mu_graph *graph);    // merges common subexpressions an
 mu_status mu__pass_bodies(mu_graph *graph);
 mu_status mu__pass_reductions(mu_graph *graph);  // packs reductions and decides when they start (reductions.c)
 mu_status mu__pass_fold(mu_graph *graph);     // computes small values that depend only on constants (pass_fold.c)
+// mu__fold_op computes the output of an op whose inputs are known; known[i] NULL: input i has only its type and shape.
+// Owned by the caller. NULL without an error: that is not enough, the op is not pure, it fails, or its output is large.
+mu_tensor *mu__fold_op(const mu_op *op, const void *attrs, int n_in, const mu_spec *in, mu_tensor *const *known,
+                       const mu_spec *out);
 mu_status mu__pass_algebra(mu_graph *graph);  // simplifies to fewer ops with the same bits (pass_algebra.c)
 // mu__pass_state turns a graph with effects on variables into a pure one (pass_state.c): the values of `resources`
 // become further inputs, and their final values further outputs in the same order. A variable that is only read is

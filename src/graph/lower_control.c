@@ -5,8 +5,12 @@
 //
 // Where replicas run one program and a body has a collective, all of them must take the same way. If what decides it is
 // not surely the same on all (uniform.c), they agree on it before each decision: a branch is taken, or a loop
-// continues, only where all want that. Whether they differed is a further result of such an op (mu_emitter.dispute). A
-// condition with a collective is written in front of the loop and at the end of its body.
+// continues, only where all want that. A condition with a collective is written in front of the loop and at the end of
+// its body.
+//
+// Which op has failed (mu_emitter.fault) is a further result of control flow with ops inside that may fail: replicas
+// that did not agree, and checks. A loop with a check ends where that has failed, since what follows may rely on it;
+// where the body has a collective, on all replicas.
 #include "graph/uniform.h"
 #include "ops/core/lower.h"
 
@@ -32,15 +36,17 @@ static bool is_joint(const mu_emitter *e, const mu_graph *body)
     return e->replicas > 1 && body && body->collective;
 }
 
-// A branch returns what both share, the values that it keeps, and zeros for those of the other branch; with a
-// collective in one of them, the dispute too, which is the operation's last result.
+static bool has_checks(const mu_graph *body) { return body && (body->effects & MU_OP_EFFECT); }
+
+// A branch returns what both share, the values that it keeps, and zeros for those of the other branch; if one of them
+// may fail, the fault too, which is the operation's last result.
 static void write_branch(mu_lowering *l, mu_hlo_operation *operation, const mu_graph *branch, bool is_then)
 {
     mu_emitter *e = l->emitter;
     const int shared = (int)((const mu_cond_attrs *)l->attrs)->n_shared, n = (int)branch->outputs.n;
     const int first = is_then ? shared : l->n_out - (n - shared);  // of the values that it keeps
     mu_hlo *made = new_values(e, (size_t)n), *results = new_values(e, (size_t)l->n_out + 1);
-    const mu_hlo before = e->dispute;
+    const mu_hlo before = e->fault;
     e->enter(e, operation, 0, NULL);
     if (made && results && e->body(e, branch, l->in + 1, made) == MU_OK) {
         for (int i = 0; i < l->n_out; i++)
@@ -48,10 +54,10 @@ static void write_branch(mu_lowering *l, mu_hlo_operation *operation, const mu_g
                          : i >= first && i < first + n - shared ? made[shared + i - first]
                                                                 : mu__hlo_fill(e, l->out[i].spec.dtype,
                                                                                &l->out[i].spec.shape, 0);
-        results[l->n_out] = e->dispute;
+        results[l->n_out] = e->fault;
         e->leave(e, operation->n_out, results);
     }
-    e->dispute = before;
+    e->fault = before;
     mu__free(made);
     mu__free(results);
 }
@@ -61,21 +67,22 @@ mu_status mu__lower_cond(mu_lowering *l)
     mu_emitter *e = l->emitter;
     const mu_cond_attrs *attrs = l->attrs;
     const bool joint = is_joint(e, attrs->then) || is_joint(e, attrs->otherwise);
+    const bool may_fail = joint || has_checks(attrs->then) || has_checks(attrs->otherwise);
     const mu_hlo predicate = joint && !l->in[0].uniform ? mu__hlo_agree(e, l->in[0]) : l->in[0];
     mu_hlo *out = new_values(e, (size_t)l->n_out + 1);
     if (!out)
         return e->status;
     memcpy(out, l->out, sizeof *out * (size_t)l->n_out);
-    out[l->n_out].spec = (mu_spec){.dtype = MU_I32};
+    out[l->n_out].spec = (mu_spec){.dtype = MU_I64};
     mu_hlo_operation operation = {
-        .name = "stablehlo.if", .n_in = 1, .in = &predicate, .n_out = l->n_out + joint, .out = out};
+        .name = "stablehlo.if", .n_in = 1, .in = &predicate, .n_out = l->n_out + may_fail, .out = out};
     e->open(e, &operation);
     write_branch(l, &operation, attrs->then, true);
     write_branch(l, &operation, attrs->otherwise, false);
     e->close(e, &operation, NULL);
     memcpy(l->out, out, sizeof *out * (size_t)l->n_out);
-    if (joint)
-        e->dispute = out[l->n_out];
+    if (may_fail)
+        e->fault = out[l->n_out];
     mu__free(out);
     return e->status;
 }
@@ -83,13 +90,14 @@ mu_status mu__lower_cond(mu_lowering *l)
 // ---- while_loop ---------------------------------------------------------------------------------
 
 // What the loop carries, in this order: the count, the carried values, stacks of rows, then the limit, the slices and
-// the captured tensors; where replicas run a collective in it, the dispute; and if they agree on each round, whether
-// there is another one.
+// the captured tensors; if it may fail, the fault; and if that is decided before each round, whether there is another.
 typedef struct loop_state {
     mu_lowering *l;
     const mu_loop_attrs *attrs;
     int n_carried, n_rows, n_fixed, n;
-    bool joint, agreed;             // has the dispute; has the agreement
+    bool joint, agreed;             // replicas run a collective in it; and they agree on each round
+    bool checked, may_fail;         // ends after a check that fails; has the fault
+    bool ahead;                     // each round is decided before its condition's region
     bool *uniform;                  // [n_carried] carried values that are the same on all replicas
     mu_hlo *begin, *end, *now;      // [n] before the loop, after it, in a region
     mu_hlo *given, *made;           // a body's inputs and outputs
@@ -109,9 +117,9 @@ static mu_hlo *stacks(const loop_state *s, mu_hlo *values) { return values + 1 +
 
 static mu_hlo *fixed(const loop_state *s, mu_hlo *values) { return stacks(s, values) + s->n_rows; }
 
-static mu_hlo *dispute(const loop_state *s, mu_hlo *values) { return fixed(s, values) + s->n_fixed; }
+static mu_hlo *fault(const loop_state *s, mu_hlo *values) { return fixed(s, values) + s->n_fixed; }
 
-static mu_hlo *another(const loop_state *s, mu_hlo *values) { return dispute(s, values) + 1; }
+static mu_hlo *another(const loop_state *s, mu_hlo *values) { return fault(s, values) + 1; }
 
 static mu_status find_uniform(loop_state *s)
 {
@@ -124,8 +132,22 @@ static mu_status find_uniform(loop_state *s)
     if (status == MU_OK && s->joint)
         status = mu__uniform_loop(s->attrs, l->n_in, in, s->uniform, NULL, &decided);
     s->agreed = s->joint && (!decided || is_joint(l->emitter, s->attrs->condition));
+    s->ahead = s->agreed || has_checks(s->attrs->condition) || (s->joint && s->checked);
     mu__free(in);
     return status;
+}
+
+// A check in the condition counts only if the condition decides.
+static mu_hlo condition_holds(loop_state *s, mu_hlo below)
+{
+    mu_emitter *e = s->l->emitter;
+    const mu_hlo before = e->fault;
+    mu_hlo wanted = below;
+    if (e->body(e, s->attrs->condition, s->given, &wanted) != MU_OK)
+        return wanted;
+    if (has_checks(s->attrs->condition))
+        e->fault = mu__hlo_select(e, below, e->fault, before);
+    return mu__hlo_binary(e, "stablehlo.and", below, wanted);
 }
 
 // Whether the count is below the limit and the condition, if any, holds; on all replicas, where they agree.
@@ -134,14 +156,16 @@ static mu_hlo holds(loop_state *s, const mu_hlo *values)
     mu_emitter *e = s->l->emitter;
     const int n_slices = (int)s->attrs->n_slices, n_captured = s->n_fixed - 1 - n_slices;
     const mu_hlo *given = values + 1 + s->n_carried + s->n_rows;
-    mu_hlo on = mu__hlo_compare(e, "LT", values[0], given[0]), wanted = on;
+    mu_hlo on = mu__hlo_compare(e, "LT", values[0], given[0]);
     if (s->attrs->condition) {
         memcpy(s->given, values + 1, sizeof *s->given * (size_t)s->n_carried);
         memcpy(s->given + s->n_carried, given + 1 + n_slices, sizeof *s->given * (size_t)n_captured);
-        if (e->body(e, s->attrs->condition, s->given, &wanted) != MU_OK)
-            return wanted;
-        on = mu__hlo_binary(e, "stablehlo.and", on, wanted);
+        on = condition_holds(s, on);
     }
+    if (s->checked && s->joint)
+        mu__hlo_share_fault(e);
+    if (s->checked)
+        on = mu__hlo_binary(e, "stablehlo.and", on, mu__hlo_faultless(e));
     return s->agreed ? mu__hlo_agree(e, on) : on;
 }
 
@@ -153,10 +177,12 @@ static mu_status make_state(mu_lowering *l, loop_state *s)
     s->n_rows = l->n_out - 1 - s->n_carried;
     s->n_fixed = l->n_in - s->n_carried;
     s->joint = is_joint(e, s->attrs->body) || is_joint(e, s->attrs->condition);
+    s->checked = has_checks(s->attrs->body) || has_checks(s->attrs->condition);
+    s->may_fail = s->joint || s->checked;
     const mu_status status = find_uniform(s);
     if (status != MU_OK)
         return e->status = status;
-    s->n = 1 + s->n_carried + s->n_rows + s->n_fixed + s->joint + s->agreed;
+    s->n = 1 + s->n_carried + s->n_rows + s->n_fixed + s->may_fail + s->ahead;
     s->begin = new_values(e, (size_t)s->n);
     s->end = new_values(e, (size_t)s->n);
     s->now = new_values(e, (size_t)s->n);
@@ -174,10 +200,10 @@ static mu_status make_state(mu_lowering *l, loop_state *s)
     memcpy(fixed(s, s->begin) + 1, l->in + 1 + s->n_carried, sizeof *l->in * (size_t)(s->n_fixed - 1));
     for (int i = 0; i < s->n_carried; i++)
         s->begin[1 + i].uniform = s->uniform[i];
-    if (s->agreed)
+    if (s->ahead)
         *another(s, s->begin) = holds(s, s->begin);
-    if (s->joint)
-        *dispute(s, s->begin) = e->dispute;
+    if (s->may_fail)
+        *fault(s, s->begin) = e->fault;
     memcpy(s->end, s->begin, sizeof *s->end * (size_t)s->n);
     return e->status;
 }
@@ -186,8 +212,8 @@ static void enter(loop_state *s, mu_hlo_operation *operation)
 {
     memcpy(s->now, s->begin, sizeof *s->now * (size_t)s->n);
     s->l->emitter->enter(s->l->emitter, operation, s->n, s->now);
-    if (s->joint)
-        s->l->emitter->dispute = *dispute(s, s->now);
+    if (s->may_fail)
+        s->l->emitter->fault = *fault(s, s->now);
 }
 
 // A region that cannot be left is not: the emitter has the error.
@@ -195,7 +221,7 @@ static void write_condition(loop_state *s, mu_hlo_operation *operation)
 {
     mu_emitter *e = s->l->emitter;
     enter(s, operation);
-    const mu_hlo on = s->agreed ? *another(s, s->now) : holds(s, s->now);
+    const mu_hlo on = s->ahead ? *another(s, s->now) : holds(s, s->now);
     if (e->status == MU_OK)
         e->leave(e, 1, &on);
 }
@@ -245,10 +271,10 @@ static void write_body(loop_state *s, mu_hlo_operation *operation)
         stacks(s, s->now)[i] = with_row(e, stacks(s, s->now)[i], place, s->made[s->n_carried + i]);
     for (int i = 0; i < s->n_carried; i++)
         s->now[1 + i].uniform = s->uniform[i];
-    if (s->agreed)
+    if (s->ahead)
         *another(s, s->now) = holds(s, s->now);
-    if (s->joint)
-        *dispute(s, s->now) = e->dispute;
+    if (s->may_fail)
+        *fault(s, s->now) = e->fault;
     if (e->status == MU_OK)
         e->leave(e, s->n, s->now);
 }
@@ -265,8 +291,8 @@ mu_status mu__lower_loop(mu_lowering *l)
         write_body(&s, &operation);
         e->close(e, &operation, NULL);
         memcpy(l->out, s.end, sizeof *l->out * (size_t)l->n_out);
-        if (s.joint)
-            e->dispute = *dispute(&s, s.end);
+        if (s.may_fail)
+            e->fault = *fault(&s, s.end);
     }
     free_state(&s);
     return e->status;

@@ -2,7 +2,8 @@
 // iterations is known once the shapes are: a loop over the rows of a tensor, or to a constant.
 //
 // An engine that performs collectives between programs needs them outside of bodies. Loops inside of such loops follow
-// in further rounds. Loops that are left have a condition, too many iterations, or a number that only a run knows.
+// in further rounds. Loops that are left have a condition, too many iterations, or a number or slices whose size only a
+// run knows.
 #include "graph/control.h"
 #include "graph/copy.h"
 #include "ops/core/attrs.h"
@@ -20,6 +21,17 @@ typedef struct unrolling {
     mu_edge *made;         // [iterations][outputs of the body]
 } unrolling;
 
+// Slices are cut with constant bounds.
+static bool has_known_slices(const mu_loop_attrs *attrs, const mu_edge *in)
+{
+    bool known = true;
+    for (int64_t k = 0; k < attrs->n_slices; k++) {
+        const mu_edge slices = in[1 + attrs->n_carried + k];
+        known &= mu__shape_known(&slices.node->out[slices.output].shape);
+    }
+    return known;
+}
+
 // The number of iterations; -1: the loop stays.
 static int64_t iterations(const mu_node *node, const mu_edge *in)
 {
@@ -30,7 +42,7 @@ static int64_t iterations(const mu_node *node, const mu_edge *in)
     const mu_tensor *limit = ((const mu_constant_attrs *)in[0].node->attrs)->tensor;
     const int64_t n = *(const int64_t *)mu__host_read(limit);
     const bool few = n >= 1 && n <= MOST_ITERATIONS && (int64_t)attrs->body->nodes.n * n <= MOST_NODES;
-    return few && (attrs->rows < 0 || attrs->rows == n) ? n : -1;
+    return few && has_known_slices(attrs, in) && (attrs->rows < 0 || attrs->rows == n) ? n : -1;
 }
 
 static mu_status add(const unrolling *u, const mu_op *op, const void *attrs, int n_in, const mu_edge *in, mu_edge *out)

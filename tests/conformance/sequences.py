@@ -537,9 +537,8 @@ def main(library, only=""):
         parts += [(compare_configuration, row, f"configuration {row[0]}") for row in models_for_config().items()]
         parts += [(compare_masks, None, "masks"), (compare_given_masks, None, "given masks")]
         parts += [(compare_masked_layer, row, f"masked {row[0]}") for row in MASKED]
-        if floatx == "f64" and not mu.device:  # stateful layers check the batch by an assert, which device programs lack
-            parts += [(compare_stateful, row, f"stateful {row[0]}") for row in STATEFUL.items()]
         if floatx == "f64":
+            parts += [(compare_stateful, row, f"stateful {row[0]}") for row in STATEFUL.items()]
             parts += [(compare_training, row, f"training {row[0]}") for row in MODELS.items()]
         for compare, row, name in parts:
             if only in name:

@@ -333,12 +333,11 @@ static mu_value *with_segments(mu_value *arguments, void *arg)
     return mu_of(mu_segment_sum(mu_at(arguments, 0), mu_cast(mu_reduce_sum(mu_at(arguments, 0), 1), MU_I32)));
 }
 
-static mu_value *with_assert(mu_value *arguments, void *arg)
+static mu_value *with_print(mu_value *arguments, void *arg)
 {
     (void)arg;
-    mu_tensor *x = mu_at(arguments, 0);
-    mu_assert(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), mu_constant(MU_F32, 0)), "positive");
-    return mu_of(x);
+    mu_print(mu_at(arguments, 0), "x");
+    return mu_of(mu_at(arguments, 0));
 }
 
 static mu_status copy_kernel(const mu_array *in, const mu_array *out, void *arg)
@@ -362,7 +361,7 @@ static void test_what_is_refused(void **state)
     check_refused("op svd ", "call it outside", with_svd, NULL, x);
     check_refused("op unique ", "outside of the function", with_unique, NULL, x);
     check_refused("op segment_sum ", "the unsorted form", with_segments, NULL, x);
-    check_refused("op assert ", "check it after the call", with_assert, NULL, x);
+    check_refused("op print ", "print it after the call", with_print, NULL, x);
     assert_int_equal(mu_register_op("copy_of_mine", 1, 1, .kernel = copy_kernel), MU_OK);
     check_refused("copy_of_mine", "is a C function", with_own_op, NULL, x);
 }

@@ -46,7 +46,7 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
             mu__pjrt_name_largest(plan, p);
         return mu_error_code();
     }
-    MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left + (p->disputes.n > 0)));
+    MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left + p->cut.parts[part].may_fail));
     if (p->span.ids)
         MU_TRY(check_order(plan, &p->span, p->loaded[part]));
     return mu__pjrt_check_memory(plan, p, p->loaded[part]);
@@ -70,11 +70,11 @@ static mu_status find_ids(const mu_pjrt_programs *p)
     return MU_OK;
 }
 
-static mu_status copy_span(mu_pjrt_plan *plan, mu_pjrt_programs *p)
+static mu_status copy_span(mu_pjrt_programs *p)
 {
     mu_pjrt_span *span = &p->span;
-    span->devices = mu__arena_copy(&plan->memory, span->devices, sizeof(mu_device *) * (size_t)span->n_local);
-    p->ids = mu__arena_alloc(&plan->memory, sizeof *p->ids * (size_t)n_devices(span));
+    span->devices = mu__arena_copy(&p->memory, span->devices, sizeof(mu_device *) * (size_t)span->n_local);
+    p->ids = mu__arena_alloc(&p->memory, sizeof *p->ids * (size_t)n_devices(span));
     if (!span->devices || !p->ids)
         return MU_RESOURCE_EXHAUSTED;
     MU_TRY(find_ids(p));
@@ -82,41 +82,40 @@ static mu_status copy_span(mu_pjrt_plan *plan, mu_pjrt_programs *p)
     return MU_OK;
 }
 
-static mu_pjrt_programs *reserve(mu_pjrt_plan *plan, const mu_pjrt_span *span)
+static mu_status reserve(const mu_pjrt_plan *plan, const mu_pjrt_span *span, mu_pjrt_programs *p)
 {
-    if (n_devices(span) > MU_PJRT_MOST_REPLICAS) {
-        mu__error(MU_RESOURCE_EXHAUSTED, "'%s' is to run on %d devices; a program runs on at most %d",
-                  plan->graph->name, n_devices(span), (int)MU_PJRT_MOST_REPLICAS);
-        return NULL;
-    }
-    mu_pjrt_programs *p = mu__arena_alloc(&plan->memory, sizeof *p);
-    if (!p || mu__pjrt_parts_of(plan->graph, span->replicas == MU_PJRT_ONE_BY_ONE, &plan->memory, &p->cut) != MU_OK)
-        return NULL;
+    if (n_devices(span) > MU_PJRT_MOST_REPLICAS)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "'%s' is to run on %d devices; a program runs on at most %d",
+                         plan->graph->name, n_devices(span), (int)MU_PJRT_MOST_REPLICAS);
+    MU_TRY(mu__pjrt_parts_of(plan->graph, span->replicas == MU_PJRT_ONE_BY_ONE, &p->memory, &p->cut));
     p->span = *span;
-    p->specs = mu__arena_alloc(&plan->memory, sizeof *p->specs * ((size_t)p->cut.n_values + 1));
-    p->loaded = mu__arena_alloc(&plan->memory, sizeof *p->loaded * (size_t)p->cut.n_parts);
-    if (!is_placed(span))
-        p->span.devices = NULL;
-    else if (copy_span(plan, p) != MU_OK)
-        return NULL;
-    return p->specs && p->loaded ? p : NULL;
+    p->specs = mu__arena_alloc(&p->memory, sizeof *p->specs * ((size_t)p->cut.n_values + 1));
+    p->loaded = mu__arena_alloc(&p->memory, sizeof *p->loaded * (size_t)p->cut.n_parts);
+    if (!p->specs || !p->loaded)
+        return MU_RESOURCE_EXHAUSTED;
+    if (is_placed(span))
+        return copy_span(p);
+    p->span.devices = NULL;
+    return MU_OK;
 }
 
-static void unload(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
+void mu__pjrt_programs_free(const mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
-    for (int i = 0; p && i < p->cut.n_parts; i++) {
+    if (!p)
+        return;
+    for (int i = 0; p->loaded && i < p->cut.n_parts; i++) {
         pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = p->loaded[i]);
         if (p->loaded[i] && !atomic_load(&plan->client->lost))
             mu__pjrt_destroy(plan->client->api, PJ_LOADED_DESTROY, &args);
-        p->loaded[i] = NULL;
     }
-    if (p)
-        mu__free(p->disputes.items);
-    for (mu_pjrt_run *run = p ? p->idle : NULL; run;) {
+    for (mu_pjrt_run *run = p->idle; run;) {
         mu_pjrt_run *next = run->next;
         mu__pjrt_run_free(run);
         run = next;
     }
+    mu__free(p->faults.items);
+    mu__arena_free(&p->memory);
+    mu__free(p);
 }
 
 // Comments name lines of the user's program, which other processes may have in another folder. (FNV-1a; Fowler, Noll,
@@ -135,33 +134,56 @@ static int64_t hash_text(const mu_pjrt_text *text)
     return (int64_t)(hash | 1);
 }
 
-static mu_status make(mu_pjrt_plan *plan, mu_pjrt_programs *p)
+// Compiles the parts from `first` on, as far as their shapes are known.
+static mu_status make(const mu_pjrt_plan *plan, mu_pjrt_programs *p, int first)
 {
     mu_pjrt_text *texts = mu__calloc((size_t)p->cut.n_parts, sizeof *texts);
     mu_status status = texts ? mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, p->span.replicas, p->span.partitions,
-                                             texts, p->specs, &p->disputes)
+                                             texts, p->specs, &p->faults)
                              : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK && p->span.ids)
         p->hash = hash_text(&texts[0]);
     for (int i = 0; texts && i < p->cut.n_parts; i++) {
-        if (status == MU_OK)
+        if (status == MU_OK && i >= first && i < p->cut.n_written)
             status = load(plan, p, i, &texts[i]);
         mu__free(texts[i].items);
     }
     mu__free(texts);
-    if (status != MU_OK)
-        unload(plan, p);
     return status;
 }
 
-static mu_pjrt_programs *make_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span)
+static mu_status set_wholes(mu_pjrt_programs *p, const mu_pjrt_programs *before, int64_t whole)
+{
+    const int n = before->cut.n_wholes;
+    int64_t *wholes = mu__arena_alloc(&p->memory, sizeof *wholes * ((size_t)n + 1));
+    if (!wholes)
+        return MU_RESOURCE_EXHAUSTED;
+    if (n > 0)
+        memcpy(wholes, before->cut.wholes, sizeof *wholes * (size_t)n);
+    wholes[n] = whole;
+    p->cut.wholes = wholes;
+    p->cut.n_wholes = n + 1;
+    return MU_OK;
+}
+
+mu_pjrt_programs *mu__pjrt_programs_new(const mu_pjrt_plan *plan, const mu_pjrt_span *span,
+                                        const mu_pjrt_programs *before, int64_t whole)
 {
     const int64_t begin = mu__now_ns();
-    mu_pjrt_programs *p = reserve(plan, span);
-    if (!p || make(plan, p) != MU_OK)
+    const int first = before ? before->cut.n_written : 0;
+    mu_pjrt_programs *p = mu__calloc(1, sizeof *p);
+    mu_status status = p ? reserve(plan, span, p) : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK && before)
+        status = set_wholes(p, before, whole);
+    if (status == MU_OK)
+        status = make(plan, p, first);
+    if (status != MU_OK) {
+        mu__pjrt_programs_free(plan, p);
         return NULL;
+    }
+    const int n = p->cut.n_written - first;
     mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d program%s for %d replica%s of %d device%s%s in %.1f ms",
-            plan->graph->name, plan->client->kind, p->cut.n_parts, p->cut.n_parts == 1 ? "" : "s",
+            plan->graph->name, plan->client->kind, n, n == 1 ? "" : "s",
             MU_MAX(span->replicas, 1), span->replicas > 1 ? "s" : "", span->partitions, span->partitions > 1 ? "s" : "",
             span->ids ? " of several processes" : "", (double)(mu__now_ns() - begin) / 1e6);
     return p;
@@ -199,7 +221,7 @@ mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span
     if (!p) {
         pthread_mutex_lock(&plan->lock);
         p = atomic_load_explicit(place, memory_order_acquire);
-        if (!p && (p = make_programs(plan, span)) != NULL)
+        if (!p && (p = mu__pjrt_programs_new(plan, span, NULL, 0)) != NULL)
             atomic_store_explicit(place, p, memory_order_release);
         pthread_mutex_unlock(&plan->lock);
     }
@@ -216,10 +238,11 @@ void mu__pjrt_free(mu_plan *handle)
     mu_pjrt_plan *plan = (mu_pjrt_plan *)handle;
     if (!plan)
         return;
-    unload(plan, plan->alone);
-    unload(plan, plan->together);
-    unload(plan, plan->parts);
-    unload(plan, plan->shared);
+    mu__pjrt_programs_free(plan, plan->alone);
+    mu__pjrt_programs_free(plan, plan->together);
+    mu__pjrt_programs_free(plan, plan->parts);
+    mu__pjrt_programs_free(plan, plan->shared);
+    mu__pjrt_free_behind(plan);
     mu__pjrt_free((mu_plan *)plan->unrolled);
     mu_release(plan->graph);
     mu_release(plan->client);

@@ -17,18 +17,22 @@ typedef struct graph_values {
     const int *first;         // slot of each node's output 0
     mu_hlo *slots;            // outputs of all nodes
     bool *uniform;            // [slots] surely the same on all replicas; NULL: nobody asks
+    mu_pjrt_known *known;     // values that are known; NULL: nobody asks
 } graph_values;
 
 typedef struct writer {
     mu_emitter emitter;       // first member
     graph_values whole;       // of the graph that the parts divide
-    const mu_pjrt_parts *parts;
+    mu_pjrt_parts *parts;
     mu_pjrt_text *text;
     mu_arena memory;
     int n_values;             // values in the text
     int indent;               // of operations in regions
     const mu_node *node;      // that is being written
-    mu_pjrt_disputes *disputes;
+    mu_pjrt_faults *faults;
+    mu_pjrt_known known;
+    int n_gathered;           // of the wholes that replicas have gathered
+    bool waits;               // for the size of the next one
 } writer;
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -187,14 +191,21 @@ static mu_status cannot_lower(const mu_op *op)
                                      : "its definition has none (mu_op_args.lower); run the function on a CPU device");
 }
 
-// The parts that replicas gather are of one size here, also where the trace did not know that.
-static void know_whole(const mu_node *node, const mu_spec *in, mu_spec *out)
+// The parts that replicas gather in a program are of one size, also where the trace did not know that. Those that the
+// host gathers are of any sizes: each run learns that of the whole when it gets there (run_parts.c).
+static void know_whole(writer *w, const mu_node *node, const mu_spec *in, mu_spec *out)
 {
     const mu_all_gather_attrs *attrs = node->attrs;
-    out->shape.dims[attrs->axis] = in->shape.dims[attrs->axis] * attrs->ranks;
+    int64_t *size = &out->shape.dims[attrs->axis];
+    if (w->emitter.replicas > 1)
+        *size = in->shape.dims[attrs->axis] * attrs->ranks;
+    else if (w->emitter.replicas == MU_PJRT_ONE_BY_ONE && *size == MU_UNKNOWN) {
+        w->waits = w->n_gathered == w->parts->n_wholes;
+        *size = w->waits ? MU_UNKNOWN : w->parts->wholes[w->n_gathered++];
+    }
 }
 
-static mu_status infer(const writer *w, const graph_values *v, const mu_node *node, const mu_lowering *l)
+static mu_status infer(writer *w, const graph_values *v, const mu_node *node, const mu_lowering *l)
 {
     mu_spec *specs = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *specs);
     mu_spec *out = MU_BEHIND(specs, node->n_in);
@@ -209,11 +220,11 @@ static mu_status infer(const writer *w, const graph_values *v, const mu_node *no
                      .in = specs,
                      .out = out};
     mu_status status = mu__infer_call(&rule);
-    if (status == MU_OK && w->emitter.replicas > 1 && node->op == &mu_op_all_gather)
-        know_whole(node, specs, out);
+    if (status == MU_OK && node->op == &mu_op_all_gather)
+        know_whole(w, node, specs, out);
     for (int i = 0; status == MU_OK && i < node->n_out; i++) {
         l->out[i] = (mu_hlo){.id = -1, .spec = out[i]};
-        if (!mu__shape_known(&out[i].shape))
+        if (!mu__shape_known(&out[i].shape) && !w->waits)
             status = node->op->no_lowering
                          ? cannot_lower(node->op)
                          : mu__error(MU_UNIMPLEMENTED,
@@ -269,9 +280,14 @@ static void print_origin(writer *w, const mu_node *node)
 
 static mu_status emit_call(writer *w, const graph_values *v, const mu_node *node, mu_lowering *l, bool on_host)
 {
+    bool checked = false;
     MU_TRY(infer(w, v, node, l));
     if (on_host)
         return check_on_host(node);
+    if (v->known)
+        MU_TRY(mu__pjrt_know(v->known, node, l->in, l->out, &checked));
+    if (checked)
+        return MU_OK;
     print_origin(w, node);
     return lower(l);
 }
@@ -310,12 +326,12 @@ static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node
 
 // ---- Bodies -------------------------------------------------------------------------------------
 
-static int add_dispute(mu_emitter *emitter)
+static int add_fault(mu_emitter *emitter)
 {
     writer *w = (writer *)emitter;
     if (emitter->status == MU_OK)
-        emitter->status = MU_PUSH(w->disputes, w->node);
-    return (int)w->disputes->n;
+        emitter->status = MU_PUSH(w->faults, w->node);
+    return (int)w->faults->n;
 }
 
 // Lowerings of control flow ask which of its inputs are uniform, if it has collectives that replicas perform together.
@@ -371,9 +387,9 @@ static void print_returned(writer *w, const mu_pjrt_part *part, bool types)
         print(w, "%s", i ? ", " : "");
         print_value(w, &w->whole.slots[part->left[i]], types);
     }
-    if (w->disputes->n > 0) {
+    if (part->may_fail) {
         print(w, "%s", part->n_left ? ", " : "");
-        print_value(w, &w->emitter.dispute, types);
+        print_value(w, &w->emitter.fault, types);
     }
 }
 
@@ -388,8 +404,8 @@ static void print_results(writer *w, const mu_pjrt_part *part)
         if (w->emitter.partitions > 1)
             print(w, " {%s}", whole);
     }
-    if (w->disputes->n > 0)
-        print(w, "%stensor<i32>%s%s%s", part->n_left ? ", " : "", w->emitter.partitions > 1 ? " {" : "",
+    if (part->may_fail)
+        print(w, "%stensor<i64>%s%s%s", part->n_left ? ", " : "", w->emitter.partitions > 1 ? " {" : "",
               w->emitter.partitions > 1 ? whole : "", w->emitter.partitions > 1 ? "}" : "");
 }
 
@@ -422,10 +438,29 @@ static void print_arguments(writer *w, const mu_pjrt_part *part)
     }
 }
 
-// The function's header lists the arguments and their types; the result types are known only after the body.
-static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *out)
+// The fault is that of all replicas, so that all of them fail; where they did not agree, they all know.
+static mu_status write_nodes(writer *w, mu_pjrt_part *part)
 {
     const mu_graph *graph = w->whole.graph;
+    const size_t before = w->faults->n;
+    bool own = false;
+    if (w->whole.uniform || (graph->effects & MU_OP_EFFECT))
+        w->emitter.fault = mu__hlo_number(&w->emitter, MU_I64, 0);
+    mu_status status = w->emitter.status;
+    for (int i = part->begin; status == MU_OK && i < part->end; i++)
+        if (graph->nodes.items[i]->op != &mu_op_input)
+            status = emit_node(w, &w->whole, graph->nodes.items[i], false);
+    for (size_t i = before; i < w->faults->n; i++)
+        own |= (w->faults->items[i]->op->flags & MU_OP_EFFECT) != 0;
+    part->may_fail = w->faults->n > before;
+    if (own)
+        mu__hlo_share_fault(&w->emitter);
+    return status == MU_OK ? w->emitter.status : status;
+}
+
+// The function's header lists the arguments and their types; the result types are known only after the body.
+static mu_status write_part(writer *w, mu_pjrt_part *part, mu_pjrt_text *out)
+{
     mu_pjrt_text head = {0}, body = {0};
     w->n_values = 0;
     for (int i = 0; i < part->n_taken; i++)
@@ -434,12 +469,7 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
     w->text = &head;
     print_arguments(w, part);
     w->text = &body;
-    if (w->whole.uniform)
-        w->emitter.dispute = mu__hlo_number(&w->emitter, MU_I32, 0);
-    mu_status status = w->emitter.status;
-    for (int i = part->begin; status == MU_OK && i < part->end; i++)
-        if (graph->nodes.items[i]->op != &mu_op_input)
-            status = emit_node(w, &w->whole, graph->nodes.items[i], false);
+    const mu_status status = write_nodes(w, part);
     w->text = out;
     print(w, "module @muster ");
     if (w->emitter.partitions > 1)
@@ -457,6 +487,17 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
     return status == MU_OK ? w->emitter.status : status;
 }
 
+static mu_status find_known(writer *w)
+{
+    if (!(w->whole.graph->effects & MU_OP_EFFECT))
+        return MU_OK;
+    w->known = (mu_pjrt_known){.first = w->whole.first, .replicas = w->emitter.replicas,
+                               .values = mu__calloc((size_t)w->parts->n_values + 1, sizeof *w->known.values)};
+    w->whole.known = &w->known;
+    return w->known.values ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// Writes parts as long as their shapes are known.
 static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *texts, mu_spec *specs)
 {
     const mu_graph *graph = w->whole.graph;
@@ -467,8 +508,11 @@ static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *tex
     for (size_t i = 0; i < graph->inputs.n; i++)
         v->slots[v->first[graph->inputs.items[i]->id]].spec = inputs[i];
     MU_TRY(find_uniform(w, &w->whole));
-    for (int i = 0; i < w->parts->n_parts; i++) {
-        const mu_pjrt_part *part = &w->parts->parts[i];
+    MU_TRY(find_known(w));
+    w->parts->n_written = 0;
+    while (!w->waits && w->parts->n_written < w->parts->n_parts) {
+        const int i = w->parts->n_written++;
+        mu_pjrt_part *part = &w->parts->parts[i];
         MU_TRY(write_part(w, part, &texts[i]));
         if (part->end < (int)graph->nodes.n)
             MU_TRY(emit_node(w, v, graph->nodes.items[part->end], true));
@@ -478,19 +522,20 @@ static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *tex
     return MU_OK;
 }
 
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
-                        int partitions, mu_pjrt_text *texts, mu_spec *specs, mu_pjrt_disputes *disputes)
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, mu_pjrt_parts *parts, int replicas,
+                        int partitions, mu_pjrt_text *texts, mu_spec *specs, mu_pjrt_faults *faults)
 {
     writer w = {
         .emitter = {.replicas = replicas, .partitions = partitions, .add = add, .open = open_operation,
                     .enter = enter_region,
-                    .leave = leave_region, .close = close_operation, .body = emit_body, .agrees = add_dispute},
+                    .leave = leave_region, .close = close_operation, .body = emit_body, .may_fail = add_fault},
         .whole = {.graph = graph, .first = parts->first},
         .parts = parts,
-        .disputes = disputes,
+        .faults = faults,
     };
     memset(texts, 0, sizeof *texts * (size_t)parts->n_parts);
     const mu_status status = write_parts(&w, inputs, texts, specs);
+    mu__pjrt_forget_known(&w.known, parts->n_values);
     mu__arena_free(&w.memory);
     for (int i = 0; status != MU_OK && i < parts->n_parts; i++) {
         mu__free(texts[i].items);

@@ -3,6 +3,7 @@
 // Runs are kept and used again, because a step may take less time than their memory would. Inputs are copied while the
 // caller continues; whoever ends the run waits for that.
 #include "engine/pjrt/pjrt_plan.h"
+#include "ops/core/attrs.h"
 
 // ---- Runs ---------------------------------------------------------------------------------------
 
@@ -10,7 +11,7 @@ static int most_values(const mu_pjrt_programs *p, bool results)
 {
     int most = 0;
     for (int i = 0; i < p->cut.n_parts; i++)
-        most = MU_MAX(most, (results ? p->cut.parts[i].n_left : p->cut.parts[i].n_taken) + 1);  // a dispute, the id
+        most = MU_MAX(most, (results ? p->cut.parts[i].n_left : p->cut.parts[i].n_taken) + 1);  // the fault, the id
     return most;
 }
 
@@ -226,7 +227,7 @@ void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status)
     if (status != MU_OK)
         mu__error_move(&cause);
     end_transfers(lane);
-    mu__pjrt_drop(lane->plan->client, &lane->dispute);
+    mu__pjrt_drop(lane->plan->client, &lane->fault);
     if (status != MU_OK)
         mu__error_raise(&cause);
     if (status != MU_OK)
@@ -244,8 +245,9 @@ static void take_results(mu_pjrt_lane *lane, const mu_pjrt_part *part)
 {
     for (int i = 0; i < part->n_left; i++)
         lane->slots[part->left[i]] = lane->results[i];
-    if (lane->programs->disputes.n > 0)
-        lane->dispute = lane->results[part->n_left];
+    mu__pjrt_drop(lane->plan->client, &lane->fault);  // an earlier part's
+    if (part->may_fail)
+        lane->fault = lane->results[part->n_left];
 }
 
 // Lists the arguments that would be taken over, but for tensors that share their memory; returns their number.
@@ -292,24 +294,34 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number, int64_t launch)
     return status;
 }
 
-// Every replica has the same number, because they add up what each of them wanted.
-mu_status mu__pjrt_check_dispute(const mu_pjrt_run *run)
+static mu_status replicas_differ(const mu_node *node, const char *function)
+{
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "%s in '%s' has a collective inside, and the replicas differ in %s; all replicas must perform it "
+                     "together. Let it depend on what all replicas have, such as the result of an all-reduce, or move "
+                     "the collective out of it",
+                     node->op->name, function,
+                     node->op == &mu_op_cond ? "its predicate" : "the number of its iterations");
+}
+
+// Replicas that run a program together have the same fault.
+mu_status mu__pjrt_check_fault(const mu_pjrt_run *run)
 {
     const mu_pjrt_programs *p = run->programs;
-    const char *name = run->plan->graph->name;
-    int32_t number = 0;
-    const mu_view view = {.dtype = MU_I32, .data = &number};
-    if (!run->lanes[0].dispute)
+    const char *function = run->plan->graph->name;
+    int64_t fault = 0;
+    const mu_view view = {.dtype = MU_I64, .data = &fault};
+    if (!run->lanes[0].fault)
         return MU_OK;
-    MU_TRY(mu__pjrt_download(run->plan->client, run->lanes[0].dispute, &view, name));
-    if (number < 1 || (size_t)number > p->disputes.n)
+    MU_TRY(mu__pjrt_download(run->plan->client, run->lanes[0].fault, &view, function));
+    const int64_t number = fault >> MU_HLO_FAULT_BITS, what = fault - (number << MU_HLO_FAULT_BITS);
+    if (number < 1 || (size_t)number > p->faults.n)
         return MU_OK;
-    const mu_node *node = p->disputes.items[number - 1];
-    mu__error(MU_FAILED_PRECONDITION,
-              "%s in '%s' has a collective inside, and the replicas differ in %s; all replicas must perform it "
-              "together. Let it depend on what all replicas have, such as the result of an all-reduce, or move the "
-              "collective out of it",
-              node->op->name, name, node->op == &mu_op_cond ? "its predicate" : "the number of its iterations");
+    const mu_node *node = p->faults.items[number - 1];
+    if (node->op->flags & MU_OP_EFFECT)
+        mu__check_failed(node->op, node->attrs, what);
+    else
+        replicas_differ(node, function);
     mu__error_place(mu__node_site(node));
     return mu_error_code();
 }

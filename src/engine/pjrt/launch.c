@@ -150,7 +150,7 @@ mu_status mu__pjrt_finish(mu_launch *launch)
     const mu_status status = await(run);
     if (status != MU_OK && run->shared)
         run->plan->client->world->fail(run->plan->client->world);  // the others wait for what failed here
-    return end(run, status == MU_OK ? mu__pjrt_check_dispute(run) : status);
+    return end(run, status == MU_OK ? mu__pjrt_check_fault(run) : status);
 }
 
 // ---- The engine ---------------------------------------------------------------------------------

@@ -181,6 +181,7 @@ typedef struct mu_pjrt_part {
     int n_taken, n_left, n_donated;
     int *taken, *left;            // slots read and written, in order of arguments and of results
     mu_pjrt_donation *donated;
+    bool may_fail;                // its last result, after those, is which op has failed; mu__pjrt_emit finds it
 } mu_pjrt_part;
 
 // How the values of a pure graph pass between its programs.
@@ -188,6 +189,10 @@ typedef struct mu_pjrt_parts {
     int n_values, n_parts;
     int *first;                   // slot of each node's output 0
     mu_pjrt_part *parts;
+    // The host gathers tensors of any sizes between parts. What follows has known shapes once the sizes of the wholes
+    // are known: those of the first ones, in the graph's order, and how many parts mu__pjrt_emit could write with them.
+    int n_wholes, n_written;
+    const int64_t *wholes;
 } mu_pjrt_parts;
 
 // mu__pjrt_parts_of finds the inputs and outputs of one program, or with `split` of the programs between the
@@ -201,20 +206,30 @@ mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, 
 // receives the types of all slots. The caller frees each text's items.
 //
 // Replicas that run a program together must all perform its collectives: a participant that is missing ends the
-// process, inside of XLA. Where what decides that is not surely the same on all of them, the program lets them agree,
-// and has one more result, the number (from 1) in `disputes` of an op that they did not agree on, or 0. The caller
-// frees disputes->items.
+// process, inside of XLA. Where what decides that is not surely the same on all of them, the program lets them agree.
+// `faults` lists the ops that may fail: control flow whose replicas may not agree, and checks; a fault has the number
+// of one (mu_emitter.fault). The caller frees faults->items.
 enum { MU_PJRT_ONE_BY_ONE = 0 };
-typedef struct mu_pjrt_disputes {
-    const mu_node **items;        // cond, while_loop; of the graph and its bodies
+typedef struct mu_pjrt_faults {
+    const mu_node **items;        // of the graph and its bodies
     size_t n, capacity;
-} mu_pjrt_disputes;
+} mu_pjrt_faults;
 typedef struct mu_pjrt_text {
     char *items;
     size_t n, capacity;
 } mu_pjrt_text;
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replicas,
-                        int partitions, mu_pjrt_text *texts, mu_spec *specs, mu_pjrt_disputes *disputes);
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, mu_pjrt_parts *parts, int replicas,
+                        int partitions, mu_pjrt_text *texts, mu_spec *specs, mu_pjrt_faults *faults);
+
+// The values of a graph that are known when its program is written (known.c): mu__pjrt_know finds those of a node's
+// outputs, and makes a check whose input is known (*checked: the program needs none). Errors: the check's.
+typedef struct mu_pjrt_known {
+    const int *first;             // slot of each node's output 0
+    int replicas;                 // as of mu__pjrt_emit
+    mu_tensor **values;           // [slots] owned; NULL: not known
+} mu_pjrt_known;
+mu_status mu__pjrt_know(const mu_pjrt_known *known, const mu_node *node, const mu_hlo *in, mu_hlo *out, bool *checked);
+void mu__pjrt_forget_known(mu_pjrt_known *known, int n_values);
 
 // mu__pjrt_dump writes the text into the folder of MUSTER_DUMP_STABLEHLO, if that is set, as
 // FUNCTION.PROCESS.NUMBER.mlir. What goes wrong is logged as a warning.

@@ -20,17 +20,24 @@ typedef struct mu_pjrt_span {
     const int64_t *ids;           // [replicas * partitions] of the devices of all processes; NULL: of this one alone
 } mu_pjrt_span;
 
-// The compiled programs of a graph: one for a number of replicas, or the parts that each replica runs for itself.
-typedef struct mu_pjrt_programs {
+// The compiled programs of a graph: one for a number of replicas, or the parts that each replica runs for itself. Where
+// the host gathers parts of other sizes, they end there, and others follow for each size of the whole (gathered.c).
+typedef struct mu_pjrt_programs mu_pjrt_programs;
+struct mu_pjrt_programs {
+    mu_arena memory;
     mu_pjrt_span span;            // with copies of devices and ids; no devices: chosen at each run
     int64_t *ids;                 // [replicas * partitions] of the plugin, if devices are given
     int64_t hash;                 // of the text, without comments
     mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
-    mu_pjrt_disputes disputes;    // with any, each lane's last result says which one there was
-    pj_loaded **loaded;           // [parts]
+    mu_pjrt_faults faults;
+    pj_loaded **loaded;           // [parts] NULL: these programs do not have the part
     mu_pjrt_run *idle;            // runs that can be used again; under the plan's lock
-} mu_pjrt_programs;
+    // Of programs that follow others, under the plan's lock:
+    mu_pjrt_programs *next;
+    int users;                    // runs that have them
+    int64_t last_use;             // of all uses of the plan's programs
+};
 
 typedef struct mu_pjrt_plan mu_pjrt_plan;
 struct mu_pjrt_plan {
@@ -46,6 +53,8 @@ struct mu_pjrt_plan {
     pthread_mutex_t lock;         // held while programs are compiled
     // NULL: no run has needed them; `shared` is that of several processes
     mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts, *_Atomic shared;
+    mu_pjrt_programs *behind;     // programs that follow those of `parts`, or one another; under the lock
+    int64_t n_uses;               // of those; under the lock
     mu_pjrt_plan *unrolled;       // for parts, without loops around collectives; NULL: no run has needed it
 };
 
@@ -64,7 +73,7 @@ typedef struct mu_pjrt_lane {
     mu_buffer **held;             // [resources] acquired
     pj_buffer **fresh;            // [resources] new values that are still to be put into the acquired buffers
     pj_event **transfers;         // [inputs] of copies from the host; NULL: none
-    pj_buffer *dispute;           // the number of the op that replicas did not agree on; NULL: they cannot differ
+    pj_buffer *fault;             // which op has failed (mu_emitter.fault); NULL: none can
     bool changed;                 // a program has taken over memory of variables, or new values were put in
 } mu_pjrt_lane;
 
@@ -137,7 +146,20 @@ void mu__pjrt_free(mu_plan *plan);
 // mu__pjrt_programs returns the programs for these devices and compiles them if no run has; NULL on error.
 // mu__pjrt_known_programs returns NULL without an error if no run has.
 mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span);
+// mu__pjrt_programs_new compiles programs, with `before` those that follow if the whole has this size; NULL on error.
+mu_pjrt_programs *mu__pjrt_programs_new(const mu_pjrt_plan *plan, const mu_pjrt_span *span,
+                                        const mu_pjrt_programs *before, int64_t whole);
+void mu__pjrt_programs_free(const mu_pjrt_plan *plan, mu_pjrt_programs *p);  // NULL accepted
 mu_pjrt_programs *mu__pjrt_known_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span);
+
+// ---- gathered.c: programs behind gathers whose parts have other sizes ---------------------------
+
+// mu__pjrt_programs_behind returns the programs that follow `before` where the whole of what the host gathers then has
+// this size, and compiles them if there are none (MUSTER_PLAN_CACHE are kept); NULL on error. The caller gives them
+// back with mu__pjrt_leave_behind, which does nothing for programs that follow no others.
+mu_pjrt_programs *mu__pjrt_programs_behind(mu_pjrt_plan *plan, const mu_pjrt_programs *before, int64_t whole);
+void mu__pjrt_leave_behind(mu_pjrt_plan *plan, mu_pjrt_programs *p);
+void mu__pjrt_free_behind(mu_pjrt_plan *plan);
 
 // ---- lane.c -------------------------------------------------------------------------------------
 
@@ -159,8 +181,8 @@ void mu__pjrt_lane_end(mu_pjrt_lane *lane, mu_status status);
 // run->complete has the events of the end. `launch` is the number of a launch with other processes.
 mu_status mu__pjrt_execute(mu_pjrt_run *run, int number, int64_t launch);
 
-// mu__pjrt_check_dispute fails if a run that has ended came upon an op whose replicas did not agree.
-mu_status mu__pjrt_check_dispute(const mu_pjrt_run *run);
+// mu__pjrt_check_fault fails with the error of the op, if one has failed in a program of the run that has ended.
+mu_status mu__pjrt_check_fault(const mu_pjrt_run *run);
 
 // ---- launch.c, run_parts.c --------------------------------------------------------------------------
 

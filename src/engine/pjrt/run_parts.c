@@ -1,27 +1,29 @@
 // Runs a graph in parts, cut at its collectives, for one of several replicas that cannot run one program: their shapes
-// differ, or other processes take part. The host performs the collectives in between, with the ops' own kernels.
+// differ, or other processes take part. The host performs the collectives in between, with the ops' own kernels. Before
+// it gathers parts of any sizes, the replicas exchange them, as on CPU devices, since the programs behind depend on the
+// size of the whole.
 #include "engine/pjrt/pjrt_plan.h"
 #include "ops/core/loops.h"
+#include "ops/nn/nn.h"
 
 static mu_view view_of(const mu_tensor *tensor)
 {
     return (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__host_write(tensor)};
 }
 
-static mu_status run_kernel(const mu_pjrt_lane *lane, const mu_node *node, const mu_view *views)
+static mu_kernel kernel_of(const mu_pjrt_lane *lane, const mu_node *node, const mu_view *views)
 {
     static const mu_team alone = {.n_threads = 1};
-    const mu_kernel kernel = {.op = node->op,
-                              .attrs = node->attrs,
-                              .n_in = node->n_in,
-                              .n_out = node->n_out,
-                              .in = views,
-                              .out = views + node->n_in,
-                              .team = &alone,
-                              .collective = lane->args->collective,
-                              .number = node->number,
-                              .replica = lane->args->replica_id};
-    return mu__run_direct(&kernel);
+    return (mu_kernel){.op = node->op,
+                       .attrs = node->attrs,
+                       .n_in = node->n_in,
+                       .n_out = node->n_out,
+                       .in = views,
+                       .out = views + node->n_in,
+                       .team = &alone,
+                       .collective = lane->args->collective,
+                       .number = node->number,
+                       .replica = lane->args->replica_id};
 }
 
 // Performs a collective on the host, on copies of the values.
@@ -43,7 +45,8 @@ static mu_status reduce_on_host(mu_pjrt_lane *lane, const mu_node *node)
     }
     if (!tensors || !views)
         goto out;
-    MU_GO(run_kernel(lane, node, views));
+    const mu_kernel kernel = kernel_of(lane, node, views);
+    MU_GO(mu__run_direct(&kernel));
     for (int i = 0; i < node->n_out; i++)
         MU_GO(mu__pjrt_upload((const mu_pjrt_place *)lane->device->place, &views[node->n_in + i], what,
                               &lane->slots[p->cut.first[node->id] + i]));
@@ -55,12 +58,43 @@ out:
     return status;
 }
 
+// ---- Gathers of parts of any sizes --------------------------------------------------------------
+
+static void go_on_with(mu_pjrt_run *run, mu_pjrt_programs *programs)
+{
+    mu__pjrt_leave_behind(run->plan, run->programs);
+    run->programs = run->lanes[0].programs = programs;
+}
+
+// Goes on with the programs for the size of what is to be gathered, if it is not known yet.
+static mu_status learn_whole(mu_pjrt_run *run, const mu_node *node)
+{
+    const mu_pjrt_programs *p = run->programs;
+    const mu_spec *out = &p->specs[p->cut.first[node->id]];
+    if (node->op != &mu_op_all_gather || mu__shape_known(&out->shape))
+        return MU_OK;
+    const mu_spec *in = &p->specs[mu__pjrt_slot(p, node->in[0])];
+    const mu_view views[3] = {{.dtype = in->dtype, .shape = in->shape}};
+    const mu_kernel kernel = kernel_of(&run->lanes[0], node, views);
+    mu_spec measured[2] = {out[0], out[1]};
+    MU_TRY(node->op->measure(&kernel, measured));
+    const int64_t axis = ((const mu_all_gather_attrs *)node->attrs)->axis;
+    mu_pjrt_programs *next = mu__pjrt_programs_behind(run->plan, p, measured[0].shape.dims[axis]);
+    if (!next)
+        return mu_error_code();
+    go_on_with(run, next);
+    return MU_OK;
+}
+
+// ---- Parts --------------------------------------------------------------------------------------
+
 static mu_status execute(mu_pjrt_run *run, int part)
 {
     MU_TRY(mu__pjrt_execute(run, part, 0));
     pj_event *complete = run->complete[0];
     run->complete[0] = NULL;
-    return mu__pjrt_await(run->plan->client, complete, run->plan->graph->name);
+    MU_TRY(mu__pjrt_await(run->plan->client, complete, run->plan->graph->name));
+    return mu__pjrt_check_fault(run);
 }
 
 // The replica's id is the last argument of every part.
@@ -72,8 +106,11 @@ static mu_status run_all(mu_pjrt_run *run, pj_buffer *id)
     for (int i = 0; i < cut->n_parts; i++) {
         lane->arguments[cut->parts[i].n_taken] = id;
         MU_TRY(execute(run, i));
-        if (cut->parts[i].end < (int)graph->nodes.n)
-            MU_TRY(reduce_on_host(lane, graph->nodes.items[cut->parts[i].end]));
+        if (cut->parts[i].end == (int)graph->nodes.n)
+            break;
+        const mu_node *node = graph->nodes.items[cut->parts[i].end];
+        MU_TRY(learn_whole(run, node));
+        MU_TRY(reduce_on_host(lane, node));
     }
     return MU_OK;
 }
@@ -120,6 +157,7 @@ mu_status mu__pjrt_run_parts(mu_pjrt_plan *whole, const mu_run_args *args)
     const mu_status status = run_lane(run, args);
     mu__pjrt_lane_empty(&run->lanes[0]);
     mu__pjrt_lane_end(&run->lanes[0], status);
+    go_on_with(run, programs);
     mu__pjrt_run_give(run);
     return status;
 }

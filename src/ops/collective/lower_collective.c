@@ -89,9 +89,21 @@ mu_hlo mu__hlo_agree(mu_emitter *e, mu_hlo predicate)
     write_reduction(e, MU_REDUCTION_SUM, &operation, "");
     const mu_hlo all = mu__hlo_compare(e, "EQ", count, mu__hlo_number(e, MU_I32, e->replicas));
     const mu_hlo agreed = mu__hlo_binary(e, "stablehlo.or", all, mu__hlo_compare(e, "EQ", count, zero));
-    const mu_hlo number = mu__hlo_select(e, agreed, zero, mu__hlo_number(e, MU_I32, e->agrees(e)));
-    e->dispute = mu__hlo_binary(e, "stablehlo.maximum", e->dispute, number);
+    mu__hlo_fail(e, mu__hlo_unary(e, "stablehlo.not", agreed), mu__hlo_number(e, MU_I64, 0));
     return all;
+}
+
+// The lowest number wins: what fails on other replicas further down is often only a consequence.
+void mu__hlo_share_fault(mu_emitter *e)
+{
+    if (e->replicas <= 1)
+        return;
+    const mu_hlo zero = mu__hlo_number(e, MU_I64, 0), most = mu__hlo_minmax(e, MU_I64, true);
+    const mu_hlo own = mu__hlo_select(e, mu__hlo_faultless(e), most, e->fault);
+    mu_hlo lowest = {.id = -1, .spec = own.spec};
+    mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = 1, .in = &own, .n_out = 1, .out = &lowest};
+    write_reduction(e, MU_REDUCTION_MIN, &operation, "");
+    e->fault = mu__hlo_select(e, mu__hlo_compare(e, "EQ", lowest, most), zero, lowest);
 }
 
 // ---- all_gather, broadcast ----------------------------------------------------------------------

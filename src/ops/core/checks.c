@@ -1,8 +1,9 @@
 // Ops that check or show values: check_numerics, assert, print.
 //
-// assert and print are effects: they keep their order among effects and are never removed.
+// assert and print are effects: they keep their order among effects and are never removed. In a device program, checks
+// find the first element that fails, and whoever runs the program raises the error at its end.
 #include "ops/core/attrs.h"
-#include "ops/core/op.h"
+#include "ops/core/lower.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -20,6 +21,12 @@ static mu_text_attrs text_of(const char *text)
 
 // ---- check_numerics -----------------------------------------------------------------------------
 
+static mu_status not_finite(const mu_text_attrs *attrs, int64_t element, double value)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "check_numerics: %s: element %lld is %g", attrs->text, (long long)element,
+                     value);
+}
+
 static mu_status check_numerics_ref(const mu_kernel *k)
 {
     const mu_view *x = &k->in[0];
@@ -27,12 +34,51 @@ static mu_status check_numerics_ref(const mu_kernel *k)
     for (int64_t i = 0; i < n; i++) {
         double value = mu__read_element(x->dtype, x->data, i);
         if (!isfinite(value))
-            return mu__error(MU_INVALID_ARGUMENT, "check_numerics: %s: element %lld is %g",
-                             ((const mu_text_attrs *)k->attrs)->text, (long long)i, value);
+            return not_finite(k->attrs, i, value);
     }
     if (k->out[0].data != x->data && n)
         memcpy(k->out[0].data, x->data, (size_t)n * mu_dtype_bytes(x->dtype));
     return MU_OK;
+}
+
+// The lowest of n numbers of elements, of those where `fails` is true, is what the op says.
+static mu_status lower_check(mu_lowering *l, mu_hlo fails, mu_hlo numbers)
+{
+    mu_emitter *e = l->emitter;
+    const mu_ints all = {.n = 1};
+    const mu_hlo most = mu__hlo_minmax(e, MU_I64, true), none = mu__hlo_broadcast_to(e, most, &fails.spec.shape);
+    const mu_hlo first = mu__hlo_reduce(e, "stablehlo.minimum", mu__hlo_select(e, fails, numbers, none), most, &all);
+    mu__hlo_fail(e, mu__hlo_compare(e, "LT", first, most), first);
+    return e->status;
+}
+
+static mu_hlo flat(mu_emitter *e, mu_hlo a)
+{
+    const mu_shape line = MU_SHAPE(mu__elements(&a.spec.shape));
+    return mu__hlo_reshape(e, a, &line);
+}
+
+// Which number an element is cannot be in the message without a round trip, but which kind can.
+enum { IS_NAN, IS_INFINITE, IS_MINUS_INFINITE, KINDS };
+
+static mu_status check_numerics_lower(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    l->out[0] = l->in[0];
+    if (mu__elements(&l->in[0].spec.shape) == 0)
+        return e->status;
+    const mu_hlo x = flat(e, l->in[0]), zero = mu__hlo_fill(e, x.spec.dtype, &x.spec.shape, 0);
+    const mu_shape *shape = &x.spec.shape;
+    const mu_hlo infinite = mu__hlo_select(e, mu__hlo_compare(e, "GT", x, zero),
+                                           mu__hlo_fill(e, MU_I64, shape, IS_INFINITE),
+                                           mu__hlo_fill(e, MU_I64, shape, IS_MINUS_INFINITE));
+    const mu_hlo kind = mu__hlo_select(e, mu__hlo_compare(e, "EQ", x, x), infinite,
+                                       mu__hlo_fill(e, MU_I64, shape, IS_NAN));
+    const mu_hlo places = mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_I64, shape, 0),
+                                         mu__hlo_fill(e, MU_I64, shape, KINDS));
+    const mu_spec bools = {.dtype = MU_BOOL, .shape = *shape};
+    const mu_hlo finite = e->add(e, &bools, "stablehlo.is_finite", 1, &x, NULL);
+    return lower_check(l, mu__hlo_unary(e, "stablehlo.not", finite), mu__hlo_binary(e, "stablehlo.add", places, kind));
 }
 
 static mu_tensor *check_numerics_grad(mu_grad *g, int i)
@@ -46,9 +92,7 @@ static const mu_sample samples_check[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .at
 const mu_op mu_op_check_numerics = {
     .name = "check_numerics", .n_in = 1, .n_out = 1, .flags = MU_OP_EFFECT, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = mu__infer_same, .grad = check_numerics_grad,
-    .ref = check_numerics_ref, .samples = samples_check,
-    .no_lowering = "a device program cannot stop with an error; return mu_is_finite of the tensor and check that, or "
-                   "run the function on a CPU device",
+    .ref = check_numerics_ref, .samples = samples_check, .lower = check_numerics_lower,
 };
 mu_tensor *mu_check_numerics(mu_tensor *x, const char *message)
 {
@@ -64,22 +108,41 @@ static mu_status no_output(mu_infer *infer)
     return MU_OK;
 }
 
+static mu_status is_false(const mu_text_attrs *attrs, int64_t element)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "assert: %s (element %lld of the condition is false)", attrs->text,
+                     (long long)element);
+}
+
 static mu_status assert_ref(const mu_kernel *k)
 {
     const bool *holds = k->in[0].data;
     int64_t n = mu__elements(&k->in[0].shape);
     for (int64_t i = 0; i < n; i++)
         if (!holds[i])
-            return mu__error(MU_INVALID_ARGUMENT, "assert: %s (element %lld of the condition is false)",
-                             ((const mu_text_attrs *)k->attrs)->text, (long long)i);
+            return is_false(k->attrs, i);
     return MU_OK;
+}
+
+static mu_status assert_lower(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    if (mu__elements(&l->in[0].spec.shape) == 0)
+        return e->status;
+    const mu_hlo holds = flat(e, l->in[0]);
+    return lower_check(l, mu__hlo_unary(e, "stablehlo.not", holds), mu__hlo_iota(e, MU_I64, &holds.spec.shape, 0));
+}
+
+mu_status mu__check_failed(const mu_op *op, const void *attrs, int64_t what)
+{
+    static const double values[KINDS] = {[IS_NAN] = NAN, [IS_INFINITE] = INFINITY, [IS_MINUS_INFINITE] = -INFINITY};
+    return op == &mu_op_assert ? is_false(attrs, what) : not_finite(attrs, what / KINDS, values[what % KINDS]);
 }
 
 const mu_op mu_op_assert = {
     .name = "assert", .n_in = 1, .n_out = 0, .flags = MU_OP_EFFECT, .dtypes = MU_BOOLS,
     .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = no_output, .ref = assert_ref,
-    .no_lowering = "a device program cannot stop with an error; return the condition and check it after the call, or "
-                   "run the function on a CPU device",
+    .lower = assert_lower,
 };
 mu_status mu_assert(mu_tensor *condition, const char *message)
 {

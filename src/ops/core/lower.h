@@ -83,8 +83,15 @@ mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu);
 mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype);
 mu_hlo mu__hlo_gather_replicas(mu_emitter *e, mu_hlo a, int axis);
 
+// mu__hlo_fail makes the op that is being written the program's fault where `fails`, an i1 scalar, is true, unless
+// there is one; `what`, an int64 scalar below 1 << MU_HLO_FAULT_BITS, is what the op says of it. mu__hlo_faultless
+// returns whether there is none. mu__hlo_share_fault makes the fault of one replica that of all.
+void mu__hlo_fail(mu_emitter *e, mu_hlo fails, mu_hlo what);
+mu_hlo mu__hlo_faultless(mu_emitter *e);
+void mu__hlo_share_fault(mu_emitter *e);
+
 // mu__hlo_agree returns whether a predicate, an i1 scalar, is true on all replicas. Where it is true on some only, the
-// op that is being written becomes the program's dispute.
+// op that is being written becomes the program's fault.
 mu_hlo mu__hlo_agree(mu_emitter *e, mu_hlo predicate);
 
 // mu__hlo_precision writes the attribute of products and convolutions that MUSTER_XLA_PRECISION asks for, and logs once

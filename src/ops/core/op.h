@@ -199,6 +199,9 @@ typedef struct mu_hlo_operation {
     mu_hlo *out;                  // [n_out] the caller sets the specs, open sets the ids
 } mu_hlo_operation;
 
+// A program cannot stop with an error: it runs to its end, and then says which op failed (mu__hlo_fail).
+enum { MU_HLO_FAULT_BITS = 40 };
+
 // Receives the text of lowerings. Implemented by engine/pjrt; lower.h has common operations.
 typedef struct mu_emitter mu_emitter;
 struct mu_emitter {
@@ -206,9 +209,9 @@ struct mu_emitter {
     int replicas;         // that run the program together; 0: each runs it for itself, and `replica` is its id
     mu_hlo replica;
     int partitions;       // logical devices of each replica, which XLA's partitioner divides the program among
-    // Where replicas run the program together: the number of an op whose replicas wanted different ways through control
-    // flow with a collective inside, an int32 scalar; 0: none so far. A region with such control flow returns it.
-    mu_hlo dispute;
+    // The first failure so far, an int64 scalar: the number of the op that failed, and below MU_HLO_FAULT_BITS what
+    // that op says of it; 0: none. A region with ops that may fail returns it.
+    mu_hlo fault;
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
     // regions, if any, followed by its attributes; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
@@ -222,8 +225,8 @@ struct mu_emitter {
     void (*close)(mu_emitter *emitter, const mu_hlo_operation *operation, const char *attributes);
     // body writes the operations of a pure graph on `in` and returns its outputs (with their specs) in `out`.
     mu_status (*body)(mu_emitter *emitter, const struct mu_graph *graph, const mu_hlo *in, mu_hlo *out);
-    // agrees gives the op that is being written a number for `dispute`, from 1.
-    int (*agrees)(mu_emitter *emitter);
+    // may_fail gives the op that is being written a number for `fault`, from 1.
+    int (*may_fail)(mu_emitter *emitter);
 };
 
 typedef struct mu_lowering {

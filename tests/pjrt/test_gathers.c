@@ -1,0 +1,318 @@
+// all_gather of parts whose sizes differ between the replicas: each replica runs the parts of its program between the
+// collectives, and those behind the gather are compiled for each size of the whole. Values and gradients are those of
+// the native engine.
+#include "changed_table.h"
+#include "skip.h"
+
+#include "distribute/distribute.h"
+#include "engine/pjrt/pjrt.h"
+
+#include <muster.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MOST = 3 };
+
+static const char *const processors[] = {"CPU:0", "CPU:1", "CPU:2"};
+static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", "XLA_CPU:2"};
+
+static mu_strategy *on(const char *const names[MOST], int n)
+{
+    const char *some[MOST + 1] = {NULL};
+    memcpy(some, names, sizeof *some * (size_t)n);
+    return mu_mirrored_strategy(.devices = some);
+}
+
+// ---- The plugin, counted ------------------------------------------------------------------------
+
+static struct {
+    const pj_api *api;  // the plugin's own table
+    int compiled, most_devices;
+} plugin;
+
+static pj_error *compile(void *args)
+{
+    plugin.compiled++;
+    return plugin.api->functions[PJ_CLIENT_COMPILE](args);
+}
+
+static pj_error *execute(void *args)
+{
+    plugin.most_devices = MU_MAX(plugin.most_devices, (int)((const pj_execute_args *)args)->n_devices);
+    return plugin.api->functions[PJ_LOADED_EXECUTE](args);
+}
+
+static int start(void **state)
+{
+    mu_init(.cpu_devices = MOST, .seed = 3);
+    mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
+    static const changed_function counted[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
+    memset(&plugin, 0, sizeof plugin);
+    *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
+    return 0;
+}
+
+// ---- Comparing ----------------------------------------------------------------------------------
+
+static void compare_leaves(const char *what, const mu_value *native, const mu_value *xla, double tolerance)
+{
+    mu_object *wanted[64], *seen[64];
+    const int n = mu__value_flatten(native, wanted, 64);
+    assert_int_equal(mu__value_flatten(xla, seen, 64), n);
+    for (int i = 0; i < n; i++) {
+        const mu_tensor *a = (const mu_tensor *)wanted[i], *b = (const mu_tensor *)seen[i];
+        if (a->dtype != b->dtype || !mu__shape_equal(&a->shape, &b->shape))
+            fail_msg("%s: leaf %d has another type or shape than on the native engine", what, i);
+        const void *x = mu__host_read(a), *y = mu__host_read(b);
+        for (int64_t k = 0; k < mu_tensor_elements(a); k++) {
+            const double left = mu__read_element(a->dtype, x, k), right = mu__read_element(b->dtype, y, k);
+            if (!(fabs(left - right) <= tolerance * (1 + fabs(left))))
+                fail_msg("%s: leaf %d, element %lld is %.9g, on the native engine %.9g", what, i, (long long)k, right,
+                         left);
+        }
+    }
+}
+
+// Parts [2, size, 3] of replicas, or [size, 2, 3]: numbers that tell where they come from.
+static mu_value *parts(mu_strategy *strategy, mu_dtype dtype, int axis, int n, const int64_t sizes[MOST])
+{
+    mu_value *values[MOST];
+    for (int r = 0; r < n; r++) {
+        const int64_t dims[3] = {axis == 0 ? sizes[r] : 2, axis == 1 ? sizes[r] : 2, 3};
+        mu_tensor *part = mu_tensor_new(dtype, 3, dims, NULL);
+        for (int64_t i = 0; i < mu_tensor_elements(part); i++)
+            mu__write_element(dtype, mu__host_write(part), i,
+                              dtype == MU_BOOL ? (double)((r + i) % 2) : (double)(30 * r + i) / 4);
+        values[r] = mu_of(part);
+    }
+    return mu_list(mu_per_replica_of(strategy, n, values), MU_END);
+}
+
+typedef struct program {
+    mu_traceable *fn;
+    void *arg;
+    mu_dtype dtype;
+    int axis, n;
+} program;
+
+static void check(const char *what, const program *p, const int64_t sizes[MOST], double tolerance)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_value *results[2];
+    for (int i = 0; i < 2; i++) {
+        mu_strategy *strategy = on(i ? devices : processors, p->n);
+        mu_value *result = mu_run(strategy, mu_function_new(p->fn, p->arg),
+                                  parts(strategy, p->dtype, p->axis, p->n, sizes));
+        if (!result)
+            fail_msg("%s on %s: %s", what, i ? "XLA" : "CPU", mu_error_message());
+        results[i] = mu_local_results(strategy, result);
+    }
+    compare_leaves(what, results[0], results[1], tolerance);
+    mu_pool_close(pool);
+}
+
+static const int64_t unequal[][MOST] = {{2, 1, 3}, {0, 4, 0}, {1, 0, 2}};
+
+// ---- Programs -----------------------------------------------------------------------------------
+
+static mu_value *gather(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0);
+    return mu_list(mu_of(mu_all_gather(x, *(const int *)arg)), MU_END);
+}
+
+// What follows a gather depends on it, and is gathered again.
+static mu_value *gather_twice(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *all = mu_all_gather(x, 0);
+    mu_tensor *rows = mu_cast(mu_dim_size(all, 0), MU_F32), *sum = mu_reduce_sum(all, 0);
+    mu_tensor *more = mu_multiply(mu_add(all, sum), mu_cast(mu_add(mu_replica_id(), mu_constant(MU_I32, 1)), MU_F32));
+    mu_tensor *again = mu_all_gather(mu_concat(2, (mu_tensor *[]){more, x}, 0), 0);
+    return mu_list(mu_of(mu_all_reduce(MU_SUM, mu_reduce_sum(mu_square(again), MU_ALL_AXES))), mu_of(rows),
+                   mu_of(mu_add(x, mu_reduce_mean(again, 0))), mu_of(again), MU_END);
+}
+
+// The gradient of what each replica weighs comes back to the part of each.
+static mu_value *differentiate(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_identity(mu_at(arguments, 0));
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *all = mu_all_gather(x, *(const int *)arg);
+    mu_tensor *weight = mu_cast(mu_add(mu_replica_id(), mu_constant(MU_I32, 1)), MU_F32);
+    mu_tensor *loss = mu_multiply(mu_reduce_sum(mu_multiply(mu_square(all), mu_sin(all)), MU_ALL_AXES), weight);
+    return mu_gradients(tape, loss, mu_list(mu_of(x), MU_END));
+}
+
+static void test_sizes_and_axes(void **state)
+{
+    (void)state;
+    static const int axes[] = {0, 1};
+    for (int n = 2; n <= MOST; n++)
+        for (int axis = 0; axis < 2; axis++)
+            for (size_t k = 0; k < MU_COUNT(unequal); k++) {
+                check("a gather", &(program){gather, (void *)&axes[axis], MU_F32, axis, n}, unequal[k], 0);
+                if (k == 0)
+                    check("its gradient", &(program){differentiate, (void *)&axes[axis], MU_F32, axis, n}, unequal[k],
+                          1e-5);
+            }
+    for (size_t k = 0; k < 2; k++)
+        check("two gathers", &(program){gather_twice, NULL, MU_F32, 0, MOST}, unequal[k], 1e-5);
+    assert_int_equal(plugin.most_devices, 1);
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    static const int axis = 0;
+    for (mu_dtype dtype = MU_F32; dtype <= MU_BOOL; dtype++)
+        if (mu_dtype_bytes(dtype) > 0 && dtype != MU_STRING)
+            check(mu_dtype_name(dtype), &(program){gather, (void *)&axis, dtype, 0, 2}, unequal[0], 0);
+}
+
+// Programs are compiled once for each size of the own part and of the whole, and found again.
+static void test_sizes_that_change(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][MOST] = {{2, 1, 1}, {2, 1, 1}, {2, 1, 2}, {2, 2, 2}, {2, 1, 1}, {2, 1, 2}};
+    // Three parts for 2 rows and for 1, two of them again for another whole, and one program for all.
+    static const int compiled[] = {6, 0, 4, 1, 0, 0};
+    static const int axis = 0;
+    mu_strategy *xla = on(devices, MOST), *native = on(processors, MOST);
+    mu_function *function = mu_function_new(differentiate, (void *)&axis);
+    mu_function *reference = mu_function_new(differentiate, (void *)&axis);
+    for (size_t k = 0; k < MU_COUNT(sizes); k++) {
+        const int before = plugin.compiled;
+        mu_value *seen = mu_run(xla, function, parts(xla, MU_F32, 0, MOST, sizes[k]));
+        mu_value *wanted = mu_run(native, reference, parts(native, MU_F32, 0, MOST, sizes[k]));
+        if (!seen || !wanted)
+            fail_msg("step %zu: %s", k, mu_error_message());
+        compare_leaves("a step", mu_local_results(native, wanted), mu_local_results(xla, seen), 1e-5);
+        assert_int_equal(plugin.compiled - before, compiled[k]);
+    }
+    assert_int_equal(mu_function_trace_count(function), 1);
+    assert_int_equal(plugin.most_devices, MOST);
+}
+
+// With room for one set of programs behind the gather the others are freed, and compiled again.
+static void test_room_for_few_programs(void **state)
+{
+    (void)state;
+    static const int axis = 0;
+    static const int64_t sizes[][MOST] = {{2, 1, 1}, {2, 1, 2}, {2, 1, 3}, {2, 1, 1}};
+    mu_strategy *strategy = on(devices, MOST);
+    mu_function *function = mu_function_new(gather, (void *)&axis);
+    for (size_t k = 0; k < MU_COUNT(sizes); k++) {
+        mu_value *seen = mu_run(strategy, function, parts(strategy, MU_F32, 0, MOST, sizes[k]));
+        if (!seen)
+            fail_msg("step %zu: %s", k, mu_error_message());
+        const mu_tensor *all = mu_at(mu_value_at(mu_local_results(strategy, seen), 0), 0);
+        assert_int_equal(mu_tensor_dim(all, 0), sizes[k][0] + sizes[k][1] + sizes[k][2]);
+    }
+}
+
+// ---- What gathers are part of ---------------------------------------------------------------------
+
+// Loops over known rows, whose body gathers.
+static mu_value *gather_row(mu_value *state, mu_value *element, void *arg)
+{
+    (void)arg;
+    mu_tensor *all = mu_all_gather(mu_value_tensor(element), 0);
+    return mu_of(mu_add(mu_multiply(mu_value_tensor(state), mu_constant(MU_F32, 0.5)), mu_reduce_sum(all, 0)));
+}
+
+static mu_value *scan(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0);  // [2, own size, 3]
+    return mu_scan(gather_row, mu_of(x), mu_of(mu_zeros(MU_F32, 1, (int64_t[]){3})));
+}
+
+// Over rows that were gathered: how many there are is known when the program behind the gather is compiled.
+static mu_value *add_row(mu_value *state, mu_value *element, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_tanh(mu_add(mu_value_tensor(state), mu_value_tensor(element))));
+}
+
+static mu_value *scan_gathered(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *all = mu_all_gather(mu_at(arguments, 0), 0);
+    return mu_scan(add_row, mu_of(all), mu_of(mu_zeros(MU_F32, 2, (int64_t[]){2, 3})));
+}
+
+static mu_value *reduce_slices(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_reduce_sum(mu_reduce_sum(mu_at(arguments, 0), 2), 1);
+    mu_tensor *rows = mu_cumsum(mu_ones_like(mu_cast(x, MU_I64)), 0, false, false);
+    mu_value *own = mu_indexed_slices(x, rows, 1, (int64_t[]){8});
+    return mu_of(mu_convert_to_tensor(mu_all_reduce_value(MU_SUM, own)));
+}
+
+static void test_loops_and_slices(void **state)
+{
+    (void)state;
+    check("a loop that gathers", &(program){scan, NULL, MU_F32, 1, MOST}, unequal[0], 1e-6);
+    check("a loop over what was gathered", &(program){scan_gathered, NULL, MU_F32, 0, MOST}, unequal[0], 1e-6);
+    check("slices", &(program){reduce_slices, NULL, MU_F32, 0, MOST}, unequal[0], 1e-6);
+    assert_int_equal(plugin.most_devices, 1);
+}
+
+// The host also gathers parts of equal sizes, where the user asks for another way to reduce.
+static void test_another_way_to_reduce(void **state)
+{
+    (void)state;
+    static const int axis = 0;
+    static const int64_t equal[MOST] = {2, 2, 2};
+    const char *some[MOST + 1] = {devices[0], devices[1], devices[2], NULL};
+    mu_strategy *xla = mu_mirrored_strategy(.devices = some, .cross_device_ops = mu_reduction_to_one_device());
+    mu_strategy *native = on(processors, MOST);
+    mu_value *seen = mu_run(xla, mu_function_new(gather, (void *)&axis), parts(xla, MU_F32, 0, MOST, equal));
+    if (!seen)
+        fail_msg("%s", mu_error_message());
+    mu_value *wanted = mu_run(native, mu_function_new(gather, (void *)&axis), parts(native, MU_F32, 0, MOST, equal));
+    compare_leaves("a gather", mu_local_results(native, wanted), mu_local_results(xla, seen), 0);
+    assert_int_equal(plugin.most_devices, 1);
+}
+
+// Parts that differ along another axis are an error on every replica.
+static void test_other_axes_must_be_equal(void **state)
+{
+    (void)state;
+    static const int axis = 1;
+    mu_strategy *strategy = on(devices, MOST);
+    assert_null(mu_run(strategy, mu_function_new(gather, (void *)&axis),
+                       parts(strategy, MU_F32, 0, MOST, unequal[0])));
+    const mu_error error = mu_error_take();
+    if (error.code != MU_INVALID_ARGUMENT || !strstr(error.message, "all_gather"))
+        fail_msg("%s: %s", mu_status_name(error.code), error.message);
+}
+
+#define GATHER_TEST(name) cmocka_unit_test_setup_teardown(name, start, exit_and_free_table)
+
+static int start_with_little_room(void **state)
+{
+    setenv("MUSTER_PLAN_CACHE", "1", 1);
+    const int failed = start(state);
+    unsetenv("MUSTER_PLAN_CACHE");
+    return failed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        GATHER_TEST(test_sizes_and_axes), GATHER_TEST(test_types), GATHER_TEST(test_sizes_that_change),
+        cmocka_unit_test_setup_teardown(test_room_for_few_programs, start_with_little_room, exit_and_free_table),
+        GATHER_TEST(test_loops_and_slices), GATHER_TEST(test_another_way_to_reduce),
+        GATHER_TEST(test_other_axes_must_be_equal),
+    };
+    if (plugin_missing())
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
