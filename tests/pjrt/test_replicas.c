@@ -177,6 +177,26 @@ static mu_value *gradient_values(mu_value *arguments, void *arg)
     return mu_of(mu_at(mu_gradients(tape, loss, mu_list(mu_of(x), MU_END)), 0));
 }
 
+static mu_value *as_it_is(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_at(arguments, 0));
+}
+
+// One tensor that all replicas were given and return is a result of each.
+static void test_arguments_as_results(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices);
+    mu_value *shared = mu_of(mu_constant(MU_F32, 3)), *given[REPLICAS] = {shared, shared, shared, shared};
+    mu_value *result = mu_run(strategy, mu_function_new(as_it_is, NULL),
+                              mu_list(mu_per_replica_of(strategy, REPLICAS, given), MU_END));
+    mu_value *sum = result ? mu_reduce(strategy, MU_SUM, result) : NULL;
+    if (!sum)
+        fail_msg("%s", mu_error_message());
+    assert_true(mu_scalar(mu_value_tensor(sum)) == 3 * REPLICAS);
+}
+
 static void test_collectives(void **state)
 {
     (void)state;
@@ -546,6 +566,7 @@ static void test_another_way_to_reduce(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        PLUGIN_TEST(test_arguments_as_results),
         PLUGIN_TEST(test_collectives),
         PLUGIN_TEST(test_collectives_of_nothing),
         PLUGIN_TEST(test_collectives_between_parts),

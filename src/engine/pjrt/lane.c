@@ -176,14 +176,15 @@ static mu_status share(mu_pjrt_lane *lane, int slot, mu_tensor **out)
     return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-// An argument is its own result. Another value that somebody else has too, such as a variable's old value, is copied to
-// the host.
+// An argument is its own result, as a tensor of its own: replicas that were given one tensor have a result each.
+// Another value that somebody else has too, such as a variable's old value, is copied to the host.
 static mu_status take_result(mu_pjrt_lane *lane, mu_edge edge, mu_tensor **out)
 {
     const int slot = mu__pjrt_slot(lane->programs, edge), argument = mu__pjrt_argument(lane->plan, edge);
     if (argument >= 0) {
-        *out = mu_retain(lane->args->in[argument]);
-        return MU_OK;
+        const mu_tensor *in = lane->args->in[argument];
+        *out = mu__tensor_view(in->buffer, in->offset, in->dtype, &in->shape);
+        return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
     }
     if (!lane->borrowed[slot])
         return leave_on_device(lane, slot, out);
