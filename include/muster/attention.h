@@ -1,8 +1,10 @@
 // Attention layers as in Keras: every query takes from the values what its key points at.
 //
 // They are called with .inputs = mu_list(query, value, MU_END) or mu_list(query, value, key, MU_END); without a key the
-// value is the key. query: [batch, queries, features]; value and key: [batch, keys, …]. Masks (of mu_embedding's
-// .mask_zero, mu_masking, or mu_call's .masks) leave out keys; the mask of the query becomes the output's. With
+// value is the key. query: [batch, queries, features]; value and key: [batch, keys, …]. Inputs may have more axes: of
+// mu_attention and mu_additive_attention between the batch and the queries or keys; see below for the others. Masks (of
+// mu_embedding's .mask_zero, mu_masking, or mu_call's .masks) have the axes of their input but the last, and leave out
+// keys; the mask of the query becomes the output's. With
 // .return_attention_scores the outputs are a list: the output, then the weights of the keys (mu_call_values).
 //
 // Errors: as for all layers (muster/layer.h).
@@ -51,7 +53,9 @@ typedef struct mu_additive_attention_args {
 MU_API mu_layer *mu_additive_attention_with(const mu_additive_attention_args *args);
 
 // The next two layers also take .inputs = mu_list(query, value, key, mask, MU_END), where the mask is 0 where a query
-// must not take from a key: [batch, queries, keys], or [batch, heads, queries, keys].
+// must not take from a key: [batch, queries, keys], or [batch, heads, queries, keys]. Of inputs with more axes it is
+// [batch, …, heads, queries…, keys…], as the weights of the keys are; the heads, or all between batch and queries, may
+// be left out.
 
 typedef struct mu_multi_head_attention_args {
     size_t size;
@@ -82,8 +86,8 @@ typedef struct mu_multi_head_attention_args {
 // and projects what they take. Inputs may have more axes, [batch, …, features], all but the batch's known, and the
 // weights of their keys are [batch, …, heads, queries…, keys…], with the axes that no query takes from in front of the
 // heads. Its own weights are query/kernel [features, heads, key_dim], query/bias, and likewise key, gate, value and
-// attention_output. Vaswani et al., "Attention is all you need", 2017. Errors: UNIMPLEMENTED for inputs of rank above 3
-// with a mask, .use_causal_mask or .sliding_window.
+// attention_output. Vaswani et al., "Attention is all you need", 2017. Errors: INVALID_ARGUMENT for .use_causal_mask or
+// .sliding_window along several axes, which have no order.
 #define mu_multi_head_attention(...) \
     mu_multi_head_attention_with(MU_ARGS(mu_multi_head_attention_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_multi_head_attention_with(const mu_multi_head_attention_args *args);

@@ -593,7 +593,8 @@ MU_API mu_status mu_layer_add_metric(mu_layer *layer, mu_metric *metric);
 MU_API void mu_call_set_mask(const mu_call_context *context, mu_value *mask);
 // mu_mask_of returns the mask (bool) of a tensor that a layer returned, for steps and losses of your own; NULL: it has
 // none, which is no error. A mask travels with the tensor: layers that mu_call gives it find the mask, unless .mask is
-// given. It belongs to the pool in which the layer was called. What ops make of the tensor has none.
+// given. It belongs to the pool in which the layer was called. What ops make of the tensor has none. In a layer's call,
+// its inputs have the masks that the call was given.
 MU_API mu_tensor *mu_mask_of(const mu_tensor *tensor);
 
 #ifdef __cplusplus

@@ -23,6 +23,8 @@ HEADS = {"num_heads": 3, "key_dim": 2}
 GROUPS = {"head_dim": 2, "num_query_heads": 4, "num_key_value_heads": 2}
 
 # Keras's class, options, arguments of the call, the inputs (q, v, k, and m for a mask of pairs), which of them have masks.
+# Capital letters are inputs of rank 4; their masks of pairs also have the axes that are not attended along (n), or these
+# and the heads (h).
 CASES = [(name, options, arguments, inputs, masks)
          for name, options in (("Attention", {}), ("AdditiveAttention", {}), ("MultiHeadAttention", HEADS),
                                ("GroupQueryAttention", GROUPS))
@@ -47,6 +49,19 @@ CASES += [("MultiHeadAttention", HEADS | {"attention_axes": axes} | more, argume
               ((2,), {}, {}, "QV"), ((-2,), {"use_gate": True, "output_shape": 7}, SCORES, "QVK"), ((1, 2), {}, {}, "QV"),
               ((2, 1), {"dropout": 0.5}, SCORES, "QV"), (None, {"value_dim": 3, "use_bias": False}, SCORES, "QVK"),
               ((1,), {}, SCORES, "qv"), ((1,), {}, {}, "QQ"))]
+# With masks. Keras computes that of pairs from the others along the axis in front of the features alone, where it also
+# knows an order if the axes happen to be of one length; for other axes it is given the mask that it should have computed.
+CASES += [("MultiHeadAttention", HEADS | {"attention_axes": axes} | more, arguments, inputs, masks)
+          for axes, more, arguments, inputs, masks in (
+              ((2,), {}, {}, "QV", "QV"), ((2,), {}, SCORES, "QVK", "VK"), ((2,), {"dropout": 0.5}, {}, "QV", "Q"),
+              ((1,), {}, {}, "QQ", "QV"), ((1, 2), {}, SCORES, "QV", "QV"), (None, {}, {}, "QVK", "QVK"),
+              ((1,), {}, CAUSAL, "QQ", ""), ((1,), {"sliding_window": 2}, CAUSAL | SCORES, "QQ", ""),
+              ((2,), {}, {}, "QVKm", ""), ((2,), {}, SCORES, "QVKn", "V"), ((2,), {}, {}, "QVKh", ""),
+              ((1, 2), {}, {}, "QVKm", ""), ((2, 1), {}, SCORES, "QVKh", ""))]
+CASES += [(name, options, arguments, inputs, masks)
+          for name, options in (("Attention", {"use_scale": True}), ("Attention", {"score_mode": "concat"}),
+                                ("AdditiveAttention", {}))
+          for arguments, inputs, masks in (({}, "QV", ""), (CAUSAL | SCORES, "QVK", ""), ({}, "QV", "Q"), (SCORES, "QVK", "QV"))]
 # A query may look at itself: as many queries as keys, where the fused op masks by itself.
 SELF = [("MultiHeadAttention", HEADS, CAUSAL, "s", ""), ("GroupQueryAttention", GROUPS, CAUSAL, "s", "s")]
 
@@ -79,34 +94,71 @@ def arguments_of(case, generator, dtype):
         return [x, x], [mask, mask]
     shapes = {"q": (QUERIES, FEATURES), "v": (KEYS, FEATURES), "k": (KEYS, FEATURES)}
     shapes |= {kind.upper(): (3, *shape) for kind, shape in shapes.items()}
-    tensors = [generator.normal(size=(ROWS, *shapes[kind])).astype(dtype) for kind in inputs if kind != "m"]
+    given = [shapes[kind] for kind in inputs if kind in shapes]
+    tensors = [generator.normal(size=(ROWS, *shape)).astype(dtype) for shape in given]
     found = []
-    for kind in inputs.replace("m", ""):
-        mask = generator.random((ROWS, shapes[kind][0])) < 0.7 if kind in masks else None
-        if kind in masks:
-            mask[:, 0] = True
+    for shape, place in zip(given, "qvk"):
+        mask = generator.random((ROWS, *shape[:-1])) < 0.7 if place in masks.lower() else None
+        if mask is not None:
+            mask[:, 0] = mask[..., 0] = True
         found.append(mask)
-    if "m" in inputs:
-        pairs = (generator.random((ROWS, QUERIES, KEYS)) < 0.7).astype(dtype)
-        pairs[:, :, 0] = 1
+    if inputs[-1] in "mnh":
+        pairs = (generator.random((ROWS, *pair_axes(case, given[0], given[1]))) < 0.7).astype(dtype)
+        pairs[..., 0] = 1
         tensors.append(pairs)
         found.append(None)
     return tensors, found
 
 
+def axes_of(options, rank):
+    return [axis % rank for axis in options.get("attention_axes") or range(1, rank - 1)]
+
+
+def pair_axes(case, query, key):
+    """The sizes of a mask of pairs behind the batch, for the shapes of a query and a key without it."""
+    _, options, _, inputs, _ = case
+    axes = axes_of(options, len(query) + 1)
+    rest = [size for axis, size in enumerate(query[:-1], 1) if axis not in axes]
+    before = {"m": [], "n": rest, "h": [*rest, options.get("num_heads")]}[inputs[-1]]
+    return [*before, *(query[axis - 1] for axis in axes), *(key[axis - 1] for axis in axes)]
+
+
+def pairs_of(axes, masks):
+    """The mask of pairs that the masks of query, value and key mean, [batch, other axes, queries, keys]."""
+    query, *others = masks
+    rank = max(mask.ndim for mask in masks if mask is not None)
+    order = [axis for axis in range(rank) if axis not in axes] + axes
+    n_rest, n = rank - len(axes), len(axes)
+    pairs = True
+    if query is not None:
+        folded = query.transpose(order)
+        pairs = folded.reshape(*folded.shape, *[1] * n)
+    for key in (mask for mask in others if mask is not None):
+        folded = key.transpose(order)
+        pairs = pairs & folded.reshape(*folded.shape[:n_rest], *[1] * n, *folded.shape[n_rest:])
+    return pairs
+
+
 def call_keras(theirs, case, inputs, masks, factors):
-    name, _, arguments, kinds, _ = case
+    name, options, arguments, kinds, _ = case
+    several = "Head" in name or "Group" in name
+    wide = None if several or inputs[0].ndim == 3 else inputs[0].shape[:2]
+    if wide:  # whose masks Keras computes with for rank 3 alone
+        inputs = [x.reshape(-1, *x.shape[2:]) for x in inputs]
+        masks = [mask if mask is None else mask.reshape(-1, mask.shape[2]) for mask in masks]
     with tf.GradientTape() as tape:
         tensors = [tf.constant(x) for x in inputs]
         given = [None if mask is None else tf.constant(mask) for mask in masks]
-        if "Head" in name or "Group" in name:
+        if several:
             names = ("query_mask", "value_mask", "key_mask")
             more = {key: mask for key, mask in zip(names, given) if mask is not None}
             if "query_mask" in more and "Head" in name:  # which is read from the tensor
                 tf_mask = more.pop("query_mask")
                 tensors[0]._keras_mask = tf_mask
-            if "m" in kinds:
+            if kinds[-1] in "mnh":
                 more["attention_mask"] = tensors.pop()
+            elif inputs[0].ndim > 3 and any(mask is not None for mask in masks):
+                more = in_pairs(tensors[0], more, axes_of(options, inputs[0].ndim), masks)
             outputs = theirs(*tensors, **more, **arguments)
         else:
             outputs = theirs(tensors, mask=given[:2] + [None] * (len(tensors) - 2) if any(m is not None for m in given) else None,
@@ -114,7 +166,16 @@ def call_keras(theirs, case, inputs, masks, factors):
         outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
         loss = sum(tf.reduce_sum(y * factors(i, y.shape)) for i, y in enumerate(outputs))
     gradients = tape.gradient(loss, theirs.trainable_weights) if theirs.trainable_weights else []
+    outputs = [tf.reshape(y, [*wide, *y.shape[1:]]) if wide else y for y in outputs]
     return [y.numpy() for y in outputs], [g.numpy() for g in gradients]
+
+
+def in_pairs(query, given, axes, masks):
+    """The arguments of a call of Keras's with masks of inputs of rank 4."""
+    if axes == [2]:
+        return given
+    query._keras_mask = None
+    return {"attention_mask": tf.constant(pairs_of(axes, masks))}
 
 
 def masks_of(mu, masks):

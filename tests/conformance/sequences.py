@@ -17,12 +17,14 @@ from report import Report
 MU_VERBOSE_SILENT = 1
 ROWS, STEPS, FEATURES, UNITS = 5, 7, 3, 4
 TRAINING_STEPS, TOLERANCE_F64 = 200, 1e-9
+RENAMED = {"target_shape": "shape"}
 # Options that say the opposite of Keras's.
 OPPOSITES = {"use_bias": "no_bias", "unit_forget_bias": "no_unit_forget_bias", "reset_after": "no_reset_after"}
 FUNCTIONS = {"LSTM": "mu_lstm", "GRU": "mu_gru", "SimpleRNN": "mu_simple_rnn", "RNN": "mu_rnn", "LSTMCell": "mu_lstm_cell",
              "GRUCell": "mu_gru_cell", "SimpleRNNCell": "mu_simple_rnn_cell", "StackedRNNCells": "mu_stacked_rnn_cells_of",
              "Bidirectional": "mu_bidirectional", "TimeDistributed": "mu_time_distributed", "Embedding": "mu_embedding",
              "Dense": "mu_dense", "Conv1D": "mu_conv1d", "BatchNormalization": "mu_batch_normalization",
+             "Reshape": "mu_reshape_layer", "GlobalAveragePooling1D": "mu_global_average_pool1d",
              "ConvLSTM1D": "mu_conv_lstm1d", "ConvLSTM2D": "mu_conv_lstm2d", "ConvLSTM3D": "mu_conv_lstm3d"}
 # The shape of a step, where it is not (FEATURES,).
 MAPS = {"ConvLSTM1D": (6, 3), "ConvLSTM2D": (5, 4, 3), "ConvLSTM3D": (4, 3, 5, 2)}
@@ -101,7 +103,7 @@ def in_muster(mu, described):
         options = options | {"merge_mode": "none"}
     for key, value in options.items():
         opposite = OPPOSITES.get(key)
-        made[opposite or key] = in_muster(mu, value) if is_layer(value) else not value if opposite else value
+        made[opposite or RENAMED.get(key, key)] = in_muster(mu, value) if is_layer(value) else not value if opposite else value
     return getattr(mu, FUNCTIONS[name])(**made)
 
 
@@ -252,6 +254,9 @@ STATEFUL = {
     "LSTM, GRU": [layer("LSTM", units=UNITS, stateful=True, return_sequences=True), layer("GRU", units=3, stateful=True)],
     "bidirectional": [layer("Bidirectional", layer=layer("SimpleRNN", units=UNITS, stateful=True))],
     "stacked cells": [layer("RNN", cell=STACK, stateful=True)],
+    "each step of a sequence": [layer("Reshape", target_shape=[STEPS, FEATURES, 1]),
+                                layer("TimeDistributed", layer=layer("GRU", units=UNITS, stateful=True)),
+                                layer("GlobalAveragePooling1D")],
 }
 
 
@@ -323,6 +328,9 @@ MODELS = {
         layer("Bidirectional", layer=layer("GRU", units=4), merge_mode="sum", name="second"),
         layer("Dense", units=3, name="head")],
     "GRU": [layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True), layer("GRU", units=8), layer("Dense", units=3)],
+    "steps normalized": [
+        layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True),
+        layer("TimeDistributed", layer=layer("BatchNormalization", momentum=0.5)), layer("LSTM", units=5), layer("Dense", units=3)],
     "simple RNN, a label for each step": [
         layer("Embedding", input_dim=WORDS, output_dim=6, mask_zero=True),
         layer("SimpleRNN", units=8, return_sequences=True), layer("Dense", units=3)],

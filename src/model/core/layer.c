@@ -387,6 +387,19 @@ static int autocast_of(const mu_layer *layer)
 // What a C function that does not call mu_call_set_mask leaves as the masks of its outputs.
 static mu_value unsaid;
 
+// Runs the function of a layer or model of the program's own. Layers inside find the masks that the call was given with
+// its tensors; so does what the function returns.
+static mu_value *call_own(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    if (mu__masks_lend(inputs, context->mask) != MU_OK)
+        return NULL;
+    mu_value *outputs = layer->ops->call(layer, inputs, context);
+    if (outputs && context->mask && *context->output_mask == &unsaid)
+        *context->output_mask = mu__masks_kept(outputs);
+    mu__masks_take_back(inputs, context->mask);
+    return mu__pending() ? NULL : outputs;
+}
+
 // Gives the outputs of a call their masks. What a C function returns has the masks of the layers that made it, unless
 // it says others, or none.
 static mu_value *with_masks(const mu_layer *layer, mu_value *outputs, mu_value *said, mu_value **mask)
@@ -417,8 +430,9 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
     const bool outer_mode = thread->training;
     thread->autocast = autocast_of(layer);
     thread->training = context->training;
-    mu_value *outputs = layer->ops->host_spec ? mu__host_layer_call(layer, inputs, &inner)
-                                              : layer->ops->call(layer, inputs, &inner);
+    mu_value *outputs = layer->ops->host_spec     ? mu__host_layer_call(layer, inputs, &inner)
+                        : mu__layer_is_own(layer) ? call_own(layer, inputs, &inner)
+                                                  : layer->ops->call(layer, inputs, &inner);
     thread->autocast = outer;
     thread->training = outer_mode;
     if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)

@@ -80,6 +80,7 @@ struct mu_layer_ops {
     int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
     bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking); of several
                                // inputs a step counts that counts in any, if all have masks
+    bool asks_for_rows;        // its call computes with the batch's other rows, so a mask may be one of whole rows
     // host_spec makes the layer one that runs on the host, before the step that the rest of its model is (host_part.h):
     // it fills the type and shape of the output for n inputs of these types and shapes, where axes may be unknown.
     // NULL: the layer is made of ops.
@@ -135,6 +136,9 @@ mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs);
 mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs);
 // mu__mask_at returns the mask of input i; NULL: it has none. A list of masks has an empty list for such an input.
 mu_tensor *mu__mask_at(const mu_value *mask, int i);
+// mu__need_step_mask checks that a mask (NULL: none) has the first n_axes axes of x. Errors: INVALID_ARGUMENT, which
+// names the layer.
+mu_status mu__need_step_mask(const mu_layer *layer, const mu_tensor *x, const mu_tensor *mask, int n_axes);
 // mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
 mu_value *mu__mask_join(mu_value *mask);
 // mu__mask_leaves writes the masks of the leaves of `values`, in order (at most `capacity`); NULL where there is none.
@@ -148,7 +152,8 @@ mu_value *mu__masks_kept(const mu_value *values);
 // mu__masks_set returns the values with these masks and no others. A tensor that has another one keeps it: the result
 // then has a copy. The result belongs to the pool; NULL on error.
 mu_value *mu__masks_set(mu_value *values, const mu_value *mask);
-// mu__masks_lend lets masks travel with the caller's tensors until mu__masks_take_back is called with the same values.
+// mu__masks_lend lets the masks that a call was given (NULL: no word of them) travel with the caller's tensors, instead
+// of those that these have, until mu__masks_take_back is called with the same values.
 mu_status mu__masks_lend(const mu_value *values, const mu_value *mask);
 void mu__masks_take_back(const mu_value *values, const mu_value *mask);
 // mu__layer_adopt adds a sublayer without a name. Retains: sublayer. mu__layer_name_sublayers then names all sublayers

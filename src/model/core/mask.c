@@ -57,6 +57,24 @@ mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks)
     return any ? nest_from(values, &masks) : NULL;
 }
 
+mu_status mu__need_step_mask(const mu_layer *layer, const mu_tensor *x, const mu_tensor *mask, int n_axes)
+{
+    char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    if (!mask || !x)
+        return MU_OK;
+    bool fits = mask->shape.rank == n_axes;
+    for (int i = 0; fits && i < n_axes; i++) {
+        const int64_t dim = mask->shape.dims[i], of_x = x->shape.dims[i];
+        fits = dim == MU_UNKNOWN || of_x == MU_UNKNOWN || dim == of_x || dim == 1;
+    }
+    if (fits)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; the mask must have the "
+                     "first %d axes of the input, as it says which steps count. Give such a mask (.mask), or none: "
+                     ".masks = mu_list_of(0, NULL)", mu_layer_name(layer), mu__shape_text(&mask->shape, seen),
+                     mu__shape_text(&x->shape, wanted), n_axes);
+}
+
 mu_value *mu__mask_join(mu_value *mask)
 {
     if (!mask || mask->leaf)
@@ -76,7 +94,8 @@ mu_value *mu__mask_join(mu_value *mask)
 typedef struct note {
     mu_object object;
     struct note *older, *newer;
-    mu_tensor *tensor, *mask;    // retained; NULL: the note has been taken back
+    mu_tensor *tensor;           // retained; NULL: the note has been taken back
+    mu_tensor *mask;             // retained; NULL: a call was given no mask for this tensor
     bool lent;                   // by mu__masks_lend
 } note;
 
@@ -123,7 +142,8 @@ mu_tensor *mu_mask_of(const mu_tensor *tensor)
     return n ? n->mask : NULL;
 }
 
-// Keeps the masks of all tensors, or none.
+// Keeps the masks of all tensors, or none. Lent notes say of each tensor what a call was given, also that it has no
+// mask.
 static mu_status keep_all(const mu_value *values, const mu_value *mask, bool lent)
 {
     const note *before = newest;
@@ -133,7 +153,7 @@ static mu_status keep_all(const mu_value *values, const mu_value *mask, bool len
     const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
     mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
     for (int i = 0; status == MU_OK && i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
-        if (masks[i] && (lent || masks[i] != mu_mask_of((const mu_tensor *)leaves[i])))
+        if (lent || (masks[i] && masks[i] != mu_mask_of((const mu_tensor *)leaves[i])))
             status = keep((mu_tensor *)leaves[i], masks[i], lent);
     while (status != MU_OK && newest != before)
         take_back(newest);
@@ -176,11 +196,9 @@ mu_status mu__masks_lend(const mu_value *values, const mu_value *mask) { return 
 void mu__masks_take_back(const mu_value *values, const mu_value *mask)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
-    mu_tensor *masks[MU_MAX_MODEL_INPUTS];
     const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
-    mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
     for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++) {
-        note *lent = masks[i] ? newest : NULL;
+        note *lent = newest;
         while (lent && (!lent->lent || lent->tensor != (mu_tensor *)leaves[i]))
             lent = lent->older;
         if (lent)

@@ -81,6 +81,73 @@ mu_tensor *mu__attention_fold(const mu_attention_axes *a, mu_tensor *x)
     return mu_reshape(mu_transpose(x, order), 3, dims);
 }
 
+// A mask of x with all of its sizes.
+static mu_tensor *spread(mu_tensor *mask, mu_tensor *x)
+{
+    const int64_t begin[MU_MAX_RANK] = {0};
+    int64_t column[MU_MAX_RANK];
+    bool differs = false;
+    for (int i = 0; i < MU_MAX_RANK; i++)
+        column[i] = i == mu_tensor_rank(x) - 1 ? 1 : -1;
+    for (int i = 0; i < mu_tensor_rank(mask); i++)
+        differs |= mu_tensor_dim(mask, i) == 1 && mu_tensor_dim(x, i) != 1;
+    return differs ? mu_broadcast_like(mask, mu_squeeze(mu_slice(x, begin, column), -1)) : mask;
+}
+
+mu_tensor *mu__attention_fold_steps(const mu_attention_axes *a, mu_tensor *mask, mu_tensor *x)
+{
+    int order[MU_MAX_RANK];
+    if (!mask || !x)
+        return NULL;
+    order_of(a, order);
+    return mu_reshape(mu_transpose(spread(mask, x), order), 2, (int64_t[]){-1, steps_of(a, x)});
+}
+
+// How many samples an element of the batch is folded to.
+static int64_t others_of(const mu_attention_axes *a, const mu_tensor *x)
+{
+    int64_t others = 1;
+    for (int i = 1; i < a->n_rest; i++)
+        others *= mu_tensor_dim(x, a->rest[i]);
+    return others;
+}
+
+// Whether a mask of pairs with `before` axes in front of the queries has the sizes of query and key.
+static bool pairs_fit(const mu_attention_axes *a, const mu_tensor *mask, int before, const mu_tensor *query,
+                      const mu_tensor *key)
+{
+    const int64_t rows = mu_tensor_dim(query, 0), given = before > 0 ? mu_tensor_dim(mask, 0) : 1;
+    bool fits = before >= 0 && (before < 2 || before == a->n_rest || before == a->n_rest + 1);
+    fits = fits && (given == rows || (given == 1 ? before < 2 : given == MU_UNKNOWN || rows == MU_UNKNOWN));
+    for (int i = 1; i < a->n_rest && fits && before > 1; i++)
+        fits = mu_tensor_dim(mask, i) == mu_tensor_dim(query, a->rest[i]);
+    for (int i = 0; i < a->n && fits; i++)
+        fits = mu_tensor_dim(mask, before + i) == mu_tensor_dim(query, a->axes[i]) &&
+               mu_tensor_dim(mask, before + a->n + i) == mu_tensor_dim(key, a->axes[i]);
+    return fits;
+}
+
+mu_tensor *mu__attention_fold_pairs(const mu_layer *layer, const mu_attention_axes *a, mu_tensor *mask,
+                                    const mu_tensor *query, const mu_tensor *key)
+{
+    char seen[MU_SHAPE_TEXT], of_query[MU_SHAPE_TEXT], of_key[MU_SHAPE_TEXT];
+    if (!mask || !query || !key)
+        return NULL;
+    const int before = mu_tensor_rank(mask) - 2 * a->n;
+    if (!pairs_fit(a, mask, before, query, key)) {
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s': the mask of pairs has shape %s, the query %s and the key %s; the "
+                  "mask must be [batch, axes not attended along, heads, %d of queries, %d of keys], where the heads, "
+                  "or all in front of the queries but the batch, may be left out", mu_layer_name(layer),
+                  mu__shape_text(&mask->shape, seen), mu__shape_text(&query->shape, of_query),
+                  mu__shape_text(&key->shape, of_key), a->n, a->n);
+        return NULL;
+    }
+    const int64_t heads = before > a->n_rest ? mu_tensor_dim(mask, before - 1) : 1, others = others_of(a, query);
+    mu_tensor *pairs = mu_reshape(mask, 4, (int64_t[]){-1, heads, steps_of(a, query), steps_of(a, key)});
+    const bool same_for_others = before == 1 && mu_tensor_dim(mask, 0) != 1 && others > 1;
+    return same_for_others ? mu_repeat(pairs, others, 0) : pairs;
+}
+
 // Writes the sizes of the axes that are not attended along; the batch's is left to the reshape. Returns their number.
 static int put_rest(const mu_attention_axes *a, const mu_tensor *like, int64_t dims[MU_MAX_RANK])
 {

@@ -15,41 +15,54 @@
 
 typedef struct operands {
     mu_tensor *query, *value, *key, *given_mask;  // given_mask: [batch, queries, keys] or with heads; NULL: none
-    mu_tensor *query_mask, *value_mask, *key_mask;  // [batch, …]; NULL: none
+    mu_tensor *query_mask, *value_mask, *key_mask;  // the axes but the features; NULL: none
 } operands;
 
-static mu_status need_operands(const mu_layer *layer, int n, const mu_shape *inputs, int most, int most_axes)
+static mu_status need_operands(const mu_layer *layer, int n, const mu_shape *inputs, int most)
 {
     if (n < 2 || n > most)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes query, value and, optionally, key%s; it was given %d "
                          "tensor%s. Give them as .inputs = mu_list(query, value, MU_END)", mu_layer_name(layer),
                          most > 3 ? " and mask" : "", n, n == 1 ? "" : "s");
     for (int i = 0; i < MU_MIN(n, 3); i++) {
-        MU_TRY(mu__need_input_rank(layer, &inputs[i], 3, most_axes));
+        MU_TRY(mu__need_input_rank(layer, &inputs[i], 3, MU_MAX_RANK));
         MU_TRY(mu__need_last_axis(layer, &inputs[i]));
     }
     return MU_OK;
 }
 
-static operands operands_of(mu_value *inputs, const mu_call_context *context)
+// The mask of an input, as bool; NULL: it has none, or an error is pending.
+static mu_tensor *input_mask(const mu_layer *layer, mu_tensor *x, const mu_call_context *context, int i)
 {
-    const int n = mu_value_count(inputs);
-    operands o = {.query = mu_at(inputs, 0), .value = mu_at(inputs, 1), .query_mask = mu__mask_at(context->mask, 0),
-                  .value_mask = mu__mask_at(context->mask, 1)};
-    o.key = n > 2 ? mu_at(inputs, 2) : o.value;
-    o.key_mask = n > 2 ? mu__mask_at(context->mask, 2) : NULL;
-    o.given_mask = n > 3 ? mu_cast(mu_at(inputs, 3), MU_BOOL) : NULL;
-    return o;
+    mu_tensor *mask = mu__mask_at(context->mask, i);
+    if (!mask || mu__need_step_mask(layer, x, mask, mu_tensor_rank(x) - 1) != MU_OK)
+        return NULL;
+    return mu_cast(mask, MU_BOOL);
 }
 
-// The places 1, 2, … of the steps of x [batch, steps, features], as [steps, 1] or [batch, steps, 1].
+static mu_status find_operands(const mu_layer *layer, mu_value *inputs, const mu_call_context *context, operands *o)
+{
+    const int n = mu_value_count(inputs);
+    *o = (operands){.query = mu_at(inputs, 0), .value = mu_at(inputs, 1)};
+    o->key = n > 2 ? mu_at(inputs, 2) : o->value;
+    o->query_mask = input_mask(layer, o->query, context, 0);
+    o->value_mask = input_mask(layer, o->value, context, 1);
+    o->key_mask = n > 2 ? input_mask(layer, o->key, context, 2) : NULL;
+    o->given_mask = n > 3 ? mu_cast(mu_at(inputs, 3), MU_BOOL) : NULL;
+    return mu_error_code();
+}
+
+// The places 1, 2, … of the steps of x […, steps, features], as [steps, 1] or […, steps, 1].
 static mu_tensor *places(mu_tensor *x)
 {
-    const int64_t n = mu_tensor_dim(x, 1);
+    const int steps = mu_tensor_rank(x) - 2;
+    const int64_t n = x ? mu_tensor_dim(x, steps) : MU_UNKNOWN, begin[MU_MAX_RANK] = {0};
+    int64_t column[MU_MAX_RANK];
     if (n != MU_UNKNOWN)
         return mu_expand_dims(mu_range(MU_F32, 1, (double)n + 1, 1), -1);
-    mu_tensor *column = mu_slice(x, (int64_t[]){0, 0, 0}, (int64_t[]){-1, -1, 1});
-    return mu_cumsum(mu_cast(mu_ones_like(column), MU_F32), 1, false, false);
+    for (int i = 0; i < MU_MAX_RANK; i++)
+        column[i] = i == steps + 1 ? 1 : -1;
+    return mu_cumsum(mu_cast(mu_ones_like(mu_slice(x, begin, column)), MU_F32), steps, false, false);
 }
 
 static mu_tensor *as_row(mu_tensor *column)
@@ -81,9 +94,11 @@ static mu_tensor *drop(mu_layer *layer, mu_tensor *weights, double rate, const m
     return mu_nn_stateless_dropout(weights, rate, mu__weight_next_seed(layer));
 }
 
-static mu_value *outputs_of(mu_tensor *output, mu_tensor *scores, const operands *o, const mu_call_context *context)
+// The output has the mask of the query; scores have none.
+static mu_value *outputs_of(mu_tensor *output, mu_tensor *scores, mu_tensor *query_mask,
+                            const mu_call_context *context)
 {
-    mu_value *mask = o->query_mask ? mu_of(o->query_mask) : NULL;
+    mu_value *mask = query_mask ? mu_of(query_mask) : NULL;
     if (!scores) {
         mu_call_set_mask(context, mask);
         return mu_of(output);
@@ -111,7 +126,7 @@ static const mu_field attention_fields[] = {
 static mu_status attention_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     const mu_attention_args *args = layer->args;
-    MU_TRY(need_operands(layer, n, inputs, 3, 3));
+    MU_TRY(need_operands(layer, n, inputs, 3));
     if (args->use_scale)
         MU_TRY(mu__weight(layer, "scale", (mu_shape){0}, MU_WEIGHT_OPTIONS(.initializer = "ones")));
     if (strcmp(args->score_mode, "concat") == 0)
@@ -119,7 +134,7 @@ static mu_status attention_build(mu_layer *layer, int n, const mu_shape *inputs)
     return args->dropout > 0 ? mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL) : MU_OK;
 }
 
-// query + key for each pair: [batch, queries, keys, features].
+// query + key for each pair: […, queries, keys, features].
 static mu_tensor *pair_sums(const operands *o)
 {
     return mu_add(mu_expand_dims(o->query, -2), mu_expand_dims(o->key, -3));
@@ -142,7 +157,7 @@ static mu_value *take(mu_layer *layer, const operands *o, mu_tensor *weights, do
     mu_tensor *output = mu_matmul(drop(layer, weights, dropout, context), o->value);
     if (o->query_mask)
         output = mu_where(mu_expand_dims(o->query_mask, -1), output, mu_zeros_like(output));
-    return outputs_of(output, returns_scores ? weights : NULL, o, context);
+    return outputs_of(output, returns_scores ? weights : NULL, o->query_mask, context);
 }
 
 static mu_tensor *dot_scores(const mu_layer *layer, const operands *o, bool scaled)
@@ -162,7 +177,9 @@ static mu_tensor *concat_scores(const mu_layer *layer, const operands *o, bool s
 static mu_value *attention_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_attention_args *args = layer->args;
-    const operands o = operands_of(inputs, context);
+    operands o;
+    if (find_operands(layer, inputs, context, &o) != MU_OK)
+        return NULL;
     const bool dot = strcmp(args->score_mode, "dot") == 0;
     if (dot && !args->use_scale && args->dropout == 0 && !args->return_attention_scores && !args->use_causal_mask &&
         !o.value_mask && !o.query_mask)
@@ -197,9 +214,13 @@ static const mu_field additive_attention_fields[] = {
 static mu_status additive_attention_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     const mu_additive_attention_args *args = layer->args;
-    MU_TRY(need_operands(layer, n, inputs, 3, 3));
+    MU_TRY(need_operands(layer, n, inputs, 3));
+    if (inputs[0].rank == MU_MAX_RANK)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' adds an axis to its inputs, which have %d already, the most "
+                         "that there are; join axes in front of it with mu_reshape_layer", mu_layer_name(layer),
+                         MU_MAX_RANK);
     if (!args->no_scale)
-        MU_TRY(mu__weight(layer, "scale", MU_SHAPE(inputs[0].dims[2]),
+        MU_TRY(mu__weight(layer, "scale", MU_SHAPE(inputs[0].dims[inputs[0].rank - 1]),
                           MU_WEIGHT_OPTIONS(.initializer = "glorot_uniform")));
     return args->dropout > 0 ? mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL) : MU_OK;
 }
@@ -207,7 +228,9 @@ static mu_status additive_attention_build(mu_layer *layer, int n, const mu_shape
 static mu_value *additive_attention_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_additive_attention_args *args = layer->args;
-    const operands o = operands_of(inputs, context);
+    operands o;
+    if (find_operands(layer, inputs, context, &o) != MU_OK)
+        return NULL;
     mu_tensor *features = mu_tanh(pair_sums(&o));
     if (!args->no_scale)
         features = mu_multiply(mu__weight_read(layer, "scale"), features);
@@ -270,7 +293,7 @@ static mu_status projection_build(mu_layer *layer, const heads *h, const char *k
 static mu_status heads_build(mu_layer *layer, const heads *h, int n, const mu_shape *inputs, const uint64_t *seed)
 {
     const int last = inputs[0].rank - 1;
-    MU_TRY(need_operands(layer, n, inputs, 4, MU_MAX_RANK));
+    MU_TRY(need_operands(layer, n, inputs, 4));
     MU_TRY(mu__attention_axes_check(layer, MU_MIN(n, 3), inputs, h->n_axes, h->axes));
     const int64_t query = inputs[0].dims[last], value = inputs[1].dims[last], key = inputs[n > 2 ? 2 : 1].dims[last];
     const int64_t output = h->output_dim ? h->output_dim : query;
@@ -340,33 +363,39 @@ static mu_tensor *head_weights(const heads *h, mu_tensor *query, mu_tensor *key,
     return mu_where(mask, weights, mu_zeros_like(weights));
 }
 
-// Which steps a mask is about is said of sequences alone.
-static mu_status need_no_mask(const mu_layer *layer, const heads *h, const operands *o)
+// Steps along several axes have no order.
+static mu_status need_order(const mu_layer *layer, const heads *h, const mu_attention_axes *axes)
 {
-    if (!o->given_mask && !o->query_mask && !o->value_mask && !o->key_mask && !h->causal && !h->window)
+    if (axes->n == 1 || (!h->causal && !h->window))
         return MU_OK;
-    return mu__error(MU_UNIMPLEMENTED, "layer '%s': inputs of rank %d have a mask, which there is for [batch, steps, "
-                     "features] alone, as .use_causal_mask and .sliding_window; join axes in front of the layer with "
-                     "mu_reshape_layer", mu_layer_name(layer), mu_tensor_rank(o->query));
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %s needs an order of the steps, but queries attend along %d "
+                     "axes of inputs of rank %d; give one axis (.attention_axes), or join axes in front of the layer "
+                     "with mu_reshape_layer", mu_layer_name(layer), h->causal ? ".use_causal_mask" : ".sliding_window",
+                     axes->n, axes->rank);
 }
 
-// The operands as sequences.
+// The operands as sequences, and their masks as those of sequences.
 static mu_status fold(const mu_layer *layer, const heads *h, operands *o, mu_attention_axes *axes)
 {
     MU_TRY(mu__attention_axes_find(layer, mu_tensor_rank(o->query), h->n_axes, h->axes, axes));
     if (mu__attention_is_plain(axes))
         return MU_OK;
-    MU_TRY(need_no_mask(layer, h, o));
-    const bool same = o->key == o->value;
-    o->query = mu__attention_fold(axes, o->query);
-    o->value = mu__attention_fold(axes, o->value);
-    o->key = same ? o->value : mu__attention_fold(axes, o->key);
+    MU_TRY(need_order(layer, h, axes));
+    const operands whole = *o;
+    o->query = mu__attention_fold(axes, whole.query);
+    o->value = mu__attention_fold(axes, whole.value);
+    o->key = whole.key == whole.value ? o->value : mu__attention_fold(axes, whole.key);
+    o->query_mask = mu__attention_fold_steps(axes, whole.query_mask, whole.query);
+    o->value_mask = mu__attention_fold_steps(axes, whole.value_mask, whole.value);
+    o->key_mask = mu__attention_fold_steps(axes, whole.key_mask, whole.key);
+    o->given_mask = mu__attention_fold_pairs(layer, axes, whole.given_mask, whole.query, whole.key);
     return mu_error_code();
 }
 
-// What the heads take, [batch, heads, queries, size], and the weights of the keys where they are computed.
-static mu_tensor *take_by_heads(mu_layer *layer, const heads *h, const operands *o, const mu_call_context *context,
-                                mu_tensor **weights)
+// What the heads take, [batch, heads, queries, size], and the weights of the keys where they are computed, as in Keras
+// for folded inputs with a mask.
+static mu_tensor *take_by_heads(mu_layer *layer, const heads *h, const operands *o, bool folded,
+                                const mu_call_context *context, mu_tensor **weights)
 {
     const int group = h->queries / h->keys;
     mu_tensor *query = project(layer, o->query, "query/kernel", "query/bias");
@@ -376,8 +405,9 @@ static mu_tensor *take_by_heads(mu_layer *layer, const heads *h, const operands 
         key = mu_repeat(key, group, 1);
         value = mu_repeat(value, group, 1);
     }
-    if (h->dropout > 0 || h->returns_scores) {
-        *weights = head_weights(h, query, key, heads_mask(h, o, h->causal));
+    mu_tensor *mask = folded || h->dropout > 0 || h->returns_scores ? heads_mask(h, o, h->causal) : NULL;
+    if (h->dropout > 0 || h->returns_scores || mask) {
+        *weights = head_weights(h, query, key, mask);
         return mu_matmul(drop(layer, *weights, h->dropout, context), value);
     }
     const bool fused = causal_is_fused(h, o);
@@ -387,17 +417,21 @@ static mu_tensor *take_by_heads(mu_layer *layer, const heads *h, const operands 
 
 static mu_value *heads_call(mu_layer *layer, const heads *h, mu_value *inputs, const mu_call_context *context)
 {
-    operands o = operands_of(inputs, context);
+    operands o;
+    if (find_operands(layer, inputs, context, &o) != MU_OK)
+        return NULL;
     const mu_tensor *query = o.query, *key = o.key;
+    mu_tensor *query_mask = o.query_mask;
     mu_attention_axes axes;
     if (fold(layer, h, &o, &axes) != MU_OK)
         return NULL;
-    mu_tensor *weights = NULL, *taken = take_by_heads(layer, h, &o, context, &weights);
+    mu_tensor *weights = NULL;
+    mu_tensor *taken = take_by_heads(layer, h, &o, !mu__attention_is_plain(&axes), context, &weights);
     if (h->gate)
         taken = mu_multiply(taken, mu_sigmoid(project(layer, o.query, "gate/kernel", "gate/bias")));
     mu_tensor *output = mu__attention_unfold(&axes, project_output(layer, taken), query);
     weights = h->returns_scores ? mu__attention_unfold_scores(&axes, weights, query, key) : NULL;
-    return outputs_of(output, weights, &o, context);
+    return outputs_of(output, weights, query_mask, context);
 }
 
 static const mu_field multi_head_attention_fields[] = {

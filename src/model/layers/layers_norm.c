@@ -276,7 +276,7 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 const mu_layer_ops mu__batch_normalization_ops = {
     .class = {"batch_normalization", "BatchNormalization", "mu_batch_normalization",
               MU_OPTIONS(mu_batch_normalization_args), batch_fields, NULL},
-    .passes_mask = true, .no_autocast = true, .build = batch_build, .call = batch_call,
+    .passes_mask = true, .asks_for_rows = true, .no_autocast = true, .build = batch_build, .call = batch_call,
 };
 
 mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)

@@ -103,12 +103,15 @@ static mu_value *global_max_call(mu_layer *layer, mu_value *inputs, const mu_cal
 static mu_value *global_average_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const mu_global_pool_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0);
-    if (!context->mask || layer->ops->axes > 1)
+    mu_tensor *x = mu_at(inputs, 0), *mask = mu__mask_at(context->mask, 0);
+    if (!mask || layer->ops->axes > 1)
         return mu_of(mu_reduce_mean(x, .axes = spatial_axes, .n_axes = layer->ops->axes, .keep_dims = args->keepdims));
-    mu_tensor *valid = x ? mu_expand_dims(mu_cast(mu_at(context->mask, 0), x->dtype), -1) : NULL;
-    mu_tensor *sum = mu_reduce_sum(mu_multiply(x, valid), spatial_axes[0], .keep_dims = args->keepdims);
-    return mu_of(mu_divide(sum, mu_reduce_sum(valid, spatial_axes[0], .keep_dims = args->keepdims)));
+    if (!x || mu__need_step_mask(layer, x, mask, 2) != MU_OK)
+        return NULL;
+    mu_tensor *counts = mu_expand_dims(mu_cast(mask, MU_BOOL), -1);
+    mu_tensor *sum = mu_reduce_sum(mu_where(counts, x, mu_zeros_like(x)), spatial_axes[0], .keep_dims = args->keepdims);
+    mu_tensor *n = mu_reduce_sum(mu_cast(counts, x->dtype), spatial_axes[0], .keep_dims = args->keepdims);
+    return mu_of(mu_divide(sum, n));
 }
 
 CLASSES(global_max_pool, "global_max_pooling", "GlobalMaxPooling", mu_global_pool_args, global, NULL,

@@ -198,7 +198,8 @@ static mu_status begin(sequence *s, mu_layer *layer, mu_value *inputs, const mu_
     *s = (sequence){.options = layer->state, .cell = cell_of(layer), .masked = mask != NULL,
                     .context = {.training = context->training}};
     s->n_states = s->options->n_states;
-    if (!first || first_states(s, layer, inputs, first) != MU_OK)
+    if (!first || first_states(s, layer, inputs, first) != MU_OK ||
+        mu__need_step_mask(layer, mu_at(inputs, 0), mask, 2) != MU_OK)
         return mu_error_code();
     if (s->cell->ops->cell) {
         MU_TRY(mu__cell_begin(&s->run, s->cell, context->training, first, s->states));
@@ -208,7 +209,7 @@ static mu_status begin(sequence *s, mu_layer *layer, mu_value *inputs, const mu_
         *elements = mu_list(x, MU_END);
         return mu_error_code();
     }
-    mask = swap_time(mask);
+    mask = swap_time(mu_cast(mask, MU_BOOL));
     for (int i = 1; mask && i < mu_tensor_rank(s->states[0]); i++)  // one for each row of the states
         mask = mu_expand_dims(mask, -1);
     *elements = mu_list(x, mask, MU_END);

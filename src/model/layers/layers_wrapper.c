@@ -265,7 +265,7 @@ static mu_tensor *unfold(mu_tensor *y, mu_tensor *x)
     return mu_reshape_like(y, like);
 }
 
-// Whether a call has effects, other than drawing random numbers, that make the order of the steps matter.
+// Whether a call in training has effects, other than drawing random numbers, that make the order of the steps matter.
 static mu_status has_effects(const mu_layer *layer, bool *out)
 {
     mu_variable_list all = {0}, trainable = {0};
@@ -276,6 +276,25 @@ static mu_status has_effects(const mu_layer *layer, bool *out)
     mu__free(all.items);
     mu__free(trainable.items);
     return status;
+}
+
+// Whether each step begins with the states that the step before left, in training or not.
+static bool is_stateful(const mu_layer *layer)
+{
+    const mu_recurrent *options = mu__recurrent_of(layer);
+    bool stateful = options && options->stateful;
+    for (size_t i = 0; i < layer->sublayers.n && !stateful; i++)
+        stateful = is_stateful(layer->sublayers.items[i]);
+    return stateful;
+}
+
+// Whether the layer, or one inside of it, computes with all rows of a batch.
+static bool asks_for_rows(const mu_layer *layer)
+{
+    bool asks = layer->ops->asks_for_rows;
+    for (size_t i = 0; i < layer->sublayers.n && !asks; i++)
+        asks = asks_for_rows(layer->sublayers.items[i]);
+    return asks;
 }
 
 static mu_tensor *call_once(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
@@ -290,9 +309,11 @@ static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mas
 {
     const int64_t n = mu_tensor_dim(x, 1);
     if (n == MU_UNKNOWN) {
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%s' has weights that its calls change, so the number of steps "
-                  "must be known; give the shape of the input", mu_layer_name(layer),
-                  mu_layer_name(layer->sublayers.items[0]));
+        const mu_layer *inner = layer->sublayers.items[0];
+        mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%s' has %s, so the number of steps must be known; give the shape "
+                  "of the input%s", mu_layer_name(layer), mu_layer_name(inner),
+                  mu__layer_is_built(inner) ? "weights that its calls change" : "no weights yet",
+                  mu__layer_is_built(inner) ? "" : ", or call the model first");
         return NULL;
     }
     mu_tensor **steps = mu__calloc(2 * (size_t)n + 1, sizeof *steps), **masks = steps ? steps + n : NULL, *y = NULL;
@@ -307,16 +328,20 @@ static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mas
     return y;
 }
 
-// All steps at once where that is the same. A mask [batch, steps] says nothing about the elements of a step.
+// All steps at once where that is the same. Of a mask [batch, steps] a step has the rows that count, which says nothing
+// about the elements of a row: only a layer that computes with all rows is told.
 static mu_value *time_distributed_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     mu_tensor *x = mu_at(inputs, 0), *mask = mu__mask_at(context->mask, 0);
+    const mu_layer *inner = layer->sublayers.items[0];
     bool in_order = false;
-    if (has_effects(layer->sublayers.items[0], &in_order) != MU_OK)
+    if (has_effects(inner, &in_order) != MU_OK ||
+        mu__need_step_mask(layer, x, mask, mask ? MU_MAX(mu_tensor_rank(mask), 2) : 0) != MU_OK)
         return NULL;
-    mask = mask && mu_tensor_rank(mask) > 2 ? mask : NULL;
-    if (in_order && context->training)
-        return mu_of(call_steps(layer, x, mask, true));
+    mask = mask && (mu_tensor_rank(mask) > 2 || asks_for_rows(inner)) ? mask : NULL;
+    in_order |= !mu__layer_is_built(inner);  // a layer of the program's own, whose layers its first call builds
+    if ((in_order && context->training) || is_stateful(inner))
+        return mu_of(call_steps(layer, x, mask, context->training));
     return mu_of(unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, context->training), x));
 }
 

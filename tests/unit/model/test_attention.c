@@ -128,6 +128,39 @@ static void replicas_train_alike(void **state)
     free(wanted);
 }
 
+// Inputs of rank 4 are sequences of a larger batch, with their masks.
+static void deep_inputs_are_sequences(void **state)
+{
+    (void)state;
+    const int64_t flat[] = {6, 4, 2};
+    mu_tensor *query = numbers(4, (int64_t[]){2, 3, 4, 2}, 1), *value = numbers(4, (int64_t[]){2, 3, 4, 2}, 2);
+    mu_tensor *mask = mu_reshape(mu_greater(numbers(1, (int64_t[]){24}, 3), mu_constant(MU_F64, -.2)), 3,
+                                 (int64_t[]){2, 3, 4});
+    mu_tensor *flat_mask = mu_reshape(mask, 2, flat);
+    mu_layer *layers[] = {mu_attention(.use_causal_mask = true), mu_additive_attention(),
+                          mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1,
+                                                  .use_causal_mask = true, .sliding_window = 3)};
+    // With .dropout the weights of sequences are computed too, so that a query without a key takes nothing there.
+    for (size_t i = 0; i < MU_COUNT(layers); i++) {
+        mu_tensor *seen = mu_call(layers[i], .inputs = mu_list(query, value, MU_END),
+                                  .masks = mu_list(mask, mask, MU_END));
+        mu_layer *again = i < 2 ? layers[i] : mu_multi_head_attention(2, 3, .use_causal_mask = true, .dropout = .5,
+                                                                      .sliding_window = 3);
+        mu_value *sequences = mu_list(mu_reshape(query, 3, flat), mu_reshape(value, 3, flat), MU_END);
+        mu_value *masks = mu_list(flat_mask, flat_mask, MU_END);
+        mu_tensor *wanted = mu_call(again, .inputs = sequences, .masks = masks);
+        if (i == 2) {
+            mu_value *to = mu_model_weights(again), *from = mu_model_weights(layers[i]);
+            for (int w = 0; w < mu_value_count(to); w++)
+                mu_variable_assign(mu_value_variable(mu_value_at(to, w)),
+                                   mu_variable_read(mu_value_variable(mu_value_at(from, w))));
+            wanted = mu_call(again, .inputs = sequences, .masks = masks);
+        }
+        assert_ptr_equal(mu_mask_of(seen), mask);
+        assert_near(doubles(seen), doubles(wanted), 48, 1e-14);
+    }
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -143,17 +176,23 @@ static void refuses(void **state)
     assert_null(mu_call(mu_additive_attention(), .inputs = mu_list(x, x, x, x, MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "it was given 4 tensors");
     mu_tensor *deep = numbers(4, (int64_t[]){2, 3, 4, 2}, 1);
-    assert_null(mu_call(mu_grouped_query_attention(2, 4, 2), .inputs = mu_list(deep, deep, MU_END),
-                        .mask = mu_ones(MU_BOOL, 3, (int64_t[]){2, 3, 4})));
-    expect_error(MU_UNIMPLEMENTED, "inputs of rank 4 have a mask");
+    mu_tensor *rows = mu_ones(MU_BOOL, 2, (int64_t[]){2, 3});
+    assert_null(mu_call(mu_grouped_query_attention(2, 4, 2), .inputs = mu_list(deep, deep, MU_END), .mask = rows));
+    expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2, 3] and its input [2, 3, 4, 2]; the mask must have the "
+                 "first 3 axes of the input");
+    assert_null(mu_call(mu_attention(), .inputs = mu_list(deep, deep, MU_END), .mask = rows));
+    expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2, 3]");
+    assert_null(mu_call(mu_multi_head_attention(2, 3, .use_causal_mask = true), .inputs = mu_list(deep, deep, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, ".use_causal_mask needs an order of the steps, but queries attend along 2 axes");
+    assert_null(mu_call(mu_multi_head_attention(2, 3), .inputs = mu_list(deep, deep, deep, mu_ones(MU_F64, 3,
+                        (int64_t[]){2, 12, 12}), MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "the mask of pairs has shape [2, 12, 12], the query [2, 3, 4, 2]");
     assert_null(mu_call(mu_multi_head_attention(2, 3, .attention_axes = (int[]){3}, .n_attention_axes = 1),
                         .inputs = mu_list(deep, deep, MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "attention_axes[0] is 3; for inputs of rank 4, they are different numbers");
     assert_null(mu_call(mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1),
                         .inputs = mu_list(deep, numbers(4, (int64_t[]){2, 5, 4, 2}, 1), MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "must agree in rank and in the axes that are not attended along");
-    assert_null(mu_call(mu_attention(), .inputs = mu_list(deep, deep, MU_END)));
-    expect_error(MU_INVALID_ARGUMENT, "takes inputs of rank 3");
     const bool bits[] = {true, false, true};
     mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, (int64_t[]){1, 3}, bits);
     assert_null(mu_call(mu_attention(), x, .mask = mask, .masks = mu_list(mask, mask, MU_END)));
@@ -164,7 +203,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(any_length),         MODEL_TEST(causal_queries),       MODEL_TEST(drops_weights),
-        MODEL_TEST(weights_have_names), MODEL_TEST(replicas_train_alike), MODEL_TEST(refuses),
+        MODEL_TEST(weights_have_names), MODEL_TEST(replicas_train_alike), MODEL_TEST(deep_inputs_are_sequences),
+        MODEL_TEST(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

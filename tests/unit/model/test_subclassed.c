@@ -447,6 +447,76 @@ static void layers_say_their_masks(void **state)
     assert_near(doubles(mu_at(seen, 1)), doubles(mu_call(reader, rows)), SENTENCES * 2, 0);
 }
 
+static mu_value *same_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context, (void)arg;
+    return inputs;
+}
+
+// A mask that a call is given counts for the layers inside too, instead of the one that the tensor has; so does none.
+static void given_masks_reach_layers_inside(void **state)
+{
+    (void)state;
+    mu_layer *tower = mu_layer_new("tower", .call = tower_call), *lstm = mu_lstm(4, .return_sequences = true);
+    mu_layer_set_attribute(tower, "steps", lstm);
+    mu_tensor *h = mu_call(mu_embedding(TOKENS, 3, .mask_zero = true), sentences()), *steps = mu_mask_of(h);
+    mu_tensor *others = mu_logical_not(steps);
+    mu_tensor *same = mu_call(mu_layer_new("same", .call = same_call), h, .mask = others);
+    mu_tensor *seen = mu_call(tower, h, .mask = others), *bare = mu_call(tower, h, .masks = mu_list_of(0, NULL));
+    const int64_t n = SENTENCES * STEPS * 4;
+    assert_near(doubles(seen), doubles(mu_call(lstm, h, .mask = others)), n, 0);
+    assert_near(doubles(bare), doubles(mu_call(lstm, h, .masks = mu_list_of(0, NULL))), n, 0);
+    assert_near(doubles(mu_call(tower, h)), doubles(mu_call(lstm, h)), n, 0);
+    assert_ptr_equal(mu_mask_of(seen), others);
+    assert_ptr_equal(mu_mask_of(same), others);
+    assert_null(mu_mask_of(bare));
+    assert_ptr_equal(mu_mask_of(h), steps);
+    mu_tensor *x = mu_input({STEPS, 3}), *given = mu_input({STEPS}, .dtype = MU_BOOL);
+    mu_model *model = mu_model_new(.inputs = mu_list(x, given, MU_END), .output = mu_call(tower, x, .mask = given));
+    assert_near(doubles(mu_call(model, .inputs = mu_list(h, others, MU_END))), doubles(seen), n, 0);
+}
+
+// The mean that a batch normalization has seen last, in a layer that is called on each step of two sequences. Of the
+// second step, the first sequence does not count.
+static double last_mean(mu_layer *inner, mu_layer *normalization)
+{
+    mu_tensor *x = mu_tensor_new(MU_F64, 3, (int64_t[]){2, 2, 1}, (double[]){1, 8, 3, 5});
+    mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, (int64_t[]){2, 2}, (bool[]){true, false, true, true});
+    assert_non_null(mu_call(mu_time_distributed(inner), x, .mask = mask, .training = true));
+    return doubles(mu_variable_read(mu_layer_weight(normalization, "moving_mean")))[0];
+}
+
+static void steps_have_their_rows_of_a_mask(void **state)
+{
+    (void)state;
+    mu_layer *plain = mu_batch_normalization(.momentum = 0), *last = mu_batch_normalization(.momentum = 0),
+             *inside = mu_batch_normalization(.momentum = 0), *tower = mu_layer_new("tower", .call = tower_call);
+    mu_layer_set_attribute(tower, "steps", inside);
+    assert_number(last_mean(plain, plain), 5, 1e-6);
+    assert_number(last_mean(mu_sequential(mu_activation("linear"), last), last), 5, 1e-6);
+    assert_number(last_mean(tower, inside), 5, 1e-6);
+    mu_tensor *x = numbers(3, (int64_t[]){2, 2, 1}, 1), *row = mu_ones(MU_BOOL, 1, (int64_t[]){2});
+    mu_tensor *deep = mu_ones(MU_BOOL, 3, (int64_t[]){2, 2, 1});
+    assert_null(mu_call(mu_time_distributed(mu_dense(1)), x, .mask = row));
+    expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2] and its input [2, 2, 1]; the mask must have the first 2");
+    assert_null(mu_call(mu_lstm(1), x, .mask = deep));
+    expect_error(MU_INVALID_ARGUMENT, "layer 'lstm': its mask has shape [2, 2, 1]");
+    assert_null(mu_call(mu_global_average_pool1d(), x, .mask = row));
+    expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2] and");
+}
+
+// What a step that does not count has is nothing to the mean, whatever number in the mask says that the others count.
+static void means_are_of_steps_that_count(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_tensor_new(MU_F64, 3, (int64_t[]){1, 3, 1}, (double[]){1, NAN, 4});
+    mu_tensor *mask = mu_tensor_new(MU_I32, 2, (int64_t[]){1, 3}, (int32_t[]){2, 0, 1});
+    assert_near(doubles(mu_call(mu_global_average_pool1d(), x, .mask = mask)), (double[]){2.5}, 1, 0);
+    mu_tensor *plain = mu_tensor_new(MU_F64, 3, (int64_t[]){1, 3, 1}, (double[]){1, 2, 6});
+    mu_tensor *all = mu_call(mu_global_average_pool1d(), plain, .masks = mu_list_of(0, NULL));
+    assert_near(doubles(all), (double[]){3}, 1, 0);
+}
+
 // A call that runs out of memory leaves no mask with the tensors that it was given.
 static void failed_calls_leave_no_masks(void **state)
 {
@@ -477,6 +547,8 @@ int main(void)
         MODEL_TEST(is_summarised_and_drawn), MODEL_TEST(errors_name_the_model_and_its_function),
         MODEL_TEST(cycles_are_refused), MODEL_TEST(refused_layers_leave_nothing),
         MODEL_TEST(masks_travel_with_tensors), MODEL_TEST(masks_are_asked_for), MODEL_TEST(layers_say_their_masks),
+        MODEL_TEST(given_masks_reach_layers_inside), MODEL_TEST(steps_have_their_rows_of_a_mask),
+        MODEL_TEST(means_are_of_steps_that_count),
         MODEL_TEST(failed_calls_leave_no_masks)};
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
