@@ -21,8 +21,8 @@ extern "C" {
 
 // ---- Look-up ------------------------------------------------------------------------------------
 // Index 0 is the mask token, if there is one and the output mode is "int"; then come num_oov_indices indices for tokens
-// that are not in the vocabulary, then the vocabulary. With several of them, such strings are spread by their
-// FarmHash, integers by their remainder. Output modes: "int" (default; int64, the shape of x), and as
+// that are not in the vocabulary, then the vocabulary. With several of them, such strings are spread by their hash,
+// integers by their remainder or hash. Output modes: "int" (default; int64, the shape of x), and as
 // mu_category_encoding "one_hot", "multi_hot" and "count" (int64); "tf_idf" (of the model's type) is "count" times the
 // tokens' idf_weights, or, out of the vocabulary, times their average.
 
@@ -41,6 +41,10 @@ typedef struct mu_string_lookup_args {
     bool invert;                             // from indices (integers) to strings
     const char *output_mode;
     bool pad_to_max_tokens;                  // encodings have max_tokens columns, whatever the vocabulary has
+    // n_salt numbers, 1 or 2: of several out-of-vocabulary indices, a token gets one by SipHash with this key; default:
+    // by FarmHash
+    const int64_t *salt;
+    int n_salt;
     const char *name;
     const char *dtype;
 } mu_string_lookup_args;
@@ -63,6 +67,11 @@ typedef struct mu_integer_lookup_args {
     bool invert;
     const char *output_mode;
     bool pad_to_max_tokens;
+    // how an integer gets one of several out-of-vocabulary indices: "floormod" (default), its remainder, or "farmhash",
+    // a hash of its decimal digits
+    const char *oov_method;
+    const int64_t *salt;                     // of "farmhash": as above
+    int n_salt;
     const char *name;
     const char *dtype;
 } mu_integer_lookup_args;

@@ -332,6 +332,13 @@ def call(mu, made, array):
     return flat(mu, mu.mu_call_values(model=made, inputs=mu.mu_list_of(len(values), values)))
 
 
+def same_options(report, name, theirs, config, options):
+    """Keras's layer of our configuration has the options."""
+    again, wanted = keras.layers.deserialize(config).get_config(), theirs.get_config()
+    wrong = [key for key in options if json.dumps(again[key], default=str) != json.dumps(wanted[key], default=str)]
+    report.row(f"{name}: our configuration in Keras", f"{len(options)} options", passed=not wrong, failures=wrong)
+
+
 def compare_layer(mu, report, keras_class, function, options, inputs, adapt=None):
     name = f"{keras_class} {' '.join(f'{k}={v}' for k, v in options.items() if k != 'vocabulary')}"[:70]
     with mu.pool(), report.guard(name):
@@ -350,7 +357,9 @@ def compare_layer(mu, report, keras_class, function, options, inputs, adapt=None
             wanted = theirs(given)
             check(report, name, call(mu, ours, array), [numpy_of(tf.convert_to_tensor(wanted))],
                   tolerance=1e-5 if options.get("output_mode") == "tf_idf" else 0)
-        back = mu.mu_layer_from_config(mu.mu_layer_config(ours))
+        text = mu.mu_layer_config(ours)
+        back = mu.mu_layer_from_config(text)
+        same_options(report, name, theirs, json.loads(text), options)
         for array in inputs[:1]:
             check(report, f"{name}: from its configuration", call(mu, back, array), call(mu, ours, array))
 
@@ -369,7 +378,11 @@ def test_lookups(mu, report):
                     {"output_mode": "multi_hot", "max_tokens": 9, "pad_to_max_tokens": True}):
         inputs = [words.reshape(1, -1), column] if options.get("output_mode", "int") in ("multi_hot", "count", "tf_idf") else [words, column]
         compare_layer(mu, report, "StringLookup", "mu_string_lookup", {"vocabulary": VOCABULARY, **options}, inputs)
-    for options in ({}, {"mask_token": 0}, {"num_oov_indices": 3}, {"output_mode": "count"}):
+    for options in ({"num_oov_indices": 5, "salt": [133, 137]}, {"num_oov_indices": 3, "mask_token": "cat", "salt": [5, 5]}):
+        compare_layer(mu, report, "StringLookup", "mu_string_lookup", {"vocabulary": VOCABULARY, **options}, [words, column])
+    for options in ({}, {"mask_token": 0}, {"num_oov_indices": 3}, {"output_mode": "count"},
+                    {"num_oov_indices": 4, "oov_method": "farmhash"},
+                    {"num_oov_indices": 5, "oov_method": "farmhash", "salt": [133, 137], "mask_token": 0}):
         inputs = [numbers.reshape(2, 3)]
         compare_layer(mu, report, "IntegerLookup", "mu_integer_lookup", {"vocabulary": [12, 13, 1138], **options}, inputs)
     compare_layer(mu, report, "StringLookup", "mu_string_lookup", {"vocabulary": VOCABULARY, "invert": True}, [np.int64([[0, 1], [4, 3]])])
@@ -388,6 +401,9 @@ def test_hashing(mu, report):
         theirs = dict(options)
         if options.get("salt") == [5]:
             theirs["salt"] = 5
+        with mu.pool(), report.guard("Hashing"):
+            made = json.loads(mu.mu_layer_config(layer(mu, "mu_hashing", options)))
+            same_options(report, f"Hashing {options}", keras.layers.Hashing(**theirs), made, ["dtype", *theirs])
         for array in (words, words.reshape(-1, 1)) if "mask_value" in options else (words, numbers, words.reshape(-1, 1)):
             with mu.pool(), report.guard("Hashing"):
                 keras_layer = keras.layers.Hashing(**theirs)
@@ -401,6 +417,7 @@ def test_hashing(mu, report):
                 keras_layer = keras.layers.HashedCrossing(num_bins=50, output_mode=mode)
                 wanted = keras_layer((tf.constant([bytes(w) for w in a.ravel()], shape=a.shape), tf.constant(b)))
                 ours = layer(mu, "mu_hashed_crossing", {"num_bins": 50, "output_mode": mode})
+                same_options(report, f"HashedCrossing {mode}", keras_layer, json.loads(mu.mu_layer_config(ours)), ["dtype", "num_bins"])
                 check(report, f"HashedCrossing {mode} {a.shape}", call(mu, ours, [a, b]), [numpy_of(tf.convert_to_tensor(wanted))])
 
 

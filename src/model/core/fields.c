@@ -349,7 +349,7 @@ void *mu__fields_object(const mu_class *class, const void *args, const char *nam
 const char *mu__fields_text(const mu_class *class, const void *args, const char *name)
 {
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
-        if ((field->kind == MU_FIELD_ACTIVATION || field->kind == MU_FIELD_TEXT) && strcmp(field->name, name) == 0)
+        if (is_text(field) && strcmp(field->name, name) == 0)
             return *text_at(args, field);
     return NULL;
 }

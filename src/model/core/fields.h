@@ -131,7 +131,7 @@ void mu__fields_drop(const mu_class *class, void *args);
 void *mu__fields_object(const mu_class *class, const void *args, const char *name);
 // mu__fields_drop_list frees a list in such a copy, whose place and length the caller sets anew.
 void mu__fields_drop_list(const mu_class *class, void *args, const char *name);
-// mu__fields_text returns the text or activation in the field of this name, likewise.
+// mu__fields_text returns the text, word or activation in the field of this name, likewise.
 const char *mu__fields_text(const mu_class *class, const void *args, const char *name);
 // mu__fields_name returns the object's own name in its options, mu__fields_policy its dtype policy; NULL: none was
 // given.

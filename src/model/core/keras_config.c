@@ -76,6 +76,14 @@ static json_t *cells_json(const mu_layer *stack)
                                     mu_layer_dtype_policy(stack), "cells", list));
 }
 
+// Keras's name of the type of a layer's outputs.
+static const char *type_of(const mu_layer *layer)
+{
+    const char *mode = layer->ops->typed_by_mode
+                           ? mu__fields_text(&layer->ops->class, layer->args, "output_mode") : NULL;
+    return mode && strcmp(mode, "int") == 0 ? "int64" : mu_layer_dtype_policy(layer);
+}
+
 json_t *mu__layer_json(const mu_layer *layer)
 {
     const mu_class *class = &layer->ops->class;
@@ -102,8 +110,7 @@ json_t *mu__layer_json(const mu_layer *layer)
                   mu_layer_name(layer), class->keras);
         return NULL;
     }
-    json_t *config =
-        json_pack("{s:s, s:s}", "name", mu_layer_name(layer), "dtype", mu_layer_dtype_policy(layer));
+    json_t *config = json_pack("{s:s, s:s}", "name", mu_layer_name(layer), "dtype", type_of(layer));
     // "trainable" has the default true, and some of Keras's classes do not take it.
     if (config && layer->frozen)
         json_object_set_new(config, "trainable", json_false());

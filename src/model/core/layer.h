@@ -76,6 +76,7 @@ struct mu_layer_ops {
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
     bool takes_reverse;        // may be called with .reverse
+    bool typed_by_mode;        // in output mode "int" Keras's layer has the type int64
     bool no_autocast;          // floats and weights keep their types (Keras's autocast=False)
     int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
     bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking); of several

@@ -165,3 +165,16 @@ uint64_t mu__siphash(const uint64_t key[2], const void *bytes, size_t n)
     sip_rounds(v, 4);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
+
+uint64_t mu__salted_hash(int n, const int64_t *salt, mu_string text)
+{
+    if (n == 0)
+        return mu__fingerprint64(text.bytes, text.n);
+    return mu__siphash((uint64_t[]){(uint64_t)salt[0], (uint64_t)salt[n - 1]}, text.bytes, text.n);
+}
+
+mu_status mu__salt_check(int n, const char *function)
+{
+    return n <= 2 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s: n_salt is %d; the key of SipHash has 1 or 2 numbers",
+                                      function, n);
+}

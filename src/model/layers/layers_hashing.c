@@ -48,7 +48,7 @@ static mu_value *encoded(mu_tensor *bins, int num_bins, const char *mode)
 static const mu_field hashing_fields[] = {
     MU_FIELD(mu_hashing_args, num_bins, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_hashing_args, mask_value, TEXT),
-    MU_FIELD(mu_hashing_args, salt, LONGS, .second = offsetof(mu_hashing_args, n_salt)),
+    MU_FIELD(mu_hashing_args, salt, LONGS, .second = offsetof(mu_hashing_args, n_salt), .single = true),
     MU_FIELD(mu_hashing_args, output_mode, WORD, .text = "int", .words = hashing_modes),
     MU_LAYER_FIELDS(mu_hashing_args),
     {0},
@@ -56,9 +56,7 @@ static const mu_field hashing_fields[] = {
 
 static mu_status hashing_complete(void *arguments)
 {
-    const mu_hashing_args *args = arguments;
-    return args->n_salt <= 2 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_hashing: n_salt is %d; the key of SipHash "
-                                                 "has 1 or 2 numbers", args->n_salt);
+    return mu__salt_check(((const mu_hashing_args *)arguments)->n_salt, "mu_hashing");
 }
 
 static int64_t bin_of(const mu_hashing_args *args, mu_string text)
@@ -67,11 +65,7 @@ static int64_t bin_of(const mu_hashing_args *args, mu_string text)
     const int64_t bins = args->num_bins - masks;
     if (bins < 1 || (masks && strlen(args->mask_value) == text.n && memcmp(args->mask_value, text.bytes, text.n) == 0))
         return 0;
-    const uint64_t key[2] = {args->n_salt > 0 ? (uint64_t)args->salt[0] : 0,
-                             args->n_salt > 0 ? (uint64_t)args->salt[args->n_salt - 1] : 0};
-    const uint64_t hash = args->n_salt > 0 ? mu__siphash(key, text.bytes, text.n)
-                                           : mu__fingerprint64(text.bytes, text.n);
-    return (int64_t)(hash % (uint64_t)bins) + masks;
+    return (int64_t)(mu__salted_hash(args->n_salt, args->salt, text) % (uint64_t)bins) + masks;
 }
 
 static mu_value *hashing_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -95,7 +89,7 @@ static mu_status hashing_spec(const mu_layer *layer, int n, const mu_spec *in, m
 }
 
 MU_LAYER_CLASS(hashing, "hashing", "Hashing", mu_hashing_args, hashing_fields, hashing_complete, .takes_integers = true,
-               .takes_strings = true, .call = hashing_call, .host_spec = hashing_spec)
+               .takes_strings = true, .typed_by_mode = true, .call = hashing_call, .host_spec = hashing_spec)
 
 // ---- Crosses ------------------------------------------------------------------------------------
 
@@ -155,5 +149,5 @@ static mu_status crossing_spec(const mu_layer *layer, int n, const mu_spec *in, 
 }
 
 MU_LAYER_CLASS(hashed_crossing, "hashed_crossing", "HashedCrossing", mu_hashed_crossing_args, crossing_fields, NULL,
-               .takes_integers = true, .takes_strings = true, .call = crossing_call,
+               .takes_integers = true, .takes_strings = true, .typed_by_mode = true, .call = crossing_call,
                .host_spec = crossing_spec)

@@ -1,9 +1,11 @@
 // The layers that look strings and integers up in a vocabulary, and what adapts such layers.
 #include "model/core/layer.h"
+#include "model/layers/fingerprint.h"
 #include "model/layers/token_lookup.h"
 
 #include <muster/text.h>
 
+static const char *const oov_methods[] = {"floormod", "farmhash", NULL};
 static const char *const modes[] = {"int", "one_hot", "multi_hot", "count", "tf_idf", NULL};
 #define NO_TOKEN INT64_MIN  // Keras's None
 
@@ -78,6 +80,7 @@ static const mu_field string_fields[] = {
     MU_FIELD(mu_string_lookup_args, invert, FLAG),
     MU_FIELD(mu_string_lookup_args, output_mode, WORD, .text = "int", .words = modes),
     MU_FIELD(mu_string_lookup_args, pad_to_max_tokens, FLAG),
+    MU_FIELD(mu_string_lookup_args, salt, LONGS, .second = offsetof(mu_string_lookup_args, n_salt), .single = true),
     MU_FIELD_ONLY("oov_method", .text = "floormod"),
     MU_FIELD_ONLY("encoding", .text = "utf-8"),
     MU_LAYER_FIELDS(mu_string_lookup_args),
@@ -88,6 +91,7 @@ static mu_status string_complete(void *arguments)
 {
     mu_string_lookup_args *args = arguments;
     args->oov_token = args->oov_token != NULL ? args->oov_token : "[UNK]";
+    MU_TRY(mu__salt_check(args->n_salt, "mu_string_lookup"));
     return check_inverted("mu_string_lookup", args->invert, args->output_mode);
 }
 
@@ -103,6 +107,8 @@ static mu_status string_make(mu_layer *layer)
     if (l == NULL)
         return MU_RESOURCE_EXHAUSTED;
     l->n_oov = args->num_oov_indices;
+    l->n_salt = args->n_salt;
+    l->salt = args->salt;
     l->output_mode = args->output_mode;
     l->mask = text_of(args->mask_token);
     l->masks = args->mask_token != NULL && strcmp(args->output_mode, "int") == 0;
@@ -142,7 +148,8 @@ static const mu_field integer_fields[] = {
     MU_FIELD(mu_integer_lookup_args, invert, FLAG),
     MU_FIELD(mu_integer_lookup_args, output_mode, WORD, .text = "int", .words = modes),
     MU_FIELD(mu_integer_lookup_args, pad_to_max_tokens, FLAG),
-    MU_FIELD_ONLY("oov_method", .text = "floormod"),
+    MU_FIELD(mu_integer_lookup_args, oov_method, WORD, .text = "floormod", .words = oov_methods),
+    MU_FIELD(mu_integer_lookup_args, salt, LONGS, .second = offsetof(mu_integer_lookup_args, n_salt), .single = true),
     MU_FIELD_ONLY("vocabulary_dtype", .text = "int64"),
     MU_LAYER_FIELDS(mu_integer_lookup_args),
     {0},
@@ -151,6 +158,10 @@ static const mu_field integer_fields[] = {
 static mu_status integer_complete(void *arguments)
 {
     const mu_integer_lookup_args *args = arguments;
+    MU_TRY(mu__salt_check(args->n_salt, "mu_integer_lookup"));
+    if (args->n_salt > 0 && strcmp(args->oov_method, "farmhash") != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_integer_lookup: .salt is given and oov_method is \"%s\", which "
+                         "hashes nothing; write .oov_method = \"farmhash\", or leave .salt out", args->oov_method);
     return check_inverted("mu_integer_lookup", args->invert, args->output_mode);
 }
 
@@ -167,6 +178,9 @@ static mu_status integer_make(mu_layer *layer)
         return MU_RESOURCE_EXHAUSTED;
     l->integers = true;
     l->n_oov = args->num_oov_indices;
+    l->hashes_integers = strcmp(args->oov_method, "farmhash") == 0;
+    l->n_salt = args->n_salt;
+    l->salt = args->salt;
     l->output_mode = args->output_mode;
     if (args->mask_token != NO_TOKEN)
         l->mask = (mu_string){(const char *)&args->mask_token, sizeof args->mask_token};

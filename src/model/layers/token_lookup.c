@@ -106,6 +106,20 @@ static int64_t integer_of(mu_string token)
     return value;
 }
 
+// Which of the out-of-vocabulary indices a token has.
+static int64_t oov_index(const mu_lookup *l, mu_string token)
+{
+    const int64_t n = l->n_oov;
+    char digits[32];
+    if (n == 1)
+        return 0;
+    if (l->integers && !l->hashes_integers)
+        return (integer_of(token) % n + n) % n;
+    if (l->integers)
+        token = (mu_string){digits, (size_t)snprintf(digits, sizeof digits, "%lld", (long long)integer_of(token))};
+    return (int64_t)(mu__salted_hash(l->n_salt, l->salt, token) % (uint64_t)n);
+}
+
 bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index)
 {
     const mu_lookup *l = lookup_of(layer);
@@ -128,9 +142,7 @@ bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index)
                   "give indices for such tokens", mu_layer_name((mu_layer *)(uintptr_t)layer), text);
         return false;
     }
-    const int64_t n = l->n_oov, value = l->integers && n > 1 ? (integer_of(token) % n + n) % n : 0;
-    *index = l->masks + (n == 1 ? 0 : l->integers ? value : (int64_t)(mu__fingerprint64(token.bytes,
-                                                                                        token.n) % (uint64_t)n));
+    *index = l->masks + oov_index(l, token);
     return true;
 }
 

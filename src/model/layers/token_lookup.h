@@ -27,6 +27,9 @@ typedef struct mu_lookup {
     bool adapted;               // which adapt has found
     bool integers;
     int n_oov;
+    bool hashes_integers;       // of several out-of-vocabulary indices, an integer gets one by its hash
+    int n_salt;                 // of hashes (mu__salted_hash)
+    const int64_t *salt;        // the options'
     bool masks;                 // the mask token has index 0, which only output_mode "int" has
     mu_string mask, oov;
     const char *output_mode;

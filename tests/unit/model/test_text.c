@@ -79,6 +79,10 @@ static void texts_become_words(void **state)
     expect_error(MU_INVALID_ARGUMENT, "takes strings of shape [batch] or [batch, 1]; the input is string [1, 2]");
     assert_null(mu_text_vectorization(.split = "words"));
     expect_error(MU_INVALID_ARGUMENT, "split is 'words'; it must be one of 'whitespace', 'character', 'none'");
+    assert_null(mu_string_lookup(.salt = (const int64_t[]){1, 2, 3}, .n_salt = 3));
+    expect_error(MU_INVALID_ARGUMENT, "mu_string_lookup: n_salt is 3; the key of SipHash has 1 or 2 numbers");
+    assert_null(mu_integer_lookup(.salt = (const int64_t[]){1}, .n_salt = 1));
+    expect_error(MU_INVALID_ARGUMENT, "write .oov_method = \"farmhash\", or leave .salt out");
     assert_null(mu_hashing(10, .salt = (const int64_t[]){1, 2, 3}, .n_salt = 3));
     expect_error(MU_INVALID_ARGUMENT, "the key of SipHash has 1 or 2 numbers");
 }
