@@ -30,6 +30,7 @@ typedef struct mu_model_checkpoint_args {
     const char *mode;                        // default "auto"
     int64_t save_freq;                       // save every so many steps; default: at the end of every epoch
     double initial_value_threshold;          // with save_best_only, the value to improve on; default: none
+    bool verbose;                            // print whether the value has improved, and where the model is saved
 } mu_model_checkpoint_args;
 // mu_model_checkpoint saves the model at the end of every epoch, or every so many steps: to a path that ends with
 // .keras the whole model, as mu_save_model does, to any other its weights, as mu_save_weights does. With save_best_only
@@ -51,6 +52,7 @@ typedef struct mu_early_stopping_args {
     double baseline;                         // a value that must be improved on within `patience`; default: none
     bool restore_best_weights;               // at the end of training; default: the last weights stay
     int start_from_epoch;                    // earlier epochs do not count; default 0
+    bool verbose;                            // print the epoch that was the last, and of which the weights are
 } mu_early_stopping_args;
 // mu_early_stopping stops training when the monitored value no longer improves. Epochs without the value do not count.
 #define mu_early_stopping(...) \
@@ -68,6 +70,7 @@ typedef struct mu_reduce_lr_on_plateau_args {
     double min_delta;                        // smallest change that counts as an improvement; default 1e-4
     int cooldown;                            // epochs after a reduction in which patience does not run; default 0
     double min_lr;                           // the learning rate is not reduced below; default 0
+    bool verbose;                            // print each new learning rate
 } mu_reduce_lr_on_plateau_args;
 // mu_reduce_lr_on_plateau reduces the optimizer's learning rate when the monitored value no longer improves. Epochs
 // without the value do not count. This callback and the next one let mu_fit log each epoch's "learning_rate".

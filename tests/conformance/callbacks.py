@@ -3,6 +3,8 @@
 import contextlib
 import ctypes
 import io
+import itertools
+import os
 import pathlib
 import sys
 import tempfile
@@ -33,6 +35,16 @@ CALLBACKS = [
     ("ReduceLROnPlateau", {"monitor": "val_loss", "patience": 1, "min_delta": 0.5, "cooldown": 1, "validation_freq": 2}, 0.4),
     ("LearningRateScheduler", {}, 0.4), ("CSVLogger", {"separator": ";"}, 0.05), ("CSVLogger", {"append": True}, 0.05),
     ("TerminateOnNaN", {}, 1e200), ("SwapEMAWeights", {}, 0.1), ("SwapEMAWeights", {"swap_on_epoch": True}, 0.1),
+]
+# What callbacks say, with "verbose", in ten epochs.
+SAYING = [
+    ("EarlyStopping", {"monitor": "loss", "patience": 2, "restore_best_weights": True, "mode": "max"}),
+    ("EarlyStopping", {"monitor": "val_loss", "patience": 3, "restore_best_weights": True}),
+    ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.3, "patience": 1, "min_delta": 10, "min_lr": 0.01}),
+    ("ModelCheckpoint", {"filepath": "w{epoch}.weights.h5", "save_weights_only": True}),
+    ("ModelCheckpoint", {"filepath": "w.keras", "save_best_only": True}),
+    ("ModelCheckpoint", {"filepath": "w.keras", "save_best_only": True, "initial_value_threshold": 3.0}),
+    ("ModelCheckpoint", {"filepath": "w{epoch}-{batch}.weights.h5", "save_weights_only": True, "save_freq": 7}),
 ]
 # Without options: epochs, the learning rate, and the weight at which the validation loss is least. 2.0 is never passed,
 # so that only .min_delta (1e-4) ends the improvements; 2.02 is, so that "val_loss" is told from "loss".
@@ -187,6 +199,50 @@ def compare_checkpoints(report, mu, floatx, options):
             far = max(off(a[key], b[key]) for a, b in pairs for key in b) if same else np.inf
     report.check(f"callback ModelCheckpoint {options}, {floatx}", f"{len(wanted_names)} files as Keras's, within {far:.1e}",
                  len(wanted_names) > 0 and far <= TOLERANCE[floatx])
+
+
+@contextlib.contextmanager
+def printed(library, lines):
+    """Appends what a library of C prints, without empty lines."""
+    kept = os.dup(1)
+    with tempfile.TemporaryFile() as file:
+        try:
+            os.dup2(file.fileno(), 1)
+            yield
+            library.fflush(None)
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+        file.seek(0)
+        lines += [line for line in file.read().decode().split("\n") if line]
+
+
+def compare_saying(report, mu, floatx, row):
+    """What a callback prints with "verbose"."""
+    name, options = row
+    dtype = FLOATX[floatx]
+    generator = np.random.default_rng(12)
+    x, y = generator.normal(size=(ROWS, 4)).astype(dtype), generator.normal(size=(ROWS, 2)).astype(dtype)
+    function = {"ReduceLROnPlateau": "reduce_lr_on_plateau"}.get(name) or snake(name)
+    theirs = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, kernel_initializer="zeros", name="dense")])
+    theirs.compile(tf.keras.optimizers.SGD(0.5, momentum=0.5), "mse")
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        given = {key: f"{folder}/{value}" if key == "filepath" else value for key, value in options.items()}
+        wanted, seen = io.StringIO(), []
+        with contextlib.redirect_stdout(wanted):
+            theirs.fit(x[:16], y[:16], batch_size=4, epochs=10, shuffle=False, validation_data=(x[16:], y[16:]), verbose=0,
+                       callbacks=[getattr(tf.keras.callbacks, name)(**given, verbose=1)])
+        ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, kernel_initializer="zeros", name="dense")])
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.5, momentum=0.5), loss="mse")
+        given = {"path" if key == "filepath" else key: value for key, value in given.items()}
+        with printed(ctypes.CDLL(None), seen):
+            mu.mu_fit(model=ours, x=mu.tensor(x[:16]), y=mu.tensor(y[:16]), batch_size=4, epochs=10, no_shuffle=True,
+                      validation_data=mu.values([mu.tensor(x[16:]), mu.tensor(y[16:])]), verbose=MU_VERBOSE_SILENT,
+                      callbacks=getattr(mu, f"mu_{function}")(**given, verbose=True))
+        wanted = [line for line in wanted.getvalue().split("\n") if line]
+    wrong = [f"{a!r}, not {b!r}" for a, b in itertools.zip_longest(seen, wanted) if a != b]
+    report.row(f"callback {name} {options} says, {floatx}", f"{len(wanted)} lines as Keras's", passed=bool(wanted) and not wrong,
+               failures=wrong)
 
 
 class Interrupted(Exception):
@@ -429,6 +485,7 @@ def main(library, only=""):
         parts += [(compare_defaults, row, f"{row[0]} without options") for row in DEFAULTS]
         if floatx == "f64":  # which files are written does not depend on the type
             parts += [(compare_checkpoints, options, "ModelCheckpoint") for options in CHECKPOINTS]
+            parts += [(compare_saying, row, f"{row[0]} says") for row in SAYING]
         parts += [(compare_backup, None, "BackupAndRestore")]
         parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
                   (compare_traced_summaries, None, "traced summaries"),

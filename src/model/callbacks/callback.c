@@ -2,6 +2,9 @@
 #include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 static void callback_destroy(void *object)
 {
     mu_callback *callback = object;
@@ -66,6 +69,17 @@ bool mu__logged(const mu_logs *logs, const char *name, double *value)
             return true;
         }
     return false;
+}
+
+void mu__callback_say(const mu_logs *logs, const char *format, ...)
+{
+    va_list rest;
+    if (!mu_strategy_should_checkpoint(logs->model->strategy))
+        return;
+    va_start(rest, format);
+    vprintf(format, rest);
+    va_end(rest);
+    fflush(stdout);
 }
 
 void mu_stop_training(mu_model *model)

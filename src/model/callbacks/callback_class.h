@@ -35,6 +35,9 @@ mu_callback *mu__callback_of_class(const mu_callback_class *class, const void *g
 // mu__logged reads a value of the logs; false: there is none of this name, and *value stays as it is.
 bool mu__logged(const mu_logs *logs, const char *name, double *value);
 
+// mu__callback_say prints what a callback has done, a line that ends with '\n'. Of several workers only the chief does.
+void mu__callback_say(const mu_logs *logs, const char *format, ...) MU_PRINTF(2, 3);
+
 // A watched value (callbacks_monitor.c).
 typedef struct mu_watched {
     double best;

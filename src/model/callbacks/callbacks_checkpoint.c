@@ -25,6 +25,7 @@ static const mu_field checkpoint_fields[] = {
     MU_FIELD(mu_model_checkpoint_args, mode, WORD, .text = "auto", .words = mu__monitor_modes),
     MU_FIELD(mu_model_checkpoint_args, save_freq, INT64, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_model_checkpoint_args, initial_value_threshold, DOUBLE, .number = NAN),
+    MU_FIELD(mu_model_checkpoint_args, verbose, FLAG),
     {0},
 };
 
@@ -138,30 +139,69 @@ static mu_status format_path(const char *path, const mu_logs *logs, bool in_batc
     return MU_OK;
 }
 
-// Whether the logged value is the best so far. An epoch without it is not: Keras warns and overwrites the best file.
-static bool is_best(checkpoint *state, const mu_model_checkpoint_args *args, const mu_logs *logs)
+enum { PATH_BYTES = 4096 };
+
+// Prints Keras's words about an epoch. Within an epoch the bar has not ended its line.
+static void say(const mu_model_checkpoint_args *args, const mu_logs *logs, bool in_batch, const char *what,
+                const char *path)
 {
-    double value;
-    return mu__logged(logs, args->monitor, &value) &&
-           mu__improved(&state->watched, value, mu__is_maximized(logs->model, args->monitor, args->mode), 0);
+    char text[PATH_BYTES];
+    snprintf(text, sizeof text, "%s", path);
+    mu__printable(text, false);
+    if (args->verbose)
+        mu__callback_say(logs, "%sEpoch %d: %s%s\n", in_batch ? "\n" : "", logs->epoch + 1, what, text);
 }
 
-enum { PATH_BYTES = 4096 };
+// Whether the logged value is the best so far.
+static bool is_best(const mu_callback *callback, const mu_logs *logs, bool in_batch, const char *path)
+{
+    const mu_model_checkpoint_args *args = callback->args;
+    mu_watched *watched = &((checkpoint *)callback->state)->watched;
+    const mu_watched before = *watched;
+    char what[256], best[32] = "None";
+    double value = NAN;
+    mu__logged(logs, args->monitor, &value);
+    const bool better = mu__improved(watched, value, mu__is_maximized(logs->model, args->monitor, args->mode), 0);
+    if (before.seen)
+        snprintf(best, sizeof best, "%.5f", before.best);
+    if (better)
+        snprintf(what, sizeof what, "%s improved from %s to %.5f, saving model to ", args->monitor, best, value);
+    else
+        snprintf(what, sizeof what, "%s did not improve from %s", args->monitor, best);
+    say(args, logs, in_batch, what, better ? path : "");
+    return better;
+}
+
+// Whether to save now, by the options.
+static bool is_wanted(const mu_callback *callback, const mu_logs *logs, bool in_batch, const char *path)
+{
+    const mu_model_checkpoint_args *args = callback->args;
+    if (args->save_best_only)
+        return is_best(callback, logs, in_batch, path);
+    say(args, logs, in_batch, "saving model to ", path);
+    return true;
+}
 
 static mu_status save(const mu_callback *callback, const mu_logs *logs, bool in_batch)
 {
     const mu_model_checkpoint_args *args = callback->args;
     char path[PATH_BYTES];
-    if (args->save_best_only && !is_best(callback->state, args, logs))
+    double value;
+    // An epoch without the value is not the best: Keras warns and overwrites the best file.
+    if (args->save_best_only && !mu__logged(logs, args->monitor, &value))
         return MU_OK;
     MU_TRY(format_path(args->path, logs, in_batch, sizeof path, path));
+    if (!is_wanted(callback, logs, in_batch, path))
+        return MU_OK;
     char *slash = strrchr(path, '/');
     if (slash && slash != path) {
         *slash = '\0';
         MU_TRY(mu__directory_make(path));
         *slash = '/';
     }
-    return holds_models(path) ? mu_save_model(logs->model, path) : mu_save_weights(logs->model, path);
+    MU_TRY(holds_models(path) ? mu_save_model(logs->model, path) : mu_save_weights(logs->model, path));
+    say(args, logs, in_batch, "finished saving model to ", path);
+    return MU_OK;
 }
 
 // Whether files can be written as the path says, with every value 0. That a callback sets the learning rate, if the

@@ -50,12 +50,14 @@ static const mu_field stopping_fields[] = {
     MU_FIELD(mu_early_stopping_args, baseline, DOUBLE, .number = NAN),
     MU_FIELD(mu_early_stopping_args, restore_best_weights, FLAG),
     MU_FIELD(mu_early_stopping_args, start_from_epoch, INT, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_early_stopping_args, verbose, FLAG),
     {0},
 };
 
 typedef struct stopping {
     mu_watched watched;
     int waited;
+    int best_epoch, stopped_epoch;
     int n;              // of the best weights; 0: there are none yet
     mu_tensor **best;   // retained
 } stopping;
@@ -122,18 +124,28 @@ static mu_status stopping_epoch(const mu_logs *logs, void *arg)
         return MU_OK;
     const bool better = mu__improved(&state->watched, value, maximized, args->min_delta);
     state->waited++;
+    if (better || (args->restore_best_weights && !state->best))
+        state->best_epoch = logs->epoch;
     if (args->restore_best_weights && (better || !state->best))
         MU_TRY(keep_weights(state, logs->model));
     if (better && (isnan(args->baseline) || is_better(value, args->baseline, maximized, args->min_delta)))
         state->waited = 0;
-    if (!better && state->waited >= args->patience && logs->epoch > 0)
+    if (!better && state->waited >= args->patience && logs->epoch > 0) {
+        state->stopped_epoch = logs->epoch;
         mu_stop_training(logs->model);
+    }
     return MU_OK;
 }
 
 static mu_status stopping_end(const mu_logs *logs, void *arg)
 {
-    stopping *state = ((const mu_callback *)arg)->state;
+    const mu_callback *callback = arg;
+    const mu_early_stopping_args *args = callback->args;
+    stopping *state = callback->state;
+    if (args->verbose && state->stopped_epoch > 0)
+        mu__callback_say(logs, "Epoch %d: early stopping\n", state->stopped_epoch + 1);
+    if (args->verbose && state->n > 0)
+        mu__callback_say(logs, "Restoring model weights from the end of the best epoch: %d.\n", state->best_epoch + 1);
     const mu_status status = state->n > 0 ? put_back(state, logs->model) : MU_OK;
     forget_weights(state);
     return status;
@@ -162,6 +174,7 @@ static const mu_field plateau_fields[] = {
     MU_FIELD(mu_reduce_lr_on_plateau_args, min_delta, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-4),
     MU_FIELD(mu_reduce_lr_on_plateau_args, cooldown, INT, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_reduce_lr_on_plateau_args, min_lr, DOUBLE, .limit = MU_NOT_NEGATIVE),
+    MU_FIELD(mu_reduce_lr_on_plateau_args, verbose, FLAG),
     {0},
 };
 
@@ -185,15 +198,20 @@ static mu_status plateau_begin(const mu_logs *logs, void *arg)
 }
 
 // Reduces the learning rate if it is above the least.
-static mu_status reduce(plateau *state, const mu_reduce_lr_on_plateau_args *args, const mu_model *model)
+static mu_status reduce(plateau *state, const mu_reduce_lr_on_plateau_args *args, const mu_logs *logs)
 {
     double rate;
-    MU_TRY(mu__learning_rate_read(model, &rate));
+    char text[32];
+    MU_TRY(mu__learning_rate_read(logs->model, &rate));
     if (rate <= args->min_lr)
         return MU_OK;
     state->cooldown = args->cooldown;
     state->waited = 0;
-    return mu__learning_rate_write(model, fmax(rate * args->factor, args->min_lr));
+    const double reduced = fmax(rate * args->factor, args->min_lr);
+    mu__number_text(reduced, sizeof text, text);
+    if (args->verbose)
+        mu__callback_say(logs, "Epoch %d: ReduceLROnPlateau reducing learning rate to %s.\n", logs->epoch + 1, text);
+    return mu__learning_rate_write(logs->model, reduced);
 }
 
 static mu_status plateau_epoch(const mu_logs *logs, void *arg)
@@ -212,7 +230,7 @@ static mu_status plateau_epoch(const mu_logs *logs, void *arg)
                      args->min_delta))
         state->waited = 0;
     else if (state->cooldown == 0 && ++state->waited >= args->patience)
-        return reduce(state, args, logs->model);
+        return reduce(state, args, logs);
     return MU_OK;
 }
 
