@@ -362,6 +362,34 @@ def compare_added_losses(report, mu, floatx, replicas):
     report.check(f"added losses, {replicas} replicas, {floatx}", f"losses and weights within {far:.1e}", far <= TOLERANCE[floatx])
 
 
+def compare_lora(report, mu, floatx, _):
+    """What docs/porting.md has for LoRA, a frozen layer and two small ones beside it, trains as Keras's layer does."""
+    data, rank = numbers(floatx), 2
+    theirs = tf.keras.Sequential([tf.keras.Input((FEATURES,)), tf.keras.layers.Dense(CLASSES, lora_rank=rank, name="d")])
+    theirs.compile(tf.keras.optimizers.SGD(0.25), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    layer = theirs.get_layer("d")
+    first = {"frozen/kernel": layer._kernel.numpy(), "frozen/bias": layer.bias.numpy(), "a/kernel": layer.lora_kernel_a.numpy(),
+             "b/kernel": layer.lora_kernel_b.numpy(), "b/bias": layer.bias.numpy()}
+    wanted = theirs.fit(data["x"], data["y"], shuffle=False, verbose=0, **SETTINGS).history["loss"]
+    x = mu.mu_input(shape=[FEATURES])
+    frozen = mu.mu_dense(units=CLASSES, name="frozen")
+    small = mu.mu_call(model=mu.mu_dense(units=rank, no_bias=True, kernel_initializer="he_uniform", name="a"), x=x)
+    parts = [mu.mu_call(model=frozen, x=x), mu.mu_call(model=mu.mu_dense(units=CLASSES, kernel_initializer="zeros", name="b"), x=small)]
+    ours = mu.mu_model_new(input=x, output=mu.mu_call(model=mu.mu_add_layer(), inputs=mu.values(parts)))
+    mu.mu_layer_set_trainable(frozen, False)
+    mu.write_weights(ours, first)
+    mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.25),
+                  loss=mu.mu_sparse_categorical_crossentropy_loss(from_logits=True))
+    history = mu.mu_fit(model=ours, x=mu.tensor(data["x"]), y=mu.tensor(data["y"]), no_shuffle=True, verbose=MU_VERBOSE_SILENT,
+                        **SETTINGS)
+    after = mu.read_weights(ours)
+    seen = [mu.mu_history_at(history, "loss", i) for i in range(mu.mu_history_epochs(history))]
+    far = max(off(seen, wanted), off(after["a/kernel"], layer.lora_kernel_a.numpy()), off(after["b/kernel"], layer.lora_kernel_b.numpy()),
+              off(after["frozen/bias"] + after["b/bias"], layer.bias.numpy()), off(after["frozen/kernel"], first["frozen/kernel"]))
+    moved = np.abs(after["b/kernel"]).max() > 1e-3
+    report.check(f"LoRA of layers, {floatx}", f"losses and weights within {far:.1e}", moved and far <= TOLERANCE[floatx])
+
+
 def main(library, only=""):
     mu = muster.Library(library, cpu_devices=3)
     report = Report("fitting")
@@ -373,6 +401,7 @@ def main(library, only=""):
         rows += [(compare_added_losses, replicas, f"added losses, {replicas}") for replicas in (1, 3)]
         rows += [(compare_subclassed, replicas, f"subclassed, {replicas}") for replicas in (1, 3)[:2 if floatx == "f64" else 1]]
         rows += [(compare_masks_inside, None, "subclassed, masks")]
+        rows += [(compare_lora, None, "LoRA")] if floatx == "f32" else []  # Keras's matrices are always float32
         for compare, row, name in rows:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):
