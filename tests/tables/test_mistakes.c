@@ -38,6 +38,21 @@ static void set_up(void)
     endless = mu_dataset_repeat(rows, -1);
 }
 
+static mu_model *compiled(mu_layer *layer, const char *loss)
+{
+    mu_model *made = mu_sequential(layer);
+    mu_compile(made, .optimizer = "sgd", .loss = loss);
+    return made;
+}
+
+static mu_model *of_width(int64_t width)
+{
+    mu_tensor *x = mu_input({width}, .name = "x");
+    mu_model *made = mu_model_new(x, mu_call(mu_dense(1), x));
+    mu_compile(made, .optimizer = "sgd", .loss = "mse");
+    return made;
+}
+
 static mu_model *two_outputs(mu_items *loss)
 {
     mu_tensor *left = mu_input({3}, .name = "left"), *right = mu_input({2}, .name = "right");
@@ -237,7 +252,28 @@ typedef struct mistake {
     ROW(objects_without_names, mu_checkpoint_new(.objects = MU_ITEMS(model)), "no names", "MU_BY_NAME")               \
     ROW(option_misspelt_in_json,                                                                                      \
         mu_layer_from_config("{\"class_name\": \"Dense\", \"config\": {\"unit\": 3}}"), "no option 'unit'",      \
-        "The options are units, activation")
+        "The options are units, activation")                                                                          \
+    ROW(class_numbers_for_one_hot_labels,                                                                             \
+        FIT(compiled(mu_dense(3), "categorical_crossentropy"), numbers(DIMS(8, 4), 1), classes(8, 3, 1)),             \
+        "shape [8] and the predictions [8, 3]", "sparse_categorical_crossentropy")                                    \
+    ROW(a_label_for_two_outputs, FIT(compiled(mu_dense(2), "bce"), numbers(DIMS(8, 4), 1), numbers(DIMS(8, 1), 2)),   \
+        "shape [8, 1] and the predictions [8, 2]", "as many units")                                                   \
+    ROW(flatten_forgotten, FIT(compiled(mu_conv2d(3, 3), "sparse_categorical_crossentropy"), mu_ones(MU_F64, IMAGE),  \
+        classes(2, 3, 1)), "predictions [2, 6, 6, 3]", "mu_flatten")                                                  \
+    ROW(steps_forgotten, FIT(compiled(mu_sequential(mu_lstm(4), mu_lstm(4)), "mse"), numbers(DIMS(4, 8, 2), 1),       \
+        numbers(DIMS(4, 1), 2)), "layer 'lstm_1'", ".return_sequences = true")                                        \
+    ROW(a_weight_for_each_feature, FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1),                               \
+        .sample_weight = mu_ones(MU_F64, DIMS(8, 4))), "weights of samples have shape [8, 4]", "[batch]")             \
+    ROW(op_on_an_input, mu_nn_relu(mu_input({3})), "input 0 is symbolic", "call a layer on it")                       \
+    ROW(data_of_another_width, FIT(of_width(3), numbers(DIMS(8, 4), 1), numbers(DIMS(8, 1), 2)),                      \
+        "input 'x' has shape [?, 3] and was given [8, 4]", "MU_UNKNOWN")                                              \
+    ROW(data_of_another_width_in_a_row,                                                                               \
+        FIT(compiled(mu_sequential(mu_input_layer({3}, .name = "x"), mu_dense(1)), "mse"), numbers(DIMS(8, 4), 1),    \
+            numbers(DIMS(8, 1), 2)), "input 'x' has shape [?, 3] and was given [8, 4]", "MU_UNKNOWN")                 \
+    ROW(rate_beside_a_schedule, mu_adam(.learning_rate = .1, .schedule = mu_exponential_decay(.1, 10, .9)),           \
+        ".learning_rate and .schedule are both given", "give one of them")                                            \
+    ROW(mask_of_features, mu_call(mu_lstm(2), numbers(DIMS(2, 3, 4), 1), .mask = mu_ones(MU_BOOL, DIMS(2, 3, 4))),    \
+        "its mask has shape [2, 3, 4]", "the first 2 axes of the input")
 
 #define RUN(name, call, cause, cure) \
     static void run_##name(void) { (void)(call); }

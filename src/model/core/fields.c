@@ -225,6 +225,9 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
         return check_number(class, field, (double)*wide, true);
     case MU_FIELD_DOUBLE:
     case MU_FIELD_RATE:
+        if (field->kind == MU_FIELD_RATE && *real != 0 && *object_at(args, field) && is_given(class, field, args))
+            return mu__error(MU_INVALID_ARGUMENT, "%s: .%s and .schedule are both given; a schedule says each step's "
+                             "rate, so give one of them", class->function, field->name);
         *real = *real != 0 || is_given(class, field, args) ? *real : field->number;
         return isnan(*real) && isnan(field->number) ? MU_OK : check_number(class, field, *real, false);
     case MU_FIELD_WORD:

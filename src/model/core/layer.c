@@ -480,8 +480,25 @@ mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int 
     return mu__error(MU_INVALID_ARGUMENT,
                      "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s. %s",
                      mu_layer_name(layer), low, high > low ? " or more" : "", mu__shape_text(input, text),
-                     input->rank < low ? "mu_dataset_batch gives samples a batch axis, mu_reshape any other"
-                                       : "mu_flatten or mu_reshape joins axes");
+                     input->rank > low                    ? "mu_flatten or mu_reshape joins axes"
+                     : low == 3 && input->rank == low - 1 ? "A recurrent layer in front gives all of its steps with "
+                                                            ".return_sequences = true; mu_dataset_batch gives samples "
+                                                            "a batch axis, mu_reshape any other"
+                                                          : "mu_dataset_batch gives samples a batch axis, mu_reshape "
+                                                            "any other");
+}
+
+mu_status mu__need_declared(const char *input, const mu_shape *declared, const mu_tensor *x)
+{
+    char wanted[MU_SHAPE_TEXT], seen[MU_SHAPE_TEXT];
+    bool fits = declared->rank == x->shape.rank;
+    for (int i = 1; fits && i < declared->rank; i++)
+        fits = declared->dims[i] == x->shape.dims[i] || declared->dims[i] == MU_UNKNOWN ||
+               x->shape.dims[i] == MU_UNKNOWN;
+    return fits ? MU_OK
+                : mu__error(MU_INVALID_ARGUMENT, "the model's input '%s' has shape %s and was given %s; give what "
+                            "mu_input says, or mu_input the shape of a sample, with MU_UNKNOWN for axes that vary",
+                            input, mu__shape_text(declared, wanted), mu__shape_text(&x->shape, seen));
 }
 
 mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input)

@@ -232,6 +232,9 @@ mu_layer *mu__own_like(const mu_layer *layer);  // a new one of the same functio
 // Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
 mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high);
 mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
+// mu__need_declared checks that x has the shape that mu_input has declared, whatever its batch. Errors:
+// INVALID_ARGUMENT, which names the input.
+mu_status mu__need_declared(const char *input, const mu_shape *declared, const mu_tensor *x);
 // mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].
 mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
 extern const char *const mu__paddings[];  // "valid", "same"

@@ -4,6 +4,7 @@
 // eagerly, in traces and on replicas, and have gradients.
 
 #include "model/core/layer.h"
+#include "model/models/functional.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
@@ -239,9 +240,16 @@ static const mu_field input_layer_fields[] = {
     {0},
 };
 
+static mu_value *input_layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    const mu_shape declared = mu__input_shape(layer->args);
+    (void)context;
+    return mu__need_declared(mu_layer_name(layer), &declared, mu_at(inputs, 0)) == MU_OK ? inputs : NULL;
+}
+
 const mu_layer_ops mu__input_layer_ops = {
     .class = {"input_layer", "InputLayer", "mu_input_layer", MU_OPTIONS(mu_input_args), input_layer_fields, NULL},
-    .moves_only = true, .passes_mask = true, .call = same_call,
+    .moves_only = true, .passes_mask = true, .call = input_layer_call,
 };
 
 mu_layer *mu_input_layer_with(const mu_input_args *args)

@@ -89,6 +89,27 @@ static mu_tensor *same_rank(mu_tensor *y_true, const mu_tensor *y_pred)
     return labels == rank + 1 && mu_tensor_dim(y_true, -1) == 1 ? mu_squeeze(y_true, -1) : y_true;
 }
 
+// Whether sizes that are known differ.
+static bool differ(const mu_tensor *a, const mu_tensor *b)
+{
+    bool same = mu_tensor_rank(a) == mu_tensor_rank(b);
+    for (int i = 0; same && i < mu_tensor_rank(a); i++)
+        same = mu_tensor_dim(a, i) == mu_tensor_dim(b, i) || mu_tensor_dim(a, i) == MU_UNKNOWN ||
+               mu_tensor_dim(b, i) == MU_UNKNOWN;
+    return !same;
+}
+
+// Some classes refuse to broadcast, as in Keras.
+static mu_status need_shapes(const mu_loss *loss, const mu_tensor *y_true, const mu_tensor *y_pred)
+{
+    char labels[MU_SHAPE_TEXT], predictions[MU_SHAPE_TEXT];
+    if (!y_true || !loss->ops->other_shapes || !differ(y_true, y_pred))
+        return mu_error_code();
+    return mu__error(MU_INVALID_ARGUMENT, "loss '%s': the labels have shape %s and the predictions %s; both must be "
+                     "the same. %s", mu_loss_name(loss), mu__shape_text(&y_true->shape, labels),
+                     mu__shape_text(&y_pred->shape, predictions), loss->ops->other_shapes);
+}
+
 mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     if (mu__pending() || !y_true || !y_pred)
@@ -99,7 +120,7 @@ mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pr
         return NULL;
     if (!loss->ops->takes_labels)
         y_true = same_rank(mu_cast(y_true, mu_tensor_dtype(y_pred)), y_pred);
-    return y_true ? loss->ops->call(loss, y_true, y_pred) : NULL;
+    return y_true && need_shapes(loss, y_true, y_pred) == MU_OK ? loss->ops->call(loss, y_true, y_pred) : NULL;
 }
 
 mu_tensor *mu_loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
@@ -178,6 +199,25 @@ static bool is_of_all_replicas(const mu_loss *loss, const mu_loss_inputs *in)
            loss->ops->joins_replicas(loss, mu_tensor_rank(in->y_pred));
 }
 
+// Weights have the first axes of the losses, and may end with an axis of size 1.
+static mu_status need_weights(const mu_loss *loss, const mu_tensor *weights, const mu_tensor *losses)
+{
+    char given[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    if (!weights || !losses)
+        return mu_error_code();
+    const int rank = mu_tensor_rank(weights), most = mu_tensor_rank(losses);
+    bool fits = rank <= most || (rank == most + 1 && mu_tensor_dim(weights, -1) == 1);
+    for (int i = 0; fits && i < rank && i < most; i++) {
+        const int64_t dim = mu_tensor_dim(weights, i), of_losses = mu_tensor_dim(losses, i);
+        fits = dim == of_losses || dim == 1 || dim == MU_UNKNOWN || of_losses == MU_UNKNOWN;
+    }
+    if (fits)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "loss '%s': the weights of samples have shape %s and the losses %s; give a "
+                     "number for each sample, [batch], or for each loss", mu_loss_name(loss),
+                     mu__shape_text(&weights->shape, given), mu__shape_text(&losses->shape, wanted));
+}
+
 mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
 {
     mu_tensor *losses = mu__loss_call(loss, in->y_true, in->y_pred);
@@ -191,6 +231,7 @@ mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_
     if (spread)
         losses = mu_broadcast_like(losses, mu_cast(samples_of(in), mu_tensor_dtype(losses)));
     const bool plain = mean && !mask;
+    MU_TRY(need_weights(loss, in->weights, losses));
     mu_tensor *weights = mu__join_weights(in->weights, mask, losses);
     mu_tensor *weighted = weights ? mu_multiply(losses, weights) : losses;
     out->count = elements_of(mu_tensor_rank(losses) == 0 ? mu_cast(samples_of(in), mu_tensor_dtype(losses)) : losses);

@@ -226,6 +226,26 @@ static mu_tensor *sparse_valid(const mu_loss *loss, mu_tensor *y_true, mu_tensor
     return labels ? mu_not_equal(labels, like(labels, args->ignore_class)) : NULL;
 }
 
+// Labels that are no integers are refused by the op, which says what to do.
+static mu_status need_class_numbers(const mu_loss *loss, const mu_tensor *labels, const mu_tensor *y_pred)
+{
+    char given[MU_SHAPE_TEXT], predictions[MU_SHAPE_TEXT];
+    if (!labels || !y_pred || !mu__dtype_is_integer(labels->dtype))
+        return mu_error_code();
+    const int rank = mu_tensor_rank(labels);
+    bool fits = rank + 1 == mu_tensor_rank(y_pred);
+    for (int i = 0; fits && i < rank; i++)
+        fits = labels->shape.dims[i] == y_pred->shape.dims[i] || labels->shape.dims[i] == MU_UNKNOWN ||
+               y_pred->shape.dims[i] == MU_UNKNOWN;
+    if (fits)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "loss '%s': the labels have shape %s and the predictions %s; labels must "
+                     "have the shape of the predictions without the axis of the classes. For a label of each sample, "
+                     "mu_flatten or a global pool in front of the last layer joins the other axes, or a recurrent "
+                     "layer without .return_sequences gives its last step alone", mu_loss_name(loss),
+                     mu__shape_text(&labels->shape, given), mu__shape_text(&y_pred->shape, predictions));
+}
+
 static mu_tensor *sparse_entropy(mu_tensor *labels, mu_tensor *y_pred, bool from_logits)
 {
     if (from_logits)
@@ -239,6 +259,8 @@ static mu_tensor *sparse_categorical_crossentropy(const mu_loss *loss, mu_tensor
     const mu_sparse_crossentropy_args *args = loss->args;
     y_pred = axis_last(y_pred, args->axis);
     mu_tensor *labels = class_numbers(y_true, y_pred);
+    if (need_class_numbers(loss, labels, y_pred) != MU_OK)
+        return NULL;
     mu_tensor *valid = sparse_valid(loss, y_true, y_pred, NULL);
     if (!valid)
         return sparse_entropy(labels, y_pred, args->from_logits);
@@ -489,11 +511,15 @@ LOSS(squared_hinge, "SquaredHinge", mu_loss_args, mu__loss_fields, .short_name =
 LOSS(categorical_hinge, "CategoricalHinge", mu_loss_args, mu__loss_fields, .short_name = NULL)
 LOSS(kl_divergence, "KLDivergence", mu_loss_args, mu__loss_fields, .short_name = "kld")
 LOSS(poisson, "Poisson", mu_loss_args, mu__loss_fields, .short_name = NULL)
-LOSS(binary_crossentropy, "BinaryCrossentropy", mu_crossentropy_args, crossentropy_fields, .short_name = "bce")
-LOSS(categorical_crossentropy, "CategoricalCrossentropy", mu_crossentropy_args, crossentropy_fields, .short_name = NULL)
+#define BINARY_SHAPES "Each output has a label of its own: give the last layer as many units as a sample has labels"
+LOSS(binary_crossentropy, "BinaryCrossentropy", mu_crossentropy_args, crossentropy_fields, .short_name = "bce",
+     .other_shapes = BINARY_SHAPES)
+LOSS(categorical_crossentropy, "CategoricalCrossentropy", mu_crossentropy_args, crossentropy_fields,
+     .other_shapes = "Labels have a number for each class: mu_one_hot makes them of class numbers, for which "
+                     "sparse_categorical_crossentropy is the loss")
 LOSS(sparse_categorical_crossentropy, "SparseCategoricalCrossentropy", mu_sparse_crossentropy_args, sparse_fields,
      .takes_labels = true, .valid = sparse_valid)
-LOSS(binary_focal_crossentropy, "BinaryFocalCrossentropy", mu_focal_args, focal_fields, .short_name = NULL)
+LOSS(binary_focal_crossentropy, "BinaryFocalCrossentropy", mu_focal_args, focal_fields, .other_shapes = BINARY_SHAPES)
 LOSS(categorical_focal_crossentropy, "CategoricalFocalCrossentropy", mu_focal_args, categorical_focal_fields,
      .short_name = NULL)
 LOSS(categorical_generalized_cross_entropy, "CategoricalGeneralizedCrossEntropy", mu_generalized_crossentropy_args,

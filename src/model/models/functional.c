@@ -327,13 +327,18 @@ static mu_status need_inputs(const mu_functional *f, int n, int seen)
                                  "the order of .inputs, or as a map with the keys %s", n, seen, names);
 }
 
-// A tensor in the type of input i. In a step there are unused values in place of strings, which look-ups read before.
-static mu_object *typed(const mu_functional *f, int i, mu_tensor *tensor, mu_dtype dtype)
+// A tensor in the type of input i, whose shape it must have. In a step there are unused values in place of strings,
+// which look-ups read before.
+static mu_object *typed(const mu_functional *f, int i, mu_tensor *tensor, const mu_tensor *declared)
 {
     const mu_host_results *results = mu__context()->host_results;
+    const mu_dtype dtype = declared->dtype;
     const bool strings = mu__has_strings(tensor), replaced = results && !results->shapes_only;
-    if (dtype == MU_STRING ? strings || replaced : !strings)
+    if (dtype == MU_STRING ? strings || replaced : !strings) {
+        if (!replaced && mu__need_declared(f->input_names.items[i], &declared->shape, tensor) != MU_OK)
+            return NULL;
         return (mu_object *)(dtype == MU_STRING ? tensor : mu_cast(tensor, dtype));
+    }
     mu__error(MU_INVALID_ARGUMENT, "the model's input '%s' takes %s; it was given %s", f->input_names.items[i],
               mu_dtype_name(dtype), mu_dtype_name(tensor->dtype));
     return NULL;
@@ -356,8 +361,8 @@ mu_status mu__functional_take(mu_functional_run *r, const mu_value *given, const
     mu__value_flatten(given, leaves, seen);
     mu__mask_leaves(given, mask, masks, MU_MAX_MODEL_INPUTS);
     for (int i = 0; i < n; i++) {
-        const mu_dtype dtype = ((mu_tensor *)wanted[i])->dtype;
-        wanted[i] = mu__pending() ? NULL : typed(f, i, (mu_tensor *)leaves[places[i]], dtype);
+        const mu_tensor *declared = (const mu_tensor *)wanted[i];
+        wanted[i] = mu__pending() ? NULL : typed(f, i, (mu_tensor *)leaves[places[i]], declared);
         placed[i] = places[i] < MU_MAX_MODEL_INPUTS ? masks[places[i]] : NULL;
     }
     mu__free(leaves);

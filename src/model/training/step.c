@@ -358,14 +358,23 @@ static mu_value *own_step(mu_model *model, mu_value *batch,
     return result_of(model, add_own_loss(model, batch, loss));
 }
 
+// Keras warns too.
+static void warn_of_frozen(mu_model *model, const mu_value *variables)
+{
+    if (variables && mu_value_count(variables) == 0 && !atomic_exchange(&model->trainer->told_of_frozen, true))
+        mu__log(MU_LOG_WARNING, "'%s' has no trainable weights, so training changes none; "
+                "mu_layer_set_trainable(layer, true) lets a layer learn again", mu_layer_name(model));
+}
+
 static mu_status train_on(mu_model *model, const example *e)
 {
     forward f;
     mu_tape *tape = mu_tape_open();
     mu_status status = run_forward(model, e, true, &f);
     mu_tensor *scaled_loss = status == MU_OK ? mu_scale_loss(model->trainer->optimizer, f.loss) : NULL;
-    mu_value *gradients = mu_gradients(tape, scaled_loss, mu_trainable_variables(model));
+    mu_value *variables = mu_trainable_variables(model), *gradients = mu_gradients(tape, scaled_loss, variables);
     mu_tape_close(tape);
+    warn_of_frozen(model, variables);
     MU_TRY(mu_apply_gradients(model->trainer->optimizer, gradients));
     return update_metrics(model, &f);
 }

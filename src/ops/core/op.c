@@ -104,8 +104,10 @@ static mu_status eager_inputs(eager_call *call, mu_tensor *const *in)
     const mu_infer *infer = &call->infer;
     for (int i = 0; i < infer->n_in; i++) {
         if (!in[i]->buffer)
-            return mu__error(MU_FAILED_PRECONDITION, "%s: input %d is a symbolic value of a function whose trace has "
-                             "ended; return it from the function instead of keeping it", infer->op->name, i);
+            return mu__error(MU_FAILED_PRECONDITION, "%s: input %d is symbolic and has no elements here. If it is of a "
+                             "function whose trace has ended, return it from the function instead of keeping it; if it "
+                             "is of mu_input, call a layer on it, such as mu_activation, mu_add_layer or one of your "
+                             "own (mu_layer_new)", infer->op->name, i);
         call->in_specs[i] = mu__spec_of(in[i]);
         call->in[i] = (mu_view){.dtype = in[i]->dtype, .shape = in[i]->shape, .data = (void *)mu__host_read(in[i])};
         if (!call->in[i].data)
