@@ -218,7 +218,8 @@ static mu_status update(mu_variable *variable, mu_update kind, mu_tensor *value,
     if (value->dtype != variable->resource.spec.dtype ||
         !mu__shape_compatible(&value->shape, &variable->resource.spec.shape)) {
         char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the value is %s%s, but variable '%s' is %s%s", function,
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the value is %s%s, but variable '%s' is %s%s; give it that type and "
+                         "shape (mu_cast, mu_reshape, mu_transpose)", function,
                          mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen), variable->resource.name,
                          mu_dtype_name(variable->resource.spec.dtype),
                          mu__shape_text(&variable->resource.spec.shape, wanted));

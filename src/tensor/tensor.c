@@ -247,8 +247,9 @@ const void *mu_tensor_data(const mu_tensor *tensor)
     if (mu__need(tensor, "mu_tensor_data: the tensor") != MU_OK)
         return NULL;
     if (!tensor->buffer) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_tensor_data: the tensor is a symbolic value of a function being "
-                  "traced and has no elements yet; return it from the function and read the result");
+        mu__error(MU_FAILED_PRECONDITION, "mu_tensor_data: the tensor is symbolic and has no elements. If it is of a "
+                  "function being traced, return it from the function and read the result; if it is of mu_input, call "
+                  "a model of it (mu_model_new) on numbers");
         return NULL;
     }
     if (mu__has_strings(tensor)) {

@@ -45,6 +45,13 @@ static mu_model *compiled(mu_layer *layer, const char *loss)
     return made;
 }
 
+static mu_model *with_metric(const void *metric)
+{
+    mu_compile(model, .optimizer = "sgd", .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
+               .metrics = metric);
+    return model;
+}
+
 static mu_model *of_width(int64_t width)
 {
     mu_tensor *x = mu_input({width}, .name = "x");
@@ -272,6 +279,13 @@ typedef struct mistake {
             numbers(DIMS(8, 1), 2)), "input 'x' has shape [?, 3] and was given [8, 4]", "MU_UNKNOWN")                 \
     ROW(rate_beside_a_schedule, mu_adam(.learning_rate = .1, .schedule = mu_exponential_decay(.1, 10, .9)),           \
         ".learning_rate and .schedule are both given", "give one of them")                                            \
+    ROW(areas_of_class_numbers, FIT(with_metric("auc"), numbers(DIMS(8, 4), 1), classes(8, 3, 1)),                    \
+        "metric 'auc': the labels have shape [8], the predictions [8, 3]", "mu_one_hot")                              \
+    ROW(unions_of_probabilities, FIT(with_metric(mu_mean_iou_metric(3)), numbers(DIMS(8, 4), 1), classes(8, 3, 1)),   \
+        "of predictions [8, 3]", ".dense_y_pred")                                                                     \
+    ROW(value_of_another_type, mu_variable_assign(mu_model_weight(built(), "dense/bias"), mu_ones(MU_F32, DIMS(3))),  \
+        "the value is float32[3], but variable 'dense/bias' is float64[3]", "mu_cast")                                \
+    ROW(numbers_of_an_input, mu_tensor_data(mu_input({3})), "symbolic and has no elements", "mu_model_new")           \
     ROW(mask_of_features, mu_call(mu_lstm(2), numbers(DIMS(2, 3, 4), 1), .mask = mu_ones(MU_BOOL, DIMS(2, 3, 4))),    \
         "its mask has shape [2, 3, 4]", "the first 2 axes of the input")
 

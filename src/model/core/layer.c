@@ -501,6 +501,17 @@ mu_status mu__need_declared(const char *input, const mu_shape *declared, const m
                             input, mu__shape_text(declared, wanted), mu__shape_text(&x->shape, seen));
 }
 
+mu_tensor *mu__as_declared(const char *input, const mu_shape *declared, mu_tensor *x)
+{
+    const int rank = mu_tensor_rank(x);
+    if (!x)
+        return NULL;
+    mu_tensor *same = rank + 1 == declared->rank && declared->dims[rank] == 1     ? mu_expand_dims(x, -1)
+                      : rank == declared->rank + 1 && mu_tensor_dim(x, -1) == 1 ? mu_squeeze(x, -1)
+                                                                                : x;
+    return same && mu__need_declared(input, declared, same) == MU_OK ? same : NULL;
+}
+
 mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input)
 {
     char text[MU_SHAPE_TEXT];

@@ -235,6 +235,9 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
 // mu__need_declared checks that x has the shape that mu_input has declared, whatever its batch. Errors:
 // INVALID_ARGUMENT, which names the input.
 mu_status mu__need_declared(const char *input, const mu_shape *declared, const mu_tensor *x);
+// mu__as_declared returns numbers in that shape: a last axis of size 1 is added or taken away, as in Keras. NULL and
+// INVALID_ARGUMENT for another shape.
+mu_tensor *mu__as_declared(const char *input, const mu_shape *declared, mu_tensor *x);
 // mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].
 mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
 extern const char *const mu__paddings[];  // "valid", "same"

@@ -19,7 +19,8 @@ static mu_status need_columns(mu_metric *metric, const mu_tensor *y_true, const 
     if (mu_tensor_rank(y_true) != 2 || columns == MU_UNKNOWN || mu_tensor_dim(y_true, 1) != columns ||
         (metric->columns > 0 && metric->columns != columns))
         return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the labels have shape %s, the predictions %s; expected "
-                         "[batch, outputs] for both, with the same outputs in every batch", metric->name,
+                         "[batch, outputs] for both, with the same outputs in every batch; mu_one_hot makes such "
+                         "labels of class numbers", metric->name,
                          mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
     metric->columns = columns;
     return MU_OK;

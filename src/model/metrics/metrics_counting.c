@@ -40,8 +40,8 @@ static mu_status need_binary(const mu_metric *metric, const mu_tensor *y_true, c
     if (labels == predictions)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the labels have shape %s, the predictions %s; expected a label "
-                     "of 0 or 1 for each prediction", metric->name, mu__shape_text(&y_true->shape, seen),
-                     mu__shape_text(&y_pred->shape, other));
+                     "of 0 or 1 for each prediction; mu_one_hot makes such labels of class numbers", metric->name,
+                     mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
 }
 
 static mu_status need_columns(const mu_metric *metric, const selection *by, const mu_tensor *y_true,

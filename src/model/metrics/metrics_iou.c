@@ -134,7 +134,8 @@ static mu_status add_pairs(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pr
     if (y_true && y_pred && mu__elements_between(&y_true->shape, 1, MU_MAX(y_true->shape.rank, 1)) !=
                                 mu__elements_between(&y_pred->shape, 1, MU_MAX(y_pred->shape.rank, 1)))
         return mu__error(MU_INVALID_ARGUMENT, "metric '%s': class numbers of labels have shape %s, of predictions %s; "
-                         "expected one shape", metric->name, mu__shape_text(&y_true->shape, seen),
+                         "expected one shape. Predictions that have a number for each class need .dense_y_pred, such "
+                         "labels .dense_y_true", metric->name, mu__shape_text(&y_true->shape, seen),
                          mu__shape_text(&y_pred->shape, other));
     mu_tensor *row = flat(y_true), *column = flat(y_pred);
     mu_tensor *valid = mu_logical_and(within(row, classes), within(column, classes));

@@ -395,6 +395,23 @@ static void outputs_in_a_map_are_met_by_key(void **state)
     expect_error(MU_INVALID_ARGUMENT, "a list or map is given in the place of one tensor; give several as .inputs");
 }
 
+// As in Keras, samples may lack an axis of size 1 at the end, or have one more.
+static void a_last_axis_of_one_is_fitted(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_input({4, 1}, .name = "x"), *flat = numbers(2, (int64_t[]){2, 4}, 1);
+    mu_layer *layer = mu_dense(2), *width = mu_dense(3);
+    mu_model *model = mu_model_new(x, mu_call(layer, x));
+    mu_model *row = mu_sequential(mu_input_layer({4}, .name = "row"), width);
+    mu_tensor *whole = mu_expand_dims(flat, -1);
+    assert_near(doubles(mu_call(model, flat)), doubles(mu_call(layer, whole)), 16, 0);
+    assert_near(doubles(mu_call(row, whole)), doubles(mu_call(width, flat)), 6, 0);
+    assert_null(mu_call(model, numbers(3, (int64_t[]){2, 4, 2}, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "the model's input 'x' has shape [?, 4, 1] and was given [2, 4, 2]");
+    assert_null(mu_call(row, numbers(1, (int64_t[]){4}, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "the model's input 'row' has shape [?, 4] and was given [4]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +424,7 @@ int main(void)
         MODEL_TEST(models_share_a_model),
         MODEL_TEST(a_layer_has_many_outputs),
         MODEL_TEST(masks_reach_layers_and_losses),
+        MODEL_TEST(a_last_axis_of_one_is_fitted),
         MODEL_TEST(given_masks_are_kept),
         MODEL_TEST(sample_weights_count),
         MODEL_TEST(configurations_come_back),
