@@ -37,6 +37,15 @@ static void give_reason(mu_dial *dial, const char *why)
     snprintf(dial->reason, sizeof dial->reason, "%.*s", (int)sizeof dial->reason - 1, why);
 }
 
+// Of the address at which the last session was: what others say of their addresses does not concern that process.
+static void note_error(mu_dial *dial, int error)
+{
+    const mu_endpoint *tried = &dial->endpoints.items[dial->endpoint], *reached = &dial->reached;
+    dial->refused_there |= error == ECONNREFUSED && tried->bytes == reached->bytes &&
+                           memcmp(&tried->address, &reached->address, reached->bytes) == 0;
+    give_reason(dial, mu__network_reason(error));
+}
+
 static void unreached(mu_node *node, int member, int64_t now)
 {
     mu__dial_end(dial_of(node, member));
@@ -57,20 +66,26 @@ static void connect_next(mu_node *node, int member, int64_t now)
             mu__node_watch(node, dial->fd, MU_SOURCE_DIAL, member, POLLOUT);
             return;
         }
-        give_reason(dial, mu__network_reason(errno));
+        note_error(dial, errno);
     }
     unreached(node, member, now);
 }
 
-static void endpoint_failed(mu_node *node, int member, const char *reason, int64_t now)
+// Tries the next address; the dial has the reason.
+static void try_next(mu_node *node, int member, int64_t now)
 {
     mu_dial *dial = dial_of(node, member);
-    give_reason(dial, reason);
     if (dial->state == MU_DIAL_CONNECT)
         mu__system->close(dial->fd);
     dial->state = MU_DIAL_LOOKUP; // without a connection
     dial->endpoint++;
     connect_next(node, member, now);
+}
+
+static void endpoint_failed(mu_node *node, int member, const char *reason, int64_t now)
+{
+    give_reason(dial_of(node, member), reason);
+    try_next(node, member, now);
 }
 
 static void looked_up(mu_node *node, int member, int64_t now)
@@ -124,6 +139,8 @@ static void welcomed(mu_node *node, int member, const mu_hello *hello, int64_t n
     mu_handshake taken = dial->handshake;
     dial->handshake = (mu_handshake){0};
     dial->state = MU_DIAL_IDLE;
+    dial->reached = dial->endpoints.items[dial->endpoint];
+    dial->refused_there = false;
     if (mu__session_is_open(&node->members[member]->session))
         mu__handshake_end(&taken); // it has come itself meanwhile
     else
@@ -155,7 +172,8 @@ static void connected(mu_node *node, int member, int64_t now)
     if (error == EINPROGRESS)
         return;
     if (error != 0) {
-        endpoint_failed(node, member, mu__network_reason(error), now);
+        note_error(dial, error);
+        try_next(node, member, now);
         return;
     }
     mu__system->settle(dial->fd, node->heartbeat_seconds * 1.5);

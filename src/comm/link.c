@@ -41,6 +41,7 @@ struct mu_link {
     uint8_t proof[PROOF];
     mu_tls *tls;
     bool blocked;
+    int send_error, recv_error; // that broke the connection; 0: none. One thread may send while another receives
     const char *reason;
     pthread_mutex_t lock; // one OpenSSL object serves both directions
 };
@@ -142,7 +143,10 @@ static mu_status plain_send_all(mu_link *link, const struct iovec *extents, int 
 {
     const ssize_t n = mu__system->send(link->fd, extents, n_extents);
     *moved = n > 0 ? (size_t)n : 0;
-    return n >= 0 || errno == EAGAIN || errno == EWOULDBLOCK ? MU_OK : MU_UNAVAILABLE;
+    if (n >= 0 || errno == EAGAIN || errno == EWOULDBLOCK)
+        return MU_OK;
+    link->send_error = mu__first_break(link->send_error);
+    return MU_UNAVAILABLE;
 }
 
 static mu_status plain_send(mu_link *link, const uint8_t *data, size_t bytes, size_t *moved)
@@ -155,7 +159,11 @@ static mu_status plain_recv(mu_link *link, uint8_t *data, size_t bytes, size_t *
 {
     const ssize_t n = mu__system->recv(link->fd, data, bytes);
     *moved = n > 0 ? (size_t)n : 0;
-    return n > 0 || bytes == 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) ? MU_OK : MU_UNAVAILABLE;
+    if (n > 0 || bytes == 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)))
+        return MU_OK;
+    if (n < 0)
+        link->recv_error = mu__first_break(link->recv_error);
+    return MU_UNAVAILABLE;
 }
 
 mu_status mu__link_send(mu_link *link, const void *data, size_t bytes, size_t *moved)
@@ -187,6 +195,12 @@ mu_status mu__link_recv(mu_link *link, void *data, size_t bytes, size_t *moved)
     const mu_status status = mu__tls_recv(link->tls, data, bytes, moved);
     pthread_mutex_unlock(&link->lock);
     return status;
+}
+
+int mu__link_error(const mu_link *link)
+{
+    const int error = link->recv_error != 0 ? link->recv_error : link->send_error;
+    return error != 0 || link->tls == NULL ? error : mu__tls_error(link->tls);
 }
 
 // ---- Greeting and proof -------------------------------------------------------------------------

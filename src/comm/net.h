@@ -9,6 +9,8 @@
 #include "comm/mesh.h"
 #include "comm/wire.h"
 
+#include <errno.h>
+
 // ---- Addresses (address.c, listen.c) ------------------------------------------------------------
 
 enum { MU_MAX_ADDRESS = MU_MAX_HOST + 10, MU_MAX_LISTENERS = 8 };
@@ -155,6 +157,12 @@ mu_status mu__link_send(mu_link *link, const void *data, size_t bytes, size_t *m
 mu_status mu__link_send_all(mu_link *link, const struct iovec *extents, int n, size_t *moved);
 mu_status mu__link_recv(mu_link *link, void *data, size_t bytes, size_t *moved);
 
+// mu__link_error returns the errno that broke a link; 0: none did, as when the other end has closed the connection.
+int mu__link_error(const mu_link *link);
+// The errno that broke a connection, after a failed send or receive: the first one counts, because the system reports
+// an error once, and then the end of the input. EPIPE only repeats that the other end has closed the connection.
+static inline int mu__first_break(int before) { return before != 0 || errno == EPIPE ? before : errno; }
+
 // TLS records on a link (secure.c); the caller holds the link's lock.
 typedef struct mu_tls mu_tls;
 mu_tls *mu__tls_new(mu_keyring *keyring, int fd, bool client); // the caller owns the result
@@ -166,6 +174,7 @@ mu_status mu__tls_shake(mu_tls *tls, bool *done, const char **reason);
 mu_status mu__tls_send(mu_tls *tls, const void *data, size_t bytes, size_t *moved);
 mu_status mu__tls_recv(mu_tls *tls, void *data, size_t bytes, size_t *moved);
 bool mu__tls_wants_out(const mu_tls *tls); // encrypted bytes wait for room in the socket's buffer
+int mu__tls_error(const mu_tls *tls);      // as mu__link_error
 // mu__keyring_proof signs the texts of a greeting: HMAC-SHA256 with a key made of the bearer's key.
 mu_status mu__keyring_proof(const mu_keyring *keyring, int bearer, const char *who, const void *text, size_t bytes,
                             uint8_t out[MU_KEY_BYTES]);

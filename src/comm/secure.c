@@ -55,6 +55,7 @@ struct mu_tls {
     SSL *ssl;
     int fd;
     bool gone;           // the socket is closed
+    int error;           // that broke the connection; 0: none
     int64_t since_rekey; // bytes sent since the last key update
     size_t held;         // bytes of the caller that are encrypted in `out` but not yet reported as moved
     size_t out_from, out_n, out_capacity;
@@ -233,6 +234,8 @@ static int socket_read(BIO *bio, char *data, int bytes)
         BIO_set_retry_read(bio);
     else
         tls->gone = true;
+    if (n < 0 && tls->gone)
+        tls->error = mu__first_break(tls->error);
     return n < 0 ? -1 : 0;
 }
 
@@ -413,8 +416,12 @@ static mu_status flush(mu_tls *tls)
     while (tls->out_from < tls->out_n) {
         const struct iovec rest = {.iov_base = tls->out + tls->out_from, .iov_len = tls->out_n - tls->out_from};
         const ssize_t n = mu__system->send(tls->fd, &rest, 1);
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK ? MU_OK : MU_UNAVAILABLE;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return MU_OK;
+        if (n < 0) {
+            tls->error = mu__first_break(tls->error);
+            return MU_UNAVAILABLE;
+        }
         tls->out_from += (size_t)n;
     }
     tls->out_from = tls->out_n = 0;
@@ -511,3 +518,4 @@ mu_status mu__tls_recv(mu_tls *tls, void *data, size_t bytes, size_t *moved)
 }
 
 bool mu__tls_wants_out(const mu_tls *tls) { return tls->out_n > 0; }
+int mu__tls_error(const mu_tls *tls) { return tls->error; }

@@ -263,6 +263,15 @@ static bool handle(mu_node *node, int member, const mu_frame *frame)
     }
 }
 
+// Whether the other end has ended the connection: it closed it, or its system did when its process died. That system
+// resets a connection with input that nobody has read; so may any firewall on the way, but none is between processes of
+// one host.
+static bool is_closed_there(const mu_session *session)
+{
+    const int error = mu__link_error(session->handshake.link);
+    return error == 0 || (error == ECONNRESET && session->same_host);
+}
+
 // Handles what has come, until as much waits to be sent as may wait. False: the session has ended.
 static bool read_frames(mu_node *node, int member, int64_t now)
 {
@@ -280,7 +289,7 @@ static bool read_frames(mu_node *node, int member, int64_t now)
             continue;
         mu_error_value ignored;
         mu__error_move(&ignored);
-        session->closed_there = status == MU_UNAVAILABLE;
+        session->closed_there = status == MU_UNAVAILABLE && is_closed_there(session);
         mu__session_lost(node, member,
                          status == MU_UNAVAILABLE          ? "connection closed"
                          : status == MU_RESOURCE_EXHAUSTED ? "no memory here for what it sent"

@@ -49,7 +49,7 @@ typedef struct mu_pending_request {
 typedef struct mu_session {
     mu_handshake handshake; // link NULL: the session is closed
     uint32_t number;        // of the next frame that this end sends
-    bool closed_there;      // it has ended, and the other end ended it
+    bool closed_there;      // it has ended, and the other end, or its system when that died, has ended it
     bool wants_out;         // the poller reports when the socket has room
     bool paused;            // nothing is read from the other end until it has taken some of what waits for it
     mu_endpoint endpoint;   // where the other end listens
@@ -118,6 +118,8 @@ typedef struct mu_dial {
     mu_status unproven; // why the last process that answered could not prove the key; MU_OK: no such process
     int offers;         // version to offer: the last try has met an end that takes only that; 0: the newest
     bool not_open;      // the name is not on the loopback, and the node may only use the loopback
+    mu_endpoint reached; // to which the last session was opened; bytes 0: there was none
+    bool refused_there;  // since then, connections to it are refused: nobody listens there
 } mu_dial;
 
 // mu__dial_start dials a member at "host:port". The outcome is membership->joined or membership->unreached.

@@ -272,10 +272,11 @@ static void fail_waiting(mu_rpc_client *client)
 static void unreached(mu_node *node, int member, int64_t now)
 {
     mu_rpc_client *client = mu__client_of(node);
-    const bool first = !client->tried;
+    const bool gone = client->closed && client->member.dial.refused_there, news = gone && !client->gone;
     (void)member;
     client->tried = true;
-    if (first && client->changed != NULL)
+    client->gone = gone;
+    if (news && client->changed != NULL)
         client->changed(client->changed_arg);
     client->retry_ns = now + client->pause_ns;
     client->pause_ns = MU_MIN(client->pause_ns + client->pause_ns / 2, (int64_t)MOST_PAUSE_NS);
@@ -303,6 +304,7 @@ static void joined(mu_node *node, int member, const mu_hello *hello)
     uint64_t number = 0;
     memcpy(&number, hello->incarnation, sizeof number);
     client->server = number != 0 ? number : 1;
+    client->closed = client->gone = false;
     if (client->changed != NULL)
         client->changed(client->changed_arg);
     client->tried = false;
@@ -623,12 +625,13 @@ void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *a
     pthread_mutex_unlock(&client->lock);
 }
 
-bool mu__client_closed(mu_rpc_client *client)
+uint64_t mu__client_server(mu_rpc_client *client, bool *gone)
 {
     pthread_mutex_lock(&client->lock);
-    const bool closed = client->closed && client->tried;
+    const uint64_t server = client->server;
+    *gone = client->gone;
     pthread_mutex_unlock(&client->lock);
-    return closed;
+    return server;
 }
 
 void mu__client_route(mu_rpc_client *client, void *route, int store)
@@ -647,12 +650,8 @@ const char *mu__client_address(const mu_rpc_client *client) { return client->add
 
 uint64_t mu_rpc_client_server(mu_rpc_client *client)
 {
-    if (mu__need(client, "mu_rpc_client_server: the client") != MU_OK)
-        return 0;
-    pthread_mutex_lock(&client->lock);
-    const uint64_t server = client->server;
-    pthread_mutex_unlock(&client->lock);
-    return server;
+    bool gone;
+    return mu__need(client, "mu_rpc_client_server: the client") == MU_OK ? mu__client_server(client, &gone) : 0;
 }
 
 // ---- The server's methods -----------------------------------------------------------------------

@@ -78,7 +78,7 @@ struct mu_rpc_client {
         mu_telling *items;
         size_t n, capacity;
     } telling;                    // requests on their way that do
-    bool closed;                  // the last connection, by the server
+    bool closed, gone;            // the last connection, by the server; its process is gone (mu__client_server)
     void (*changed)(void *arg);   // mu__client_watch; NULL: nobody asked for it
     void *changed_arg;
     void *route; // of mu__remote_call; NULL: this client

@@ -16,6 +16,7 @@ enum { NOBODY = -1, FIRST_POLLS = 3 }; // a lease begins with the second
 typedef struct server_view {
     mu_rpc_client *client; // retained
     uint64_t process;      // that is connected now; 0: none
+    bool gone;             // the process before that has ended its connection, and its address refuses new ones
     mu_rpc_result *poll;   // owned
     int64_t polled, confirmed; // number of the last question; of the last that was answered
     int n_answered;        // by this process
@@ -121,9 +122,10 @@ void mu__placement_on_change(mu_placement *p, void (*changed)(void *arg), void *
 
 // ---- Servers ------------------------------------------------------------------------------------
 
+// Once in each step: the client's thread learns of changes at any time, and all decisions of a step are about one view.
 static void look_at(server_view *s)
 {
-    const uint64_t process = mu_rpc_client_server(s->client);
+    const uint64_t process = mu__client_server(s->client, &s->gone);
     if (process == s->process)
         return;
     s->process = process;
@@ -316,12 +318,12 @@ static void take_order(mu_placement *p, int number)
 // ---- Decisions ----------------------------------------------------------------------------------
 
 // Whether a process that is not there can no longer answer: another one has its address, it has ended its connection
-// and refuses a new one, or what it was promised is over.
+// and its address refuses a new one, or its lease is over.
 static bool is_gone(const mu_placement *p, int server, uint64_t process, int64_t now)
 {
     const server_view *s = &p->servers[server];
     const bool another = s->process != 0 && s->process != process;
-    return another || mu__client_closed(s->client) || now >= s->promised_ns;
+    return another || s->gone || now >= s->promised_ns;
 }
 
 static bool may_replace(const mu_placement *p, const store_view *store, int64_t now)

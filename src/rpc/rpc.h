@@ -110,7 +110,7 @@ void mu__server_accept_workers(mu_rpc_server *server);
 typedef enum mu_client_state {
     MU_CLIENT_OPEN,
     MU_CLIENT_CLOSED, // by the other end: its process has ended, or has given the connection up
-    MU_CLIENT_SILENT  // by this end, which has not heard from it; or too many others have ended since
+    MU_CLIENT_SILENT  // by this end, which has not heard from it, or by the network; or too many have ended since
 } mu_client_state;
 uint64_t mu__call_client(void);
 // mu__call_may fails with PERMISSION_DENIED if the caller of the running method may not call another one.
@@ -157,12 +157,11 @@ mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *
 // size.
 bool mu__result_too_large(const mu_rpc_result *result);
 double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
-// mu__client_watch registers such a function for every beginning and end of the connection, and for the first dial that
-// fails after an end; NULL: none any more.
-// mu__client_closed says whether the other end ended the last connection and could not be dialled since, as when its
-// process is gone. That the connection ended says less: a network that resets it does so too.
+// mu__client_watch registers such a function for every change of what mu__client_server returns; NULL: none any more.
+// mu__client_server returns the number of the process that is connected, 0: none, and says of the same moment whether
+// the process that was connected last is gone: it has ended its connection, and its address refuses new ones.
 void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg);
-bool mu__client_closed(mu_rpc_client *client);
+uint64_t mu__client_server(mu_rpc_client *client, bool *gone);
 // mu__client_route sets what mu__remote_call goes through (store_client.c), which must outlive the client's calls.
 void mu__client_route(mu_rpc_client *client, void *route, int store);
 void *mu__client_routed(const mu_rpc_client *client, int *store); // NULL: the client itself

@@ -120,6 +120,30 @@ static void test_all_protections(void **state)
     }
 }
 
+// An end that dies with input that it has not read resets the connection; one that has read everything closes it.
+static void test_how_a_link_ends(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int unread = 0; unread < 2; unread++) {
+            pair p;
+            char text[64] = "";
+            size_t moved;
+            const char *key = kind == 0 ? NULL : TEST_KEY;
+            open_pair(&p, key, key, kind == 1);
+            shake(&p);
+            assert_int_equal(mu__link_send(p.client, "hello", unread ? 5 : 0, &moved), MU_OK);
+            assert_int_equal(mu__link_error(p.client), 0);
+            close(p.client_wire);
+            assert_int_equal(mu__link_recv(p.client, text, sizeof text, &moved), MU_UNAVAILABLE);
+            assert_int_equal(mu__link_error(p.client), unread ? ECONNRESET : 0);
+            assert_int_equal(mu__link_send(p.client, "hello", 5, &moved), MU_UNAVAILABLE); // EPIPE
+            assert_int_equal(mu__link_error(p.client), unread ? ECONNRESET : 0);
+            p.client_wire = dup(p.server_wire);
+            close_pair(&p);
+        }
+}
+
 static void test_wrong_keys(void **state)
 {
     (void)state;
@@ -512,6 +536,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_protections), cmocka_unit_test(test_wrong_keys),
+        cmocka_unit_test(test_how_a_link_ends),
         cmocka_unit_test(test_other_version),   cmocka_unit_test(test_replay),
         cmocka_unit_test(test_mirror),          cmocka_unit_test(test_tampered),
         cmocka_unit_test(test_new_keys),        cmocka_unit_test(test_no_memory),

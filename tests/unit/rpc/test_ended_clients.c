@@ -1,10 +1,14 @@
 // What a server knows of a client whose connection has ended, when another client has its slot: a copy of variables
-// takes over at once from a primary that has closed its connection, and waits for the lease of a silent one. And when a
-// coordinator counts as gone, so that what it made is freed.
+// takes over at once from a primary that has closed its connection, and waits for the lease of a silent one. What a
+// connection that is reset says, and a server that cannot be dialled. And when a coordinator counts as gone, so that
+// what it made is freed.
+#include "base/system.h"
+#include "rpc/client.h"
 #include "rpc/rpc.h"
 #include "rpc/server.h"
 #include "rpc_test.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 static mu_value *own_number(mu_value *arguments, void *arg)
@@ -43,6 +47,111 @@ static void test_an_ended_client_stays_closed_when_its_slot_is_used_again(void *
     assert_int_equal(mu__server_client(server, first), MU_CLIENT_CLOSED);
     const uint64_t nobody = now + 1000; // numbers are given in the order in which connections are made
     assert_int_equal(mu__server_client(server, nobody), MU_CLIENT_SILENT);
+    mu_pool_close(pool);
+}
+
+// ---- Connections that end -----------------------------------------------------------------------
+
+static mu_system system_of_test; // Linux, except for what a test changes
+static atomic_int connect_error; // of every new connection; 0: the system's
+
+static int connect_or_fail(const mu_endpoint *to, const mu_endpoints *own)
+{
+    errno = connect_error;
+    return errno != 0 ? -1 : mu__linux.connect(to, own);
+}
+
+static bool no_memory_domain(char *text, size_t bytes)
+{
+    (void)text, (void)bytes;
+    return false;
+}
+
+// Of an open connection.
+static int socket_of(mu_member *member) { return mu__link_fd(member->session.handshake.link); }
+
+static mu_client_state state_after_reset(mu_rpc_server *server, uint64_t *number_of)
+{
+    static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+    mu_client_state state = MU_CLIENT_OPEN;
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    assert_true(mu_rpc_result_is_ok(mu_rpc_call(client, "own_number", number(0))));
+    const uint64_t connection = *number_of;
+    pthread_mutex_lock(&client->lock);
+    assert_int_equal(connect(socket_of(&client->member), &nowhere, sizeof nowhere), 0); // resets it
+    pthread_mutex_unlock(&client->lock);
+    for (int tries = 0; tries < 20000 && state == MU_CLIENT_OPEN; tries++, usleep(1000))
+        state = mu__server_client(server, connection);
+    return state;
+}
+
+// A process that dies with input that it has not read resets its connections, and so may a network. Between processes
+// of one host there is none.
+static void test_a_reset_is_an_end_on_one_host(void **state)
+{
+    (void)state;
+    for (int hosts = 1; hosts <= 2; hosts++) {
+        mu_pool *pool = mu_pool_open();
+        uint64_t now = 0;
+        system_of_test.memory_domain = hosts == 1 ? mu__linux.memory_domain : no_memory_domain;
+        mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+        mu_rpc_server_register(server, "own_number", .fn = own_number, .arg = &now);
+        assert_int_equal(mu_rpc_server_start(server), MU_OK);
+        assert_int_equal(state_after_reset(server, &now), hosts == 1 ? MU_CLIENT_CLOSED : MU_CLIENT_SILENT);
+        mu_pool_close(pool);
+    }
+    system_of_test.memory_domain = mu__linux.memory_domain;
+}
+
+// Whether the client thinks that its server's process is gone, once it has dialled again.
+static bool is_gone(mu_rpc_client *client)
+{
+    bool gone = false, tried = false;
+    for (int tries = 0; tries < 20000 && !tried; tries++, usleep(1000)) {
+        assert_int_equal(mu__client_server(client, &gone), 0);
+        pthread_mutex_lock(&client->lock);
+        tried = client->tried;
+        client->tried = false;
+        pthread_mutex_unlock(&client->lock);
+    }
+    assert_true(tried);
+    mu__client_server(client, &gone);
+    return gone;
+}
+
+static void wait_for_end(mu_rpc_client *client)
+{
+    for (int tries = 0; tries < 20000 && mu_rpc_client_server(client) != 0; tries++)
+        usleep(1000);
+}
+
+// The server closes the connection, as when it dies. That it cannot be dialled proves its end only if its host says so.
+static void test_who_refuses_connections_is_gone(void **state)
+{
+    static const int reasons[] = {EHOSTUNREACH, EMFILE, ETIMEDOUT};
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    assert_non_null(mu_rpc_client_methods(client));
+    connect_error = reasons[0];
+    pthread_mutex_lock(&server->lock);
+    assert_int_equal(shutdown(socket_of(server->node.members[0]), SHUT_WR), 0);
+    pthread_mutex_unlock(&server->lock);
+    wait_for_end(client);
+    for (size_t i = 0; i < MU_COUNT(reasons); i++) {
+        connect_error = reasons[i];
+        is_gone(client); // the dial before may have had the reason before
+        assert_false(is_gone(client));
+    }
+    connect_error = ECONNREFUSED;
+    is_gone(client);
+    assert_true(is_gone(client));
+    connect_error = 0; // another process, or the same one: it is there
+    assert_true(mu_rpc_result_is_ok(mu_rpc_call(client, "muster.methods")));
+    bool gone;
+    assert_true(mu__client_server(client, &gone) != 0 && !gone);
     mu_pool_close(pool);
 }
 
@@ -156,12 +265,22 @@ static void test_a_clear_waits_for_the_end_of_another(void **state)
     mu_pool_close(pool);
 }
 
+static int start(void **state)
+{
+    system_of_test = mu__linux;
+    system_of_test.connect = connect_or_fail;
+    mu__system = &system_of_test;
+    return start_with_key(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_reset_is_an_end_on_one_host),
+        cmocka_unit_test(test_who_refuses_connections_is_gone),
         cmocka_unit_test(test_an_ended_client_stays_closed_when_its_slot_is_used_again),
         cmocka_unit_test(test_when_a_coordinator_is_gone),
         cmocka_unit_test(test_a_clear_waits_for_the_end_of_another),
     };
-    return cmocka_run_group_tests(tests, start_with_key, end_library);
+    return cmocka_run_group_tests(tests, start, end_library);
 }

@@ -23,8 +23,23 @@ static atomic_int n_continued;                 // orders to stay primary of stor
 static atomic_int n_emptied;                   // to begin with an empty store 0
 
 static _Thread_local int64_t ahead_ns;
+static _Thread_local int looks_before_join; // at the clock, until `joining` is connected; 0: it is not to be
+static mu_rpc_client *joining;
 
-static int64_t clock_ahead(void) { return mu__linux.now_ns() + ahead_ns; }
+static void connection_is_back(mu_rpc_client *client, uint64_t server)
+{
+    pthread_mutex_lock(&client->lock);
+    client->server = server;
+    client->gone = false;
+    pthread_mutex_unlock(&client->lock);
+}
+
+static int64_t clock_ahead(void)
+{
+    if (looks_before_join > 0 && --looks_before_join == 0)
+        connection_is_back(joining, 1);
+    return mu__linux.now_ns() + ahead_ns;
+}
 
 // Of a store that the coordinator does not know.
 static mu_value *state(mu_value *arguments, void *arg)
@@ -104,26 +119,12 @@ static uint64_t connection_is_away(mu_rpc_client *client)
     return server;
 }
 
-// As a client sees it when the network has reset the connection, until it has dialled again.
-static void connection_is_reset(mu_rpc_client *client)
+// As it sees it when the server's process has ended.
+static void process_is_gone(mu_rpc_client *client)
 {
     pthread_mutex_lock(&client->lock);
     client->server = 0;
-    client->closed = true;
-    pthread_mutex_unlock(&client->lock);
-}
-
-static void server_refuses_a_new_one(mu_rpc_client *client)
-{
-    pthread_mutex_lock(&client->lock);
-    client->tried = true;
-    pthread_mutex_unlock(&client->lock);
-}
-
-static void connection_is_back(mu_rpc_client *client, uint64_t server)
-{
-    pthread_mutex_lock(&client->lock);
-    client->server = server;
+    client->gone = true;
     pthread_mutex_unlock(&client->lock);
 }
 
@@ -300,16 +301,16 @@ static void test_a_primary_that_is_away_is_waited_for(void **state)
     mu_pool_close(pool);
 }
 
-// A connection that ends may be the network's doing; a process that is gone refuses a new one too.
-static void test_a_reset_connection_ends_no_primary(void **state)
+// A connection that ends may be the network's doing; that the process is gone is known before its lease is over.
+static void test_a_connection_that_ends_ends_no_primary(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
     cluster c = make_cluster(1);
-    connection_is_reset(c.clients[0]);
+    connection_is_away(c.clients[0]);
     step_for(c.placement, 0.1);
     assert_int_equal(numbers_of(c).failovers, 0);
-    server_refuses_a_new_one(c.clients[0]);
+    process_is_gone(c.clients[0]);
     STEP_UNTIL(c.placement, numbers_of(c).failovers == 1);
     assert_int_equal(numbers_of(c).failovers, 1);
     assert_int_equal(n_restored, 0);
@@ -354,6 +355,29 @@ static void test_a_snapshot_is_read_once(void **state)
     STEP_UNTIL(c.placement, mu__placement_ready(c.placement));
     assert_int_equal(n_restored, SERVERS);
     assert_true(mu__placement_ready(c.placement));
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
+// ---- Servers that are back while others are told to lead -----------------------------------------
+
+// All stores go back because a process is gone. Another one connects from its address while the orders are made: they
+// are about what was known when the step began.
+static void test_a_server_connects_during_a_step(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(0);
+    slow = true;
+    step_for(c.placement, 0.1); // a cut has begun, and is given up when the stores go back: that looks at the clock
+    process_is_gone(c.clients[1]);
+    joining = c.clients[1];
+    looks_before_join = 2; // the first is at the beginning of the step
+    mu__placement_step(c.placement);
+    assert_int_equal(looks_before_join, 0);
+    STEP_UNTIL(c.placement, n_restored == SERVERS);
+    slow = false;
+    assert_int_equal(n_restored, SERVERS);
     end_cluster(c);
     mu_pool_close(pool);
 }
@@ -476,9 +500,10 @@ int main(void)
                                        cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
                                        cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_primary_that_is_away_is_waited_for),
-                                       cmocka_unit_test(test_a_reset_connection_ends_no_primary),
+                                       cmocka_unit_test(test_a_connection_that_ends_ends_no_primary),
                                        cmocka_unit_test(test_a_primary_does_not_wait_for_a_copy_that_is_gone),
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
+                                       cmocka_unit_test(test_a_server_connects_during_a_step),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost),
                                        cmocka_unit_test(test_who_answered_is_primary),
