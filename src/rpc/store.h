@@ -40,6 +40,7 @@ typedef enum mu_defect {
     MU_DEFECT_LONG_LEASE,            // the copy's word holds four times too long
     MU_DEFECT_LATE_QUESTION,         // any question of a coordinator gives a lease, also one that comes late
     MU_DEFECT_COPY_REPEATS,          // a copy takes a message that it has taken
+    MU_DEFECT_RESET,                 // a copy takes a connection that the network resets for its primary's end
     MU_N_DEFECTS
 } mu_defect;
 #ifdef MU_PLANT_DEFECTS

@@ -4,9 +4,16 @@
 
 #include "base/system.h"
 
+// Whether a copy's primary may still answer: what the copy promised is not over, and the primary has not ended.
+static bool may_answer(const mu_store *store)
+{
+    const mu_client_state state = mu__server_client(store->stores->server, store->primary_client);
+    const bool ended = state == MU_CLIENT_CLOSED || (state == MU_CLIENT_SILENT && MU_PLANTED(MU_DEFECT_RESET));
+    return mu__now_ns() < store->promised_ns && !ended && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
+}
+
 static mu_status promote(mu_store *store, const int64_t *lead)
 {
-    mu_stores *stores = store->stores;
     if (store->role == MU_STORE_PRIMARY)
         return MU_OK;
     if (store->role != MU_STORE_COPY || !store->complete ||
@@ -16,8 +23,7 @@ static mu_status promote(mu_store *store, const int64_t *lead)
     // From here on the primary's messages are refused, so that it stops at its lease's end at the latest.
     store->promoting = true;
     store->epoch = lead[MU_LEAD_EPOCH];
-    if (mu__now_ns() < store->promised_ns && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY) &&
-        mu__server_client(stores->server, store->primary_client) != MU_CLIENT_CLOSED)
+    if (may_answer(store))
         return mu__error(MU_UNAVAILABLE, "store %d: its primary may still answer; ask again", store->number);
     return MU_OK;
 }

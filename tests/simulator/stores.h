@@ -112,6 +112,7 @@ typedef struct stores_run {
         int store; // that all work on; -1: the cluster is not divided
         server_task *server;
         bool closed; // other servers are cut off too
+        bool rejects; // by a firewall that answers with resets
         int64_t next_ns, until_ns;
     } division;
     server_task *doomed;           // dies when more snapshots are written than now; NULL: none

@@ -322,6 +322,15 @@ static server_task *leader_of(stores_run *r, int number)
     return NULL;
 }
 
+// In every second division by a firewall that answers with resets, as hosts do whose processes have died.
+static void divide_hosts(const stores_run *r, int a, int b)
+{
+    if (r->division.rejects && a != b)
+        world_reject(a, b, r->division.until_ns);
+    else
+        cut(a, b, r->division.until_ns, false);
+}
+
 // A store's server and worker 0 on one side, everybody else on the other. Servers are cut off a little later, so that
 // the copy has what the server was asked until then, and nothing keeps it from answering but its lease.
 static void divide(stores_run *r, int64_t until_ns)
@@ -334,13 +343,14 @@ static void divide(stores_run *r, int64_t until_ns)
     r->division.server = s;
     r->division.until_ns = until_ns;
     r->division.closed = false;
-    r->division.next_ns = world_now() + world_draw_ns(0.2, 0.5);
-    cut(s->host, r->coordinator_host, until_ns, false);
+    r->division.rejects = r->seed % 40 >= 20;
+    r->division.next_ns = world_now() + (r->division.rejects ? world_draw_ns(0.5, 0.9) : world_draw_ns(0.2, 0.5));
+    divide_hosts(r, s->host, r->coordinator_host);
     for (int i = 1; i < r->n_workers; i++)
-        cut(s->host, r->workers[i].host, until_ns, false);
+        divide_hosts(r, s->host, r->workers[i].host);
     for (int i = 0; i < r->n_servers; i++)
         if (i != s->host)
-            cut(reader, i, until_ns, false);
+            divide_hosts(r, reader, i);
     repeat_questions(r, s, reader);
 }
 
@@ -349,7 +359,7 @@ static void follow_division(stores_run *r)
     if (r->division.store < 0 || world_now() < r->division.next_ns)
         return;
     for (int i = 0; i < r->n_servers && !r->division.closed; i++)
-        cut(r->division.server->host, i, r->division.until_ns, false);
+        divide_hosts(r, r->division.server->host, i);
     r->division.store = r->division.closed ? -1 : r->division.store;
     r->division.closed = true;
     r->division.next_ns = r->division.until_ns;
@@ -646,7 +656,8 @@ static bool plant(const char *name)
 {
 #ifdef MU_PLANT_DEFECTS
     static const char *const names[MU_N_DEFECTS] = {"none",    "early", "twice", "stale", "snapshot", "life",   "cut",
-                                                    "forgets", "part",  "again", "lease", "question", "repeats"};
+                                                    "forgets", "part",  "again", "lease", "question", "repeats",
+                                                    "reset"};
     for (int i = 0; name != NULL && i < MU_N_DEFECTS; i++)
         if (strcmp(names[i], name) == 0) {
             mu__planted = (mu_defect)i;
@@ -660,7 +671,7 @@ int main(int argc, char **argv)
 {
     static const simulation stores = {.name = "stores_simulator",
                                       .options = " [--defect early | twice | stale | snapshot | life | cut | "
-                                                 "forgets | part | again | lease | question | repeats]",
+                                                 "forgets | part | again | lease | question | repeats | reset]",
                                       .twice_every = TWICE_EVERY,
                                       .play = run_seed,
                                       .about = about};

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 
+#define REJECTED_NS 100000 // until the firewall's answer is there
 enum { MOST_CONNECTIONS = 4096, LEAST_ROOM = 1500, MOST_ROOM = 65536, FIRST_PORT = 40000, PORTS = 20000 };
 
 typedef enum ending { ENDING_NONE, ENDING_CLOSE, ENDING_RESET } ending;
@@ -159,6 +160,10 @@ int wire_connect(const mu_endpoint *to, const mu_endpoints *own)
     connection *c = &connections[i];
     *c = (connection){.state = WIRE_ASKED, .to = *to, .opens_ns = MU_FOREVER};
     c->asked_ns = world_travel(world_host(), host);
+    if (world_rejects(world_host(), host)) {
+        c->state = WIRE_REFUSED;
+        c->opens_ns = world_now() + REJECTED_NS;
+    }
     c->room = LEAST_ROOM + world_draw(world_chance(0.3) ? LEAST_ROOM : MOST_ROOM);
     c->ends[0] = (side){.open = true, .host = world_host(), .at = address_of(world_host(), next_port())};
     c->ends[1] = (side){.open = true, .host = host, .at = *to};

@@ -18,6 +18,7 @@ static struct {
     int process, host;
     double least_s, most_s;            // delays of packets
     int64_t cut_ns[MOST_HOSTS][MOST_HOSTS]; // until when
+    int64_t rejects_ns[MOST_HOSTS][MOST_HOSTS]; // likewise
     bool dark[MOST_HOSTS];
     double lookup_s;
     int64_t found_ns;
@@ -151,6 +152,16 @@ void world_break(int a, int b)
     world_note("the connections between host %d and host %d break", a, b);
     wire_break(a, b);
 }
+
+void world_reject(int a, int b, int64_t until_ns)
+{
+    world_cut(a, b, until_ns);
+    world_cut(b, a, until_ns);
+    world_break(a, b);
+    world.rejects_ns[a][b] = world.rejects_ns[b][a] = until_ns;
+}
+
+bool world_rejects(int from, int to) { return world.now_ns < world.rejects_ns[from][to]; }
 
 void world_names(double most_s, int64_t found_ns)
 {

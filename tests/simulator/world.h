@@ -49,6 +49,9 @@ void world_darken(int host);
 // world_break ends all connections between two hosts, as a firewall does that has forgotten them: both ends are reset,
 // and what was on its way is lost.
 void world_break(int a, int b);
+// world_reject puts a firewall between two hosts until a time, one that answers with resets: their connections are
+// reset, and new ones refused.
+void world_reject(int a, int b, int64_t until_ns);
 // Names of hosts ("host3") are found after at most `most_s`; before `found_ns`, not at all.
 void world_names(double most_s, int64_t found_ns);
 
@@ -77,6 +80,7 @@ int world_process(void);
 int world_host(void);
 void world_fold(const void *data, size_t bytes); // into the hash
 int64_t world_travel(int from, int to);          // when a packet sent now arrives
+bool world_rejects(int from, int to);            // a connection that is asked for now
 
 void wire_begin(void);
 void wire_end(void);
