@@ -186,18 +186,29 @@ static bool all_complete(const mu_placement *p)
     return true;
 }
 
+// The epoch in which another server than this one leads a store, or is to lead it; 0: none is. An order to continue, or
+// to go back, makes whatever the others have of the store worthless as soon as it is sent, so nobody else may answer
+// while it is on its way, or failed. One to take over, or to tell of a loss, ends nobody before it was followed.
+static int64_t led_elsewhere(const store_view *store, int server)
+{
+    const bool ends = store->order == MU_ORDER_CONTINUE || store->order == MU_ORDER_RESTORE;
+    if (ends && store->epoch != store->led_epoch)
+        return store->ordered != server ? store->epoch : 0;
+    return store->primary != server ? store->led_epoch : 0;
+}
+
 // [store, epoch] of every store that another server leads: whoever believes to be its primary must stop before it gets
-// a lease. Nothing that an order on its way will say.
+// a lease.
 static mu_value *led_by_others(const mu_placement *p, int server)
 {
     int64_t *pairs = mu__calloc((size_t)p->n, 2 * sizeof *pairs);
     int n = 0;
     for (int i = 0; pairs != NULL && i < p->n; i++) {
-        const store_view *store = &p->stores[i];
-        if (store->primary == NOBODY || store->primary == server || store->led_epoch == 0)
+        const int64_t epoch = led_elsewhere(&p->stores[i], server);
+        if (epoch == 0)
             continue;
         pairs[n++] = i;
-        pairs[n++] = store->led_epoch;
+        pairs[n++] = epoch;
     }
     mu_value *value = pairs != NULL ? mu__numbers_value(pairs, n) : NULL;
     mu__free(pairs);

@@ -21,6 +21,12 @@ static atomic_bool refuses;                    // to take over
 static atomic_bool has_nothing;                // of what it had
 static atomic_int n_continued;                 // orders to stay primary of store 0
 static atomic_int n_emptied;                   // to begin with an empty store 0
+static atomic_bool busy;                       // no server ends an order to stay primary before this is false
+static atomic_llong last_epoch[SERVERS];       // of the orders for store i
+static atomic_int n_questions[SERVERS];        // to server i
+static atomic_llong told[SERVERS][SERVERS];    // with the last one: the epoch in which others lead store k; 0: nothing
+
+static const int indices[SERVERS] = {0, 1};
 
 static _Thread_local int64_t ahead_ns;
 static _Thread_local int looks_before_join; // at the clock, until `joining` is connected; 0: it is not to be
@@ -45,7 +51,14 @@ static int64_t clock_ahead(void)
 static mu_value *state(mu_value *arguments, void *arg)
 {
     const int64_t row[MU_N_STATE] = {[MU_STATE_STORE] = MU_MOST_STORES};
-    (void)arguments, (void)arg;
+    const int server = *(const int *)arg;
+    const mu_tensor *led = mu_value_tensor(mu_value_at(arguments, 1));
+    const int64_t *pairs = mu__host_read(led);
+    for (int i = 0; i < SERVERS; i++)
+        told[server][i] = 0;
+    for (int64_t i = 0; i + 1 < led->shape.dims[0]; i += 2)
+        told[server][pairs[i]] = pairs[i + 1];
+    n_questions[server]++;
     return mu__numbers_value(row, MU_N_STATE);
 }
 
@@ -56,6 +69,7 @@ static mu_value *lead(mu_value *arguments, void *arg)
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
     n_emptied += head[MU_LEAD_ORDER] == MU_ORDER_EMPTY && head[MU_LEAD_STORE] == 0;
     n_continued += head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE && head[MU_LEAD_STORE] == 0;
+    last_epoch[head[MU_LEAD_STORE]] = head[MU_LEAD_EPOCH];
     const bool promote = head[MU_LEAD_ORDER] == MU_ORDER_PROMOTE, stay = head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE;
     if (refuses && promote) {
         mu__error(MU_UNAVAILABLE, "its primary may still answer");
@@ -71,6 +85,8 @@ static mu_value *lead(mu_value *arguments, void *arg)
         while (reads)
             mu__sleep_ns(1000000);
     }
+    while (busy && stay)
+        mu__sleep_ns(1000000);
     return mu__numbers_value((int64_t[]){head[MU_LEAD_EPOCH], 0}, 2);
 }
 
@@ -87,7 +103,7 @@ static mu_rpc_server *start_server(int i)
 {
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
     const mu_rpc_server_register_args methods[] = {
-        {.name = "muster.store.state", .fn = state},
+        {.name = "muster.store.state", .fn = state, .arg = (void *)(uintptr_t)&indices[i]},
         {.name = "muster.store.lead", .fn = lead},
         {.name = "muster.store.cut", .fn = cut, .arg = i == 0 ? &slow : NULL}};
     for (size_t k = 0; k < MU_COUNT(methods); k++)
@@ -361,6 +377,56 @@ static void test_a_snapshot_is_read_once(void **state)
 
 // ---- Servers that are back while others are told to lead -----------------------------------------
 
+// A server is back, as the same process, while another one reads the snapshot for its store: it is told to stop with
+// the first question, before it has a lease.
+static void test_a_store_that_goes_back_has_no_other_primary(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(0);
+    const uint64_t server = goes_away(c, 1);
+    pass(c, 0.64);
+    reads = true;
+    ahead_ns += (int64_t)(0.02 * HEARTBEAT * 1e9);
+    STEP_UNTIL(c.placement, n_restored == SERVERS);
+    const int before = n_questions[1];
+    connection_is_back(c.clients[1], server);
+    STEP_UNTIL(c.placement, n_questions[1] > before);
+    const int64_t epoch = told[1][1];
+    reads = false;
+    assert_int_equal(n_questions[1], before + 1);
+    assert_int_equal(epoch, last_epoch[1]);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
+// A copy was told to take over, and may have done so unheard. It is back while its primary, which was back before, is
+// told to continue.
+static void test_a_store_that_continues_has_no_other_primary(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_copied_cluster();
+    refuses = true;
+    const uint64_t primary = goes_away(c, 0);
+    pass(c, 0.66);
+    const uint64_t copy = goes_away(c, 1);
+    connection_is_back(c.clients[0], primary);
+    pass(c, 0.64);
+    busy = true;
+    const int continued = n_continued;
+    ahead_ns += (int64_t)(0.02 * HEARTBEAT * 1e9);
+    STEP_UNTIL(c.placement, n_continued > continued);
+    const int before = n_questions[1];
+    connection_is_back(c.clients[1], copy);
+    STEP_UNTIL(c.placement, n_questions[1] > before);
+    const int64_t epoch = told[1][0];
+    busy = refuses = false;
+    assert_int_equal(epoch, last_epoch[0]);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 // All stores go back because a process is gone. Another one connects from its address while the orders are made: they
 // are about what was known when the step began.
 static void test_a_server_connects_during_a_step(void **state)
@@ -503,6 +569,8 @@ int main(void)
                                        cmocka_unit_test(test_a_connection_that_ends_ends_no_primary),
                                        cmocka_unit_test(test_a_primary_does_not_wait_for_a_copy_that_is_gone),
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
+                                       cmocka_unit_test(test_a_store_that_goes_back_has_no_other_primary),
+                                       cmocka_unit_test(test_a_store_that_continues_has_no_other_primary),
                                        cmocka_unit_test(test_a_server_connects_during_a_step),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost),
