@@ -500,11 +500,15 @@ static void follow_cut(mu_placement *p)
         end_cut(p, whole);
 }
 
+// While a copy is told to take over again and again, its primary, which may be back, does not have the epoch of that
+// order, and would refuse a cut.
 static bool all_led(const mu_placement *p)
 {
-    for (int i = 0; i < p->n; i++)
-        if (p->stores[i].result != NULL || !is_there(p, p->stores[i].primary, p->stores[i].primary_process))
+    for (int i = 0; i < p->n; i++) {
+        const store_view *store = &p->stores[i];
+        if (store->result != NULL || store->promoting || !is_there(p, store->primary, store->primary_process))
             return false;
+    }
     return true;
 }
 

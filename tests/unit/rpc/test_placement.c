@@ -23,6 +23,8 @@ static atomic_int n_continued;                 // orders to stay primary of stor
 static atomic_int n_emptied;                   // to begin with an empty store 0
 static atomic_bool busy;                       // no server ends an order to stay primary before this is false
 static atomic_llong last_epoch[SERVERS];       // of the orders for store i
+static atomic_llong followed[SERVERS];         // of the last that was followed
+static atomic_int n_refused_cuts;              // because their primary has another epoch
 static atomic_int n_questions[SERVERS];        // to server i
 static atomic_llong told[SERVERS][SERVERS];    // with the last one: the epoch in which others lead store k; 0: nothing
 
@@ -87,13 +89,16 @@ static mu_value *lead(mu_value *arguments, void *arg)
     }
     while (busy && stay)
         mu__sleep_ns(1000000);
+    followed[head[MU_LEAD_STORE]] = head[MU_LEAD_EPOCH];
     return mu__numbers_value((int64_t[]){head[MU_LEAD_EPOCH], 0}, 2);
 }
 
 static mu_value *cut(mu_value *arguments, void *arg)
 {
     const int64_t at = 0;
-    (void)arguments;
+    int64_t head[4];
+    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, 4), MU_OK);
+    n_refused_cuts += head[1] != followed[head[0]];
     while (slow && arg != NULL)
         mu__sleep_ns(1000000);
     return mu__numbers_value(&at, 1);
@@ -192,7 +197,7 @@ static mu_placement_numbers numbers_of(cluster c) { return mu__placement_numbers
 static cluster place_cluster(int replicas, double heartbeat, double snapshot_seconds)
 {
     cluster c;
-    n_restored = n_continued = n_emptied = n_lost[0] = n_lost[1] = 0;
+    n_restored = n_continued = n_emptied = n_refused_cuts = n_lost[0] = n_lost[1] = 0;
     for (int i = 0; i < SERVERS; i++) {
         c.servers[i] = start_server(i);
         c.clients[i] = client_of(c.servers[i]);
@@ -427,6 +432,25 @@ static void test_a_store_that_continues_has_no_other_primary(void **state)
     mu_pool_close(pool);
 }
 
+// A primary is back after its copy was told to take over: no cut is made while the copy is asked again and again.
+static void test_no_cut_while_a_copy_takes_over(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(1);
+    refuses = true;
+    const uint64_t primary = goes_away(c, 0);
+    pass(c, 0.66);
+    connection_is_back(c.clients[0], primary);
+    step_for(c.placement, 0.3);
+    refuses = false;
+    STEP_UNTIL(c.placement, numbers_of(c).failovers == 1);
+    assert_int_equal(numbers_of(c).failovers, 1);
+    assert_int_equal(n_refused_cuts, 0);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 // All stores go back because a process is gone. Another one connects from its address while the orders are made: they
 // are about what was known when the step began.
 static void test_a_server_connects_during_a_step(void **state)
@@ -571,6 +595,7 @@ int main(void)
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
                                        cmocka_unit_test(test_a_store_that_goes_back_has_no_other_primary),
                                        cmocka_unit_test(test_a_store_that_continues_has_no_other_primary),
+                                       cmocka_unit_test(test_no_cut_while_a_copy_takes_over),
                                        cmocka_unit_test(test_a_server_connects_during_a_step),
                                        cmocka_unit_test(test_a_store_is_not_lost_at_once),
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost),
