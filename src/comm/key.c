@@ -62,6 +62,57 @@ mu_status mu__key_read(const char *key, int *bearer, uint8_t secret[MU_KEY_BYTES
     return MU_OK;
 }
 
+// ---- Where the user keeps it --------------------------------------------------------------------
+
+// Random bytes would be cut at the first zero or line end, and the rest could be weak.
+static mu_status check_text(const char *path, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (iscntrl((unsigned char)text[i]) && strchr("\t\r\n", text[i] != '\0' ? text[i] : 'x') == NULL)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s is not a text: byte %zu is %#x; the cluster's key is its first line. Make the file "
+                             "with "
+                             "`openssl rand -hex 32 > %s`",
+                             path, i, (unsigned)(unsigned char)text[i], path);
+    return MU_OK;
+}
+
+static mu_status key_file(const char *path, char **out, bool warns)
+{
+    void *data;
+    size_t bytes;
+    struct stat seen;
+    MU_TRY(mu__file_read(path, MOST_KEY, &data, &bytes));
+    if (warns && stat(path, &seen) == 0 && (seen.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+        mu__log(MU_LOG_WARNING, "%s holds the cluster's key and others may open it; `chmod 600` closes it", path);
+    char *text = data;
+    mu_status status = check_text(path, text, bytes);
+    text[strcspn(text, "\r\n")] = '\0';
+    *out = status == MU_OK ? mu__strdup(text) : NULL;
+    if (status == MU_OK && *out == NULL)
+        status = MU_RESOURCE_EXHAUSTED;
+    OPENSSL_cleanse(data, bytes);
+    mu__free(data);
+    return status;
+}
+
+static mu_status own_key(char **out, bool warns)
+{
+    const char *key = mu__setting_text(MU_SETTING_CLUSTER_KEY), *path = mu__setting_text(MU_SETTING_CLUSTER_KEY_FILE);
+    *out = NULL;
+    if (key != NULL && path != NULL)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "MUSTER_CLUSTER_KEY and MUSTER_CLUSTER_KEY_FILE are both set; set one of them");
+    if (path != NULL)
+        return key_file(path, out, warns);
+    *out = key != NULL ? mu__strdup(key) : NULL;
+    return key == NULL || *out != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+mu_status mu__mesh_key(char **out) { return own_key(out, true); }
+
+// ---- Whose key this process has -----------------------------------------------------------------
+
 // `who` is what this process is, `wants` whose key it should have.
 static mu_status not_its_own(int bearer, const char *who, const char *wants)
 {
@@ -76,12 +127,13 @@ mu_status mu__key_suits_role(int bearer, const char *who)
     return bearer == MU_BEARER_ALL ? MU_OK : not_its_own(bearer, who, "the cluster's key");
 }
 
+// Whoever reads the key to use it warns of a file that others may open.
 mu_status mu__key_suits_task(const char *job, int index)
 {
     char *key = NULL, who[80], wants[120] = "the cluster's key";
     uint8_t secret[MU_KEY_BYTES];
     int bearer = MU_BEARER_ALL;
-    MU_TRY(mu__mesh_key(&key));
+    MU_TRY(own_key(&key, false));
     const mu_status status = key != NULL ? mu__key_read(key, &bearer, secret) : MU_OK;
     mu__key_forget(key);
     OPENSSL_cleanse(secret, sizeof secret);
@@ -141,51 +193,4 @@ void mu__key_forget(char *key)
     if (key != NULL)
         OPENSSL_cleanse(key, strlen(key));
     mu__free(key);
-}
-
-// ---- Where the user keeps it --------------------------------------------------------------------
-
-// Random bytes would be cut at the first zero or line end, and the rest could be weak.
-static mu_status check_text(const char *path, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (iscntrl((unsigned char)text[i]) && strchr("\t\r\n", text[i] != '\0' ? text[i] : 'x') == NULL)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s is not a text: byte %zu is %#x; the cluster's key is its first line. Make the file "
-                             "with "
-                             "`openssl rand -hex 32 > %s`",
-                             path, i, (unsigned)(unsigned char)text[i], path);
-    return MU_OK;
-}
-
-static mu_status key_file(const char *path, char **out)
-{
-    void *data;
-    size_t bytes;
-    struct stat seen;
-    MU_TRY(mu__file_read(path, MOST_KEY, &data, &bytes));
-    if (stat(path, &seen) == 0 && (seen.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        mu__log(MU_LOG_WARNING, "%s holds the cluster's key and others may open it; `chmod 600` closes it", path);
-    char *text = data;
-    mu_status status = check_text(path, text, bytes);
-    text[strcspn(text, "\r\n")] = '\0';
-    *out = status == MU_OK ? mu__strdup(text) : NULL;
-    if (status == MU_OK && *out == NULL)
-        status = MU_RESOURCE_EXHAUSTED;
-    OPENSSL_cleanse(data, bytes);
-    mu__free(data);
-    return status;
-}
-
-mu_status mu__mesh_key(char **out)
-{
-    const char *key = mu__setting_text(MU_SETTING_CLUSTER_KEY), *path = mu__setting_text(MU_SETTING_CLUSTER_KEY_FILE);
-    *out = NULL;
-    if (key != NULL && path != NULL)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "MUSTER_CLUSTER_KEY and MUSTER_CLUSTER_KEY_FILE are both set; set one of them");
-    if (path != NULL)
-        return key_file(path, out);
-    *out = key != NULL ? mu__strdup(key) : NULL;
-    return key == NULL || *out != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }

@@ -3,6 +3,10 @@
 #include "rpc/service.h"
 #include "rpc_test.h"
 
+#include "../base/base_test.h"
+
+#include <sys/stat.h>
+
 static const char cluster[] = "{\"worker\": [\"localhost:0\", \"localhost:0\"], \"ps\": [\"localhost:0\"]}";
 
 // A runtime, in use, that was started with the key of a worker; the caller goes back to `before`.
@@ -150,12 +154,41 @@ static void test_shared_memory(void **state)
     mu_pool_close(pool);
 }
 
+static void make_server(void *arg) { *(mu_server **)arg = server_of("ps", 0); }
+
+// A task that begins reads its key several times, and says once that others may open the file.
+static void test_a_file_that_others_may_open(void **state)
+{
+    char path[] = P_tmpdir "/muster-key-XXXXXX", text[8192];
+    const int fd = mkstemp(path);
+    mu_server *server = NULL;
+    (void)state;
+    assert_true(fd >= 0 && write(fd, TEST_KEY, sizeof TEST_KEY - 1) > 0 && fchmod(fd, 0644) == 0);
+    close(fd);
+    mu_pool *pool = mu_pool_open();
+    unsetenv("MUSTER_CLUSTER_KEY");
+    setenv("MUSTER_CLUSTER_KEY_FILE", path, 1);
+    mu_runtime *runtime = mu_runtime_new(.cpu_devices = 1);
+    unsetenv("MUSTER_CLUSTER_KEY_FILE");
+    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
+    assert_non_null(runtime);
+    mu_runtime *before = mu_runtime_use(runtime);
+    catch_stderr(make_server, &server, text, sizeof text);
+    mu_runtime_use(before);
+    unlink(path);
+    assert_non_null(server);
+    const char *warning = strstr(text, "others may open it");
+    assert_true(warning != NULL && strstr(warning + 1, "others may open it") == NULL);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_key_of_another_task),  cmocka_unit_test(test_an_older_version),
         cmocka_unit_test(test_a_worker_is_nothing_else), cmocka_unit_test(test_other_servers),
         cmocka_unit_test(test_who_the_worker_is),        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_a_file_that_others_may_open),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
