@@ -49,7 +49,7 @@ mu_status mu__key_read(const char *key, int *bearer, uint8_t secret[MU_KEY_BYTES
     if (worker < 0 || worker >= MU_MOST_BEARER || end - index > 5 || *end != ':' || !read_secret(end + 1, secret))
         return mu__error(
             MU_INVALID_ARGUMENT,
-            "a key that begins with \"worker:\" is that of one worker, and this one is not whole: it needs "
+            "a key that begins with \"worker:\" is that of one worker, and this one is incomplete: it needs "
             "the worker's index, from 0 to %d, another colon and %d hexadecimal digits; `muster key "
             "--for worker:N` makes it of the cluster's key",
             MU_MOST_BEARER - 1, 2 * MU_KEY_BYTES);

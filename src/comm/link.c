@@ -272,7 +272,7 @@ static mu_status check_bearer(mu_link *link, int theirs)
     if (theirs == MU_BEARER_ALL)
         return MU_OK;
     if (link->role != MU_ROLE_WORKER)
-        return refuse(link, MU_UNAUTHENTICATED, "it says that it is no worker, but has only a worker's key");
+        return refuse(link, MU_UNAUTHENTICATED, "it claims a role other than worker with a worker's key");
     if (theirs == own)
         return MU_OK;
     if (own != MU_BEARER_ALL)

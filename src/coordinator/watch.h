@@ -26,7 +26,7 @@ void mu__watch_end(struct mu_coordinator *coordinator);
 void mu__watch_call_begun(struct mu_dispatcher *worker);
 void mu__watch_call_ended(struct mu_dispatcher *worker);
 // mu__watch_found_slow notes that a call which began then takes long; false: that was noted before, or it has ended.
-// What was noted of a call does not hold of the next one.
+// The mark belongs to one call; the next call starts unmarked.
 bool mu__watch_found_slow(struct mu_dispatcher *worker, int64_t begun_ns);
 bool mu__watch_is_slow(const struct mu_dispatcher *worker);
 double mu__watch_call_age(const struct mu_dispatcher *worker);  // in seconds; 0: it runs no call

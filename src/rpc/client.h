@@ -44,12 +44,12 @@ typedef struct mu_result_list {
     int n;
 } mu_result_list;
 
-// A request that tells the server what was released (forgotten.c).
-typedef struct mu_telling {
+// A deletion request: it names what was released (forgotten.c).
+typedef struct mu_deletion {
     mu_rpc_result *result; // retained, as the list of names is
     mu_value *names;
     mu_released what;
-} mu_telling;
+} mu_deletion;
 
 struct mu_rpc_client {
     mu_object object;
@@ -72,12 +72,12 @@ struct mu_rpc_client {
     atomic_bool cancels;          // a call was cancelled, and the thread has not seen it
     int64_t due_ns;               // no call's deadline is earlier
     uint64_t n_calls, server;     // server: its number; 0: not connected
-    // Names that the server is not told yet (forgotten.c).
+    // Names that no deletion request has yet (forgotten.c).
     struct { char **items; size_t n, capacity; } forgotten[MU_N_RELEASED];
     struct {
-        mu_telling *items;
+        mu_deletion *items;
         size_t n, capacity;
-    } telling;                    // requests on their way that do
+    } deletions;                  // on their way
     bool closed, gone;            // the last connection, by the server; its process is gone (mu__client_server)
     void (*changed)(void *arg);   // mu__client_watch; NULL: nobody asked for it
     void *changed_arg;

@@ -21,10 +21,10 @@ void mu__client_forget(mu_rpc_client *client, mu_released what, const char *name
     mu__error_raise(&before);
 }
 
-static void end_telling(mu_telling *t)
+static void end_deletion(mu_deletion *d)
 {
-    mu_release(t->result);
-    mu_release(t->names);
+    mu_release(d->result);
+    mu_release(d->names);
 }
 
 void mu__forgotten_free(mu_rpc_client *client)
@@ -34,13 +34,13 @@ void mu__forgotten_free(mu_rpc_client *client)
             mu__free(client->forgotten[what].items[i]);
         mu__free(client->forgotten[what].items);
     }
-    for (size_t i = 0; i < client->telling.n; i++)
-        end_telling(&client->telling.items[i]);
-    mu__free(client->telling.items);
+    for (size_t i = 0; i < client->deletions.n; i++)
+        end_deletion(&client->deletions.items[i]);
+    mu__free(client->deletions.items);
 }
 
-// The first names that were not told so far, as many as one request tells: a list of texts of the pool. NULL: there are
-// none, or there is no memory.
+// The first names that no deletion request has yet, as many as one request takes: a list of texts of the pool. NULL:
+// there are none, or there is no memory.
 static mu_value *first_names(mu_rpc_client *client, mu_released what, size_t most)
 {
     mu_value *list = NULL;
@@ -63,8 +63,8 @@ static mu_value *first_names(mu_rpc_client *client, mu_released what, size_t mos
     return list;
 }
 
-// What a request has told in vain is told again, unless the server refuses it as such. A server that has started again
-// does not have it, which is as good as deleted.
+// Names of a deletion request that did not reach the server are sent again, unless the server refuses the request
+// itself. A server that has started again does not have them, which is as good as deleted.
 static void put_back(mu_rpc_client *client, mu_released what, const mu_value *names, mu_status code)
 {
     const bool again = code == MU_UNAVAILABLE || code == MU_DEADLINE_EXCEEDED || code == MU_CANCELLED ||
@@ -81,14 +81,14 @@ static void put_back(mu_rpc_client *client, mu_released what, const mu_value *na
     }
 }
 
-// A request that was answered, or any; false: there is none. Owned by the caller, and by the client until it is
-// removed.
-static bool next_telling(mu_rpc_client *client, bool any, mu_telling *out)
+// A deletion request that was answered, or any; false: there is none. Owned by the caller, and by the client until it
+// is removed.
+static bool next_deletion(mu_rpc_client *client, bool any, mu_deletion *out)
 {
     bool found = false;
     pthread_mutex_lock(&client->lock);
-    for (size_t i = 0; i < client->telling.n && !found; i++) {
-        *out = client->telling.items[i];
+    for (size_t i = 0; i < client->deletions.n && !found; i++) {
+        *out = client->deletions.items[i];
         found = any || mu__result_is_done(out->result);
     }
     if (found) {
@@ -100,15 +100,15 @@ static bool next_telling(mu_rpc_client *client, bool any, mu_telling *out)
 }
 
 // Whether this thread did it: several may wait for one answer.
-static bool remove_telling(mu_rpc_client *client, const mu_rpc_result *result)
+static bool remove_deletion(mu_rpc_client *client, const mu_rpc_result *result)
 {
     bool removed = false;
     pthread_mutex_lock(&client->lock);
-    for (size_t i = 0; i < client->telling.n && !removed; i++) {
-        removed = client->telling.items[i].result == result;
+    for (size_t i = 0; i < client->deletions.n && !removed; i++) {
+        removed = client->deletions.items[i].result == result;
         if (removed) {
-            end_telling(&client->telling.items[i]);
-            client->telling.items[i] = client->telling.items[--client->telling.n];
+            end_deletion(&client->deletions.items[i]);
+            client->deletions.items[i] = client->deletions.items[--client->deletions.n];
         }
     }
     pthread_mutex_unlock(&client->lock);
@@ -120,12 +120,12 @@ static bool remove_telling(mu_rpc_client *client, const mu_rpc_result *result)
 static mu_status take_answers(mu_rpc_client *client, bool wait)
 {
     mu_error_value first = {.code = MU_OK};
-    for (mu_telling t; next_telling(client, wait, &t); end_telling(&t)) {
+    for (mu_deletion d; next_deletion(client, wait, &d); end_deletion(&d)) {
         mu_error_value error;
-        mu_rpc_result_value(t.result);
+        mu_rpc_result_value(d.result);
         mu__error_move(&error);
-        if (remove_telling(client, t.result))
-            put_back(client, t.what, t.names, error.code);
+        if (remove_deletion(client, d.result))
+            put_back(client, d.what, d.names, error.code);
         if (wait && first.code == MU_OK && error.code != MU_NOT_FOUND && error.code != MU_CANCELLED)
             first = error;
     }
@@ -135,12 +135,12 @@ static mu_status take_answers(mu_rpc_client *client, bool wait)
     return wait ? mu__check_stop() : MU_OK;
 }
 
-static bool is_telling(mu_rpc_client *client)
+static bool is_deleting(mu_rpc_client *client)
 {
     pthread_mutex_lock(&client->lock);
-    const bool telling = client->telling.n > 0;
+    const bool deleting = client->deletions.n > 0;
     pthread_mutex_unlock(&client->lock);
-    return telling;
+    return deleting;
 }
 
 static bool has_names(mu_rpc_client *client)
@@ -153,14 +153,14 @@ static bool has_names(mu_rpc_client *client)
 
 static const char *const methods[MU_N_RELEASED] = {"muster.variable.forget", "muster.table.delete"};
 
-static mu_status begin_telling(mu_rpc_client *client, mu_released what, mu_value *names)
+static mu_status begin_deletion(mu_rpc_client *client, mu_released what, mu_value *names)
 {
-    mu_telling t = {.result = mu_rpc_call(client, methods[what], names), .names = names, .what = what};
+    mu_deletion d = {.result = mu_rpc_call(client, methods[what], names), .names = names, .what = what};
     pthread_mutex_lock(&client->lock);
-    const bool begun = t.result != NULL && MU_PUSH(&client->telling, t) == MU_OK;
+    const bool begun = d.result != NULL && MU_PUSH(&client->deletions, d) == MU_OK;
     if (begun) {
-        mu_retain(t.result);
-        mu_retain(t.names);
+        mu_retain(d.result);
+        mu_retain(d.names);
     }
     pthread_mutex_unlock(&client->lock);
     if (!begun)
@@ -169,7 +169,7 @@ static mu_status begin_telling(mu_rpc_client *client, mu_released what, mu_value
 }
 
 // Requests to a store are sent until they are answered.
-static mu_status tell_store(mu_rpc_client *client, mu_released what, mu_value *names)
+static mu_status delete_on_store(mu_rpc_client *client, mu_released what, mu_value *names)
 {
     mu__remote_call(client, methods[what], names);
     put_back(client, what, names, mu_error_code());
@@ -178,27 +178,28 @@ static mu_status tell_store(mu_rpc_client *client, mu_released what, mu_value *n
     return mu_error_code();
 }
 
-static mu_status tell_all(mu_rpc_client *client)
+static mu_status request_all(mu_rpc_client *client)
 {
     static const size_t most[MU_N_RELEASED] = {4096, 1}; // of values many at once, but the lock is held for each list
     int store;
     const bool routed = mu__client_routed(client, &store) != NULL;
     for (int what = 0; what < MU_N_RELEASED; what++)
         for (mu_value *names; !mu__pending() && (names = first_names(client, what, most[what])) != NULL;)
-            (void)(routed ? tell_store(client, what, names) : begin_telling(client, what, names));
+            (void)(routed ? delete_on_store(client, what, names) : begin_deletion(client, what, names));
     return mu_error_code();
 }
 
-// One that is on its way is waited for before more is told, so that a server that is away has one request at most.
+// A deletion request that is on its way is waited for before the next one is sent, so that a server that is away has
+// one at most.
 static mu_status delete_all(mu_rpc_client *client, bool wait)
 {
-    mu_pool *pool = mu__pending() || (!has_names(client) && !is_telling(client)) ? NULL : mu_pool_open();
+    mu_pool *pool = mu__pending() || (!has_names(client) && !is_deleting(client)) ? NULL : mu_pool_open();
     if (pool == NULL)
         return mu_error_code();
-    mu_error_value told_again;
+    mu_error_value sent_again;
     take_answers(client, wait);
-    mu__error_move(&told_again);
-    if ((wait || !is_telling(client)) && tell_all(client) == MU_OK && wait)
+    mu__error_move(&sent_again);
+    if ((wait || !is_deleting(client)) && request_all(client) == MU_OK && wait)
         take_answers(client, true);
     mu_pool_close(pool);
     return mu_error_code();

@@ -28,8 +28,8 @@ static mu_status say_role(mu_keyring *keyring, mu_role role)
         MU_TRY(mu__key_suits_role(bearer, who));
     if (bearer != MU_BEARER_ALL && version < MU_WIRE_BEARERS)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "MUSTER_WIRE_VERSION is %d, and keys of workers, as this process has "
-                         "one, came with version %d; unset it, or give this process the cluster's key",
+                         "MUSTER_WIRE_VERSION is %d, and this process has a worker's key, which needs wire version %d "
+                         "or later; unset MUSTER_WIRE_VERSION, or give this process the cluster's key",
                          version, MU_WIRE_BEARERS);
     mu__keyring_set(keyring, bearer != MU_BEARER_ALL ? MU_ROLE_WORKER : role, version);
     return MU_OK;

@@ -316,7 +316,7 @@ static void take_order(mu_placement *p, int number)
                 error.message);
         store->copy = NOBODY;
     } else if (store->order == MU_ORDER_CONTINUE && error.code == MU_FAILED_PRECONDITION) {
-        store->primary_process = 0; // it has heard of its replacement, and has given the store up
+        store->primary_process = 0; // it has stepped down, as muster.store.state told it
     } else if (store->order == MU_ORDER_CONTINUE && is_there(p, store->primary, store->primary_process)) {
         store->copy = NOBODY;
     } else if (store->order == MU_ORDER_RESTORE) {
@@ -374,7 +374,7 @@ static int next_server(const mu_placement *p, int number, int but)
 }
 
 // A server that is there tells clients that nobody has the store; another one, if that is lost too.
-static void mourn(mu_placement *p, int number, int64_t now)
+static void tell_lost(mu_placement *p, int number, int64_t now)
 {
     store_view *store = &p->stores[number];
     const int server = next_server(p, number, NOBODY);
@@ -401,7 +401,7 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
     else if (needs_snapshot(p, number, now))
         p->restoring = true; // all stores go back to one cut
     else if (nobody_has(p, number, now))
-        mourn(p, number, now);
+        tell_lost(p, number, now);
 }
 
 static bool give_copy(mu_placement *p, int number)

@@ -335,7 +335,7 @@ static void test_damaged_keys_of_workers(void **state)
         if (at != NULL)
             snprintf(at, sizeof text - (size_t)(at - text), "%s%s", digits_1, strstr(damaged[i], "%s") + 2);
         assert_int_equal(mu__key_check(text), MU_INVALID_ARGUMENT);
-        expect_taken(MU_INVALID_ARGUMENT, "this one is not whole");
+        expect_taken(MU_INVALID_ARGUMENT, "this one is incomplete");
     }
     assert_int_equal(mu__key_check("worker:3:0101010101010101010101010101010101010101010101010101010101010101"),
                      MU_INVALID_ARGUMENT);
@@ -356,10 +356,10 @@ static const struct claim {
     {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {TEST_KEY, MU_ROLE_WORKER}, 0},
     {{TEST_KEY, MU_ROLE_COORDINATOR, 2, 6}, {TEST_KEY, MU_ROLE_WORKER}, 0},
     // Every other role, another worker, and whoever has the cluster's key.
-    {{key_1, MU_ROLE_NONE}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
-    {{key_1, MU_ROLE_PS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
-    {{key_1, MU_ROLE_COORDINATOR}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
-    {{key_1, MU_ROLE_METRICS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it says that it is no worker"},
+    {{key_1, MU_ROLE_NONE}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
+    {{key_1, MU_ROLE_PS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
+    {{key_1, MU_ROLE_COORDINATOR}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
+    {{key_1, MU_ROLE_METRICS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
     {{forged, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
     {{digits_1, MU_ROLE_COORDINATOR}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
     // Towards those that take no workers, and other workers.
@@ -370,7 +370,7 @@ static const struct claim {
     // At an address where the client expects somebody else.
     {{TEST_KEY, MU_ROLE_COORDINATOR, 3}, {key_1, MU_ROLE_WORKER}, .client_why = "another worker than the one called"},
     {{TEST_KEY, MU_ROLE_COORDINATOR}, {key_1, MU_ROLE_WORKER}, .client_why = "only a worker's key"},
-    {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {key_1, MU_ROLE_PS}, .client_why = "it says that it is no worker"},
+    {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {key_1, MU_ROLE_PS}, .client_why = "it claims a role other than worker"},
     {{TEST_KEY, MU_ROLE_COORDINATOR, 3}, {forged, MU_ROLE_WORKER}, .server_why = "its cluster key is not ours"},
     {{key_2, MU_ROLE_WORKER}, {digits_1, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
     // Of two versions.
