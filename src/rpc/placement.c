@@ -302,8 +302,9 @@ static void take_order(mu_placement *p, int number)
     mu__error_move(&error);
     mu_release(store->result);
     store->result = NULL;
-    if (error.code != MU_OK)
-        store->ordered_process = 0; // it tells nobody that the store is lost, if it is
+    const bool unheard = error.code == MU_UNAVAILABLE || error.code == MU_DEADLINE_EXCEEDED;
+    if (error.code != MU_OK && (store->order != MU_ORDER_RESTORE || !unheard))
+        store->ordered_process = 0; // it does not have the store, or tells nobody that it is lost
     if (error.code == MU_OK && store->order != MU_ORDER_LOST) {
         note_order(p, number, from);
         store->primary = store->ordered;
@@ -523,13 +524,18 @@ static int64_t make_snapshots(mu_placement *p, int64_t now)
     return p->cutting ? MU_FOREVER : MU_MAX(p->cut_due_ns, now + PAUSE_NS);
 }
 
-// The server that takes a store back to a snapshot: its primary, if that is there; NOBODY: none may.
+// The server that takes a store back to a snapshot: its primary, if that is there; NOBODY: none may. A server that was
+// told to go back, and whose answer did not come, may have done so: it is the primary for this.
 static int server_to_restore(const mu_placement *p, int number, int64_t now)
 {
     const store_view *store = &p->stores[number];
-    if (is_there(p, store->primary, store->primary_process))
-        return store->primary;
-    return may_replace(p, store, now) ? next_server(p, number, NOBODY) : NOBODY;
+    const bool unheard =
+        store->order == MU_ORDER_RESTORE && store->epoch != store->led_epoch && store->ordered_process != 0;
+    const int primary = unheard ? store->ordered : store->primary;
+    const uint64_t process = unheard ? store->ordered_process : store->primary_process;
+    if (is_there(p, primary, process))
+        return primary;
+    return is_gone(p, primary, process, now) ? next_server(p, number, NOBODY) : NOBODY;
 }
 
 // A disk that takes long to write a cut must not hold up what is lost.

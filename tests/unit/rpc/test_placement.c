@@ -18,6 +18,8 @@ static atomic_int n_restored, n_lost[SERVERS]; // lost: of store i
 static atomic_bool slow;                       // server 0 does not end a cut before this is false
 static atomic_bool reads;                      // no server ends the reading of a snapshot before this is false
 static atomic_bool refuses;                    // to take over
+static atomic_bool unheard;                    // no server answers an order to take store 1 back to a snapshot
+static atomic_int n_restored_at[SERVERS];      // orders to server i to take store 1 back
 static atomic_bool has_nothing;                // of what it had
 static atomic_int n_continued;                 // orders to stay primary of store 0
 static atomic_int n_emptied;                   // to begin with an empty store 0
@@ -67,7 +69,6 @@ static mu_value *state(mu_value *arguments, void *arg)
 static mu_value *lead(mu_value *arguments, void *arg)
 {
     int64_t head[MU_N_LEAD];
-    (void)arg;
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
     n_emptied += head[MU_LEAD_ORDER] == MU_ORDER_EMPTY && head[MU_LEAD_STORE] == 0;
     n_continued += head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE && head[MU_LEAD_STORE] == 0;
@@ -84,8 +85,13 @@ static mu_value *lead(mu_value *arguments, void *arg)
     n_lost[head[MU_LEAD_STORE]] += head[MU_LEAD_ORDER] == MU_ORDER_LOST;
     if (head[MU_LEAD_ORDER] == MU_ORDER_RESTORE) {
         n_restored++;
+        n_restored_at[*(const int *)arg] += head[MU_LEAD_STORE] == 1;
         while (reads)
             mu__sleep_ns(1000000);
+        if (unheard && head[MU_LEAD_STORE] == 1) {
+            mu__error(MU_UNAVAILABLE, "the connection ended");
+            return NULL;
+        }
     }
     while (busy && stay)
         mu__sleep_ns(1000000);
@@ -109,7 +115,7 @@ static mu_rpc_server *start_server(int i)
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
     const mu_rpc_server_register_args methods[] = {
         {.name = "muster.store.state", .fn = state, .arg = (void *)(uintptr_t)&indices[i]},
-        {.name = "muster.store.lead", .fn = lead},
+        {.name = "muster.store.lead", .fn = lead, .arg = (void *)(uintptr_t)&indices[i]},
         {.name = "muster.store.cut", .fn = cut, .arg = i == 0 ? &slow : NULL}};
     for (size_t k = 0; k < MU_COUNT(methods); k++)
         assert_int_equal(mu__server_add(server, &methods[k]), MU_OK);
@@ -198,6 +204,7 @@ static cluster place_cluster(int replicas, double heartbeat, double snapshot_sec
 {
     cluster c;
     n_restored = n_continued = n_emptied = n_refused_cuts = n_lost[0] = n_lost[1] = 0;
+    n_restored_at[0] = n_restored_at[1] = 0;
     for (int i = 0; i < SERVERS; i++) {
         c.servers[i] = start_server(i);
         c.clients[i] = client_of(c.servers[i]);
@@ -405,6 +412,27 @@ static void test_a_store_that_goes_back_has_no_other_primary(void **state)
     mu_pool_close(pool);
 }
 
+// A server was told to go back, and its answer does not come: while it is there, no other one is told to.
+static void test_who_may_have_gone_back_is_told_again(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(0);
+    unheard = true;
+    const uint64_t server = goes_away(c, 1);
+    pass(c, 0.64);
+    ahead_ns += (int64_t)(0.02 * HEARTBEAT * 1e9);
+    STEP_UNTIL(c.placement, n_restored_at[0] > 1);
+    connection_is_back(c.clients[1], server + 1); // another process
+    const int before = n_restored_at[0];
+    STEP_UNTIL(c.placement, n_restored_at[0] > before + 2 || n_restored_at[1] > 0);
+    unheard = false;
+    assert_true(n_restored_at[0] > before + 2);
+    assert_int_equal(n_restored_at[1], 0);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 // A copy was told to take over, and may have done so unheard. It is back while its primary, which was back before, is
 // told to continue.
 static void test_a_store_that_continues_has_no_other_primary(void **state)
@@ -594,6 +622,7 @@ int main(void)
                                        cmocka_unit_test(test_a_primary_does_not_wait_for_a_copy_that_is_gone),
                                        cmocka_unit_test(test_a_snapshot_is_read_once),
                                        cmocka_unit_test(test_a_store_that_goes_back_has_no_other_primary),
+                                       cmocka_unit_test(test_who_may_have_gone_back_is_told_again),
                                        cmocka_unit_test(test_a_store_that_continues_has_no_other_primary),
                                        cmocka_unit_test(test_no_cut_while_a_copy_takes_over),
                                        cmocka_unit_test(test_a_server_connects_during_a_step),
