@@ -172,6 +172,14 @@ static mu_status put_value(writer *w, const mu_value *value, int depth)
     }
 }
 
+mu_status mu__message_bytes(const mu_value *value, const char *what, size_t *bytes)
+{
+    writer count = {.what = what};
+    MU_TRY(put_value(&count, value, 0));
+    *bytes = count.n;
+    return MU_OK;
+}
+
 static mu_message *write_message(const mu_value *value, const char *what, bool borrows)
 {
     writer count = {.what = what, .borrows = borrows};

@@ -10,6 +10,7 @@
 #define PAUSE_NS         20000000
 #define PROMOTE_PAUSE_NS 2000000
 #define POLLS_PER_LEASE 3
+#define MOST_COPY_PAUSE 64 // heartbeats
 enum { NOBODY = -1, FIRST_POLLS = 3 }; // a lease begins with the second
 
 // What is known of a server.
@@ -33,6 +34,7 @@ typedef struct store_view {
     bool complete, lost;       // lost: nobody has it
     bool promoting;            // the copy was told to take over; it refuses its primary from then on
     bool stuck;                // the primary does not reach its copy
+    int64_t copy_due_ns, copy_pause_ns; // when it gets one again, after copies that never had everything
     bool goes_back;            // to the snapshot, because others have been told to
     mu_order order;            // on its way, if there is a result
     int ordered;               // server to which it went
@@ -153,6 +155,8 @@ static void take_rows(mu_placement *p, int server, const mu_value *value)
             continue;
         store->complete = store->copy != NOBODY && row[MU_STATE_COMPLETE] != 0;
         store->stuck = store->copy != NOBODY && row[MU_STATE_STUCK] != 0;
+        if (store->complete)
+            store->copy_pause_ns = 0;
         if (row[MU_STATE_LOST] > store->updates_lost) {
             p->numbers.updates_lost += row[MU_STATE_LOST] - store->updates_lost;
             store->updates_lost = row[MU_STATE_LOST];
@@ -286,6 +290,7 @@ static void note_order(mu_placement *p, int number, int from)
                 "(epoch %lld)", from, store->ordered, number, (long long)store->epoch);
         store->copy = NOBODY;
         store->complete = false;
+        store->copy_due_ns = store->copy_pause_ns = 0; // the next copy is on another server
     } else if (store->order == MU_ORDER_RESTORE) {
         p->numbers.restores++;
         mu__log(MU_LOG_WARNING, "store %d is on parameter server %d as snapshot %lld has it; updates acknowledged "
@@ -405,14 +410,38 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
         tell_lost(p, number, now);
 }
 
-static bool give_copy(mu_placement *p, int number)
+// A server that is there and still does not take a copy, such as one that is too slow for it, holds updates up while it
+// is tried: it is tried less and less often.
+static void wait_before_copying(mu_placement *p, store_view *store, int64_t now)
+{
+    const int64_t heartbeat_ns = (int64_t)(p->heartbeat * 1e9);
+    store->copy_pause_ns = MU_MIN(MU_MAX(2 * store->copy_pause_ns, heartbeat_ns), MOST_COPY_PAUSE * heartbeat_ns);
+    store->copy_due_ns = now + store->copy_pause_ns;
+}
+
+static void take_copy_away(mu_placement *p, int number, int64_t now)
+{
+    store_view *store = &p->stores[number];
+    const bool there = store->stuck && is_there(p, store->copy, store->copy_process);
+    mu__log(MU_LOG_WARNING, "store %d is without a copy: parameter server %d %s", number, store->copy,
+            store->stuck ? "does not follow its primary" : "is lost");
+    if (there && !store->complete) {
+        wait_before_copying(p, store, now);
+        mu__log(MU_LOG_WARNING, "store %d: its copy never had everything; the next is begun in %.0f s", number,
+                (double)store->copy_pause_ns / 1e9);
+    }
+    send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
+}
+
+// Returns when to look again, if nothing was ordered.
+static int64_t give_copy(mu_placement *p, int number, int64_t now)
 {
     const store_view *store = &p->stores[number];
     const int copy = p->replicas > 0 ? next_server(p, number, store->primary) : NOBODY;
-    if (copy == NOBODY)
-        return false;
+    if (copy == NOBODY || now < store->copy_due_ns)
+        return copy == NOBODY ? MU_FOREVER : store->copy_due_ns;
     send_order(p, number, MU_ORDER_CONTINUE, store->primary, copy);
-    return true;
+    return now + PAUSE_NS;
 }
 
 // Epochs that any server knows of are known.
@@ -441,11 +470,10 @@ static int64_t place(mu_placement *p, int number, int64_t now)
     } else if (store->lost) { // its server was away for long, and has everything
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
     } else if (store->copy != NOBODY && (store->stuck || !is_there(p, store->copy, store->copy_process))) {
-        mu__log(MU_LOG_WARNING, "store %d is without a copy: parameter server %d %s", number, store->copy,
-                store->stuck ? "does not follow its primary" : "is lost");
-        send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
-    } else if (store->copy == NOBODY && !give_copy(p, number)) {
-        return MU_FOREVER;
+        take_copy_away(p, number, now);
+    } else if (store->copy == NOBODY) {
+        const int64_t due_ns = give_copy(p, number, now);
+        return store->result != NULL ? MU_FOREVER : due_ns;
     }
     return store->result != NULL ? MU_FOREVER : store->retry_ns > now ? store->retry_ns : now + PAUSE_NS;
 }

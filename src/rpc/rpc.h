@@ -37,6 +37,9 @@ mu_message *mu__message_new(size_t bytes);
 // sent, naming `what`: variables, per-replica values, symbolic tensors.
 mu_message *mu__message_of(const mu_value *value, const char *what);
 
+// mu__message_bytes counts the bytes of such a message, without reading elements. Errors: as mu__message_of.
+mu_status mu__message_bytes(const mu_value *value, const char *what, size_t *bytes);
+
 // mu__message_filled makes the message of one tensor, whose elements `fill` writes; `elements` is aligned. Elements of
 // a large tensor are written where they are sent from. Owned by the caller; NULL if `fill` fails.
 typedef mu_status mu_message_fill(void *elements, void *arg);

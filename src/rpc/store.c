@@ -394,7 +394,8 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
         if (!failed)
             mu__seen_done(&store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST], change->sequence,
                           answer);
-        mu_value *record = store->copy != NULL ? record_of(change, failed ? "" : method, arguments) : NULL;
+        mu_value *record =
+            store->copy != NULL ? record_of(change, failed ? "" : method, failed ? NULL : arguments) : NULL;
         const bool copied = !change->torn && record != NULL &&
                             mu__copying_record(store, change->sequence, record) == MU_OK;
         store->parted |= store->copy != NULL && !copied;
@@ -418,7 +419,9 @@ bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
     if (store->parted || store->replaced)
         return false;
     const bool led = now < mu__store_led_ns(store) || MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
-    return led && (!store->complete || store->copy == NULL || store->copied >= sequence);
+    if (!led || store->copy == NULL)
+        return led;
+    return store->complete ? store->copied >= sequence : mu__copying_keeps_up(store);
 }
 
 mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body)

@@ -153,6 +153,7 @@ typedef struct mu_outbound {
     mu_copied kind;
     int64_t sequence;
     mu_value *value; // retained
+    size_t bytes;    // of the value in a message
 } mu_outbound;
 
 typedef struct mu_stores mu_stores;
@@ -185,7 +186,12 @@ typedef struct mu_store {
     struct {
         mu_outbound *items;
         size_t n, capacity, first;
+        size_t bytes;         // of those from `first` on
+        size_t taken;         // bytes that the copy has acknowledged since it was made
+        size_t recorded;      // bytes of the changes since then
     } outbound;
+    bool transferred;           // the copy has the state that the transfer began with
+    bool told_slow;             // the log has said that the copy slows updates down
     mu_rpc_result *sending;     // owned
     size_t n_sending;           // of `outbound` in it
     int64_t position;           // of the next message (as a copy: of the next one from the primary)
@@ -274,11 +280,16 @@ void mu__blocked_free(mu_store *store);
 
 // ---- The copy (store_copy.c) --------------------------------------------------------------------
 
+// What changes may come during a transfer before their answers wait for the copy, and how little must wait for the copy
+// to make it complete.
+#define MU_COPY_FREE_BYTES ((size_t)16 << 20)
 // mu__copying_begin makes the primary send its copy everything, from a state that `captured` has. mu__copying_record
 // adds a change. mu__copying_step sends what waits, and takes the copy's answer; it returns when it is due again.
+// mu__copying_keeps_up tells whether the copy has taken enough, during a transfer, that changes may be acknowledged.
 mu_status mu__copying_begin(mu_store *store, const mu_value *captured, const mu_value *seen);
 mu_status mu__copying_record(mu_store *store, int64_t sequence, mu_value *record);
 int64_t mu__copying_step(mu_store *store, int64_t now);
+bool mu__copying_keeps_up(const mu_store *store);
 void mu__copying_end(mu_store *store);
 // mu__copying_take takes a primary's message, as the copy. Without the lock.
 mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments);

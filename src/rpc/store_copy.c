@@ -1,12 +1,14 @@
 // The copy of a store: what its primary sends it, one message at a time, and what the copy does with each.
 //
 // First everything that the store has, as it was at one moment, then every change since, in order, and a message
-// without changes now and then. The copy's answers are also the primary's lease: until a while after it asked, it knows
+// without changes now and then. While the first part lasts, changes are acknowledged without the copy, but no more
+// than some and half of what it takes: so what waits for it is bounded, and the transfer ends however many changes come
+// (docs/decisions/0114). The copy's answers are also the primary's lease: until a while after it asked, it knows
 // that nobody else has become primary, since the copy lets itself be promoted only later. A message that may have been
 // lost is sent again under the same position; the copy takes each position once.
 #include "rpc/store.h"
 
-enum { MOST_RECORDS = 256, KEPT_SENT = 64 };
+enum { MOST_RECORDS = 256, MOST_RECORD_BYTES = 4 << 20, KEPT_SENT = 64 };
 #define RETRY_NS 5000000
 #define PINGS_PER_LEASE 3
 
@@ -21,16 +23,22 @@ static void ended(void *arg) { mu__stores_wake(arg); }
 
 static mu_status push(mu_store *store, mu_copied kind, int64_t sequence, mu_value *value)
 {
-    const mu_outbound item = {.kind = kind, .sequence = sequence, .value = value};
-    MU_TRY(value != NULL ? MU_PUSH(&store->outbound, item) : mu_error_code());
+    mu_outbound item = {.kind = kind, .sequence = sequence, .value = value};
+    MU_TRY(value != NULL ? mu__message_bytes(value, "what a copy gets", &item.bytes) : mu_error_code());
+    MU_TRY(MU_PUSH(&store->outbound, item));
+    store->outbound.bytes += item.bytes;
     mu_retain(value);
     return MU_OK;
 }
 
 static void drop_sent(mu_store *store, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        mu_release(store->outbound.items[store->outbound.first + i].value);
+    for (size_t i = 0; i < n; i++) {
+        const mu_outbound *sent = &store->outbound.items[store->outbound.first + i];
+        store->outbound.bytes -= sent->bytes;
+        store->outbound.taken += sent->bytes;
+        mu_release(sent->value);
+    }
     store->outbound.first += n;
     // What was sent leaves the array once it is as much as what was not.
     if (store->outbound.first < KEPT_SENT || 2 * store->outbound.first < store->outbound.n)
@@ -54,6 +62,7 @@ void mu__copying_end(mu_store *store)
     memset(&store->outbound, 0, sizeof store->outbound);
     store->n_sending = 0;
     store->complete = store->told = store->sending_tells = store->again = store->parted = store->replaced = false;
+    store->transferred = store->told_slow = false;
     store->lease_ns = 0;
 }
 
@@ -74,17 +83,30 @@ mu_status mu__copying_begin(mu_store *store, const mu_value *captured, const mu_
 
 mu_status mu__copying_record(mu_store *store, int64_t sequence, mu_value *record)
 {
-    return push(store, MU_COPIED_RECORDS, sequence, record);
+    const size_t before = store->outbound.bytes;
+    MU_TRY(push(store, MU_COPIED_RECORDS, sequence, record));
+    store->outbound.recorded += store->outbound.bytes - before;
+    if (store->complete || store->told_slow || mu__copying_keeps_up(store))
+        return MU_OK;
+    store->told_slow = true;
+    mu__log(MU_LOG_WARNING, "store %d: updates come faster than its new copy takes them, so they wait for it until it "
+            "has everything", store->number);
+    return MU_OK;
 }
 
-// The records that go together, or one of anything else.
+bool mu__copying_keeps_up(const mu_store *store)
+{
+    return store->outbound.recorded <= MU_COPY_FREE_BYTES + store->outbound.taken / 2;
+}
+
+// The records that go together, or one of anything else: together they must not be larger than a server takes.
 static size_t next_items(const mu_store *store)
 {
     const mu_outbound *items = store->outbound.items + store->outbound.first;
     const size_t left = store->outbound.n - store->outbound.first;
-    size_t n = left > 0;
+    size_t n = left > 0, bytes = n > 0 ? items[0].bytes : 0;
     while (n > 0 && n < left && n < MOST_RECORDS && items[0].kind == MU_COPIED_RECORDS &&
-           items[n].kind == MU_COPIED_RECORDS)
+           items[n].kind == MU_COPIED_RECORDS && (bytes += items[n].bytes) <= MOST_RECORD_BYTES)
         n++;
     return n;
 }
@@ -122,15 +144,16 @@ static mu_status send_next(mu_store *store, int64_t now)
 
 static void acknowledged(mu_store *store)
 {
-    const bool seen = store->n_sending > 0 &&
-                      store->outbound.items[store->outbound.first + store->n_sending - 1].kind == MU_COPIED_SEEN;
+    store->transferred |= store->n_sending > 0 &&
+                          store->outbound.items[store->outbound.first + store->n_sending - 1].kind == MU_COPIED_SEEN;
     store->position++;
     store->heard_ns = mu__now_ns();
     drop_sent(store, store->n_sending);
     store->copied = MU_MAX(store->copied, store->sending_to);
     store->told |= store->sending_tells;
     store->lease_ns = store->sent_ns + lease_ns(store, MU_PLANTED(MU_DEFECT_LONG_LEASE) ? 4 * MU_LEASE : MU_LEASE);
-    if (!seen)
+    // With much left to send, all answers would wait for it at once.
+    if (store->complete || !store->transferred || store->outbound.bytes > MU_COPY_FREE_BYTES)
         return;
     store->complete = true;
     store->complete_at = store->begun;

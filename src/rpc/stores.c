@@ -364,6 +364,7 @@ static mu_status write_metrics(void *arg, mu_text *out)
 {
     mu_stores *stores = arg;
     int64_t leads = 0, behind = 0, alone = 0, updates = 0, waiting = 0;
+    size_t bytes = 0;
     pthread_mutex_lock(&stores->lock);
     for (size_t i = 0; i < stores->stores.n; i++) {
         const mu_store *store = stores->stores.items[i];
@@ -374,6 +375,7 @@ static mu_status write_metrics(void *arg, mu_text *out)
         const int64_t lacks = store->copy != NULL ? store->applied - MU_MIN(store->copied, store->applied) : 0;
         behind += store->copy != NULL && (!store->told || lacks > 0);
         updates += lacks;
+        bytes += store->outbound.bytes;
         for (const mu_waiting *at = store->first_waiting; at != NULL; at = at->next)
             waiting++;
     }
@@ -382,6 +384,7 @@ static mu_status write_metrics(void *arg, mu_text *out)
     MU_TRY(mu__metrics_gauge(out, "stores_without_copy", (double)alone));
     MU_TRY(mu__metrics_gauge(out, "copies_behind", (double)behind));
     MU_TRY(mu__metrics_gauge(out, "copies_behind_updates", (double)updates));
+    MU_TRY(mu__metrics_gauge(out, "copies_behind_bytes", (double)bytes));
     return mu__metrics_gauge(out, "answers_waiting_for_copies", (double)waiting);
 }
 

@@ -29,6 +29,8 @@ static atomic_llong followed[SERVERS];         // of the last that was followed
 static atomic_int n_refused_cuts;              // because their primary has another epoch
 static atomic_int n_questions[SERVERS];        // to server i
 static atomic_llong told[SERVERS][SERVERS];    // with the last one: the epoch in which others lead store k; 0: nothing
+static atomic_int n_copied;                    // orders to send a server store 0 as its copy
+static atomic_bool stuck;                      // the primary of store 0 does not reach its copy, which lacks something
 
 static const int indices[SERVERS] = {0, 1};
 
@@ -51,10 +53,11 @@ static int64_t clock_ahead(void)
     return mu__linux.now_ns() + ahead_ns;
 }
 
-// Of a store that the coordinator does not know.
+// Of store 0 while it is stuck, else of a store that the coordinator does not know.
 static mu_value *state(mu_value *arguments, void *arg)
 {
-    const int64_t row[MU_N_STATE] = {[MU_STATE_STORE] = MU_MOST_STORES};
+    const int64_t row[MU_N_STATE] = {[MU_STATE_STORE] = stuck ? 0 : MU_MOST_STORES, [MU_STATE_EPOCH] = last_epoch[0],
+                                     [MU_STATE_STUCK] = true};
     const int server = *(const int *)arg;
     const mu_tensor *led = mu_value_tensor(mu_value_at(arguments, 1));
     const int64_t *pairs = mu__host_read(led);
@@ -73,6 +76,7 @@ static mu_value *lead(mu_value *arguments, void *arg)
     n_emptied += head[MU_LEAD_ORDER] == MU_ORDER_EMPTY && head[MU_LEAD_STORE] == 0;
     n_continued += head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE && head[MU_LEAD_STORE] == 0;
     last_epoch[head[MU_LEAD_STORE]] = head[MU_LEAD_EPOCH];
+    n_copied += head[MU_LEAD_COPY_PROCESS] != 0 && head[MU_LEAD_STORE] == 0;
     const bool promote = head[MU_LEAD_ORDER] == MU_ORDER_PROMOTE, stay = head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE;
     if (refuses && promote) {
         mu__error(MU_UNAVAILABLE, "its primary may still answer");
@@ -203,7 +207,7 @@ static mu_placement_numbers numbers_of(cluster c) { return mu__placement_numbers
 static cluster place_cluster(int replicas, double heartbeat, double snapshot_seconds)
 {
     cluster c;
-    n_restored = n_continued = n_emptied = n_refused_cuts = n_lost[0] = n_lost[1] = 0;
+    n_restored = n_continued = n_emptied = n_copied = n_refused_cuts = n_lost[0] = n_lost[1] = 0;
     n_restored_at[0] = n_restored_at[1] = 0;
     for (int i = 0; i < SERVERS; i++) {
         c.servers[i] = start_server(i);
@@ -603,6 +607,30 @@ static void test_who_is_back_has_nothing(void **state)
     }
 }
 
+// A server is there and does not take its copy: it is tried again after a heartbeat, after two, and so on, because
+// updates may have to wait for it meanwhile.
+static void test_a_copy_that_never_ends_is_tried_less_often(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_copied_cluster();
+    assert_int_equal(n_copied, 1);
+    stuck = true;
+    for (int i = 1; i <= 3; i++) {
+        const int heartbeats = 1 << (i - 1);
+        STEP_UNTIL(c.placement, n_continued == 2 * i); // given i times, and taken away as often
+        step_for(c.placement, 0.1);
+        pass(c, heartbeats - 0.1);
+        assert_int_equal(n_copied, i);
+        pass(c, 0.2);
+        STEP_UNTIL(c.placement, n_copied == i + 1);
+        assert_int_equal(n_copied, i + 1);
+    }
+    stuck = false;
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
     static mu_system system;
@@ -630,6 +658,7 @@ int main(void)
                                        cmocka_unit_test(test_who_is_asked_knows_what_is_lost),
                                        cmocka_unit_test(test_who_answered_is_primary),
                                        cmocka_unit_test(test_a_store_and_its_copy_are_lost),
-                                       cmocka_unit_test(test_who_is_back_has_nothing)};
+                                       cmocka_unit_test(test_who_is_back_has_nothing),
+                                       cmocka_unit_test(test_a_copy_that_never_ends_is_tried_less_often)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
