@@ -36,10 +36,35 @@ static mu_rpc_result *take_out(mu_result_list *list, mu_rpc_result *result)
 
 // ---- How calls end ------------------------------------------------------------------------------
 
+// Where the last brackets of a line begin in which a worker names the server that its own call went to; its end: there
+// are none.
+static int last_brackets(const char *why, int line)
+{
+    static const char begin[] = " (\"muster.";
+    int at = line;
+    while (at > 0 && strncmp(why + at, begin, sizeof begin - 1) != 0)
+        at--;
+    return at > 0 ? at : line;
+}
+
+const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, const char *address, const char *why)
+{
+    enum { MOST_WHY = 500 };
+    const int line = (int)strcspn(why, "\n"), brackets = last_brackets(why, line);
+    if (strncmp(method, "muster.", 7) != 0)
+        snprintf(text, MU_FAILURE_TEXT, "\"%s\" at %s: %.700s", method, address, why);
+    else
+        snprintf(text, MU_FAILURE_TEXT, "%.*s%.*s (\"%s\" at %s)%s", MU_MIN(brackets, MOST_WHY), why,
+                 line - brackets, why + brackets, method, address, why + line);
+    return text;
+}
+
 static void end_with(mu_rpc_result *result, mu_status code, const char *why)
 {
+    char text[MU_FAILURE_TEXT];
     mu_error_value error = {.code = code, .file = __FILE__, .line = __LINE__};
-    snprintf(error.message, sizeof error.message, "\"%s\" at %s: %.700s", result->method, result->owner->address, why);
+    snprintf(error.message, sizeof error.message, "%s",
+             mu__call_failure(text, result->method, result->owner->address, why));
     mu__printable(error.message, true);
     mu__result_end(result, &error, NULL, 0);
 }
@@ -47,9 +72,9 @@ static void end_with(mu_rpc_result *result, mu_status code, const char *why)
 // The text of a reply, which need not end with a zero.
 static void end_with_reply(mu_rpc_result *result, mu_status code, const void *data, size_t bytes)
 {
-    char text[800];
+    char text[1000];
     const char *more = code == MU_UNAVAILABLE ? "; the function may have run" : "";
-    snprintf(text, sizeof text, "%.*s%s", (int)MU_MIN(bytes, (size_t)700), (const char *)data, more);
+    snprintf(text, sizeof text, "%.*s%s", (int)MU_MIN(bytes, (size_t)900), (const char *)data, more);
     end_with(result, code, text);
 }
 
@@ -697,6 +722,8 @@ const char *const *mu_rpc_client_methods(mu_rpc_client *client)
     mu_rpc_result *result = mu_rpc_call(client, "muster.methods");
     const mu_value *list = result != NULL ? mu_rpc_result_value(result) : NULL;
     const mu_status status = mu__pending() ? mu_error_code() : keep_methods(client, list);
+    if (status != MU_OK)
+        mu__error_begin(0, "the methods of a server cannot be listed: ");
     mu_pool_close(pool);
     return status == MU_OK ? (const char *const *)client->methods : NULL;
 }

@@ -171,7 +171,7 @@ static mu_status begin_deletion(mu_rpc_client *client, mu_released what, mu_valu
 // Requests to a store are sent until they are answered.
 static mu_status delete_on_store(mu_rpc_client *client, mu_released what, mu_value *names)
 {
-    mu__remote_call(client, methods[what], names);
+    mu__remote_call(client, methods[what], (mu_remote_subject){0}, names);
     put_back(client, what, names, mu_error_code());
     if (mu_error_code() == MU_NOT_FOUND)
         mu_error_take();
@@ -201,6 +201,8 @@ static mu_status delete_all(mu_rpc_client *client, bool wait)
     mu__error_move(&sent_again);
     if ((wait || !is_deleting(client)) && request_all(client) == MU_OK && wait)
         take_answers(client, true);
+    if (mu__pending())
+        mu__error_begin(0, "deleting from a server what was released: ");
     mu_pool_close(pool);
     return mu_error_code();
 }

@@ -78,8 +78,11 @@ static mu_status fetch(const parts *p, const mu_row_route *route, mu_rpc_client 
 {
     int n, *asked;
     mu_remote_call *calls = mu__row_route_calls(route, clients, &asked, &n);
-    for (int k = 0; k < n; k++)
-        calls[k].arguments = mu_list(mu__text_value(p->at[asked[k]]->name), mu__row_route_ids(route, asked[k]), MU_END);
+    for (int k = 0; k < n; k++) {
+        const char *name = p->at[asked[k]]->name;
+        calls[k].subject = mu__remote_subject(&mu_op_gather_variable, "variable", name);
+        calls[k].arguments = mu_list(mu__text_value(name), mu__row_route_ids(route, asked[k]), MU_END);
+    }
     mu_status status = calls != NULL ? mu__remote_calls("muster.variable.rows", n, calls) : mu_error_code();
     for (int k = 0; k < n && status == MU_OK; k++) {
         const int part = asked[k];
@@ -185,6 +188,7 @@ static mu_status send_changes(const parts *p, const mu_row_route *route, const v
     mu_remote_call *calls = clients != NULL ? mu__row_route_calls(route, clients, &asked, &n) : NULL;
     for (int k = 0; k < n && sorted != NULL; k++) {
         mu_tensor *in[] = {mu__row_route_ids(route, asked[k]), values_of(route, asked[k], sorted)};
+        calls[k].subject = mu__remote_subject(&mu_op_scatter_variable, "variable", p->at[asked[k]]->name);
         calls[k].arguments = in[0] != NULL && in[1] != NULL
                                  ? mu__remote_apply_arguments(&mu_op_scatter_variable, attrs, 2, in, 1,
                                                               &p->at[asked[k]])

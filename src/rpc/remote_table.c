@@ -31,6 +31,11 @@ static void server_of(const void *arg, int64_t n, const int64_t *keys, uint32_t 
     }
 }
 
+static mu_remote_subject subject_of(const mu_op *op, const remote_table *t)
+{
+    return mu__remote_subject(op, "embedding table", t->resource.name);
+}
+
 // ---- Lookups ------------------------------------------------------------------------------------
 
 static mu_status check_rows(const remote_table *t, const mu_row_route *r, int s, const mu_tensor *rows)
@@ -47,9 +52,11 @@ static mu_status fetch(const remote_table *t, const mu_row_route *r, bool read_o
 {
     int n, *servers;
     mu_remote_call *calls = mu__row_route_calls(r, t->clients, &servers, &n);
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) {
+        calls[k].subject = subject_of(&mu_op_embedding_table_lookup, t);
         calls[k].arguments = mu_list(mu__text_value(t->resource.name), mu__row_route_ids(r, servers[k]),
                                      mu_constant(MU_BOOL, read_only), MU_END);
+    }
     mu_status status = calls != NULL ? mu__remote_calls("muster.table.lookup", n, calls) : mu_error_code();
     for (int k = 0; k < n && status == MU_OK; k++) {
         rows[servers[k]] = calls[k].value != NULL ? mu_value_tensor(calls[k].value) : NULL;
@@ -102,9 +109,11 @@ static mu_status send_updates(const remote_table *t, const mu_row_route *r, cons
     int64_t *key_at = calls != NULL ? mu__alloc(((size_t)r->n + 1) * sizeof *key_at) : NULL;
     for (int64_t i = 0; key_at != NULL && i < r->n; i++)
         key_at[r->place[i]] = i;
-    for (int k = 0; key_at != NULL && k < n; k++)
+    for (int k = 0; key_at != NULL && k < n; k++) {
+        calls[k].subject = subject_of(&mu_op_embedding_table_update, t);
         calls[k].arguments = mu_list(mu__text_value(t->resource.name), mu__row_route_ids(r, servers[k]),
                                      gradients_of(r, servers[k], gradients, key_at, dimension), rate, MU_END);
+    }
     const mu_status status = key_at != NULL ? mu__remote_calls("muster.table.update", n, calls) : mu_error_code();
     mu__free(calls);
     mu__free(servers);
@@ -229,7 +238,7 @@ mu_status mu__remote_table_create(mu_rpc_client *client, const char *name, const
     mu_pool *pool = mu_pool_open();
     const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
     mu__remote_delete_forgotten(client);
-    mu__remote_call(client, "muster.table.create",
+    mu__remote_call(client, "muster.table.create", mu__remote_subject(NULL, "creating embedding table", name),
                     mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, &n_ints, &options->dimension),
                             mu_tensor_new(MU_F64, 1, &n_reals, &options->scale), MU_END));
     mu_pool_close(pool);
@@ -239,7 +248,8 @@ mu_status mu__remote_table_create(mu_rpc_client *client, const char *name, const
 mu_status mu__remote_table_delete(mu_rpc_client *client, const char *name)
 {
     mu_pool *pool = mu_pool_open();
-    mu__remote_call(client, "muster.table.delete", mu_list(mu__text_value(name), MU_END));
+    mu__remote_call(client, "muster.table.delete", mu__remote_subject(NULL, "deleting embedding table", name),
+                    mu_list(mu__text_value(name), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }
@@ -247,7 +257,7 @@ mu_status mu__remote_table_delete(mu_rpc_client *client, const char *name)
 mu_status mu__remote_table_clear(mu_rpc_client *client, const char *name, int64_t oldest)
 {
     mu_pool *pool = mu_pool_open();
-    mu__remote_call(client, "muster.table.clear",
+    mu__remote_call(client, "muster.table.clear", mu__remote_subject(NULL, "clearing embedding table", name),
                     mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &oldest), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
@@ -263,7 +273,9 @@ static mu_status unexpected(const char *name)
 mu_status mu__remote_table_state(mu_rpc_client *client, const char *name, int64_t state[3])
 {
     mu_pool *pool = mu_pool_open();
-    mu_value *answer = mu__remote_call(client, "muster.table.state", mu_list(mu__text_value(name), MU_END));
+    mu_value *answer = mu__remote_call(client, "muster.table.state",
+                                       mu__remote_subject(NULL, "state of embedding table", name),
+                                       mu_list(mu__text_value(name), MU_END));
     const mu_tensor *numbers = answer != NULL ? mu_value_tensor(answer) : NULL;
     const bool good = numbers != NULL && numbers->dtype == MU_I64 && mu__elements(&numbers->shape) == 3;
     for (int i = 0; good && i < 3; i++)
@@ -284,6 +296,7 @@ mu_status mu__remote_table_export(mu_rpc_client *client, const char *name, const
 {
     const int64_t number = stripe;
     mu_value *answer = mu__remote_call(client, "muster.table.export",
+                                       mu__remote_subject(NULL, "reading embedding table", name),
                                        mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
     const mu_tensor *keys = answer != NULL && mu_value_count(answer) == 4 ? mu_at(answer, 0) : NULL;
     if (keys == NULL || keys->dtype != MU_I64 || keys->shape.rank != 1)
@@ -303,7 +316,7 @@ mu_status mu__remote_table_import(mu_rpc_client *client, const char *name, const
     mu_pool *pool = mu_pool_open();
     const int64_t n[2] = {rows->n, 2}, values[2] = {rows->n, options->dimension},
                   slots[2] = {rows->n, mu__table_slots(options)};
-    mu__remote_call(client, "muster.table.import",
+    mu__remote_call(client, "muster.table.import", mu__remote_subject(NULL, "writing embedding table", name),
                     mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, n, rows->keys),
                             mu_tensor_new(MU_I64, 2, n, rows->about),
                             mu_tensor_new((mu_dtype)options->dtype, 2, values, rows->values),

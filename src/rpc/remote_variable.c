@@ -30,10 +30,10 @@ mu_status mu__value_text(const mu_value *value, const char *what, char **out)
 
 // ---- Making and deleting ------------------------------------------------------------------------
 
-static mu_status call(mu_rpc_client *client, const char *method, mu_value *arguments)
+static mu_status call(mu_rpc_client *client, const char *method, mu_remote_subject subject, mu_value *arguments)
 {
     mu_pool *pool = mu_pool_open();
-    mu__remote_call(client, method, arguments);
+    mu__remote_call(client, method, subject, arguments);
     mu_pool_close(pool);
     return mu_error_code();
 }
@@ -42,7 +42,8 @@ mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu
 {
     mu_pool *pool = mu_pool_open();
     mu__remote_delete_forgotten(client);
-    call(client, "muster.variable.create", mu_list(mu__text_value(name), value, MU_END));
+    call(client, "muster.variable.create", mu__remote_subject(NULL, "creating variable", name),
+         mu_list(mu__text_value(name), value, MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }
@@ -50,14 +51,16 @@ mu_status mu__remote_variable_create(mu_rpc_client *client, const char *name, mu
 mu_status mu__remote_variable_delete(mu_rpc_client *client, const char *name)
 {
     mu_pool *pool = mu_pool_open();
-    call(client, "muster.variable.delete", mu_list(mu__text_value(name), MU_END));
+    call(client, "muster.variable.delete", mu__remote_subject(NULL, "deleting variable", name),
+         mu_list(mu__text_value(name), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }
 
 mu_status mu__remote_variables_clear(mu_rpc_client *client)
 {
-    return call(client, "muster.variable.clear", NULL);
+    return call(client, "muster.variable.clear",
+                mu__remote_subject(NULL, "freeing what an earlier coordinator has left", NULL), NULL);
 }
 
 // ---- Applying an op -----------------------------------------------------------------------------
@@ -116,6 +119,11 @@ static mu_status take_outputs(const mu_graph *graph, const mu_value *answer, mu_
     return MU_OK;
 }
 
+static mu_remote_subject subject_of(const mu_op *op, const mu_resource *resource)
+{
+    return mu__remote_subject(op, resource->kind->opaque ? "accumulator" : "variable", resource->name);
+}
+
 // How long the server may take, in seconds; 0: the client's usual time.
 static double patience_s(const mu_op *op, const void *attrs)
 {
@@ -149,6 +157,7 @@ static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu
 {
     const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
     mu_remote_call request = {.client = client, .arguments = arguments_of(graph, n_in, in),
+                              .subject = subject_of(node->op, graph->resources.items[0]),
                               .seconds = patience_s(node->op, node->attrs)};
     mu__remote_tell_forgotten(client);
     MU_TRY(mu__remote_calls("muster.apply", 1, &request));
@@ -194,6 +203,7 @@ mu_status mu__remote_update_each(const mu_op *op, int n, mu_resource *const *var
     mu_remote_call *calls = pool != NULL ? mu__calloc((size_t)n + 1, sizeof *calls) : NULL;
     for (int i = 0; calls != NULL && i < n && !mu__pending(); i++) {
         calls[i].client = (mu_rpc_client *)variables[i]->home;
+        calls[i].subject = subject_of(op, variables[i]);
         calls[i].arguments = mu__remote_apply_arguments(op, NULL, 1, &values[i], 1, &variables[i]);
         mu__remote_tell_forgotten(calls[i].client);
     }

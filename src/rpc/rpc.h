@@ -160,6 +160,10 @@ mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *
 // size.
 bool mu__result_too_large(const mu_rpc_result *result);
 double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
+// mu__call_failure writes why a call failed, and returns `text`. A program's own method stands first: "f" at ADDRESS:
+// why. One of the library's, which no program has called, is behind the first line of `why`, in brackets.
+enum { MU_FAILURE_TEXT = 900 };
+const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, const char *address, const char *why);
 // mu__client_watch registers such a function for every change of what mu__client_server returns; NULL: none any more.
 // mu__client_server returns the number of the process that is connected, 0: none, and says of the same moment whether
 // the process that was connected last is gone: it has ended its connection, and its address refuses new ones.

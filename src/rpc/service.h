@@ -99,14 +99,26 @@ mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role
 
 // ---- Variables on a server (remote_variable.c) --------------------------------------------------
 
+// What a call is about, as the program knows it. Its errors begin with that: "assign_variable of variable 'v': …".
+typedef struct mu_remote_subject {
+    const char *op;   // NULL: none
+    const char *what; // "variable", "creating embedding table"; NULL: errors are as they come
+    const char *name; // of it; NULL: none
+} mu_remote_subject;
+static inline mu_remote_subject mu__remote_subject(const mu_op *op, const char *what, const char *name)
+{
+    return (mu_remote_subject){.op = op != NULL ? op->name : NULL, .what = what, .name = name};
+}
+
 // mu__remote_call calls a method on what a client's server keeps, and waits: one request, or, if the server's store has
 // a copy, as many as it takes until the store's primary has answered. The result is of the pool. Errors: as
 // mu_rpc_result_value.
-mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *arguments);
+mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_remote_subject subject, mu_value *arguments);
 // mu__remote_calls does so on what several servers keep, at the same time. `value` gets the result, of the pool.
 // Errors: the first.
 typedef struct mu_remote_call {
     mu_rpc_client *client;
+    mu_remote_subject subject;
     mu_value *arguments;
     double seconds; // that it may take; 0: the client's usual time
     const mu_wire_need *need; // as of mu__client_call_since

@@ -237,15 +237,16 @@ static void try_next(mu_store_request *request, int64_t now)
 static void take_value(mu_store_request *request, const int64_t *head, const mu_value *answer)
 {
     mu_value *body = mu_value_count(answer) > 1 ? mu_value_at(answer, 1) : NULL;
-    char *text = NULL;
+    char *text = NULL, failure[MU_FAILURE_TEXT];
     request->done = true;
     if (head[MU_ANSWER_CODE] == MU_OK) {
         request->value = mu_retain(body);
         return;
     }
     if (body != NULL && mu__value_text(body, "an error of a store", &text) == MU_OK)
-        mu__error((mu_status)head[MU_ANSWER_CODE], "\"%s\" at %s: %.600s", request->method,
-                  mu__client_address(request->client->servers[request->server]), text);
+        mu__error((mu_status)head[MU_ANSWER_CODE], "%s",
+                  mu__call_failure(failure, request->method,
+                                   mu__client_address(request->client->servers[request->server]), text));
     mu__free(text);
     mu__error_move(&request->error);
 }
@@ -259,8 +260,9 @@ static mu_status check_head(const mu_store_request *request, mu_status read, con
     if (read != MU_OK)
         mu_error_take();
     return good ? MU_OK
-                : mu__error(MU_DATA_LOSS, "\"%s\" at %s: the answer does not begin with an epoch, a cut and a status",
-                            request->method, mu__client_address(request->client->servers[request->server]));
+                : mu__error(MU_DATA_LOSS, "the answer does not begin with an epoch, a cut and a status; the server "
+                            "must run the same version of Muster (\"%s\" at %s)", request->method,
+                            mu__client_address(request->client->servers[request->server]));
 }
 
 // A server that answers: the primary, which has done it, or another one.
@@ -317,9 +319,9 @@ static void take_result(mu_store_request *request, int64_t now)
 static void end_late(mu_store_request *request)
 {
     mu_error_value error;
-    mu__error(MU_UNAVAILABLE, "\"%s\" at %s: no server answers as primary of store %d: %s", request->method,
-              mu__client_address(request->client->servers[request->store]), request->store,
-              request->reason[0] != '\0' ? request->reason : "the time was too short");
+    mu__error(MU_UNAVAILABLE, "no server answers as primary of store %d: %s (\"%s\" at %s)", request->store,
+              request->reason[0] != '\0' ? request->reason : "the time was too short", request->method,
+              mu__client_address(request->client->servers[request->store]));
     mu__error_move(&error);
     fail(request, &error);
 }
@@ -357,7 +359,7 @@ static mu_status wait_for(mu_store_request *request)
     }
     MU_TRY(mu__check_stop());
     if (mu_cancellation_is_cancelled(mu__context()->cancellation))
-        return mu__error(MU_CANCELLED, "\"%s\": this thread was cancelled", request->method);
+        return mu__error(MU_CANCELLED, "this thread was cancelled while it waited for \"%s\"", request->method);
     mu__sleep_ns(MU_MAX(mu__store_request_due(request) - mu__now_ns(), 0));
     return MU_OK;
 }
@@ -398,12 +400,14 @@ static mu_store_request *step_all(int n, waiting_call *waiting)
     return open;
 }
 
-static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting)
+// *at: the call that failed.
+static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting, int *at)
 {
     mu_status status = MU_OK;
     for (mu_store_request *open; status == MU_OK && (open = step_all(n, waiting)) != NULL;)
         status = wait_for(open);
     for (int i = 0; i < n && status == MU_OK; i++) {
+        *at = i;
         calls[i].value = waiting[i].request != NULL  ? mu__store_request_value(waiting[i].request)
                          : waiting[i].result != NULL ? mu_rpc_result_value(waiting[i].result)
                                                      : NULL;
@@ -412,24 +416,39 @@ static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting)
     return status;
 }
 
+// Puts in front of an error what its call was about.
+static void name_subject(const mu_remote_subject *subject)
+{
+    char text[300] = "", name[120] = "";
+    if (subject->name != NULL)
+        snprintf(name, sizeof name, " '%.100s'", subject->name);
+    if (subject->what != NULL)
+        snprintf(text, sizeof text, "%.60s%s%.60s%s: ", subject->op != NULL ? subject->op : "",
+                 subject->op != NULL ? " of " : "", subject->what, name);
+    mu__error_begin(0, text);
+}
+
 mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls)
 {
+    int at = 0;
     if (mu__pending())
         return mu_error_code();
     waiting_call *waiting = mu__calloc((size_t)n + 1, sizeof *waiting);
     mu_status status = waiting != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n && status == MU_OK; i++)
-        status = begin_call(method, &calls[i], &waiting[i]);
+        status = begin_call(method, &calls[at = i], &waiting[i]);
     if (status == MU_OK)
-        status = end_calls(n, calls, waiting);
+        status = end_calls(n, calls, waiting, &at);
+    if (status != MU_OK && n > 0)
+        name_subject(&calls[at].subject);
     for (int i = 0; waiting != NULL && i < n; i++)
         mu__store_request_free(waiting[i].request);
     mu__free(waiting);
     return status;
 }
 
-mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_value *arguments)
+mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_remote_subject subject, mu_value *arguments)
 {
-    mu_remote_call call = {.client = client, .arguments = arguments};
+    mu_remote_call call = {.client = client, .subject = subject, .arguments = arguments};
     return mu__remote_calls(method, 1, &call) == MU_OK ? call.value : NULL;
 }

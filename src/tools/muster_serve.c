@@ -82,10 +82,9 @@ static int drain_main(const char *text)
     mu_rpc_client *client = mu_init() == MU_OK && mu_stop_on_signals() == MU_OK
                                 ? mu__give(mu__client_of_task(address, NULL, MU_ROLE_NONE, MU_BEARER_ANY_WORKER))
                                 : NULL;
-    mu_rpc_result *result = client != NULL ? mu_rpc_call(client, "muster.server.drain") : NULL;
-    if (result == NULL)
+    if (client == NULL)
         return mu_exit(false);
-    mu_rpc_result_value(result);
+    mu__remote_call(client, "muster.server.drain", mu__remote_subject(NULL, "draining a server", NULL), NULL);
     if (mu__pending() || wait_for_end(client, address) != MU_OK)
         return mu_exit(false);
     printf("%s has ended\n", address);

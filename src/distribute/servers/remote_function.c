@@ -82,6 +82,11 @@ static const mu_wire_need *need_of(const mu_graph *graph)
     return need;
 }
 
+static mu_remote_subject about(const mu_graph *graph)
+{
+    return mu__remote_subject(NULL, "function", graph->name);
+}
+
 int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *graph)
 {
     void *bytes = NULL;
@@ -90,7 +95,7 @@ int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *grap
     mu_value *answer = NULL;
     if (mu__graph_write(graph, &bytes, &size) == MU_OK) {
         const int64_t n = (int64_t)size;
-        mu_remote_call call = {.client = worker, .need = need_of(graph),
+        mu_remote_call call = {.client = worker, .need = need_of(graph), .subject = about(graph),
                                .arguments = registration(worker, graph, mu_tensor_new(MU_U8, 1, &n, bytes))};
         answer = mu__remote_calls("muster.function.register", 1, &call) == MU_OK ? call.value : NULL;
     }
@@ -137,19 +142,17 @@ static mu_value *sent_of(const mu_graph *graph, mu_tensor *const *in)
 }
 
 // A step may take any time: whether the worker is there, the heartbeat tells.
-static const mu_value *call_run(mu_rpc_client *worker, mu_value *arguments)
+static const mu_value *call_run(mu_rpc_client *worker, const mu_graph *graph, mu_value *arguments)
 {
-    mu_rpc_result *result =
-        arguments != NULL ? mu__give(mu__client_call(worker, "muster.function.run", arguments, INFINITY, NULL, NULL))
-                          : NULL;
-    return result != NULL ? mu_rpc_result_value(result) : NULL;
+    mu_remote_call call = {.client = worker, .subject = about(graph), .arguments = arguments, .seconds = INFINITY};
+    return mu__remote_calls("muster.function.run", 1, &call) == MU_OK ? call.value : NULL;
 }
 
 mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
                                   mu_tensor **out)
 {
     const mu_value *answer =
-        call_run(worker, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), MU_END));
+        call_run(worker, graph, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), MU_END));
     return mu__pending() ? mu_error_code() : take_outputs(worker, graph, answer, out);
 }
 
@@ -159,7 +162,7 @@ mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, cons
     const int64_t n = (int64_t)places->pairs.n;
     mu_value *pairs = mu_of(mu_tensor_new(MU_I64, 1, &n, places->pairs.items));
     const mu_value *answer =
-        call_run(worker, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), pairs, MU_END));
+        call_run(worker, graph, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), pairs, MU_END));
     if (mu__pending())
         return mu_error_code();
     *fits = answer == NULL || mu_value_count(answer) != 0;
@@ -169,10 +172,8 @@ mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, cons
 mu_status mu__remote_function_delete(mu_rpc_client *worker, int64_t number)
 {
     mu_pool *pool = mu_pool_open();
-    mu_rpc_result *result = mu_rpc_call(worker, "muster.function.delete",
-                                        mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
-    if (result != NULL)
-        mu_rpc_result_value(result);
+    mu__remote_call(worker, "muster.function.delete", mu__remote_subject(NULL, "deleting a function", NULL),
+                    mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
     mu_pool_close(pool);
     return mu_error_code();
 }

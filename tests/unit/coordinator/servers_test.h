@@ -30,8 +30,8 @@ static inline mu_strategy *strategy_of_servers(int n_ps, mu_partitioner *partiti
     return strategy_with_worker(mu_server_create_local_server(true), n_ps, partitioner);
 }
 
-// The same with a worker and two servers whose variables have copies; `servers` are for mu_server_stop.
-static inline mu_strategy *strategy_with_copies(mu_server *servers[2])
+// The same with a worker and two servers, whose variables have so many copies; `servers` are for mu_server_stop.
+static inline mu_strategy *strategy_of_two(mu_server *servers[2], int replicas)
 {
     char text[200];
     for (int i = 0; i < 2; i++)
@@ -41,11 +41,13 @@ static inline mu_strategy *strategy_with_copies(mu_server *servers[2])
              mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"),
              mu_server_target(servers[0]) + strlen("muster://"), mu_server_target(servers[1]) + strlen("muster://"));
     mu_strategy *strategy =
-        mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = 1);
+        mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = replicas);
     if (!strategy)
         fail_msg("%s", mu_error_message());
     return strategy;
 }
+
+static inline mu_strategy *strategy_with_copies(mu_server *servers[2]) { return strategy_of_two(servers, 1); }
 
 static inline mu_ps_recovery recovery_of(mu_strategy *strategy)
 {

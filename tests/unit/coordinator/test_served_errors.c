@@ -1,0 +1,157 @@
+// Errors of what servers keep begin with what the program has called and with its own name for the thing; the method of
+// the library and the server's address are behind the reason. The servers are in this process.
+#include "rpc/rpc.h"
+
+#include "accumulators_test.h"
+
+typedef struct things {
+    mu_strategy *strategy;
+    mu_variable *w;
+    mu_embedding_table *table;
+    mu_accumulator *sums;
+} things;
+
+static mu_tensor *ids(void)
+{
+    const int64_t n = 2, numbers[] = {0, 1};
+    return mu_tensor_new(MU_I64, 1, &n, numbers);
+}
+
+static mu_tensor *rows(void)
+{
+    const int64_t sizes[] = {2, 2};
+    return mu_zeros(MU_F32, 2, sizes);
+}
+
+static void read_w(const things *t) { mu_variable_read(t->w); }
+static void assign_w(const things *t) { mu_variable_assign(t->w, rows()); }
+static void add_to_w(const things *t) { mu_variable_assign_add(t->w, rows()); }
+static void look_up_w(const things *t) { mu_variable_gather(t->w, ids()); }
+static void scatter_to_w(const things *t) { mu_variable_scatter_add(t->w, ids(), rows()); }
+static void look_up(const things *t) { mu_embedding_table_lookup(t->table, ids()); }
+static void update(const things *t) { mu_embedding_table_apply_gradients(t->table, ids(), rows()); }
+static void count_rows(const things *t) { mu_embedding_table_row_count(t->table); }
+static void add_gradient(const things *t) { mu_accumulator_apply_grad(t->sums, row(1, 2), 0); }
+static void take_gradient(const things *t) { mu_accumulator_take_grad(t->sums, 1, .timeout_seconds = 1); }
+static void close_sums(const things *t) { mu_accumulator_close(t->sums); }
+static void make_variable(const things *t)
+{
+    MU_SCOPE(t->strategy)
+        mu_variable_new(rows(), "new");
+}
+static void make_table(const things *t)
+{
+    MU_SCOPE(t->strategy)
+        mu_embedding_table_new(2, .name = "more");
+}
+static void make_accumulator(const things *t)
+{
+    MU_SCOPE(t->strategy)
+        mu_conditional_accumulator(MU_F64, .name = "others");
+}
+
+static things make_things(mu_strategy *strategy)
+{
+    things t = {.strategy = strategy};
+    MU_SCOPE(strategy) {
+        t.w = mu_variable_new(rows(), "w");
+        t.table = mu_embedding_table_new(2, .name = "clicks");
+        t.sums = mu_conditional_accumulator(MU_F64, .name = "sums");
+    }
+    if (t.w == NULL || t.table == NULL || t.sums == NULL)
+        fail_msg("%s", mu_error_message());
+    return t;
+}
+
+// "BEGIN…why… ("METHOD" at localhost:PORT)", with what the library adds on further lines.
+static void expect_text(mu_status code, const char *begin, const char *method)
+{
+    char called[100];
+    const mu_error error = mu_error_take();
+    snprintf(called, sizeof called, " (\"%s\" at localhost:", method);
+    const char *at = error.message != NULL ? strstr(error.message, called) : NULL;
+    if (error.code != code || at == NULL || strncmp(error.message, begin, strlen(begin)) != 0 ||
+        at[strcspn(at, "\n") - 1] != ')' || at - error.message < (long)strlen(begin) + 10)
+        fail_msg("expected %s with \"%s… (\"%s\" at …)\", got %s: %s", mu_status_name(code), begin, method,
+                 mu_status_name(error.code), error.message);
+}
+
+static void test_a_server_that_is_away(void **state)
+{
+    static const struct {
+        void (*call)(const things *t);
+        const char *begin, *method;
+    } table[] = {
+        {read_w, "read_variable of variable 'w': ", "muster.apply"},
+        {assign_w, "assign_variable of variable 'w': ", "muster.apply"},
+        {add_to_w, "assign_add_variable of variable 'w': ", "muster.apply"},
+        {look_up_w, "gather_variable of variable 'w': ", "muster.variable.rows"},
+        {scatter_to_w, "scatter_variable of variable 'w': ", "muster.apply"},
+        {look_up, "embedding_table_lookup of embedding table 'clicks': ", "muster.table.lookup"},
+        {update, "embedding_table_update of embedding table 'clicks': ", "muster.table.update"},
+        {count_rows, "state of embedding table 'clicks': ", "muster.table.state"},
+        {add_gradient, "resource_accumulator_apply_gradient of accumulator 'sums': ", "muster.apply"},
+        {take_gradient, "taking a gradient of accumulator 'sums': ", "muster.accumulator.take"},
+        {close_sums, "closing accumulator 'sums': ", "muster.accumulator.close"},
+        {make_variable, "creating variable 'new': ", "muster.variable.create"},
+        {make_table, "creating embedding table 'more': ", "muster.table.create"},
+        {make_accumulator, "creating accumulator 'others': ", "muster.accumulator.create"},
+    };
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_server *servers[2];
+    things t = make_things(strategy_of_two(servers, 0));
+    for (int i = 0; i < 2; i++)
+        mu_server_stop(servers[i]);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        table[i].call(&t);
+        expect_text(MU_UNAVAILABLE, table[i].begin, table[i].method);
+    }
+    mu_pool_close(pool);
+}
+
+// What the server itself says, with copies, where a request goes through another method, and without.
+static void test_what_a_server_refuses(void **state)
+{
+    (void)state;
+    for (int copies = 0; copies < 2; copies++) {
+        mu_pool *pool = mu_pool_open();
+        mu_server *servers[2];
+        things t = make_things(strategy_of_two(servers, copies));
+        mu_accumulator_take_grad(t.sums, 1, .timeout_seconds = 0.01);
+        expect_text(MU_DEADLINE_EXCEEDED, "taking a gradient of accumulator 'sums': ", "muster.accumulator.take");
+        mu_pool_close(pool);
+    }
+}
+
+// A program's own method is its own word for what it calls, and stays in front.
+static void test_texts(void **state)
+{
+    static const struct {
+        const char *method, *why, *text;
+    } table[] = {
+        {"f", "it failed", "\"f\" at a:1: it failed"},
+        {"muster.apply", "it failed", "it failed (\"muster.apply\" at a:1)"},
+        {"muster.apply", "it failed\nin f", "it failed (\"muster.apply\" at a:1)\nin f"},
+        {"muster.function.run", "it failed (\"muster.apply\" at b:2)",
+         "it failed (\"muster.apply\" at b:2) (\"muster.function.run\" at a:1)"},
+    };
+    static const char end[] =
+        "x (\"muster.apply\" at b:2); the function may have run (\"muster.function.run\" at a:1)";
+    char text[MU_FAILURE_TEXT], why[800];
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        assert_string_equal(mu__call_failure(text, table[i].method, "a:1", table[i].why), table[i].text);
+    // However long the reason is, both addresses are there.
+    memset(why, 'x', sizeof why);
+    strcpy(why + 700, " (\"muster.apply\" at b:2); the function may have run");
+    mu__call_failure(text, "muster.function.run", "a:1", why);
+    assert_non_null(strstr(text, end));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_server_that_is_away),
+                                       cmocka_unit_test(test_what_a_server_refuses), cmocka_unit_test(test_texts)};
+    return cmocka_run_group_tests(tests, start_with_key, end_library);
+}
