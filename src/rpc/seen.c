@@ -1,12 +1,25 @@
 // The table of requests seen: what makes a request that is sent again, or comes twice, be applied once.
 //
 // It is bounded: a client has at most MOST_WAITING unanswered requests, and the client that was silent for longest goes
-// when there are too many. Linear searches do, because a table has one client for each process and few requests each.
+// when there are too many. A client that ends leaves its last requests here for good, and their answers may be large:
+// those go once nobody can ask for them any more. Linear searches do, because a table has one client for each process
+// and few requests each.
 #include "rpc/store.h"
 
-enum { MOST_CLIENTS = 8192, MOST_WAITING = 4096, HEAD = 3 };
+#include "base/system.h"
 
-static void forget_requests(mu_seen_client *client, int64_t before)
+enum { MOST_CLIENTS = 8192, MOST_WAITING = 4096, HEAD = 3 };
+#define LOOK_NS 1000000000
+
+static void drop_answer(mu_seen *seen, mu_seen_request *request)
+{
+    seen->bytes -= request->bytes;
+    mu_release(request->answer);
+    request->answer = NULL;
+    request->bytes = 0;
+}
+
+static void forget_requests(mu_seen *seen, mu_seen_client *client, int64_t before)
 {
     size_t kept = 0;
     for (size_t i = 0; i < client->requests.n; i++) {
@@ -14,14 +27,14 @@ static void forget_requests(mu_seen_client *client, int64_t before)
         if (request->number >= before)
             client->requests.items[kept++] = *request;
         else
-            mu_release(request->answer);
+            drop_answer(seen, request);
     }
     client->requests.n = kept;
 }
 
-static void free_client(mu_seen_client *client)
+static void free_client(mu_seen *seen, mu_seen_client *client)
 {
-    forget_requests(client, INT64_MAX);
+    forget_requests(seen, client, INT64_MAX);
     mu__free(client->requests.items);
 }
 
@@ -49,9 +62,10 @@ mu_seen_state mu__seen_find(mu_seen *seen, int64_t client, int64_t number, int64
     if (known == NULL)
         return MU_SEEN_NEW;
     known->used = seen->calls;
+    known->used_ns = mu__now_ns();
     if (oldest > known->oldest) {
         known->oldest = oldest;
-        forget_requests(known, oldest);
+        forget_requests(seen, known, oldest);
     }
     *out = find_request(known, number);
     if (*out != NULL)
@@ -66,7 +80,7 @@ static void make_room(mu_seen *seen)
     for (size_t i = 1; i < seen->clients.n; i++)
         if (seen->clients.items[i].used < seen->clients.items[oldest].used)
             oldest = i;
-    free_client(&seen->clients.items[oldest]);
+    free_client(seen, &seen->clients.items[oldest]);
     seen->clients.items[oldest] = seen->clients.items[--seen->clients.n];
 }
 
@@ -77,12 +91,31 @@ static mu_seen_client *add_client(mu_seen *seen, int64_t client, int64_t oldest)
         return known;
     if (seen->clients.n == MOST_CLIENTS)
         make_room(seen);
-    const mu_seen_client fresh = {.client = client, .oldest = oldest, .used = seen->calls};
+    const mu_seen_client fresh = {.client = client, .oldest = oldest, .used = seen->calls, .used_ns = mu__now_ns()};
     return MU_PUSH(&seen->clients, fresh) == MU_OK ? &seen->clients.items[seen->clients.n - 1] : NULL;
+}
+
+// A client sends a request again until its deadline, so one that was silent for longer does not. If it does all the
+// same, it is told that the request was done.
+static void drop_silent(mu_seen *seen)
+{
+    const int64_t now = mu__now_ns(), before_ns = now - (int64_t)(mu__setting_real(MU_SETTING_TIMEOUT) * 1e9);
+    if (seen->bytes <= MU_SEEN_BYTES || now < seen->look_ns)
+        return;
+    seen->look_ns = now + LOOK_NS;
+    for (size_t i = 0; i < seen->clients.n; i++) {
+        mu_seen_client *client = &seen->clients.items[i];
+        for (size_t k = 0; client->used_ns < before_ns && k < client->requests.n; k++)
+            if (client->requests.items[k].answer != NULL) {
+                client->requests.items[k].sequence = 0;
+                drop_answer(seen, &client->requests.items[k]);
+            }
+    }
 }
 
 mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest)
 {
+    drop_silent(seen);
     mu_seen_client *known = add_client(seen, client, oldest);
     if (known == NULL)
         return mu_error_code();
@@ -94,6 +127,16 @@ mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest)
     return MU_OK;
 }
 
+// An answer that cannot be counted could not be sent either.
+static size_t bytes_of(const mu_value *answer)
+{
+    size_t bytes = 0;
+    mu_error_value ignored;
+    if (answer != NULL && mu__message_bytes(answer, "the answer to a request", &bytes) != MU_OK)
+        mu__error_move(&ignored);
+    return bytes;
+}
+
 void mu__seen_done(mu_seen *seen, int64_t client, int64_t number, int64_t sequence, mu_value *answer)
 {
     mu_seen_client *known = find_client(seen, client);
@@ -103,14 +146,16 @@ void mu__seen_done(mu_seen *seen, int64_t client, int64_t number, int64_t sequen
     if (request == NULL)
         request = &known->requests.items[known->requests.n++];
     else
-        mu_release(request->answer);
-    *request = (mu_seen_request){.number = number, .sequence = sequence, .answer = mu_retain(answer)};
+        drop_answer(seen, request);
+    *request = (mu_seen_request){.number = number, .sequence = sequence, .answer = mu_retain(answer),
+                                 .bytes = bytes_of(answer)};
+    seen->bytes += request->bytes;
 }
 
 void mu__seen_clear(mu_seen *seen)
 {
     for (size_t i = 0; i < seen->clients.n; i++)
-        free_client(&seen->clients.items[i]);
+        free_client(seen, &seen->clients.items[i]);
     mu__free(seen->clients.items);
     *seen = (mu_seen){0};
 }

@@ -100,13 +100,15 @@ int64_t mu__state_rows(const mu_value *answer, const int64_t **rows);
 // The requests of each client that changed something and whose answers the client may not have yet. A client says with
 // each request which is the oldest that it waits for: older ones are forgotten, and refused if they come late.
 typedef struct mu_seen_request {
-    int64_t number, sequence;
+    int64_t number, sequence; // sequence 0: it was done, and its answer is no longer kept
     mu_value *answer; // retained; NULL: nothing
+    size_t bytes;     // of the answer
 } mu_seen_request;
 
 typedef struct mu_seen_client {
     int64_t client, oldest;
-    uint64_t used; // when, in calls of mu__seen_begin
+    uint64_t used; // when, in calls of mu__seen_find
+    int64_t used_ns;
     struct {
         mu_seen_request *items;
         size_t n, capacity;
@@ -115,6 +117,8 @@ typedef struct mu_seen_client {
 
 typedef struct mu_seen {
     uint64_t calls;
+    size_t bytes;    // of all answers
+    int64_t look_ns; // when answers of silent clients are looked for next
     struct {
         mu_seen_client *items;
         size_t n, capacity;
@@ -125,7 +129,9 @@ typedef enum mu_seen_state { MU_SEEN_NEW, MU_SEEN_DONE, MU_SEEN_LATE } mu_seen_s
 
 // mu__seen_find says what is known of a request, which is `out` if it is done, and forgets what the client has.
 // mu__seen_add makes room for one that is about to change something, so that mu__seen_done, which notes its answer,
-// cannot fail. Errors: RESOURCE_EXHAUSTED.
+// cannot fail. Where answers have more than MU_SEEN_BYTES, it drops those of clients that were silent for longer than
+// MUSTER_TIMEOUT; the requests stay. Errors: RESOURCE_EXHAUSTED.
+#define MU_SEEN_BYTES ((size_t)64 << 20)
 mu_seen_state mu__seen_find(mu_seen *seen, int64_t client, int64_t number, int64_t oldest,
                             const mu_seen_request **out);
 mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest);

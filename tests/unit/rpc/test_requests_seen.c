@@ -1,0 +1,102 @@
+// The table of requests seen: what stays of clients that have ended. Time is the test's own.
+#include "base/system.h"
+#include "rpc/rpc.h"
+#include "rpc/store.h"
+#include "rpc_test.h"
+
+enum { CLIENTS = 200, ANSWER_BYTES = 1 << 20 };
+
+static int64_t passed_ns;
+
+static int64_t clock_of_test(void) { return mu__linux.now_ns() + passed_ns; }
+
+static mu_value *large_answer(void)
+{
+    const int64_t n = ANSWER_BYTES;
+    return mu_of(mu_tensor_new(MU_U8, 1, &n, NULL));
+}
+
+// A client's request that changes something and has an answer; the client sends no other one.
+static void ask_once(mu_seen *seen, int64_t client, mu_value *answer)
+{
+    const mu_seen_request *done;
+    assert_int_equal(mu__seen_find(seen, client, 1, 1, &done), MU_SEEN_NEW);
+    assert_int_equal(mu__seen_add(seen, client, 1), MU_OK);
+    mu__seen_done(seen, client, 1, client + 1, answer);
+}
+
+static size_t answers_of(const mu_seen *seen, size_t *n_requests)
+{
+    size_t n = 0;
+    *n_requests = 0;
+    for (size_t i = 0; i < seen->clients.n; i++)
+        for (size_t k = 0; k < seen->clients.items[i].requests.n; k++) {
+            n += seen->clients.items[i].requests.items[k].answer != NULL;
+            ++*n_requests;
+        }
+    return n;
+}
+
+// Workers come, are answered, and end, for hours: their answers do not stay, and their requests are known all the same,
+// so that none is done twice.
+static void test_answers_of_clients_that_have_ended(void **state)
+{
+    mu_seen seen = {0}, copy = {0};
+    const mu_seen_request *done;
+    size_t n_requests;
+    (void)state;
+    for (int i = 0; i < CLIENTS; i++) {
+        mu_pool *pool = mu_pool_open();
+        ask_once(&seen, i, large_answer());
+        mu_pool_close(pool);
+        passed_ns += (int64_t)(mu__setting_real(MU_SETTING_TIMEOUT) * 1e9 / 10);
+        assert_true(seen.bytes <= MU_SEEN_BYTES + 20 * (ANSWER_BYTES + 100));
+    }
+    assert_true(answers_of(&seen, &n_requests) * ANSWER_BYTES <= MU_SEEN_BYTES + 20 * ANSWER_BYTES);
+    assert_int_equal(n_requests, CLIENTS);
+    mu_pool *pool = mu_pool_open();
+    assert_int_equal(mu__seen_load(&copy, mu__seen_value(&seen)), MU_OK);
+    mu_pool_close(pool);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mu__seen_find(i == 0 ? &seen : &copy, 0, 1, 1, &done), MU_SEEN_DONE);
+        assert_true(done->sequence == 0 && done->answer == NULL);
+        assert_int_equal(mu__seen_find(i == 0 ? &seen : &copy, CLIENTS - 1, 1, 1, &done), MU_SEEN_DONE);
+        assert_true(done->sequence == CLIENTS && done->answer != NULL);
+    }
+    assert_int_equal(copy.bytes, seen.bytes);
+    mu__seen_clear(&seen);
+    mu__seen_clear(&copy);
+    assert_int_equal(seen.bytes, 0);
+}
+
+// However many answers wait, those of clients that may ask again stay.
+static void test_answers_that_may_be_asked_for(void **state)
+{
+    mu_seen seen = {0};
+    size_t n_requests;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_value *answer = large_answer(); // of all, so that they take no memory
+    for (int i = 0; i < CLIENTS; i++)
+        ask_once(&seen, i, answer);
+    assert_true(seen.bytes > MU_SEEN_BYTES);
+    assert_int_equal(answers_of(&seen, &n_requests), CLIENTS);
+    mu__seen_clear(&seen);
+    mu_pool_close(pool);
+}
+
+static int start(void **state)
+{
+    static mu_system system;
+    system = mu__linux;
+    system.now_ns = clock_of_test;
+    mu__system = &system;
+    return start_with_key(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_of_clients_that_have_ended),
+                                       cmocka_unit_test(test_answers_that_may_be_asked_for)};
+    return cmocka_run_group_tests(tests, start, end_library);
+}
