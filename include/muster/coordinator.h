@@ -48,7 +48,7 @@ typedef struct mu_schedule_args {
     mu_function *function;            // retained until the call has ended
     mu_value *arguments;              // default: none; retained likewise
     mu_keyword_only only_;
-    bool no_wait;                     // a full queue is an error; default: waits for a free place
+    bool no_wait;                     // fails instead of waiting for a free place or for another thread's mu_join
 } mu_schedule_args;
 
 // mu_schedule puts a call of a function into the queue, and returns its result, which is not there yet (a value of kind

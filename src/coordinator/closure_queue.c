@@ -1,7 +1,7 @@
 // The queue of a coordinator: see closure_queue.h.
 //
-// Two locks, as in TensorFlow: `callers` is held by mu__closures_put and mu__closures_wait for their whole duration, so
-// that nothing is scheduled while a join waits; the monitor guards the state.
+// One thread at a time is in mu__closures_put or mu__closures_wait, so that nothing is scheduled while a join waits.
+// TensorFlow has a lock for that; here whoever waits for another thread still has a deadline, and hears of a signal.
 #include "coordinator/closure_queue.h"
 
 typedef struct closures {
@@ -10,9 +10,8 @@ typedef struct closures {
 } closures;
 
 struct mu_closure_queue {
-    pthread_mutex_t callers;
-    bool callers_made;
     mu_monitor monitor;
+    bool called;                    // a thread is in mu__closures_put or mu__closures_wait
     int64_t capacity;               // 0: no limit
     closures waiting, tagged;
     int64_t in_flight;
@@ -96,11 +95,7 @@ mu_closure_queue *mu__closures_new(int64_t capacity)
     if (!queue)
         return NULL;
     queue->capacity = capacity;
-    queue->callers_made = pthread_mutex_init(&queue->callers, NULL) == 0;
-    if (!queue->callers_made)
-        mu__error(MU_RESOURCE_EXHAUSTED, "coordinator: the system has no room for a lock; free memory");
-    if (queue->callers_made && mu__monitor_init(&queue->monitor, "coordinator") == MU_OK &&
-        (queue->cancellation = new_cancellation()))
+    if (mu__monitor_init(&queue->monitor, "coordinator") == MU_OK && (queue->cancellation = new_cancellation()))
         return queue;
     mu__closures_free(queue);
     return NULL;
@@ -114,8 +109,6 @@ void mu__closures_free(mu_closure_queue *queue)
     cancel_all(&queue->tagged);
     mu_release(queue->cancellation);
     mu__monitor_free(&queue->monitor);
-    if (queue->callers_made)
-        pthread_mutex_destroy(&queue->callers);
     mu__free(queue);
 }
 
@@ -158,6 +151,26 @@ static mu_status raise_error(mu_closure_queue *queue)
 
 // ---- The program's side -------------------------------------------------------------------------
 
+// Waits until no other thread schedules or joins. Called with the lock held; `leave` must follow if it succeeds.
+static mu_status enter(mu_closure_queue *queue, int64_t deadline_ns, mu_status late)
+{
+    mu_status status = MU_OK;
+    while (queue->called && status == MU_OK && mu__monitor_wait(&queue->monitor, deadline_ns))
+        status = mu__check_stop();
+    if (status == MU_OK && queue->called)
+        return mu__error(late, "another thread joins the coordinator, or waits to schedule a call: %lld calls run and "
+                         "%lld wait; try again later", (long long)queue->in_flight, (long long)queue->waiting.n);
+    if (status == MU_OK)
+        queue->called = true;
+    return status;
+}
+
+static void leave(mu_closure_queue *queue)
+{
+    queue->called = false;
+    pthread_cond_broadcast(&queue->monitor.changed);
+}
+
 static bool full(const mu_closure_queue *queue)
 {
     return queue->capacity > 0 && queue->waiting.n >= queue->capacity;
@@ -181,18 +194,24 @@ static mu_status wait_for_place(mu_closure_queue *queue, int64_t deadline_ns)
     return MU_OK;
 }
 
+// Called with the lock held, by the one thread that has entered.
+static mu_status put(mu_closure_queue *queue, mu_closure *closure, int64_t deadline_ns)
+{
+    MU_TRY(wait_for_place(queue, deadline_ns));
+    append(&queue->waiting, mu_retain(closure));
+    pthread_cond_broadcast(&queue->monitor.changed);
+    return raise_error(queue);
+}
+
 mu_status mu__closures_put(mu_closure_queue *queue, mu_closure *closure, int64_t deadline_ns)
 {
-    pthread_mutex_lock(&queue->callers);
     pthread_mutex_lock(&queue->monitor.lock);
-    mu_status status = wait_for_place(queue, deadline_ns);
+    mu_status status = enter(queue, deadline_ns, MU_RESOURCE_EXHAUSTED);
     if (status == MU_OK) {
-        append(&queue->waiting, mu_retain(closure));
-        pthread_cond_broadcast(&queue->monitor.changed);
-        status = raise_error(queue);
+        status = put(queue, closure, deadline_ns);
+        leave(queue);
     }
     pthread_mutex_unlock(&queue->monitor.lock);
-    pthread_mutex_unlock(&queue->callers);
     return status;
 }
 
@@ -223,11 +242,10 @@ static bool busy(const mu_closure_queue *queue)
     return queue->in_flight > 0 || queue->waiting.n > 0;
 }
 
-mu_status mu__closures_wait(mu_closure_queue *queue, int64_t deadline_ns)
+// Called with the lock held, by the one thread that has entered.
+static mu_status wait_until_idle(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
-    pthread_mutex_lock(&queue->callers);
-    pthread_mutex_lock(&queue->monitor.lock);
     while (busy(queue) && queue->error.code == MU_OK && status == MU_OK &&
            mu__monitor_wait(&queue->monitor, deadline_ns))
         status = mu__check_stop();
@@ -237,8 +255,18 @@ mu_status mu__closures_wait(mu_closure_queue *queue, int64_t deadline_ns)
         status = mu__error(MU_DEADLINE_EXCEEDED, "the join ended at its time limit: %lld calls run and %lld wait; call "
                            "it again, or see whether the workers still run", (long long)queue->in_flight,
                            (long long)queue->waiting.n);
+    return status;
+}
+
+mu_status mu__closures_wait(mu_closure_queue *queue, int64_t deadline_ns)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    mu_status status = enter(queue, deadline_ns, MU_DEADLINE_EXCEEDED);
+    if (status == MU_OK) {
+        status = wait_until_idle(queue, deadline_ns);
+        leave(queue);
+    }
     pthread_mutex_unlock(&queue->monitor.lock);
-    pthread_mutex_unlock(&queue->callers);
     return status;
 }
 

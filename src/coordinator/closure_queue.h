@@ -35,9 +35,9 @@ typedef struct mu_closure_queue mu_closure_queue;
 mu_closure_queue *mu__closures_new(int64_t capacity);
 void mu__closures_free(mu_closure_queue *queue);
 
-// mu__closures_put appends a call and retains it. A full queue makes it wait for a free place, until the deadline.
-// Errors: a raised one (the call is then cancelled too); RESOURCE_EXHAUSTED if the queue is still full; CANCELLED if a
-// signal asks to stop; FAILED_PRECONDITION after mu__closures_stop.
+// mu__closures_put appends a call and retains it. It waits, until the deadline, for another thread that is in
+// mu__closures_put or mu__closures_wait, and for a free place. Errors: a raised one (the call is then cancelled too);
+// RESOURCE_EXHAUSTED at the deadline; CANCELLED if a signal asks to stop; FAILED_PRECONDITION after mu__closures_stop.
 mu_status mu__closures_put(mu_closure_queue *queue, mu_closure *closure, int64_t deadline_ns);
 // mu__closures_put_tagged appends a call with a tag; it neither waits nor raises.
 void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure);
@@ -67,8 +67,8 @@ void mu__closures_clear_tag(mu_closure_queue *queue, int tag);
 // be raised. Errors: CANCELLED if a signal asks to stop.
 mu_status mu__closures_wait_room(mu_closure_queue *queue, int64_t most);
 
-// mu__closures_wait waits until no call without a tag waits or runs. Errors: a raised one; DEADLINE_EXCEEDED; CANCELLED
-// if a signal asks to stop.
+// mu__closures_wait waits until no call without a tag waits or runs, and first for another thread as mu__closures_put
+// does. Errors: a raised one; DEADLINE_EXCEEDED; CANCELLED if a signal asks to stop.
 mu_status mu__closures_wait(mu_closure_queue *queue, int64_t deadline_ns);
 // mu__closures_done sets whether that is so now. Errors: a raised one.
 mu_status mu__closures_done(mu_closure_queue *queue, bool *done);

@@ -72,6 +72,40 @@ static void a_put_waits_for_a_place(void **state)
     mu__closures_free(queue);
 }
 
+static void *join_all(void *arg)
+{
+    mu__closures_wait(arg, later());
+    return NULL;
+}
+
+static mu_status put_for(mu_closure_queue *queue, int64_t seconds)
+{
+    const mu_status status = mu__closures_put(queue, closure(MU_NO_TAG), mu__deadline_ns((double)seconds));
+    if (status != MU_OK)
+        assert_non_null(strstr(mu_error_take().message, "another thread joins the coordinator"));
+    return status;
+}
+
+// A thread waits for a call that runs. Another one's deadlines hold all the same: it waits for that thread's join only
+// until then, and not at all if it has none.
+static void a_join_of_another_thread_is_waited_for_until_the_deadline(void **state)
+{
+    (void)state;
+    mu_closure_queue *queue = mu__closures_new(0);
+    pthread_t joiner;
+    assert_int_equal(mu__closures_put(queue, closure(MU_NO_TAG), later()), MU_OK);
+    mu_closure *running = get(queue, 0);
+    assert_int_equal(pthread_create(&joiner, NULL, join_all, queue), 0);
+    while (put_for(queue, 0) == MU_OK) // until the other thread joins
+        mu__closures_finished(queue, get(queue, 0));
+    assert_int_equal(mu__closures_wait(queue, soon()), MU_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(mu_error_take().message, "1 calls run and 0 wait"));
+    mu__closures_finished(queue, running);
+    assert_int_equal(put_for(queue, 60), MU_OK); // behind the join
+    pthread_join(joiner, NULL);
+    mu__closures_free(queue);
+}
+
 static void waits_end(void **state)
 {
     (void)state;
@@ -147,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DATA_TEST(a_full_queue_refuses_after_the_deadline), DATA_TEST(a_put_waits_for_a_place), DATA_TEST(waits_end),
+        DATA_TEST(a_join_of_another_thread_is_waited_for_until_the_deadline),
         DATA_TEST(a_call_goes_back_to_the_end),             DATA_TEST(a_stopped_queue_hands_nothing_out),
         DATA_TEST(remote_values_have_one_outcome),
     };
