@@ -11,9 +11,10 @@
 
 #include <stdatomic.h>
 
+#include "../two_optimizers.h"
 #include "served_tasks.h"
 
-enum { CALLS = 2, NOBODY = -1 };
+enum { NOBODY = -1 };
 
 static atomic_int doomed = NOBODY; // the server that dies when the rate is next asked for
 
@@ -36,52 +37,23 @@ static mu_tensor *rate(mu_tensor *at, void *arg)
 typedef struct job {
     mu_strategy *strategy;
     mu_coordinator *coordinator;
-    mu_variable *first, *second;
-    mu_optimizer *plain, *late;
+    two_optimizers two;
     mu_function *function;
     int steps;
 } job;
 
-static mu_value *step(mu_value *arguments, void *arg)
-{
-    const job *j = arg;
-    mu_tape *tape = mu_tape_open();
-    mu_tensor *sum = mu_add(mu_variable_read(j->first), mu_variable_read(j->second));
-    mu_tensor *loss = mu_multiply(sum, mu_at(arguments, 0));
-    mu_value *gradients = mu_gradients(tape, loss, mu_variables(j->first, j->second, MU_END));
-    mu_apply_gradients(j->plain, mu_list(mu_value_at(gradients, 0), MU_END),
-                       .variables = mu_variables(j->first, MU_END));
-    mu_apply_gradients(j->late, mu_list(mu_value_at(gradients, 1), MU_END),
-                       .variables = mu_variables(j->second, MU_END));
-    return mu_error_code() == MU_OK ? mu_of(loss) : NULL;
-}
-
 static void begin(job *j, mu_strategy *strategy)
 {
     *j = (job){.strategy = strategy, .coordinator = mu_coordinator_new(strategy)};
-    MU_SCOPE(strategy) {
-        j->first = mu_variable_new(mu_constant(MU_F64, 0), "first");
-        j->second = mu_variable_new(mu_constant(MU_F64, 0), "second");
-        j->plain = mu_sgd(.learning_rate = 1);
-        j->late = mu_sgd(.schedule = mu_learning_rate_schedule_new(rate));
-    }
-    j->function = mu_function_new(step, j);
-}
-
-// Of calls with the gradients 1 and 2.
-static mu_status run_step(job *j)
-{
-    for (int i = 0; i < CALLS; i++)
-        if (!mu_schedule(j->coordinator, j->function, mu_list(mu_constant(MU_F64, i + 1), MU_END)))
-            return mu_error_code();
-    return mu_join(j->coordinator);
+    j->two = two_optimizers_new(strategy, rate);
+    j->function = mu_function_new(step_of_two, &j->two);
 }
 
 static void expect_step(job *j, const char *what)
 {
-    expect(run_step(j) == MU_OK, what);
+    expect(run_step_of_two(j->coordinator, j->function) == MU_OK, what);
     j->steps++;
-    mu_tensor *first = mu_variable_read(j->first), *second = mu_variable_read(j->second);
+    mu_tensor *first = mu_variable_read(j->two.first), *second = mu_variable_read(j->two.second);
     expect(first && second, "both variables can be read");
     if (!first || !second)
         return;
@@ -91,8 +63,8 @@ static void expect_step(job *j, const char *what)
 
 static void copied(job *j)
 {
-    begin(j,
-          mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas_to_aggregate = CALLS, .replicas = 1));
+    begin(j, mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas_to_aggregate = CALLS_OF_TWO,
+                                          .replicas = 1));
     expect_step(j, "a step");
     for (int server = 0; server < 2; server++) {
         wait_for_copies(j->strategy);
@@ -115,14 +87,15 @@ static void expect_error(bool failed, const char *part)
 
 static void alone(job *j)
 {
-    begin(j, mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas_to_aggregate = CALLS));
+    begin(j, mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas_to_aggregate = CALLS_OF_TWO));
     expect_step(j, "a step");
     doomed = 1;
-    expect_error(run_step(j) != MU_OK, "its variables are in doubt");
-    expect_error(!mu_variable_read(j->first), "'first' is in doubt");
+    expect_error(run_step_of_two(j->coordinator, j->function) != MU_OK, "its variables are in doubt");
+    expect_error(!mu_variable_read(j->two.first), "'first' is in doubt");
     expect_error(!mu_schedule(j->coordinator, j->function, mu_list(mu_constant(MU_F64, 1), MU_END)), "is in doubt");
-    expect(mu_variable_assign(j->first, mu_constant(MU_F64, 5)) == MU_OK, "the other server's variable is assigned");
-    mu_tensor *first = mu_variable_read(j->first);
+    expect(mu_variable_assign(j->two.first, mu_constant(MU_F64, 5)) == MU_OK,
+           "the other server's variable is assigned");
+    mu_tensor *first = mu_variable_read(j->two.first);
     expect(first && mu_scalar(first) == 5, "and is no longer in doubt");
 }
 

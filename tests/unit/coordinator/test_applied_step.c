@@ -3,6 +3,8 @@
 #include "distribute/servers/aggregation.h"
 #include "servers_test.h"
 
+#include "../../two_optimizers.h"
+
 // ---- What is refused ----------------------------------------------------------------------------
 
 typedef struct job {
@@ -147,12 +149,6 @@ static void test_synchronized_statistics_are_refused(void **state)
 
 // ---- All or nothing -----------------------------------------------------------------------------
 
-// Two optimizers, of which the second has a rate that can fail.
-typedef struct two_optimizers {
-    mu_variable *first, *second;
-    mu_optimizer *sound, *failing;
-} two_optimizers;
-
 static atomic_bool fails_in_trace, fails_in_run;
 
 static mu_status rate_kernel(const mu_array *in, const mu_array *out, void *arg)
@@ -171,40 +167,6 @@ static mu_tensor *rate(mu_tensor *at, void *arg)
         return mu_call_op1("test_rate", 1, &at);
     mu_fail(MU_INVALID_ARGUMENT, "there is no rate");
     return NULL;
-}
-
-static mu_value *step_of_two(mu_value *arguments, void *arg)
-{
-    two_optimizers *p = arg;
-    mu_tape *tape = mu_tape_open();
-    mu_tensor *sum = mu_add(mu_variable_read(p->first), mu_variable_read(p->second));
-    mu_tensor *loss = mu_multiply(sum, mu_at(arguments, 0));
-    mu_value *gradients = mu_gradients(tape, loss, mu_variables(p->first, p->second, MU_END));
-    mu_apply_gradients(p->sound, mu_list(mu_value_at(gradients, 0), MU_END),
-                       .variables = mu_variables(p->first, MU_END));
-    mu_apply_gradients(p->failing, mu_list(mu_value_at(gradients, 1), MU_END),
-                       .variables = mu_variables(p->second, MU_END));
-    return mu_error_code() == MU_OK ? mu_of(loss) : NULL;
-}
-
-static two_optimizers make_two(mu_strategy *strategy)
-{
-    two_optimizers p = {0};
-    MU_SCOPE(strategy) {
-        p.first = mu_variable_new(mu_constant(MU_F64, 0), "first");
-        p.second = mu_variable_new(mu_constant(MU_F64, 0), "second");
-        p.sound = mu_sgd(.learning_rate = 1);
-        p.failing = mu_sgd(.schedule = mu_learning_rate_schedule_new(rate));
-    }
-    return p;
-}
-
-static mu_status run_step(mu_coordinator *c, mu_function *function)
-{
-    for (int i = 0; i < 2; i++)
-        if (!mu_schedule(c, function, mu_list(mu_constant(MU_F64, i + 1), MU_END)))
-            return mu_error_code();
-    return mu_join(c);
 }
 
 static double value_of(mu_variable *variable)
@@ -227,16 +189,16 @@ static void test_a_step_that_cannot_be_applied_changes_nothing(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = 2,
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
                                                          .in_process = true);
     mu_coordinator *c = mu_coordinator_new(strategy);
-    two_optimizers p = make_two(strategy);
+    two_optimizers p = two_optimizers_new(strategy, rate);
     mu_function *function = mu_function_new(step_of_two, &p);
     fails_in_trace = true;
-    expect_failure(run_step(c, function), "there is no rate");
+    expect_failure(run_step_of_two(c, function), "there is no rate");
     assert_true(value_of(p.first) == 0 && value_of(p.second) == 0);
     fails_in_trace = false;
-    if (run_step(c, function) != MU_OK)
+    if (run_step_of_two(c, function) != MU_OK)
         fail_msg("%s", mu_error_message());
     assert_true(value_of(p.first) == -3 && value_of(p.second) == -3);
     mu_pool_close(pool);
@@ -246,22 +208,22 @@ static void test_a_step_that_fails_in_the_middle_leaves_doubt(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = 2,
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
                                                          .in_process = true);
     mu_coordinator *c = mu_coordinator_new(strategy);
-    two_optimizers p = make_two(strategy);
+    two_optimizers p = two_optimizers_new(strategy, rate);
     mu_function *function = mu_function_new(step_of_two, &p);
     fails_in_run = true;
-    expect_failure(run_step(c, function), "the rate is away");
+    expect_failure(run_step_of_two(c, function), "the rate is away");
     fails_in_run = false;
     assert_null(mu_variable_read(p.first));
     expect_failure(mu_error_code(), "'first' is in doubt");
-    expect_failure(run_step(c, function), "in doubt");
-    mu_variable *const all[] = {p.first, p.second, mu_optimizer_iterations(p.sound),
-                                mu_optimizer_iterations(p.failing)};
+    expect_failure(run_step_of_two(c, function), "in doubt");
+    mu_variable *const all[] = {p.first, p.second, mu_optimizer_iterations(p.plain),
+                                mu_optimizer_iterations(p.late)};
     for (int i = 0; i < 4; i++)
         assert_int_equal(mu_variable_assign(all[i], mu_constant(mu_variable_dtype(all[i]), 10)), MU_OK);
-    if (run_step(c, function) != MU_OK)
+    if (run_step_of_two(c, function) != MU_OK)
         fail_msg("%s", mu_error_message());
     assert_true(value_of(p.first) == 7 && value_of(p.second) == 7);
     mu_pool_close(pool);
@@ -288,7 +250,7 @@ static void test_whichever_allocation_fails(void **state)
         failed = mu_schedule(c, function, given) == NULL;
         mu__alloc_fail_at(0);
         mu_error_take();
-        const mu_status status = failed ? run_step(c, function) : mu_join(c);
+        const mu_status status = failed ? run_step_of_two(c, function) : mu_join(c);
         if (status != MU_OK)
             fail_msg("allocation %ld: %s", n, mu_error_message());
         if (value_of(j.mean) != (failed ? 1.5 : 1))
