@@ -647,7 +647,9 @@ static void nobody(void)
     mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"localhost:1\"], \"ps\": [\"localhost:1\"]}");
     expect(!mu_parameter_server_strategy(mu_simple_cluster_resolver(spec)), "no strategy without servers");
     const mu_error error = mu_error_take();
-    expect(error.code == MU_UNAVAILABLE && strstr(error.message, "start this parameter server"), error.message);
+    const char *begin = "mu_parameter_server_strategy: parameter server 0: ";
+    expect(error.code == MU_UNAVAILABLE && strncmp(error.message, begin, strlen(begin)) == 0 &&
+               strstr(error.message, "start this parameter server"), error.message);
 }
 
 int main(int argc, char **argv)

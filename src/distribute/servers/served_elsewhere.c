@@ -22,7 +22,7 @@ static mu_rpc_client *client_of(const mu_cluster_spec *spec, const char *job, in
 }
 
 // Tries until the server has answered.
-static mu_status clear_server(mu_rpc_client *client, int64_t deadline)
+static mu_status try_to_clear(mu_rpc_client *client, int64_t deadline)
 {
     while (mu__remote_variables_clear(client) != MU_OK) {
         if (mu_error_code() != MU_UNAVAILABLE)
@@ -38,6 +38,15 @@ static mu_status clear_server(mu_rpc_client *client, int64_t deadline)
     return MU_OK;
 }
 
+static mu_status clear_server(mu_rpc_client *client, int i, int64_t deadline)
+{
+    char text[80];
+    snprintf(text, sizeof text, "mu_parameter_server_strategy: parameter server %d: ", i);
+    if (try_to_clear(client, deadline) != MU_OK)
+        mu__error_begin(0, text);
+    return mu_error_code();
+}
+
 mu_status mu__servers_reach(mu_servers *servers, const mu_cluster_spec *spec)
 {
     const int64_t deadline = mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT));
@@ -49,7 +58,7 @@ mu_status mu__servers_reach(mu_servers *servers, const mu_cluster_spec *spec)
     for (int i = 0; i < servers->n; i++) {
         if (!(servers->servers[i].client = client_of(spec, "ps", i)))
             return mu_error_code();
-        MU_TRY(clear_server(servers->servers[i].client, deadline));
+        MU_TRY(clear_server(servers->servers[i].client, i, deadline));
     }
     return MU_OK;
 }
