@@ -80,6 +80,14 @@ uint64_t mu__channel_send(mu_channel *channel, mu_message *message, mu_sent *sen
     return out->transfer;
 }
 
+size_t mu__channel_sent(const mu_channel *channel, uint64_t transfer)
+{
+    const mu_outgoing *out = channel->outgoing;
+    while (out != NULL && out->transfer != transfer)
+        out = out->next;
+    return out != NULL ? out->sent_bytes : 0;
+}
+
 static void drop_answered(void *arg, mu_status code, const void *data, size_t bytes)
 {
     (void)arg, (void)code, (void)data, (void)bytes;

@@ -72,6 +72,8 @@ typedef void mu_sent(void *arg, uint64_t transfer, mu_status code, const char *w
 // mu__channel_drop is called before. Returns the number of the transfer; 0: no memory, recorded.
 uint64_t mu__channel_send(mu_channel *channel, mu_message *message, mu_sent *sent, void *arg);
 void mu__channel_drop(mu_channel *channel, uint64_t transfer);
+// mu__channel_sent returns how many of its bytes were sent; 0: it has ended.
+size_t mu__channel_sent(const mu_channel *channel, uint64_t transfer);
 // mu__channel_pump sends parts while the window has room.
 void mu__channel_pump(mu_channel *channel);
 

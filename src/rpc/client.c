@@ -631,6 +631,14 @@ mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_val
     return mu__client_call_since(client, NULL, method, arguments, seconds, ended, arg);
 }
 
+size_t mu__client_sent(mu_rpc_client *client, const mu_rpc_result *result)
+{
+    pthread_mutex_lock(&client->lock);
+    const size_t sent = result->transfer != 0 ? mu__channel_sent(&client->channel, result->transfer) : 0;
+    pthread_mutex_unlock(&client->lock);
+    return sent;
+}
+
 double mu__client_timeout(const mu_rpc_client *client) { return client->timeout; }
 
 mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *given)

@@ -121,6 +121,14 @@ static mu_value *body_of(const mu_store *store, size_t n)
     return body;
 }
 
+static bool is_large(const mu_store *store, size_t n)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += store->outbound.items[store->outbound.first + i].bytes;
+    return bytes > MOST_RECORD_BYTES;
+}
+
 // A message that is sent again under its position is the same message: the copy may have taken it.
 static mu_status send_next(mu_store *store, int64_t now)
 {
@@ -135,8 +143,11 @@ static mu_status send_next(mu_store *store, int64_t now)
                                      store->position,   store->sending_to,
                                      store->sending_tells, store->cut};
     mu_value *message = mu_list(mu__numbers_value(head, MU_N_COPY), body_of(store, n), MU_END);
-    store->sending = mu__client_call(store->copy, "muster.store.copy", message, store->stores->heartbeat, ended,
-                                     store->stores);
+    store->sending_large = is_large(store, n);
+    store->sent_bytes = 0;
+    // A large message may take longer than a heartbeat while its parts arrive (see_progress).
+    const double seconds = store->stores->heartbeat + (store->sending_large ? mu__setting_real(MU_SETTING_TIMEOUT) : 0);
+    store->sending = mu__client_call(store->copy, "muster.store.copy", message, seconds, ended, store->stores);
     store->n_sending = n;
     store->sent_ns = now;
     return store->sending != NULL ? MU_OK : mu_error_code();
@@ -180,13 +191,30 @@ static void take_answer(mu_store *store)
     store->replaced |= answer[0] > store->epoch && mu__epoch_valid(answer[0]);
 }
 
+// Whether the copy is there although it has not answered: parts of a large message arrive, or all have, and it has not
+// had as long for them as they took to come. When to look again.
+static int64_t see_progress(mu_store *store, int64_t now)
+{
+    if (!store->sending_large)
+        return MU_FOREVER;
+    const size_t sent = mu__client_sent(store->copy, store->sending);
+    const bool all = sent == 0 && store->sent_bytes > 0;
+    if (sent > store->sent_bytes || (all && now - store->part_ns < store->part_ns - store->sent_ns))
+        store->heard_ns = now;
+    if (sent > store->sent_bytes) {
+        store->sent_bytes = sent;
+        store->part_ns = now;
+    }
+    return now + lease_ns(store, MU_LEASE / PINGS_PER_LEASE);
+}
+
 int64_t mu__copying_step(mu_store *store, int64_t now)
 {
     mu_error_value ignored;
     if (store->copy == NULL)
         return MU_FOREVER;
     if (store->sending != NULL && !mu_rpc_result_is_done(store->sending))
-        return MU_FOREVER;
+        return see_progress(store, now);
     if (store->sending != NULL)
         take_answer(store);
     if (store->parted || store->replaced)
@@ -197,7 +225,7 @@ int64_t mu__copying_step(mu_store *store, int64_t now)
     if (now < due_ns)
         return due_ns;
     if (send_next(store, now) == MU_OK)
-        return MU_FOREVER;
+        return see_progress(store, now);
     mu__error_move(&ignored);
     return store->retry_ns = now + RETRY_NS;
 }

@@ -1,0 +1,308 @@
+// Copies that are slow to take what their primary sends: what waits for them is bounded, no update is lost, and a copy
+// that gets on is not given up.
+#include "stores_test.h"
+
+#include <stdatomic.h>
+
+enum { UPDATE_BYTES = 1 << 20, MOST_UPDATES = 100, MORE_UPDATES = 4, ALL_MESSAGES = 1 << 30 };
+
+// Variables of 1 MiB on store 0, updates of the first, and what the copy is asked to do.
+typedef struct updates {
+    env e;
+    mu_store *store;
+    mu_resource *w; // owned
+    mu_rpc_result *results[MOST_UPDATES];
+    int n;
+} updates;
+
+static mu_tensor *values_of(int number)
+{
+    static float values[UPDATE_BYTES / sizeof(float)];
+    const int64_t n = MU_COUNT(values);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = (float)number;
+    return mu_tensor_new(MU_F32, 1, &n, values);
+}
+
+static updates make_updates(int n_variables)
+{
+    updates u = {.e = make_env()};
+    char name[16];
+    u.store = mu__store_find(mu__stores_of(u.e.server), 0);
+    for (int i = 0; i < n_variables; i++) {
+        snprintf(name, sizeof name, "w%d", i);
+        expect_answer(ask(&u.e, u.e.coordinator, EPOCH, 0, "muster.variable.create",
+                          mu_list(mu__text_value(name), values_of(-1), MU_END)), EPOCH, 0, MU_OK);
+    }
+    const mu_spec spec = mu__spec_of(values_of(0));
+    u.w = mu__remote_variable(u.e.coordinator, "w0", &spec);
+    return u;
+}
+
+static void give_copy(updates *u, mu_rpc_server *server, uint64_t process)
+{
+    assert_non_null(lead_with(&u->e, EPOCH + 1, MU_ORDER_CONTINUE, mu_rpc_server_address(server), process));
+    u->e.oldest = u->e.n_requests + 1;
+}
+
+static mu_rpc_result *update_later(updates *u)
+{
+    mu_tensor *value = values_of(u->n);
+    mu_rpc_result *result =
+        begin_ask(&u->e, u->e.coordinator, EPOCH + 1, 0, "muster.apply",
+                  mu__remote_apply_arguments(&mu_op_assign_variable, NULL, 1, &value, 1, &u->w));
+    assert_non_null(result);
+    return u->results[u->n++] = result;
+}
+
+// Whether an update is acknowledged; false: its answer waits for the copy.
+static bool is_acknowledged(updates *u, mu_rpc_result *result)
+{
+    bool waits = false;
+    for (int i = 0; i < 20000 && !waits && !mu_rpc_result_is_done(result); i++) {
+        mu__sleep_ns(1000000);
+        pthread_mutex_lock(&u->store->stores->lock);
+        waits = u->store->first_waiting != NULL && !mu__copying_keeps_up(u->store);
+        pthread_mutex_unlock(&u->store->stores->lock);
+    }
+    return !waits;
+}
+
+// Updates until one waits for the copy; how many were acknowledged. It asserts nothing, because the copy stands still.
+static int update_until_one_waits(updates *u)
+{
+    const int before = u->n;
+    bool acknowledged = true;
+    while (acknowledged && u->n < MOST_UPDATES - MORE_UPDATES) {
+        renew_lease(&u->e);
+        acknowledged = is_acknowledged(u, update_later(u));
+    }
+    return u->n - before - !acknowledged;
+}
+
+static size_t bytes_that_wait(const updates *u)
+{
+    pthread_mutex_lock(&u->store->stores->lock);
+    const size_t bytes = u->store->outbound.bytes;
+    pthread_mutex_unlock(&u->store->stores->lock);
+    return bytes;
+}
+
+static void expect_all_acknowledged(updates *u)
+{
+    for (int i = 0; i < u->n; i++) {
+        for (int tries = 0; tries < 20000 && !mu_rpc_result_is_done(u->results[i]); tries++) {
+            mu__sleep_ns(1000000);
+            if (tries % 100 == 0)
+                renew_lease(&u->e);
+        }
+        expect_answer(mu_rpc_result_value(u->results[i]), EPOCH + 1, 0, MU_OK);
+    }
+}
+
+static void wait_until_complete(updates *u)
+{
+    int64_t row[MU_N_STATE] = {0};
+    for (int i = 0; i < 20000 && !row[MU_STATE_COMPLETE]; i++) {
+        mu__sleep_ns(1000000);
+        poll(&u->e, 0, row);
+    }
+    assert_true(row[MU_STATE_COMPLETE]);
+}
+
+// All that a store has, as bytes. Owned by the caller.
+static mu_message *bytes_of(mu_store *store)
+{
+    pthread_mutex_lock(&store->changing);
+    mu_message *message = mu__message_of(mu__store_capture(store), "a store");
+    pthread_mutex_unlock(&store->changing);
+    assert_non_null(message);
+    return message;
+}
+
+// A server for a copy of store 0, and that store.
+static mu_store *start_copy(mu_rpc_server **server)
+{
+    *server = mu_rpc_server_new("muster", "localhost:0");
+    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    assert_int_equal(mu__stores_add(*server, kept), MU_OK);
+    mu_release(kept);
+    assert_int_equal(mu_rpc_server_start(*server), MU_OK);
+    mu_stores *stores = mu__stores_of(*server);
+    pthread_mutex_lock(&stores->lock);
+    mu_store *copy = mu__store_make(stores, 0);
+    pthread_mutex_unlock(&stores->lock);
+    return copy;
+}
+
+static void expect_same(mu_store *store, mu_store *copy)
+{
+    mu_message *original = bytes_of(store), *copied = bytes_of(copy);
+    assert_int_equal(original->bytes, copied->bytes);
+    assert_memory_equal(original->data, copied->data, copied->bytes);
+    mu_release(original);
+    mu_release(copied);
+}
+
+// The server of the copy stands still while its first transfer is on its way: the updates that the primary keeps for it
+// are bounded, and none of them is lost.
+static void test_a_copy_that_stands_still(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(1);
+    mu_rpc_server *server;
+    mu_store *copy = start_copy(&server);
+    pthread_mutex_lock(&copy->changing);
+    give_copy(&u, server, mu__stores_process(copy->stores));
+    const int acknowledged = update_until_one_waits(&u);
+    for (int i = 0; i < MORE_UPDATES; i++)
+        update_later(&u);
+    const size_t wait = bytes_that_wait(&u);
+    pthread_mutex_unlock(&copy->changing);
+    assert_in_range(acknowledged, MU_COPY_FREE_BYTES / UPDATE_BYTES - 1, MU_COPY_FREE_BYTES / UPDATE_BYTES);
+    assert_in_range(wait, MU_COPY_FREE_BYTES, MU_COPY_FREE_BYTES + (MORE_UPDATES + 3) * UPDATE_BYTES);
+    expect_all_acknowledged(&u);
+    wait_until_complete(&u);
+    expect_same(u.store, copy);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
+static atomic_int n_taken, n_allowed; // messages for a copy: acknowledged, and to be acknowledged
+static atomic_size_t largest;         // of them, in bytes
+
+static mu_value *take_when_allowed(mu_value *arguments, void *arg)
+{
+    int64_t head[MU_N_COPY];
+    size_t bytes = 0;
+    (void)arg;
+    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_COPY), MU_OK);
+    assert_int_equal(mu__message_bytes(arguments, "a message", &bytes), MU_OK);
+    largest = MU_MAX(largest, bytes);
+    while (n_taken >= n_allowed)
+        mu__sleep_ns(1000000);
+    n_taken++;
+    return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH], MU_OK}, 2);
+}
+
+// Until the primary has the copy's answers.
+static void let_take(updates *u, int messages)
+{
+    int64_t position = 0;
+    n_allowed += messages;
+    for (int i = 0; i < 20000 && position < n_allowed; i++) {
+        mu__sleep_ns(1000000);
+        pthread_mutex_lock(&u->store->stores->lock);
+        position = u->store->position;
+        pthread_mutex_unlock(&u->store->stores->lock);
+    }
+    assert_int_equal(position, n_allowed);
+}
+
+// A copy that takes its primary's state slowly: updates go on half as fast, in messages that a server has room for.
+static void test_updates_go_half_as_fast_as_a_slow_copy(void **state)
+{
+    enum { OF_STATE = 40, TAKEN = 20, BEFORE = 2 }; // BEFORE: the beginning, and "v"
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(OF_STATE);
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(
+        mu__server_add(server, &(mu_rpc_server_register_args){.name = "muster.store.copy", .fn = take_when_allowed}),
+        MU_OK);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    give_copy(&u, server, 0);
+    const int first = update_until_one_waits(&u);
+    let_take(&u, BEFORE + TAKEN);
+    const int more = update_until_one_waits(&u);
+    let_take(&u, OF_STATE - TAKEN + 1); // the rest of the state, and the table of requests
+    const size_t wait = bytes_that_wait(&u);
+    pthread_mutex_lock(&u.store->stores->lock);
+    const bool complete = u.store->complete;
+    pthread_mutex_unlock(&u.store->stores->lock);
+    n_allowed = ALL_MESSAGES;
+    assert_false(complete); // all answers would wait for what is left to send
+    assert_in_range(first, MU_COPY_FREE_BYTES / UPDATE_BYTES - 1, MU_COPY_FREE_BYTES / UPDATE_BYTES);
+    assert_in_range(more, TAKEN / 2 - 2, TAKEN / 2 + 1);
+    assert_in_range(wait, MU_COPY_FREE_BYTES, MU_COPY_FREE_BYTES + OF_STATE / 2 * UPDATE_BYTES);
+    expect_all_acknowledged(&u);
+    wait_until_complete(&u);
+    assert_in_range(largest, UPDATE_BYTES, 5 * UPDATE_BYTES);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
+static atomic_bool arrived;
+
+// Lets a server take some parts of what comes four times in a second.
+static void *slow_down(void *arg)
+{
+    mu_rpc_server *server = arg;
+    while (!arrived) {
+        pthread_mutex_lock(&server->lock);
+        mu__sleep_ns(250000000);
+        pthread_mutex_unlock(&server->lock);
+        mu__sleep_ns(1000000);
+    }
+    return NULL;
+}
+
+// Until the primary has connected, and its first message is there.
+static void wait_for_call(mu_rpc_server *server)
+{
+    bool called = false;
+    for (int i = 0; i < 20000 && !called; i++) {
+        mu__sleep_ns(1000000);
+        pthread_mutex_lock(&server->lock);
+        called = server->calls != NULL;
+        pthread_mutex_unlock(&server->lock);
+    }
+    assert_true(called);
+}
+
+// A message takes longer than a heartbeat, and its parts arrive: the primary does not say that its copy is stuck.
+static void test_a_variable_takes_longer_than_a_heartbeat(void **state)
+{
+    const int64_t n = 16 << 20; // 64 MiB
+    int64_t row[MU_N_STATE] = {0};
+    bool stuck = false;
+    pthread_t slow;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(1);
+    mu_rpc_server *server;
+    mu_store *copy = start_copy(&server);
+    expect_answer(ask(&u.e, u.e.coordinator, EPOCH, 0, "muster.variable.create",
+                      mu_list(mu__text_value("large"), mu_zeros(MU_F32, 1, &n), MU_END)), EPOCH, 0, MU_OK);
+    pthread_mutex_lock(&u.store->stores->lock);
+    u.store->stores->heartbeat = 2;
+    pthread_mutex_unlock(&u.store->stores->lock);
+    pthread_mutex_lock(&copy->changing);
+    give_copy(&u, server, mu__stores_process(copy->stores));
+    wait_for_call(server);
+    assert_int_equal(pthread_create(&slow, NULL, slow_down, server), 0);
+    pthread_mutex_unlock(&copy->changing);
+    for (int i = 0; i < 60000 && !row[MU_STATE_COMPLETE] && !stuck; i++) {
+        mu__sleep_ns(1000000);
+        poll(&u.e, 0, row);
+        stuck = row[MU_STATE_STUCK] != 0;
+    }
+    arrived = true;
+    pthread_join(slow, NULL);
+    assert_false(stuck);
+    assert_true(row[MU_STATE_COMPLETE]);
+    expect_same(u.store, copy);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_copy_that_stands_still),
+        cmocka_unit_test(test_updates_go_half_as_fast_as_a_slow_copy),
+        cmocka_unit_test(test_a_variable_takes_longer_than_a_heartbeat),
+    };
+    return cmocka_run_group_tests(tests, start_with_key, end_library);
+}
