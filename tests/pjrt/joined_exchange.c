@@ -2,6 +2,7 @@
 // other, which the receiver removes.
 #include "joined_plugin.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,8 @@ static void fail(const char *what, const char *path)
     abort();
 }
 
-// A file gets its name when it is whole.
+// A file gets its name when it is whole. A process that has ended has taken the empty folder along: this one then waits
+// for what never comes, as for every process that is gone.
 void joined_send(const joined_world *world, int launch, const joined_parcel *parcel)
 {
     for (int to = 0; to < world->nodes; to++) {
@@ -43,6 +45,8 @@ void joined_send(const joined_world *world, int launch, const joined_parcel *par
         path_of(world, launch, world->node, to, ".part", part);
         path_of(world, launch, world->node, to, "", whole);
         FILE *file = fopen(part, "wb");
+        if (!file && errno == ENOENT)
+            return;
         if (!file || fwrite(parcel->data, 1, parcel->bytes, file) != parcel->bytes || fclose(file) != 0 ||
             rename(part, whole) != 0)
             fail("write", whole);
