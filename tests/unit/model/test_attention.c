@@ -189,7 +189,7 @@ static void refuses(void **state)
     expect_error(MU_INVALID_ARGUMENT, "the mask of pairs has shape [2, 12, 12], the query [2, 3, 4, 2]");
     assert_null(mu_call(mu_multi_head_attention(2, 3, .attention_axes = (int[]){3}, .n_attention_axes = 1),
                         .inputs = mu_list(deep, deep, MU_END)));
-    expect_error(MU_INVALID_ARGUMENT, "attention_axes[0] is 3; for inputs of rank 4, they are different numbers");
+    expect_error(MU_INVALID_ARGUMENT, "attention_axes[0] is 3; for inputs of rank 4, expected distinct axes");
     assert_null(mu_call(mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1),
                         .inputs = mu_list(deep, numbers(4, (int64_t[]){2, 5, 4, 2}, 1), MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "must agree in rank and in the axes that are not attended along");
