@@ -215,6 +215,22 @@ static void test_room_for_few_programs(void **state)
     }
 }
 
+// Each gather has room of its own: two sizes, with room for two, are compiled once, also if a step has two gathers.
+static void test_room_for_each_gather(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = on(devices, MOST);
+    static const int64_t sizes[][MOST] = {{2, 1, 1}, {2, 1, 2}};
+    mu_function *function = mu_function_new(gather_twice, NULL);
+    int compiled = 0;
+    for (int k = 0; k < 6; k++) {
+        if (!mu_run(strategy, function, parts(strategy, MU_F32, 0, MOST, sizes[k % 2])))
+            fail_msg("step %d: %s", k, mu_error_message());
+        compiled = k < 2 ? plugin.compiled : compiled;
+    }
+    assert_int_equal(plugin.compiled, compiled);
+}
+
 // ---- What gathers are part of ---------------------------------------------------------------------
 
 // Loops over known rows, whose body gathers.
@@ -296,19 +312,23 @@ static void test_other_axes_must_be_equal(void **state)
 
 #define GATHER_TEST(name) cmocka_unit_test_setup_teardown(name, start, exit_and_free_table)
 
-static int start_with_little_room(void **state)
+static int start_with_room(const char *plans, void **state)
 {
-    setenv("MUSTER_PLAN_CACHE", "1", 1);
+    setenv("MUSTER_PLAN_CACHE", plans, 1);
     const int failed = start(state);
     unsetenv("MUSTER_PLAN_CACHE");
     return failed;
 }
+
+static int start_with_little_room(void **state) { return start_with_room("1", state); }
+static int start_with_room_for_two(void **state) { return start_with_room("2", state); }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         GATHER_TEST(test_sizes_and_axes), GATHER_TEST(test_types), GATHER_TEST(test_sizes_that_change),
         cmocka_unit_test_setup_teardown(test_room_for_few_programs, start_with_little_room, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_room_for_each_gather, start_with_room_for_two, exit_and_free_table),
         GATHER_TEST(test_loops_and_slices), GATHER_TEST(test_another_way_to_reduce),
         GATHER_TEST(test_other_axes_must_be_equal),
     };

@@ -9,19 +9,24 @@ static bool follows(const mu_pjrt_programs *p, const mu_pjrt_programs *before, i
            (n == 0 || memcmp(p->cut.wholes, before->cut.wholes, sizeof whole * (size_t)n) == 0);
 }
 
-// Frees the programs whose last use is longest ago, unless runs have all of them, if there is the maximum number.
-static void make_room(mu_pjrt_plan *plan)
+// Frees those programs behind the n-th gather whose last use is longest ago, if there are `most` or more and no run has
+// them. Returns whether it has.
+static bool free_oldest(mu_pjrt_plan *plan, int n, int64_t most)
 {
     mu_pjrt_programs **oldest = NULL;
     int64_t count = 0;
-    for (mu_pjrt_programs **at = &plan->behind; *at; at = &(*at)->next, count++)
-        if ((*at)->users == 0 && (!oldest || (*at)->last_use < (*oldest)->last_use))
+    for (mu_pjrt_programs **at = &plan->behind; *at; at = &(*at)->next) {
+        const bool there = (*at)->cut.n_wholes == n;
+        count += there;
+        if (there && (*at)->users == 0 && (!oldest || (*at)->last_use < (*oldest)->last_use))
             oldest = at;
-    if (!oldest || count < mu__setting_int(MU_SETTING_PLAN_CACHE))
-        return;
+    }
+    if (!oldest || count < most)
+        return false;
     mu_pjrt_programs *p = *oldest;
     *oldest = p->next;
     mu__pjrt_programs_free(plan, p);
+    return true;
 }
 
 static mu_pjrt_programs *find_or_make(mu_pjrt_plan *plan, const mu_pjrt_programs *before, int64_t whole)
@@ -31,7 +36,8 @@ static mu_pjrt_programs *find_or_make(mu_pjrt_plan *plan, const mu_pjrt_programs
         p = p->next;
     if (p || !(p = mu__pjrt_programs_new(plan, &before->span, before, whole)))
         return p;
-    make_room(plan);
+    while (free_oldest(plan, p->cut.n_wholes, mu__setting_int(MU_SETTING_PLAN_CACHE)))
+        continue;
     p->next = plan->behind;
     plan->behind = p;
     return p;
