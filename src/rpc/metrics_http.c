@@ -115,7 +115,9 @@ static void serve(void *arg)
     while (!atomic_load(&http->ending)) {
         const int fd = mu__system->accept(http->listener);
         if (fd < 0) {
-            mu__system->wait(http->listener, POLLIN, mu__deadline_ns(IDLE_SECONDS));
+            // A connection that cannot be taken, for want of descriptors, stays: then only time helps.
+            const short events = errno == EAGAIN || errno == EWOULDBLOCK ? POLLIN : 0;
+            mu__system->wait(http->listener, events, mu__deadline_ns(IDLE_SECONDS));
             continue;
         }
         answer(http, fd);

@@ -1,9 +1,11 @@
 // What a server shows of itself over HTTP, hostile requests for it, and how a server is drained.
 #include "../../metrics_page.h"
+#include "base/system.h"
 #include "rpc/call_metrics.h"
 #include "rpc/rpc.h"
 #include "rpc_test.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -100,8 +102,53 @@ static void test_draining(void **state)
     mu_pool_close(pool);
 }
 
+// ---- A process without descriptors --------------------------------------------------------------
+
+static atomic_bool has_no_descriptors;
+static atomic_int n_refused;
+
+static int take_or_refuse(int listener)
+{
+    if (!atomic_load(&has_no_descriptors))
+        return mu__linux.accept(listener);
+    n_refused++;
+    errno = EMFILE;
+    return -1;
+}
+
+// Returns its argument if the page came.
+static void *ask_for_numbers(void *port)
+{
+    static char text[1 << 16];
+    const bool came = http_ask(*(const int *)port, "GET /metrics HTTP/1.1\r\n\r\n", text, sizeof text);
+    return came && strstr(text, "200 OK") ? port : NULL;
+}
+
+// A page that is asked for then is written once there are descriptors again, and the listener does not spin until then.
+static void test_a_page_waits_for_descriptors(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server();
+    atomic_store(&has_no_descriptors, true);
+    pthread_t asking;
+    int port = mu__server_metrics_port(server);
+    assert_int_equal(pthread_create(&asking, NULL, ask_for_numbers, &port), 0);
+    usleep(500 * 1000);
+    assert_in_range(atomic_load(&n_refused), 1, 10);
+    atomic_store(&has_no_descriptors, false);
+    void *answered = NULL;
+    assert_int_equal(pthread_join(asking, &answered), 0);
+    assert_ptr_equal(answered, &port);
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
+    static mu_system system;
+    system = mu__linux;
+    system.accept = take_or_refuse;
+    mu__system = &system;
     setenv("MUSTER_METRICS_PORT", "0", 1);
     return start_with_key(state);
 }
@@ -112,6 +159,7 @@ int main(void)
         cmocka_unit_test(test_numbers_of_a_server),
         cmocka_unit_test(test_requests_of_strangers),
         cmocka_unit_test(test_draining),
+        cmocka_unit_test(test_a_page_waits_for_descriptors),
     };
     return cmocka_run_group_tests(tests, start, end_library);
 }
