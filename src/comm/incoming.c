@@ -6,10 +6,12 @@
 // some are accepted per iteration, so that existing ones can finish first.
 #include "comm/session.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 
 #define INCOMING_NS 10000000000
+#define REST_NS 100000000 // how long listeners rest when this process has no descriptor for a connection
 enum { AT_ONCE = MU_MAX_INCOMING / 4 };
 
 static void send_away(mu_incoming *in)
@@ -25,8 +27,36 @@ void mu__incoming_end(mu_node *node)
             send_away(&node->incoming[i]);
 }
 
+static void watch_listeners(mu_node *node, short events)
+{
+    for (int i = 0; i < node->listener.n; i++)
+        mu__node_watch(node, node->listener.fds[i], MU_SOURCE_LISTENER, i, events);
+}
+
+// A connection that cannot be taken leaves its listener ready, so that the node would not sleep any more.
+static void rest(mu_node *node, int error, int64_t now)
+{
+    if (!node->warned_of_rest)
+        mu__log(MU_LOG_WARNING, "connections wait until they can be accepted: %s (`ulimit -n` is the number of "
+                "descriptors that a process may have)", strerror(error));
+    node->warned_of_rest = true;
+    node->rests_until_ns = now + REST_NS;
+    watch_listeners(node, 0);
+}
+
+static void end_rest(mu_node *node, int64_t now, int64_t *next)
+{
+    if (node->rests_until_ns > now) {
+        mu__sooner(next, node->rests_until_ns);
+    } else if (node->rests_until_ns != 0) {
+        node->rests_until_ns = 0;
+        watch_listeners(node, POLLIN);
+    }
+}
+
 void mu__incoming_poll(mu_node *node, int64_t now, int64_t *next)
 {
+    end_rest(node, now, next);
     for (int i = 0; i < MU_MAX_INCOMING; i++) {
         mu_incoming *in = &node->incoming[i];
         if (in->handshake.link != NULL && now >= in->deadline_ns)
@@ -97,8 +127,11 @@ static void take_in(mu_node *node, int fd, int64_t now)
 
 void mu__incoming_accept(mu_node *node, int listener, int64_t now)
 {
-    for (int i = 0, fd; i < AT_ONCE && (fd = mu__system->accept(listener)) >= 0; i++)
+    int fd = 0;
+    for (int i = 0; i < AT_ONCE && (fd = mu__system->accept(listener)) >= 0; i++)
         take_in(node, fd, now);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+        rest(node, errno, now);
 }
 
 // ---- Admission ----------------------------------------------------------------------------------

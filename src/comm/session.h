@@ -208,6 +208,8 @@ struct mu_node {
     mu_error_value failure; // why it cannot listen; code MU_OK: it can, or does not yet
     int poller, waker;
     mu_incoming incoming[MU_MAX_INCOMING];
+    int64_t rests_until_ns; // nothing is accepted before, for want of descriptors; 0: listeners are watched
+    bool warned_of_rest;
     int64_t beat_ns, poll_ns;
     int64_t spins_until_ns; // since the last input
     bool has_lock;

@@ -1,4 +1,5 @@
-// What a server shows of itself over HTTP, hostile requests for it, and how a server is drained.
+// What a server shows of itself over HTTP, hostile requests for it, how a server is drained, and that it waits for
+// descriptors when it has none.
 #include "../../metrics_page.h"
 #include "base/system.h"
 #include "rpc/call_metrics.h"
@@ -143,6 +144,23 @@ static void test_a_page_waits_for_descriptors(void **state)
     mu_pool_close(pool);
 }
 
+// So does a client: its call is answered once there are descriptors again, and the server sleeps until then.
+static void test_a_client_waits_for_descriptors(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server();
+    n_refused = 0;
+    atomic_store(&has_no_descriptors, true);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    mu_rpc_result *result = mu_rpc_call(client, "answer \"this\"");
+    usleep(500 * 1000);
+    assert_in_range(atomic_load(&n_refused), 1, 10);
+    atomic_store(&has_no_descriptors, false);
+    expect_result(result, MU_OK, "");
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
     static mu_system system;
@@ -160,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_requests_of_strangers),
         cmocka_unit_test(test_draining),
         cmocka_unit_test(test_a_page_waits_for_descriptors),
+        cmocka_unit_test(test_a_client_waits_for_descriptors),
     };
     return cmocka_run_group_tests(tests, start, end_library);
 }
