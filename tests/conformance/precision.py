@@ -61,7 +61,7 @@ def unit(policy):
 def compare_units(ours, keras, limit, policy, in_float32):
     """Arrays of either side in units: how far they are apart at most, and in words. Beyond the limit Keras in float32 counts."""
     def units(some, others):
-        return max(off(one, other) for one, other in zip(some, others)) / unit(policy)
+        return float(np.max([off(one, other) for one, other in zip(some, others)])) / unit(policy)  # NaN stays NaN
     far = units(ours, keras)
     if far <= limit:
         return far, f"within {far:.1f} units"
@@ -189,7 +189,7 @@ def compare_training(report, mu, policy, _):
     moved = min(off(before[name], keras_weights[name]) for name in before) / unit(policy)
     types = {str(value.dtype) for value in weights.values()}
     report.check(f"fit, {STEPS} steps, {policy}", f"loss {loss_words}, weights ({', '.join(types)}) {words}, which moved by "
-                 f"{moved:.0f} or more", max(loss_far, far) <= STEPS and types == {"float32"})
+                 f"{moved:.0f} or more", np.max([loss_far, far]) <= STEPS < moved and types == {"float32"})
 
 
 def compare_scale(report, mu, policy, _):
