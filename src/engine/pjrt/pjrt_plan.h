@@ -155,8 +155,8 @@ mu_pjrt_programs *mu__pjrt_known_programs(mu_pjrt_plan *plan, const mu_pjrt_span
 // ---- gathered.c: programs behind gathers whose parts have other sizes ---------------------------
 
 // mu__pjrt_programs_behind returns the programs that follow `before` where the whole of what the host gathers then has
-// this size, and compiles them if there are none (MUSTER_PLAN_CACHE are kept for each gather); NULL on error. The caller
-// gives them back with mu__pjrt_leave_behind, which does nothing for programs that follow no others.
+// this size, and compiles them if there are none (MUSTER_PLAN_CACHE are kept for each gather); NULL on error. The
+// caller gives them back with mu__pjrt_leave_behind, which does nothing for programs that follow no others.
 mu_pjrt_programs *mu__pjrt_programs_behind(mu_pjrt_plan *plan, const mu_pjrt_programs *before, int64_t whole);
 void mu__pjrt_leave_behind(mu_pjrt_plan *plan, mu_pjrt_programs *p);
 void mu__pjrt_free_behind(mu_pjrt_plan *plan);
