@@ -417,11 +417,16 @@ static mu_value *with_masks(const mu_layer *layer, mu_value *outputs, mu_value *
 // One call of a layer, or of a model that is a function in C. Layers that the function calls are told the same mode.
 static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
+    const bool hides = !layer->ops->asks_for_rows && !layer->ops->asks_sublayer &&
+                       mu__mask_has_rows(inputs, context->mask);
+    mu_value *seen = hides ? mu__mask_without_rows(inputs, context->mask) : context->mask;
     mu_value *output_mask = mu__layer_is_own(layer)   ? &unsaid
-                            : layer->ops->passes_mask ? mu__mask_join(context->mask)
+                            : layer->ops->passes_mask ? mu__mask_join(seen)
                                                       : NULL;
-    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask,
+    const mu_call_context inner = {.training = context->training, .mask = seen, .output_mask = &output_mask,
                                    .reverse = context->reverse};
+    if (mu__pending())
+        return NULL;
     mu_site site = mu__line();
     site.layer = mu_layer_name(layer);
     mu_context *thread = mu__context();
@@ -443,6 +448,8 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
         return NULL;
     }
     layer->output = first_shape(outputs);
+    if (hides && !output_mask)
+        output_mask = mu__mask_of_rows(outputs);
     return with_masks(layer, outputs, output_mask, mask);
 }
 

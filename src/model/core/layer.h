@@ -137,11 +137,21 @@ mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs);
 mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs);
 // mu__mask_at returns the mask of input i; NULL: it has none. A list of masks has an empty list for such an input.
 mu_tensor *mu__mask_at(const mu_value *mask, int i);
-// mu__need_step_mask checks that a mask (NULL: none) has the first n_axes axes of x. Errors: INVALID_ARGUMENT, which
-// names the layer.
-mu_status mu__need_step_mask(const mu_layer *layer, const mu_tensor *x, const mu_tensor *mask, int n_axes);
+// mu__step_mask returns a mask with the first n_axes axes of x, in all of which it has x's sizes, where a size of the
+// mask may be 1; NULL without an error if `mask` is NULL. Errors: INVALID_ARGUMENT, which names the layer.
+mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, int n_axes);
 // mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
 mu_value *mu__mask_join(mu_value *mask);
+// A mask [rows] of a step says of whole rows whether they count. It goes on through all layers, as these keep the rows;
+// those that do not ask for rows are not told. mu__row_mask_set makes `mask` (NULL: none) the one of the calls that
+// follow on this thread, and returns the one before. mu__mask_has_rows tells whether the masks of values are or have
+// it; mu__mask_without_rows returns them without, mu__mask_of_rows it for each of the values (NULL without an error if
+// no mask is left).
+const mu_tensor *mu__row_mask_set(const mu_tensor *mask);
+bool mu__is_row_mask(const mu_tensor *mask);
+bool mu__mask_has_rows(const mu_value *values, const mu_value *mask);
+mu_value *mu__mask_without_rows(const mu_value *values, const mu_value *mask);
+mu_value *mu__mask_of_rows(const mu_value *values);
 // mu__mask_leaves writes the masks of the leaves of `values`, in order (at most `capacity`); NULL where there is none.
 void mu__mask_leaves(const mu_value *values, const mu_value *mask, mu_tensor **out, int capacity);
 // mu__mask_nest returns masks in the structure of `values`; NULL without an error if all are NULL.
@@ -235,7 +245,7 @@ mu_status mu__need_last_axis(const mu_layer *layer, const mu_shape *input);
 // mu__need_declared checks that x has the shape that mu_input has declared, whatever its batch. Errors:
 // INVALID_ARGUMENT, which names the input.
 mu_status mu__need_declared(const char *input, const mu_shape *declared, const mu_tensor *x);
-// mu__as_declared returns numbers in that shape: a last axis of size 1 is added or taken away, as in Keras. NULL and
+// mu__as_declared returns x in that shape: a last axis of size 1 is added or taken away, as in Keras. NULL and
 // INVALID_ARGUMENT for another shape.
 mu_tensor *mu__as_declared(const char *input, const mu_shape *declared, mu_tensor *x);
 // mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].

@@ -57,22 +57,42 @@ mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks)
     return any ? nest_from(values, &masks) : NULL;
 }
 
-mu_status mu__need_step_mask(const mu_layer *layer, const mu_tensor *x, const mu_tensor *mask, int n_axes)
+// The mask with all sizes of the axes of x that it is of.
+static mu_tensor *spread(mu_tensor *mask, mu_tensor *x)
+{
+    const int64_t begin[MU_MAX_RANK] = {0};
+    const int n_axes = mu_tensor_rank(mask);
+    int64_t column[MU_MAX_RANK];
+    bool differs = false;
+    for (int i = 0; i < MU_MAX_RANK; i++)
+        column[i] = i < n_axes ? -1 : 1;
+    for (int i = 0; i < n_axes; i++)
+        differs |= mu_tensor_dim(mask, i) == 1 && mu_tensor_dim(x, i) != 1;
+    if (!differs)
+        return mask;
+    mu_tensor *like = mu_slice(x, begin, column);
+    while (like && mu_tensor_rank(like) > n_axes)
+        like = mu_squeeze(like, -1);
+    return mu_broadcast_like(mask, like);
+}
+
+mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, int n_axes)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     if (!mask || !x)
-        return MU_OK;
-    bool fits = mask->shape.rank == n_axes;
+        return NULL;
+    bool fits = mask->shape.rank == n_axes && n_axes <= x->shape.rank;
     for (int i = 0; fits && i < n_axes; i++) {
         const int64_t dim = mask->shape.dims[i], of_x = x->shape.dims[i];
         fits = dim == MU_UNKNOWN || of_x == MU_UNKNOWN || dim == of_x || dim == 1;
     }
     if (fits)
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; the mask must have the "
-                     "first %d axes of the input, as it says which steps count. Give such a mask (.mask), or none: "
-                     ".masks = mu_list_of(0, NULL)", mu_layer_name(layer), mu__shape_text(&mask->shape, seen),
-                     mu__shape_text(&x->shape, wanted), n_axes);
+        return spread(mask, x);
+    mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; the mask must have the first "
+              "%d axes of the input, as it says which steps count. Give such a mask (.mask), or none: "
+              ".masks = mu_list_of(0, NULL)", mu_layer_name(layer), mu__shape_text(&mask->shape, seen),
+              mu__shape_text(&x->shape, wanted), MU_MIN(n_axes, x->shape.rank));
+    return NULL;
 }
 
 mu_value *mu__mask_join(mu_value *mask)
@@ -85,6 +105,50 @@ mu_value *mu__mask_join(mu_value *mask)
         joined = other ? mu_logical_or(joined, other) : NULL;
     }
     return joined ? mu_of(joined) : NULL;
+}
+
+// ---- Masks of whole rows ------------------------------------------------------------------------
+
+// That of the innermost call of a step. It is known by its address, as a mask of this shape may be another: one of
+// classes, which a function gives to a softmax.
+static _Thread_local const mu_tensor *row_mask;
+
+const mu_tensor *mu__row_mask_set(const mu_tensor *mask)
+{
+    const mu_tensor *outer = row_mask;
+    row_mask = mask;
+    return outer;
+}
+
+bool mu__is_row_mask(const mu_tensor *mask) { return mask && mask == row_mask; }
+
+bool mu__mask_has_rows(const mu_value *values, const mu_value *mask)
+{
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS] = {NULL};
+    bool has = false;
+    if (row_mask && mask)
+        mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < MU_MAX_MODEL_INPUTS; i++)
+        has |= mu__is_row_mask(masks[i]);
+    return has;
+}
+
+mu_value *mu__mask_without_rows(const mu_value *values, const mu_value *mask)
+{
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];
+    const int n = mu__value_flatten(values, NULL, 0);
+    mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
+        masks[i] = mu__is_row_mask(masks[i]) ? NULL : masks[i];
+    return n <= MU_MAX_MODEL_INPUTS ? mu__mask_nest(values, masks) : NULL;
+}
+
+mu_value *mu__mask_of_rows(const mu_value *values)
+{
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];
+    for (int i = 0; i < MU_MAX_MODEL_INPUTS; i++)
+        masks[i] = (mu_tensor *)row_mask;
+    return mu__value_flatten(values, NULL, 0) <= MU_MAX_MODEL_INPUTS ? mu__mask_nest(values, masks) : NULL;
 }
 
 // ---- Masks that travel with tensors -------------------------------------------------------------

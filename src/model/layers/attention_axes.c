@@ -81,26 +81,13 @@ mu_tensor *mu__attention_fold(const mu_attention_axes *a, mu_tensor *x)
     return mu_reshape(mu_transpose(x, order), 3, dims);
 }
 
-// A mask of x with all of its sizes.
-static mu_tensor *spread(mu_tensor *mask, mu_tensor *x)
-{
-    const int64_t begin[MU_MAX_RANK] = {0};
-    int64_t column[MU_MAX_RANK];
-    bool differs = false;
-    for (int i = 0; i < MU_MAX_RANK; i++)
-        column[i] = i == mu_tensor_rank(x) - 1 ? 1 : -1;
-    for (int i = 0; i < mu_tensor_rank(mask); i++)
-        differs |= mu_tensor_dim(mask, i) == 1 && mu_tensor_dim(x, i) != 1;
-    return differs ? mu_broadcast_like(mask, mu_squeeze(mu_slice(x, begin, column), -1)) : mask;
-}
-
 mu_tensor *mu__attention_fold_steps(const mu_attention_axes *a, mu_tensor *mask, mu_tensor *x)
 {
     int order[MU_MAX_RANK];
     if (!mask || !x)
         return NULL;
     order_of(a, order);
-    return mu_reshape(mu_transpose(spread(mask, x), order), 2, (int64_t[]){-1, steps_of(a, x)});
+    return mu_reshape(mu_transpose(mask, order), 2, (int64_t[]){-1, steps_of(a, x)});
 }
 
 // How many samples an element of the batch is folded to.

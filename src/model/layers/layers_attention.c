@@ -34,10 +34,8 @@ static mu_status need_operands(const mu_layer *layer, int n, const mu_shape *inp
 // The mask of an input, as bool; NULL: it has none, or an error is pending.
 static mu_tensor *input_mask(const mu_layer *layer, mu_tensor *x, const mu_call_context *context, int i)
 {
-    mu_tensor *mask = mu__mask_at(context->mask, i);
-    if (!mask || mu__need_step_mask(layer, x, mask, mu_tensor_rank(x) - 1) != MU_OK)
-        return NULL;
-    return mu_cast(mask, MU_BOOL);
+    mu_tensor *mask = mu__step_mask(layer, x, mu__mask_at(context->mask, i), mu_tensor_rank(x) - 1);
+    return mask ? mu_cast(mask, MU_BOOL) : NULL;
 }
 
 static mu_status find_operands(const mu_layer *layer, mu_value *inputs, const mu_call_context *context, operands *o)

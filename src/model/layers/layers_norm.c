@@ -166,14 +166,16 @@ typedef struct batch_rows {
     bool synchronized;           // together with the other replicas
 } batch_rows;
 
-// A mask has one number for all channels. Keras's masks leave the last axis out.
+// A mask has one number for all channels. Keras's masks leave the last axis out; one of rows, all but the first.
 static mu_status take_mask(const mu_layer *layer, mu_tensor *mask, batch_rows *b)
 {
-    if (mask && mu_tensor_rank(mask) != mu_tensor_rank(b->x) - 1)
+    if (mask && !mu__is_row_mask(mask) && mu_tensor_rank(mask) != mu_tensor_rank(b->x) - 1)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its input has rank %d and the mask rank %d; a mask has an "
                          "axis less, as it leaves out whole steps", mu_layer_name(layer), mu_tensor_rank(b->x),
                          mu_tensor_rank(mask));
-    mu_tensor *steps = mask ? mu_expand_dims(mu_cast(mask, MU_BOOL), -1) : NULL;
+    mu_tensor *steps = mask ? mu_cast(mask, MU_BOOL) : NULL;
+    for (int i = mu_tensor_rank(mask); steps && i < mu_tensor_rank(b->x); i++)
+        steps = mu_expand_dims(steps, -1);
     b->valid = mask ? mu_broadcast_like(mu_cast(steps, mu_tensor_dtype(b->x)), b->x) : NULL;
     b->rows = mask ? sum_to_channels(b->valid, &b->channels) : rows_of(b->x, &b->channels);
     return mu_error_code();

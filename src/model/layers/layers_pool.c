@@ -106,7 +106,7 @@ static mu_value *global_average_call(mu_layer *layer, mu_value *inputs, const mu
     mu_tensor *x = mu_at(inputs, 0), *mask = mu__mask_at(context->mask, 0);
     if (!mask || layer->ops->axes > 1)
         return mu_of(mu_reduce_mean(x, .axes = spatial_axes, .n_axes = layer->ops->axes, .keep_dims = args->keepdims));
-    if (!x || mu__need_step_mask(layer, x, mask, 2) != MU_OK)
+    if (!(mask = mu__step_mask(layer, x, mask, 2)))
         return NULL;
     mu_tensor *counts = mu_expand_dims(mu_cast(mask, MU_BOOL), -1);
     mu_tensor *sum = mu_reduce_sum(mu_where(counts, x, mu_zeros_like(x)), spatial_axes[0], .keep_dims = args->keepdims);

@@ -198,8 +198,10 @@ static mu_status begin(sequence *s, mu_layer *layer, mu_value *inputs, const mu_
     *s = (sequence){.options = layer->state, .cell = cell_of(layer), .masked = mask != NULL,
                     .context = {.training = context->training}};
     s->n_states = s->options->n_states;
-    if (!first || first_states(s, layer, inputs, first) != MU_OK ||
-        mu__need_step_mask(layer, mu_at(inputs, 0), mask, 2) != MU_OK)
+    if (!first || first_states(s, layer, inputs, first) != MU_OK)
+        return mu_error_code();
+    mask = mu__step_mask(layer, mu_at(inputs, 0), mask, 2);
+    if (mu__pending())
         return mu_error_code();
     if (s->cell->ops->cell) {
         MU_TRY(mu__cell_begin(&s->run, s->cell, context->training, first, s->states));

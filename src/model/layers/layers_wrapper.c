@@ -300,7 +300,9 @@ static bool asks_for_rows(const mu_layer *layer)
 static mu_tensor *call_once(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
 {
     const mu_call_context context = {.training = training, .mask = mask ? mu_of(mask) : NULL};
+    const mu_tensor *outer = mu__row_mask_set(mu_tensor_rank(mask) == 1 ? mask : NULL);
     mu_value *y = x ? mu__layer_call(layer->sublayers.items[0], mu_of(x), &context, NULL) : NULL;
+    mu__row_mask_set(outer);
     return y ? mu_value_tensor(y) : NULL;
 }
 
@@ -312,7 +314,9 @@ static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mas
         const mu_layer *inner = layer->sublayers.items[0];
         mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%s' has %s, so the number of steps must be known; give the shape "
                   "of the input%s", mu_layer_name(layer), mu_layer_name(inner),
-                  mu__layer_is_built(inner) ? "weights that its calls change" : "no weights yet",
+                  is_stateful(inner)          ? "states that go on from step to step"
+                  : mu__layer_is_built(inner) ? "weights that its calls change"
+                                              : "no weights yet",
                   mu__layer_is_built(inner) ? "" : ", or call the model first");
         return NULL;
     }
@@ -328,21 +332,47 @@ static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mas
     return y;
 }
 
-// All steps at once where that is the same. Of a mask [batch, steps] a step has the rows that count, which says nothing
-// about the elements of a row: only a layer that computes with all rows is told.
+// The mask of the outputs y of steps of x: behind the steps, it has the axes that y has too. Of others, a step counts
+// that has any element that does.
+static mu_tensor *mask_of_outputs(mu_tensor *mask, const mu_tensor *x, const mu_tensor *y)
+{
+    const int rank = mu_tensor_rank(mask);
+    int axes[MU_MAX_RANK], n = 0, kept = 2;
+    while (kept < rank && kept < mu_tensor_rank(y) - 1 && mu_tensor_dim(x, kept) == mu_tensor_dim(y, kept))
+        kept++;
+    for (int i = kept; i < rank; i++)
+        axes[n++] = i;
+    return n > 0 ? mu_reduce_any(mu_cast(mask, MU_BOOL), .axes = axes, .n_axes = n) : mask;
+}
+
+// All steps at once where that is the same.
+static mu_tensor *call_all(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
+{
+    const mu_layer *inner = layer->sublayers.items[0];
+    bool in_order = false;
+    if (has_effects(inner, &in_order) != MU_OK)
+        return NULL;
+    in_order |= !mu__layer_is_built(inner);  // a layer of the program's own, whose layers its first call builds
+    if ((in_order && training) || is_stateful(inner))
+        return call_steps(layer, x, mask, training);
+    return unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, training), x);
+}
+
+// Of a mask [batch, steps] a step has the rows that count. A mask of the rows that this layer is given counts for each
+// of its steps.
 static mu_value *time_distributed_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     mu_tensor *x = mu_at(inputs, 0), *mask = mu__mask_at(context->mask, 0);
-    const mu_layer *inner = layer->sublayers.items[0];
-    bool in_order = false;
-    if (has_effects(inner, &in_order) != MU_OK ||
-        mu__need_step_mask(layer, x, mask, mask ? MU_MAX(mu_tensor_rank(mask), 2) : 0) != MU_OK)
+    if (mu__is_row_mask(mask))
+        mask = mu_expand_dims(mask, -1);
+    mask = mu__step_mask(layer, x, mask, MU_MAX(mu_tensor_rank(mask), 2));
+    if (mu__pending())
         return NULL;
-    mask = mask && (mu_tensor_rank(mask) > 2 || asks_for_rows(inner)) ? mask : NULL;
-    in_order |= !mu__layer_is_built(inner);  // a layer of the program's own, whose layers its first call builds
-    if ((in_order && context->training) || is_stateful(inner))
-        return mu_of(call_steps(layer, x, mask, context->training));
-    return mu_of(unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, context->training), x));
+    const bool deep = mu_tensor_rank(mask) > 2, told = deep || asks_for_rows(layer->sublayers.items[0]);
+    mu_tensor *y = call_all(layer, x, told ? mask : NULL, context->training);
+    if (y && deep)
+        mu_call_set_mask(context, mu_of(mask_of_outputs(mask, x, y)));
+    return mu_of(y);
 }
 
 const mu_layer_ops mu__time_distributed_ops = {

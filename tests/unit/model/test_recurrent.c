@@ -262,7 +262,9 @@ static void time_distributed_effects(void **state)
     called(layer, x, true);
     assert_number(doubles(weight(layer, 2))[0], .5 * (.5 * 2) + .5 * 20, 1e-14);
     assert_null(mu_call(mu_time_distributed(mu_batch_normalization()), mu_input({MU_UNKNOWN, 4}), .training = true));
-    expect_error(MU_INVALID_ARGUMENT, "so the number of steps must be known");
+    expect_error(MU_INVALID_ARGUMENT, "has weights that its calls change, so the number of steps must be known");
+    assert_null(mu_call(mu_time_distributed(mu_lstm(2, .stateful = true)), mu_input({MU_UNKNOWN, 3, 4})));
+    expect_error(MU_INVALID_ARGUMENT, "has states that go on from step to step, so the number of steps must be known");
 }
 
 static void wrappers_refuse(void **state)
