@@ -508,14 +508,27 @@ mu_status mu__need_declared(const char *input, const mu_shape *declared, const m
                             input, mu__shape_text(declared, wanted), mu__shape_text(&x->shape, seen));
 }
 
+// x with one more last axis of size 1, or one less. Strings, for which there are no ops, are seen in another shape.
+static mu_tensor *with_last_axis(mu_tensor *x, bool more)
+{
+    mu_shape shape = x->shape;
+    if (!mu__has_strings(x))
+        return more ? mu_expand_dims(x, -1) : mu_squeeze(x, -1);
+    if (more)
+        shape.dims[shape.rank] = 1;
+    shape.rank += more ? 1 : -1;
+    return mu__give(mu__tensor_view(x->buffer, x->offset, MU_STRING, &shape));
+}
+
 mu_tensor *mu__as_declared(const char *input, const mu_shape *declared, mu_tensor *x)
 {
     const int rank = mu_tensor_rank(x);
     if (!x)
         return NULL;
-    mu_tensor *same = rank + 1 == declared->rank && declared->dims[rank] == 1     ? mu_expand_dims(x, -1)
-                      : rank == declared->rank + 1 && mu_tensor_dim(x, -1) == 1 ? mu_squeeze(x, -1)
-                                                                                : x;
+    const bool more = rank + 1 == declared->rank && declared->dims[rank] == 1;
+    const bool less = rank == declared->rank + 1 && mu_tensor_dim(x, -1) == 1;
+    const bool fixed = mu__has_strings(x) && mu_tensor_is_symbolic(x);
+    mu_tensor *same = (more || less) && !fixed ? with_last_axis(x, more) : x;
     return same && mu__need_declared(input, declared, same) == MU_OK ? same : NULL;
 }
 

@@ -245,8 +245,6 @@ static mu_value *input_layer_call(mu_layer *layer, mu_value *inputs, const mu_ca
     const mu_shape declared = mu__input_shape(layer->args);
     mu_tensor *x = mu_at(inputs, 0);
     (void)context;
-    if (x && mu__has_strings(x))
-        return mu__need_declared(mu_layer_name(layer), &declared, x) == MU_OK ? inputs : NULL;
     mu_tensor *same = mu__as_declared(mu_layer_name(layer), &declared, x);
     return same ? mu_of(same) : NULL;
 }

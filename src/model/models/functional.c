@@ -335,10 +335,10 @@ static mu_object *typed(const mu_functional *f, int i, mu_tensor *tensor, const 
     const mu_dtype dtype = declared->dtype;
     const bool strings = mu__has_strings(tensor), replaced = results && !results->shapes_only;
     if (dtype == MU_STRING ? strings || replaced : !strings) {
-        const char *name = f->input_names.items[i];
-        if (dtype == MU_STRING)
-            return replaced || mu__need_declared(name, &declared->shape, tensor) == MU_OK ? (mu_object *)tensor : NULL;
-        return (mu_object *)mu_cast(mu__as_declared(name, &declared->shape, tensor), dtype);
+        if (dtype == MU_STRING && replaced)
+            return (mu_object *)tensor;
+        mu_tensor *same = mu__as_declared(f->input_names.items[i], &declared->shape, tensor);
+        return (mu_object *)(dtype == MU_STRING ? same : mu_cast(same, dtype));
     }
     mu__error(MU_INVALID_ARGUMENT, "the model's input '%s' takes %s; it was given %s", f->input_names.items[i],
               mu_dtype_name(dtype), mu_dtype_name(tensor->dtype));

@@ -209,6 +209,31 @@ static void sequential_models_begin_with_strings(void **state)
     }
 }
 
+// Strings get a last axis of size 1, or lose it, where the model's input says so.
+static void strings_fit_their_input(void **state)
+{
+    (void)state;
+    mu_tensor *rows = users();
+    static const char *const again[ROWS] = {"ann", "bob", "eve", "cy", "ann", "", "cy", "bob", "dan", "ann", "cy",
+                                            "bob"};
+    mu_tensor *column = mu_tensor_strings(2, (int64_t[]){ROWS, 1}, again);
+    for (int i = 0; i < 4; i++) {
+        const bool wide = i % 2 == 1;
+        mu_tensor *x = mu_input({wide}, .dtype = MU_STRING), *given = wide ? rows : column;
+        mu_layer *lookup = mu_string_lookup(.vocabulary = names, .n_vocabulary = 3, .output_mode = "one_hot");
+        mu_model *model = i < 2 ? mu_model_new(x, mu_call(mu_dense(1), mu_call(lookup, x)))
+                                : mu_sequential(mu_input_layer({wide}, .dtype = MU_STRING), lookup, mu_dense(1));
+        compile(model, false);
+        last_loss(mu_fit(model, mu_list(given, scores(), MU_END), .epochs = 1, .verbose = MU_VERBOSE_SILENT));
+        mu_tensor *y = mu_call(model, given);
+        assert_non_null(y);
+        assert_true(apart(y, mu_call(model, wide ? column : rows)) == 0);
+        assert_true(apart(mu_predict(model, given), y) < 1e-12);
+        assert_null(mu_call(model, mu_tensor_strings(2, (int64_t[]){ROWS / 2, 2}, again)));
+        expect_error(MU_INVALID_ARGUMENT, "and was given");
+    }
+}
+
 static void vocabularies_are_saved(void **state)
 {
     (void)state;
@@ -544,7 +569,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(trains_on_strings), MODEL_TEST(takes_data_in_every_form), MODEL_TEST(models_in_models),
-        MODEL_TEST(sequential_models_begin_with_strings), MODEL_TEST(vocabularies_are_saved),
+        MODEL_TEST(sequential_models_begin_with_strings), MODEL_TEST(strings_fit_their_input),
+        MODEL_TEST(vocabularies_are_saved),
         MODEL_TEST(reads_vocabularies_of_assets),
         MODEL_TEST(idf_weights_are_loaded),
         MODEL_TEST(checkpoints_have_empty_tables),
