@@ -225,7 +225,7 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
         return check_number(class, field, (double)*wide, true);
     case MU_FIELD_DOUBLE:
     case MU_FIELD_RATE:
-        if (field->kind == MU_FIELD_RATE && *real != 0 && *object_at(args, field) && is_given(class, field, args))
+        if (field->kind == MU_FIELD_RATE && *object_at(args, field) && is_given(class, field, args))
             return mu__error(MU_INVALID_ARGUMENT, "%s: .%s and .schedule are both given; a schedule says each step's "
                              "rate, so give one of them", class->function, field->name);
         *real = *real != 0 || is_given(class, field, args) ? *real : field->number;
@@ -745,6 +745,7 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
     return MU_OK;
 }
 
+// The options that a configuration gives, as a caller writes them. Keras gives a schedule in the place of the rate.
 static char *written(const mu_class *class, const json_t *config)
 {
     char *text = mu__strdup("");
@@ -752,7 +753,8 @@ static char *written(const mu_class *class, const json_t *config)
         const json_t *value = json_object_get(config, field->keras ? field->keras : field->name);
         if (field->internal || !value || json_is_null(value))
             continue;
-        char *longer = mu__sprintf("%s.%s,", text, field->name);
+        const bool schedule = field->kind == MU_FIELD_RATE && json_is_object(value);
+        char *longer = mu__sprintf("%s.%s,", text, schedule ? "schedule" : field->name);
         mu__free(text);
         text = longer;
     }

@@ -298,6 +298,8 @@ static void schedules_replace_the_rate(void **state)
     mu_variable *w = mu_variable_new(vector(1, (double[]){2}), "w");
     mu_learning_rate_schedule *halved = mu_piecewise_constant_decay(1, ((double[]){0}), 2, ((double[]){1, .5}));
     mu_optimizer *optimizer = mu_sgd(.schedule = halved);
+    assert_null(mu_sgd(.learning_rate = 0, .schedule = halved));
+    expect_error(MU_INVALID_ARGUMENT, ".learning_rate and .schedule are both given");
     assert_int_equal(apply_ones(optimizer, mu_variables(w, MU_END)), MU_OK);
     assert_int_equal(apply_ones(optimizer, mu_variables(w, MU_END)), MU_OK);
     assert_number(value_of(w), .5, 0);
