@@ -2,10 +2,10 @@
 //
 // They are called with .inputs = mu_list(query, value, MU_END) or mu_list(query, value, key, MU_END); without a key the
 // value is the key. query: [batch, queries, features]; value and key: [batch, keys, …]. Inputs may have more axes: of
-// mu_attention and mu_additive_attention between the batch and the queries or keys; see below for the others. Masks (of
-// mu_embedding's .mask_zero, mu_masking, or mu_call's .masks) have the axes of their input but the last, and leave out
-// keys; the mask of the query becomes the output's. With
-// .return_attention_scores the outputs are a list: the output, then the weights of the keys (mu_call_values).
+// mu_attention and mu_additive_attention between the batch and the queries or keys, in which all inputs must agree
+// (else INVALID_ARGUMENT); see below for the others. Masks (of mu_embedding's .mask_zero, mu_masking, or mu_call's
+// .masks) have the axes of their input but the last, and leave out keys; the mask of the query becomes the output's.
+// With .return_attention_scores the outputs are a list: the output, then the weights of the keys (mu_call_values).
 //
 // Errors: as for all layers (muster/layer.h).
 #ifndef MUSTER_ATTENTION_H
@@ -55,7 +55,7 @@ MU_API mu_layer *mu_additive_attention_with(const mu_additive_attention_args *ar
 // The next two layers also take .inputs = mu_list(query, value, key, mask, MU_END), where the mask is 0 where a query
 // must not take from a key: [batch, queries, keys], or [batch, heads, queries, keys]. Of inputs with more axes it is
 // [batch, …, heads, queries…, keys…], as the weights of the keys are; the heads, or all between batch and queries, may
-// be left out.
+// be left out. An axis of the mask but the batch's may have the size 1, for all.
 
 typedef struct mu_multi_head_attention_args {
     size_t size;

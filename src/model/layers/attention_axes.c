@@ -99,38 +99,69 @@ static int64_t others_of(const mu_attention_axes *a, const mu_tensor *x)
     return others;
 }
 
-// Whether a mask of pairs with `before` axes in front of the queries has the sizes of query and key.
+// The shape of a mask of pairs with `before` axes in front of the queries and so many heads; of the batch, 1.
+static mu_shape pairs_shape(const mu_attention_axes *a, int before, int heads, const mu_tensor *query,
+                            const mu_tensor *key)
+{
+    mu_shape shape = {.rank = before + 2 * a->n};
+    for (int i = 0; i < before; i++)
+        shape.dims[i] = i == 0 ? 1 : i < a->n_rest ? mu_tensor_dim(query, a->rest[i]) : heads;
+    for (int i = 0; i < a->n; i++) {
+        shape.dims[before + i] = mu_tensor_dim(query, a->axes[i]);
+        shape.dims[before + a->n + i] = mu_tensor_dim(key, a->axes[i]);
+    }
+    return shape;
+}
+
+// Whether a mask of pairs with `before` axes in front of the queries has the sizes that are wanted, or 1.
 static bool pairs_fit(const mu_attention_axes *a, const mu_tensor *mask, int before, const mu_tensor *query,
-                      const mu_tensor *key)
+                      const mu_shape *wanted)
 {
     const int64_t rows = mu_tensor_dim(query, 0), given = before > 0 ? mu_tensor_dim(mask, 0) : 1;
-    bool fits = before >= 0 && (before < 2 || before == a->n_rest || before == a->n_rest + 1);
+    bool fits = before < 2 || before == a->n_rest || before == a->n_rest + 1;
     fits = fits && (given == rows || (given == 1 ? before < 2 : given == MU_UNKNOWN || rows == MU_UNKNOWN));
-    for (int i = 1; i < a->n_rest && fits && before > 1; i++)
-        fits = mu_tensor_dim(mask, i) == mu_tensor_dim(query, a->rest[i]);
-    for (int i = 0; i < a->n && fits; i++)
-        fits = mu_tensor_dim(mask, before + i) == mu_tensor_dim(query, a->axes[i]) &&
-               mu_tensor_dim(mask, before + a->n + i) == mu_tensor_dim(key, a->axes[i]);
+    for (int i = before > 0; i < wanted->rank && fits; i++)
+        fits = mu_tensor_dim(mask, i) == wanted->dims[i] || mu_tensor_dim(mask, i) == 1;
     return fits;
 }
 
-mu_tensor *mu__attention_fold_pairs(const mu_layer *layer, const mu_attention_axes *a, mu_tensor *mask,
-                                    const mu_tensor *query, const mu_tensor *key)
+static mu_status refuse_pairs(const mu_layer *layer, const mu_attention_axes *a, const mu_tensor *mask,
+                              const mu_tensor *query, const mu_tensor *key, int heads)
 {
     char seen[MU_SHAPE_TEXT], of_query[MU_SHAPE_TEXT], of_key[MU_SHAPE_TEXT];
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': the mask of pairs has shape %s, the query %s and the key %s; "
+                     "the mask must be [batch, axes not attended along, %d heads, the query's axes attended along, "
+                     "the key's], %d of each, where the heads, or all in front of the queries but the batch, may be "
+                     "left out, and all but the batch may be 1", mu_layer_name(layer),
+                     mu__shape_text(&mask->shape, seen), mu__shape_text(&query->shape, of_query),
+                     mu__shape_text(&key->shape, of_key), heads, a->n);
+}
+
+// The mask with all sizes of queries and keys and of the axes that are not attended along.
+static mu_tensor *spread_pairs(mu_tensor *mask, mu_shape wanted, int before, int n_rest)
+{
+    bool differs = false;
+    if (before > n_rest)
+        wanted.dims[before - 1] = 1;  // the heads broadcast
+    for (int i = before > 0; i < wanted.rank; i++)
+        differs |= mu_tensor_dim(mask, i) < wanted.dims[i];
+    return differs ? mu_logical_and(mask, mu_ones(MU_BOOL, wanted.rank, wanted.dims)) : mask;
+}
+
+mu_tensor *mu__attention_fold_pairs(const mu_layer *layer, const mu_attention_axes *a, mu_tensor *mask,
+                                    const mu_tensor *query, const mu_tensor *key, int heads)
+{
     if (!mask || !query || !key)
         return NULL;
     const int before = mu_tensor_rank(mask) - 2 * a->n;
-    if (!pairs_fit(a, mask, before, query, key)) {
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s': the mask of pairs has shape %s, the query %s and the key %s; the "
-                  "mask must be [batch, axes not attended along, heads, %d of queries, %d of keys], where the heads, "
-                  "or all in front of the queries but the batch, may be left out", mu_layer_name(layer),
-                  mu__shape_text(&mask->shape, seen), mu__shape_text(&query->shape, of_query),
-                  mu__shape_text(&key->shape, of_key), a->n, a->n);
+    const mu_shape wanted = before < 0 ? (mu_shape){0} : pairs_shape(a, before, heads, query, key);
+    if (before < 0 || !pairs_fit(a, mask, before, query, &wanted)) {
+        refuse_pairs(layer, a, mask, query, key, heads);
         return NULL;
     }
-    const int64_t heads = before > a->n_rest ? mu_tensor_dim(mask, before - 1) : 1, others = others_of(a, query);
-    mu_tensor *pairs = mu_reshape(mask, 4, (int64_t[]){-1, heads, steps_of(a, query), steps_of(a, key)});
+    mu_tensor *whole = spread_pairs(mask, wanted, before, a->n_rest);
+    const int64_t given = before > a->n_rest ? mu_tensor_dim(mask, before - 1) : 1, others = others_of(a, query);
+    mu_tensor *pairs = mu_reshape(whole, 4, (int64_t[]){-1, given, steps_of(a, query), steps_of(a, key)});
     const bool same_for_others = before == 1 && mu_tensor_dim(mask, 0) != 1 && others > 1;
     return same_for_others ? mu_repeat(pairs, others, 0) : pairs;
 }

@@ -31,6 +31,24 @@ static mu_status need_operands(const mu_layer *layer, int n, const mu_shape *inp
     return MU_OK;
 }
 
+// The axes in front of queries and keys are one batch: that of another input would take from other samples.
+static mu_status need_same_front(const mu_layer *layer, int n, const mu_shape *inputs)
+{
+    char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    for (int i = 1; i < n; i++) {
+        bool fits = inputs[i].rank == inputs[0].rank;
+        for (int k = 1; fits && k < inputs[0].rank - 2; k++)
+            fits = inputs[i].dims[k] == inputs[0].dims[k] || inputs[i].dims[k] == MU_UNKNOWN ||
+                   inputs[0].dims[k] == MU_UNKNOWN;
+        if (!fits)
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': query is %s and input %d is %s; they must agree in rank "
+                             "and in the axes in front of the queries and keys; mu_reshape gives an input more axes",
+                             mu_layer_name(layer), mu__shape_text(&inputs[0], text), i,
+                             mu__shape_text(&inputs[i], other));
+    }
+    return MU_OK;
+}
+
 // The mask of an input, as bool; NULL: it has none, or an error is pending.
 static mu_tensor *input_mask(const mu_layer *layer, mu_tensor *x, const mu_call_context *context, int i)
 {
@@ -48,6 +66,14 @@ static mu_status find_operands(const mu_layer *layer, mu_value *inputs, const mu
     o->key_mask = n > 2 ? input_mask(layer, o->key, context, 2) : NULL;
     o->given_mask = n > 3 ? mu_cast(mu_at(inputs, 3), MU_BOOL) : NULL;
     return mu_error_code();
+}
+
+// The same for layers that attend along the axis in front of the features alone.
+static mu_status find_alike(const mu_layer *layer, mu_value *inputs, const mu_call_context *context, operands *o)
+{
+    MU_TRY(find_operands(layer, inputs, context, o));
+    const mu_shape shapes[] = {o->query->shape, o->value->shape, o->key->shape};
+    return need_same_front(layer, 3, shapes);
 }
 
 // The places 1, 2, … of the steps of x […, steps, features], as [steps, 1] or […, steps, 1].
@@ -125,6 +151,7 @@ static mu_status attention_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     const mu_attention_args *args = layer->args;
     MU_TRY(need_operands(layer, n, inputs, 3));
+    MU_TRY(need_same_front(layer, n, inputs));
     if (args->use_scale)
         MU_TRY(mu__weight(layer, "scale", (mu_shape){0}, MU_WEIGHT_OPTIONS(.initializer = "ones")));
     if (strcmp(args->score_mode, "concat") == 0)
@@ -176,7 +203,7 @@ static mu_value *attention_call(mu_layer *layer, mu_value *inputs, const mu_call
 {
     const mu_attention_args *args = layer->args;
     operands o;
-    if (find_operands(layer, inputs, context, &o) != MU_OK)
+    if (find_alike(layer, inputs, context, &o) != MU_OK)
         return NULL;
     const bool dot = strcmp(args->score_mode, "dot") == 0;
     if (dot && !args->use_scale && args->dropout == 0 && !args->return_attention_scores && !args->use_causal_mask &&
@@ -213,6 +240,7 @@ static mu_status additive_attention_build(mu_layer *layer, int n, const mu_shape
 {
     const mu_additive_attention_args *args = layer->args;
     MU_TRY(need_operands(layer, n, inputs, 3));
+    MU_TRY(need_same_front(layer, n, inputs));
     if (inputs[0].rank == MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s' adds an axis to its inputs, which have %d already, the most "
                          "that there are; join axes in front of it with mu_reshape_layer", mu_layer_name(layer),
@@ -227,7 +255,7 @@ static mu_value *additive_attention_call(mu_layer *layer, mu_value *inputs, cons
 {
     const mu_additive_attention_args *args = layer->args;
     operands o;
-    if (find_operands(layer, inputs, context, &o) != MU_OK)
+    if (find_alike(layer, inputs, context, &o) != MU_OK)
         return NULL;
     mu_tensor *features = mu_tanh(pair_sums(&o));
     if (!args->no_scale)
@@ -386,7 +414,7 @@ static mu_status fold(const mu_layer *layer, const heads *h, operands *o, mu_att
     o->query_mask = mu__attention_fold_steps(axes, whole.query_mask, whole.query);
     o->value_mask = mu__attention_fold_steps(axes, whole.value_mask, whole.value);
     o->key_mask = mu__attention_fold_steps(axes, whole.key_mask, whole.key);
-    o->given_mask = mu__attention_fold_pairs(layer, axes, whole.given_mask, whole.query, whole.key);
+    o->given_mask = mu__attention_fold_pairs(layer, axes, whole.given_mask, whole.query, whole.key, h->queries);
     return mu_error_code();
 }
 

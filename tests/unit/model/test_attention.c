@@ -161,6 +161,46 @@ static void deep_inputs_are_sequences(void **state)
     }
 }
 
+// Masks of pairs may have the size 1 along any axis but the batch's: one of padding has along queries and heads.
+static void masks_of_pairs_spread(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(4, (int64_t[]){2, 3, 4, 2}, 1);
+    mu_layer *layer = mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1);
+    mu_tensor *padding = mu_reshape(mu_greater(numbers(1, (int64_t[]){8}, 3), mu_constant(MU_F64, -.2)), 4,
+                                    (int64_t[]){2, 1, 1, 4});
+    mu_tensor *whole = mu_logical_and(padding, mu_ones(MU_BOOL, 4, (int64_t[]){1, 3, 4, 4}));
+    mu_tensor *heads = mu_logical_and(mu_expand_dims(padding, 2), mu_ones(MU_BOOL, 5, (int64_t[]){1, 1, 2, 4, 1}));
+    mu_tensor *wanted = mu_call(layer, .inputs = mu_list(x, x, x, whole, MU_END));
+    mu_tensor *given[] = {padding, mu_logical_and(padding, mu_ones(MU_BOOL, 4, (int64_t[]){1, 1, 4, 1})), heads};
+    for (size_t i = 0; i < MU_COUNT(given); i++) {
+        mu_tensor *seen = mu_call(layer, .inputs = mu_list(x, x, x, given[i], MU_END));
+        assert_non_null(seen);
+        assert_near(doubles(seen), doubles(wanted), 48, 1e-14);
+    }
+    mu_tensor *three = mu_ones(MU_BOOL, 5, (int64_t[]){2, 3, 3, 4, 4});
+    assert_null(mu_call(layer, .inputs = mu_list(x, x, x, three, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "the mask must be [batch, axes not attended along, 2 heads, the query's axes");
+}
+
+// Axes in front of queries and keys are one batch, also in a layer that is built.
+static void batches_of_batches_agree(void **state)
+{
+    (void)state;
+    mu_tensor *query = numbers(4, (int64_t[]){2, 2, 3, 4}, 1), *value = steps(2, 3, 4, 1);
+    mu_tensor *other = numbers(4, (int64_t[]){2, 1, 3, 4}, 1);
+    mu_layer *layers[] = {mu_attention(), mu_additive_attention()};
+    for (int i = 0; i < 4; i++) {
+        assert_null(mu_call(layers[i / 2], .inputs = mu_list(query, i % 2 ? other : value, MU_END)));
+        expect_error(MU_INVALID_ARGUMENT, "agree in rank and in the axes in front of the queries and keys");
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(mu_call(layers[i], .inputs = mu_list(query, query, MU_END)));
+        assert_null(mu_call(layers[i], .inputs = mu_list(query, value, MU_END)));
+        expect_error(MU_INVALID_ARGUMENT, "agree in rank and in the axes in front of the queries and keys");
+    }
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -204,7 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(any_length),         MODEL_TEST(causal_queries),       MODEL_TEST(drops_weights),
         MODEL_TEST(weights_have_names), MODEL_TEST(replicas_train_alike), MODEL_TEST(deep_inputs_are_sequences),
-        MODEL_TEST(refuses),
+        MODEL_TEST(masks_of_pairs_spread), MODEL_TEST(batches_of_batches_agree), MODEL_TEST(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
