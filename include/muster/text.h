@@ -70,12 +70,13 @@ typedef struct mu_integer_lookup_args {
     // how an integer gets one of several out-of-vocabulary indices: "floormod" (default), its remainder, or "farmhash",
     // a hash of its decimal digits
     const char *oov_method;
-    const int64_t *salt;                     // of "farmhash": as above
+    const int64_t *salt;                     // as above, with .oov_method = "farmhash"
     int n_salt;
     const char *name;
     const char *dtype;
 } mu_integer_lookup_args;
-// mu_integer_lookup makes a layer that gives the indices of integers.
+// mu_integer_lookup makes a layer that gives the indices of integers. Errors: INVALID_ARGUMENT for a salt without
+// .oov_method = "farmhash".
 #define mu_integer_lookup(...) mu_integer_lookup_with(MU_ARGS(mu_integer_lookup_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_integer_lookup_with(const mu_integer_lookup_args *args);
 

@@ -414,7 +414,33 @@ static mu_value *with_masks(const mu_layer *layer, mu_value *outputs, mu_value *
     return outputs;
 }
 
-// One call of a layer, or of a model that is a function in C. Layers that the function calls are told the same mode.
+// Runs a layer, or a model that is a function in C. Layers that the function calls are told the same mode.
+static mu_value *run_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
+{
+    mu_site site = mu__line();
+    site.layer = mu_layer_name(layer);
+    mu_context *thread = mu__context();
+    mu__line_push(thread, site);
+    const int outer = thread->autocast;
+    const bool outer_mode = thread->training;
+    thread->autocast = autocast_of(layer);
+    thread->training = context->training;
+    mu_value *outputs = layer->ops->host_spec     ? mu__host_layer_call(layer, inputs, context)
+                        : mu__layer_is_own(layer) ? call_own(layer, inputs, context)
+                                                  : layer->ops->call(layer, inputs, context);
+    thread->autocast = outer;
+    thread->training = outer_mode;
+    if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
+        outputs = NULL;
+    mu__line_pop(thread);
+    if (outputs)
+        layer->output = first_shape(outputs);
+    else
+        mu__error_context("in layer '%s'", mu_layer_name(layer));
+    return outputs;
+}
+
+// One call of such a layer with masks, from which one of rows is hidden unless the layer, or one inside, asks for it.
 static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     const bool hides = !layer->ops->asks_for_rows && !layer->ops->asks_sublayer &&
@@ -425,32 +451,10 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
                                                       : NULL;
     const mu_call_context inner = {.training = context->training, .mask = seen, .output_mask = &output_mask,
                                    .reverse = context->reverse};
-    if (mu__pending())
-        return NULL;
-    mu_site site = mu__line();
-    site.layer = mu_layer_name(layer);
-    mu_context *thread = mu__context();
-    mu__line_push(thread, site);
-    const int outer = thread->autocast;
-    const bool outer_mode = thread->training;
-    thread->autocast = autocast_of(layer);
-    thread->training = context->training;
-    mu_value *outputs = layer->ops->host_spec     ? mu__host_layer_call(layer, inputs, &inner)
-                        : mu__layer_is_own(layer) ? call_own(layer, inputs, &inner)
-                                                  : layer->ops->call(layer, inputs, &inner);
-    thread->autocast = outer;
-    thread->training = outer_mode;
-    if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
-        outputs = NULL;
-    mu__line_pop(thread);
-    if (!outputs) {
-        mu__error_context("in layer '%s'", mu_layer_name(layer));
-        return NULL;
-    }
-    layer->output = first_shape(outputs);
-    if (hides && !output_mask)
+    mu_value *outputs = mu__pending() ? NULL : run_layer(layer, inputs, &inner);
+    if (outputs && hides && !output_mask)
         output_mask = mu__mask_of_rows(outputs);
-    return with_masks(layer, outputs, output_mask, mask);
+    return outputs && !mu__pending() ? with_masks(layer, outputs, output_mask, mask) : NULL;
 }
 
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
