@@ -306,20 +306,21 @@ static mu_tensor *call_once(const mu_layer *layer, mu_tensor *x, mu_tensor *mask
     return y ? mu_value_tensor(y) : NULL;
 }
 
+static mu_tensor *refuse_unknown_steps(const mu_layer *layer)
+{
+    const mu_layer *inner = layer->sublayers.items[0];
+    mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%s' has %s, so the number of steps must be known; give the shape of "
+              "the input", mu_layer_name(layer), mu_layer_name(inner),
+              is_stateful(inner) ? "states that go on from step to step" : "weights that its calls change");
+    return NULL;
+}
+
 // Steps one after the other, in the order of time.
 static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
 {
     const int64_t n = mu_tensor_dim(x, 1);
-    if (n == MU_UNKNOWN) {
-        const mu_layer *inner = layer->sublayers.items[0];
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%s' has %s, so the number of steps must be known; give the shape "
-                  "of the input%s", mu_layer_name(layer), mu_layer_name(inner),
-                  is_stateful(inner)          ? "states that go on from step to step"
-                  : mu__layer_is_built(inner) ? "weights that its calls change"
-                                              : "no weights yet",
-                  mu__layer_is_built(inner) ? "" : ", or call the model first");
-        return NULL;
-    }
+    if (n == MU_UNKNOWN)
+        return refuse_unknown_steps(layer);
     mu_tensor **steps = mu__calloc(2 * (size_t)n + 1, sizeof *steps), **masks = steps ? steps + n : NULL, *y = NULL;
     mu_status status = steps ? mu_unstack(x, (int)n, 1, steps) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK && mask)
@@ -345,17 +346,21 @@ static mu_tensor *mask_of_outputs(mu_tensor *mask, const mu_tensor *x, const mu_
     return n > 0 ? mu_reduce_any(mu_cast(mask, MU_BOOL), .axes = axes, .n_axes = n) : mask;
 }
 
-// All steps at once where that is the same.
+// All steps at once where that is the same. Layers inside of one of the program's own may be built by its first call,
+// which goes step by step if it can, as only then it is known whether the order matters.
 static mu_tensor *call_all(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
 {
     const mu_layer *inner = layer->sublayers.items[0];
+    const bool first = training && !mu__layer_is_built(inner);
     bool in_order = false;
     if (has_effects(inner, &in_order) != MU_OK)
         return NULL;
-    in_order |= !mu__layer_is_built(inner);  // a layer of the program's own, whose layers its first call builds
-    if ((in_order && training) || is_stateful(inner))
+    if ((in_order && training) || (first && mu_tensor_dim(x, 1) != MU_UNKNOWN) || is_stateful(inner))
         return call_steps(layer, x, mask, training);
-    return unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, training), x);
+    mu_tensor *y = unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, training), x);
+    if (!y || !first || has_effects(inner, &in_order) != MU_OK)
+        return y;
+    return in_order ? refuse_unknown_steps(layer) : y;
 }
 
 // Of a mask [batch, steps] a step has the rows that count. A mask of the rows that this layer is given counts for each

@@ -116,11 +116,53 @@ static void one_counts_for_all(void **state)
     expect_error(MU_INVALID_ARGUMENT, "the mask must have the first 3 axes of the input");
 }
 
+static mu_value *inner_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_of(mu_call(mu_layer_attribute(layer, "steps"), mu_at(inputs, 0)));
+}
+
+// A layer of the program's own is built by its first call, also one in training of steps whose number is not known;
+// only those are refused whose order turns out to matter.
+static void first_calls_of_any_length(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        mu_layer *own = mu_layer_new("own", .call = inner_call);
+        mu_layer_set_attribute(own, "steps", i ? mu_batch_normalization() : mu_dense(2));
+        mu_tensor *y = mu_call(mu_time_distributed(own), mu_input({MU_UNKNOWN, 4}), .training = true);
+        assert_int_equal(y == NULL, i);
+        if (i)
+            expect_error(MU_INVALID_ARGUMENT, "has weights that its calls change, so the number of steps must be");
+    }
+}
+
+// A call that runs out of memory leaves no mask of rows behind: a mask of classes is none.
+static void failed_calls_leave_no_rows(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(3, (int64_t[]){2, 3, 2}, 1), *rows = mu_ones(MU_BOOL, 2, (int64_t[]){2, 3});
+    mu_layer *layer = mu_time_distributed(mu_sequential(mu_softmax(), mu_batch_normalization()));
+    assert_non_null(mu_call(layer, x, .mask = rows, .training = true));
+    int code = MU_RESOURCE_EXHAUSTED, failures = 0;
+    for (long n = 1; code == MU_RESOURCE_EXHAUSTED; n++, failures++) {
+        mu__alloc_fail_at(n);
+        mu_tensor *y = mu_call(layer, x, .mask = rows, .training = true);
+        mu__alloc_fail_at(0);
+        code = mu_error_take().code;
+        assert_int_equal(y != NULL, code == MU_OK);
+        assert_ptr_equal(mu__row_mask_set(NULL), NULL);
+    }
+    assert_int_equal(code, MU_OK);
+    assert_true(failures > 50);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(rows_are_no_classes), MODEL_TEST(rows_pass_layers_that_do_not_ask),
         MODEL_TEST(rows_reach_what_asks), MODEL_TEST(outputs_have_masks_of_their_axes),
-        MODEL_TEST(one_counts_for_all)};
+        MODEL_TEST(one_counts_for_all),
+        MODEL_TEST(first_calls_of_any_length), MODEL_TEST(failed_calls_leave_no_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
