@@ -362,20 +362,24 @@ def compare_added_losses(report, mu, floatx, replicas):
     report.check(f"added losses, {replicas} replicas, {floatx}", f"losses and weights within {far:.1e}", far <= TOLERANCE[floatx])
 
 
-def compare_lora(report, mu, floatx, _):
+def compare_lora(report, mu, floatx, row):
     """What docs/porting.md has for LoRA, a frozen layer and two small ones beside it, trains as Keras's layer does."""
     data, rank = numbers(floatx), 2
-    theirs = tf.keras.Sequential([tf.keras.Input((FEATURES,)), tf.keras.layers.Dense(CLASSES, lora_rank=rank, name="d")])
-    theirs.compile(tf.keras.optimizers.SGD(0.25), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    alpha, activation = row
+    theirs = tf.keras.Sequential([tf.keras.Input((FEATURES,)), tf.keras.layers.Dense(CLASSES, activation=activation, name="d")])
     layer = theirs.get_layer("d")
+    layer.enable_lora(rank, lora_alpha=alpha)  # which the layer's own argument lora_alpha does not reach
+    theirs.compile(tf.keras.optimizers.SGD(0.25), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     first = {"frozen/kernel": layer._kernel.numpy(), "frozen/bias": layer.bias.numpy(), "a/kernel": layer.lora_kernel_a.numpy(),
              "b/kernel": layer.lora_kernel_b.numpy(), "b/bias": layer.bias.numpy()}
     wanted = theirs.fit(data["x"], data["y"], shuffle=False, verbose=0, **SETTINGS).history["loss"]
     x = mu.mu_input(shape=[FEATURES])
     frozen = mu.mu_dense(units=CLASSES, name="frozen")
     small = mu.mu_call(model=mu.mu_dense(units=rank, no_bias=True, kernel_initializer="he_uniform", name="a"), x=x)
-    parts = [mu.mu_call(model=frozen, x=x), mu.mu_call(model=mu.mu_dense(units=CLASSES, kernel_initializer="zeros", name="b"), x=small)]
-    ours = mu.mu_model_new(input=x, output=mu.mu_call(model=mu.mu_add_layer(), inputs=mu.values(parts)))
+    scaled = mu.mu_call(model=mu.mu_rescaling(scale=alpha / rank), x=small)
+    parts = [mu.mu_call(model=frozen, x=x), mu.mu_call(model=mu.mu_dense(units=CLASSES, kernel_initializer="zeros", name="b"), x=scaled)]
+    both = mu.mu_call(model=mu.mu_add_layer(), inputs=mu.values(parts))
+    ours = mu.mu_model_new(input=x, output=mu.mu_call(model=mu.mu_activation(activation=activation), x=both))
     mu.mu_layer_set_trainable(frozen, False)
     mu.write_weights(ours, first)
     mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.25),
@@ -387,7 +391,7 @@ def compare_lora(report, mu, floatx, _):
     far = max(off(seen, wanted), off(after["a/kernel"], layer.lora_kernel_a.numpy()), off(after["b/kernel"], layer.lora_kernel_b.numpy()),
               off(after["frozen/bias"] + after["b/bias"], layer.bias.numpy()), off(after["frozen/kernel"], first["frozen/kernel"]))
     moved = np.abs(after["b/kernel"]).max() > 1e-3
-    report.check(f"LoRA of layers, {floatx}", f"losses and weights within {far:.1e}", moved and far <= TOLERANCE[floatx])
+    report.check(f"LoRA of layers, alpha {alpha}, {activation}, {floatx}", f"losses and weights within {far:.1e}", moved and far <= TOLERANCE[floatx])
 
 
 def main(library, only=""):
@@ -401,7 +405,7 @@ def main(library, only=""):
         rows += [(compare_added_losses, replicas, f"added losses, {replicas}") for replicas in (1, 3)]
         rows += [(compare_subclassed, replicas, f"subclassed, {replicas}") for replicas in (1, 3)[:2 if floatx == "f64" else 1]]
         rows += [(compare_masks_inside, None, "subclassed, masks")]
-        rows += [(compare_lora, None, "LoRA")] if floatx == "f32" else []  # Keras's matrices are always float32
+        rows += [(compare_lora, row, "LoRA") for row in ((2, "linear"), (5, "tanh"))] if floatx == "f32" else []  # Keras's matrices are always float32
         for compare, row, name in rows:
             if only in name:
                 with report.guard(f"{name}, {floatx}"):
