@@ -634,7 +634,9 @@ mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_val
 size_t mu__client_sent(mu_rpc_client *client, const mu_rpc_result *result)
 {
     pthread_mutex_lock(&client->lock);
-    const size_t sent = result->transfer != 0 ? mu__channel_sent(&client->channel, result->transfer) : 0;
+    const size_t sent = result->message == NULL  ? SIZE_MAX
+                        : result->transfer != 0 ? mu__channel_sent(&client->channel, result->transfer)
+                                                : 0;
     pthread_mutex_unlock(&client->lock);
     return sent;
 }

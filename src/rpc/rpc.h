@@ -159,8 +159,8 @@ mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *
 // mu__result_too_large tells of a call that has failed whether its server could not take it at any time, because of its
 // size.
 bool mu__result_too_large(const mu_rpc_result *result);
-// mu__client_sent returns how many bytes of a large call's arguments are on their way or have arrived; 0: they go in
-// one piece, or all have been sent.
+// mu__client_sent returns how many bytes of a large call's arguments are on their way or have arrived; SIZE_MAX: all
+// are.
 size_t mu__client_sent(mu_rpc_client *client, const mu_rpc_result *result);
 double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
 // mu__call_failure writes why a call failed, and returns `text`. A program's own method stands first: "f" at ADDRESS:

@@ -202,8 +202,9 @@ typedef struct mu_store {
     size_t n_sending;           // of `outbound` in it
     int64_t position;           // of the next message (as a copy: of the next one from the primary)
     int64_t sending_to, sent_ns, retry_ns; // the last sequence number in it; when
+    size_t sending_bytes;       // of `outbound` in it
     bool sending_large;         // in parts, which show whether the copy is there
-    size_t sent_bytes;          // of a large one
+    size_t sent_bytes;          // of a large one: the most that any attempt to send it has sent
     int64_t part_ns;            // when that was last seen to become more
     int64_t heard_ns;           // when the copy last answered, took a part of a large message, or was made
     bool sending_tells;         // that the copy has all

@@ -10,6 +10,7 @@
 
 enum { MOST_RECORDS = 256, MOST_RECORD_BYTES = 4 << 20, KEPT_SENT = 64 };
 #define RETRY_NS 5000000
+#define LOOK_NS  20000000
 #define PINGS_PER_LEASE 3
 
 static int64_t lease_ns(const mu_store *store, double part)
@@ -60,7 +61,7 @@ void mu__copying_end(mu_store *store)
     drop_sent(store, store->outbound.n - store->outbound.first);
     mu__free(store->outbound.items);
     memset(&store->outbound, 0, sizeof store->outbound);
-    store->n_sending = 0;
+    store->n_sending = store->sent_bytes = 0;
     store->complete = store->told = store->sending_tells = store->again = store->parted = store->replaced = false;
     store->transferred = store->told_slow = false;
     store->lease_ns = 0;
@@ -96,7 +97,8 @@ mu_status mu__copying_record(mu_store *store, int64_t sequence, mu_value *record
 
 bool mu__copying_keeps_up(const mu_store *store)
 {
-    return store->outbound.recorded <= MU_COPY_FREE_BYTES + store->outbound.taken / 2;
+    const size_t taken = store->outbound.taken + (store->sending_large ? store->sent_bytes : 0);
+    return store->outbound.recorded <= MU_COPY_FREE_BYTES + taken / 2;
 }
 
 // The records that go together, or one of anything else: together they must not be larger than a server takes.
@@ -121,12 +123,20 @@ static mu_value *body_of(const mu_store *store, size_t n)
     return body;
 }
 
-static bool is_large(const mu_store *store, size_t n)
+static size_t bytes_of(const mu_store *store, size_t n)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++)
         bytes += store->outbound.items[store->outbound.first + i].bytes;
-    return bytes > MOST_RECORD_BYTES;
+    return bytes;
+}
+
+// A large message may take longer than a heartbeat while its parts arrive (see_progress). Once the copy is complete,
+// all answers of the store wait for the message, so its deadline is well before theirs.
+static double message_seconds(const mu_store *store)
+{
+    const double answers = mu__setting_real(MU_SETTING_TIMEOUT), large = store->complete ? answers / 2 : answers;
+    return store->stores->heartbeat + (store->sending_large ? large : 0);
 }
 
 // A message that is sent again under its position is the same message: the copy may have taken it.
@@ -137,17 +147,17 @@ static mu_status send_next(mu_store *store, int64_t now)
     if (!store->again) {
         store->sending_to = last != NULL ? last->sequence : store->copied;
         store->sending_tells = store->complete && store->sending_to >= store->complete_at;
+        store->sending_bytes = bytes_of(store, n);
+        store->sending_large = store->sending_bytes > MOST_RECORD_BYTES;
+        store->sent_bytes = 0;
     }
     const int64_t head[MU_N_COPY] = {store->number,     store->epoch,
                                      (int64_t)store->copy_process, last != NULL ? last->kind : MU_COPIED_RECORDS,
                                      store->position,   store->sending_to,
                                      store->sending_tells, store->cut};
     mu_value *message = mu_list(mu__numbers_value(head, MU_N_COPY), body_of(store, n), MU_END);
-    store->sending_large = is_large(store, n);
-    store->sent_bytes = 0;
-    // A large message may take longer than a heartbeat while its parts arrive (see_progress).
-    const double seconds = store->stores->heartbeat + (store->sending_large ? mu__setting_real(MU_SETTING_TIMEOUT) : 0);
-    store->sending = mu__client_call(store->copy, "muster.store.copy", message, seconds, ended, store->stores);
+    store->sending =
+        mu__client_call(store->copy, "muster.store.copy", message, message_seconds(store), ended, store->stores);
     store->n_sending = n;
     store->sent_ns = now;
     return store->sending != NULL ? MU_OK : mu_error_code();
@@ -160,6 +170,7 @@ static void acknowledged(mu_store *store)
     store->position++;
     store->heard_ns = mu__now_ns();
     drop_sent(store, store->n_sending);
+    store->sent_bytes = 0; // they are in `taken` now
     store->copied = MU_MAX(store->copied, store->sending_to);
     store->told |= store->sending_tells;
     store->lease_ns = store->sent_ns + lease_ns(store, MU_PLANTED(MU_DEFECT_LONG_LEASE) ? 4 * MU_LEASE : MU_LEASE);
@@ -191,21 +202,24 @@ static void take_answer(mu_store *store)
     store->replaced |= answer[0] > store->epoch && mu__epoch_valid(answer[0]);
 }
 
-// Whether the copy is there although it has not answered: parts of a large message arrive, or all have, and it has not
-// had as long for them as they took to come. When to look again.
+// Notes whether the copy is there although it has not answered: parts of a large message arrive, or all have, and the
+// copy has not had as long to load them as they took to arrive. Of a message that is sent again, only what goes beyond
+// the earlier attempts is progress: a copy that refuses the message again and again is stuck. Returns when to look
+// again.
 static int64_t see_progress(mu_store *store, int64_t now)
 {
     if (!store->sending_large)
         return MU_FOREVER;
-    const size_t sent = mu__client_sent(store->copy, store->sending);
-    const bool all = sent == 0 && store->sent_bytes > 0;
-    if (sent > store->sent_bytes || (all && now - store->part_ns < store->part_ns - store->sent_ns))
-        store->heard_ns = now;
-    if (sent > store->sent_bytes) {
+    const size_t sent = MU_MIN(mu__client_sent(store->copy, store->sending), store->sending_bytes);
+    const bool more = sent > store->sent_bytes;
+    if (more) {
         store->sent_bytes = sent;
         store->part_ns = now;
     }
-    return now + lease_ns(store, MU_LEASE / PINGS_PER_LEASE);
+    if (more || (sent == store->sending_bytes && now - store->part_ns < store->part_ns - store->sent_ns))
+        store->heard_ns = now;
+    const bool answers_wait = store->first_waiting != NULL && !store->complete;
+    return now + (answers_wait ? LOOK_NS : lease_ns(store, MU_LEASE / PINGS_PER_LEASE));
 }
 
 int64_t mu__copying_step(mu_store *store, int64_t now)

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-enum { UPDATE_BYTES = 1 << 20, MOST_UPDATES = 100, MORE_UPDATES = 4, ALL_MESSAGES = 1 << 30 };
+enum { UPDATE_BYTES = 1 << 20, MOST_UPDATES = 100, MORE_UPDATES = 4, ALL_MESSAGES = 1 << 30, LARGE_MIB = 64 };
 
 // Variables of 1 MiB on store 0, updates of the first, and what the copy is asked to do.
 typedef struct updates {
@@ -120,11 +120,30 @@ static mu_message *bytes_of(mu_store *store)
     return message;
 }
 
-// A server for a copy of store 0, and that store.
-static mu_store *start_copy(mu_rpc_server **server)
+static mu_value *arguments_of_large(int mib)
+{
+    const int64_t n = (int64_t)mib << 18;
+    return mu_list(mu__text_value("large"), mu_zeros(MU_F32, 1, &n), MU_END);
+}
+
+static void create_large(updates *u, int mib)
+{
+    expect_answer(ask(&u->e, u->e.coordinator, EPOCH, 0, "muster.variable.create", arguments_of_large(mib)), EPOCH, 0,
+                  MU_OK);
+}
+
+static void set_heartbeat(updates *u, double seconds)
+{
+    pthread_mutex_lock(&u->store->stores->lock);
+    u->store->stores->heartbeat = seconds;
+    pthread_mutex_unlock(&u->store->stores->lock);
+}
+
+// A server for a copy of store 0, which keeps so many bytes, and that store.
+static mu_store *start_copy_with(mu_rpc_server **server, size_t most_bytes)
 {
     *server = mu_rpc_server_new("muster", "localhost:0");
-    mu_kept *kept = mu__kept_new(SIZE_MAX);
+    mu_kept *kept = mu__kept_new(most_bytes);
     assert_int_equal(mu__stores_add(*server, kept), MU_OK);
     mu_release(kept);
     assert_int_equal(mu_rpc_server_start(*server), MU_OK);
@@ -134,6 +153,8 @@ static mu_store *start_copy(mu_rpc_server **server)
     pthread_mutex_unlock(&stores->lock);
     return copy;
 }
+
+static mu_store *start_copy(mu_rpc_server **server) { return start_copy_with(server, SIZE_MAX); }
 
 static void expect_same(mu_store *store, mu_store *copy)
 {
@@ -171,6 +192,7 @@ static void test_a_copy_that_stands_still(void **state)
 
 static atomic_int n_taken, n_allowed; // messages for a copy: acknowledged, and to be acknowledged
 static atomic_size_t largest;         // of them, in bytes
+static atomic_bool holds_large;       // one of LARGE_MIB is not acknowledged before this is false
 
 static mu_value *take_when_allowed(mu_value *arguments, void *arg)
 {
@@ -180,7 +202,7 @@ static mu_value *take_when_allowed(mu_value *arguments, void *arg)
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_COPY), MU_OK);
     assert_int_equal(mu__message_bytes(arguments, "a message", &bytes), MU_OK);
     largest = MU_MAX(largest, bytes);
-    while (n_taken >= n_allowed)
+    while (n_taken >= n_allowed || (holds_large && bytes > UPDATE_BYTES * LARGE_MIB))
         mu__sleep_ns(1000000);
     n_taken++;
     return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH], MU_OK}, 2);
@@ -200,6 +222,18 @@ static void let_take(updates *u, int messages)
     assert_int_equal(position, n_allowed);
 }
 
+static mu_rpc_server *start_taking(void)
+{
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(
+        mu__server_add(server, &(mu_rpc_server_register_args){.name = "muster.store.copy", .fn = take_when_allowed}),
+        MU_OK);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    n_taken = n_allowed = 0;
+    largest = 0;
+    return server;
+}
+
 // A copy that takes its primary's state slowly: updates go on half as fast, in messages that a server has room for.
 static void test_updates_go_half_as_fast_as_a_slow_copy(void **state)
 {
@@ -207,11 +241,7 @@ static void test_updates_go_half_as_fast_as_a_slow_copy(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     updates u = make_updates(OF_STATE);
-    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
-    assert_int_equal(
-        mu__server_add(server, &(mu_rpc_server_register_args){.name = "muster.store.copy", .fn = take_when_allowed}),
-        MU_OK);
-    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_server *server = start_taking();
     give_copy(&u, server, 0);
     const int first = update_until_one_waits(&u);
     let_take(&u, BEFORE + TAKEN);
@@ -264,7 +294,6 @@ static void wait_for_call(mu_rpc_server *server)
 // A message takes longer than a heartbeat, and its parts arrive: the primary does not say that its copy is stuck.
 static void test_a_variable_takes_longer_than_a_heartbeat(void **state)
 {
-    const int64_t n = 16 << 20; // 64 MiB
     int64_t row[MU_N_STATE] = {0};
     bool stuck = false;
     pthread_t slow;
@@ -273,11 +302,8 @@ static void test_a_variable_takes_longer_than_a_heartbeat(void **state)
     updates u = make_updates(1);
     mu_rpc_server *server;
     mu_store *copy = start_copy(&server);
-    expect_answer(ask(&u.e, u.e.coordinator, EPOCH, 0, "muster.variable.create",
-                      mu_list(mu__text_value("large"), mu_zeros(MU_F32, 1, &n), MU_END)), EPOCH, 0, MU_OK);
-    pthread_mutex_lock(&u.store->stores->lock);
-    u.store->stores->heartbeat = 2;
-    pthread_mutex_unlock(&u.store->stores->lock);
+    create_large(&u, LARGE_MIB);
+    set_heartbeat(&u, 2);
     pthread_mutex_lock(&copy->changing);
     give_copy(&u, server, mu__stores_process(copy->stores));
     wait_for_call(server);
@@ -297,12 +323,82 @@ static void test_a_variable_takes_longer_than_a_heartbeat(void **state)
     mu_pool_close(pool);
 }
 
+// What the copy has of a large variable counts before it acknowledges the variable: updates do not wait for all of it.
+static void test_updates_go_on_while_a_large_variable_arrives(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(1);
+    create_large(&u, LARGE_MIB);
+    mu_rpc_server *server = start_taking();
+    holds_large = true;
+    n_allowed = ALL_MESSAGES;
+    give_copy(&u, server, 0);
+    for (int i = 0; i < 20000 && largest < (size_t)LARGE_MIB * UPDATE_BYTES; i++)
+        mu__sleep_ns(1000000);
+    const int acknowledged = update_until_one_waits(&u);
+    holds_large = false;
+    assert_in_range(acknowledged, 16 + LARGE_MIB / 2 - 1, 16 + LARGE_MIB / 2 + 1);
+    expect_all_acknowledged(&u);
+    wait_until_complete(&u);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
+// Within some heartbeats.
+static void expect_stuck(updates *u, double heartbeat)
+{
+    int64_t row[MU_N_STATE] = {0};
+    for (const int64_t end_ns = mu__deadline_ns(6 * heartbeat); !row[MU_STATE_STUCK] && mu__now_ns() < end_ns;) {
+        mu__sleep_ns(20000000);
+        poll(&u->e, 0, row);
+    }
+    assert_true(row[MU_STATE_STUCK]);
+}
+
+// A copy has no room for a large variable. The primary sends it again and again: that its parts arrive each time is no
+// progress.
+static void test_a_copy_that_refuses_a_large_variable_is_stuck(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(1);
+    mu_rpc_server *server;
+    mu_store *copy = start_copy_with(&server, 3 * UPDATE_BYTES);
+    create_large(&u, 5);
+    set_heartbeat(&u, 1);
+    give_copy(&u, server, mu__stores_process(copy->stores));
+    expect_stuck(&u, 1);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
+// The same with a copy that was complete: the answer waits for the coordinator to take the copy away.
+static void test_a_complete_copy_that_refuses_a_large_variable_is_stuck(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(1);
+    mu_rpc_server *server;
+    mu_store *copy = start_copy_with(&server, 3 * UPDATE_BYTES);
+    give_copy(&u, server, mu__stores_process(copy->stores));
+    wait_until_complete(&u);
+    set_heartbeat(&u, 1);
+    u.results[u.n++] = begin_ask(&u.e, u.e.coordinator, EPOCH + 1, 0, "muster.variable.create", arguments_of_large(5));
+    expect_stuck(&u, 1);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_copy_that_stands_still),
         cmocka_unit_test(test_updates_go_half_as_fast_as_a_slow_copy),
         cmocka_unit_test(test_a_variable_takes_longer_than_a_heartbeat),
+        cmocka_unit_test(test_updates_go_on_while_a_large_variable_arrives),
+        cmocka_unit_test(test_a_copy_that_refuses_a_large_variable_is_stuck),
+        cmocka_unit_test(test_a_complete_copy_that_refuses_a_large_variable_is_stuck),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
