@@ -467,7 +467,9 @@ static int64_t place(mu_placement *p, int number, int64_t now)
             send_order(p, number, MU_ORDER_EMPTY, number, NOBODY);
     } else if (store->promoting || !is_there(p, store->primary, store->primary_process)) {
         replace_primary(p, number, now);
-    } else if (store->lost) { // its server was away for long, and has everything
+    } else if (store->lost || store->epoch != store->led_epoch) {
+        // Its server was away for long, and has everything; or the last order may not have reached it. Until it follows
+        // one, it may wait for a copy that was taken away, and its rows are of an earlier epoch.
         send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
     } else if (store->copy != NOBODY && (store->stuck || !is_there(p, store->copy, store->copy_process))) {
         take_copy_away(p, number, now);
@@ -529,13 +531,14 @@ static void follow_cut(mu_placement *p)
         end_cut(p, whole);
 }
 
-// While a copy is told to take over again and again, its primary, which may be back, does not have the epoch of that
-// order, and would refuse a cut.
+// A primary that has not followed the last order about its store does not have the epoch of that order, and would
+// refuse a cut: its copy may be told to take over again and again, or the order to continue did not reach it.
 static bool all_led(const mu_placement *p)
 {
     for (int i = 0; i < p->n; i++) {
         const store_view *store = &p->stores[i];
-        if (store->result != NULL || store->promoting || !is_there(p, store->primary, store->primary_process))
+        if (store->result != NULL || store->epoch != store->led_epoch ||
+            !is_there(p, store->primary, store->primary_process))
             return false;
     }
     return true;

@@ -30,6 +30,7 @@ static atomic_int n_refused_cuts;              // because their primary has anot
 static atomic_int n_questions[SERVERS];        // to server i
 static atomic_llong told[SERVERS][SERVERS];    // with the last one: the epoch in which others lead store k; 0: nothing
 static atomic_int n_copied;                    // orders to send a server store 0 as its copy
+static atomic_int n_unfollowed;                // orders to stay primary of store 0 alone that are refused from now on
 static atomic_bool stuck;                      // the primary of store 0 does not reach its copy, which lacks something
 
 static const int indices[SERVERS] = {0, 1};
@@ -99,6 +100,11 @@ static mu_value *lead(mu_value *arguments, void *arg)
     }
     while (busy && stay)
         mu__sleep_ns(1000000);
+    if (stay && head[MU_LEAD_STORE] == 0 && head[MU_LEAD_COPY_PROCESS] == 0 && n_unfollowed > 0) {
+        n_unfollowed--;
+        mu__error(MU_RESOURCE_EXHAUSTED, "no memory for it");
+        return NULL;
+    }
     followed[head[MU_LEAD_STORE]] = head[MU_LEAD_EPOCH];
     return mu__numbers_value((int64_t[]){head[MU_LEAD_EPOCH], 0}, 2);
 }
@@ -631,6 +637,27 @@ static void test_a_copy_that_never_ends_is_tried_less_often(void **state)
     mu_pool_close(pool);
 }
 
+// The order to go on without a copy does not reach its primary: it is sent again at once, whenever the next copy is
+// due, and no cut is made before it is followed.
+static void test_the_order_to_go_on_without_a_copy_is_repeated(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(1);
+    const int continued = n_continued;
+    n_unfollowed = 3;
+    stuck = true;
+    STEP_UNTIL(c.placement, n_unfollowed < 3);
+    stuck = false;
+    step_for(c.placement, 0.5);
+    assert_int_equal(n_continued, continued + 4);
+    assert_int_equal(n_copied, 1);
+    assert_int_equal(n_refused_cuts, 0);
+    assert_int_equal(followed[0], last_epoch[0]);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
     static mu_system system;
@@ -659,6 +686,7 @@ int main(void)
                                        cmocka_unit_test(test_who_answered_is_primary),
                                        cmocka_unit_test(test_a_store_and_its_copy_are_lost),
                                        cmocka_unit_test(test_who_is_back_has_nothing),
-                                       cmocka_unit_test(test_a_copy_that_never_ends_is_tried_less_often)};
+                                       cmocka_unit_test(test_a_copy_that_never_ends_is_tried_less_often),
+                                       cmocka_unit_test(test_the_order_to_go_on_without_a_copy_is_repeated)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
