@@ -106,7 +106,9 @@ static mu_value *answer_again(const mu_change *change, mu_server_call *call)
 {
     mu_store *store = change->store;
     if (change->seen_sequence == 0)
-        return mu__store_answer(store, MU_FAILED_PRECONDITION, mu__text_value("the request was answered before"));
+        return mu__store_answer(store, MU_FAILED_PRECONDITION,
+                                mu__text_value("the request was done before, and its answer is no longer kept; do not "
+                                               "send it again, but read what it has changed"));
     if (MU_PLANTED(MU_DEFECT_EARLY_AGAIN))
         return mu__store_answer(store, MU_OK, change->seen_answer);
     return answer(store, call, change->seen_sequence, MU_OK, change->seen_answer);

@@ -172,6 +172,24 @@ static void test_a_store_that_was_lost_is_led_elsewhere(void **state)
     mu_pool_close(pool);
 }
 
+// A request that comes again after its client has said that it has the answer.
+static void test_a_request_that_comes_late(void **state)
+{
+    char *text = NULL;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    e.n_requests = 0;
+    e.oldest = 2;
+    const mu_value *answer = ask(&e, e.coordinator, EPOCH, 0, "muster.variable.create", variable_named("v"));
+    expect_answer(answer, EPOCH, 0, MU_FAILED_PRECONDITION);
+    assert_int_equal(mu__value_text(mu_value_at(answer, 1), "the reason", &text), MU_OK);
+    assert_string_equal(text, "the request was done before, and its answer is no longer kept; do not send it again, "
+                              "but read what it has changed");
+    mu__free(text);
+    mu_pool_close(pool);
+}
+
 // ---- Takes that wait ----------------------------------------------------------------------------
 
 static mu_rpc_result *take_later(env *e, const char *name)
@@ -423,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
         cmocka_unit_test(test_a_primary_whose_copy_does_not_take_over),
         cmocka_unit_test(test_a_store_that_was_lost_is_led_elsewhere),
+        cmocka_unit_test(test_a_request_that_comes_late),
         cmocka_unit_test(test_a_request_to_forget_wakes_all_takes),
         cmocka_unit_test(test_whichever_allocation_fails),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
