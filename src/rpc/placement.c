@@ -17,6 +17,8 @@ enum { NOBODY = -1, FIRST_POLLS = 3 }; // a lease begins with the second
 typedef struct server_view {
     mu_rpc_client *client; // retained
     uint64_t process;      // that is connected now; 0: none
+    uint64_t last_process; // that is connected, or was the last
+    int64_t came_ns;       // when that connected first
     bool gone;             // the process before that has ended its connection, and its address refuses new ones
     mu_rpc_result *poll;   // owned
     int64_t polled, confirmed; // number of the last question; of the last that was answered
@@ -34,7 +36,9 @@ typedef struct store_view {
     bool complete, lost;       // lost: nobody has it
     bool promoting;            // the copy was told to take over; it refuses its primary from then on
     bool stuck;                // the primary does not reach its copy
-    int64_t copy_due_ns, copy_pause_ns; // when it gets one again, after copies that never had everything
+    int slow;                  // the last server that was there and never had everything as its copy; NOBODY: none
+    int64_t slow_ns;           // since when that is known
+    int64_t copy_pause_ns;     // before the next copy is begun
     bool goes_back;            // to the snapshot, because others have been told to
     mu_order order;            // on its way, if there is a result
     int ordered;               // server to which it went
@@ -108,7 +112,7 @@ mu_placement *mu__placement_new(const mu_placement_options *options)
     number &= INT64_MAX >> 1;
     for (int i = 0; i < p->n; i++) {
         p->servers[i] = (server_view){.client = mu_retain(options->servers[i]), .polled = number};
-        p->stores[i] = (store_view){.primary = NOBODY, .copy = NOBODY, .ordered = NOBODY};
+        p->stores[i] = (store_view){.primary = NOBODY, .copy = NOBODY, .slow = NOBODY, .ordered = NOBODY};
     }
     p->cut_due_ns = mu__deadline_ns(p->snapshot_seconds);
     return p;
@@ -133,6 +137,16 @@ static void look_at(server_view *s)
     s->process = process;
     s->asked_ns = 0;
     s->n_answered = 0;
+    if (process == 0 || process == s->last_process)
+        return;
+    s->last_process = process;
+    s->came_ns = mu__now_ns();
+}
+
+static void forget_slow(store_view *store)
+{
+    store->slow = NOBODY;
+    store->copy_pause_ns = 0;
 }
 
 static bool is_there(const mu_placement *p, int server, uint64_t process)
@@ -156,7 +170,7 @@ static void take_rows(mu_placement *p, int server, const mu_value *value)
         store->complete = store->copy != NOBODY && row[MU_STATE_COMPLETE] != 0;
         store->stuck = store->copy != NOBODY && row[MU_STATE_STUCK] != 0;
         if (store->complete)
-            store->copy_pause_ns = 0;
+            forget_slow(store);
         if (row[MU_STATE_LOST] > store->updates_lost) {
             p->numbers.updates_lost += row[MU_STATE_LOST] - store->updates_lost;
             store->updates_lost = row[MU_STATE_LOST];
@@ -290,9 +304,10 @@ static void note_order(mu_placement *p, int number, int from)
                 "(epoch %lld)", from, store->ordered, number, (long long)store->epoch);
         store->copy = NOBODY;
         store->complete = false;
-        store->copy_due_ns = store->copy_pause_ns = 0; // the next copy is on another server
+        forget_slow(store); // the next copy is on another server
     } else if (store->order == MU_ORDER_RESTORE) {
         p->numbers.restores++;
+        forget_slow(store);
         mu__log(MU_LOG_WARNING, "store %d is on parameter server %d as snapshot %lld has it; updates acknowledged "
                 "since then are lost, and counted as clients tell", number, store->ordered, (long long)p->written);
     }
@@ -369,11 +384,11 @@ static bool needs_snapshot(const mu_placement *p, int number, int64_t now)
 }
 
 // The server for a store that nobody has now: its own, or the next that is there.
-static int next_server(const mu_placement *p, int number, int but)
+static int next_server(const mu_placement *p, int number)
 {
     for (int i = 0; i < p->n; i++) {
         const int server = (number + i) % p->n;
-        if (server != but && p->servers[server].process != 0)
+        if (p->servers[server].process != 0)
             return server;
     }
     return NOBODY;
@@ -383,7 +398,7 @@ static int next_server(const mu_placement *p, int number, int but)
 static void tell_lost(mu_placement *p, int number, int64_t now)
 {
     store_view *store = &p->stores[number];
-    const int server = next_server(p, number, NOBODY);
+    const int server = next_server(p, number);
     store->retry_ns = now + PAUSE_NS;
     if (server == NOBODY || (store->lost && is_there(p, store->ordered, store->ordered_process)))
         return;
@@ -411,12 +426,29 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
 }
 
 // A server that is there and still does not take a copy, such as one that is too slow for it, holds updates up while it
-// is tried: it is tried less and less often.
-static void wait_before_copying(mu_placement *p, store_view *store, int64_t now)
+// is tried: the pause before the next copy grows.
+static void wait_before_copying(const mu_placement *p, store_view *store, int64_t now)
 {
     const int64_t heartbeat_ns = (int64_t)(p->heartbeat * 1e9);
     store->copy_pause_ns = MU_MIN(MU_MAX(2 * store->copy_pause_ns, heartbeat_ns), MOST_COPY_PAUSE * heartbeat_ns);
-    store->copy_due_ns = now + store->copy_pause_ns;
+    store->slow = store->copy;
+    store->slow_ns = now;
+}
+
+// The server for the next copy: the one after the slow one, or, while that is waited for, a process that has come since
+// it was found slow. NOBODY: none, or none yet.
+static int server_for_copy(const mu_placement *p, int number, int64_t now)
+{
+    const store_view *store = &p->stores[number];
+    const bool waits = store->slow != NOBODY && now < store->slow_ns + store->copy_pause_ns;
+    const int first = store->slow != NOBODY ? store->slow + 1 : number;
+    for (int i = 0; i < p->n; i++) {
+        const int server = (first + i) % p->n;
+        if (server != store->primary && p->servers[server].process != 0 &&
+            (!waits || p->servers[server].came_ns > store->slow_ns))
+            return server;
+    }
+    return NOBODY;
 }
 
 static void take_copy_away(mu_placement *p, int number, int64_t now)
@@ -427,8 +459,8 @@ static void take_copy_away(mu_placement *p, int number, int64_t now)
             store->stuck ? "does not follow its primary" : "is lost");
     if (there && !store->complete) {
         wait_before_copying(p, store, now);
-        mu__log(MU_LOG_WARNING, "store %d: its copy never had everything; the next is begun in %.0f s", number,
-                (double)store->copy_pause_ns / 1e9);
+        mu__log(MU_LOG_WARNING, "store %d: its copy never had everything; the next is begun in %.0f s, or when a "
+                "server starts", number, (double)store->copy_pause_ns / 1e9);
     }
     send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
 }
@@ -437,9 +469,10 @@ static void take_copy_away(mu_placement *p, int number, int64_t now)
 static int64_t give_copy(mu_placement *p, int number, int64_t now)
 {
     const store_view *store = &p->stores[number];
-    const int copy = p->replicas > 0 ? next_server(p, number, store->primary) : NOBODY;
-    if (copy == NOBODY || now < store->copy_due_ns)
-        return copy == NOBODY ? MU_FOREVER : store->copy_due_ns;
+    const int copy = p->replicas > 0 ? server_for_copy(p, number, now) : NOBODY;
+    const int64_t due_ns = store->slow_ns + store->copy_pause_ns;
+    if (copy == NOBODY)
+        return store->slow != NOBODY && now < due_ns ? due_ns : MU_FOREVER;
     send_order(p, number, MU_ORDER_CONTINUE, store->primary, copy);
     return now + PAUSE_NS;
 }
@@ -566,7 +599,7 @@ static int server_to_restore(const mu_placement *p, int number, int64_t now)
     const uint64_t process = unheard ? store->ordered_process : store->primary_process;
     if (is_there(p, primary, process))
         return primary;
-    return is_gone(p, primary, process, now) ? next_server(p, number, NOBODY) : NOBODY;
+    return is_gone(p, primary, process, now) ? next_server(p, number) : NOBODY;
 }
 
 // A disk that takes long to write a cut must not hold up what is lost.

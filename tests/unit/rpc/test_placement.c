@@ -12,28 +12,29 @@
 
 // HEARTBEAT: of the placement, in seconds; a server is promised 0.65 heartbeats after each of its answers, and is asked
 // at least six times in one.
-enum { SERVERS = 2, HEARTBEAT = 20, LIMIT_S = 20 };
+enum { SERVERS = 2, MOST = 3, HEARTBEAT = 20, LIMIT_S = 20 };
 
-static atomic_int n_restored, n_lost[SERVERS]; // lost: of store i
+static atomic_int n_restored, n_lost[MOST];    // lost: of store i
 static atomic_bool slow;                       // server 0 does not end a cut before this is false
 static atomic_bool reads;                      // no server ends the reading of a snapshot before this is false
 static atomic_bool refuses;                    // to take over
 static atomic_bool unheard;                    // no server answers an order to take store 1 back to a snapshot
-static atomic_int n_restored_at[SERVERS];      // orders to server i to take store 1 back
+static atomic_int n_restored_at[MOST];         // orders to server i to take store 1 back
 static atomic_bool has_nothing;                // of what it had
 static atomic_int n_continued;                 // orders to stay primary of store 0
 static atomic_int n_emptied;                   // to begin with an empty store 0
 static atomic_bool busy;                       // no server ends an order to stay primary before this is false
-static atomic_llong last_epoch[SERVERS];       // of the orders for store i
-static atomic_llong followed[SERVERS];         // of the last that was followed
+static atomic_llong last_epoch[MOST];          // of the orders for store i
+static atomic_llong followed[MOST];            // of the last that was followed
 static atomic_int n_refused_cuts;              // because their primary has another epoch
-static atomic_int n_questions[SERVERS];        // to server i
-static atomic_llong told[SERVERS][SERVERS];    // with the last one: the epoch in which others lead store k; 0: nothing
+static atomic_int n_questions[MOST];           // to server i
+static atomic_llong told[MOST][MOST];          // with the last one: the epoch in which others lead store k; 0: nothing
 static atomic_int n_copied;                    // orders to send a server store 0 as its copy
+static atomic_ullong copy_process;             // in the last of them
 static atomic_int n_unfollowed;                // orders to stay primary of store 0 alone that are refused from now on
 static atomic_bool stuck;                      // the primary of store 0 does not reach its copy, which lacks something
 
-static const int indices[SERVERS] = {0, 1};
+static const int indices[MOST] = {0, 1, 2};
 
 static _Thread_local int64_t ahead_ns;
 static _Thread_local int looks_before_join; // at the clock, until `joining` is connected; 0: it is not to be
@@ -62,7 +63,7 @@ static mu_value *state(mu_value *arguments, void *arg)
     const int server = *(const int *)arg;
     const mu_tensor *led = mu_value_tensor(mu_value_at(arguments, 1));
     const int64_t *pairs = mu__host_read(led);
-    for (int i = 0; i < SERVERS; i++)
+    for (int i = 0; i < MOST; i++)
         told[server][i] = 0;
     for (int64_t i = 0; i + 1 < led->shape.dims[0]; i += 2)
         told[server][pairs[i]] = pairs[i + 1];
@@ -77,7 +78,10 @@ static mu_value *lead(mu_value *arguments, void *arg)
     n_emptied += head[MU_LEAD_ORDER] == MU_ORDER_EMPTY && head[MU_LEAD_STORE] == 0;
     n_continued += head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE && head[MU_LEAD_STORE] == 0;
     last_epoch[head[MU_LEAD_STORE]] = head[MU_LEAD_EPOCH];
-    n_copied += head[MU_LEAD_COPY_PROCESS] != 0 && head[MU_LEAD_STORE] == 0;
+    if (head[MU_LEAD_COPY_PROCESS] != 0 && head[MU_LEAD_STORE] == 0) {
+        copy_process = (uint64_t)head[MU_LEAD_COPY_PROCESS];
+        n_copied++;
+    }
     const bool promote = head[MU_LEAD_ORDER] == MU_ORDER_PROMOTE, stay = head[MU_LEAD_ORDER] == MU_ORDER_CONTINUE;
     if (refuses && promote) {
         mu__error(MU_UNAVAILABLE, "its primary may still answer");
@@ -141,8 +145,9 @@ static mu_rpc_client *client_of(mu_rpc_server *server)
 }
 
 typedef struct cluster {
-    mu_rpc_server *servers[SERVERS];
-    mu_rpc_client *clients[SERVERS];
+    int n;
+    mu_rpc_server *servers[MOST];
+    mu_rpc_client *clients[MOST];
     mu_placement *placement; // owned
 } cluster;
 
@@ -181,7 +186,7 @@ static void step_for(mu_placement *placement, double seconds)
 static bool all_have_answered(cluster c)
 {
     bool all = true;
-    for (int i = 0; i < SERVERS; i++) {
+    for (int i = 0; i < c.n; i++) {
         pthread_mutex_lock(&c.clients[i]->lock);
         all = all && c.clients[i]->sent.n == 0;
         pthread_mutex_unlock(&c.clients[i]->lock);
@@ -210,22 +215,27 @@ static void pass(cluster c, double heartbeats)
 
 static mu_placement_numbers numbers_of(cluster c) { return mu__placement_numbers(c.placement); }
 
-static cluster place_cluster(int replicas, double heartbeat, double snapshot_seconds)
+static cluster place_servers(int n, int replicas, double heartbeat, double snapshot_seconds)
 {
-    cluster c;
+    cluster c = {.n = n};
     n_restored = n_continued = n_emptied = n_copied = n_refused_cuts = n_lost[0] = n_lost[1] = 0;
     n_restored_at[0] = n_restored_at[1] = 0;
-    for (int i = 0; i < SERVERS; i++) {
+    for (int i = 0; i < n; i++) {
         c.servers[i] = start_server(i);
         c.clients[i] = client_of(c.servers[i]);
     }
-    c.placement = mu__placement_new(&(mu_placement_options){.n = SERVERS,
+    c.placement = mu__placement_new(&(mu_placement_options){.n = n,
                                                             .servers = c.clients,
                                                             .replicas = replicas,
                                                             .snapshot_seconds = snapshot_seconds,
                                                             .folder = "/nowhere",
                                                             .heartbeat = heartbeat});
     return c;
+}
+
+static cluster place_cluster(int replicas, double heartbeat, double snapshot_seconds)
+{
+    return place_servers(SERVERS, replicas, heartbeat, snapshot_seconds);
 }
 
 static void end_cluster(cluster c)
@@ -256,13 +266,15 @@ static cluster make_bare_cluster(void)
 }
 
 // With copies, and without a snapshot.
-static cluster make_copied_cluster(void)
+static cluster make_copied_cluster_of(int servers)
 {
-    cluster c = place_cluster(1, HEARTBEAT, 100 * HEARTBEAT);
+    cluster c = place_servers(servers, 1, HEARTBEAT, 100 * HEARTBEAT);
     STEP_UNTIL(c.placement, n_continued > 0);
     step_for(c.placement, 0.1); // store 0 has been given a copy
     return c;
 }
+
+static cluster make_copied_cluster(void) { return make_copied_cluster_of(SERVERS); }
 
 // One server takes long to write its part of a snapshot, and the other is lost: all go back to the one before at once.
 static void test_a_slow_disk_does_not_hold_up_what_is_lost(void **state)
@@ -658,6 +670,55 @@ static void test_the_order_to_go_on_without_a_copy_is_repeated(void **state)
     mu_pool_close(pool);
 }
 
+// Store 0 has been given a copy, which does not end and is taken away.
+static void take_first_copy_away(cluster c)
+{
+    assert_int_equal(n_copied, 1);
+    stuck = true;
+    STEP_UNTIL(c.placement, n_continued == 2);
+    stuck = false;
+    step_for(c.placement, 0.1);
+    assert_int_equal(n_continued, 2);
+}
+
+// A server that did not take its copy starts again: the new process is given a copy at once, and the old one is not
+// because its connection was away.
+static void test_a_server_that_starts_again_is_given_a_copy(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_copied_cluster();
+    take_first_copy_away(c);
+    const uint64_t process = goes_away(c, 1);
+    step_for(c.placement, 0.1);
+    connection_is_back(c.clients[1], process);
+    step_for(c.placement, 0.1);
+    assert_int_equal(n_copied, 1);
+    goes_away(c, 1);
+    step_for(c.placement, 0);
+    connection_is_back(c.clients[1], process + 1);
+    step_for(c.placement, 0.5);
+    assert_int_equal(n_copied, 2);
+    assert_int_equal(copy_process, process + 1);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
+// Where there is a third server, that is given the next copy.
+static void test_the_next_copy_is_on_another_server(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_copied_cluster_of(3);
+    assert_int_equal(copy_process, mu_rpc_client_server(c.clients[1]));
+    take_first_copy_away(c);
+    pass(c, 1.1);
+    STEP_UNTIL(c.placement, n_copied == 2);
+    assert_int_equal(copy_process, mu_rpc_client_server(c.clients[2]));
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 static int start(void **state)
 {
     static mu_system system;
@@ -687,6 +748,8 @@ int main(void)
                                        cmocka_unit_test(test_a_store_and_its_copy_are_lost),
                                        cmocka_unit_test(test_who_is_back_has_nothing),
                                        cmocka_unit_test(test_a_copy_that_never_ends_is_tried_less_often),
-                                       cmocka_unit_test(test_the_order_to_go_on_without_a_copy_is_repeated)};
+                                       cmocka_unit_test(test_the_order_to_go_on_without_a_copy_is_repeated),
+                                       cmocka_unit_test(test_a_server_that_starts_again_is_given_a_copy),
+                                       cmocka_unit_test(test_the_next_copy_is_on_another_server)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
