@@ -351,6 +351,10 @@ struct mu_stores {
         mu_store **items;
         size_t n, capacity;
     } stores;
+    struct {
+        mu_rpc_client **items;
+        size_t n, capacity;
+    } ended;               // owned; of copies that were taken away, to be released without the lock
 };
 
 // mu__stores_step does what is due and returns when it is due again. Takes the lock. Only where no threads do it.

@@ -50,14 +50,28 @@ static void drop_sent(mu_store *store, size_t n)
     store->outbound.first = 0;
 }
 
+// The end of a connection may take a while, so the client is released later, without the lock; at once if there is no
+// memory. Works with an error pending.
+static void end_client(mu_store *store)
+{
+    mu_error_value before, ignored;
+    mu__error_move(&before);
+    if (store->copy != NULL && MU_PUSH(&store->stores->ended, store->copy) == MU_OK)
+        mu__stores_wake(store->stores);
+    else
+        mu_release(store->copy);
+    store->copy = NULL;
+    mu__error_move(&ignored);
+    mu__error_raise(&before);
+}
+
 void mu__copying_end(mu_store *store)
 {
     if (store->sending != NULL)
         mu_rpc_result_cancel(store->sending);
     mu_release(store->sending);
     store->sending = NULL;
-    mu_release(store->copy);
-    store->copy = NULL;
+    end_client(store);
     drop_sent(store, store->outbound.n - store->outbound.first);
     mu__free(store->outbound.items);
     memset(&store->outbound, 0, sizeof store->outbound);

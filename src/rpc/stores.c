@@ -309,9 +309,23 @@ void mu__stores_wake(mu_stores *stores)
     pthread_mutex_unlock(&stores->wake.lock);
 }
 
+static void release_ended(mu_stores *stores)
+{
+    pthread_mutex_lock(&stores->lock);
+    while (stores->ended.n > 0) {
+        mu_rpc_client *client = stores->ended.items[--stores->ended.n];
+        pthread_mutex_unlock(&stores->lock);
+        mu_release(client);
+        pthread_mutex_lock(&stores->lock);
+    }
+    pthread_mutex_unlock(&stores->lock);
+}
+
+// May wait, for a change or for a connection to end.
 static int64_t run_blocked(mu_stores *stores)
 {
     mu_pool *pool = mu_pool_open();
+    release_ended(stores);
     int64_t due_ns = mu__server_free_orphans(stores->server, mu__now_ns());
     pthread_mutex_lock(&stores->lock);
     for (size_t i = 0; i < stores->stores.n; i++) {
@@ -417,6 +431,7 @@ static void stop(void *arg)
     }
     mu__server_on_owner_left(stores->server, NULL, NULL);
     drop_all(stores);
+    release_ended(stores);
 }
 
 static void stores_destroy(void *object)
@@ -424,7 +439,10 @@ static void stores_destroy(void *object)
     mu_stores *stores = object;
     for (size_t i = 0; i < stores->stores.n; i++)
         mu_release(stores->stores.items[i]);
+    if (stores->has_lock)
+        release_ended(stores);
     mu__free(stores->stores.items);
+    mu__free(stores->ended.items);
     mu_release(stores->kept);
     mu__monitor_free(&stores->wake);
     if (stores->has_lock)

@@ -26,13 +26,17 @@ static inline mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
     return mu__client_new(&args, role, MU_BEARER_ALL);
 }
 
-static inline mu_value *lead_with(env *e, int64_t epoch, mu_order order, const char *copy, uint64_t copy_process)
+static inline mu_rpc_result *begin_lead(env *e, int64_t epoch, mu_order order, const char *copy, uint64_t copy_process)
 {
     const int64_t head[MU_N_LEAD] = {0, epoch, order, 0, (int64_t)mu_rpc_client_server(e->coordinator),
                                      (int64_t)copy_process, 0};
-    return mu_rpc_result_value(
-        mu_rpc_call(e->coordinator, "muster.store.lead",
-                    mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(copy), mu__text_value(""), MU_END)));
+    return mu_rpc_call(e->coordinator, "muster.store.lead",
+                       mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(copy), mu__text_value(""), MU_END));
+}
+
+static inline mu_value *lead_with(env *e, int64_t epoch, mu_order order, const char *copy, uint64_t copy_process)
+{
+    return mu_rpc_result_value(begin_lead(e, epoch, order, copy, copy_process));
 }
 
 static inline mu_value *lead(env *e, int64_t epoch, mu_order order) { return lead_with(e, epoch, order, "", 0); }

@@ -390,6 +390,31 @@ static void test_a_complete_copy_that_refuses_a_large_variable_is_stuck(void **s
     mu_pool_close(pool);
 }
 
+// The connection to a copy that is taken away takes long to end: the server goes on meanwhile.
+static void test_the_connection_to_a_copy_takes_long_to_end(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(1);
+    mu_rpc_server *server;
+    mu_store *copy = start_copy(&server);
+    give_copy(&u, server, mu__stores_process(copy->stores));
+    wait_until_complete(&u);
+    pthread_mutex_lock(&u.store->stores->lock);
+    mu_rpc_client *client = u.store->copy;
+    pthread_mutex_lock(&client->lock); // its thread waits for this, and who releases the client waits for the thread
+    pthread_mutex_unlock(&u.store->stores->lock);
+    mu_rpc_result *followed = begin_lead(&u.e, EPOCH + 2, MU_ORDER_CONTINUE, "", 0);
+    for (int i = 0; i < 2000 && !mu_rpc_result_is_done(followed); i++)
+        mu__sleep_ns(1000000);
+    const bool done = mu_rpc_result_is_done(followed);
+    pthread_mutex_unlock(&client->lock);
+    assert_true(done);
+    assert_non_null(mu_rpc_result_value(followed));
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_updates_go_on_while_a_large_variable_arrives),
         cmocka_unit_test(test_a_copy_that_refuses_a_large_variable_is_stuck),
         cmocka_unit_test(test_a_complete_copy_that_refuses_a_large_variable_is_stuck),
+        cmocka_unit_test(test_the_connection_to_a_copy_takes_long_to_end),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
