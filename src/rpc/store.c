@@ -220,11 +220,13 @@ mu_store *mu__store_new(mu_stores *stores, int number)
     return NULL;
 }
 
+int64_t mu__store_epoch(const mu_store *store) { return MU_MAX(store->epoch, store->led_epoch); }
+
 void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
 {
     row[MU_STATE_STORE] = store->number;
     row[MU_STATE_ROLE] = store->role;
-    row[MU_STATE_EPOCH] = store->epoch;
+    row[MU_STATE_EPOCH] = mu__store_epoch(store); // which the next coordinator must exceed
     row[MU_STATE_APPLIED] = store->applied;
     row[MU_STATE_COPIED] = store->copy != NULL ? store->copied : store->applied;
     row[MU_STATE_COMPLETE] = store->role == MU_STORE_PRIMARY ? store->told : store->complete;

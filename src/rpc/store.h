@@ -170,7 +170,7 @@ typedef struct mu_store {
     int number;
     mu_store_role role;
     bool gone;                  // nobody has it any more
-    int64_t epoch;              // the highest that this process knows of
+    int64_t epoch;              // of its role: no message of an earlier one counts
     void *parts[MU_MOST_PARTS]; // owned
     pthread_mutex_t changing;   // held while a request changes something: changes have one order
     bool has_lock;
@@ -212,6 +212,7 @@ typedef struct mu_store {
     int64_t lease_ns;           // until when the copy's word holds
 
     // As a copy.
+    int64_t led_epoch;          // the last in which another server leads it, as the coordinator says; 0: none
     uint64_t primary_client;    // the primary's connection
     int64_t promised_ns;        // not promoted before
     bool promoting;             // it is to be, from then on
@@ -236,6 +237,8 @@ mu_status mu__store_wait(mu_store *store, mu_server_call *call, int64_t sequence
 bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now);
 // mu__store_release_waiting answers what need not wait any longer.
 void mu__store_release_waiting(mu_store *store, int64_t now);
+// mu__store_epoch is the last epoch that this process has heard of, of this store.
+int64_t mu__store_epoch(const mu_store *store);
 // mu__store_led_ns is until when this process may answer as the store's primary.
 int64_t mu__store_led_ns(const mu_store *store);
 mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body);

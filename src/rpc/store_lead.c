@@ -63,12 +63,13 @@ static mu_status become_primary(mu_store *store, const int64_t *lead, const char
     return status == MU_OK ? mu__store_ready(store) : status;
 }
 
-// Whether the store has what the order is about: a word of a later epoch, or the coordinator's end, may have dropped it
-// since the order began. Parts that were made again after that are empty, but a store without a role has none.
+// Whether the store has what the order is about, and no other server was given it since the order began: a word of a
+// later epoch, or the coordinator's end, may have come. Parts that were made again after the store was dropped are
+// empty, but a store without a role has none.
 static bool is_still_there(const mu_store *store, const int64_t *lead)
 {
     const bool kept = lead[MU_LEAD_ORDER] == MU_ORDER_PROMOTE || lead[MU_LEAD_ORDER] == MU_ORDER_CONTINUE;
-    return store->parts[0] != NULL && store->epoch <= lead[MU_LEAD_EPOCH] &&
+    return store->parts[0] != NULL && mu__store_epoch(store) <= lead[MU_LEAD_EPOCH] &&
            (!kept || store->role != MU_STORE_NONE || MU_PLANTED(MU_DEFECT_EARLIER_LIFE));
 }
 
@@ -76,7 +77,8 @@ static bool is_still_there(const mu_store *store, const int64_t *lead)
 static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *captured, mu_rpc_client *copy)
 {
     if (!is_still_there(store, lead))
-        return mu__error(MU_ABORTED, "store %d was dropped while this server took it over", store->number);
+        return mu__error(MU_ABORTED, "store %d was dropped, or given to another server, while this server took it over",
+                         store->number);
     mu__copying_end(store);
     store->role = MU_STORE_PRIMARY;
     store->epoch = lead[MU_LEAD_EPOCH];
@@ -105,14 +107,15 @@ static mu_status lead_store(mu_store *store, const int64_t *lead, const char *co
     return status;
 }
 
-// Whether an order is new, or repeats one that waits for a lease. Errors: ABORTED for one that came late.
+// Whether an order is new, or repeats one that waits for a lease. Errors: ABORTED for one that came late, or waited for
+// a change until the coordinator had given the store to another server.
 static mu_status is_new(mu_store *store, const int64_t *lead, bool *new)
 {
     const int64_t epoch = lead[MU_LEAD_EPOCH];
     pthread_mutex_lock(&store->stores->lock);
-    *new = epoch > store->epoch || (epoch == store->epoch && store->promoting);
-    const bool repeated = epoch == store->epoch && store->role == MU_STORE_PRIMARY;
-    const int64_t own = store->epoch;
+    const int64_t own = mu__store_epoch(store);
+    *new = epoch > own || (epoch == own && store->promoting);
+    const bool repeated = epoch == own && store->role == MU_STORE_PRIMARY;
     pthread_mutex_unlock(&store->stores->lock);
     if (*new || repeated)
         return MU_OK;

@@ -258,7 +258,8 @@ static void take_poll(mu_stores *stores, int64_t number, int64_t confirmed)
 }
 
 // With the lock held: stores that another server leads. This one may have led them before, or have told clients that
-// they are lost.
+// they are lost; or it is still about to follow an order of an earlier epoch (begin_leading). A copy stays one: the
+// first message of its primary may be of this epoch.
 static void take_led(mu_stores *stores, const mu_value *value)
 {
     const mu_tensor *tensor = value != NULL ? mu_value_tensor(value) : NULL;
@@ -267,7 +268,10 @@ static void take_led(mu_stores *stores, const mu_value *value)
     const int64_t *pairs = mu__host_read(tensor);
     for (int64_t i = 0; i + 1 < tensor->shape.dims[0]; i += 2) {
         mu_store *store = mu__epoch_valid(pairs[i + 1]) ? mu__store_find(stores, pairs[i]) : NULL;
-        if (store != NULL && (store->role == MU_STORE_PRIMARY || store->gone) && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
+        if (store == NULL || MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
+            continue;
+        store->led_epoch = MU_MAX(store->led_epoch, pairs[i + 1]);
+        if (store->role == MU_STORE_PRIMARY || store->gone)
             mu__store_step_down(store, pairs[i + 1]);
     }
 }

@@ -114,6 +114,61 @@ static void test_a_server_cannot_end_a_primary(void **state)
     mu_pool_close(pool);
 }
 
+// Until a server has begun to follow an order, which then waits for a change that this test makes.
+static void wait_until_it_waits(mu_rpc_server *server)
+{
+    bool running = false;
+    for (int i = 0; i < 5000 && !running; i++) {
+        mu__sleep_ns(1000000);
+        pthread_mutex_lock(&server->lock);
+        running = server->calls != NULL && server->first_waiting == NULL;
+        pthread_mutex_unlock(&server->lock);
+    }
+    assert_true(running);
+    mu__sleep_ns(50000000);
+}
+
+// Store 0 becomes a complete copy in this epoch, of a primary that may not answer any more.
+static void make_copy(env *e, int64_t epoch)
+{
+    int64_t row[MU_N_STATE], answer[2];
+    poll_with(e, 0, (int64_t[]){0, epoch - 1}, 2, row);
+    const int64_t head[MU_N_COPY] = {[MU_COPY_EPOCH] = epoch, [MU_COPY_KIND] = MU_COPIED_BEGIN,
+                                     [MU_COPY_PROCESS] = (int64_t)mu_rpc_client_server(e->coordinator),
+                                     [MU_COPY_COMPLETE] = true};
+    const mu_value *taken = mu_rpc_result_value(
+        mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.copy",
+                    mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)));
+    assert_int_equal(mu__numbers_of(taken, answer, 2), MU_OK);
+    assert_int_equal(answer[1], MU_OK);
+    mu__store_find(mu__stores_of(e->server), 0)->promised_ns = 0;
+}
+
+// A copy that is told to take over waits for a change; meanwhile the coordinator gives the store to another server, and
+// says so. When the change ends, the order is too late.
+static void test_an_order_that_waited_for_too_long(void **state)
+{
+    int64_t row[MU_N_STATE];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
+    make_copy(&e, EPOCH + 2);
+    const int64_t head[MU_N_LEAD] = {0, EPOCH + 3, MU_ORDER_PROMOTE, EPOCH + 2,
+                                     (int64_t)mu_rpc_client_server(e.coordinator), 0, 0};
+    pthread_mutex_lock(&store->changing);
+    mu_rpc_result *order =
+        mu_rpc_call(e.coordinator, "muster.store.lead",
+                    mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(""), mu__text_value(""), MU_END));
+    wait_until_it_waits(e.server);
+    poll_with(&e, 0, (int64_t[]){0, EPOCH + 4}, 2, row);
+    pthread_mutex_unlock(&store->changing);
+    expect_result(order, MU_ABORTED, "store 0 has epoch 11; the order has 10");
+    poll(&e, 0, row);
+    assert_int_equal(row[MU_STATE_ROLE], MU_STORE_COPY);
+    mu_pool_close(pool);
+}
+
 // As a copy that the coordinator told to take over, and that waits for the lease of the primary: it refuses messages.
 static mu_value *refuse_messages(mu_value *arguments, void *arg)
 {
@@ -439,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_numbers_are_bounded),
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
+        cmocka_unit_test(test_an_order_that_waited_for_too_long),
         cmocka_unit_test(test_a_primary_whose_copy_does_not_take_over),
         cmocka_unit_test(test_a_store_that_was_lost_is_led_elsewhere),
         cmocka_unit_test(test_a_request_that_comes_late),
