@@ -340,8 +340,11 @@ static bool expect(mu_store *store, const int64_t *head, int64_t *code)
     *code = MU_FAILED_PRECONDITION;
     if (store->role == MU_STORE_PRIMARY && head[MU_COPY_EPOCH] > store->epoch)
         return false;
-    if (head[MU_COPY_KIND] == MU_COPIED_BEGIN && head[MU_COPY_EPOCH] > store->epoch) {
-        mu__store_step_down(store, head[MU_COPY_EPOCH]);
+    // A primary that was told of this epoch has stepped down to it, and has nothing.
+    if (head[MU_COPY_KIND] == MU_COPIED_BEGIN &&
+        (head[MU_COPY_EPOCH] > store->epoch || store->role == MU_STORE_NONE)) {
+        mu__store_drop(store);
+        store->epoch = head[MU_COPY_EPOCH];
         store->role = MU_STORE_COPY;
         store->sending_to = 0;
     }

@@ -128,11 +128,12 @@ static void wait_until_it_waits(mu_rpc_server *server)
     mu__sleep_ns(50000000);
 }
 
-// Store 0 becomes a complete copy in this epoch, of a primary that may not answer any more.
-static void make_copy(env *e, int64_t epoch)
+// The server hears in which epoch another one leads store 0, and becomes its complete copy in this epoch, of a primary
+// that may not answer any more.
+static void make_copy(env *e, int64_t told, int64_t epoch)
 {
     int64_t row[MU_N_STATE], answer[2];
-    poll_with(e, 0, (int64_t[]){0, epoch - 1}, 2, row);
+    poll_with(e, 0, (int64_t[]){0, told}, 2, row);
     const int64_t head[MU_N_COPY] = {[MU_COPY_EPOCH] = epoch, [MU_COPY_KIND] = MU_COPIED_BEGIN,
                                      [MU_COPY_PROCESS] = (int64_t)mu_rpc_client_server(e->coordinator),
                                      [MU_COPY_COMPLETE] = true};
@@ -141,7 +142,10 @@ static void make_copy(env *e, int64_t epoch)
                     mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)));
     assert_int_equal(mu__numbers_of(taken, answer, 2), MU_OK);
     assert_int_equal(answer[1], MU_OK);
-    mu__store_find(mu__stores_of(e->server), 0)->promised_ns = 0;
+    mu_stores *stores = mu__stores_of(e->server);
+    pthread_mutex_lock(&stores->lock);
+    mu__store_find(stores, 0)->promised_ns = 0;
+    pthread_mutex_unlock(&stores->lock);
 }
 
 // A copy that is told to take over waits for a change; meanwhile the coordinator gives the store to another server, and
@@ -153,7 +157,7 @@ static void test_an_order_that_waited_for_too_long(void **state)
     mu_pool *pool = mu_pool_open();
     env e = make_env();
     mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
-    make_copy(&e, EPOCH + 2);
+    make_copy(&e, EPOCH + 1, EPOCH + 2);
     const int64_t head[MU_N_LEAD] = {0, EPOCH + 3, MU_ORDER_PROMOTE, EPOCH + 2,
                                      (int64_t)mu_rpc_client_server(e.coordinator), 0, 0};
     pthread_mutex_lock(&store->changing);
@@ -166,6 +170,20 @@ static void test_an_order_that_waited_for_too_long(void **state)
     expect_result(order, MU_ABORTED, "store 0 has epoch 11; the order has 10");
     poll(&e, 0, row);
     assert_int_equal(row[MU_STATE_ROLE], MU_STORE_COPY);
+    mu_pool_close(pool);
+}
+
+// A primary hears only in the epoch in which it is to be a copy that another server leads.
+static void test_a_primary_becomes_a_copy(void **state)
+{
+    int64_t row[MU_N_STATE];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    make_copy(&e, EPOCH + 1, EPOCH + 1);
+    poll(&e, 0, row);
+    assert_int_equal(row[MU_STATE_ROLE], MU_STORE_COPY);
+    assert_int_equal(row[MU_STATE_EPOCH], EPOCH + 1);
     mu_pool_close(pool);
 }
 
@@ -495,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
         cmocka_unit_test(test_an_order_that_waited_for_too_long),
+        cmocka_unit_test(test_a_primary_becomes_a_copy),
         cmocka_unit_test(test_a_primary_whose_copy_does_not_take_over),
         cmocka_unit_test(test_a_store_that_was_lost_is_led_elsewhere),
         cmocka_unit_test(test_a_request_that_comes_late),
