@@ -99,8 +99,8 @@ static void stop_the_copy(mu_strategy *strategy, mu_variable *v)
     wait_for_number(port_of_server(0), "copies_behind", 1, 1);
     wait_for_number(port_of_server(0), "answers_waiting_for_copies", 1, 10);
     wait_for_number(port_of(0), "copies_behind", 1, SERVERS);
-    pthread_join(adding, NULL);
     kill((pid_t)pid, SIGCONT);
+    pthread_join(adding, NULL);
     wait_for_copies(strategy);
     wait_for_number(port_of(0), "copies_behind", 0, 0);
     for (int i = 0; i < SERVERS; i++) {
