@@ -34,7 +34,7 @@ enum { STEPS = 300, BETWEEN = 40 };
 static void stop_worker(job *j)
 {
     expect_work(j, 1);
-    const long pid = signal_task("worker", 1, SIGSTOP);
+    const long pid = stop_task("worker", 1);
     schedule(j, STEPS);
     expect_sums(j, "a worker is stopped");
     kill((pid_t)pid, SIGCONT);
@@ -45,7 +45,7 @@ static void stop_server(job *j)
 {
     const int64_t before = recovery_of(j->strategy).failovers;
     wait_for_copies(j->strategy);
-    const long pid = signal_task("ps", 0, SIGSTOP);
+    const long pid = stop_task("ps", 0);
     schedule(j, STEPS);
     expect_sums(j, "a server is stopped");
     expect(recovery_of(j->strategy).failovers > before, "its copy took over");

@@ -93,7 +93,7 @@ static void stop_the_copy(mu_strategy *strategy, mu_variable *v)
     wait_for_copies(strategy);
     wait_for_number(port_of_server(0), "copies_behind", 0, 0);
     wait_for_number(port_of(0), "copies_behind", 0, 0);
-    const long pid = signal_task("ps", 1, SIGSTOP);
+    const long pid = stop_task("ps", 1);
     expect(pthread_create(&adding, NULL, add_one, v) == 0, "a thread");
     wait_for_number(port_of_server(0), "copies_behind_updates", 1, 10);
     wait_for_number(port_of_server(0), "copies_behind", 1, 1);

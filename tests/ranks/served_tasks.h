@@ -7,6 +7,7 @@
 
 #include <muster.h>
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +38,43 @@ static inline long signal_task(const char *job, int index, int number)
 static inline void kill_task(const char *job, int index)
 {
     signal_task(job, index, SIGKILL);
+}
+
+static inline bool thread_is_stopped(long pid, const char *thread)
+{
+    char path[64], line[400] = "";
+    snprintf(path, sizeof path, "/proc/%ld/task/%.20s/stat", pid, thread);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return true; // it has ended
+    const size_t n = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[n] = '\0';
+    const char *name_end = strrchr(line, ')');
+    return name_end && strncmp(name_end, ") T", 3) == 0;
+}
+
+static inline bool process_is_stopped(long pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/task", pid);
+    DIR *threads = opendir(path);
+    bool stopped = threads != NULL;
+    for (struct dirent *entry; stopped && (entry = readdir(threads)) != NULL;)
+        stopped = entry->d_name[0] == '.' || thread_is_stopped(pid, entry->d_name);
+    if (threads)
+        closedir(threads);
+    return stopped;
+}
+
+// Stops a task's process, and returns it when none of its threads runs any more: kill returns before that.
+static inline long stop_task(const char *job, int index)
+{
+    const long pid = signal_task(job, index, SIGSTOP);
+    for (int i = 0; i < 6000 && !process_is_stopped(pid); i++)
+        usleep(1000);
+    expect(process_is_stopped(pid), "the process is stopped");
+    return pid;
 }
 
 static inline mu_worker_calls calls_of(mu_coordinator *c, int worker)
