@@ -2,6 +2,7 @@
 // on one device and on several replicas, in one program and in parts; what surely holds or fails is decided when the
 // program is compiled.
 #include "changed_table.h"
+#include "compare_leaves.h"
 #include "skip.h"
 
 #include "distribute/distribute.h"
@@ -151,24 +152,6 @@ static mu_value *run_on(const char *device, mu_traceable *fn, const float data[N
     return mu_run(mu_one_device_strategy(device), mu_function_new(fn, NULL), argument(data));
 }
 
-static void compare_leaves(const char *what, const mu_value *native, const mu_value *plugin)
-{
-    mu_object *wanted[16], *seen[16];
-    const int n = mu__value_flatten(native, wanted, 16);
-    assert_int_equal(mu__value_flatten(plugin, seen, 16), n);
-    for (int i = 0; i < n; i++) {
-        const mu_tensor *a = (const mu_tensor *)wanted[i], *b = (const mu_tensor *)seen[i];
-        assert_true(mu__shape_equal(&a->shape, &b->shape));
-        const void *x = mu__host_read(a), *y = mu__host_read(b);
-        for (int64_t k = 0; k < mu_tensor_elements(a); k++) {
-            const double left = mu__read_element(a->dtype, x, k), right = mu__read_element(b->dtype, y, k);
-            if (!(fabs(left - right) <= 1e-6 * (1 + fabs(left))))
-                fail_msg("%s: leaf %d, element %lld is %g, on the native engine %g", what, i, (long long)k, right,
-                         left);
-        }
-    }
-}
-
 // What is said of the op, with its place in this file: what is said of the run around it is the engine's.
 static void op_of(const mu_error *error, char text[512])
 {
@@ -195,7 +178,7 @@ static void test_one_device(void **state)
         mu_value *plugin = native ? run_on("XLA_CPU:0", programs[i].fn, programs[i].good) : NULL;
         if (!plugin)
             fail_msg("%s: %s", programs[i].what, mu_error_message());
-        compare_leaves(programs[i].what, native, plugin);
+        compare_leaves(programs[i].what, native, plugin, 1e-6);
         expect_failure(programs[i].what, run_on("CPU:0", programs[i].fn, programs[i].bad), programs[i].message);
         expect_failure(programs[i].what, run_on("XLA_CPU:0", programs[i].fn, programs[i].bad), programs[i].message);
     }
@@ -390,7 +373,7 @@ static void check_replicas(const char *what, mu_traceable *fn, const int64_t siz
     mu_value *seen = wanted ? mu_run(xla, mu_function_new(fn, NULL), parts(xla, sizes, good)) : NULL;
     if (!seen)
         fail_msg("%s: %s", what, mu_error_message());
-    compare_leaves(what, mu_local_results(native, wanted), mu_local_results(xla, seen));
+    compare_leaves(what, mu_local_results(native, wanted), mu_local_results(xla, seen), 1e-6);
     expect_failure(what, mu_run(native, mu_function_new(fn, NULL), parts(native, sizes, bad)), message);
     expect_failure(what, mu_run(xla, mu_function_new(fn, NULL), parts(xla, sizes, bad)), message);
 }

@@ -2,6 +2,7 @@
 // collectives, and those behind the gather are compiled for each size of the whole. Values and gradients are those of
 // the native engine.
 #include "changed_table.h"
+#include "compare_leaves.h"
 #include "skip.h"
 
 #include "distribute/distribute.h"
@@ -57,25 +58,6 @@ static int start(void **state)
 }
 
 // ---- Comparing ----------------------------------------------------------------------------------
-
-static void compare_leaves(const char *what, const mu_value *native, const mu_value *xla, double tolerance)
-{
-    mu_object *wanted[64], *seen[64];
-    const int n = mu__value_flatten(native, wanted, 64);
-    assert_int_equal(mu__value_flatten(xla, seen, 64), n);
-    for (int i = 0; i < n; i++) {
-        const mu_tensor *a = (const mu_tensor *)wanted[i], *b = (const mu_tensor *)seen[i];
-        if (a->dtype != b->dtype || !mu__shape_equal(&a->shape, &b->shape))
-            fail_msg("%s: leaf %d has another type or shape than on the native engine", what, i);
-        const void *x = mu__host_read(a), *y = mu__host_read(b);
-        for (int64_t k = 0; k < mu_tensor_elements(a); k++) {
-            const double left = mu__read_element(a->dtype, x, k), right = mu__read_element(b->dtype, y, k);
-            if (!(fabs(left - right) <= tolerance * (1 + fabs(left))))
-                fail_msg("%s: leaf %d, element %lld is %.9g, on the native engine %.9g", what, i, (long long)k, right,
-                         left);
-        }
-    }
-}
 
 // Parts [2, size, 3] of replicas, or [size, 2, 3]: numbers that tell where they come from.
 static mu_value *parts(mu_strategy *strategy, mu_dtype dtype, int axis, int n, const int64_t sizes[MOST])

@@ -2,6 +2,7 @@
 // and with the results of the native engine. Where the replicas' shapes differ, each runs the parts between the
 // collectives, as exactly.
 #include "changed_table.h"
+#include "compare_leaves.h"
 #include "skip.h"
 
 #include "distribute/distribute.h"
@@ -62,24 +63,6 @@ static int start(void **state)
 }
 
 // ---- Comparing ----------------------------------------------------------------------------------
-
-static void compare_leaves(const char *what, mu_value *native, mu_value *xla, double tolerance)
-{
-    mu_object *wanted[64], *seen[64];
-    const int n = mu__value_flatten(native, wanted, 64);
-    assert_int_equal(mu__value_flatten(xla, seen, 64), n);
-    for (int i = 0; i < n; i++) {
-        const mu_tensor *a = (mu_tensor *)wanted[i], *b = (mu_tensor *)seen[i];
-        assert_true(a->dtype == b->dtype && mu__shape_equal(&a->shape, &b->shape));
-        const void *x = mu__host_read(a), *y = mu__host_read(b);
-        for (int64_t k = 0; k < mu_tensor_elements(a); k++) {
-            const double left = mu__read_element(a->dtype, x, k), right = mu__read_element(b->dtype, y, k);
-            if (!(fabs(left - right) <= tolerance * (1 + fabs(left))))
-                fail_msg("%s: leaf %d, element %lld is %.9g, on the native engine %.9g", what, i, (long long)k, right,
-                         left);
-        }
-    }
-}
 
 static mu_value *run_on(mu_strategy *strategy, mu_traceable *fn, void *arg, mu_value *arguments)
 {
