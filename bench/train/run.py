@@ -31,9 +31,9 @@ import rival_common as common  # noqa: E402
 
 TOLERANCE = 1e-4
 # Tolerance after the first step. Adam divides a gradient by its own magnitude, so where gradients are small, as
-# before a normalisation, rounding decides: PyTorch's two memory formats differ by 7e-3 after ten steps. The first
-# loss must agree within TOLERANCE.
-LATER_TOLERANCE = {"batch_norm": 2e-2}
+# before a normalisation, rounding decides: PyTorch's two memory formats differ by 7e-3 after ten steps. In deeper networks
+# it decides too: the rivals' own settings of "vgg" differ by up to 4e-3. The first loss must agree within TOLERANCE.
+LATER_TOLERANCE = {"batch_norm": 2e-2, "vgg": 1e-2}
 DEADLINE_S = 600
 PROGRAMS = {"pytorch": "rival_torch.py", "tensorflow": "rival_tensorflow.py", "jax": "rival_jax.py"}
 OURS = "muster"

@@ -1,5 +1,5 @@
-"""JAX's side of the bench of XLA devices, with the same plugin: one jitted step whose state is donated; on two devices
-by shard_map. Answers the requests that run.py writes (see main.c)."""
+"""JAX's side of the bench of XLA devices, with the same plugin: one jitted step, on two devices by shard_map. Its state is
+donated where the losses are right then, else not. Answers the requests that run.py writes (see main.c)."""
 import functools
 import json
 import resource
@@ -16,6 +16,7 @@ import data
 import networks
 
 CHECKED_STEPS, LARGE = 5, 4 << 20
+TOLERANCE = 1e-3  # relative, between ways to run the same network
 
 
 def adam(state, gradients):
@@ -28,8 +29,8 @@ def adam(state, gradients):
 
 
 class Training:
-    def __init__(self, name, devices, loss):
-        self.loss, self.samples = loss, data.samples(name)
+    def __init__(self, name, devices, loss, donated):
+        self.loss, self.donated, self.samples = loss, donated, data.samples(name)
         weights = data.weights(name)
         zeros = [[np.zeros_like(w) for w in weights] for _ in range(2)]
         self.state, self.batch = (np.float32(0), weights, *zeros), data.batch(name)
@@ -52,7 +53,7 @@ class Training:
             parts = PartitionSpec("replica")
             step = jax.shard_map(step, mesh=self.mesh, in_specs=(PartitionSpec(), parts, parts),
                                  out_specs=PartitionSpec(), check_vma=False)
-        return jax.jit(step, donate_argnums=0)
+        return jax.jit(step, donate_argnums=0 if self.donated else ())
 
     def run(self):
         x, y = self.batch
@@ -62,18 +63,28 @@ class Training:
         return loss
 
 
+# With xla-cpu-pjrt 0.0.1 and AVX-512, the third loss of a GPT whose state is donated is wrong by 1 %: with the same
+# plugin it is right when nothing is donated, and with JAX's own CPU client always.
 @functools.cache
 def fastest(network, devices):
-    losses = networks.losses(network)
-    def seconds(loss):
-        return measure(Training(network, devices, loss).run, 5)["wall"]
-    return min(losses, key=seconds) if len(losses) > 1 else losses[0]
+    ways = [(loss, donated) for loss in networks.losses(network) for donated in (False, True)]
+    reference = first_losses(network, devices, *ways[0])
+    right = [way for way in ways if np.allclose(first_losses(network, devices, *way), reference, rtol=TOLERANCE)]
+    for loss, donated in ways:
+        if (loss, donated) not in right:
+            print(f"JAX's {network} {'with' if donated else 'without'} donation computes other losses: not timed", file=sys.stderr)
+    return min(right, key=lambda way: measure(Training(network, devices, *way).run, 5)["wall"])
+
+
+def first_losses(network, devices, loss, donated):
+    run = Training(network, devices, loss, donated).run
+    return [float(run()) for _ in range(CHECKED_STEPS)]
 
 
 @functools.cache
 def training(name):
     network, devices = name.removesuffix("_2"), 2 if name.endswith("_2") else 1
-    return Training(network, devices, fastest(network, devices))
+    return Training(network, devices, *fastest(network, devices))
 
 
 def measure(run, times):
