@@ -6,7 +6,7 @@
 #ifndef MU_SRC_KERNELS_H
 #define MU_SRC_KERNELS_H
 
-#include "elementary.h"
+#include "kernels/math/elementary.h"
 
 #include <stddef.h>
 

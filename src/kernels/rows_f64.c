@@ -1,7 +1,7 @@
 // softmax and log_softmax of rows of float64. A row is read from memory once, for its maximum; the next row is
 // prefetched while the exponentials are computed and summed, and they are scaled while they are still in the cache.
 // The order of summation depends on the row's length only.
-#include "math_f64x8.h"
+#include "kernels/math/math_f64x8.h"
 #include "kernel_slots.h"
 
 #if MU_HAS_F64X8

@@ -4,7 +4,7 @@
 #ifndef MU_SRC_OPS_NN_H
 #define MU_SRC_OPS_NN_H
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "ops/core/attrs.h"
 
 // ---- Attributes ---------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const
 // mu__bias_in_place adds a bias along the last axis and, with `relu`, clamps at 0 (NaN is kept).
 void mu__bias_in_place(const mu_view *y, const mu_view *bias, bool relu);
 
-// mu__gemm_for and mu__outer_for return the products (kernels/gemm.h) of float32, float64, int32 and int64; NULL for
+// mu__gemm_for and mu__outer_for return the products (gemm.h) of float32, float64, int32 and int64; NULL for
 // other types.
 mu_gemm *mu__gemm_for(mu_dtype dtype);
 mu_outer *mu__outer_for(mu_dtype dtype);
