@@ -3,7 +3,7 @@
 // An engine pass makes this op if the convolution's input needs a gradient too. The fast kernel visits only the
 // elements that passed a gradient on, which are few; the plain one unpools and calls the plain ops.
 #include "engine/cpu/fused_ops.h"
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 #include "ops/nn/nn_loops.h"
 
 #include "kernels/kernels.h"

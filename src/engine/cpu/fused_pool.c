@@ -5,7 +5,7 @@
 // the forward pass. The reference kernels call those of the plain ops.
 #include "engine/cpu/fused_ops.h"
 #include "ops/core/loops.h"
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 #include "ops/nn/nn_loops.h"
 
 #include "kernels/kernels.h"

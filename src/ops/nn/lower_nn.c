@@ -4,7 +4,7 @@
 // engine. Pools are written tap by tap, which makes the positions of maxima exact (ties go to the first, as in the
 // loops).
 #include "ops/core/lower.h"
-#include "ops/nn/pool.h"
+#include "ops/spatial/pool.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 // max_pool2d has a hidden second output, the position of each maximum within its window. Its gradient and second
 // derivative (a gather at these positions) use it. float32 uses hand-written kernels and shares images among the team;
 // max pooling supports integers too.
-#include "ops/nn/pool.h"
+#include "ops/spatial/pool.h"
 
 #include "kernels/kernels.h"
 #include "ops/core/loops.h"

@@ -36,11 +36,11 @@ enum { CHANNELS = 16 };  // channels sampled together
 
 #define T float
 #define FN(name) f32_##name
-#include "ops/nn/resize_loops.inc.c"
+#include "ops/spatial/resize_loops.inc.c"
 
 #define T double
 #define FN(name) f64_##name
-#include "ops/nn/resize_loops.inc.c"
+#include "ops/spatial/resize_loops.inc.c"
 
 // ---- Shapes -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@
 // the first-level cache for all taps, and tiles of the product stay in registers. Team members divide taps and
 // channels, not images, so the sums do not depend on the size of the team. Only for one group and float32.
 #include "kernels/kernels.h"
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 #include "ops/core/loops.h"
 
 // CHANNELS: least channels per member. NEAR: elements in a run of both rows. SHORTEST: columns. LANES: per vector.

@@ -3,7 +3,7 @@
 // Padding is ignored, not zero. A maximum's position is the row-major number of its tap; ties go to the first tap, and
 // a NaN beats all numbers.
 #include "ops/core/plain.h"
-#include "ops/nn/pool.h"
+#include "ops/spatial/pool.h"
 
 #include <math.h>
 
@@ -58,11 +58,11 @@ static void put_position(const pool_job *j, int64_t at, int64_t position)
 
 #define T float
 #define FN(name) f32_##name
-#include "ops/nn/pool_loops.inc.c"
+#include "ops/spatial/pool_loops.inc.c"
 
 #define T double
 #define FN(name) f64_##name
-#include "ops/nn/pool_loops.inc.c"
+#include "ops/spatial/pool_loops.inc.c"
 
 // A maximum of nothing is the least number of its type.
 static void max_pool_whole(const pool_job *j, const mu_view *x, const mu_view *y)

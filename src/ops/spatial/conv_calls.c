@@ -1,6 +1,6 @@
 // The public functions of the convolutions: options checked and made into the attributes of the ops in conv.c.
 #include "ops/core/composed.h"
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 
 #include <muster/nn.h>
 

@@ -3,7 +3,7 @@
 // Every (output pixel, tap, channel, filter) multiplies two elements and adds the product to an element of the third
 // array: of the result, or of the array whose gradient is computed.
 #include "ops/core/plain.h"
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 
 enum { IMAGE, KERNEL, RESULT, ARRAYS };
 

@@ -6,7 +6,7 @@
 // prefers, because they change every step and the reorder is cheap. With stride 1 an input gradient is computed as a
 // forward convolution; most filter gradients use conv_filter.c. Each of the three ops is linear in both operands, so
 // the ops are each other's gradients. Only engine passes make the fused op.
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 #include "ops/core/lower.h"
 #include "ops/onednn/onednn.h"
 

@@ -2,7 +2,7 @@
 //
 // All three are one stablehlo.convolution. They differ in which axis of an array is batch, feature or spatial, and in
 // dilations and padding of image and kernel.
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 #include "ops/core/lower.h"
 
 // The differences between the three: axis order and, per spatial axis, strides, dilations and padding.

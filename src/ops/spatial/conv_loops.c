@@ -2,7 +2,7 @@
 //
 // For each tap, each row of output pixels is one small matrix product with strided rows. The image is not copied (no
 // im2col), and the three convolutions differ only in which array receives the product.
-#include "ops/nn/conv.h"
+#include "ops/spatial/conv.h"
 
 typedef struct conv_loops {
     mu_conv_kind kind;
