@@ -7,7 +7,7 @@
 // prints one line "bytes microseconds" per size, the median of the batches. run.py compares these with other
 // libraries.
 #include "comm/comm.h"
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 
 #include <pthread.h>
 #include <sched.h>

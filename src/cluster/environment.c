@@ -4,7 +4,7 @@
 // (Slurm's variables in a batch script) does not count. Also checks that no variable has changed after a strategy was
 // made.
 #include "cluster/cluster.h"
-#include "comm/network.h"
+#include "comm/transports/network.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 // Reference: Google Cloud, "View and query VM metadata"; the attributes instance-id and worker-network-endpoints of
 // TPU machines.
 #include "cluster/cluster.h"
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 #include "engine/engine.h"
 
 #include <arpa/inet.h>

@@ -7,8 +7,8 @@
 #ifndef MU_SRC_COMM_H
 #define MU_SRC_COMM_H
 
-#include "comm/mesh.h"
-#include "comm/network.h"
+#include "comm/mesh/mesh.h"
+#include "comm/transports/network.h"
 #include "ops/core/op.h"
 
 #include <muster/comm.h>

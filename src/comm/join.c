@@ -2,7 +2,7 @@
 //
 // Every decision depends only on data that all processes have exchanged, so all decide the same. A host whose processes
 // cannot share memory is treated as several hosts. Independent of collectives.
-#include "comm/group.h"
+#include "comm/collectives/group.h"
 
 #include "kernels/kernels.h"
 

@@ -6,7 +6,7 @@
 #define MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 
 #include "comm/comm.h"
-#include "comm/mesh.h"
+#include "comm/mesh/mesh.h"
 #include "data/dataset.h"
 #include "distribute/strategy_ops.h"
 #include "engine/engine.h"

@@ -4,13 +4,13 @@
 // to a part is what lets the next one be sent, so that neither end queues more than a window of them, and small
 // messages pass between the parts of large ones. The request or reply that the message belongs to follows its last part
 // and names its transfer. Between two processes of one host, the bytes of parts go through shared memory
-// (comm/slots.h) as soon as both ends have agreed on it, and then also those of smaller messages. All functions are
+// (slots.h) as soon as both ends have agreed on it, and then also those of smaller messages. All functions are
 // called with the lock of the node held.
 #ifndef MU_SRC_RPC_CHANNEL_H
 #define MU_SRC_RPC_CHANNEL_H
 
-#include "comm/session.h"
-#include "comm/slots.h"
+#include "comm/sessions/session.h"
+#include "comm/sessions/slots.h"
 #include "rpc/rpc.h"
 
 enum {

@@ -1,7 +1,7 @@
 // The server of a task: chooses the task, and is an RPC server with the services that a coordinator uses.
 #include "base/system.h"
 #include "cluster/cluster.h"
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 #include "rpc/rpc.h"
 #include "rpc/service.h"
 

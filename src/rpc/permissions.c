@@ -1,4 +1,4 @@
-// Who may call what: the role that a client has proven with the key (comm/link.c) against the method's row.
+// Who may call what: the role that a client has proven with the key (comm/sessions/link.c) against the method's row.
 //
 // Whoever has no role of the cluster, such as a program with an mu_rpc_client of its own, may call everything, as the
 // coordinator may. A worker runs functions that others wrote, so it may use variables and nothing that makes or ends

@@ -1,11 +1,11 @@
 // Private header of the layer rpc: values and signatures as bytes, and the channel that both ends of a connection use.
 //
-// A connection is a session of the mesh (comm/session.h); channel.c puts messages of any size on it, server.c and
+// A connection is a session of the mesh (session.h); channel.c puts messages of any size on it, server.c and
 // client.c give them their meaning. docs/rpc.md has the protocol. Nothing here knows graphs, engines or strategies.
 #ifndef MU_SRC_RPC_H
 #define MU_SRC_RPC_H
 
-#include "comm/wire.h"
+#include "comm/sessions/wire.h"
 #include "tensor/tensor.h"
 
 #include <muster/rpc.h>

@@ -120,7 +120,7 @@ static mu_status check_not_started(const mu_rpc_server *server, const char *func
                                         server->wanted);
 }
 
-// What clients use. A node that chooses its port listens on the loopback alone without a key (comm/listen.c), whatever
+// What clients use. A node that chooses its port listens on the loopback alone without a key (listen.c), whatever
 // host was wanted.
 static char *address_of(const mu_rpc_server *server, bool any_port)
 {

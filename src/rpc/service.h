@@ -5,7 +5,7 @@
 #ifndef MU_SRC_RPC_SERVICE_H
 #define MU_SRC_RPC_SERVICE_H
 
-#include "comm/wire.h"
+#include "comm/sessions/wire.h"
 #include "ops/core/op.h"
 #include "ops/state/budget.h"
 

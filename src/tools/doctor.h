@@ -2,7 +2,7 @@
 #ifndef MU_SRC_TOOLS_DOCTOR_H
 #define MU_SRC_TOOLS_DOCTOR_H
 
-#include "comm/mesh.h"
+#include "comm/mesh/mesh.h"
 
 // Measured by the lower rank, `from`. Only processes of the same build exchange this struct.
 typedef struct mu_doctor_pair {

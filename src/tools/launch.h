@@ -6,7 +6,7 @@
 #define MU_SRC_TOOLS_LAUNCH_H
 
 #include "base/base.h"
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 
 #include <sys/types.h>
 

@@ -1,5 +1,5 @@
 // `muster key`: makes a key for a cluster, or derives from it the key with which a process is one worker and no more.
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 #include "tools/tools.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
 // Fuzzes what a process tells of itself when it joins a group: what is taken can be an index and can be printed.
-#include "comm/group.h"
+#include "comm/collectives/group.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // Fuzzes the frames of a mesh: the input is a sequence of frames; every body is given to the reader of its type and, to
 // be sure, to all others. What can be read can be written, and reads the same again.
-#include "comm/key_value.h"
-#include "comm/net.h"
+#include "comm/mesh/key_value.h"
+#include "comm/sessions/net.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // Fuzzes the beginning of a connection: a server's and a client's link get the input in place of what the other end
 // would say, without a key, with a proof and with TLS, with the key of the cluster and of a worker. Nobody without the
 // key gets further than the proof.
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 
 #include <stdlib.h>
 #include <unistd.h>

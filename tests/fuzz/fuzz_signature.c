@@ -1,6 +1,6 @@
 // Fuzzes the signatures of collectives that hosts send each other; the input is two of them. An accepted signature is
 // within its bounds, and any two can be described in an error.
-#include "comm/group.h"
+#include "comm/collectives/group.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // Others who connect to the tasks of a job: with another cluster's key, with nonsense, or without a word.
 #include "run.h"
 
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -5,7 +5,7 @@
 #include "seeds.h"
 #include "world.h"
 
-#include "comm/mesh.h"
+#include "comm/mesh/mesh.h"
 
 enum { MOST_TASKS = 16, MOST_PROCESSES = 32, TIMEOUT_S = 20, WORD_BYTES = 48 };
 

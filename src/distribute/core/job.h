@@ -2,7 +2,7 @@
 #ifndef MU_SRC_DISTRIBUTE_JOB_H
 #define MU_SRC_DISTRIBUTE_JOB_H
 
-#include "comm/mesh.h"
+#include "comm/mesh/mesh.h"
 #include "engine/engine.h"
 
 // One per runtime; a process is in one job at a time.

@@ -1,7 +1,7 @@
 // The world of plugins whose devices are in several processes: the key-value store of the job's mesh.
 //
 // A client of a plugin may live longer than the job, so it holds this object, which forgets the mesh at the job's end.
-#include "comm/key_value.h"
+#include "comm/mesh/key_value.h"
 #include "distribute/core/job.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // The TPU resolver: this host, addresses, names in the environment, and a metadata server with its wrong answers.
 #include "cluster/tpu_topology.h"
 #include "cluster_test.h"
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 
 #include <arpa/inet.h>
 #include <signal.h>

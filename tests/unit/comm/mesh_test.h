@@ -7,8 +7,8 @@
 #define MU_TESTS_MESH_TEST_H
 
 #include "../../idle_clock.h"
-#include "comm/mesh.h"
-#include "comm/net.h"
+#include "comm/mesh/mesh.h"
+#include "comm/sessions/net.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #ifndef MU_TESTS_OWN_MEMBERSHIP_H
 #define MU_TESTS_OWN_MEMBERSHIP_H
 
-#include "comm/session.h"
+#include "comm/sessions/session.h"
 
 enum { SERVER = 0, CLIENTS = 2, NODES = 1 + CLIENTS };
 

@@ -1,6 +1,6 @@
 // Groups of several processes, in shared memory and over TCP: every operation gives the right numbers and the same
 // bits on all ranks; what one does differently, does not do, or dies of is an error on all that says so.
-#include "comm/group.h"
+#include "comm/collectives/group.h"
 #include "operations_test.h"
 
 #include <sys/mman.h>

@@ -2,8 +2,8 @@
 // another process, whatever it says, takes more than its share of rank 0's memory.
 #include "mesh_test.h"
 
-#include "comm/key_value.h"
-#include "comm/mesh_private.h"
+#include "comm/mesh/key_value.h"
+#include "comm/mesh/mesh_private.h"
 
 static mu_mesh *join(int rank)
 {

@@ -1,7 +1,7 @@
 // Servers in processes of their own: killed, started again, stopped, and strangers at their door.
 //
 // The program starts itself: "server ADDRESS" is a server that counts its calls.
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 #include "rpc_test.h"
 
 #include <arpa/inet.h>

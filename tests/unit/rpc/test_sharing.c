@@ -1,5 +1,5 @@
 // Messages through shared memory: when both ends are on one host, whole, and refused when the memory is not theirs.
-#include "comm/slots.h"
+#include "comm/sessions/slots.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
 #include "rpc_test.h"
