@@ -371,7 +371,7 @@ mu_value *mu__stack(mu_item *items, int64_t n, const mu_padding *pad, mu_buffer_
 // ---- Stages of other files ----------------------------------------------------------------------
 
 #define MU_STAGE(name, fewest, most) extern const mu_stage_ops mu__##name##_stage;
-#include "data/stages.def"
+#include "data/stages/stages.def"
 #undef MU_STAGE
 
 // mu__dataset_of_rows makes a source of rows; takes ownership of `rows` (NULL gives NULL). `path`: its only row is a

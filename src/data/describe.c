@@ -9,7 +9,7 @@ static const struct known_stage {
     int fewest, most;  // inputs
 } stages[] = {
 #define MU_STAGE(name, fewest, most) {&mu__##name##_stage, fewest, most},
-#include "data/stages.def"
+#include "data/stages/stages.def"
 #undef MU_STAGE
 };
 

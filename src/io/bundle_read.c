@@ -4,7 +4,7 @@
 // variable that was partitioned is put together from its slices. Texts other than the object graph are left out.
 #include "io/tensor_bundle.h"
 
-#include "data/crc32c.h"
+#include "data/formats/crc32c.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 // what it shares with the one before. Every block ends with its checksum.
 #include "io/tensor_bundle.h"
 
-#include "data/crc32c.h"
+#include "data/formats/crc32c.h"
 
 enum {
     FOOTER_BYTES = 48,

@@ -5,7 +5,7 @@
 // checksums do not fit the data.
 #include "io/tensor_bundle.h"
 
-#include "data/crc32c.h"
+#include "data/formats/crc32c.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 // first, because its length stands before it. Formats: tensorflow/core/util/event.proto, framework/summary.proto.
 #include "io/events.h"
 
-#include "data/crc32c.h"
+#include "data/formats/crc32c.h"
 
 #include <errno.h>
 #include <fcntl.h>

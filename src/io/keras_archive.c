@@ -5,7 +5,7 @@
 // is extracted to a disk and no member's name is used as a path.
 #include "io/io.h"
 
-#include "data/zip.h"
+#include "data/formats/zip.h"
 
 #define CONFIG "config.json"
 #define METADATA "metadata.json"

@@ -3,8 +3,8 @@
 // The whole file is read into memory, so that its checksums can be verified. bfloat16, which NumPy lacks, is refused.
 #include "io/io.h"
 
-#include "data/npy.h"
-#include "data/zip.h"
+#include "data/formats/npy.h"
+#include "data/formats/zip.h"
 
 // An open archive. An entry's place is the number of its member.
 typedef struct npz {

@@ -4,7 +4,7 @@
 // the model's input is, else images in JPEG or PNG, or elements of uint8.
 #include "tools/fit_data.h"
 
-#include "data/example.h"
+#include "data/formats/example.h"
 #include "model/core/layer.h"
 #include "model/models/functional.h"
 #include "model/models/host_part.h"

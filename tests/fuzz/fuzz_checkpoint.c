@@ -2,7 +2,7 @@
 // Checksums are put right, so that what they cover is read too.
 #include "io/io.h"
 
-#include "data/crc32c.h"
+#include "data/formats/crc32c.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // Fuzzes the decoding of images: any bytes are refused with a record, or give an image with the channels wanted, and
 // the image written as a PNG is the same image again.
-#include "data/image.h"
+#include "data/formats/image.h"
 
 #include <muster/image.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // Fuzzes the readers of NumPy's files and archives: any bytes are refused with a record, or give tensors.
-#include "data/npy.h"
+#include "data/formats/npy.h"
 
 #include <stdlib.h>
 

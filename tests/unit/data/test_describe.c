@@ -206,7 +206,7 @@ static void every_stage_says_what_is_sent(void **state)
     (void)state;
     const mu_stage_ops *const stages[] = {
 #define MU_STAGE(name, fewest, most) &mu__##name##_stage,
-#include "data/stages.def"
+#include "data/stages/stages.def"
 #undef MU_STAGE
     };
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)

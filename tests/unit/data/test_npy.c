@@ -1,7 +1,7 @@
 // NumPy's files: types, byte orders, archives stored and deflated, and every lie that a header can tell.
 #include "data_test.h"
 
-#include "data/npy.h"
+#include "data/formats/npy.h"
 
 #include <unistd.h>
 #include <zlib.h>

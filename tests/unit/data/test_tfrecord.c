@@ -1,7 +1,7 @@
 // TFRecord files and file names as elements: checksums, gzip, several files, every damage.
 #include "data_test.h"
 
-#include "data/crc32c.h"
+#include "data/formats/crc32c.h"
 
 #include <unistd.h>
 #include <zlib.h>

@@ -2,10 +2,10 @@
 //
 // A thread inflates the files, which may have tens of megabytes, while the program builds its model. A gather waits
 // only for the rows that it needs. The last rows count as read only after the checksum.
-#include "data/idx.h"
+#include "data/formats/idx.h"
 
 #include "data/dataset.h"
-#include "data/file_stream.h"
+#include "data/formats/file_stream.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // Walks the wire format of protocol buffers for tf.train.Example: fields, maps, and lists of values packed or not.
 //
 // Unknown fields are skipped, as the format demands; groups, which no version of these messages had, are damage.
-#include "data/example.h"
+#include "data/formats/example.h"
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };  // wire types
 

@@ -1,5 +1,5 @@
 // Lines of text files as strings, plain or gzip, without their ends ("\n" and "\r\n").
-#include "data/filenames.h"
+#include "data/formats/filenames.h"
 
 enum { BUFFER_BYTES = 65536, MOST_LINE_BYTES = 1 << 28 };
 

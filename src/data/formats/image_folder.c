@@ -2,7 +2,7 @@
 //
 // The files are listed when the dataset is made; a dataset of names and labels follows, which is divided, shuffled and
 // repeated like any other, and a stage that reads, decodes and resizes one image.
-#include "data/image.h"
+#include "data/formats/image.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 // CRC-32C eight bytes at a time, by tables made at first use; see crc32c.h.
-#include "data/crc32c.h"
+#include "data/formats/crc32c.h"
 
 #include <pthread.h>
 

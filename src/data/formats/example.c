@@ -2,9 +2,9 @@
 //
 // A feature is a column of rows: one for each example or, of a sequence, for each step of each. A first pass over the
 // rows checks them and counts their values; the second writes them, and the padding behind them, into one tensor.
-#include "data/example.h"
+#include "data/formats/example.h"
 
-#include "data/example_form.h"
+#include "data/formats/example_form.h"
 
 // One feature of the result.
 typedef struct column {

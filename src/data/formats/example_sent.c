@@ -3,7 +3,7 @@
 // A feature is [name, numbers, name of its lengths, default value], where the last two may be empty lists; the
 // numbers are its type, whether its length varies, and its axes.
 #include "data/describe.h"
-#include "data/example_form.h"
+#include "data/formats/example_form.h"
 
 enum { MOST_FEATURES = 4096, FIRST_AXIS = 2 };
 static const char function[] = "mu_dataset_parse_example";

@@ -1,7 +1,7 @@
 // Records of one length from binary files, plain or gzip, between a header and a footer of known lengths (CIFAR's
 // format, for one). A window of a record and the footer behind it is read, so the end of a file need not be known
 // beforehand.
-#include "data/filenames.h"
+#include "data/formats/filenames.h"
 
 enum { MOST_RECORD_BYTES = 1 << 28 };
 

@@ -2,7 +2,7 @@
 #ifndef MU_SRC_DATA_EXAMPLE_FORM_H
 #define MU_SRC_DATA_EXAMPLE_FORM_H
 
-#include "data/example.h"
+#include "data/formats/example.h"
 
 typedef struct mu_feature_list {
     int n, n_leaves;     // features; tensors of the result: lengths are further ones

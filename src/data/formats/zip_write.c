@@ -2,7 +2,7 @@
 //
 // Members and archives of 4 GiB and more get the records of the 64-bit kind. The time of every member is the format's
 // first, 1 January 1980, so that the same contents are the same bytes.
-#include "data/zip.h"
+#include "data/formats/zip.h"
 
 #include <zlib.h>
 

@@ -1,6 +1,6 @@
 // File names as elements: uint8 vectors, so that a dataset of files is shuffled, sharded and interleaved like
 // any other. Readers take the dataset of names as their input.
-#include "data/filenames.h"
+#include "data/formats/filenames.h"
 
 #define MOST_PATH_BYTES 4096
 

@@ -2,7 +2,7 @@
 //
 // The pipeline is walked from its end, and cloned up to the last change; the stages before that are shared. By rows,
 // every worker runs the whole pipeline and keeps its rows of each batch; of rows in memory only those are gathered.
-#include "data/filenames.h"
+#include "data/formats/filenames.h"
 
 // The same stage on another input; takes ownership of `input`. Owned; NULL gives NULL.
 static mu_dataset *on_input(const mu_dataset *dataset, mu_dataset *input)

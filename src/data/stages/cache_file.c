@@ -5,8 +5,8 @@
 // strings, as a mark, its rank, its sizes (8 bytes each, little-endian) and its strings. It gets its final
 // name when it is complete; an iteration that finds the name reads the file.
 #include "data/dataset.h"
-#include "data/npy.h"
-#include "data/tfrecord.h"
+#include "data/formats/npy.h"
+#include "data/formats/tfrecord.h"
 
 #include <jansson.h>
 #include <stdlib.h>

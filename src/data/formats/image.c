@@ -2,7 +2,7 @@
 //
 // Both libraries report errors by longjmp; what must be freed then lies in a struct outside of the jumping function.
 // Sizes are checked before memory is taken: a file of a few bytes may claim an image of any size.
-#include "data/image.h"
+#include "data/formats/image.h"
 
 #include <jpeglib.h>
 #include <jerror.h>

@@ -2,7 +2,7 @@
 //
 // Both read their input on producer threads and return elements in order. The threads start with the first element, so
 // a restored iterator skips before any element is made.
-#include "data/queue.h"
+#include "data/stages/queue.h"
 
 typedef struct prefetch_args {
     int64_t buffer_size;

@@ -3,7 +3,7 @@
 // Characters are read through a small buffer, and the field being read is collected in another, so no line is stored.
 // Numbers are read in the C locale, whatever the program's locale is.
 #include "data/describe.h"
-#include "data/filenames.h"
+#include "data/formats/filenames.h"
 
 #include <errno.h>
 #include <locale.h>

@@ -1,5 +1,5 @@
 // Reads files sequentially, plain or gzip (also several gzip members); see file_stream.h.
-#include "data/file_stream.h"
+#include "data/formats/file_stream.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // The functions and the dataset stage that parse examples: what the user asks for, checked once and kept.
 #include "data/describe.h"
-#include "data/example_form.h"
+#include "data/formats/example_form.h"
 
 static const char parse_example[] = "mu_parse_example", parse_sequence[] = "mu_parse_sequence_example";
 

@@ -2,7 +2,7 @@
 //
 // There are two locks: `order` is held while taking a sequence number and its input, `lock` only around the ring
 // itself. So the reader never waits for an input that it does not need yet.
-#include "data/queue.h"
+#include "data/stages/queue.h"
 
 #include <errno.h>
 #include <pthread.h>

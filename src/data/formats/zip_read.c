@@ -2,7 +2,7 @@
 //
 // Every offset and size is checked against the archive before it is used. Members do not overlap, and all reads of an
 // archive together may inflate only to what deflate can make of its bytes, so a small file cannot take much memory.
-#include "data/zip.h"
+#include "data/formats/zip.h"
 
 #include <zlib.h>
 

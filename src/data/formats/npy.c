@@ -3,9 +3,9 @@
 // Numbers from the file are checked against the file's size before memory is allocated for them. Big-endian elements
 // are byte-swapped, those in Fortran order brought into C's. Elements become tensors, and these the rows.
 #include "data/dataset.h"
-#include "data/npy.h"
-#include "data/file_stream.h"
-#include "data/zip.h"
+#include "data/formats/npy.h"
+#include "data/formats/file_stream.h"
+#include "data/formats/zip.h"
 
 #include <ctype.h>
 

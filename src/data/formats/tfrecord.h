@@ -2,7 +2,7 @@
 #ifndef MU_SRC_DATA_TFRECORD_H
 #define MU_SRC_DATA_TFRECORD_H
 
-#include "data/file_stream.h"
+#include "data/formats/file_stream.h"
 
 typedef struct mu_record_reader {
     mu_file_stream *stream;    // owned

@@ -1,10 +1,10 @@
 // The TFRecord format: length, checksum of the length, bytes, checksum of the bytes; plain or gzip.
 //
 // A record is read in growing steps, so a false length costs no more memory than the file holds.
-#include "data/tfrecord.h"
+#include "data/formats/tfrecord.h"
 
-#include "data/crc32c.h"
-#include "data/filenames.h"
+#include "data/formats/crc32c.h"
+#include "data/formats/filenames.h"
 
 #define FIRST_STEP ((size_t)1 << 20)
 

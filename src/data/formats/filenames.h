@@ -3,7 +3,7 @@
 #define MU_SRC_DATA_FILENAMES_H
 
 #include "data/dataset.h"
-#include "data/file_stream.h"
+#include "data/formats/file_stream.h"
 
 // mu__files_next closes *stream and opens the file named by the next element of input 0; sets *end after the last.
 mu_status mu__files_next(mu_stage *stage, mu_file_stream **stream, bool *end);

@@ -2,8 +2,8 @@
 //
 // A message that holds another one begins with its length, so messages are written from the inside to the outside: each
 // into a list of bytes of its own, which the outer one copies.
-#include "data/example.h"
-#include "data/tfrecord.h"
+#include "data/formats/example.h"
+#include "data/formats/tfrecord.h"
 
 #include <stdlib.h>
 
