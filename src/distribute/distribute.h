@@ -382,7 +382,7 @@ mu_tensor *mu__broadcast_from_first(mu_tensor *value, const char *name);
 mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name);
 // mu__all_reduce_list reduces n tensors over all replicas, in buckets of one type. A bucket ends before it exceeds
 // bytes_per_pack (0: no limit; MU_BUCKETS_CHOSEN: from the size of all). In a trace with a limit, a pass fills the
-// buckets in the order in which the tensors become ready, and decides when they start (graph/reductions.c). `names`
+// buckets in the order in which the tensors become ready, and decides when they start (reductions.c). `names`
 // (may be NULL) are shown to peers that wait. out[i] belongs to the pool.
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
                               const char *const *names, size_t bytes_per_pack);

@@ -5,8 +5,8 @@
 // and state) and change some fields of its message, so most of what is tried gets far. Loops are cut short and plans
 // that need much memory are left out: neither is a fault.
 #include "engine/cpu/plan.h"
-#include "graph/control.h"
-#include "graph/wire_form.h"
+#include "graph/control/control.h"
+#include "graph/wire/wire_form.h"
 
 #include <muster.h>
 

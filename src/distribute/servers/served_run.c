@@ -1,11 +1,11 @@
 // Runs a function whose variables are on parameter servers, on one device.
 //
-// The graph is cut at its effects (graph/segments.h). The device's thread runs the segments between them as plans of
+// The graph is cut at its effects (segments.h). The device's thread runs the segments between them as plans of
 // its engine, and applies each effect by itself, under the lock of the variable's server; the assignments to all parts
 // of a variable on servers at the same time. So two workers that add to one variable at the same time both count, and a
 // worker reads what others wrote before its read.
 #include "distribute/strategies/parameter_server.h"
-#include "graph/segments.h"
+#include "graph/passes/segments.h"
 #include "rpc/service.h"
 
 #include <muster/cancellation.h>

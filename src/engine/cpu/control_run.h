@@ -4,7 +4,7 @@
 #define MU_SRC_ENGINE_CPU_CONTROL_RUN_H
 
 #include "engine/cpu/plan.h"
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 // The bodies of one node.
 struct control {

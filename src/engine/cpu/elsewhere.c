@@ -1,7 +1,7 @@
 // Effects on resources that another process keeps, as steps of a plan: the op is sent there with its inputs.
 //
 // Only bodies (branches and loops) have such steps: outside of them whoever runs the graph applies effects itself
-// (graph/segments.h).
+// (graph/passes/segments.h).
 #include "engine/cpu/plan.h"
 
 bool mu__is_elsewhere(const mu_graph *graph, const mu_node *node)

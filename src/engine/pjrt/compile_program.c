@@ -1,6 +1,6 @@
 // Compiles programs for a client's devices, and makes and frees plans.
 #include "engine/pjrt/pjrt_plan.h"
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 // ---- One program --------------------------------------------------------------------------------
 

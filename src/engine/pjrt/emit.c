@@ -5,7 +5,7 @@
 // arguments. The plugin that compiles the text checks it and reports errors by line. Bodies of control flow are written
 // where their op's lowering asks for them, inside of a region.
 #include "engine/pjrt/pjrt.h"
-#include "graph/uniform.h"
+#include "graph/passes/uniform.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 

@@ -1,7 +1,7 @@
 // Dtype policies: the types of weights and of computation in layers, as Keras 3 has them.
 //
 // A layer keeps the policy that it was made under. Calls convert its inputs (layer.c) and, through the context's
-// `autocast`, the weights that it reads (graph/variable.c), so gradients return to the weights' type through the casts.
+// `autocast`, the weights that it reads (variable.c), so gradients return to the weights' type through the casts.
 #include "model/core/layer.h"
 
 

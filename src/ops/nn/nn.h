@@ -57,7 +57,7 @@ typedef struct mu_nesterov_attrs {
 typedef struct mu_all_reduce_attrs {
     int64_t reduction;  // mu_reduction
     char name[MU_ATTR_TEXT_BYTES];
-    int64_t pack_bytes; // of a gradient in a trace: packed with others up to this size (graph/reductions.c), then -1
+    int64_t pack_bytes; // of a gradient in a trace: packed with others up to this size (reductions.c), then -1
 } mu_all_reduce_attrs;
 
 typedef struct mu_broadcast_attrs {

@@ -1,8 +1,8 @@
 // gather_variable: rows of a variable by index, without a copy of the variable.
 //
-// For variables that a server keeps (graph/variable.c): the op is one request that carries indices and rows. A variable
+// For variables that a server keeps (variable.c): the op is one request that carries indices and rows. A variable
 // whose rows are divided among several parts is read by one op, so that all servers are asked at the same time. The
-// gradient is slices, which the tape makes (graph/gradient.c).
+// gradient is slices, which the tape makes (graph/gradients/gradient.c).
 #include "ops/array/index.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"

@@ -2,7 +2,7 @@
 // training that ends where one device's does.
 #include "distribute_test.h"
 #include "distribute/strategies/parameter_server.h"
-#include "graph/segments.h"
+#include "graph/passes/segments.h"
 #include "model/optimizers/optimizer.h"
 #include "model/training/training.h"
 

@@ -2,7 +2,7 @@
 // crashes and nothing stays behind. The function has a loop, a scan, branches, calls and state in it.
 #include "control_test.h"
 
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 static mu_variable *level;
 

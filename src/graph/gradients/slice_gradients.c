@@ -3,7 +3,7 @@
 // Padding each slice's gradient to x's size and adding n of them would take n times the work of x's size. So the blocks
 // are sorted along the first axis that they divide, and concatenated with zeros in the gaps; blocks divided along
 // further axes are joined recursively. Overlapping blocks go into several layers, which are added.
-#include "graph/parts.h"
+#include "graph/gradients/parts.h"
 
 #include "ops/array/index_map.h"
 

@@ -3,7 +3,7 @@
 // The ops of a body are recorded in a tape of their own and differentiated while a new body is traced. Gradient rules
 // use values of the old body. Each such value is an input or a kept output of the old node; the new body captures it,
 // or takes it row by row from a stack. So only values that a rule uses are kept.
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 #include <muster/ops.h>
 

@@ -2,7 +2,7 @@
 //
 // The function is traced for one row; then a rule for each op applies it to all rows. Ops that do not depend on the
 // rows run once, but each row draws its own seed. An op without a rule runs row by row, and the log says so.
-#include "graph/vectorize.h"
+#include "graph/control/vectorize.h"
 #include "ops/nn/nn.h"
 
 #include <muster/ops.h>

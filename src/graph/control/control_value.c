@@ -1,5 +1,5 @@
 // Values as lists of tensors, for inputs and outputs of bodies, and how control flow nodes are made.
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *out)
 {

@@ -2,7 +2,7 @@
 #ifndef MU_SRC_GRAPH_VECTORIZE_H
 #define MU_SRC_GRAPH_VECTORIZE_H
 
-#include "graph/map_fn.h"
+#include "graph/control/map_fn.h"
 
 // A value while a function of one row is vectorized: with `rows` it has one more first axis than the function saw.
 typedef struct mu_vector_rows {

@@ -3,7 +3,7 @@
 // protobuf-c parses with an allocator that has a budget. Each node is then built as a trace builds it, so its op's
 // shape rule checks it. What rules take for granted about attributes (ranks, element types, terminated strings, sizes
 // of constants) is checked here first. Errors name node and op. No op is named here, and the caller finds resources.
-#include "graph/wire_form.h"
+#include "graph/wire/wire_form.h"
 
 // Budget of one call, nested graphs included.
 typedef struct spending {

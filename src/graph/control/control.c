@@ -3,7 +3,7 @@
 // A rule passes the node's input shapes through its bodies, so one graph serves every batch size. A loop value whose
 // shape changes between iterations has unknown dimensions outside. These rules check everything that an engine relies
 // on, because graphs from other processes pass through them too.
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 mu_bodies mu__bodies_of(const mu_op *op, void *attributes)
 {

@@ -5,7 +5,7 @@
 // derivatives), or the same graph can contain it. Tensors are identified by node and output (symbolic) or by handle
 // (eager). The gradient of a variable that is gathered from stays a list of slices until a dense gradient is added.
 // Gradients of a tensor's slices are kept separate until all are known (slice_gradients.c).
-#include "graph/parts.h"
+#include "graph/gradients/parts.h"
 #include "ops/array/dynamic_partition.h"
 #include "ops/core/grads.h"
 

@@ -4,7 +4,7 @@
 //
 // Whatever decides whether a collective runs must be such a value, or the replicas must agree on it (mu__hlo_agree).
 // Control flow with a collective inside takes the same way everywhere for that reason.
-#include "graph/uniform.h"
+#include "graph/passes/uniform.h"
 
 #include "ops/nn/nn.h"
 

@@ -11,7 +11,7 @@
 // Which op has failed (mu_emitter.fault) is a further result of control flow with ops inside that may fail: replicas
 // that did not agree, and checks. A loop with a check ends where that has failed, since what follows may rely on it;
 // where the body has a collective, on all replicas.
-#include "graph/uniform.h"
+#include "graph/passes/uniform.h"
 #include "ops/core/lower.h"
 
 static mu_hlo *new_values(mu_emitter *e, size_t n)

@@ -4,7 +4,7 @@
 // An engine that performs collectives between programs needs them outside of bodies. Loops inside of such loops follow
 // in further rounds. Loops that are left have a condition, too many iterations, or a number or slices whose size only a
 // run knows.
-#include "graph/control.h"
+#include "graph/control/control.h"
 #include "graph/copy.h"
 #include "ops/core/attrs.h"
 

@@ -2,7 +2,7 @@
 //
 // Engines use it to see one graph and fuse across calls. A body that is recomputed for its gradient stays a body,
 // unless the engine does not support bodies.
-#include "graph/control.h"
+#include "graph/control/control.h"
 #include "graph/copy.h"
 
 static mu_status copy_values(const mu_copying *c, bool all, const mu_edge *in);

@@ -2,7 +2,7 @@
 //
 // A rule may decline a case (an unknown dimension, an unexpected input with rows); then the op runs row by row. Ops
 // that work elementwise or on the last axes only need inputs of equal rank.
-#include "graph/vectorize.h"
+#include "graph/control/vectorize.h"
 #include "ops/core/attrs.h"
 #include "ops/nn/nn.h"
 

@@ -2,7 +2,7 @@
 #ifndef MU_SRC_GRAPH_MAP_FN_H
 #define MU_SRC_GRAPH_MAP_FN_H
 
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 // mu__need_rows checks that all tensors have a first axis, of one size; `what` names the caller.
 mu_status mu__need_rows(const mu_tensors *elems, const char *what);

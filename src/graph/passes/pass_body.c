@@ -2,7 +2,7 @@
 //
 // Nodes are visited from last to first, so that all users of a node's outputs are known. Bodies are copied before they
 // are changed, because tapes and other graphs may hold the same ones.
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 // A node's new form while it is worked out.
 typedef struct draft {

@@ -1,6 +1,6 @@
 // Jacobians from one gradient per element, as a loop over unit vectors; directional derivatives from two gradients.
 #include "base/callback.h"
-#include "graph/map_fn.h"
+#include "graph/control/map_fn.h"
 
 #include <muster/ops.h>
 

@@ -2,7 +2,7 @@
 //
 // Between begin and end, the thread's ops go into the body's graph. Outer tapes do not record these ops, but the node
 // that contains the body. The bodies of one node are joined, so that they take the same inputs.
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 mu_status mu__body_begin(mu_body_trace *body, const char *name)
 {

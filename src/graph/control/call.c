@@ -4,7 +4,7 @@
 // recompute: its intermediate values must not be kept, so it stays a body. Outside of traces, a custom gradient is only
 // an entry of the tapes.
 #include "base/callback.h"
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 #include <muster/ops.h>
 

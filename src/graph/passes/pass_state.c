@@ -4,7 +4,7 @@
 // The pass tracks each variable's current value from node to node, in the order of effects. A branch or call takes the
 // value as an input, and returns it if it writes; a loop carries it. Effects on no resource (print, assert) stay nodes,
 // in order.
-#include "graph/control.h"
+#include "graph/control/control.h"
 #include "graph/copy.h"
 #include "ops/core/attrs.h"
 

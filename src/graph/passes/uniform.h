@@ -2,7 +2,7 @@
 #ifndef MU_SRC_GRAPH_UNIFORM_H
 #define MU_SRC_GRAPH_UNIFORM_H
 
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 // mu__uniform_values sets, for each slot of a pure graph, whether the value is surely the same on all replicas that run
 // the graph in one program, given that of the graph's inputs.

@@ -3,7 +3,7 @@
 // If the predicate is known (outside of traces, or a constant), the branch is simply called. In a trace both branches
 // are traced, joined, and become one node. A switch is a tree of conds.
 #include "base/callback.h"
-#include "graph/control.h"
+#include "graph/control/control.h"
 
 #include <muster/ops.h>
 

@@ -3,7 +3,7 @@
 // Outside of traces a loop calls its callbacks in each iteration, so tapes record every op. In a trace the body is
 // traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
 #include "base/callback.h"
-#include "graph/map_fn.h"
+#include "graph/control/map_fn.h"
 
 #include <muster/ops.h>
 

@@ -2,7 +2,7 @@
 //
 // Attributes are written field by field from the op's definition, so no op is named here. Elements of constants are
 // borrowed until they are packed. A graph that a reader would refuse is refused here, by name.
-#include "graph/wire_form.h"
+#include "graph/wire/wire_form.h"
 
 typedef struct writer {
     mu_arena arena;

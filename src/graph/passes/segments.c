@@ -3,7 +3,7 @@
 // Every node gets a stage. A segment of stage s runs before the effects of stage s: a node without effect that needs
 // the result of an effect belongs to the next stage, and an effect comes no earlier than the one before it on the same
 // resource. Constants are copied into each segment that needs them.
-#include "graph/segments.h"
+#include "graph/passes/segments.h"
 #include "graph/copy.h"
 
 typedef struct cutting {

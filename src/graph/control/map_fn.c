@@ -1,6 +1,6 @@
 // mu_map_fn: calls a function for each slice; in a trace, a loop without carried values.
 #include "base/callback.h"
-#include "graph/map_fn.h"
+#include "graph/control/map_fn.h"
 
 #include <muster/ops.h>
 
