@@ -1,7 +1,7 @@
 // The coordinator as programs see it: makes it, schedules, joins, fetches.
 #include "coordinator/coordinator.h"
 
-#include "rpc/call_metrics.h"
+#include "rpc/server/call_metrics.h"
 #include "rpc/rpc.h"
 
 enum { MOST_QUEUED = 262144, PS_FAILURES_IGNORED = 3, WORKERS_PER_TIMEOUT = 10 };

@@ -2,7 +2,7 @@
 // how long they took, and what became of lost servers.
 #include "coordinator/coordinator.h"
 
-#include "rpc/call_metrics.h"
+#include "rpc/server/call_metrics.h"
 
 static mu_status put_counter(mu_text *out, const mu_coordinator *c, const char *name,
                              int64_t (*of)(const mu_dispatcher *worker))

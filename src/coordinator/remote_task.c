@@ -7,7 +7,7 @@
 #include "data/dataset.h"
 #include "distribute/servers/function_service.h"
 #include "rpc/rpc.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <ctype.h>
 

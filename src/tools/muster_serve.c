@@ -1,7 +1,7 @@
 // `muster serve`: a worker or a parameter server of a cluster, until it is asked to end; or it asks another one to end.
 #include "base/system.h"
 #include "comm/sessions/net.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 #include "tools/tools.h"
 
 #include <muster/server.h>

@@ -1,7 +1,7 @@
 // Fuzzes what a coordinator reads of a server: the input as a value, which is the answer to a question about the
 // server's stores. Whatever it is, the numbers that are believed leave room to count on.
 #include "rpc/channel.h"
-#include "rpc/store.h"
+#include "rpc/stores/store.h"
 
 #include <stdlib.h>
 

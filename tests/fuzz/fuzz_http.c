@@ -1,6 +1,6 @@
 // Fuzzes the request that strangers on the loopback send for a server's numbers: whatever it is, it gets one answer,
 // and more bytes change it only while the request is not complete.
-#include "rpc/call_metrics.h"
+#include "rpc/server/call_metrics.h"
 
 #include <stdlib.h>
 

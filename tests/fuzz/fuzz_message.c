@@ -1,7 +1,7 @@
 // Fuzzes what members of a cluster send to an RPC server: the input is a series of requests, each a byte for what it
 // asks, two for its length, and its data. Whatever comes, the server answers or refuses, and at the end holds no bytes.
 // The input as a whole is also read as a value: it is refused with a record, or is written again as the same bytes.
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 
 #include <stdlib.h>
 

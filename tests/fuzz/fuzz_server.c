@@ -5,8 +5,8 @@
 //
 // Seeds are calls that tasks have sent (seeds/server).
 #include "ops/state/embedding_table.h"
-#include "rpc/server.h"
-#include "rpc/store.h"
+#include "rpc/server/server.h"
+#include "rpc/stores/store.h"
 
 #include <muster/ops.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// A simulated cluster of parameter servers: the shipped servers, clients and coordinator (rpc/store.h) in one thread,
+// A simulated cluster of parameter servers: the shipped servers, clients and coordinator (store.h) in one thread,
 // in the world of world.h, with a checker that knows every update.
 //
 // Each store has one variable, a vector with an element for each update, one embedding table, with a row for each, and
@@ -10,7 +10,7 @@
 #include "seeds.h"
 #include "world.h"
 
-#include "rpc/store.h"
+#include "rpc/stores/store.h"
 
 enum { MOST_SERVERS = 4, MOST_WORKERS = 4, MOST_UPDATES = 240, MOST_PROCESSES = 64, MOST_BACK = 400, PORT = 7000 };
 

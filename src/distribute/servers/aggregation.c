@@ -2,7 +2,7 @@
 #include "distribute/servers/aggregation.h"
 
 #include "ops/state/accumulator.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <muster/ops.h>
 

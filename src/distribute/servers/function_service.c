@@ -7,11 +7,11 @@
 #include "distribute/servers/input_service.h"
 #include "distribute/strategies/parameter_server.h"
 #include "engine/engine.h"
-#include "rpc/call_metrics.h"
-#include "rpc/remote_table.h"
+#include "rpc/server/call_metrics.h"
+#include "rpc/remote/remote_table.h"
 #include "rpc/rpc.h"
-#include "rpc/service.h"
-#include "rpc/store.h"
+#include "rpc/services/service.h"
+#include "rpc/stores/store.h"
 
 enum { MOST_FUNCTIONS = 65536, MOST_SERVERS = 4096, MOST_CLUSTERS = 64 };
 

@@ -8,7 +8,7 @@
 #include "base/system.h"
 #include "data/describe.h"
 #include "engine/engine.h"
-#include "rpc/call_metrics.h"
+#include "rpc/server/call_metrics.h"
 #include "rpc/rpc.h"
 
 enum { MOST_INPUTS = 4096, READ_AHEAD = 2 };

@@ -7,7 +7,7 @@
 #define MU_SRC_DISTRIBUTE_INPUT_SERVICE_H
 
 #include "graph/graph.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <muster/data.h>
 

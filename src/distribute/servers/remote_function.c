@@ -1,9 +1,9 @@
 // The coordinator's end of functions on workers: sends a graph, and runs it there.
 #include "distribute/servers/function_service.h"
 #include "rpc/rpc.h"
-#include "rpc/remote_table.h"
-#include "rpc/service.h"
-#include "rpc/store.h"
+#include "rpc/remote/remote_table.h"
+#include "rpc/services/service.h"
+#include "rpc/stores/store.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
-// Variables of a strategy that survive their servers: the thread that repeats the steps of the placement (rpc/store.h),
+// Variables of a strategy that survive their servers: the thread that repeats the steps of the placement (store.h),
 // and what it tells.
 #include "distribute/strategies/parameter_server.h"
-#include "rpc/store.h"
+#include "rpc/stores/store.h"
 
 typedef struct mu_served_copies {
     mu_placement *placement;      // owned

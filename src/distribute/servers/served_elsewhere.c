@@ -1,11 +1,11 @@
 // Parameter servers in other processes: reaches them, and makes variables there.
 //
 // A variable's value is on its server only. Its resource names the server (mu_resource.home), so every op on it becomes
-// one request (rpc/remote_variable.c), whether this process applies the op or a worker does.
+// one request (rpc/remote/remote_variable.c), whether this process applies the op or a worker does.
 #include "base/system.h"
 #include "cluster/cluster.h"
 #include "distribute/strategies/parameter_server.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #define PAUSE_NS 50000000
 

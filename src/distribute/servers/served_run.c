@@ -6,7 +6,7 @@
 // worker reads what others wrote before its read.
 #include "distribute/strategies/parameter_server.h"
 #include "graph/passes/segments.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <muster/cancellation.h>
 

@@ -2,7 +2,7 @@
 // the table of requests, as the bytes that the RPC protocol has for it.
 #include "io/io.h"
 #include "rpc/rpc.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <dirent.h>
 #include <stdlib.h>

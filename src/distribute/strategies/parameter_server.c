@@ -7,7 +7,7 @@
 #include "cluster/cluster.h"
 #include "distribute/servers/aggregation.h"
 #include "distribute/variables/sharded_variable.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 static const char constructor[] = "mu_parameter_server_strategy";
 

@@ -2,7 +2,7 @@
 // and back to the server of each key, whatever their number was.
 #include "distribute/variables/strategy_embedding.h"
 
-#include "rpc/remote_table.h"
+#include "rpc/remote/remote_table.h"
 
 #include <stdlib.h>
 

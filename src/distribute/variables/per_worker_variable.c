@@ -7,7 +7,7 @@
 #include "base/system.h"
 #include "distribute/strategies/parameter_server.h"
 #include "rpc/rpc.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #define PAUSE_NS 10000000
 

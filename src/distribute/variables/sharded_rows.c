@@ -276,7 +276,7 @@ static bool on_servers(const mu_variable *variable)
     return true;
 }
 
-// One op on all parts: each server is asked once, all at the same time (rpc/remote_rows.c).
+// One op on all parts: each server is asked once, all at the same time (rpc/remote/remote_rows.c).
 static mu_tensor *gather_from_servers(const mu_variable *variable, mu_tensor *ids)
 {
     mu_resource **parts = mu__calloc((size_t)variable->n_shards, sizeof *parts);

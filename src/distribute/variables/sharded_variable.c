@@ -8,7 +8,7 @@
 #include "base/callback.h"
 #include "distribute/strategies/parameter_server.h"
 #include "graph/trace.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <muster/ops.h>
 

@@ -2,7 +2,7 @@
 #include "distribute/variables/strategy_embedding.h"
 
 #include "distribute/strategies/parameter_server.h"
-#include "rpc/remote_table.h"
+#include "rpc/remote/remote_table.h"
 
 #include <muster/ops.h>
 

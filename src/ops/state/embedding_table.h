@@ -3,7 +3,7 @@
 // A table is in stripes by the hash of the key, each with a lock, an index with open addressing, and rows in slabs. A
 // call sorts its keys by stripe, so it takes each lock once. embedding_table.c stores rows, embedding_row.c computes on
 // one, embedding_batch.c looks up and updates many, embedding_transfer.c saves and restores. A table whose rows are on
-// servers is another resource of the same kind name (rpc/remote_table.h).
+// servers is another resource of the same kind name (rpc/remote/remote_table.h).
 #ifndef MU_SRC_OPS_EMBEDDING_TABLE_H
 #define MU_SRC_OPS_EMBEDDING_TABLE_H
 

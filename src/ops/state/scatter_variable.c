@@ -2,7 +2,7 @@
 //
 // One op for all seven kinds (add, sub, mul, div, min, max, update). An index that occurs twice is applied twice. A
 // variable whose rows are divided among several servers is changed by one op on all its parts, so that all servers are
-// asked at the same time (rpc/remote_rows.c).
+// asked at the same time (rpc/remote/remote_rows.c).
 #include "ops/array/index.h"
 #include "ops/core/lower.h"
 #include "ops/core/plain.h"

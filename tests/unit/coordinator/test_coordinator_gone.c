@@ -4,7 +4,7 @@
 #include "servers_test.h"
 
 #include "coordinator/coordinator.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,8 +1,8 @@
 // Accumulators on a server that has a copy, which is told to end: what they have is there afterwards, and a take that
 // waited continues. Both servers are in this process.
 #include "rpc/rpc.h"
-#include "rpc/service.h"
-#include "rpc/store.h"
+#include "rpc/services/service.h"
+#include "rpc/stores/store.h"
 
 #include "accumulators_test.h"
 
@@ -105,7 +105,7 @@ static void test_takes_that_end_without_gradients(void **state)
 
 // ---- Leases -------------------------------------------------------------------------------------
 
-// The beginning of a server, whose struct is private (rpc/cluster_server.c).
+// The beginning of a server, whose struct is private (rpc/server/cluster_server.c).
 struct mu_server {
     mu_object object;
     mu_rpc_server *rpc;

@@ -2,7 +2,7 @@
 // the results of one device, as assignments outside of functions do; workers of an older version are told. All servers
 // are in this process.
 #include "graph/graph.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 #include "servers_test.h"
 #include "tensor/tensor.h"
 

@@ -1,7 +1,7 @@
 // One task of a cluster speaks the version of the wire before this one, as during an upgrade: functions on workers,
 // variables, accumulators and tables in stores, copies, a failover and synchronous steps work whichever task it is. All
 // servers are in this process.
-#include "rpc/client.h"
+#include "rpc/client/client.h"
 
 #include "accumulators_test.h"
 

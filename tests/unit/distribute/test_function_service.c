@@ -3,7 +3,7 @@
 #include "distribute/servers/function_service.h"
 
 #include "../rpc/rpc_test.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include <pthread.h>
 

@@ -2,10 +2,10 @@
 #ifndef MU_TESTS_STORES_TEST_H
 #define MU_TESTS_STORES_TEST_H
 
-#include "rpc/client.h"
+#include "rpc/client/client.h"
 #include "rpc/rpc.h"
-#include "rpc/server.h"
-#include "rpc/store.h"
+#include "rpc/server/server.h"
+#include "rpc/stores/store.h"
 #include "rpc_test.h"
 
 #include <muster/ops.h>

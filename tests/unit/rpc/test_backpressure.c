@@ -1,5 +1,5 @@
 // A client that does not read: what waits for it is bounded, it is lost in the heartbeat's time, and others are served.
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "rpc_test.h"
 
 #include "../../forwarder.h"

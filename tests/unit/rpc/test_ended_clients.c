@@ -3,9 +3,9 @@
 // connection that is reset says, and a server that cannot be dialled. And when a coordinator counts as gone, so that
 // what it made is freed.
 #include "base/system.h"
-#include "rpc/client.h"
+#include "rpc/client/client.h"
 #include "rpc/rpc.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "rpc_test.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 // descriptors when it has none.
 #include "../../metrics_page.h"
 #include "base/system.h"
-#include "rpc/call_metrics.h"
+#include "rpc/server/call_metrics.h"
 #include "rpc/rpc.h"
 #include "rpc_test.h"
 

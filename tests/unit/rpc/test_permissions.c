@@ -1,8 +1,8 @@
 // Roles, which are part of the proof of the key, and versions of the wire: old and new ends speak the older one.
-#include "rpc/client.h"
-#include "rpc/server.h"
-#include "rpc/service.h"
-#include "rpc/store.h"
+#include "rpc/client/client.h"
+#include "rpc/server/server.h"
+#include "rpc/services/service.h"
+#include "rpc/stores/store.h"
 #include "rpc_test.h"
 
 static mu_value *answer(mu_value *arguments, void *arg)

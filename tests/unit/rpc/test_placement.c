@@ -2,10 +2,10 @@
 // what is not lost yet. Where a lease ends, the clock of the library is put forward instead of waiting: no test depends
 // on how busy the machine is.
 #include "base/system.h"
-#include "rpc/client.h"
+#include "rpc/client/client.h"
 #include "rpc/rpc.h"
-#include "rpc/server.h"
-#include "rpc/store.h"
+#include "rpc/server/server.h"
+#include "rpc/stores/store.h"
 #include "rpc_test.h"
 
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 // The table of requests seen: what stays of clients that have ended. Time is the test's own.
 #include "base/system.h"
 #include "rpc/rpc.h"
-#include "rpc/store.h"
+#include "rpc/stores/store.h"
 #include "rpc_test.h"
 
 enum { CLIENTS = 200, ANSWER_BYTES = 1 << 20 };

@@ -1,5 +1,5 @@
 // The servers of a cluster's tasks: which task, where they listen, how they end.
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 #include "rpc_test.h"
 
 #include <pthread.h>

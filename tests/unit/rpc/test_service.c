@@ -1,6 +1,6 @@
 // Variables on a server: made, read, changed by many at the same time, looked up, deleted; hostile graphs.
 #include "rpc/rpc.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 
 #include "graph/graph.h"
 #include "ops/nn/nn.h"

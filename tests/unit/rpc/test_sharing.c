@@ -1,7 +1,7 @@
 // Messages through shared memory: when both ends are on one host, whole, and refused when the memory is not theirs.
 #include "comm/sessions/slots.h"
-#include "rpc/client.h"
-#include "rpc/server.h"
+#include "rpc/client/client.h"
+#include "rpc/server/server.h"
 #include "rpc_test.h"
 
 #include <fcntl.h>

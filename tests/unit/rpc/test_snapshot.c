@@ -1,6 +1,6 @@
 // Files of snapshots that a store no longer needs: those of earlier cuts, and what a server that was killed while it
 // wrote one has left, whichever cut that was. Other stores' files stay.
-#include "rpc/store.h"
+#include "rpc/stores/store.h"
 
 #include "../base/base_test.h"
 

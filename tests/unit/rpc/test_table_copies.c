@@ -1,9 +1,9 @@
 // Embedding tables as a part of a store: what was saved and loaded answers as the original does, bit for bit, and
 // evicts the same rows; the budget is shared.
 #include "ops/state/embedding_table.h"
-#include "rpc/row_route.h"
+#include "rpc/remote/row_route.h"
 #include "rpc/rpc.h"
-#include "rpc/service.h"
+#include "rpc/services/service.h"
 #include "rpc_test.h"
 
 #include <muster/ops.h>

@@ -1,6 +1,6 @@
 // Processes that have only the key of a worker: what they may be, whom they reach and who takes them for what.
-#include "rpc/client.h"
-#include "rpc/service.h"
+#include "rpc/client/client.h"
+#include "rpc/services/service.h"
 #include "rpc_test.h"
 
 #include "../base/base_test.h"

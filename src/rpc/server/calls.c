@@ -1,0 +1,551 @@
+// Calls on a server: taken from a client, run on a thread, answered, cancelled.
+#include "base/callback.h"
+#include "rpc/server/server.h"
+
+#include "base/system.h"
+
+enum { MOST_TEXT = 900 };
+
+// ---- Answering ----------------------------------------------------------------------------------
+
+static bool is_connected(const mu_server_call *call)
+{
+    return call->connection->number == call->client && mu__session_is_open(&call->connection->member.session);
+}
+
+static void call_free(mu_server_call *call)
+{
+    mu_server_call **at = &call->server->calls;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
+    call->server->budget.used -= call->held;
+    if (call->connection->number == call->client)
+        call->connection->n_calls--;
+    mu_release(call->message);
+    mu_release(call->reply);
+    mu__free(call);
+}
+
+// Answers and ends a call. What cannot be queued for want of memory runs into the client's deadline.
+static void answer(mu_server_call *call, mu_status code, const void *data, size_t bytes)
+{
+    mu_error_value ignored;
+    mu_connection *connection = call->connection;
+    mu__span_request("serve", call->entry != NULL ? call->entry->name : "muster.methods", mu__request_of(call->id),
+                     call->begun_ns, mu__now_ns());
+    if (call->entry != NULL)
+        mu__metrics_count(&call->entry->metrics, mu__now_ns() - call->begun_ns, code != MU_OK,
+                          call->message != NULL ? call->message->bytes : 0,
+                          call->reply != NULL ? call->reply->bytes : 0);
+    if (is_connected(call)) {
+        if (mu__session_reply(&connection->member.session, call->request, code, data, bytes) != MU_OK)
+            mu__error_move(&ignored);
+        mu__session_flush(&call->server->node, (int)(connection - call->server->connections));
+    }
+    call_free(call);
+}
+
+static void answer_error(mu_server_call *call, mu_status code, const char *message)
+{
+    answer(call, code, message, strnlen(message, MOST_TEXT));
+}
+
+static void reply_sent(void *arg, uint64_t transfer, mu_status code, const char *why)
+{
+    mu_server_call *call = arg;
+    uint8_t number[8];
+    mu__put_number(number, transfer, 8);
+    if (code != MU_OK)
+        answer_error(call, code, why);
+    else
+        answer(call, MU_OK, number, sizeof number);
+}
+
+static mu_status answer_inline(mu_server_call *call)
+{
+    uint8_t *data = mu__alloc(8 + call->reply->bytes);
+    if (data == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    uint8_t *end = mu__put_number(data, 0, 8);
+    mu__message_copy(call->reply, 0, end, call->reply->bytes);
+    end += call->reply->bytes;
+    answer(call, MU_OK, data, (size_t)(end - data));
+    mu__free(data);
+    return MU_OK;
+}
+
+static mu_status answer_in_parts(mu_server_call *call)
+{
+    mu_channel *channel = &call->connection->channel;
+    if (!is_connected(call)) {
+        call_free(call);
+        return MU_OK;
+    }
+    if (mu__channel_send(channel, call->reply, reply_sent, call) == 0)
+        return mu_error_code();
+    mu_rpc_server *server = call->server;
+    const int member = (int)(call->connection - server->connections);
+    mu__channel_pump(channel); // the call may end here
+    mu__session_flush(&server->node, member);
+    return MU_OK;
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+static _Thread_local mu_server_call *running; // the call whose method this thread runs
+
+static mu_value *text_value(const char *text)
+{
+    const int64_t bytes = (int64_t)strlen(text);
+    return mu_of(mu_tensor_new(MU_U8, 1, &bytes, text));
+}
+
+// A list [name, input, output] for each method, as bytes.
+static mu_value *list_methods(const mu_rpc_server *server)
+{
+    mu_value **rows = mu__calloc(server->methods.n + 1, sizeof *rows);
+    for (size_t i = 0; i < server->methods.n && rows != NULL; i++) {
+        const mu_rpc_entry *entry = &server->methods.items[i];
+        rows[i] = mu_list(text_value(entry->name), text_value(entry->input != NULL ? entry->input : "?"),
+                          text_value(entry->output != NULL ? entry->output : "?"), MU_END);
+    }
+    mu_value *list = rows != NULL ? mu_list_of((int)server->methods.n, rows) : NULL;
+    mu__free(rows);
+    return list;
+}
+
+static mu_value *run_entry(mu_server_call *call, mu_value *arguments)
+{
+    const mu_rpc_entry *entry = call->entry;
+    if (entry == NULL)
+        return list_methods(call->server);
+    if (entry->input != NULL && mu__signature_check(entry->input, arguments) != MU_OK)
+        return NULL;
+    mu_value *value;
+    if (entry->function == NULL) {
+        MU_CALLBACK("a method of an RPC server", value = entry->fn(arguments, entry->arg));
+        return value;
+    }
+    pthread_mutex_lock(&call->server->function_lock);
+    value = mu_function_call(entry->function, arguments != NULL ? arguments : mu_list(MU_END));
+    pthread_mutex_unlock(&call->server->function_lock);
+    return value;
+}
+
+// Makes call->reply.
+static mu_status run_function(mu_server_call *call)
+{
+    mu_value *arguments = NULL;
+    MU_TRY(mu__message_value(call->message, call->offset, &arguments));
+    arguments = mu__give(arguments);
+    if (mu__pending())
+        return mu_error_code();
+    if (call->entry != NULL && call->entry->writer != NULL) {
+        call->reply = call->entry->writer(arguments, call->entry->arg);
+        return call->reply != NULL ? MU_OK : mu_error_code();
+    }
+    running = call;
+    mu_value *value = run_entry(call, arguments);
+    running = NULL;
+    if (mu__pending() || call->deferred)
+        return mu_error_code();
+    call->reply = mu__message_to_send(value, "the result");
+    return call->reply != NULL ? MU_OK : mu_error_code();
+}
+
+// Lets others cancel the call while its function runs. False: it was cancelled before.
+static bool let_cancel(mu_server_call *call, mu_cancellation *cancellation)
+{
+    pthread_mutex_lock(&call->server->lock);
+    call->cancellation = cancellation;
+    const bool cancelled = call->cancelled;
+    pthread_mutex_unlock(&call->server->lock);
+    return !cancelled;
+}
+
+// Runs the function in a context of its own; `error` tells how it ended.
+static void run_call(mu_server_call *call, mu_error_value *error)
+{
+    mu_context context = {0};
+    if (mu__context_enter(&context, mu__context()) != MU_OK) {
+        mu__error_move(error);
+        return;
+    }
+    context.request = mu__request_of(call->id);
+    mu_cancellation *cancellation = mu_cancellation_new();
+    mu_cancellation_use(cancellation);
+    if (cancellation != NULL && !let_cancel(call, cancellation))
+        mu__error(MU_CANCELLED, "the call was cancelled before it began");
+    else if (cancellation != NULL)
+        run_function(call);
+    running = NULL;
+    let_cancel(call, NULL);
+    mu_cancellation_use(NULL);
+    mu__context_leave(&context, NULL, error);
+}
+
+// An answer to a client that does not read waits as a message, which counts in the budget.
+static bool is_inline(const mu_server_call *call)
+{
+    return mu__channel_fits_inline(&call->connection->channel, call->reply->bytes) &&
+           !mu__session_is_full(&call->server->node, &call->connection->member.session);
+}
+
+// With the lock held: sends what run_call made.
+static void finish_call(mu_server_call *call, const mu_error_value *error)
+{
+    mu_error_value late = *error;
+    if (late.code == MU_OK && mu__budget_take(&call->server->budget, call->reply->bytes)) {
+        call->held += call->reply->bytes;
+        if ((is_inline(call) ? answer_inline(call) : answer_in_parts(call)) == MU_OK)
+            return;
+        mu__error_move(&late);
+    } else if (late.code == MU_OK) {
+        late.code = MU_RESOURCE_EXHAUSTED;
+        snprintf(late.message, sizeof late.message, "a result of %zu bytes does not fit: the server holds %zu of at "
+                 "most %zu bytes; call less at one time, or raise max_bytes", call->reply->bytes,
+                 call->server->budget.used, call->server->budget.limit);
+    }
+    if (call->overdue && late.code == MU_CANCELLED)
+        answer_error(call, MU_DEADLINE_EXCEEDED, "no result in time; its waits were ended");
+    else if (call->server->stopping && late.code == MU_CANCELLED) // not what the client asked for: it tries elsewhere
+        answer_error(call, MU_UNAVAILABLE, "the server is stopping");
+    else
+        answer_error(call, late.code, late.message);
+}
+
+// ---- Calls that end later -----------------------------------------------------------------------
+
+mu_server_call *mu__call_defer(void)
+{
+    running->deferred = true;
+    return running;
+}
+
+uint64_t mu__call_client(void) { return running->client; }
+
+mu_status mu__call_may(const char *method)
+{
+    return mu__permission_check(running->role, running->version, method);
+}
+
+// With the lock held, once the method has returned and the answer is there. An answer that could not be encoded runs
+// into the client's deadline, as one that cannot be queued.
+static void finish_deferred(mu_server_call *call)
+{
+    const mu_error_value fine = {.code = MU_OK};
+    if (call->reply != NULL)
+        finish_call(call, &fine);
+    else
+        call_free(call);
+}
+
+static void end_deferred(mu_server_call *call)
+{
+    call->returned = true;
+    if (call->answered)
+        finish_deferred(call);
+}
+
+void mu__call_answer(mu_server_call *call, const mu_value *value)
+{
+    mu_rpc_server *server = call->server;
+    mu_error_value ignored;
+    mu_message *reply = mu__message_of(value, "the result");
+    mu__error_move(&ignored);
+    pthread_mutex_lock(&server->lock);
+    call->reply = reply;
+    call->answered = true;
+    if (call->returned)
+        finish_deferred(call);
+    pthread_mutex_unlock(&server->lock);
+}
+
+bool mu__call_cancelled(mu_server_call *call)
+{
+    pthread_mutex_lock(&call->server->lock);
+    const bool cancelled = call->cancelled;
+    pthread_mutex_unlock(&call->server->lock);
+    return cancelled;
+}
+
+static mu_server_call *take_waiting(mu_rpc_server *server)
+{
+    mu_server_call *call = server->first_waiting;
+    if (call != NULL) {
+        server->first_waiting = call->next_waiting;
+        server->n_waiting--;
+    }
+    return call;
+}
+
+static mu_server_call *next_call(mu_rpc_server *server)
+{
+    while (server->first_waiting == NULL && !server->stopping) {
+        server->n_idle++;
+        pthread_cond_wait(&server->work, &server->lock);
+        server->n_idle--;
+    }
+    return take_waiting(server);
+}
+
+// With the lock held, which it gives up while the method runs.
+static void run_and_finish(mu_rpc_server *server, mu_server_call *call)
+{
+    mu_error_value error = {.code = MU_OK};
+    pthread_mutex_unlock(&server->lock);
+    run_call(call, &error);
+    pthread_mutex_lock(&server->lock);
+    if (call->deferred)
+        end_deferred(call);
+    else
+        finish_call(call, &error);
+}
+
+static void run_calls(void *arg)
+{
+    mu_rpc_server *server = arg;
+    mu_server_call *call;
+    pthread_mutex_lock(&server->lock);
+    while ((call = next_call(server)) != NULL)
+        run_and_finish(server, call);
+    pthread_mutex_unlock(&server->lock);
+}
+
+void mu__server_run_waiting(mu_rpc_server *server)
+{
+    mu_server_call *call;
+    while ((call = take_waiting(server)) != NULL)
+        run_and_finish(server, call);
+}
+
+static mu_status add_thread(mu_rpc_server *server)
+{
+    mu_worker *thread = mu__worker_new("rpc", NULL, 1, server->runtime);
+    if (thread == NULL)
+        return mu_error_code();
+    server->threads[server->n_threads++] = thread;
+    return mu__worker_post(thread, run_calls, server);
+}
+
+// Whether another thread may run calls: those that wait for other calls do not count.
+static bool has_room(const mu_rpc_server *server)
+{
+    return server->n_threads - server->n_blocked < server->max_threads;
+}
+
+mu_status mu__call_wait_begin(void)
+{
+    mu_rpc_server *server = running->server;
+    mu_error_value ignored;
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&server->lock);
+    if (server->n_blocked == MU_MOST_BLOCKED)
+        status = mu__error(MU_RESOURCE_EXHAUSTED, "%d calls wait at the server at %s, which is the limit; let "
+                           "fewer calls wait at a time, or add servers",
+                           MU_MOST_BLOCKED, server->address);
+    else
+        server->n_blocked++;
+    if (status == MU_OK && server->n_waiting > server->n_idle && !server->stopping && has_room(server) &&
+        add_thread(server) != MU_OK)
+        mu__error_move(&ignored); // the other threads continue
+    pthread_mutex_unlock(&server->lock);
+    return status;
+}
+
+void mu__call_wait_end(void)
+{
+    mu_rpc_server *server = running->server;
+    pthread_mutex_lock(&server->lock);
+    server->n_blocked--;
+    pthread_mutex_unlock(&server->lock);
+}
+
+// ---- Taking requests ----------------------------------------------------------------------------
+
+static mu_status refuse(mu_rpc_server *server, int member, uint64_t request, const mu_error_value *error)
+{
+    const size_t bytes = strnlen(error->message, MOST_TEXT);
+    return mu__session_reply(&server->connections[member].member.session, request, error->code, error->message, bytes);
+}
+
+static mu_status find_method(const mu_rpc_server *server, const char *name, mu_server_call *call)
+{
+    char copy[MU_PRINTABLE_BYTES];
+    if (strcmp(name, "muster.methods") == 0)
+        return MU_OK;
+    for (size_t i = 0; i < server->methods.n; i++)
+        if (strcmp(server->methods.items[i].name, name) == 0) {
+            call->entry = &server->methods.items[i];
+            return MU_OK;
+        }
+    return mu__error(MU_INVALID_ARGUMENT, "the server at %s has no method \"%s\"; it has %zu others", server->address,
+                     mu__printable_copy(name, copy), server->methods.n);
+}
+
+static mu_status take_message(mu_connection *connection, uint64_t transfer, mu_cursor *rest, mu_server_call *call)
+{
+    mu_budget *budget = connection->channel.budget;
+    const size_t bytes = mu__cursor_left(rest);
+    if (transfer != 0) {
+        call->message = bytes == 0 ? mu__channel_take(&connection->channel, transfer) : NULL;
+        if (call->message == NULL)
+            return mu__error(MU_DATA_LOSS, "the parts of the arguments did not arrive");
+        call->held = call->message->bytes;
+        return MU_OK;
+    }
+    if (!mu__budget_take(budget, bytes))
+        return mu__error(MU_RESOURCE_EXHAUSTED, "the server holds %zu of at most %zu bytes; call less at one time, or "
+                         "raise max_bytes", budget->used, budget->limit);
+    call->held = bytes;
+    call->message = mu__message_new(bytes);
+    if (call->message == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    mu__put_bytes(call->message->data, rest->at, bytes);
+    return MU_OK;
+}
+
+static mu_status read_call(mu_rpc_server *server, int member, const mu_request *request, mu_server_call *call)
+{
+    mu_connection *connection = &server->connections[member];
+    mu_cursor cursor = mu__cursor(request->data, request->bytes);
+    char name[MU_RPC_NAME + 1] = "";
+    call->id = mu__cursor_u64_little(&cursor);
+    const uint64_t transfer = mu__cursor_u64_little(&cursor);
+    const size_t n = mu__cursor_u8(&cursor);
+    const uint8_t *text = n <= MU_RPC_NAME ? mu__cursor_bytes(&cursor, n) : NULL;
+    if (cursor.bad || text == NULL || memchr(text, '\0', n) != NULL)
+        return mu__error(MU_DATA_LOSS, "a call is damaged");
+    memcpy(name, text, n);
+    // Taken first, so that a refused call leaves no parts behind.
+    MU_TRY(take_message(connection, transfer, &cursor, call));
+    if (server->stopping || server->draining)
+        return mu__error(MU_UNAVAILABLE, "the server at %s is %s", server->address,
+                         server->stopping ? "stopping" : "being drained: it takes no new calls");
+    // A call that the client no longer waits for has given its credit back, although the function may still run here.
+    if (connection->n_calls > 2 * server->credits)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "the server at %s takes %d calls of one client at one time",
+                         server->address, server->credits);
+    MU_TRY(mu__permission_check(call->role, call->version, name));
+    return find_method(server, name, call);
+}
+
+// Queues a call for a thread, and adds one if none is idle.
+static mu_status enqueue(mu_rpc_server *server, mu_server_call *call)
+{
+    mu_error_value ignored;
+    if (mu__system->threads && server->n_waiting >= server->n_idle && has_room(server) &&
+        add_thread(server) != MU_OK) {
+        if (server->n_threads == 0)
+            return mu_error_code();
+        mu__error_move(&ignored); // the other threads take it
+    }
+    *(server->first_waiting != NULL ? &server->last_waiting->next_waiting : &server->first_waiting) = call;
+    server->last_waiting = call;
+    server->n_waiting++;
+    pthread_cond_signal(&server->work);
+    return MU_OK;
+}
+
+static mu_status take_call(mu_rpc_server *server, int member, const mu_request *request)
+{
+    mu_connection *connection = &server->connections[member];
+    mu_server_call *call = mu__calloc(1, sizeof *call);
+    if (call == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    const int64_t now = mu__now_ns();
+    const bool endless = request->patience_ns > (uint64_t)(MU_FOREVER - now);
+    const mu_session *session = &connection->member.session;
+    *call = (mu_server_call){.server = server, .connection = connection, .client = connection->number,
+                             .role = session->role, .version = session->version,
+                             .request = request->id, .begun_ns = now, .next = server->calls,
+                             .deadline_ns = endless ? MU_FOREVER : now + (int64_t)request->patience_ns};
+    server->calls = call;
+    connection->n_calls++;
+    mu_status status = read_call(server, member, request, call);
+    status = status == MU_OK ? enqueue(server, call) : status;
+    if (status != MU_OK)
+        call_free(call);
+    return status;
+}
+
+static void cancel(mu_server_call *call)
+{
+    call->cancelled = true;
+    call->deadline_ns = MU_FOREVER;
+    if (call->cancellation != NULL)
+        mu_cancellation_cancel(call->cancellation);
+}
+
+static mu_status take_cancel(mu_rpc_server *server, int member, const mu_request *request)
+{
+    mu_cursor cursor = mu__cursor(request->data, request->bytes);
+    const uint64_t id = mu__cursor_u64_little(&cursor), client = server->connections[member].number;
+    for (mu_server_call *call = server->calls; call != NULL; call = call->next)
+        if (call->client == client && call->id == id)
+            cancel(call);
+    return mu__session_reply(&server->connections[member].member.session, request->id, MU_OK, NULL, 0);
+}
+
+void mu__server_asked(mu_node *node, int member, const mu_request *request)
+{
+    mu_rpc_server *server = mu__server_of(node);
+    mu_error_value error;
+    mu_status status = MU_UNIMPLEMENTED;
+    if (mu__channel_asked(&server->connections[member].channel, request))
+        return;
+    if (strcmp(request->method, "rpc.call") == 0)
+        status = take_call(server, member, request);
+    else if (strcmp(request->method, "rpc.cancel") == 0)
+        status = take_cancel(server, member, request);
+    else
+        mu__error(MU_UNIMPLEMENTED, "this server does not know the request \"%s\"", request->method);
+    if (status == MU_OK)
+        return;
+    mu__error_move(&error);
+    if (refuse(server, member, request->id, &error) != MU_OK)
+        mu__error_move(&error); // the client's deadline passes
+}
+
+// ---- Ending -------------------------------------------------------------------------------------
+
+void mu__server_cancel_of(mu_rpc_server *server, uint64_t client)
+{
+    for (mu_server_call *call = server->calls; call != NULL; call = call->next)
+        if (call->client == client)
+            cancel(call);
+}
+
+int64_t mu__server_overdue(mu_rpc_server *server, int64_t now)
+{
+    int64_t next = MU_FOREVER;
+    for (mu_server_call *call = server->calls; call != NULL; call = call->next) {
+        if (now >= call->deadline_ns) {
+            call->overdue = true;
+            cancel(call);
+        }
+        mu__sooner(&next, call->deadline_ns);
+    }
+    return next;
+}
+
+void mu__server_stop_calls(mu_rpc_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->stopping = true;
+    for (mu_server_call *call = server->calls; call != NULL; call = call->next)
+        cancel(call);
+    pthread_cond_broadcast(&server->work);
+    pthread_mutex_unlock(&server->lock);
+    for (int i = 0; i < server->n_threads; i++)
+        mu__worker_free(server->threads[i]);
+    pthread_mutex_lock(&server->lock);
+    server->n_threads = 0;
+    for (mu_server_call *call = server->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        if (call->deferred && !call->answered)
+            call_free(call);
+    }
+    pthread_mutex_unlock(&server->lock);
+}

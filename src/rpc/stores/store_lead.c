@@ -1,0 +1,148 @@
+// What a server does when the coordinator orders it to lead a store: it becomes the store's primary, with what it has,
+// with what a snapshot has, or with nothing, and begins to send everything to the copy. See store.h.
+#include "rpc/stores/store.h"
+
+#include "base/system.h"
+
+// Whether a copy's primary may still answer: what the copy promised is not over, and the primary has not ended.
+static bool may_answer(const mu_store *store)
+{
+    const mu_client_state state = mu__server_client(store->stores->server, store->primary_client);
+    const bool ended = state == MU_CLIENT_CLOSED || (state == MU_CLIENT_SILENT && MU_PLANTED(MU_DEFECT_RESET));
+    return mu__now_ns() < store->promised_ns && !ended && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
+}
+
+static mu_status promote(mu_store *store, const int64_t *lead)
+{
+    if (store->role == MU_STORE_PRIMARY)
+        return MU_OK;
+    if (store->role != MU_STORE_COPY || !store->complete ||
+        (!store->promoting && store->epoch != lead[MU_LEAD_FROM_EPOCH]))
+        return mu__error(MU_FAILED_PRECONDITION, "store %d: this server has no complete copy of epoch %lld",
+                         store->number, (long long)lead[MU_LEAD_FROM_EPOCH]);
+    // From here on the primary's messages are refused, so that it stops at its lease's end at the latest.
+    store->promoting = true;
+    store->epoch = lead[MU_LEAD_EPOCH];
+    if (may_answer(store))
+        return mu__error(MU_UNAVAILABLE, "store %d: its primary may still answer; ask again", store->number);
+    return MU_OK;
+}
+
+// With `changing` held, not the lock.
+static mu_status restore(mu_store *store, const int64_t *lead, const char *folder)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    mu__store_drop(store);
+    pthread_mutex_unlock(&store->stores->lock);
+    const int64_t at = mu__snapshot_read(store, lead[MU_LEAD_CUT], folder);
+    if (at < 0)
+        return mu_error_code();
+    pthread_mutex_lock(&store->stores->lock);
+    store->begun = store->applied = store->restored_at = at;
+    store->restored_epoch = lead[MU_LEAD_EPOCH];
+    store->cut = MU_MAX(store->cut, lead[MU_LEAD_CUT]);
+    pthread_mutex_unlock(&store->stores->lock);
+    return MU_OK;
+}
+
+static mu_status become_primary(mu_store *store, const int64_t *lead, const char *folder)
+{
+    mu_stores *stores = store->stores;
+    if (lead[MU_LEAD_ORDER] == MU_ORDER_RESTORE)
+        return restore(store, lead, folder);
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&stores->lock);
+    if (lead[MU_LEAD_ORDER] == MU_ORDER_EMPTY)
+        mu__store_drop(store);
+    else if (lead[MU_LEAD_ORDER] == MU_ORDER_PROMOTE)
+        status = promote(store, lead);
+    else if (lead[MU_LEAD_ORDER] != MU_ORDER_CONTINUE ||
+             (store->role != MU_STORE_PRIMARY && !MU_PLANTED(MU_DEFECT_EARLIER_LIFE)))
+        status = mu__error(MU_FAILED_PRECONDITION, "store %d: this server is not its primary", store->number);
+    pthread_mutex_unlock(&stores->lock);
+    return status == MU_OK ? mu__store_ready(store) : status;
+}
+
+// Whether the store has what the order is about, and no other server was given it since the order began: a word of a
+// later epoch, or the coordinator's end, may have come. Parts that were made again after the store was dropped are
+// empty, but a store without a role has none.
+static bool is_still_there(const mu_store *store, const int64_t *lead)
+{
+    const bool kept = lead[MU_LEAD_ORDER] == MU_ORDER_PROMOTE || lead[MU_LEAD_ORDER] == MU_ORDER_CONTINUE;
+    return store->parts[0] != NULL && mu__store_epoch(store) <= lead[MU_LEAD_EPOCH] &&
+           (!kept || store->role != MU_STORE_NONE || MU_PLANTED(MU_DEFECT_EARLIER_LIFE));
+}
+
+// With both locks held.
+static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *captured, mu_rpc_client *copy)
+{
+    if (!is_still_there(store, lead))
+        return mu__error(MU_ABORTED, "store %d was dropped, or given to another server, while this server took it over",
+                         store->number);
+    mu__copying_end(store);
+    store->role = MU_STORE_PRIMARY;
+    store->epoch = lead[MU_LEAD_EPOCH];
+    store->promoting = false;
+    if (copy == NULL)
+        return MU_OK;
+    store->copy = mu_retain(copy);
+    store->copy_process = (uint64_t)lead[MU_LEAD_COPY_PROCESS];
+    return mu__copying_begin(store, captured, mu__seen_value(&store->seen));
+}
+
+// With `changing` held: takes the role, and begins to send everything to the copy.
+static mu_status lead_store(mu_store *store, const int64_t *lead, const char *copy)
+{
+    mu_stores *stores = store->stores;
+    mu_value *captured = *copy != '\0' ? mu__store_capture(store) : NULL;
+    mu_rpc_client *client = captured != NULL ? mu__client_of_task(copy, NULL, MU_ROLE_PS, MU_BEARER_ALL) : NULL;
+    if (mu__pending())
+        return mu_error_code();
+    pthread_mutex_lock(&stores->lock);
+    const mu_status status = begin_leading(store, lead, captured, client);
+    mu__store_release_waiting(store, mu__now_ns());
+    pthread_mutex_unlock(&stores->lock);
+    mu_release(client);
+    mu__stores_wake(stores);
+    return status;
+}
+
+// Whether an order is new, or repeats one that waits for a lease. Errors: ABORTED for one that came late, or waited for
+// a change until the coordinator had given the store to another server.
+static mu_status is_new(mu_store *store, const int64_t *lead, bool *new)
+{
+    const int64_t epoch = lead[MU_LEAD_EPOCH];
+    pthread_mutex_lock(&store->stores->lock);
+    const int64_t own = mu__store_epoch(store);
+    *new = epoch > own || (epoch == own && store->promoting);
+    const bool repeated = epoch == own && store->role == MU_STORE_PRIMARY;
+    pthread_mutex_unlock(&store->stores->lock);
+    if (*new || repeated)
+        return MU_OK;
+    return mu__error(MU_ABORTED, "store %d has epoch %lld; the order has %lld", store->number, (long long)own,
+                     (long long)epoch);
+}
+
+static mu_status tell_lost(mu_store *store, const int64_t *lead)
+{
+    pthread_mutex_lock(&store->stores->lock);
+    mu__store_step_down(store, lead[MU_LEAD_EPOCH]);
+    store->gone = true;
+    pthread_mutex_unlock(&store->stores->lock);
+    return MU_OK;
+}
+
+mu_status mu__store_take_lead(mu_store *store, const int64_t *lead, const char *copy, const char *folder)
+{
+    bool new = false;
+    pthread_mutex_lock(&store->changing);
+    mu_status status = is_new(store, lead, &new);
+    if (status == MU_OK && new && lead[MU_LEAD_ORDER] == MU_ORDER_LOST) {
+        status = tell_lost(store, lead);
+    } else if (status == MU_OK && new) {
+        status = become_primary(store, lead, folder);
+        status = status == MU_OK ? lead_store(store, lead, copy) : status;
+    }
+    pthread_mutex_unlock(&store->changing);
+    return status;
+}
