@@ -97,7 +97,7 @@ MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
 
 // ---- Strings ------------------------------------------------------------------------------------
 
-// A byte string: any bytes, zeros too; the text's encoding is the user's affair. bytes[n] is a zero that does not
+// A byte string: any bytes, zeros too; the user chooses the encoding of text. bytes[n] is a zero that does not
 // count, so that a string without zeros is a C string.
 typedef struct mu_string {
     const char *bytes;

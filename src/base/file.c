@@ -161,11 +161,11 @@ static mu_status gzip_inflate(gzip *in)
 {
     reader *out = in->out;
     MU_TRY(make_room(out));
-    const size_t room = MU_MIN(out->capacity - out->n, (size_t)1 << 30);
+    const size_t space = MU_MIN(out->capacity - out->n, (size_t)1 << 30);
     in->stream.next_out = out->data + out->n;
-    in->stream.avail_out = (unsigned)room;
+    in->stream.avail_out = (unsigned)space;
     const int code = inflate(&in->stream, Z_NO_FLUSH);
-    out->n += room - in->stream.avail_out;
+    out->n += space - in->stream.avail_out;
     if (code == Z_STREAM_END) {
         in->between = true;
         return MU_OK;
@@ -191,7 +191,7 @@ static mu_status gzip_run(gzip *in)
         while (in->stream.avail_in > 0 && !in->between)
             MU_TRY(gzip_inflate(in));
     }
-    // The input is used up, but zlib may hold output for which there was no room.
+    // The input is used up, but zlib may hold output for which there was no space.
     while (!in->between && in->out->n == in->out->capacity)
         MU_TRY(gzip_inflate(in));
     if (!in->between)

@@ -75,7 +75,7 @@ mu_runtime *mu__runtime_present(void);
 // mu__pool_push opens a pool in a context that need not be current.
 mu_pool *mu__pool_push(mu_context *context);
 
-// mu__pool_grows counts an object that a large pool got, and warns once of a loop that leaves more on each turn.
+// mu__pool_grows counts an object that a large pool got, and warns once of a loop that leaves more on each iteration.
 // `n` is the number of objects in the pool, `depth` the number of public calls that were in progress when it was opened
 // (pool_growth.c).
 typedef struct mu_pool_growth mu_pool_growth;

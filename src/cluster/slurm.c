@@ -264,7 +264,7 @@ static mu_status read_gpus(const mu_slurm_cluster_resolver_args *args, slurm_ste
     return MU_OK;
 }
 
-static mu_status read_place(slurm_step *out)
+static mu_status read_position(slurm_step *out)
 {
     const char *name = mu__environment("SLURMD_NODENAME");
     MU_TRY(mu__environment_int("SLURM_LOCALID", 0, MU_MAX_TASKS, &out->local));
@@ -278,7 +278,7 @@ static mu_status read_step(const mu_slurm_cluster_resolver_args *args, slurm_ste
 {
     MU_TRY(required_int("SLURM_PROCID", &out->rank));
     MU_TRY(read_nodes(args, out));
-    MU_TRY(read_place(out));
+    MU_TRY(read_position(out));
     return read_gpus(args, out);
 }
 

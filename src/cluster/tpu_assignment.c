@@ -1,4 +1,4 @@
-// TPU device assignments: logical cores of replicas to places of the mesh, in TensorFlow's order.
+// TPU device assignments: logical cores of replicas to positions of the mesh, in TensorFlow's order.
 #include "cluster/tpu_topology.h"
 
 #include <math.h>
@@ -215,7 +215,7 @@ mu_tpu_device_assignment *mu_tpu_device_assignment_build_with(const mu_tpu_devic
 static mu_status check_core(const mu_tpu_device_assignment *a, int i)
 {
     const int *at = a->cores + (size_t)i * MU_TPU_RANK;
-    if (!mu__tpu_inside(a->topology, at) || a->topology->device[mu__tpu_place(a->topology, at)] < 0)
+    if (!mu__tpu_inside(a->topology, at) || a->topology->device[mu__tpu_position(a->topology, at)] < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_new: core %d of replica %d is at [%d, %d, %d, "
                          "%d], where the topology has no device", i % a->n_cores, i / a->n_cores, at[0], at[1], at[2],
                          at[3]);
@@ -232,9 +232,9 @@ mu_tpu_device_assignment *mu_tpu_device_assignment_new(mu_tpu_topology *topology
     if (mu__pending() || mu__need(topology, "mu_tpu_device_assignment_new: the topology") != MU_OK ||
         mu__need(core_assignment, "mu_tpu_device_assignment_new: the list of cores") != MU_OK)
         return NULL;
-    if (replicas < 1 || cores_per_replica < 1 || replicas > topology->n_places / cores_per_replica) {
+    if (replicas < 1 || cores_per_replica < 1 || replicas > topology->n_positions / cores_per_replica) {
         mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_new: %d replicas of %d cores; both must be 1 or more, "
-                  "and the mesh has %d places", replicas, cores_per_replica, topology->n_places);
+                  "and the mesh has %d positions", replicas, cores_per_replica, topology->n_positions);
         return NULL;
     }
     mu_tpu_device_assignment *a = new_assignment(topology, replicas, cores_per_replica);

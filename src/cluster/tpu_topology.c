@@ -18,26 +18,26 @@ bool mu__tpu_inside(const mu_tpu_topology *topology, const int *coordinates)
     return true;
 }
 
-int mu__tpu_place(const mu_tpu_topology *topology, const int *coordinates)
+int mu__tpu_position(const mu_tpu_topology *topology, const int *coordinates)
 {
-    int place = 0;
+    int position = 0;
     for (int a = 0; a < MU_TPU_RANK; a++)
-        place = place * topology->mesh[a] + coordinates[a];
-    return place;
+        position = position * topology->mesh[a] + coordinates[a];
+    return position;
 }
 
 // ---- Making one ---------------------------------------------------------------------------------
 
-static mu_status check_sizes(const mu_tpu_topology_args *args, int64_t *places)
+static mu_status check_sizes(const mu_tpu_topology_args *args, int64_t *positions)
 {
-    *places = 1;
+    *positions = 1;
     for (int a = 0; a < MU_TPU_RANK; a++) {
         if (args->mesh_shape[a] < 1)
             return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: .mesh_shape[%d] is %d; each axis has 1 or more "
-                             "places", a, args->mesh_shape[a]);
-        *places = args->mesh_shape[a] <= MU_MAX_TASKS ? *places * args->mesh_shape[a] : INT64_MAX;
-        if (*places > MU_MAX_TASKS)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: the mesh has more than %d places",
+                             "positions", a, args->mesh_shape[a]);
+        *positions = args->mesh_shape[a] <= MU_MAX_TASKS ? *positions * args->mesh_shape[a] : INT64_MAX;
+        if (*positions > MU_MAX_TASKS)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: the mesh has more than %d positions",
                              MU_MAX_TASKS);
     }
     if (args->num_tasks < 1 || args->num_tpu_devices_per_task < 1 || args->num_tasks > MU_MAX_TASKS ||
@@ -49,7 +49,7 @@ static mu_status check_sizes(const mu_tpu_topology_args *args, int64_t *places)
 
 static mu_status place_devices(mu_tpu_topology *t)
 {
-    for (int i = 0; i < t->n_places; i++)
+    for (int i = 0; i < t->n_positions; i++)
         t->device[i] = -1;
     for (int d = 0; d < t->n_tasks * t->per_task; d++) {
         const int *at = t->coordinates + (size_t)d * MU_TPU_RANK;
@@ -57,9 +57,9 @@ static mu_status place_devices(mu_tpu_topology *t)
             return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: device %d of task %d is at [%d, %d, %d, %d], "
                              "outside of the mesh [%d, %d, %d, %d]", d % t->per_task, d / t->per_task, at[0], at[1],
                              at[2], at[3], t->mesh[0], t->mesh[1], t->mesh[2], t->mesh[3]);
-        t->device[mu__tpu_place(t, at)] = d;
+        t->device[mu__tpu_position(t, at)] = d;
     }
-    for (int i = 0; i < t->n_places; i++)
+    for (int i = 0; i < t->n_positions; i++)
         t->n_missing += t->device[i] < 0;
     return MU_OK;
 }
@@ -67,9 +67,9 @@ static mu_status place_devices(mu_tpu_topology *t)
 mu_tpu_topology *mu_tpu_topology_new_with(const mu_tpu_topology_args *given)
 {
     mu_tpu_topology_args args;
-    int64_t places = 0;
+    int64_t positions = 0;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_tpu_topology_new") != MU_OK ||
-        check_sizes(&args, &places) != MU_OK)
+        check_sizes(&args, &positions) != MU_OK)
         return NULL;
     mu_tpu_topology *t = mu__new(&topology_type, sizeof *t);
     if (!t)
@@ -78,9 +78,9 @@ mu_tpu_topology *mu_tpu_topology_new_with(const mu_tpu_topology_args *given)
     memcpy(t->mesh, args.mesh_shape, sizeof t->mesh);
     t->n_tasks = args.num_tasks;
     t->per_task = args.num_tpu_devices_per_task;
-    t->n_places = (int)places;
+    t->n_positions = (int)positions;
     t->coordinates = mu__calloc(numbers, sizeof *t->coordinates);
-    t->device = mu__calloc((size_t)places, sizeof *t->device);
+    t->device = mu__calloc((size_t)positions, sizeof *t->device);
     if (t->coordinates)
         memcpy(t->coordinates, args.device_coordinates, numbers * sizeof *t->coordinates);
     if (t->coordinates && t->device && place_devices(t) == MU_OK)
@@ -91,14 +91,14 @@ mu_tpu_topology *mu_tpu_topology_new_with(const mu_tpu_topology_args *given)
 
 // ---- Queries ------------------------------------------------------------------------------------
 
-// The number of the device at a place, -1 if it is missing or an error is recorded.
+// The number of the device at a position, -1 if it is missing or an error is recorded.
 static int device_at(const mu_tpu_topology *topology, const int *coordinates)
 {
     if (mu__need(topology, "TPU topology: the topology") != MU_OK ||
         mu__need(coordinates, "TPU topology: the coordinates") != MU_OK)
         return -1;
     if (mu__tpu_inside(topology, coordinates))
-        return topology->device[mu__tpu_place(topology, coordinates)];
+        return topology->device[mu__tpu_position(topology, coordinates)];
     mu__error(MU_OUT_OF_RANGE, "TPU topology: [%d, %d, %d, %d] is outside of the mesh [%d, %d, %d, %d]",
               coordinates[0], coordinates[1], coordinates[2], coordinates[3], topology->mesh[0], topology->mesh[1],
               topology->mesh[2], topology->mesh[3]);
@@ -151,7 +151,7 @@ const char *mu_tpu_topology_cpu_name(const mu_tpu_topology *topology, const int 
 
 // ---- Rings --------------------------------------------------------------------------------------
 
-// A box of places: the order of its axes (fast, then slow) is chosen by the caller.
+// A box of positions: the order of its axes (fast, then slow) is chosen by the caller.
 typedef struct ring {
     int *out;
     int n;
@@ -167,7 +167,7 @@ static void visit(ring *r, int x, int y, int z)
 
 // Place i of a flat ring over columns × rows, rows even: from the corner in pairs of rows, out and back, and home along
 // column 0.
-static void flat_place(int columns, int rows, int i, int *column, int *row)
+static void flat_position(int columns, int rows, int i, int *column, int *row)
 {
     const int span = columns - 1, snake = span * rows;
     *column = *row = 0;
@@ -184,7 +184,7 @@ static void flat_ring(ring *r, int x, int y, int z)
     const int n = x * y * z;
     for (int i = 0; i < n; i++) {
         int column, row;
-        flat_place(x > 1 ? x : y, z > 1 ? z : y, i, &column, &row);
+        flat_position(x > 1 ? x : y, z > 1 ? z : y, i, &column, &row);
         visit(r, x > 1 ? column : 0, x == 1 ? column : z == 1 ? row : 0, z > 1 ? row : 0);
     }
 }
@@ -197,7 +197,7 @@ static void stacked_rings(ring *r, int x, int y, int z)
     for (int layer = 0; layer < z; layer++)
         for (int i = 1; i < n; i++) {
             int column, row;
-            flat_place(x, y, layer % 2 == 0 ? i : n - i, &column, &row);
+            flat_position(x, y, layer % 2 == 0 ? i : n - i, &column, &row);
             visit(r, column, row, layer);
         }
     for (int layer = z - 1; layer > 0; layer--)

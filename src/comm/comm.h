@@ -324,7 +324,7 @@ void mu__interhost_free(mu_interhost *interhost); // NULL accepted
 typedef struct mu_backoff {
     int64_t began_ns, deadline_ns;
     double timeout;
-    unsigned turns;
+    unsigned spins;
     bool crowded;
     mu_status (*idle)(void *arg); // as in mu_channel
     void *idle_arg;
@@ -383,7 +383,7 @@ typedef struct mu_work_post {
 } mu_work_post;
 struct mu_work_queue {
     mu_eventcount changes;
-    mu_work_item places[MU_MAX_REQUESTS];
+    mu_work_item slots[MU_MAX_REQUESTS];
     mu_work_post entries[]; // [MU_MAX_REQUESTS][ranks]
 };
 
@@ -512,9 +512,9 @@ mu_segment *mu__segment_new(size_t bytes, int n, char address[MU_SEGMENT_ADDRESS
 mu_segment *mu__segment_find(const char *address, size_t bytes, int n);
 void *mu__segment_memory(const mu_segment *segment, size_t *bytes); // all of it
 
-// mu__segment_take allocates from the heap number `place`; one process may use each heap. NULL if the heap is full,
+// mu__segment_take allocates from the heap of that number; one process may use each heap. NULL if the heap is full,
 // without an error record; with one only if ordinary memory ran out.
-mu_buffer *mu__segment_take(mu_segment *segment, int place, size_t bytes);
+mu_buffer *mu__segment_take(mu_segment *segment, int heap_number, size_t bytes);
 
 // ---- Options of the user (options.c) ------------------------------------------------------------
 

@@ -176,7 +176,7 @@ static bool full(const mu_closure_queue *queue)
     return queue->capacity > 0 && queue->waiting.n >= queue->capacity;
 }
 
-static mu_status wait_for_place(mu_closure_queue *queue, int64_t deadline_ns)
+static mu_status wait_for_space(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
     while (queue->draining)  // what is appended now would be cancelled, and nobody would be told
@@ -197,7 +197,7 @@ static mu_status wait_for_place(mu_closure_queue *queue, int64_t deadline_ns)
 // Called with the lock held, by the one thread that has entered.
 static mu_status put(mu_closure_queue *queue, mu_closure *closure, int64_t deadline_ns)
 {
-    MU_TRY(wait_for_place(queue, deadline_ns));
+    MU_TRY(wait_for_space(queue, deadline_ns));
     append(&queue->waiting, mu_retain(closure));
     pthread_cond_broadcast(&queue->monitor.changed);
     return raise_error(queue);
@@ -226,7 +226,7 @@ void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure)
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 
-mu_status mu__closures_wait_room(mu_closure_queue *queue, int64_t most)
+mu_status mu__closures_wait_space(mu_closure_queue *queue, int64_t most)
 {
     mu_status status = MU_OK;
     pthread_mutex_lock(&queue->monitor.lock);
@@ -386,8 +386,8 @@ static mu_closure *next_for(mu_closure_queue *queue, int tag)
     mu_closure *closure = tag == MU_NO_TAG ? NULL : take(&queue->tagged, tag);
     if (closure || queue->draining)
         return closure;
-    const bool room = queue->most_in_flight == 0 || queue->in_flight < queue->most_in_flight;
-    if (room && (closure = take(&queue->waiting, MU_NO_TAG)))
+    const bool may_start = queue->most_in_flight == 0 || queue->in_flight < queue->most_in_flight;
+    if (may_start && (closure = take(&queue->waiting, MU_NO_TAG)))
         begin(queue, closure);
     return closure ? closure : copy_of_late(queue);
 }

@@ -63,9 +63,9 @@ void mu__closures_raise(mu_closure_queue *queue, const mu_error_value *error);
 // mu__closures_clear_tag drops the calls for one worker that wait.
 void mu__closures_clear_tag(mu_closure_queue *queue, int tag);
 
-// mu__closures_wait_room waits until fewer than `most` calls without a tag wait for a worker, or an error is there to
+// mu__closures_wait_space waits until fewer than `most` calls without a tag wait for a worker, or an error is there to
 // be raised. Errors: CANCELLED if a signal asks to stop.
-mu_status mu__closures_wait_room(mu_closure_queue *queue, int64_t most);
+mu_status mu__closures_wait_space(mu_closure_queue *queue, int64_t most);
 
 // mu__closures_wait waits until no call without a tag waits or runs, and first for another thread as mu__closures_put
 // does. Errors: a raised one; DEADLINE_EXCEEDED; CANCELLED if a signal asks to stop.

@@ -49,7 +49,7 @@ static void *make(mu_dispatcher *d, mu_maker *maker, mu_task_failure *failure)
     }
     mu_error_value why;
     mu__error_move(&why);
-    if (!atomic_exchange(&maker->told, true))
+    if (!atomic_exchange(&maker->logged, true))
         mu__log(MU_LOG_INFO, "what each worker has for itself stays in the coordinator, and is sent with each call: %s",
                 why.message);
     return mu__per_worker_here(made);

@@ -15,7 +15,7 @@ typedef struct mu_maker {
     mu_value *(*value)(void *arg);
     void *arg;
     bool shared;                        // where elements belong to calls, all workers have one iterator of it
-    atomic_bool told;                   // the log says that it cannot be sent to workers
+    atomic_bool logged;                   // the log says that it cannot be sent to workers
 } mu_maker;
 
 struct mu_per_worker_resource;

@@ -34,8 +34,8 @@ static void forget_all(remote_task *t)
         mu_release(t->functions.items[--t->functions.n].concrete);
 }
 
-// Makes room for one more: the worker forgets the oldest.
-static mu_status make_room(remote_task *t)
+// The worker forgets the oldest function if it has as many as it may.
+static mu_status forget_oldest(remote_task *t)
 {
     if (t->functions.n < MOST_REGISTERED)
         return MU_OK;
@@ -55,7 +55,7 @@ static mu_status check_process(const remote_task *t)
 }
 
 // Begins with a process that answers now: what a coordinator before this one left there goes.
-static mu_status meet(remote_task *t)
+static mu_status begin_with(remote_task *t)
 {
     if (!mu_rpc_client_methods(t->client))
         return mu_error_code();
@@ -70,7 +70,7 @@ static mu_status meet(remote_task *t)
 static mu_status find_process(remote_task *t)
 {
     if (t->process == 0)
-        MU_TRY(meet(t));
+        MU_TRY(begin_with(t));
     return check_process(t);
 }
 
@@ -80,7 +80,7 @@ static int64_t number_of(remote_task *t, mu_concrete *concrete)
     for (size_t i = 0; i < t->functions.n; i++)
         if (t->functions.items[i].concrete == concrete)
             return t->functions.items[i].number;
-    if (make_room(t) != MU_OK)
+    if (forget_oldest(t) != MU_OK)
         return -1;
     const int64_t number = mu__per_worker_values_make(t->client, concrete->graph) == MU_OK
                                ? mu__remote_function_register(t->client, concrete->graph)
@@ -145,7 +145,7 @@ static mu_value *specs_of(mu_task *task, mu_value *arguments, mu_task_failure *f
 
 // Runs a function whose inputs are `specs`; *fits as in mu__remote_function_run_on.
 static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *concrete, const mu_value *specs,
-                     const mu_input_places *places, bool *fits)
+                     const mu_input_positions *positions, bool *fits)
 {
     const mu_graph *graph = concrete->graph;
     const size_t n_in = graph->inputs.n;
@@ -156,9 +156,9 @@ static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *c
     mu_tensor **out = tensors + n_in;
     mu_status status = mu__served_arguments(graph, specs, tensors);
     if (status == MU_OK)
-        status = places->inputs.n == 0
+        status = positions->inputs.n == 0
                      ? mu__remote_function_run(client, number, graph, tensors, out)
-                     : mu__remote_function_run_on(client, number, graph, tensors, places, out, fits);
+                     : mu__remote_function_run_on(client, number, graph, tensors, positions, out, fits);
     if (status == MU_OK && *fits)
         result = mu__concrete_result(concrete, out, out);
     for (size_t i = 0; i < n_in; i++)
@@ -171,19 +171,19 @@ static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *c
 static mu_value *attempt(remote_task *t, mu_function *function, mu_value *arguments, mu_task_failure *failure,
                          bool *fits)
 {
-    mu_input_places places = {0};
+    mu_input_positions positions = {0};
     mu_value *specs = specs_of(&t->task, arguments, failure), *result = NULL;
     mu_concrete *concrete = specs || !arguments ? mu__served_trace(t->task.strategy, function, specs) : NULL;
     if (!concrete)
         return NULL;
     const int64_t number = find_process(t) == MU_OK ? number_of(t, concrete) : -1;
-    if (number >= 0 && (!arguments || mu__input_places_find(&places, arguments) == MU_OK))
-        result = run(t->client, number, concrete, specs, &places, fits);
+    if (number >= 0 && (!arguments || mu__input_positions_find(&positions, arguments) == MU_OK))
+        result = run(t->client, number, concrete, specs, &positions, fits);
     if (!*fits)
-        mu__input_places_forget(&places);
+        mu__input_positions_forget(&positions);
     else if (!result)
         find_blame(t, failure);
-    mu__input_places_free(&places);
+    mu__input_positions_free(&positions);
     return result;
 }
 
@@ -244,7 +244,7 @@ static bool recover(mu_task *task)
 {
     remote_task *t = (remote_task *)task;
     mu_error_value refused;
-    const bool back = meet(t) == MU_OK && t->process != 0;
+    const bool back = begin_with(t) == MU_OK && t->process != 0;
     mu__error_move(&refused);
     if (back)
         forget_all(t);

@@ -427,9 +427,9 @@ static int devices_of_kind(device_table *table, const char *kind, mu_device **fi
         return table->n;
     }
     const mu_pjrt_client *client = mu__plugins_of_kind(&table->plugins, kind, plugin);
-    mu_error_value told;  // by the log
+    mu_error_value logged;  // by the log
     if (!client)
-        mu__error_move(&told);
+        mu__error_move(&logged);
     *first = client ? client->devices : NULL;
     return client ? client->n_devices : 0;
 }

@@ -49,11 +49,11 @@ typedef struct mu_launch_world {
 } mu_launch_world;
 
 // Where a device is in the world of several processes.
-typedef struct mu_world_place {
+typedef struct mu_world_device {
     int process;                 // the plugin's number of its process
     int n_devices;               // of all processes
     int64_t id;                  // the device's number among them
-} mu_world_place;
+} mu_world_device;
 
 typedef struct mu_engine {
     const char *name;            // "cpu"
@@ -84,7 +84,7 @@ typedef struct mu_engine {
     // Optional, for devices of several processes. identify says where a device is among them; false: its process is
     // alone. join tells which program of a world's processes a plan has: a hash of its text, never 0. If it is not
     // compiled, it is compiled now, or without `compile` *hash is 0.
-    bool (*identify)(const mu_device *device, mu_world_place *out);
+    bool (*identify)(const mu_device *device, mu_world_device *out);
     int most_joined;             // devices of one program
     mu_status (*join)(mu_plan *plan, const mu_launch_world *world, int n, int partitions, mu_device *const *devices,
                       bool compile, int64_t *hash);

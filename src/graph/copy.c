@@ -9,26 +9,26 @@ mu_status mu__copy_begin(mu_copying *c, const mu_graph *from, mu_graph *to)
         c->first[i] = (int)n;
         n += (size_t)from->nodes.items[i]->n_out;
     }
-    c->places = c->first ? mu__calloc(n + 1, sizeof *c->places) : NULL;
-    return c->places ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    c->values = c->first ? mu__calloc(n + 1, sizeof *c->values) : NULL;
+    return c->values ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
 void mu__copy_end(mu_copying *c)
 {
     mu__free(c->first);
-    mu__free(c->places);
+    mu__free(c->values);
 }
 
-mu_edge *mu__copy_place(const mu_copying *c, const mu_node *node, int output)
+mu_edge *mu__copied_value(const mu_copying *c, const mu_node *node, int output)
 {
-    return &c->places[c->first[node->id] + output];
+    return &c->values[c->first[node->id] + output];
 }
 
 mu_edge *mu__copy_inputs(const mu_copying *c, const mu_node *node, int more)
 {
     mu_edge *in = mu__calloc((size_t)(node->n_in + more) + 1, sizeof *in);
     for (int i = 0; in && i < node->n_in; i++)
-        in[i] = *mu__copy_place(c, node->in[i].node, node->in[i].output);
+        in[i] = *mu__copied_value(c, node->in[i].node, node->in[i].output);
     return in;
 }
 
@@ -38,7 +38,7 @@ static mu_node *dressed(const mu_copying *c, const mu_node *node, mu_node *copy)
         return NULL;
     copy->name = node->name ? mu__arena_strdup(&c->to->arena, node->name) : NULL;
     copy->number = node->number;
-    return mu__node_place(copy, mu__node_site(node)) == MU_OK ? copy : NULL;
+    return mu__node_set_site(copy, mu__node_site(node)) == MU_OK ? copy : NULL;
 }
 
 mu_node *mu__copy_node(const mu_copying *c, const mu_node *node, const mu_op *op, const void *attrs, int n_in,
@@ -58,6 +58,6 @@ mu_status mu__copy_plain(const mu_copying *c, const mu_node *node, const mu_edge
                                                resources));
     mu__free(resources);
     for (int k = 0; copy && k < node->n_out; k++)
-        *mu__copy_place(c, node, k) = (mu_edge){.node = copy, .output = k};
+        *mu__copied_value(c, node, k) = (mu_edge){.node = copy, .output = k};
     return copy ? MU_OK : mu_error_code();
 }

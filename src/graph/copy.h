@@ -8,15 +8,15 @@ typedef struct mu_copying {
     const mu_graph *from;
     mu_graph *to;
     int *first;          // of each old node's values
-    mu_edge *places;     // the new value of each old value
+    mu_edge *values;     // the new value of each old value
 } mu_copying;
 
 // mu__copy_begin prepares a copy. mu__copy_end frees its memory, also if mu__copy_begin failed or was not called.
 mu_status mu__copy_begin(mu_copying *c, const mu_graph *from, mu_graph *to);
 void mu__copy_end(mu_copying *c);
 
-// mu__copy_place points to the new value of an old one, to read or set.
-mu_edge *mu__copy_place(const mu_copying *c, const mu_node *node, int output);
+// mu__copied_value points to the new value of an old one, to read or set.
+mu_edge *mu__copied_value(const mu_copying *c, const mu_node *node, int output);
 
 // mu__copy_inputs lists the new values of an old node's inputs, with room for `more` after them; free with mu__free.
 mu_edge *mu__copy_inputs(const mu_copying *c, const mu_node *node, int more);

@@ -112,7 +112,7 @@ int *mu__graph_slots(const mu_graph *graph, mu_arena *arena)
 }
 
 // A copy of a name, shared with the previous node if that has the same. NULL for NULL and "".
-static mu_status place_name(mu_node *node, const char *name, const char *before, const char **out)
+static mu_status keep_name(mu_node *node, const char *name, const char *before, const char **out)
 {
     if (!name || !*name)
         return MU_OK;
@@ -120,13 +120,13 @@ static mu_status place_name(mu_node *node, const char *name, const char *before,
     return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-mu_status mu__node_place(mu_node *node, mu_site site)
+mu_status mu__node_set_site(mu_node *node, mu_site site)
 {
     const mu_node *before = node->id > 0 ? node->graph->nodes.items[node->id - 1] : NULL;
     node->line = site.line;
     node->function = site.function;
-    MU_TRY(place_name(node, site.file, before ? before->file : NULL, &node->file));
-    return place_name(node, site.layer, before ? before->layer : NULL, &node->layer);
+    MU_TRY(keep_name(node, site.file, before ? before->file : NULL, &node->file));
+    return keep_name(node, site.layer, before ? before->layer : NULL, &node->layer);
 }
 
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name)
@@ -192,7 +192,7 @@ static mu_node *copy_node(mu_graph *clone, const mu_graph *graph, const mu_node 
     if (copy) {
         copy->name = node->name ? mu__arena_strdup(&clone->arena, node->name) : NULL;
         copy->number = node->number;
-        if (mu__node_place(copy, mu__node_site(node)) != MU_OK)
+        if (mu__node_set_site(copy, mu__node_site(node)) != MU_OK)
             copy = NULL;
     }
     mu__free(in);

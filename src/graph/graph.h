@@ -62,8 +62,8 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
                         int n_resources, mu_resource *const *resources);
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name);
 mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor);  // its elements are on the host from then on
-// mu__node_place records where the op was made; it copies the names of file and layer. mu__node_site returns it.
-mu_status mu__node_place(mu_node *node, mu_site site);
+// mu__node_set_site records where the op was made; it copies the names of file and layer. mu__node_site returns it.
+mu_status mu__node_set_site(mu_node *node, mu_site site);
 static inline mu_site mu__node_site(const mu_node *node)
 {
     return (mu_site){.file = node->file, .line = node->line, .layer = node->layer, .function = node->function};

@@ -78,7 +78,7 @@ mu_status mu__trace_add(struct mu_trace *interface, const mu_op *op, const void 
         status = mu_error_code();
         goto out;
     }
-    MU_GO(mu__node_place(node, mu__line()));
+    MU_GO(mu__node_set_site(node, mu__line()));
     for (int i = 0; i < node->n_out; i++) {
         out[i] = mu__give(mu__tensor_symbolic(node, i, &node->out[i], &graph->object));
         if (!out[i])

@@ -118,7 +118,7 @@ static mu_status spec_of(const mu_tensor_file *file, const char *name, const Mu_
 }
 
 // Where an entry's elements are; false if they are not in a shard, or `bytes` is not their size.
-static bool place_of(const bundle *b, const Mu__BundleEntry *entry, uint64_t bytes, mu_file_entry *out)
+static bool location_of(const bundle *b, const Mu__BundleEntry *entry, uint64_t bytes, mu_file_entry *out)
 {
     const uint64_t size = (uint64_t)entry->size, offset = (uint64_t)entry->offset;
     if (entry->shard_id < 0 || entry->shard_id >= b->n_shards || entry->size < 0 || entry->offset < 0 ||
@@ -270,7 +270,7 @@ static mu_status add_sliced(mu_tensor_file *file, const char *name, const Mu__Bu
 static mu_status add_raw_slice(bundle *b, const uint8_t *key, size_t key_bytes, const Mu__BundleEntry *entry)
 {
     raw_slice slice = {.key_bytes = key_bytes};
-    if (entry->size < 0 || !place_of(b, entry, (uint64_t)entry->size, &slice.at))
+    if (entry->size < 0 || !location_of(b, entry, (uint64_t)entry->size, &slice.at))
         return MU_OK;  // it is missing when its tensor looks for it
     if (!(slice.key = mu__alloc(key_bytes)))
         return mu_error_code();
@@ -289,7 +289,7 @@ static mu_status add_tensor(mu_tensor_file *file, const char *name, const Mu__Bu
     mu_file_entry out = {0};
     uint64_t size = 0;
     if (entry->dtype == MU_BUNDLE_STRING) {
-        if (strcmp(name, MU_BUNDLE_GRAPH) == 0 && place_of(b, entry, (uint64_t)entry->size, &out))
+        if (strcmp(name, MU_BUNDLE_GRAPH) == 0 && location_of(b, entry, (uint64_t)entry->size, &out))
             b->graph_at = out;
         return MU_OK;
     }
@@ -301,7 +301,7 @@ static mu_status add_tensor(mu_tensor_file *file, const char *name, const Mu__Bu
         return damaged(file, name, "the product of the dimensions does not fit 63 bits");
     if (entry->n_slices > 0)
         MU_TRY(add_sliced(file, name, entry, &out, size));
-    else if (!place_of(b, entry, size, &out))
+    else if (!location_of(b, entry, size, &out))
         return damaged(file, name, "its elements are not in a shard");
     file->data_bytes += size;
     if (file->data_bytes > b->all_bytes)

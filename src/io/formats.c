@@ -228,8 +228,8 @@ static mu_status check_metadata(const char *path, const mu_file_format *format, 
     for (int i = 0; metadata && metadata[i]; i += 2) {
         if (!metadata[i + 1])
             return mu__error(MU_INVALID_ARGUMENT,
-                             "metadata key '%s' for %s has no text; give key and text in turn, then NULL", metadata[i],
-                             path);
+                             "metadata key '%s' for %s has no text; alternate keys and texts, and end with NULL",
+                             metadata[i], path);
         if (!holds(format, metadata[i]))
             return mu__error(MU_INVALID_ARGUMENT, "%s: a file of the format %s cannot hold the metadata '%s'; save it "
                              "as %s", path, format->name, metadata[i], mu__file_formats[0]->extension);

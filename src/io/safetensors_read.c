@@ -126,7 +126,7 @@ static mu_status parse_metadata(mu_tensor_file *file, json_t *json)
     return MU_OK;
 }
 
-static int by_place(const void *left, const void *right)
+static int by_offset(const void *left, const void *right)
 {
     const mu_file_entry *a = *(const mu_file_entry *const *)left, *b = *(const mu_file_entry *const *)right;
     if (a->begin != b->begin)
@@ -144,7 +144,7 @@ static mu_status check_cover(const mu_tensor_file *file)
         return mu_error_code();
     for (size_t i = 0; i < n; i++)
         sorted[i] = &file->entries.items[i];
-    qsort(sorted, n, sizeof *sorted, by_place);
+    qsort(sorted, n, sizeof *sorted, by_offset);
     mu_status status = MU_OK;
     for (size_t i = 0; i < n && status == MU_OK; i++) {
         if (sorted[i]->begin != at)

@@ -62,8 +62,8 @@ static mu_status add_metadata(json_t *header, const char *path, const char *cons
         if (!metadata[i + 1]) {
             json_decref(map);
             return mu__error(MU_INVALID_ARGUMENT,
-                             "metadata key '%s' for %s has no text; give key and text in turn, then NULL", metadata[i],
-                             path);
+                             "metadata key '%s' for %s has no text; alternate keys and texts, and end with NULL",
+                             metadata[i], path);
         }
         json_t *text = json_string(metadata[i + 1]);
         if (!text || json_object_set_new(map, metadata[i], text) != 0) {

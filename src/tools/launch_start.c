@@ -68,9 +68,9 @@ void mu__guard_end(mu_guard *guard)
 
 // ---- Cores --------------------------------------------------------------------------------------
 
-typedef struct cpu_place {
+typedef struct cpu_and_core {
     int cpu, core; // core: the lowest number among the processors of the same core
-} cpu_place;
+} cpu_and_core;
 
 static int core_of(int cpu)
 {
@@ -87,13 +87,13 @@ static int core_of(int cpu)
 
 static int by_core(const void *a, const void *b)
 {
-    const cpu_place *x = a, *y = b;
+    const cpu_and_core *x = a, *y = b;
     return x->core != y->core ? x->core - y->core : x->cpu - y->cpu;
 }
 
 typedef struct cpu_table {
     int n, n_cores;
-    cpu_place places[CPU_SETSIZE];  // sorted by core
+    cpu_and_core cpus[CPU_SETSIZE];  // sorted by core
     int core[CPU_SETSIZE];          // core of each entry, counted from 0
 } cpu_table;
 
@@ -105,10 +105,10 @@ static bool list_cpus(cpu_table *table)
         return false;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &allowed))
-            table->places[table->n++] = (cpu_place){.cpu = cpu, .core = core_of(cpu)};
-    qsort(table->places, (size_t)table->n, sizeof *table->places, by_core);
+            table->cpus[table->n++] = (cpu_and_core){.cpu = cpu, .core = core_of(cpu)};
+    qsort(table->cpus, (size_t)table->n, sizeof *table->cpus, by_core);
     for (int i = 0; i < table->n; i++) {
-        table->n_cores += i == 0 || table->places[i].core != table->places[i - 1].core;
+        table->n_cores += i == 0 || table->cpus[i].core != table->cpus[i - 1].core;
         table->core[i] = table->n_cores - 1;
     }
     return table->n > 0;
@@ -136,7 +136,7 @@ static bool cores_for(int rank, int n, cpu_set_t *out)
     CPU_ZERO(out);
     for (int i = 0; i < table.n; i++)
         if (table.core[i] >= begin && table.core[i] < end)
-            CPU_SET(table.places[i].cpu, out);
+            CPU_SET(table.cpus[i].cpu, out);
     return true;
 }
 

@@ -162,7 +162,7 @@ typedef struct table {
     int64_t bus_rows, wrong;
 } table;
 
-typedef struct seat {
+typedef struct member {
     table *table;
     mu_collective *collective;
     mu_buffer *shared; // owner of `data`; NULL: `data` is ordinary memory
@@ -170,7 +170,7 @@ typedef struct seat {
     double expected[PERIOD];
     mu_status status;
     mu_error_value error;
-} seat;
+} member;
 
 // The result of one mode (in place or out of place), over all replicas.
 typedef struct result {
@@ -178,7 +178,7 @@ typedef struct result {
     int64_t wrong;
 } result;
 
-static double value_of(const seat *s, int rank, int64_t i)
+static double value_of(const member *s, int rank, int64_t i)
 {
     const int values = s->collective->size <= 60 ? 3 : 2; // small enough that every type can hold the sum
     return (double)((rank * 5 + i) % PERIOD % values);
@@ -187,12 +187,12 @@ static double value_of(const seat *s, int rank, int64_t i)
 // The value after rounding to the type that is reduced.
 static double rounded(mu_dtype dtype, double value)
 {
-    uint64_t room;
-    mu__write_element(dtype, &room, 0, value);
-    return mu__read_element(dtype, &room, 0);
+    uint64_t element;
+    mu__write_element(dtype, &element, 0, value);
+    return mu__read_element(dtype, &element, 0);
 }
 
-static void expect(seat *s)
+static void expect(member *s)
 {
     const request *r = s->table->request;
     for (int64_t i = 0; i < PERIOD; i++) {
@@ -210,13 +210,13 @@ static void expect(seat *s)
     }
 }
 
-static mu_status reduce(seat *s, int64_t count)
+static mu_status reduce(member *s, int64_t count)
 {
     const request *r = s->table->request;
     return s->collective->all_reduce(s->collective, NUMBER, "bench", r->reduction, r->dtype, s->data, count);
 }
 
-static mu_status repeat(seat *s, int64_t count, bool in_place, int times)
+static mu_status repeat(member *s, int64_t count, bool in_place, int times)
 {
     const size_t bytes = (size_t)count * mu_dtype_bytes(s->table->request->dtype);
     for (int i = 0; i < times; i++) {
@@ -227,12 +227,12 @@ static mu_status repeat(seat *s, int64_t count, bool in_place, int times)
     return MU_OK;
 }
 
-static mu_status add_up(seat *s, mu_reduction reduction, mu_dtype dtype, void *number)
+static mu_status add_up(member *s, mu_reduction reduction, mu_dtype dtype, void *number)
 {
     return s->collective->all_reduce(s->collective, NUMBER, "bench's result", reduction, dtype, number, 1);
 }
 
-static mu_status check(seat *s, int64_t count, bool in_place, int64_t *wrong_ones)
+static mu_status check(member *s, int64_t count, bool in_place, int64_t *wrong_ones)
 {
     const mu_dtype dtype = s->table->request->dtype;
     void *to = in_place ? s->data : s->input;
@@ -248,7 +248,7 @@ static mu_status check(seat *s, int64_t count, bool in_place, int64_t *wrong_one
 }
 
 // The time is the mean over all replicas, as in nccl-tests.
-static mu_status measure(seat *s, int64_t count, bool in_place, result *out)
+static mu_status measure(member *s, int64_t count, bool in_place, result *out)
 {
     const request *r = s->table->request;
     const size_t bytes = (size_t)count * mu_dtype_bytes(r->dtype);
@@ -265,7 +265,7 @@ static mu_status measure(seat *s, int64_t count, bool in_place, result *out)
 
 // ---- The table ----------------------------------------------------------------------------------
 
-static void print_head(const seat *s, const mu_strategy *strategy)
+static void print_head(const member *s, const mu_strategy *strategy)
 {
     const request *r = s->table->request;
     const char *protection = mu_strategy_worker_count(strategy) < 2                ? ""
@@ -286,7 +286,7 @@ static void print_head(const seat *s, const mu_strategy *strategy)
     fflush(stdout);
 }
 
-static void print_result(seat *s, int64_t bytes, const result *one)
+static void print_result(member *s, int64_t bytes, const result *one)
 {
     const int n = s->collective->size;
     const double speed = (double)bytes / one->microseconds / 1e3, bus = speed * 2 * (n - 1) / n;
@@ -301,7 +301,7 @@ static void print_result(seat *s, int64_t bytes, const result *one)
     s->table->wrong += one->wrong;
 }
 
-static mu_status one_size(seat *s, int64_t bytes)
+static mu_status one_size(member *s, int64_t bytes)
 {
     const request *r = s->table->request;
     const int64_t count = bytes / (int64_t)mu_dtype_bytes(r->dtype), whole = count * (int64_t)mu_dtype_bytes(r->dtype);
@@ -319,7 +319,7 @@ static mu_status one_size(seat *s, int64_t bytes)
     return MU_OK;
 }
 
-static mu_status all_sizes(seat *s)
+static mu_status all_sizes(member *s)
 {
     const request *r = s->table->request;
     const size_t most = (size_t)r->max_bytes;
@@ -344,9 +344,9 @@ static mu_status all_sizes(seat *s)
     return status;
 }
 
-static void run_seat(void *arg)
+static void run_member(void *arg)
 {
-    seat *s = arg;
+    member *s = arg;
     mu_context context = {0};
     s->status = mu__context_enter(&context, mu__context());
     if (s->status != MU_OK) {
@@ -363,20 +363,20 @@ static void run_seat(void *arg)
 // ---- The command --------------------------------------------------------------------------------
 
 // The replicas run on their devices' threads, pinned as in training.
-static mu_status run_all(table *t, seat *seats, const mu_strategy *strategy)
+static mu_status run_all(table *t, member *members, const mu_strategy *strategy)
 {
     pthread_mutex_t *devices = mu__device_order(strategy->runtime);
     mu_status status = MU_OK;
     for (int i = 0; i < strategy->n_local; i++)
-        seats[i] = (seat){.table = t, .collective = mu__group_member(t->group, i)};
-    if (seats[0].collective->rank == 0)
-        print_head(&seats[0], strategy);
+        members[i] = (member){.table = t, .collective = mu__group_member(t->group, i)};
+    if (members[0].collective->rank == 0)
+        print_head(&members[0], strategy);
     MU_TRY(mu__latch_init(&t->done, strategy->n_local));
     pthread_mutex_lock(devices);
     for (int i = 0; i < strategy->n_local; i++) {
         mu_worker *worker = status == MU_OK ? mu__device_worker(strategy->devices[i]) : NULL;
         if (status == MU_OK)
-            status = worker != NULL ? mu__worker_post(worker, run_seat, &seats[i]) : mu_error_code();
+            status = worker != NULL ? mu__worker_post(worker, run_member, &members[i]) : mu_error_code();
         if (status != MU_OK)
             mu__latch_arrive(&t->done);
     }
@@ -394,15 +394,15 @@ static mu_status run_all(table *t, seat *seats, const mu_strategy *strategy)
     return status != MU_OK ? mu__error_raise(&cause) : waited;
 }
 
-static mu_status verdict(const table *t, const seat *seats, int n)
+static mu_status verdict(const table *t, const member *members, int n)
 {
     mu_error_value cause;
     if (mu__group_failed(t->group, &cause))
         return mu__error_raise(&cause);
     for (int i = 0; i < n; i++)
-        if (seats[i].status != MU_OK)
-            return mu__error_raise(&seats[i].error);
-    if (seats[0].collective->rank != 0)
+        if (members[i].status != MU_OK)
+            return mu__error_raise(&members[i].error);
+    if (members[0].collective->rank != 0)
         return MU_OK;
     printf("# Out of bounds values : %lld %s\n# Avg bus bandwidth    : %g\n#\n", (long long)t->wrong,
            t->wrong == 0 ? "OK" : "FAILED", t->bus_rows > 0 ? t->bus_sum / (double)t->bus_rows : 0);
@@ -414,16 +414,16 @@ static mu_status verdict(const table *t, const seat *seats, int n)
 static mu_status bench_on(const mu_strategy *strategy, const request *r)
 {
     table t = {.request = r, .group = mu_retain(strategy->group)};
-    seat *seats = mu__calloc((size_t)strategy->n_local, sizeof *seats);
+    member *members = mu__calloc((size_t)strategy->n_local, sizeof *members);
     if (t.group == NULL)
         t.group = mu__group_new(1, "bench"); // a strategy of one replica has no group
-    mu_status status = seats != NULL && t.group != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    mu_status status = members != NULL && t.group != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
-        status = run_all(&t, seats, strategy);
+        status = run_all(&t, members, strategy);
     if (status == MU_OK)
-        status = verdict(&t, seats, strategy->n_local);
+        status = verdict(&t, members, strategy->n_local);
     mu_release(t.group);
-    mu__free(seats);
+    mu__free(members);
     return status;
 }
 

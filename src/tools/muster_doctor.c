@@ -46,15 +46,15 @@ typedef struct report {
 // ---- Members ------------------------------------------------------------------------------------
 
 // Ranks are ordered: the chief, the workers, then the other jobs by name.
-static int job_place(const char *job) { return strcmp(job, "chief") == 0 ? 0 : strcmp(job, "worker") == 0 ? 1 : 2; }
+static int job_order(const char *job) { return strcmp(job, "chief") == 0 ? 0 : strcmp(job, "worker") == 0 ? 1 : 2; }
 
 static mu_status list_tasks(const mu_cluster_spec *spec, mu_mesh_peer *peers, int *n, const char *type, int id,
                             int *rank)
 {
-    for (int place = 0; place < 3; place++)
+    for (int order = 0; order < 3; order++)
         for (int j = 0; j < mu_cluster_spec_job_count(spec); j++) {
             const char *job = mu_cluster_spec_job(spec, j);
-            for (int i = 0; job_place(job) == place && i < mu_cluster_spec_num_tasks(spec, job); i++) {
+            for (int i = 0; job_order(job) == order && i < mu_cluster_spec_num_tasks(spec, job); i++) {
                 if (*n == MOST_RANKS)
                     return mu__error(MU_INVALID_ARGUMENT, "the cluster has more than %d tasks; check a part of it",
                                      MOST_RANKS);
@@ -192,14 +192,14 @@ static double resent(const mu_doctor_pair *pair) { return 100 * pair->resent; }
 
 // Median over one rank's pairs, or over all others. With few processes, half of all pairs may involve one slow process,
 // so its pairs are excluded there.
-static double median(const report *r, int rank, bool own, measure *of, double *room)
+static double median(const report *r, int rank, bool own, measure *of, double *scratch)
 {
     int n = 0;
     for (int i = 0; i < r->n_pairs; i++)
         if (own == (r->pairs[i].from == rank || r->pairs[i].to == rank))
-            room[n++] = of(&r->pairs[i]);
-    qsort(room, (size_t)n, sizeof *room, by_size);
-    return n > 0 ? room[n / 2] : 0;
+            scratch[n++] = of(&r->pairs[i]);
+    qsort(scratch, (size_t)n, sizeof *scratch, by_size);
+    return n > 0 ? scratch[n / 2] : 0;
 }
 
 // How far a rank's clock is ahead of rank 0's.
@@ -232,11 +232,11 @@ static void add_worry(char *text, size_t bytes, const char *format, ...)
 }
 
 // Compares a rank's pairs with all others. With two processes there is nothing to compare.
-static void judge_network(const report *r, int rank, double *room, char *text, size_t bytes)
+static void judge_network(const report *r, int rank, double *scratch, char *text, size_t bytes)
 {
-    const double trip = median(r, rank, true, round_trip, room), trips = median(r, rank, false, round_trip, room);
-    const double flow = median(r, rank, true, lower_flow, room), flows = median(r, rank, false, lower_flow, room);
-    const double lost = median(r, rank, true, resent, room), losses = median(r, rank, false, resent, room);
+    const double trip = median(r, rank, true, round_trip, scratch), trips = median(r, rank, false, round_trip, scratch);
+    const double flow = median(r, rank, true, lower_flow, scratch), flows = median(r, rank, false, lower_flow, scratch);
+    const double lost = median(r, rank, true, resent, scratch), losses = median(r, rank, false, resent, scratch);
     if (trip > SLOW_FACTOR * trips && trip > trips + SLOW_LEAST_US)
         add_worry(text, bytes, "slow to answer: %.0f us; the median of the other pairs is %.0f us", trip, trips);
     if (all_on_one_host(r))
@@ -250,11 +250,11 @@ static void judge_network(const report *r, int rank, double *room, char *text, s
 }
 
 // Writes why a rank is an outlier; "" if it is not.
-static void judge(const report *r, int rank, double *room, char *text, size_t bytes)
+static void judge(const report *r, int rank, double *scratch, char *text, size_t bytes)
 {
     text[0] = '\0';
     if (r->ranks > 2)
-        judge_network(r, rank, room, text, bytes);
+        judge_network(r, rank, scratch, text, bytes);
     if (fabs(clock_of(r, rank)) > CLOCK_LIMIT)
         add_worry(text, bytes, "its clock is %.1f s off rank 0's; run a time service on all hosts", clock_of(r, rank));
     if (strcmp(r->selves[rank].kernels, r->selves[0].kernels) != 0)
@@ -265,7 +265,7 @@ static void judge(const report *r, int rank, double *room, char *text, size_t by
 
 // ---- Printing -----------------------------------------------------------------------------------
 
-static void print_table(const report *r, double *room)
+static void print_table(const report *r, double *scratch)
 {
     printf("%d processes joined in %.2f s (%s)\n\n", r->ranks, r->join_seconds, r->protection);
     printf("%-5s %-24s %-24s %-16s %-8s %-7s %5s %11s\n", "rank", "task", "address", "host", "version", "kernels",
@@ -293,7 +293,7 @@ static void print_table(const report *r, double *room)
     putchar('\n');
     for (int rank = 0; rank < r->ranks; rank++) {
         char text[MOST_TEXT];
-        judge(r, rank, room, text, sizeof text);
+        judge(r, rank, scratch, text, sizeof text);
         if (text[0] != '\0')
             printf("rank %d, %s: %s\n", rank, mu__mesh_name(r->mesh, rank), text);
         worries += text[0] != '\0';
@@ -302,13 +302,13 @@ static void print_table(const report *r, double *room)
         puts("Nothing stands out.");
 }
 
-static mu_status print_json(const report *r, double *room)
+static mu_status print_json(const report *r, double *scratch)
 {
     json_t *tasks = json_array(), *pairs = json_array();
     for (int rank = 0; rank < r->ranks; rank++) {
         const self *s = &r->selves[rank];
         char text[MOST_TEXT];
-        judge(r, rank, room, text, sizeof text);
+        judge(r, rank, scratch, text, sizeof text);
         json_array_append_new(tasks, json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:f,s:s}", "rank", rank, "task",
                                                mu__mesh_name(r->mesh, rank), "address", r->addresses[rank], "host",
                                                s->host, "version", s->version, "kernels", s->kernels, "cores",
@@ -340,16 +340,16 @@ static mu_status print_report(const report *r, const request *wanted)
 {
     if (mu__mesh_rank(r->mesh) != 0)
         return MU_OK;
-    double *room = mu__calloc((size_t)r->n_pairs + 1, sizeof *room);
-    if (room == NULL)
+    double *scratch = mu__calloc((size_t)r->n_pairs + 1, sizeof *scratch);
+    if (scratch == NULL)
         return MU_RESOURCE_EXHAUSTED;
     mu_status status = MU_OK;
     qsort(r->pairs, (size_t)r->n_pairs, sizeof *r->pairs, by_ranks);
     if (wanted->json)
-        status = print_json(r, room);
+        status = print_json(r, scratch);
     else
-        print_table(r, room);
-    mu__free(room);
+        print_table(r, scratch);
+    mu__free(scratch);
     return status;
 }
 

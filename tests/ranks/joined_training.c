@@ -104,7 +104,7 @@ static mu_value *doubled(mu_value *arguments, void *arg)
     return mu_of(mu_multiply(mu_at(arguments, 0), mu_constant(MU_F32, 2)));
 }
 
-// A function without collectives is no affair of the other workers.
+// A function without collectives does not concern the other workers.
 static int run_alone(int times)
 {
     mu_function *alone = mu_function_new(doubled, NULL);

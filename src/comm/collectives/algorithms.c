@@ -326,8 +326,8 @@ static mu_status add_parts(const pieces *p, int piece, mu_steps *out)
     const int me = p->problem->rank, n = p->problem->ranks;
     const mu_part own = slice_of_piece(p, piece, me);
     for (int hop = 1; hop < n; hop++) {
-        const int from = (me + n - hop) % n, place = from < me ? from : from - 1;
-        MU_TRY(mu__add_recv(out, from, MU_AREA_SCRATCH, place * own.count, own.count));
+        const int from = (me + n - hop) % n, slot = from < me ? from : from - 1;
+        MU_TRY(mu__add_recv(out, from, MU_AREA_SCRATCH, slot * own.count, own.count));
     }
     MU_TRY(mu__add_reduce(out, own.at, own.count, n, me, true));
     for (int hop = 1; hop < n; hop++)

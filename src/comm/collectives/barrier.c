@@ -34,7 +34,7 @@ static void cpu_pause(void)
 bool mu__backoff_pause(mu_backoff *backoff)
 {
     const bool calm = backoff->calm != NULL && atomic_load_explicit(backoff->calm, memory_order_relaxed);
-    if (!calm && !backoff->crowded && backoff->turns++ % PAUSES_PER_LOOK != 0) {
+    if (!calm && !backoff->crowded && backoff->spins++ % PAUSES_PER_LOOK != 0) {
         cpu_pause();
         return true;
     }

@@ -246,7 +246,7 @@ static void extents(const member *m, const mu_collective_call *c, int64_t *data,
 
 // Processes that share memory address each other's data by offsets in the signatures; this checks that they are inside
 // the segment.
-static bool places_can_be(const member *m, const mu_collective_call *c)
+static bool areas_are_valid(const member *m, const mu_collective_call *c)
 {
     const mu_topology *at = &m->group->joined.topology;
     const int low = at->hosts > 1 ? at->first[at->host] : 0, high = at->hosts > 1 ? at->first[at->host + 1] : at->ranks;
@@ -280,7 +280,7 @@ mu_status mu__agree(member *m, const mu_collective_call *c)
                              "exchange the counts first.",
                              c->name, m->group->name, rank, (long long)mu__signature_of(m, rank)->count,
                              (long long)m->counts[rank]);
-    return places_can_be(m, c)
+    return areas_are_valid(m, c)
                ? MU_OK
                : mu__error(MU_DATA_LOSS,
                            "In %s \"%s\" of group \"%s\" a process reports data outside the shared memory; that "
@@ -302,15 +302,15 @@ static mu_status agree_at(void *arg)
 void mu__fit_name(const char *name, size_t bytes, char *out)
 {
     enum { MARK = 10 };
-    const size_t length = strlen(name), room = bytes - 1;
-    memcpy(out, name, MU_MIN(length, room));
-    out[MU_MIN(length, room)] = '\0';
-    if (length <= room)
+    const size_t length = strlen(name), limit = bytes - 1;
+    memcpy(out, name, MU_MIN(length, limit));
+    out[MU_MIN(length, limit)] = '\0';
+    if (length <= limit)
         return;
     uint32_t hash = 2166136261u;
     for (const char *at = name; *at != '\0'; at++)
         hash = (hash ^ (unsigned char)*at) * 16777619u;
-    snprintf(out + room - MARK + 1, MARK, "~%08x", (unsigned)hash);
+    snprintf(out + limit - MARK + 1, MARK, "~%08x", (unsigned)hash);
 }
 
 // Copies only the words in use (three in most forms); the others keep old contents.

@@ -29,7 +29,7 @@ typedef struct memory {
     const void *arg;
 } memory;
 
-static void *place_of(const memory *m, int rank, mu_area area, int64_t at)
+static void *address_of(const memory *m, int rank, mu_area area, int64_t at)
 {
     const bool own = rank == m->rank && area != MU_AREA_WINDOW && area != MU_AREA_STAGING;
     char *base = own || area == MU_AREA_SCRATCH ? m->schedule->areas[area] : m->area(m->arg, rank, area);
@@ -38,8 +38,8 @@ static void *place_of(const memory *m, int rank, mu_area area, int64_t at)
 
 static void copy_step(const memory *m, const mu_step *step)
 {
-    void *to = place_of(m, step->owner, step->to, step->to_at);
-    const void *from = place_of(m, step->peer, step->from, step->from_at);
+    void *to = address_of(m, step->owner, step->to, step->to_at);
+    const void *from = address_of(m, step->peer, step->from, step->from_at);
     if (to != from)
         memcpy(to, from, (size_t)step->count * m->element);
 }
@@ -48,7 +48,7 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
 {
     const bool mean = step->last && m->schedule->reduction == MU_REDUCTION_MEAN;
     void **pointers = m->schedule->pointers;
-    void *open = step->continues || step->leaves_partial ? place_of(m, m->rank, MU_AREA_SCRATCH, step->place) : NULL;
+    void *open = step->continues || step->leaves_partial ? address_of(m, m->rank, MU_AREA_SCRATCH, step->place) : NULL;
     mu__reduce(&(mu_local_reduce_args){
         .dtype = m->schedule->dtype,
         .reduction = m->schedule->reduction,
@@ -69,10 +69,10 @@ static void reduce_step(const memory *m, const mu_step *step)
 {
     void **src = m->schedule->pointers + m->ranks;
     int64_t received = 0;
-    m->schedule->pointers[0] = place_of(m, step->owner, step->to, step->to_at);
+    m->schedule->pointers[0] = address_of(m, step->owner, step->to, step->to_at);
     for (int i = 0; i < step->parts; i++)
         src[i] = i == step->place ? m->schedule->pointers[0]
-                                  : place_of(m, m->rank, step->from, step->from_at + received++ * step->count);
+                                  : address_of(m, m->rank, step->from, step->from_at + received++ * step->count);
     reduce_into(m, step, 1, step->parts);
 }
 
@@ -80,10 +80,10 @@ static void reduce_all_step(const memory *m, const mu_step *step)
 {
     void **dst = m->schedule->pointers, **src = dst + m->ranks;
     for (int i = 0; i < step->parts; i++)
-        src[i] = place_of(m, step->low + i, step->from, step->from_at);
-    dst[0] = place_of(m, step->owner, step->to, step->to_at);
+        src[i] = address_of(m, step->low + i, step->from, step->from_at);
+    dst[0] = address_of(m, step->owner, step->to, step->to_at);
     for (int i = 0; step->push && i < step->parts; i++)
-        dst[i] = place_of(m, step->low + i, step->to, step->to_at);
+        dst[i] = address_of(m, step->low + i, step->to, step->to_at);
     reduce_into(m, step, step->push ? step->parts : 1, step->parts);
 }
 
@@ -121,8 +121,8 @@ static mu_status run_step(const memory *m, mu_channel *channel, const mu_step *s
     case MU_STEP_BARRIER: return transport->barrier(channel);
     case MU_STEP_FLUSH: return transport->flush(channel);
     case MU_STEP_SEND:
-        return transport->send(channel, step->peer, place_of(m, step->owner, step->from, step->from_at), bytes);
-    case MU_STEP_RECV: return transport->recv(channel, step->peer, place_of(m, step->owner, step->to, step->to_at),
+        return transport->send(channel, step->peer, address_of(m, step->owner, step->from, step->from_at), bytes);
+    case MU_STEP_RECV: return transport->recv(channel, step->peer, address_of(m, step->owner, step->to, step->to_at),
                                               bytes);
     case MU_STEP_COPY:
     case MU_STEP_REDUCE:
@@ -218,7 +218,7 @@ static bool sim_send(simulation *sim, int rank, const mu_step *step)
     const memory m = sim_memory(sim, rank);
     if (pair->n == MU_SENDS_IN_FLIGHT)
         return false;
-    pair->waiting[pair->n++] = (sim_message){.data = place_of(&m, step->owner, step->from, step->from_at),
+    pair->waiting[pair->n++] = (sim_message){.data = address_of(&m, step->owner, step->from, step->from_at),
                                              .count = step->count,
                                              .round = sim->rank[rank].round + 1};
     sim->rank[rank].bytes += step->count * (int64_t)sim->element;
@@ -239,7 +239,7 @@ static mu_status sim_recv(simulation *sim, int rank, const mu_step *step, bool *
                          "In the simulation rank %d's step %zu wants %lld elements of rank %d, whose message "
                          "has %lld; both lists must agree.",
                          rank, sim->rank[rank].at, (long long)step->count, step->peer, (long long)message.count);
-    memcpy(place_of(&m, step->owner, step->to, step->to_at), message.data, (size_t)message.count * sim->element);
+    memcpy(address_of(&m, step->owner, step->to, step->to_at), message.data, (size_t)message.count * sim->element);
     sim->rank[rank].round = MU_MAX(sim->rank[rank].round, message.round);
     memmove(&pair->waiting[0], &pair->waiting[1], (size_t)--pair->n * sizeof pair->waiting[0]);
     return MU_OK;

@@ -115,8 +115,8 @@ static mu_status add_pieces(staging *s, mu_steps *out)
 {
     const int64_t half = (int64_t)(MU_STAGING_BYTES / 2 / s->problem->element);
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
-    for (int turn = 0; s->at < s->total; turn++) {
-        s->base = turn % 2 * half;
+    for (int chunk = 0; s->at < s->total; chunk++) {
+        s->base = chunk % 2 * half;
         s->n = MU_MIN(s->piece, s->total - s->at);
         s->piece = s->n;
         MU_TRY(copy_in(s, out));

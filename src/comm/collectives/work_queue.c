@@ -12,9 +12,9 @@ enum { SLICE_BYTES = 16 * 1024, SLICES_PER_RANK = 4, LINE = 64 };
 
 static mu_work_queue *work_queue_of(const member *m) { return m->group->transport->work_queue(&m->channel); }
 
-static mu_work_item *place_of(const member *m, int64_t number)
+static mu_work_item *slot_of(const member *m, int64_t number)
 {
-    return &work_queue_of(m)->places[number % MU_MAX_REQUESTS];
+    return &work_queue_of(m)->slots[number % MU_MAX_REQUESTS];
 }
 
 static mu_work_post *entry_of(const member *m, int64_t number, int rank)
@@ -41,14 +41,14 @@ bool mu__work_fits(const member *m, const mu_collective_call *c)
 typedef struct awaited {
     member *m;
     const request *s;
-    mu_work_item *place;
+    mu_work_item *slot;
     unsigned uses;   // operations that have used this item, including this one
     unsigned slices;
 } awaited;
 
 static bool over(const awaited *a)
 {
-    return atomic_load(&a->place->ready) == a->uses && atomic_load(&a->place->done) == a->slices;
+    return atomic_load(&a->slot->ready) == a->uses && atomic_load(&a->slot->done) == a->slices;
 }
 
 static bool failed(const awaited *a) { return atomic_load(&a->m->group->failed); }
@@ -57,20 +57,20 @@ static bool failed(const awaited *a) { return atomic_load(&a->m->group->failed);
 static bool all_posted(const void *arg)
 {
     const awaited *a = arg;
-    const bool ready = atomic_load_explicit(&a->place->ready, memory_order_acquire) == a->uses;
-    return (ready && atomic_load(&a->place->posted) != 0) || failed(a);
+    const bool ready = atomic_load_explicit(&a->slot->ready, memory_order_acquire) == a->uses;
+    return (ready && atomic_load(&a->slot->posted) != 0) || failed(a);
 }
 
 static bool all_written(const void *arg)
 {
     const awaited *a = arg;
-    return atomic_load_explicit(&a->place->done, memory_order_acquire) == a->slices || failed(a);
+    return atomic_load_explicit(&a->slot->done, memory_order_acquire) == a->slices || failed(a);
 }
 
 static bool all_ended(const void *arg)
 {
     const awaited *a = arg;
-    return (int32_t)(atomic_load(&a->place->ended) - (a->uses - 1) * (unsigned)a->m->channel.ranks) >= 0 || failed(a);
+    return (int32_t)(atomic_load(&a->slot->ended) - (a->uses - 1) * (unsigned)a->m->channel.ranks) >= 0 || failed(a);
 }
 
 // A rank that has entered a later rendezvous than this rank had when it started the operation will never start it.
@@ -115,7 +115,7 @@ static awaited awaited_of(member *m, const request *s, int64_t number)
 {
     return (awaited){.m = m,
                      .s = s,
-                     .place = place_of(m, number),
+                     .slot = slot_of(m, number),
                      .uses = (unsigned)(number / MU_MAX_REQUESTS + 1),
                      .slices = (unsigned)n_slices(m, &s->call)};
 }
@@ -138,10 +138,10 @@ mu_status mu__work_post(member *m, request *s, int64_t number)
     if (status == MU_OK) {
         mu__write_signature(m, &s->call, 0);
         atomic_store(&entry_of(m, number, m->channel.rank)->came, (unsigned)m->awaited);
-        if (atomic_fetch_add(&a.place->posted, 1) + 1 == a.uses * (unsigned)m->channel.ranks) {
-            atomic_store(&a.place->next, 0);
-            atomic_store(&a.place->done, 0);
-            atomic_store(&a.place->ready, a.uses);
+        if (atomic_fetch_add(&a.slot->posted, 1) + 1 == a.uses * (unsigned)m->channel.ranks) {
+            atomic_store(&a.slot->next, 0);
+            atomic_store(&a.slot->done, 0);
+            atomic_store(&a.slot->ready, a.uses);
             mu__eventcount_notify(&work_queue_of(m)->changes);
         }
     }
@@ -157,9 +157,9 @@ static void add_slice(member *m, const mu_collective_call *c, int64_t index, int
     const int64_t grain = MU_MAX(LINE / (int64_t)element, 1);
     const mu_part part = mu__part_of(c->count, grain, (int)index, (int)count);
     const uintptr_t base = (uintptr_t)m->group->joined.topology.memory;
-    void **places = m->pointers;
+    void **addresses = m->pointers;
     for (int rank = 0; rank < m->channel.ranks; rank++)
-        places[rank] = (char *)(base + (uintptr_t)mu__signature_of(m, rank)->areas[MU_AREA_DATA]) +
+        addresses[rank] = (char *)(base + (uintptr_t)mu__signature_of(m, rank)->areas[MU_AREA_DATA]) +
                        (size_t)part.at * element;
     mu__reduce(&(mu_local_reduce_args){.dtype = c->dtype,
                                  .reduction = c->reduction,
@@ -167,19 +167,19 @@ static void add_slice(member *m, const mu_collective_call *c, int64_t index, int
                                  .stream = c->count * (int64_t)element * m->channel.ranks > m->group->stream_bytes,
                                  .n_dst = m->channel.ranks,
                                  .n_src = m->channel.ranks,
-                                 .dst = places,
-                                 .src = (const void *const *)places,
+                                 .dst = addresses,
+                                 .src = (const void *const *)addresses,
                                  .count = part.count});
 }
 
 // After the group has failed no rank may access this memory: its owner may have reused it.
 static void take_slices(awaited *a)
 {
-    for (unsigned i; !failed(a) && (i = atomic_fetch_add(&a->place->next, 1)) < a->slices;) {
+    for (unsigned i; !failed(a) && (i = atomic_fetch_add(&a->slot->next, 1)) < a->slices;) {
         add_slice(a->m, &a->s->call, i, a->slices);
         if (mu__trace_on())
-            atomic_store(&a->place->end_ns, mu__now_ns());
-        if (atomic_fetch_add(&a->place->done, 1) + 1 == a->slices)
+            atomic_store(&a->slot->end_ns, mu__now_ns());
+        if (atomic_fetch_add(&a->slot->done, 1) + 1 == a->slices)
             mu__eventcount_notify(&work_queue_of(a->m)->changes);
     }
 }
@@ -216,9 +216,9 @@ mu_status mu__work_end(member *m, request *s, int64_t number)
     m->awaited = number + 1;
     if (!over(&a))
         status = mu__group_inside(m, &s->call, do_together);
-    s->end_ns = atomic_load(&a.place->end_ns);
+    s->end_ns = atomic_load(&a.slot->end_ns);
     if (!failed(&a) || over(&a)) {
-        if ((atomic_fetch_add(&a.place->ended, 1) + 1) % (unsigned)m->channel.ranks == 0)
+        if ((atomic_fetch_add(&a.slot->ended, 1) + 1) % (unsigned)m->channel.ranks == 0)
             mu__eventcount_notify(&work_queue_of(m)->changes);
     }
     m->awaited = 0;

@@ -67,7 +67,7 @@ static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int6
         mu__mesh_fail_text(mesh, why->code, "%s", why->message);
         why->code = mesh->failure.code;
         snprintf(why->message, bytes, "%s", mesh->failure.message);
-        peer->told = true;
+        peer->notified = true;
     } else if (hello->rank <= mesh->rank)
         snprintf(why->message, bytes, "rank %d must not connect to rank %d", hello->rank, mesh->rank);
     else if (peer->state == MU_PEER_HERE)
@@ -100,7 +100,7 @@ bool mu__equals_welcomed(mu_node *node, int rank, const mu_hello *hello)
     char text[600];
     if (!mu__hello_differs(mesh, hello, text, sizeof text))
         return true;
-    mesh->peers[rank].told = true;
+    mesh->peers[rank].notified = true;
     mu__mesh_fail_text(mesh, MU_FAILED_PRECONDITION, "%s", text);
     return false;
 }
@@ -120,11 +120,11 @@ static void tell_address(mu_mesh *mesh, int to, int rank)
         mu__system->endpoint(mu__link_fd(session->handshake.link), false, &here))
         at = here;
     mu__endpoint_set_port(&at, mu__peer_session(mesh, rank)->port);
-    mu_peer_address whereabouts = {.rank = rank};
-    mu__endpoint_text(&at, whereabouts.address, sizeof whereabouts.address);
+    mu_peer_address address = {.rank = rank};
+    mu__endpoint_text(&at, address.address, sizeof address.address);
     mu_error_value ignored;
     if (mu__session_queued(session, mu__frame_put_peer_address(&session->handshake.out, session->number,
-                                                               &whereabouts)) != MU_OK)
+                                                               &address)) != MU_OK)
         mu__error_move(&ignored); // that process does not find the other, and says so at its deadline
 }
 
@@ -153,14 +153,14 @@ static void share_addresses(mu_mesh *mesh, int rank)
 
 // ---- Outgoing connections -----------------------------------------------------------------------
 
-void mu__bootstrap_learn(mu_mesh *mesh, const mu_peer_address *whereabouts)
+void mu__bootstrap_learn(mu_mesh *mesh, const mu_peer_address *address)
 {
-    if (whereabouts->rank >= mesh->ranks || !mesh->peers[whereabouts->rank].learned)
+    if (address->rank >= mesh->ranks || !mesh->peers[address->rank].learned)
         return;
-    mu_peer *peer = &mesh->peers[whereabouts->rank];
-    if (strcmp(peer->address, whereabouts->address) == 0)
+    mu_peer *peer = &mesh->peers[address->rank];
+    if (strcmp(peer->address, address->address) == 0)
         return;
-    set_address(peer, whereabouts->address);
+    set_address(peer, address->address);
     mu__dial_end(&peer->member.dial);
     peer->retry_ns = 0;
 }
@@ -203,7 +203,7 @@ void mu__equals_unreached(mu_node *node, int rank, int64_t now)
                            "processes the same MUSTER_CLUSTER_KEY (`openssl rand -hex 32` makes one)",
                            peer->name, peer->address);
     if (dial->refused.code == MU_FAILED_PRECONDITION) {
-        peer->told = true;
+        peer->notified = true;
         mu__mesh_fail_text(mesh, dial->refused.code, "%s", dial->refused.message);
     }
     try_again_later(mesh, rank, now);
@@ -214,10 +214,10 @@ static int64_t dial_when_due(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_peer *peer = &mesh->peers[rank];
     const bool away = peer->state == MU_PEER_AWAY || peer->state == MU_PEER_LEFT;
-    if (!away || peer->told || peer->member.dial.state != MU_DIAL_IDLE)
+    if (!away || peer->notified || peer->member.dial.state != MU_DIAL_IDLE)
         return MU_FOREVER;
     if (peer->address[0] == '\0') {
-        snprintf(peer->reason, sizeof peer->reason, "%s has not told its address", mesh->peers[0].name);
+        snprintf(peer->reason, sizeof peer->reason, "%s has not sent its address", mesh->peers[0].name);
         return MU_FOREVER;
     }
     if (now >= peer->retry_ns)
@@ -368,7 +368,7 @@ static int64_t next_turn(const mu_mesh *mesh, int64_t now)
     return next;
 }
 
-int64_t mu__equals_turn(mu_node *node, int64_t now)
+int64_t mu__equals_step(mu_node *node, int64_t now)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     int64_t next = MU_FOREVER;

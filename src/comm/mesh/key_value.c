@@ -305,7 +305,7 @@ void mu__key_value_asked(mu_node *node, int rank, const mu_request *request)
     reply(mesh, rank, request->id, status, text, status == MU_OK ? 0 : strlen(text));
 }
 
-int64_t mu__key_value_turn(mu_mesh *mesh, int64_t now)
+int64_t mu__key_value_step(mu_mesh *mesh, int64_t now)
 {
     mu_key_values *values = mesh->key_values;
     int64_t next = MU_FOREVER;

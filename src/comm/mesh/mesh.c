@@ -32,13 +32,13 @@ mu_status mu__mesh_pause(mu_mesh *mesh)
 void mu__peer_tell(mu_mesh *mesh, int rank)
 {
     mu_peer *peer = &mesh->peers[rank];
-    mu_failure news = {.code = mesh->failure.code, .of_caller = mesh->failure.of_caller};
-    snprintf(news.message, sizeof news.message, "%s", mesh->failure.message);
+    mu_failure failure = {.code = mesh->failure.code, .of_caller = mesh->failure.of_caller};
+    snprintf(failure.message, sizeof failure.message, "%s", mesh->failure.message);
     mu_session *session = &peer->member.session;
     if (peer->state == MU_PEER_HERE &&
         mu__session_queued(session, mu__frame_put_failure(&session->handshake.out, session->number, MU_FRAME_FAILURE,
-                                                          &news)) == MU_OK)
-        peer->told = true;
+                                                          &failure)) == MU_OK)
+        peer->notified = true;
 }
 
 void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error)
@@ -60,7 +60,7 @@ bool mu__mesh_lingers(const mu_mesh *mesh, int64_t now)
     if (mesh->joined || !mesh->node.listens || !misfit || now - mesh->failed_ns > LINGER_NS)
         return false;
     for (int rank = 0; rank < mesh->ranks; rank++)
-        if (rank != mesh->rank && !mesh->peers[rank].told)
+        if (rank != mesh->rank && !mesh->peers[rank].notified)
             return true;
     return false;
 }
@@ -154,11 +154,11 @@ void mu__mesh_unwatch(mu_mesh *mesh, mu_mesh_failed *failed, void *arg)
 static void tell_watchers(mu_mesh *mesh)
 {
     for (size_t i = 0; mesh->failure.code != MU_OK && i < mesh->watches.n;) {
-        if (mesh->watches.items[i].told) {
+        if (mesh->watches.items[i].notified) {
             i++;
             continue;
         }
-        mesh->watches.items[i].told = true;
+        mesh->watches.items[i].notified = true;
         const mu_watch watch = mesh->watches.items[i];
         const mu_error_value failure = mesh->failure;
         mesh->calling = true;
@@ -198,10 +198,10 @@ void mu__peer_gone(mu_mesh *mesh, int rank, const char *why)
                        peer->name, mu__peer_where(peer), why, word, mesh->peers[mesh->rank].name, own);
 }
 
-static void peer_failed(mu_mesh *mesh, const mu_failure *news)
+static void peer_failed(mu_mesh *mesh, const mu_failure *failure)
 {
-    mu_error_value error = {.code = news->code, .of_caller = news->of_caller, .file = ""};
-    snprintf(error.message, sizeof error.message, "%.*s", (int)sizeof error.message - 1, news->message);
+    mu_error_value error = {.code = failure->code, .of_caller = failure->of_caller, .file = ""};
+    snprintf(error.message, sizeof error.message, "%.*s", (int)sizeof error.message - 1, failure->message);
     mu__mesh_fail_with(mesh, &error);
 }
 
@@ -211,19 +211,19 @@ static bool received(mu_node *node, int rank, const mu_frame *frame)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     mu_block block;
-    mu_failure news;
-    mu_peer_address whereabouts;
+    mu_failure failure;
+    mu_peer_address address;
     switch (frame->type) {
     case MU_FRAME_BLOCK: return mu__frame_block(frame, &block) && mu__exchange_arrived(mesh, rank, &block) == MU_OK;
     case MU_FRAME_FAILURE:
-        if (!mu__frame_failure(frame, &news))
+        if (!mu__frame_failure(frame, &failure))
             return false;
-        peer_failed(mesh, &news);
+        peer_failed(mesh, &failure);
         return true;
     case MU_FRAME_ADDRESS:
-        if (rank != 0 || !mu__frame_peer_address(frame, &whereabouts))
+        if (rank != 0 || !mu__frame_peer_address(frame, &address))
             return false;
-        mu__bootstrap_learn(mesh, &whereabouts);
+        mu__bootstrap_learn(mesh, &address);
         return true;
     case MU_FRAME_READY: mesh->peers[rank].ready = true; return mesh->rank == 0;
     case MU_FRAME_GO:
@@ -254,10 +254,10 @@ static void lost(mu_node *node, int rank, const char *why)
         mu__peer_gone(mu__mesh_of(node), rank, why);
 }
 
-static int64_t turn(mu_node *node, int64_t now)
+static int64_t on_step(mu_node *node, int64_t now)
 {
-    const int64_t next = mu__equals_turn(node, now);
-    return MU_MIN(next, mu__key_value_turn(mu__mesh_of(node), now));
+    const int64_t next = mu__equals_step(node, now);
+    return MU_MIN(next, mu__key_value_step(mu__mesh_of(node), now));
 }
 
 static const mu_membership equal_ranks = {
@@ -272,7 +272,7 @@ static const mu_membership equal_ranks = {
     .lost = lost,
     .unreached = mu__equals_unreached,
     .refused = mu__equals_refused,
-    .turn = turn,
+    .on_step = on_step,
 };
 
 // ---- Steps, and the thread ----------------------------------------------------------------------

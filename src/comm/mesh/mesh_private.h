@@ -35,7 +35,7 @@ typedef struct mu_peer {
     mu_peer_state state; // HERE: its session is open
     char reason[200];    // AWAY: why the peer is away
     bool ready;
-    bool told; // this peer has been told of the job's failure
+    bool notified; // this peer has been notified of the job's failure
     int64_t retry_ns, pause_ns; // of dialling it
     int64_t refused_ns; // since when it, which has the key, has refused this process; 0: it has not
     mu_exchange_block exchange_blocks[2]; // indexed by the parity of the exchange's number
@@ -60,7 +60,7 @@ typedef struct mu_pending_stream {
 typedef struct mu_watch {
     mu_mesh_failed *failed;
     void *arg;
-    bool told;
+    bool notified;
 } mu_watch;
 
 typedef struct mu_key_values mu_key_values;
@@ -76,7 +76,7 @@ struct mu_mesh {
     pthread_cond_t changed;
     bool has_lock, joined, ready_sent;
     bool leaving, said_goodbye, has_left;
-    bool refusing; // the job failed because processes were refused, and some of them have not been told yet
+    bool refusing; // the job failed because processes were refused, and some of them have not been notified yet
     atomic_bool trouble; // the job failed or a process has left: waits must take the lock and check
     int64_t began_ns, report_ns, leave_deadline_ns;
     mu_error_value failure; // code MU_OK: no failure
@@ -110,7 +110,7 @@ void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error);
 void mu__mesh_fail_text(mu_mesh *mesh, mu_status code, const char *format, ...) MU_PRINTF(3, 4);
 
 // mu__mesh_lingers says whether the mesh must stay alive after the processes were found not to match, because some that
-// have not joined still have to be told or refused.
+// have not joined still have to be notified or refused.
 bool mu__mesh_lingers(const mu_mesh *mesh, int64_t now);
 void mu__peer_tell(mu_mesh *mesh, int rank); // tells a peer of the job's failure
 
@@ -123,7 +123,7 @@ int mu__peer_doing(const mu_peer *peer, char *text, size_t bytes);
 // ---- The key-value store (key_value.c): called with the lock held, on the mesh's thread ---------
 
 void mu__key_value_asked(mu_node *node, int rank, const mu_request *request);
-int64_t mu__key_value_turn(mu_mesh *mesh, int64_t now); // ends waits that are over; returns when the next one is due
+int64_t mu__key_value_step(mu_mesh *mesh, int64_t now); // ends waits that are over; returns when the next one is due
 void mu__key_values_free(mu_key_values *values); // accepts NULL
 
 // ---- The membership policy of equal ranks (mesh.c, bootstrap.c, refusal.c) ----------------------
@@ -135,11 +135,11 @@ void mu__equals_joined(mu_node *node, int rank, const mu_hello *hello);
 void mu__equals_unreached(mu_node *node, int rank, int64_t now);
 void mu__equals_refused(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why);
 void mu__equals_stream(mu_node *node, mu_handshake *handshake, const mu_hello *hello);
-int64_t mu__equals_turn(mu_node *node, int64_t now);
+int64_t mu__equals_step(mu_node *node, int64_t now);
 
 // ---- Joining (bootstrap.c) ----------------------------------------------------------------------
 
-void mu__bootstrap_learn(mu_mesh *mesh, const mu_peer_address *whereabouts);
+void mu__bootstrap_learn(mu_mesh *mesh, const mu_peer_address *address);
 void mu__bootstrap_go(mu_mesh *mesh); // all processes are connected to each other
 // mu__hello_differs writes what this process and the sender of `hello` disagree on; false: they agree.
 bool mu__hello_differs(const mu_mesh *mesh, const mu_hello *hello, char *text, size_t bytes);

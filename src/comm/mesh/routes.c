@@ -1,9 +1,9 @@
 // Finds the fastest network between two hosts that are connected by several, by measuring them.
 //
 // Every process listens on all its addresses, at its one port, and sends them to all. Then pairs of processes on
-// different hosts meet in the rounds of a tournament: the higher rank opens a stream to each address of the lower one,
-// measures its bandwidth, and keeps the best address for the streams that groups open later. An address that does not
-// answer, or leads to another process, is not an error. Independent of what the streams carry.
+// different hosts measure in the rounds of a tournament: the higher rank opens a stream to each address of the
+// lower one, measures its bandwidth, and keeps the best address for the streams that groups open later. An address that
+// does not answer, or leads to another process, is not an error. Independent of what the streams carry.
 #include "comm/mesh/mesh_private.h"
 
 #include <netinet/in.h>
@@ -109,7 +109,7 @@ static mu_status move(mu_mesh *mesh, int rank, mu_stream *stream, void *data, si
 
 // Bandwidth to the peer, from the fastest of ROUNDS measurements; the peer's answer confirms that the bytes have
 // arrived.
-static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer, double *mb_s)
+static mu_status send_probe(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer, double *mb_s)
 {
     *mb_s = 0;
     for (int turn = 0; turn < ROUNDS; turn++) {
@@ -122,7 +122,7 @@ static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffe
     return MU_OK;
 }
 
-static mu_status drink(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer)
+static mu_status receive_probe(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer)
 {
     for (int turn = 0; turn < ROUNDS; turn++) {
         MU_TRY(move(mesh, rank, stream, buffer, PROBE, false, PROBE_SECONDS));
@@ -146,15 +146,15 @@ static mu_status forgive(mu_mesh *mesh, int rank, mu_status status)
 typedef struct trial {
     mu_mesh *mesh;
     int rank;
-    mu_stream *words; // the usual route; carries the index of the next address
+    mu_stream *control; // the usual route; carries the index of the next address
     uint8_t *buffer;
     mu_endpoint best;
     double usual, fastest;
 } trial;
 
-static mu_status tell(const trial *t, uint8_t word)
+static mu_status send_index(const trial *t, uint8_t index)
 {
-    return move(t->mesh, t->rank, t->words, &word, 1, true, t->mesh->timeout);
+    return move(t->mesh, t->rank, t->control, &index, 1, true, t->mesh->timeout);
 }
 
 static mu_status try_address(trial *t, int number, const mu_endpoint *at)
@@ -165,9 +165,9 @@ static mu_status try_address(trial *t, int number, const mu_endpoint *at)
     mu_stream *stream = mu__stream_at(t->mesh, t->rank, at, name, REACH_SECONDS);
     if (stream == NULL)
         return forgive(t->mesh, t->rank, mu_error_code());
-    mu_status status = tell(t, (uint8_t)number);
+    mu_status status = send_index(t, (uint8_t)number);
     if (status == MU_OK)
-        status = forgive(t->mesh, t->rank, pour(t->mesh, t->rank, stream, t->buffer, &mb_s));
+        status = forgive(t->mesh, t->rank, send_probe(t->mesh, t->rank, stream, t->buffer, &mb_s));
     mu__stream_close(stream);
     if (mb_s > t->fastest) {
         t->fastest = mb_s;
@@ -201,8 +201,8 @@ static void take_best(const trial *t)
 static mu_status try_all(trial *t, const uint8_t *addresses, int n)
 {
     const mu_session *session = mu__peer_session(t->mesh, t->rank);
-    MU_TRY(tell(t, USUAL));
-    MU_TRY(pour(t->mesh, t->rank, t->words, t->buffer, &t->usual));
+    MU_TRY(send_index(t, USUAL));
+    MU_TRY(send_probe(t->mesh, t->rank, t->control, t->buffer, &t->usual));
     for (int i = 0; i < n; i++) {
         mu_endpoint at;
         if (!get_address(addresses + (size_t)i * ADDRESS, session->port, &at))
@@ -211,7 +211,7 @@ static mu_status try_all(trial *t, const uint8_t *addresses, int n)
             MU_TRY(try_address(t, i, &at));
     }
     take_best(t);
-    return tell(t, DONE);
+    return send_index(t, DONE);
 }
 
 // ---- The measured side --------------------------------------------------------------------------
@@ -219,18 +219,18 @@ static mu_status try_all(trial *t, const uint8_t *addresses, int n)
 static mu_status serve(const trial *t)
 {
     for (;;) {
-        uint8_t word;
+        uint8_t index;
         char name[24];
-        MU_TRY(move(t->mesh, t->rank, t->words, &word, 1, false, t->mesh->timeout));
-        if (word == DONE)
+        MU_TRY(move(t->mesh, t->rank, t->control, &index, 1, false, t->mesh->timeout));
+        if (index == DONE)
             return MU_OK;
-        if (word == USUAL) {
-            MU_TRY(drink(t->mesh, t->rank, t->words, t->buffer));
+        if (index == USUAL) {
+            MU_TRY(receive_probe(t->mesh, t->rank, t->control, t->buffer));
             continue;
         }
-        snprintf(name, sizeof name, "route %d", word);
+        snprintf(name, sizeof name, "route %d", index);
         mu_stream *stream = mu__mesh_stream(t->mesh, t->rank, name);
-        mu_status status = stream != NULL ? drink(t->mesh, t->rank, stream, t->buffer) : mu_error_code();
+        mu_status status = stream != NULL ? receive_probe(t->mesh, t->rank, stream, t->buffer) : mu_error_code();
         mu__stream_close(stream);
         MU_TRY(forgive(t->mesh, t->rank, status));
     }
@@ -238,17 +238,17 @@ static mu_status serve(const trial *t)
 
 // ---- All pairs ----------------------------------------------------------------------------------
 
-static mu_status meet(mu_mesh *mesh, int rank, const uint8_t *addresses, size_t bytes)
+static mu_status compare_routes(mu_mesh *mesh, int rank, const uint8_t *addresses, size_t bytes)
 {
     trial t = {.mesh = mesh, .rank = rank, .buffer = mu__calloc(1, PROBE)};
     if (t.buffer == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    t.words = mu__mesh_stream(mesh, rank, "routes");
+    t.control = mu__mesh_stream(mesh, rank, "routes");
     const int n = (int)(MU_MIN(bytes, MU_MAX_ENDPOINTS * ADDRESS) / ADDRESS);
-    const mu_status status = t.words == NULL      ? mu_error_code()
+    const mu_status status = t.control == NULL      ? mu_error_code()
                              : rank < mesh->rank ? try_all(&t, addresses, n)
                                                  : serve(&t);
-    mu__stream_close(t.words);
+    mu__stream_close(t.control);
     mu__free(t.buffer);
     return status;
 }
@@ -264,7 +264,7 @@ mu_status mu__mesh_choose_routes(mu_mesh *mesh)
     for (int round = 0; status == MU_OK && round < rounds; round++) {
         const int rank = mu__mesh_partner(mesh->rank, round, mesh->ranks);
         if (rank < mesh->ranks && !mu__mesh_same_host(mesh, rank))
-            status = meet(mesh, rank, all.data[rank], all.bytes[rank]);
+            status = compare_routes(mesh, rank, all.data[rank], all.bytes[rank]);
     }
     mu__blocks_free(&all);
     mu__mesh_doing(mesh, "starting", -1, NULL);

@@ -111,9 +111,9 @@ static mu_status shake_hands(mu_stream_opening *o, bool *blocked)
 static mu_status check_welcome(const mu_stream_opening *o, const mu_frame *frame)
 {
     mu_hello hello;
-    mu_failure news;
-    if (frame->type == MU_FRAME_REFUSE && mu__frame_failure(frame, &news))
-        return cannot_open(o, news.message);
+    mu_failure failure;
+    if (frame->type == MU_FRAME_REFUSE && mu__frame_failure(frame, &failure))
+        return cannot_open(o, failure.message);
     if (frame->type != MU_FRAME_WELCOME || !mu__frame_hello(frame, &hello) || hello.rank != o->rank ||
         memcmp(hello.incarnation, mu__peer_session(o->mesh, o->rank)->incarnation, MU_INCARNATION) != 0)
         return cannot_open(o, "another process listens there now");

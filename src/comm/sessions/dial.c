@@ -151,14 +151,14 @@ static void answered(mu_node *node, int member, const mu_frame *frame, int64_t n
 {
     mu_dial *dial = dial_of(node, member);
     mu_hello hello;
-    mu_failure news;
+    mu_failure failure;
     char text[600];
     if (frame->type == MU_FRAME_WELCOME && mu__frame_hello(frame, &hello) && hello.to == node->own.rank &&
         hello.rank == mu__link_from(dial->handshake.link)) {
         welcomed(node, member, &hello, now);
-    } else if (frame->type == MU_FRAME_REFUSE && mu__frame_failure(frame, &news)) {
-        dial->refused = news;
-        snprintf(text, sizeof text, "it says: %.500s", news.message);
+    } else if (frame->type == MU_FRAME_REFUSE && mu__frame_failure(frame, &failure)) {
+        dial->refused = failure;
+        snprintf(text, sizeof text, "it says: %.500s", failure.message);
         endpoint_failed(node, member, text, now);
     } else {
         endpoint_failed(node, member, "its answer was damaged", now);

@@ -93,7 +93,7 @@ mu_status mu__frame_put_hello(mu_bytes *out, uint32_t number, mu_frame_type type
     put_number(out, hello->port, 2);
     put(out, hello->incarnation, sizeof hello->incarnation);
     put(out, hello->peer, sizeof hello->peer);
-    put(out, hello->place, sizeof hello->place);
+    put(out, hello->host_id, sizeof hello->host_id);
     put_text(out, hello->version, sizeof hello->version - 1);
     put_text(out, hello->stream, MU_MAX_STREAM_NAME);
     put_text(out, hello->greeting, MU_MAX_GREETING);
@@ -119,21 +119,21 @@ mu_status mu__frame_put_block(mu_bytes *out, uint32_t number, const mu_block *bl
     return end(out, at);
 }
 
-mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_failure *news)
+mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_failure *failure)
 {
     const size_t at = out->n;
-    MU_TRY(begin(out, number, type, sizeof *news + 64));
-    put_number(out, (uint64_t)news->code | (news->of_caller ? OF_CALLER : 0), 4);
-    put_text(out, news->message, MU_MAX_REASON);
+    MU_TRY(begin(out, number, type, sizeof *failure + 64));
+    put_number(out, (uint64_t)failure->code | (failure->of_caller ? OF_CALLER : 0), 4);
+    put_text(out, failure->message, MU_MAX_REASON);
     return end(out, at);
 }
 
-mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_peer_address *whereabouts)
+mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_peer_address *address)
 {
     const size_t at = out->n;
-    MU_TRY(begin(out, number, MU_FRAME_ADDRESS, sizeof *whereabouts + 64));
-    put_number(out, (uint32_t)whereabouts->rank, 4);
-    put_text(out, whereabouts->address, MU_MAX_ADDRESS);
+    MU_TRY(begin(out, number, MU_FRAME_ADDRESS, sizeof *address + 64));
+    put_number(out, (uint32_t)address->rank, 4);
+    put_text(out, address->address, MU_MAX_ADDRESS);
     return end(out, at);
 }
 
@@ -208,7 +208,7 @@ bool mu__frame_hello(const mu_frame *frame, mu_hello *out)
     out->port = get_u16(&cursor);
     get_bytes(&cursor, out->incarnation, sizeof out->incarnation);
     get_bytes(&cursor, out->peer, sizeof out->peer);
-    get_bytes(&cursor, out->place, sizeof out->place);
+    get_bytes(&cursor, out->host_id, sizeof out->host_id);
     get_text(&cursor, out->version, sizeof out->version - 1);
     get_text(&cursor, out->stream, MU_MAX_STREAM_NAME);
     get_text(&cursor, out->greeting, MU_MAX_GREETING);

@@ -86,7 +86,7 @@ static int count_from(const mu_node *node, const mu_endpoint *there)
     return n;
 }
 
-static int free_place(mu_node *node)
+static int free_slot(mu_node *node)
 {
     int worst = 0, most = 0;
     for (int i = 0; i < MU_MAX_INCOMING; i++)
@@ -111,8 +111,8 @@ static void take_in(mu_node *node, int fd, int64_t now)
         mu__system->close(fd);
         return;
     }
-    const int place = free_place(node);
-    mu_incoming *in = &node->incoming[place];
+    const int slot = free_slot(node);
+    mu_incoming *in = &node->incoming[slot];
     mu__system->settle(fd, node->heartbeat_seconds * 1.5);
     in->handshake.link = mu__link_new(node->keyring, fd, false, node->own.rank, -1);
     in->deadline_ns = now + INCOMING_NS;
@@ -121,8 +121,8 @@ static void take_in(mu_node *node, int fd, int64_t now)
     if (in->handshake.link == NULL)
         return;
     mu__link_accept(in->handshake.link, node->accepts);
-    mu__node_watch(node, fd, MU_SOURCE_INCOMING, place, POLLIN);
-    mu__incoming_event(node, place, now);
+    mu__node_watch(node, fd, MU_SOURCE_INCOMING, slot, POLLIN);
+    mu__incoming_event(node, slot, now);
 }
 
 void mu__incoming_accept(mu_node *node, int listener, int64_t now)

@@ -208,7 +208,7 @@ enum {
     MU_MAX_METHOD = 60,   // the name of what a request asks for
     MU_MAX_BLOCK = 1 << 20,
     MU_INCARNATION = 16,
-    MU_PLACE = 32
+    MU_HOST_ID = 32
 };
 
 // A growing buffer of bytes to send.
@@ -248,7 +248,7 @@ typedef struct mu_hello {
     uint16_t port; // port on which the sender listens
     uint8_t incarnation[MU_INCARNATION];
     uint8_t peer[MU_INCARNATION]; // for a stream: the incarnation of the intended receiver
-    uint8_t place[MU_PLACE];      // equal for processes that can share memory
+    uint8_t host_id[MU_HOST_ID];      // equal for processes that can share memory
     char version[32];
     char stream[MU_MAX_STREAM_NAME + 1]; // "": the control connection
     char greeting[MU_MAX_GREETING + 1];
@@ -297,8 +297,8 @@ typedef struct mu_peer_address {
 mu_status mu__frame_put_hello(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_hello *hello);
 mu_status mu__frame_put_heartbeat(mu_bytes *out, uint32_t number, const mu_heartbeat *beat);
 mu_status mu__frame_put_block(mu_bytes *out, uint32_t number, const mu_block *block);
-mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_failure *news);
-mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_peer_address *whereabouts);
+mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_failure *failure);
+mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_peer_address *address);
 mu_status mu__frame_put_request(mu_bytes *out, uint32_t number, const mu_request *request);
 mu_status mu__frame_put_reply(mu_bytes *out, uint32_t number, const mu_reply *reply);
 mu_status mu__frame_put_word(mu_bytes *out, uint32_t number, mu_frame_type type); // READY, GO, LEAVE

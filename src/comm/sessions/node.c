@@ -140,8 +140,8 @@ int64_t mu__node_step(mu_node *node, int64_t until_ns)
         mu__session_poll(&node->members[i]->session, now);
     }
     mu__heartbeats_poll(node, now, &next);
-    if (node->membership->turn != NULL)
-        mu__sooner(&next, node->membership->turn(node, now));
+    if (node->membership->on_step != NULL)
+        mu__sooner(&next, node->membership->on_step(node, now));
     flush_all(node);
     mu__sooner(&next, members_due(node, now));
     return next;
@@ -150,11 +150,11 @@ int64_t mu__node_step(mu_node *node, int64_t until_ns)
 // ---- Beginning and end --------------------------------------------------------------------------
 
 // What two processes must share in order to share memory, as a digest.
-static mu_status find_place(uint8_t out[MU_PLACE])
+static mu_status find_host_id(uint8_t out[MU_HOST_ID])
 {
     char text[512] = "";
     if (!mu__system->memory_domain(text, sizeof text))
-        return mu__random(out, MU_PLACE); // so that it equals no other process's
+        return mu__random(out, MU_HOST_ID); // so that it equals no other process's
     unsigned n = 0;
     if (EVP_Digest(text, strlen(text), out, &n, EVP_sha256(), NULL) == 1)
         return MU_OK;
@@ -169,7 +169,7 @@ mu_status mu__node_start(mu_node *node)
     node->own.process = mu__system->process();
     snprintf(node->own.version, sizeof node->own.version, "%s", mu_version());
     MU_TRY(mu__random(node->own.incarnation, sizeof node->own.incarnation));
-    MU_TRY(find_place(node->own.place));
+    MU_TRY(find_host_id(node->own.host_id));
     node->poller = mu__system->poller_new();
     node->waker = mu__system->waker_new();
     if (node->poller < 0 || node->waker < 0)

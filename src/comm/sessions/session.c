@@ -158,7 +158,7 @@ void mu__session_open(mu_node *node, int member, const mu_hello *hello, mu_hands
     session->role = mu__link_role(session->handshake.link);
     session->wants_out = session->closed_there = session->paused = false;
     memcpy(session->incarnation, hello->incarnation, sizeof session->incarnation);
-    session->same_host = memcmp(hello->place, node->own.place, sizeof node->own.place) == 0;
+    session->same_host = memcmp(hello->host_id, node->own.host_id, sizeof node->own.host_id) == 0;
     if (mu__system->endpoint(fd, true, &session->endpoint))
         mu__endpoint_set_port(&session->endpoint, hello->port);
     mu__node_watch(node, fd, MU_SOURCE_SESSION, member, POLLIN);

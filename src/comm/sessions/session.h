@@ -161,8 +161,8 @@ typedef struct mu_membership {
     void (*unreached)(mu_node *node, int member, int64_t now);
     // refused: somebody who connected did not prove the key, or has another version. Optional.
     void (*refused)(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why);
-    // turn: called once in each step, for the policy's own timers; returns when the next one is due. Optional.
-    int64_t (*turn)(mu_node *node, int64_t now);
+    // on_step: called once in each step, for the policy's own timers; returns when the next one is due. Optional.
+    int64_t (*on_step)(mu_node *node, int64_t now);
 } mu_membership;
 
 // An accepted connection whose other end is not identified yet, or has not been admitted yet.

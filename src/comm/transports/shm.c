@@ -234,8 +234,8 @@ static mu_mailbox *mailbox_of(const mu_channel *channel, int sender, int receive
 static void **copies_for(const mu_channel *channel, int peer)
 {
     const mu_shm *shm = channel->shared;
-    const int place = (channel->rank - shm->topology.first_local) * shm->here + peer - shm->low;
-    return &shm->copies[(size_t)place * MU_SENDS_IN_FLIGHT];
+    const int slot = (channel->rank - shm->topology.first_local) * shm->here + peer - shm->low;
+    return &shm->copies[(size_t)slot * MU_SENDS_IN_FLIGHT];
 }
 
 // Copies data that the receiver cannot address into shared memory; the block is reused or freed eight messages later.
@@ -260,12 +260,12 @@ static mu_status copy_for(mu_channel *channel, void **copy, const void *data, si
 mu_status mu__shm_send(mu_channel *channel, int peer, const void *data, size_t bytes)
 {
     mu_mailbox *b = mailbox_of(channel, channel->rank, peer);
-    const unsigned posted = atomic_load_explicit(&b->posted, memory_order_relaxed), place = posted % MU_SENDS_IN_FLIGHT;
+    const unsigned posted = atomic_load_explicit(&b->posted, memory_order_relaxed), slot = posted % MU_SENDS_IN_FLIGHT;
     shm_message message = {.bytes = bytes};
     MU_TRY(wait_change(channel, peer, &b->taken, posted - MU_SENDS_IN_FLIGHT));
     if (!mu__shm_locate(channel, data, bytes, &message.at))
-        MU_TRY(copy_for(channel, &copies_for(channel, peer)[place], data, bytes, &message.at));
-    b->messages[place] = message;
+        MU_TRY(copy_for(channel, &copies_for(channel, peer)[slot], data, bytes, &message.at));
+    b->messages[slot] = message;
     atomic_store(&b->posted, posted + 1);
     return MU_OK;
 }

@@ -42,7 +42,7 @@ struct mu_segment {
 typedef struct shared_block {
     mu_buffer buffer; // must be first
     mu_segment *segment;     // retained
-    int place;
+    int heap_number;
 } shared_block;
 
 static size_t round_up(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
@@ -219,7 +219,7 @@ static void block_destroy(void *object)
 {
     shared_block *block = object;
     mu_segment *segment = block->segment;
-    heap *h = &segment->heaps[block->place];
+    heap *h = &segment->heaps[block->heap_number];
     const size_t at = (size_t)((char *)block->buffer.data - segment->memory);
     pthread_mutex_lock(&segment->lock);
     for (size_t i = 0; i < h->used.n; i++)
@@ -249,18 +249,18 @@ static bool take_extent(heap *h, size_t bytes, size_t *at)
     return true;
 }
 
-mu_buffer *mu__segment_take(mu_segment *segment, int place, size_t bytes)
+mu_buffer *mu__segment_take(mu_segment *segment, int heap_number, size_t bytes)
 {
     shared_block *block = mu__new(&block_type, sizeof *block);
     size_t at = 0;
     if (block == NULL)
         return NULL;
     block->segment = mu_retain(segment);
-    block->place = place;
+    block->heap_number = heap_number;
     block->buffer.place = &mu__place_segment;
     block->buffer.data = segment->memory; // not allocated in the heap yet
     pthread_mutex_lock(&segment->lock);
-    const bool taken = take_extent(&segment->heaps[place], round_up(bytes > 0 ? bytes : 1), &at);
+    const bool taken = take_extent(&segment->heaps[heap_number], round_up(bytes > 0 ? bytes : 1), &at);
     pthread_mutex_unlock(&segment->lock);
     if (taken)
         block->buffer.data = segment->memory + at;

@@ -144,12 +144,12 @@ static mu_status inflate_entry(const mu_zip *zip, const mu_zip_entry *entry, con
         return mu__error(MU_RESOURCE_EXHAUSTED, "no memory to inflate %s", entry->name);
     z.next_out = out;
     while (result == Z_OK) {
-        uInt in = (uInt)MU_MIN(in_left, (uint64_t)1 << 30), room = (uInt)MU_MIN(out_left, (uint64_t)1 << 30);
+        uInt in = (uInt)MU_MIN(in_left, (uint64_t)1 << 30), space = (uInt)MU_MIN(out_left, (uint64_t)1 << 30);
         z.avail_in = in;
-        z.avail_out = room;
+        z.avail_out = space;
         result = inflate(&z, Z_NO_FLUSH);
         in_left -= in - z.avail_in;
-        out_left -= room - z.avail_out;
+        out_left -= space - z.avail_out;
     }
     inflateEnd(&z);
     return result == Z_STREAM_END && out_left == 0

@@ -58,7 +58,7 @@ typedef struct stack {
     int n_leaves;
     mu_spec *specs;        // of one element
     mu_leaves out;
-    void **place;          // scratch, n_leaves
+    void **destination;          // scratch, n_leaves
     int64_t *index;        // scratch, n
 } stack;
 
@@ -71,9 +71,9 @@ static mu_status first_specs(stack *s)
     s->n_leaves = leaves.n;
     s->specs = mu__calloc((size_t)leaves.n, sizeof *s->specs);
     s->out.items = mu__calloc((size_t)leaves.n, sizeof *s->out.items);
-    s->place = mu__calloc((size_t)leaves.n, sizeof *s->place);
+    s->destination = mu__calloc((size_t)leaves.n, sizeof *s->destination);
     s->index = mu__calloc((size_t)s->n, sizeof *s->index);
-    mu_status status = s->specs != NULL && s->out.items != NULL && s->place != NULL && s->index != NULL
+    mu_status status = s->specs != NULL && s->out.items != NULL && s->destination != NULL && s->index != NULL
                            ? MU_OK
                            : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < leaves.n; i++)
@@ -268,9 +268,9 @@ static mu_status write_rows(stack *s, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++)
         s->index[i] = s->items[i].row;
     for (int leaf = 0; leaf < s->n_leaves; leaf++)
-        s->place[leaf] =
+        s->destination[leaf] =
             (char *)mu__host_write(mu__leaf(&s->out, leaf)) + (size_t)begin * mu__spec_bytes(&s->specs[leaf]);
-    return mu__rows_gather(s->items[begin].rows, s->index + begin, end - begin, s->place);
+    return mu__rows_gather(s->items[begin].rows, s->index + begin, end - begin, s->destination);
 }
 
 static bool row_fits(const stack *s, const mu_rows *rows)
@@ -329,7 +329,7 @@ out:
         mu_release(s.out.items[i]);
     mu__free(s.specs);
     mu__leaves_free(&s.out);
-    mu__free(s.place);
+    mu__free(s.destination);
     mu__free(s.index);
     return value;
 }

@@ -18,7 +18,7 @@ static const mu_owned_field nested_owned[] = {{MU_OWNS_TEXT, offsetof(nested_arg
 
 typedef struct nested_state {
     mu_iterator **open;    // [cycle_length]; NULL: empty slot
-    int64_t cycle, turn, taken;  // current slot, and elements taken from it
+    int64_t cycle, current, taken;  // current slot, and elements taken from it
     int n_open;
     bool input_ended;
 } nested_state;
@@ -61,33 +61,33 @@ static mu_iterator *iterate_result(const nested_args *args, mu_value *element)
 }
 
 // Opens the next dataset in the current slot.
-static mu_status open_place(mu_stage *stage)
+static mu_status open_slot(mu_stage *stage)
 {
     nested_state *state = stage->state;
     mu_item item;
     MU_TRY(mu__stage_next(stage, 0, &item, &state->input_ended));
     if (state->input_ended)
         return MU_OK;
-    state->open[state->turn] = iterate_result(stage->dataset->args, mu__item_value(&item));
+    state->open[state->current] = iterate_result(stage->dataset->args, mu__item_value(&item));
     mu__item_drop(&item);
-    if (state->open[state->turn] == NULL)
+    if (state->open[state->current] == NULL)
         return mu_error_code();
     state->n_open++;
     return MU_OK;
 }
 
-static void next_turn(nested_state *state)
+static void next_slot(nested_state *state)
 {
-    state->turn = (state->turn + 1) % state->cycle;
+    state->current = (state->current + 1) % state->cycle;
     state->taken = 0;
 }
 
-static void close_place(nested_state *state)
+static void close_slot(nested_state *state)
 {
-    mu_release(state->open[state->turn]);
-    state->open[state->turn] = NULL;
+    mu_release(state->open[state->current]);
+    state->open[state->current] = NULL;
     state->n_open--;
-    next_turn(state);
+    next_slot(state);
 }
 
 static mu_status nested_next(mu_stage *stage, mu_item *item, bool *end)
@@ -96,22 +96,22 @@ static mu_status nested_next(mu_stage *stage, mu_item *item, bool *end)
     const nested_args *args = stage->dataset->args;
     for (;;) {
         bool over = false;
-        if (state->open[state->turn] == NULL && !state->input_ended)
-            MU_TRY(open_place(stage));
-        if (state->open[state->turn] == NULL) {
+        if (state->open[state->current] == NULL && !state->input_ended)
+            MU_TRY(open_slot(stage));
+        if (state->open[state->current] == NULL) {
             *end = state->input_ended && state->n_open == 0;
             if (*end)
                 return MU_OK;
-            next_turn(state);
+            next_slot(state);
             continue;
         }
-        MU_TRY(mu__iterator_item(state->open[state->turn], item, &over));
+        MU_TRY(mu__iterator_item(state->open[state->current], item, &over));
         if (over) {
-            close_place(state);
+            close_slot(state);
             continue;
         }
         if (++state->taken == args->block_length)
-            next_turn(state);
+            next_slot(state);
         return mu__item_value(item) != NULL ? MU_OK : mu_error_code();
     }
 }

@@ -22,7 +22,7 @@ struct mu_queue {
     int n_threads;
     mu_worker **threads;
     pthread_mutex_t order, lock;
-    pthread_cond_t room, filled;
+    pthread_cond_t not_full, not_empty;
     int64_t taken, given;  // sequence numbers
     bool stop;             // closed, or the end was seen
 };
@@ -34,7 +34,7 @@ static int64_t take_sequence(mu_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     while (!queue->stop && queue->taken - queue->given >= queue->n_slots)
-        pthread_cond_wait(&queue->room, &queue->lock);
+        pthread_cond_wait(&queue->not_full, &queue->lock);
     int64_t sequence = queue->stop ? -1 : queue->taken++;
     pthread_mutex_unlock(&queue->lock);
     return sequence;
@@ -44,7 +44,7 @@ static void stop_makers(mu_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     queue->stop = true;
-    pthread_cond_broadcast(&queue->room);
+    pthread_cond_broadcast(&queue->not_full);
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -58,7 +58,7 @@ static void put(mu_queue *queue, int64_t sequence, mu_item *item, bool end)
     slot->item = *item;
     slot->end = end;
     slot->full = true;
-    pthread_cond_broadcast(&queue->filled);
+    pthread_cond_broadcast(&queue->not_empty);
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -100,7 +100,7 @@ static mu_status wait_filled(mu_queue *queue, const queue_slot *slot, int64_t de
         until.tv_nsec += POLL_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        if (pthread_cond_timedwait(&queue->filled, &queue->lock, &until) != ETIMEDOUT)
+        if (pthread_cond_timedwait(&queue->not_empty, &queue->lock, &until) != ETIMEDOUT)
             continue;
         MU_TRY(mu__check_stop());
         if (mu__now_ns() > deadline_ns)
@@ -124,7 +124,7 @@ mu_status mu__queue_get(mu_queue *queue, mu_item *item, bool *end)
         error = slot->error;
         *slot = (queue_slot){0};
         queue->given++;
-        pthread_cond_signal(&queue->room);
+        pthread_cond_signal(&queue->not_full);
     }
     pthread_mutex_unlock(&queue->lock);
     return status != MU_OK ? status : mu__error_raise(&error);
@@ -136,8 +136,8 @@ static void locks_init(mu_queue *queue)
 {
     pthread_mutex_init(&queue->order, NULL);
     pthread_mutex_init(&queue->lock, NULL);
-    pthread_cond_init(&queue->room, NULL);
-    mu__condition_init(&queue->filled);
+    pthread_cond_init(&queue->not_full, NULL);
+    mu__condition_init(&queue->not_empty);
 }
 
 mu_queue *mu__queue_open(const mu_queue_ops *ops, void *arg, int64_t n_slots, int n_threads)
@@ -173,8 +173,8 @@ void mu__queue_close(mu_queue *queue)
         mu__worker_free(queue->threads[i]);
     for (int64_t i = 0; queue->slots != NULL && i < queue->n_slots; i++)
         mu__item_drop(&queue->slots[i].item);
-    pthread_cond_destroy(&queue->filled);
-    pthread_cond_destroy(&queue->room);
+    pthread_cond_destroy(&queue->not_empty);
+    pthread_cond_destroy(&queue->not_full);
     pthread_mutex_destroy(&queue->lock);
     pthread_mutex_destroy(&queue->order);
     mu__free(queue->threads);

@@ -176,16 +176,16 @@ static mu_plan *plan_for(worker *w, mu_graph *graph, const mu_leaves *leaves)
         if (same)
             return w->plans[i].plan;
     }
-    worker_plan *place = &w->plans[w->oldest];
+    worker_plan *oldest = &w->plans[w->oldest];
     w->oldest = (w->oldest + 1) % KEPT_PLANS;
-    drop_plan(w, place);
-    if (!(place->specs = mu__calloc((size_t)leaves->n + 1, sizeof *place->specs)))
+    drop_plan(w, oldest);
+    if (!(oldest->specs = mu__calloc((size_t)leaves->n + 1, sizeof *oldest->specs)))
         return NULL;
     for (int k = 0; k < leaves->n; k++)
-        place->specs[k] = mu__spec_of(mu__leaf(leaves, k));
-    place->plan = w->device.engine->compile(&w->device, graph, place->specs, leaves->n);
-    place->graph = place->plan ? graph : NULL;
-    return place->plan;
+        oldest->specs[k] = mu__spec_of(mu__leaf(leaves, k));
+    oldest->plan = w->device.engine->compile(&w->device, graph, oldest->specs, leaves->n);
+    oldest->graph = oldest->plan ? graph : NULL;
+    return oldest->plan;
 }
 
 static mu_value *run(worker *w, const signature *s, const mu_leaves *leaves)

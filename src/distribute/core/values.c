@@ -136,7 +136,7 @@ mu_value *mu__select_for(const mu_strategy *strategy, const mu_value *value, int
 }
 
 // The index of the k-th element of `like` in a value of the same kind; -1 if missing. Maps may order keys differently.
-static int place_of(const mu_value *like, int k, const mu_value *value)
+static int index_of(const mu_value *like, int k, const mu_value *value)
 {
     if (like->kind != MU_VALUE_MAP || strcmp(value->keys[k], like->keys[k]) == 0)
         return k;
@@ -151,7 +151,7 @@ static mu_status same_shape_of_nest(int n, mu_value *const *values)
     for (int r = 1; r < n; r++) {
         bool same = values[r]->kind == values[0]->kind && values[r]->n == values[0]->n;
         for (int k = 0; same && values[0]->kind == MU_VALUE_MAP && k < values[0]->n; k++)
-            same = place_of(values[0], k, values[r]) >= 0;
+            same = index_of(values[0], k, values[r]) >= 0;
         if (!same)
             return mu__error(MU_INVALID_ARGUMENT,
                              "replicas 0 and %d give values of different structure, as results or as arguments of a "
@@ -188,7 +188,7 @@ mu_value *mu__regroup_as(mu_value_kind kind, bool always, int n, mu_value *const
     mu_value **column = mu__calloc((size_t)n, sizeof *column);
     for (int k = 0; items && column && k < first->n; k++) {
         for (int r = 0; r < n; r++)
-            column[r] = values[r]->items[place_of(first, k, values[r])];
+            column[r] = values[r]->items[index_of(first, k, values[r])];
         items[k] = mu__regroup_as(kind, always, n, column);
     }
     mu__free(column);

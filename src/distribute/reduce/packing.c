@@ -148,10 +148,10 @@ static mu_tensor *flat(mu_tensor *tensor)
 }
 
 // The tensors at these indices of one replica, flattened and concatenated.
-static mu_tensor *pack_replica(int count, const int *places, int n, int r, mu_tensor *const *parts, mu_tensor **flats)
+static mu_tensor *pack_replica(int count, const int *indices, int n, int r, mu_tensor *const *parts, mu_tensor **flats)
 {
     for (int i = 0; i < count; i++)
-        if (!(flats[i] = flat(parts[places[i] * n + r])))
+        if (!(flats[i] = flat(parts[indices[i] * n + r])))
             return NULL;
     return mu_concat(count, flats, 0);
 }
@@ -174,29 +174,30 @@ static mu_tensor *reduce_packs(const mu_cross_device_ops *ops, mu_reduce_op op, 
     return mu_concat(packs, reduced, 0);
 }
 
-static mu_status unpack(mu_tensor *whole, int count, const int *places, int n, mu_tensor *const *parts, mu_tensor **out)
+static mu_status unpack(mu_tensor *whole, int count, const int *indices, int n, mu_tensor *const *parts,
+                        mu_tensor **out)
 {
     int64_t at = 0;
     for (int i = 0; i < count; i++) {
-        const mu_shape *shape = &parts[places[i] * n]->shape;
+        const mu_shape *shape = &parts[indices[i] * n]->shape;
         const int64_t size = mu__elements(shape);
         mu_tensor *piece = mu_slice(whole, &at, &size);
-        if (!piece || !(out[places[i]] = mu_reshape(piece, shape->rank, shape->dims)))
+        if (!piece || !(out[indices[i]] = mu_reshape(piece, shape->rank, shape->dims)))
             return mu_error_code();
         at += size;
     }
     return MU_OK;
 }
 
-static mu_status reduce_packed(const mu_cross_device_ops *ops, mu_reduce_op op, int count, const int *places, int n,
+static mu_status reduce_packed(const mu_cross_device_ops *ops, mu_reduce_op op, int count, const int *indices, int n,
                                mu_tensor *const *parts, mu_tensor **flats, mu_tensor **out)
 {
     mu_tensor *whole[MU_MAX_REPLICAS];
     for (int r = 0; r < n; r++)
-        if (!(whole[r] = pack_replica(count, places, n, r, parts, flats)))
+        if (!(whole[r] = pack_replica(count, indices, n, r, parts, flats)))
             return mu_error_code();
     mu_tensor *reduced = reduce_packs(ops, op, n, whole);
-    return reduced ? unpack(reduced, count, places, n, parts, out) : mu_error_code();
+    return reduced ? unpack(reduced, count, indices, n, parts, out) : mu_error_code();
 }
 
 mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n,
@@ -208,19 +209,19 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
                 return mu_error_code();
         return MU_OK;
     }
-    int *places = mu__calloc((size_t)n_tensors + 1, sizeof *places);
+    int *indices = mu__calloc((size_t)n_tensors + 1, sizeof *indices);
     mu_tensor **flats = mu__calloc((size_t)n_tensors + 1, sizeof *flats);
-    mu_status status = places && flats ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    mu_status status = indices && flats ? MU_OK : MU_RESOURCE_EXHAUSTED;
     memset(out, 0, sizeof *out * (size_t)n_tensors);
     for (int first = 0; first < n_tensors && status == MU_OK; first++) {
         int count = 0;
         for (int i = first; i < n_tensors && !out[first]; i++)  // a pack has one type
             if (!out[i] && parts[i * n]->dtype == parts[first * n]->dtype)
-                places[count++] = i;
+                indices[count++] = i;
         if (count > 0)
-            status = reduce_packed(ops, op, count, places, n, parts, flats, out);
+            status = reduce_packed(ops, op, count, indices, n, parts, flats, out);
     }
-    mu__free(places);
+    mu__free(indices);
     mu__free(flats);
     return status;
 }

@@ -12,11 +12,11 @@ static eager_replica *eager_replica_of(const mu_collective *self)
 }
 
 // The form describes this operation only, so it is cleared for the next.
-static mu_status meet_in(mu_collective *self, rendezvous *what)
+static mu_status rendezvous_in(mu_collective *self, rendezvous *what)
 {
     eager_replica *t = eager_replica_of(self);
     what->form = &t->form;
-    const mu_status status = mu__eager_meet(t, what);
+    const mu_status status = mu__eager_rendezvous(t, what);
     t->form.hash = 0;
     return status;
 }
@@ -25,7 +25,7 @@ static mu_status rendezvous_all_reduce(mu_collective *self, int64_t number, cons
                                        mu_dtype dtype, void *data, int64_t count)
 {
     (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_REDUCE,
+    return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_REDUCE,
                                     .name = name,
                                     .reduction = reduction,
                                     .dtype = dtype,
@@ -38,7 +38,7 @@ static mu_status rendezvous_all_gather(mu_collective *self, int64_t number, cons
                                        int64_t count, void *out, const int64_t *counts)
 {
     (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_GATHER,
+    return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_GATHER,
                                     .name = name,
                                     .dtype = dtype,
                                     .in = in,
@@ -51,7 +51,7 @@ static mu_status rendezvous_broadcast(mu_collective *self, int64_t number, const
                                       int64_t count, int root)
 {
     (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_BROADCAST,
+    return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_BROADCAST,
                                     .name = name,
                                     .dtype = dtype,
                                     .data = data,
@@ -64,7 +64,7 @@ static mu_status rendezvous_reduce_scatter(mu_collective *self, int64_t number, 
                                            int64_t count)
 {
     (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_SCATTER,
+    return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_SCATTER,
                                     .name = name,
                                     .reduction = reduction,
                                     .dtype = dtype,
@@ -77,7 +77,7 @@ static mu_status rendezvous_permute(mu_collective *self, int64_t number, const c
                                     const void *in, void *out, int64_t count, const int64_t *sources)
 {
     (void)number;
-    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_PERMUTE,
+    return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_PERMUTE,
                                     .name = name,
                                     .dtype = dtype,
                                     .in = in,

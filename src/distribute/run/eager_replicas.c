@@ -28,7 +28,7 @@ static void hand_over(eager_replica *t, eager_state stage, bool come_back)
     pthread_mutex_unlock(&run->lock);
 }
 
-mu_status mu__eager_meet(eager_replica *t, rendezvous *what)
+mu_status mu__eager_rendezvous(eager_replica *t, rendezvous *what)
 {
     struct mu_eager_replicas *run = t->head.eager;
     if (run->cause.code == MU_OK) {
@@ -59,7 +59,7 @@ static void *replica_main(void *argument)
     return NULL;
 }
 
-// ---- What they meet for, on the coordinating thread ---------------------------------------------
+// ---- What the replicas do at a rendezvous, on the coordinating thread ----------------------------
 
 static mu_status complain_form(const struct mu_eager_replicas *run, int r)
 {
@@ -77,7 +77,7 @@ enum { RENDEZVOUS_TEXT = 160 };
 
 static const char *rendezvous_text(const rendezvous *what, char text[RENDEZVOUS_TEXT])
 {
-    if (what->kind == MEET_ASSIGN)
+    if (what->kind == RENDEZVOUS_ASSIGN)
         snprintf(text, RENDEZVOUS_TEXT, "%s to variable '%s'", mu__update_function(what->update), what->name);
     else if (what->name && what->name[0])
         snprintf(text, RENDEZVOUS_TEXT, "%s of '%s'", rendezvous_names[what->kind], what->name);
@@ -145,10 +145,10 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
         if (has_arguments_in_name(first) && strcmp(first->name, other->name) != 0)
             return complain_arguments(run, r);
         const bool scatter = first->kind == RENDEZVOUS_SCATTER, same_type = other->dtype == first->dtype;
-        if (first->kind > MEET_ASSIGN && same_type &&
+        if (first->kind > RENDEZVOUS_ASSIGN && same_type &&
             (other->form->hash != first->form->hash || (scatter && other->count != first->count)))
             return complain_form(run, r);
-        if (first->kind > MEET_ASSIGN &&
+        if (first->kind > RENDEZVOUS_ASSIGN &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
              (first->kind != RENDEZVOUS_GATHER && other->count != first->count)))
             return mu__error(same_type && other->reduction == first->reduction ? MU_INVALID_ARGUMENT : MU_INTERNAL,
@@ -205,7 +205,7 @@ static mu_status merge_at_rendezvous(struct mu_eager_replicas *run)
 static mu_status run_rendezvous(struct mu_eager_replicas *run)
 {
     MU_TRY(check_rendezvous(run));
-    return run->replicas[0].rendezvous->kind > MEET_ASSIGN ? mu__eager_collect(run) : merge_at_rendezvous(run);
+    return run->replicas[0].rendezvous->kind > RENDEZVOUS_ASSIGN ? mu__eager_collect(run) : merge_at_rendezvous(run);
 }
 
 // ---- Coordination -------------------------------------------------------------------------------
@@ -351,9 +351,9 @@ mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
     return result;
 }
 
-static mu_value *meet_and_take(rendezvous *what)
+static mu_value *rendezvous_and_take(rendezvous *what)
 {
-    if (mu__eager_meet((eager_replica *)mu__replica(), what) == MU_OK)
+    if (mu__eager_rendezvous((eager_replica *)mu__replica(), what) == MU_OK)
         return mu__give(what->result);
     mu_release(what->result);
     return NULL;
@@ -361,12 +361,12 @@ static mu_value *meet_and_take(rendezvous *what)
 
 mu_value *mu__eager_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
 {
-    return meet_and_take(&(rendezvous){.kind = RENDEZVOUS_MERGE, .fn = fn, .arg = arg, .arguments = arguments});
+    return rendezvous_and_take(&(rendezvous){.kind = RENDEZVOUS_MERGE, .fn = fn, .arg = arg, .arguments = arguments});
 }
 
 mu_value *mu__eager_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value)
 {
-    return meet_and_take(&(rendezvous){.kind = MEET_ASSIGN,
+    return rendezvous_and_take(&(rendezvous){.kind = RENDEZVOUS_ASSIGN,
                                     .name = variable->resource.name,
                                     .variable = variable,
                                     .update = update,

@@ -6,7 +6,7 @@
 
 typedef enum rendezvous_kind {
     RENDEZVOUS_MERGE,
-    MEET_ASSIGN,
+    RENDEZVOUS_ASSIGN,
     RENDEZVOUS_REDUCE, // from here on collectives
     RENDEZVOUS_GATHER,
     RENDEZVOUS_BROADCAST,
@@ -68,8 +68,8 @@ struct mu_eager_replicas {
     int whose;                  // replica that may run; -1: the coordinator
 };
 
-// mu__eager_meet pauses a replica until the coordinator has carried out the operation (eager_replicas.c).
-mu_status mu__eager_meet(eager_replica *t, rendezvous *what);
+// mu__eager_rendezvous pauses a replica until the coordinator has carried out the operation (eager_replicas.c).
+mu_status mu__eager_rendezvous(eager_replica *t, rendezvous *what);
 
 // Collectives (eager_collectives.c). mu__eager_collective fills the slots of a replica's communicator, and
 // mu__eager_collect carries out the collective at which all replicas of the run have paused, on the coordinator.

@@ -3,7 +3,7 @@
 // Inside of XLA a participant that is missing ends the process, or the others wait for ever, so no worker launches
 // before it knows that all do: the same run of the same function, with equal shapes, with a program of the same text
 // that every one of them has compiled. Where shapes or programs differ, all reduce on the host instead. If a worker
-// cannot run the function, all fail with its error. A worker that dies after the agreement is the engine's affair
+// cannot run the function, all fail with its error. A worker that dies after the agreement is left to the engine
 // (engine/pjrt/pending.c).
 //
 // One thread of a process at a time agrees and then launches: programs that share devices must be queued everywhere in

@@ -208,8 +208,9 @@ mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function
 }
 
 // Before workers exchange sizes: this one's arguments fit each other, and no worker is unable to run the function.
-// *told: the others know that this one is.
-static mu_status agree_to_gather(mu_strategy *strategy, mu_function *function, const mu_value *arguments, bool *told)
+// *announced: the others know that this one is.
+static mu_status agree_to_gather(mu_strategy *strategy, mu_function *function, const mu_value *arguments,
+                                 bool *announced)
 {
     if (!strategy->world_ids)
         return MU_OK;
@@ -218,21 +219,21 @@ static mu_status agree_to_gather(mu_strategy *strategy, mu_function *function, c
         return mu_error_code();
     mu_release(like);
     const mu_status status = mu__agree_on_trace(strategy, mu_function_name(function));
-    *told = status != MU_OK;
+    *announced = status != MU_OK;
     return status;
 }
 
 // Only the first trace shows whether the function gathers; then it is looked up again with the sizes of all workers.
 // *out: the graph, also if it cannot run.
 static mu_status trace_for(mu_strategy *strategy, mu_function *function, const mu_engine *engine,
-                           const mu_value *arguments, bool *told, mu_concrete **out)
+                           const mu_value *arguments, bool *announced, mu_concrete **out)
 {
     const bool gathers = mu__function_gathers(function, strategy);
     if (gathers)
-        MU_TRY(agree_to_gather(strategy, function, arguments, told));
+        MU_TRY(agree_to_gather(strategy, function, arguments, announced));
     *out = trace_like(strategy, function, arguments, gathers);
     if (*out && (*out)->gathers && !gathers) {
-        MU_TRY(agree_to_gather(strategy, function, arguments, told));
+        MU_TRY(agree_to_gather(strategy, function, arguments, announced));
         *out = trace_like(strategy, function, arguments, true);
     }
     if (!*out)
@@ -347,13 +348,13 @@ static mu_running *run_replicas(mu_strategy *strategy, mu_function *function, mu
     mu_value *given = arguments ? arguments : none;
     mu__strategy_doing(strategy, "compiling", -1);
     mu_device *const *devices = given ? mu__devices_for(strategy, function) : NULL;
-    bool told = false;
+    bool announced = false;
     mu_concrete *concrete = NULL;
     mu_replica_run *running = NULL;
-    if (devices && trace_for(strategy, function, devices[0]->engine, given, &told, &concrete) == MU_OK)
+    if (devices && trace_for(strategy, function, devices[0]->engine, given, &announced, &concrete) == MU_OK)
         running = open_running(strategy, devices, concrete, given, equal);
     mu_release(none);
-    if (!running && !told)
+    if (!running && !announced)
         mu__refuse_run(strategy, function, concrete);
     if (running && start(running) == MU_OK)
         return &running->head;

@@ -21,10 +21,10 @@ int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *grap
 mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
                                   mu_tensor **out);
 
-// mu__remote_function_run_on does so where the worker has some of the inputs, whose places in `in` have tensors without
-// elements. *fits: false, and nothing has happened, if their next elements are others than the graph takes.
+// mu__remote_function_run_on does so where the worker has some of the inputs, whose positions in `in` have tensors
+// without elements. *fits: false, and nothing has happened, if their next elements are others than the graph takes.
 mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
-                                     const mu_input_places *places, mu_tensor **out, bool *fits);
+                                     const mu_input_positions *positions, mu_tensor **out, bool *fits);
 
 // mu__remote_function_delete lets the worker forget it. Errors: NOT_FOUND.
 mu_status mu__remote_function_delete(mu_rpc_client *worker, int64_t number);

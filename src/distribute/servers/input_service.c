@@ -231,7 +231,7 @@ typedef struct taking {
     mu_tensor **out;    // [n] of the pool
     mu_spec *specs;     // [n]
     int n, at;
-    input **inputs;     // of `places`, retained
+    input **inputs;     // of `positions`, retained
     int n_inputs;
 } taking;
 
@@ -271,7 +271,7 @@ static mu_status put_all(taking *t, const mu_value *sent, const int64_t *pairs)
         while (t->at < until && used < n_sent)
             MU_TRY(put(t, mu_at(sent, used++)));
         if (t->at != until)
-            return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; its inputs leave other places than the %d "
+            return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; its inputs leave other positions than the %d "
                              "that were sent", t->graph->name, t->n, n_sent);
         if (i < t->n_inputs)
             MU_TRY(put_element(t, t->inputs[i]));
@@ -297,13 +297,14 @@ static mu_status take_all(taking *t, const mu_value *sent, const int64_t *pairs,
 }
 
 mu_status mu__worker_inputs_take(mu_worker_inputs *s, const mu_graph *graph, const mu_value *sent,
-                                 const mu_value *places, mu_tensor **out, bool *fits)
+                                 const mu_value *positions, mu_tensor **out, bool *fits)
 {
     const int64_t *pairs;
     int64_t n;
     taking t = {.graph = graph, .out = out, .n = (int)graph->inputs.n};
-    if (!mu__described_numbers(places, &pairs, &n) || n % 2 != 0 || n / 2 > MOST_INPUTS)
-        return mu__error(MU_INVALID_ARGUMENT, "the places of a call's inputs must be a vector of int64, two for each");
+    if (!mu__described_numbers(positions, &pairs, &n) || n % 2 != 0 || n / 2 > MOST_INPUTS)
+        return mu__error(MU_INVALID_ARGUMENT, "the positions of a call's inputs must be a vector of int64, two for "
+                         "each");
     t.specs = mu__calloc(graph->inputs.n + 1, sizeof *t.specs);
     t.inputs = mu__calloc((size_t)n / 2 + 1, sizeof *t.inputs);
     mu_status status = t.specs != NULL && t.inputs != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;

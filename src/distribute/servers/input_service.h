@@ -19,12 +19,12 @@ typedef struct mu_worker_inputs mu_worker_inputs;  // an object
 // when their coordinator is gone, or the next one comes (mu__server_owned). Owned by the caller.
 mu_worker_inputs *mu__worker_inputs_add(mu_rpc_server *server, mu_kept *kept);
 
-// mu__worker_inputs_take writes the tensors that a graph gets: those of `sent`, and where `places` ([position, number
-// of an input], …) says so, an input's value or its dataset's next element. They belong to the pool. An element that
+// mu__worker_inputs_take writes the tensors that a graph gets: those of `sent`, and where `positions` ([position,
+// number of an input], …) says so, an input's value or its dataset's next element. They belong to the pool. An element that
 // the graph does not take stays the next one, and *fits becomes false. Errors: UNAVAILABLE for an input that is not
 // here (it was another process, or was freed); OUT_OF_RANGE at the end of a dataset; INVALID_ARGUMENT.
 mu_status mu__worker_inputs_take(mu_worker_inputs *inputs, const mu_graph *graph, const mu_value *sent,
-                                 const mu_value *places, mu_tensor **out, bool *fits);
+                                 const mu_value *positions, mu_tensor **out, bool *fits);
 
 // ---- In the coordinator -------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ mu_remote_input *mu__remote_input_leaf(const mu_value *leaf);
 mu_value *mu__remote_input_specs(mu_value *arguments);
 
 // Where the inputs among some arguments stand in the order of their tensors.
-typedef struct mu_input_places {
+typedef struct mu_input_positions {
     struct {
         int64_t *items;     // position, number of the input, position, …
         size_t n, capacity;
@@ -63,10 +63,10 @@ typedef struct mu_input_places {
         mu_remote_input **items;  // borrowed
         size_t n, capacity;
     } inputs;
-} mu_input_places;
-mu_status mu__input_places_find(mu_input_places *places, const mu_value *arguments);
-void mu__input_places_free(mu_input_places *places);
-// mu__input_places_forget has the specs of next elements asked for again: they were others than expected.
-void mu__input_places_forget(const mu_input_places *places);
+} mu_input_positions;
+mu_status mu__input_positions_find(mu_input_positions *positions, const mu_value *arguments);
+void mu__input_positions_free(mu_input_positions *positions);
+// mu__input_positions_forget has the specs of next elements asked for again: they were others than expected.
+void mu__input_positions_forget(const mu_input_positions *positions);
 
 #endif

@@ -64,7 +64,7 @@ typedef struct left_update {
     mu_object object;
     mu_aggregation *aggregation;   // whose lock guards `variable`; not retained
     mu_variable *variable;         // not retained: it has this; NULL: it was released
-    int place;                     // among the variable's updates in a function
+    int index;                     // among the variable's updates in a function
     mu_leaving leaving;            // without values
     mu_accumulator *sums[MU_MOST_LEFT];
 } left_update;
@@ -113,9 +113,9 @@ static mu_status apply(void *owner, mu_tensor *const *sums, mu_tensor *calls)
     return status;
 }
 
-static bool is_for(const left_update *update, int place, const mu_leaving *leaving)
+static bool is_for(const left_update *update, int index, const mu_leaving *leaving)
 {
-    bool same = update->place == place && update->leaving.update == leaving->update &&
+    bool same = update->index == index && update->leaving.update == leaving->update &&
                 update->leaving.number == leaving->number && update->leaving.only_first == leaving->only_first &&
                 update->leaving.n == leaving->n;
     for (int i = 0; same && i < leaving->n; i++)
@@ -124,11 +124,11 @@ static bool is_for(const left_update *update, int place, const mu_leaving *leavi
 }
 
 // The accumulators' names are those of the variable; a value without a known shape has the variable's.
-static mu_status fill_update(left_update *update, mu_variable *variable, int place, const mu_leaving *leaving)
+static mu_status fill_update(left_update *update, mu_variable *variable, int index, const mu_leaving *leaving)
 {
     update->aggregation = ((mu_strategy *)variable->owner)->servers->aggregation;
     update->variable = variable;
-    update->place = place;
+    update->index = index;
     update->leaving = *leaving;
     update->leaving.values = NULL;
     for (int i = 0; i < leaving->n; i++) {
@@ -142,10 +142,10 @@ static mu_status fill_update(left_update *update, mu_variable *variable, int pla
 }
 
 // Owned by `updates`; NULL on error.
-static left_update *new_update(left_updates *updates, mu_variable *variable, int place, const mu_leaving *leaving)
+static left_update *new_update(left_updates *updates, mu_variable *variable, int index, const mu_leaving *leaving)
 {
     left_update *update = mu__new(&update_type, sizeof *update);
-    if (!update || fill_update(update, variable, place, leaving) != MU_OK ||
+    if (!update || fill_update(update, variable, index, leaving) != MU_OK ||
         MU_PUSH(&updates->list, update) != MU_OK) {
         mu_release(update);
         return NULL;
@@ -169,18 +169,18 @@ static left_updates *updates_of(mu_variable *variable)
 }
 
 // That of an earlier trace, or a new one.
-static left_update *update_for(mu_variable *variable, int place, const mu_leaving *leaving)
+static left_update *update_for(mu_variable *variable, int index, const mu_leaving *leaving)
 {
     left_updates *updates = updates_of(variable);
     for (size_t i = 0; updates && i < updates->list.n; i++)
-        if (is_for(updates->list.items[i], place, leaving))
+        if (is_for(updates->list.items[i], index, leaving))
             return updates->list.items[i];
-    return updates ? new_update(updates, variable, place, leaving) : NULL;
+    return updates ? new_update(updates, variable, index, leaving) : NULL;
 }
 
 // ---- Leaving values -----------------------------------------------------------------------------
 
-static mu_status check_place(const mu_variable *variable, const mu_left_trace *left)
+static mu_status check_context(const mu_variable *variable, const mu_left_trace *left)
 {
     MU_TRY(refuse_in_body(variable));
     if (!IS_AMONG(left->applied, variable) && !left->read_late)
@@ -197,13 +197,13 @@ mu_status mu__leave(mu_variable *variable, const mu_leaving *leaving)
 {
     const mu_strategy_replica *replica = mu__replica();
     mu_left_trace *left = replica->left;
-    MU_TRY(check_place(variable, left));
-    int place = 0;
+    MU_TRY(check_context(variable, left));
+    int index = 0;
     for (size_t i = 0; i < left->assigned.n; i++)
-        place += left->assigned.items[i] == variable;
+        index += left->assigned.items[i] == variable;
     mu_aggregation *aggregation = replica->strategy->servers->aggregation;
     pthread_mutex_lock(&aggregation->updates_lock);
-    const left_update *update = update_for(variable, place, leaving);
+    const left_update *update = update_for(variable, index, leaving);
     pthread_mutex_unlock(&aggregation->updates_lock);
     for (int i = 0; update && i < leaving->n; i++)
         MU_TRY(mu__accumulator_keep(update->sums[i], replica->attempt, leaving->values[i]));

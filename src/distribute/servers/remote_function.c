@@ -157,10 +157,10 @@ mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const m
 }
 
 mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
-                                     const mu_input_places *places, mu_tensor **out, bool *fits)
+                                     const mu_input_positions *positions, mu_tensor **out, bool *fits)
 {
-    const int64_t n = (int64_t)places->pairs.n;
-    mu_value *pairs = mu_of(mu_tensor_new(MU_I64, 1, &n, places->pairs.items));
+    const int64_t n = (int64_t)positions->pairs.n;
+    mu_value *pairs = mu_of(mu_tensor_new(MU_I64, 1, &n, positions->pairs.items));
     const mu_value *answer =
         call_run(worker, graph, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), pairs, MU_END));
     if (mu__pending())

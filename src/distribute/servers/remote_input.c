@@ -136,40 +136,40 @@ mu_value *mu__remote_input_specs(mu_value *arguments)
     return has_input(arguments) ? mu__map_parts(arguments, true, spec_in_place, NULL) : arguments;
 }
 
-static mu_status find_places(mu_input_places *places, const mu_value *value, int64_t *n)
+static mu_status find_positions(mu_input_positions *positions, const mu_value *value, int64_t *n)
 {
     mu_remote_input *input = mu__remote_input_leaf(value);
     if (input != NULL) {
-        MU_TRY(MU_PUSH(&places->pairs, *n));
-        MU_TRY(MU_PUSH(&places->pairs, input->number));
-        MU_TRY(MU_PUSH(&places->inputs, input));
+        MU_TRY(MU_PUSH(&positions->pairs, *n));
+        MU_TRY(MU_PUSH(&positions->pairs, input->number));
+        MU_TRY(MU_PUSH(&positions->inputs, input));
         *n += mu__value_flatten(input->element, NULL, 0);
         return MU_OK;
     }
     *n += value->leaf != NULL && mu__is(value->leaf, &mu__tensor_type);
     const bool one = value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED;
     for (int i = 0; value->leaf == NULL && i < (one ? MU_MIN(value->n, 1) : value->n); i++)
-        MU_TRY(find_places(places, value->items[i], n));
+        MU_TRY(find_positions(positions, value->items[i], n));
     return MU_OK;
 }
 
-mu_status mu__input_places_find(mu_input_places *places, const mu_value *arguments)
+mu_status mu__input_positions_find(mu_input_positions *positions, const mu_value *arguments)
 {
     int64_t n = 0;
-    return find_places(places, arguments, &n);
+    return find_positions(positions, arguments, &n);
 }
 
-void mu__input_places_free(mu_input_places *places)
+void mu__input_positions_free(mu_input_positions *positions)
 {
-    mu__free(places->pairs.items);
-    mu__free(places->inputs.items);
-    *places = (mu_input_places){0};
+    mu__free(positions->pairs.items);
+    mu__free(positions->inputs.items);
+    *positions = (mu_input_positions){0};
 }
 
-void mu__input_places_forget(const mu_input_places *places)
+void mu__input_positions_forget(const mu_input_positions *positions)
 {
-    for (size_t i = 0; i < places->inputs.n; i++) {
-        mu_remote_input *input = places->inputs.items[i];
+    for (size_t i = 0; i < positions->inputs.n; i++) {
+        mu_remote_input *input = positions->inputs.items[i];
         if (!input->dataset)
             continue;
         mu_release(input->element);

@@ -142,7 +142,7 @@ static mu_status run_effect(const served_call *call, const mu_node *node, const 
     for (int k = 0; status == MU_OK && k < node->n_out; k++)
         mu_retain(space->out[k]);
     if (status != MU_OK)
-        mu__error_place(mu__node_site(node));
+        mu__error_add_site(mu__node_site(node));
     return status;
 }
 
@@ -226,7 +226,7 @@ static mu_status run_parts(const served_call *call, int s, int n)
         values[i] = call->values[segments->steps[s + i].in[0]];
     }
     if (status == MU_OK && (status = mu__remote_update_each(first->op, n, parts, values)) != MU_OK)
-        mu__error_place(mu__node_site(first));
+        mu__error_add_site(mu__node_site(first));
     mu__free(parts);
     mu__free(values);
     mu_pool_close(pool);

@@ -1,7 +1,7 @@
 // ParameterServerStrategy: makes it, and places its variables on the servers in turn.
 //
 // A server in this process is a lock that is held for one effect on its variables (served_run.c); served_elsewhere.c
-// has those in other processes. Which function runs on which worker is the coordinator's affair.
+// has those in other processes. The coordinator decides which function runs on which worker.
 #include "distribute/strategies/parameter_server.h"
 
 #include "cluster/cluster.h"

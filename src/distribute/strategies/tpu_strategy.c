@@ -102,17 +102,17 @@ static mu_strategy *make_own(const mu_tpu_strategy_args *args, const mu_membersh
 }
 
 // What a host tells the others of its part of the strategy; if it has none, its error's message follows.
-typedef struct part_told {
+typedef struct part_status {
     int32_t code;  // MU_OK: it has made its part
     char message[700];
-} part_told;
+} part_status;
 
 static mu_status check_parts(const mu_mesh *mesh, const mu_blocks *blocks)
 {
     for (int rank = 0; rank < blocks->n; rank++) {
-        part_told theirs;
+        part_status theirs;
         if (blocks->bytes[rank] != sizeof theirs)
-            return mu__error(MU_DATA_LOSS, "%s does not tell of its part of the TPUStrategy; install the same version "
+            return mu__error(MU_DATA_LOSS, "%s does not describe its part of the TPUStrategy; install the same version "
                              "everywhere", mu__mesh_name(mesh, rank));
         memcpy(&theirs, blocks->data[rank], sizeof theirs);
         const bool known = theirs.code > MU_OK && theirs.code <= MU_UNAUTHENTICATED;
@@ -130,9 +130,9 @@ static mu_status agree_on_parts(mu_mesh *mesh, bool made)
     mu_error_value own, others;
     mu_blocks blocks = {0};
     mu__error_move(&own);
-    part_told told = {.code = made ? MU_OK : own.code != MU_OK ? (int32_t)own.code : MU_RESOURCE_EXHAUSTED};
-    snprintf(told.message, sizeof told.message, "%.*s", (int)sizeof told.message - 1, made ? "" : own.message);
-    mu_status status = mu__mesh_exchange(mesh, "the parts of a TPUStrategy", &told, sizeof told, &blocks);
+    part_status mine = {.code = made ? MU_OK : own.code != MU_OK ? (int32_t)own.code : MU_RESOURCE_EXHAUSTED};
+    snprintf(mine.message, sizeof mine.message, "%.*s", (int)sizeof mine.message - 1, made ? "" : own.message);
+    mu_status status = mu__mesh_exchange(mesh, "the parts of a TPUStrategy", &mine, sizeof mine, &blocks);
     if (status == MU_OK && made)
         status = check_parts(mesh, &blocks);
     mu__blocks_free(&blocks);
@@ -140,7 +140,7 @@ static mu_status agree_on_parts(mu_mesh *mesh, bool made)
         return status;
     mu__error_move(&others);  // this host's own error says more
     mu__error_raise(&own);
-    return (mu_status)told.code;
+    return (mu_status)mine.code;
 }
 
 static mu_strategy *make(const mu_tpu_strategy_args *args, mu_cluster *cluster, mu_membership *j)

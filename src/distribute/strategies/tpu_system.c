@@ -22,13 +22,13 @@ static bool are_apart(int n, const int *coordinates)
 }
 
 // The cores of one or all hosts.
-typedef struct places {
+typedef struct core_table {
     int tasks, each;   // hosts, and cores of each
     bool reported;     // the plugin says where each of them is
     int *coordinates;  // [tasks * each, MU_TPU_RANK]; owned
-} places;
+} core_table;
 
-static mu_status read_own(places *p)
+static mu_status read_own(core_table *p)
 {
     p->tasks = 1;
     p->each = mu__tpu_core_count(mu__runtime());
@@ -42,7 +42,7 @@ static mu_status read_own(places *p)
 }
 
 // Counts reported coordinates from 0 on, and finds the mesh that holds them. False: they cannot be those of cores.
-static bool span(const places *p, int mesh[MU_TPU_RANK])
+static bool span(const core_table *p, int mesh[MU_TPU_RANK])
 {
     enum { MOST_PLACES = 1 << 20 };
     const int n = p->tasks * p->each;
@@ -62,7 +62,7 @@ static bool span(const places *p, int mesh[MU_TPU_RANK])
     return are_apart(n, p->coordinates);
 }
 
-static void usual_places(const places *p, int mesh[MU_TPU_RANK])
+static void default_mesh(const core_table *p, int mesh[MU_TPU_RANK])
 {
     const int n = p->tasks * p->each, per_chip = p->each % 2 == 0 ? 2 : 1;
     for (int i = 0; i < n; i++)
@@ -72,11 +72,11 @@ static void usual_places(const places *p, int mesh[MU_TPU_RANK])
 }
 
 // In the pool; frees the coordinates.
-static mu_tpu_topology *topology_of(places *p)
+static mu_tpu_topology *topology_of(core_table *p)
 {
     int mesh[MU_TPU_RANK];
     if (!p->reported || !span(p, mesh))
-        usual_places(p, mesh);
+        default_mesh(p, mesh);
     mu_tpu_topology *topology = mu_tpu_topology_new(.mesh_shape = {mesh[0], mesh[1], mesh[2], mesh[3]},
                                                     .num_tasks = p->tasks, .num_tpu_devices_per_task = p->each,
                                                     .device_coordinates = p->coordinates);
@@ -86,7 +86,7 @@ static mu_tpu_topology *topology_of(places *p)
 
 static mu_tpu_topology *own_topology(void)
 {
-    places p = {0};
+    core_table p = {0};
     return read_own(&p) == MU_OK ? topology_of(&p) : NULL;
 }
 
@@ -101,16 +101,16 @@ mu_tpu_device_assignment *mu__tpu_core_by_core(mu_tpu_topology *topology)
 // ---- The cores of all hosts ---------------------------------------------------------------------
 
 // What a host tells the others; the coordinates follow.
-typedef struct told {
+typedef struct host_cores {
     int32_t cores, reported;
     char kind[MU_PJRT_KIND];  // of the devices' names
-} told;
+} host_cores;
 
-static told *tell(const places *p, size_t *bytes)
+static host_cores *describe_own(const core_table *p, size_t *bytes)
 {
     const size_t coordinates = (size_t)p->each * MU_TPU_RANK * sizeof *p->coordinates;
     const mu_device *core = mu__tpu_core(mu__runtime(), 0);
-    told *own = mu__calloc(1, sizeof *own + coordinates);
+    host_cores *own = mu__calloc(1, sizeof *own + coordinates);
     if (!own || !core)
         return own;
     own->cores = p->each;
@@ -122,15 +122,15 @@ static told *tell(const places *p, size_t *bytes)
 }
 
 // Every host compares the same blocks, so that all fail or none.
-static mu_status check_told(const mu_mesh *mesh, const mu_blocks *blocks)
+static mu_status check_hosts(const mu_mesh *mesh, const mu_blocks *blocks)
 {
-    const told *first = blocks->data[0];
+    const host_cores *first = blocks->data[0];
     for (int rank = 0; rank < blocks->n; rank++) {
-        const told *theirs = blocks->data[rank];
+        const host_cores *theirs = blocks->data[rank];
         const size_t each = MU_TPU_RANK * sizeof(int);
         if (blocks->bytes[rank] < sizeof *theirs || theirs->cores < 1 ||
             (blocks->bytes[rank] - sizeof *theirs) / each != (size_t)theirs->cores)
-            return mu__error(MU_DATA_LOSS, "%s does not tell of its TPU cores; install the same version everywhere",
+            return mu__error(MU_DATA_LOSS, "%s does not describe its TPU cores; install the same version everywhere",
                              mu__mesh_name(mesh, rank));
         if (theirs->cores != first->cores || strncmp(theirs->kind, first->kind, sizeof first->kind) != 0)
             return mu__error(MU_FAILED_PRECONDITION,
@@ -142,14 +142,14 @@ static mu_status check_told(const mu_mesh *mesh, const mu_blocks *blocks)
     return MU_OK;
 }
 
-static mu_status join_places(const mu_blocks *blocks, places *out)
+static mu_status join_cores(const mu_blocks *blocks, core_table *out)
 {
     const size_t each = (size_t)out->each * MU_TPU_RANK;
     out->tasks = blocks->n;
     out->coordinates = mu__calloc(each * (size_t)blocks->n + 1, sizeof *out->coordinates);
     out->reported = true;
     for (int rank = 0; out->coordinates && rank < blocks->n; rank++) {
-        const told *theirs = blocks->data[rank];
+        const host_cores *theirs = blocks->data[rank];
         memcpy(out->coordinates + (size_t)rank * each, theirs + 1, each * sizeof *out->coordinates);
         out->reported = out->reported && theirs->reported;
     }
@@ -159,17 +159,17 @@ static mu_status join_places(const mu_blocks *blocks, places *out)
 // A collective of the hosts.
 static mu_tpu_topology *topology_of_all(mu_mesh *mesh)
 {
-    places own = {0}, all = {0};
+    core_table own = {0}, all = {0};
     mu_blocks blocks = {0};
     size_t bytes = 0;
-    told *mine = read_own(&own) == MU_OK ? tell(&own, &bytes) : NULL;
+    host_cores *mine = read_own(&own) == MU_OK ? describe_own(&own, &bytes) : NULL;
     mu_status status = mine ? mu__mesh_exchange(mesh, "the cores of the TPU", mine, bytes, &blocks)
                             : MU_RESOURCE_EXHAUSTED;
     if (!mine)
         mu__membership_tell(mesh);
     all.each = own.each;
-    if (status == MU_OK && (status = check_told(mesh, &blocks)) == MU_OK)
-        status = join_places(&blocks, &all);
+    if (status == MU_OK && (status = check_hosts(mesh, &blocks)) == MU_OK)
+        status = join_cores(&blocks, &all);
     mu__blocks_free(&blocks);
     mu__free(own.coordinates);
     mu__free(mine);

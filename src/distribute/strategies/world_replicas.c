@@ -19,10 +19,10 @@ static int cores_of(const mu_strategy *strategy) { return strategy->cores ? stra
 // Whether one program may be for so many devices, of which each worker has n.
 static bool few_enough(const mu_strategy *strategy, mu_device *const *devices, int n)
 {
-    mu_world_place place;
+    mu_world_device identity;
     const mu_engine *engine = devices[0]->engine;
     const int64_t all = (int64_t)n * strategy->n_workers;
-    if (!engine->join || !engine->identify || !engine->identify(devices[0], &place))
+    if (!engine->join || !engine->identify || !engine->identify(devices[0], &identity))
         return false;
     if (all > engine->most_joined)
         mu__log(MU_LOG_INFO, "the host reduces between the %d workers: they have %lld devices, and one program runs on "
@@ -31,7 +31,7 @@ static bool few_enough(const mu_strategy *strategy, mu_device *const *devices, i
 }
 
 // The block of this worker, which has no numbers if it is not willing; to be freed with mu__free.
-static own_world *tell(const mu_strategy *strategy, bool willing, size_t *bytes)
+static own_world *describe_own(const mu_strategy *strategy, bool willing, size_t *bytes)
 {
     mu_device *const *devices = strategy->cores ? strategy->cores : strategy->devices;
     const int each = strategy->n_local * cores_of(strategy);
@@ -41,13 +41,13 @@ static own_world *tell(const mu_strategy *strategy, bool willing, size_t *bytes)
         return NULL;
     *own = (own_world){.willing = n > 0, .n = n};
     for (int i = 0; i < n && own->willing; i++) {
-        mu_world_place place = {.process = -1};
+        mu_world_device identity = {.process = -1};
         const mu_engine *engine = devices[i]->engine;
-        own->willing = engine->launch && engine->identify && engine->identify(devices[i], &place) &&
+        own->willing = engine->launch && engine->identify && engine->identify(devices[i], &identity) &&
                        devices[i]->engine_client == devices[0]->engine_client;
-        own->process = place.process;
-        own->n_all = place.n_devices;
-        ((int64_t *)(own + 1))[i] = place.id;
+        own->process = identity.process;
+        own->n_all = identity.n_devices;
+        ((int64_t *)(own + 1))[i] = identity.id;
     }
     *bytes = sizeof *own + sizeof(int64_t) * (size_t)n;
     return own;
@@ -104,7 +104,7 @@ mu_status mu__strategy_find_world(mu_strategy *strategy, bool willing)
 {
     size_t bytes = 0;
     mu_blocks blocks;
-    own_world *own = tell(strategy, willing, &bytes);
+    own_world *own = describe_own(strategy, willing, &bytes);
     if (!own)
         return mu__pending() ? mu_error_code() : MU_RESOURCE_EXHAUSTED;
     mu_status status = mu__mesh_exchange(strategy->mesh, "devices of the replicas", own, bytes, &blocks);

@@ -46,25 +46,25 @@ static void append(const mu_table_options *o, mu_table_rows *to, const mu_table_
 
 // ---- Orders -------------------------------------------------------------------------------------
 
-typedef struct place {
+typedef struct ordered_row {
     int64_t by, row;
-} place;
+} ordered_row;
 
 static int compare(const void *a, const void *b)
 {
-    const place *x = a, *y = b;
+    const ordered_row *x = a, *y = b;
     return x->by != y->by ? (x->by < y->by ? -1 : 1) : (x->row > y->row) - (x->row < y->row);
 }
 
 // The rows by key, or the one that was not used for the longest time first. The caller frees the list.
-static place *sorted(const mu_table_rows *rows, bool by_key)
+static ordered_row *sorted(const mu_table_rows *rows, bool by_key)
 {
-    place *places = mu__alloc(((size_t)rows->n + 1) * sizeof *places);
-    for (int64_t i = 0; places && i < rows->n; i++)
-        places[i] = (place){.by = by_key ? rows->keys[i] : -MU_MAX(rows->about[2 * i + 1], 0), .row = i};
-    if (places)
-        qsort(places, (size_t)rows->n, sizeof *places, compare);
-    return places;
+    ordered_row *ordered = mu__alloc(((size_t)rows->n + 1) * sizeof *ordered);
+    for (int64_t i = 0; ordered && i < rows->n; i++)
+        ordered[i] = (ordered_row){.by = by_key ? rows->keys[i] : -MU_MAX(rows->about[2 * i + 1], 0), .row = i};
+    if (ordered)
+        qsort(ordered, (size_t)rows->n, sizeof *ordered, compare);
+    return ordered;
 }
 
 // ---- Reading ------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ static mu_status join(const mu_table_options *o, const parts *all, mu_table_rows
     for (size_t k = 0; k < all->n; k++)
         for (int64_t i = 0; i < all->items[k].n; i++)
             append(o, &joined, &all->items[k], i);
-    place *order = sorted(&joined, true);
+    ordered_row *order = sorted(&joined, true);
     mu_status status = order ? allocate(o, n, out) : MU_RESOURCE_EXHAUSTED;
     for (int64_t i = 0; status == MU_OK && i < n; i++)
         append(o, out, &joined, order[i].row);
@@ -176,7 +176,7 @@ static mu_status send_page(const mu_embedding_table *table, mu_rpc_client *clien
 
 // The rows of one server (of n; NULL: this process), in their order.
 static mu_status write_server(const mu_embedding_table *table, mu_rpc_client *client, int server, int n,
-                              const mu_table_rows *rows, const place *order)
+                              const mu_table_rows *rows, const ordered_row *order)
 {
     mu_table_rows page;
     MU_TRY(allocate(&table->options, PAGE, &page));
@@ -198,7 +198,7 @@ mu_status mu__embedding_table_write(mu_embedding_table *table, const mu_table_ro
 {
     int n = 0;
     mu_rpc_client *const *clients = mu__remote_table_clients(table->resource, &n);
-    place *order = sorted(rows, false);
+    ordered_row *order = sorted(rows, false);
     mu_status status = order ? clear(table, rows->n > 0 ? -order[0].by : 0) : MU_RESOURCE_EXHAUSTED;
     for (int s = 0; s < MU_MAX(n, 1) && status == MU_OK; s++)
         status = write_server(table, clients ? clients[s] : NULL, s, MU_MAX(n, 1), rows, order);

@@ -23,8 +23,8 @@ struct control *mu__control_new(mu_device *device, const mu_node *node)
         results = MU_MAX(results, (*c->bodies.at[b])->outputs.n + 1);
     c->in = mu__calloc(n, sizeof *c->in);
     c->specs = mu__calloc(n, sizeof *c->specs);
-    c->places = mu__calloc(results, sizeof *c->places);
-    bool whole = c->in && c->specs && c->places;
+    c->destinations = mu__calloc(results, sizeof *c->destinations);
+    bool whole = c->in && c->specs && c->destinations;
     for (int b = 0; whole && b < c->bodies.n; b++)
         whole = (c->plans[b] = mu__nested_new(device, *c->bodies.at[b])) != NULL;
     if (whole)
@@ -41,7 +41,7 @@ void mu__control_free(struct control *c)
     mu__nested_free(c->plans[1]);
     mu__free(c->in);
     mu__free(c->specs);
-    mu__free(c->places);
+    mu__free(c->destinations);
     mu__free(c);
 }
 
@@ -113,7 +113,7 @@ mu_status mu__control_prepare(mu_plan *plan, step *s)
 
 static cpu_call inner_call(const struct control *c, const cpu_call *call)
 {
-    return (cpu_call){.run = call->run, .in = c->in, .places = c->places, .depth = call->depth + 1};
+    return (cpu_call){.run = call->run, .in = c->in, .destinations = c->destinations, .depth = call->depth + 1};
 }
 
 // Reports the invalid shapes of a branch that was taken.
@@ -136,7 +136,7 @@ static mu_status run_cond(const struct control *c, const mu_kernel *k, const cpu
     for (int i = 1; i < k->n_in; i++)
         c->in[i - 1] = k->in[i].data;
     for (size_t i = 0; i < n; i++)
-        c->places[i] = k->out[b == 0 || i < shared ? i : attrs->then->outputs.n + i - shared].data;
+        c->destinations[i] = k->out[b == 0 || i < shared ? i : attrs->then->outputs.n + i - shared].data;
     const cpu_call inner = inner_call(c, call);
     return mu__cpu_call(c->fixed[b], &inner);
 }
@@ -146,7 +146,7 @@ static mu_status run_call(const struct control *c, const mu_kernel *k, const cpu
     for (int i = 0; i < k->n_in; i++)
         c->in[i] = k->in[i].data;
     for (int i = 0; i < k->n_out; i++)
-        c->places[i] = k->out[i].data;
+        c->destinations[i] = k->out[i].data;
     const cpu_call inner = inner_call(c, call);
     return mu__cpu_call(c->fixed[0], &inner);
 }
@@ -195,15 +195,15 @@ static void bind_iteration(const struct control *c, const mu_kernel *k, int64_t 
     char *other = k->scratch;
     for (int i = 0; i < carried; i++) {
         const mu_view *out = &k->out[1 + i];
-        void *places[] = {out->data, other};
-        c->in[i] = iteration == 0 ? k->in[1 + i].data : places[(iteration - 1) & 1];
-        c->places[i] = places[iteration & 1];
+        void *destinations[] = {out->data, other};
+        c->in[i] = iteration == 0 ? k->in[1 + i].data : destinations[(iteration - 1) & 1];
+        c->destinations[i] = destinations[iteration & 1];
         other += aligned((size_t)mu__elements(&out->shape) * mu_dtype_bytes(out->dtype));
     }
     for (int i = carried; i < own; i++)
         c->in[i] = row(&k->in[1 + i], index);
     for (int i = carried; i < k->n_out - 1; i++)
-        c->places[i] = row(&k->out[1 + i], index);
+        c->destinations[i] = row(&k->out[1 + i], index);
     for (int i = 1 + own; i < k->n_in; i++)
         c->in[i - 1] = k->in[i].data;
 }
@@ -212,13 +212,13 @@ static void bind_iteration(const struct control *c, const mu_kernel *k, int64_t 
 static mu_status continues(const struct control *c, const mu_kernel *k, const cpu_call *call, bool *out)
 {
     const mu_loop_attrs *loop = k->attrs;
-    void *in[64], **given = in, *place[] = {out};
+    void *in[64], **given = in, *destination[] = {out};
     const int carried = (int)loop->n_carried, n = c->bodies.n_own[1] + k->n_in - c->bodies.first_captured;
     if (n > (int)MU_COUNT(in) && !(given = mu__alloc(sizeof *given * (size_t)n)))
         return MU_RESOURCE_EXHAUSTED;
     memcpy(given, c->in, sizeof *given * (size_t)carried);
     memcpy(given + carried, c->in + c->bodies.n_own[0], sizeof *given * (size_t)(n - carried));
-    const cpu_call inner = {.run = call->run, .in = given, .places = place, .depth = call->depth + 1};
+    const cpu_call inner = {.run = call->run, .in = given, .destinations = destination, .depth = call->depth + 1};
     const mu_status status = mu__cpu_call(c->fixed[1], &inner);
     if (given != in)
         mu__free(given);

@@ -38,10 +38,11 @@ static mu_tensor *nothing_like(const mu_spec *spec)
 }
 
 static mu_status run_body(struct control *c, int b, const cpu_call *call, void *const *in, const mu_spec *specs,
-                          void *const *places, mu_tensor **out)
+                          void *const *destinations, mu_tensor **out)
 {
     mu_plan *plan = mu__nested_plan(c->plans[b], specs);
-    const cpu_call inner = {.run = call->run, .in = in, .places = places, .out = out, .depth = call->depth + 1};
+    const cpu_call inner = {
+        .run = call->run, .in = in, .destinations = destinations, .out = out, .depth = call->depth + 1};
     if (call->depth >= MU_MAX_DEPTH)
         return mu__error(MU_INVALID_ARGUMENT, "bodies of '%s' are nested more than %d deep", c->node->graph->name,
                          MU_MAX_DEPTH);
@@ -105,9 +106,9 @@ static void bind_measured(const iterations *t, int b, int64_t index)
 
 static mu_status ask_condition(iterations *t, bool *more)
 {
-    void *place[] = {more};
+    void *destination[] = {more};
     bind_measured(t, 1, 0);
-    return run_body(t->c, 1, t->call, t->c->in, t->c->specs, place, NULL);
+    return run_body(t->c, 1, t->call, t->c->in, t->c->specs, destination, NULL);
 }
 
 static mu_status make_iteration(iterations *t, int64_t index)

@@ -57,23 +57,23 @@ static mu_status find_all_live(mu_plan *plan, struct dynamic_plan *dynamic_plan)
     return MU_OK;
 }
 
-// A part of a graph that is being copied; `place` maps each value of the whole graph to its copy.
+// A part of a graph that is being copied; `copies` maps each value of the whole graph to its copy.
 typedef struct part {
     const mu_graph *whole;
     mu_graph *graph;
     const int *first;
-    mu_edge *place;
+    mu_edge *copies;
 } part;
 
-static mu_edge *place_of(const part *p, mu_edge edge)
+static mu_edge *copy_of(const part *p, mu_edge edge)
 {
-    return &p->place[p->first[edge.node->id] + edge.output];
+    return &p->copies[p->first[edge.node->id] + edge.output];
 }
 
 static mu_status add_input(part *p, mu_edge edge)
 {
-    *place_of(p, edge) = (mu_edge){.node = mu__graph_input(p->graph, &edge.node->out[edge.output], edge.node->name)};
-    return place_of(p, edge)->node ? MU_OK : mu_error_code();
+    *copy_of(p, edge) = (mu_edge){.node = mu__graph_input(p->graph, &edge.node->out[edge.output], edge.node->name)};
+    return copy_of(p, edge)->node ? MU_OK : mu_error_code();
 }
 
 static mu_status copy_node(part *p, mu_node *node)
@@ -82,7 +82,7 @@ static mu_status copy_node(part *p, mu_node *node)
     mu_resource **resources = mu__alloc(sizeof *resources * (size_t)(node->n_resources + 1));
     mu_node *copy = NULL;
     for (int i = 0; in && i < node->n_in; i++)
-        in[i] = *place_of(p, node->in[i]);
+        in[i] = *copy_of(p, node->in[i]);
     for (int i = 0; resources && i < node->n_resources; i++)
         resources[i] = p->whole->resources.items[node->resources[i]];
     if (in && resources)
@@ -92,10 +92,10 @@ static mu_status copy_node(part *p, mu_node *node)
     if (!copy)
         return mu_error_code();
     copy->name = node->name ? mu__arena_strdup(&p->graph->arena, node->name) : NULL;
-    MU_TRY(mu__node_place(copy, mu__node_site(node)));
+    MU_TRY(mu__node_set_site(copy, mu__node_site(node)));
     copy->number = node->number;
     for (int k = 0; k < node->n_out; k++)
-        *place_of(p, (mu_edge){.node = node, .output = k}) = (mu_edge){.node = copy, .output = k};
+        *copy_of(p, (mu_edge){.node = node, .output = k}) = (mu_edge){.node = copy, .output = k};
     return MU_OK;
 }
 
@@ -121,8 +121,8 @@ static mu_graph *make_part(const mu_plan *plan, bool behind, const struct dynami
 {
     const mu_graph *whole = plan->graph;
     part p = {.whole = whole, .first = plan->first_value, .graph = mu__graph_new(whole->name),
-              .place = mu__calloc((size_t)plan->n_values + 1, sizeof *p.place)};
-    mu_status status = p.graph && p.place ? MU_OK : MU_RESOURCE_EXHAUSTED;
+              .copies = mu__calloc((size_t)plan->n_values + 1, sizeof *p.copies)};
+    mu_status status = p.graph && p.copies ? MU_OK : MU_RESOURCE_EXHAUSTED;
     const int cut = dynamic_plan->node->id;
     if (status == MU_OK)
         status = behind ? copy_part(&p, cut + 1, (int)whole->nodes.n, dynamic_plan->n_live, dynamic_plan->live,
@@ -131,10 +131,10 @@ static mu_graph *make_part(const mu_plan *plan, bool behind, const struct dynami
     const mu_edge *outputs = behind ? whole->outputs.items : dynamic_plan->live;
     const size_t n = behind ? whole->outputs.n : (size_t)dynamic_plan->n_live;
     for (size_t i = 0; i < n && status == MU_OK; i++)
-        status = MU_PUSH(&p.graph->outputs, *place_of(&p, outputs[i]));
+        status = MU_PUSH(&p.graph->outputs, *copy_of(&p, outputs[i]));
     if (status == MU_OK)
         status = mu__pass_prune(p.graph);
-    mu__free(p.place);
+    mu__free(p.copies);
     if (status == MU_OK)
         return p.graph;
     mu_release(p.graph);
@@ -151,7 +151,7 @@ mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs)
     if (!node->op->measure && !mu__is_control(node->op)) {
         mu__error(MU_UNIMPLEMENTED, "op %s in '%s' leaves the shape of an output unknown for known inputs, and cannot "
                   "say it before it runs", node->op->name, plan->graph->name);
-        mu__error_place(mu__node_site(node));
+        mu__error_add_site(mu__node_site(node));
         return mu_error_code();
     }
     MU_TRY(find_all_live(plan, dynamic_plan));

@@ -39,14 +39,15 @@ mu_status mu__elsewhere_apply(const mu_graph *graph, const mu_node *node, const 
     return status;
 }
 
-static mu_status take(const mu_node *node, const mu_tensor *result, const mu_view *place)
+static mu_status take(const mu_node *node, const mu_tensor *result, const mu_view *destination)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     const mu_spec spec = mu__spec_of(result);
-    if (result->dtype != place->dtype || !mu__shape_equal(&result->shape, &place->shape))
+    if (result->dtype != destination->dtype || !mu__shape_equal(&result->shape, &destination->shape))
         return mu__error(MU_DATA_LOSS, "%s returned a tensor of shape %s from another process; the plan expects %s",
-                         node->op->name, mu__shape_text(&result->shape, seen), mu__shape_text(&place->shape, wanted));
-    memcpy(place->data, mu__host_read(result), mu__spec_bytes(&spec));
+                         node->op->name, mu__shape_text(&result->shape, seen),
+                         mu__shape_text(&destination->shape, wanted));
+    memcpy(destination->data, mu__host_read(result), mu__spec_bytes(&spec));
     return MU_OK;
 }
 

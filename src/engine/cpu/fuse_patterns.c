@@ -269,11 +269,11 @@ static bool match_deep_layer(const users *u, const mu_node *unpool, deep_layer *
 }
 
 // All users must come after the node that will compute the sums.
-static bool all_behind(const users *u, const mu_node *node, const mu_node *place)
+static bool all_behind(const users *u, const mu_node *node, const mu_node *rewritten)
 {
     mu_node *user;
     MU_EACH_USER(u, node, user)
-        if (user->id < place->id)
+        if (user->id < rewritten->id)
             return false;
     return true;
 }
@@ -284,22 +284,22 @@ static mu_status fuse_deep_layer(mu_graph *graph, const users *u, mu_node *unpoo
     mu_node *user;
     if (!match_deep_layer(u, unpool, &m))
         return MU_OK;
-    mu_node *place = m.input_grad->id < m.filter_grad->id ? m.input_grad : m.filter_grad;
+    mu_node *rewritten = m.input_grad->id < m.filter_grad->id ? m.input_grad : m.filter_grad;
     bool sums_behind = true;
     MU_EACH_USER(u, unpool, user)
-        sums_behind &= user == m.filter_grad || user == m.input_grad || user->id > place->id;
-    if (!sums_behind || !all_behind(u, m.filter_grad, place) || !all_behind(u, m.input_grad, place))
+        sums_behind &= user == m.filter_grad || user == m.input_grad || user->id > rewritten->id;
+    if (!sums_behind || !all_behind(u, m.filter_grad, rewritten) || !all_behind(u, m.input_grad, rewritten))
         return MU_OK;
     const mu_edge in[] = {m.conv->in[0], m.conv->in[1], unpool->in[1], unpool->in[0]};
     const void *attrs = m.conv->attrs;
-    redirect(graph, m.input_grad, (mu_edge){.node = place, .output = 2});
-    if (place == m.input_grad)  // the node's first output is now the filter gradient
-        redirect(graph, m.filter_grad, (mu_edge){.node = place, .output = 0});
+    redirect(graph, m.input_grad, (mu_edge){.node = rewritten, .output = 2});
+    if (rewritten == m.input_grad)  // the node's first output is now the filter gradient
+        redirect(graph, m.filter_grad, (mu_edge){.node = rewritten, .output = 0});
     MU_EACH_USER(u, unpool, user)
         for (int k = 0; k < user->n_in; k++)
             if (is_edge(user->in[k], unpool, 1))
-                user->in[k] = (mu_edge){.node = place, .output = 1};
-    return mu__graph_rewrite(place, &mu__op_conv2d_relu_pool_grads, attrs, 4, in);
+                user->in[k] = (mu_edge){.node = rewritten, .output = 1};
+    return mu__graph_rewrite(rewritten, &mu__op_conv2d_relu_pool_grads, attrs, 4, in);
 }
 
 // ---- The rules ----------------------------------------------------------------------------------

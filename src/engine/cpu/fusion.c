@@ -41,7 +41,7 @@ mu_status mu__fusion_specs(const mu_fusion_attrs *attrs, const mu_spec *in, mu_s
         mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = operands,
                           .out = &specs[i]};
         if (mu__infer_call(&infer) != MU_OK) {
-            mu__error_place(mu__node_site(node));
+            mu__error_add_site(mu__node_site(node));
             return mu_error_code();
         }
     }
@@ -305,7 +305,7 @@ static mu_status copy_member(body_maker *b, int m)
     if (!copy)
         return mu_error_code();
     b->made[m] = (mu_edge){.node = copy};
-    return mu__node_place(copy, mu__node_site(node));
+    return mu__node_set_site(copy, mu__node_site(node));
 }
 
 // The outputs of the body: members that are used outside, the last one first, then the variables' new values.

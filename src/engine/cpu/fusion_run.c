@@ -21,7 +21,7 @@ typedef enum layout { WHOLE_TABLE, ONE_ROW, ONE_COLUMN, ONE_ELEMENT } layout;
 typedef struct member {
     const mu_node *node;
     mu_kernel_run *run;
-    int place;                // register number
+    int slot;                // register number
     size_t offset;            // without tiles: offset of the value in scratch memory
 } member;
 
@@ -144,17 +144,17 @@ static void assign_registers(fusion *c)
         int r = -1;
         for (int k = 0; k < node->n_in && r < 0; k++)
             if (may_replace(c, node, k))
-                r = c->members[node->in[k].node->id].place;
+                r = c->members[node->in[k].node->id].slot;
         if (r < 0)
             for (r = 0; r < c->n_registers && busy_until[r] >= i;)
                 r++;
         c->n_registers = MU_MAX(c->n_registers, r + 1);
         busy_until[r] = last_use(c, i);
-        c->members[i].place = r;
+        c->members[i].slot = r;
     }
-    c->home = c->n_in == c->first && c->body->outputs.n == 1 ? c->members[c->n - 1].place : -1;
+    c->home = c->n_in == c->first && c->body->outputs.n == 1 ? c->members[c->n - 1].slot : -1;
     for (int i = c->first; i < c->n; i++)  // the output's elements must be as wide as the register's
-        if (c->members[i].place == c->home &&
+        if (c->members[i].slot == c->home &&
             mu_dtype_bytes(c->specs[i].dtype) > mu_dtype_bytes(c->specs[c->n - 1].dtype))
             c->home = -1;
 }
@@ -344,8 +344,8 @@ static char *address(const piece *p, int value)
             return result_at(p, k);
     if (!c->tiled)
         return p->scratch + c->members[value].offset;
-    const int place = c->members[value].place;
-    return p->run->at_home && place == c->home ? result_at(p, 0) : p->scratch + (size_t)place * c->register_bytes;
+    const int slot = c->members[value].slot;
+    return p->run->at_home && slot == c->home ? result_at(p, 0) : p->scratch + (size_t)slot * c->register_bytes;
 }
 
 // Whether a member may write over an input of the whole op: no later member reads it, and its own kernel allows it.
@@ -421,7 +421,7 @@ static mu_status run_piece(const piece *p)
             now->in[k].data = address(p, node->in[k].node->id);
         now->out.data = address(p, i);
         if (c->members[i].run(&now->kernel) != MU_OK) {
-            mu__error_place(mu__node_site(node));
+            mu__error_add_site(mu__node_site(node));
             return mu_error_code();
         }
     }

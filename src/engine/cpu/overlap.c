@@ -92,7 +92,7 @@ static mu_status wait_for(const mu_plan *plan, bucket *k, const cpu_call *call)
     if (begin)
         mu__span("collective", "all_reduce", call->run->replica, begin, mu__now_ns());
     if (status != MU_OK)
-        mu__error_place(mu__node_site(plan->graph->nodes.items[k->node]));
+        mu__error_add_site(mu__node_site(plan->graph->nodes.items[k->node]));
     else
         k->under_way = false;
     return status;

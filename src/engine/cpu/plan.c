@@ -62,7 +62,7 @@ static mu_status specialise(mu_plan *plan, const mu_spec *inputs)
             continue;
         mu_status status = specialise_node(plan, graph->nodes.items[i], scratch);
         if (status != MU_OK) {
-            mu__error_place(mu__node_site(graph->nodes.items[i]));
+            mu__error_add_site(mu__node_site(graph->nodes.items[i]));
             return status;
         }
     }
@@ -374,7 +374,7 @@ static mu_status make_steps(mu_plan *plan)
     find_accesses(plan);
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (needs_step(plan, graph->nodes.items[i]) && make_step(plan, graph->nodes.items[i]) != MU_OK) {
-            mu__error_place(mu__node_site(graph->nodes.items[i]));
+            mu__error_add_site(mu__node_site(graph->nodes.items[i]));
             return mu_error_code();
         }
     return MU_OK;

@@ -106,8 +106,8 @@ typedef struct cpu_call {
     const mu_run_args *run;           // replica and collective
     void *const *in;                  // [graph inputs] addresses of the elements
     mu_tensor *const *in_tensors; // [graph inputs] the tensors, for results that are views; NULL: results are copies
-    void *const *places;              // [graph outputs] destination of each; NULL (or a NULL element): a new tensor
-    mu_tensor **out; // [graph outputs] new tensors, owned references; may be NULL if all have places
+    void *const *destinations; // [graph outputs] of each; NULL (or a NULL element): a new tensor
+    mu_tensor **out; // [graph outputs] new tensors, owned references; may be NULL if all have one
     int depth;                        // nesting depth of bodies
 } cpu_call;
 

@@ -98,10 +98,10 @@ static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int
 static mu_status bind_results(mu_plan *plan, const cpu_call *call)
 {
     for (int i = 0; i < plan->n_results; i++) {
-        void *place = call->places ? call->places[plan->result_outputs[i]] : NULL;
-        if (!place && !(plan->results[i] = mu__buffer_new(plan->values[plan->result_roots[i]].bytes)))
+        void *destination = call->destinations ? call->destinations[plan->result_outputs[i]] : NULL;
+        if (!destination && !(plan->results[i] = mu__buffer_new(plan->values[plan->result_roots[i]].bytes)))
             return MU_RESOURCE_EXHAUSTED;
-        plan->result_data[i] = place ? place : plan->results[i]->data;
+        plan->result_data[i] = destination ? destination : plan->results[i]->data;
     }
     return MU_OK;
 }
@@ -159,11 +159,11 @@ static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
 
 static mu_status run_shared(step *s)
 {
-    mu_shared_update turn;
-    mu_status status = mu__shared_begin(&s->kernel, &turn);
-    if (status == MU_OK && turn.runs)
+    mu_shared_update update;
+    mu_status status = mu__shared_begin(&s->kernel, &update);
+    if (status == MU_OK && update.runs)
         status = s->run(&s->kernel);
-    return mu__shared_end(&s->kernel, &turn, status);
+    return mu__shared_end(&s->kernel, &update, status);
 }
 
 static mu_status run_step(const mu_plan *plan, step *s, const cpu_call *call, char *arena)
@@ -192,7 +192,7 @@ static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *aren
             mu__span(s->node->op->flags & MU_OP_COLLECTIVE ? "collective" : "op", s->node->op->name, call->run->replica,
                      begin, mu__now_ns());
         if (status != MU_OK) {
-            mu__error_place(mu__node_site(s->node));
+            mu__error_add_site(mu__node_site(s->node));
             return status;
         }
     }
@@ -231,10 +231,10 @@ static mu_tensor *result(const mu_plan *plan, const cpu_call *call, char *arena,
 static mu_status collect_one(const mu_plan *plan, const cpu_call *call, char *arena, size_t i)
 {
     int v = mu__value_index(plan, plan->graph->outputs.items[i]);
-    if (call->places && call->places[i]) {
+    if (call->destinations && call->destinations[i]) {
         const void *data = address(plan, call, arena, v);
-        if (data != call->places[i])
-            memcpy(call->places[i], data, plan->values[v].bytes);
+        if (data != call->destinations[i])
+            memcpy(call->destinations[i], data, plan->values[v].bytes);
         return MU_OK;
     }
     call->out[i] = result(plan, call, arena, v);

@@ -73,10 +73,10 @@ static mu_status widen(tensor_array *s, const mu_shape *wider)
         return MU_OK;
     s->row.shape = *wider;
     s->row_bytes = mu__spec_bytes(&s->row);
-    char *data = mu__calloc((size_t)s->room + 1, MU_MAX(s->row_bytes, (size_t)1));
+    char *data = mu__calloc((size_t)s->capacity + 1, MU_MAX(s->row_bytes, (size_t)1));
     if (!data)
         return MU_RESOURCE_EXHAUSTED;
-    for (int64_t i = 0; i < s->room; i++)
+    for (int64_t i = 0; i < s->capacity; i++)
         if (s->filled_from <= i && i < s->rows)
             put_row(s, data, i, s->data + (size_t)i * bytes, &before.shape);
     mu__free(s->data);
@@ -86,14 +86,14 @@ static mu_status widen(tensor_array *s, const mu_shape *wider)
 
 static mu_status make_room(tensor_array *s, int64_t index, int64_t rows)
 {
-    if (index < s->room)
+    if (index < s->capacity)
         return MU_OK;
-    const int64_t room = rows >= 0 ? rows : MU_MAX(8, 2 * (index + 1));
-    char *data = mu__realloc(s->data, (size_t)room * s->row_bytes + 1);
+    const int64_t capacity = rows >= 0 ? rows : MU_MAX(8, 2 * (index + 1));
+    char *data = mu__realloc(s->data, (size_t)capacity * s->row_bytes + 1);
     if (!data)
         return MU_RESOURCE_EXHAUSTED;
     s->data = data;
-    s->room = room;
+    s->capacity = capacity;
     return MU_OK;
 }
 

@@ -189,7 +189,7 @@ mu_pjrt_programs *mu__pjrt_programs_new(const mu_pjrt_plan *plan, const mu_pjrt_
     return p;
 }
 
-static mu_pjrt_programs *_Atomic *place_of(mu_pjrt_plan *plan, const mu_pjrt_span *span)
+static mu_pjrt_programs *_Atomic *slot_of(mu_pjrt_plan *plan, const mu_pjrt_span *span)
 {
     return span->replicas == MU_PJRT_ONE_BY_ONE ? &plan->parts
            : span->ids                          ? &plan->shared
@@ -210,19 +210,19 @@ static bool same_span(const mu_pjrt_programs *p, const mu_pjrt_span *span)
 
 mu_pjrt_programs *mu__pjrt_known_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span)
 {
-    mu_pjrt_programs *p = atomic_load_explicit(place_of(plan, span), memory_order_acquire);
+    mu_pjrt_programs *p = atomic_load_explicit(slot_of(plan, span), memory_order_acquire);
     return p && same_span(p, span) ? p : NULL;
 }
 
 mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span)
 {
-    mu_pjrt_programs *_Atomic *place = place_of(plan, span);
-    mu_pjrt_programs *p = atomic_load_explicit(place, memory_order_acquire);
+    mu_pjrt_programs *_Atomic *slot = slot_of(plan, span);
+    mu_pjrt_programs *p = atomic_load_explicit(slot, memory_order_acquire);
     if (!p) {
         pthread_mutex_lock(&plan->lock);
-        p = atomic_load_explicit(place, memory_order_acquire);
+        p = atomic_load_explicit(slot, memory_order_acquire);
         if (!p && (p = mu__pjrt_programs_new(plan, span, NULL, 0)) != NULL)
-            atomic_store_explicit(place, p, memory_order_release);
+            atomic_store_explicit(slot, p, memory_order_release);
         pthread_mutex_unlock(&plan->lock);
     }
     if (!p || same_span(p, span))

@@ -318,7 +318,7 @@ static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node
     const mu_status status = emit_call(w, v, node, &l, on_host);
     w->node = outer;
     if (status != MU_OK) {
-        mu__error_place(mu__node_site(node));
+        mu__error_add_site(mu__node_site(node));
         return mu_error_code();
     }
     return on_host ? MU_OK : w->emitter.status;

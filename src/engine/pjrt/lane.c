@@ -323,6 +323,6 @@ mu_status mu__pjrt_check_fault(const mu_pjrt_run *run)
         mu__check_failed(node->op, node->attrs, what);
     else
         replicas_differ(node, function);
-    mu__error_place(mu__node_site(node));
+    mu__error_add_site(mu__node_site(node));
     return mu_error_code();
 }

@@ -96,7 +96,7 @@ int64_t mu__pjrt_memory_bytes(const mu_device *device);
 // mu__pjrt_device_id writes the plugin's number of a device, among those of all processes. mu__pjrt_identify is the
 // engine's `identify`.
 mu_status mu__pjrt_device_id(const mu_device *device, int64_t *out);
-bool mu__pjrt_identify(const mu_device *device, mu_world_place *out);
+bool mu__pjrt_identify(const mu_device *device, mu_world_device *out);
 
 // mu__pjrt_coordinates writes where a TPU core is, as its plugin says: x, y and z of its chip, and its number there.
 // Returns false if the device is not a plugin's, or the plugin does not say.

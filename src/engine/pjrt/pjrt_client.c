@@ -112,11 +112,11 @@ mu_status mu__pjrt_device_id(const mu_device *device, int64_t *out)
     return MU_OK;
 }
 
-bool mu__pjrt_identify(const mu_device *device, mu_world_place *out)
+bool mu__pjrt_identify(const mu_device *device, mu_world_device *out)
 {
     const mu_pjrt_client *client = device->engine_client;
     mu_error_value ignored;
-    *out = (mu_world_place){.process = client->process, .n_devices = client->n_all};
+    *out = (mu_world_device){.process = client->process, .n_devices = client->n_all};
     if (!client->world || client->n_all <= client->n_devices || !client->world->lasts(client->world))
         return false;  // after the job's end nobody would tell that another process has died
     if (mu__pjrt_device_id(device, &out->id) == MU_OK)

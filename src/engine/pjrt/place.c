@@ -103,7 +103,7 @@ static void drop_copies(mu_pjrt_memory *memory)
     memory->n_copies = 0;
 }
 
-// Makes room for the copy on a logical device.
+// Makes reserved for the copy on a logical device.
 static mu_status reserve_copy(mu_pjrt_memory *memory, int partition)
 {
     if (partition <= memory->n_copies)
@@ -146,12 +146,12 @@ void mu__pjrt_keep_copy(mu_pjrt_memory *memory, int partition, pj_buffer *buffer
 {
     mu_error_value ignored;
     pthread_mutex_lock(&memory->lock);
-    const bool room = reserve_copy(memory, partition) == MU_OK;
-    if (room)
+    const bool reserved = reserve_copy(memory, partition) == MU_OK;
+    if (reserved)
         mu__pjrt_drop(memory->client, &memory->copies[partition - 1]);
     else
         mu__error_move(&ignored);  // the next run makes it anew
-    if (room)
+    if (reserved)
         memory->copies[partition - 1] = buffer;
     else
         mu__pjrt_drop(memory->client, &buffer);

@@ -211,7 +211,7 @@ static mu_status tie_read(mu_body_trace *body, mu_node *read, mu_tensor *outside
     for (size_t i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.items[i].node == read)
             graph->outputs.items[i].node = tied;
-    return mu__node_place(tied, mu__node_site(read));
+    return mu__node_set_site(tied, mu__node_site(read));
 }
 
 // Reads of a variable that a body writes stay in order among the writes. For an open tape, one read outside represents
@@ -235,25 +235,25 @@ static mu_status tie_reads(mu_body_trace *body, mu_resource *resource)
 static mu_status drop_unused_resources(mu_graph *graph)
 {
     size_t n = graph->resources.n, kept = 0;
-    int *place = mu__calloc(n + 1, sizeof *place);
-    if (!place)
+    int *new_index = mu__calloc(n + 1, sizeof *new_index);
+    if (!new_index)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->nodes.n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_resources; k++)
-            place[graph->nodes.items[i]->resources[k]] = 1;
+            new_index[graph->nodes.items[i]->resources[k]] = 1;
     for (size_t i = 0; i < n; i++) {
-        if (!place[i]) {
+        if (!new_index[i]) {
             mu_release(graph->resources.items[i]);
             continue;
         }
-        place[i] = (int)kept;
+        new_index[i] = (int)kept;
         graph->resources.items[kept++] = graph->resources.items[i];
     }
     graph->resources.n = kept;
     for (size_t i = 0; i < graph->nodes.n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_resources; k++)
-            graph->nodes.items[i]->resources[k] = place[graph->nodes.items[i]->resources[k]];
-    mu__free(place);
+            graph->nodes.items[i]->resources[k] = new_index[graph->nodes.items[i]->resources[k]];
+    mu__free(new_index);
     return MU_OK;
 }
 

@@ -97,7 +97,7 @@ typedef struct loop_state {
     int n_carried, n_rows, n_fixed, n;
     bool joint, agreed;             // replicas run a collective in it; and they agree on each round
     bool checked, may_fail;         // ends after a check that fails; has the fault
-    bool ahead;                     // each round is decided before its condition's region
+    bool decides_first;             // each round is decided before its condition's region
     bool *uniform;                  // [n_carried] carried values that are the same on all replicas
     mu_hlo *begin, *end, *now;      // [n] before the loop, after it, in a region
     mu_hlo *given, *made;           // a body's inputs and outputs
@@ -132,7 +132,7 @@ static mu_status find_uniform(loop_state *s)
     if (status == MU_OK && s->joint)
         status = mu__uniform_loop(s->attrs, l->n_in, in, s->uniform, NULL, &decided);
     s->agreed = s->joint && (!decided || is_joint(l->emitter, s->attrs->condition));
-    s->ahead = s->agreed || has_checks(s->attrs->condition) || (s->joint && s->checked);
+    s->decides_first = s->agreed || has_checks(s->attrs->condition) || (s->joint && s->checked);
     mu__free(in);
     return status;
 }
@@ -182,7 +182,7 @@ static mu_status make_state(mu_lowering *l, loop_state *s)
     const mu_status status = find_uniform(s);
     if (status != MU_OK)
         return e->status = status;
-    s->n = 1 + s->n_carried + s->n_rows + s->n_fixed + s->may_fail + s->ahead;
+    s->n = 1 + s->n_carried + s->n_rows + s->n_fixed + s->may_fail + s->decides_first;
     s->begin = new_values(e, (size_t)s->n);
     s->end = new_values(e, (size_t)s->n);
     s->now = new_values(e, (size_t)s->n);
@@ -200,7 +200,7 @@ static mu_status make_state(mu_lowering *l, loop_state *s)
     memcpy(fixed(s, s->begin) + 1, l->in + 1 + s->n_carried, sizeof *l->in * (size_t)(s->n_fixed - 1));
     for (int i = 0; i < s->n_carried; i++)
         s->begin[1 + i].uniform = s->uniform[i];
-    if (s->ahead)
+    if (s->decides_first)
         *another(s, s->begin) = holds(s, s->begin);
     if (s->may_fail)
         *fault(s, s->begin) = e->fault;
@@ -221,13 +221,13 @@ static void write_condition(loop_state *s, mu_hlo_operation *operation)
 {
     mu_emitter *e = s->l->emitter;
     enter(s, operation);
-    const mu_hlo on = s->ahead ? *another(s, s->now) : holds(s, s->now);
+    const mu_hlo on = s->decides_first ? *another(s, s->now) : holds(s, s->now);
     if (e->status == MU_OK)
         e->leave(e, 1, &on);
 }
 
 // The index of this iteration's slices and rows.
-static mu_hlo place_of(const loop_state *s)
+static mu_hlo row_index_of(const loop_state *s)
 {
     mu_emitter *e = s->l->emitter;
     if (!s->attrs->reverse)
@@ -236,19 +236,19 @@ static mu_hlo place_of(const loop_state *s)
     return mu__hlo_binary(e, "stablehlo.subtract", left, mu__hlo_number(e, MU_I64, 1));
 }
 
-static mu_hlo slice_at(mu_emitter *e, mu_hlo whole, mu_hlo place)
+static mu_hlo slice_at(mu_emitter *e, mu_hlo whole, mu_hlo row_index)
 {
     mu_shape shape = whole.spec.shape;
     memmove(shape.dims, shape.dims + 1, sizeof *shape.dims * (size_t)--shape.rank);
     shape.dims[shape.rank] = 0;
-    return mu__hlo_reshape(e, mu__hlo_part(e, whole, 0, place, 1), &shape);
+    return mu__hlo_reshape(e, mu__hlo_part(e, whole, 0, row_index, 1), &shape);
 }
 
-static mu_hlo with_row(mu_emitter *e, mu_hlo stack, mu_hlo place, mu_hlo row)
+static mu_hlo with_row(mu_emitter *e, mu_hlo stack, mu_hlo row_index, mu_hlo row)
 {
     mu_shape shape = stack.spec.shape;
     shape.dims[0] = 1;
-    return mu__hlo_put_part(e, stack, 0, place, mu__hlo_reshape(e, row, &shape));
+    return mu__hlo_put_part(e, stack, 0, row_index, mu__hlo_reshape(e, row, &shape));
 }
 
 static void write_body(loop_state *s, mu_hlo_operation *operation)
@@ -256,10 +256,10 @@ static void write_body(loop_state *s, mu_hlo_operation *operation)
     mu_emitter *e = s->l->emitter;
     const int n_slices = (int)s->attrs->n_slices, n_own = s->n_carried + n_slices;
     enter(s, operation);
-    const mu_hlo place = place_of(s);
+    const mu_hlo row_index = row_index_of(s);
     memcpy(s->given, s->now + 1, sizeof *s->given * (size_t)s->n_carried);
     for (int i = 0; i < n_slices; i++)
-        s->given[s->n_carried + i] = slice_at(e, fixed(s, s->now)[1 + i], place);
+        s->given[s->n_carried + i] = slice_at(e, fixed(s, s->now)[1 + i], row_index);
     for (int i = 0; i < n_slices; i++)
         s->given[s->n_carried + i].uniform = fixed(s, s->now)[1 + i].uniform;
     memcpy(s->given + n_own, fixed(s, s->now) + 1 + n_slices, sizeof *s->given * (size_t)(s->n_fixed - 1 - n_slices));
@@ -268,10 +268,10 @@ static void write_body(loop_state *s, mu_hlo_operation *operation)
     s->now[0] = mu__hlo_binary(e, "stablehlo.add", s->now[0], mu__hlo_number(e, MU_I64, 1));
     memcpy(s->now + 1, s->made, sizeof *s->made * (size_t)s->n_carried);
     for (int i = 0; i < s->n_rows; i++)
-        stacks(s, s->now)[i] = with_row(e, stacks(s, s->now)[i], place, s->made[s->n_carried + i]);
+        stacks(s, s->now)[i] = with_row(e, stacks(s, s->now)[i], row_index, s->made[s->n_carried + i]);
     for (int i = 0; i < s->n_carried; i++)
         s->now[1 + i].uniform = s->uniform[i];
-    if (s->ahead)
+    if (s->decides_first)
         *another(s, s->now) = holds(s, s->now);
     if (s->may_fail)
         *fault(s, s->now) = e->fault;

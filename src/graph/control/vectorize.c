@@ -138,7 +138,7 @@ static mu_status do_at_its_line(const vectorizing *v, mu_node *node)
     mu__line_push(context, mu__node_site(node));
     const mu_status status = do_node(v, node);
     if (status != MU_OK)
-        mu__error_place(mu__line());
+        mu__error_add_site(mu__line());
     mu__line_pop(context);
     return status;
 }

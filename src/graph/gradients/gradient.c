@@ -280,7 +280,7 @@ static void enter_site(const entry *e)
 static void leave_site(const entry *e, int i)
 {
     if (mu__pending()) {
-        mu__error_place(mu__line());
+        mu__error_add_site(mu__line());
         mu__error_context("in the gradient of %s with respect to input %d", e->op->name, i);
     }
     mu__line_pop(mu__context());
@@ -383,7 +383,7 @@ out:
 // Of slices of a variable in several parts, those of one part, with its own numbers of rows.
 static mu_status keep_slices_of(const entry *e, int part, mu_gradient *slices)
 {
-    mu_tensor *local[2], *places[2];
+    mu_tensor *local[2], *positions[2];
     int64_t begin = 0;
     for (int i = 0; i < part; i++)
         begin += e->resources[i]->spec.shape.dims[0];
@@ -392,9 +392,9 @@ static mu_status keep_slices_of(const entry *e, int part, mu_gradient *slices)
     mu_tensor *inside = mu_cast(mu_logical_and(mu_greater_equal(rows, first),
                                                mu_less(rows, mu_constant(MU_I64, (double)end))), MU_I32);
     MU_TRY(mu__dynamic_partition(mu_subtract(rows, first), inside, 2, local));
-    MU_TRY(mu__dynamic_partition(mu__positions(rows), inside, 2, places));
+    MU_TRY(mu__dynamic_partition(mu__positions(rows), inside, 2, positions));
     slices->indices = local[1];
-    slices->values = mu_gather(slices->values, places[1], 0, 0);
+    slices->values = mu_gather(slices->values, positions[1], 0, 0);
     return mu_error_code();
 }
 

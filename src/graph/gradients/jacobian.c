@@ -48,8 +48,9 @@ static mu_tensor *unit_vectors(mu_tensor *y)
     const int64_t n = mu__elements(&y->shape), all = -1;
     if (n != MU_UNKNOWN)
         return mu_eye(y->dtype, n, n);
-    mu_tensor *ones = mu_cast(mu_ones_like(mu_reshape(y, 1, &all)), MU_I64), *places = mu_cumsum(ones, 0, true, false);
-    return mu_cast(mu_equal(mu_expand_dims(places, 0), mu_expand_dims(places, 1)), y->dtype);
+    mu_tensor *ones = mu_cast(mu_ones_like(mu_reshape(y, 1, &all)), MU_I64);
+    mu_tensor *positions = mu_cumsum(ones, 0, true, false);
+    return mu_cast(mu_equal(mu_expand_dims(positions, 0), mu_expand_dims(positions, 1)), y->dtype);
 }
 
 // Reshapes [elements of y, source…] to [y…, source…]; at most one dimension may be unknown where the two differ.

@@ -15,7 +15,7 @@ static mu_status copy_call(const mu_copying *c, bool all, const mu_node *node, c
     if (status == MU_OK)
         status = copy_values(&inner, all, in);
     for (int k = 0; status == MU_OK && k < node->n_out; k++)
-        *mu__copy_place(c, node, k) = *mu__copy_place(&inner, body->outputs.items[k].node,
+        *mu__copied_value(c, node, k) = *mu__copied_value(&inner, body->outputs.items[k].node,
                                                       body->outputs.items[k].output);
     mu__copy_end(&inner);
     return status;
@@ -35,7 +35,7 @@ static mu_status copy_one(const mu_copying *c, bool all, const mu_node *node)
 static mu_status copy_values(const mu_copying *c, bool all, const mu_edge *in)
 {
     for (size_t i = 0; i < c->from->inputs.n; i++)
-        *mu__copy_place(c, c->from->inputs.items[i], 0) = in[i];
+        *mu__copied_value(c, c->from->inputs.items[i], 0) = in[i];
     for (size_t i = 0; i < c->from->nodes.n; i++)
         if (c->from->nodes.items[i]->op != &mu_op_input)
             MU_TRY(copy_one(c, all, c->from->nodes.items[i]));
@@ -57,7 +57,7 @@ static mu_status copy_whole(const mu_copying *c, bool all)
     if (status == MU_OK)
         status = copy_values(c, all, in);
     for (size_t i = 0; status == MU_OK && i < from->outputs.n; i++)
-        status = MU_PUSH(&c->to->outputs, *mu__copy_place(c, from->outputs.items[i].node,
+        status = MU_PUSH(&c->to->outputs, *mu__copied_value(c, from->outputs.items[i].node,
                                                           from->outputs.items[i].output));
     mu__free(in);
     return status;

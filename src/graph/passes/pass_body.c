@@ -133,19 +133,19 @@ static mu_status narrow_inputs(draft *d)
 // Renumbers the outputs in the node's users.
 static mu_status renumber(mu_graph *graph, const mu_node *node, const bool *keep)
 {
-    int *place = mu__alloc(sizeof *place * (size_t)(node->n_out + 1)), n = 0;
-    if (!place)
+    int *new_index = mu__alloc(sizeof *new_index * (size_t)(node->n_out + 1)), n = 0;
+    if (!new_index)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_out; i++)
-        place[i] = keep[i] ? n++ : -1;
+        new_index[i] = keep[i] ? n++ : -1;
     for (size_t i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.items[i].node == node)
-            graph->outputs.items[i].output = place[graph->outputs.items[i].output];
+            graph->outputs.items[i].output = new_index[graph->outputs.items[i].output];
     for (size_t i = (size_t)node->id + 1; i < graph->nodes.n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
             if (graph->nodes.items[i]->in[k].node == node)  // of a dead node: any index will do
-                graph->nodes.items[i]->in[k].output = MU_MAX(place[graph->nodes.items[i]->in[k].output], 0);
-    mu__free(place);
+                graph->nodes.items[i]->in[k].output = MU_MAX(new_index[graph->nodes.items[i]->in[k].output], 0);
+    mu__free(new_index);
     return MU_OK;
 }
 

@@ -17,9 +17,9 @@ typedef struct states {
 
 // Positions of states in a graph: written states are among inputs and outputs from here on (-1: not returned), the
 // others after all inputs.
-typedef struct places {
+typedef struct state_offsets {
     int in, out;
-} places;
+} state_offsets;
 
 typedef struct functionalizing {
     mu_copying copy;
@@ -141,7 +141,7 @@ static mu_status put_effect(const functionalizing *p, const mu_node *node, mu_ed
                          node->op->name);
     mu_node *made = mu__copy_node(&p->copy, node, pure, node->attrs, node->n_in + node->n_resources, in);
     for (int i = 0; made && i < node->n_out; i++)
-        *mu__copy_place(&p->copy, node, i) = (mu_edge){.node = made, .output = i};
+        *mu__copied_value(&p->copy, node, i) = (mu_edge){.node = made, .output = i};
     for (int i = 0; made && i < node->n_resources; i++)
         *value_of(p, resources[node->resources[i]]) = (mu_edge){.node = made, .output = node->n_out + i};
     return made ? MU_OK : mu_error_code();
@@ -149,7 +149,7 @@ static mu_status put_effect(const functionalizing *p, const mu_node *node, mu_ed
 
 // ---- Nodes with bodies --------------------------------------------------------------------------
 
-static mu_graph *pure_graph(const mu_graph *graph, const states *s, places at);
+static mu_graph *pure_graph(const mu_graph *graph, const states *s, state_offsets at);
 
 typedef union body_attrs {
     mu_cond_attrs cond;
@@ -158,15 +158,15 @@ typedef union body_attrs {
 } body_attrs;
 
 // The states' positions in body b; a branch's kept values and a loop's rows stay after them.
-static places places_in(const mu_node *node, const mu_bodies *bodies, int b)
+static state_offsets offsets_in(const mu_node *node, const mu_bodies *bodies, int b)
 {
     const mu_graph *body = *bodies->at[b];
     if (node->op == &mu_op_cond)
-        return (places){.in = (int)body->inputs.n, .out = (int)((const mu_cond_attrs *)node->attrs)->n_shared};
+        return (state_offsets){.in = (int)body->inputs.n, .out = (int)((const mu_cond_attrs *)node->attrs)->n_shared};
     if (node->op == &mu_op_call)
-        return (places){.in = (int)body->inputs.n, .out = (int)body->outputs.n};
+        return (state_offsets){.in = (int)body->inputs.n, .out = (int)body->outputs.n};
     const int carried = (int)((const mu_loop_attrs *)node->attrs)->n_carried;
-    return (places){.in = carried, .out = b == 0 ? carried : -1};
+    return (state_offsets){.in = carried, .out = b == 0 ? carried : -1};
 }
 
 static mu_status need_reads_only(const mu_node *node, const mu_graph *condition)
@@ -183,11 +183,11 @@ static mu_status need_reads_only(const mu_node *node, const mu_graph *condition)
 }
 
 // Puts pure bodies into copied attributes, which then own them.
-static mu_status pure_bodies(const mu_node *node, const states *s, body_attrs *attrs, int *made, places *first)
+static mu_status pure_bodies(const mu_node *node, const states *s, body_attrs *attrs, int *made, state_offsets *first)
 {
     mu_bodies old = mu__bodies_of(node->op, (void *)node->attrs), bodies = mu__bodies_of(node->op, attrs);
     for (int b = 0; b < old.n; b++) {
-        const places at = places_in(node, &old, b);
+        const state_offsets at = offsets_in(node, &old, b);
         if (at.out < 0)
             MU_TRY(need_reads_only(node, *old.at[b]));
         if (b == 0)
@@ -217,7 +217,7 @@ static void put_states(const functionalizing *p, const states *s, int n_in, int 
 static mu_status put_bodies(const functionalizing *p, const mu_node *node, const states *s, mu_edge *in)
 {
     body_attrs attrs;
-    places at = {0};
+    state_offsets at = {0};
     int made = 0;
     const int own_in = node->op == &mu_op_call ? 0 : 1, own_out = node->op == &mu_op_while_loop ? 1 : 0;
     memset(&attrs, 0, sizeof attrs);
@@ -231,7 +231,7 @@ static mu_status put_bodies(const functionalizing *p, const mu_node *node, const
     }
     const int out = own_out + at.out;
     for (int i = 0; status == MU_OK && i < node->n_out; i++)
-        *mu__copy_place(&p->copy, node, i) = (mu_edge){.node = copy, .output = i < out ? i : i + s->n_written};
+        *mu__copied_value(&p->copy, node, i) = (mu_edge){.node = copy, .output = i < out ? i : i + s->n_written};
     for (int i = 0, k = 0; status == MU_OK && i < s->n; i++)
         if (s->written[i])
             *value_of(p, s->at[i]) = (mu_edge){.node = copy, .output = out + k++};
@@ -264,14 +264,14 @@ static mu_status put_gather(const functionalizing *p, const mu_node *node, mu_ed
     in[0] = *value_of(p, p->copy.from->resources.items[node->resources[0]]);
     mu_node *made = mu__copy_node(&p->copy, node, &mu_op_gather, &first_axis, 2, in);
     if (made)
-        *mu__copy_place(&p->copy, node, 0) = (mu_edge){.node = made};
+        *mu__copied_value(&p->copy, node, 0) = (mu_edge){.node = made};
     return made ? MU_OK : mu_error_code();
 }
 
 static mu_status put_node(const functionalizing *p, const mu_node *node)
 {
     if (node->op == &mu_op_read_variable) {
-        *mu__copy_place(&p->copy, node, 0) = *value_of(p, p->copy.from->resources.items[node->resources[0]]);
+        *mu__copied_value(&p->copy, node, 0) = *value_of(p, p->copy.from->resources.items[node->resources[0]]);
         return MU_OK;
     }
     mu_edge *in = mu__copy_inputs(&p->copy, node, node->n_resources);
@@ -310,7 +310,7 @@ static mu_status take_inputs(const functionalizing *p, int at)
         mu_node *made = mu__graph_input(p->copy.to, &input->out[0], input->name);
         if (!made)
             return mu_error_code();
-        *mu__copy_place(&p->copy, input, 0) = (mu_edge){.node = made};
+        *mu__copied_value(&p->copy, input, 0) = (mu_edge){.node = made};
     }
     return take_states(p, false);
 }
@@ -324,13 +324,13 @@ static mu_status give_outputs(const functionalizing *p, int at)
             if (p->states->written[k])
                 MU_TRY(MU_PUSH(&to->outputs, p->now[k]));
         if (i < (int)from->outputs.n)
-            MU_TRY(MU_PUSH(&to->outputs, *mu__copy_place(&p->copy, from->outputs.items[i].node,
+            MU_TRY(MU_PUSH(&to->outputs, *mu__copied_value(&p->copy, from->outputs.items[i].node,
                                                          from->outputs.items[i].output)));
     }
     return MU_OK;
 }
 
-static mu_status functionalize(const functionalizing *p, places at)
+static mu_status functionalize(const functionalizing *p, state_offsets at)
 {
     const mu_graph *from = p->copy.from;
     MU_TRY(take_inputs(p, at.in));
@@ -340,7 +340,7 @@ static mu_status functionalize(const functionalizing *p, places at)
     return give_outputs(p, at.out);
 }
 
-static mu_graph *pure_graph(const mu_graph *graph, const states *s, places at)
+static mu_graph *pure_graph(const mu_graph *graph, const states *s, state_offsets at)
 {
     functionalizing p = {.states = s, .now = mu__calloc((size_t)s->n + 1, sizeof *p.now)};
     mu_graph *pure = p.now ? mu__graph_new(graph->name) : NULL;
@@ -358,7 +358,7 @@ mu_graph *mu__pass_state(const mu_graph *graph)
     states s = {0};
     mu_graph *pure = NULL;
     if (states_of_graph(graph, &s) == MU_OK)
-        pure = pure_graph(graph, &s, (places){.in = (int)graph->inputs.n, .out = (int)graph->outputs.n});
+        pure = pure_graph(graph, &s, (state_offsets){.in = (int)graph->inputs.n, .out = (int)graph->outputs.n});
     bool whole = pure != NULL;
     for (int i = 0; whole && i < s.n; i++)
         whole = mu__graph_resource(pure, s.at[i]) >= 0;

@@ -97,13 +97,13 @@ static mu_status add_number(int **list, int *n, int number)
 // The value in the segment of a value of the graph: copied, or from now on an input.
 static mu_status bring(const mu_copying *copying, cutting *c, mu_graph_step *step, mu_edge edge)
 {
-    mu_edge *place = mu__copy_place(copying, edge.node, edge.output);
-    if (place->node)
+    mu_edge *value = mu__copied_value(copying, edge.node, edge.output);
+    if (value->node)
         return MU_OK;
     if (edge.node->op == &mu_op_constant)
         return mu__copy_plain(copying, edge.node, NULL);
-    place->node = mu__graph_input(step->segment, &edge.node->out[edge.output], edge.node->name);
-    return place->node ? add_number(&step->in, &step->n_in, *number_of(c, edge)) : mu_error_code();
+    value->node = mu__graph_input(step->segment, &edge.node->out[edge.output], edge.node->name);
+    return value->node ? add_number(&step->in, &step->n_in, *number_of(c, edge)) : mu_error_code();
 }
 
 static mu_status copy_node(const mu_copying *copying, cutting *c, mu_graph_step *step, const mu_node *node)
@@ -117,7 +117,7 @@ static mu_status copy_node(const mu_copying *copying, cutting *c, mu_graph_step 
         const int number = *number_of(c, (mu_edge){.node = (mu_node *)node, .output = k});
         if (number < 0)
             continue;
-        MU_TRY(MU_PUSH(&step->segment->outputs, *mu__copy_place(copying, node, k)));
+        MU_TRY(MU_PUSH(&step->segment->outputs, *mu__copied_value(copying, node, k)));
         MU_TRY(add_number(&step->out, &step->n_out, number));
     }
     return status;

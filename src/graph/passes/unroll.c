@@ -77,7 +77,7 @@ static mu_status copy_body(const unrolling *u, mu_edge *made)
     mu_copying inner;
     mu_status status = mu__copy_begin(&inner, body, u->copy->to);
     for (size_t i = 0; status == MU_OK && i < body->inputs.n; i++)
-        *mu__copy_place(&inner, body->inputs.items[i], 0) = u->given[i];
+        *mu__copied_value(&inner, body->inputs.items[i], 0) = u->given[i];
     for (size_t i = 0; status == MU_OK && i < body->nodes.n; i++) {
         const mu_node *node = body->nodes.items[i];
         if (node->op == &mu_op_input)
@@ -87,7 +87,7 @@ static mu_status copy_body(const unrolling *u, mu_edge *made)
         mu__free(in);
     }
     for (size_t i = 0; status == MU_OK && i < body->outputs.n; i++)
-        made[i] = *mu__copy_place(&inner, body->outputs.items[i].node, body->outputs.items[i].output);
+        made[i] = *mu__copied_value(&inner, body->outputs.items[i].node, body->outputs.items[i].output);
     mu__copy_end(&inner);
     return status;
 }
@@ -129,11 +129,11 @@ static mu_status stack_rows(const unrolling *u, size_t row, mu_edge *out)
 static mu_status give_results(const unrolling *u)
 {
     const size_t n_carried = (size_t)u->attrs->n_carried;
-    *mu__copy_place(u->copy, u->node, 0) = u->in[0];
+    *mu__copied_value(u->copy, u->node, 0) = u->in[0];
     for (size_t i = 0; i < n_carried; i++)
-        *mu__copy_place(u->copy, u->node, 1 + (int)i) = u->given[i];
+        *mu__copied_value(u->copy, u->node, 1 + (int)i) = u->given[i];
     for (int i = 1 + (int)n_carried; i < u->node->n_out; i++)
-        MU_TRY(stack_rows(u, (size_t)i - 1, mu__copy_place(u->copy, u->node, i)));
+        MU_TRY(stack_rows(u, (size_t)i - 1, mu__copied_value(u->copy, u->node, i)));
     return MU_OK;
 }
 
@@ -165,7 +165,7 @@ static mu_status copy_inputs_and_resources(const mu_copying *c, const mu_spec *i
         mu_node *copy = mu__graph_input(c->to, &inputs[i], input->name);
         if (!copy)
             return mu_error_code();
-        *mu__copy_place(c, input, 0) = (mu_edge){.node = copy};
+        *mu__copied_value(c, input, 0) = (mu_edge){.node = copy};
     }
     return MU_OK;
 }
@@ -187,7 +187,7 @@ static mu_status copy_nodes(const mu_copying *c, bool *changed)
         MU_TRY(status);
     }
     for (size_t i = 0; i < from->outputs.n; i++)
-        MU_TRY(MU_PUSH(&c->to->outputs, *mu__copy_place(c, from->outputs.items[i].node,
+        MU_TRY(MU_PUSH(&c->to->outputs, *mu__copied_value(c, from->outputs.items[i].node,
                                                         from->outputs.items[i].output)));
     return MU_OK;
 }

@@ -44,10 +44,10 @@ static mu_residence *residence_new(void)
 
 static mu_residence *residence_of(mu_variable *variable, int component)
 {
-    mu_residence *_Atomic *place = &variable->residences[component];
-    mu_residence *residence = atomic_load_explicit(place, memory_order_acquire);
+    mu_residence *_Atomic *slot = &variable->residences[component];
+    mu_residence *residence = atomic_load_explicit(slot, memory_order_acquire);
     mu_residence *made = residence ? NULL : residence_new();
-    if (residence || !made || atomic_compare_exchange_strong(place, &residence, made))
+    if (residence || !made || atomic_compare_exchange_strong(slot, &residence, made))
         return residence ? residence : made;
     residence_free(made);  // another thread was first
     return residence;

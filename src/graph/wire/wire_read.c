@@ -225,7 +225,7 @@ static mu_status add_node(reader *r, const mu_op *op, const Mu__WireNode *wire, 
     if (*wire->name && !(node->name = mu__arena_strdup(arena, wire->name)))
         return MU_RESOURCE_EXHAUSTED;
     const mu_site site = {.file = wire->file, .line = (int)(wire->line & INT32_MAX), .layer = wire->layer};
-    return mu__node_place(node, site);
+    return mu__node_set_site(node, site);
 }
 
 static mu_status read_node(reader *r, const Mu__WireNode *wire)

@@ -92,7 +92,7 @@ MU_INLINE void gather_pixels(const mu_pool_shape *s, const float *dy, const uint
 }
 
 // terms: a constant. The sources are copied into registers: the compiler must assume that stores to dx change them.
-MU_INLINE void pick_few(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
+MU_INLINE void gather_few(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
                         int64_t terms, const pixels *p, float *dx)
 {
     int64_t at[MOST_FEW];
@@ -104,14 +104,14 @@ MU_INLINE void pick_few(const mu_pool_shape *s, const float *dy, const uint8_t *
     gather_pixels(s, dy, marks, at, mark, terms, p, dx);
 }
 
-static void pick_any(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
+static void gather_any(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
                      const pixels *p, float *dx)
 {
     switch (from->n) {
-    case 1: pick_few(s, dy, marks, from, 1, p, dx); break;
-    case 2: pick_few(s, dy, marks, from, 2, p, dx); break;
-    case 4: pick_few(s, dy, marks, from, 4, p, dx); break;
-    case 9: pick_few(s, dy, marks, from, 9, p, dx); break;
+    case 1: gather_few(s, dy, marks, from, 1, p, dx); break;
+    case 2: gather_few(s, dy, marks, from, 2, p, dx); break;
+    case 4: gather_few(s, dy, marks, from, 4, p, dx); break;
+    case 9: gather_few(s, dy, marks, from, 9, p, dx); break;
     default: gather_pixels(s, dy, marks, from->at, from->mark, from->n, p, dx);
     }
 }
@@ -124,7 +124,7 @@ MU_INLINE span inner_columns(const mu_pool_shape *s)
     return (span){.begin = least(begin, s->width), .end = greatest(least(begin, s->width), end)};
 }
 
-static void pick_row(const mu_pool_shape *s, const float *dy, const uint8_t *mark, int64_t row, float *dx)
+static void gather_row(const mu_pool_shape *s, const float *dy, const uint8_t *mark, int64_t row, float *dx)
 {
     const span rows = rows_over(s, row), inner = inner_columns(s);
     const int64_t c = s->channels, stride = s->stride_width;
@@ -135,13 +135,13 @@ static void pick_row(const mu_pool_shape *s, const float *dy, const uint8_t *mar
         if (column == s->width)
             break;
         find_sources(s, &rows, row, column, &from);
-        pick_any(s, dy, mark, &from, &(pixels){.count = 1, .n = c}, dx + column * c);
+        gather_any(s, dy, mark, &from, &(pixels){.count = 1, .n = c}, dx + column * c);
     }
     for (int64_t column = inner.begin; column < least(inner.begin + stride, inner.end); column++) {
         const int64_t count = quotient(inner.end - column + stride - 1, stride);
         const pixels p = {.count = stride > 1 ? count : 1, .apart = stride, .n = stride > 1 ? c : count * c};
         find_sources(s, &rows, row, column, &from);
-        pick_any(s, dy, mark, &from, &p, dx + column * c);
+        gather_any(s, dy, mark, &from, &p, dx + column * c);
     }
 }
 
@@ -150,7 +150,7 @@ void MU_KERNEL(max_pool_grad)(const mu_pool_shape *s, const float *dy, const uin
 {
     for (int64_t line = begin * s->height; line < end * s->height; line++) {
         const int64_t out = line / s->height * result_size(s);
-        pick_row(s, dy + out, mark + out, line % s->height, dx + line * s->width * s->channels);
+        gather_row(s, dy + out, mark + out, line % s->height, dx + line * s->width * s->channels);
     }
 }
 

@@ -408,15 +408,15 @@ MU_INLINE double lgamma_of(double x)
 
 MU_INLINE double digamma_of(double x)
 {
-    double product = x, slope = 1;
+    double product = x, derivative = 1;
     for (int i = 1; i < 7; i++) {
-        slope = slope * (x + i) + product;
+        derivative = derivative * (x + i) + product;
         product *= x + i;
     }
     const double up = x + 7, inverse = 1 / up, square = inverse * inverse;
     const double series =
         square * (1.0 / 12 - square * (1.0 / 120 - square * (1.0 / 252 - square * (1.0 / 240 - square * (1.0 / 132)))));
-    return log_f64_positive(up) - 0.5 * inverse - series - slope / product;
+    return log_f64_positive(up) - 0.5 * inverse - series - derivative / product;
 }
 
 #endif

@@ -22,7 +22,7 @@ static const mu_field checkpoint_fields[] = {
     MU_FIELD(mu_model_checkpoint_args, monitor, TEXT),
     MU_FIELD(mu_model_checkpoint_args, save_best_only, FLAG),
     MU_FIELD(mu_model_checkpoint_args, save_weights_only, FLAG),
-    MU_FIELD(mu_model_checkpoint_args, mode, WORD, .text = "auto", .words = mu__monitor_modes),
+    MU_FIELD(mu_model_checkpoint_args, mode, CHOICE, .text = "auto", .choices = mu__monitor_modes),
     MU_FIELD(mu_model_checkpoint_args, save_freq, INT64, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_model_checkpoint_args, initial_value_threshold, DOUBLE, .number = NAN),
     MU_FIELD(mu_model_checkpoint_args, verbose, FLAG),

@@ -195,7 +195,7 @@ static mu_status leave(mu_preemption_handler *handler)
 }
 
 // Called before a step. All workers agree here, so they save the same step.
-static mu_status end_if_told(mu_preemption_handler *handler)
+static mu_status end_if_stopped(mu_preemption_handler *handler)
 {
     ask_watcher(handler);
     int64_t numbers[2] = {is_due(handler), mu__stop_signal() != 0};
@@ -231,7 +231,7 @@ mu_value *mu_preemption_run(mu_preemption_handler *handler, mu_value *(*fn)(mu_v
                                           "end the loop when mu_preemption_run fails with CANCELLED");
         return NULL;
     }
-    if (mu__need_cross_replica(handler->strategy, "mu_preemption_run") != MU_OK || end_if_told(handler) != MU_OK)
+    if (mu__need_cross_replica(handler->strategy, "mu_preemption_run") != MU_OK || end_if_stopped(handler) != MU_OK)
         return NULL;
     const int64_t begin = mu__now_ns();
     const char *before = mu__callback_enter("the function of mu_preemption_run");

@@ -63,7 +63,7 @@ typedef enum form {
     SCALAR,
     HISTOGRAM,               // the number of buckets
     IMAGE,                   // at most so many images
-    TEXT,                    // the place among the writer's texts; the tensor is not used
+    TEXT,                    // the index among the writer's texts; the tensor is not used
 } form;
 
 // The caller holds the lock.
@@ -175,14 +175,14 @@ mu_status mu_summary_scalar_tensor(mu_summary_writer *writer, const char *name, 
     return add(writer, &what, 0, step, value, "mu_summary_scalar_tensor");
 }
 
-// The place of a text among the writer's.
-static mu_status keep_text(mu_summary_writer *writer, const char *text, int64_t *place)
+// The index of a text among the writer's.
+static mu_status keep_text(mu_summary_writer *writer, const char *text, int64_t *index)
 {
     char *copy = mu__strdup(text);
     if (!copy)
         return MU_RESOURCE_EXHAUSTED;
     pthread_mutex_lock(&writer->lock);
-    *place = (int64_t)writer->texts.n;
+    *index = (int64_t)writer->texts.n;
     const mu_status status = MU_PUSH(&writer->texts, copy);
     pthread_mutex_unlock(&writer->lock);
     if (status != MU_OK)
@@ -197,10 +197,10 @@ mu_status mu_summary_text(mu_summary_writer *writer, const char *name, const cha
         return mu_error_code();
     MU_TRY(check(writer, name, "mu_summary_text"));
     MU_TRY(mu__need(text, "mu_summary_text: the text"));
-    int64_t place = 0;
+    int64_t index = 0;
     if (mu__context()->trace) {
-        MU_TRY(keep_text(writer, text, &place));
-        const mu_record_attrs what = attrs_of(name, TEXT, place);
+        MU_TRY(keep_text(writer, text, &index));
+        const mu_record_attrs what = attrs_of(name, TEXT, index);
         return add(writer, &what, step, NULL, mu_constant(MU_F64, 0), "mu_summary_text");
     }
     if (!records_here(writer))

@@ -1,7 +1,7 @@
 // mu_clone_model: a model of the same layers with new weights, made of its configuration.
 //
 // Layers of the program's own are functions, which no configuration holds. While a model is cloned, its configuration
-// refers to them by their place in a list that belongs to the thread, and each is cloned by its own function.
+// refers to them by their index in a list that belongs to the thread, and each is cloned by its own function.
 #include "base/callback.h"
 #include "model/models/model.h"
 
@@ -50,11 +50,11 @@ json_t *mu__own_layer_json(const mu_layer *layer)
                                              : "an .arg, which may refer to other layers", layer->ops->class.function);
     if (mu__pending() || MU_PUSH(own, layer) != MU_OK)
         return NULL;
-    const int place = (int)own->n - 1;
+    const int index = (int)own->n - 1;
     json_t *attributes = args->clone ? json_object() : attributes_json(layer);
     return attributes ? mu__keras_json("muster", OWN_CLASS,
                                        json_pack("{s:s, s:s, s:i, s:o}", "name", name, "dtype",
-                                                 mu_layer_dtype_policy(layer), "place", place, "attributes",
+                                                 mu_layer_dtype_policy(layer), "index", index, "attributes",
                                                  attributes)) : NULL;
 }
 
@@ -97,13 +97,13 @@ mu_layer *mu__own_layer_from(const json_t *config, int depth)
 {
     mu_context *thread = mu__context();
     own_layers *own = thread->clones;
-    const json_int_t place = json_integer_value(json_object_get(config, "place"));
-    if (place < 0 || (size_t)place >= own->n) {
+    const json_int_t index = json_integer_value(json_object_get(config, "index"));
+    if (index < 0 || (size_t)index >= own->n) {
         mu__error(MU_INTERNAL, "mu_clone_model: the configuration refers to layer %lld of %zu of the program's own",
-                  (long long)place, own->n);
+                  (long long)index, own->n);
         return NULL;
     }
-    const mu_layer *layer = own->items[place];
+    const mu_layer *layer = own->items[index];
     thread->clones = NULL;
     mu_layer *clone = clone_of(layer);
     thread->clones = own;

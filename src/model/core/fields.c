@@ -34,7 +34,7 @@ static void **object_at(const void *args, const mu_field *field)
 
 static bool is_text(const mu_field *field)
 {
-    return field->kind == MU_FIELD_TEXT || field->kind == MU_FIELD_WORD || field->kind == MU_FIELD_ACTIVATION ||
+    return field->kind == MU_FIELD_TEXT || field->kind == MU_FIELD_CHOICE || field->kind == MU_FIELD_ACTIVATION ||
            field->kind == MU_FIELD_NAME || field->kind == MU_FIELD_POLICY;
 }
 
@@ -78,14 +78,14 @@ static mu_status check_array_number(const mu_class *class, const mu_field *field
     return check_number(class, &named, value, true);
 }
 
-static mu_status check_word(const mu_class *class, const mu_field *field, const char *word)
+static mu_status check_choice(const mu_class *class, const mu_field *field, const char *word)
 {
     char known[256] = "";
-    for (int i = 0; field->words[i]; i++) {
-        if (strcmp(field->words[i], word) == 0)
+    for (int i = 0; field->choices[i]; i++) {
+        if (strcmp(field->choices[i], word) == 0)
             return MU_OK;
         const size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s'%s'", i ? ", " : "", field->words[i]);
+        snprintf(known + used, sizeof known - used, "%s'%s'", i ? ", " : "", field->choices[i]);
     }
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s is '%s'; it must be one of %s", class->function, field->name, word,
                      known);
@@ -174,7 +174,7 @@ static mu_status fill_array(const mu_class *class, const mu_field *field, void *
 {
     const int n = array_count(field);
     int *common = at(args, field), *array = array_at(args, field), last = 0;
-    for (int i = 0; i < field->room; i++)
+    for (int i = 0; i < field->array_length; i++)
         last = array[i] != 0 ? i + 1 : last;
     const bool has_array = last > 0 || mu__args_given(args, field->array);
     if (has_array && *common != 0)
@@ -230,9 +230,9 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
                              "rate, so give one of them", class->function, field->name);
         *real = *real != 0 || is_given(class, field, args) ? *real : field->number;
         return isnan(*real) && isnan(field->number) ? MU_OK : check_number(class, field, *real, false);
-    case MU_FIELD_WORD:
+    case MU_FIELD_CHOICE:
         *text = *text ? *text : field->text;
-        return *text ? check_word(class, field, *text) : MU_OK;
+        return *text ? check_choice(class, field, *text) : MU_OK;
     case MU_FIELD_ACTIVATION:
         *text = *text ? *text : field->text ? field->text : "linear";
         return mu__activation_known(*text, class->function);
@@ -455,8 +455,8 @@ static json_t *rate_json(const void *args, const mu_field *field)
 
 static bool is_none(const void *value, const mu_field *field)
 {
-    if (field->null_word)
-        return strcmp(*(const char *const *)value, field->null_word) == 0;
+    if (field->null_choice)
+        return strcmp(*(const char *const *)value, field->null_choice) == 0;
     if (!field->none || field->kind == MU_FIELD_DOUBLE)
         return field->none && *(const double *)value == 0;
     const int64_t number = field->kind == MU_FIELD_INT64 ? *(const int64_t *)value : *(const int *)value;
@@ -527,9 +527,9 @@ static bool read_dims(const json_t *value, int64_t *dims)
 }
 
 // Appends the integers of a number or of nested lists; returns how many there are then, or -1.
-static int flatten_ints(const json_t *value, int depth, int n, int room, int *out)
+static int flatten_ints(const json_t *value, int depth, int n, int capacity, int *out)
 {
-    if (json_is_integer(value) && n >= 0 && n < room) {
+    if (json_is_integer(value) && n >= 0 && n < capacity) {
         const json_int_t number = json_integer_value(value);
         out[n] = (int)number;
         return out[n] == number ? n + 1 : -1;
@@ -537,7 +537,7 @@ static int flatten_ints(const json_t *value, int depth, int n, int room, int *ou
     if (!json_is_array(value) || depth == 0)
         return -1;
     for (size_t i = 0; n >= 0 && i < json_array_size(value); i++)
-        n = flatten_ints(json_array_get(value, i), depth - 1, n, room, out);
+        n = flatten_ints(json_array_get(value, i), depth - 1, n, capacity, out);
     return n;
 }
 
@@ -730,8 +730,8 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
             return mu__error(MU_UNIMPLEMENTED, "%s has no option '%.60s' as Keras's %s has in this configuration; "
                              "leave it at Keras's default. The options are %s", class->function, key, class->keras,
                              options_of(class, options));
-        if (field && field->null_word && json_is_null(value))
-            *text_at(args, field) = field->null_word;
+        if (field && field->null_choice && json_is_null(value))
+            *text_at(args, field) = field->null_choice;
         const bool empty = json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0);
         if (field && field->empty && empty) {
             *(bool *)((char *)args + field->empty) = true;

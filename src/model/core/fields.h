@@ -27,7 +27,7 @@ typedef enum mu_field_kind {
     MU_FIELD_LONGS,        // const int64_t *: likewise
     MU_FIELD_TEXTS,        // const char *const *: likewise
     MU_FIELD_TEXT,         // const char *: any
-    MU_FIELD_WORD,         // const char *: one of `words`
+    MU_FIELD_CHOICE,         // const char *: one of `choices`
     MU_FIELD_ACTIVATION,   // const char *
     MU_FIELD_INITIALIZER,  // mu_any_initializer, which mu__fields_fill makes an object; likewise the next two
     MU_FIELD_REGULARIZER,  // mu_any_regularizer; NULL: none
@@ -59,14 +59,14 @@ typedef struct mu_field {
     size_t offset;
     double number;              // default of a number; NAN: a double that may be left out, which is Keras's None
     double high;                // MU_FIELD_RANGE: default of the second number
-    const char *text;           // default of a word, an activation or an initializer
-    const char *const *words;   // ends with NULL
-    const char *null_word;      // the word that Keras writes as None; NULL: none
+    const char *text;           // default of a choice, an activation or an initializer
+    const char *const *choices; // ends with NULL
+    const char *null_choice;    // the one that Keras writes as None; NULL: none
     bool whole;                 // MU_FIELD_RANGE: Keras takes integers only
     int n;                      // MU_FIELD_AXES: the number of axes; Keras writes a list of as many numbers
     const char *array;          // MU_FIELD_AXES: name and offset of the array
     size_t array_offset;
-    int room;                   // MU_FIELD_AXES: length of the array, which may be longer than what the class uses
+    int array_length;           // MU_FIELD_AXES: length of the array, which may be longer than what the class uses
     bool pairs;                 // MU_FIELD_AXES: each axis has two numbers, one before and one after
     size_t second;              // MU_FIELD_INTS, MU_FIELD_DOUBLES: offset of the int that is the length of the list
     size_t empty;               // MU_FIELD_INTS: offset of a bool that stands for a list without numbers, which Keras
@@ -93,7 +93,7 @@ typedef struct mu_field {
 #define MU_FIELD_ARRAY(type, member, array_member, axes, ...)                                                     \
     {.name = #member, .kind = MU_FIELD_AXES, .offset = offsetof(type, member), .n = axes, .array = #array_member, \
      .array_offset = offsetof(type, array_member),                                                                \
-     .room = (int)(sizeof(((type *)0)->array_member) / sizeof(int)), __VA_ARGS__}
+     .array_length = (int)(sizeof(((type *)0)->array_member) / sizeof(int)), __VA_ARGS__}
 // The options of a weight: its initializer, regularizer and constraint.
 #define MU_FIELD_WEIGHT(type, weight, initial)                       \
     MU_FIELD(type, weight##_initializer, INITIALIZER, .text = initial), \
@@ -131,7 +131,7 @@ void mu__fields_drop(const mu_class *class, void *args);
 void *mu__fields_object(const mu_class *class, const void *args, const char *name);
 // mu__fields_drop_list frees a list in such a copy, whose place and length the caller sets anew.
 void mu__fields_drop_list(const mu_class *class, void *args, const char *name);
-// mu__fields_text returns the text, word or activation in the field of this name, likewise.
+// mu__fields_text returns the text, choice or activation in the field of this name, likewise.
 const char *mu__fields_text(const mu_class *class, const void *args, const char *name);
 // mu__fields_name returns the object's own name in its options, mu__fields_policy its dtype policy; NULL: none was
 // given.

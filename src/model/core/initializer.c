@@ -157,9 +157,9 @@ static const char *const distributions[] = {"truncated_normal", "untruncated_nor
 
 static const mu_field variance_fields[] = {
     MU_FIELD(mu_variance_scaling_initializer_args, scale, DOUBLE, .number = 1, .limit = MU_POSITIVE),
-    MU_FIELD(mu_variance_scaling_initializer_args, mode, WORD, .text = "fan_in", .words = fan_modes),
-    MU_FIELD(mu_variance_scaling_initializer_args, distribution, WORD, .text = "truncated_normal",
-             .words = distributions),
+    MU_FIELD(mu_variance_scaling_initializer_args, mode, CHOICE, .text = "fan_in", .choices = fan_modes),
+    MU_FIELD(mu_variance_scaling_initializer_args, distribution, CHOICE, .text = "truncated_normal",
+             .choices = distributions),
     MU_FIELD(mu_variance_scaling_initializer_args, seed, SEED),
     {0},
 };

@@ -261,7 +261,7 @@ mu_shape mu__kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows,
     MU_FIELD_PER_AXIS(type, kernel_size, axes, .limit = MU_POSITIVE),                 \
     MU_FIELD_PER_AXIS(type, strides, axes, .limit = MU_POSITIVE, .number = 1),        \
     MU_FIELD_PER_AXIS(type, dilation_rate, axes, .limit = MU_POSITIVE, .number = 1),  \
-    MU_FIELD(type, padding, WORD, .text = "valid", .words = padding_words)
+    MU_FIELD(type, padding, CHOICE, .text = "valid", .choices = padding_words)
 
 // mu__encode_tokens encodes integers below `depth`: "one_hot", "multi_hot" or "count" (layers_preprocessing.c).
 mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode);

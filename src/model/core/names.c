@@ -123,23 +123,23 @@ static mu_status not_known(const mu_name_list *names, const char *what, const ch
                      "name; its outputs are %s", what, key, known);
 }
 
-mu_status mu__places_by_name(const mu_value *map, const mu_name_list *names, mu_name_rule rule, const char *what,
-                             int *places)
+mu_status mu__indices_by_name(const mu_value *map, const mu_name_list *names, mu_name_rule rule, const char *what,
+                             int *indices)
 {
     if (!mu__is_flat_map(map))
         return mu__error(MU_INVALID_ARGUMENT, "the %s are a map of which a part is not one tensor; give a tensor for "
                          "each name", what);
     for (size_t i = 0; i < names->n; i++)
-        places[i] = -1;
+        indices[i] = -1;
     for (int k = 0; k < map->n; k++) {
         const int i = mu__name_list_find(names, map->keys[k]);
         if (i >= 0)
-            places[i] = k;
+            indices[i] = k;
         else if (rule == MU_NAMES_KNOWN)
             return not_known(names, what, map->keys[k]);
     }
     for (size_t i = 0; rule == MU_NAMES_ALL && i < names->n; i++)
-        if (places[i] < 0)
+        if (indices[i] < 0)
             return not_found(map, names, what, names->items[i]);
     return MU_OK;
 }

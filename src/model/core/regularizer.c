@@ -86,7 +86,7 @@ typedef struct orthogonal_args {
 static const char *const modes[] = {"rows", "columns", NULL};
 static const mu_field orthogonal_fields[] = {
     MU_FIELD(orthogonal_args, factor, DOUBLE, .number = .01, .limit = MU_NOT_NEGATIVE),
-    MU_FIELD(orthogonal_args, mode, WORD, .text = "rows", .words = modes),
+    MU_FIELD(orthogonal_args, mode, CHOICE, .text = "rows", .choices = modes),
     {0},
 };
 

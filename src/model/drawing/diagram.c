@@ -170,9 +170,9 @@ static double port_offset(const mu_diagram *diagram, int box, bool output, int p
     if (!group->inside)
         return 0;
     const mu_diagram *inside = group->inside;
-    const size_t place = output ? inside->boxes.n - inside->n_outputs + (size_t)port : (size_t)port;
+    const size_t index = output ? inside->boxes.n - inside->n_outputs + (size_t)port : (size_t)port;
     const double margin = diagram->sideways ? MU_GROUP_TITLE : (node->width - inside->layout.width) / 2;
-    return margin + inside->layout.nodes.items[place].x - node->width / 2;
+    return margin + inside->layout.nodes.items[index].x - node->width / 2;
 }
 
 static mu_status add_edge(mu_diagram *diagram, int from, int output, int to, int input)
@@ -230,10 +230,10 @@ static mu_status add_edges(mu_diagram *diagram, const mu_functional *f, const mu
     if (!nest->leaf)
         return MU_OK;
     const mu_tensor *tensor = (const mu_tensor *)nest->leaf;
-    const int place = mu__is(nest->leaf, &mu__tensor_type) && mu__is_layer_tensor(tensor)
-                      ? mu__call_place(f, mu__call_of(tensor)) : -1;
-    const int from = (int)diagram->n_inputs + place, input = (*port)++;
-    return place < 0 ? MU_OK : add_edge(diagram, from, tensor->node->id, to, input);
+    const int index = mu__is(nest->leaf, &mu__tensor_type) && mu__is_layer_tensor(tensor)
+                      ? mu__call_index(f, mu__call_of(tensor)) : -1;
+    const int from = (int)diagram->n_inputs + index, input = (*port)++;
+    return index < 0 ? MU_OK : add_edge(diagram, from, tensor->node->id, to, input);
 }
 
 static mu_status connect_calls(mu_diagram *diagram, const mu_functional *f)
@@ -250,8 +250,8 @@ static mu_status connect_calls(mu_diagram *diagram, const mu_functional *f)
     mu__value_flatten(f->outputs, leaves, MU_MAX_MODEL_INPUTS);
     for (size_t k = 0; k < diagram->n_outputs; k++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[k];
-        const int place = mu__call_place(f, mu__call_of(tensor));
-        MU_TRY(add_edge(diagram, (int)diagram->n_inputs + place, tensor->node->id,
+        const int index = mu__call_index(f, mu__call_of(tensor));
+        MU_TRY(add_edge(diagram, (int)diagram->n_inputs + index, tensor->node->id,
                         (int)(diagram->boxes.n - diagram->n_outputs + k), 0));
     }
     return MU_OK;

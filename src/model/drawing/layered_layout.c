@@ -2,9 +2,9 @@
 // hierarchical system structures", 1981).
 //
 // A node's layer is one below the lowest node that leads to it. An edge that passes layers has a vertex in each. Sweeps
-// order the vertices of each layer by the mean place of their neighbours, and keep the order with the fewest crossings.
-// Then each vertex is drawn to its neighbours, as far as the layer's other vertices allow it: nodes not to edges that
-// only skip layers, so that the main path is straight and these edges go around it.
+// order the vertices of each layer by the mean position of their neighbours, and keep the order with the fewest
+// crossings. Then each vertex is drawn to its neighbours, as far as the layer's other vertices allow it: nodes not to
+// edges that only skip layers, so that the main path is straight and these edges go around it.
 #include "model/drawing/layered_layout.h"
 
 #include <math.h>
@@ -12,11 +12,11 @@
 
 enum { MOST_VERTICES = 1000000, ORDER_SWEEPS = 24, MOST_SWITCHES = 16 };
 static const double node_gap = 28, edge_gap = 18, layer_gap = 30, most_extra_gap = 48, port_gap = 12;
-static const double node_weight = 1e4;  // of a node's wish to that of an edge
+static const double node_weight = 1e4;  // of a node's target, relative to that of an edge
 
 typedef struct vertex {
     double width, x;
-    int layer, place;     // place in its layer, from the left
+    int layer, position;     // position in its layer, from the left
     int chain;            // the first vertex of a chain: what follows one another without a branch is drawn straight
     bool node;            // else it stands for an edge that passes the layer
     bool solid;           // its chain has a node
@@ -38,7 +38,7 @@ typedef struct network {
     neighbours side[2];       // above, below
     int n_layers;
     int *first_in_layer;      // [n_layers + 1]
-    int *order;               // vertices by layer and place
+    int *order;               // vertices by layer and position
     double *top, *bottom;     // [n_layers]
     double *work;             // 4 numbers for each vertex
 } network;
@@ -123,11 +123,11 @@ static int layer_size(const network *net, int layer)
 
 static int *layer_order(const network *net, int layer) { return net->order + net->first_in_layer[layer]; }
 
-static void number_places(network *net)
+static void number_positions(network *net)
 {
     for (int layer = 0; layer < net->n_layers; layer++)
         for (int i = 0; i < layer_size(net, layer); i++)
-            net->vertices.items[layer_order(net, layer)[i]].place = i;
+            net->vertices.items[layer_order(net, layer)[i]].position = i;
 }
 
 // The first order of each layer: as the vertices are numbered, so edges are to the right of nodes.
@@ -148,7 +148,7 @@ static mu_status list_layers(network *net)
         int *next = &net->first_in_layer[net->vertices.items[v].layer + 1];
         net->order[(*next)++] = (int)v;
     }
-    number_places(net);
+    number_positions(net);
     return MU_OK;
 }
 
@@ -191,7 +191,7 @@ static int64_t pair_crossings(const network *net, int side, int left, int right)
     int64_t sum = 0;
     for (int i = near->first[left]; i < near->first[left + 1]; i++)
         for (int k = near->first[right]; k < near->first[right + 1]; k++)
-            sum += net->vertices.items[near->items[i]].place > net->vertices.items[near->items[k]].place;
+            sum += net->vertices.items[near->items[i]].position > net->vertices.items[near->items[k]].position;
     return sum;
 }
 
@@ -207,11 +207,11 @@ static int64_t layer_crossings(const network *net, int layer)
         const int v = layer_order(net, layer)[i];
         for (int k = below->first[v]; k < below->first[v + 1]; k++) {
             sum += seen;
-            for (int at = net->vertices.items[below->items[k]].place + 1; at > 0; at -= at & -at)
+            for (int at = net->vertices.items[below->items[k]].position + 1; at > 0; at -= at & -at)
                 sum -= (int64_t)tree[at];
         }
         for (int k = below->first[v]; k < below->first[v + 1]; k++, seen++)
-            for (int at = net->vertices.items[below->items[k]].place + 1; at <= wide; at += at & -at)
+            for (int at = net->vertices.items[below->items[k]].position + 1; at <= wide; at += at & -at)
                 tree[at]++;
     }
     return sum;
@@ -227,13 +227,13 @@ static int64_t count_crossings(const network *net)
 
 typedef struct ranked {
     double key;
-    int place, v;
+    int position, v;
 } ranked;
 
 static int by_key(const void *left, const void *right)
 {
     const ranked *a = left, *b = right;
-    return a->key < b->key ? -1 : a->key > b->key ? 1 : a->place - b->place;
+    return a->key < b->key ? -1 : a->key > b->key ? 1 : a->position - b->position;
 }
 
 // Orders a layer by the mean places of the vertices' neighbours on one side.
@@ -246,13 +246,13 @@ static void order_layer(network *net, int layer, int side)
         const int v = layer_order(net, layer)[i], first = near->first[v], end = near->first[v + 1];
         double sum = 0;
         for (int k = first; k < end; k++)
-            sum += net->vertices.items[near->items[k]].place;
-        list[i] = (ranked){.key = end > first ? sum / (end - first) : i, .place = i, .v = v};
+            sum += net->vertices.items[near->items[k]].position;
+        list[i] = (ranked){.key = end > first ? sum / (end - first) : i, .position = i, .v = v};
     }
     qsort(list, (size_t)n, sizeof *list, by_key);
     for (int i = 0; i < n; i++) {
         layer_order(net, layer)[i] = list[i].v;
-        net->vertices.items[list[i].v].place = i;
+        net->vertices.items[list[i].v].position = i;
     }
 }
 
@@ -265,8 +265,8 @@ static bool switch_pair(network *net, int layer, int i)
         return false;
     order[i] = right;
     order[i + 1] = left;
-    net->vertices.items[left].place = i + 1;
-    net->vertices.items[right].place = i;
+    net->vertices.items[left].position = i + 1;
+    net->vertices.items[right].position = i;
     return true;
 }
 
@@ -274,7 +274,7 @@ static bool switch_pair(network *net, int layer, int i)
 static void switch_pairs(network *net)
 {
     bool better = true;
-    for (int turn = 0; better && turn < MOST_SWITCHES; turn++) {
+    for (int pass = 0; better && pass < MOST_SWITCHES; pass++) {
         better = false;
         for (int layer = 0; layer < net->n_layers; layer++)
             for (int i = 0; i + 1 < layer_size(net, layer); i++)
@@ -302,7 +302,7 @@ static mu_status choose_order(network *net)
         }
     }
     memcpy(net->order, best, bytes);
-    number_places(net);
+    number_positions(net);
     mu__free(best);
     return MU_OK;
 }
@@ -456,8 +456,8 @@ static double attract_chains(network *net, bool apart)
     for (size_t i = 0; i < net->vertices.n; i++) {
         vertex *v = &net->vertices.items[i];
         const double up = above[v->chain], down = below[v->chain];
-        const double wish = isnan(up) ? down : isnan(down) ? up : (up + down) / 2;
-        double move = isnan(wish) ? 0 : .6 * (wish - v->x);
+        const double target = isnan(up) ? down : isnan(down) ? up : (up + down) / 2;
+        double move = isnan(target) ? 0 : .6 * (target - v->x);
         if (apart)
             move = fmax(-left[v->chain], fmin(right[v->chain], move));
         most = fmax(most, fabs(move));

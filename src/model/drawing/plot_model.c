@@ -82,7 +82,7 @@ static void draw_box(picture *p, const mu_box *box, int x, int y, int width, int
 // ---- Edges --------------------------------------------------------------------------------------
 
 // A point of the layout as it is in the picture.
-static mu_point turn(const picture *p, mu_point point, mu_point origin)
+static mu_point to_picture(const picture *p, mu_point point, mu_point origin)
 {
     return p->sideways ? (mu_point){origin.x + point.y, origin.y + point.x}
                        : (mu_point){origin.x + point.x, origin.y + point.y};
@@ -93,12 +93,12 @@ static void draw_edge(picture *p, const mu_layout_edge *edge, mu_point origin, b
 {
     mu__svg_add(&p->svg, "<path d='M%ld %ld", lround(begin.x), lround(begin.y));
     for (int i = 0; i < edge->n_points; i++) {
-        const mu_point at = edge->points[i], to = turn(p, at, origin);
+        const mu_point at = edge->points[i], to = to_picture(p, at, origin);
         if (i % 2 == 0 && i > 0 && lround(at.x) != lround(edge->points[i - 1].x)) {
             const mu_point before = edge->points[i - 1];
             const double middle = (before.y + at.y) / 2;
-            const mu_point c1 = turn(p, (mu_point){before.x, middle}, origin);
-            const mu_point c2 = turn(p, (mu_point){at.x, middle}, origin);
+            const mu_point c1 = to_picture(p, (mu_point){before.x, middle}, origin);
+            const mu_point c2 = to_picture(p, (mu_point){at.x, middle}, origin);
             mu__svg_add(&p->svg, "C%ld %ld %ld %ld %ld %ld", lround(c1.x), lround(c1.y), lround(c2.x), lround(c2.y),
                         lround(to.x), lround(to.y));
         } else {
@@ -111,14 +111,14 @@ static void draw_edge(picture *p, const mu_layout_edge *edge, mu_point origin, b
 
 static void draw_diagram(picture *p, const mu_diagram *diagram, mu_point origin, const mu_point *frame);
 
-// The picture's place of a node's upper left corner, and its size.
-static void place_of(const picture *p, const mu_layout_node *node, mu_point origin, int place[4])
+// A node's rectangle in the picture: left, top, width and height.
+static void rectangle_of(const picture *p, const mu_layout_node *node, mu_point origin, int rectangle[4])
 {
-    const mu_point corner = turn(p, (mu_point){node->x - node->width / 2, node->y - node->height / 2}, origin);
-    place[0] = (int)lround(corner.x);
-    place[1] = (int)lround(corner.y);
-    place[2] = (int)lround(p->sideways ? node->height : node->width);
-    place[3] = (int)lround(p->sideways ? node->width : node->height);
+    const mu_point corner = to_picture(p, (mu_point){node->x - node->width / 2, node->y - node->height / 2}, origin);
+    rectangle[0] = (int)lround(corner.x);
+    rectangle[1] = (int)lround(corner.y);
+    rectangle[2] = (int)lround(p->sideways ? node->height : node->width);
+    rectangle[3] = (int)lround(p->sideways ? node->width : node->height);
 }
 
 static void draw_group(picture *p, const mu_box *box, const int at[4])
@@ -140,8 +140,8 @@ static void draw_edges(picture *p, const mu_diagram *diagram, mu_point origin, c
 {
     for (size_t i = 0; i < diagram->layout.edges.n; i++) {
         const mu_layout_edge *edge = &diagram->layout.edges.items[i];
-        mu_point begin = turn(p, edge->points[0], origin);
-        mu_point end = turn(p, edge->points[edge->n_points - 1], origin);
+        mu_point begin = to_picture(p, edge->points[0], origin);
+        mu_point end = to_picture(p, edge->points[edge->n_points - 1], origin);
         if (diagram->boxes.items[edge->from].port)
             *(p->sideways ? &begin.x : &begin.y) = p->sideways ? frame[0].x : frame[0].y;
         const bool leaves = diagram->boxes.items[edge->to].port;
@@ -157,7 +157,7 @@ static void draw_diagram(picture *p, const mu_diagram *diagram, mu_point origin,
     draw_edges(p, diagram, origin, frame);
     for (size_t i = 0; i < diagram->boxes.n; i++) {
         const mu_box *box = &diagram->boxes.items[i];
-        place_of(p, &diagram->layout.nodes.items[i], origin, at);
+        rectangle_of(p, &diagram->layout.nodes.items[i], origin, at);
         if (box->inside)
             draw_group(p, box, at);
         else if (!box->port)

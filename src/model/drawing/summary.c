@@ -353,12 +353,12 @@ static int divide_evenly(int a, int b)
 
 // The widths with the spaces around a column's text become those of a table of so many columns as rich does it: what is
 // too much is taken from all alike, and what is left is given in proportion.
-static void fit_widths(int n, int *widths, int room)
+static void fit_widths(int n, int *widths, int width)
 {
     int total = 0;
     for (int i = 0; i < n; i++)
         total += widths[i];
-    int excess = total - room, missing = -excess, left = total;
+    int excess = total - width, missing = -excess, left = total;
     for (int i = 0; i < n && excess > 0; i++) {
         const int taken = MU_MIN(widths[i], divide_evenly(excess, n - i));
         widths[i] -= taken;
@@ -381,7 +381,7 @@ static mu_status measure_columns(summary *s)
     int widths[MU_TABLE_COLUMNS], used = 0;
     const int n = s->table.n = positions_of(s, positions);
     MU_TRY(n > 0 ? MU_OK : mu_error_code());
-    const int room = length - (n + 1);
+    const int width = length - (n + 1);
     for (int i = 0; i < n; i++) {
         const double end = positions[i] * length;
         const int share = end >= 0 && end <= INT32_MAX ? (int)end - used : 0;
@@ -389,10 +389,10 @@ static mu_status measure_columns(summary *s)
             return mu__error(MU_INVALID_ARGUMENT, "mu_summary: column %d of %d is too narrow in a line of %d columns: "
                              "it has %d, and needs %d; give a larger .line_length, or other .positions", i + 1, n,
                              length, share, NARROWEST);
-        widths[i] = MU_MIN(share + SPACES, room);
+        widths[i] = MU_MIN(share + SPACES, width);
         used += share;
     }
-    fit_widths(n, widths, room);
+    fit_widths(n, widths, width);
     for (int i = 0; i < n; i++)
         s->table.columns[i].width = widths[i] - SPACES;
     s->table.columns[2].align = MU_ALIGN_RIGHT;

@@ -76,8 +76,8 @@ static mu_status find_alike(const mu_layer *layer, mu_value *inputs, const mu_ca
     return need_same_front(layer, 3, shapes);
 }
 
-// The places 1, 2, … of the steps of x […, steps, features], as [steps, 1] or […, steps, 1].
-static mu_tensor *places(mu_tensor *x)
+// The positions 1, 2, … of the steps of x […, steps, features], as [steps, 1] or […, steps, 1].
+static mu_tensor *positions(mu_tensor *x)
 {
     const int steps = mu_tensor_rank(x) - 2;
     const int64_t n = x ? mu_tensor_dim(x, steps) : MU_UNKNOWN, begin[MU_MAX_RANK] = {0};
@@ -101,12 +101,12 @@ static mu_tensor *both(mu_tensor *a, mu_tensor *b)
 
 static mu_tensor *causal_mask(const operands *o)
 {
-    return mu_greater_equal(places(o->query), as_row(places(o->value)));
+    return mu_greater_equal(positions(o->query), as_row(positions(o->value)));
 }
 
 static mu_tensor *window_mask(const operands *o, int width)
 {
-    mu_tensor *distance = mu_abs(mu_subtract(places(o->query), as_row(places(o->value))));
+    mu_tensor *distance = mu_abs(mu_subtract(positions(o->query), as_row(positions(o->value))));
     return mu_less(distance, mu_constant(MU_F32, width));
 }
 
@@ -138,7 +138,7 @@ static const char *const score_modes[] = {"dot", "concat", NULL};
 
 static const mu_field attention_fields[] = {
     MU_FIELD(mu_attention_args, use_scale, FLAG),
-    MU_FIELD(mu_attention_args, score_mode, WORD, .text = "dot", .words = score_modes),
+    MU_FIELD(mu_attention_args, score_mode, CHOICE, .text = "dot", .choices = score_modes),
     MU_FIELD(mu_attention_args, dropout, DOUBLE, .limit = MU_BELOW_ONE),
     MU_FIELD(mu_attention_args, seed, SEED),
     MU_FIELD(mu_attention_args, use_causal_mask, FLAG, .in_call = true),

@@ -82,7 +82,7 @@ mu_status mu__in_order(const double range[2], double low, double high, const cha
 static const char *const flips[] = {"horizontal_and_vertical", "horizontal", "vertical", NULL};
 
 static const mu_field flip_fields[] = {
-    MU_FIELD(mu_random_flip_args, mode, WORD, .text = "horizontal_and_vertical", .words = flips),
+    MU_FIELD(mu_random_flip_args, mode, CHOICE, .text = "horizontal_and_vertical", .choices = flips),
     MU_FIELD(mu_random_flip_args, seed, SEED),
     MU_LAYER_FIELDS(mu_random_flip_args),
     {0},

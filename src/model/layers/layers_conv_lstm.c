@@ -22,12 +22,12 @@ static mu_status state_shape(const mu_layer *cell, const mu_shape *x, mu_shape *
     for (int i = 0; i < cell->ops->axes; i++) {
         const int64_t n = x->dims[i + 1], stride = window->strides_per_axis[i];
         const int64_t size = (window->kernel_size_per_axis[i] - 1) * (int64_t)window->dilation_rate_per_axis[i] + 1;
-        const int64_t places = strcmp(window->padding, "same") == 0 ? n : n - size + 1;
-        if (n == MU_UNKNOWN || places < 1)
+        const int64_t positions = strcmp(window->padding, "same") == 0 ? n : n - size + 1;
+        if (n == MU_UNKNOWN || positions < 1)
             return mu__error(MU_INVALID_ARGUMENT, "layer '%s': spatial axis %d of a step has the size %lld; it must be "
                              "known, and at least that of the kernel, %lld", mu_layer_name(cell), i, (long long)n,
                              (long long)size);
-        out->dims[i + 1] = (places + stride - 1) / stride;
+        out->dims[i + 1] = (positions + stride - 1) / stride;
     }
     out->dims[out->rank - 1] = ((const mu_lstm_cell_args *)cell->args)->units;
     return MU_OK;

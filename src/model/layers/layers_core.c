@@ -90,9 +90,9 @@ static mu_value *look_up(mu_layer *layer, mu_tensor *x, const mu_call_context *c
     mu_tensor *zero = mu_constant(indices->dtype, 0), *rows = mu_constant(indices->dtype, (double)n_rows);
     if (mask_zero)
         mu_call_set_mask(context, mu_of(mu_not_equal(indices, zero)));
-    mu_tensor *places = mu_where(mu_less(indices, zero), mu_add(indices, rows), indices);
+    mu_tensor *wrapped = mu_where(mu_less(indices, zero), mu_add(indices, rows), indices);
     mu_variable *table = mu__weight_named(layer, "embeddings");
-    mu_tensor *found = table ? mu_variable_gather(table, places) : NULL;
+    mu_tensor *found = table ? mu_variable_gather(table, wrapped) : NULL;
     return found ? mu_of(mu_cast(found, layer->policy.compute)) : NULL;
 }
 

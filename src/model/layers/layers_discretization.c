@@ -19,7 +19,7 @@ static const mu_field discretization_fields[] = {
              .second = offsetof(mu_discretization_args, n_bin_boundaries)),
     MU_FIELD(mu_discretization_args, num_bins, INT, .limit = MU_NOT_NEGATIVE, .none = true),
     MU_FIELD(mu_discretization_args, epsilon, DOUBLE, .limit = MU_INSIDE, .number = .01),
-    MU_FIELD(mu_discretization_args, output_mode, WORD, .text = "int", .words = bin_outputs),
+    MU_FIELD(mu_discretization_args, output_mode, CHOICE, .text = "int", .choices = bin_outputs),
     MU_LAYER_FIELDS(mu_discretization_args),
     {0},
 };

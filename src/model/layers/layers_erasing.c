@@ -39,18 +39,18 @@ static mu_status erasing_build(mu_layer *layer, int n, const mu_shape *input)
                      "%lld channels", mu_layer_name(layer), args->n_fill_value, (long long)input->dims[3]);
 }
 
-// Which places along an axis are inside of a random interval: its length is a share of the axis, its begin anywhere.
+// Which positions along an axis are inside of a random interval: its length is a share of the axis, its begin anywhere.
 static mu_tensor *interval(const mu_layer *layer, mu_tensor *x, int axis, const double scale[2])
 {
     const int64_t n = mu_tensor_dim(x, axis);
     mu_shape shape = MU_SHAPE(1, 1, 1, 1);
     shape.dims[axis] = n;
-    mu_tensor *places = mu_reshape(mu_range(x->dtype, 0, (double)n, 1), shape.rank, shape.dims);
+    mu_tensor *positions = mu_reshape(mu_range(x->dtype, 0, (double)n, 1), shape.rank, shape.dims);
     mu_tensor *length = mu_multiply(mu_sqrt(mu__image_numbers(layer, x, scale[0], scale[1])),
                                     mu__number_like(x, (double)n));
     mu_tensor *first = mu_multiply(mu__image_numbers(layer, x, 0, 1),
                                    mu_subtract(mu__number_like(x, (double)n), length));
-    return mu_logical_and(mu_greater_equal(places, first), mu_less(places, mu_add(first, length)));
+    return mu_logical_and(mu_greater_equal(positions, first), mu_less(positions, mu_add(first, length)));
 }
 
 static mu_tensor *filling(const mu_layer *layer, mu_tensor *x, const mu_random_erasing_args *args)
@@ -83,7 +83,7 @@ static const char *const interpolations[] = {"bilinear", "nearest", NULL};
 static const mu_field perspective_fields[] = {
     MU_FIELD(mu_random_perspective_args, factor, RANGE, .number = 0, .high = 1),
     MU_FIELD(mu_random_perspective_args, scale, DOUBLE, .limit = MU_FRACTION, .number = 1),
-    MU_FIELD(mu_random_perspective_args, interpolation, WORD, .text = "bilinear", .words = interpolations),
+    MU_FIELD(mu_random_perspective_args, interpolation, CHOICE, .text = "bilinear", .choices = interpolations),
     MU_FIELD(mu_random_perspective_args, fill_value, DOUBLE),
     MU_FIELD(mu_random_perspective_args, seed, SEED),
     MU_LAYER_FIELDS(mu_random_perspective_args),

@@ -79,8 +79,8 @@ static mu_tensor *bell(const mu_layer *layer, const mu_tensor *x, const double s
 {
     mu_tensor *one = mu_ones(x->dtype, 4, (int64_t[]){1, 1, 1, 1});
     mu_tensor *deviation = mu_reshape(mu__image_numbers(layer, one, sigma[0] + 1e-6, sigma[1] + 1e-6), 0, NULL);
-    mu_tensor *places = mu_divide(mu_range(x->dtype, -(size - 1) / 2., size / 2., 1), deviation);
-    mu_tensor *density = mu_exp(mu_multiply(mu_square(places), mu__number_like(x, -.5)));
+    mu_tensor *offsets = mu_divide(mu_range(x->dtype, -(size - 1) / 2., size / 2., 1), deviation);
+    mu_tensor *density = mu_exp(mu_multiply(mu_square(offsets), mu__number_like(x, -.5)));
     return density ? mu_divide(density, mu_reduce_sum(density, 0)) : NULL;
 }
 
@@ -152,8 +152,8 @@ static mu_status equalization_build(mu_layer *layer, int n, const mu_shape *inpu
 // The bins of values from 0 to 255, counted on from channel to channel: int32.
 static mu_tensor *bins_of(mu_tensor *x, int bins)
 {
-    mu_tensor *place = mu_multiply(x, mu__number_like(x, (bins - 1) / 255.));
-    mu_tensor *bin = mu_cast(mu_clip_by_value(place, mu__number_like(x, 0), mu__number_like(x, bins - 1)), MU_I32);
+    mu_tensor *level = mu_multiply(x, mu__number_like(x, (bins - 1) / 255.));
+    mu_tensor *bin = mu_cast(mu_clip_by_value(level, mu__number_like(x, 0), mu__number_like(x, bins - 1)), MU_I32);
     return mu_add(bin, mu_range(MU_I32, 0, (double)mu_tensor_dim(x, 3) * bins, bins));
 }
 

@@ -16,8 +16,8 @@ static const char *const interpolations[] = {"bilinear", "nearest", NULL};
 static const char *const fill_modes[] = {"reflect", "constant", "wrap", "nearest", NULL};
 
 #define MOVE_FIELDS(type)                                                                       \
-    MU_FIELD(type, fill_mode, WORD, .text = "reflect", .words = fill_modes),                    \
-    MU_FIELD(type, interpolation, WORD, .text = "bilinear", .words = interpolations),           \
+    MU_FIELD(type, fill_mode, CHOICE, .text = "reflect", .choices = fill_modes),                    \
+    MU_FIELD(type, interpolation, CHOICE, .text = "bilinear", .choices = interpolations),           \
     MU_FIELD(type, fill_value, DOUBLE),                                                         \
     MU_FIELD(type, seed, SEED),                                                                 \
     MU_LAYER_FIELDS(type)

@@ -49,7 +49,7 @@ static const mu_field hashing_fields[] = {
     MU_FIELD(mu_hashing_args, num_bins, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_hashing_args, mask_value, TEXT),
     MU_FIELD(mu_hashing_args, salt, LONGS, .second = offsetof(mu_hashing_args, n_salt), .single = true),
-    MU_FIELD(mu_hashing_args, output_mode, WORD, .text = "int", .words = hashing_modes),
+    MU_FIELD(mu_hashing_args, output_mode, CHOICE, .text = "int", .choices = hashing_modes),
     MU_LAYER_FIELDS(mu_hashing_args),
     {0},
 };
@@ -95,7 +95,7 @@ MU_LAYER_CLASS(hashing, "hashing", "Hashing", mu_hashing_args, hashing_fields, h
 
 static const mu_field crossing_fields[] = {
     MU_FIELD(mu_hashed_crossing_args, num_bins, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_hashed_crossing_args, output_mode, WORD, .text = "int", .words = crossing_modes),
+    MU_FIELD(mu_hashed_crossing_args, output_mode, CHOICE, .text = "int", .choices = crossing_modes),
     MU_LAYER_FIELDS(mu_hashed_crossing_args),
     {0},
 };

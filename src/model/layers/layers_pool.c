@@ -39,7 +39,7 @@ static mu_tensor *pool(pooling which, int axes, mu_tensor *x, const int *w, cons
 #define POOL_FIELDS(axes)                                                                          \
     {MU_FIELD_PER_AXIS(mu_pool_args, pool_size, axes, .limit = MU_POSITIVE, .number = 2),          \
      MU_FIELD_PER_AXIS(mu_pool_args, strides, axes, .limit = MU_NOT_NEGATIVE),                     \
-     MU_FIELD(mu_pool_args, padding, WORD, .text = "valid", .words = mu__paddings),                \
+     MU_FIELD(mu_pool_args, padding, CHOICE, .text = "valid", .choices = mu__paddings),                \
      MU_LAYER_FIELDS(mu_pool_args), {0}}
 static const mu_field pool1d_fields[] = POOL_FIELDS(1);
 static const mu_field pool2d_fields[] = POOL_FIELDS(2);
@@ -144,15 +144,15 @@ static mu_tensor *adapt_axis(pooling which, int axes, mu_tensor *x, int axis, in
 {
     const int64_t n = mu_tensor_dim(x, axis + 1);
     int64_t small = n, large = 0;
-    int32_t *places = mu__calloc((size_t)outputs, sizeof *places);
+    int32_t *indices = mu__calloc((size_t)outputs, sizeof *indices);
     for (int64_t i = 0; i < outputs; i++) {
         const int64_t size = ((i + 1) * n + outputs - 1) / outputs - i * n / outputs;
         small = MU_MIN(small, size);
         large = MU_MAX(large, size);
     }
-    for (int64_t i = 0; places && i < outputs; i++) {
+    for (int64_t i = 0; indices && i < outputs; i++) {
         const int64_t begin = i * n / outputs, end = ((i + 1) * n + outputs - 1) / outputs;
-        places[i] = (int32_t)(end - begin == small ? begin : n - small + 1 + begin);
+        indices[i] = (int32_t)(end - begin == small ? begin : n - small + 1 + begin);
     }
     int sizes[3] = {1, 1, 1};
     const int ones[3] = {1, 1, 1};
@@ -163,8 +163,8 @@ static mu_tensor *adapt_axis(pooling which, int axes, mu_tensor *x, int axis, in
         mu_tensor *both[] = {windows, pool(which, axes, x, sizes, ones, "valid")};
         windows = both[0] && both[1] ? mu_concat(2, both, axis + 1) : NULL;
     }
-    mu_tensor *chosen = places ? mu_tensor_new(MU_I32, 1, &outputs, places) : NULL;
-    mu__free(places);
+    mu_tensor *chosen = indices ? mu_tensor_new(MU_I32, 1, &outputs, indices) : NULL;
+    mu__free(indices);
     return chosen ? mu_gather(windows, chosen, axis + 1, 0) : NULL;
 }
 

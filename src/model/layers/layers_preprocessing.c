@@ -247,7 +247,7 @@ static const char *const encodings[] = {"multi_hot", "one_hot", "count", NULL};
 
 static const mu_field category_fields[] = {
     MU_FIELD(mu_category_encoding_args, num_tokens, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_category_encoding_args, output_mode, WORD, .text = "multi_hot", .words = encodings),
+    MU_FIELD(mu_category_encoding_args, output_mode, CHOICE, .text = "multi_hot", .choices = encodings),
     MU_LAYER_FIELDS(mu_category_encoding_args),
     {0},
 };

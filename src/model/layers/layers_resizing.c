@@ -15,10 +15,10 @@ static const char *const fill_modes[] = {"constant", NULL};
 static const mu_field resizing_fields[] = {
     MU_FIELD(mu_resizing_args, height, INT, .limit = MU_POSITIVE),
     MU_FIELD(mu_resizing_args, width, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_resizing_args, interpolation, WORD, .text = "bilinear", .words = interpolations),
+    MU_FIELD(mu_resizing_args, interpolation, CHOICE, .text = "bilinear", .choices = interpolations),
     MU_FIELD(mu_resizing_args, crop_to_aspect_ratio, FLAG),
     MU_FIELD(mu_resizing_args, pad_to_aspect_ratio, FLAG),
-    MU_FIELD(mu_resizing_args, fill_mode, WORD, .text = "constant", .words = fill_modes),
+    MU_FIELD(mu_resizing_args, fill_mode, CHOICE, .text = "constant", .choices = fill_modes),
     MU_FIELD(mu_resizing_args, fill_value, DOUBLE),
     MU_FIELD(mu_resizing_args, antialias, FLAG),
     MU_LAYER_FIELDS(mu_resizing_args),

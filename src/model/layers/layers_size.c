@@ -16,7 +16,7 @@ static const mu_field up_sampling1d_fields[] = {
 };
 static const mu_field up_sampling2d_fields[] = {
     MU_FIELD_PER_AXIS(mu_up_sampling2d_args, factor, 2, .keras = "size", .limit = MU_POSITIVE, .number = 2),
-    MU_FIELD(mu_up_sampling2d_args, interpolation, WORD, .text = "nearest", .words = interpolations),
+    MU_FIELD(mu_up_sampling2d_args, interpolation, CHOICE, .text = "nearest", .choices = interpolations),
     MU_LAYER_FIELDS(mu_up_sampling2d_args),
     {0},
 };

@@ -15,7 +15,8 @@ static const char *const merge_modes[] = {"concat", "sum", "mul", "ave", "none",
 static const mu_field bidirectional_fields[] = {
     MU_FIELD(mu_bidirectional_args, layer, LAYER),
     MU_FIELD(mu_bidirectional_args, backward_layer, LAYER),
-    MU_FIELD(mu_bidirectional_args, merge_mode, WORD, .text = "concat", .words = merge_modes, .null_word = "none"),
+    MU_FIELD(mu_bidirectional_args, merge_mode, CHOICE, .text = "concat", .choices = merge_modes,
+             .null_choice = "none"),
     MU_LAYER_FIELDS(mu_bidirectional_args),
     {0},
 };
@@ -373,8 +374,8 @@ static mu_value *time_distributed_call(mu_layer *layer, mu_value *inputs, const 
     mask = mu__step_mask(layer, x, mask, MU_MAX(mu_tensor_rank(mask), 2));
     if (mu__pending())
         return NULL;
-    const bool deep = mu_tensor_rank(mask) > 2, told = deep || asks_for_rows(layer->sublayers.items[0]);
-    mu_tensor *y = call_all(layer, x, told ? mask : NULL, context->training);
+    const bool deep = mu_tensor_rank(mask) > 2, passes_mask = deep || asks_for_rows(layer->sublayers.items[0]);
+    mu_tensor *y = call_all(layer, x, passes_mask ? mask : NULL, context->training);
     if (y && deep)
         mu_call_set_mask(context, mu_of(mask_of_outputs(mask, x, y)));
     return mu_of(y);

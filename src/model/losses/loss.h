@@ -31,7 +31,7 @@ struct mu_loss {
 extern const char *const mu__reductions[];
 extern const mu_field mu__loss_fields[];
 #define MU_LOSS_FIELDS(type)                                                                            \
-    MU_FIELD(type, reduction, WORD, .text = "sum_over_batch_size", .words = mu__reductions),            \
+    MU_FIELD(type, reduction, CHOICE, .text = "sum_over_batch_size", .choices = mu__reductions),            \
     MU_FIELD(type, name, NAME)
 
 mu_loss *mu__loss_make(const mu_loss_ops *ops, const void *args);  // belongs to the pool; NULL on error

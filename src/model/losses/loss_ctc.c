@@ -72,8 +72,8 @@ static mu_tensor *last_states(mu_tensor *path, mu_tensor *logits)
     mu_tensor *over_time = mu_transpose(chances, (const int[]){1, 0, 2});
     mu_tensor *skips = skips_of(path);
     // Before the first moment, only the first blank can have been reached.
-    mu_tensor *places = mu_range(MU_I64, 0, (double)mu_tensor_dim(path, 1), 1);
-    mu_tensor *none = mu_where(mu_equal(places, mu_constant(MU_I64, 0)), constant_like(logits, 0),
+    mu_tensor *positions = mu_range(MU_I64, 0, (double)mu_tensor_dim(path, 1), 1);
+    mu_tensor *none = mu_where(mu_equal(positions, mu_constant(MU_I64, 0)), constant_like(logits, 0),
                                constant_like(logits, IMPOSSIBLE));
     mu_tensor *first = mu_broadcast_like(none, mu_cast(path, mu_tensor_dtype(logits)));
     if (!over_time || !skips || !first)
@@ -95,9 +95,9 @@ mu_tensor *mu__ctc_loss(mu_tensor *y_true, mu_tensor *y_pred)
     // An alignment ends in the last label or in the blank behind it.
     mu_tensor *present = mu_cast(mu_not_equal(labels, mu_constant(MU_I64, 0)), MU_I64);
     mu_tensor *last = mu_expand_dims(mu_multiply(mu_reduce_sum(present, 1), mu_constant(MU_I64, 2)), -1);
-    mu_tensor *places = mu_range(MU_I64, 0, (double)mu_tensor_dim(path, 1), 1);
-    mu_tensor *ends = mu_logical_or(mu_equal(places, last),
-                                    mu_equal(places, mu_subtract(last, mu_constant(MU_I64, 1))));
+    mu_tensor *positions = mu_range(MU_I64, 0, (double)mu_tensor_dim(path, 1), 1);
+    mu_tensor *ends = mu_logical_or(mu_equal(positions, last),
+                                    mu_equal(positions, mu_subtract(last, mu_constant(MU_I64, 1))));
     mu_tensor *impossible = constant_like(y_pred, IMPOSSIBLE);
     mu_tensor *chance = mu_reduce_logsumexp(mu_where(ends, states, impossible), -1);
     mu_tensor *possible = mu_greater(chance, constant_like(y_pred, IMPOSSIBLE / 2));

@@ -219,11 +219,11 @@ static const mu_field threshold_fields[] = THRESHOLD_FIELDS(false), class_fields
 // Whether the label is among the k largest outputs.
 static mu_status top_k(mu_metric *metric, mu_tensor *labels, mu_tensor *y_pred, mu_tensor *weights)
 {
-    mu_tensor *places = NULL;
+    mu_tensor *indices = NULL;
     const int64_t classes = mu_tensor_dim(y_pred, -1), k = ((const mu_top_k_args *)metric->args)->k;
-    if (mu_top_k(y_pred, classes == MU_UNKNOWN ? k : MU_MIN(k, classes), NULL, &places) != MU_OK)
+    if (mu_top_k(y_pred, classes == MU_UNKNOWN ? k : MU_MIN(k, classes), NULL, &indices) != MU_OK)
         return mu_error_code();
-    mu_tensor *found = mu_equal(places, mu_expand_dims(mu_cast(labels, MU_I32), -1));
+    mu_tensor *found = mu_equal(indices, mu_expand_dims(mu_cast(labels, MU_I32), -1));
     mu_tensor *values = mu_cast(mu_reduce_any(found, -1), mu__floatx());
     return values ? mu__mean_update(metric, values, weights) : mu_error_code();
 }

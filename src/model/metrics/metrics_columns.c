@@ -45,7 +45,7 @@ static const char *const averages[] = {"micro", "macro", "weighted", NULL};
 
 // mu_f1_score_args and mu_fbeta_score_args begin with the same members.
 #define F_FIELDS(type)                                                         \
-    MU_FIELD(type, average, WORD, .words = averages),                          \
+    MU_FIELD(type, average, CHOICE, .choices = averages),                          \
     MU_FIELD(type, threshold, DOUBLE, .limit = MU_FRACTION, .none = true),     \
     MU_FIELD(type, name, NAME)
 static const mu_field f1_fields[] = {F_FIELDS(mu_f1_score_args), {0}};
@@ -133,8 +133,8 @@ static int fbeta_results(const mu_metric *metric, const double *sums, double *ou
 
 static const char *const aggregations[] = {"uniform_average", "variance_weighted_average", "none", NULL};
 static const mu_field r2_fields[] = {
-    MU_FIELD(mu_r2_score_args, class_aggregation, WORD, .text = "uniform_average", .words = aggregations,
-             .null_word = "none"),
+    MU_FIELD(mu_r2_score_args, class_aggregation, CHOICE, .text = "uniform_average", .choices = aggregations,
+             .null_choice = "none"),
     MU_FIELD(mu_r2_score_args, num_regressors, INT, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_r2_score_args, name, NAME),
     {0},

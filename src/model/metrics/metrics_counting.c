@@ -63,10 +63,10 @@ static mu_status need_columns(const mu_metric *metric, const selection *by, cons
 // x with the classes that are not among the k largest of their row far below every threshold.
 static mu_tensor *keep_top(mu_tensor *x, int k)
 {
-    mu_tensor *places = NULL;
-    if (mu_top_k(x, k, NULL, &places) != MU_OK)
+    mu_tensor *indices = NULL;
+    if (mu_top_k(x, k, NULL, &indices) != MU_OK)
         return NULL;
-    mu_tensor *top = mu_reduce_sum(mu_one_hot(places, mu_tensor_dim(x, -1), mu_tensor_dtype(x)), -2);
+    mu_tensor *top = mu_reduce_sum(mu_one_hot(indices, mu_tensor_dim(x, -1), mu_tensor_dtype(x)), -2);
     return mu_where(mu_greater(top, mu_zeros_like(top)), x, mu_constant(mu_tensor_dtype(x), NEG_INF));
 }
 
@@ -389,8 +389,8 @@ static const char *const summations[] = {"interpolation", "minoring", "majoring"
 
 static const mu_field auc_fields[] = {
     MU_FIELD(mu_auc_args, num_thresholds, INT, .limit = MU_POSITIVE, .number = 200),
-    MU_FIELD(mu_auc_args, curve, WORD, .text = "ROC", .words = curves),
-    MU_FIELD(mu_auc_args, summation_method, WORD, .text = "interpolation", .words = summations),
+    MU_FIELD(mu_auc_args, curve, CHOICE, .text = "ROC", .choices = curves),
+    MU_FIELD(mu_auc_args, summation_method, CHOICE, .text = "interpolation", .choices = summations),
     MU_FIELD(mu_auc_args, thresholds, DOUBLES, .limit = MU_FRACTION, .second = offsetof(mu_auc_args, n_thresholds)),
     MU_FIELD(mu_auc_args, multi_label, FLAG),
     MU_FIELD(mu_auc_args, num_labels, INT, .limit = MU_NOT_NEGATIVE, .none = true),

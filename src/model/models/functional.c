@@ -181,7 +181,7 @@ static void functional_release(mu_layer *layer)
     mu__free(f);
 }
 
-int mu__call_place(const mu_functional *f, const mu_layer_call *call)
+int mu__call_index(const mu_functional *f, const mu_layer_call *call)
 {
     for (size_t i = 0; i < f->calls.n; i++)
         if (f->calls.items[i] == call)
@@ -206,7 +206,7 @@ static mu_status visit(mu_functional *f, const mu_value *value);
 static mu_status visit_call(mu_functional *f, const mu_tensor *tensor)
 {
     mu_layer_call *call = mu__call_of(tensor);
-    if (mu__call_place(f, call) >= 0)
+    if (mu__call_index(f, call) >= 0)
         return MU_OK;
     if (leaf_of(f->inputs, tensor) < 0) {
         if (!call->layer)
@@ -257,11 +257,11 @@ static mu_tensor *value_in_run(const mu_functional_run *r, const mu_tensor *tens
     const int input = leaf_of(r->f->inputs, tensor);
     if (input >= 0)
         return leaf_at(r->given, input);
-    const int place = mu__call_place(r->f, mu__call_of(tensor));
-    if (!r->values[place])
+    const int index = mu__call_index(r->f, mu__call_of(tensor));
+    if (!r->values[index])
         mu__error(MU_FAILED_PRECONDITION, "the model needs another output of layer '%s', whose output is one of the "
                   "model's inputs; add it to .inputs", mu_layer_name(mu__call_of(tensor)->layer));
-    return r->values[place] ? leaf_at(r->values[place], tensor->node->id) : NULL;
+    return r->values[index] ? leaf_at(r->values[index], tensor->node->id) : NULL;
 }
 
 // The mask of what stands for a layer tensor; NULL: none.
@@ -269,12 +269,12 @@ static mu_tensor *mask_of(const mu_functional_run *r, const mu_tensor *tensor)
 {
     mu_tensor *masks[MU_MAX_MODEL_INPUTS] = {NULL};
     const int input = mu__is_layer_tensor(tensor) ? leaf_of(r->f->inputs, tensor) : -1;
-    const int place = mu__is_layer_tensor(tensor) && input < 0 ? mu__call_place(r->f, mu__call_of(tensor)) : -1;
+    const int index = mu__is_layer_tensor(tensor) && input < 0 ? mu__call_index(r->f, mu__call_of(tensor)) : -1;
     if (input >= 0 && r->given_mask)
         mu__mask_leaves(r->given, r->given_mask, masks, MU_MAX_MODEL_INPUTS);
-    else if (place >= 0 && r->masks[place])
-        mu__mask_leaves(r->values[place], r->masks[place], masks, MU_MAX_MODEL_INPUTS);
-    const int i = input >= 0 ? input : place >= 0 ? tensor->node->id : MU_MAX_MODEL_INPUTS;
+    else if (index >= 0 && r->masks[index])
+        mu__mask_leaves(r->values[index], r->masks[index], masks, MU_MAX_MODEL_INPUTS);
+    const int i = input >= 0 ? input : index >= 0 ? tensor->node->id : MU_MAX_MODEL_INPUTS;
     return i < MU_MAX_MODEL_INPUTS ? masks[i] : NULL;
 }
 
@@ -352,10 +352,10 @@ mu_status mu__functional_take(mu_functional_run *r, const mu_value *given, const
     mu_object *wanted[MU_MAX_MODEL_INPUTS];
     mu_tensor *masks[MU_MAX_MODEL_INPUTS] = {NULL}, *placed[MU_MAX_MODEL_INPUTS];
     const int n = mu__value_flatten(f->inputs, wanted, MU_MAX_MODEL_INPUTS), seen = mu__value_flatten(given, NULL, 0);
-    int places[MU_MAX_MODEL_INPUTS];
+    int indices[MU_MAX_MODEL_INPUTS];
     for (int i = 0; i < n; i++)
-        places[i] = i;
-    MU_TRY(mu__is_flat_map(given) ? mu__places_by_name(given, &f->input_names, MU_NAMES_ALL, "inputs", places)
+        indices[i] = i;
+    MU_TRY(mu__is_flat_map(given) ? mu__indices_by_name(given, &f->input_names, MU_NAMES_ALL, "inputs", indices)
                                   : need_inputs(f, n, seen));
     mu_object **leaves = mu__calloc((size_t)seen + 1, sizeof *leaves);
     MU_TRY(leaves ? MU_OK : MU_RESOURCE_EXHAUSTED);
@@ -363,8 +363,8 @@ mu_status mu__functional_take(mu_functional_run *r, const mu_value *given, const
     mu__mask_leaves(given, mask, masks, MU_MAX_MODEL_INPUTS);
     for (int i = 0; i < n; i++) {
         const mu_tensor *declared = (const mu_tensor *)wanted[i];
-        wanted[i] = mu__pending() ? NULL : typed(f, i, (mu_tensor *)leaves[places[i]], declared);
-        placed[i] = places[i] < MU_MAX_MODEL_INPUTS ? masks[places[i]] : NULL;
+        wanted[i] = mu__pending() ? NULL : typed(f, i, (mu_tensor *)leaves[indices[i]], declared);
+        placed[i] = indices[i] < MU_MAX_MODEL_INPUTS ? masks[indices[i]] : NULL;
     }
     mu__free(leaves);
     r->given = mu__pending() ? NULL : mu__give(mu__value_pack(f->inputs, wanted, n));

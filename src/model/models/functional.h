@@ -50,8 +50,8 @@ mu_value *mu__functional_replace(const mu_functional_run *r, const mu_value *nes
 mu_status mu__layer_tensor_names(const mu_value *nest, mu_name_list *out);
 // mu__call_of returns the call that made a layer tensor.
 mu_layer_call *mu__call_of(const mu_tensor *tensor);
-// mu__call_place returns the position of a call among the model's; -1: it is not the model's.
-int mu__call_place(const mu_functional *f, const mu_layer_call *call);
+// mu__call_index returns the position of a call among the model's; -1: it is not the model's.
+int mu__call_index(const mu_functional *f, const mu_layer_call *call);
 
 typedef struct mu_operation_list {
     mu_operation *items;

@@ -408,8 +408,8 @@ static bool is_given_mask(const reader *r, const json_t *value)
     return given;
 }
 
-// The place of an argument among the masks of a call; -1: it is something else.
-static int mask_place(const operation *o, const char *key)
+// The index of an argument among the masks of a call; -1: it is something else.
+static int mask_index(const operation *o, const char *key)
 {
     if (!takes_operands(o->layer->ops))
         return strcmp(key, "mask") == 0 ? 0 : -1;
@@ -455,22 +455,22 @@ static mu_status add_keywords(const reader *r, const operation *o, const json_t 
         bool known = says_nothing(value) || mu__fields_call_option(&o->layer->ops->class, key);
         for (size_t i = 0; takes_operands(o->layer->ops) && i < MU_COUNT(names); i++)
             known |= strcmp(names[i], key) == 0;
-        const int place = known ? -1 : mask_place(o, key);
+        const int index = known ? -1 : mask_index(o, key);
         if (!known && o->layer->ops->takes_reverse && strcmp(key, "reverse") == 0 && json_is_true(value))
             out->reverse = true;
         else if (!known && takes_states(o->layer) && strcmp(key, "initial_state") == 0)
             add_states_of(value, out);
         else if (!known && mu__computes_mask(r->layers, key, value))
             computes = true;
-        else if (place >= 0 && is_given_mask(r, value)) {
-            out->masks[place] = value;
-            out->n_masks = MU_MAX(out->n_masks, place + 1);
+        else if (index >= 0 && is_given_mask(r, value)) {
+            out->masks[index] = value;
+            out->n_masks = MU_MAX(out->n_masks, index + 1);
         } else if (!known)
             return refuse_argument(o, key);
     }
     // Layers compute either all masks of a call or none.
     if (computes && out->n_masks > 0)
-        return refuse_argument(o, mask_place(o, "mask") == 0 ? "mask" : operand_masks[out->n_masks - 1]);
+        return refuse_argument(o, mask_index(o, "mask") == 0 ? "mask" : operand_masks[out->n_masks - 1]);
     for (size_t i = 0; takes_operands(o->layer->ops) && i < MU_COUNT(names); i++) {
         json_t *operand = json_object_get(kwargs, names[i]);
         if (!operand || json_is_null(operand))

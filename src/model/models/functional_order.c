@@ -145,9 +145,9 @@ static int tensors_of(const mu_functional *f, const int *nodes, const mu_value *
     int found = 0;
     for (int i = 0; i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
-        const int place = mu__is_layer_tensor(tensor) ? mu__call_place(f, mu__call_of(tensor)) : -1;
-        if (place >= 0)
-            out[found++] = (mu_order_tensor){.node = nodes[place], .output = tensor->node->id};
+        const int index = mu__is_layer_tensor(tensor) ? mu__call_index(f, mu__call_of(tensor)) : -1;
+        if (index >= 0)
+            out[found++] = (mu_order_tensor){.node = nodes[index], .output = tensor->node->id};
     }
     return found;
 }

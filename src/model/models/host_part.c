@@ -67,9 +67,9 @@ static mu_status mark_used(const mu_functional *f, const mu_value *nest, char *m
     mu__value_flatten(nest, leaves, n);
     for (int i = 0; i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
-        const int place = mu__is_layer_tensor(tensor) ? mu__call_place(f, mu__call_of(tensor)) : -1;
-        if (place >= 0)
-            marks[place] = USED;
+        const int index = mu__is_layer_tensor(tensor) ? mu__call_index(f, mu__call_of(tensor)) : -1;
+        if (index >= 0)
+            marks[index] = USED;
     }
     mu__free(leaves);
     return MU_OK;
@@ -333,15 +333,15 @@ static bool is_same(const mu_object *a, const mu_object *b)
 static int in_order(const mu_functional *f, const mu_value *nest, mu_object *out[MU_MAX_MODEL_INPUTS])
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
-    int places[MU_MAX_MODEL_INPUTS];
+    int indices[MU_MAX_MODEL_INPUTS];
     const int n = f ? (int)f->n_inputs : 1, seen = mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS);
     for (int i = 0; i < n; i++)
-        places[i] = i;
+        indices[i] = i;
     if (f && mu__is_flat_map(nest) &&
-        mu__places_by_name(nest, &f->input_names, MU_NAMES_ALL, "inputs", places) != MU_OK)
+        mu__indices_by_name(nest, &f->input_names, MU_NAMES_ALL, "inputs", indices) != MU_OK)
         return 0;
     for (int i = 0; i < n; i++)
-        out[i] = places[i] < MU_MIN(seen, MU_MAX_MODEL_INPUTS) ? leaves[places[i]] : NULL;
+        out[i] = indices[i] < MU_MIN(seen, MU_MAX_MODEL_INPUTS) ? leaves[indices[i]] : NULL;
     return n;
 }
 

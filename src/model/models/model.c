@@ -112,8 +112,8 @@ mu_status mu__model_build(mu_model *model, const mu_shape *input)
     const mu_spec spec = {.dtype = mu__host_input_dtype(model, mu__floatx()), .shape = *input};
     build_job job = {.model = model};
     mu_traced traced = {0};
-    mu_tensor *stand_in = mu_constant(mu__floatx(), 0);
-    mu_value *like = stand_in ? mu_of(stand_in) : NULL;
+    mu_tensor *placeholder = mu_constant(mu__floatx(), 0);
+    mu_value *like = placeholder ? mu_of(placeholder) : NULL;
     mu_scope_guard scope = mu_scope_open(model->strategy);
     mu_host_results shapes, *outer = mu__host_shapes_begin(&shapes);
     mu_status status = like ? mu__trace_run("build", build_trace, &job, like, &spec, true, &traced) : mu_error_code();

@@ -126,25 +126,25 @@ static mu_status reduce_dense(pairs *p)
 {
     const size_t most = 2 * (size_t)p->n + 1;
     mu_tensor **in = mu__calloc(most, 2 * sizeof *in), **out = in ? in + most : NULL;
-    mu_tensor ***places = mu__calloc(most, sizeof *places);
+    mu_tensor ***targets = mu__calloc(most, sizeof *targets);
     const char **names = mu__calloc(most, sizeof *names);
-    mu_status status = in && names && places ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    mu_status status = in && names && targets ? MU_OK : MU_RESOURCE_EXHAUSTED;
     int count = 0;
     for (int i = 0; status == MU_OK && i < 2 * p->n; i++) {
-        mu_tensor **place = i < p->n ? &p->gradients[i].dense : &p->magnitudes[i - p->n];
-        if (!*place)
+        mu_tensor **target = i < p->n ? &p->gradients[i].dense : &p->magnitudes[i - p->n];
+        if (!*target)
             continue;
         names[count] = mu_variable_name(p->variables[i % p->n]);
-        places[count] = place;
-        in[count++] = *place;
+        targets[count] = target;
+        in[count++] = *target;
     }
     if (status == MU_OK && count > 0)
         status = mu__all_reduce_list(MU_REDUCTION_SUM, count, in, out, names, mu_get_strategy()->bytes_per_pack);
     for (int k = 0; k < count && status == MU_OK; k++)
-        *places[k] = out[k];
+        *targets[k] = out[k];
     mu__free(in);
     mu__free(names);
-    mu__free(places);
+    mu__free(targets);
     return status;
 }
 

@@ -223,7 +223,7 @@ static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable,
 }
 
 // The index of a variable in the optimizer; makes the slots of a new variable.
-static int place_of(mu_optimizer *optimizer, mu_variable *variable)
+static int index_of(mu_optimizer *optimizer, mu_variable *variable)
 {
     for (size_t i = 0; i < optimizer->variables.n; i++)
         if (optimizer->variables.items[i] == variable)
@@ -245,7 +245,7 @@ mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const
     for (int i = 0; i < n; i++)
         if (variables[i]->n_shards > 0)
             MU_TRY(mu__optimizer_build(optimizer, variables[i]->n_shards, variables[i]->shards));
-        else if (place_of(optimizer, variables[i]) < 0)
+        else if (index_of(optimizer, variables[i]) < 0)
             return mu_error_code();
     return MU_OK;
 }
@@ -276,10 +276,10 @@ mu_status mu_optimizer_build(mu_optimizer *optimizer, mu_value *variables)
 mu_variable *const *mu__optimizer_slots(mu_optimizer *optimizer, mu_variable *variable)
 {
     static mu_variable *const none[] = {NULL};
-    const int place = place_of(optimizer, variable);
-    if (place < 0)
+    const int index = index_of(optimizer, variable);
+    if (index < 0)
         return NULL;
-    return optimizer->n_slots ? optimizer->slots.items + place * optimizer->n_slots : none;
+    return optimizer->n_slots ? optimizer->slots.items + index * optimizer->n_slots : none;
 }
 
 // ---- Averages of variables ----------------------------------------------------------------------

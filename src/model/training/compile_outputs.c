@@ -35,7 +35,7 @@ static mu_status output_named(const mu_for_outputs *all, const char *what, const
 
 // ---- Losses -------------------------------------------------------------------------------------
 
-static mu_status make_room(mu_for_outputs *out, size_t n)
+static mu_status allocate(mu_for_outputs *out, size_t n)
 {
     out->n_losses = (int)n;
     out->losses = mu__calloc(n + 1, sizeof *out->losses);
@@ -56,7 +56,7 @@ static mu_status losses_by_name(const mu_compile_args *args, const mu_items *ite
     char known[MU_NAME_LIST_TEXT];
     if (out->names.n == 0)
         MU_TRY(mu__name_list_copy(&out->names, (size_t)items->n, items->names));
-    MU_TRY(make_room(out, out->names.n));
+    MU_TRY(allocate(out, out->names.n));
     for (int k = 0, output; k < items->n; k++) {
         MU_TRY(output_named(out, "losses", items->names[k], &output));
         MU_TRY(set_loss(out, output, items->items[k], args->loss_weights, k));
@@ -71,7 +71,7 @@ static mu_status losses_by_name(const mu_compile_args *args, const mu_items *ite
 static mu_status losses_in_order(const mu_compile_args *args, const mu_items *items, mu_for_outputs *out)
 {
     char known[MU_NAME_LIST_TEXT];
-    MU_TRY(make_room(out, (size_t)items->n));
+    MU_TRY(allocate(out, (size_t)items->n));
     for (int k = 0; k < items->n; k++)
         MU_TRY(set_loss(out, k, items->items[k], args->loss_weights, k));
     if (out->names.n == 0 || out->names.n == (size_t)items->n)
@@ -89,7 +89,7 @@ static mu_status take_losses(const mu_compile_args *args, mu_for_outputs *out)
     if (!args->loss)
         return MU_OK;
     const int n = (int)MU_MAX(out->names.n, 1);
-    MU_TRY(make_room(out, (size_t)n));
+    MU_TRY(allocate(out, (size_t)n));
     for (int k = 0; k < n; k++)
         MU_TRY(set_loss(out, k, args->loss, args->loss_weights, 0));
     return MU_OK;

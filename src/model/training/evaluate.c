@@ -148,10 +148,10 @@ mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass
 static mu_history *evaluate(const mu_evaluate_args *args, const mu_step_data *data, mu_callback *const *callbacks)
 {
     mu_progress progress;
-    bool told_of_nan = false;
+    bool warned_of_nan = false;
     mu_history *history = NULL;
     mu_pass p = {.model = args->model, .limit = args->steps > 0 ? args->steps : -1, .progress = &progress,
-                 .callbacks = callbacks, .told_of_nan = &told_of_nan};
+                 .callbacks = callbacks, .warned_of_nan = &warned_of_nan};
     const int64_t target = p.limit > 0 ? p.limit : mu__data_steps(data), begin = mu__now_ns();
     mu__progress_begin(&progress, mu__verbose_on(args->model, args->verbose), 0, 0, target);
     if (mu__measure(&p, data) == MU_OK) {
@@ -314,8 +314,8 @@ static mu_history *history_of(mu_pass *p)
 
 static mu_history *step_on(mu_model *model, const mu_step_data *data, bool training)
 {
-    bool told_of_nan = false;
-    mu_pass p = {.model = model, .training = training, .limit = -1, .told_of_nan = &told_of_nan,
+    bool warned_of_nan = false;
+    mu_pass p = {.model = model, .training = training, .limit = -1, .warned_of_nan = &warned_of_nan,
                  .function = training ? model->trainer->train_function : model->trainer->test_function};
     mu_fit_position position = {.data = data->dataset};
     model->trainer->use->position = &position;

@@ -1,6 +1,6 @@
 // fit: epochs of training and validation.
 //
-// The steps (step.c) are traced once. Where they run is the runner's affair (pass.h): each batch is split among the
+// The steps (step.c) are traced once. The runner decides where they run (pass.h): each batch is split among the
 // replicas, or goes to a worker of a coordinator.
 #include "model/callbacks/callback_class.h"
 #include "model/models/host_part.h"
@@ -19,7 +19,7 @@ typedef struct fitting {
     mu_fit_position position;
     mu_progress progress;
     int64_t known_steps;    // steps of a complete epoch, if the dataset's length is unknown; 0: none yet
-    bool told_of_nan;
+    bool warned_of_nan;
     mu_class_weights by_class;
 } fitting;
 
@@ -76,7 +76,7 @@ static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
                    .training = true,
                    .progress = &f->progress,
                    .callbacks = f->callbacks,
-                   .told_of_nan = &f->told_of_nan,
+                   .warned_of_nan = &f->warned_of_nan,
                    .epoch = epoch,
                    .steps = f->position.step};
     MU_TRY(open_data(f));
@@ -167,7 +167,7 @@ static mu_status fit_epoch(fitting *f, int epoch)
 {
     mu_pass train,
         validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
-                      .epoch = epoch, .callbacks = f->callbacks, .told_of_nan = &f->told_of_nan};
+                      .epoch = epoch, .callbacks = f->callbacks, .warned_of_nan = &f->warned_of_nan};
     const bool validates = validates_after(&f->args, epoch) && (f->validation.dataset || f->validation.creator);
     mu_status status = train_epoch(f, epoch, &train);
     if (status == MU_OK && train.steps > 0 && validates &&

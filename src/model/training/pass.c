@@ -132,9 +132,9 @@ static void warn_of_nan(const mu_pass *p)
     int i = 0;
     while (i < p->model->trainer->n_metrics && isfinite(p->values[i]))
         i++;
-    if (i == p->model->trainer->n_metrics || *p->told_of_nan || !mu_strategy_should_checkpoint(strategy))
+    if (i == p->model->trainer->n_metrics || *p->warned_of_nan || !mu_strategy_should_checkpoint(strategy))
         return;
-    *p->told_of_nan = true;
+    *p->warned_of_nan = true;
     if (p->progress)
         mu__progress_abandon(p->progress);
     const bool every_step = p->read_before == p->steps - 1;

@@ -67,7 +67,7 @@ struct mu_pass {
     mu_progress *progress;         // NULL: nothing is shown
     mu_callback *const *callbacks;
     bool in_step;                  // a callback runs after every batch, so only one step may be in progress
-    bool *told_of_nan;             // for one warning per call of fit or evaluate; NULL: no metrics
+    bool *warned_of_nan;             // for one warning per call of fit or evaluate; NULL: no metrics
     int epoch;
     struct { void **items; size_t n, capacity; } started;  // steps, the oldest first
     int64_t begun;                 // steps started, over all of the pass

@@ -151,12 +151,12 @@ static line make_head(const mu_progress *progress, const view *v, const struct h
     return l;
 }
 
-// The widest head that leaves `room` columns of the line, or the narrowest there is.
-static line head_with_room(const mu_progress *progress, const view *v, int room)
+// The widest head that leaves `reserved` columns of the line, or the narrowest there is.
+static line widest_head(const mu_progress *progress, const view *v, int reserved)
 {
     const int limit = progress->width > 0 ? progress->width : INT_MAX;
     line l = make_head(progress, v, &heads[0]);
-    for (size_t h = 1; h < MU_COUNT(heads) && l.columns > limit - room; h++)
+    for (size_t h = 1; h < MU_COUNT(heads) && l.columns > limit - reserved; h++)
         l = make_head(progress, v, &heads[h]);
     l.limit = limit;
     return l;
@@ -199,13 +199,13 @@ static item make_item(const view *v, int i)
     return made;
 }
 
-// A line that is redrawn: the widest head that leaves room for all values; if none does, as many values as fit.
+// A line that is redrawn: the widest head that leaves reserved for all values; if none does, as many values as fit.
 static line running_line(const mu_progress *progress, const view *v)
 {
     int wanted = 0;
     for (int i = 0; i < v->n; i++)
         wanted += make_item(v, i).columns;
-    line l = head_with_room(progress, v, wanted);
+    line l = widest_head(progress, v, wanted);
     if (l.columns > l.limit)
         return (line){.limit = l.limit};
     for (int i = 0; i < v->n + n_notes(v); i++) {
@@ -229,7 +229,7 @@ static void put(mu_progress *progress, const line *l)
 static void put_final(mu_progress *progress, const view *v)
 {
     static const char *const indent = "   ";
-    line l = head_with_room(progress, v, 0);
+    line l = widest_head(progress, v, 0);
     for (int i = 0; i < v->n + n_notes(v); i++) {
         const item next = make_item(v, i);
         if (add(&l, next.columns, next.text))

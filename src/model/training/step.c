@@ -64,10 +64,10 @@ typedef struct forward {
 
 static mu_status by_name(const mu_name_list *names, const mu_value *map, const char *what, mu_tensor **out)
 {
-    int places[MU_MAX_MODEL_INPUTS];
-    MU_TRY(mu__places_by_name(map, names, MU_NAMES_KNOWN, what, places));
+    int indices[MU_MAX_MODEL_INPUTS];
+    MU_TRY(mu__indices_by_name(map, names, MU_NAMES_KNOWN, what, indices));
     for (size_t i = 0; i < names->n; i++)
-        out[i] = places[i] >= 0 ? mu_at(map, places[i]) : NULL;
+        out[i] = indices[i] >= 0 ? mu_at(map, indices[i]) : NULL;
     return mu_error_code();
 }
 
@@ -201,13 +201,13 @@ static mu_status add_layer_losses(const mu_model *model, forward *f)
 static mu_status order_by_name(const mu_name_list *names, const mu_value *outputs, forward *f)
 {
     const forward as_returned = *f;
-    int places[MU_MAX_MODEL_INPUTS];
+    int indices[MU_MAX_MODEL_INPUTS];
     if ((int)names->n != f->outputs.n || !mu__is_flat_map(outputs))
         return MU_OK;
-    MU_TRY(mu__places_by_name(outputs, names, MU_NAMES_ALL, "model's outputs", places));
+    MU_TRY(mu__indices_by_name(outputs, names, MU_NAMES_ALL, "model's outputs", indices));
     for (int i = 0; i < f->outputs.n; i++) {
-        f->outputs.items[i] = as_returned.outputs.items[places[i]];
-        f->masks[i] = as_returned.masks[places[i]];
+        f->outputs.items[i] = as_returned.outputs.items[indices[i]];
+        f->masks[i] = as_returned.masks[indices[i]];
     }
     return MU_OK;
 }
@@ -361,7 +361,7 @@ static mu_value *own_step(mu_model *model, mu_value *batch,
 // Keras warns too.
 static void warn_of_frozen(mu_model *model, const mu_value *variables)
 {
-    if (variables && mu_value_count(variables) == 0 && !atomic_exchange(&model->trainer->told_of_frozen, true))
+    if (variables && mu_value_count(variables) == 0 && !atomic_exchange(&model->trainer->warned_of_frozen, true))
         mu__log(MU_LOG_WARNING, "'%s' has no trainable weights, so training changes none; "
                 "mu_layer_set_trainable(layer, true) lets a layer learn again", mu_layer_name(model));
 }

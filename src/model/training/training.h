@@ -35,7 +35,7 @@ struct mu_trainer {
     int64_t steps_per_execution; // of training
     mu_function *loop_function;  // several training steps as one run (looped_steps.c); NULL: steps_per_execution is 1
     bool stop;
-    atomic_bool told_of_frozen;  // that no weight is trained
+    atomic_bool warned_of_frozen;  // that no weight is trained
     void *coordinator;           // of steps on workers (worker_steps.c); retained. NULL: none yet
     mu_model_use *use;           // the innermost running call of fit, evaluate or predict; NULL: none
 };

@@ -93,7 +93,7 @@ static mu_value *start_parts(mu_pass *p, mu_coordinator *c, int n)
 static void *start(mu_pass *p)
 {
     mu_coordinator *c = p->model->trainer->coordinator;
-    if (mu__closures_wait_room(c->queue, c->n_workers) != MU_OK)
+    if (mu__closures_wait_space(c->queue, c->n_workers) != MU_OK)
         return NULL;
     const mu_aggregation *aggregation = p->model->strategy->servers->aggregation;
     if (p->training && aggregation)

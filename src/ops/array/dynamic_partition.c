@@ -1,6 +1,6 @@
 // dynamic_partition: divides rows among several outputs by a number per row. The outputs' sizes depend on the numbers.
 //
-// Lookups in sharded tables and boolean masks are made of it. The gradient puts the rows back in their places.
+// Lookups in sharded tables and boolean masks are made of it. The gradient puts the rows back in their positions.
 #include "ops/array/dynamic_partition.h"
 
 #include "ops/core/attrs.h"
@@ -71,13 +71,13 @@ static mu_tensor *partition_grad(mu_grad *g, int i)
     if (i != 0)
         return NULL;
     mu_tensor **parts = mu__calloc(2 * (size_t)g->n_out, sizeof *parts), *dx = NULL;
-    mu_tensor **places = MU_BEHIND(parts, g->n_out);
+    mu_tensor **positions = MU_BEHIND(parts, g->n_out);
     if (!parts)
         return NULL;
     for (int p = 0; p < g->n_out; p++)
         parts[p] = mu__grad_of(g, p);
-    if (mu__dynamic_partition(mu__positions(g->x[1]), g->x[1], g->n_out, places) == MU_OK)
-        dx = mu_gather(mu_concat(g->n_out, parts, 0), mu__inverse_permutation(mu_concat(g->n_out, places, 0)), 0, 0);
+    if (mu__dynamic_partition(mu__positions(g->x[1]), g->x[1], g->n_out, positions) == MU_OK)
+        dx = mu_gather(mu_concat(g->n_out, parts, 0), mu__inverse_permutation(mu_concat(g->n_out, positions, 0)), 0, 0);
     mu__free(parts);
     return dx;
 }

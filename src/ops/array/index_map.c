@@ -399,7 +399,7 @@ static int64_t read_by(const mu_kernel *k, const mu_shape *in, const mu_shape *o
     return mu__element_at(in, index);
 }
 
-static int64_t *room_for_axis(const mu_shape *shape)
+static int64_t *axis_buffer(const mu_shape *shape)
 {
     int64_t most = 1;
     for (int axis = 0; axis < shape->rank; axis++)
@@ -410,7 +410,7 @@ static int64_t *room_for_axis(const mu_shape *shape)
 static mu_status map_ref(const mu_kernel *k)
 {
     const mu_view *in = &k->in[0], *out = &k->out[0];
-    int64_t *map = room_for_axis(&out->shape);
+    int64_t *map = axis_buffer(&out->shape);
     if (!map)
         return MU_RESOURCE_EXHAUSTED;
     for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
@@ -428,7 +428,7 @@ static mu_status map_grad_ref(const mu_kernel *k)
 {
     const mu_view *dy = &k->in[0], *dx = &k->out[0];
     const int64_t n = mu__elements(&dx->shape);
-    int64_t *map = room_for_axis(&dy->shape);
+    int64_t *map = axis_buffer(&dy->shape);
     mu_totals sums = {0};
     mu_status status = map ? MU_OK : MU_RESOURCE_EXHAUSTED;
     memset(dx->data, 0, (size_t)n * mu_dtype_bytes(dx->dtype));

@@ -98,6 +98,6 @@ mu_status mu__lower_search(mu_lowering *l)
     for (; length > 1; length -= length / 2)
         at = moved_on(e, sequences, values, at, length / 2, right);
     at = moved_on(e, sequences, values, at, 1, right);
-    const mu_hlo place = mu__hlo_convert(e, mu__hlo_binary(e, "stablehlo.subtract", at, begin), MU_I32);
-    return mu__lowered(l, 0, mu__hlo_reshape(e, place, out));
+    const mu_hlo position = mu__hlo_convert(e, mu__hlo_binary(e, "stablehlo.subtract", at, begin), MU_I32);
+    return mu__lowered(l, 0, mu__hlo_reshape(e, position, out));
 }

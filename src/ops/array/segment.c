@@ -132,11 +132,11 @@ static mu_status combine_unsorted_numbers(const mu_kernel *k, int64_t rows)
     const mu_view *x = &k->in[0], *segments = &k->in[1];
     const bool wide = segments->dtype == MU_I64;
     for (int64_t i = 0, some; i < rows; i += some) {
-        const mu_scatter_indices places = {
+        const mu_scatter_indices indices = {
             .kind = wide ? MU_INDICES_I64 : MU_INDICES_I32, .dims = {(uint64_t)k->out[0].shape.dims[0]},
             .indices = (const char *)segments->data + (size_t)i * mu_dtype_bytes(segments->dtype),
         };
-        i += mu__scatter_numbers(k->op->variant, x->dtype, k->out[0].data, &places,
+        i += mu__scatter_numbers(k->op->variant, x->dtype, k->out[0].data, &indices,
                                  (const char *)x->data + (size_t)i * mu_dtype_bytes(x->dtype), rows - i);
         some = MU_MIN((int64_t)BLOCK, rows - i);
         MU_TRY(combine_some(k, i, some, 1));
@@ -393,8 +393,8 @@ static mu_tensor *product_grad(mu_grad *g, int i)
     mu_tensor *others = mu__apply_n(g->op, g->attrs, 2, in);
     mu_tensor *dy = mu_where(mu_greater(zeros, one), zero, g->dy);
     mu_tensor *by_division = mu_divide_no_nan(spread(g->y[0], g->x[1], x), x);
-    mu_tensor *slope = mu_where(is_zero, spread(others, g->x[1], x), by_division);
-    return mu_multiply(spread(dy, g->x[1], x), slope);
+    mu_tensor *derivative = mu_where(is_zero, spread(others, g->x[1], x), by_division);
+    return mu_multiply(spread(dy, g->x[1], x), derivative);
 }
 
 // ---- Op definitions -----------------------------------------------------------------------------

@@ -158,11 +158,11 @@ static mu_tensor *sorted(mu_tensor *x, int axis, bool descending, int which, con
     int last = x ? x->shape.rank - 1 : 0;
     for (int i = 0; i < MU_MAX_RANK; i++)
         axes[i] = i == at ? last : i == last ? at : i;
-    bool turned = x && at >= 0 && at != last;
-    mu_tensor *in = turned ? mu_transpose(x, axes) : x;
+    bool transposed = x && at >= 0 && at != last;
+    mu_tensor *in = transposed ? mu_transpose(x, axes) : x;
     if (mu__apply(&mu_op_sort, &attrs, 1, &in, 0, NULL, out) != MU_OK)
         return mu__called(function, &mu_op_sort, NULL);
-    return turned ? mu_transpose(out[which], axes) : out[which];
+    return transposed ? mu_transpose(out[which], axes) : out[which];
 }
 
 mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending)

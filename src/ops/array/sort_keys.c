@@ -277,9 +277,9 @@ static void first_large(mu_sort_keys *w, const void *x, int64_t count)
 static void first_small(mu_sort_keys *w, const void *x, int64_t count)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
-    const int64_t room = MU_MIN(2 * count + 4 * PIECE, w->n);
+    const int64_t capacity = MU_MIN(2 * count + 4 * PIECE, w->n);
     make_words *make = words_of(w->dtype);
-    int64_t have = room - PIECE, piece[PIECE];
+    int64_t have = capacity - PIECE, piece[PIECE];
     int found = make(x, 1, have, 0, w->descending, INT64_MIN, w->words);
     int64_t limit = keep_best(w, have, count), at = have;
     have = count;
@@ -294,7 +294,7 @@ static void first_small(mu_sort_keys *w, const void *x, int64_t count)
             w->words[have] = piece[i];
             have += piece[i] < limit;
         }
-        if (have + PIECE > room) {
+        if (have + PIECE > capacity) {
             limit = keep_best(w, have, count);
             have = count;
         }

@@ -86,7 +86,7 @@ typedef struct seen {
 
 enum { FIRST_BITS = 10, MOST_BITS = 40, GROWTH = 3 };
 
-static int64_t seen_room(int bits)
+static int64_t most_numbers(int bits)
 {
     return ((int64_t)5 << bits) / 8;
 }
@@ -148,11 +148,11 @@ static mu_status seen_grow(seen *table, int bits, bool wide)
 // more.
 static mu_status seen_prepare(seen *table, int64_t known, int64_t past, int64_t n, bool wide)
 {
-    if (known + CHUNK <= seen_room(table->bits))
+    if (known + CHUNK <= most_numbers(table->bits))
         return MU_OK;
     int bits = table->bits + 1;
     const int most = bits + (known >= past - past / 8 ? GROWTH - 1 : 0);
-    while (bits < most && seen_room(bits) < n + CHUNK)
+    while (bits < most && most_numbers(bits) < n + CHUNK)
         bits++;
     return seen_grow(table, bits, wide);
 }

@@ -74,11 +74,12 @@ static mu_status check_numerics_lower(mu_lowering *l)
                                            mu__hlo_fill(e, MU_I64, shape, IS_MINUS_INFINITE));
     const mu_hlo kind = mu__hlo_select(e, mu__hlo_compare(e, "EQ", x, x), infinite,
                                        mu__hlo_fill(e, MU_I64, shape, IS_NAN));
-    const mu_hlo places = mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_I64, shape, 0),
+    const mu_hlo positions = mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_I64, shape, 0),
                                          mu__hlo_fill(e, MU_I64, shape, KINDS));
     const mu_spec bools = {.dtype = MU_BOOL, .shape = *shape};
     const mu_hlo finite = e->add(e, &bools, "stablehlo.is_finite", 1, &x, NULL);
-    return lower_check(l, mu__hlo_unary(e, "stablehlo.not", finite), mu__hlo_binary(e, "stablehlo.add", places, kind));
+    return lower_check(l, mu__hlo_unary(e, "stablehlo.not", finite),
+                       mu__hlo_binary(e, "stablehlo.add", positions, kind));
 }
 
 static mu_tensor *check_numerics_grad(mu_grad *g, int i)

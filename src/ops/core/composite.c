@@ -158,11 +158,11 @@ typedef float eight_f32 __attribute__((vector_size(32)));
 MU_PER_ISA(f32_progression, (const progression *line, float *out, int64_t n), (line, out, n))
 {
     const double start = line->start, step = line->step;
-    eight_f64 place = {0, 1, 2, 3, 4, 5, 6, 7};
+    eight_f64 position = {0, 1, 2, 3, 4, 5, 6, 7};
     int64_t i = 0;
-    for (; i + AT_ONCE * LANES <= n; i += AT_ONCE * LANES, place += AT_ONCE * LANES) {
+    for (; i + AT_ONCE * LANES <= n; i += AT_ONCE * LANES, position += AT_ONCE * LANES) {
         for (int k = 0; k < AT_ONCE; k++) {
-            const eight_f32 values = __builtin_convertvector(start + step * (place + LANES * k), eight_f32);
+            const eight_f32 values = __builtin_convertvector(start + step * (position + LANES * k), eight_f32);
             memcpy(out + i + LANES * k, &values, sizeof values);
         }
     }

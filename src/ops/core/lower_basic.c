@@ -175,11 +175,11 @@ mu_status mu__lower_arg(mu_lowering *l)
     const mu_shape *shape = &x.spec.shape;
     const mu_hlo extreme = mu__hlo_reduce(e, largest ? "stablehlo.maximum" : "stablehlo.minimum", x,
                                           mu__hlo_minmax(e, x.spec.dtype, !largest), &axes);
-    mu_ints places = {.n = 0};
+    mu_ints others = {.n = 0};
     for (int i = 0; i < shape->rank; i++)
         if (i != axis)
-            places.at[places.n++] = i;
-    const mu_hlo everywhere = mu__hlo_broadcast(e, extreme, shape, &places);
+            others.at[others.n++] = i;
+    const mu_hlo everywhere = mu__hlo_broadcast(e, extreme, shape, &others);
     const mu_hlo hit =
         mu__hlo_binary(e, "stablehlo.or", mu__hlo_compare(e, "EQ", x, everywhere), mu__hlo_compare(e, "NE", x, x));
     const mu_hlo none = mu__hlo_fill(e, MU_I64, shape, (double)shape->dims[axis]);

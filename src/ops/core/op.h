@@ -438,10 +438,10 @@ mu_tensor *mu__zeros_like(mu_tensor *like);
 
 // ---- Where ops are made (source_line.c) ---------------------------------------------------------
 
-// mu__line is the innermost public call in progress on this thread. mu__error_place appends "(made at FILE:LINE)" to
+// mu__line is the innermost public call in progress on this thread. mu__error_add_site appends "(made at FILE:LINE)" to
 // the pending record, once, and a line that names the layer. A push is for work done on behalf of an earlier call.
 mu_site mu__line(void);
-void mu__error_place(mu_site site);
+void mu__error_add_site(mu_site site);
 void mu__line_push(mu_context *context, mu_site site);
 void mu__line_pop(mu_context *context);
 

@@ -27,7 +27,7 @@ mu_site mu__line(void)
     return n > 0 && context->lines[n - 1].line >= 0 ? context->lines[n - 1] : (mu_site){0};
 }
 
-void mu__error_place(mu_site site)
+void mu__error_add_site(mu_site site)
 {
     if (site.file && *site.file && mu__pending() && !strstr(mu_error_message(), "(made at "))
         mu__error_append(" (made at %s:%d)", site.file, site.line);
@@ -75,7 +75,7 @@ static MU_COLD void leave_slowly(void)
 {
     mu_site site = mu__line();
     site.layer = NULL;  // the layer reports its own failure
-    mu__error_place(site);
+    mu__error_add_site(site);
     mu__line_pop(mu__context());
 }
 

@@ -30,10 +30,10 @@ static inline T FN(floor_quotient)(T x, T y)
     // Divides in floats, which vectorise: a quotient that is not whole differs from a whole number by more than REAL's
     // rounding error. For types narrower than int32_t even the minimum divided by -1 fits, so the divisor needs no
     // check.
-    const bool turns = sizeof(T) == sizeof(int32_t) && y == (T)-1;
-    const REAL quotient = (REAL)x / (REAL)(turns ? 1 : y);
+    const bool negates = sizeof(T) == sizeof(int32_t) && y == (T)-1;
+    const REAL quotient = (REAL)x / (REAL)(negates ? 1 : y);
     const int32_t whole = (int32_t)quotient;
-    return (T)(turns ? 0 - (W)x : (W)(whole - ((REAL)whole > quotient)));
+    return (T)(negates ? 0 - (W)x : (W)(whole - ((REAL)whole > quotient)));
 #elif IS_SIGNED
     if (y == -1)
         return (T)(0 - (W)x);  // the minimum's negation does not fit; it wraps

@@ -584,8 +584,8 @@ static mu_tensor *mish_grad(mu_grad *g, int i)
 {
     (void)i;
     mu_tensor *x = g->x[0], *t = mu_tanh(mu__apply1(&mu_op_softplus, NULL, x));
-    mu_tensor *slope = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
-    return times(g, mu_add(t, slope));
+    mu_tensor *derivative = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
+    return times(g, mu_add(t, derivative));
 }
 const mu_op mu_op_mish = {UNARY("mish", MISH, MU_FLOATS, math_run, samples_real), .grad = mish_grad,
                           .lower = mu__lower_activation};

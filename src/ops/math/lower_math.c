@@ -166,15 +166,15 @@ static mu_hlo trigamma_above(const writer *w, mu_hlo x)
 static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
 {
     const double pi = 3.14159265358979323846;
-    const mu_hlo y = select_by(w, "LT", x, 0.5, from(w, 1, x), x), turn = scaled(w, x, pi),
-                 sine = one(w, "stablehlo.sine", turn);
+    const mu_hlo y = select_by(w, "LT", x, 0.5, from(w, 1, x), x), radians = scaled(w, x, pi),
+                 sine = one(w, "stablehlo.sine", radians);
     if (op == &mu_op_lgamma) {
         const mu_hlo above = mu__hlo_lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine));
         return select_by(w, "LT", x, 0.5, sub(w, from(w, log(pi), size), above), above);
     }
     if (op == &mu_op_digamma) {
         const mu_hlo above = mu__hlo_digamma_above(w, y),
-                     derivative = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
+                     derivative = over(w, scaled(w, one(w, "stablehlo.cosine", radians), pi), sine);
         return select_by(w, "LT", x, 0.5, sub(w, above, derivative), above);
     }
     const mu_hlo above = trigamma_above(w, y), bend = over(w, number(w, pi), sine);
@@ -249,9 +249,10 @@ mu_status mu__lower_polygamma(mu_lowering *l)
     mu_polygamma_form form;
     mu__polygamma_form((int)((const mu_polygamma_attrs *)l->attrs)->order, &form);
     const mu_hlo above = polygamma_above(&w, &form, select_by(&w, "LT", x, 0, from(&w, 1, x), x));
-    const mu_hlo turn = sub(&w, x, one(&w, "stablehlo.round_nearest_even", x)), off = one(&w, "stablehlo.abs", turn);
+    const mu_hlo fraction = sub(&w, x, one(&w, "stablehlo.round_nearest_even", x));
+    const mu_hlo off = one(&w, "stablehlo.abs", fraction);
     const mu_hlo cosine = one(&w, "stablehlo.sine", scaled(&w, from(&w, 0.5, off), pi));
-    const mu_hlo c = signed_like(&w, over(&w, cosine, one(&w, "stablehlo.sine", scaled(&w, off, pi))), turn);
+    const mu_hlo c = signed_like(&w, over(&w, cosine, one(&w, "stablehlo.sine", scaled(&w, off, pi))), fraction);
     mu_hlo bend = number(&w, 0);
     for (int i = form.order + 1; i >= 0; i--)
         bend = plus(&w, mul(&w, bend, c), form.bends[i] * pow(pi, form.order + 1));

@@ -29,11 +29,11 @@ void mu__polygamma_form(int order, mu_polygamma_form *form)
     }
     // d/dx p(c) = p'(c) * -(1 + c^2) pi. Every polynomial is even or odd.
     for (int m = 1; m <= order; m++) {
-        double slope[MU_POLYGAMMA_MOST + 2] = {0};
+        double derivative[MU_POLYGAMMA_MOST + 2] = {0};
         for (int i = 0; i <= m; i++)
-            slope[i] = (i + 1) * form->bends[i + 1];
+            derivative[i] = (i + 1) * form->bends[i + 1];
         for (int i = 0; i <= m + 1; i++)
-            form->bends[i] = slope[i] + (i >= 2 ? slope[i - 2] : 0);
+            form->bends[i] = derivative[i] + (i >= 2 ? derivative[i - 2] : 0);
     }
 }
 

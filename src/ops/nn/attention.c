@@ -375,10 +375,10 @@ static bool same_leading(const mu_tensor *a, const mu_tensor *b)
 static bool mask_fits(const mu_tensor *mask, const mu_tensor *q, const mu_tensor *k)
 {
     const mu_shape scores = scores_shape(&q->shape, &k->shape);
-    const int ahead = scores.rank - mask->shape.rank;
-    bool fit = ahead >= 0;
+    const int leading = scores.rank - mask->shape.rank;
+    bool fit = leading >= 0;
     for (int own = 0; fit && own < mask->shape.rank; own++)
-        fit = mask->shape.dims[own] == 1 || mask->shape.dims[own] == scores.dims[own + ahead];
+        fit = mask->shape.dims[own] == 1 || mask->shape.dims[own] == scores.dims[own + leading];
     return fit && mask->dtype == MU_BOOL;
 }
 

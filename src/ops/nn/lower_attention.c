@@ -18,9 +18,9 @@ static mu_hlo seen_keys(mu_lowering *l, const mu_shape *scores, int mask)
     mu_emitter *e = l->emitter;
     mu_hlo seen = mu__hlo_fill(e, MU_BOOL, scores, 1);
     if (((const mu_attention_attrs *)l->attrs)->causal) {
-        const double ahead = (double)(scores->dims[scores->rank - 1] - scores->dims[scores->rank - 2]);
+        const double offset = (double)(scores->dims[scores->rank - 1] - scores->dims[scores->rank - 2]);
         const mu_hlo query = mu__hlo_iota(e, MU_I64, scores, scores->rank - 2);
-        const mu_hlo last = binary(e, "stablehlo.add", query, mu__hlo_fill(e, MU_I64, scores, ahead));
+        const mu_hlo last = binary(e, "stablehlo.add", query, mu__hlo_fill(e, MU_I64, scores, offset));
         seen = mu__hlo_compare(e, "LE", mu__hlo_iota(e, MU_I64, scores, scores->rank - 1), last);
     }
     if (mask < l->n_in)

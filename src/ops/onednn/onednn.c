@@ -153,7 +153,7 @@ dnnl_memory_t mu__dnnl_operand(mu_dnnl *dnnl, int operand, const dnnl_memory_des
     return add_memory(dnnl, operand, layout);
 }
 
-dnnl_memory_t mu__dnnl_place(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout)
+dnnl_memory_t mu__dnnl_scratch(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout)
 {
     return add_memory(dnnl, -1, layout);
 }
@@ -240,7 +240,7 @@ void mu__dnnl_step(mu_dnnl *dnnl, const_dnnl_primitive_desc_t chosen, int n, con
         return;
     assert(dnnl->n_steps < MAX_STEPS && n < MAX_ARGS);
     const dnnl_memory_desc_t *pad = dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
-    dnnl_memory_t scratchpad = mu__dnnl_place(dnnl, pad);
+    dnnl_memory_t scratchpad = mu__dnnl_scratch(dnnl, pad);
     dnnl_step *step = &dnnl->steps[dnnl->n_steps];
     if (!scratchpad || !check(dnnl, dnnl_primitive_create(&step->primitive, chosen)))
         return;

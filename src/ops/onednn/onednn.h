@@ -34,9 +34,9 @@ dnnl_memory_desc_t mu__dnnl_layout(mu_dnnl *dnnl, int rank, const dnnl_dim_t *di
 // mu__dnnl_any describes an array whose layout the primitive chooses.
 dnnl_memory_desc_t mu__dnnl_any(mu_dnnl *dnnl, int rank, const dnnl_dim_t *dims, dnnl_data_type_t type);
 
-// mu__dnnl_operand makes a memory bound to that operand at each run; mu__dnnl_place makes one in scratch.
+// mu__dnnl_operand makes a memory bound to that operand at each run; mu__dnnl_scratch makes one in scratch.
 dnnl_memory_t mu__dnnl_operand(mu_dnnl *dnnl, int operand, const dnnl_memory_desc_t *layout);
-dnnl_memory_t mu__dnnl_place(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout);
+dnnl_memory_t mu__dnnl_scratch(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout);
 
 // mu__dnnl_choose returns the first implementation of an operation that is not oneDNN's reference; NULL if there is
 // none. `relu` fuses a ReLU after it. `hint` is the forward descriptor for backward operations. The result lives as

@@ -144,9 +144,10 @@ mu_hlo mu__hlo_normal(mu_emitter *e, mu_hlo words, mu_dtype dtype)
     const mu_shape pairs = MU_SHAPE(n / 2, 2), column = MU_SHAPE(n / 2, 1);
     const mu_hlo seen = mu__hlo_reshape(e, u, &pairs);
     const mu_hlo first = mu__hlo_slice_axis(e, seen, 1, 0, 1, 1);
-    const mu_hlo turn = mu__hlo_convert(e, mu__hlo_slice_axis(e, seen, 1, 1, 2, 1), MU_F64);
+    const mu_hlo fraction = mu__hlo_convert(e, mu__hlo_slice_axis(e, seen, 1, 1, 2, 1), MU_F64);
     const mu_hlo angle =
-        mu__hlo_convert(e, binary(e, "stablehlo.multiply", turn, mu__hlo_fill(e, MU_F64, &column, 2 * M_PI)), dtype);
+        mu__hlo_convert(e, binary(e, "stablehlo.multiply", fraction, mu__hlo_fill(e, MU_F64, &column, 2 * M_PI)),
+                        dtype);
     const mu_hlo bounded = binary(e, "stablehlo.maximum", first, mu__hlo_fill(e, dtype, &column, 1e-7));
     const mu_hlo square = binary(e, "stablehlo.multiply", mu__hlo_unary(e, "stablehlo.log", bounded),
                                  mu__hlo_fill(e, dtype, &column, -2));

@@ -17,18 +17,18 @@
 
 // The first counters of several elements' sections, computed together; for the first counter also normal numbers.
 enum { BLOCK = MU_RANDOM_PAIRS, AHEAD = 4, FACTORIALS = 64 };
-typedef struct ahead {
+typedef struct precomputed {
     uint32_t words[AHEAD][4 * BLOCK];
     double uniforms[AHEAD][2 * BLOCK], normals[2 * BLOCK];
     bool has_normals;
     mu_philox first;                     // of the whole sequence
     double log_factorials[FACTORIALS];   // cache of log(k!); 0: not computed yet
-} ahead;
+} precomputed;
 
 // An element's section of the sequence. Each counter yields two doubles, of which the second is used first.
 typedef struct stretch {
-    ahead *ahead;            // NULL: nothing is precomputed
-    int64_t element;         // in ahead
+    precomputed *precomputed;            // NULL: nothing is precomputed
+    int64_t element;         // in precomputed
     uint64_t begin;          // its first counter in the sequence
     int used;                // counters consumed
     mu_philox generator;     // at the first counter that is not precomputed
@@ -39,11 +39,11 @@ typedef struct stretch {
 static void next_words(stretch *s, uint32_t words[4])
 {
     if (s->used < AHEAD) {
-        memcpy(words, s->ahead->words[s->used++] + 4 * s->element, 4 * sizeof *words);
+        memcpy(words, s->precomputed->words[s->used++] + 4 * s->element, 4 * sizeof *words);
         return;
     }
     if (s->used == AHEAD) {
-        s->generator = s->ahead->first;
+        s->generator = s->precomputed->first;
         mu__philox_skip(&s->generator, s->begin + AHEAD);
     }
     mu__philox_next(&s->generator, words);
@@ -53,7 +53,7 @@ static void next_words(stretch *s, uint32_t words[4])
 static double next_uniform(stretch *s)
 {
     if (s->n_uniform == 0 && s->used < AHEAD) {
-        memcpy(s->uniform, s->ahead->uniforms[s->used++] + 2 * s->element, sizeof s->uniform);
+        memcpy(s->uniform, s->precomputed->uniforms[s->used++] + 2 * s->element, sizeof s->uniform);
         s->n_uniform = 2;
     } else if (s->n_uniform == 0) {
         uint32_t words[4];
@@ -70,8 +70,8 @@ static double next_normal(stretch *s)
     if (s->n_normal == 0) {
         uint32_t words[4];
         next_words(s, words);
-        if (s->used == 1 && s->ahead->has_normals)
-            memcpy(s->normal, s->ahead->normals + 2 * s->element, sizeof s->normal);
+        if (s->used == 1 && s->precomputed->has_normals)
+            memcpy(s->normal, s->precomputed->normals + 2 * s->element, sizeof s->normal);
         else
             mu__random_normals(words, s->normal);
         s->n_normal = 2;
@@ -112,7 +112,7 @@ static double draw_poisson_by_product(stretch *s, double rate)
 }
 
 // log(k!), cached for small k, which are the most frequent.
-static double log_factorial(ahead *made, double k)
+static double log_factorial(precomputed *made, double k)
 {
     if (!made || !(k < FACTORIALS))
         return lgamma(k + 1);
@@ -133,7 +133,7 @@ static double draw_poisson_by_ratio(stretch *s, double rate)
         if (k < 0 || (distance < 0.013 && v > distance))
             continue;
         const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
-        const double chance = -rate + k * log(rate) - log_factorial(s->ahead, k);
+        const double chance = -rate + k * log(rate) - log_factorial(s->precomputed, k);
         if (log(v * inverse_alpha / (a / (distance * distance) + b)) <= chance)
             return k;
     }
@@ -147,7 +147,7 @@ static double draw_poisson(stretch *s, double rate, bool floats)
     return rate < MU_RANDOM_KNUTH_BELOW ? draw_poisson_by_product(s, rate) : draw_poisson_by_ratio(s, rate);
 }
 
-static void make_ahead(ahead *made, uint64_t begin, int64_t n, bool gamma)
+static void precompute(precomputed *made, uint64_t begin, int64_t n, bool gamma)
 {
     mu_philox generator = made->first;
     mu__philox_skip(&generator, begin);
@@ -166,18 +166,18 @@ static void draw_elements(void *arg, int64_t begin, int64_t end)
     const mu_view *parameters = &k->in[1], *out = &k->out[0];
     const int64_t n_parameters = mu__elements(&parameters->shape), each = mu__elements(&out->shape) / n_parameters;
     const bool gamma = k->op == &mu_op_stateless_random_gamma, floats = mu__dtype_is_float(out->dtype);
-    ahead made;
+    precomputed made;
     made.first = mu__random_generator(&k->in[0]);
     memset(made.log_factorials, 0, sizeof made.log_factorials);
     int64_t which = begin / each, sample = begin % each;
     for (int64_t i = begin; i < end; i++) {
         stretch s;
-        s.ahead = &made;
+        s.precomputed = &made;
         s.element = (i - begin) % BLOCK;
         s.begin = (uint64_t)i * MU_RANDOM_STRETCH;
         s.used = s.n_uniform = s.n_normal = 0;
         if (s.element == 0)
-            make_ahead(&made, s.begin, MU_MIN((int64_t)BLOCK, end - i), gamma);
+            precompute(&made, s.begin, MU_MIN((int64_t)BLOCK, end - i), gamma);
         const double parameter = mu__read_element(parameters->dtype, parameters->data, which);
         mu__write_element(out->dtype, out->data, sample * n_parameters + which,
                           gamma ? draw_gamma(&s, parameter) : draw_poisson(&s, parameter, floats));

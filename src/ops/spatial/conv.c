@@ -189,7 +189,7 @@ static mu_tensor *filter_grad_grad(mu_grad *g, int i)
 // oneDNN's choice.
 typedef struct conv_plan {
     mu_dnnl *dnnl;
-    bool turned;  // an input gradient as a forward convolution; see is_forward_turned
+    bool as_forward;  // an input gradient as a forward convolution; see can_run_as_forward
     int64_t images, parts;  // images per primitive call (see images_at_once), and number of calls
     int before_parts;       // steps shared by all calls: the kernel's reorder
     dnnl_memory_desc_t image, result, bias;
@@ -219,7 +219,7 @@ static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kerne
     const int64_t o = kernel->dims[n + 1], i = kernel->dims[n];
     int64_t in[3], out[3], tap = i * o;
     dnnl_dim_t weights[6] = {groups, o / groups, i}, strides[6] = {o / groups, 1, o};
-    if (plan->turned) {
+    if (plan->as_forward) {
         weights[1] = i;
         weights[2] = o / groups;
         strides[1] = o;
@@ -234,8 +234,9 @@ static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kerne
         tap *= axis->size;
     }
     const int skip = groups == 1 ? 1 : 0;  // the group axis exists only if there are several groups
-    plan->image = image_layout(dnnl, plan->images, plan->turned ? o : w->channels, n, plan->turned ? out : in, type);
-    plan->result = image_layout(dnnl, plan->images, plan->turned ? w->channels : o, n, plan->turned ? in : out, type);
+    const bool swapped = plan->as_forward;
+    plan->image = image_layout(dnnl, plan->images, swapped ? o : w->channels, n, swapped ? out : in, type);
+    plan->result = image_layout(dnnl, plan->images, swapped ? w->channels : o, n, swapped ? in : out, type);
     plan->bias = mu__dnnl_layout(dnnl, 1, &o, type, NULL);
     plan->own_kernel = mu__dnnl_layout(dnnl, n + 3 - skip, weights + skip, type, strides + skip);
     plan->any_kernel = mu__dnnl_any(dnnl, n + 3 - skip, weights + skip, type);
@@ -248,27 +249,27 @@ static void describe_window(conv_plan *plan, mu_window *w)
         const int64_t span = (axis->size - 1) * axis->dilation;
         plan->strides[i] = axis->stride;
         plan->dilations[i] = axis->dilation - 1;
-        plan->before[i] = plan->turned ? span - axis->before : axis->before;
-        plan->after[i] = plan->turned ? span - axis->after : axis->after;
+        plan->before[i] = plan->as_forward ? span - axis->before : axis->before;
+        plan->after[i] = plan->as_forward ? span - axis->after : axis->after;
     }
 }
 
 // With stride 1 an input gradient is a forward convolution of dy, with the taps in reverse order and channels and
 // filters exchanged. oneDNN's forward code is faster for this from 64 channels on (in groups: from 16) and for kernels
 // of one tap without groups, and slower otherwise.
-static bool is_forward_turned(mu_conv_kind kind, mu_window *w, const mu_shape *kernel, int64_t groups)
+static bool can_run_as_forward(mu_conv_kind kind, mu_window *w, const mu_shape *kernel, int64_t groups)
 {
     const int64_t many = groups == 1 ? 64 : 16;
     const int64_t channels = kernel->dims[w->spatial], filters = kernel->dims[w->spatial + 1];
     const bool one_tap = channels * filters == mu__elements(kernel);
     const bool enough = channels >= many && filters / groups >= many;
-    bool turned = kind == MU_CONV_INPUT_GRAD && (enough || (one_tap && groups == 1));
+    bool as_forward = kind == MU_CONV_INPUT_GRAD && (enough || (one_tap && groups == 1));
     for (int i = 0; i < w->spatial; i++) {
         const mu_window_axis *axis = &mu__window_axes(w)[i];
         const int64_t span = (axis->size - 1) * axis->dilation;
-        turned = turned && axis->stride == 1 && axis->before <= span && axis->after <= span;
+        as_forward = as_forward && axis->stride == 1 && axis->before <= span && axis->after <= span;
     }
-    return turned;
+    return as_forward;
 }
 
 // oneDNN's input gradient, and everything with groups, passes over all images once per few channels or per group. So it
@@ -317,14 +318,14 @@ static dnnl_memory_t kernel_memory(conv_plan *p, const_dnnl_primitive_desc_t cho
                                    dnnl_memory_t own)
 {
     const dnnl_memory_desc_t *wanted = mu__dnnl_wants(p->dnnl, chosen, what);
-    return !wanted || dnnl_memory_desc_equal(wanted, &p->own_kernel) ? own : mu__dnnl_place(p->dnnl, wanted);
+    return !wanted || dnnl_memory_desc_equal(wanted, &p->own_kernel) ? own : mu__dnnl_scratch(p->dnnl, wanted);
 }
 
 static void append_steps(conv_plan *p, const mu_prepare *prepare, const_dnnl_primitive_desc_t chosen)
 {
-    const mu_conv_kind kind = p->turned ? MU_CONV_FORWARD : mu__conv_kind(prepare->op);
+    const mu_conv_kind kind = p->as_forward ? MU_CONV_FORWARD : mu__conv_kind(prepare->op);
     const mu_conv_roles roles = mu__conv_roles(prepare->op, prepare->n_in);
-    const int from = p->turned ? roles.result : roles.image, to = p->turned ? roles.image : roles.result;
+    const int from = p->as_forward ? roles.result : roles.image, to = p->as_forward ? roles.image : roles.result;
     const bool filter = kind == MU_CONV_FILTER_GRAD, input = kind == MU_CONV_INPUT_GRAD;
     const bool biased = prepare->op == &mu_op_conv2d_bias;
     dnnl_memory_t own = mu__dnnl_operand(p->dnnl, roles.kernel, &p->own_kernel);
@@ -442,7 +443,7 @@ static mu_status finish_state(conv_plan *plan, const mu_shape *kernel, bool as_f
     state->as_f32 = as_f32;
     const size_t bytes = dnnl_memory_desc_get_size(&plan->own_kernel);
     const int64_t tap = kernel->dims[kernel->rank - 2] * kernel->dims[kernel->rank - 1];
-    if (plan->turned && tap < mu__elements(kernel)) {
+    if (plan->as_forward && tap < mu__elements(kernel)) {
         state->taps = mu__elements(kernel) / tap;
         state->tap_bytes = bytes / (size_t)state->taps;
         state->at = prepare->scratch_bytes;
@@ -486,11 +487,11 @@ static mu_status prepare_primitives(mu_prepare *prepare)
     if (kind == MU_CONV_FILTER_GRAD && type == dnnl_f32 && mu__conv_filter_fits(&window, kernel, attrs->groups))
         return prepare_sums(as_f32, prepare);
     conv_plan plan = {.dnnl = mu__dnnl_new(prepare->op->name),
-                      .turned = is_forward_turned(kind, &window, kernel, attrs->groups)};
+                      .as_forward = can_run_as_forward(kind, &window, kernel, attrs->groups)};
     if (!plan.dnnl)
         return MU_RESOURCE_EXHAUSTED;
     plan.images = window.n;
-    if (kind != MU_CONV_FILTER_GRAD && (attrs->groups > 1 || (kind == MU_CONV_INPUT_GRAD && !plan.turned))) {
+    if (kind != MU_CONV_FILTER_GRAD && (attrs->groups > 1 || (kind == MU_CONV_INPUT_GRAD && !plan.as_forward))) {
         const mu_shape *result = &spec_at(prepare, roles.result)->shape;
         const int64_t elements = (mu__elements(image) + mu__elements(result)) / window.n;
         const bool alone = attrs->groups > 1 && kernel->dims[window.spatial] > 1;
@@ -500,8 +501,9 @@ static mu_status prepare_primitives(mu_prepare *prepare)
     plan.parts = window.n / plan.images;
     describe_arrays(&plan, &window, kernel, attrs->groups, type);
     describe_window(&plan, &window);
-    const_dnnl_primitive_desc_t chosen = kind == MU_CONV_FORWARD || plan.turned
-                                             ? choose_forward(&plan, prepare->n_in == 3 && !plan.turned, attrs->relu)
+    const bool has_bias = prepare->n_in == 3 && !plan.as_forward;
+    const_dnnl_primitive_desc_t chosen = kind == MU_CONV_FORWARD || plan.as_forward
+                                             ? choose_forward(&plan, has_bias, attrs->relu)
                                              : choose_backward(&plan, kind);
     append_steps(&plan, prepare, chosen);
     return finish_state(&plan, kernel, as_f32, prepare);

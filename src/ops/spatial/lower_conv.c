@@ -30,9 +30,9 @@ static const char *axes_text(const char *letters, int spatial, char text[64])
 
 static const char *padding_text(const convolution *c, char text[MU_HLO_TEXT / 4])
 {
-    size_t at = 0, room = MU_HLO_TEXT / 4;
+    size_t at = 0, bytes = MU_HLO_TEXT / 4;
     for (int i = 0; i < c->spatial; i++)
-        at += (size_t)snprintf(text + at, room - at, "%s[%lld, %lld]", i ? ", " : "", (long long)c->low.at[i],
+        at += (size_t)snprintf(text + at, bytes - at, "%s[%lld, %lld]", i ? ", " : "", (long long)c->low.at[i],
                                (long long)c->high.at[i]);
     return text;
 }

@@ -33,12 +33,12 @@ mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t bef
         axis->after = total - total / 2;
         return MU_OK;
     }
-    const int64_t room = axis->in + axis->before + axis->after - span;
-    if (axis->before < 0 || axis->after < 0 || room < 0)
+    const int64_t slack = axis->in + axis->before + axis->after - span;
+    if (axis->before < 0 || axis->after < 0 || slack < 0)
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: a window that spans %lld does not fit into an extent of %lld with padding %lld and %lld",
                          op, (long long)span, (long long)axis->in, (long long)axis->before, (long long)axis->after);
-    axis->out = room / axis->stride + 1;
+    axis->out = slack / axis->stride + 1;
     return MU_OK;
 }
 

@@ -197,34 +197,34 @@ static mu_status check_rows(const mu_accumulator *a, const mu_shape *values)
 // ---- Merging sparse gradients -------------------------------------------------------------------
 
 // A row of one list: its index, and where it is.
-typedef struct place {
+typedef struct indexed_row {
     int64_t index, at;
-} place;
+} indexed_row;
 
 static int by_index(const void *a, const void *b)
 {
-    const place *p = a, *q = b;
+    const indexed_row *p = a, *q = b;
     return p->index != q->index ? (p->index < q->index ? -1 : 1) : p->at < q->at ? -1 : p->at > q->at;
 }
 
 // Lists the rows by ascending index; rows with equal indices keep their order. The caller frees the list.
-static place *sorted_places(const int64_t *indices, int64_t n)
+static indexed_row *sorted_rows(const int64_t *indices, int64_t n)
 {
-    place *places = mu__calloc((size_t)n + 1, sizeof *places);
+    indexed_row *rows = mu__calloc((size_t)n + 1, sizeof *rows);
     bool ascending = true;
-    for (int64_t i = 0; places && i < n; i++) {
-        places[i] = (place){.index = indices[i], .at = i};
+    for (int64_t i = 0; rows && i < n; i++) {
+        rows[i] = (indexed_row){.index = indices[i], .at = i};
         ascending &= i == 0 || indices[i - 1] <= indices[i];
     }
-    if (places && !ascending)
-        qsort(places, (size_t)n, sizeof *places, by_index);
-    return places;
+    if (rows && !ascending)
+        qsort(rows, (size_t)n, sizeof *rows, by_index);
+    return rows;
 }
 
 typedef struct merging {
     const mu_gradient_sum *before;
     const mu_view *values;
-    const place *a, *b;          // rows of the sum, and of the gradient
+    const indexed_row *a, *b;          // rows of the sum, and of the gradient
     int64_t n_a, n_b;
     size_t row_bytes;
     int64_t row_elements;
@@ -293,8 +293,8 @@ static mu_status merge_sparse(mu_accumulator *accumulator, const mu_view *values
 {
     mu_gradient_sum *sum = &accumulator->sum;
     mu_gradient_sum merged = {.n = sum->n};
-    place *a = sorted_places(sum->indices, sum->shape.dims[0]);
-    place *b = sorted_places(indices->data, indices->shape.dims[0]);
+    indexed_row *a = sorted_rows(sum->indices, sum->shape.dims[0]);
+    indexed_row *b = sorted_rows(indices->data, indices->shape.dims[0]);
     merging m = {.before = sum, .values = values, .a = a, .b = b, .n_a = sum->shape.dims[0],
                  .n_b = indices->shape.dims[0],
                  .row_elements = mu__elements_between(&values->shape, 1, values->shape.rank)};

@@ -53,11 +53,11 @@ void mu__row_begin(const mu_table *t, mu_table_row *row)
     const mu_table_options *o = &t->options;
     const uint64_t state = state_of(o, row->key);
     float *slots = mu__table_slots_of(t, row);
-    uint16_t *halves = mu__table_values_of(t, row);
+    uint16_t *bf16_values = mu__table_values_of(t, row);
     if (o->dtype == MU_F32)
         mu__row_first(o, row->key, mu__table_values_of(t, row));
     for (int64_t i = 0; o->dtype == MU_BF16 && i < o->dimension; i++)
-        halves[i] = mu__f32_to_bf16(first_value(o, state, (uint64_t)i));
+        bf16_values[i] = mu__f32_to_bf16(first_value(o, state, (uint64_t)i));
     const float first = o->optimizer == MU_TABLE_ADAM ? 0 : (float)o->initial_accumulator;
     for (int64_t i = 0; i < mu__table_slots(o); i++)
         slots[i] = first;

@@ -146,7 +146,7 @@ mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_by
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-static mu_status no_room(const mu_table *t, const char *why)
+static mu_status no_space(const mu_table *t, const char *why)
 {
     return mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s' has no room for more rows: %s; raise the limit, "
                      "limit the rows or their age (.max_rows, .max_age), or add servers", t->resource.name, why);
@@ -157,12 +157,12 @@ static mu_status take_bytes(mu_table *t, size_t bytes)
     const size_t own = t->options.max_bytes > 0 ? (size_t)t->options.max_bytes : SIZE_MAX;
     char why[MU_HOLDERS_TEXT];
     if (!mu__holder_take(&t->holder, bytes))
-        return no_room(t, mu__holders_largest(t->holder.budget, why));
+        return no_space(t, mu__holders_largest(t->holder.budget, why));
     if (t->holder.bytes <= own)
         return MU_OK;
     mu__holder_give(&t->holder, bytes);
     snprintf(why, sizeof why, "it takes %zu of %zu bytes", (size_t)t->holder.bytes, own);
-    return no_room(t, why);
+    return no_space(t, why);
 }
 
 // ---- The index ----------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ mu_table_row *mu__table_row_at(const mu_table *t, const mu_table_stripe *s, uint
 }
 
 // The place of a key, or of the free entry where it would be.
-static size_t place_of(const mu_table_stripe *s, uint64_t key, uint64_t hash)
+static size_t entry_of(const mu_table_stripe *s, uint64_t key, uint64_t hash)
 {
     size_t i = hash & s->mask;
     while (s->index[i].row != 0 && s->index[i].key != key)
@@ -186,7 +186,7 @@ static size_t place_of(const mu_table_stripe *s, uint64_t key, uint64_t hash)
 
 mu_table_row *mu__table_find(const mu_table *t, const mu_table_stripe *s, uint64_t key, uint64_t hash)
 {
-    const uint32_t row = s->index ? s->index[place_of(s, key, hash)].row : 0;
+    const uint32_t row = s->index ? s->index[entry_of(s, key, hash)].row : 0;
     return row != 0 ? mu__table_row_at(t, s, row) : NULL;
 }
 
@@ -204,7 +204,7 @@ static mu_status grow(mu_table *t, mu_table_stripe *s)
     }
     for (size_t i = 0; i < size; i++)
         if (s->index[i].row != 0)
-            grown.index[place_of(&grown, s->index[i].key, mu__hash_id(s->index[i].key))] = s->index[i];
+            grown.index[entry_of(&grown, s->index[i].key, mu__hash_id(s->index[i].key))] = s->index[i];
     mu__free(s->index);
     s->index = grown.index;
     s->mask = grown.mask;
@@ -261,7 +261,7 @@ static void remove_oldest(mu_table *t, mu_table_stripe *s)
 {
     const uint32_t number = s->oldest;
     mu_table_row *row = mu__table_row_at(t, s, number);
-    remove_entry(s, place_of(s, row->key, mu__hash_id(row->key)));
+    remove_entry(s, entry_of(s, row->key, mu__hash_id(row->key)));
     unlink_row(t, s, row);
     row->older = s->free;
     s->free = number;
@@ -318,7 +318,7 @@ mu_table_row *mu__table_add(mu_table *t, mu_table_stripe *s, uint64_t key, uint6
         return NULL;
     mu_table_row *row = mu__table_row_at(t, s, number);
     *row = (mu_table_row){.key = key, .used = t->n_updates};
-    s->index[place_of(s, key, hash)] = (mu_table_entry){.key = key, .row = number};
+    s->index[entry_of(s, key, hash)] = (mu_table_entry){.key = key, .row = number};
     s->n++;
     if (keeps_order(t))
         link_newest(t, s, row, number);

@@ -370,7 +370,7 @@ static void asked(mu_node *node, int member, const mu_request *request)
         mu__error_move(&ignored);
 }
 
-static int64_t turn(mu_node *node, int64_t now)
+static int64_t on_step(mu_node *node, int64_t now)
 {
     mu_rpc_client *client = mu__client_of(node);
     const bool away = client->server == 0 && client->member.dial.state == MU_DIAL_IDLE;
@@ -387,7 +387,7 @@ static int64_t turn(mu_node *node, int64_t now)
 
 static const mu_membership server_of_a_client = {.name = "RPC server", .welcomed = welcomed, .joined = joined,
                                                  .asked = asked, .left = left, .lost = lost, .unreached = unreached,
-                                                 .turn = turn};
+                                                 .on_step = on_step};
 
 // ---- The thread ---------------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ static mu_tensor *sort_values(const mu_row_route *route, const mu_tensor *values
     const char **at = sorted != NULL ? mu__alloc(((size_t)route->n + 1) * sizeof *at) : NULL;
     const char *from = at != NULL ? mu__host_read(values) : NULL;
     for (int64_t i = 0; from != NULL && i < route->n; i++)
-        at[route->place[i]] = from + (size_t)i * bytes;
+        at[route->position[i]] = from + (size_t)i * bytes;
     if (from != NULL && bytes > 0)
         mu__copy_scattered(mu__host_write(sorted), at, bytes, route->n);
     mu__free(at);

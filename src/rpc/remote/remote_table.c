@@ -74,8 +74,8 @@ static mu_tensor *look_up(const remote_table *t, const mu_tensor *keys, bool rea
     uint32_t *number = mu__alloc(((size_t)n + 1) * sizeof *number);
     mu_tensor **rows = mu__calloc((size_t)t->n, sizeof *rows), *all = NULL;
     mu_row_route r = {0};
-    const bool room = distinct != NULL && number != NULL && rows != NULL;
-    const int64_t found = room ? mu__distinct(n, mu__host_read(keys), distinct, number) : -1;
+    const bool allocated = distinct != NULL && number != NULL && rows != NULL;
+    const int64_t found = allocated ? mu__distinct(n, mu__host_read(keys), distinct, number) : -1;
     if (found >= 0 && mu__row_route(&r, t->n, found, distinct, server_of, &t->n) == MU_OK &&
         fetch(t, &r, read_only, rows) == MU_OK)
         all = t->n == 1 && found == n && n > 0 ? mu_reshape(rows[0], out->shape.rank, out->shape.dims)
@@ -108,7 +108,7 @@ static mu_status send_updates(const remote_table *t, const mu_row_route *r, cons
     mu_remote_call *calls = mu__row_route_calls(r, t->clients, &servers, &n);
     int64_t *key_at = calls != NULL ? mu__alloc(((size_t)r->n + 1) * sizeof *key_at) : NULL;
     for (int64_t i = 0; key_at != NULL && i < r->n; i++)
-        key_at[r->place[i]] = i;
+        key_at[r->position[i]] = i;
     for (int k = 0; key_at != NULL && k < n; k++) {
         calls[k].subject = subject_of(&mu_op_embedding_table_update, t);
         calls[k].arguments = mu_list(mu__text_value(t->resource.name), mu__row_route_ids(r, servers[k]),

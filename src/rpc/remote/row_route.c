@@ -5,17 +5,17 @@
 
 enum { WANTED = 256 };  // rows whose addresses are looked up before they are copied
 
-// Sorts ids by their parts, which are in `place`, by counting.
+// Sorts ids by their parts, which are in `position`, by counting.
 static void sort_by_part(mu_row_route *r, const int64_t *local)
 {
     int64_t *end = r->begin + 1;
     for (int64_t i = 0; i < r->n; i++)
-        end[r->place[i] + 1]++;
+        end[r->position[i] + 1]++;
     for (int s = 0; s < r->n_parts; s++)
         end[s + 1] += end[s];
     for (int64_t i = 0; i < r->n; i++) { // end[s] begins at the beginning of s, and ends where it ends
-        r->place[i] = (uint32_t)end[r->place[i]]++;
-        r->ids[r->place[i]] = local[i];
+        r->position[i] = (uint32_t)end[r->position[i]]++;
+        r->ids[r->position[i]] = local[i];
     }
 }
 
@@ -30,10 +30,10 @@ mu_status mu__row_route(mu_row_route *r, int n_parts, int64_t n, const int64_t *
     *r = (mu_row_route){.n_parts = n_parts, .n = n,
                         .begin = mu__calloc((size_t)n_parts + 2, sizeof *r->begin),
                         .ids = mu__alloc(((size_t)n + 1) * sizeof *r->ids),
-                        .place = mu__alloc(((size_t)n + 1) * sizeof *r->place)};
+                        .position = mu__alloc(((size_t)n + 1) * sizeof *r->position)};
     int64_t *local = mu__alloc(((size_t)n + 1) * sizeof *local);
-    if (r->begin != NULL && r->ids != NULL && r->place != NULL && local != NULL) {
-        part_of(arg, n, ids, r->place, local);
+    if (r->begin != NULL && r->ids != NULL && r->position != NULL && local != NULL) {
+        part_of(arg, n, ids, r->position, local);
         sort_by_part(r, local);
     }
     mu__free(local);
@@ -44,7 +44,7 @@ void mu__row_route_free(mu_row_route *r)
 {
     mu__free(r->begin);
     mu__free(r->ids);
-    mu__free(r->place);
+    mu__free(r->position);
 }
 
 mu_tensor *mu__row_route_ids(const mu_row_route *r, int part)
@@ -70,7 +70,7 @@ mu_remote_call *mu__row_route_calls(const mu_row_route *r, mu_rpc_client *const 
     return calls;
 }
 
-// The address of each row of the answers, by its place; sets *bytes of a row, 0: there is none. NULL: no memory.
+// The address of each row of the answers, by its position; sets *bytes of a row, 0: there is none. NULL: no memory.
 static const char **rows_of(const mu_row_route *r, mu_tensor *const *rows, size_t *bytes)
 {
     const char **at = mu__alloc(((size_t)r->n + 1) * sizeof *at);
@@ -99,7 +99,7 @@ mu_tensor *mu__row_route_join(const mu_row_route *r, mu_tensor *const *rows, con
     for (int64_t done = 0, some; done < n; done += some, to += (size_t)some * bytes) {
         some = MU_MIN(n - done, WANTED);
         for (int64_t i = 0; i < some; i++)
-            wanted[i] = at[r->place[number[done + i]]];
+            wanted[i] = at[r->position[number[done + i]]];
         mu__copy_scattered(to, wanted, bytes, some);
     }
     mu__free(at);

@@ -330,7 +330,7 @@ static mu_status add_thread(mu_rpc_server *server)
 }
 
 // Whether another thread may run calls: those that wait for other calls do not count.
-static bool has_room(const mu_rpc_server *server)
+static bool may_add_thread(const mu_rpc_server *server)
 {
     return server->n_threads - server->n_blocked < server->max_threads;
 }
@@ -347,7 +347,7 @@ mu_status mu__call_wait_begin(void)
                            MU_MOST_BLOCKED, server->address);
     else
         server->n_blocked++;
-    if (status == MU_OK && server->n_waiting > server->n_idle && !server->stopping && has_room(server) &&
+    if (status == MU_OK && server->n_waiting > server->n_idle && !server->stopping && may_add_thread(server) &&
         add_thread(server) != MU_OK)
         mu__error_move(&ignored); // the other threads continue
     pthread_mutex_unlock(&server->lock);
@@ -435,7 +435,7 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
 static mu_status enqueue(mu_rpc_server *server, mu_server_call *call)
 {
     mu_error_value ignored;
-    if (mu__system->threads && server->n_waiting >= server->n_idle && has_room(server) &&
+    if (mu__system->threads && server->n_waiting >= server->n_idle && may_add_thread(server) &&
         add_thread(server) != MU_OK) {
         if (server->n_threads == 0)
             return mu_error_code();

@@ -62,7 +62,7 @@ static void lost(mu_node *node, int member, const char *why)
     left(node, member);
 }
 
-static int64_t turn(mu_node *node, int64_t now)
+static int64_t on_step(mu_node *node, int64_t now)
 {
     mu_rpc_server *server = mu__server_of(node);
     for (int i = 0; i < node->n_members; i++)
@@ -72,7 +72,7 @@ static int64_t turn(mu_node *node, int64_t now)
 }
 
 static const mu_membership clients = {.name = "RPC clients", .admit = admit, .joined = joined,
-                                      .asked = mu__server_asked, .left = left, .lost = lost, .turn = turn};
+                                      .asked = mu__server_asked, .left = left, .lost = lost, .on_step = on_step};
 
 // ---- The thread that drives the node ------------------------------------------------------------
 

@@ -197,7 +197,7 @@ typedef struct mu_store {
         size_t recorded;      // bytes of the changes since then
     } outbound;
     bool transferred;           // the copy has the state that the transfer began with
-    bool told_slow;             // the log has said that the copy slows updates down
+    bool logged_slow;             // the log has said that the copy slows updates down
     mu_rpc_result *sending;     // owned
     size_t n_sending;           // of `outbound` in it
     int64_t position;           // of the next message (as a copy: of the next one from the primary)

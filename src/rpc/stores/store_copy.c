@@ -77,7 +77,7 @@ void mu__copying_end(mu_store *store)
     memset(&store->outbound, 0, sizeof store->outbound);
     store->n_sending = store->sent_bytes = 0;
     store->complete = store->told = store->sending_tells = store->again = store->parted = store->replaced = false;
-    store->transferred = store->told_slow = false;
+    store->transferred = store->logged_slow = false;
     store->lease_ns = 0;
 }
 
@@ -101,9 +101,9 @@ mu_status mu__copying_record(mu_store *store, int64_t sequence, mu_value *record
     const size_t before = store->outbound.bytes;
     MU_TRY(push(store, MU_COPIED_RECORDS, sequence, record));
     store->outbound.recorded += store->outbound.bytes - before;
-    if (store->complete || store->told_slow || mu__copying_keeps_up(store))
+    if (store->complete || store->logged_slow || mu__copying_keeps_up(store))
         return MU_OK;
-    store->told_slow = true;
+    store->logged_slow = true;
     mu__log(MU_LOG_WARNING, "store %d: updates come faster than its new copy takes them, so they wait for it until it "
             "has everything", store->number);
     return MU_OK;

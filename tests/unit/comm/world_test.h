@@ -32,7 +32,7 @@ typedef struct seat {
     int failed;
 } seat;
 
-static inline void *run_seat(void *arg)
+static inline void *run_member(void *arg)
 {
     seat *s = arg;
     s->failed = s->w->run(s->w, s->c);
@@ -61,7 +61,7 @@ static inline int run_members(world *w)
     atomic_store(&w->running, w->n_local);
     for (int i = 0; i < w->n_local; i++) {
         seats[i] = (seat){.w = w, .c = mu__group_member(w->group, i)};
-        CHECK(pthread_create(&threads[i], NULL, run_seat, &seats[i]) == 0);
+        CHECK(pthread_create(&threads[i], NULL, run_member, &seats[i]) == 0);
     }
     while (mu__group_needs_service(w->group) && atomic_load(&w->running) > 0) {
         mu__group_serve(w->group);

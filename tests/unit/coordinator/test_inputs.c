@@ -411,12 +411,12 @@ static void hostile_requests_are_refused(void **state)
     struct { mu_value *sent; int64_t pairs[4], n; mu_status code; const char *why; } wrong[] = {
         {mu_list(int64(1), MU_END), {0, input->number, 0}, 3, MU_INVALID_ARGUMENT, "two for each"},
         {mu_list(int64(1), MU_END), {0, two->number + 1}, 2, MU_UNAVAILABLE, "does not have input"},
-        {mu_list(int64(1), MU_END), {2, input->number}, 2, MU_INVALID_ARGUMENT, "leave other places"},
-        {mu_list(int64(1), MU_END), {-1, input->number}, 2, MU_INVALID_ARGUMENT, "leave other places"},
+        {mu_list(int64(1), MU_END), {2, input->number}, 2, MU_INVALID_ARGUMENT, "leave other positions"},
+        {mu_list(int64(1), MU_END), {-1, input->number}, 2, MU_INVALID_ARGUMENT, "leave other positions"},
         {mu_list(int64(1), int64(1), MU_END), {0, input->number}, 2, MU_INVALID_ARGUMENT, "more were sent"},
-        {mu_list(MU_END), {0, input->number}, 2, MU_INVALID_ARGUMENT, "leave other places"},
+        {mu_list(MU_END), {0, input->number}, 2, MU_INVALID_ARGUMENT, "leave other positions"},
         {mu_list(int64(1), MU_END), {1, two->number}, 2, MU_INVALID_ARGUMENT, "more were sent"},
-        {mu_list(int64(1), MU_END), {0, input->number, 0, input->number}, 4, MU_INVALID_ARGUMENT, "other places"},
+        {mu_list(int64(1), MU_END), {0, input->number, 0, input->number}, 4, MU_INVALID_ARGUMENT, "other positions"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect_result(mu_rpc_call(client, "muster.function.run",

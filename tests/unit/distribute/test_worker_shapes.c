@@ -531,7 +531,7 @@ static int run_alone(int rank, void *arg)
     return 0;
 }
 
-// A function without collectives is no affair of the other worker.
+// A function without collectives does not concern the other workers.
 static void test_one_worker_runs_alone(void **state)
 {
     (void)state;

@@ -319,7 +319,7 @@ static void a_member_that_fails_is_named(void **state)
     mu_graph *graph = mu__graph_new("g");
     mu_edge x = input(graph, MU_I32, &many), y = input(graph, MU_I32, &many);
     mu_edge quotient = apply2(&mu_op_floor_divide, x, y);
-    assert_int_equal(mu__node_place(quotient.node, (mu_site){"train.c", 42}), MU_OK);
+    assert_int_equal(mu__node_set_site(quotient.node, (mu_site){"train.c", 42}), MU_OK);
     result(apply1(&mu_op_neg, quotient));
     assert_int_equal(mu__fusion_fuse(graph), MU_OK);
     assert_int_equal(count_fusions(graph), 1);

@@ -1,7 +1,7 @@
 // The serialised form: what is written is read again as the same graph, and nothing wrong is read.
 //
 // Wrong graphs are made by damaging the nodes of a real one in memory before it is written, and by damaging the
-// bytes; damaged bytes without end are the fuzzer's affair (fuzz_graph.c).
+// bytes; damaged bytes without end are left to the fuzzer (fuzz_graph.c).
 #include "../model/model_test.h"
 #include "printed.h"
 
