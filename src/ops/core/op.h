@@ -370,6 +370,7 @@ typedef struct mu_resource_kind {
     // forget is called when the last handle on a resource goes that other processes keep. Optional.
     void (*forget)(mu_resource *resource);
     bool opaque;       // the buffer holds no elements; only ops that name this kind (mu_op.resource_kind) may use it
+    const char *what;  // of an opaque kind, for messages: "accumulator"
 } mu_resource_kind;
 struct mu_resource {
     mu_object object;
@@ -379,6 +380,7 @@ struct mu_resource {
     bool shared;    // one storage for all replicas of this process
     bool per_worker; // each worker of a coordinator has a value of its own under this name
     void *home;     // object through which the process that keeps the value is reached; NULL: this process keeps it
+    mu_buffer *self; // of an opaque resource of this process: what acquire gives
     // Held while an op, or a plan, uses the resource; NULL: one thread at a time uses it anyway. Outlives the resource.
     pthread_mutex_t *lock;
 };
@@ -386,6 +388,13 @@ struct mu_resource {
 // mu__resources_lock takes the locks of n resources, each once (resource_lock.c); mu__resources_unlock gives them back.
 void mu__resources_lock(int n, mu_resource *const *resources);
 void mu__resources_unlock(int n, mu_resource *const *resources);
+
+// What kinds of opaque resources have in common (opaque_resource.c): acquire and commit, and mu__opaque_begin, which
+// makes resource->self; release that with the resource. Kernels get the struct that begins with the resource.
+mu_status mu__opaque_begin(mu_resource *resource);
+mu_status mu__opaque_acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access,
+                             mu_buffer **out);
+mu_status mu__opaque_commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer);
 
 // mu__access_of returns how an op with these flags (mu_op_flags) uses its resources.
 static inline mu_access mu__access_of(unsigned flags)

@@ -20,26 +20,12 @@ typedef struct mu_take_request {
 
 // ---- The resource -------------------------------------------------------------------------------
 
-static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
-{
-    (void)replica, (void)access;
-    if (place != &mu__place_host)
-        return mu__error(MU_UNIMPLEMENTED, "accumulator '%s' is in the host's memory; use it on a CPU device",
-                         resource->name);
-    *out = mu_retain(((mu_accumulator *)resource)->self);
-    return MU_OK;
-}
-
-static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
-{
-    (void)resource, (void)replica, (void)access, (void)buffer;
-    return MU_OK;
-}
-
-const mu_resource_kind mu__dense_accumulator_kind = {.name = "conditional_accumulator", .acquire = acquire,
-                                                     .commit = commit, .opaque = true};
-const mu_resource_kind mu__sparse_accumulator_kind = {.name = "sparse_conditional_accumulator", .acquire = acquire,
-                                                      .commit = commit, .opaque = true};
+const mu_resource_kind mu__dense_accumulator_kind = {
+    .name = "conditional_accumulator", .acquire = mu__opaque_acquire, .commit = mu__opaque_commit,
+    .opaque = true, .what = "accumulator"};
+const mu_resource_kind mu__sparse_accumulator_kind = {
+    .name = "sparse_conditional_accumulator", .acquire = mu__opaque_acquire, .commit = mu__opaque_commit,
+    .opaque = true, .what = "accumulator"};
 
 void mu__gradient_sum_free(mu_gradient_sum *sum)
 {
@@ -83,7 +69,7 @@ static void accumulator_destroy(void *object)
     mu__accumulator_drop_kept(a, INT64_MAX);
     mu__holder_end(&a->holder);
     mu__free(a->kept.items);
-    mu_release(a->self);
+    mu_release(a->resource.self);
     if (a->made > 0)
         pthread_mutex_destroy(&a->lock);
     if (a->made > 1)
@@ -99,20 +85,9 @@ static bool make_locks(mu_accumulator *a)
     a->made += pthread_mutex_init(&a->lock, NULL) == 0;
     a->made += a->made == 1 && mu__condition_init(&a->taken);
     if (a->made < 2)
-        mu__error(MU_RESOURCE_EXHAUSTED, "accumulator '%s': the system has no room for its lock; free memory",
+        mu__error(MU_RESOURCE_EXHAUSTED, "accumulator '%s': the system cannot make a lock; free memory",
                   a->resource.name);
     return a->made == 2;
-}
-
-static mu_buffer *buffer_of(mu_accumulator *a)
-{
-    mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
-    if (buffer) {
-        buffer->place = &mu__place_host;
-        buffer->data = a;
-        buffer->arg = a;  // any non-NULL value: the buffer does not own the memory
-    }
-    return buffer;
 }
 
 mu_accumulator *mu__accumulator_new(const mu_conditional_accumulator_args *args, bool sparse)
@@ -129,7 +104,8 @@ mu_accumulator *mu__accumulator_new(const mu_conditional_accumulator_args *args,
     a->mean = !args->reduction_type || strcmp(args->reduction_type, "MEAN") == 0;
     a->declared_rank = args->shape ? args->shape->rank : -1;
     a->declared = args->shape ? *args->shape : mu__scalar_shape;
-    if (a->resource.name && (a->shared_name || !args->shared_name) && (a->self = buffer_of(a)) && make_locks(a))
+    if (a->resource.name && (a->shared_name || !args->shared_name) && mu__opaque_begin(&a->resource) == MU_OK &&
+        make_locks(a))
         return a;
     mu_release(a);
     return NULL;
@@ -155,10 +131,8 @@ static void *make_names(mu_runtime *runtime)
 {
     (void)runtime;
     shared_names *names = mu__calloc(1, sizeof *names);
-    if (names && pthread_mutex_init(&names->lock, NULL) == 0)
+    if (names && mu__lock_init(&names->lock, "accumulators"))
         return names;
-    if (names)
-        mu__error(MU_RESOURCE_EXHAUSTED, "accumulators: the system has no room for a lock; free memory");
     mu__free(names);
     return NULL;
 }

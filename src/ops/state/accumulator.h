@@ -40,7 +40,6 @@ typedef struct mu_accumulator_keeper {
 
 struct mu_accumulator {
     mu_resource resource;  // first; its name is the shared name, if it has one; its spec has the type and no elements
-    mu_buffer *self;       // whose memory is this struct
     const mu_accumulator_keeper *keeper;  // NULL: this process keeps it; else the kind sends ops to resource.home
     bool sparse, mean;
     char *shared_name;     // NULL: none

@@ -42,23 +42,8 @@ mu_status mu__table_options_check(const mu_table_options *o, const char *name)
 
 // ---- The resource -------------------------------------------------------------------------------
 
-static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
-{
-    (void)replica, (void)access;
-    if (place != &mu__place_host)
-        return mu__error(MU_UNIMPLEMENTED, "embedding table '%s' is in the host's memory; use it on a CPU device",
-                         resource->name);
-    *out = mu_retain(((mu_table *)resource)->self);
-    return MU_OK;
-}
-
-static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
-{
-    (void)resource, (void)replica, (void)access, (void)buffer;
-    return MU_OK;
-}
-
-const mu_resource_kind mu__table_kind = {.name = MU_TABLE_KIND, .acquire = acquire, .commit = commit, .opaque = true};
+const mu_resource_kind mu__table_kind = {.name = MU_TABLE_KIND, .acquire = mu__opaque_acquire,
+                                         .commit = mu__opaque_commit, .opaque = true, .what = "embedding table"};
 
 static size_t slab_bytes(const mu_table *t) { return t->row_bytes << t->slab_shift; }
 
@@ -83,22 +68,11 @@ static void table_destroy(void *object)
     }
     mu__holder_end(&t->holder);
     mu__free(t->stripes);
-    mu_release(t->self);
+    mu_release(t->resource.self);
     mu__free(t->resource.name);
 }
 
 static mu_type table_type = {.name = "embedding table's rows", .destroy = table_destroy};
-
-static mu_buffer *buffer_of(mu_table *t)
-{
-    mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
-    if (buffer) {
-        buffer->place = &mu__place_host;
-        buffer->data = t;
-        buffer->arg = t; // any non-NULL value: the buffer does not own the memory
-    }
-    return buffer;
-}
 
 static size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -131,14 +105,14 @@ mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_by
     t->resource.name = mu__strdup(name);
     mu__holder_begin(&t->holder, budget, "embedding table", t->resource.name);
     lay_out(t);
-    t->self = buffer_of(t);
+    const bool begun = mu__opaque_begin(&t->resource) == MU_OK;
     t->stripes = mu__calloc((size_t)t->n_stripes, sizeof *t->stripes);
     while (t->stripes && t->made < t->n_stripes && pthread_mutex_init(&t->stripes[t->made].lock, NULL) == 0)
         t->made++;
-    if (t->resource.name && t->self && t->made == t->n_stripes)
+    if (t->resource.name && begun && t->made == t->n_stripes)
         return t;
     if (!mu__pending())
-        mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s': the system has no room for its locks; free memory",
+        mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s': the system cannot make a lock; free memory",
                   name);
     mu_release(t);
     return NULL;

@@ -67,7 +67,6 @@ typedef struct mu_table_stripe {
 
 typedef struct mu_table {
     mu_resource resource;           // spec: float32 [dimension]
-    mu_buffer *self;                // "elements" that kernels get
     mu_table_options options;
     size_t values_at, slots_at, row_bytes;
     int slab_shift;                 // a slab has 1 << slab_shift rows

@@ -2,24 +2,8 @@
 // removed. Of several replicas the first records.
 #include "ops/state/recorder.h"
 
-static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
-{
-    (void)replica, (void)access;
-    if (place != &mu__place_host)
-        return mu__error(MU_UNIMPLEMENTED, "summary writer '%s' is in the host's memory; use it on a CPU device",
-                         resource->name);
-    *out = mu_retain(((mu_recorder *)resource)->self);
-    return MU_OK;
-}
-
-static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
-{
-    (void)resource, (void)replica, (void)access, (void)buffer;
-    return MU_OK;
-}
-
-static const mu_resource_kind recorder_kind = {.name = MU_RECORDER_KIND, .acquire = acquire, .commit = commit,
-                                               .opaque = true};
+static const mu_resource_kind recorder_kind = {.name = MU_RECORDER_KIND, .acquire = mu__opaque_acquire,
+                                               .commit = mu__opaque_commit, .opaque = true, .what = "summary writer"};
 
 mu_status mu__recorder_make(mu_recorder *recorder, const char *name)
 {
@@ -27,18 +11,12 @@ mu_status mu__recorder_make(mu_recorder *recorder, const char *name)
     recorder->resource.spec = (mu_spec){.dtype = MU_F32, .shape = {.rank = 1, .dims = {0}}};
     recorder->resource.shared = true;
     recorder->resource.name = mu__strdup(name);
-    recorder->self = mu__new(&mu__buffer_type, sizeof *recorder->self);
-    if (!recorder->resource.name || !recorder->self)
-        return MU_RESOURCE_EXHAUSTED;
-    recorder->self->place = &mu__place_host;
-    recorder->self->data = recorder;
-    recorder->self->arg = recorder;  // any non-NULL value: the buffer does not own the memory
-    return MU_OK;
+    return recorder->resource.name ? mu__opaque_begin(&recorder->resource) : MU_RESOURCE_EXHAUSTED;
 }
 
 void mu__recorder_free(mu_recorder *recorder)
 {
-    mu_release(recorder->self);
+    mu_release(recorder->resource.self);
     mu__free(recorder->resource.name);
 }
 

@@ -18,7 +18,6 @@ typedef struct mu_record_attrs {
 typedef struct mu_recorder mu_recorder;
 struct mu_recorder {
     mu_resource resource;      // first
-    mu_buffer *self;           // whose memory is this struct
     // record is called in each run, on the first replica's thread; it locks what it needs.
     mu_status (*record)(mu_recorder *recorder, const mu_record_attrs *attrs, int64_t step, mu_tensor *data);
 };
