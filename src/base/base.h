@@ -427,9 +427,21 @@ mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what)
 bool mu__latch_done(const mu_latch *latch);  // all have arrived
 void mu__latch_free(mu_latch *latch);
 
+// mu__cpu_pause is for the inside of a loop that spins: it saves power and lets the core's other thread run.
+static inline void mu__cpu_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 // mu__condition_init makes a condition whose waits end by the clock of mu__now_ns, which never jumps; false: the system
 // has no room for it.
 bool mu__condition_init(pthread_cond_t *condition);
+// mu__lock_init makes a lock; false: the system has no memory for it, which the error says of `what`.
+bool mu__lock_init(pthread_mutex_t *lock, const char *what);
 
 // A monitor is a lock and a condition (monitor.c). mu__monitor_wait sleeps until somebody signals `changed`, for 0.1 s
 // at most, so that the caller's loop can look for a signal or a cancellation; the caller holds the lock. It returns

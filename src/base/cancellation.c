@@ -32,9 +32,8 @@ mu_cancellation *mu_cancellation_new(void)
         return NULL;
     mu_cancellation *cancellation = mu__new(&cancellation_type, sizeof *cancellation);
     if (cancellation != NULL)
-        cancellation->has_lock = pthread_mutex_init(&cancellation->lock, NULL) == 0;
+        cancellation->has_lock = mu__lock_init(&cancellation->lock, "mu_cancellation_new");
     if (cancellation != NULL && !cancellation->has_lock) {
-        mu__error(MU_RESOURCE_EXHAUSTED, "mu_cancellation_new: the system has no room for a lock; free memory");
         mu_release(cancellation);
         return NULL;
     }

@@ -1,4 +1,4 @@
-// Monitors: a lock and a condition that are used together, with waits that end.
+// Locks, conditions, and monitors: a lock and a condition that are used together, with waits that end.
 #include "base/base.h"
 
 #include <time.h>
@@ -14,16 +14,26 @@ bool mu__condition_init(pthread_cond_t *condition)
     return made;
 }
 
+static mu_status no_lock(const char *what)
+{
+    return mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system cannot make a lock; free memory", what);
+}
+
+bool mu__lock_init(pthread_mutex_t *lock, const char *what)
+{
+    return pthread_mutex_init(lock, NULL) == 0 || no_lock(what) == MU_OK;
+}
+
 mu_status mu__monitor_init(mu_monitor *monitor, const char *what)
 {
     monitor->made = false;
-    if (pthread_mutex_init(&monitor->lock, NULL) == 0) {
-        monitor->made = mu__condition_init(&monitor->changed);
-        if (!monitor->made)
-            pthread_mutex_destroy(&monitor->lock);
-    }
-    return monitor->made ? MU_OK
-                         : mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system has no room for a lock; free memory", what);
+    if (!mu__lock_init(&monitor->lock, what))
+        return mu_error_code();
+    monitor->made = mu__condition_init(&monitor->changed);
+    if (monitor->made)
+        return MU_OK;
+    pthread_mutex_destroy(&monitor->lock);
+    return no_lock(what);
 }
 
 void mu__monitor_free(mu_monitor *monitor)

@@ -14,15 +14,6 @@
 // LOST_NS: longer than one iteration of the loop, with its yield, takes on an idle processor.
 enum { PAUSES_PER_YIELD = 32, LOST_NS = 15000 };
 
-static void pause_shortly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 void mu__futex_sleep(atomic_int *word, int seen, int64_t deadline_ns)
 {
     struct timespec left, *timeout = NULL;
@@ -50,7 +41,7 @@ bool mu__spin(const atomic_int *word, int mask, int value, bool equal, int64_t m
         for (int i = 0; i < PAUSES_PER_YIELD; i++) {
             if (((atomic_load_explicit(word, memory_order_acquire) & mask) == value) == equal)
                 return true;
-            pause_shortly();
+            mu__cpu_pause();
         }
         sched_yield();
         now = mu__now_ns();

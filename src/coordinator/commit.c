@@ -5,9 +5,9 @@
 
 mu_status mu__commits_init(mu_coordinator *c)
 {
-    c->commits.has_lock = pthread_mutex_init(&c->commits.lock, NULL) == 0;
+    c->commits.has_lock = mu__lock_init(&c->commits.lock, "mu_coordinator_new");
     if (!c->commits.has_lock)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "mu_coordinator_new: the system has no room for a lock; free memory");
+        return mu_error_code();
     return MU_OK;
 }
 

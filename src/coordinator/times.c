@@ -3,10 +3,8 @@
 
 mu_status mu__times_init(mu_times *times)
 {
-    times->has_lock = pthread_mutex_init(&times->lock, NULL) == 0;
-    return times->has_lock ? MU_OK
-                           : mu__error(MU_RESOURCE_EXHAUSTED, "mu_coordinator_new: the system has no room for a lock; "
-                                       "free memory");
+    times->has_lock = mu__lock_init(&times->lock, "mu_coordinator_new");
+    return times->has_lock ? MU_OK : mu_error_code();
 }
 
 void mu__times_free(mu_times *times)

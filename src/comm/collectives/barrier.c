@@ -22,20 +22,11 @@ enum {
     SLEEP_NS = 100 * 1000 * 1000
 };
 
-static void cpu_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 bool mu__backoff_pause(mu_backoff *backoff)
 {
     const bool calm = backoff->calm != NULL && atomic_load_explicit(backoff->calm, memory_order_relaxed);
     if (!calm && !backoff->crowded && backoff->spins++ % PAUSES_PER_LOOK != 0) {
-        cpu_pause();
+        mu__cpu_pause();
         return true;
     }
     const int64_t now = mu__now_ns();

@@ -23,7 +23,7 @@ mu_aggregation *mu__aggregation_new(int n, bool synchronous)
     made->n_locks += made->n_locks == 1 && pthread_mutex_init(&made->updates_lock, NULL) == 0;
     if (made->n_locks == 2)
         return made;
-    mu__error(MU_RESOURCE_EXHAUSTED, "mu_parameter_server_strategy: the system has no room for a lock; free memory");
+    mu__error(MU_RESOURCE_EXHAUSTED, "mu_parameter_server_strategy: the system cannot make a lock; free memory");
     mu__aggregation_free(made);
     return NULL;
 }

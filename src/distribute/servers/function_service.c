@@ -447,10 +447,8 @@ mu_status mu__function_service_add(mu_rpc_server *server, mu_kept *kept)
     service *s = mu__new(&service_type, sizeof *s);
     if (s == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
-    mu_status status = s->has_lock
-                           ? mu__server_keep(server, s)
-                           : mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    s->has_lock = mu__lock_init(&s->lock, "functions of a server");
+    mu_status status = s->has_lock ? mu__server_keep(server, s) : mu_error_code();
     if (status == MU_OK)
         status = mu__server_owned(server, free_all, s);
     if (status == MU_OK)

@@ -102,9 +102,9 @@ mu_status mu__served_copies_begin(mu_servers *servers, const mu_parameter_server
         return MU_RESOURCE_EXHAUSTED;
     servers->copies = copies;
     MU_TRY(mu__monitor_init(&copies->wake, "copies"));
-    copies->has_lock = pthread_mutex_init(&copies->lock, NULL) == 0;
+    copies->has_lock = mu__lock_init(&copies->lock, "the copies of servers");
     if (!copies->has_lock)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+        return mu_error_code();
     MU_TRY(start(copies, servers, args));
     return wait_until_ready(copies);
 }

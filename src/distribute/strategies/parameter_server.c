@@ -135,7 +135,7 @@ static mu_status make_servers(mu_servers *servers, int n_servers, int n_workers)
     servers->n_workers = n_workers;
     for (; servers->n_made < n_servers; servers->n_made++)
         if (pthread_mutex_init(&servers->servers[servers->n_made].lock, NULL) != 0)
-            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system has no room for the locks of %d servers; free "
+            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system cannot make the locks of %d servers; free "
                              "memory", constructor, n_servers);
     for (int i = 0; i < n_workers; i++) {
         char name[32];

@@ -8,9 +8,7 @@ enum { NAMED = 3 };
 mu_status mu__budget_init(mu_byte_budget *budget, size_t limit)
 {
     budget->limit = limit;
-    if (pthread_mutex_init(&budget->lock, NULL) == 0)
-        return MU_OK;
-    return mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+    return mu__lock_init(&budget->lock, "a budget of bytes") ? MU_OK : mu_error_code();
 }
 
 void mu__budget_end(mu_byte_budget *budget) { pthread_mutex_destroy(&budget->lock); }

@@ -492,9 +492,9 @@ static mu_status start(mu_rpc_client *client)
 
 static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args, mu_role role, int accepts)
 {
-    client->has_lock = pthread_mutex_init(&client->lock, NULL) == 0;
+    client->has_lock = mu__lock_init(&client->lock, "mu_rpc_client_new");
     if (!client->has_lock)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_client_new: the system has no room for a lock; free memory");
+        return mu_error_code();
     client->address = mu__strdup(args->address);
     client->name = mu__strdup(args->name != NULL ? args->name : args->address);
     client->timeout =

@@ -31,7 +31,7 @@ mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method)
     result->made += result->made == 1 && mu__condition_init(&result->changed);
     if (result->made == 2)
         return result;
-    mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_call: the system has no room for a lock; free memory");
+    mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_call: the system cannot make a lock; free memory");
     mu_release(result);
     return NULL;
 }

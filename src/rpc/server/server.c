@@ -372,7 +372,7 @@ static mu_status fill(mu_rpc_server *server, const mu_rpc_server_args *args)
                        pthread_mutex_init(&server->owned.lock, NULL) == 0 &&
                        pthread_cond_init(&server->work, NULL) == 0;
     if (!server->has_lock)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_server_new: the system has no room for a lock; free memory");
+        return mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_server_new: the system cannot make a lock; free memory");
     server->wanted = mu__strdup(args->address);
     server->max_threads = or_default(args->max_threads, DEFAULT_THREADS);
     server->credits = or_default(args->credits, DEFAULT_CREDITS);

@@ -9,8 +9,6 @@
 #include "ops/state/accumulator.h"
 #include "rpc/rpc.h"
 
-enum { MOST_NAME = 1000 };
-
 struct mu_accumulator_list {
     mu_object object;
     pthread_mutex_t lock;
@@ -51,10 +49,9 @@ mu_accumulator_list *mu__accumulators_new(mu_byte_budget *budget)
     if (list == NULL)
         return NULL;
     list->budget = budget;
-    list->has_lock = pthread_mutex_init(&list->lock, NULL) == 0;
+    list->has_lock = mu__lock_init(&list->lock, "accumulators of a server");
     if (list->has_lock)
         return list;
-    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
     mu_release(list);
     return NULL;
 }
@@ -142,12 +139,10 @@ mu_value *mu__accumulator_create(mu_value *arguments, void *arg)
     mu_shape shape = {0};
     bool sparse = false;
     char *name = NULL;
-    if (mu__value_text(mu_value_at(arguments, 0), "the accumulator's name", &name) != MU_OK)
+    if (mu__argument_name(arguments, "an accumulator", &name) != MU_OK)
         return NULL;
     args.name = name;
-    if (*name == '\0' || strlen(name) > MOST_NAME)
-        mu__error(MU_INVALID_ARGUMENT, "an accumulator's name needs 1 to %d bytes", MOST_NAME);
-    else if (read_kind(mu_at(arguments, 1), &args, &shape, &sparse) == MU_OK) {
+    if (read_kind(mu_at(arguments, 1), &args, &shape, &sparse) == MU_OK) {
         mu_accumulator *made =
             sparse ? mu_sparse_conditional_accumulator_with(&args) : mu_conditional_accumulator_with(&args);
         if (made != NULL && mu__change_begin() == MU_OK)
@@ -160,7 +155,7 @@ mu_value *mu__accumulator_create(mu_value *arguments, void *arg)
 mu_value *mu__accumulator_close(mu_value *arguments, void *arg)
 {
     char *name = NULL;
-    if (mu__value_text(mu_value_at(arguments, 0), "the accumulator's name", &name) != MU_OK)
+    if (mu__argument_name(arguments, "an accumulator", &name) != MU_OK)
         return NULL;
     mu_accumulator *found = mu__change_begin() == MU_OK ? find_retained(mu__service_accumulators(arg), name) : NULL;
     mu__free(name);
@@ -231,7 +226,7 @@ mu_value *mu__accumulator_take_method(mu_value *arguments, void *arg)
 {
     mu_accumulator_list *list = mu__service_accumulators(arg);
     char *name = NULL;
-    if (mu__value_text(mu_value_at(arguments, 0), "the accumulator's name", &name) != MU_OK)
+    if (mu__argument_name(arguments, "an accumulator", &name) != MU_OK)
         return NULL;
     mu_accumulator *a = find_retained(list, name);
     const mu_tensor *required = mu_at(arguments, 1), *seconds = mu_at(arguments, 2);

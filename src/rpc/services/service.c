@@ -115,21 +115,23 @@ static mu_status add_variable(service *s, const char *name, mu_tensor *value)
     return MU_OK;
 }
 
-static mu_status read_name(const mu_value *arguments, char **name)
+mu_status mu__argument_name(const mu_value *arguments, const char *what, char **name)
 {
-    MU_TRY(mu__value_text(mu_value_at(arguments, 0), "the variable's name", name));
+    char text[64];
+    snprintf(text, sizeof text, "the name of %s", what);
+    MU_TRY(mu__value_text(mu_value_at(arguments, 0), text, name));
     if (**name != '\0' && strlen(*name) <= MOST_NAME)
         return MU_OK;
     mu__free(*name);
     *name = NULL;
-    return mu__error(MU_INVALID_ARGUMENT, "a variable's name needs 1 to %d bytes", MOST_NAME);
+    return mu__error(MU_INVALID_ARGUMENT, "%s needs 1 to %d bytes", text, MOST_NAME);
 }
 
 static mu_value *create(mu_value *arguments, void *arg)
 {
     service *s = arg;
     char *name = NULL;
-    if (read_name(arguments, &name) == MU_OK) {
+    if (mu__argument_name(arguments, "a variable", &name) == MU_OK) {
         mu_tensor *value = mu_at(arguments, 1);
         if (value != NULL && mu__change_begin() == MU_OK) {
             pthread_mutex_lock(&s->lock);
@@ -154,7 +156,7 @@ static mu_variable *remove_variable(service *s, const char *name)
 static mu_value *delete_one(mu_value *arguments, void *arg)
 {
     char *name = NULL;
-    if (read_name(arguments, &name) != MU_OK || mu__change_begin() != MU_OK) {
+    if (mu__argument_name(arguments, "a variable", &name) != MU_OK || mu__change_begin() != MU_OK) {
         mu__free(name);
         return NULL;
     }
@@ -444,7 +446,7 @@ static mu_status check_ids(const mu_tensor *ids, const mu_resource *table)
 static mu_message *rows(const mu_value *arguments, void *arg)
 {
     char *name = NULL;
-    mu_variable *table = read_name(arguments, &name) == MU_OK ? find_retained(arg, name) : NULL;
+    mu_variable *table = mu__argument_name(arguments, "a variable", &name) == MU_OK ? find_retained(arg, name) : NULL;
     const mu_tensor *ids = table != NULL ? mu_at(arguments, 1) : NULL;
     mu_message *message = NULL;
     if (table != NULL && check_ids(ids, &table->resource) == MU_OK) {
@@ -540,7 +542,7 @@ static void *make(mu_kept *kept)
     if (s->accumulators != NULL && make_locks(s))
         return s;
     if (!mu__pending())
-        mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for locks; free memory");
+        mu__error(MU_RESOURCE_EXHAUSTED, "the system cannot make locks; free memory");
     mu_release(s);
     return NULL;
 }

@@ -202,5 +202,8 @@ mu_accumulator *mu__remote_accumulator_new(mu_rpc_client *client, const char *na
 // frees. Errors: INVALID_ARGUMENT naming `what`.
 mu_value *mu__text_value(const char *text);
 mu_status mu__value_text(const mu_value *value, const char *what, char **out);
+// mu__argument_name reads a name, the first argument of many requests, likewise; `what` it is of: "a variable". Errors:
+// INVALID_ARGUMENT for an empty or a long one.
+mu_status mu__argument_name(const mu_value *arguments, const char *what, char **name);
 
 #endif

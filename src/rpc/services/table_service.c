@@ -9,7 +9,7 @@
 #include "rpc/rpc.h"
 #include "rpc/services/service.h"
 
-enum { MOST_NAME = 1000, MOST_TABLES = 65536 };
+enum { MOST_TABLES = 65536 };
 
 struct mu_table_service {
     mu_object object;
@@ -54,21 +54,11 @@ static size_t find(const mu_table_service *s, const char *name)
     return i;
 }
 
-static mu_status read_name(const mu_value *arguments, char **name)
-{
-    MU_TRY(mu__value_text(mu_value_at(arguments, 0), "the table's name", name));
-    if (**name != '\0' && strlen(*name) <= MOST_NAME)
-        return MU_OK;
-    mu__free(*name);
-    *name = NULL;
-    return mu__error(MU_INVALID_ARGUMENT, "an embedding table's name needs 1 to %d bytes", MOST_NAME);
-}
-
 // The table that the first argument names; retained.
 static mu_table *table_of(mu_table_service *s, const mu_value *arguments)
 {
     char *name = NULL;
-    if (read_name(arguments, &name) != MU_OK)
+    if (mu__argument_name(arguments, "an embedding table", &name) != MU_OK)
         return NULL;
     pthread_mutex_lock(&s->lock);
     const size_t i = find(s, name);
@@ -118,8 +108,8 @@ static mu_value *create(mu_value *arguments, void *arg)
     mu_table_service *s = arg;
     mu_table_options options;
     char *name = NULL;
-    if (read_options(arguments, &options) == MU_OK && read_name(arguments, &name) == MU_OK &&
-        mu__change_begin() == MU_OK) {
+    if (read_options(arguments, &options) == MU_OK &&
+        mu__argument_name(arguments, "an embedding table", &name) == MU_OK && mu__change_begin() == MU_OK) {
         pthread_mutex_lock(&s->lock);
         add(s, name, &options);
         pthread_mutex_unlock(&s->lock);
@@ -349,7 +339,8 @@ static mu_status load(void *part, const char *name, mu_value *value)
     mu_table_rows rows;
     char *table_name = NULL;
     (void)name;
-    if (read_options(value, &options) != MU_OK || read_name(value, &table_name) != MU_OK)
+    if (read_options(value, &options) != MU_OK ||
+        mu__argument_name(value, "an embedding table", &table_name) != MU_OK)
         return mu_error_code();
     pthread_mutex_lock(&s->lock);
     const bool first = find(s, table_name) == s->tables.n;
@@ -377,10 +368,9 @@ static void *make(mu_kept *kept)
     if (s == NULL)
         return NULL;
     s->kept = mu_retain(kept);
-    s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
+    s->has_lock = mu__lock_init(&s->lock, "embedding tables of a server");
     if (s->has_lock)
         return s;
-    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
     mu_release(s);
     return NULL;
 }

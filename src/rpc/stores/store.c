@@ -212,10 +212,9 @@ mu_store *mu__store_new(mu_stores *stores, int number)
     store->stores = stores;
     store->number = number;
     store->restored_at = -1;
-    store->has_lock = pthread_mutex_init(&store->changing, NULL) == 0;
+    store->has_lock = mu__lock_init(&store->changing, "a store of a server");
     if (store->has_lock)
         return store;
-    mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
     mu_release(store);
     return NULL;
 }

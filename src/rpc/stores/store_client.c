@@ -74,11 +74,9 @@ static mu_status fill(mu_store_client *client, int n, mu_rpc_client *const *serv
     client->n = n;
     client->servers = mu__calloc((size_t)n, sizeof(mu_rpc_client *));
     client->stores = mu__calloc((size_t)n, sizeof *client->stores);
-    client->has_lock = pthread_mutex_init(&client->lock, NULL) == 0;
-    if (client->servers == NULL || client->stores == NULL)
+    client->has_lock = mu__lock_init(&client->lock, "a client of stores");
+    if (client->servers == NULL || client->stores == NULL || !client->has_lock)
         return mu_error_code();
-    if (!client->has_lock)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
     MU_TRY(mu__random(&client->id, sizeof client->id));
     for (int i = 0; i < n; i++) {
         client->servers[i] = mu_retain(servers[i]);

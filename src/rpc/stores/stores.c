@@ -466,9 +466,9 @@ static mu_status start_thread(mu_stores *stores, int i, const char *name, int64_
 static mu_status start(mu_stores *stores)
 {
     MU_TRY(mu__monitor_init(&stores->wake, "stores"));
-    stores->has_lock = pthread_mutex_init(&stores->lock, NULL) == 0;
+    stores->has_lock = mu__lock_init(&stores->lock, "the stores of a server");
     if (!stores->has_lock)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the system has no room for a lock; free memory");
+        return mu_error_code();
     MU_TRY(mu__server_keep(stores->server, stores));
     MU_TRY(mu__server_owned(stores->server, drop_all, stores));
     mu__server_at_stop(stores->server, stop, stores);
