@@ -1,5 +1,7 @@
 // Fuzzes the reader of serialised graphs: any bytes are refused with a record, or give a graph that is written
 // again and then reads as the same. Resources are made as they are asked for, so that effects get past them.
+#include "../unit/graph/same_resource.h"
+
 #include "graph/graph.h"
 
 #include <stdlib.h>
@@ -14,17 +16,6 @@ static mu_resource *make_variable(void *arg, const char *kind, const char *name,
     mu_tensor *zeros = mu_tensor_new(spec->dtype, spec->shape.rank, spec->shape.dims, NULL);
     mu_variable *variable = mu_variable_new(zeros, name);
     return variable ? &variable->resource : NULL;
-}
-
-static mu_resource *same_resource(void *arg, const char *kind, const char *name, const mu_spec *spec)
-{
-    const mu_graph *graph = arg;
-    (void)kind;
-    (void)spec;
-    for (size_t i = 0; i < graph->resources.n; i++)
-        if (strcmp(graph->resources.items[i]->name, name) == 0)
-            return graph->resources.items[i];
-    return NULL;
 }
 
 // Only resources of one name may be refused when it is written.

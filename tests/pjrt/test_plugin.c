@@ -1,6 +1,7 @@
 // Finding and opening plugins: what is wrong is said in a sentence, and nothing ends the process.
 //
 // Also what a function that the plugin cannot run says, and that variables stay as they were.
+#include "../unit/assert_taken.h"
 #include "skip.h"
 
 #include "engine/engine.h"
@@ -14,27 +15,19 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-static void expect_error(mu_status code, const char *part)
-{
-    const mu_error error = mu_error_take();
-    if (error.code != code || !strstr(error.message, part))
-        fail_msg("got %s: %s\nwanted %s with \"%s\"", mu_status_name(error.code), error.message, mu_status_name(code),
-                 part);
-}
-
 static void test_unknown_plugins_are_named(void **state)
 {
     (void)state;
     assert_null(mu__device_by_name(mu__runtime(), "NOSUCH:0"));
-    expect_error(MU_INVALID_ARGUMENT, "'NOSUCH:0'; there is CPU:0");
+    assert_taken(MU_INVALID_ARGUMENT, "'NOSUCH:0'; there is CPU:0");
     assert_null(mu__device_by_name(mu__runtime(), "CPU:99"));
-    expect_error(MU_INVALID_ARGUMENT, "CPU:99");
+    assert_taken(MU_INVALID_ARGUMENT, "CPU:99");
     assert_null(mu__device_by_name(mu__runtime(), "XLA_CPU"));
-    expect_error(MU_INVALID_ARGUMENT, "'XLA_CPU'");
+    assert_taken(MU_INVALID_ARGUMENT, "'XLA_CPU'");
     assert_null(mu__device_by_name(mu__runtime(), "XLA_CPU:-1"));
-    expect_error(MU_INVALID_ARGUMENT, "XLA_CPU:-1");
+    assert_taken(MU_INVALID_ARGUMENT, "XLA_CPU:-1");
     assert_null(mu__device_by_name(mu__runtime(), "XLA_CPU:7"));
-    expect_error(MU_INVALID_ARGUMENT, "XLA_CPU:0 to XLA_CPU:0");
+    assert_taken(MU_INVALID_ARGUMENT, "XLA_CPU:0 to XLA_CPU:0");
     assert_non_null(mu__device_by_name(mu__runtime(), "XLA_CPU:0"));
 }
 
@@ -50,7 +43,7 @@ static void test_devices_of_a_type(void **state)
     assert_string_equal(names[0], "XLA_CPU:0");
     assert_int_equal(mu_list_physical_devices("GPU", NULL, 0), 0);
     assert_null(mu__device_by_name(mu__runtime(), "GPU:0"));
-    expect_error(MU_INVALID_ARGUMENT, "muster plugin install cuda13");
+    assert_taken(MU_INVALID_ARGUMENT, "muster plugin install cuda13");
     char *before = strdup(getenv("PJRT_NAMES_AND_LIBRARY_PATHS"));
     setenv("PJRT_NAMES_AND_LIBRARY_PATHS", "xla_cpu:" MU_TEST_PLUGIN ",cuda13:" MU_TEST_PLUGIN, 1);
     const int n = mu_list_physical_devices("GPU", names, MOST);
@@ -61,14 +54,14 @@ static void test_devices_of_a_type(void **state)
     setenv("PJRT_NAMES_AND_LIBRARY_PATHS", before, 1);
     free(before);
     assert_int_equal(mu_list_physical_devices(NULL, NULL, 0), -1);
-    expect_error(MU_INVALID_ARGUMENT, "type of device");
+    assert_taken(MU_INVALID_ARGUMENT, "type of device");
 }
 
 static void test_files_that_are_no_plugins(void **state)
 {
     (void)state;
     assert_null(mu__pjrt_plugin("/nowhere/plugin.so"));
-    expect_error(MU_NOT_FOUND, "/nowhere/plugin.so: there is no such file");
+    assert_taken(MU_NOT_FOUND, "/nowhere/plugin.so: there is no such file");
 }
 
 // The same file under another path, which is opened anew.
@@ -138,12 +131,12 @@ static void test_wrong_options_are_refused(void **state)
     assert_true(mu__pjrt_flags_have("xla_cpu_enable_fast_math"));
     assert_false(mu__pjrt_flags_have("xla_cpu_use_xnnpack"));
     assert_null(mu__pjrt_plugin(another_path));
-    expect_error(MU_INVALID_ARGUMENT, "options has the option '--xla_nothing'");
+    assert_taken(MU_INVALID_ARGUMENT, "options has the option '--xla_nothing'");
     remove(file_of_options);
     unsetenv("XLA_FLAGS");
     write_options();
     assert_null(mu__pjrt_plugin(file_of_options));
-    expect_error(MU_NOT_FOUND, "; the file is damaged; install the plugin anew");
+    assert_taken(MU_NOT_FOUND, "; the file is damaged; install the plugin anew");
     remove(file_of_options);
 }
 
@@ -189,7 +182,7 @@ static void test_missing_functions_are_refused(void **state)
     older->size = bytes;
     pj_client_create_args args = PJ_ARGS(pj_client_create_args, .options = NULL);
     assert_int_equal(mu__pjrt_call(older, PJ_CLIENT_CREATE, &args, "old"), MU_UNIMPLEMENTED);
-    expect_error(MU_UNIMPLEMENTED, "lacks function 10");
+    assert_taken(MU_UNIMPLEMENTED, "lacks function 10");
     free(older);
 }
 
@@ -220,7 +213,7 @@ static void test_rows_without_lowering_are_named(void **state)
         counter = mu_variable_new(.initial_value = mu_constant(MU_F32, 5), .name = "counter");
     mu_value *x = mu_list(mu_of(mu_vector_f32(3, (float[]){3, 1, 2})), MU_END);
     assert_null(mu_run(strategy, mu_function_new(count_and_print, NULL), x));
-    expect_error(MU_UNIMPLEMENTED, "op print has no StableHLO lowering: a device program cannot write");
+    assert_taken(MU_UNIMPLEMENTED, "op print has no StableHLO lowering: a device program cannot write");
     assert_true(mu_scalar(mu_variable_read(counter)) == 5);
     mu_value *doubled = mu_run(strategy, mu_function_new(count_and_double, NULL), x);
     assert_non_null(doubled);
@@ -317,7 +310,7 @@ static void test_plans_without_memory(void **state)
         plan = device->engine->compile(device, graph, &input, 1);
         mu__alloc_fail_at(0);
         if (!plan)
-            expect_error(MU_RESOURCE_EXHAUSTED, "");
+            assert_taken(MU_RESOURCE_EXHAUSTED, "");
     }
     assert_true(failures > 2);  // programs are made when a run first needs them
     assert_non_null(plan);

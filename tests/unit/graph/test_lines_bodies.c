@@ -1,6 +1,7 @@
 // Source lines in errors from inside: of ops in loops, branches, nested functions, vectorised maps and custom
 // gradients, when they fail as the function runs, and of what a layer was called with.
 #include "control_test.h"
+#include "same_resource.h"
 
 #include <muster.h>
 
@@ -204,17 +205,6 @@ static mu_value *embeds(mu_value *arguments, void *arg)
     mu_tensor *rows = mu_at(arguments, 0);
     HERE; mu_tensor *y = mu_call(arg, rows);
     return mu_list(y, MU_END);
-}
-
-static mu_resource *same_resource(void *arg, const char *kind, const char *name, const mu_spec *spec)
-{
-    const mu_graph *graph = arg;
-    (void)kind;
-    (void)spec;
-    for (size_t i = 0; i < graph->resources.n; i++)
-        if (strcmp(graph->resources.items[i]->name, name) == 0)
-            return graph->resources.items[i];
-    return NULL;
 }
 
 static void assert_layer_travels(mu_traceable *fn, void *model, mu_value *arguments)

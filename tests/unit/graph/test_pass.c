@@ -1,6 +1,7 @@
 // Passes: what the graph looks like before and after each, that a second time changes nothing, and that results
 // keep their bits, NaN and -0 included.
 #include "../model/model_test.h"
+#include "printed.h"
 
 #include "engine/engine.h"
 #include "ops/core/attrs.h"
@@ -38,29 +39,18 @@ static void result(mu_edge edge)
     assert_int_equal(MU_PUSH(&graph->outputs, edge), MU_OK);
 }
 
-static void assert_dump(const mu_graph *graph, const char *wanted)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    mu__graph_print(graph, out);
-    fclose(out);
-    assert_string_equal(strchr(text, '\n') + 1, wanted);
-    free(text);
-}
-
 typedef mu_status pass(mu_graph *graph);
 
 // Before, after the pass and pruning, and after both again.
 static void assert_pass(pass *run, mu_graph *graph, const char *before, const char *after)
 {
-    assert_dump(graph, before);
+    assert_printed(graph, before);
     for (int iteration = 0; iteration < 2; iteration++) {
         assert_int_equal(run(graph), MU_OK);
         assert_int_equal(mu__pass_prune(graph), MU_OK);
         if (mu__graph_check(graph) != MU_OK)
             fail_msg("%s", mu_error_message());
-        assert_dump(graph, after);
+        assert_printed(graph, after);
     }
     mu_release(graph);
 }

@@ -1,23 +1,14 @@
 // The pass that makes state into inputs and outputs: what graphs look like before and after it, and that the pure ones
 // give the same bits and leave variables as the effects do, through bodies too.
 #include "control_test.h"
+#include "printed.h"
+
 #include "engine/engine.h"
 #include "model/optimizers/optimizer.h"
 
 static mu_variable *v, *w;
 
 // ---- Before and after ---------------------------------------------------------------------------
-
-static void expect_dump(const mu_graph *graph, const char *wanted)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    mu__graph_print(graph, out);
-    fclose(out);
-    assert_string_equal(strchr(text, '\n') + 1, wanted);
-    free(text);
-}
 
 static mu_graph *graph_of(mu_traceable *fn, void *arg, mu_value *arguments)
 {
@@ -58,7 +49,7 @@ static void effects_become_values(void **state)
     (void)state;
     start_variables();
     mu_graph *graph = graph_of(in_order, NULL, mu_list(mu_constant(MU_F64, 2), MU_END));
-    expect_dump(graph, "  %0 = input() : float64[]\n"
+    assert_printed(graph, "  %0 = input() : float64[]\n"
                        "  %1 = read_variable(@v) : float64[]\n"
                        "  %2 = print(%1) text='before'\n"
                        "  %3 = assign_add_variable(%0, @v)\n"
@@ -72,7 +63,7 @@ static void effects_become_values(void **state)
                        "  %11 = sin(%1) : float64[]\n"
                        "  return %11.0\n");
     mu_graph *pure = pure_of(graph);
-    expect_dump(pure, "  %0 = input() : float64[]\n"
+    assert_printed(pure, "  %0 = input() : float64[]\n"
                       "  %1 = input() : float64[]  # v\n"
                       "  %2 = input() : float64[]  # w\n"
                       "  %3 = print(%1) text='before'\n"

@@ -4,6 +4,7 @@
 // bytes; damaged bytes without end are left to the fuzzer (fuzz_graph.c).
 #include "../model/model_test.h"
 #include "printed.h"
+#include "same_resource.h"
 
 #include "engine/cpu/fused_ops.h"
 #include "model/optimizers/optimizer.h"
@@ -12,18 +13,6 @@ static mu_model *model;
 static mu_optimizer *optimizer;
 
 // ---- Help ---------------------------------------------------------------------------------------
-
-// Finds a resource of the graph that was written.
-static mu_resource *same_resource(void *arg, const char *kind, const char *name, const mu_spec *spec)
-{
-    const mu_graph *graph = arg;
-    (void)kind;
-    (void)spec;
-    for (size_t i = 0; i < graph->resources.n; i++)
-        if (strcmp(graph->resources.items[i]->name, name) == 0)
-            return graph->resources.items[i];
-    return NULL;
-}
 
 static mu_graph *through_bytes(const mu_graph *graph)
 {
