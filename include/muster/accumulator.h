@@ -141,7 +141,7 @@ MU_API mu_value *mu_sparse_accumulator_take_grad_with(const mu_accumulator_take_
 // Unlike mu_accumulator_apply_grad, it checks shapes only when it runs, also in a trace.
 MU_API mu_status mu_resource_accumulator_apply_gradient(mu_accumulator *handle, mu_tensor *local_step,
                                                         mu_tensor *gradient);
-// dtype is the type of the result, which must be the accumulator's.
+// dtype is the type of the result, which must be the accumulator's. Errors: as mu_accumulator_take_grad.
 MU_API mu_tensor *mu_resource_accumulator_take_gradient(mu_accumulator *handle, mu_tensor *num_required,
                                                         mu_dtype dtype);
 MU_API mu_tensor *mu_resource_accumulator_num_accumulated(mu_accumulator *handle);
@@ -150,6 +150,7 @@ MU_API mu_status mu_resource_accumulator_set_global_step(mu_accumulator *handle,
 MU_API mu_status mu_sparse_accumulator_apply_gradient(mu_accumulator *handle, mu_tensor *local_step,
                                                       mu_tensor *gradient_indices, mu_tensor *gradient_values,
                                                       mu_tensor *gradient_shape);
+// Errors: as mu_accumulator_take_grad.
 MU_API mu_value *mu_sparse_accumulator_take_gradient(mu_accumulator *handle, mu_tensor *num_required, mu_dtype dtype);
 
 #ifdef __cplusplus

@@ -10,8 +10,12 @@
 //              shape that it does not take, and with RESOURCE_EXHAUSTED if memory or a disk is full. One that reads or
 //              writes a file may fail with NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION (it is a folder) and
 //              DATA_LOSS (it is damaged); one that waits for other replicas or processes with DEADLINE_EXCEEDED (they
-//              are late), UNAVAILABLE (one is gone) and CANCELLED (a signal asks to stop); one that runs a callback, a
-//              function or a dataset with its errors. Comments name, after "Errors:", what is particular to a call.
+//              are late), UNAVAILABLE (one is gone) and CANCELLED (a signal asks to stop); one that computes with
+//              tensors with FAILED_PRECONDITION, for a symbolic one outside of the trace that it belongs to, and with
+//              UNIMPLEMENTED, for strings, which only look-ups, datasets and layers that prepare data take; one that
+//              runs a callback, a function or a dataset with its errors. The first call that needs the library's
+//              runtime may fail as mu_init, and one that needs its threads with FAILED_PRECONDITION in a process that
+//              was forked since. Comments name, after "Errors:", what is particular to a call.
 //   Ownership. An object returned by a mu_ function belongs to the thread's innermost open pool and is freed when
 //              that pool closes; one that is a part of another object belongs to that. mu_retain keeps it longer;
 //              mu_release undoes mu_retain. Arguments are borrowed; strings and arrays are copied. A callback, and the

@@ -5,7 +5,8 @@
 // step numbers. Each file appears complete under its name or not at all, so after a crash the previous one is still
 // there. The contents do not depend on the strategy: a run on four replicas can continue on three.
 //
-// Errors: what saves or restores fails with FAILED_PRECONDITION on a replica and in a trace.
+// Errors: what saves or restores fails with FAILED_PRECONDITION on a replica and in a trace; for variables on servers
+// with UNAVAILABLE, CANCELLED and DATA_LOSS (muster/parameter_server.h).
 #ifndef MUSTER_CHECKPOINT_H
 #define MUSTER_CHECKPOINT_H
 

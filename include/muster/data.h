@@ -65,8 +65,9 @@ MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *ar
 
 // mu_dataset_fashion_mnist reads a split: "train" (60,000 samples) or "test" (10,000). Elements are lists of an image
 // (float32 [28, 28, 1], values 0 to 1) and a label (int32). The files come from Debian's package dataset-fashion-mnist;
-// they are read from the folder fashion-mnist in MUSTER_DATA_DIR. Errors: NOT_FOUND naming the file; DATA_LOSS for a
-// damaged file, perhaps only when the damaged part is read.
+// they are read from the folder fashion-mnist in MUSTER_DATA_DIR. Errors: NOT_FOUND naming the file;
+// FAILED_PRECONDITION for a folder in its place; DATA_LOSS for a damaged file, perhaps only when the damaged part is
+// read.
 MU_API mu_dataset *mu_dataset_fashion_mnist(const char *split);
 
 // mu_dataset_idx reads an IDX file, plain or gzip. Elements are its slices along axis 0, in the file's element type.

@@ -5,7 +5,9 @@
 // what holds for the default strategy. What works with several replicas fails with FAILED_PRECONDITION in the scope of
 // another strategy, where it is called on a replica and not for one (mu_run, mu_reduce), or on none and for one
 // (mu_all_reduce), and under a strategy whose TPU was lost. A function that XLA devices run fails with UNIMPLEMENTED
-// for what they cannot do.
+// for what they cannot do. What needs a plugin's devices first fails with NOT_FOUND if the plugin is not there, and
+// with FAILED_PRECONDITION or UNIMPLEMENTED if it cannot be used; what waits for other replicas or workers with
+// DEADLINE_EXCEEDED, UNAVAILABLE and CANCELLED (muster/base.h).
 #ifndef MUSTER_DISTRIBUTE_H
 #define MUSTER_DISTRIBUTE_H
 
@@ -110,7 +112,8 @@ typedef struct mu_multi_worker_mirrored_strategy_args {
 // differ in version or in number of devices, if the cluster's variables changed after the first strategy was made, or
 // if an earlier strategy of this process uses another cluster; DATA_LOSS for a message of a worker that cannot be read;
 // UNAUTHENTICATED for an address of this worker that is not on the loopback if there is no cluster key;
-// PERMISSION_DENIED if this process has the key of one worker (`muster key --for`).
+// PERMISSION_DENIED if this process has the key of one worker (`muster key --for`), or names UCX without
+// MUSTER_TRUSTED_NETWORK=1.
 #define mu_multi_worker_mirrored_strategy(...) \
     mu_multi_worker_mirrored_strategy_with(MU_ARGS(mu_multi_worker_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *args);

@@ -12,8 +12,9 @@
 //   mu_embedding_table_apply_gradients(users, keys, mu_at(gradients, 0));
 //
 // All functions work outside of functions and in traced functions, and from several threads at once: rows are changed
-// one by one, each under a lock. Errors: UNIMPLEMENTED in a function that XLA devices run; for a table on servers those
-// of a call to one.
+// one by one, each under a lock. Errors: UNIMPLEMENTED in a function that XLA devices run; for a table on servers
+// UNAVAILABLE if one is lost, CANCELLED if the thread's cancellation is cancelled or a signal asks to stop, and
+// DATA_LOSS for an answer that cannot be read.
 #ifndef MUSTER_EMBEDDING_TABLE_H
 #define MUSTER_EMBEDDING_TABLE_H
 

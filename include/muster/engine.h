@@ -1,7 +1,7 @@
 // Names of the logical devices. All names here belong to the library and live until mu_exit.
 //
 // Errors (0, NULL): those of the plugin whose devices are listed: NOT_FOUND if it is not there, FAILED_PRECONDITION if
-// it cannot be used.
+// it cannot be used, UNIMPLEMENTED if it lacks a function that is needed.
 #ifndef MUSTER_ENGINE_H
 #define MUSTER_ENGINE_H
 

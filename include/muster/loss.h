@@ -204,7 +204,9 @@ MU_API mu_loss *mu_circle_loss_with(const mu_circle_args *args);
 #define mu_ctc_loss(...) mu_ctc_loss_with(MU_ARGS(mu_loss_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_ctc_loss_with(const mu_loss_args *args);
 
-// mu_loss_named makes a loss with default options by Keras's name: "mse", "mean_squared_error", "MeanSquaredError".
+// mu_loss_named makes a loss with default options by its name, in any case: a function above without mu_ and _loss
+// ("mean_squared_error"), Keras's class ("MeanSquaredError"), or a short form: "mse", "mae", "mape", "msle", "bce",
+// "kld", "logcosh".
 MU_API mu_loss *mu_loss_named(const char *name);
 // mu_loss_name returns the loss's name; it belongs to the loss.
 MU_API const char *mu_loss_name(const mu_loss *loss);
@@ -252,12 +254,13 @@ MU_API mu_metric *mu_mean_metric(const char *name);
 // predictions of one shape are equal.
 MU_API mu_metric *mu_sum_metric(const char *name);
 MU_API mu_metric *mu_accuracy_metric(const char *name);
-// mu_loss_metric makes a metric that averages a loss over samples, named like it. Retains: loss. mu_metric_named makes
-// a metric with default options by Keras's name: "accuracy", "auc", "mae", ….
+// mu_loss_metric makes a metric that averages a loss over samples, named like it. Retains: loss.
 MU_API mu_metric *mu_loss_metric(mu_loss *loss);
 // mu_root_mean_squared_error_metric makes a metric: the root of the mean of (label - prediction)².
 MU_API mu_metric *mu_root_mean_squared_error_metric(void);
-// mu_metric_named makes a metric by name. Errors: INVALID_ARGUMENT for a name that is none of Keras's here.
+// mu_metric_named makes a metric with default options by its name, in any case: a function of this part without mu_ and
+// _metric ("accuracy", "auc", "top_k_categorical_accuracy"), Keras's class ("AUC"), "rmse", or the name of a loss
+// (mu_loss_named), whose mean it then is. Errors: INVALID_ARGUMENT for another name.
 MU_API mu_metric *mu_metric_named(const char *name);
 
 typedef struct mu_threshold_args {

@@ -4,7 +4,9 @@
 // workers. A worker reads the newest values of the variables that its step needs, computes, and sends updates, which
 // the server of each variable applies one at a time. Workers do not wait for each other.
 //
-// Errors: what needs a server or a worker fails with UNAVAILABLE if it is lost; what only counts does not fail.
+// Errors: what needs a server or a worker fails with UNAVAILABLE if it is lost, with CANCELLED if the thread's
+// cancellation is cancelled or a signal asks to stop, and with DATA_LOSS for an answer that cannot be read; an op on
+// variables of which different processes keep some fails with FAILED_PRECONDITION. What only counts does not fail.
 #ifndef MUSTER_PARAMETER_SERVER_H
 #define MUSTER_PARAMETER_SERVER_H
 
@@ -91,7 +93,8 @@ typedef struct mu_parameter_server_strategy_args {
 // INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or
 // evaluators, a cluster without workers or servers, replicas for less than two servers, snapshot_every without a
 // folder, and with replicas_to_aggregate or visitation_guarantee, because going back undoes steps; UNAVAILABLE for a
-// server that does not answer; PERMISSION_DENIED if this process has the key of one worker (`muster key --for`).
+// server that does not answer; PERMISSION_DENIED if this process has the key of one worker (`muster key --for`);
+// NOT_FOUND, FAILED_PRECONDITION and UNIMPLEMENTED of a plugin whose devices this process is to use.
 #define mu_parameter_server_strategy(...) \
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);

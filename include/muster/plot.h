@@ -38,7 +38,8 @@ typedef struct mu_plot_history_args {
 } mu_plot_history_args;
 // mu_plot_history draws the values of a training run by epoch: a panel for the loss and for each metric, with those of
 // training and of validation. Values that are not finite leave a gap. In the scope of a strategy with several workers
-// the chief writes. Errors: INVALID_ARGUMENT for another format, or a history without epochs.
+// the chief writes. Errors: INVALID_ARGUMENT for another format, or a history without epochs;
+// FAILED_PRECONDITION if to_file is a folder.
 #define mu_plot_history(...) mu_plot_history_with(MU_ARGS(mu_plot_history_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_plot_history_with(const mu_plot_history_args *args);
 

@@ -34,7 +34,8 @@ typedef struct mu_rpc_server_args {
 } mu_rpc_server_args;
 
 // mu_rpc_server_new makes a server that does not listen yet. Errors: INVALID_ARGUMENT for another RPC layer, an address
-// that is not "host:port", or a negative limit.
+// that is not "host:port", or a negative limit; FAILED_PRECONDITION if this process has the key of one worker
+// (`muster key --for`) and MUSTER_WIRE_VERSION is older than such keys.
 #define mu_rpc_server_new(...) mu_rpc_server_new_with(MU_ARGS(mu_rpc_server_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_rpc_server *mu_rpc_server_new_with(const mu_rpc_server_args *args);
 
@@ -101,7 +102,9 @@ typedef struct mu_rpc_client_args {
 } mu_rpc_client_args;
 
 // mu_rpc_client_new makes a client, which begins to connect; the server may start later. Errors: INVALID_ARGUMENT for
-// another RPC layer or an address that is not "host:port"; with list_registered_methods those of mu_rpc_client_methods.
+// another RPC layer or an address that is not "host:port"; with list_registered_methods those of mu_rpc_client_methods;
+// FAILED_PRECONDITION if this process has the key of one worker (`muster key --for`) and MUSTER_WIRE_VERSION is older
+// than such keys.
 #define mu_rpc_client_new(...) mu_rpc_client_new_with(MU_ARGS(mu_rpc_client_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *args);
 

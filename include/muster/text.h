@@ -39,7 +39,7 @@ typedef struct mu_string_lookup_args {
     const double *idf_weights;               // n_idf_weights: one for each token, for "tf_idf"
     int n_idf_weights;
     bool invert;                             // from indices (integers) to strings
-    const char *output_mode;
+    const char *output_mode;                 // "int" (default; int64), "one_hot", "multi_hot", "count" or "tf_idf"
     bool pad_to_max_tokens;                  // encodings have max_tokens columns, whatever the vocabulary has
     // n_salt numbers, 1 or 2: of several out-of-vocabulary indices, a token gets one by SipHash with this key; default:
     // by FarmHash
@@ -65,7 +65,7 @@ typedef struct mu_integer_lookup_args {
     const double *idf_weights;
     int n_idf_weights;
     bool invert;
-    const char *output_mode;
+    const char *output_mode;                 // as in mu_string_lookup_args
     bool pad_to_max_tokens;
     // how an integer gets one of several out-of-vocabulary indices: "floormod" (default), its remainder, or "farmhash",
     // a hash of its decimal digits

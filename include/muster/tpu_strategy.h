@@ -14,8 +14,9 @@
 // hosts make the calls below in the same order. The resolver says where the workers are; which of them a process is,
 // TPU_WORKER_ID (as on a TPU's machines), mu_cluster_set_task_id or its own address says.
 //
-// Errors: what talks to other hosts fails with UNAVAILABLE if one dies and DATA_LOSS if one runs another version; what
-// starts cores with the errors of the plugin.
+// Errors: what talks to other hosts fails with UNAVAILABLE if one dies, DEADLINE_EXCEEDED if one is late, and DATA_LOSS
+// if one runs another version; what starts cores with NOT_FOUND if the plugin is not there, FAILED_PRECONDITION if it
+// cannot be used, and UNIMPLEMENTED if it lacks a function that is needed.
 #ifndef MUSTER_TPU_STRATEGY_H
 #define MUSTER_TPU_STRATEGY_H
 
@@ -71,7 +72,8 @@ typedef struct mu_tpu_strategy_args {
 // With several hosts an assignment must give each of them as many replicas, and a replica's cores must be on one host;
 // replicas are numbered host by host, in the assignment's order on each, and devices are named
 // "/job:worker/task:1/device:TPU:0". Collective then: every host. Errors: FAILED_PRECONDITION before mu_tpu_initialize;
-// INVALID_ARGUMENT for an assignment of another topology.
+// INVALID_ARGUMENT for an assignment of another topology; with several hosts also as
+// mu_multi_worker_mirrored_strategy.
 #define mu_tpu_strategy(...) mu_tpu_strategy_with(MU_ARGS(mu_tpu_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_tpu_strategy_with(const mu_tpu_strategy_args *args);
 

@@ -20,9 +20,9 @@ typedef struct mu_worker_inputs mu_worker_inputs;  // an object
 mu_worker_inputs *mu__worker_inputs_add(mu_rpc_server *server, mu_kept *kept);
 
 // mu__worker_inputs_take writes the tensors that a graph gets: those of `sent`, and where `positions` ([position,
-// number of an input], …) says so, an input's value or its dataset's next element. They belong to the pool. An element that
-// the graph does not take stays the next one, and *fits becomes false. Errors: UNAVAILABLE for an input that is not
-// here (it was another process, or was freed); OUT_OF_RANGE at the end of a dataset; INVALID_ARGUMENT.
+// number of an input], …) says so, an input's value or its dataset's next element. They belong to the pool. An element
+// that the graph does not take stays the next one, and *fits becomes false. Errors: UNAVAILABLE for an input that is
+// not here (it was another process, or was freed); OUT_OF_RANGE at the end of a dataset; INVALID_ARGUMENT.
 mu_status mu__worker_inputs_take(mu_worker_inputs *inputs, const mu_graph *graph, const mu_value *sent,
                                  const mu_value *positions, mu_tensor **out, bool *fits);
 

@@ -1,5 +1,5 @@
-// Opaque resources: structs of this process, such as accumulators and embedding tables, which are their own newest value.
-// Kernels reach one through a buffer that has its address and owns nothing. They are in the host's memory.
+// Opaque resources: structs of this process, such as accumulators and embedding tables, which are their own newest
+// value. Kernels reach one through a buffer that has its address and owns nothing. They are in the host's memory.
 #include "ops/core/op.h"
 
 mu_status mu__opaque_begin(mu_resource *resource)
