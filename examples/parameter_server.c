@@ -1,7 +1,8 @@
 // Program D: asynchronous training with parameter servers. Workers take steps as soon as they are free, each with
-// batches of its own, and the servers apply their updates one by one. Workers and servers are processes under
+// batches of its own, and the servers apply their updates one by one. One program has all three roles: with TF_CONFIG
+// on each machine it is a worker, a server or the coordinator. On one machine
 //     muster launch --workers 4 --ps 2 -- ./parameter_server
-// and without the launcher threads of this process.
+// starts a process for each, and without both they are threads of this process.
 #include <muster.h>
 
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #define BATCH 128
 #define STEPS 50 /* in a round */
+#define HERE  "{\"worker\": [\"w0:1\", \"w1:1\"], \"ps\": [\"p0:1\", \"p1:1\"]}"
 
 struct job {
     mu_model *model;
@@ -34,19 +36,17 @@ static mu_dataset *make_dataset(void *arg)
     return mu_dataset_repeat(mu_dataset_batch(train, BATCH, .drop_remainder = true), MU_INFINITE);
 }
 
-static mu_strategy *make_strategy(void)
-{
-    if (getenv("TF_CONFIG"))
-        return mu_parameter_server_strategy(mu_cluster_from_environment());
-    mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"w0:1\", \"w1:1\"], \"ps\": [\"p0:1\", \"p1:1\"]}");
-    return mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), .in_process = true);
-}
-
 int main(void)
 {
     mu_init(.cpu_devices = 2);
     mu_set_seed(1);
-    mu_strategy    *strategy    = make_strategy();
+    const bool  alone   = getenv("TF_CONFIG") == NULL;
+    mu_cluster *cluster = alone ? mu_simple_cluster_resolver(mu_cluster_spec_parse(HERE))
+                                : mu_cluster_from_environment();
+    if (!mu_cluster_is_coordinator(cluster))
+        return mu_server_main(cluster);
+    mu_partitioner *partitioner = mu_min_size_partitioner(.max_shards = 2);
+    mu_strategy    *strategy    = mu_parameter_server_strategy(cluster, partitioner, .in_process = alone);
     mu_coordinator *coordinator = mu_coordinator_new(strategy);
 
     struct job job = {0};
