@@ -13,7 +13,7 @@ import time
 
 # Random digits, so that no process spends time on stretching it.
 KEY = "7c1b0e5fa29d4368b1e07f4c5d82a6930f6e1d2c3b4a59687786958a4b3c2d1e"
-SANITIZED = os.environ.get("MUSTER_SANITIZED") == "1"
+SANITIZED = os.environ.get("MU_SANITIZED") == "1"
 # Guards against hangs may be as generous as they like; what is asserted to happen soon goes by the idle clock.
 SLOW = 16 if SANITIZED else 4
 # How much longer than without sanitizers an idle machine takes.

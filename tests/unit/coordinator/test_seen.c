@@ -134,10 +134,10 @@ static void schedule_many(mu_coordinator *c, mu_function *step, mu_value *one, i
     }
 }
 
-// MUSTER_TEST_STEPS is how many; each is a request to a worker in another thread, which asks a server.
+// MU_TEST_STEPS is how many; each is a request to a worker in another thread, which asks a server.
 static int64_t many(void)
 {
-    const char *given = getenv("MUSTER_TEST_STEPS");
+    const char *given = getenv("MU_TEST_STEPS");
     return given ? atoll(given) : 2000;
 }
 
