@@ -24,9 +24,11 @@ int mu__variable_server(const mu_variable *variable)
     return -1;
 }
 
-static mu_variable *make_parts(mu_servers *servers, const mu_variable_args *args)
+// The partitioner was asked, and is not asked again.
+static mu_variable *make_parts(int64_t parts, const mu_variable_args *args)
 {
-    return mu_retain(mu_sharded_variable_new(args->initial_value, args->name, .partitioner = servers->partitioner,
+    mu_partitioner *chosen = mu_fixed_shards_partitioner(parts);
+    return mu_retain(mu_sharded_variable_new(args->initial_value, args->name, .partitioner = chosen,
                                              .not_trainable = args->not_trainable, .trainable = args->trainable,
                                              .synchronization = args->synchronization,
                                              .aggregation = args->aggregation));
@@ -52,7 +54,7 @@ mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_a
     const int64_t parts =
         whole ? 1 : mu__partition_count(servers->partitioner, &spec, args->name ? args->name : "Variable");
     if (parts != 1)
-        return parts > 1 ? make_parts(servers, args) : NULL;
+        return parts > 1 ? make_parts(parts, args) : NULL;
     const int server = colocated ? scope->server : (int)(atomic_fetch_add(&servers->n_placed, 1) % servers->n);
     mu_variable *variable = make_whole(strategy, args, server);
     if (variable && servers->aggregation)

@@ -33,9 +33,10 @@ static mu_status need_positive(int64_t number, const char *function, const char 
                                    (long long)number);
 }
 
-static int64_t or_default(int64_t number, int64_t value)
+// The value of an argument; the default if it is left out. A 0 that is written is no default.
+static int64_t or_default(const void *args, const char *field, int position, int64_t number, int64_t value)
 {
-    return number == 0 ? value : number;
+    return number != 0 || mu__args_text(args, field, position) ? number : value;
 }
 
 static mu_partitioner *new_partitioner(const mu_partitioner *like)
@@ -65,9 +66,11 @@ mu_partitioner *mu_min_size_partitioner_with(const mu_min_size_partitioner_args 
     mu_min_size_partitioner_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
         return NULL;
-    const mu_partitioner made = {.rule = MIN_SIZE, .shard_bytes = or_default(args.min_shard_bytes, MIN_SHARD_BYTES),
-                                 .shards = or_default(args.max_shards, 1),
-                                 .string_bytes = or_default(args.bytes_per_string, BYTES_PER_STRING)};
+    const mu_partitioner made = {
+        .rule = MIN_SIZE,
+        .shard_bytes = or_default(&args, "min_shard_bytes", 0, args.min_shard_bytes, MIN_SHARD_BYTES),
+        .shards = or_default(&args, "max_shards", 1, args.max_shards, 1),
+        .string_bytes = or_default(&args, "bytes_per_string", -1, args.bytes_per_string, BYTES_PER_STRING)};
     if (need_positive(made.shard_bytes, name, "min_shard_bytes") != MU_OK ||
         need_positive(made.shards, name, "max_shards") != MU_OK ||
         need_positive(made.string_bytes, name, "bytes_per_string") != MU_OK)
@@ -81,10 +84,13 @@ mu_partitioner *mu_max_size_partitioner_with(const mu_max_size_partitioner_args 
     mu_max_size_partitioner_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
         return NULL;
-    const mu_partitioner made = {.rule = MAX_SIZE, .shard_bytes = args.max_shard_bytes, .shards = args.max_shards,
-                                 .string_bytes = or_default(args.bytes_per_string, BYTES_PER_STRING)};
+    const mu_partitioner made = {
+        .rule = MAX_SIZE,
+        .shard_bytes = args.max_shard_bytes,
+        .shards = args.max_shards,  // 0, also where it is written: no limit, as TensorFlow's None
+        .string_bytes = or_default(&args, "bytes_per_string", -1, args.bytes_per_string, BYTES_PER_STRING)};
     if (need_positive(made.shard_bytes, name, "max_shard_bytes") != MU_OK ||
-        need_positive(or_default(made.shards, 1), name, "max_shards") != MU_OK ||
+        need_positive(made.shards == 0 ? 1 : made.shards, name, "max_shards") != MU_OK ||
         need_positive(made.string_bytes, name, "bytes_per_string") != MU_OK)
         return NULL;
     return new_partitioner(&made);

@@ -33,6 +33,7 @@ static void test_formulas(void **state)
     assert_int_equal(COUNT(mu_max_size_partitioner(120), 10, 3), 1);
     assert_int_equal(COUNT(mu_max_size_partitioner(119), 10, 3), 2);
     assert_int_equal(COUNT(mu_max_size_partitioner(11, 4), 10, 3), 4);
+    assert_int_equal(COUNT(mu_max_size_partitioner(11, 0), 10, 3), 10);  // TensorFlow's rule: no limit
     assert_int_equal(count(mu_fixed_shards_partitioner(2), MU_F32, mu_shape_make(ROWS(1, 8)), 1), 2);
     // Strings, and a size that 64 bits cannot count in bytes.
     assert_int_equal(count(mu_max_size_partitioner(32), (mu_dtype)7, mu_shape_make(ROWS(4)), 0), 2);
@@ -57,6 +58,17 @@ static void test_refusals(void **state)
     assert_taken(MU_INVALID_ARGUMENT, ".max_shard_bytes is 0");
     assert_null(mu_max_size_partitioner(1, -1));
     assert_taken(MU_INVALID_ARGUMENT, ".max_shards");
+    // A 0 that is written is not the default.
+    assert_null(mu_min_size_partitioner(.min_shard_bytes = 0));
+    assert_taken(MU_INVALID_ARGUMENT, ".min_shard_bytes is 0");
+    assert_null(mu_min_size_partitioner(0, 1));
+    assert_taken(MU_INVALID_ARGUMENT, ".min_shard_bytes is 0");
+    assert_null(mu_min_size_partitioner(16, .max_shards = 0));
+    assert_taken(MU_INVALID_ARGUMENT, ".max_shards is 0");
+    assert_null(mu_min_size_partitioner(16, 0));
+    assert_taken(MU_INVALID_ARGUMENT, ".max_shards is 0");
+    assert_null(mu_max_size_partitioner(16, .bytes_per_string = 0));
+    assert_taken(MU_INVALID_ARGUMENT, ".bytes_per_string is 0");
     mu_partitioner *two = mu_fixed_shards_partitioner(2);
     assert_int_equal(mu_partitioner_call(two, &shape, MU_F32, 1, counts), -1);
     assert_taken(MU_INVALID_ARGUMENT, "axis 1");
