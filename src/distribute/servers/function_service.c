@@ -337,9 +337,11 @@ static size_t find(const service *s, int64_t number)
     return i;
 }
 
+// The coordinator takes the worker for lost, and sends it everything again: TensorFlow's "function not registered".
 static mu_status no_function(int64_t number)
 {
-    return mu__error(MU_NOT_FOUND, "this worker has no function number %lld; register it again", (long long)number);
+    return mu__error(MU_UNAVAILABLE, "this worker has no function number %lld: it has freed what it had, or another "
+                     "coordinator came", (long long)number);
 }
 
 static function *find_retained(service *s, int64_t number)

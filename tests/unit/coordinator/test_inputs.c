@@ -373,6 +373,28 @@ static void a_worker_that_comes_back_gets_its_inputs(void **state)
     mu_pool_close(pool);
 }
 
+// Another coordinator comes by mistake and frees what the worker has, or the worker took this one for gone: the worker
+// counts as lost, and gets everything again. No program sees an error.
+static void a_worker_that_has_freed_everything_gets_it_again(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *worker = start_worker("localhost:0");
+    mu_coordinator *c = mu_coordinator_new(strategy_on(worker));
+    mu_function *step = mu_function_new(sum, NULL);
+    mu_value *data = mu_create_per_worker_dataset(c, ranges, NULL), *three = mu_list(mu_constant(MU_F64, 3), MU_END);
+    mu_worker_calls calls = {0};
+    assert_true(sum_of(c, step, three) == 3 && sum_of(c, step, data) == 1 && sum_of(c, step, data) == 2);
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(mu__remote_variables_clear(client_to(worker)), MU_OK);
+        assert_true(sum_of(c, step, i == 1 ? three : data) == (i == 1 ? 3 : 1)); // the dataset begins again
+        assert_int_equal(mu_coordinator_worker_calls(c, 0, &calls), MU_OK);
+        assert_true(calls.retried == i && calls.failed == 0);
+    }
+    assert_int_equal(mu_join(c), MU_OK);
+    mu_pool_close(pool);
+}
+
 static void released_inputs_are_freed(void **state)
 {
     (void)state;
@@ -454,6 +476,7 @@ int main(void)
         cmocka_unit_test(values_travel_once),
         cmocka_unit_test(in_synchronous_steps),
         cmocka_unit_test(a_worker_that_comes_back_gets_its_inputs),
+        cmocka_unit_test(a_worker_that_has_freed_everything_gets_it_again),
         cmocka_unit_test(released_inputs_are_freed),
         cmocka_unit_test(hostile_requests_are_refused),
     };

@@ -88,7 +88,7 @@ static void test_a_step_runs_on_the_worker(void **state)
     }
     assert_int_equal(mu__remote_function_delete(c.to_worker, c.number), MU_OK);
     mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out);
-    expect_error(MU_NOT_FOUND, "no function number");
+    expect_error(MU_UNAVAILABLE, "no function number");
     finish(&c);
     mu_pool_close(pool);
 }
