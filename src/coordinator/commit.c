@@ -18,16 +18,6 @@ static void free_ended(mu_ended_call *ended)
     mu_release(ended->graph);
 }
 
-void mu__commits_free(mu_coordinator *c)
-{
-    for (size_t i = 0; i < c->commits.ended.n; i++)
-        free_ended(&c->commits.ended.items[i]);
-    mu__free(c->commits.ended.items);
-    mu__step_plans_free(&c->commits.plans);
-    if (c->commits.has_lock)
-        pthread_mutex_destroy(&c->commits.lock);
-}
-
 int64_t mu__commit_attempt(mu_dispatcher *d)
 {
     mu_commits *commits = &d->coordinator->commits;
@@ -89,6 +79,16 @@ void mu__commit_drop(mu_coordinator *c)
     pthread_mutex_lock(&c->commits.lock);
     drop_all(c);
     pthread_mutex_unlock(&c->commits.lock);
+}
+
+// Calls that wait for others of their step end with the coordinator.
+void mu__commits_free(mu_coordinator *c)
+{
+    drop_all(c);
+    mu__free(c->commits.ended.items);
+    mu__step_plans_free(&c->commits.plans);
+    if (c->commits.has_lock)
+        pthread_mutex_destroy(&c->commits.lock);
 }
 
 // ---- Applying a step ----------------------------------------------------------------------------

@@ -231,7 +231,8 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
         mu__remote_value_fail(call->closure.output, &o->error);
         d->failed += !call->maker;
         mu__closures_failed(queue, &call->closure, &o->error);
-        mu__commit_drop(d->coordinator);
+        if (!call->maker)
+            mu__commit_drop(d->coordinator);
     }
     if (v == VERDICT_ERROR)
         return;

@@ -1,5 +1,6 @@
 // Steps of several calls are applied all or nothing, and what would give other weights than replicas have is refused by
 // name while the function is traced.
+#include "coordinator/coordinator.h"
 #include "distribute/servers/aggregation.h"
 #include "servers_test.h"
 
@@ -229,6 +230,66 @@ static void test_a_step_that_fails_in_the_middle_leaves_doubt(void **state)
     mu_pool_close(pool);
 }
 
+// ---- A call that waits for the other one of its step ---------------------------------------------
+
+// Schedules the first call of a step of two, and returns its result when the call has ended.
+static mu_value *half_a_step(mu_coordinator *c, mu_function *function)
+{
+    mu_value *result = mu_schedule(c, function, mu_list(mu_constant(MU_F64, 1), MU_END));
+    for (size_t n = 0; n == 0; usleep(1000)) {
+        pthread_mutex_lock(&c->commits.lock);
+        n = c->commits.ended.n;
+        pthread_mutex_unlock(&c->commits.lock);
+    }
+    return result;
+}
+
+static mu_value *no_value(void *arg)
+{
+    ++*(atomic_int *)arg;
+    mu_fail(MU_NOT_FOUND, "no such file");
+    return NULL;
+}
+
+// A value for each worker that nobody uses cannot be made: that is no error of a step, and no call of one is dropped.
+static void test_a_value_that_cannot_be_made_drops_no_call(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
+                                                         .in_process = true);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    two_optimizers p = two_optimizers_new(strategy, rate);
+    mu_function *function = mu_function_new(step_of_two, &p);
+    static atomic_int made;
+    mu_value *result = half_a_step(c, function);
+    const mu_value *unused = mu_create_per_worker_values(c, no_value, &made);
+    for (int i = 0; i < 2; i++)
+        while (mu__remote_value_state(((mu_per_worker_resource *)unused->leaf)->values[i]) == MU_REMOTE_NOT_READY)
+            usleep(1000);
+    usleep(20000); // what follows the failure on the worker's thread
+    assert_non_null(mu_schedule(c, function, mu_list(mu_constant(MU_F64, 2), MU_END)));
+    if (mu_join(c) != MU_OK || !mu_fetch(result))
+        fail_msg("%s", mu_error_message());
+    assert_true(made == 2 && value_of(p.first) == -3 && value_of(p.second) == -3);
+    mu_pool_close(pool);
+}
+
+// The coordinator ends before the other call of the step is scheduled: whoever fetches the result is told.
+static void test_half_a_step_ends_with_the_coordinator(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
+                                                         .in_process = true);
+    two_optimizers p = two_optimizers_new(strategy, rate);
+    mu_value *result = mu_retain(half_a_step(mu_coordinator_new(strategy), mu_function_new(step_of_two, &p)));
+    mu_pool_close(pool);
+    assert_null(mu_fetch(result));
+    expect_failure(mu_error_code(), "because the coordinator ended");
+    mu_release(result);
+}
+
 static mu_status assign_given(job *j, mu_tensor *x) { return mu_variable_assign(j->mean, x); }
 
 // Whichever allocation of the trace fails, the next one leaves values that a step applies.
@@ -360,6 +421,8 @@ int main(void)
                                        cmocka_unit_test(test_synchronized_statistics_are_refused),
                                        cmocka_unit_test(test_a_step_that_cannot_be_applied_changes_nothing),
                                        cmocka_unit_test(test_a_step_that_fails_in_the_middle_leaves_doubt),
+                                       cmocka_unit_test(test_a_value_that_cannot_be_made_drops_no_call),
+                                       cmocka_unit_test(test_half_a_step_ends_with_the_coordinator),
                                        cmocka_unit_test(test_whichever_allocation_fails),
                                        cmocka_unit_test(test_sites_come_and_go_on_several_threads),
                                        cmocka_unit_test(test_the_bar_says_what_workers_do)};
