@@ -2,11 +2,13 @@
 //
 // TensorFlow's ClusterCoordinator. A program schedules steps, does other things, and joins. Each worker takes the next
 // call as soon as it is free. A call whose worker is lost goes to another worker; it starts from the beginning, so its
-// updates may happen twice.
+// updates may happen twice. A worker may start later than the coordinator, and takes no calls before.
 //
 // Errors. The first call that fails is remembered. The next mu_schedule, mu_join or mu_done cancels all other calls,
 // waits until none runs, and fails with that error. Afterwards the coordinator is as new, and no error is raised twice.
-// A coordinator that has ended gives FAILED_PRECONDITION.
+// If a call goes on although it is cancelled, the wait for it ends after MUSTER_TIMEOUT with DEADLINE_EXCEEDED, which
+// names its worker; the error stays for the next function that asks, and until then no call begins. A coordinator that
+// has ended gives FAILED_PRECONDITION.
 #ifndef MUSTER_COORDINATOR_H
 #define MUSTER_COORDINATOR_H
 
@@ -34,8 +36,9 @@ typedef struct mu_coordinator_args {
 } mu_coordinator_args;
 
 // mu_coordinator_new makes the coordinator of a strategy, with a thread for each worker. Each strategy has one: a
-// second call returns the same, whatever its arguments. Its end cancels all calls and waits for those that run. Errors:
-// INVALID_ARGUMENT for another kind of strategy; ALREADY_EXISTS if the port of MUSTER_METRICS_PORT is taken.
+// second call returns the same, whatever its arguments. Its end cancels all calls and waits for those that run; the log
+// names a worker whose call goes on for longer than a heartbeat. Errors: INVALID_ARGUMENT for another kind of strategy;
+// ALREADY_EXISTS if the port of MUSTER_METRICS_PORT is taken.
 #define mu_coordinator_new(...) mu_coordinator_new_with(MU_ARGS(mu_coordinator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_coordinator *mu_coordinator_new_with(const mu_coordinator_args *args);
 
@@ -56,8 +59,9 @@ typedef struct mu_schedule_args {
 // it, and of a per-worker dataset its next element. The function is traced under the strategy, as for one replica: here
 // if no argument is per worker, else on the thread of the first worker that runs it. Calls begin in the order of their
 // schedules. Blocks: while the queue is full, or another thread is in mu_join. Errors: of an earlier call (then this
-// one is cancelled too); INVALID_ARGUMENT for a result of mu_schedule among the arguments (fetch it first), and for
-// values of another coordinator; RESOURCE_EXHAUSTED with no_wait.
+// one is cancelled too); DEADLINE_EXCEEDED, likewise, if cancelled calls do not end; INVALID_ARGUMENT for a result of
+// mu_schedule among the arguments (fetch it first), and for values of another coordinator; RESOURCE_EXHAUSTED with
+// no_wait.
 #define mu_schedule(...) mu_schedule_with(MU_ARGS(mu_schedule_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_schedule_with(const mu_schedule_args *args);
 
@@ -74,7 +78,8 @@ typedef struct mu_join_args {
 #define mu_join(...) mu_join_with(MU_ARGS(mu_join_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_join_with(const mu_join_args *args);
 
-// mu_done sets *done to whether all scheduled calls have ended. Errors: of the first call that failed.
+// mu_done sets *done to whether all scheduled calls have ended. Errors: of the first call that failed;
+// DEADLINE_EXCEEDED if cancelled calls do not end.
 MU_API mu_status mu_done(mu_coordinator *coordinator, bool *done);
 
 // mu_fetch waits for results: it returns the value with each result of mu_schedule in it replaced by what the call
@@ -147,7 +152,7 @@ typedef struct mu_worker_calls {
     int64_t failed;                   // with an error of the call
     int64_t retried;                  // put back, because the worker was lost or a server not reachable
     int64_t dropped;                  // copies of calls that another worker ended first
-    bool lost;                        // the worker is not reachable now
+    bool lost;                        // it is not reachable now, or has not started after MUSTER_HEARTBEAT
     // The worker is there, but has run its call for more than a second and ten times the usual time; a warning has said
     // so.
     bool slow;

@@ -22,7 +22,9 @@ struct mu_closure_queue {
     int64_t usual_ns;               // mean time of calls, of which later ones count more; 0: not known
     mu_error_value error;           // the first; code MU_OK: none
     mu_cancellation *cancellation;  // of the calls that run; retained
-    bool draining;                  // an error is being raised: nothing is handed out
+    int64_t cancelled_ns;           // since when calls that run are cancelled, and none is handed out; 0: they are not
+    bool raising;                   // a thread waits for the calls that are cancelled
+    mu_cancellation *ending;        // cancelled by mu__closures_stop; retained
     bool stopped;
 };
 
@@ -60,24 +62,27 @@ static mu_closure *take(closures *list, int tag)
     return at;
 }
 
-static void cancel(mu_closure *closure)
+static const mu_error_value was_cancelled = {
+    .code = MU_CANCELLED, .file = __FILE__, .line = __LINE__,
+    .message = "the call was cancelled because another one failed, or because the coordinator ended"};
+
+static void end(mu_closure *closure, const mu_error_value *error)
 {
-    static const mu_error_value cancelled = {
-        .code = MU_CANCELLED, .file = __FILE__, .line = __LINE__,
-        .message = "the call was cancelled because another one failed, or because the coordinator ended"};
     if (closure->output)
-        mu__remote_value_fail(closure->output, &cancelled);
+        mu__remote_value_fail(closure->output, error);
     mu_release(closure);
 }
 
-static void cancel_all(closures *list)
+static void end_all(closures *list, const mu_error_value *error)
 {
     for (mu_closure *closure; (closure = list->first);) {
         list->first = closure->next;
-        cancel(closure);
+        end(closure, error);
     }
     *list = (closures){0};
 }
+
+static void cancel_all(closures *list) { end_all(list, &was_cancelled); }
 
 // ---- Making and freeing -------------------------------------------------------------------------
 
@@ -95,7 +100,8 @@ mu_closure_queue *mu__closures_new(int64_t capacity)
     if (!queue)
         return NULL;
     queue->capacity = capacity;
-    if (mu__monitor_init(&queue->monitor, "coordinator") == MU_OK && (queue->cancellation = new_cancellation()))
+    if (mu__monitor_init(&queue->monitor, "coordinator") == MU_OK && (queue->cancellation = new_cancellation()) &&
+        (queue->ending = new_cancellation()))
         return queue;
     mu__closures_free(queue);
     return NULL;
@@ -108,45 +114,74 @@ void mu__closures_free(mu_closure_queue *queue)
     cancel_all(&queue->waiting);
     cancel_all(&queue->tagged);
     mu_release(queue->cancellation);
+    mu_release(queue->ending);
     mu__monitor_free(&queue->monitor);
     mu__free(queue);
 }
 
 // ---- The error ----------------------------------------------------------------------------------
 
-// Waits for the calls that run; it has no deadline of its own, because theirs end them. Called with the lock held,
-// which it gives up for the cancellation: hooks may lock what a call waits for.
-static void drain(mu_closure_queue *queue)
+// Called with the lock held, which it gives up for the cancellation: hooks may lock what a call waits for.
+static void cancel_running(mu_closure_queue *queue)
 {
     mu_cancellation *cancelled = mu_retain(queue->cancellation);
-    queue->draining = true;
+    queue->cancelled_ns = mu__now_ns();
     pthread_mutex_unlock(&queue->monitor.lock);
     (void)mu_cancellation_cancel(cancelled);
     mu_release(cancelled);
-    mu_cancellation *fresh = new_cancellation();
     pthread_mutex_lock(&queue->monitor.lock);
-    while (queue->in_flight > 0)
-        (void)mu__monitor_wait(&queue->monitor, MU_FOREVER);
-    cancel_all(&queue->waiting);
-    if (fresh) {
-        mu_release(queue->cancellation);
-        queue->cancellation = fresh;
-    }
-    queue->draining = false;
-    pthread_cond_broadcast(&queue->monitor.changed);
 }
 
-// Raises the stored error, if there is one. Called with the lock held.
-static mu_status raise_error(mu_closure_queue *queue)
+static mu_status still_running(const mu_closure_queue *queue)
 {
-    while (queue->draining)  // another thread raises it
-        (void)mu__monitor_wait(&queue->monitor, MU_FOREVER);
-    if (queue->error.code == MU_OK)
-        return MU_OK;
-    drain(queue);
+    const double seconds = queue->cancelled_ns > 0 ? (double)(mu__now_ns() - queue->cancelled_ns) / 1e9 : 0;
+    return mu__error(MU_DEADLINE_EXCEEDED, "a call failed, and of the others, which were cancelled %.1f s ago, %lld "
+                     "still run, the first of them on worker %d; the error is kept: join again when they have ended, "
+                     "or see why they do not end. The call failed with: %.400s", seconds, (long long)queue->in_flight,
+                     queue->running ? queue->running->worker : -1, queue->error.message);
+}
+
+// Waits for the calls that were cancelled, and cancels those that wait. Called with the lock held.
+static mu_status drain(mu_closure_queue *queue, int64_t deadline_ns)
+{
+    mu_status status = MU_OK;
+    while (queue->in_flight > 0 && status == MU_OK && mu__monitor_wait(&queue->monitor, deadline_ns))
+        status = mu__check_stop();
+    if (status == MU_OK && queue->in_flight > 0)
+        status = still_running(queue);
+    mu_cancellation *fresh = status == MU_OK ? new_cancellation() : NULL;
+    if (!fresh)
+        return mu_error_code();
+    cancel_all(&queue->waiting);
+    mu_release(queue->cancellation);
+    queue->cancellation = fresh;
+    queue->cancelled_ns = 0;
+    return MU_OK;
+}
+
+// Raises the stored error, if there is one, when no call runs any more. If they do not end by the deadline, or within
+// MUSTER_TIMEOUT, or a signal asks to stop, it stays for the next who asks, and nothing is handed out meanwhile. Called
+// with the lock held.
+static mu_status raise_error(mu_closure_queue *queue, int64_t deadline_ns)
+{
+    mu_status status = MU_OK;
+    const int64_t until = MU_MIN(deadline_ns, mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT)));
+    while (queue->raising && status == MU_OK && mu__monitor_wait(&queue->monitor, until))  // another thread raises it
+        status = mu__check_stop();
+    if (status != MU_OK || queue->error.code == MU_OK)
+        return status;
+    if (queue->raising)
+        return still_running(queue);
+    queue->raising = true;
+    if (queue->cancelled_ns == 0)
+        cancel_running(queue);
+    status = drain(queue, until);
     const mu_error_value error = queue->error;
-    queue->error = (mu_error_value){0};
-    return mu__error_raise(&error);
+    if (status == MU_OK)
+        queue->error = (mu_error_value){0};
+    queue->raising = false;
+    pthread_cond_broadcast(&queue->monitor.changed);
+    return status == MU_OK ? mu__error_raise(&error) : status;
 }
 
 // ---- The program's side -------------------------------------------------------------------------
@@ -173,22 +208,24 @@ static void leave(mu_closure_queue *queue)
 
 static bool full(const mu_closure_queue *queue)
 {
-    return queue->capacity > 0 && queue->waiting.n >= queue->capacity;
+    return queue->capacity > 0 && queue->waiting.n >= queue->capacity && queue->error.code == MU_OK;
 }
 
+// While another thread raises an error, what is appended would be cancelled, and nobody would be told.
 static mu_status wait_for_space(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
-    while (queue->draining)  // what is appended now would be cancelled, and nobody would be told
-        (void)mu__monitor_wait(&queue->monitor, MU_FOREVER);
-    while (full(queue) && queue->error.code == MU_OK && !queue->stopped && status == MU_OK &&
+    while ((queue->raising || full(queue)) && !queue->stopped && status == MU_OK &&
            mu__monitor_wait(&queue->monitor, deadline_ns))
         status = mu__check_stop();
     if (status != MU_OK)
         return status;
     if (queue->stopped)
         return mu__error(MU_FAILED_PRECONDITION, "the coordinator has ended; nothing can be scheduled any more");
-    if (full(queue) && queue->error.code == MU_OK)
+    if (queue->raising)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "a call failed, and another thread waits for those that are cancelled "
+                         "for it: %lld run; schedule later", (long long)queue->in_flight);
+    if (full(queue))
         return mu__error(MU_RESOURCE_EXHAUSTED, "the coordinator's queue is full: %lld calls wait; schedule later, or "
                          "make the queue longer", (long long)queue->waiting.n);
     return MU_OK;
@@ -200,7 +237,7 @@ static mu_status put(mu_closure_queue *queue, mu_closure *closure, int64_t deadl
     MU_TRY(wait_for_space(queue, deadline_ns));
     append(&queue->waiting, mu_retain(closure));
     pthread_cond_broadcast(&queue->monitor.changed);
-    return raise_error(queue);
+    return raise_error(queue, MU_FOREVER);
 }
 
 mu_status mu__closures_put(mu_closure_queue *queue, mu_closure *closure, int64_t deadline_ns)
@@ -219,7 +256,7 @@ void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure)
 {
     pthread_mutex_lock(&queue->monitor.lock);
     if (queue->stopped)
-        cancel(mu_retain(closure));
+        end(mu_retain(closure), &was_cancelled);
     else
         append(&queue->tagged, mu_retain(closure));
     pthread_cond_broadcast(&queue->monitor.changed);
@@ -250,7 +287,7 @@ static mu_status wait_until_idle(mu_closure_queue *queue, int64_t deadline_ns)
            mu__monitor_wait(&queue->monitor, deadline_ns))
         status = mu__check_stop();
     if (status == MU_OK)
-        status = raise_error(queue);
+        status = raise_error(queue, deadline_ns);
     if (status == MU_OK && busy(queue))
         status = mu__error(MU_DEADLINE_EXCEEDED, "the join ended at its time limit: %lld calls run and %lld wait; call "
                            "it again, or see whether the workers still run", (long long)queue->in_flight,
@@ -273,7 +310,7 @@ mu_status mu__closures_wait(mu_closure_queue *queue, int64_t deadline_ns)
 mu_status mu__closures_done(mu_closure_queue *queue, bool *done)
 {
     pthread_mutex_lock(&queue->monitor.lock);
-    const mu_status status = raise_error(queue);
+    const mu_status status = raise_error(queue, MU_FOREVER);
     *done = !busy(queue);
     pthread_mutex_unlock(&queue->monitor.lock);
     return status;
@@ -306,7 +343,7 @@ bool mu__closures_failing(mu_closure_queue *queue)
 bool mu__closures_cancelling(mu_closure_queue *queue)
 {
     pthread_mutex_lock(&queue->monitor.lock);
-    const bool cancelling = queue->draining || queue->stopped;
+    const bool cancelling = queue->cancelled_ns > 0 || queue->stopped;
     pthread_mutex_unlock(&queue->monitor.lock);
     return cancelling;
 }
@@ -319,6 +356,8 @@ bool mu__closures_stopped(mu_closure_queue *queue)
     return stopped;
 }
 
+mu_cancellation *mu__closures_ending(const mu_closure_queue *queue) { return queue->ending; }
+
 void mu__closures_stop(mu_closure_queue *queue)
 {
     pthread_mutex_lock(&queue->monitor.lock);
@@ -329,6 +368,7 @@ void mu__closures_stop(mu_closure_queue *queue)
     pthread_cond_broadcast(&queue->monitor.changed);
     pthread_mutex_unlock(&queue->monitor.lock);
     (void)mu_cancellation_cancel(cancelled);
+    (void)mu_cancellation_cancel(queue->ending);
     mu_release(cancelled);
 }
 
@@ -342,7 +382,7 @@ void mu__closures_in_steps(mu_closure_queue *queue, int calls, int copies)
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 
-static void begin(mu_closure_queue *queue, mu_closure *closure)
+static void begin(mu_closure_queue *queue, mu_closure *closure, int worker)
 {
     mu_closure **last = &queue->running;
     while (*last)
@@ -351,6 +391,7 @@ static void begin(mu_closure_queue *queue, mu_closure *closure)
     closure->next_running = NULL;
     closure->attempts = 1;
     closure->settled = false;
+    closure->worker = worker;
     closure->begun_ns = mu__now_ns();
     if (closure->order == 0)
         closure->order = ++queue->n_begun;
@@ -384,11 +425,11 @@ static mu_closure *copy_of_late(mu_closure_queue *queue)
 static mu_closure *next_for(mu_closure_queue *queue, int tag)
 {
     mu_closure *closure = tag == MU_NO_TAG ? NULL : take(&queue->tagged, tag);
-    if (closure || queue->draining)
+    if (closure || queue->cancelled_ns > 0)
         return closure;
     const bool may_start = queue->most_in_flight == 0 || queue->in_flight < queue->most_in_flight;
     if (may_start && (closure = take(&queue->waiting, MU_NO_TAG)))
-        begin(queue, closure);
+        begin(queue, closure, tag);
     return closure ? closure : copy_of_late(queue);
 }
 
@@ -406,7 +447,7 @@ mu_closure *mu__closures_get(mu_closure_queue *queue, int tag, int64_t deadline_
     while (!queue->stopped && !(closure = next_for(queue, tag)) &&
            (mu__monitor_wait(&queue->monitor, look_again_ns(queue, deadline_ns)) || mu__now_ns() < deadline_ns))
         ;
-    *cancellation = closure ? mu_retain(queue->cancellation) : NULL;
+    *cancellation = closure ? mu_retain(closure->tag == MU_NO_TAG ? queue->cancellation : queue->ending) : NULL;
     pthread_cond_broadcast(&queue->monitor.changed);  // there is a free place
     pthread_mutex_unlock(&queue->monitor.lock);
     return closure;
@@ -462,7 +503,7 @@ void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure)
     assert(closure->tag == MU_NO_TAG);
     pthread_mutex_lock(&queue->monitor.lock);
     if (queue->error.code != MU_OK || queue->stopped)
-        cancel(mu_retain(closure));
+        end(mu_retain(closure), &was_cancelled);
     else if (queue->most_in_flight > 0)
         prepend(&queue->waiting, mu_retain(closure));
     else

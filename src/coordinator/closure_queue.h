@@ -2,9 +2,12 @@
 //
 // The order of events is TensorFlow's. One error is kept, the first. Whoever then puts, waits or asks
 // (mu__closures_put, _wait, _done) raises it: the calls that run are cancelled and awaited, those that wait are
-// cancelled, and the queue is as new. So after an error was raised nothing runs, and no error is raised twice.
+// cancelled, and the queue is as new. So after an error was raised nothing runs, and no error is raised twice. If calls
+// do not end although they are cancelled, the raise fails with DEADLINE_EXCEEDED at its deadline, MUSTER_TIMEOUT at the
+// latest, and the error stays for the next.
 //
-// A call with a tag is for one worker only; it is taken before all others, and joins do not wait for it.
+// A call with a tag is for one worker only; it is taken before all others, joins do not wait for it, and no error of
+// another call cancels it.
 #ifndef MU_SRC_COORDINATOR_CLOSURE_QUEUE_H
 #define MU_SRC_COORDINATOR_CLOSURE_QUEUE_H
 
@@ -24,6 +27,7 @@ typedef struct mu_closure {
     // Of the queue, while a worker runs it:
     struct mu_closure *next_running;
     int attempts;                   // workers that run it: 2 with a copy
+    int worker;                     // that took it first; MU_NO_TAG: not said
     bool settled;                   // an attempt has succeeded
     int64_t begun_ns;
 } mu_closure;
@@ -36,8 +40,9 @@ mu_closure_queue *mu__closures_new(int64_t capacity);
 void mu__closures_free(mu_closure_queue *queue);
 
 // mu__closures_put appends a call and retains it. It waits, until the deadline, for another thread that is in
-// mu__closures_put or mu__closures_wait, and for a free place. Errors: a raised one (the call is then cancelled too);
-// RESOURCE_EXHAUSTED at the deadline; CANCELLED if a signal asks to stop; FAILED_PRECONDITION after mu__closures_stop.
+// mu__closures_put or mu__closures_wait, and for a free place. Errors: a raised one, for which it waits beyond the
+// deadline (the call is then cancelled too); RESOURCE_EXHAUSTED at the deadline; CANCELLED if a signal asks to stop;
+// FAILED_PRECONDITION after mu__closures_stop.
 mu_status mu__closures_put(mu_closure_queue *queue, mu_closure *closure, int64_t deadline_ns);
 // mu__closures_put_tagged appends a call with a tag; it neither waits nor raises.
 void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure);
@@ -70,7 +75,7 @@ mu_status mu__closures_wait_space(mu_closure_queue *queue, int64_t most);
 // mu__closures_wait waits until no call without a tag waits or runs, and first for another thread as mu__closures_put
 // does. Errors: a raised one; DEADLINE_EXCEEDED; CANCELLED if a signal asks to stop.
 mu_status mu__closures_wait(mu_closure_queue *queue, int64_t deadline_ns);
-// mu__closures_done sets whether that is so now. Errors: a raised one.
+// mu__closures_done sets whether that is so now. Errors: a raised one; DEADLINE_EXCEEDED.
 mu_status mu__closures_done(mu_closure_queue *queue, bool *done);
 
 // Calls without a tag that wait, and that run.
@@ -85,5 +90,7 @@ bool mu__closures_stopped(mu_closure_queue *queue);
 
 // mu__closures_stop cancels everything; from then on mu__closures_get returns NULL at once.
 void mu__closures_stop(mu_closure_queue *queue);
+// mu__closures_ending returns what mu__closures_stop cancels; it belongs to the queue.
+mu_cancellation *mu__closures_ending(const mu_closure_queue *queue);
 
 #endif

@@ -75,8 +75,8 @@ static void coordinator_destroy(void *object)
             servers->coordinator = NULL;
         pthread_mutex_unlock(&servers->coordinator_lock);
     }
-    mu__watch_end(c);
     end_workers(c);
+    mu__watch_end(c);
     mu__commits_free(c);
     mu__draws_free(&c->draws);
     mu__times_free(&c->times);

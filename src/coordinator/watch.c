@@ -57,6 +57,22 @@ static void look_at_all(mu_coordinator *c, double limit)
     c->watch.last_done_ns = now;
 }
 
+// A coordinator ends with its threads, which may run functions of the program. Which call holds that up is said once in
+// each heartbeat.
+static void look_at_end(mu_coordinator *c)
+{
+    const int64_t now = mu__now_ns();
+    c->watch.stopped_ns = c->watch.stopped_ns > 0 ? c->watch.stopped_ns : now;
+    if ((double)(now - c->watch.stopped_ns) / 1e9 < mu__setting_real(MU_SETTING_HEARTBEAT))
+        return;
+    for (int i = 0; i < c->n_workers; i++)
+        if (c->workers[i].begun_ns > 0)
+            mu__log(MU_LOG_WARNING, "the end of the coordinator waits for worker %d: its call, begun %.1f s ago, was "
+                    "cancelled and still runs; see what in its function does not end", i,
+                    mu__watch_call_age(&c->workers[i]));
+    c->watch.stopped_ns = now;
+}
+
 static void watch(void *arg)
 {
     mu_coordinator *c = arg;
@@ -70,7 +86,9 @@ static void watch(void *arg)
         const double usual = (double)mu__closures_usual_ns(c->queue) / 1e9;
         for (int i = 0; i < c->n_workers; i++)
             look_at_worker(&c->workers[i], usual);
-        if (limit > 0)
+        if (mu__closures_stopped(c->queue))
+            look_at_end(c);
+        else if (limit > 0)
             look_at_all(c, limit);
     }
     pthread_mutex_unlock(&c->watch.monitor.lock);

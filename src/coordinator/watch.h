@@ -1,5 +1,5 @@
 // Watches the calls that run: a worker that is alive but does not get on with its call is named, and so is a
-// coordinator of which no call ends.
+// coordinator of which no call ends, and a call that does not let the coordinator end.
 //
 // A heartbeat tells whether a worker is there, not whether its call ends. A call that takes many times the usual time
 // makes its worker slow: it is logged once, and counted until the call ends. Nothing is done about it: with backup
@@ -16,6 +16,7 @@ typedef struct mu_watch {
     mu_monitor monitor;
     bool ending;
     mu_worker *thread;
+    int64_t stopped_ns;            // when the coordinator began to end, or calls that hold that up were last named
     atomic_llong last_done_ns;     // when a call last ended well
 } mu_watch;
 

@@ -139,6 +139,60 @@ static void a_call_goes_back_to_the_end(void **state)
     mu__closures_free(queue);
 }
 
+// A call goes on although it is cancelled. Waits for it have their deadline; until it ends nothing is handed out, and
+// the error stays.
+static void a_call_that_does_not_end_holds_the_error_back(void **state)
+{
+    (void)state;
+    mu_closure_queue *queue = mu__closures_new(0);
+    mu_cancellation *cancellation = NULL;
+    for (int i = 0; i < 3; i++)
+        mu__closures_put(queue, closure(MU_NO_TAG), soon());
+    mu_closure *stuck = get(queue, 4), *failing = get(queue, 1);
+    mu__closures_failed(queue, failing, &(mu_error_value){.code = MU_ABORTED, .message = "no such file"});
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mu__closures_wait(queue, soon()), MU_DEADLINE_EXCEEDED);
+        assert_non_null(strstr(mu_error_message(), "1 still run, the first of them on worker 4"));
+        assert_non_null(strstr(mu_error_take().message, "no such file"));
+        assert_true(mu__closures_cancelling(queue) && mu__closures_failing(queue));
+        assert_null(get(queue, 1));
+    }
+    mu__closures_finished(queue, stuck);
+    assert_int_equal(mu__closures_wait(queue, soon()), MU_ABORTED);
+    assert_string_equal(mu_error_take().message, "no such file");
+    assert_int_equal(mu__closures_put(queue, closure(MU_NO_TAG), soon()), MU_OK);
+    mu_closure *next = mu__closures_get(queue, 0, soon(), &cancellation);
+    assert_non_null(next);
+    assert_false(mu_cancellation_is_cancelled(cancellation));
+    mu__closures_finished(queue, next);
+    mu_release(cancellation);
+    mu_release(next);
+    assert_int_equal(mu__closures_wait(queue, soon()), MU_OK);
+    mu__closures_free(queue);
+}
+
+// What a worker has for itself is made although another call fails meanwhile.
+static void a_call_with_a_tag_is_cancelled_by_the_end_alone(void **state)
+{
+    (void)state;
+    mu_closure_queue *queue = mu__closures_new(0);
+    mu_cancellation *cancellation = NULL;
+    mu__closures_put_tagged(queue, closure(2));
+    mu__closures_put(queue, closure(MU_NO_TAG), soon());
+    mu_closure *tagged = mu__closures_get(queue, 2, soon(), &cancellation);
+    mu__closures_failed(queue, get(queue, 2), &(mu_error_value){.code = MU_ABORTED, .message = "failed"});
+    assert_int_equal(mu__closures_wait(queue, soon()), MU_ABORTED);
+    mu_error_take();
+    assert_non_null(tagged);
+    assert_false(mu_cancellation_is_cancelled(cancellation));
+    mu__closures_stop(queue);
+    assert_true(mu_cancellation_is_cancelled(cancellation));
+    mu__closures_finished(queue, tagged);
+    mu_release(cancellation);
+    mu_release(tagged);
+    mu__closures_free(queue);
+}
+
 static void a_stopped_queue_hands_nothing_out(void **state)
 {
     (void)state;
@@ -182,6 +236,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DATA_TEST(a_full_queue_refuses_after_the_deadline), DATA_TEST(a_put_waits_for_a_place), DATA_TEST(waits_end),
         DATA_TEST(a_join_of_another_thread_is_waited_for_until_the_deadline),
+        DATA_TEST(a_call_that_does_not_end_holds_the_error_back),
+        DATA_TEST(a_call_with_a_tag_is_cancelled_by_the_end_alone),
         DATA_TEST(a_call_goes_back_to_the_end),             DATA_TEST(a_stopped_queue_hands_nothing_out),
         DATA_TEST(remote_values_have_one_outcome),
     };
