@@ -113,17 +113,14 @@ static bool ignored(atomic_int *reports, int limit)
 
 typedef enum verdict { VERDICT_ERROR, VERDICT_AGAIN, VERDICT_LOST } verdict;
 
-static verdict judge(mu_dispatcher *d, const mu_task_failure *failure)
+static verdict judge(mu_dispatcher *d, const outcome *o)
 {
     mu_coordinator *c = d->coordinator;
-    switch (failure->blame) {
-    case MU_BLAME_SERVER:
-        return ignored(&c->ps_failures[failure->server], c->ps_failures_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
-    case MU_BLAME_TIME: return ignored(&c->timeouts, c->timeouts_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
-    case MU_BLAME_WORKER: return mu__closures_cancelling(c->queue) ? VERDICT_ERROR : VERDICT_LOST;
-    case MU_BLAME_CALL: break;
-    }
-    return VERDICT_ERROR;
+    if (o->failure.blame == MU_BLAME_SERVER)
+        return ignored(&c->ps_failures[o->failure.server], c->ps_failures_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
+    if (o->error.code == MU_DEADLINE_EXCEEDED)
+        return ignored(&c->timeouts, c->timeouts_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
+    return o->failure.blame == MU_BLAME_WORKER && !mu__closures_cancelling(c->queue) ? VERDICT_LOST : VERDICT_ERROR;
 }
 
 // ---- A lost worker ------------------------------------------------------------------------------
@@ -218,7 +215,7 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
 {
     mu_closure_queue *queue = d->coordinator->queue;
     // What is made for a lost worker is made again with all the rest when it is back, also while calls are cancelled.
-    const verdict v = !call->maker                           ? judge(d, &o->failure)
+    const verdict v = !call->maker                           ? judge(d, o)
                       : o->failure.blame == MU_BLAME_WORKER ? VERDICT_LOST
                                                              : VERDICT_ERROR;
     d->in_flight -= !call->maker;

@@ -125,9 +125,8 @@ static void find_blame(const remote_task *t, mu_task_failure *failure)
     }
     if (server >= 0 && (error.code == MU_UNAVAILABLE || error.code == MU_ABORTED))
         *failure = (mu_task_failure){.blame = MU_BLAME_SERVER, .server = server};
-    else if (error.code == MU_DEADLINE_EXCEEDED)
-        failure->blame = MU_BLAME_TIME;
-    else if (error.code == MU_UNAVAILABLE || mu_rpc_client_server(t->client) != t->process)
+    else if (error.code == MU_UNAVAILABLE ||
+             (error.code != MU_DEADLINE_EXCEEDED && mu_rpc_client_server(t->client) != t->process))
         failure->blame = MU_BLAME_WORKER;
     mu__error_raise(&error);
 }

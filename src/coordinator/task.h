@@ -11,8 +11,7 @@
 typedef enum mu_blame {
     MU_BLAME_CALL,    // the call itself: nobody can run it
     MU_BLAME_WORKER,  // the worker is lost
-    MU_BLAME_SERVER,  // the worker did not reach a parameter server
-    MU_BLAME_TIME     // a time limit passed
+    MU_BLAME_SERVER   // the worker did not reach a parameter server
 } mu_blame;
 
 typedef struct mu_task_failure {

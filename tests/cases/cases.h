@@ -28,7 +28,7 @@ extern const one_case rpc_cases[];
 extern const one_case accumulator_cases[], sharded_cases[], resolver_cases[], tpu_cases[], coordinator_cases[];
 extern const one_case coordinator_call_cases[], lost_task_cases[], preempted_cases[];
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
-    rule_input_cases[], rule_training_cases[];
+    rule_input_cases[], rule_training_cases[], rule_server_cases[];
 extern const one_case variation_cases[];
 
 // The first failure of the case that runs.
@@ -68,6 +68,8 @@ void expect_error(int line, mu_status wanted);
 // ---- Short forms --------------------------------------------------------------------------------
 
 mu_strategy *mirrored(int replicas);
+// Parameter servers and workers in this process.
+mu_strategy *on_workers(int workers, int servers, mu_partitioner *partitioner);
 mu_shard_plan shard_plan(mu_strategy *strategy, mu_dataset *dataset);
 mu_tensor *scalar(double value);                       // float32
 mu_tensor *vector(int n, const double *values);        // float32

@@ -2,16 +2,6 @@
 #include "cases.h"
 #include "coordinator/coordinator.h"
 
-static mu_strategy *on_workers(int workers, int servers, mu_partitioner *partitioner)
-{
-    mu_cluster_spec *spec = mu_cluster_spec_parse("{}");
-    for (int i = 0; i < workers; i++)
-        mu_cluster_spec_add(spec, "worker", -1, "");
-    for (int i = 0; i < servers; i++)
-        mu_cluster_spec_add(spec, "ps", -1, "");
-    return mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), partitioner, .in_process = true);
-}
-
 static mu_variable *zero(mu_strategy *strategy)
 {
     mu_variable *v = NULL;

@@ -86,7 +86,7 @@ int main(int n_names, char **names)
     static const one_case *const areas[] = {context_cases, run_cases,   reduce_cases, variable_cases, scatter_cases,
                                             device_cases,  input_cases, share_cases,  worker_cases,   guide_cases,
                                             rule_context_cases, rule_value_cases, rule_variable_cases,
-                                            rule_device_cases, rule_input_cases, rule_training_cases,
+                                            rule_device_cases, rule_input_cases, rule_training_cases, rule_server_cases,
                                             per_replica_cases, uneven_axes_cases, accumulator_cases, rpc_cases,
                                             sharded_cases,
                                             resolver_cases, tpu_cases, coordinator_cases, coordinator_call_cases,

@@ -328,17 +328,6 @@ static void ps_032(void)
 
 // ---- On parameter servers -----------------------------------------------------------------------
 
-static mu_strategy *on_servers(int servers, mu_partitioner *partitioner)
-{
-    char json[160];
-    int used = snprintf(json, sizeof json, "{\"worker\": [\"w:1\"], \"ps\": [");
-    for (int i = 0; i < servers; i++)
-        used += snprintf(json + used, sizeof json - (size_t)used, "%s\"p%d:1\"", i > 0 ? ", " : "", i);
-    snprintf(json + used, sizeof json - (size_t)used, "]}");
-    return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(json)), partitioner,
-                                        .in_process = true);
-}
-
 static bool is_on(const mu_variable *variable, int server)
 {
     char name[64];
@@ -349,7 +338,7 @@ static bool is_on(const mu_variable *variable, int server)
 
 static void ps_007(void)
 {
-    mu_strategy *strategy = on_servers(3, NULL);
+    mu_strategy *strategy = on_workers(1, 3, NULL);
     mu_variable *v[4] = {NULL};
     MU_SCOPE(strategy) {
         mu_set_device("CPU:1");  // not inside of a scope, nor around one
@@ -387,7 +376,7 @@ static mu_variable *counted(mu_strategy *strategy, mu_dtype dtype, int64_t rows,
 
 static void ps_008(void)
 {
-    mu_strategy *strategy = on_servers(2, mu_fixed_shards_partitioner(2));
+    mu_strategy *strategy = on_workers(1, 2, mu_fixed_shards_partitioner(2));
     mu_variable *a = counted(strategy, MU_I64, 5, 2), *b = counted(strategy, MU_I64, 6, 1);
     CHECK(mu_variable_shard_count(a) == 2 && mu_variable_shard_count(b) == 2);
     EXPECT(value_of(mu_variable_shard(a, 0)), 0, 1, 2, 3, 4, 5);
@@ -402,7 +391,7 @@ static void ps_008(void)
 static void ps_010(void)
 {
     mu_variable *v = NULL;
-    mu_strategy *strategy = on_servers(2, mu_fixed_shards_partitioner(4));
+    mu_strategy *strategy = on_workers(1, 2, mu_fixed_shards_partitioner(4));
     MU_SCOPE(strategy) v = mu_variable_new(VECTOR(0, 1, 2), "v");
     CHECK(mu_variable_shard_count(v) == 3);
     for (int i = 0; i < 3; i++) {
@@ -415,7 +404,7 @@ static void ps_011(void)
 {
     mu_variable *v[2] = {NULL};
     mu_strategy *strategy =
-        on_servers(2, mu_min_size_partitioner(.min_shard_bytes = 64 << 20, .max_shards = 2));
+        on_workers(1, 2, mu_min_size_partitioner(.min_shard_bytes = 64 << 20, .max_shards = 2));
     MU_SCOPE(strategy)
         for (int i = 0; i < 2; i++)
             v[i] = mu_variable_new(mu_range(MU_F32, 0, 10, 1), "v");
