@@ -521,6 +521,16 @@ void mu__closures_raise(mu_closure_queue *queue, const mu_error_value *error)
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 
+void mu__closures_give_up(mu_closure_queue *queue, const mu_error_value *error)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    if (queue->error.code == MU_OK)
+        queue->error = *error;
+    end_all(&queue->waiting, error);
+    pthread_cond_broadcast(&queue->monitor.changed);
+    pthread_mutex_unlock(&queue->monitor.lock);
+}
+
 void mu__closures_clear_tag(mu_closure_queue *queue, int tag)
 {
     pthread_mutex_lock(&queue->monitor.lock);

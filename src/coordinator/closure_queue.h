@@ -65,6 +65,9 @@ void mu__closures_failed(mu_closure_queue *queue, const mu_closure *closure, con
 void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure);
 // mu__closures_raise makes an error the queue's, unless it has one.
 void mu__closures_raise(mu_closure_queue *queue, const mu_error_value *error);
+// mu__closures_give_up does so when nobody is left who could run a call, and ends the calls that wait with the error:
+// whoever fetches their results is told.
+void mu__closures_give_up(mu_closure_queue *queue, const mu_error_value *error);
 // mu__closures_clear_tag drops the calls for one worker that wait.
 void mu__closures_clear_tag(mu_closure_queue *queue, int tag);
 
@@ -87,10 +90,10 @@ bool mu__closures_failing(mu_closure_queue *queue);
 // mu__closures_cancelling returns whether the calls that run are being cancelled.
 bool mu__closures_cancelling(mu_closure_queue *queue);
 bool mu__closures_stopped(mu_closure_queue *queue);
+// mu__closures_ending returns what mu__closures_stop cancels; it belongs to the queue.
+mu_cancellation *mu__closures_ending(const mu_closure_queue *queue);
 
 // mu__closures_stop cancels everything; from then on mu__closures_get returns NULL at once.
 void mu__closures_stop(mu_closure_queue *queue);
-// mu__closures_ending returns what mu__closures_stop cancels; it belongs to the queue.
-mu_cancellation *mu__closures_ending(const mu_closure_queue *queue);
 
 #endif

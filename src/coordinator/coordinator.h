@@ -59,6 +59,7 @@ struct mu_coordinator {
     atomic_int *ps_failures;     // [servers] reports so far
     atomic_int timeouts;
     atomic_int n_lost;
+    atomic_int n_away;           // those, and the workers that have not started yet
     atomic_llong last_seen_ns;   // when a worker was last reachable
 };
 

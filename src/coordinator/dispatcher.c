@@ -123,35 +123,93 @@ static verdict judge(mu_dispatcher *d, const outcome *o)
     return o->failure.blame == MU_BLAME_WORKER && !mu__closures_cancelling(c->queue) ? VERDICT_LOST : VERDICT_ERROR;
 }
 
-// ---- A lost worker ------------------------------------------------------------------------------
+// ---- A worker that is not there -------------------------------------------------------------------
 
-// If no worker has been reachable for long, the next join fails instead of waiting for ever.
-static void look_for_any(mu_coordinator *c)
+// If no worker has been reachable for long, joins and fetches fail instead of waiting for ever.
+static void look_for_any(mu_coordinator *c, const mu_error_value *why)
 {
     const double limit = mu__setting_real(MU_SETTING_TIMEOUT);
     const int64_t silent = mu__now_ns() - c->last_seen_ns;
-    if (c->n_lost < c->n_workers || (double)silent / 1e9 < limit)
+    int64_t waiting, in_flight;
+    mu__closures_count(c->queue, &waiting, &in_flight);
+    if (c->n_away < c->n_workers || (double)silent / 1e9 < limit || waiting + in_flight == 0)
         return;
     mu_error_value error = {.code = MU_UNAVAILABLE, .file = __FILE__, .line = __LINE__};
     snprintf(error.message, sizeof error.message, "none of the %d workers has been reachable for %g s "
-             "(MUSTER_TIMEOUT); start them again", c->n_workers, limit);
-    mu__closures_raise(c->queue, &error);
+             "(MUSTER_TIMEOUT); start them again. The last attempt: %.400s", c->n_workers, limit, why->message);
+    mu__closures_give_up(c->queue, &error);
     mu__commit_drop(c);
     c->last_seen_ns = mu__now_ns();
 }
 
-// Tries until the worker is back, each time a little later, up to a second. Returns false when the coordinator ends.
-static bool wait_for_worker(mu_dispatcher *d)
+// Sleeps until then, or until the coordinator ends.
+static void sleep_until(const mu_coordinator *c, int64_t until)
 {
-    int64_t pause = 1000000;
-    while (!mu__closures_stopped(d->coordinator->queue)) {
-        if (d->task->ops->recover && d->task->ops->recover(d->task))
-            return true;
-        look_for_any(d->coordinator);
-        mu__sleep_ns(pause);
-        pause = MU_MIN(pause * 13 / 10 + 1, 1000000000);
+    while (mu__now_ns() < until && !mu__closures_stopped(c->queue))
+        mu__sleep_ns(MU_MIN(until - mu__now_ns(), (int64_t)10000000));
+}
+
+// The end of the coordinator ends the attempt too: a host that does not answer would hold it up.
+static bool try_to_reach(mu_dispatcher *d, mu_status (*reach)(mu_task *task), mu_error_value *why)
+{
+    mu_context context = {0};
+    if (mu__context_enter(&context, mu__context()) == MU_OK) {
+        context.cancellation = mu__closures_ending(d->coordinator->queue);
+        (void)reach(d->task);
+        mu__context_leave(&context, NULL, why);
+    } else {
+        mu__error_move(why);
     }
-    return false;
+    return why->code == MU_OK;
+}
+
+// A worker that has not started yet is not lost, unless it takes longer than a heartbeat to appear.
+static void look_for_start(mu_dispatcher *d, int64_t begun_ns, const mu_error_value *why)
+{
+    const double seconds = (double)(mu__now_ns() - begun_ns) / 1e9;
+    if (d->lost || seconds < mu__setting_real(MU_SETTING_HEARTBEAT))
+        return;
+    mu__log(MU_LOG_WARNING, "worker %d has not been reachable since the start, for %.0f s; the others go on without "
+            "it. Start it (muster serve), or see whether its address is right. The last attempt: %s", d->worker,
+            seconds, why->message);
+    d->lost = true;
+    d->coordinator->n_lost++;
+}
+
+// Tries until the worker is there, each time a little later, up to a second. Returns false when the coordinator ends.
+static bool wait_for_worker(mu_dispatcher *d, mu_status (*reach)(mu_task *task))
+{
+    mu_coordinator *c = d->coordinator;
+    const int64_t begun = mu__now_ns();
+    mu_error_value why = {.code = MU_OK};
+    bool there = false;
+    c->n_away++;
+    for (int64_t pause = 1000000; !mu__closures_stopped(c->queue); pause = MU_MIN(pause * 13 / 10 + 1, 1000000000)) {
+        if ((there = reach && try_to_reach(d, reach, &why)))
+            break;
+        look_for_start(d, begun, &why);
+        look_for_any(c, &why);
+        sleep_until(c, mu__now_ns() + pause);
+    }
+    c->n_away--;
+    c->last_seen_ns = mu__now_ns();
+    return there;
+}
+
+static void no_longer_lost(mu_dispatcher *d)
+{
+    if (atomic_exchange(&d->lost, false))
+        d->coordinator->n_lost--;
+}
+
+// The worker may start after the coordinator. Until it is there it takes no calls, so none is lost with it.
+static void wait_for_start(mu_dispatcher *d)
+{
+    if (!d->task->ops->reach || !wait_for_worker(d, d->task->ops->reach))
+        return;
+    if (d->lost)
+        mu__log(MU_LOG_WARNING, "worker %d has started", d->worker);
+    no_longer_lost(d);
 }
 
 // Everything that the worker had is made again, before its next call.
@@ -178,14 +236,11 @@ static void recover(mu_dispatcher *d, const mu_error_value *error)
     d->lost = true;
     c->n_lost++;
     mu__per_worker_abort(c->resources, d->worker, error);
-    const bool back = wait_for_worker(d);
-    if (back) {
-        make_again(d);
-        mu__log(MU_LOG_WARNING, "worker %d is back", d->worker);
-    }
-    c->n_lost--;
-    c->last_seen_ns = mu__now_ns();
-    d->lost = !back;
+    if (!wait_for_worker(d, d->task->ops->recover))
+        return;
+    make_again(d);
+    mu__log(MU_LOG_WARNING, "worker %d is back", d->worker);
+    no_longer_lost(d);
 }
 
 // ---- The thread ---------------------------------------------------------------------------------
@@ -245,9 +300,7 @@ static void start_later(const mu_dispatcher *d)
 {
     const mu_coordinator *c = d->coordinator;
     const double wanted = c->start_delay * d->worker;
-    const int64_t until = mu__deadline_ns(c->start_delay_max > 0 ? MU_MIN(wanted, c->start_delay_max) : wanted);
-    while (mu__now_ns() < until && !mu__closures_stopped(c->queue))
-        mu__sleep_ns(MU_MIN(until - mu__now_ns(), (int64_t)10000000));
+    sleep_until(c, mu__deadline_ns(c->start_delay_max > 0 ? MU_MIN(wanted, c->start_delay_max) : wanted));
 }
 
 void mu__dispatch(mu_dispatcher *d)
@@ -255,6 +308,7 @@ void mu__dispatch(mu_dispatcher *d)
     mu_cancellation *cancellation = NULL;
     if (d->coordinator->start_delay > 0)
         start_later(d);
+    wait_for_start(d);
     for (mu_closure *next; (next = mu__closures_get(d->coordinator->queue, d->worker, MU_FOREVER, &cancellation));) {
         mu_call *call = (mu_call *)next;
         d->in_flight += !call->maker;

@@ -63,10 +63,12 @@ static mu_status begin_with(remote_task *t)
     if (process != t->process)
         MU_TRY(mu__remote_variables_clear(t->client));
     t->process = process;
-    return MU_OK;
+    return process != 0 ? MU_OK
+                        : mu__error(MU_UNAVAILABLE, "the connection to worker %d at %s was lost", t->task.worker,
+                                    mu__client_address(t->client));
 }
 
-// Connects, so that the process is known before anything is sent to it.
+// A worker that refused the coordinator when it was reached says why to its first call.
 static mu_status find_process(remote_task *t)
 {
     if (t->process == 0)
@@ -237,17 +239,24 @@ static void *keep(mu_task *task, void *made, mu_task_failure *failure)
     return NULL;
 }
 
-// The client connects by itself. A call shows that the worker takes calls again: one that is stopping still has its
+// The client connects by itself. A call shows that the worker takes calls: one that is stopping still has its
 // connection. Whoever is there now is told everything again.
-static bool recover(mu_task *task)
+static mu_status recover(mu_task *task)
 {
     remote_task *t = (remote_task *)task;
-    mu_error_value refused;
-    const bool back = begin_with(t) == MU_OK && t->process != 0;
-    mu__error_move(&refused);
-    if (back)
-        forget_all(t);
-    return back;
+    MU_TRY(begin_with(t));
+    forget_all(t);
+    return MU_OK;
+}
+
+// A worker that answers with something else than its absence is there.
+static mu_status reach(mu_task *task)
+{
+    const mu_status status = recover(task);
+    if (status == MU_OK || status == MU_UNAVAILABLE || status == MU_DEADLINE_EXCEEDED || status == MU_CANCELLED)
+        return status;
+    mu_error_take();
+    return MU_OK;
 }
 
 static void free_task(mu_task *task)
@@ -259,7 +268,7 @@ static void free_task(mu_task *task)
 }
 
 static const mu_task_ops remote_ops = {.name = "remote", .call = call, .keep = keep, .specs = specs_of,
-                                       .recover = recover, .free = free_task};
+                                       .reach = reach, .recover = recover, .free = free_task};
 
 mu_task *mu__remote_task(mu_strategy *strategy, int worker, void *arg)
 {

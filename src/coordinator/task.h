@@ -33,9 +33,11 @@ typedef struct mu_task_ops {
     // specs returns arguments as a function is traced for them, of the pool: where `keep` has put something, its spec.
     // Fails as call does. There if keep is.
     mu_value *(*specs)(mu_task *task, mu_value *arguments, mu_task_failure *failure);
-    // recover tries once to reach a lost worker again, and returns whether it did. It records no error. Optional, for
-    // tasks that are never lost.
-    bool (*recover)(mu_task *task);
+    // reach tries once to reach the worker for the first time; until it succeeds, the other slots are not called. It
+    // fails with the reason; the thread's cancellation ends it. Optional: the worker is there.
+    mu_status (*reach)(mu_task *task);
+    // recover does the same for a worker that was lost. Optional: the worker is never lost.
+    mu_status (*recover)(mu_task *task);
     void (*free)(mu_task *task);
 } mu_task_ops;
 

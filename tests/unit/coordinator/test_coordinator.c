@@ -28,9 +28,9 @@ static mu_value *switched_call(mu_task *task, mu_function *function, mu_value *a
     return NULL;
 }
 
-static bool switched_recover(mu_task *task)
+static mu_status switched_recover(mu_task *task)
 {
-    return !((switched_task *)task)->all->off[task->worker];
+    return ((switched_task *)task)->all->off[task->worker] ? mu_fail(MU_UNAVAILABLE, "still switched off") : MU_OK;
 }
 
 static void switched_free(mu_task *task)

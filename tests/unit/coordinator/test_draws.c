@@ -35,10 +35,10 @@ static mu_value *troubled_call(mu_task *task, mu_function *function, mu_value *a
     return mu__served_call(task->strategy, task->worker, function, arguments);
 }
 
-static bool troubled_recover(mu_task *task)
+static mu_status troubled_recover(mu_task *task)
 {
     (void)task;
-    return true;
+    return MU_OK;
 }
 
 static void troubled_free(mu_task *task) { mu__free(task); }
