@@ -272,8 +272,9 @@ void mu__variable_empty(mu_variable *variable);
 
 // For a server that sends and receives large values without copying them; with the lock of the variable's resource.
 // mu__variable_lend returns the value of a variable on the host, whose memory later writes leave as it is: it belongs
-// to the pool. NULL without a record: read it with an op. mu__variable_take makes `value`, which nobody may write any
-// more, the variable's own; false: its memory cannot be used, assign it with an op.
+// to the pool. NULL without a record: read it with an op. mu__variable_take makes the memory of `value`, which nobody
+// may write any more, the variable's own, which no later write changes while somebody holds `value`. False: its memory
+// cannot be used, assign it with an op; or an error.
 mu_tensor *mu__variable_lend(mu_variable *variable);
 bool mu__variable_take(mu_variable *variable, mu_tensor *value);
 

@@ -188,9 +188,12 @@ bool mu__variable_take(mu_variable *variable, mu_tensor *value)
         value->offset != 0 || value->dtype != own->dtype || value->dtype == MU_STRING ||
         !mu__shape_equal(&value->shape, &own->shape))
         return false;
-    mu_tensor *before = variable->components[0];
-    variable->components[0] = mu_retain(value);
-    variable->lends = true; // others may hold the value's memory
+    // Not `value` itself: who holds that holds its memory too, which only references of the buffer show (keep_alone).
+    mu_tensor *taken = mu__tensor_view(value->buffer, 0, value->dtype, &value->shape), *before = variable->components[0];
+    if (!taken)
+        return false;
+    variable->components[0] = taken;
+    variable->lends = true;
     variable->poisoned[0] = false;
     mu_release(before);
     return true;

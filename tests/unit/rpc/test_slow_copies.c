@@ -1,59 +1,10 @@
 // Copies that are slow to take what their primary sends: what waits for them is bounded, no update is lost, and a copy
 // that gets on is not given up.
-#include "stores_test.h"
+#include "copies_test.h"
 
 #include <stdatomic.h>
 
-enum { UPDATE_BYTES = 1 << 20, MOST_UPDATES = 100, MORE_UPDATES = 4, ALL_MESSAGES = 1 << 30, LARGE_MIB = 64 };
-
-// Variables of 1 MiB on store 0, updates of the first, and what the copy is asked to do.
-typedef struct updates {
-    env e;
-    mu_store *store;
-    mu_resource *w; // owned
-    mu_rpc_result *results[MOST_UPDATES];
-    int n;
-} updates;
-
-static mu_tensor *values_of(int number)
-{
-    static float values[UPDATE_BYTES / sizeof(float)];
-    const int64_t n = MU_COUNT(values);
-    for (int64_t i = 0; i < n; i++)
-        values[i] = (float)number;
-    return mu_tensor_new(MU_F32, 1, &n, values);
-}
-
-static updates make_updates(int n_variables)
-{
-    updates u = {.e = make_env()};
-    char name[16];
-    u.store = mu__store_find(mu__stores_of(u.e.server), 0);
-    for (int i = 0; i < n_variables; i++) {
-        snprintf(name, sizeof name, "w%d", i);
-        expect_answer(ask(&u.e, u.e.coordinator, EPOCH, 0, "muster.variable.create",
-                          mu_list(mu__text_value(name), values_of(-1), MU_END)), EPOCH, 0, MU_OK);
-    }
-    const mu_spec spec = mu__spec_of(values_of(0));
-    u.w = mu__remote_variable(u.e.coordinator, "w0", &spec);
-    return u;
-}
-
-static void give_copy(updates *u, mu_rpc_server *server, uint64_t process)
-{
-    assert_non_null(lead_with(&u->e, EPOCH + 1, MU_ORDER_CONTINUE, mu_rpc_server_address(server), process));
-    u->e.oldest = u->e.n_requests + 1;
-}
-
-static mu_rpc_result *update_later(updates *u)
-{
-    mu_tensor *value = values_of(u->n);
-    mu_rpc_result *result =
-        begin_ask(&u->e, u->e.coordinator, EPOCH + 1, 0, "muster.apply",
-                  mu__remote_apply_arguments(&mu_op_assign_variable, NULL, 1, &value, 1, &u->w));
-    assert_non_null(result);
-    return u->results[u->n++] = result;
-}
+enum { MORE_UPDATES = 4, ALL_MESSAGES = 1 << 30, LARGE_MIB = 64 };
 
 // Whether an update is acknowledged; false: its answer waits for the copy.
 static bool is_acknowledged(updates *u, mu_rpc_result *result)
@@ -88,81 +39,10 @@ static size_t bytes_that_wait(const updates *u)
     return bytes;
 }
 
-static void expect_all_acknowledged(updates *u)
-{
-    for (int i = 0; i < u->n; i++) {
-        for (int tries = 0; tries < 20000 && !mu_rpc_result_is_done(u->results[i]); tries++) {
-            mu__sleep_ns(1000000);
-            if (tries % 100 == 0)
-                renew_lease(&u->e);
-        }
-        expect_answer(mu_rpc_result_value(u->results[i]), EPOCH + 1, 0, MU_OK);
-    }
-}
-
-static void wait_until_complete(updates *u)
-{
-    int64_t row[MU_N_STATE] = {0};
-    for (int i = 0; i < 20000 && !row[MU_STATE_COMPLETE]; i++) {
-        mu__sleep_ns(1000000);
-        poll(&u->e, 0, row);
-    }
-    assert_true(row[MU_STATE_COMPLETE]);
-}
-
-// All that a store has, as bytes. Owned by the caller.
-static mu_message *bytes_of(mu_store *store)
-{
-    pthread_mutex_lock(&store->changing);
-    mu_message *message = mu__message_of(mu__store_capture(store), "a store");
-    pthread_mutex_unlock(&store->changing);
-    assert_non_null(message);
-    return message;
-}
-
-static mu_value *arguments_of_large(int mib)
-{
-    const int64_t n = (int64_t)mib << 18;
-    return mu_list(mu__text_value("large"), mu_zeros(MU_F32, 1, &n), MU_END);
-}
-
 static void create_large(updates *u, int mib)
 {
     expect_answer(ask(&u->e, u->e.coordinator, EPOCH, 0, "muster.variable.create", arguments_of_large(mib)), EPOCH, 0,
                   MU_OK);
-}
-
-static void set_heartbeat(updates *u, double seconds)
-{
-    pthread_mutex_lock(&u->store->stores->lock);
-    u->store->stores->heartbeat = seconds;
-    pthread_mutex_unlock(&u->store->stores->lock);
-}
-
-// A server for a copy of store 0, which keeps so many bytes, and that store.
-static mu_store *start_copy_with(mu_rpc_server **server, size_t most_bytes)
-{
-    *server = mu_rpc_server_new("muster", "localhost:0");
-    mu_kept *kept = mu__kept_new(most_bytes);
-    assert_int_equal(mu__stores_add(*server, kept), MU_OK);
-    mu_release(kept);
-    assert_int_equal(mu_rpc_server_start(*server), MU_OK);
-    mu_stores *stores = mu__stores_of(*server);
-    pthread_mutex_lock(&stores->lock);
-    mu_store *copy = mu__store_make(stores, 0);
-    pthread_mutex_unlock(&stores->lock);
-    return copy;
-}
-
-static mu_store *start_copy(mu_rpc_server **server) { return start_copy_with(server, SIZE_MAX); }
-
-static void expect_same(mu_store *store, mu_store *copy)
-{
-    mu_message *original = bytes_of(store), *copied = bytes_of(copy);
-    assert_int_equal(original->bytes, copied->bytes);
-    assert_memory_equal(original->data, copied->data, copied->bytes);
-    mu_release(original);
-    mu_release(copied);
 }
 
 // The server of the copy stands still while its first transfer is on its way: the updates that the primary keeps for it
@@ -185,6 +65,32 @@ static void test_a_copy_that_stands_still(void **state)
     assert_in_range(wait, MU_COPY_FREE_BYTES, MU_COPY_FREE_BYTES + (MORE_UPDATES + 3) * UPDATE_BYTES);
     expect_all_acknowledged(&u);
     wait_until_complete(&u);
+    expect_same(u.store, copy);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
+// An assignment keeps the memory in which its value arrived, and an update may change it there: what is still to be
+// sent to the copy stays as it was.
+static void test_an_update_follows_an_assignment_that_waits(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = make_updates(1);
+    mu_rpc_server *server;
+    mu_store *copy = start_copy(&server);
+    give_copy(&u, server, mu__stores_process(copy->stores));
+    wait_until_complete(&u);
+    const int64_t before = u.store->applied;
+    pthread_mutex_lock(&copy->changing);
+    apply_later(&u, &mu_op_assign_variable, 1);
+    wait_until_made(&u, before + 1);
+    apply_later(&u, &mu_op_assign_variable, 2); // behind the first, which is on its way
+    wait_until_made(&u, before + 2);
+    apply_later(&u, &mu_op_assign_add_variable, 3);
+    wait_until_made(&u, before + 3);
+    pthread_mutex_unlock(&copy->changing);
+    expect_all_acknowledged(&u);
     expect_same(u.store, copy);
     mu_release(u.w);
     mu_pool_close(pool);
@@ -419,6 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_copy_that_stands_still),
+        cmocka_unit_test(test_an_update_follows_an_assignment_that_waits),
         cmocka_unit_test(test_updates_go_half_as_fast_as_a_slow_copy),
         cmocka_unit_test(test_a_variable_takes_longer_than_a_heartbeat),
         cmocka_unit_test(test_updates_go_on_while_a_large_variable_arrives),
