@@ -6,7 +6,7 @@
 #include "rpc/channel.h"
 
 enum { NOTHING, TENSOR, LIST, MAP, SLICES };
-enum { ALIGNMENT = 64, LARGE = 4096, BORROWED = 1 << 15, MOST_NESTED = 64, MOST_KEY = 1000 };
+enum { ALIGNMENT = 64, LARGE = 4096, BORROWED = 1 << 15, MOST_NESTED = 64, MOST_KEY = 1000, MOST_ITEMS = 1 << 20 };
 
 // ---- Messages -----------------------------------------------------------------------------------
 
@@ -41,6 +41,7 @@ mu_message *mu__message_new(size_t bytes)
 typedef struct writer {
     mu_message *message;
     size_t n, held, begun; // bytes written; of them in the message's memory; of these before the current extent
+    size_t n_items;        // of lists and maps so far
     bool borrows;          // the elements of large tensors are not copied
     const char *what;
 } writer;
@@ -125,6 +126,9 @@ static mu_status put_value(writer *w, const mu_value *value, int depth);
 static mu_status put_items(writer *w, const mu_value *value, int depth)
 {
     const bool map = value->kind == MU_VALUE_MAP;
+    if ((w->n_items += (size_t)value->n) > MOST_ITEMS)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: lists and maps have more than %d elements together, which is the "
+                         "limit; make tensors of numbers", w->what, MOST_ITEMS);
     put_number(w, map ? MAP : LIST, 1);
     put_number(w, (uint64_t)value->n, 4);
     for (int i = 0; i < value->n; i++) {
@@ -250,6 +254,7 @@ void mu__message_copy(const mu_message *message, size_t offset, void *to, size_t
 typedef struct reader {
     mu_cursor cursor;
     const uint8_t *first; // of the value: padding counts from here
+    size_t n_items;       // of lists and maps so far
     mu_message *message;
 } reader;
 
@@ -382,6 +387,8 @@ static mu_status get_items(reader *r, bool map, int depth, mu_value **out)
     const uint32_t n = mu__cursor_u32_little(&r->cursor);
     if (r->cursor.bad || n > mu__cursor_left(&r->cursor)) // each takes at least a byte
         return damaged("a list is longer than its bytes");
+    if ((r->n_items += n) > MOST_ITEMS) // an element of 4 bytes takes a hundred times as many here
+        return damaged("its lists and maps have too many elements");
     mu_value **items = mu__calloc(n + 1, sizeof *items);
     char **keys = mu__calloc(n + 1, sizeof *keys);
     mu_status status = items != NULL && keys != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;

@@ -136,6 +136,35 @@ static void test_damage_is_an_error(void **state)
     }
 }
 
+// What an element takes in memory is much more than what it takes in a message.
+static void test_lists_have_a_limit(void **state)
+{
+    enum { MOST = 1 << 20, BYTES = 8 << 20 };
+    mu_value *value = NULL;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_message *message = mu__message_new(BYTES);
+    for (int nested = 0; nested < 2; nested++) {
+        // A list of one list of as many as there may be is one too many.
+        const uint32_t n = nested ? MOST : MOST + 1;
+        memset(message->data, 0, BYTES);
+        memcpy(message->data, nested ? "\2\1\0\0\0\2" : "\2", nested ? 6 : 1);
+        for (int i = 0; i < 4; i++)
+            message->data[(nested ? 6 : 1) + i] = (uint8_t)(n >> 8 * i);
+        assert_int_equal(mu__message_value(message, 0, &value), MU_DATA_LOSS);
+        expect_error(MU_DATA_LOSS, "too many elements");
+    }
+    mu_release(message);
+    mu_value **items = mu__calloc(MOST + 1, sizeof *items), *item = number(1);
+    assert_non_null(items);
+    for (int i = 0; i <= MOST; i++)
+        items[i] = item;
+    assert_null(mu__message_of(mu_list_of(MOST + 1, items), "the list"));
+    expect_error(MU_INVALID_ARGUMENT, "the list: lists and maps have more than 1048576 elements together");
+    mu__free(items);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_a_large_tensor_is_not_copied),
         cmocka_unit_test(test_what_cannot_be_sent_is_refused),
         cmocka_unit_test(test_damage_is_an_error),
+        cmocka_unit_test(test_lists_have_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
