@@ -2,13 +2,14 @@
 //
 // It is bounded: a client has at most MOST_WAITING unanswered requests, and the client that was silent for longest goes
 // when there are too many. A client that ends leaves its last requests here for good, and their answers may be large:
-// those go once nobody can ask for them any more. Linear searches do, because a table has one client for each process
-// and few requests each.
+// those go once nobody can ask for them any more, and earlier where they would fill the memory. Linear searches do,
+// because a table has one client for each process and few requests each.
 #include "rpc/stores/store.h"
 
 #include "base/system.h"
 
 enum { MOST_CLIENTS = 8192, MOST_WAITING = 4096, HEAD = 3 };
+#define MOST_BYTES ((size_t)1 << 30)
 #define LOOK_NS 1000000000
 
 static void drop_answer(mu_seen *seen, mu_seen_request *request)
@@ -95,6 +96,45 @@ static mu_seen_client *add_client(mu_seen *seen, int64_t client, int64_t oldest)
     return MU_PUSH(&seen->clients, fresh) == MU_OK ? &seen->clients.items[seen->clients.n - 1] : NULL;
 }
 
+static bool has_answers(const mu_seen_client *client)
+{
+    size_t k = 0;
+    while (k < client->requests.n && client->requests.items[k].answer == NULL)
+        k++;
+    return k < client->requests.n;
+}
+
+static void drop_answers(mu_seen *seen, mu_seen_client *client)
+{
+    for (size_t k = 0; k < client->requests.n; k++)
+        if (client->requests.items[k].answer != NULL) {
+            client->requests.items[k].sequence = 0;
+            drop_answer(seen, &client->requests.items[k]);
+        }
+}
+
+// The client with answers that has asked for nothing for longest; NULL: none has any.
+static mu_seen_client *longest_silent(mu_seen *seen)
+{
+    mu_seen_client *found = NULL;
+    for (size_t i = 0; i < seen->clients.n; i++) {
+        mu_seen_client *client = &seen->clients.items[i];
+        if (has_answers(client) && (found == NULL || client->used < found->used))
+            found = client;
+    }
+    return found;
+}
+
+// However many large answers there are that clients do not take, and whatever these call themselves.
+static void drop_most(mu_seen *seen)
+{
+    mu_seen_client *client = seen->bytes > MOST_BYTES ? longest_silent(seen) : NULL;
+    while (client != NULL && seen->bytes > MOST_BYTES / 2) {
+        drop_answers(seen, client);
+        client = longest_silent(seen);
+    }
+}
+
 // A client sends a request again until its deadline, so one that was silent for longer does not. If it does all the
 // same, it is told that the request was done.
 static void drop_silent(mu_seen *seen)
@@ -103,19 +143,15 @@ static void drop_silent(mu_seen *seen)
     if (seen->bytes <= MU_SEEN_BYTES || now < seen->look_ns)
         return;
     seen->look_ns = now + LOOK_NS;
-    for (size_t i = 0; i < seen->clients.n; i++) {
-        mu_seen_client *client = &seen->clients.items[i];
-        for (size_t k = 0; client->used_ns < before_ns && k < client->requests.n; k++)
-            if (client->requests.items[k].answer != NULL) {
-                client->requests.items[k].sequence = 0;
-                drop_answer(seen, &client->requests.items[k]);
-            }
-    }
+    for (size_t i = 0; i < seen->clients.n; i++)
+        if (seen->clients.items[i].used_ns < before_ns)
+            drop_answers(seen, &seen->clients.items[i]);
 }
 
 mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest)
 {
     drop_silent(seen);
+    drop_most(seen);
     mu_seen_client *known = add_client(seen, client, oldest);
     if (known == NULL)
         return mu_error_code();

@@ -85,6 +85,34 @@ static void test_answers_that_may_be_asked_for(void **state)
     mu_pool_close(pool);
 }
 
+// A client that says of no answer that it has it, under one name or many: the table does not grow without end, nothing
+// is done twice, and who asked last keeps the answer.
+static void test_answers_that_nobody_takes(void **state)
+{
+    enum { REQUESTS = 3000, MOST = 1 << 30 };
+    const mu_seen_request *done;
+    (void)state;
+    for (int names = 1; names <= REQUESTS / 3; names += REQUESTS / 3 - 1) {
+        mu_seen seen = {0};
+        mu_pool *pool = mu_pool_open();
+        mu_value *answer = large_answer();
+        for (int i = 0; i < REQUESTS; i++) {
+            const int64_t client = i % names, number = i / names + 1;
+            assert_int_equal(mu__seen_find(&seen, client, number, 1, &done), MU_SEEN_NEW);
+            assert_int_equal(mu__seen_add(&seen, client, 1), MU_OK);
+            mu__seen_done(&seen, client, number, i + 1, answer);
+            assert_true(seen.bytes <= (size_t)MOST + ANSWER_BYTES + 100);
+        }
+        for (int i = 0; i < REQUESTS; i++) {
+            assert_int_equal(mu__seen_find(&seen, i % names, i / names + 1, 1, &done), MU_SEEN_DONE);
+            assert_int_equal(done->answer != NULL, done->sequence == i + 1);
+        }
+        assert_non_null(done->answer);
+        mu__seen_clear(&seen);
+        mu_pool_close(pool);
+    }
+}
+
 static int start(void **state)
 {
     static mu_system system;
@@ -97,6 +125,7 @@ static int start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_of_clients_that_have_ended),
-                                       cmocka_unit_test(test_answers_that_may_be_asked_for)};
+                                       cmocka_unit_test(test_answers_that_may_be_asked_for),
+                                       cmocka_unit_test(test_answers_that_nobody_takes)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
