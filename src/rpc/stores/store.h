@@ -378,6 +378,10 @@ typedef struct mu_store_request mu_store_request;
 // clients are retained; calls on server k's variables then go through it (mu__remote_call). Owned by the caller.
 mu_store_client *mu__store_client_new(int n, mu_rpc_client *const *servers);
 mu_rpc_client *const *mu__store_client_servers(const mu_store_client *client, int *n);
+// mu__store_client_hear tells it the number of a cut that the coordinator has begun: its requests have this number
+// then, as after an answer with it. mu__store_client_cut is the highest that it knows.
+void mu__store_client_hear(mu_store_client *client, int64_t cut);
+int64_t mu__store_client_cut(mu_store_client *client);
 
 // mu__store_request_new begins a request on a store, which has so many seconds (0: MUSTER_TIMEOUT);
 // mu__store_request_step continues it and tells whether it has

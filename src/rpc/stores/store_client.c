@@ -11,7 +11,7 @@
 
 #define FIRST_PAUSE_NS 1000000
 #define MOST_PAUSE_NS  100000000
-enum { MOST_OUTSTANDING = 2048 };
+enum { MOST_OUTSTANDING = 2048, MOST_SPAN = 2048 };
 
 typedef struct store_view {
     int server;            // believed to be the primary
@@ -20,6 +20,17 @@ typedef struct store_view {
     int64_t known_before, known_epoch; // the last such number of an earlier epoch, until this one's primary answers
 } store_view;
 
+// Numbers of requests. A store keeps all requests since the oldest whose answer has not come, so one that waits for
+// long, such as a take, would have it keep those of everybody else in this process. Requests that come long after it
+// are numbered for themselves, and for stores they are those of another client.
+typedef struct numbering {
+    int64_t client, n_requests;
+    struct {
+        int64_t *items;
+        size_t n, capacity;
+    } outstanding; // numbers of requests whose answers have not come
+} numbering;
+
 struct mu_store_client {
     mu_object object;
     pthread_mutex_t lock;
@@ -27,11 +38,12 @@ struct mu_store_client {
     int n;
     mu_rpc_client **servers; // [n] retained
     store_view *stores;      // [n]
-    int64_t id, n_requests, cut;
+    int64_t cut;
+    int n_outstanding;
     struct {
-        int64_t *items;
+        numbering *items;
         size_t n, capacity;
-    } outstanding; // numbers of requests whose answers have not come
+    } numberings; // never none
 };
 
 struct mu_store_request {
@@ -39,6 +51,7 @@ struct mu_store_request {
     int store;
     const char *method;  // static
     mu_value *arguments; // retained; NULL: none
+    size_t numbering;    // of the client's
     int64_t number, deadline_ns, pause_ns, due_ns;
     int server, tried;   // asked now; how many servers have been asked since the last pause
     int64_t epoch;       // of the question
@@ -62,9 +75,18 @@ static void client_destroy(void *object)
     }
     mu__free(client->servers);
     mu__free(client->stores);
-    mu__free(client->outstanding.items);
+    for (size_t i = 0; i < client->numberings.n; i++)
+        mu__free(client->numberings.items[i].outstanding.items);
+    mu__free(client->numberings.items);
     if (client->has_lock)
         pthread_mutex_destroy(&client->lock);
+}
+
+static mu_status add_numbering(mu_store_client *client)
+{
+    numbering fresh = {0};
+    MU_TRY(mu__random(&fresh.client, sizeof fresh.client));
+    return MU_PUSH(&client->numberings, fresh);
 }
 
 static mu_type client_type = {.name = "client of stores", .destroy = client_destroy};
@@ -77,7 +99,7 @@ static mu_status fill(mu_store_client *client, int n, mu_rpc_client *const *serv
     client->has_lock = mu__lock_init(&client->lock, "a client of stores");
     if (client->servers == NULL || client->stores == NULL || !client->has_lock)
         return mu_error_code();
-    MU_TRY(mu__random(&client->id, sizeof client->id));
+    MU_TRY(add_numbering(client));
     for (int i = 0; i < n; i++) {
         client->servers[i] = mu_retain(servers[i]);
         client->stores[i].server = i;
@@ -101,22 +123,72 @@ mu_rpc_client *const *mu__store_client_servers(const mu_store_client *client, in
     return client->servers;
 }
 
-static int64_t oldest(const mu_store_client *client)
+void mu__store_client_hear(mu_store_client *client, int64_t cut)
 {
-    int64_t number = client->n_requests + 1;
-    for (size_t i = 0; i < client->outstanding.n; i++)
-        number = MU_MIN(number, client->outstanding.items[i]);
+    pthread_mutex_lock(&client->lock);
+    if (mu__epoch_valid(cut))
+        client->cut = MU_MAX(client->cut, cut);
+    pthread_mutex_unlock(&client->lock);
+}
+
+int64_t mu__store_client_cut(mu_store_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    const int64_t cut = client->cut;
+    pthread_mutex_unlock(&client->lock);
+    return cut;
+}
+
+// ---- Numbers of requests ------------------------------------------------------------------------
+
+static int64_t oldest(const numbering *n)
+{
+    int64_t number = n->n_requests + 1;
+    for (size_t i = 0; i < n->outstanding.n; i++)
+        number = MU_MIN(number, n->outstanding.items[i]);
     return number;
 }
 
-static void forget(mu_store_client *client, int64_t number)
+static void forget(mu_store_client *client, const mu_store_request *request)
 {
-    for (size_t i = 0; i < client->outstanding.n; i++)
-        if (client->outstanding.items[i] == number) {
-            client->outstanding.items[i] = client->outstanding.items[--client->outstanding.n];
+    numbering *n = request->number > 0 ? &client->numberings.items[request->numbering] : NULL;
+    for (size_t i = 0; n != NULL && i < n->outstanding.n; i++)
+        if (n->outstanding.items[i] == request->number) {
+            n->outstanding.items[i] = n->outstanding.items[--n->outstanding.n];
+            client->n_outstanding--;
             return;
         }
 }
+
+// The first in which no request waits since long ago: one that is used again tells stores what they may forget.
+static mu_status choose_numbering(mu_store_client *client, size_t *at)
+{
+    for (size_t i = 0; i < client->numberings.n; i++) {
+        const numbering *n = &client->numberings.items[i];
+        if (n->n_requests + 1 - oldest(n) < MOST_SPAN) {
+            *at = i;
+            return MU_OK;
+        }
+    }
+    *at = client->numberings.n;
+    return add_numbering(client);
+}
+
+// With the lock held.
+static mu_status give_number(mu_store_client *client, mu_store_request *request)
+{
+    if (client->n_outstanding == MOST_OUTSTANDING)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "%d requests to stores wait for their answers; wait for some first",
+                         MOST_OUTSTANDING);
+    MU_TRY(choose_numbering(client, &request->numbering));
+    numbering *n = &client->numberings.items[request->numbering];
+    MU_TRY(MU_PUSH(&n->outstanding, n->n_requests + 1));
+    request->number = ++n->n_requests;
+    client->n_outstanding++;
+    return MU_OK;
+}
+
+// ---- What answers say ---------------------------------------------------------------------------
 
 // With the lock held: what an answer says of the store. False: it comes from an old primary.
 static bool learn(mu_store_client *client, mu_store_request *request, const int64_t *head)
@@ -154,14 +226,10 @@ mu_store_request *mu__store_request_new(mu_store_client *client, int store, cons
                                   .deadline_ns = mu__deadline_ns(seconds > 0 ? seconds
                                                                               : mu__setting_real(MU_SETTING_TIMEOUT))};
     pthread_mutex_lock(&client->lock);
-    if (client->outstanding.n == MOST_OUTSTANDING)
-        mu__error(MU_RESOURCE_EXHAUSTED, "%d requests to stores wait for their answers; wait for some first",
-                  MOST_OUTSTANDING);
-    else if (MU_PUSH(&client->outstanding, client->n_requests + 1) == MU_OK)
-        request->number = ++client->n_requests;
+    const mu_status status = give_number(client, request);
     request->server = client->stores[store].server;
     pthread_mutex_unlock(&client->lock);
-    if (request->number > 0)
+    if (status == MU_OK)
         return request;
     mu__store_request_free(request);
     return NULL;
@@ -172,7 +240,7 @@ void mu__store_request_free(mu_store_request *request)
     if (request == NULL)
         return;
     pthread_mutex_lock(&request->client->lock);
-    forget(request->client, request->number);
+    forget(request->client, request);
     pthread_mutex_unlock(&request->client->lock);
     if (request->result != NULL)
         mu_rpc_result_cancel(request->result);
@@ -193,8 +261,9 @@ static mu_value *question(mu_store_request *request)
     mu_store_client *client = request->client;
     pthread_mutex_lock(&client->lock);
     const store_view *view = &client->stores[request->store];
-    const int64_t ask[MU_N_ASK] = {request->store,  view->epoch,        client->cut,       client->id, request->number,
-                                   oldest(client),  view->known_before, view->known_epoch};
+    const numbering *n = &client->numberings.items[request->numbering];
+    const int64_t ask[MU_N_ASK] = {request->store, view->epoch, client->cut, n->client, request->number, oldest(n),
+                                   view->known_before, view->known_epoch};
     request->epoch = view->epoch;
     pthread_mutex_unlock(&client->lock);
     mu_value *numbers = mu__numbers_value(ask, MU_N_ASK), *method = mu__text_value(request->method);

@@ -315,6 +315,48 @@ static void test_a_request_to_forget_wakes_all_takes(void **state)
     mu_pool_close(pool);
 }
 
+static size_t requests_kept(mu_store *store)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&store->stores->lock);
+    for (size_t i = 0; i < store->seen.clients.n; i++)
+        n += store->seen.clients.items[i].requests.n;
+    pthread_mutex_unlock(&store->stores->lock);
+    return n;
+}
+
+// While a process waits for a take, others of its requests go on, however many, and the store keeps few of them.
+static void test_a_take_that_waits_for_long(void **state)
+{
+    enum { REQUESTS = 5000, MOST_KEPT = 2100 };
+    const int64_t kind[] = {false, false, MU_F32, 0}, n = MU_COUNT(kind), one = 1;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
+    mu_store_client *client = mu__store_client_new(1, &e.coordinator);
+    const mu_remote_subject nothing = {0};
+    mu__remote_call(e.coordinator, "muster.accumulator.create", nothing,
+                    mu_list(mu__text_value("a"), mu_tensor_new(MU_I64, 1, &n, kind), MU_END));
+    mu_value *arguments =
+        mu_list(mu__text_value("a"), mu_tensor_new(MU_I64, 0, NULL, &one), mu_constant(MU_F64, 500), MU_END);
+    mu_store_request *take = mu__store_request_new(client, 0, "muster.accumulator.take", arguments, 500);
+    for (int i = 0; i < REQUESTS; i++) {
+        mu_pool *inner = mu_pool_open();
+        assert_false(mu__store_request_step(take));
+        if (i % 500 == 0)
+            renew_lease(&e);
+        mu__remote_call(e.coordinator, "muster.variable.forget", nothing, mu_list(mu__text_value("nobody"), MU_END));
+        if (mu__pending())
+            fail_msg("request %d: %s", i, mu_error_message());
+        mu_pool_close(inner);
+    }
+    assert_in_range(requests_kept(store), 1, MOST_KEPT);
+    mu__store_request_free(take);
+    mu_release(client);
+    mu_pool_close(pool);
+}
+
 // ---- Changes that fail --------------------------------------------------------------------------
 
 // A request to forget that cannot be read has forgotten nothing: for its copy it changed nothing.
@@ -518,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_a_store_that_was_lost_is_led_elsewhere),
         cmocka_unit_test(test_a_request_that_comes_late),
         cmocka_unit_test(test_a_request_to_forget_wakes_all_takes),
+        cmocka_unit_test(test_a_take_that_waits_for_long),
         cmocka_unit_test(test_whichever_allocation_fails),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
         cmocka_unit_test(test_a_store_is_dropped_during_its_cut),
