@@ -159,7 +159,7 @@ static const mu_tensor *keys_of(const mu_value *arguments, const mu_table *table
 typedef struct looking_up {
     mu_table *table;
     const mu_tensor *keys;
-    bool make;
+    bool make, done;
 } looking_up;
 
 // What fails for want of room has changed some rows.
@@ -172,7 +172,8 @@ static mu_status whole(mu_status status)
 
 static mu_status look_up(void *elements, void *arg)
 {
-    const looking_up *l = arg;
+    looking_up *l = arg;
+    l->done = true;
     return whole(mu__table_lookup(l->table, l->keys->shape.dims[0], mu__host_read(l->keys), l->make, elements));
 }
 
@@ -188,6 +189,8 @@ static mu_message *lookup(const mu_value *arguments, void *arg)
         looking_up l = {.table = table, .keys = keys, .make = !*(const bool *)mu__host_read(read_only)};
         if (mu__shape_check(&spec.shape, table->resource.name) == MU_OK)
             message = mu__message_filled(&spec, look_up, &l);
+        if (message == NULL && l.done) // its rows have no place in an answer
+            mu__change_torn();
     }
     mu_release(table);
     return message;

@@ -14,8 +14,11 @@ static bool is_primary(const mu_store *store)
     return primary;
 }
 
+// A cut that cannot be made, for want of memory, is one that this store lacks: the snapshot does not count, and the
+// update that was to follow the cut does.
 void mu__snapshot_before(mu_store *store, int64_t cut)
 {
+    mu_error_value error;
     if (cut <= store->cut || mu__pending())
         return;
     mu_pool *pool = mu_pool_open();
@@ -27,11 +30,15 @@ void mu__snapshot_before(mu_store *store, int64_t cut)
     store->captured = seen != NULL ? mu_retain(rows) : NULL;
     store->captured_seen = mu_retain(seen);
     store->captured_at = store->applied;
-    if (!mu__pending())
-        store->cut = cut;
+    store->cut = cut;
     store->stores->cut = MU_MAX(store->stores->cut, cut);
+    const bool led = store->role == MU_STORE_PRIMARY;
     pthread_mutex_unlock(&store->stores->lock);
     mu_pool_close(pool);
+    mu__error_move(&error);
+    if (error.code != MU_OK && led)
+        mu__log(MU_LOG_WARNING, "store %d: snapshot %lld cannot have it, updates go on: %s", store->number,
+                (long long)cut, error.message);
 }
 
 static char *path_of(const mu_store *store, int64_t cut, const char *folder)
@@ -63,8 +70,8 @@ int64_t mu__snapshot_write(mu_store *store, int64_t cut, const char *folder)
     int64_t at = -1;
     if (!take_captured(store, cut, &rows, &seen, &at)) {
         if (!mu__pending())
-            mu__error(MU_ABORTED, "store %d cannot make cut %lld: it has made a later one, or is no longer led here",
-                      store->number, (long long)cut);
+            mu__error(MU_ABORTED, "store %d does not have cut %lld: it has made a later one, had no memory for it, or "
+                      "is no longer led here", store->number, (long long)cut);
         return -1;
     }
     char *path = path_of(store, cut, folder);

@@ -356,8 +356,8 @@ static mu_value *run_method(const mu_store_method *method, mu_value *arguments, 
         return method->fn(arguments, part);
     mu_value *value = NULL;
     mu_message *message = method->writer(arguments, part);
-    if (message != NULL)
-        mu__message_value(message, 0, &value);
+    if (message != NULL && mu__message_value(message, 0, &value) != MU_OK)
+        mu__change_torn();
     mu_release(message);
     return mu__give(value);
 }
@@ -392,9 +392,10 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
     // A store that was dropped meanwhile has forgotten the change.
     if (store->role == MU_STORE_PRIMARY && store->begun == change->sequence) {
         store->applied = change->sequence;
-        if (!failed)
-            mu__seen_done(&store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST], change->sequence,
-                          answer);
+        // One that failed halfway must not be done again either.
+        if (!failed || change->torn)
+            mu__seen_done(&store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST],
+                          failed ? 0 : change->sequence, failed ? NULL : answer);
         mu_value *record =
             store->copy != NULL ? record_of(change, failed ? "" : method, failed ? NULL : arguments) : NULL;
         const bool copied = !change->torn && record != NULL &&

@@ -1,6 +1,8 @@
 // Stores of a server: whose word on epochs and cuts it takes, and what changes that fail leave.
 #include "stores_test.h"
 
+#include "ops/state/embedding_table.h"
+
 #include <stdatomic.h>
 
 static mu_value *variable_named(const char *name)
@@ -377,13 +379,14 @@ static void test_a_request_to_forget_is_read_first(void **state)
     mu_pool_close(pool);
 }
 
+static int64_t n_runs; // requests of run_in
+
 // A request as a store runs it, without a network. Whether it failed; `torn`: the copy is told that it did in part.
 static bool run_in(mu_store *store, const char *method, mu_value *arguments, long fail_at, bool *torn)
 {
-    static int64_t n_requests;
-    n_requests++;
+    n_runs++;
     mu_change change = {.store = store, .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1,
-                                                [MU_ASK_REQUEST] = n_requests, [MU_ASK_OLDEST] = n_requests}};
+                                                [MU_ASK_REQUEST] = n_runs, [MU_ASK_OLDEST] = n_runs}};
     mu_error_value error;
     mu__alloc_fail_at(fail_at);
     mu_value *value = mu__store_run(&change, method, arguments);
@@ -410,6 +413,16 @@ static mu_store *lead_here(mu_stores *stores)
     return store;
 }
 
+// A store of its own, without a network, which keeps so many bytes.
+static mu_store *make_store(size_t most_bytes)
+{
+    env e = {.server = mu_rpc_server_new("muster", "localhost:0")};
+    mu_kept *kept = mu__kept_new(most_bytes);
+    assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
+    mu_release(kept);
+    return lead_here(mu__stores_of(e.server));
+}
+
 static float first_element(mu_store *store)
 {
     const mu_value *rows = mu__store_capture(store);
@@ -423,11 +436,7 @@ static void test_whichever_allocation_fails(void **state)
     bool torn, failed = true;
     (void)state;
     mu_pool *pool = mu_pool_open();
-    env e = {.server = mu_rpc_server_new("muster", "localhost:0")};
-    mu_kept *kept = mu__kept_new(SIZE_MAX);
-    assert_int_equal(mu__stores_add(e.server, kept), MU_OK);
-    mu_release(kept);
-    mu_store *store = lead_here(mu__stores_of(e.server));
+    mu_store *store = make_store(SIZE_MAX);
     assert_false(run_in(store, "muster.variable.create", variable_named("v"), 0, &torn));
     mu_resource *v = mu__remote_variable(client_with(make_env().server, MU_ROLE_NONE), "v", &spec);
     mu_tensor *one = mu_tensor_new(MU_F32, 1, (int64_t[]){3}, (float[]){1, 1, 1});
@@ -440,6 +449,88 @@ static void test_whichever_allocation_fails(void **state)
     }
     assert_false(failed);
     mu_release(v);
+    mu_pool_close(pool);
+}
+
+static void create_table(mu_store *store)
+{
+    const mu_table_options o = {.dimension = 64, .dtype = MU_F32, .optimizer = MU_TABLE_SGD, .learning_rate = 1};
+    const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
+    bool torn;
+    assert_false(run_in(store, "muster.table.create",
+                        mu_list(mu__text_value("t"), mu_tensor_new(MU_I64, 1, &n_ints, &o.dimension),
+                                mu_tensor_new(MU_F64, 1, &n_reals, &o.scale), MU_END), 0, &torn));
+}
+
+static int64_t rows_of(mu_store *store)
+{
+    mu_change change = {.store = store};
+    mu_value *state = mu__store_run(&change, "muster.table.state", mu_list(mu__text_value("t"), MU_END));
+    return mu_tensor_item_int(mu_value_tensor(state), 0);
+}
+
+static mu_value *look_up(int64_t first, int64_t n)
+{
+    return mu_list(mu__text_value("t"), mu_range(MU_I64, (double)first, (double)(first + n), 1),
+                   mu_constant(MU_BOOL, false), MU_END);
+}
+
+// A look-up makes rows; then its answer has no place.
+static void test_whichever_allocation_of_a_look_up_fails(void **state)
+{
+    bool torn, failed = true;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_store *store = make_store(SIZE_MAX);
+    create_table(store);
+    for (long n = 1; n < 200 && failed; n++) {
+        const int64_t before = rows_of(store);
+        failed = run_in(store, "muster.table.lookup", look_up(n * 3, 3), n, &torn);
+        if (failed && !torn && rows_of(store) != before)
+            fail_msg("allocation %ld: the look-up has failed, made rows, and its copy would not", n);
+    }
+    assert_false(failed);
+    mu_pool_close(pool);
+}
+
+// A request that fails halfway, because there is no room for all rows, comes again: it is not done a second time.
+static void test_a_request_that_failed_halfway_comes_again(void **state)
+{
+    bool torn;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_store *store = make_store((size_t)1 << 20);
+    create_table(store);
+    assert_true(run_in(store, "muster.table.lookup", look_up(0, 20000), 0, &torn));
+    assert_true(torn);
+    mu_change change = {.store = store, .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1,
+                                                [MU_ASK_REQUEST] = n_runs, [MU_ASK_OLDEST] = n_runs}};
+    assert_null(mu__store_run(&change, "muster.table.lookup", look_up(0, 20000)));
+    expect_error(MU_ABORTED, "applied before");
+    assert_true(change.seen && !change.begun);
+    mu_pool_close(pool);
+}
+
+// Without memory for a cut, the snapshot lacks it; the update before which it was to be made goes on.
+static void test_a_cut_without_memory(void **state)
+{
+    bool torn, made = false;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_store *store = make_store(SIZE_MAX);
+    assert_false(run_in(store, "muster.variable.create", variable_named("v"), 0, &torn));
+    for (int64_t cut = 1; cut < 200 && !made; cut++) {
+        pthread_mutex_lock(&store->changing);
+        mu__alloc_fail_at((long)cut);
+        mu__snapshot_before(store, cut);
+        mu__alloc_fail_at(0);
+        pthread_mutex_unlock(&store->changing);
+        assert_int_equal(mu_error_code(), MU_OK);
+        assert_int_equal(store->cut, cut);
+        made = store->captured != NULL;
+        assert_int_equal(store->captured_seen != NULL, made);
+    }
+    assert_true(made);
     mu_pool_close(pool);
 }
 
@@ -562,6 +653,9 @@ int main(void)
         cmocka_unit_test(test_a_request_to_forget_wakes_all_takes),
         cmocka_unit_test(test_a_take_that_waits_for_long),
         cmocka_unit_test(test_whichever_allocation_fails),
+        cmocka_unit_test(test_whichever_allocation_of_a_look_up_fails),
+        cmocka_unit_test(test_a_request_that_failed_halfway_comes_again),
+        cmocka_unit_test(test_a_cut_without_memory),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
         cmocka_unit_test(test_a_store_is_dropped_during_its_cut),
         cmocka_unit_test(test_a_request_that_no_server_takes),
