@@ -28,7 +28,8 @@ typedef enum fault {
     FAULT_SKEW,        // a server hears late of a cut, and when that is written another one dies
     FAULT_COORDINATOR, // the coordinator dies, and another takes over
     FAULT_BREAK,       // a server's connections break again and again, and then it dies
-    FAULT_DIVIDE       // a store's server and a worker that reads are cut off from all others
+    FAULT_DIVIDE,      // a store's server and a worker that reads are cut off from all others
+    FAULT_DIVIDE_PAIR  // likewise with the server that has its copy, and all others go back to a snapshot
 } fault;
 
 // What an update or a reading is about.

@@ -180,13 +180,16 @@ static int64_t lost_ns(const update *u)
     return 0;
 }
 
+// What a worker does after another update was acknowledged comes of that if the update was its own, or if the
+// coordinator has told it since (worker_run).
 static bool is_cause(const update *cause, const update *effect)
 {
-    return cause->process == effect->process && cause->done_ns < effect->begun_ns && !cause->earlier;
+    return (cause->process == effect->process || now_running.skews) && cause->done_ns < effect->begun_ns &&
+           !cause->earlier;
 }
 
-// A worker that writes `a` on one server and, when that is acknowledged, `b` on another: whichever moment all go back
-// to, `b` is not there without `a`, if both were acknowledged before.
+// `a` is written on one server and, when that is acknowledged, `b` on another: whichever moment all go back to, `b` is
+// not there without `a`, if both were acknowledged before.
 void check_causes(void)
 {
     const stores_run *r = &now_running;

@@ -238,6 +238,8 @@ static fault other_fault(const stores_run *r, fault what)
         return FAULT_COORDINATOR;
     if (draw < 4 && r->skews)
         return FAULT_SKEW;
+    if (draw == 5 && r->replicas && r->snapshots && r->n_servers > 2)
+        return FAULT_DIVIDE_PAIR;
     if (draw >= 3 && draw < 6 && r->replicas && r->snapshots)
         return FAULT_DISK;
     return draw < 3 && r->replicas ? FAULT_PAIR : what;
@@ -388,6 +390,30 @@ static void take_over(stores_run *r)
     coordinator_start();
 }
 
+// A store's server, the one with its copy and worker 0, which changes what they have, on one side. The coordinator is
+// on the other, and gives the store to a third server, as the last snapshot has it.
+static void divide_pair(stores_run *r, int64_t until_ns)
+{
+    const int store = (int)world_draw((uint64_t)r->n_servers);
+    server_task *s = leader_of(r, store), *other = NULL;
+    for (int i = 0; i < r->n_servers; i++) {
+        const mu_store *kept =
+            r->servers[i].alive ? mu__store_find(mu__stores_of(r->servers[i].rpc), store) : NULL;
+        other = kept != NULL && kept->role == MU_STORE_COPY ? &r->servers[i] : other;
+    }
+    if (s == NULL || other == NULL)
+        return;
+    const int here[] = {s->host, other->host, r->workers[0].host};
+    for (int i = 0; i < MOST_SERVERS + 1 + r->n_workers; i++)
+        for (int k = 0; k < 3 && i != here[0] && i != here[1] && i != here[2]; k++)
+            cut(here[k], i, until_ns, false);
+    r->pair_struck = true;
+    r->division.store = store;
+    r->division.server = s;
+    r->division.closed = true;
+    r->division.next_ns = r->division.until_ns = until_ns;
+}
+
 static int64_t coordinator_sleeps_ns;
 
 static void strike(stores_run *r)
@@ -411,6 +437,7 @@ static void strike(stores_run *r)
     case FAULT_COORDINATOR: lose_coordinator(r); break;
     case FAULT_BREAK: begin_breaking(r, s, until_ns); break;
     case FAULT_DIVIDE: divide(r, until_ns); break;
+    case FAULT_DIVIDE_PAIR: divide_pair(r, world_now() + world_draw_ns(4, 8)); break;
     default:
         adopt(r, s);
         coordinator_sleeps_ns = world_now() + world_draw_ns(0.1, 1.5);
@@ -657,7 +684,7 @@ static bool plant(const char *name)
 #ifdef MU_PLANT_DEFECTS
     static const char *const names[MU_N_DEFECTS] = {"none",    "early", "twice", "stale", "snapshot", "life",   "cut",
                                                     "forgets", "part",  "again", "lease", "question", "repeats",
-                                                    "reset"};
+                                                    "reset",   "word",  "untold"};
     for (int i = 0; name != NULL && i < MU_N_DEFECTS; i++)
         if (strcmp(names[i], name) == 0) {
             mu__planted = (mu_defect)i;
@@ -671,7 +698,8 @@ int main(int argc, char **argv)
 {
     static const simulation stores = {.name = "stores_simulator",
                                       .options = " [--defect early | twice | stale | snapshot | life | cut | "
-                                                 "forgets | part | again | lease | question | repeats | reset]",
+                                                 "forgets | part | again | lease | question | repeats | reset | word | "
+                                                 "untold]",
                                       .twice_every = TWICE_EVERY,
                                       .play = run_seed,
                                       .about = about};

@@ -9,6 +9,8 @@
 #define MOST_TAKE_S 6
 #define SLOW_NS     1000000000
 
+static mu_store_client *stores_of_coordinator; // NULL: there is no coordinator
+
 static void address_of(int host, char text[32]) { snprintf(text, 32, "10.0.0.%d:%d", host + 1, PORT); }
 
 static const char *name_of(int store)
@@ -182,7 +184,7 @@ static bool others_update(void)
 
 static void begin(worker_task *w)
 {
-    const bool divided = now_running.divides && now_running.division.store >= 0;
+    const bool divided = now_running.division.store >= 0;
     w->store = divided ? now_running.division.store : (int)world_draw((uint64_t)now_running.n_servers);
     const bool reads = is_reader(w) || world_chance(0.25) || now_running.n_updates == MOST_UPDATES;
     // A take that waits would hold up its worker.
@@ -193,6 +195,9 @@ static void begin(worker_task *w)
     w->update = reads ? -1 : check_begin_update(w, w->store, w->target);
     w->begun_ns = world_now();
     w->left -= !reads;
+    // As a call of the coordinator tells it (muster.function.run).
+    if (now_running.skews && stores_of_coordinator != NULL)
+        mu__store_client_hear(w->stores, mu__store_client_cut(stores_of_coordinator));
     static const char *const names[] = {"the variable", "the table", "the accumulator"};
     world_note("worker %d begins %s %d on %s of store %d", w->number, reads ? "a reading" : "update", w->update,
                names[w->target], w->store);
@@ -269,7 +274,6 @@ void worker_kill(worker_task *w)
 
 // ---- The coordinator ----------------------------------------------------------------------------
 
-static mu_store_client *stores_of_coordinator;
 static mu_store_request *creating;
 static int n_created;
 static int64_t snapshots_before; // everything was there
@@ -282,7 +286,8 @@ void coordinator_start(void)
     connect_to_servers(r->clients);
     stores_of_coordinator = mu__store_client_new(r->n_servers, r->clients);
     r->placement = mu__placement_new(&(mu_placement_options){
-        .n = r->n_servers, .servers = r->clients, .replicas = r->replicas, .heartbeat = r->heartbeat_s,
+        .n = r->n_servers, .servers = r->clients, .client = stores_of_coordinator, .replicas = r->replicas,
+        .heartbeat = r->heartbeat_s,
         .snapshot_seconds = r->snapshots ? r->snapshot_s : 0, .folder = r->folder});
     if (mu__pending())
         run_fails("the coordinator cannot start: %s", mu_error_take().message);

@@ -398,9 +398,19 @@ static mu_value *run_on_inputs(service *s, function *f, mu_value *arguments, mu_
     return outputs != NULL ? mu_list(outputs, MU_END) : fits ? NULL : mu_list(MU_END);
 }
 
+// The function that the first argument names; retained. The last cut that the coordinator knows may follow its number.
+static function *function_of(service *s, const mu_value *arguments)
+{
+    const mu_tensor *numbers = mu_at(arguments, 0);
+    function *f = numbers != NULL ? find_retained(s, mu_tensor_item_int(numbers, 0)) : NULL;
+    if (f != NULL && f->stores != NULL && numbers->dtype == MU_I64 && mu__elements(&numbers->shape) > 1)
+        mu__store_client_hear(f->stores, mu_tensor_item_int(numbers, 1));
+    return f;
+}
+
 static mu_value *run(mu_value *arguments, void *arg)
 {
-    function *f = find_retained(arg, mu_tensor_item_int(mu_at(arguments, 0), 0));
+    function *f = function_of(arg, arguments);
     const mu_value *inputs = f != NULL ? mu_value_at(arguments, 1) : NULL;
     const size_t n_in = f != NULL ? f->concrete.graph->inputs.n : 0;
     const size_t n_out = f != NULL ? f->concrete.graph->outputs.n : 0;

@@ -42,16 +42,24 @@ static mu_value *homes_of(const mu_rpc_client *worker, const mu_graph *graph)
     return list;
 }
 
+// Through which the stores of a graph's variables are reached; NULL: they have neither copies nor snapshots.
+static mu_store_client *route_of(const mu_graph *graph)
+{
+    mu_store_client *route = NULL;
+    int store;
+    for (size_t i = 0; i < graph->resources.n && route == NULL; i++) {
+        const mu_rpc_client *home = graph->resources.items[i]->home;
+        route = home != NULL ? mu__client_routed(home, &store) : NULL;
+    }
+    return route;
+}
+
 // The addresses of all servers, if their stores have copies; NULL: they have none, or an error.
 static mu_value *addresses_of(const mu_graph *graph)
 {
-    int store, n = 0;
-    mu_rpc_client *const *servers = NULL;
-    for (size_t i = 0; i < graph->resources.n && servers == NULL; i++) {
-        const mu_rpc_client *home = graph->resources.items[i]->home;
-        const mu_store_client *route = home != NULL ? mu__client_routed(home, &store) : NULL;
-        servers = route != NULL ? mu__store_client_servers(route, &n) : NULL;
-    }
+    int n = 0;
+    const mu_store_client *route = route_of(graph);
+    mu_rpc_client *const *servers = route != NULL ? mu__store_client_servers(route, &n) : NULL;
     mu_value **texts = servers != NULL ? mu__calloc((size_t)n, sizeof *texts) : NULL;
     for (int i = 0; texts != NULL && i < n; i++)
         texts[i] = mu__text_value(mu__client_address(servers[i]));
@@ -141,6 +149,15 @@ static mu_value *sent_of(const mu_graph *graph, mu_tensor *const *in)
     return list;
 }
 
+// A function's number, and the last cut that this process knows: what it has seen was perhaps made after that cut, so
+// that what the function does must not count as made before it. Workers of older versions read the first number alone.
+static mu_value *number_and_cut(const mu_graph *graph, int64_t number)
+{
+    mu_store_client *route = route_of(graph);
+    const int64_t numbers[2] = {number, route != NULL ? mu__store_client_cut(route) : 0}, n = 2;
+    return mu_of(route != NULL ? mu_tensor_new(MU_I64, 1, &n, numbers) : mu_tensor_new(MU_I64, 0, NULL, numbers));
+}
+
 // A step may take any time: whether the worker is there, the heartbeat tells.
 static const mu_value *call_run(mu_rpc_client *worker, const mu_graph *graph, mu_value *arguments)
 {
@@ -152,7 +169,7 @@ mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const m
                                   mu_tensor **out)
 {
     const mu_value *answer =
-        call_run(worker, graph, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), MU_END));
+        call_run(worker, graph, mu_list(number_and_cut(graph, number), sent_of(graph, in), MU_END));
     return mu__pending() ? mu_error_code() : take_outputs(worker, graph, answer, out);
 }
 
@@ -162,7 +179,7 @@ mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, cons
     const int64_t n = (int64_t)positions->pairs.n;
     mu_value *pairs = mu_of(mu_tensor_new(MU_I64, 1, &n, positions->pairs.items));
     const mu_value *answer =
-        call_run(worker, graph, mu_list(mu_tensor_new(MU_I64, 0, NULL, &number), sent_of(graph, in), pairs, MU_END));
+        call_run(worker, graph, mu_list(number_and_cut(graph, number), sent_of(graph, in), pairs, MU_END));
     if (mu__pending())
         return mu_error_code();
     *fits = answer == NULL || mu_value_count(answer) != 0;

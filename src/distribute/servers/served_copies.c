@@ -60,14 +60,14 @@ static mu_status start(mu_served_copies *copies, const mu_servers *servers,
     mu_rpc_client **clients = mu__calloc((size_t)servers->n, sizeof(mu_rpc_client *));
     for (int i = 0; clients != NULL && i < servers->n; i++)
         clients[i] = servers->servers[i].client;
-    if (clients != NULL) {
+    copies->client = clients != NULL ? mu__store_client_new(servers->n, clients) : NULL;
+    if (copies->client != NULL)
         copies->placement = mu__placement_new(&(mu_placement_options){
-            .n = servers->n, .servers = clients, .replicas = args->replicas, .snapshot_seconds = args->snapshot_every,
-            .folder = args->snapshot_folder, .heartbeat = mu__setting_real(MU_SETTING_HEARTBEAT)});
-        copies->client = mu__store_client_new(servers->n, clients);
-    }
+            .n = servers->n, .servers = clients, .client = copies->client, .replicas = args->replicas,
+            .snapshot_seconds = args->snapshot_every, .folder = args->snapshot_folder,
+            .heartbeat = mu__setting_real(MU_SETTING_HEARTBEAT)});
     mu__free(clients);
-    if (copies->placement == NULL || copies->client == NULL)
+    if (copies->placement == NULL)
         return mu_error_code();
     mu__placement_on_change(copies->placement, wake, copies);
     copies->thread = mu__worker_new("copies", NULL, 1, mu__runtime());

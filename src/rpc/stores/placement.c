@@ -53,6 +53,7 @@ typedef struct store_view {
 struct mu_placement {
     mu_object object;
     int n, replicas;
+    mu_store_client *client; // retained; NULL: none
     server_view *servers;
     store_view *stores;
     int64_t epoch;
@@ -84,6 +85,7 @@ static void placement_destroy(void *object)
         }
         mu_release(p->servers[i].client);
     }
+    mu_release(p->client);
     mu__free(p->servers);
     mu__free(p->stores);
     mu__free(p->folder);
@@ -98,9 +100,10 @@ mu_placement *mu__placement_new(const mu_placement_options *options)
         return NULL;
     p->n = options->n;
     p->replicas = options->n > 1 ? options->replicas : 0;
+    p->client = mu_retain(options->client);
     p->heartbeat = options->heartbeat;
     p->snapshot_seconds = options->snapshot_seconds;
-    p->folder = mu__strdup(options->folder != NULL ? options->folder : "");
+    p->folder = mu__strdup(options->snapshot_seconds > 0 && options->folder != NULL ? options->folder : "");
     p->servers = mu__calloc((size_t)p->n, sizeof *p->servers);
     p->stores = mu__calloc((size_t)p->n, sizeof *p->stores);
     int64_t number = 0;
@@ -515,10 +518,14 @@ static int64_t place(mu_placement *p, int number, int64_t now)
 
 // ---- Snapshots ----------------------------------------------------------------------------------
 
+// Whatever a worker has seen of a store after its cut, the coordinator's own requests, and the calls that it sends to
+// other workers, know of the cut before it hears of what was seen.
 static void begin_cut(mu_placement *p)
 {
     p->cutting = true;
     p->cut = p->known_cut = ++p->epoch; // so that it is higher than any of a coordinator before this one
+    if (p->client != NULL && !MU_PLANTED(MU_DEFECT_UNTOLD_CUT))
+        mu__store_client_hear(p->client, p->cut);
     for (int i = 0; i < p->n; i++) {
         store_view *store = &p->stores[i];
         const int64_t head[4] = {i, store->epoch, (int64_t)store->primary_process, p->cut};

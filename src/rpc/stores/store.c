@@ -409,9 +409,15 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
 
 // ---- Answers that wait --------------------------------------------------------------------------
 
+// Who has a copy is replaced by that alone, whose word is therefore enough; unless the coordinator, which hears neither
+// of the two any more, may go back to a snapshot.
 int64_t mu__store_led_ns(const mu_store *store)
 {
-    return store->complete && store->copy != NULL ? store->lease_ns : store->stores->lease_ns;
+    const int64_t coordinator_ns = store->stores->lease_ns;
+    if (!store->complete || store->copy == NULL)
+        return coordinator_ns;
+    const bool both = store->goes_back && !MU_PLANTED(MU_DEFECT_COPYS_WORD);
+    return both ? MU_MIN(store->lease_ns, coordinator_ns) : store->lease_ns;
 }
 
 bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)

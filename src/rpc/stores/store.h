@@ -41,6 +41,8 @@ typedef enum mu_defect {
     MU_DEFECT_LATE_QUESTION,         // any question of a coordinator gives a lease, also one that comes late
     MU_DEFECT_COPY_REPEATS,          // a copy takes a message that it has taken
     MU_DEFECT_RESET,                 // a copy takes a connection that the network resets for its primary's end
+    MU_DEFECT_COPYS_WORD,            // the copy's word is enough, although the coordinator may go back to a snapshot
+    MU_DEFECT_UNTOLD_CUT,            // calls of the coordinator do not carry the cuts that it knows
     MU_N_DEFECTS
 } mu_defect;
 #ifdef MU_PLANT_DEFECTS
@@ -189,6 +191,7 @@ typedef struct mu_store {
     bool told;                  // the copy knows that it has all
     bool parted;                // the copy lacks a change: nothing is answered until the coordinator gives an order
     bool replaced;              // likewise, because the copy was told to take over
+    bool goes_back;             // the coordinator may give it to another server, as a snapshot has it
     struct {
         mu_outbound *items;
         size_t n, capacity, first;
@@ -401,6 +404,7 @@ typedef struct mu_placement mu_placement;
 typedef struct mu_placement_options {
     int n;                         // servers, and stores
     mu_rpc_client *const *servers; // retained
+    mu_store_client *client;       // of the coordinator, which hears of each cut when it begins; retained; NULL: none
     int replicas;                  // copies of each store: 0 or 1
     double snapshot_seconds;       // between cuts; 0: none
     const char *folder;            // of snapshots, as servers see it

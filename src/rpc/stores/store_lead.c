@@ -74,7 +74,8 @@ static bool is_still_there(const mu_store *store, const int64_t *lead)
 }
 
 // With both locks held.
-static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *captured, mu_rpc_client *copy)
+static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *captured, mu_rpc_client *copy,
+                               bool goes_back)
 {
     if (!is_still_there(store, lead))
         return mu__error(MU_ABORTED, "store %d was dropped, or given to another server, while this server took it over",
@@ -83,6 +84,7 @@ static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *c
     store->role = MU_STORE_PRIMARY;
     store->epoch = lead[MU_LEAD_EPOCH];
     store->promoting = false;
+    store->goes_back = goes_back;
     if (copy == NULL)
         return MU_OK;
     store->copy = mu_retain(copy);
@@ -91,7 +93,7 @@ static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *c
 }
 
 // With `changing` held: takes the role, and begins to send everything to the copy.
-static mu_status lead_store(mu_store *store, const int64_t *lead, const char *copy)
+static mu_status lead_store(mu_store *store, const int64_t *lead, const char *copy, const char *folder)
 {
     mu_stores *stores = store->stores;
     mu_value *captured = *copy != '\0' ? mu__store_capture(store) : NULL;
@@ -99,7 +101,7 @@ static mu_status lead_store(mu_store *store, const int64_t *lead, const char *co
     if (mu__pending())
         return mu_error_code();
     pthread_mutex_lock(&stores->lock);
-    const mu_status status = begin_leading(store, lead, captured, client);
+    const mu_status status = begin_leading(store, lead, captured, client, *folder != '\0');
     mu__store_release_waiting(store, mu__now_ns());
     pthread_mutex_unlock(&stores->lock);
     mu_release(client);
@@ -141,7 +143,7 @@ mu_status mu__store_take_lead(mu_store *store, const int64_t *lead, const char *
         status = tell_lost(store, lead);
     } else if (status == MU_OK && new) {
         status = become_primary(store, lead, folder);
-        status = status == MU_OK ? lead_store(store, lead, copy) : status;
+        status = status == MU_OK ? lead_store(store, lead, copy, folder) : status;
     }
     pthread_mutex_unlock(&store->changing);
     return status;

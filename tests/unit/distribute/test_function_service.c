@@ -2,10 +2,14 @@
 // time; errors that name who is to blame; hostile requests. All servers are in this process.
 #include "distribute/servers/function_service.h"
 
-#include "../rpc/rpc_test.h"
+#include "rpc/rpc.h"
 #include "rpc/services/service.h"
+#include "rpc/stores/store.h"
+
+#include "../rpc/rpc_test.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { THREADS = 4, RUNS = 20, SIZE = 8 };
 
@@ -131,6 +135,56 @@ static void test_no_update_is_lost(void **state)
     mu_pool_close(pool);
 }
 
+static atomic_llong asked_cut; // the number of the last cut that a request to the store knows
+
+static mu_value *answer_read(mu_value *arguments, void *arg)
+{
+    static const int64_t head[MU_N_ANSWER] = {[MU_ANSWER_EPOCH] = 1};
+    int64_t ask[MU_N_ASK];
+    (void)arg;
+    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), ask, MU_N_ASK), MU_OK);
+    asked_cut = ask[MU_ASK_CUT];
+    return mu_list(mu__numbers_value(head, MU_N_ANSWER), mu_list(floats(SIZE, 1), MU_END), MU_END);
+}
+
+static void expect_cut(mu_rpc_client *worker, int64_t number, const mu_graph *graph, int64_t cut)
+{
+    mu_tensor *out = NULL;
+    if (mu__remote_function_run(worker, number, graph, NULL, &out) != MU_OK)
+        fail_msg("%s", mu_error_message());
+    assert_int_equal(asked_cut, cut);
+}
+
+// A call may come of what the coordinator has seen behind a cut: what the worker does then is behind it too.
+static void test_a_worker_hears_of_cuts_with_its_calls(void **state)
+{
+    const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(SIZE)};
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *ps = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(
+        mu__server_add(ps, &(mu_rpc_server_register_args){.name = "muster.store.call", .fn = answer_read}), MU_OK);
+    assert_int_equal(mu_rpc_server_start(ps), MU_OK);
+    mu_rpc_client *to_ps = mu_rpc_client_new("muster", mu_rpc_server_address(ps));
+    mu_rpc_client *worker = client_of(mu_server_create_local_server(true));
+    mu_store_client *stores = mu__store_client_new(1, &to_ps);
+    mu_resource *v = mu__remote_variable(to_ps, "v", &spec);
+    mu_graph *graph = mu__graph_new("read");
+    mu_node *read = mu__graph_node(graph, &mu_op_read_variable, NULL, 0, NULL, 1, &v);
+    assert_int_equal(MU_PUSH(&graph->outputs, ((mu_edge){.node = read})), MU_OK);
+    const int64_t number = mu__remote_function_register(worker, graph);
+    assert_true(number >= 0);
+    expect_cut(worker, number, graph, 0);
+    mu__store_client_hear(stores, 7);
+    expect_cut(worker, number, graph, 7);
+    mu__store_client_hear(stores, INT64_MAX); // no number of a cut
+    expect_cut(worker, number, graph, 7);
+    mu_release(graph);
+    mu_release(v);
+    mu_release(stores);
+    mu_pool_close(pool);
+}
+
 static void test_errors_say_who_is_to_blame(void **state)
 {
     (void)state;
@@ -198,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_runs_on_the_worker),
         cmocka_unit_test(test_no_update_is_lost),
+        cmocka_unit_test(test_a_worker_hears_of_cuts_with_its_calls),
         cmocka_unit_test(test_errors_say_who_is_to_blame),
         cmocka_unit_test(test_hostile_requests),
     };

@@ -27,6 +27,8 @@ static atomic_bool busy;                       // no server ends an order to sta
 static atomic_llong last_epoch[MOST];          // of the orders for store i
 static atomic_llong followed[MOST];            // of the last that was followed
 static atomic_int n_refused_cuts;              // because their primary has another epoch
+static atomic_int n_unknown_cuts;              // of which the coordinator's own requests do not know
+static mu_store_client *_Atomic own_requests;  // of the coordinator
 static atomic_int n_questions[MOST];           // to server i
 static atomic_llong told[MOST][MOST];          // with the last one: the epoch in which others lead store k; 0: nothing
 static atomic_int n_copied;                    // orders to send a server store 0 as its copy
@@ -119,6 +121,7 @@ static mu_value *cut(mu_value *arguments, void *arg)
     int64_t head[4];
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, 4), MU_OK);
     n_refused_cuts += head[1] != followed[head[0]];
+    n_unknown_cuts += mu__store_client_cut(own_requests) < head[3];
     while (slow && arg != NULL)
         mu__sleep_ns(1000000);
     return mu__numbers_value(&at, 1);
@@ -148,6 +151,7 @@ typedef struct cluster {
     int n;
     mu_rpc_server *servers[MOST];
     mu_rpc_client *clients[MOST];
+    mu_store_client *stores; // of the pool
     mu_placement *placement; // owned
 } cluster;
 
@@ -224,8 +228,11 @@ static cluster place_servers(int n, int replicas, double heartbeat, double snaps
         c.servers[i] = start_server(i);
         c.clients[i] = client_of(c.servers[i]);
     }
+    own_requests = c.stores = mu__give(mu__store_client_new(n, c.clients));
+    n_unknown_cuts = 0;
     c.placement = mu__placement_new(&(mu_placement_options){.n = n,
                                                             .servers = c.clients,
+                                                            .client = c.stores,
                                                             .replicas = replicas,
                                                             .snapshot_seconds = snapshot_seconds,
                                                             .folder = "/nowhere",
@@ -289,6 +296,20 @@ static void test_a_slow_disk_does_not_hold_up_what_is_lost(void **state)
     const int restored = n_restored;
     slow = false;
     assert_int_equal(restored, SERVERS);
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
+// Before any server hears of a cut, the coordinator's own requests have its number: they may come of what a worker has
+// seen behind the cut of one server, and another server's cut is made before them.
+static void test_the_coordinator_knows_of_its_cuts(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = make_cluster(0);
+    STEP_UNTIL(c.placement, numbers_of(c).snapshots >= 5);
+    assert_true(numbers_of(c).snapshots >= 5);
+    assert_int_equal(n_unknown_cuts, 0);
     end_cluster(c);
     mu_pool_close(pool);
 }
@@ -731,7 +752,8 @@ static int start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_slow_disk_does_not_hold_up_what_is_lost),
-                                       cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
+                                       cmocka_unit_test(test_the_coordinator_knows_of_its_cuts),
+        cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
                                        cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_primary_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_connection_that_ends_ends_no_primary),
