@@ -28,7 +28,7 @@ static const char *const methods[] = {
     "muster.table.export",    "muster.table.import",       "muster.accumulator.create", "muster.accumulator.close",
     "muster.accumulator.take", "muster.store.call",        "muster.store.copy",        "muster.store.lead",
     "muster.store.state",     "muster.function.register",  "muster.function.run",      "muster.function.delete",
-    "muster.input.value",     "muster.input.dataset",      "muster.input.delete"};
+    "muster.input.value",     "muster.input.dataset",      "muster.input.delete",      "muster.store.ahead"};
 
 // ---- Calls --------------------------------------------------------------------------------------
 

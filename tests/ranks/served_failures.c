@@ -9,6 +9,7 @@
 // both:      servers have copies and snapshots. One that is killed is replaced by its copy, and when both are, all go
 //            back to one moment.
 // tables:    servers are killed that have copies of embedding tables. Each update counts once, whoever made it.
+// large:     copied servers are killed while updates of many megabytes are on their way. Each counts once.
 // kills N:   random workers and copied servers are killed N times each, while steps run. Each counts once.
 //
 // The exit code is 0 if all is as expected.
@@ -17,7 +18,9 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,6 +326,72 @@ static void tables(void)
     expect(recovery_of(strategy).updates_lost == 0, "no update is lost");
 }
 
+// ---- large --------------------------------------------------------------------------------------
+
+enum { LARGE = 2 << 20, ADDS = 12, ADDERS = 4 };
+
+typedef struct adder {
+    pthread_t thread;
+    mu_variable *to;
+    atomic_int *done; // of all
+    mu_status status;
+} adder;
+
+static void *add_often(void *arg)
+{
+    adder *a = arg;
+    for (int i = 0; i < ADDS && a->status == MU_OK; i++) {
+        mu_pool *pool = mu_pool_open();
+        a->status = mu_variable_assign_add(a->to, mu_ones(MU_F32, 1, (int64_t[]){LARGE}));
+        if (a->status != MU_OK)
+            printf("an update fails: %s\n", mu_error_take().message);
+        mu_pool_close(pool);
+        ++*a->done;
+    }
+    return NULL;
+}
+
+// Two threads add ones to each variable, and in the middle of that a server is killed.
+static void add_and_kill(mu_variable *const v[2], int server)
+{
+    atomic_int done = 0;
+    adder adders[ADDERS];
+    for (int i = 0; i < ADDERS; i++) {
+        adders[i] = (adder){.to = v[i % 2], .done = &done};
+        expect(pthread_create(&adders[i].thread, NULL, add_often, &adders[i]) == 0, "a thread begins");
+    }
+    while (done < ADDERS * ADDS / 3)
+        usleep(1000);
+    kill_task("ps", server);
+    for (int i = 0; i < ADDERS; i++) {
+        pthread_join(adders[i].thread, NULL);
+        expect(adders[i].status == MU_OK, "all updates are acknowledged");
+    }
+}
+
+static void large(void)
+{
+    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .replicas = 1);
+    mu_variable *v[2];
+    MU_SCOPE(strategy) {
+        for (int i = 0; i < 2; i++)
+            v[i] = mu_variable_new(mu_zeros(MU_F32, 1, (int64_t[]){LARGE}), i == 0 ? "a" : "b");
+    }
+    for (int server = 0; server < 2; server++) {
+        wait_for_copies(strategy);
+        add_and_kill(v, server);
+        for (int i = 0; i < 2; i++) {
+            mu_tensor *value = mu_variable_read(v[i]);
+            const double low = mu_scalar(mu_reduce_min(value, MU_ALL_AXES));
+            const double high = mu_scalar(mu_reduce_max(value, MU_ALL_AXES));
+            printf("server %d killed: elements from %g to %g\n", server, low, high);
+            expect(low == high && low == ADDERS / 2 * ADDS * (server + 1), "each update counts once in each element");
+        }
+    }
+    expect(recovery_of(strategy).failovers >= 2, "copies took over");
+    expect(recovery_of(strategy).updates_lost == 0, "no update is lost");
+}
+
 // ---- kills --------------------------------------------------------------------------------------
 
 // The launcher gives a task up that ends five times in a row within 2 s of its start.
@@ -376,6 +445,8 @@ int main(int argc, char **argv)
         both();
     else if (strcmp(part, "tables") == 0)
         tables();
+    else if (strcmp(part, "large") == 0)
+        large();
     else if (strcmp(part, "kills") == 0 && argc == 3)
         kills(atoi(argv[2]));
     else

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MOST_ROUNDS = 20000, TWICE_EVERY = 50 };
+enum { MOST_ROUNDS = 20000, TWICE_EVERY = 50, LARGE_BYTES = 700 };
 #define LIMIT_NS 400000000000
 
 stores_run now_running;
@@ -20,6 +20,9 @@ static char scratch[] = "/tmp/stores-XXXXXX";
 // connections that break, and divided clusters.
 static void configure(stores_run *r)
 {
+    // In every second one of those with copies gradients and whole variables are large changes, others small ones.
+    const bool large = r->seed / 10 % 2 == 0 && (r->seed % 10 == 3 || r->seed % 10 == 8);
+    mu__large_change = large ? LARGE_BYTES : (size_t)4 << 20;
     switch (r->seed % 10) {
     case 3: r->replicas = r->snapshots = true; break;
     case 4:

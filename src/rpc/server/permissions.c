@@ -25,6 +25,7 @@ static const struct permission {
     {"muster.table.update", TASKS},
     {"muster.store.call", TASKS}, // and whatever method it names
     {"muster.store.copy", OWNERS | ROLE(MU_ROLE_PS)},
+    {"muster.store.ahead", OWNERS | ROLE(MU_ROLE_PS)},
     {"muster.accumulator.take", TASKS}, // gradients come by muster.apply
     {"muster.", OWNERS},
 };

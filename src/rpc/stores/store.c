@@ -7,6 +7,7 @@ static _Thread_local mu_change *running; // the request that this thread runs on
 
 #ifdef MU_PLANT_DEFECTS
 mu_defect mu__planted;
+size_t mu__large_change = (size_t)4 << 20;
 #endif
 
 // ---- Numbers ------------------------------------------------------------------------------------
@@ -263,12 +264,32 @@ static mu_status admit(mu_change *change)
     return mu__seen_add(&change->store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_OLDEST]);
 }
 
+// Whether the request brings so much that the copy must have it first. One that was done before does not wait.
+static bool waits_for_copy(mu_change *change)
+{
+    mu_store *store = change->store;
+    const int64_t *ask = change->ask;
+    const mu_seen_request *seen;
+    pthread_mutex_lock(&store->stores->lock);
+    change->large = !mu__pending() && store->copy != NULL &&
+                    mu__seen_find(&store->seen, ask[MU_ASK_CLIENT], ask[MU_ASK_REQUEST], ask[MU_ASK_OLDEST], &seen) ==
+                        MU_SEEN_NEW &&
+                    mu__ahead_wait(store, &change->ahead, change->arguments);
+    pthread_mutex_unlock(&store->stores->lock);
+    if (change->large)
+        change->until_ns = MU_FOREVER;
+    change->waits = change->large;
+    return change->large;
+}
+
 mu_status mu__change_begin(void)
 {
     mu_change *change = running;
     if (change == NULL || change->begun)
         return mu_error_code();
     mu_store *store = change->store;
+    if (waits_for_copy(change))
+        return mu__error(MU_ABORTED, "the copy of store %d gets the arguments first", store->number);
     pthread_mutex_lock(&store->changing);
     if (!MU_PLANTED(MU_DEFECT_OWN_CUT))
         mu__snapshot_before(store, change->ask[MU_ASK_CUT]);
@@ -368,6 +389,7 @@ mu_value *mu__store_run(mu_change *change, const char *name, mu_value *arguments
     const mu_store_method *method = method_of(change->store, name, &part);
     mu_value *value = NULL;
     if (method != NULL && (method->input == NULL || mu__signature_check(method->input, arguments) == MU_OK)) {
+        change->arguments = arguments;
         running = change;
         value = run_method(method, arguments, part);
         running = NULL;
@@ -376,12 +398,15 @@ mu_value *mu__store_run(mu_change *change, const char *name, mu_value *arguments
     return value;
 }
 
-static mu_value *record_of(const mu_change *change, const char *method, mu_value *arguments)
+static mu_value *record_of(const mu_change *change, bool failed, const char *method, mu_value *arguments)
 {
-    const int64_t head[MU_N_RECORD] = {change->sequence, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST],
-                                       change->ask[MU_ASK_OLDEST]};
-    mu_value *numbers = mu__numbers_value(head, MU_N_RECORD), *name = mu__text_value(method);
-    return arguments != NULL ? mu_list(numbers, name, arguments, MU_END) : mu_list(numbers, name, MU_END);
+    const int64_t head[MU_N_RECORD_AHEAD] = {change->sequence, change->ask[MU_ASK_CLIENT],
+                                             change->ask[MU_ASK_REQUEST], change->ask[MU_ASK_OLDEST], change->ahead};
+    const bool ahead = !failed && mu__ahead_record(change->store, change->ahead, change->sequence);
+    mu_value *numbers = mu__numbers_value(head, ahead ? MU_N_RECORD_AHEAD : MU_N_RECORD);
+    mu_value *name = mu__text_value(failed ? "" : method);
+    return failed || ahead || arguments == NULL ? mu_list(numbers, name, MU_END)
+                                                : mu_list(numbers, name, arguments, MU_END);
 }
 
 void mu__store_changed(mu_change *change, const char *method, mu_value *arguments, mu_value *answer, bool failed)
@@ -396,8 +421,7 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
         if (!failed || change->torn)
             mu__seen_done(&store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST],
                           failed ? 0 : change->sequence, failed ? NULL : answer);
-        mu_value *record =
-            store->copy != NULL ? record_of(change, failed ? "" : method, failed ? NULL : arguments) : NULL;
+        mu_value *record = store->copy != NULL ? record_of(change, failed, method, arguments) : NULL;
         const bool copied = !change->torn && record != NULL &&
                             mu__copying_record(store, change->sequence, record) == MU_OK;
         store->parted |= store->copy != NULL && !copied;

@@ -80,8 +80,13 @@ enum { MU_LEAD_STORE, MU_LEAD_EPOCH, MU_LEAD_ORDER, MU_LEAD_FROM_EPOCH, MU_LEAD_
 typedef enum mu_copied { MU_COPIED_BEGIN, MU_COPIED_RESOURCE, MU_COPIED_SEEN, MU_COPIED_RECORDS } mu_copied;
 enum { MU_COPY_STORE, MU_COPY_EPOCH, MU_COPY_PROCESS, MU_COPY_KIND, MU_COPY_POSITION, MU_COPY_SEQUENCE,
        MU_COPY_COMPLETE, MU_COPY_CUT, MU_N_COPY };
-// Numbers of a record: a request that changed something. One that failed has the method "".
-enum { MU_RECORD_SEQUENCE, MU_RECORD_CLIENT, MU_RECORD_REQUEST, MU_RECORD_OLDEST, MU_N_RECORD };
+// Numbers of a record: a request that changed something. One that failed has the method "". One whose arguments were
+// sent ahead has a number more, and no arguments.
+enum { MU_RECORD_SEQUENCE, MU_RECORD_CLIENT, MU_RECORD_REQUEST, MU_RECORD_OLDEST, MU_N_RECORD,
+       MU_RECORD_AHEAD = MU_N_RECORD, MU_N_RECORD_AHEAD };
+// Numbers of "muster.store.ahead": arguments of a large change, under a number. `oldest` is the lowest number that the
+// primary still uses.
+enum { MU_AHEAD_STORE, MU_AHEAD_EPOCH, MU_AHEAD_PROCESS, MU_AHEAD_NUMBER, MU_AHEAD_OLDEST, MU_N_AHEAD };
 
 // A row of "muster.store.state".
 enum { MU_STATE_STORE, MU_STATE_ROLE, MU_STATE_EPOCH, MU_STATE_APPLIED, MU_STATE_COPIED, MU_STATE_COMPLETE,
@@ -164,8 +169,16 @@ typedef struct mu_outbound {
     size_t bytes;    // of the value in a message
 } mu_outbound;
 
+// The arguments of a large change, which came ahead of it.
+typedef struct mu_arrived_ahead {
+    int64_t number;
+    mu_value *value; // retained
+    size_t bytes;
+} mu_arrived_ahead;
+
 typedef struct mu_stores mu_stores;
 struct mu_blocked;
+struct mu_ahead;
 typedef struct mu_store {
     mu_object object;
     mu_stores *stores;
@@ -213,12 +226,19 @@ typedef struct mu_store {
     bool sending_tells;         // that the copy has all
     bool again;                 // the last message was not answered
     int64_t lease_ns;           // until when the copy's word holds
+    struct mu_ahead *first_ahead; // large changes whose arguments the copy gets before them (store_ahead.c)
+    int64_t n_ahead;              // so far
 
     // As a copy.
     int64_t led_epoch;          // the last in which another server leads it, as the coordinator says; 0: none
     uint64_t primary_client;    // the primary's connection
     int64_t promised_ns;        // not promoted before
     bool promoting;             // it is to be, from then on
+    struct {
+        mu_arrived_ahead *items;
+        size_t n, capacity, bytes;
+        int64_t oldest;         // those below are no longer used
+    } arrived;
 
     // Snapshots (snapshot.c).
     int64_t cut;                // the last cut that this store has made
@@ -264,6 +284,9 @@ typedef struct mu_change {
     char *waits_for;  // the name of what they change; owned
     const struct mu_blocked *blocked; // its place among those that wait; NULL: it has none yet
     int64_t since_ns, until_ns; // when the request first came; when it no longer waits
+    mu_value *arguments; // borrowed; NULL: none
+    bool large;          // it waits until the copy has its arguments
+    int64_t ahead;       // the number under which they are sent; 0: none
     int64_t sequence;
     int64_t seen_sequence;
     mu_value *seen_answer; // retained
@@ -291,6 +314,10 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
 bool mu__blocked_is_next(const mu_store *store, const struct mu_blocked *blocked, const char *name);
 void mu__blocked_concerns(mu_store *store, uint64_t name);
 uint64_t mu__blocked_hash(const char *name); // never 0
+// mu__blocked_due makes the request due whose arguments are sent ahead under a number; mu__blocked_is_due tells whether
+// any is; with the lock held.
+void mu__blocked_due(mu_store *store, int64_t ahead);
+bool mu__blocked_is_due(const mu_store *store);
 int64_t mu__blocked_run(mu_store *store);
 void mu__blocked_free(mu_store *store);
 
@@ -309,6 +336,35 @@ bool mu__copying_keeps_up(const mu_store *store);
 void mu__copying_end(mu_store *store);
 // mu__copying_take takes a primary's message, as the copy. Without the lock.
 mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments);
+
+// ---- Large changes (store_ahead.c) --------------------------------------------------------------
+
+// From how many bytes of arguments on a change is sent ahead, and how many bytes a copy keeps of such changes before
+// they have their place (or one of any size).
+#ifdef MU_PLANT_DEFECTS
+extern size_t mu__large_change;
+#define MU_LARGE_CHANGE mu__large_change
+#else
+#define MU_LARGE_CHANGE ((size_t)4 << 20)
+#endif
+#define MU_AHEAD_BYTES ((size_t)64 << 20)
+// With the lock held, as the primary. mu__ahead_wait tells whether a request with these arguments must wait before it
+// changes something, because the copy does not have them; it begins to send them if need be, under *number (0: they
+// have none yet). mu__ahead_record notes the change that was made with them; false: the copy does not have them.
+// mu__ahead_drop gives up what no change was made with. mu__ahead_step sends and takes answers; mu__ahead_copied
+// forgets what the copy has repeated. mu__ahead_bytes counts what it has not.
+bool mu__ahead_wait(mu_store *store, int64_t *number, mu_value *arguments);
+bool mu__ahead_record(mu_store *store, int64_t number, int64_t sequence);
+void mu__ahead_drop(mu_store *store, int64_t number);
+void mu__ahead_step(mu_store *store);
+void mu__ahead_copied(mu_store *store);
+size_t mu__ahead_bytes(const mu_store *store);
+// As the copy, without the lock. mu__ahead_take takes "muster.store.ahead". mu__ahead_arrived returns what came under a
+// number, once, of the pool. Errors: DATA_LOSS.
+mu_value *mu__ahead_take(mu_stores *stores, mu_value *arguments);
+mu_value *mu__ahead_arrived(mu_store *store, int64_t number);
+// mu__ahead_end forgets everything, with the lock held: the store is no copy any more, or has another one.
+void mu__ahead_end(mu_store *store);
 
 // ---- Orders to lead (store_lead.c) --------------------------------------------------------------
 

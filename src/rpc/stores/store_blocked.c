@@ -1,4 +1,5 @@
-// Requests that wait for others' changes, such as a take for the gradients of other clients: see mu__change_begin_when.
+// Requests that wait before they change something: for others' changes, such as a take for the gradients of other
+// clients (mu__change_begin_when), or until the copy has the arguments of a large change (store_ahead.c).
 //
 // One that cannot begin yet gives its thread back and stays here as a call to be answered later. Those that wait for a
 // name are tried in the order of their arrival after each change that concerns it, on a thread of their own: a request
@@ -16,10 +17,11 @@ typedef struct mu_blocked {
     struct mu_blocked *next;
     mu_server_call *call;
     int64_t ask[MU_N_ASK];
-    char *method, *name; // owned; the name of what others change
+    char *method, *name; // owned; the name of what others change; NULL: it waits for the copy
     mu_value *arguments; // retained; NULL: none
-    uint64_t hash;       // of the name
-    bool due;            // a change concerned the name since it was last tried
+    uint64_t hash;       // of the name; 0: it has none
+    int64_t ahead;       // the number under which the arguments are sent ahead; 0: they are not
+    bool due;            // what it waits for may have come since it was last tried
     int64_t since_ns, until_ns;
 } mu_blocked;
 
@@ -63,8 +65,8 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
     if (blocked == NULL)
         return MU_RESOURCE_EXHAUSTED;
     *blocked = (mu_blocked){.call = call, .method = mu__strdup(method), .name = change->waits_for,
-                      .hash = mu__blocked_hash(change->waits_for), .due = true, // what it waits for may have come
-                      .since_ns = change->since_ns, .until_ns = change->until_ns};
+                      .hash = change->waits_for != NULL ? mu__blocked_hash(change->waits_for) : 0, .due = true,
+                      .ahead = change->ahead, .since_ns = change->since_ns, .until_ns = change->until_ns};
     change->waits_for = NULL;
     if (blocked->method == NULL) {
         blocked_free(blocked);
@@ -81,18 +83,33 @@ void mu__blocked_concerns(mu_store *store, uint64_t name)
 {
     bool any = false;
     for (mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
-        if (blocked->hash == name || name == MU_CONCERNS_ALL)
+        if (blocked->name != NULL && (blocked->hash == name || name == MU_CONCERNS_ALL))
             any = blocked->due = true;
     if (any)
         mu__stores_wake(store->stores);
 }
 
+void mu__blocked_due(mu_store *store, int64_t ahead)
+{
+    for (mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
+        blocked->due |= blocked->ahead == ahead;
+    mu__stores_wake(store->stores);
+}
+
 bool mu__blocked_is_next(const mu_store *store, const mu_blocked *blocked, const char *name)
 {
     for (const mu_blocked *at = store->first_blocked; at != NULL && at != blocked; at = at->next)
-        if (strcmp(at->name, name) == 0)
+        if (at->name != NULL && strcmp(at->name, name) == 0)
             return false;
     return true;
+}
+
+// With the lock held. Whether it is worth while to run the request.
+static bool may_begin(mu_store *store, mu_blocked *blocked)
+{
+    if (blocked->name == NULL)
+        return !mu__ahead_wait(store, &blocked->ahead, blocked->arguments);
+    return mu__blocked_is_next(store, blocked, blocked->name) || mu__now_ns() >= blocked->until_ns;
 }
 
 // With the lock held. Whether somebody else may be primary: then the client must look. A primary that was cut off has
@@ -117,14 +134,16 @@ static bool try_blocked(mu_store *store, mu_blocked *blocked)
         return true;
     }
     blocked->due = false;
-    if (!mu__blocked_is_next(store, blocked, blocked->name) && mu__now_ns() < blocked->until_ns)
+    if (!may_begin(store, blocked))
         return false;
     memcpy(change.ask, blocked->ask, sizeof change.ask);
+    change.ahead = blocked->ahead;
     pthread_mutex_unlock(&store->stores->lock);
     mu_value *value = mu__store_run(&change, blocked->method, blocked->arguments);
     pthread_mutex_lock(&store->stores->lock);
     mu__store_finish(&change, blocked->call, blocked->method, blocked->arguments, value);
     mu__free(change.waits_for);
+    blocked->ahead = change.ahead;
     blocked->until_ns = change.waits ? change.until_ns : blocked->until_ns;
     return !change.waits;
 }
@@ -139,12 +158,21 @@ static void try_each(mu_store *store, bool all)
         if (ended) {
             const uint64_t hash = blocked->hash;
             *at = blocked->next;
+            mu__ahead_drop(store, blocked->ahead);
             blocked_free(blocked);
             mu__blocked_concerns(store, hash);
         } else {
             at = &blocked->next;
         }
     }
+}
+
+bool mu__blocked_is_due(const mu_store *store)
+{
+    const mu_blocked *blocked = store->first_blocked;
+    while (blocked != NULL && !blocked->due)
+        blocked = blocked->next;
+    return blocked != NULL;
 }
 
 // All are tried from time to time: they may be cancelled or late, or wait at a store that is led elsewhere.
@@ -157,11 +185,9 @@ int64_t mu__blocked_run(mu_store *store)
         store->blocked_ns = mu__now_ns() + POLL_NS;
     try_each(store, all);
     mu__error_move(&ignored); // a call without an answer runs into its client's deadline
-    bool due = false;
-    for (const mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next) {
+    for (const mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
         store->blocked_ns = MU_MIN(store->blocked_ns, blocked->until_ns);
-        due |= blocked->due;
-    }
+    const bool due = mu__blocked_is_due(store);
     const int64_t due_ns = store->first_blocked == NULL ? MU_FOREVER : due ? mu__now_ns() : store->blocked_ns;
     pthread_mutex_unlock(&store->stores->lock);
     return due_ns;

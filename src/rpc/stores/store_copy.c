@@ -71,6 +71,7 @@ void mu__copying_end(mu_store *store)
         mu_rpc_result_cancel(store->sending);
     mu_release(store->sending);
     store->sending = NULL;
+    mu__ahead_end(store);
     end_client(store);
     drop_sent(store, store->outbound.n - store->outbound.first);
     mu__free(store->outbound.items);
@@ -186,6 +187,7 @@ static void acknowledged(mu_store *store)
     drop_sent(store, store->n_sending);
     store->sent_bytes = 0; // they are in `taken` now
     store->copied = MU_MAX(store->copied, store->sending_to);
+    mu__ahead_copied(store);
     store->told |= store->sending_tells;
     store->lease_ns = store->sent_ns + lease_ns(store, MU_PLANTED(MU_DEFECT_LONG_LEASE) ? 4 * MU_LEASE : MU_LEASE);
     // With much left to send, all answers would wait for it at once.
@@ -236,11 +238,9 @@ static int64_t see_progress(mu_store *store, int64_t now)
     return now + (answers_wait ? LOOK_NS : lease_ns(store, MU_LEASE / PINGS_PER_LEASE));
 }
 
-int64_t mu__copying_step(mu_store *store, int64_t now)
+static int64_t send_messages(mu_store *store, int64_t now)
 {
     mu_error_value ignored;
-    if (store->copy == NULL)
-        return MU_FOREVER;
     if (store->sending != NULL && !mu_rpc_result_is_done(store->sending))
         return see_progress(store, now);
     if (store->sending != NULL)
@@ -256,6 +256,16 @@ int64_t mu__copying_step(mu_store *store, int64_t now)
         return see_progress(store, now);
     mu__error_move(&ignored);
     return store->retry_ns = now + RETRY_NS;
+}
+
+int64_t mu__copying_step(mu_store *store, int64_t now)
+{
+    if (store->copy == NULL)
+        return MU_FOREVER;
+    const int64_t due_ns = send_messages(store, now);
+    if (!store->parted && !store->replaced)
+        mu__ahead_step(store);
+    return due_ns;
 }
 
 // ---- The copy's end -----------------------------------------------------------------------------
@@ -285,14 +295,31 @@ static mu_status load_seen(mu_store *store, const mu_value *value)
     return status;
 }
 
+// The numbers of a record, and its arguments, which may have come ahead of it.
+static mu_status read_record(mu_store *store, const mu_value *record, int64_t head[MU_N_RECORD_AHEAD],
+                             mu_value **arguments)
+{
+    const mu_value *numbers = mu_value_at(record, 0);
+    const mu_tensor *tensor = numbers != NULL ? mu_value_tensor(numbers) : NULL;
+    const bool ahead = tensor != NULL && tensor->shape.rank == 1 && tensor->shape.dims[0] == MU_N_RECORD_AHEAD;
+    if (tensor == NULL)
+        return mu_error_code();
+    MU_TRY(mu__numbers_of(numbers, head, ahead ? MU_N_RECORD_AHEAD : MU_N_RECORD));
+    if (ahead)
+        *arguments = mu__ahead_arrived(store, head[MU_RECORD_AHEAD]);
+    else if (mu_value_count(record) > 2)
+        *arguments = mu_value_at(record, 2);
+    return mu_error_code();
+}
+
 // One record: the request that the primary was asked, here again.
 static mu_status repeat(mu_store *store, mu_value *record)
 {
-    int64_t head[MU_N_RECORD];
+    int64_t head[MU_N_RECORD_AHEAD];
     char *method = NULL;
-    MU_TRY(mu__numbers_of(mu_value_at(record, 0), head, MU_N_RECORD));
+    mu_value *arguments = NULL, *answer = NULL;
+    MU_TRY(read_record(store, record, head, &arguments));
     MU_TRY(mu__value_text(mu_value_at(record, 1), "a record's method", &method));
-    mu_value *arguments = mu_value_count(record) > 2 ? mu_value_at(record, 2) : NULL, *answer = NULL;
     mu_change change = {.store = store, .begun = true, .sequence = head[MU_RECORD_SEQUENCE]};
     mu_error_value ignored = {.code = MU_OK};
     if (*method != '\0') {

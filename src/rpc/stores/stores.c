@@ -98,6 +98,7 @@ static mu_value *wait_blocked(mu_change *change, const char *method, mu_value *a
     if (mu__blocked_add(change->store, call, change, method, arguments) == MU_OK)
         return NULL;
     mu__error_move(&error);
+    mu__ahead_drop(change->store, change->ahead);
     mu__call_answer(call, mu__store_answer(change->store, error.code, mu__text_value(error.message)));
     return NULL;
 }
@@ -214,6 +215,8 @@ static mu_value *lead(mu_value *arguments, void *arg)
 }
 
 static mu_value *copy(mu_value *arguments, void *arg) { return mu__copying_take(arg, arguments); }
+
+static mu_value *ahead(mu_value *arguments, void *arg) { return mu__ahead_take(arg, arguments); }
 
 // [[store, epoch, process, cut], folder, [last cut that all stores have written]] -> [sequence number of the cut].
 // Coordinators before that deletion came send no third element.
@@ -355,10 +358,16 @@ static int64_t keep_leases(mu_stores *stores)
     return due_ns;
 }
 
+// What waited for the copy may be due after the second.
 int64_t mu__stores_step(mu_stores *stores)
 {
-    const int64_t due_ns = run_blocked(stores);
-    return MU_MIN(due_ns, keep_leases(stores));
+    const int64_t blocked_ns = run_blocked(stores), leases_ns = keep_leases(stores);
+    bool due = false;
+    pthread_mutex_lock(&stores->lock);
+    for (size_t i = 0; i < stores->stores.n; i++)
+        due |= mu__blocked_is_due(stores->stores.items[i]);
+    pthread_mutex_unlock(&stores->lock);
+    return due ? mu__now_ns() : MU_MIN(blocked_ns, leases_ns);
 }
 
 static void repeat_steps(void *arg)
@@ -395,7 +404,7 @@ static mu_status write_metrics(void *arg, mu_text *out)
         const int64_t lacks = store->copy != NULL ? store->applied - MU_MIN(store->copied, store->applied) : 0;
         behind += store->copy != NULL && (!store->told || lacks > 0);
         updates += lacks;
-        bytes += store->outbound.bytes;
+        bytes += store->outbound.bytes + mu__ahead_bytes(store);
         for (const mu_waiting *at = store->first_waiting; at != NULL; at = at->next)
             waiting++;
     }
@@ -494,6 +503,7 @@ mu_status mu__stores_add(mu_rpc_server *server, mu_kept *kept)
         mu_rpc_method *fn;
     } methods[] = {{"muster.store.call", call_store},
                    {"muster.store.copy", copy},
+                   {"muster.store.ahead", ahead},
                    {"muster.store.lead", lead},
                    {"muster.store.cut", cut},
                    {"muster.store.state", state}};

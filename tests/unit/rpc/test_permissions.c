@@ -84,6 +84,7 @@ static const struct {
     {"muster.accumulator.close"},
     {"muster.store.call", true, true},
     {"muster.store.copy", false, true},
+    {"muster.store.ahead", false, true},
     {"muster.store.lead"},
     {"muster.store.cut"},
     {"muster.store.state"},
