@@ -189,7 +189,8 @@ bool mu__variable_take(mu_variable *variable, mu_tensor *value)
         !mu__shape_equal(&value->shape, &own->shape))
         return false;
     // Not `value` itself: who holds that holds its memory too, which only references of the buffer show (keep_alone).
-    mu_tensor *taken = mu__tensor_view(value->buffer, 0, value->dtype, &value->shape), *before = variable->components[0];
+    mu_tensor *before = variable->components[0];
+    mu_tensor *taken = mu__tensor_view(value->buffer, 0, value->dtype, &value->shape);
     if (!taken)
         return false;
     variable->components[0] = taken;

@@ -165,6 +165,25 @@ static void test_what_cannot_be_sent_ahead_is_sent_in_its_place(void **state)
     mu_pool_close(pool);
 }
 
+// So does one that speaks a version of the wire that knows nothing of this, and it is not asked.
+static void test_an_older_copy_is_sent_nothing_ahead(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = begin(MU_OK, false);
+    pthread_mutex_lock(&u.store->stores->lock);
+    mu_rpc_client *copy = u.store->copy;
+    pthread_mutex_lock(&copy->lock);
+    copy->member.session.version = MU_WIRE_AHEAD - 1;
+    pthread_mutex_unlock(&copy->lock);
+    pthread_mutex_unlock(&u.store->stores->lock);
+    expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_OK);
+    assert_int_equal(n_ahead, 0);
+    assert_true(largest > (size_t)LARGE_MIB * UPDATE_BYTES);
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
 // A change that fails is none for the copy, and a request that is cancelled or led elsewhere waits no longer.
 static void test_what_is_for_no_change_is_given_up(void **state)
 {
@@ -289,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_a_large_change_holds_up_nobody),
         cmocka_unit_test(test_a_copy_repeats_large_changes),
         cmocka_unit_test(test_what_cannot_be_sent_ahead_is_sent_in_its_place),
+        cmocka_unit_test(test_an_older_copy_is_sent_nothing_ahead),
         cmocka_unit_test(test_what_is_for_no_change_is_given_up),
         cmocka_unit_test(test_a_copy_keeps_little_of_what_comes_ahead),
         cmocka_unit_test(test_what_a_copy_takes_ahead),
