@@ -3,7 +3,7 @@
 #include "../caught_output.h"
 #include "servers_test.h"
 
-#include "comm/net.h"
+#include "comm/sessions/net.h"
 #include "coordinator/coordinator.h"
 
 #include <sys/socket.h>
