@@ -140,6 +140,27 @@ static void test_wrong_options_are_refused(void **state)
     remove(file_of_options);
 }
 
+// LLVM would end the process, when it compiles the first program. Its options are tried in a process of their own, so
+// this is before the plugin is loaded here.
+static void test_values_of_llvms_options_are_tried(void **state)
+{
+    (void)state;
+    static const struct { const char *flags, *error; } cases[] = {
+        {"--xla_backend_extra_options=-inline-threshold=abc", "'abc' value invalid"},
+        {"--xla_cpu_enable_fast_math=false --xla_backend_extra_options=-inline-threshold=50,-time-passes=perhaps",
+         "'perhaps' is invalid value"},
+        {"--xla_backend_extra_options=-inline-threshold=50", NULL}};
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        setenv("XLA_FLAGS", cases[i].flags, 1);
+        const bool opened = mu__pjrt_plugin(MU_TEST_PLUGIN) != NULL;
+        if (opened != !cases[i].error)
+            fail_msg("%s: %s", cases[i].flags, mu_error_message());
+        if (cases[i].error)
+            expect_error(MU_INVALID_ARGUMENT, cases[i].error);
+    }
+    unsetenv("XLA_FLAGS");
+}
+
 // A plugin's own words, and what can be done.
 static void test_advice(void **state)
 {
@@ -321,6 +342,7 @@ static void test_plans_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_of_llvms_options_are_tried),
         cmocka_unit_test(test_unknown_plugins_are_named),    cmocka_unit_test(test_files_that_are_no_plugins),
         cmocka_unit_test(test_wrong_options_are_refused),  cmocka_unit_test(test_advice),
         cmocka_unit_test(test_devices_of_a_type),

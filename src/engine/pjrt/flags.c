@@ -5,7 +5,7 @@
 // message DebugOptions, whose description, with the types, protobuf keeps in the library too. The variable is read as
 // XLA reads it: options between blanks, values may be quoted, and without "--" in front it is the name of a file with
 // options. Of options for LLVM (xla_backend_extra_options) the names are checked; which values they take is not in the
-// library.
+// library, so the plugin is tried with them (trial.c).
 #include "engine/pjrt/pjrt.h"
 
 #include <ctype.h>

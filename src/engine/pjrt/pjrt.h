@@ -42,6 +42,11 @@ bool mu__pjrt_flags_have(const char *name);
 bool mu__pjrt_has_flag(const char *path, const char *name);
 void mu__pjrt_advise(void);
 
+// mu__pjrt_try loads the plugin at `path` and compiles a small program in a process of its own (trial.c). Errors:
+// INVALID_ARGUMENT if that ends the process, DEADLINE_EXCEEDED after a minute.
+typedef const pj_api *mu_pjrt_load(const char *path);
+mu_status mu__pjrt_try(const char *path, mu_pjrt_load *load);
+
 // mu__pjrt_folder writes the folder where `muster plugin install` puts plugins: MUSTER_PJRT_PATH, else muster/plugins
 // in XDG_DATA_HOME or ~/.local/share. NULL: none of these is set.
 enum { MU_PJRT_FOLDER = 2048 };

@@ -189,15 +189,8 @@ static mu_status check_version(const pj_api *api, const char *path)
     return MU_OK;
 }
 
-static const pj_api *open_file(const char *path)
+static const pj_api *load(const char *path)
 {
-    if (access(path, F_OK) != 0) {
-        mu__error(MU_NOT_FOUND, "plugin %s: there is no such file; correct its path in PJRT_NAMES_AND_LIBRARY_PATHS, "
-                  "or install a published plugin (`muster plugin install cpu`, cuda13 or tpu)", path);
-        return NULL;
-    }
-    if (mu__pjrt_check_flags(path) != MU_OK)
-        return NULL;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         const char *reason = dlerror();
@@ -215,7 +208,22 @@ static const pj_api *open_file(const char *path)
     pj_plugin_args args = PJ_ARGS(pj_plugin_args, .extension = NULL);
     if (check_version(api, path) != MU_OK || mu__pjrt_call(api, PJ_PLUGIN_INITIALIZE, &args, path) != MU_OK)
         return NULL;
-    mu__log(MU_LOG_INFO, "plugin %s: PJRT %d.%d", path, api->version.major, api->version.minor);
+    return api;
+}
+
+static const pj_api *open_file(const char *path)
+{
+    if (access(path, F_OK) != 0) {
+        mu__error(MU_NOT_FOUND, "plugin %s: there is no such file; correct its path in PJRT_NAMES_AND_LIBRARY_PATHS, "
+                  "or install a published plugin (`muster plugin install cpu`, cuda13 or tpu)", path);
+        return NULL;
+    }
+    if (mu__pjrt_check_flags(path) != MU_OK ||
+        (mu__pjrt_flags_have("xla_backend_extra_options") && mu__pjrt_try(path, load) != MU_OK))
+        return NULL;
+    const pj_api *api = load(path);
+    if (api)
+        mu__log(MU_LOG_INFO, "plugin %s: PJRT %d.%d", path, api->version.major, api->version.minor);
     return api;
 }
 
