@@ -95,7 +95,8 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     if (fill_node(node, attrs, in, resources) != MU_OK || MU_PUSH(&graph->nodes, node) != MU_OK)
         return NULL;
     mu__attrs_retain(op, node->attrs);
-    graph->effects |= node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE);
+    graph->effects |=
+        node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE | MU_OP_MAY_FAIL);
     graph->collective |= (node->flags & MU_OP_COLLECTIVE) != 0;
     if (node->flags & MU_OP_COLLECTIVE)
         node->number = graph->n_collectives++;

@@ -422,10 +422,10 @@ static void test_predicates_that_differ(void **state)
     MU_SCOPE(strategy)
         flag = mu_variable_new(.initial_value = mu_constant(MU_F32, 0), .name = "flag");
     decision by = BY_REPLICA, carried = BY_CARRIED;
-    refuse(strategy, branch, &by, "cond in ", "differ in its predicate");
-    refuse(strategy, loop, &by, "while_loop in ", "differ in the number of its iterations");
-    refuse(strategy, loop, &carried, "cond in ", "differ in its predicate");
-    refuse(strategy, counted, flag, "cond in ", "differ in its predicate");
+    refuse(strategy, branch, &by, "cond has a collective inside", "differ in its predicate");
+    refuse(strategy, loop, &by, "while_loop has a collective inside", "differ in the number of its iterations");
+    refuse(strategy, loop, &carried, "cond has a collective inside", "differ in its predicate");
+    refuse(strategy, counted, flag, "cond has a collective inside", "differ in its predicate");
     assert_null(mu__variable_component(flag, 0));
     assert_non_null(strstr(mu_error_take().message, "'flag' was left in doubt"));
     check("a loop", scan, NULL, MU_F32, equal, 1e-6);

@@ -89,6 +89,7 @@ static mu_status reserve(const mu_pjrt_plan *plan, const mu_pjrt_span *span, mu_
                          plan->graph->name, n_devices(span), (int)MU_PJRT_MOST_REPLICAS);
     MU_TRY(mu__pjrt_parts_of(plan->graph, span->replicas == MU_PJRT_ONE_BY_ONE, &p->memory, &p->cut));
     p->span = *span;
+    p->cut.joined = span->ids != NULL;
     p->specs = mu__arena_alloc(&p->memory, sizeof *p->specs * ((size_t)p->cut.n_values + 1));
     p->loaded = mu__arena_alloc(&p->memory, sizeof *p->loaded * (size_t)p->cut.n_parts);
     if (!p->specs || !p->loaded)

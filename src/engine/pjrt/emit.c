@@ -297,6 +297,9 @@ static void take_input(const graph_values *v, mu_edge edge, mu_hlo *in)
     const int slot = v->first[edge.node->id] + edge.output;
     *in = v->slots[slot];
     in->uniform = v->uniform && v->uniform[slot];
+    in->known = edge.node->op == &mu_op_constant ? ((const mu_constant_attrs *)edge.node->attrs)->tensor
+                : v->known                       ? v->known->values[slot]
+                                                 : NULL;
 }
 
 static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node, bool on_host)
@@ -326,11 +329,19 @@ static mu_status emit_node(writer *w, const graph_values *v, const mu_node *node
 
 // ---- Bodies -------------------------------------------------------------------------------------
 
-static int add_fault(mu_emitter *emitter)
+static int add_fault(mu_emitter *emitter, const mu_fault *fault)
 {
+    enum { MOST = (1 << (63 - MU_HLO_FAULT_BITS)) - 1 };
     writer *w = (writer *)emitter;
+    const mu_pjrt_fault added = {.fault = *fault, .node = w->node};
+    if (emitter->status == MU_OK && w->faults->n == MOST)
+        emitter->status = mu__error(MU_RESOURCE_EXHAUSTED, "a program checks indices or values in at most %d places; "
+                                    "write what repeats as a loop (mu_while_loop, mu_scan)", MOST);
+    if (emitter->status == MU_OK && !(w->node->flags & (MU_OP_MAY_FAIL | MU_OP_CONTROL)))
+        emitter->status = mu__error(MU_INTERNAL, "op %s can fail, which its definition does not say",
+                                    w->node->op->name);
     if (emitter->status == MU_OK)
-        emitter->status = MU_PUSH(w->faults, w->node);
+        emitter->status = MU_PUSH(w->faults, added);
     return (int)w->faults->n;
 }
 
@@ -353,6 +364,7 @@ static mu_status emit_body(mu_emitter *emitter, const mu_graph *graph, const mu_
 {
     writer *w = (writer *)emitter;
     const int *first = mu__graph_slots(graph, &w->memory);
+    const bool outer = emitter->in_body;
     graph_values v = {.graph = graph, .first = first};
     if (first)
         v.slots = mu__arena_alloc(&w->memory, sizeof *v.slots * ((size_t)first[graph->nodes.n] + 1));
@@ -362,9 +374,11 @@ static mu_status emit_body(mu_emitter *emitter, const mu_graph *graph, const mu_
         v.slots[first[graph->inputs.items[i]->id]] = in[i];
     if (w->emitter.status == MU_OK)
         w->emitter.status = find_uniform(w, &v);
+    emitter->in_body = true;
     for (size_t i = 0; i < graph->nodes.n && w->emitter.status == MU_OK; i++)
         if (graph->nodes.items[i]->op != &mu_op_input)
             w->emitter.status = emit_node(w, &v, graph->nodes.items[i], false);
+    emitter->in_body = outer;
     for (size_t i = 0; i < graph->outputs.n && w->emitter.status == MU_OK; i++)
         out[i] = v.slots[first[graph->outputs.items[i].node->id] + graph->outputs.items[i].output];
     return w->emitter.status;
@@ -438,22 +452,23 @@ static void print_arguments(writer *w, const mu_pjrt_part *part)
     }
 }
 
-// The fault is that of all replicas, so that all of them fail; where they did not agree, they all know.
+// The host sees the faults of all replicas of its process. Those of other processes have to fail too; where replicas
+// did not agree, they all know.
 static mu_status write_nodes(writer *w, mu_pjrt_part *part)
 {
     const mu_graph *graph = w->whole.graph;
     const size_t before = w->faults->n;
     bool own = false;
-    if (w->whole.uniform || (graph->effects & MU_OP_EFFECT))
+    if (w->whole.uniform || (graph->effects & MU_OP_MAY_FAIL))
         w->emitter.fault = mu__hlo_number(&w->emitter, MU_I64, 0);
     mu_status status = w->emitter.status;
     for (int i = part->begin; status == MU_OK && i < part->end; i++)
         if (graph->nodes.items[i]->op != &mu_op_input)
             status = emit_node(w, &w->whole, graph->nodes.items[i], false);
     for (size_t i = before; i < w->faults->n; i++)
-        own |= (w->faults->items[i]->op->flags & MU_OP_EFFECT) != 0;
+        own |= !w->faults->items[i].fault.common;
     part->may_fail = w->faults->n > before;
-    if (own)
+    if (own && w->parts->joined)
         mu__hlo_share_fault(&w->emitter);
     return status == MU_OK ? w->emitter.status : status;
 }
@@ -489,7 +504,7 @@ static mu_status write_part(writer *w, mu_pjrt_part *part, mu_pjrt_text *out)
 
 static mu_status find_known(writer *w)
 {
-    if (!(w->whole.graph->effects & MU_OP_EFFECT))
+    if (!(w->whole.graph->effects & MU_OP_MAY_FAIL))
         return MU_OK;
     w->known = (mu_pjrt_known){.first = w->whole.first, .replicas = w->emitter.replicas,
                                .values = mu__calloc((size_t)w->parts->n_values + 1, sizeof *w->known.values)};

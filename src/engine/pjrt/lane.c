@@ -295,34 +295,32 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number, int64_t launch)
     return status;
 }
 
-static mu_status replicas_differ(const mu_node *node, const char *function)
+// The first failure on the devices of this process; 0: none. Of several the lowest number counts: what fails on other
+// replicas further down is often only a consequence.
+static mu_status first_fault(const mu_pjrt_run *run, int64_t *out)
 {
-    return mu__error(MU_FAILED_PRECONDITION,
-                     "%s in '%s' has a collective inside, and the replicas differ in %s; all replicas must perform it "
-                     "together. Let it depend on what all replicas have, such as the result of an all-reduce, or move "
-                     "the collective out of it",
-                     node->op->name, function,
-                     node->op == &mu_op_cond ? "its predicate" : "the number of its iterations");
+    *out = 0;
+    for (int d = 0; d < run->n; d++) {
+        int64_t fault = 0;
+        if (run->lanes[d].fault)
+            MU_TRY(mu__pjrt_read_number(run->plan->client, run->lanes[d].fault, run->plan->graph->name, &fault));
+        if (fault != 0 && (*out == 0 || fault < *out))
+            *out = fault;
+    }
+    return MU_OK;
 }
 
-// Replicas that run a program together have the same fault.
 mu_status mu__pjrt_check_fault(const mu_pjrt_run *run)
 {
     const mu_pjrt_programs *p = run->programs;
-    const char *function = run->plan->graph->name;
     int64_t fault = 0;
-    const mu_view view = {.dtype = MU_I64, .data = &fault};
-    if (!run->lanes[0].fault)
-        return MU_OK;
-    MU_TRY(mu__pjrt_download(run->plan->client, run->lanes[0].fault, &view, function));
+    MU_TRY(first_fault(run, &fault));
     const int64_t number = fault >> MU_HLO_FAULT_BITS, what = fault - (number << MU_HLO_FAULT_BITS);
     if (number < 1 || (size_t)number > p->faults.n)
         return MU_OK;
-    const mu_node *node = p->faults.items[number - 1];
-    if (node->op->flags & MU_OP_EFFECT)
-        mu__check_failed(node->op, node->attrs, what);
-    else
-        replicas_differ(node, function);
-    mu__error_add_site(mu__node_site(node));
+    const mu_pjrt_fault *failed = &p->faults.items[number - 1];
+    mu__fault_raise(&failed->fault, what);
+    mu__error_add_site(mu__node_site(failed->node));
+    mu__error_context("in '%s'", run->plan->graph->name);
     return mu_error_code();
 }

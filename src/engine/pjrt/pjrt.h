@@ -145,12 +145,13 @@ const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client
 
 // mu__pjrt_upload and mu__pjrt_download copy elements, dense and row-major on the host, to a new buffer of the plugin
 // and back; both wait. mu__pjrt_send starts an upload: until *done (NULL: it is over) and whatever uses the buffer have
-// ended, the elements must neither move nor change. Their errors start with `what`. mu__pjrt_drop destroys a buffer and
-// sets it to NULL; one of a lost client is left.
+// ended, the elements must neither move nor change. mu__pjrt_read_number reads an int64 scalar. Their errors start with
+// `what`. mu__pjrt_drop destroys a buffer and sets it to NULL; one of a lost client is left.
 mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out);
 mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out,
                         pj_event **done);
 mu_status mu__pjrt_download(mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what);
+mu_status mu__pjrt_read_number(mu_pjrt_client *client, pj_buffer *from, const char *what, int64_t *out);
 void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer);
 
 // The handle of a mu_buffer on a device. The plugin's buffers never change, so whoever writes replaces them, with the
@@ -198,6 +199,7 @@ typedef struct mu_pjrt_parts {
     // are known: those of the first ones, in the graph's order, and how many parts mu__pjrt_emit could write with them.
     int n_wholes, n_written;
     const int64_t *wholes;
+    bool joined;                  // other processes run the program too; they have to know of a failure
 } mu_pjrt_parts;
 
 // mu__pjrt_parts_of finds the inputs and outputs of one program, or with `split` of the programs between the
@@ -212,11 +214,15 @@ mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, 
 //
 // Replicas that run a program together must all perform its collectives: a participant that is missing ends the
 // process, inside of XLA. Where what decides that is not surely the same on all of them, the program lets them agree.
-// `faults` lists the ops that may fail: control flow whose replicas may not agree, and checks; a fault has the number
-// of one (mu_emitter.fault). The caller frees faults->items.
+// `faults` lists how ops may fail: control flow whose replicas may not agree, checks, indices; a program says the
+// number of one (mu_emitter.fault). The caller frees faults->items.
 enum { MU_PJRT_ONE_BY_ONE = 0 };
+typedef struct mu_pjrt_fault {
+    mu_fault fault;
+    const mu_node *node;          // of the graph or one of its bodies
+} mu_pjrt_fault;
 typedef struct mu_pjrt_faults {
-    const mu_node **items;        // of the graph and its bodies
+    mu_pjrt_fault *items;
     size_t n, capacity;
 } mu_pjrt_faults;
 typedef struct mu_pjrt_text {

@@ -247,6 +247,21 @@ static mu_status address_of(mu_pjrt_client *client, pj_buffer *buffer, const voi
     return MU_OK;
 }
 
+// A copy would wait for another thread.
+mu_status mu__pjrt_read_number(mu_pjrt_client *client, pj_buffer *from, const char *what, int64_t *out)
+{
+    const mu_view view = {.dtype = MU_I64, .data = out};
+    const void *address = NULL;
+    mu_error_value ignored;
+    if (is_in_memory(client, from) && address_of(client, from, &address) == MU_OK) {
+        memcpy(out, address, sizeof *out);
+        return MU_OK;
+    }
+    if (mu__pending())
+        mu__error_move(&ignored);
+    return mu__pjrt_download(client, from, &view, what);
+}
+
 // What goes wrong here goes wrong again when the elements are copied, which reports it.
 static const void *map(const mu_place *place, void *handle)
 {

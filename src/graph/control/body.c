@@ -58,6 +58,8 @@ mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources)
 {
     mu_graph *body;
     node->flags = node->op->flags;
+    if (node->n_in > 0 && node->op->fails_for & MU_DTYPE_BIT(node->in[0].node->out[node->in[0].output].dtype))
+        node->flags |= MU_OP_MAY_FAIL;
     for (int i = 0; (body = mu__node_body(node, i)); i++) {
         if (body->depth + 1 >= MU_MAX_DEPTH)
             return mu__error(MU_INVALID_ARGUMENT, "%s: the body '%s' has %d levels of graphs; with this one there "

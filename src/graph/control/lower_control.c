@@ -9,8 +9,8 @@
 // its body.
 //
 // Which op has failed (mu_emitter.fault) is a further result of control flow with ops inside that may fail: replicas
-// that did not agree, and checks. A loop with a check ends where that has failed, since what follows may rely on it;
-// where the body has a collective, on all replicas.
+// that did not agree, and checks, of indices and of the program's own. A loop with a check ends where that has failed,
+// since what follows may rely on it; where the body has a collective, on all replicas.
 #include "graph/passes/uniform.h"
 #include "ops/core/lower.h"
 
@@ -36,7 +36,7 @@ static bool is_joint(const mu_emitter *e, const mu_graph *body)
     return e->replicas > 1 && body && body->collective;
 }
 
-static bool has_checks(const mu_graph *body) { return body && (body->effects & MU_OP_EFFECT); }
+static bool has_checks(const mu_graph *body) { return body && (body->effects & MU_OP_MAY_FAIL); }
 
 // A branch returns what both share, the values that it keeps, and zeros for those of the other branch; if one of them
 // may fail, the fault too, which is the operation's last result.
@@ -68,7 +68,7 @@ mu_status mu__lower_cond(mu_lowering *l)
     const mu_cond_attrs *attrs = l->attrs;
     const bool joint = is_joint(e, attrs->then) || is_joint(e, attrs->otherwise);
     const bool may_fail = joint || has_checks(attrs->then) || has_checks(attrs->otherwise);
-    const mu_hlo predicate = joint && !l->in[0].uniform ? mu__hlo_agree(e, l->in[0]) : l->in[0];
+    const mu_hlo predicate = joint && !l->in[0].uniform ? mu__hlo_agree(l, l->in[0]) : l->in[0];
     mu_hlo *out = new_values(e, (size_t)l->n_out + 1);
     if (!out)
         return e->status;
@@ -166,7 +166,7 @@ static mu_hlo holds(loop_state *s, const mu_hlo *values)
         mu__hlo_share_fault(e);
     if (s->checked)
         on = mu__hlo_binary(e, "stablehlo.and", on, mu__hlo_faultless(e));
-    return s->agreed ? mu__hlo_agree(e, on) : on;
+    return s->agreed ? mu__hlo_agree(s->l, on) : on;
 }
 
 static mu_status make_state(mu_lowering *l, loop_state *s)

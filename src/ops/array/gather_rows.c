@@ -33,6 +33,12 @@ mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t 
                      k->op->name, (long long)index, (long long)i, (long long)n - 1);
 }
 
+mu_status mu__row_error(const char *op, int64_t i, int64_t index, int64_t n)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld), but the variable has %lld rows", op,
+                     (long long)index, (long long)i, (long long)n);
+}
+
 #define LARGEST(T, name)                                      \
     MU_PER_ISA_RESULT(T, name, (const T *indices, int64_t n), (indices, n))\
     {                                                         \

@@ -151,8 +151,8 @@ static const mu_sample samples_gather[] = {
     {0},
 };
 const mu_op mu_op_gather = {
-    .name = "gather", .n_in = 2, .n_out = 1, .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs,
-    .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .cpu = {.run = gather_fast},
+    .name = "gather", .n_in = 2, .n_out = 1, .fails_for = MU_ALL_DTYPES, .attrs_bytes = sizeof(mu_gather_attrs),
+    .attrs = gather_attrs, .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .cpu = {.run = gather_fast},
     .samples = samples_gather, .lower = mu__lower_gather,
 };
 mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
@@ -241,7 +241,7 @@ static const mu_sample samples_gather_grad[] = {
     {0},
 };
 const mu_op mu_op_gather_grad = {
-    .name = "gather_grad", .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 4,
+    .name = "gather_grad", .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS, .shape_only = 4,
     .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs, .infer = gather_grad_infer,
     .grad = gather_grad_rule, .ref = gather_grad_ref, .cpu = {.run = gather_grad_fast}, .samples = samples_gather_grad,
     .lower = mu__lower_gather_grad,
@@ -369,8 +369,8 @@ static const mu_sample samples_gather_nd[] = {
     {0},
 };
 const mu_op mu_op_gather_nd = {
-    .name = "gather_nd", .n_in = 2, .n_out = 1, .infer = gather_nd_infer, .grad = gather_nd_grad,
-    .ref = gather_nd_ref, .cpu = {.run = gather_nd_fast}, .samples = samples_gather_nd,
+    .name = "gather_nd", .n_in = 2, .n_out = 1, .fails_for = MU_ALL_DTYPES, .infer = gather_nd_infer,
+    .grad = gather_nd_grad, .ref = gather_nd_ref, .cpu = {.run = gather_nd_fast}, .samples = samples_gather_nd,
     .lower = mu__lower_gather_nd,
 };
 mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices)
@@ -503,9 +503,9 @@ static const mu_sample samples_scatter[] = {
     {0},
 };
 #define SCATTER(text, which)                                                                                 \
-    .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,              \
-    .infer = scatter_infer, .ref = scatter_ref, .cpu = {.run = scatter_fast}, .samples = samples_scatter,    \
-    .lower = mu__lower_scatter
+    .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS,    \
+    .in_place = 1, .infer = scatter_infer, .ref = scatter_ref, .cpu = {.run = scatter_fast},                 \
+    .samples = samples_scatter, .lower = mu__lower_scatter
 
 const mu_op mu_op_tensor_scatter_update = {
     SCATTER("tensor_scatter_update", MU_SCATTER_PUT), .grad = scatter_update_grad

@@ -15,8 +15,10 @@ mu_status mu__need_indices(const mu_infer *infer, int i);  // error unless input
 mu_status mu__infer_parts(const mu_infer *infer);
 // mu__wide_indices casts int8 and int16 to int32, which the ops require; returns anything else (NULL too) unchanged.
 mu_tensor *mu__wide_indices(mu_tensor *indices);
-// mu__index_error reports that element i of the indices is outside an axis of size n.
+// mu__index_error reports that element i of the indices is outside an axis of size n; mu__row_error, for an op on a
+// variable of n rows.
 mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n);
+mu_status mu__row_error(const char *op, int64_t i, int64_t index, int64_t n);
 
 // mu__indices_inside returns whether the n indices from `first` on are in [0, limit); mu__check_indices reports the
 // first one that is not, and mu__check_each_index does so one by one, for plain loops.

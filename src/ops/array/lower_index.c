@@ -1,8 +1,8 @@
 // Lowerings of gathers, scatters and segments to StableHLO.
 //
-// All become one of two forms: gather rows of a matrix by a vector of row numbers, or scatter rows into a matrix. An
-// index outside its axis is an error in the plain loops; here a gather clamps it and a scatter ignores it, because
-// devices cannot report errors.
+// All become one of two forms: gather rows of a matrix by a vector of row numbers, or scatter rows into a matrix. A
+// gather clamps an index outside its axis and a scatter ignores it, so each op also checks its indices, and the program
+// fails as the plain loops do.
 #include "ops/core/attrs.h"
 #include "ops/array/index.h"
 #include "ops/core/loops.h"
@@ -15,7 +15,7 @@ static mu_hlo take_rows(mu_emitter *e, mu_hlo a, mu_hlo index)
     const int64_t inner = a.spec.shape.dims[1];
     const mu_hlo operands[] = {a, index};
     const mu_spec spec = {a.spec.dtype, MU_SHAPE(index.spec.shape.dims[0], inner)};
-    if (mu__elements(&spec.shape) == 0)
+    if (mu__elements(&spec.shape) == 0 || mu__elements(&a.spec.shape) == 0)
         return mu__hlo_fill(e, a.spec.dtype, &spec.shape, 0);
     snprintf(
         text, sizeof text,
@@ -60,11 +60,17 @@ static gathering gathering_of(const mu_gather_attrs *attrs, const mu_shape *x, c
     };
 }
 
+// Indices of a type that can count n rows.
+static mu_hlo wide_enough(mu_emitter *e, mu_hlo indices, int64_t n)
+{
+    return n > INT32_MAX ? mu__hlo_convert(e, indices, MU_I64) : indices;
+}
+
 // Row numbers in [0, batch * n) for indices [batch, m].
 static mu_hlo row_numbers(mu_emitter *e, mu_hlo indices, const gathering *g)
 {
     const mu_shape shape = MU_SHAPE(g->batch, g->m), flat = MU_SHAPE(g->batch * g->m);
-    mu_hlo index = mu__hlo_reshape(e, indices, &shape);
+    mu_hlo index = mu__hlo_reshape(e, wide_enough(e, indices, g->batch * g->n), &shape);
     if (g->batch > 1) {
         const mu_hlo size = mu__hlo_fill(e, index.spec.dtype, &shape, (double)g->n);
         const mu_hlo first =
@@ -104,10 +110,19 @@ mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo in
     return mu__hlo_reshape(e, sum, shape);
 }
 
+static mu_status raise_index(const mu_fault *fault, int64_t place, int64_t value)
+{
+    const mu_kernel k = {.op = fault->op};
+    return mu__index_error(&k, place, value, fault->limits.dims[place % fault->limits.rank]);
+}
+
 mu_status mu__lower_gather(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const gathering g = gathering_of(l->attrs, &l->in[0].spec.shape, &l->in[1].spec.shape);
+    const mu_shape limits = MU_SHAPE(g.n);
+    if (g.outer * g.inner > 0)
+        mu__hlo_check(l, 1, MU_CHECK_INDEX, &limits, raise_index);
     const mu_shape rows = MU_SHAPE(g.batch * g.n, g.outer * g.inner);
     const mu_hlo table = mu__hlo_reshape(e, exchanged(e, l->in[0], g.batch, g.outer, g.n, g.inner), &rows);
     const mu_hlo taken = take_rows(e, table, row_numbers(e, l->in[1], &g));
@@ -121,7 +136,9 @@ mu_status mu__lower_gather_grad(mu_lowering *l)
     const mu_hlo dy = mu__hlo_wide(e, l->in[0]);
     const gathering g = gathering_of(l->attrs, &l->out[0].spec.shape, &l->in[1].spec.shape);
     const mu_shape rows = MU_SHAPE(g.batch * g.n, g.outer * g.inner),
-                   taken = MU_SHAPE(g.batch * g.m, g.outer * g.inner);
+                   taken = MU_SHAPE(g.batch * g.m, g.outer * g.inner), limits = MU_SHAPE(g.n);
+    if (g.outer * g.inner > 0)
+        mu__hlo_check(l, 1, MU_CHECK_INDEX, &limits, raise_index);
     const mu_hlo updates = mu__hlo_reshape(e, exchanged(e, dy, g.batch, g.outer, g.m, g.inner), &taken);
     const mu_hlo zeros = mu__hlo_fill(e, dy.spec.dtype, &rows, 0);
     const mu_hlo sum = put_rows(e, "stablehlo.add", zeros, row_numbers(e, l->in[1], &g), updates);
@@ -131,17 +148,22 @@ mu_status mu__lower_gather_grad(mu_lowering *l)
 
 // ---- gather_nd and tensor_scatter_* -------------------------------------------------------------
 
-// Row numbers of indices [..., depth] into x viewed as [n, inner]; writes n and inner.
-static mu_hlo slice_numbers(mu_emitter *e, mu_hlo indices, const mu_shape *x, int64_t *n, int64_t *inner)
+// Row numbers of indices [..., depth], the op's input 1, into input 0 viewed as [n, inner]; writes n and inner.
+static mu_hlo slice_numbers(mu_lowering *l, int64_t *n, int64_t *inner)
 {
-    const mu_shape *shape = &indices.spec.shape;
+    mu_emitter *e = l->emitter;
+    const mu_shape *x = &l->in[0].spec.shape, *shape = &l->in[1].spec.shape;
     const int depth = (int)shape->dims[shape->rank - 1];
     const int64_t rows = mu__elements_between(shape, 0, shape->rank - 1);
     const mu_shape matrix = MU_SHAPE(rows, depth), vector = MU_SHAPE(rows);
-    const mu_hlo seen = mu__hlo_reshape(e, indices, &matrix);
-    mu_hlo number = mu__hlo_fill(e, indices.spec.dtype, &vector, 0);
+    mu_shape limits = *x;
+    limits.rank = depth;
     *n = mu__elements_between(x, 0, depth);
     *inner = mu__elements_between(x, depth, x->rank);
+    if (*inner > 0)
+        mu__hlo_check(l, 1, MU_CHECK_INDEX, &limits, raise_index);
+    const mu_hlo indices = wide_enough(e, l->in[1], *n), seen = mu__hlo_reshape(e, indices, &matrix);
+    mu_hlo number = mu__hlo_fill(e, indices.spec.dtype, &vector, 0);
     for (int d = 0; d < depth; d++) {
         const mu_ints begin = {.n = 2, .at = {0, d}}, end = {.n = 2, .at = {rows, d + 1}},
                       strides = {.n = 2, .at = {1, 1}};
@@ -155,7 +177,7 @@ static mu_hlo slice_numbers(mu_emitter *e, mu_hlo indices, const mu_shape *x, in
 mu_status mu__lower_gather_nd(mu_lowering *l)
 {
     int64_t n, inner;
-    const mu_hlo number = slice_numbers(l->emitter, l->in[1], &l->in[0].spec.shape, &n, &inner);
+    const mu_hlo number = slice_numbers(l, &n, &inner);
     const mu_shape rows = MU_SHAPE(n, inner);
     const mu_hlo taken = take_rows(l->emitter, mu__hlo_reshape(l->emitter, l->in[0], &rows), number);
     return mu__lowered(l, 0, mu__hlo_reshape(l->emitter, taken, &l->out[0].spec.shape));
@@ -173,7 +195,7 @@ static const char *combining(int combine)
 mu_status mu__lower_scatter(mu_lowering *l)
 {
     int64_t n, inner;
-    const mu_hlo number = slice_numbers(l->emitter, l->in[1], &l->in[0].spec.shape, &n, &inner);
+    const mu_hlo number = slice_numbers(l, &n, &inner);
     const mu_shape rows = MU_SHAPE(n, inner), taken = MU_SHAPE(number.spec.shape.dims[0], inner);
     const mu_hlo table = mu__hlo_reshape(l->emitter, l->in[0], &rows),
                  updates = mu__hlo_reshape(l->emitter, l->in[2], &taken);
@@ -193,7 +215,8 @@ mu_status mu__lower_segment(mu_lowering *l)
     const mu_shape *x = &values.spec.shape, *segments = &l->in[1].spec.shape;
     const int64_t rows = mu__elements(segments), inner = mu__elements_between(x, segments->rank, x->rank);
     const mu_shape matrix = MU_SHAPE(rows, inner), vector = MU_SHAPE(rows),
-                   result = MU_SHAPE(l->out[0].spec.shape.dims[0], inner);
+                   result = MU_SHAPE(l->out[0].spec.shape.dims[0], inner), limits = MU_SHAPE(result.dims[0]);
+    mu__hlo_check(l, 1, MU_CHECK_BELOW, &limits, raise_index);
     const mu_hlo empty = mu__hlo_fill(e, dtype, &result, mu__segment_neutral(l->op, dtype));
     const mu_hlo sum = put_rows(e, combining(l->op->variant), empty, mu__hlo_reshape(e, l->in[1], &vector),
                                 mu__hlo_reshape(e, values, &matrix));

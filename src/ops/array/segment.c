@@ -424,7 +424,7 @@ static const mu_sample samples_sorted[] = {
 };
 
 #define UNSORTED(text, which, rule, some)                                                                \
-    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS,                         \
+    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS, \
      .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
      .ref = segment_ref, .cpu = {.run = segment_fast}, .samples = some, .lower = mu__lower_segment}
 #define SORTED_REASON                                                                                       \

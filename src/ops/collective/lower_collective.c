@@ -80,16 +80,29 @@ mu_status mu__lower_all_reduce(mu_lowering *l)
     return e->status;
 }
 
-// Counts the replicas on which the predicate is true.
-mu_hlo mu__hlo_agree(mu_emitter *e, mu_hlo predicate)
+static mu_status raise_difference(const mu_fault *fault, int64_t place, int64_t value)
 {
+    (void)place;
+    (void)value;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "%s has a collective inside, and the replicas differ in %s; all replicas must perform it "
+                     "together. Let it depend on what all replicas have, such as the result of an all-reduce, or move "
+                     "the collective out of it",
+                     fault->op->name, fault->op == &mu_op_cond ? "its predicate" : "the number of its iterations");
+}
+
+// Counts the replicas on which the predicate is true.
+mu_hlo mu__hlo_agree(mu_lowering *l, mu_hlo predicate)
+{
+    mu_emitter *e = l->emitter;
+    const mu_fault fault = {.raise = raise_difference, .op = l->op, .places = 1, .common = true};
     const mu_hlo own = mu__hlo_convert(e, predicate, MU_I32), zero = mu__hlo_number(e, MU_I32, 0);
     mu_hlo count = {.id = -1, .spec = own.spec};
     mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = 1, .in = &own, .n_out = 1, .out = &count};
     write_reduction(e, MU_REDUCTION_SUM, &operation, "");
     const mu_hlo all = mu__hlo_compare(e, "EQ", count, mu__hlo_number(e, MU_I32, e->replicas));
     const mu_hlo agreed = mu__hlo_binary(e, "stablehlo.or", all, mu__hlo_compare(e, "EQ", count, zero));
-    mu__hlo_fail(e, mu__hlo_unary(e, "stablehlo.not", agreed), mu__hlo_number(e, MU_I64, 0));
+    mu__hlo_fail(e, &fault, mu__hlo_unary(e, "stablehlo.not", agreed), (mu_hlo){.id = -1});
     return all;
 }
 

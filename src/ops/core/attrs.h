@@ -107,9 +107,6 @@ typedef struct mu_text_attrs {     // check_numerics, assert, print
     char text[MU_ATTR_MESSAGE_BYTES];
 } mu_text_attrs;
 
-// mu__check_failed is the error of such an op in a device program, of which the program says this (mu__hlo_fail).
-mu_status mu__check_failed(const mu_op *op, const void *attrs, int64_t what);
-
 typedef struct mu_random_attrs {   // low and high: integers only
     mu_shape shape;
     mu_dtype dtype;

@@ -1,7 +1,7 @@
 // Ops that check or show values: check_numerics, assert, print.
 //
-// assert and print are effects: they keep their order among effects and are never removed. In a device program, checks
-// find the first element that fails, and whoever runs the program raises the error at its end.
+// assert and print are effects: they keep their order among effects and are never removed. A device program in which a
+// check fails says so at its end (lower_fault.c).
 #include "ops/core/attrs.h"
 #include "ops/core/lower.h"
 
@@ -41,45 +41,40 @@ static mu_status check_numerics_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-// The lowest of n numbers of elements, of those where `fails` is true, is what the op says.
-static mu_status lower_check(mu_lowering *l, mu_hlo fails, mu_hlo numbers)
-{
-    mu_emitter *e = l->emitter;
-    const mu_ints all = {.n = 1};
-    const mu_hlo most = mu__hlo_minmax(e, MU_I64, true), none = mu__hlo_broadcast_to(e, most, &fails.spec.shape);
-    const mu_hlo first = mu__hlo_reduce(e, "stablehlo.minimum", mu__hlo_select(e, fails, numbers, none), most, &all);
-    mu__hlo_fail(e, mu__hlo_compare(e, "LT", first, most), first);
-    return e->status;
-}
-
 static mu_hlo flat(mu_emitter *e, mu_hlo a)
 {
     const mu_shape line = MU_SHAPE(mu__elements(&a.spec.shape));
     return mu__hlo_reshape(e, a, &line);
 }
 
-// Which number an element is cannot be in the message without a round trip, but which kind can.
+// A fault has a whole number, so in a device program it is the kind that is said.
 enum { IS_NAN, IS_INFINITE, IS_MINUS_INFINITE, KINDS };
+
+static mu_status raise_not_finite(const mu_fault *fault, int64_t place, int64_t kind)
+{
+    static const double values[KINDS] = {[IS_NAN] = NAN, [IS_INFINITE] = INFINITY, [IS_MINUS_INFINITE] = -INFINITY};
+    return not_finite(fault->attrs, place, values[MU_MAX(MU_MIN(kind, KINDS - 1), 0)]);
+}
 
 static mu_status check_numerics_lower(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
-    l->out[0] = l->in[0];
-    if (mu__elements(&l->in[0].spec.shape) == 0)
-        return e->status;
-    const mu_hlo x = flat(e, l->in[0]), zero = mu__hlo_fill(e, x.spec.dtype, &x.spec.shape, 0);
+    const mu_hlo x = flat(e, l->in[0]);
     const mu_shape *shape = &x.spec.shape;
+    const mu_fault fault = {.raise = raise_not_finite, .op = l->op, .attrs = l->attrs, .places = shape->dims[0]};
+    l->out[0] = l->in[0];
+    if (fault.places == 0)
+        return e->status;
+    const mu_hlo zero = mu__hlo_fill(e, x.spec.dtype, shape, 0);
     const mu_hlo infinite = mu__hlo_select(e, mu__hlo_compare(e, "GT", x, zero),
-                                           mu__hlo_fill(e, MU_I64, shape, IS_INFINITE),
-                                           mu__hlo_fill(e, MU_I64, shape, IS_MINUS_INFINITE));
+                                           mu__hlo_fill(e, MU_I32, shape, IS_INFINITE),
+                                           mu__hlo_fill(e, MU_I32, shape, IS_MINUS_INFINITE));
     const mu_hlo kind = mu__hlo_select(e, mu__hlo_compare(e, "EQ", x, x), infinite,
-                                       mu__hlo_fill(e, MU_I64, shape, IS_NAN));
-    const mu_hlo positions = mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_I64, shape, 0),
-                                         mu__hlo_fill(e, MU_I64, shape, KINDS));
+                                       mu__hlo_fill(e, MU_I32, shape, IS_NAN));
     const mu_spec bools = {.dtype = MU_BOOL, .shape = *shape};
     const mu_hlo finite = e->add(e, &bools, "stablehlo.is_finite", 1, &x, NULL);
-    return lower_check(l, mu__hlo_unary(e, "stablehlo.not", finite),
-                       mu__hlo_binary(e, "stablehlo.add", positions, kind));
+    mu__hlo_fail(e, &fault, mu__hlo_unary(e, "stablehlo.not", finite), kind);
+    return e->status;
 }
 
 static mu_tensor *check_numerics_grad(mu_grad *g, int i)
@@ -91,8 +86,9 @@ static mu_tensor *check_numerics_grad(mu_grad *g, int i)
 static const mu_text_attrs sample_text = {"a sample"};
 static const mu_sample samples_check[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &sample_text}, {0}};
 const mu_op mu_op_check_numerics = {
-    .name = "check_numerics", .n_in = 1, .n_out = 1, .flags = MU_OP_EFFECT, .dtypes = MU_FLOATS, .in_place = 1,
-    .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = mu__infer_same, .grad = check_numerics_grad,
+    .name = "check_numerics", .n_in = 1, .n_out = 1, .flags = MU_OP_EFFECT, .dtypes = MU_FLOATS,
+    .fails_for = MU_FLOATS, .in_place = 1, .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs,
+    .infer = mu__infer_same, .grad = check_numerics_grad,
     .ref = check_numerics_ref, .samples = samples_check, .lower = check_numerics_lower,
 };
 mu_tensor *mu_check_numerics(mu_tensor *x, const char *message)
@@ -125,25 +121,26 @@ static mu_status assert_ref(const mu_kernel *k)
     return MU_OK;
 }
 
+static mu_status raise_false(const mu_fault *fault, int64_t place, int64_t value)
+{
+    (void)value;
+    return is_false(fault->attrs, place);
+}
+
 static mu_status assert_lower(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
-    if (mu__elements(&l->in[0].spec.shape) == 0)
-        return e->status;
     const mu_hlo holds = flat(e, l->in[0]);
-    return lower_check(l, mu__hlo_unary(e, "stablehlo.not", holds), mu__hlo_iota(e, MU_I64, &holds.spec.shape, 0));
-}
-
-mu_status mu__check_failed(const mu_op *op, const void *attrs, int64_t what)
-{
-    static const double values[KINDS] = {[IS_NAN] = NAN, [IS_INFINITE] = INFINITY, [IS_MINUS_INFINITE] = -INFINITY};
-    return op == &mu_op_assert ? is_false(attrs, what) : not_finite(attrs, what / KINDS, values[what % KINDS]);
+    const mu_fault fault = {.raise = raise_false, .op = l->op, .attrs = l->attrs, .places = holds.spec.shape.dims[0]};
+    if (fault.places > 0)
+        mu__hlo_fail(e, &fault, mu__hlo_unary(e, "stablehlo.not", holds), (mu_hlo){.id = -1});
+    return e->status;
 }
 
 const mu_op mu_op_assert = {
     .name = "assert", .n_in = 1, .n_out = 0, .flags = MU_OP_EFFECT, .dtypes = MU_BOOLS,
-    .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = no_output, .ref = assert_ref,
-    .lower = assert_lower,
+    .fails_for = MU_BOOLS, .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = no_output,
+    .ref = assert_ref, .lower = assert_lower,
 };
 mu_status mu_assert(mu_tensor *condition, const char *message)
 {

@@ -351,18 +351,6 @@ mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype)
                            dtype);
 }
 
-// ---- Failures -----------------------------------------------------------------------------------
-
-mu_hlo mu__hlo_faultless(mu_emitter *e) { return mu__hlo_compare(e, "EQ", e->fault, mu__hlo_number(e, MU_I64, 0)); }
-
-void mu__hlo_fail(mu_emitter *e, mu_hlo fails, mu_hlo what)
-{
-    const double number = (double)e->may_fail(e) * (double)(INT64_C(1) << MU_HLO_FAULT_BITS);
-    const mu_hlo fault = mu__hlo_binary(e, "stablehlo.add", what, mu__hlo_number(e, MU_I64, number));
-    const mu_hlo first = mu__hlo_binary(e, "stablehlo.and", fails, mu__hlo_faultless(e));
-    e->fault = mu__hlo_select(e, first, fault, e->fault);
-}
-
 // ---- Reductions ---------------------------------------------------------------------------------
 
 mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes)

@@ -63,7 +63,7 @@ mu_hlo mu__hlo_put_part(mu_emitter *e, mu_hlo a, int axis, mu_hlo at, mu_hlo par
 
 // mu__hlo_take takes the slices `index` ([m]) of a along an axis. mu__hlo_combine combines slices along the first axis
 // with those of `a` at the places `index`, in any order; operation NULL: replaces them. An index outside the axis is
-// clamped by the first and ignored by the second.
+// clamped by the first and ignored by the second, so an op whose indices may be outside checks them.
 mu_hlo mu__hlo_take(mu_emitter *e, mu_hlo a, int axis, mu_hlo index);
 mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo index, mu_hlo slices);
 
@@ -83,23 +83,31 @@ mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu);
 mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype);
 mu_hlo mu__hlo_gather_replicas(mu_emitter *e, mu_hlo a, int axis);
 
-// mu__hlo_fail makes the op that is being written the program's fault where `fails`, an i1 scalar, is true, unless
-// there is one; `what`, an int64 scalar below 1 << MU_HLO_FAULT_BITS, is what the op says of it. mu__hlo_faultless
-// returns whether there is none. mu__hlo_share_fault makes the fault of one replica that of all.
-void mu__hlo_fail(mu_emitter *e, mu_hlo fails, mu_hlo what);
-mu_hlo mu__hlo_faultless(mu_emitter *e);
-void mu__hlo_share_fault(mu_emitter *e);
-
-// mu__hlo_agree returns whether a predicate, an i1 scalar, is true on all replicas. Where it is true on some only, the
-// op that is being written becomes the program's fault.
-mu_hlo mu__hlo_agree(mu_emitter *e, mu_hlo predicate);
-
 // mu__hlo_precision writes the attribute of products and convolutions that MUSTER_XLA_PRECISION asks for, and logs once
 // which one that is.
 const char *mu__hlo_precision(void);
 
 // mu__hlo_list writes "array<i64: 1, 2>".
 const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
+
+// ---- Failures (lower_fault.c) -------------------------------------------------------------------
+
+// mu__hlo_fail makes `fault` that of the program where `fails` (i1, a scalar or [places]) is true somewhere, unless the
+// program has one: at the first such place, with the value there (integers, a scalar or [places]; id -1: none matters).
+// mu__hlo_faultless returns whether the program has none. mu__hlo_share_fault makes that of one replica that of all.
+void mu__hlo_fail(mu_emitter *e, const mu_fault *fault, mu_hlo fails, mu_hlo values);
+mu_hlo mu__hlo_faultless(mu_emitter *e);
+void mu__hlo_share_fault(mu_emitter *e);
+
+// mu__hlo_check lets the program fail where an element of the op's input `i`, integers, is wrong. `limits`, for the
+// first two checks: the element at place p has to be below limits.dims[p % limits.rank]. An input that is
+// known is checked at once: the emitter gets the error, unless it writes a region, which may not run.
+typedef enum mu_check { MU_CHECK_INDEX, MU_CHECK_BELOW, MU_CHECK_NOT_ZERO, MU_CHECK_NOT_NEGATIVE } mu_check;
+void mu__hlo_check(mu_lowering *l, int i, mu_check check, const mu_shape *limits, mu_fault_raise *raise);
+
+// mu__hlo_agree returns whether a predicate, an i1 scalar, is true on all replicas. Where it is true on some only, the
+// program fails.
+mu_hlo mu__hlo_agree(mu_lowering *l, mu_hlo predicate);
 
 // ---- Lowerings that ops share ------------------------------------------------------------------
 
@@ -129,6 +137,7 @@ mu_status mu__lower_one_hot(mu_lowering *l);
 mu_status mu__lower_formula(mu_lowering *l);
 mu_status mu__lower_polygamma(mu_lowering *l);
 mu_status mu__lower_whole_division(mu_lowering *l);
+mu_status mu__lower_pow(mu_lowering *l);
 mu_status mu__lower_map(mu_lowering *l);
 mu_status mu__lower_copies(mu_lowering *l);
 mu_status mu__lower_cumulate(mu_lowering *l);

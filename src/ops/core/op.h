@@ -188,7 +188,9 @@ typedef struct mu_prepare {
 typedef struct mu_hlo {
     int id;               // negative: no value, or the result of an operation that failed
     mu_spec spec;
-    bool uniform;         // of a lowering's inputs: surely the same on all replicas of the program
+    // Of a lowering's inputs:
+    bool uniform;         // surely the same on all replicas of the program
+    const mu_tensor *known;  // the value, where it is known when the program is written; NULL: it is not
 } mu_hlo;
 
 // An operation with any number of results, and with regions: programs of its own, as a loop has for its body.
@@ -199,8 +201,21 @@ typedef struct mu_hlo_operation {
     mu_hlo *out;                  // [n_out] the caller sets the specs, open sets the ids
 } mu_hlo_operation;
 
-// A program cannot stop with an error: it runs to its end, and then says which op failed (mu__hlo_fail).
-enum { MU_HLO_FAULT_BITS = 40 };
+// How an op can fail in a program. A program cannot stop with an error: it runs to its end, and then says which op
+// failed, at which of its places (elements of its indices, matrices, …), and which whole number it has there.
+typedef struct mu_fault mu_fault;
+typedef mu_status mu_fault_raise(const mu_fault *fault, int64_t place, int64_t value);
+struct mu_fault {
+    mu_fault_raise *raise;  // raises the error
+    const mu_op *op;
+    const void *attrs;      // NULL: raise needs none
+    int64_t places;
+    mu_shape limits;        // of indices: at place i those from limits.dims[i % limits.rank] on are outside
+    bool common;            // if it is a replica's fault, it is that of all replicas of the program
+};
+// mu__fault_raise raises the error of a fault, of which a program says this below its number (mu_emitter.fault).
+enum { MU_HLO_FAULT_BITS = 47 };
+mu_status mu__fault_raise(const mu_fault *fault, int64_t what);
 
 // Receives the text of lowerings. Implemented by engine/pjrt; lower.h has common operations.
 typedef struct mu_emitter mu_emitter;
@@ -209,8 +224,8 @@ struct mu_emitter {
     int replicas;         // that run the program together; 0: each runs it for itself, and `replica` is its id
     mu_hlo replica;
     int partitions;       // logical devices of each replica, which XLA's partitioner divides the program among
-    // The first failure so far, an int64 scalar: the number of the op that failed, and below MU_HLO_FAULT_BITS what
-    // that op says of it; 0: none. A region with ops that may fail returns it.
+    // The first failure so far, an int64 scalar: its number, and in the low MU_HLO_FAULT_BITS the place and the value
+    // there; 0: none. A region with ops that may fail returns it.
     mu_hlo fault;
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
     // regions, if any, followed by its attributes; NULL: none.
@@ -225,8 +240,9 @@ struct mu_emitter {
     void (*close)(mu_emitter *emitter, const mu_hlo_operation *operation, const char *attributes);
     // body writes the operations of a pure graph on `in` and returns its outputs (with their specs) in `out`.
     mu_status (*body)(mu_emitter *emitter, const struct mu_graph *graph, const mu_hlo *in, mu_hlo *out);
-    // may_fail gives the op that is being written a number for `fault`, from 1.
-    int (*may_fail)(mu_emitter *emitter);
+    bool in_body;         // what is being written may not run: it is in a region
+    // may_fail gives a failure of the op that is being written a number, from 1, and keeps a copy of its description.
+    int (*may_fail)(mu_emitter *emitter, const mu_fault *fault);
 };
 
 typedef struct mu_lowering {
@@ -274,6 +290,7 @@ typedef enum mu_op_flags {
     MU_OP_DATA_DEPENDENT = 1 << 7,  // output shapes depend on elements: plans break here
     MU_OP_CONTROL = 1 << 8,         // has graphs as attributes, which engines run
     MU_OP_WAITS = 1 << 10,          // may wait for what other threads do
+    MU_OP_MAY_FAIL = 1 << 11,       // of nodes of graphs: elements can make it, or an op in its bodies, fail
 } mu_op_flags;
 
 struct mu_op {
@@ -284,6 +301,7 @@ struct mu_op {
     const char *resource_kind;      // name of the kind of its resources; NULL: any kind that is not opaque
     unsigned flags;                 // mu_op_flags
     unsigned dtypes;                // allowed element types of input 0 (0: any); infer checks the rest
+    unsigned fails_for;             // element types of input 0 with which elements can make it fail: indices outside
     unsigned shape_only;            // bit i: only the shape of input i is used
     unsigned in_place;              // bit i: output 0 may overwrite input i
     size_t attrs_bytes;

@@ -146,10 +146,10 @@ static void factor_matrices(void *arg, int64_t begin, int64_t end)
     close_memory(&memory);
 }
 
-static mu_status not_definite(int64_t matrix, int64_t batches)
+mu_status mu__not_definite(int64_t matrix, int64_t matrices)
 {
     return mu__error(MU_INVALID_ARGUMENT, "cholesky: matrix %lld of %lld is not positive definite", (long long)matrix,
-                     (long long)batches);
+                     (long long)matrices);
 }
 
 // One matrix, row by row: l[i][j] = (a[i][j] - the product of the rows so far) / l[j][j].
@@ -176,7 +176,7 @@ static mu_status cholesky_ref(const mu_kernel *kernel)
     for (int64_t matrix = 0; status == MU_OK && matrix < batches; matrix++) {
         const int64_t first = matrix * n * n;
         if (!factor_plainly(&kernel->in[0], first, n, l))
-            status = not_definite(matrix, batches);
+            status = mu__not_definite(matrix, batches);
         for (int64_t i = 0; status == MU_OK && i < n * n; i++)
             mu__write_real(&kernel->out[0], first + i, l[i]);
     }
@@ -192,7 +192,7 @@ static mu_status cholesky_fast(const mu_kernel *kernel)
     batch_call call = {.kernel = kernel, .n = shape->dims[shape->rank - 1]};
     const int64_t batches = matrices_in(shape);
     MU_TRY(run_batch(&call, call.n ? batches : 0, batches * call.n * call.n * call.n, factor_matrices));
-    return call.failed < 0 ? MU_OK : not_definite(call.failed, batches);
+    return call.failed < 0 ? MU_OK : mu__not_definite(call.failed, batches);
 }
 
 // The same weights if a trace does not know n: compares row and column numbers in float32, which is exact up to 2^24.
@@ -250,8 +250,9 @@ static const mu_sample samples_cholesky[] = {
     {0},
 };
 const mu_op mu_op_cholesky = {
-    .name = "cholesky", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .infer = cholesky_infer, .grad = cholesky_grad,
-    .ref = cholesky_ref, .cpu = {.run = cholesky_fast}, .samples = samples_cholesky, .lower = mu__lower_cholesky,
+    .name = "cholesky", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .fails_for = MU_FLOATS, .infer = cholesky_infer,
+    .grad = cholesky_grad, .ref = cholesky_ref, .cpu = {.run = cholesky_fast}, .samples = samples_cholesky,
+    .lower = mu__lower_cholesky,
 };
 
 // ---- triangular_solve ---------------------------------------------------------------------------

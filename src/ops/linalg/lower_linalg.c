@@ -60,6 +60,28 @@ mu_status mu__lower_cumulate(mu_lowering *l)
 
 // ---- Factors and systems ------------------------------------------------------------------------
 
+static mu_status raise_not_definite(const mu_fault *fault, int64_t place, int64_t value)
+{
+    (void)value;
+    return mu__not_definite(place, fault->places);
+}
+
+// A matrix that is not positive definite has numbers on the diagonal of its factor that are not positive, or none.
+static void check_definite(mu_lowering *l, mu_hlo factor, mu_hlo on_diagonal)
+{
+    mu_emitter *e = l->emitter;
+    const mu_shape *shape = &factor.spec.shape;
+    const int64_t matrices = mu__elements_between(shape, 0, shape->rank - 2);
+    const mu_fault fault = {.raise = raise_not_definite, .op = l->op, .places = matrices};
+    const mu_hlo zero = mu__hlo_fill(e, factor.spec.dtype, shape, 0);
+    const mu_hlo not_positive = mu__hlo_unary(e, "stablehlo.not", mu__hlo_compare(e, "GT", factor, zero));
+    const mu_shape flat = MU_SHAPE(matrices, shape->dims[shape->rank - 1] * shape->dims[shape->rank - 1]);
+    const mu_hlo wrong = mu__hlo_reshape(e, mu__hlo_binary(e, "stablehlo.and", on_diagonal, not_positive), &flat);
+    const mu_ints elements = {.n = 1, .at = {1}};
+    const mu_hlo some = mu__hlo_reduce(e, "stablehlo.or", wrong, mu__hlo_number(e, MU_BOOL, 0), &elements);
+    mu__hlo_fail(e, &fault, some, (mu_hlo){.id = -1});
+}
+
 mu_status mu__lower_cholesky(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
@@ -72,6 +94,7 @@ mu_status mu__lower_cholesky(mu_lowering *l)
                  column = mu__hlo_iota(e, MU_I64, shape, shape->rank - 1);
     const mu_hlo zero = mu__hlo_fill(e, a.spec.dtype, shape, 0);
     const mu_hlo lower = mu__hlo_select(e, mu__hlo_compare(e, "GE", row, column), factor, zero);
+    check_definite(l, factor, mu__hlo_compare(e, "EQ", row, column));
     return mu__lowered(l, 0, mu__hlo_convert(e, lower, l->out[0].spec.dtype));
 }
 

@@ -8,6 +8,7 @@
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
 #include "ops/core/plain.h"
+#include "ops/math/elementwise.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -392,18 +393,23 @@ static int64_t checked_integers(const mu_kernel *k)
     return mu__dtype_is_integer(b->dtype) && mu__elements(&k->out[0].shape) > 0 ? mu__elements(&b->shape) : 0;
 }
 
+mu_status mu__integer_error(const mu_op *op, int64_t value, int64_t i)
+{
+    return mu__error(MU_INVALID_ARGUMENT, op->variant == POW ? "%s: an integer to the power %lld (element %lld) is not "
+                     "an integer; cast to a float type first"
+                     : "%s: integer division by %lld (element %lld of the divisor)", op->name, (long long)value,
+                     (long long)i);
+}
+
 // Reports the first element of the second operand that is invalid: a zero divisor or a negative exponent.
 static mu_status check_integers(const mu_kernel *k)
 {
     const mu_view *b = &k->in[1];
     const bool power = k->op->variant == POW;
     for (int64_t i = 0; i < checked_integers(k); i++) {
-        double value = mu__read_element(b->dtype, b->data, i);
+        const int64_t value = mu__read_whole(b, i);
         if (power ? value < 0 : value == 0)
-            return mu__error(MU_INVALID_ARGUMENT, power ? "%s: an integer to the power %g (element %lld) is not "
-                             "an integer; cast to a float type first"
-                             : "%s: integer division by %g (element %lld of the divisor)", k->op->name, value,
-                             (long long)i);
+            return mu__integer_error(k->op, value, i);
     }
     return MU_OK;
 }
@@ -633,7 +639,7 @@ mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
 }
 
 const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = arithmetic_ref,
-                                  .cpu = {.run = integer_fast}, .samples = samples_divide,
+                                  .cpu = {.run = integer_fast}, .samples = samples_divide, .fails_for = MU_INTS,
                                   .lower = mu__lower_whole_division};
 static mu_tensor *mod_grad(mu_grad *g, int i)
 {
@@ -642,7 +648,8 @@ static mu_tensor *mod_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = arithmetic_ref,
                          .cpu = {.run = math_run},        .grad = mod_grad,
-                         .samples = samples_divide,       .lower = mu__lower_whole_division};
+                         .samples = samples_divide,       .lower = mu__lower_whole_division,
+                         .fails_for = MU_INTS};
 // d/dy x^y = x^y log x. If x is not positive, log x counts as 0, as in TensorFlow.
 static mu_tensor *pow_grad(mu_grad *g, int i)
 {
@@ -657,7 +664,8 @@ static mu_tensor *pow_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = arithmetic_ref,
                          .cpu = {.run = math_run},        .grad = pow_grad,
-                         .hlo = "stablehlo.power",        .samples = samples_power};
+                         .hlo = "stablehlo.power",        .samples = samples_power,
+                         .fails_for = MU_INTS,            .lower = mu__lower_pow};
 // At a tie the first operand gets the whole gradient.
 static mu_tensor *minmax_grad(mu_grad *g, int i)
 {

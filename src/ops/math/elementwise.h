@@ -1,4 +1,5 @@
-// Which function an element-wise op on one tensor is: the op's variant, by which its loops choose.
+// Which function an element-wise op on one tensor is: the op's variant, by which its loops choose. What integers fail
+// with in ops on two.
 #ifndef MU_SRC_OPS_ELEMENTWISE_H
 #define MU_SRC_OPS_ELEMENTWISE_H
 
@@ -16,6 +17,9 @@ typedef enum mu_unary {
     MU_UNARY_HARD_SIGMOID, MU_UNARY_MISH,
     MU_UNARY_IS_NAN, MU_UNARY_IS_INF, MU_UNARY_IS_FINITE
 } mu_unary;
+
+// mu__integer_error reports that element i of the divisor is 0, or that of an exponent negative.
+mu_status mu__integer_error(const mu_op *op, int64_t value, int64_t i);
 
 mu_status mu__unary_ref(const mu_kernel *kernel);  // the plain loop of all of them (elementwise_plain.c)
 

@@ -1,20 +1,40 @@
-// Lowerings, as formulas, of functions that StableHLO lacks: floor division, inverse and hyperbolic functions, the
-// error function, log-gamma and its derivatives.
+// Lowerings of powers, and, as formulas, of functions that StableHLO lacks: floor division, inverse and hyperbolic
+// functions, the error function, log-gamma and its derivatives.
 //
 // Computes in float32 at least, with as many terms as float64 needs. Loops are unrolled. The last digits may differ
 // from the plain loops.
 #include "ops/core/lower_formula.h"
+#include "ops/math/elementwise.h"
 #include "ops/math/polygamma.h"
 
 #include <math.h>
 
-// ---- Whole division -----------------------------------------------------------------------------
+// ---- Powers, whole division -----------------------------------------------------------------------------
+
+static mu_status raise_integer(const mu_fault *fault, int64_t place, int64_t value)
+{
+    return mu__integer_error(fault->op, value, place);
+}
+
+// An integer is not divided by zero, nor taken to a negative power.
+static void check_integers(mu_lowering *l, mu_check check)
+{
+    if (mu__dtype_is_integer(l->in[1].spec.dtype) && mu__elements(&l->out[0].spec.shape) > 0)
+        mu__hlo_check(l, 1, check, NULL, raise_integer);
+}
+
+mu_status mu__lower_pow(mu_lowering *l)
+{
+    check_integers(l, MU_CHECK_NOT_NEGATIVE);
+    return mu__lower_elementwise(l);
+}
 
 // The remainder has the sign of b; the quotient is (a - remainder) / b.
 mu_status mu__lower_whole_division(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_shape *shape = &l->out[0].spec.shape;
+    check_integers(l, MU_CHECK_NOT_ZERO);
     const mu_hlo a = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[0], shape));
     const mu_hlo b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[1], shape));
     const writer w = {e, a.spec};

@@ -6,7 +6,6 @@
 #include "ops/core/lower.h"
 #include "ops/spatial/pool.h"
 
-#include <math.h>
 
 // ---- Products -----------------------------------------------------------------------------------
 
@@ -357,26 +356,26 @@ static mu_hlo sum_of_classes(mu_emitter *e, const exponentials *x, mu_hlo a)
     return mu__hlo_reduce(e, "stablehlo.add", a, mu__hlo_number(e, a.spec.dtype, 0), &x->classes);
 }
 
-// One-hot mask of each row's label. An invalid label selects nothing and makes the loss NaN, because a program on a
-// device cannot report an error.
-static mu_hlo at_label(mu_emitter *e, const exponentials *x, mu_hlo labels, mu_hlo *valid)
+static mu_status raise_label(const mu_fault *fault, int64_t place, int64_t value)
 {
-    const mu_shape *shape = &x->shifted.spec.shape;
-    const mu_hlo wanted = mu__hlo_convert(e, labels, MU_I64);
-    const mu_hlo zero = mu__hlo_fill(e, MU_I64, &wanted.spec.shape, 0);
-    const mu_hlo end = mu__hlo_fill(e, MU_I64, &wanted.spec.shape, (double)shape->dims[shape->rank - 1]);
+    return mu__label_error(fault->op, value, fault->limits.dims[0], place);
+}
+
+// One-hot mask of each row's label. An invalid label selects nothing, and the program fails.
+static mu_hlo at_label(mu_lowering *l, const exponentials *x)
+{
+    mu_emitter *e = l->emitter;
+    const mu_shape *shape = &x->shifted.spec.shape, classes = MU_SHAPE(shape->dims[shape->rank - 1]);
+    const mu_hlo wanted = mu__hlo_convert(e, l->in[1], MU_I64);
     const mu_hlo index = mu__hlo_iota(e, MU_I64, shape, shape->rank - 1);
-    *valid = mu__hlo_binary(e, "stablehlo.and", mu__hlo_compare(e, "GE", wanted, zero),
-                            mu__hlo_compare(e, "LT", wanted, end));
+    mu__hlo_check(l, 1, MU_CHECK_INDEX, &classes, raise_label);
     return mu__hlo_compare(e, "EQ", index, mu__hlo_broadcast(e, wanted, shape, &x->along));
 }
 
-static mu_status lower_loss(mu_lowering *l, const exponentials *x, mu_hlo terms, mu_hlo labels, const mu_hlo *valid)
+static mu_status lower_loss(mu_lowering *l, const exponentials *x, mu_hlo terms, mu_hlo labels)
 {
     mu_emitter *e = l->emitter;
-    mu_hlo loss = mu__hlo_unary(e, "stablehlo.negate", sum_of_classes(e, x, terms));
-    if (valid)
-        loss = mu__hlo_select(e, *valid, loss, mu__hlo_fill(e, loss.spec.dtype, &loss.spec.shape, NAN));
+    const mu_hlo loss = mu__hlo_unary(e, "stablehlo.negate", sum_of_classes(e, x, terms));
     const mu_hlo grad = mu__hlo_binary(e, "stablehlo.subtract", probabilities(e, x), labels);
     l->out[1] = mu__hlo_convert(e, grad, l->out[1].spec.dtype);
     return mu__lowered(l, 0, mu__hlo_convert(e, loss, l->out[0].spec.dtype));
@@ -390,9 +389,8 @@ mu_status mu__lower_cross_entropy(mu_lowering *l)
     const mu_hlo logs = log_probabilities(e, &x);
     if (l->op == &mu_op_softmax_cross_entropy) {
         const mu_hlo labels = mu__hlo_wide(e, l->in[1]);
-        return lower_loss(l, &x, mu__hlo_binary(e, "stablehlo.multiply", labels, logs), labels, NULL);
+        return lower_loss(l, &x, mu__hlo_binary(e, "stablehlo.multiply", labels, logs), labels);
     }
-    mu_hlo valid = {.id = -1};
-    const mu_hlo hit = at_label(e, &x, l->in[1], &valid), zero = mu__hlo_fill(e, logs.spec.dtype, &logs.spec.shape, 0);
-    return lower_loss(l, &x, mu__hlo_select(e, hit, logs, zero), mu__hlo_convert(e, hit, logs.spec.dtype), &valid);
+    const mu_hlo hit = at_label(l, &x), zero = mu__hlo_fill(e, logs.spec.dtype, &logs.spec.shape, 0);
+    return lower_loss(l, &x, mu__hlo_select(e, hit, logs, zero), mu__hlo_convert(e, hit, logs.spec.dtype));
 }

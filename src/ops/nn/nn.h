@@ -184,6 +184,11 @@ size_t mu__parts_bytes(const mu_team *team, int64_t width);
 void mu__sum_parts(const mu_team *whole, int64_t work, int64_t n, int64_t width, float *parts, mu_partial_sum *sum,
                    void *arg);
 
+// mu__label_error reports a label in a row of logits of so many classes (softmax.c); mu__not_definite, which of so many
+// matrices has no Cholesky factor (linalg/linalg.c).
+mu_status mu__label_error(const mu_op *op, int64_t label, int64_t classes, int64_t row);
+mu_status mu__not_definite(int64_t matrix, int64_t matrices);
+
 // mu__prepare_f32 is the prepare function of kernels that exist for float32 alone: it declines other types.
 mu_status mu__prepare_f32(mu_prepare *prepare);
 

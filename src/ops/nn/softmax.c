@@ -272,12 +272,12 @@ static mu_tensor *sparse_grad(mu_grad *g, int i)
     return dx ? add(dx, second) : second;
 }
 
-static mu_status bad_label(const mu_kernel *kernel, int64_t label, int64_t classes, int64_t row)
+mu_status mu__label_error(const mu_op *op, int64_t label, int64_t classes, int64_t row)
 {
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s: label %lld in row %lld is outside the valid range 0 to %lld (the logits have %lld classes). "
                      "Count labels from 0, and give the last layer as many units as there are classes",
-                     kernel->op->name, (long long)label, (long long)row, (long long)classes - 1, (long long)classes);
+                     op->name, (long long)label, (long long)row, (long long)classes - 1, (long long)classes);
 }
 
 static mu_status sparse_ref(const mu_kernel *kernel)
@@ -291,7 +291,7 @@ static mu_status sparse_ref(const mu_kernel *kernel)
     for (int64_t r = 0; r < rows; r++) {
         const int64_t label = mu__read_whole(labels, r);
         if (label < 0 || label >= classes)
-            return bad_label(kernel, label, classes, r);
+            return mu__label_error(kernel->op, label, classes, r);
         loops->cross_entropy((const char *)logits->data + bytes * (size_t)r, NULL, label,
                              (char *)kernel->out[0].data + element * (size_t)r,
                              (char *)kernel->out[1].data + bytes * (size_t)r, classes);
@@ -317,7 +317,7 @@ static mu_status sparse_fast(const mu_kernel *kernel)
                                                     kernel->out[0].data, kernel->out[1].data, classes, 0, rows);
     if (bad < 0)
         return MU_OK;
-    return bad_label(kernel, mu__read_whole(labels, bad), classes, bad);
+    return mu__label_error(kernel->op, mu__read_whole(labels, bad), classes, bad);
 }
 
 static const mu_sample sparse_samples[] = {
@@ -330,7 +330,7 @@ static const mu_sample sparse_samples[] = {
 };
 
 const mu_op mu_op_sparse_softmax_cross_entropy = {
-    .name = "sparse_softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS,
+    .name = "sparse_softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS, .fails_for = MU_FLOATS,
     .infer = sparse_infer, .grad = sparse_grad, .ref = sparse_ref,
     .cpu = {sparse_prepare, sparse_fast, NULL},
     .samples = sparse_samples,

@@ -6,7 +6,7 @@
 // rows of the other moments decay, and Ftrl computes every row anew. On several replicas the slices are concatenated in
 // rank order, even if their counts differ; if the dense sums over the variable are smaller, those are all-reduced
 // instead. Both orders are deterministic.
-#include "ops/core/loops.h"
+#include "ops/array/index.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
@@ -90,8 +90,7 @@ static mu_status check_indices(const mu_kernel *kernel, const slices *rows)
     const int64_t n = variable_rows(kernel);
     for (int64_t i = 0; i < rows->n; i++)
         if (index_at(&rows->indices, i) < 0 || index_at(&rows->indices, i) >= n)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld), but the variable has %lld rows",
-                             kernel->op->name, (long long)index_at(&rows->indices, i), (long long)i, (long long)n);
+            return mu__row_error(kernel->op->name, i, index_at(&rows->indices, i), n);
     return MU_OK;
 }
 
@@ -268,7 +267,8 @@ static const mu_attr_spec slices_fields[] = {
 
 #define SLICES(text, run)                                                                                              \
     .name = text, .flags = MU_OP_READS | MU_OP_WRITES | MU_OP_COLLECTIVE, .dtypes = MU_FLOATS,                         \
-    .attrs_bytes = sizeof(mu_apply_slices_attrs), .attrs = slices_fields, .infer = slices_infer, .ref = run
+    .fails_for = MU_FLOATS, .attrs_bytes = sizeof(mu_apply_slices_attrs), .attrs = slices_fields,                      \
+    .infer = slices_infer, .ref = run
 
 // Inputs: learning rate, momentum, values, indices. Resources: variable, and a velocity where momentum is used.
 const mu_op mu_op_apply_gradient_descent_slices = {SLICES("apply_gradient_descent_slices", descent_ref), .n_in = 4,

@@ -70,5 +70,6 @@ static mu_status gather_variable_ref(const mu_kernel *k)
 // Input: indices. Resources: the variable, or its parts in the order of their rows.
 const mu_op mu_op_gather_variable = {
     .name = "gather_variable", .n_in = 1, .n_out = 1, .n_resources = MU_VARIADIC, .flags = MU_OP_READS,
-    .infer = gather_variable_infer, .ref = gather_variable_ref, .lower = mu__lower_gather_variable,
+    .fails_for = MU_INTS, .infer = gather_variable_infer, .ref = gather_variable_ref,
+    .lower = mu__lower_gather_variable,
 };

@@ -1,7 +1,8 @@
 // Lowerings of optimizers' updates and of updates of a variable's rows to StableHLO.
 //
-// A variable is a value: an update computes the next one from it. An index outside the variable is an error in the
-// plain loops and ignored here, because devices cannot report errors.
+// A variable is a value: an update computes the next one from it. An index outside the variable is ignored, and the
+// program fails as the plain loops do.
+#include "ops/array/index.h"
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
@@ -100,10 +101,23 @@ static mu_hlo of_all(const mu_lowering *l, mu_hlo slices)
     return reduce ? mu__hlo_gather_replicas(l->emitter, slices, 0) : slices;
 }
 
+static mu_status raise_row(const mu_fault *fault, int64_t place, int64_t value)
+{
+    return mu__row_error(fault->op->name, place, value, fault->limits.dims[0]);
+}
+
+// Checks the replica's own indices, the op's last input.
+static void check_rows(mu_lowering *l)
+{
+    const mu_shape limits = MU_SHAPE(l->state[0].spec.shape.dims[0]);
+    mu__hlo_check(l, l->n_in - 1, MU_CHECK_INDEX, &limits, raise_row);
+}
+
 // Inputs: learning rate, momentum, values, indices. States: variable, and a velocity where momentum is used.
 mu_status mu__lower_descent_slices(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
+    check_rows(l);
     const mu_hlo values = of_all(l, l->in[2]), index = of_all(l, l->in[3]);
     const mu_hlo down = mu__hlo_unary(e, "stablehlo.negate", l->in[0]);
     const bool nesterov = ((const mu_apply_slices_attrs *)l->attrs)->nesterov, has_velocity = l->n_resources > 1;
@@ -121,6 +135,7 @@ mu_status mu__lower_descent_slices(mu_lowering *l)
 mu_status mu__lower_adam_slices(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
+    check_rows(l);
     const adam_scalars a = adam_scalars_of(l);
     const mu_hlo values = of_all(l, l->in[5]), index = of_all(l, l->in[6]);
     const mu_hlo squares = mu__hlo_binary(e, "stablehlo.multiply", values, values);
@@ -134,6 +149,7 @@ mu_status mu__lower_adam_slices(mu_lowering *l)
 mu_status mu__lower_adagrad_slices(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
+    check_rows(l);
     const mu_hlo values = of_all(l, l->in[2]), index = of_all(l, l->in[3]);
     const mu_hlo squares = mu__hlo_binary(e, "stablehlo.multiply", values, values);
     l->state[1] = mu__hlo_combine(e, "stablehlo.add", l->state[1], index, squares);
@@ -163,6 +179,11 @@ mu_status mu__lower_gather_variable(mu_lowering *l)
     return mu__lower_gather(&inner);
 }
 
+static mu_status raise_scatter(const mu_fault *fault, int64_t place, int64_t value)
+{
+    return mu__row_error("scatter", place, value, fault->limits.dims[0]);
+}
+
 // Inputs: indices, values. Subtracting is adding the negative.
 mu_status mu__lower_scatter_variable(mu_lowering *l)
 {
@@ -177,6 +198,8 @@ mu_status mu__lower_scatter_variable(mu_lowering *l)
         return mu__error(MU_UNIMPLEMENTED, "scatter_variable: the parts of a variable are changed at once only on "
                          "servers; run the function on a CPU device");
     const mu_scatter kind = (mu_scatter)((const mu_scatter_attrs *)l->attrs)->kind;
+    const mu_shape limits = MU_SHAPE(l->state[0].spec.shape.dims[0]);
+    mu__hlo_check(l, 0, MU_CHECK_INDEX, &limits, raise_scatter);
     const mu_hlo values = kind == MU_SCATTER_SUB ? mu__hlo_unary(e, "stablehlo.negate", l->in[1]) : l->in[1];
     l->state[0] = mu__hlo_combine(e, operations[kind], l->state[0], l->in[0], values);
     return e->status;

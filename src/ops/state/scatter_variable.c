@@ -82,8 +82,7 @@ static mu_status check_each_row(const mu_kernel *kernel)
     const int64_t rows = rows_of_parts(kernel);
     for (int64_t i = 0; i < indices->shape.dims[0]; i++)
         if (mu__index_at(indices, i) < 0 || mu__index_at(indices, i) >= rows)
-            return mu__error(MU_INVALID_ARGUMENT, "scatter: index %lld (element %lld), but the variable has %lld rows",
-                             (long long)mu__index_at(indices, i), (long long)i, (long long)rows);
+            return mu__row_error("scatter", i, mu__index_at(indices, i), rows);
     return MU_OK;
 }
 
@@ -206,6 +205,6 @@ static const mu_attr_spec scatter_fields[] = {{"kind", MU_ATTR_INT, offsetof(mu_
 // Inputs: indices, values. Resources: the variable, or its parts in the order of their rows.
 const mu_op mu_op_scatter_variable = {
     .name = "scatter_variable", .n_in = 2, .n_resources = MU_VARIADIC, .flags = MU_OP_READS | MU_OP_WRITES,
-    .attrs_bytes = sizeof(mu_scatter_attrs), .attrs = scatter_fields, .infer = scatter_infer, .ref = scatter_ref,
-    .cpu = {.run = scatter_fast}, .lower = mu__lower_scatter_variable,
+    .fails_for = MU_INTS, .attrs_bytes = sizeof(mu_scatter_attrs), .attrs = scatter_fields, .infer = scatter_infer,
+    .ref = scatter_ref, .cpu = {.run = scatter_fast}, .lower = mu__lower_scatter_variable,
 };
