@@ -194,14 +194,14 @@ static void test_weights_stay_on_the_device(void **state)
     for (int i = 0; i < STEPS; i++)
         assert_non_null(run(strategy, &j));
     assert_int_equal(plugin.seen.up, 2 * STEPS);    // images and labels
-    assert_int_equal(plugin.seen.down, 0);          // nobody has read a loss
+    assert_int_equal(plugin.seen.down, STEPS);      // whether a label was wrong; nobody has read a loss
     mu_variable *kernel = mu_value_variable(mu_value_at(mu_model_weights(j.model), 0));
     mu_tensor *seen = mu_variable_read(kernel);
     mu_variable_read(kernel);
-    assert_int_equal(plugin.seen.down, 0);            // nobody has looked at the elements
+    assert_int_equal(plugin.seen.down, STEPS);        // nobody has looked at the elements
     const float before = ((const float *)mu_tensor_data(seen))[0];
     mu_tensor_data(mu_variable_read(kernel));
-    assert_int_equal(plugin.seen.down, 1);            // the first of two looks
+    assert_int_equal(plugin.seen.down, STEPS + 1);    // the first of two looks
     assert_non_null(run(strategy, &j));
     assert_true(((const float *)mu_tensor_data(seen))[0] == before);  // what was read stays as it was
     assert_true(((const float *)mu_tensor_data(mu_variable_read(kernel)))[0] != before);
@@ -227,7 +227,8 @@ static void test_weights_stay_on_two_devices(void **state)
     assert_int_equal(plugin.seen.variables_up, 0);
     assert_int_equal(plugin.seen.variables_down, 0);
     assert_int_equal(plugin.seen.up, 4 * STEPS);  // images and labels of both replicas
-    assert_int_equal(plugin.seen.down, 0);        // the devices sum the gradients
+    // Each replica says whether a label was wrong; the devices sum the gradients.
+    assert_int_equal(plugin.seen.down, 2 * STEPS);
 }
 
 // ---- Values -------------------------------------------------------------------------------------
