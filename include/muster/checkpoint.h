@@ -29,7 +29,7 @@ typedef struct mu_checkpoint_args {
     mu_optimizer *optimizer;  // optimizer of a custom training loop
     mu_value *variables;      // further variables (mu_variables), saved under their names
     mu_iterator *iterator;    // position in the data; restore it before its first element is read
-    // Embedding tables with the state of their rows, saved under their names: MU_EMBEDDING_TABLES(…).
+    // Embedding tables with the state of their rows, saved under their names: MU_EMBEDDING_TABLES(…); ends with MU_END.
     mu_embedding_table *const *embedding_tables;
     // Further objects by name, MU_BY_NAME("critic", model, "noise", variables): models (with optimizer and metrics if
     // they are compiled), optimizers, metrics, iterators, and values of variables. What they hold is saved under

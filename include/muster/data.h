@@ -128,9 +128,12 @@ typedef struct mu_dataset_csv_args {
     // The next three have an entry for each field that is read.
     // Types: numbers or MU_STRING; elements are lists of scalars. Default: float32 vectors
     const mu_dtype *dtypes;
+    int n_dtypes;
     const char *const *names;  // elements are maps from these names to scalars
+    int n_names;
     // Scalars for fields that are empty; NULL: an empty field is an error (a string is just empty).
     mu_tensor *const *record_defaults;
+    int n_record_defaults;
     const char *na_value;      // a field with this text is empty too
     int skip_lines;            // lines to skip at the start of each file, such as a header
     char delimiter;            // default ','
@@ -300,8 +303,9 @@ typedef struct mu_dataset_bucket_args {
     mu_keyword_only only_;
     const int64_t *bucket_boundaries;   // [n_bucket_boundaries]: lengths from 1, ascending
     int n_bucket_boundaries;
-    // [n_bucket_boundaries + 1]: the batch size of each bucket; the last is for lengths from the last boundary on
+    // [n_bucket_batch_sizes]: the batch size of each bucket; the last is for lengths from the last boundary on
     const int64_t *bucket_batch_sizes;
+    int n_bucket_batch_sizes;           // n_bucket_boundaries + 1
     bool drop_remainder;                // drop batches that are not full at the end
     // pad to the bucket's upper boundary - 1 where a padded shape is MU_UNKNOWN, not to the longest in the batch
     bool pad_to_bucket_boundary;
@@ -323,7 +327,8 @@ typedef struct mu_sample_from_datasets_args {
     int n_datasets;
     mu_dataset *const *datasets;  // [n_datasets]
     mu_keyword_only only_;
-    const double *weights;        // [n_datasets]: how often each is drawn, relative to their sum; default: equally
+    const double *weights;        // [n_weights]: how often each is drawn, relative to their sum; default: equally
+    int n_weights;                // n_datasets
     uint64_t seed;                // default: from the program's seed
     bool stop_on_empty;           // end with the first dataset that ends; default: continue with the others
 } mu_sample_from_datasets_args;

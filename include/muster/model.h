@@ -248,10 +248,15 @@ typedef struct mu_compile_args {
     // several, as in MU_METRICS("mse", MU_METRICS("acc", "mse")); or by name, as in
     // MU_BY_NAME("b", MU_METRICS("acc", "mse")); or any, with .metric_outputs
     mu_any_metrics metrics;
-    const double *loss_weights;              // one for each loss, in the order in which .loss gives them; default 1
+    // n_loss_weights numbers, one for each loss in the order in which .loss gives them; a single loss for all outputs
+    // may have one for each output. Default: 1 each
+    const double *loss_weights;
+    int n_loss_weights;
     const int *metric_outputs;               // which output each metric compares, counted from 0
+    int n_metric_outputs;                    // the number of .metrics
     mu_any_metrics weighted_metrics;         // metrics that count samples by their weights; given as .metrics
     const int *weighted_metric_outputs;      // likewise
+    int n_weighted_metric_outputs;
     bool run_eagerly;                        // run the steps as C functions, without a trace: for breakpoints
     // A step of your own instead of fit's and evaluate's: it computes with ops on this replica's part of the batch,
     // applies gradients (mu_apply_gradients), updates metrics (mu_metric_update), and returns the mean loss of its

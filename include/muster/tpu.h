@@ -26,11 +26,12 @@ typedef struct mu_tpu_topology_args {
     int num_tasks;
     int num_tpu_devices_per_task;
     const int *device_coordinates;    // [num_tasks, num_tpu_devices_per_task, 4], copied
+    int n_device_coordinates;         // the product of these three numbers
     mu_keyword_only only_;
 } mu_tpu_topology_args;
 
 // mu_tpu_topology_new says where in the mesh each device of each task is. Places without a device are missing. Errors:
-// INVALID_ARGUMENT for sizes below 1, and for coordinates outside of the mesh.
+// INVALID_ARGUMENT for sizes below 1, another number of coordinates, and coordinates outside of the mesh.
 #define mu_tpu_topology_new(...) mu_tpu_topology_new_with(MU_ARGS(mu_tpu_topology_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tpu_topology *mu_tpu_topology_new_with(const mu_tpu_topology_args *args);
 

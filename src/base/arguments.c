@@ -134,6 +134,18 @@ mu_status mu__args_positive(const void *args, const char *name, int64_t value, c
                      name, (long long)value);
 }
 
+mu_status mu__args_length(const char *function, const char *name, const void *array, int n, int wanted,
+                          const char *item)
+{
+    if (array != NULL ? n == wanted : n == 0)
+        return MU_OK;
+    if (array == NULL)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: .n_%s is %d and .%s is NULL; give both or neither", function, name,
+                         n, name);
+    return mu__error(MU_INVALID_ARGUMENT, "%s: .%s has %d elements by its length .n_%s%s; give %d, one for each %s",
+                     function, name, n, name, n == 0 ? ", which is not given or 0" : "", wanted, item);
+}
+
 mu_status mu__axes_take(const void *args, int axis, int position, const int *axes, int n_axes, mu_axes *out,
                         const char *function)
 {

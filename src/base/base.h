@@ -123,6 +123,10 @@ mu_status mu__axes_take(const void *args, int axis, int position, const int *axe
 
 // mu__args_positive refuses an argument that is negative, or 0 although 0 is not the default.
 mu_status mu__args_positive(const void *args, const char *name, int64_t value, const char *function);
+// mu__args_length checks the length n of an array argument, .n_NAME, of which there must be `wanted` elements, one for
+// each `item` ("column that is read"), unless the array is left out (NULL and 0). Errors: INVALID_ARGUMENT.
+mu_status mu__args_length(const char *function, const char *name, const void *array, int n, int wanted,
+                          const char *item);
 
 // ---- Names of enums (enum_name.c) ---------------------------------------------------------------
 

@@ -44,7 +44,10 @@ static mu_status check_sizes(const mu_tpu_topology_args *args, int64_t *position
         args->num_tpu_devices_per_task > MU_MAX_TASKS / args->num_tasks)
         return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: %d tasks with %d devices each; both must be 1 or "
                          "more, and %d devices at most", args->num_tasks, args->num_tpu_devices_per_task, MU_MAX_TASKS);
-    return mu__need(args->device_coordinates, "mu_tpu_topology_new: .device_coordinates");
+    MU_TRY(mu__need(args->device_coordinates, "mu_tpu_topology_new: .device_coordinates"));
+    return mu__args_length("mu_tpu_topology_new", "device_coordinates", args->device_coordinates,
+                           args->n_device_coordinates, args->num_tasks * args->num_tpu_devices_per_task * MU_TPU_RANK,
+                           "device's x, y, z and core");
 }
 
 static mu_status place_devices(mu_tpu_topology *t)

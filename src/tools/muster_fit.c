@@ -45,48 +45,69 @@ static const mu_tool_option options[] = {
 
 // ---- The model ----------------------------------------------------------------------------------
 
-// Names with commas as a list for mu_compile; NULL: none are given.
-static mu_items *named_items(const char *names)
+// The names in an option, with commas between, as a list for mu_compile.
+static mu_items *named_items(const mu_tool_arguments *a, int option)
 {
-    enum { MOST = 16 };
-    const void *items[MOST + 1];
-    char copy[1000], *rest = copy;
+    const void *items[MU_MAX_MODEL_INPUTS + 1];
+    char *copy = mu__strdup(a->values[option]), *rest = copy;
+    mu_items *list = NULL;
     int n = 0;
-    if (!names || snprintf(copy, sizeof copy, "%s", names) >= (int)sizeof copy)
-        return NULL;
-    for (char *word; n < MOST && (word = strsep(&rest, ","));)
+    for (char *word; n < MU_MAX_MODEL_INPUTS && (word = strsep(&rest, ","));)
         items[n++] = word;
     items[n] = MU_END;
-    return mu_items_of(items);
+    if (copy && rest)
+        mu__error(MU_INVALID_ARGUMENT, "muster fit: --%s has more than %d names", options[option].name, n);
+    else if (copy)
+        list = mu_items_of(items);
+    mu__free(copy);
+    return list;
 }
 
+// Some of the metrics that the model was compiled with; NULL: none.
+static mu_items *metrics_of(const mu_trainer *trainer, int begin, int end)
+{
+    const void *metrics[MU_MAX_LOGS];
+    const int n = MU_MIN(end - begin, MU_MAX_LOGS - 1);
+    for (int i = 0; i < n; i++)
+        metrics[i] = trainer->metrics[begin + i];
+    metrics[MU_MAX(n, 0)] = MU_END;
+    return n > 0 ? mu_items_of(metrics) : NULL;
+}
+
+static mu_items *losses_of(const mu_trainer *trainer)
+{
+    const void *losses[MU_MAX_MODEL_INPUTS + 1];
+    const int n = MU_MIN(trainer->n_losses, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < n; i++)
+        losses[i] = trainer->losses[i];
+    losses[n] = MU_END;
+    return mu_items_of(losses);
+}
+
+// What the options say, and for the rest what the model was compiled with.
 static mu_status compile(mu_model *model, const mu_tool_arguments *a)
 {
-    mu_trainer *trainer = model->trainer;
-    if (!a->values[LOSS] && !a->values[OPTIMIZER] && !a->values[METRICS] && trainer->n_losses > 0)
+    const mu_trainer *trainer = model->trainer;
+    const bool own_loss = a->values[LOSS] != NULL, own_metrics = a->values[METRICS] != NULL;
+    if (!own_loss && !a->values[OPTIMIZER] && !own_metrics && trainer->n_losses > 0)
         return MU_OK;
-    if (!a->values[LOSS] && trainer->n_losses == 0)
+    if (!own_loss && trainer->n_losses == 0)
         return mu__error(MU_INVALID_ARGUMENT, "muster fit: %s does not say what to minimize; give --loss, such as "
                          "--loss sparse_categorical_crossentropy", a->values[MODEL]);
     mu_optimizer *optimizer = a->values[OPTIMIZER] ? mu_optimizer_named(a->values[OPTIMIZER])
                               : trainer->optimizer ? trainer->optimizer : mu_adam();
-    const void *losses[MU_MAX_MODEL_INPUTS + 1], *metrics[MU_MAX_LOGS];
-    int n = 0;
-    for (int i = 0; i < trainer->n_losses && i < MU_MAX_MODEL_INPUTS; i++)
-        losses[n++] = trainer->losses[i];
-    losses[n] = MU_END;
-    n = 0;
-    for (int i = trainer->first_metric; i < trainer->first_of_layers && n < MU_MAX_LOGS - 1; i++)
-        metrics[n++] = trainer->metrics[i];
-    metrics[n] = MU_END;
-    mu_items *loss = a->values[LOSS] ? named_items(a->values[LOSS]) : mu_items_of(losses);
-    mu_items *metric = a->values[METRICS] ? named_items(a->values[METRICS]) : n > 0 ? mu_items_of(metrics) : NULL;
+    const int first = trainer->first_metric, weighted = trainer->first_weighted, end = trainer->first_of_layers;
+    mu_items *loss = own_loss ? named_items(a, LOSS) : losses_of(trainer);
+    mu_items *metrics = own_metrics ? named_items(a, METRICS) : metrics_of(trainer, first, weighted);
+    mu_items *weighing = own_metrics ? NULL : metrics_of(trainer, weighted, end);
+    const int *outputs = own_metrics ? NULL : trainer->metric_outputs;
     MU_TRY(mu_error_code());
-    return mu_compile(model, .optimizer = optimizer, .loss = loss, .metrics = metric,
-                      .loss_weights = a->values[LOSS] ? NULL : trainer->loss_weights,
-                      .metric_outputs = a->values[METRICS]
-                                            ? NULL
-                                            : MU_BEHIND(trainer->metric_outputs, trainer->first_metric));
+    return mu_compile(model, .optimizer = optimizer, .loss = loss, .metrics = metrics, .weighted_metrics = weighing,
+                      .loss_weights = own_loss ? NULL : trainer->loss_weights,
+                      .n_loss_weights = own_loss ? 0 : trainer->n_losses,
+                      .metric_outputs = MU_BEHIND(outputs, first), .n_metric_outputs = outputs ? weighted - first : 0,
+                      .weighted_metric_outputs = MU_BEHIND(outputs, weighted),
+                      .n_weighted_metric_outputs = outputs ? end - weighted : 0);
 }
 
 static mu_model *make_model(const mu_tool_arguments *a)

@@ -12,7 +12,7 @@ static mu_tpu_topology *small_mesh(void)
         memcpy(at[i], place, sizeof place);
     }
     return mu_tpu_topology_new(.mesh_shape = {2, 2, 1, 2}, .num_tasks = 1, .num_tpu_devices_per_task = 8,
-                               .device_coordinates = &at[0][0]);
+                               .device_coordinates = &at[0][0], .n_device_coordinates = 8 * MU_TPU_RANK);
 }
 
 static void expect_cores(int line, mu_tpu_device_assignment *build, int n, const int (*wanted)[MU_TPU_RANK])

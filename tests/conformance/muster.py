@@ -157,6 +157,9 @@ class Library:
 
         def call(*positional, **options):
             options = dict(zip(in_order, positional)) | options
+            for key in [key for key, value in options.items() if isinstance(value, (list, tuple, ctypes.Array))]:
+                if f"n_{key}" in kinds:  # the length of an array is the member beside it
+                    options.setdefault(f"n_{key}", len(options[key]))
             is_array = {key: isinstance(kinds[key], type) and issubclass(kinds[key], ctypes.Array) for key in options}
             kept = {key: value if is_array[key] else to_c(value, struct.texts.get(key, "")) for key, value in options.items()}
             named = ", ".join(f".{key}" for key in options).encode()

@@ -164,7 +164,7 @@ def our_cores(mu, mesh, places, shape, stride, replicas, order):
     flat = [int(number) for number in places.flatten()]
     coordinates = (ctypes.c_int * len(flat))(*flat)
     topology = mu.mu_tpu_topology_new(mesh_shape=mesh, num_tasks=1, num_tpu_devices_per_task=places.shape[1],
-                                      device_coordinates=ctypes.addressof(coordinates))
+                                      device_coordinates=coordinates)
     try:
         made = mu.mu_tpu_device_assignment_build(topology=topology, computation_shape=shape, computation_stride=stride,
                                                  num_replicas=replicas, device_order_mode=order)

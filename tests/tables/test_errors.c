@@ -258,7 +258,7 @@ static int set_up(void **state)
     two = mu_mirrored_strategy(.replicas = 2);
     central = mu_central_storage_strategy(.replicas = 2);
     spec = mu_cluster_spec_parse("{\"worker\": [\"a:1\"]}");
-    topology = mu_tpu_topology_new({2, 1, 1, 1}, 1, 1, origin);
+    topology = mu_tpu_topology_new({2, 1, 1, 1}, 1, 1, origin, 4);
     assignment = mu_tpu_device_assignment_build(topology);
     accumulator = mu_conditional_accumulator(MU_F32);
     closed = mu_conditional_accumulator(MU_F32);

@@ -323,7 +323,7 @@ static void make_objects(void)
     late = mu_tensor_new(MU_I64, 0, NULL, (int64_t[]){LATE});
     partitioner = mu_fixed_shards_partitioner(2);
     sharded = mu_sharded_variable_new(x, "sharded", .partitioner = partitioner);
-    topology = mu_tpu_topology_new({1, 1, 1, 1}, 1, 1, origin);
+    topology = mu_tpu_topology_new({1, 1, 1, 1}, 1, 1, origin, 4);
     assignment = mu_tpu_device_assignment_build(topology);
     server = mu_rpc_server_new("muster", "localhost:0");
     mu_rpc_server_register(server, "echo", .fn = echo);

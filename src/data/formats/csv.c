@@ -456,6 +456,10 @@ static mu_status check_args(const mu_dataset_csv_args *a)
                          a->skip_lines);
     MU_TRY(check_selected(a));
     const int n = a->n_select_columns > 0 ? a->n_select_columns : a->columns;
+    MU_TRY(mu__args_length(function, "dtypes", a->dtypes, a->n_dtypes, n, "column that is read"));
+    MU_TRY(mu__args_length(function, "names", a->names, a->n_names, n, "column that is read"));
+    MU_TRY(mu__args_length(function, "record_defaults", a->record_defaults, a->n_record_defaults, n,
+                           "column that is read"));
     for (int i = 0; i < n; i++)
         MU_TRY(check_field(a, i));
     return MU_OK;

@@ -185,6 +185,8 @@ static mu_status check(const mu_dataset_bucket_args *a)
         if (a->bucket_boundaries[i] < 1 || (i > 0 && a->bucket_boundaries[i] <= a->bucket_boundaries[i - 1]))
             return mu__error(MU_INVALID_ARGUMENT, "%s: bucket_boundaries[%d] is %lld; expected numbers from 1 that "
                              "ascend", function, i, (long long)a->bucket_boundaries[i]);
+    MU_TRY(mu__args_length(function, "bucket_batch_sizes", a->bucket_batch_sizes, a->n_bucket_batch_sizes, n + 1,
+                           "bucket: those below a boundary, and the last"));
     for (int i = 0; i <= n; i++)
         if (a->bucket_batch_sizes[i] < 1)
             return mu__error(MU_INVALID_ARGUMENT, "%s: bucket_batch_sizes[%d] is %lld; expected at least 1", function,
@@ -216,7 +218,7 @@ mu_dataset *mu_dataset_bucket_by_sequence_length_with(const mu_dataset_bucket_ar
         return NULL;
     const bucket_args stage = {.length = a.element_length, .arg = a.arg, .padding = padding,
                                .boundaries = copy_numbers(a.n_bucket_boundaries, a.bucket_boundaries),
-                               .sizes = copy_numbers(a.n_bucket_boundaries + 1, a.bucket_batch_sizes),
+                               .sizes = copy_numbers(a.n_bucket_batch_sizes, a.bucket_batch_sizes),
                                .to_boundary = a.pad_to_bucket_boundary, .drop_remainder = a.drop_remainder};
     return mu__dataset_stage(&bucket_stage, &stage, a.dataset);
 }

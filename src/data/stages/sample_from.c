@@ -220,7 +220,8 @@ mu_dataset *mu_sample_from_datasets_with(const mu_sample_from_datasets_args *arg
     static const char function[] = "mu_sample_from_datasets";
     mu_sample_from_datasets_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK ||
-        check_count(function, a.n_datasets, a.datasets) != MU_OK)
+        check_count(function, a.n_datasets, a.datasets) != MU_OK ||
+        mu__args_length(function, "weights", a.weights, a.n_weights, a.n_datasets, "dataset") != MU_OK)
         return NULL;
     select_args stage = {.n = a.n_datasets, .stop_on_empty = a.stop_on_empty, .weights = weights_of(&a)};
     if (stage.weights == NULL)

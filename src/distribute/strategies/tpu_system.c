@@ -79,7 +79,8 @@ static mu_tpu_topology *topology_of(core_table *p)
         default_mesh(p, mesh);
     mu_tpu_topology *topology = mu_tpu_topology_new(.mesh_shape = {mesh[0], mesh[1], mesh[2], mesh[3]},
                                                     .num_tasks = p->tasks, .num_tpu_devices_per_task = p->each,
-                                                    .device_coordinates = p->coordinates);
+                                                    .device_coordinates = p->coordinates,
+                                                    .n_device_coordinates = p->tasks * p->each * MU_TPU_RANK);
     mu__free(p->coordinates);
     return topology;
 }

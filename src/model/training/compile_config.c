@@ -272,8 +272,9 @@ mu_status mu__compile_from(mu_model *model, const json_t *config, const char *fu
     mu_scope_guard scope = mu_scope_open(model->strategy);
     const mu_status status =
         mu_compile(model, .optimizer = optimizer, .loss = losses, .metrics = metrics, .loss_weights = r.weights,
-                   .metric_outputs = plain.outputs, .weighted_metrics = weighing,
-                   .weighted_metric_outputs = weighted.outputs);
+                   .n_loss_weights = r.n_losses, .metric_outputs = plain.outputs, .n_metric_outputs = plain.n,
+                   .weighted_metrics = weighing, .weighted_metric_outputs = weighted.outputs,
+                   .n_weighted_metric_outputs = weighted.n);
     mu_scope_close(&scope);
     return status;
 }

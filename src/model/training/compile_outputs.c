@@ -51,9 +51,15 @@ static mu_status set_loss(mu_for_outputs *out, int output, const void *given, co
     return mu_error_code();
 }
 
+static mu_status check_weights(const mu_compile_args *args, int n)
+{
+    return mu__args_length("mu_compile", "loss_weights", args->loss_weights, args->n_loss_weights, n, "loss");
+}
+
 static mu_status losses_by_name(const mu_compile_args *args, const mu_items *items, mu_for_outputs *out)
 {
     char known[MU_NAME_LIST_TEXT];
+    MU_TRY(check_weights(args, items->n));
     if (out->names.n == 0)
         MU_TRY(mu__name_list_copy(&out->names, (size_t)items->n, items->names));
     MU_TRY(allocate(out, out->names.n));
@@ -71,6 +77,7 @@ static mu_status losses_by_name(const mu_compile_args *args, const mu_items *ite
 static mu_status losses_in_order(const mu_compile_args *args, const mu_items *items, mu_for_outputs *out)
 {
     char known[MU_NAME_LIST_TEXT];
+    MU_TRY(check_weights(args, items->n));
     MU_TRY(allocate(out, (size_t)items->n));
     for (int k = 0; k < items->n; k++)
         MU_TRY(set_loss(out, k, items->items[k], args->loss_weights, k));
@@ -87,11 +94,13 @@ static mu_status take_losses(const mu_compile_args *args, mu_for_outputs *out)
     if (items)
         return items->names ? losses_by_name(args, items, out) : losses_in_order(args, items, out);
     if (!args->loss)
-        return MU_OK;
+        return check_weights(args, 0);
     const int n = (int)MU_MAX(out->names.n, 1);
+    const bool one = args->n_loss_weights == 1;
+    MU_TRY(check_weights(args, one ? 1 : n));
     MU_TRY(allocate(out, (size_t)n));
     for (int k = 0; k < n; k++)
-        MU_TRY(set_loss(out, k, args->loss, args->loss_weights, 0));
+        MU_TRY(set_loss(out, k, args->loss, args->loss_weights, one ? 0 : k));
     return MU_OK;
 }
 
@@ -138,28 +147,52 @@ static bool has_lists(const mu_items *items)
     return false;
 }
 
-// What one of the arguments gives: by name, a list or one for each output, or all for the only output.
-static mu_status take_metrics(mu_for_outputs *all, metric_list *list, const void *given, const int *outputs,
-                              const char *what)
+// Metrics by the outputs' names.
+static mu_status take_named(mu_for_outputs *all, metric_list *list, const mu_items *items, const char *what)
 {
-    const mu_items *items = items_in(given);
-    const int n = items ? items->n : given ? 1 : 0, n_outputs = (int)all->names.n;
-    if (items && items->names) {
-        for (int k = 0, output; k < n; k++) {
-            MU_TRY(output_named(all, what, items->names[k], &output));
-            MU_TRY(add_metrics(list, items->items[k], output));
-        }
-        return MU_OK;
+    for (int k = 0, output; k < items->n; k++) {
+        MU_TRY(output_named(all, what, items->names[k], &output));
+        MU_TRY(add_metrics(list, items->items[k], output));
     }
-    const bool lists = items && has_lists(items), each = lists || (n_outputs > 1 && !outputs);
+    return MU_OK;
+}
+
+// One of the arguments that give metrics.
+typedef struct metrics_given {
+    const char *what;    // "weighted metrics"
+    const char *option;  // the option with `outputs`
+    const void *metrics;
+    const int *outputs;  // [n_outputs]; NULL: not given
+    int n_outputs;
+} metrics_given;
+
+static mu_status check_outputs(const metrics_given *from, int n, bool known)
+{
+    if (known && from->outputs)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: .%s is given, but the %s are given by name or in a list for "
+                         "each output, which says what they compare; leave .%s out", from->option, from->what,
+                         from->option);
+    return mu__args_length("mu_compile", from->option, from->outputs, from->n_outputs, n, "metric");
+}
+
+// What one of the arguments gives: by name, a list or one for each output, or all for the only output.
+static mu_status take_metrics(mu_for_outputs *all, metric_list *list, const metrics_given *from)
+{
+    const mu_items *items = items_in(from->metrics);
+    const int n = items ? items->n : from->metrics ? 1 : 0, n_outputs = (int)all->names.n;
+    const bool names = items && items->names, lists = items && has_lists(items);
+    MU_TRY(check_outputs(from, n, names || lists));
+    if (names)
+        return take_named(all, list, items, from->what);
+    const bool each = lists || (n_outputs > 1 && !from->outputs);
     if (n_outputs > 1 && n > 0 && each && n != n_outputs)
-        return refuse_number(all, what, n);
+        return refuse_number(all, from->what, n);
     for (int k = 0; k < n; k++) {
-        const int output = each ? k : outputs ? outputs[k] : 0;
+        const int output = each ? k : from->outputs ? from->outputs[k] : 0;
         if (output < 0 || (n_outputs > 0 && output >= n_outputs))
             return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d compares output %d of a model that has %d; "
                              "outputs count from 0", k, output, n_outputs);
-        const void *item = items ? items->items[k] : given;
+        const void *item = items ? items->items[k] : from->metrics;
         MU_TRY(each ? add_metrics(list, item, output) : add_metric(list, item, output));
     }
     return MU_OK;
@@ -169,13 +202,17 @@ static mu_status take_metrics(mu_for_outputs *all, metric_list *list, const void
 
 mu_status mu__for_outputs(const mu_compile_args *args, mu_for_outputs *out)
 {
+    const metrics_given plain = {"metrics", "metric_outputs", args->metrics, args->metric_outputs,
+                                 args->n_metric_outputs};
+    const metrics_given weighted = {"weighted metrics", "weighted_metric_outputs", args->weighted_metrics,
+                                    args->weighted_metric_outputs, args->n_weighted_metric_outputs};
     metric_list list = {0};
     mu_status status = know_outputs(args->model, &out->names);
     status = status == MU_OK ? take_losses(args, out) : status;
-    status = status == MU_OK ? take_metrics(out, &list, args->metrics, args->metric_outputs, "metrics") : status;
+    status = status == MU_OK ? take_metrics(out, &list, &plain) : status;
     out->first_weighted = list.n;
     if (status == MU_OK)
-        status = take_metrics(out, &list, args->weighted_metrics, args->weighted_metric_outputs, "weighted metrics");
+        status = take_metrics(out, &list, &weighted);
     out->metrics = list.items;
     out->n_metrics = list.n;
     return status;

@@ -192,7 +192,8 @@ static void sorts_replicas_by_task(void **state)
     const int places[] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 1};
     const int crosswise[] = {1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1};
     mu_tpu_topology *topology = mu_tpu_topology_new(.mesh_shape = {2, 1, 1, 2}, .num_tasks = 2,
-                                                    .num_tpu_devices_per_task = 2, .device_coordinates = places);
+                                                    .num_tpu_devices_per_task = 2, .device_coordinates = places,
+                                                    .n_device_coordinates = (int)MU_COUNT(places));
     mu_tpu_device_assignment *sorted =
         mu__give(mu__tpu_by_task(mu_tpu_device_assignment_new(topology, 4, 1, crosswise), 2));
     assert_non_null(sorted);

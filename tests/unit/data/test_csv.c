@@ -28,7 +28,8 @@ static void test_lines(void **state)
     check("5\n6", (mu_dataset_csv_args){.columns = 1}, "[5] [6]");
     check("", (mu_dataset_csv_args){.columns = 1}, "");
     // A line that is only "" has a field, whose text is empty; one without any character has none.
-    check("a\n\"\"\n\nb\n\"\"", (mu_dataset_csv_args){.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING}},
+    check("a\n\"\"\n\nb\n\"\"", (mu_dataset_csv_args){.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING},
+                                            .n_dtypes = 1},
           "('a') ('') ('b') ('')");
     check("only a header", (mu_dataset_csv_args){.columns = 1, .skip_lines = 3}, "");
 }
@@ -37,7 +38,7 @@ static void test_types(void **state)
 {
     (void)state;
     const mu_dtype types[] = {MU_I64, MU_F64, MU_U8};
-    mu_dataset_csv_args args = {.columns = 3, .dtypes = types};
+    mu_dataset_csv_args args = {.columns = 3, .dtypes = types, .n_dtypes = 3};
     check("9007199254740993,0.1,255\n", args, "(9.0072e+15,0.1,255)");
     mu_dataset *dataset = csv_of("9007199254740993,0.1,255\n", args);
     MU_EACH(row, dataset)
@@ -80,8 +81,8 @@ static void test_strings_blanks_and_names(void **state)
     const mu_dtype types[] = {MU_STRING, MU_F32, MU_I32};
     const char *const names[] = {"name", "height", "age"};
     mu_tensor *const defaults[] = {NULL, mu_constant(MU_F32, -1), NULL};
-    mu_dataset_csv_args args = {.columns = 3, .dtypes = types, .names = names, .record_defaults = defaults,
-                                .skip_lines = 1};
+    mu_dataset_csv_args args = {.columns = 3, .dtypes = types, .n_dtypes = 3, .names = names, .n_names = 3,
+                                .record_defaults = defaults, .n_record_defaults = 3, .skip_lines = 1};
     check("n,h,a\n\"Ann, \"\"A\"\"\",1.5,3\nBo,,4\n,2,5\n", args, "('Ann, \"A\"',1.5,3) ('Bo',-1,4) ('',2,5)");
     check("n,h,a\nBo,1,\n", args, "");
     expect_error(MU_DATA_LOSS, "line 2, column 3: the field is empty; give a default in record_defaults");
@@ -89,7 +90,8 @@ static void test_strings_blanks_and_names(void **state)
     check("n,h,a\nNA,NA,7\n", args, "('',-1,7)");
     check("x\n\"two\nlines\",0,0\n", args, "('two\nlines',0,0)");
     mu_tensor *const halves[] = {mu_constant(MU_F32, .5), NULL};
-    const mu_dataset_csv_args vectors = {.columns = 2, .record_defaults = halves, .na_value = "NA"};
+    const mu_dataset_csv_args vectors = {.columns = 2, .record_defaults = halves, .n_record_defaults = 2,
+                                         .na_value = "NA"};
     check("NA,1\n,2\n3,4\n", vectors, "[0.5 1] [0.5 2] [3 4]");
     check("1,NA\n", vectors, "");
     expect_error(MU_DATA_LOSS, "line 1, column 2: \"NA\" is not a valid float32");
@@ -102,9 +104,16 @@ static void test_selected_columns(void **state)
     (void)state;
     const int columns[] = {1, 3};
     const mu_dtype types[] = {MU_STRING, MU_I64};
-    mu_dataset_csv_args args = {.columns = 4, .dtypes = types, .select_columns = columns, .n_select_columns = 2};
+    mu_dataset_csv_args args = {.columns = 4, .dtypes = types, .n_dtypes = 2, .select_columns = columns,
+                                .n_select_columns = 2};
     check("x,a,y,1\nx,b,,2\n", args, "('a',1) ('b',2)");
+    args.n_dtypes = 4;
+    assert_null(csv_of("", args));
+    unlink(path);
+    expect_error(MU_INVALID_ARGUMENT, "mu_dataset_csv: .dtypes has 4 elements by its length .n_dtypes; give 2, one for "
+                 "each column that is read");
     args.dtypes = NULL;
+    args.n_dtypes = 0;
     check("x,1,y,2\n", args, "[1 2]");
     args.select_columns = (const int[]){1, 1};
     assert_null(csv_of("", args));

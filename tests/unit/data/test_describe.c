@@ -84,7 +84,8 @@ static void rows_and_files(void **state)
     assert_same(mu_dataset_text_lines(mu_dataset_paths(1, &path)), "'1,x' ',y'");
     const mu_dtype types[] = {MU_I64, MU_STRING};
     mu_tensor *defaults[] = {mu_constant(MU_I64, 9), NULL};
-    assert_same(mu_dataset_csv(path, .columns = 2, .dtypes = types, .record_defaults = defaults), "(1,'x') (9,'y')");
+    assert_same(mu_dataset_csv(path, .columns = 2, .dtypes = types, .n_dtypes = 2, .record_defaults = defaults,
+                               .n_record_defaults = 2), "(1,'x') (9,'y')");
     assert_same(mu_dataset_take(mu_dataset_fixed_length_record(path, 2, .header_bytes = 1, .footer_bytes = 2), 2),
                 "[44 120] [10 44]");
     unlink(path);

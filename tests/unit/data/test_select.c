@@ -19,7 +19,8 @@ static void test_sample(void **state)
 {
     (void)state;
     mu_dataset *const datasets[] = {range(0, 1000), range(1000, 2000), range(2000, 3000)};
-    mu_dataset *sampled = mu_sample_from_datasets(3, datasets, .weights = (const double[]){.7, .3, 0}, .seed = 4);
+    mu_dataset *sampled = mu_sample_from_datasets(3, datasets, .weights = (const double[]){.7, .3, 0}, .n_weights = 3,
+                                                  .seed = 4);
     int of_first = 0, n = 0;
     MU_EACH(element, mu_dataset_take(sampled, 1000)) {
         n++;
@@ -40,8 +41,10 @@ static void test_sample(void **state)
     MU_EACH(element, mu_sample_from_datasets(2, short_ones, .seed = 3, .stop_on_empty = true))
         n++;
     assert_in_range(n, 2001, 2003);
-    assert_null(mu_sample_from_datasets(2, short_ones, .weights = (const double[]){0, 0}));
+    assert_null(mu_sample_from_datasets(2, short_ones, .weights = (const double[]){0, 0}, .n_weights = 2));
     expect_error(MU_INVALID_ARGUMENT, "all weights are 0");
+    assert_null(mu_sample_from_datasets(2, short_ones, .weights = (const double[]){1}, .n_weights = 1));
+    expect_error(MU_INVALID_ARGUMENT, ".weights has 1 elements by its length .n_weights; give 2, one for each dataset");
 }
 
 static mu_value *ones(mu_value *element, void *arg)
@@ -65,8 +68,11 @@ static void test_buckets(void **state)
     mu_dataset *data = mu_dataset_map(
         mu_dataset_from_tensor_slices(mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){7}, lengths))), ones, NULL);
     mu_dataset_bucket_args args = {.size = sizeof args, .dataset = data, .element_length = length,
-                                   .bucket_boundaries = boundaries, .n_bucket_boundaries = 2, .bucket_batch_sizes =
-                                       sizes};
+                                   .bucket_boundaries = boundaries, .n_bucket_boundaries = 2,
+                                   .bucket_batch_sizes = sizes, .n_bucket_batch_sizes = 2};
+    assert_null(mu_dataset_bucket_by_sequence_length_with(&args));
+    expect_error(MU_INVALID_ARGUMENT, ".bucket_batch_sizes has 2 elements by its length .n_bucket_batch_sizes; give 3");
+    args.n_bucket_batch_sizes = 3;
     assert_elements(mu_dataset_bucket_by_sequence_length_with(&args),
                     "[1 0|2 2] [4 4 4 4|3 3 3 0] [5 5 5 5 5 0 0|7 7 7 7 7 7 7] [1]");
     args.drop_remainder = true;

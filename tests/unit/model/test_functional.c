@@ -102,8 +102,9 @@ static void several_inputs_and_outputs_are_fitted(void **state)
     mu_loss *classes_loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true);
     assert_int_equal(mu_compile(model, .optimizer = mu_adam(.learning_rate = .01),
                                 .loss = MU_LOSSES(mu_mean_squared_error_loss(), classes_loss),
-                                .loss_weights = (double[]){.5, 2}, .metrics = MU_METRICS(mu_accuracy()),
-                                .metric_outputs = (int[]){1}), MU_OK);
+                                .loss_weights = (double[]){.5, 2}, .n_loss_weights = 2,
+                                .metrics = MU_METRICS(mu_accuracy()), .metric_outputs = (int[]){1},
+                                .n_metric_outputs = 1), MU_OK);
     mu_value *x = mu_list(numbers(2, (int64_t[]){20, 3}, 1), numbers(2, (int64_t[]){20, 2}, 2), MU_END);
     mu_value *y = mu_list(numbers(2, (int64_t[]){20, 1}, 3), classes(20, 3, 4), MU_END);
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)), 5);

@@ -39,8 +39,8 @@ static mu_status compile_both(mu_model *model, bool keyed, bool eagerly)
     mu_items *metrics = keyed ? MU_BY_NAME("kind", MU_METRICS("acc", mu_accuracy()), "number", "mae")
                               : MU_METRICS("mae", MU_METRICS("acc", mu_accuracy()));
     return mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .loss = loss, .metrics = metrics,
-                      .loss_weights = (double[]){.5, 2}, .weighted_metrics = keyed ? MU_BY_NAME("number", "mae")
-                                                                                   : MU_BY_NAME("a", "mae"),
+                      .loss_weights = (double[]){.5, 2}, .n_loss_weights = 2,
+                      .weighted_metrics = keyed ? MU_BY_NAME("number", "mae") : MU_BY_NAME("a", "mae"),
                       .run_eagerly = eagerly);
 }
 
@@ -129,19 +129,52 @@ static void masks_go_by_name(void **state)
     assert_true(fabs(doubles(mu_at(by_name, 1))[0] - doubles(mu_at(without, 1))[0]) > 1e-6);
 }
 
-// A single loss is that of every output, with its one weight.
-static void one_loss_has_one_weight(void **state)
+// A single loss is that of every output, with its one weight, or with one for each.
+static void one_loss_has_one_weight_or_one_for_each_output(void **state)
+{
+    (void)state;
+    const double weights[] = {.5, 2};
+    for (int n = 1; n <= 2; n++) {
+        mu_model *model = two_outputs(false);
+        assert_int_equal(mu_compile(model, .loss = "mse", .loss_weights = weights, .n_loss_weights = n), MU_OK);
+        mu_value *y = mu_list(numbers(2, (int64_t[]){13, 1}, 3), numbers(2, (int64_t[]){13, 3}, 4), MU_END);
+        mu_history *history = mu_test_on_batch(model, inputs(), y);
+        if (!history)
+            fail_msg("%s", mu_error_message());
+        const double a = mu_history_last(history, "a_loss"), b = mu_history_last(history, "b_loss");
+        assert_number(mu_history_last(history, "loss"), .5 * a + weights[n - 1] * b, 1e-13);
+    }
+}
+
+// An array is read as far as its length says, which must be the number of what it is for.
+static void arrays_have_lengths(void **state)
 {
     (void)state;
     mu_model *model = two_outputs(false);
-    const double half = .5;
-    assert_int_equal(mu_compile(model, .loss = "mse", .loss_weights = &half), MU_OK);
-    mu_value *y = mu_list(numbers(2, (int64_t[]){13, 1}, 3), numbers(2, (int64_t[]){13, 3}, 4), MU_END);
-    mu_history *history = mu_test_on_batch(model, inputs(), y);
-    if (!history)
-        fail_msg("%s", mu_error_message());
-    const double a = mu_history_last(history, "a_loss"), b = mu_history_last(history, "b_loss");
-    assert_number(mu_history_last(history, "loss"), .5 * (a + b), 1e-14);
+    const double weights[] = {.5, 2, 1};
+    const int outputs[] = {0, 1, 1};
+    mu_items *losses = MU_LOSSES("mse", "mae");
+    mu_compile(model, .loss = losses, .loss_weights = weights);
+    expect_error(MU_INVALID_ARGUMENT, "mu_compile: .loss_weights has 0 elements by its length .n_loss_weights, which "
+                 "is not given or 0; give 2, one for each loss");
+    mu_compile(model, .loss = losses, .loss_weights = weights, .n_loss_weights = 1);
+    expect_error(MU_INVALID_ARGUMENT, "has 1 elements by its length .n_loss_weights; give 2, one for each loss");
+    mu_compile(model, .loss = MU_BY_NAME("a", "mse", "b", "mae"), .loss_weights = weights, .n_loss_weights = 3);
+    expect_error(MU_INVALID_ARGUMENT, "has 3 elements by its length .n_loss_weights; give 2, one for each loss");
+    mu_compile(model, .loss = "mse", .loss_weights = weights, .n_loss_weights = 3);
+    expect_error(MU_INVALID_ARGUMENT, "has 3 elements by its length .n_loss_weights; give 2, one for each loss");
+    mu_compile(model, .loss = losses, .n_loss_weights = 2);
+    expect_error(MU_INVALID_ARGUMENT, ".n_loss_weights is 2 and .loss_weights is NULL; give both or neither");
+    mu_compile(model, .loss = losses, .metrics = MU_METRICS("mse", "mae"), .metric_outputs = outputs);
+    expect_error(MU_INVALID_ARGUMENT, ".metric_outputs has 0 elements by its length .n_metric_outputs");
+    mu_compile(model, .loss = losses, .weighted_metrics = MU_METRICS("mse", "mae"), .weighted_metric_outputs = outputs,
+               .n_weighted_metric_outputs = 3);
+    expect_error(MU_INVALID_ARGUMENT, ".weighted_metric_outputs has 3 elements by its length "
+                 ".n_weighted_metric_outputs; give 2, one for each metric");
+    mu_compile(model, .loss = losses, .metrics = MU_BY_NAME("b", "mae"), .metric_outputs = outputs,
+               .n_metric_outputs = 1);
+    expect_error(MU_INVALID_ARGUMENT, "the metrics are given by name or in a list for each output, which says what "
+                 "they compare; leave .metric_outputs out");
 }
 
 static void wrong_names_are_refused(void **state)
@@ -152,7 +185,8 @@ static void wrong_names_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "give a loss");
     mu_compile(model, .loss = "mse", .metrics = MU_METRICS("mae", "mae", "mae"));
     expect_error(MU_INVALID_ARGUMENT, "3 metrics for a model with the outputs 'a', 'b'");
-    mu_compile(model, .loss = "mse", .metrics = "mae", .metric_outputs = (int[]){2});
+    mu_compile(model, .loss = "mse", .metrics = "mae", .metric_outputs = (int[]){2},
+               .n_metric_outputs = 1);
     expect_error(MU_INVALID_ARGUMENT, "output 2 of a model that has 2");
     mu_compile(mu_sequential(mu_dense(1)), .loss = "mse", .metrics = MU_BY_NAME("a", "mae"));
     expect_error(MU_INVALID_ARGUMENT, "give the losses by name too");
@@ -298,7 +332,8 @@ int main(void)
         MODEL_TEST(outputs_by_name_are_alike_everywhere),
         MODEL_TEST(names_are_those_of_layers_and_keys),
         MODEL_TEST(masks_go_by_name),
-        MODEL_TEST(one_loss_has_one_weight),
+        MODEL_TEST(one_loss_has_one_weight_or_one_for_each_output),
+        MODEL_TEST(arrays_have_lengths),
         MODEL_TEST(wrong_names_are_refused),
         MODEL_TEST(generators_feed_fit),
         MODEL_TEST(layers_have_metrics),

@@ -349,7 +349,7 @@ static mu_history *train_tagger(mu_model *model, mu_model *first)
     mu_call_values(model, x);
     copy_weights(model, first);
     mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .loss = MU_LOSSES("mse", "mse"),
-               .metrics = "mae", .metric_outputs = (int[]){0});
+               .metrics = "mae", .metric_outputs = (int[]){0}, .n_metric_outputs = 1);
     return mu_fit(model, mu_list(x, y, MU_END), .epochs = 2, .batch_size = 6, .no_shuffle = true,
                   .verbose = MU_VERBOSE_SILENT);
 }
