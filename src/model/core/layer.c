@@ -512,16 +512,18 @@ mu_status mu__need_declared(const char *input, const mu_shape *declared, const m
                             input, mu__shape_text(declared, wanted), mu__shape_text(&x->shape, seen));
 }
 
-// x with one more last axis of size 1, or one less. Strings, for which there are no ops, are seen in another shape.
+// x with one more last axis of size 1, or one less. Strings, for which there are no ops, are seen in another shape;
+// what stands for strings in a trace is there only while a model is made, for its shape.
 static mu_tensor *with_last_axis(mu_tensor *x, bool more)
 {
-    mu_shape shape = x->shape;
+    mu_spec spec = mu__spec_of(x);
     if (!mu__has_strings(x))
         return more ? mu_expand_dims(x, -1) : mu_squeeze(x, -1);
     if (more)
-        shape.dims[shape.rank] = 1;
-    shape.rank += more ? 1 : -1;
-    return mu__give(mu__tensor_view(x->buffer, x->offset, MU_STRING, &shape));
+        spec.shape.dims[spec.shape.rank] = 1;
+    spec.shape.rank += more ? 1 : -1;
+    return mu_tensor_is_symbolic(x) ? mu__host_stand_in(&spec)
+                                    : mu__give(mu__tensor_view(x->buffer, x->offset, MU_STRING, &spec.shape));
 }
 
 mu_tensor *mu__as_declared(const char *input, const mu_shape *declared, mu_tensor *x)
@@ -531,7 +533,7 @@ mu_tensor *mu__as_declared(const char *input, const mu_shape *declared, mu_tenso
         return NULL;
     const bool more = rank + 1 == declared->rank && declared->dims[rank] == 1;
     const bool less = rank == declared->rank + 1 && mu_tensor_dim(x, -1) == 1;
-    const bool fixed = mu__has_strings(x) && mu_tensor_is_symbolic(x);
+    const bool fixed = mu__has_strings(x) && mu_tensor_is_symbolic(x) && !mu__host_shapes_only();
     mu_tensor *same = (more || less) && !fixed ? with_last_axis(x, more) : x;
     return same && mu__need_declared(input, declared, same) == MU_OK ? same : NULL;
 }

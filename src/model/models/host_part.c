@@ -414,7 +414,14 @@ static bool is_symbolic(const mu_value *inputs)
     return leaf && mu__is(leaf, &mu__tensor_type) && ((const mu_tensor *)leaf)->node;
 }
 
-// The output in a trace of which only shapes are used: another input of its graph.
+mu_tensor *mu__host_stand_in(const mu_spec *spec)
+{
+    mu_graph *graph = ((mu_graph_trace *)mu__context()->trace)->graph;
+    mu_node *node = mu__graph_input(graph, spec, NULL);
+    return node ? mu__give(mu__tensor_symbolic(node, 0, spec, &graph->object)) : NULL;
+}
+
+// The output of a look-up in a trace of which only shapes are used.
 static mu_value *symbolic_output(const mu_layer *layer, const mu_value *inputs)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
@@ -424,9 +431,7 @@ static mu_value *symbolic_output(const mu_layer *layer, const mu_value *inputs)
         specs[i] = mu__spec_of((const mu_tensor *)leaves[i]);
     if (layer->ops->host_spec(layer, n, specs, &out) != MU_OK)
         return NULL;
-    mu_graph *graph = ((mu_graph_trace *)mu__context()->trace)->graph;
-    mu_node *node = mu__graph_input(graph, &out, NULL);
-    mu_tensor *tensor = node ? mu__give(mu__tensor_symbolic(node, 0, &out, &graph->object)) : NULL;
+    mu_tensor *tensor = mu__host_stand_in(&out);
     return tensor ? mu_of(tensor) : NULL;
 }
 

@@ -49,6 +49,9 @@ void mu__host_leave(const mu_layer *layer);
 mu_host_results *mu__host_shapes_begin(mu_host_results *results);
 void mu__host_shapes_end(mu_host_results *outer);
 bool mu__host_shapes_only(void);  // such a trace is in progress
+// mu__host_stand_in makes a tensor in such a trace that no op has computed, an input of its graph: look-ups run before
+// the step, and no op takes strings. Belongs to the pool; NULL on error.
+mu_tensor *mu__host_stand_in(const mu_spec *spec);
 // mu__host_input_dtype returns the type of the inputs of a sequential model or of a layer, if it begins with an input
 // layer or with a look-up that says it, else `other`.
 mu_dtype mu__host_input_dtype(const mu_layer *layer, mu_dtype other);

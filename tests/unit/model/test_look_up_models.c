@@ -17,12 +17,11 @@ static const char *const names[] = {"ann", "bob", "cy"};
 static const char *const words[] = {"cat", "dog", "sat"};
 static const int64_t movies[] = {5, 7, 9};
 
-static mu_tensor *users(void)
-{
-    static const char *const list[ROWS] = {"ann", "bob", "eve", "cy", "ann", "", "cy", "bob", "dan", "ann", "cy",
-                                           "bob"};
-    return mu_tensor_strings(1, (int64_t[]){ROWS}, list);
-}
+static const char *const visits[ROWS] = {"ann", "bob", "eve", "cy", "ann", "", "cy", "bob", "dan", "ann", "cy", "bob"};
+
+static mu_tensor *users(void) { return mu_tensor_strings(1, (int64_t[]){ROWS}, visits); }
+
+static mu_tensor *users_in_a_column(void) { return mu_tensor_strings(2, (int64_t[]){ROWS, 1}, visits); }
 
 static mu_tensor *titles(void)
 {
@@ -213,10 +212,7 @@ static void sequential_models_begin_with_strings(void **state)
 static void strings_fit_their_input(void **state)
 {
     (void)state;
-    mu_tensor *rows = users();
-    static const char *const again[ROWS] = {"ann", "bob", "eve", "cy", "ann", "", "cy", "bob", "dan", "ann", "cy",
-                                            "bob"};
-    mu_tensor *column = mu_tensor_strings(2, (int64_t[]){ROWS, 1}, again);
+    mu_tensor *rows = users(), *column = users_in_a_column();
     for (int i = 0; i < 4; i++) {
         const bool wide = i % 2 == 1;
         mu_tensor *x = mu_input({wide}, .dtype = MU_STRING), *given = wide ? rows : column;
@@ -229,8 +225,31 @@ static void strings_fit_their_input(void **state)
         assert_non_null(y);
         assert_true(apart(y, mu_call(model, wide ? column : rows)) == 0);
         assert_true(apart(mu_predict(model, given), y) < 1e-12);
-        assert_null(mu_call(model, mu_tensor_strings(2, (int64_t[]){ROWS / 2, 2}, again)));
+        assert_null(mu_call(model, mu_tensor_strings(2, (int64_t[]){ROWS / 2, 2}, visits)));
         expect_error(MU_INVALID_ARGUMENT, "and was given");
+    }
+}
+
+// So they do where a model, functional or sequential, is called on another one's input: the step's trace for shapes has
+// no strings either.
+static void strings_fit_the_input_of_a_model_inside(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const bool wide = i % 2 == 1;
+        mu_tensor *x = mu_input({wide}, .dtype = MU_STRING), *given = wide ? users_in_a_column() : users();
+        mu_layer *lookup = mu_string_lookup(.vocabulary = names, .n_vocabulary = 3, .output_mode = "one_hot");
+        mu_tensor *inner_x = mu_input({!wide}, .dtype = MU_STRING);
+        mu_model *inner = i < 2 ? mu_model_new(inner_x, mu_call(lookup, inner_x))
+                                : mu_sequential(mu_input_layer({!wide}, .dtype = MU_STRING), lookup);
+        mu_tensor *found = mu_call(inner, x);
+        assert_non_null(found);
+        assert_int_equal(mu_tensor_rank(found), 2);
+        mu_model *model = mu_model_new(x, mu_call(mu_dense(1), found));
+        compile(model, false);
+        last_loss(mu_fit(model, mu_list(given, scores(), MU_END), .epochs = 1, .verbose = MU_VERBOSE_SILENT));
+        assert_true(apart(mu_predict(model, given), mu_call(model, given)) < 1e-12);
+        assert_true(apart(mu_call(inner, users()), mu_call(inner, users_in_a_column())) == 0);
     }
 }
 
@@ -570,6 +589,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(trains_on_strings), MODEL_TEST(takes_data_in_every_form), MODEL_TEST(models_in_models),
         MODEL_TEST(sequential_models_begin_with_strings), MODEL_TEST(strings_fit_their_input),
+        MODEL_TEST(strings_fit_the_input_of_a_model_inside),
         MODEL_TEST(vocabularies_are_saved),
         MODEL_TEST(reads_vocabularies_of_assets),
         MODEL_TEST(idf_weights_are_loaded),
