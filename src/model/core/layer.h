@@ -140,6 +140,9 @@ mu_tensor *mu__mask_at(const mu_value *mask, int i);
 // mu__step_mask returns a mask with the first n_axes axes of x, in all of which it has x's sizes, where a size of the
 // mask may be 1; NULL without an error if `mask` is NULL. Errors: INVALID_ARGUMENT, which names the layer.
 mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, int n_axes);
+// mu__mask_for_steps does so for a layer that hands a mask [batch, steps, …] to another one for each step: the axes
+// behind the steps are x's, in x's sizes, or others, which that layer has to know what to do with.
+mu_tensor *mu__mask_for_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask);
 // mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
 mu_value *mu__mask_join(mu_value *mask);
 // A mask [rows] of a step says of whole rows whether they count. It goes on through all layers, as these keep the rows;

@@ -57,11 +57,21 @@ mu_value *mu__mask_nest(const mu_value *values, mu_tensor *const *masks)
     return any ? nest_from(values, &masks) : NULL;
 }
 
-// The mask with all sizes of the axes of x that it is of.
-static mu_tensor *spread(mu_tensor *mask, mu_tensor *x)
+// Whether the first n_axes axes of a mask are those of x; an axis of size 1 counts for all of x's.
+static bool fits(const mu_tensor *x, const mu_tensor *mask, int n_axes)
+{
+    bool all = n_axes <= mask->shape.rank && n_axes <= x->shape.rank;
+    for (int i = 0; all && i < n_axes; i++) {
+        const int64_t dim = mask->shape.dims[i], of_x = x->shape.dims[i];
+        all = dim == MU_UNKNOWN || of_x == MU_UNKNOWN || dim == of_x || dim == 1;
+    }
+    return all;
+}
+
+// The mask with all sizes that x has in its first n_axes axes; the mask may have others behind them.
+static mu_tensor *spread(mu_tensor *mask, mu_tensor *x, int n_axes)
 {
     const int64_t begin[MU_MAX_RANK] = {0};
-    const int n_axes = mu_tensor_rank(mask);
     int64_t column[MU_MAX_RANK];
     bool differs = false;
     for (int i = 0; i < MU_MAX_RANK; i++)
@@ -73,6 +83,10 @@ static mu_tensor *spread(mu_tensor *mask, mu_tensor *x)
     mu_tensor *like = mu_slice(x, begin, column);
     while (like && mu_tensor_rank(like) > n_axes)
         like = mu_squeeze(like, -1);
+    while (like && mu_tensor_rank(like) < mu_tensor_rank(mask))
+        like = mu_expand_dims(like, -1);
+    if (like && mu_tensor_rank(mask) > n_axes)
+        like = mu_logical_or(mu_cast(mask, MU_BOOL), mu_cast(mu_zeros_like(like), MU_BOOL));
     return mu_broadcast_like(mask, like);
 }
 
@@ -81,18 +95,21 @@ mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, i
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     if (!mask || !x)
         return NULL;
-    bool fits = mask->shape.rank == n_axes && n_axes <= x->shape.rank;
-    for (int i = 0; fits && i < n_axes; i++) {
-        const int64_t dim = mask->shape.dims[i], of_x = x->shape.dims[i];
-        fits = dim == MU_UNKNOWN || of_x == MU_UNKNOWN || dim == of_x || dim == 1;
-    }
-    if (fits)
-        return spread(mask, x);
+    if (mask->shape.rank == n_axes && fits(x, mask, n_axes))
+        return spread(mask, x, n_axes);
     mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; the mask must have the first "
               "%d axes of the input, as it says which steps count. Give such a mask (.mask), or none: "
               ".masks = mu_list_of(0, NULL)", mu_layer_name(layer), mu__shape_text(&mask->shape, seen),
               mu__shape_text(&x->shape, wanted), MU_MIN(n_axes, x->shape.rank));
     return NULL;
+}
+
+mu_tensor *mu__mask_for_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask)
+{
+    const int rank = mu_tensor_rank(mask);
+    if (mask && x && rank > 2 && fits(x, mask, 2) && !fits(x, mask, rank))
+        return spread(mask, x, 2);
+    return mu__step_mask(layer, x, mask, mask && x && rank > 2 && fits(x, mask, rank) ? rank : 2);
 }
 
 mu_value *mu__mask_join(mu_value *mask)

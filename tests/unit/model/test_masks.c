@@ -112,8 +112,52 @@ static void one_counts_for_all(void **state)
         assert_non_null(seen);
         assert_near(doubles(seen), doubles(wanted), 2, 1e-15);
     }
-    assert_null(mu_call(mu_time_distributed(mu_dense(2)), x, .mask = mu_ones(MU_BOOL, 4, (int64_t[]){2, 3, 2, 1})));
-    expect_error(MU_INVALID_ARGUMENT, "the mask must have the first 3 axes of the input");
+}
+
+static mu_value *count_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)arg;
+    mu_tensor *counted = mu_cast(mu_at(context->mask, 0), MU_F64);
+    while (counted && mu_tensor_rank(counted) > 1)
+        counted = mu_reduce_sum(counted, -1);
+    return mu_of(mu_add(mu_multiply(mu_at(inputs, 0), mu_constant(MU_F64, 0)), mu_expand_dims(counted, -1)));
+}
+
+// Behind the steps a mask has any axes: the layer inside gets those of its step, as in Keras. The mask of the outputs
+// has those that the outputs have, so here none.
+static void masks_have_any_axes_behind_the_steps(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(3, (int64_t[]){2, 3, 4}, 1);
+    const int64_t dims[] = {2, 3, 5, 1};
+    bool bits[30];
+    for (int i = 0; i < 30; i++)
+        bits[i] = i % 7 < 2;
+    for (int rank = 3; rank <= 4; rank++) {
+        mu_tensor *mask = mask_of(rank, dims, bits);
+        mu_layer *dense = mu_time_distributed(mu_dense(2));
+        mu_tensor *y = mu_call(dense, x, .mask = mask), *plain = mu_call(dense, x);
+        assert_non_null(y);
+        assert_near(doubles(y), doubles(plain), 12, 0);
+        assert_int_equal(mu_tensor_rank(mu_mask_of(y)), 2);
+        mu_tensor *seen = mu_call(mu_time_distributed(mu_layer_new("count", .call = count_call)), x, .mask = mask);
+        assert_non_null(seen);
+        for (int step = 0; step < 6; step++) {
+            int wanted = 0;
+            for (int i = 0; i < 5; i++)
+                wanted += bits[5 * step + i];
+            assert_number(doubles(seen)[4 * step], wanted, 0);
+        }
+    }
+    mu_tensor *spread = mu_call(mu_time_distributed(mu_layer_new("count", .call = count_call)), x,
+                                .mask = mask_of(3, (int64_t[]){2, 1, 5}, bits));
+    assert_non_null(spread);
+    for (int step = 0; step < 6; step++)
+        assert_number(doubles(spread)[4 * step], doubles(spread)[12 * (step / 3)], 0);
+    assert_null(mu_call(mu_time_distributed(mu_dense(2)), x, .mask = mu_ones(MU_BOOL, 3, (int64_t[]){2, 2, 4})));
+    expect_error(MU_INVALID_ARGUMENT, "the mask must have the first 2 axes of the input");
+    assert_null(mu_call(mu_time_distributed(mu_softmax()), x, .mask = mu_ones(MU_BOOL, 3, (int64_t[]){2, 3, 5})));
+    expect_error(MU_INVALID_ARGUMENT, "softmax");
 }
 
 static mu_value *inner_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
@@ -162,7 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(rows_are_no_classes), MODEL_TEST(rows_pass_layers_that_do_not_ask),
         MODEL_TEST(rows_reach_what_asks), MODEL_TEST(outputs_have_masks_of_their_axes),
-        MODEL_TEST(one_counts_for_all),
+        MODEL_TEST(one_counts_for_all), MODEL_TEST(masks_have_any_axes_behind_the_steps),
         MODEL_TEST(first_calls_of_any_length), MODEL_TEST(failed_calls_leave_no_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,6 +267,56 @@ static void time_distributed_effects(void **state)
     expect_error(MU_INVALID_ARGUMENT, "has states that go on from step to step, so the number of steps must be known");
 }
 
+// Calls its layer "used", and leaves "unused" alone; counts its calls and adds a loss in each.
+static mu_value *sparing_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *calls)
+{
+    (void)context;
+    ++*(int *)calls;
+    mu_tensor *y = mu_call(mu_layer_attribute(layer, "used"), mu_at(inputs, 0));
+    return mu_layer_add_loss(layer, mu_reduce_sum(y)) == MU_OK ? mu_of(y) : NULL;
+}
+
+static mu_layer *sparing_layer(mu_layer *used, int *calls)
+{
+    mu_layer *layer = mu_layer_new("sparing", .call = sparing_call, .arg = calls);
+    mu_layer_set_attribute(layer, "used", used);
+    mu_layer_set_attribute(layer, "unused", mu_batch_normalization());
+    return layer;
+}
+
+// A layer inside that no call ever builds does not make the steps go one by one: a first call in training is traced
+// once to find out what it builds, and the losses of that trace count nowhere.
+static void layers_that_are_never_called(void **state)
+{
+    (void)state;
+    int calls = 0;
+    mu_layer *layer = mu_time_distributed(sparing_layer(mu_dense(2), &calls));
+    mu_model *model = mu_sequential(layer);
+    mu_tensor *x = sequences(2, 5, 3, 1), *y = called(model, x, true);
+    assert_int_equal(calls, 2);
+    assert_int_equal(mu_value_count(mu_model_losses(model)), 1);
+    assert_near(doubles(called(model, x, true)), doubles(y), 20, 0);
+    assert_int_equal(calls, 3);
+    mu_compile(model, .optimizer = "sgd", .loss = "mse");
+    mu_value *data = mu_list(x, numbers(3, (int64_t[]){2, 5, 2}, 2), MU_END);
+    assert_non_null(mu_fit(model, data, .epochs = 3, .verbose = MU_VERBOSE_SILENT));
+    assert_int_equal(calls, 4);
+}
+
+// The trace also tells that the order matters, before a step has run: the statistics are those of steps one by one.
+static void first_calls_keep_the_order_of_steps(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_tensor_new(MU_F64, 3, (int64_t[]){2, 2, 1}, (double[]){1, 10, 3, 30});
+    int calls = 0;
+    mu_layer *normalization = mu_batch_normalization(.momentum = .5);
+    mu_layer *layer = mu_time_distributed(sparing_layer(normalization, &calls));
+    called(layer, x, true);
+    assert_int_equal(calls, 3);
+    assert_number(doubles(mu_variable_read(mu_layer_weight(normalization, "moving_mean")))[0], .5 * (.5 * 2) + .5 * 20,
+                  1e-14);
+}
+
 static void wrappers_refuse(void **state)
 {
     (void)state;
@@ -357,6 +407,7 @@ int main(void)
         MODEL_TEST(gates_drop_differently), MODEL_TEST(cell_of_ones_own),
         MODEL_TEST(cells_compute_one_step), MODEL_TEST(wrapper_names),
         MODEL_TEST(time_distributed_steps), MODEL_TEST(time_distributed_effects),
+        MODEL_TEST(layers_that_are_never_called), MODEL_TEST(first_calls_keep_the_order_of_steps),
         MODEL_TEST(wrappers_refuse),       MODEL_TEST(refuses),
         MODEL_TEST(checkpoints_have_states), MODEL_TEST(stateful_layers_need_one_batch_size),
     };
