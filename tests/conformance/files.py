@@ -176,7 +176,38 @@ def language(keras):
     return model
 
 
-MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted, language)
+def operators(keras):
+    """What Python's operators and keras.ops leave in a model: sums, parts, constants and results of several operations."""
+    L, ops = keras.layers, keras.ops
+    steps, row = keras.Input((6, 4), name="steps"), keras.Input((4,), name="row")
+    x = L.Dense(4, name="first")(steps) + steps * 0.5 - 1
+    x = L.LayerNormalization()(x + L.MultiHeadAttention(2, 3)(x, x))
+    first, others = x[:, 0], x[:, 1:, ::2]
+    gate = ops.sigmoid(row) * ops.relu(1 - row) + np.linspace(0, 1, 4, dtype=np.float32)
+    joined = ops.concatenate([first, ops.mean(others, axis=1) / 2.0, gate, ops.abs(-row) ** 2], axis=-1)
+    parts = ops.split(joined, 2, axis=-1)
+    y = ops.maximum(parts[0], parts[1]) + ops.expand_dims(ops.sum(row, axis=-1), -1)
+    flat = ops.reshape(ops.transpose(steps, (0, 2, 1)), (-1, 24))
+    z = ops.where(flat > 0, ops.gelu(flat), ops.square(flat) * 0.1)
+    model = keras.Model([steps, row], [L.Dense(2)(y), L.Dense(1)(ops.squeeze(z[..., None], -1))], name="operators")
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    return model
+
+
+def masked_operators(keras):
+    """Operations drop masks, and a mask may be made by one."""
+    L, ops = keras.layers, keras.ops
+    tokens = keras.Input((10,), dtype="int32", name="tokens")
+    x = L.LSTM(5, return_sequences=True)(L.Embedding(20, 4, mask_zero=True)(tokens))
+    pooled = L.GlobalAveragePooling1D()(x + x, mask=ops.not_equal(tokens, 3))
+    last = L.GRU(3)(L.Embedding(20, 4, mask_zero=True)(tokens) * 2.0)
+    model = keras.Model(tokens, L.Dense(2)(ops.concatenate([pooled, last], axis=1)), name="masked_operators")
+    model.compile("sgd", "mse")
+    return model
+
+
+MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted, language, operators,
+          masked_operators)
 
 
 def data_of(model, seed):
@@ -482,6 +513,26 @@ def check_parts(report, mu, keras):
                  max(far) < LIMIT and apart(read, wanted) < LIMIT and same)
 
 
+def check_applications(report, mu, keras):
+    """A network of keras.applications that is full of operators, as Python saves it, with random weights."""
+    keras.utils.set_random_seed(1)
+    theirs = keras.applications.MobileNetV3Small((32, 32, 3), weights=None, include_top=False, pooling="avg")
+    for layer in theirs.layers:  # whose outputs would be near 0 behind so many layers
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.moving_variance.assign(0.01 * layer.moving_variance)
+    x = [np.random.default_rng(1).uniform(0, 255, (2, 32, 32, 3)).astype(np.float32)]
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        theirs.save(folder + "/theirs.keras")
+        ours = mu.mu_load_model(path=folder + "/theirs.keras")
+        wanted = keras_predict(theirs, x)
+        size = float(np.abs(wanted[0]).max())
+        seen = apart(muster_predict(mu, ours, x), wanted) / size
+        mu.mu_save_model(ours, folder + "/ours.keras")
+        back = apart(keras_predict(keras.saving.load_model(folder + "/ours.keras"), x), wanted) / size
+    report.check("MobileNetV3Small", f".keras to Muster: apart by {seen:.1e} of {size:.1e}, and back {back:.1e}",
+                 max(seen, back) < LIMIT and size > 1e-3)
+
+
 def refused(keras):
     L = keras.layers
     inputs = keras.Input((4,))
@@ -494,7 +545,7 @@ def refused(keras):
     return {
         "Lambda layer": (keras.Model(inputs, L.Lambda(lambda x: x, name="sly")(inputs)), "'sly' is a Lambda"),
         "custom layer": (keras.Sequential([inputs, Own(name="mine")]), "'mine' is of the class Own"),
-        "operation": (keras.Model(inputs, keras.ops.exp(inputs)), "keras.src.ops"),
+        "operation": (keras.Model(inputs, keras.ops.sort(inputs)), "is the operation Sort of keras.ops"),
     }
 
 
@@ -532,6 +583,9 @@ def main(library, only=""):
     if only in "parts":
         with report.guard("parts"):
             check_parts(report, mu, keras)
+    if only in "applications":
+        with report.guard("applications"):
+            check_applications(report, mu, keras)
     if only in "refused":
         with report.guard("refused"):
             check_refusals(report, mu, keras)

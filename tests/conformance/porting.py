@@ -124,6 +124,17 @@ def check_arguments(report, found, words):
     report.row("arguments", f"{len(missing)} of classes are written differently or left out", passed=not wrong, failures=wrong)
 
 
+def check_operations(report):
+    """The classes of operations that models may have, of the page and of the source."""
+    section = PAGE.read_text().split("## Operations in models")[1].split("\n## ")[0]
+    listed = {word for word in CODE.findall(section) if re.fullmatch(r"[A-Z]\w+", word)}
+    table = (muster.ROOT / "src" / "model" / "layers" / "operation_kinds.c").read_text().split("kinds[] = {")[1].split("\n};")[0]
+    there = set(re.findall(r'"([A-Z]\w+)"', table))
+    wrong = [f"{name} is not on the page" for name in sorted(there - listed)]
+    wrong += [f"{name} is not in the source" for name in sorted(listed - there)]
+    report.row("operations in models", f"{len(there)} classes", passed=not wrong, failures=wrong)
+
+
 def main(_library=None, only=""):
     report, words, found = Report("porting"), declared(), tables()
     for module, rows in found.items():
@@ -133,6 +144,9 @@ def main(_library=None, only=""):
     if only in "arguments":
         with report.guard("arguments"):
             check_arguments(report, found, words)
+    if only in "operations":
+        with report.guard("operations"):
+            check_operations(report)
     return report
 
 

@@ -3,6 +3,7 @@
 // A layer is {"module": …, "class_name": "Dense", "config": {…}}; its options come from the class's table of fields.
 // The reader executes nothing: it knows the classes in layers.def, and refuses what it does not know.
 #include "model/core/layer.h"
+#include "model/layers/operation.h"
 #include "model/models/functional.h"
 #include "model/models/host_part.h"
 
@@ -93,6 +94,8 @@ json_t *mu__layer_json(const mu_layer *layer)
         return mu__functional_json(layer);
     if (layer->ops == &mu__stacked_rnn_cells_ops)
         return cells_json(layer);
+    if (layer->ops == &mu__operation_ops)
+        return mu__operation_json(layer);
     if (mu__layer_is_own(layer))
         return mu__own_layer_json(layer);
     if (layer->ops == &mu__input_layer_ops) {
@@ -216,7 +219,7 @@ static mu_status check_class(const json_t *json, const char *class_name, const c
     if (known && !(registered && strchr(registered, '>')))
         return MU_OK;
     return mu__error(MU_UNIMPLEMENTED, "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; Muster "
-                     "loads no custom objects and no operations outside of layers", name ? name : "?", class_name,
+                     "loads no custom objects", name ? name : "?", class_name,
                      registered && strchr(registered, '>') ? registered : module);
 }
 

@@ -103,9 +103,10 @@ void mu__sequential_release(mu_layer *model);
 json_t *mu__functional_json(const mu_layer *model);
 mu_layer *mu__functional_from(const json_t *config, int depth);
 // Keras writes the operations with which it computes masks into a model; Muster's layers compute masks themselves
-// (mask_config.c). mu__is_mask_operation returns whether an operation of a configuration may be one, and
-// mu__computes_mask whether an argument of a call is a mask that Keras computed for layers of the list.
-bool mu__is_mask_operation(const json_t *operation);
+// (mask_config.c). mu__is_mask_operation returns whether an operation of a configuration is one, and
+// mu__computes_mask whether an argument of a call is a mask that Keras computed for layers of the list. `steps` counts
+// down what the search may take; at 0 an operation is none.
+bool mu__is_mask_operation(const json_t *layers, const json_t *operation, int *steps);
 bool mu__computes_mask(const json_t *layers, const char *argument, const json_t *value);
 // mu__input_shape returns the shape of an input with its batch axis (keras_config.c).
 mu_shape mu__input_shape(const mu_input_args *args);

@@ -4,12 +4,16 @@
 // operation, which of its calls, and which of that call's outputs it is. A nested functional model counts its calls
 // from 1. What a call takes besides tensors (a causal mask) is an option of the layer here.
 #include "model/models/functional.h"
+#include "model/layers/operation.h"
 #include "model/layers/recurrent.h"
 #include "model/models/model.h"
 
 #include <muster/ops.h>
 
-enum { MOST_LAYERS = 20000 };
+enum {
+    MOST_LAYERS = 20000,
+    MOST_SEARCHED = 1 << 27,  // names that the search for masks among the operations of a model may compare
+};
 
 // Attention layers take their operands one by one in Keras, and as one list here.
 static bool takes_operands(const mu_layer_ops *ops)
@@ -191,12 +195,36 @@ static mu_status add_states(const writer *w, const mu_value *inputs, json_t *arg
     return mu__json_member(kwargs, "initial_state", states);
 }
 
+// The arguments of an operation's call, with constants among them.
+static mu_status add_operands(const writer *w, const mu_layer_call *call, json_t *args)
+{
+    json_t *tensors = json_array(), *written = NULL;
+    mu_object *leaves[MU_MAX_MODEL_INPUTS];
+    const int n = MU_MIN(mu__value_flatten(call->inputs, leaves, MU_MAX_MODEL_INPUTS), MU_MAX_MODEL_INPUTS);
+    mu_status status = tensors ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; status == MU_OK && i < n; i++) {
+        mu_value *leaf = mu_of((mu_tensor *)leaves[i]);
+        json_t *json = leaf ? nest_json(w, leaf, tensor_json) : NULL;
+        status = json && json_array_append_new(tensors, json) == 0 ? MU_OK
+                 : mu__pending()                                   ? mu_error_code()
+                                                                   : MU_RESOURCE_EXHAUSTED;
+    }
+    if (status == MU_OK && (!(written = mu__operation_args(call->layer, tensors)) ||
+                            json_array_extend(args, written) != 0))
+        status = mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the configuration of '%s'", mu_layer_name(w->model));
+    json_decref(written);
+    json_decref(tensors);
+    return status;
+}
+
 // The arguments of a call: one value; for attention the operands one by one, of which the fourth is a mask.
 static mu_status add_arguments(const writer *w, const mu_layer_call *call, json_t *args, json_t *kwargs)
 {
     const mu_value *inputs = call->inputs;
     const bool apart = takes_operands(call->layer->ops) && !inputs->leaf;
     const bool states = takes_states(call->layer) && !inputs->leaf && inputs->n > 1;
+    if (call->layer->ops == &mu__operation_ops)
+        return add_operands(w, call, args);
     if (states)
         MU_TRY(add_states(w, inputs, args, kwargs));
     for (int i = 0; !states && i < (apart ? inputs->n : 1); i++) {
@@ -306,6 +334,7 @@ typedef struct reader {
     size_t n;
     operation *operations;
     bool waits;                  // a call needs the output of one that has not been made
+    int steps;                   // of the search for masks that are left
 } reader;
 
 static mu_status wrong(const char *what)
@@ -395,7 +424,8 @@ static bool says_nothing(const json_t *value)
     return json_is_null(value) || json_is_false(value) || json_is_array(value);
 }
 
-// Whether an argument of a call is masks that the program gave: tensors of inputs or of layers, not of operations.
+// Whether an argument of a call is masks that the program gave: tensors of inputs, of layers or of operations other
+// than those that Keras computes masks with, which have no layer.
 static bool is_given_mask(const reader *r, const json_t *value)
 {
     const char *name = json_string_value(json_array_get(history_of(value), 0));
@@ -513,12 +543,32 @@ static mu_value *given_masks(reader *r, const operation *o, const arguments *a)
     return mu_list_of(a->n_masks, items);
 }
 
+// The tensors that an operation is called on. NULL: an error, or r->waits.
+static mu_value *operands_of(reader *r, const json_t *args)
+{
+    json_t *tensors = json_array();
+    mu_value *operands = NULL;
+    if (tensors && mu__operation_tensors(args, tensors) == MU_OK)
+        operands = nest_of(r, json_array_size(tensors) == 1 ? json_array_get(tensors, 0) : tensors, false, 0);
+    json_decref(tensors);
+    return operands;
+}
+
+static mu_status call_operation(reader *r, operation *o, const json_t *call)
+{
+    mu_value *inputs = operands_of(r, json_object_get(call, "args"));
+    mu_value *outputs = inputs ? mu__layer_connect(o->layer, inputs, &(mu_call_context){0}) : NULL;
+    return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();
+}
+
 // Makes one call; the operation's outputs grow unless r->waits.
 static mu_status make_call(reader *r, operation *o, const json_t *call)
 {
     const json_t *args = json_object_get(call, "args"), *kwargs = json_object_get(call, "kwargs");
     if (!json_is_array(args) || !json_is_object(kwargs))
         return wrong("calls in an older form than Keras 3's");
+    if (o->layer->ops == &mu__operation_ops)
+        return call_operation(r, o, call);
     arguments a = {.operands = json_copy((json_t *)(uintptr_t)args)};
     mu_status status = add_keywords(r, o, kwargs, &a);
     const bool apart = takes_operands(o->layer->ops) || a.states;
@@ -597,9 +647,11 @@ static mu_status read_operation(reader *r, json_t *json, int depth)
         if (strcmp(r->operations[i].name, o->name) == 0)
             return wrong("two layers of one name");
     r->n++;
-    if (mu__is_mask_operation(json)) {
-        o->calls = NULL;
-        return MU_OK;
+    if (mu__is_operation_json(json)) {
+        const bool masks = mu__is_mask_operation(r->layers, json, &r->steps);
+        o->calls = masks ? NULL : o->calls;
+        o->layer = masks ? NULL : mu__operation_from(json);
+        return mu_error_code();
     }
     if (strcmp(o->class_name, "InputLayer") == 0)
         return read_input(o, json_object_get(json, "config"));
@@ -652,6 +704,7 @@ mu_layer *mu__functional_from(const json_t *config, int depth)
         return NULL;
     }
     r.layers = json_object_get(config, "layers");
+    r.steps = (int)(MOST_SEARCHED / n);
     r.operations = mu__calloc(n, sizeof *r.operations);
     mu_layer *model = r.operations ? read_model(&r, config, depth) : NULL;
     for (size_t i = 0; i < r.n; i++)

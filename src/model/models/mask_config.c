@@ -3,9 +3,10 @@
 // A layer that makes a mask leaves operations behind: not_equal(input, value), and what combines masks on their way.
 // Layers get the result as the argument "mask". Here layers pass masks on by themselves, so these operations are left
 // out; but only if they are what Keras computes for a layer of the model, not a mask of the program's own.
+#include "model/layers/operation.h"
 #include "model/models/functional.h"
 
-enum { MOST_STEPS = 10000, MOST_DEPTH = 200 };
+enum { MOST_STEPS = 10000, MOST_DEPTH = 200 };  // of the search for one argument
 
 static const char *class_of(const json_t *json) { return json_string_value(json_object_get(json, "class_name")); }
 
@@ -22,11 +23,18 @@ static const char *const combining[] = {"Any", "All", "LogicalOr", "LogicalAnd",
                                         "Reshape", "Tile", "Repeat", "BroadcastTo", "Cast", NULL};
 static const char *const shaping[] = {"ZerosLike", "OnesLike", NULL};
 
-bool mu__is_mask_operation(const json_t *operation)
+static bool is_unequal(const json_t *operation)
 {
-    const char *module = json_string_value(json_object_get(operation, "module")), *class_name = class_of(operation);
-    return module && strncmp(module, "keras.src.ops", strlen("keras.src.ops")) == 0 && class_name &&
-           (strcmp(class_name, "NotEqual") == 0 || is_one_of(class_name, combining) || is_one_of(class_name, shaping));
+    const char *class_name = class_of(operation);
+    return class_name && strcmp(class_name, "NotEqual") == 0;
+}
+
+// Whether an operation is of a class that masks are computed with.
+static bool may_mask(const json_t *operation)
+{
+    return mu__is_operation_json(operation) &&
+           (is_unequal(operation) || is_one_of(class_of(operation), combining) ||
+            is_one_of(class_of(operation), shaping));
 }
 
 static const json_t *operation_named(const json_t *layers, const char *name)
@@ -79,23 +87,37 @@ static bool are_masks(const json_t *layers, const json_t *arguments, int depth, 
     return true;
 }
 
-static bool is_mask(const json_t *layers, const json_t *value, int depth, int *steps)
+// Whether an operation of such a class computes a mask.
+static bool makes_mask(const json_t *layers, const json_t *operation, int depth, int *steps)
 {
-    const json_t *operation = operation_named(layers, json_string_value(json_array_get(history_of(value), 0)));
     const json_t *call = json_array_get(json_object_get(operation, "inbound_nodes"), 0);
     const json_t *arguments = json_object_get(call, "args"), *number = json_array_get(arguments, 1);
-    if (!operation || !mu__is_mask_operation(operation) || depth > MOST_DEPTH || ++*steps > MOST_STEPS)
-        return false;
-    if (strcmp(class_of(operation), "NotEqual") == 0)
+    if (is_unequal(operation))
         return json_is_number(number) &&
                some_layer_masks(layers, history_of(first_argument(call)), json_number_value(number));
     return is_one_of(class_of(operation), shaping) || are_masks(layers, arguments, depth, steps);
 }
 
+static bool is_mask(const json_t *layers, const json_t *value, int depth, int *steps)
+{
+    if (depth > MOST_DEPTH || --*steps < 0)
+        return false;
+    const json_t *operation = operation_named(layers, json_string_value(json_array_get(history_of(value), 0)));
+    return operation && may_mask(operation) && makes_mask(layers, operation, depth, steps);
+}
+
+// One that makes a mask of another tensor's shape may as well be the program's; a model that does not use it takes no
+// notice of it.
+bool mu__is_mask_operation(const json_t *layers, const json_t *operation, int *steps)
+{
+    return may_mask(operation) && !is_one_of(class_of(operation), shaping) && --*steps >= 0 &&
+           makes_mask(layers, operation, 0, steps);
+}
+
 bool mu__computes_mask(const json_t *layers, const char *argument, const json_t *value)
 {
     const size_t length = strlen(argument);
-    int steps = 0;
+    int steps = MOST_STEPS;
     if (length < 4 || strcmp(argument + length - 4, "mask") != 0)
         return false;
     return json_is_array(value) ? are_masks(layers, value, 0, &steps) : is_mask(layers, value, 0, &steps);

@@ -1,6 +1,7 @@
 // Layers and models of the program's own, whose build and call are C functions: what Keras's users make by subclassing
 // Layer and Model. A model of this kind is such a layer with a trainer.
 #include "base/callback.h"
+#include "model/layers/operation.h"
 #include "model/models/model.h"
 
 // What both structs of options say, under the same names.
@@ -75,6 +76,8 @@ const char *mu__layer_class(const mu_layer *layer)
 
 const char *mu__layer_keras_class(const mu_layer *layer)
 {
+    if (layer->ops == &mu__operation_ops)
+        return mu__operation_class(layer);
     return mu__layer_is_own(layer) ? mu__layer_class(layer) : layer->ops->class.keras;
 }
 

@@ -165,9 +165,11 @@ static void assert_refused(const char *json, mu_status code, const char *words)
 #define INPUT(name) \
     "{\"module\":\"keras.layers\",\"class_name\":\"InputLayer\",\"config\":{\"batch_shape\":[null,4]}," \
     "\"name\":\"" name "\",\"inbound_nodes\":[]}"
-#define OPERATION(module, class_name, name, args, kwargs) "{\"module\":\"" module "\",\"class_name\":\"" class_name \
-    "\",\"config\":{\"name\":\"" name "\",\"units\":2},\"name\":\"" name "\",\"inbound_nodes\":[{\"args\":[" args \
-    "],\"kwargs\":{" kwargs "}}]}"
+#define OPERATION(module, class_name, name, args, kwargs) \
+    CONFIGURED(module, class_name, name, ",\"units\":2", args, kwargs)
+#define CONFIGURED(module, class_name, name, options, args, kwargs) "{\"module\":\"" module "\",\"class_name\":\"" \
+    class_name "\",\"config\":{\"name\":\"" name "\"" options "},\"name\":\"" name "\",\"inbound_nodes\":[{\"args\":[" \
+    args "],\"kwargs\":{" kwargs "}}]}"
 #define MODEL(layers, output) \
     "{\"module\":\"keras\",\"class_name\":\"Functional\",\"config\":{\"name\":\"m\",\"layers\":[" layers \
     "],\"input_layers\":[\"a\",0,0],\"output_layers\":[\"" output "\",0,0]}}"
@@ -192,16 +194,29 @@ static void refuses(void **state)
         {MODEL(INPUT("a") "," INPUT("a"), "a"), MU_INVALID_ARGUMENT, "two layers of one name"},
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":5"), "d"),
          MU_UNIMPLEMENTED, "'mask'"},
-        {MODEL(INPUT("a") "," OPERATION("keras.src.ops.numpy", "NotEqual", "n", TENSOR("a") ",5", "") ","
-               OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("n")), "d"),
-         MU_UNIMPLEMENTED, "'mask'"},
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a") "," TENSOR("a"), ""), "d"),
          MU_UNIMPLEMENTED, "2 arguments"},
+        {MODEL(INPUT("a") "," CONFIGURED("keras.src.ops.numpy", "Sort", "s", "", TENSOR("a"), ""), "s"),
+         MU_UNIMPLEMENTED, "the operation Sort of keras.ops"},
         {MODEL(INPUT("a") "," OPERATION("keras.src.ops.numpy", "Exp", "e", TENSOR("a"), ""), "e"), MU_UNIMPLEMENTED,
-         "keras.src.ops"},
+         "the option 'units'"},
     };
     for (size_t i = 0; i < MU_COUNT(lies); i++)
         assert_refused(lies[i].json, lies[i].code, lies[i].words);
+}
+
+// A mask that the program computes is an operation and a given mask, and is written as both again.
+static void keeps_computed_masks(void **state)
+{
+    (void)state;
+    mu_layer *model = mu_layer_from_config(
+        MODEL(INPUT("a") "," CONFIGURED("keras.src.ops.numpy", "NotEqual", "n", "", TENSOR("a") ",5", "") ","
+              OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("n")), "d"));
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    const char *config = mu_layer_config(model);
+    assert_non_null(strstr(config, "\"NotEqual\""));
+    assert_non_null(strstr(config, "\"mask\""));
 }
 
 // A model inside of a model, very deep, ends with an error and not with the stack.
@@ -248,7 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loads_keras), cmocka_unit_test(weights_in_every_format), cmocka_unit_test(goes_on),
         cmocka_unit_test(refuses),     cmocka_unit_test(refuses_depth),           cmocka_unit_test(refuses_damage),
-        cmocka_unit_test(numbers_masks),
+        cmocka_unit_test(numbers_masks), cmocka_unit_test(keeps_computed_masks),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }

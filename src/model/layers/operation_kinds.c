@@ -1,0 +1,508 @@
+// What each operation of keras.ops computes in a functional model. See operation_kinds.h.
+//
+// A row is an operation: a function of one or two tensors, a reduction, an activation, or a function here. Axes count
+// the batch's, as in Keras.
+#include "model/layers/operation_kinds.h"
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+static mu_tensor *refuse(const mu_operation_call *c, const char *what)
+{
+    mu__error(MU_UNIMPLEMENTED, "'%s' (%s) has %s, which Muster's operation does not take", c->name, c->kind->keras,
+              what);
+    return NULL;
+}
+
+// ---- Options ------------------------------------------------------------------------------------
+
+// An axis of a result of this rank, from 0; -1 and an error for another.
+static int axis_of(const mu_operation_call *c, const json_t *json, int rank)
+{
+    const json_int_t axis = json_integer_value(json);
+    if (json_is_integer(json) && axis >= -rank && axis < rank)
+        return (int)(axis < 0 ? axis + rank : axis);
+    mu__error(MU_INVALID_ARGUMENT, "'%s' (%s) has an axis that a tensor of rank %d does not have", c->name,
+              c->kind->keras, rank);
+    return -1;
+}
+
+// The axes in an option, an integer or a list; all if it is null. Returns how many, -1 on error.
+static int axes_of(const mu_operation_call *c, const char *option, int rank, int *out)
+{
+    const json_t *json = json_object_get(c->config, option);
+    const bool all = !json || json_is_null(json), list = json_is_array(json);
+    const int n = all ? rank : list ? (int)MU_MIN(json_array_size(json), (size_t)MU_MAX_RANK) : 1;
+    for (int i = 0; i < n; i++) {
+        out[i] = all ? i : axis_of(c, list ? json_array_get(json, (size_t)i) : json, rank);
+        if (out[i] < 0)
+            return -1;
+    }
+    return n;
+}
+
+static int one_axis(const mu_operation_call *c, const char *option, int rank)
+{
+    return axis_of(c, json_object_get(c->config, option), rank);
+}
+
+// Whole numbers in a value; null is an unknown size. Returns how many, -1 and an error if they are no such list.
+static int sizes_of(const mu_operation_call *c, const json_t *json, int64_t *out)
+{
+    const int n = json_is_array(json) ? (int)json_array_size(json) : 1;
+    for (int i = 0; i < n && n <= MU_MAX_RANK; i++) {
+        const json_t *size = json_is_array(json) ? json_array_get(json, (size_t)i) : json;
+        if (!json_is_integer(size) && !json_is_null(size))
+            return refuse(c, "sizes that are not whole numbers"), -1;
+        out[i] = json_is_null(size) ? MU_UNKNOWN : json_integer_value(size);
+    }
+    return n <= MU_MAX_RANK ? n : (refuse(c, "too many axes"), -1);
+}
+
+// ---- Types --------------------------------------------------------------------------------------
+
+// The type in which two tensors meet.
+static mu_dtype wider(mu_dtype a, mu_dtype b)
+{
+    const bool float_a = mu__dtype_is_float(a), float_b = mu__dtype_is_float(b);
+    if (a == b || float_a != float_b)
+        return float_b && !float_a ? b : a;
+    if (mu_dtype_bytes(a) != mu_dtype_bytes(b) && a != MU_BOOL && b != MU_BOOL)
+        return mu_dtype_bytes(a) > mu_dtype_bytes(b) ? a : b;
+    return float_a ? MU_F32 : a == MU_BOOL ? b : b == MU_BOOL ? a : MU_I16;
+}
+
+// The operands from the first one on in the type in which all meet.
+static mu_status meet(const mu_operation_call *c, int first, mu_tensor **out)
+{
+    mu_dtype dtype = mu_tensor_dtype(c->x[first]);
+    for (int i = first; i < c->n; i++)
+        dtype = wider(dtype, mu_tensor_dtype(c->x[i]));
+    for (int i = first; i < c->n; i++)
+        out[i] = mu_cast(c->x[i], dtype);
+    return mu_error_code();
+}
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+static mu_tensor *reshape(const mu_operation_call *c)
+{
+    int64_t dims[MU_MAX_RANK];
+    const int n = sizes_of(c, json_object_get(c->config, "newshape"), dims);
+    return n < 0 ? NULL : mu_reshape(c->x[0], n, dims);
+}
+
+static mu_tensor *transpose(const mu_operation_call *c)
+{
+    const int rank = mu_tensor_rank(c->x[0]);
+    int axes[MU_MAX_RANK];
+    if (json_is_null(json_object_get(c->config, "axes")))
+        return mu_transpose(c->x[0], NULL);
+    const int n = axes_of(c, "axes", rank, axes);
+    return n < 0 ? NULL : n == rank ? mu_transpose(c->x[0], axes) : refuse(c, "another number of axes than its input");
+}
+
+static mu_tensor *swap_axes(const mu_operation_call *c)
+{
+    const int rank = mu_tensor_rank(c->x[0]), a = one_axis(c, "axis1", rank), b = one_axis(c, "axis2", rank);
+    int axes[MU_MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        axes[i] = i == a ? b : i == b ? a : i;
+    return a < 0 || b < 0 ? NULL : mu_transpose(c->x[0], axes);
+}
+
+static mu_tensor *expand_dims(const mu_operation_call *c)
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]) + 1);
+    return axis < 0 ? NULL : mu_expand_dims(c->x[0], axis);
+}
+
+static mu_tensor *squeeze(const mu_operation_call *c)
+{
+    if (json_is_null(json_object_get(c->config, "axis")))
+        return mu_squeeze(c->x[0], MU_ALL_AXES);
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    return axis < 0 ? NULL : mu_squeeze(c->x[0], axis);
+}
+
+static mu_tensor *concatenate(const mu_operation_call *c)
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    mu_tensor *x[MU_MAX_MODEL_INPUTS];
+    return axis < 0 || meet(c, 0, x) != MU_OK ? NULL : mu_concat(c->n, x, axis);
+}
+
+static mu_tensor *stack(const mu_operation_call *c)
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]) + 1);
+    mu_tensor *x[MU_MAX_MODEL_INPUTS];
+    return axis < 0 || meet(c, 0, x) != MU_OK ? NULL : mu_stack(c->n, x, axis);
+}
+
+static mu_tensor *flip(const mu_operation_call *c)
+{
+    int axes[MU_MAX_RANK];
+    const int n = axes_of(c, "axis", mu_tensor_rank(c->x[0]), axes);
+    mu_tensor *y = n < 0 ? NULL : c->x[0];
+    for (int i = 0; i < n && y; i++)
+        y = mu_reverse(y, axes[i]);
+    return y;
+}
+
+static mu_tensor *repeat(const mu_operation_call *c)
+{
+    const json_t *times = json_object_get(c->config, "repeats");
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    if (axis < 0)
+        return NULL;
+    return json_is_integer(times) ? mu_repeat(c->x[0], json_integer_value(times), axis)
+                                  : refuse(c, "a number of repeats for each element");
+}
+
+static mu_tensor *tile(const mu_operation_call *c)
+{
+    int64_t times[MU_MAX_RANK];
+    const int n = sizes_of(c, json_object_get(c->config, "repeats"), times);
+    if (n < 0)
+        return NULL;
+    return n == mu_tensor_rank(c->x[0]) ? mu_tile(c->x[0], times) : refuse(c, "another number of repeats than axes");
+}
+
+// ---- Parts --------------------------------------------------------------------------------------
+
+// A key of x[…], for mu_strided_slice.
+typedef struct slicing {
+    int64_t begin[MU_MAX_RANK], end[MU_MAX_RANK], strides[MU_MAX_RANK];
+    unsigned open_begin, open_end, single;
+    int axis;                        // of x, which the next item is about
+    int added[MU_MAX_RANK], n_added; // new axes of the result
+    int place;                       // of the next item in the result
+} slicing;
+
+static bool is_class(const json_t *item, const char *name)
+{
+    const char *class_name = json_string_value(json_object_get(item, "class_name"));
+    return class_name && strcmp(class_name, name) == 0;
+}
+
+static bool is_ellipsis(const json_t *item) { return is_class(item, "__ellipsis__"); }
+
+// One bound of a slice; the bit of its axis says that it is left open.
+static int64_t bound(const json_t *slice, const char *name, int axis, unsigned *open)
+{
+    const json_t *json = json_object_get(slice, name);
+    *open |= json_is_integer(json) ? 0 : 1u << axis;
+    return json_integer_value(json);
+}
+
+static void keep_axes(slicing *s, int n)
+{
+    for (int i = 0; i < n; i++, s->axis++, s->place++) {
+        s->strides[s->axis] = 1;
+        s->open_begin |= 1u << s->axis;
+        s->open_end |= 1u << s->axis;
+    }
+}
+
+static void take_slice(slicing *s, const json_t *slice)
+{
+    const json_t *step = json_object_get(slice, "step");
+    s->begin[s->axis] = bound(slice, "start", s->axis, &s->open_begin);
+    s->end[s->axis] = bound(slice, "stop", s->axis, &s->open_end);
+    s->strides[s->axis] = json_is_integer(step) ? json_integer_value(step) : 1;
+    s->axis++;
+    s->place++;
+}
+
+static mu_status take_item(const mu_operation_call *c, slicing *s, const json_t *item, int rank, int n_axes)
+{
+    if (is_ellipsis(item))
+        keep_axes(s, rank - n_axes);
+    else if (json_is_null(item) && s->n_added < MU_MAX_RANK)
+        s->added[s->n_added++] = s->place++;
+    else if (json_is_integer(item)) {
+        s->begin[s->axis] = json_integer_value(item);
+        s->strides[s->axis] = 1;
+        s->single |= 1u << s->axis++;
+    } else if (is_class(item, "__slice__"))
+        take_slice(s, json_object_get(item, "config"));
+    else
+        return refuse(c, "a key that is not made of whole numbers and slices"), mu_error_code();
+    return MU_OK;
+}
+
+static mu_tensor *get_item(const mu_operation_call *c)
+{
+    json_t *key = json_array_get(c->args, 1), *items = json_is_array(key) ? json_copy(key) : json_pack("[O]", key);
+    const int rank = mu_tensor_rank(c->x[0]);
+    slicing s = {0};
+    int n_axes = 0, n_ellipses = 0;
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        n_ellipses += is_ellipsis(json_array_get(items, i));
+        n_axes += !json_is_null(json_array_get(items, i)) && !is_ellipsis(json_array_get(items, i));
+    }
+    mu_status status = n_axes <= rank && n_ellipses <= 1 && items
+                           ? MU_OK : (refuse(c, "a key with more parts than its input has axes"), mu_error_code());
+    for (size_t i = 0; status == MU_OK && i < json_array_size(items); i++)
+        status = take_item(c, &s, json_array_get(items, i), rank, n_axes);
+    json_decref(items);
+    if (status != MU_OK)
+        return NULL;
+    if (n_ellipses == 0)
+        keep_axes(&s, rank - n_axes);
+    mu_tensor *y = mu_strided_slice(c->x[0], s.begin, s.end, s.strides, s.open_begin, s.open_end, s.single);
+    for (int i = 0; i < s.n_added && y; i++)
+        y = mu_expand_dims(y, s.added[i]);
+    return y;
+}
+
+static mu_tensor *take(const mu_operation_call *c)
+{
+    const int axis = c->n == 2 ? one_axis(c, "axis", mu_tensor_rank(c->x[0])) : -1;
+    if (axis < 0)
+        return c->n == 2 ? NULL : refuse(c, "another number of operands");
+    return mu_gather(c->x[0], mu_cast(c->x[1], MU_I64), axis, 0);
+}
+
+// Parts of equal size, or up to each of the given places.
+static mu_value *split(const mu_operation_call *c)
+{
+    const json_t *parts = json_object_get(c->config, "indices_or_sections");
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    const size_t n = json_is_integer(parts) ? (size_t)json_integer_value(parts) : json_array_size(parts) + 1;
+    mu_tensor *out[MU_MAX_MODEL_INPUTS];
+    mu_value *values[MU_MAX_MODEL_INPUTS];
+    int64_t sizes[MU_MAX_MODEL_INPUTS], before = 0;
+    if (axis < 0 || n < 1 || n > MU_MAX_MODEL_INPUTS)
+        return axis < 0 ? NULL : (refuse(c, "too many parts"), NULL);
+    for (size_t i = 0; i + 1 < n && json_is_array(parts); i++) {
+        const int64_t end = json_integer_value(json_array_get(parts, i));
+        sizes[i] = end - before;
+        before = end;
+    }
+    sizes[n - 1] = -1;
+    if ((json_is_integer(parts) ? mu_split(c->x[0], (int)n, axis, out)
+                                : mu_split_sizes(c->x[0], (int)n, sizes, axis, out)) != MU_OK)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        values[i] = mu_of(out[i]);
+    return mu_list_of((int)n, values);
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+// x in the type of the option, or as it is without one.
+static mu_tensor *typed(const mu_operation_call *c, mu_tensor *x)
+{
+    const json_t *type = json_object_get(c->config, "dtype");
+    const mu_dtype dtype = json_is_string(type) ? mu__dtype_from_name(json_string_value(type)) : MU_DTYPE_DEFAULT;
+    if (!type || json_is_null(type))
+        return x;
+    return mu__dtype_ok(dtype) ? mu_cast(x, dtype) : refuse(c, "a type that Muster's tensors cannot have");
+}
+
+static mu_tensor *cast(const mu_operation_call *c) { return typed(c, c->x[0]); }
+static mu_tensor *zeros_like(const mu_operation_call *c) { return typed(c, mu_zeros_like(c->x[0])); }
+static mu_tensor *ones_like(const mu_operation_call *c) { return typed(c, mu_ones_like(c->x[0])); }
+
+static mu_tensor *clip(const mu_operation_call *c)
+{
+    const json_t *low = json_object_get(c->config, "x_min"), *high = json_object_get(c->config, "x_max");
+    const mu_dtype dtype = mu_tensor_dtype(c->x[0]);
+    mu_tensor *y = json_is_number(low) ? mu_maximum(c->x[0], mu_constant(dtype, json_number_value(low))) : c->x[0];
+    return json_is_number(high) ? mu_minimum(y, mu_constant(dtype, json_number_value(high))) : y;
+}
+
+static mu_tensor *softmax(const mu_operation_call *c)
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    return axis < 0 ? NULL : mu_nn_softmax(c->x[0], axis);
+}
+
+static mu_tensor *log_softmax(const mu_operation_call *c)
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    return axis < 0 ? NULL : mu_nn_log_softmax(c->x[0], axis);
+}
+
+static mu_tensor *gelu(const mu_operation_call *c)
+{
+    return mu_nn_gelu(c->x[0], json_is_true(json_object_get(c->config, "approximate")));
+}
+
+static mu_tensor *leaky_relu(const mu_operation_call *c)
+{
+    return mu_nn_leaky_relu(c->x[0], json_number_value(json_object_get(c->config, "negative_slope")));
+}
+
+static mu_tensor *cumsum(const mu_operation_call *c)
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    return axis < 0 ? NULL : mu_cumsum(c->x[0], axis, false, false);
+}
+
+static mu_tensor *einsum(const mu_operation_call *c)
+{
+    const char *equation = json_string_value(json_object_get(c->config, "subscripts"));
+    mu_tensor *x[MU_MAX_MODEL_INPUTS];
+    if (!equation)
+        return refuse(c, "no subscripts");
+    return meet(c, 0, x) == MU_OK ? mu_einsum(equation, c->n, x) : NULL;
+}
+
+static mu_tensor *where(const mu_operation_call *c)
+{
+    mu_tensor *x[MU_MAX_MODEL_INPUTS];
+    if (c->n != 3)
+        return refuse(c, "a condition without two choices");
+    return meet(c, 1, x) == MU_OK ? mu_where(mu_cast(c->x[0], MU_BOOL), x[1], x[2]) : NULL;
+}
+
+static mu_tensor *index_of(const mu_operation_call *c, mu_tensor *(*find)(mu_tensor *x, int axis))
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    mu_tensor *index = axis < 0 ? NULL : mu_cast(find(c->x[0], axis), MU_I32);
+    return index && json_is_true(json_object_get(c->config, "keepdims")) ? mu_expand_dims(index, axis) : index;
+}
+
+static mu_tensor *argmax(const mu_operation_call *c) { return index_of(c, mu_argmax); }
+static mu_tensor *argmin(const mu_operation_call *c) { return index_of(c, mu_argmin); }
+
+static mu_tensor *one_hot(const mu_operation_call *c)
+{
+    const int rank = mu_tensor_rank(c->x[0]) + 1;
+    const json_int_t classes = json_integer_value(json_object_get(c->config, "num_classes"));
+    if (one_axis(c, "axis", rank) != rank - 1)
+        return mu__pending() ? NULL : refuse(c, "another axis than the last");
+    return typed(c, mu_one_hot(mu_cast(c->x[0], MU_I64), classes, mu__floatx()));
+}
+
+static mu_tensor *pad(const mu_operation_call *c)
+{
+    const json_t *widths = json_object_get(c->config, "pad_width"), *mode = json_object_get(c->config, "mode");
+    int64_t sides[MU_MAX_RANK], before[MU_MAX_RANK], after[MU_MAX_RANK];
+    const int rank = mu_tensor_rank(c->x[0]);
+    if ((int)json_array_size(widths) != rank)
+        return refuse(c, "another number of widths than its input has axes");
+    for (int i = 0; i < rank; i++) {
+        if (sizes_of(c, json_array_get(widths, (size_t)i), sides) != 2)
+            return mu__pending() ? NULL : refuse(c, "a width that is not a pair");
+        before[i] = sides[0];
+        after[i] = sides[1];
+    }
+    return mu_pad(c->x[0], before, after, json_string_value(mode), 0);
+}
+
+// x with length 1 along an axis, where its length is at least Keras's epsilon.
+static mu_tensor *normalize(const mu_operation_call *c)
+{
+    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    mu_tensor *x = c->x[0], *squares = axis < 0 ? NULL : mu_reduce_sum(mu_square(x), axis, .keep_dims = true);
+    return squares ? mu_multiply(x, mu_minimum(mu_rsqrt(squares), mu_constant(mu_tensor_dtype(x), 1e7))) : NULL;
+}
+
+// ---- The table ----------------------------------------------------------------------------------
+
+#define ONE(class, function) {.keras = class, .one = function}
+#define REAL(class, function) {.keras = class, .one = function, .real = true}
+#define TWO(class, function) {.keras = class, .two = function}
+#define REDUCE(class, function, floats) \
+    {.keras = class, .reduce = function, .real = floats, .options = "axis keepdims"}
+#define ACTIVATE(class, name) {.keras = class, .activation = name, .real = true}
+#define ACTIVATE_WITH(class, name, only, value) \
+    {.keras = class, .activation = name, .real = true, .option = only, .usual = value}
+#define OTHER(class, function, names) {.keras = class, .other = function, .options = names}
+
+static const mu_operation_kind kinds[] = {
+    TWO("Add", mu_add), TWO("Subtract", mu_subtract), TWO("Multiply", mu_multiply), TWO("Power", mu_pow),
+    TWO("FloorDivide", mu_floor_divide), TWO("Mod", mu_mod), TWO("Maximum", mu_maximum), TWO("Minimum", mu_minimum),
+    TWO("Matmul", mu_matmul), TWO("Arctan2", mu_atan2), TWO("Equal", mu_equal), TWO("NotEqual", mu_not_equal),
+    TWO("Less", mu_less), TWO("LessEqual", mu_less_equal), TWO("Greater", mu_greater),
+    TWO("GreaterEqual", mu_greater_equal), TWO("LogicalAnd", mu_logical_and), TWO("LogicalOr", mu_logical_or),
+    TWO("LogicalXor", mu_logical_xor),
+    {.keras = "TrueDivide", .two = mu_divide, .real = true}, {.keras = "Divide", .two = mu_divide, .real = true},
+    {.keras = "DivideNoNan", .two = mu_divide_no_nan, .real = true},
+    ONE("Absolute", mu_abs), ONE("Negative", mu_neg), ONE("Sign", mu_sign), ONE("Square", mu_square),
+    ONE("LogicalNot", mu_logical_not), ONE("Copy", mu_identity), ONE("StopGradient", mu_stop_gradient),
+    ONE("Floor", mu_floor), ONE("Ceil", mu_ceil),
+    ONE("Isnan", mu_is_nan), ONE("Isinf", mu_is_inf), ONE("Isfinite", mu_is_finite),
+    REAL("Exp", mu_exp), REAL("Expm1", mu_expm1), REAL("Log", mu_log), REAL("Log1p", mu_log1p), REAL("Sqrt", mu_sqrt),
+    REAL("Rsqrt", mu_rsqrt), REAL("Reciprocal", mu_reciprocal), REAL("Erf", mu_erf), REAL("Sin", mu_sin),
+    REAL("Cos", mu_cos), REAL("Tan", mu_tan), REAL("Tanh", mu_tanh), REAL("Sinh", mu_sinh), REAL("Cosh", mu_cosh),
+    REAL("Arcsin", mu_asin), REAL("Arccos", mu_acos), REAL("Arctan", mu_atan), REAL("Sigmoid", mu_sigmoid),
+    REDUCE("Sum", mu_reduce_sum_with, false), REDUCE("Mean", mu_reduce_mean_with, true),
+    REDUCE("Max", mu_reduce_max_with, false), REDUCE("Min", mu_reduce_min_with, false),
+    REDUCE("Amax", mu_reduce_max_with, false), REDUCE("Amin", mu_reduce_min_with, false),
+    REDUCE("Prod", mu_reduce_prod_with, false), REDUCE("Var", mu_reduce_variance_with, true),
+    REDUCE("Std", mu_reduce_std_with, true), REDUCE("Logsumexp", mu_reduce_logsumexp_with, true),
+    REDUCE("Any", mu_reduce_any_with, false), REDUCE("All", mu_reduce_all_with, false),
+    ACTIVATE("Relu", "relu"), ACTIVATE("Relu6", "relu6"), ACTIVATE("Silu", "silu"),
+    ACTIVATE("Softplus", "softplus"), ACTIVATE("Softsign", "softsign"), ACTIVATE("Selu", "selu"),
+    ACTIVATE("LogSigmoid", "log_sigmoid"), ACTIVATE("HardSigmoid", "hard_sigmoid"),
+    ACTIVATE("HardSilu", "hard_silu"), ACTIVATE("HardTanh", "hard_tanh"),
+    ACTIVATE("TanhShrink", "tanh_shrink"), ACTIVATE_WITH("Elu", "elu", "alpha", 1),
+    ACTIVATE_WITH("Celu", "celu", "alpha", 1), ACTIVATE_WITH("Glu", "glu", "axis", -1),
+    {.keras = "Gelu", .other = gelu, .options = "approximate", .real = true},
+    {.keras = "LeakyRelu", .other = leaky_relu, .options = "negative_slope", .real = true},
+    {.keras = "Softmax", .other = softmax, .options = "axis", .real = true},
+    {.keras = "LogSoftmax", .other = log_softmax, .options = "axis", .real = true},
+    OTHER("Reshape", reshape, "newshape"), OTHER("Transpose", transpose, "axes"),
+    OTHER("Swapaxes", swap_axes, "axis1 axis2"), OTHER("ExpandDims", expand_dims, "axis"),
+    OTHER("Squeeze", squeeze, "axis"), OTHER("Concatenate", concatenate, "axis"), OTHER("Stack", stack, "axis"),
+    OTHER("Flip", flip, "axis"), OTHER("Repeat", repeat, "repeats axis"), OTHER("Tile", tile, "repeats"),
+    OTHER("Take", take, "axis"), OTHER("Cast", cast, "dtype"), OTHER("ZerosLike", zeros_like, "dtype"),
+    OTHER("OnesLike", ones_like, "dtype"), OTHER("Clip", clip, "x_min x_max"), OTHER("Cumsum", cumsum, "axis"),
+    OTHER("Einsum", einsum, "subscripts"), OTHER("Where", where, NULL), OTHER("Argmax", argmax, "axis keepdims"),
+    OTHER("Argmin", argmin, "axis keepdims"), OTHER("OneHot", one_hot, "num_classes axis dtype"),
+    OTHER("Pad", pad, "pad_width mode"),
+    {.keras = "Normalize", .other = normalize, .options = "axis", .option = "order", .usual = 2, .real = true},
+    {.keras = "Round", .one = mu_round, .option = "decimals", .usual = 0},
+    {.keras = "GetItem", .other = get_item, .first_alone = true},
+    {.keras = "Split", .several = split, .options = "indices_or_sections axis"},
+};
+
+const mu_operation_kind *mu__operation_kind(const char *keras_class)
+{
+    for (size_t i = 0; i < MU_COUNT(kinds); i++)
+        if (strcmp(kinds[i].keras, keras_class) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+static mu_tensor *reduce(const mu_operation_call *c)
+{
+    int axes[MU_MAX_RANK];
+    const int n = axes_of(c, "axis", mu_tensor_rank(c->x[0]), axes);
+    if (n < 0)
+        return NULL;
+    return c->kind->reduce(&(mu_reduction_args){.size = sizeof(mu_reduction_args), .x = c->x[0], .axes = axes,
+                                                .n_axes = n,
+                                                .keep_dims = json_is_true(json_object_get(c->config, "keepdims"))});
+}
+
+static mu_tensor *apply_two(const mu_operation_call *c)
+{
+    mu_tensor *x[MU_MAX_MODEL_INPUTS];
+    return meet(c, 0, x) == MU_OK ? c->kind->two(x[0], x[1]) : NULL;
+}
+
+mu_value *mu__operation_apply(mu_operation_call *c)
+{
+    const mu_operation_kind *kind = c->kind;
+    const int wanted = kind->two ? 2 : kind->one || kind->reduce || kind->activation ? 1 : 0;
+    if (c->n == 0 || (wanted > 0 && c->n != wanted))
+        return refuse(c, "another number of operands"), NULL;
+    for (int i = 0; i < c->n && kind->real; i++)
+        if (!mu__dtype_is_float(mu_tensor_dtype(c->x[i])))
+            c->x[i] = mu_cast(c->x[i], mu__floatx());
+    if (mu__pending())
+        return NULL;
+    if (kind->several)
+        return kind->several(c);
+    mu_tensor *y = kind->one          ? kind->one(c->x[0])
+                   : kind->two        ? apply_two(c)
+                   : kind->reduce     ? reduce(c)
+                   : kind->activation ? mu__activate(kind->activation, c->x[0])
+                                      : kind->other(c);
+    return y ? mu_of(y) : NULL;
+}
