@@ -99,6 +99,31 @@ MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 MU_API mu_dataset *mu_dataset_text_line(const char *path);
 MU_API mu_dataset *mu_dataset_text_lines(mu_dataset *paths);
 
+typedef struct mu_dataset_text_folder_args {
+    size_t size;
+    const char *given;
+    const char *directory;
+    mu_keyword_only only_;
+    // "int" (default; int32), "categorical" (one-hot, float32), "binary" (float32 [1], of two classes) or "none":
+    // elements are texts alone, and the folder needs no classes
+    const char *label_mode;
+    int64_t batch_size;            // default 32; -1: elements are single texts
+    int64_t max_length;            // keep as many bytes of a text at most; default: all
+    bool no_shuffle;               // in order of classes and file names
+    uint64_t seed;                 // of the shuffle and the split; default: from the program's seed
+    double validation_split;       // the share of the files, from 0 to below 1, that is kept for validation
+    const char *subset;            // "training" or "validation", with validation_split
+} mu_dataset_text_folder_args;
+
+// mu_dataset_text_folder makes a dataset of the texts in a folder, such as reviews in pos and neg: the content of each
+// file whose name ends with ".txt" is a string, each folder in the folder is a class, numbered in order of the names,
+// and holds files at any depth (mu_image_folder_classes returns their names). Elements are lists of texts and labels,
+// for mu_text_vectorization. Both subsets need the same seed. Errors: NOT_FOUND without texts; RESOURCE_EXHAUSTED for a
+// file above 256 MiB, when it is read.
+#define mu_dataset_text_folder(...) \
+    mu_dataset_text_folder_with(MU_ARGS(mu_dataset_text_folder_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_dataset *mu_dataset_text_folder_with(const mu_dataset_text_folder_args *args);
+
 typedef struct mu_dataset_fixed_length_record_args {
     size_t size;
     const char *given;

@@ -306,6 +306,23 @@ def test_images(mu, report):
         report.check("image folder, classes", f"{names}", [name.decode() for name in names] == ["a", "b", "c"])
 
 
+def test_text_folder(mu, report):
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        for i, words in enumerate(("a good film", "bad", "", "grüße\nall", "so so", "never again")):
+            place = pathlib.Path(folder) / ("neg", "pos")[i % 2] / ("", "deep")[i // 3]
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{i}.txt").write_text(words)
+        for mode in ("int", "binary", "categorical"):
+            theirs = keras.utils.text_dataset_from_directory(folder, label_mode=mode, batch_size=4, max_length=6, shuffle=False, verbose=False)
+            ours = mu.mu_dataset_text_folder(directory=folder, label_mode=mode, batch_size=4, max_length=6, no_shuffle=True)
+            check(report, f"text folder, {mode}", elements(mu, ours), tf_elements(theirs))
+        sizes = [len(elements(mu, mu.mu_dataset_text_folder(directory=folder, batch_size=-1, seed=5, validation_split=0.3, subset=subset))) // 2
+                 for subset in ("training", "validation")]
+        wanted = [keras.utils.text_dataset_from_directory(folder, batch_size=None, seed=5, validation_split=0.3, subset=s,
+                                                          verbose=False).cardinality().numpy() for s in ("training", "validation")]
+        report.check("text folder, split", f"{sizes}", sizes == wanted)
+
+
 # ---- Layers ---------------------------------------------------------------------------------------
 
 VOCABULARY = ["the", "fox", "dog", "ü"]
@@ -587,7 +604,7 @@ def main(path):
     mu = muster.Library(path)
     report = Report("Data: examples, text, images, stages, layers for strings and categories")
     test_list(report)
-    for test in (test_examples, test_sequences, test_text, test_stages, test_images, test_lookups, test_hashing, test_vectorization):
+    for test in (test_examples, test_sequences, test_text, test_text_folder, test_stages, test_images, test_lookups, test_hashing, test_vectorization):
         with report.guard(test.__name__):
             test(mu, report)
     test_fit_command(path, report)

@@ -248,8 +248,8 @@ static mu_value *time_distributed_call(mu_layer *layer, mu_value *inputs, const 
     mask = mu__mask_for_steps(layer, x, mask);
     if (mu__pending())
         return NULL;
-    const bool deep = mu_tensor_rank(mask) > 2, told = deep || asks_for_rows(layer->sublayers.items[0]);
-    mu_tensor *y = call_all(layer, x, told ? mask : NULL, context->training);
+    const bool deep = mu_tensor_rank(mask) > 2, passes_mask = deep || asks_for_rows(layer->sublayers.items[0]);
+    mu_tensor *y = call_all(layer, x, passes_mask ? mask : NULL, context->training);
     if (y && deep)
         mu_call_set_mask(context, mu_of(mask_of_outputs(mask, x, y)));
     return mu_of(y);

@@ -1,0 +1,92 @@
+// Datasets of the texts in a folder.
+#include "data_test.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char root[] = "muster-texts-XXXXXX";
+static const char *const files[] = {"neg/b.txt", "neg/a.TXT", "pos/deep/c.txt", "pos/notes.md"};
+
+static void put(const char *name, const char *text)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void remove_all(void)
+{
+    static const char *const folders[] = {"neg", "pos/deep", "pos", ""};
+    char path[200];
+    for (size_t i = 0; i < MU_COUNT(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", root, files[i]);
+        unlink(path);
+    }
+    for (size_t i = 0; i < MU_COUNT(folders); i++) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        rmdir(path);
+    }
+}
+
+static void texts_have_labels(void **state)
+{
+    (void)state;
+    mu_dataset_text_folder_args args = {.size = sizeof args, .given = ".batch_size .seed", .directory = root,
+                                        .batch_size = -1, .no_shuffle = true, .seed = 3};
+    assert_elements(mu_dataset_text_folder_with(&args), "('bad film',0) ('so\nso',0) ('',1)");
+    assert_int_equal(mu_dataset_cardinality(mu_dataset_text_folder_with(&args)), 3);
+    args.max_length = 3;
+    args.label_mode = "binary";
+    assert_elements(mu_dataset_text_folder_with(&args), "('bad',[0]) ('so\n',[0]) ('',[1])");
+    args.max_length = 0;
+    args.batch_size = 2;
+    args.label_mode = "none";
+    assert_elements(mu_dataset_text_folder_with(&args), "['bad film' 'so\nso'] ['']");
+    args.batch_size = -1;
+    args.label_mode = "categorical";
+    args.validation_split = .4;
+    args.subset = "validation";
+    assert_elements(mu_dataset_text_folder_with(&args), "('',[0 1])");
+    args.no_shuffle = false;
+    args.subset = "training";
+    assert_int_equal(mu_dataset_cardinality(mu_dataset_text_folder_with(&args)), 2);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    assert_null(mu_dataset_text_folder(root, .max_length = 0));
+    expect_error(MU_INVALID_ARGUMENT, "mu_dataset_text_folder: max_length is 0; it must be 1 or more");
+    assert_null(mu_dataset_text_folder(root, .batch_size = 0));
+    expect_error(MU_INVALID_ARGUMENT, "batch_size is 0; expected at least 1, or -1 for single samples");
+    assert_null(mu_dataset_text_folder(root, .label_mode = "text"));
+    expect_error(MU_INVALID_ARGUMENT, "label_mode is \"text\"; expected one of \"int\"");
+    assert_null(mu_dataset_text_folder("nowhere"));
+    expect_error(MU_NOT_FOUND, "cannot open nowhere");
+    char path[200];
+    snprintf(path, sizeof path, "%s/neg", root);
+    assert_null(mu_dataset_text_folder(path));
+    expect_error(MU_NOT_FOUND, "there are no texts (.txt) in");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {DATA_TEST(texts_have_labels), DATA_TEST(refuses)};
+    if (mkdtemp(root) == NULL)
+        return 1;
+    put(files[0], "so\nso");
+    put(files[1], "bad film");
+    put(files[2], "");
+    put(files[3], "no text");
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    remove_all();
+    return failed;
+}
