@@ -80,9 +80,18 @@ MU_API mu_callback *mu_reduce_lr_on_plateau_with(const mu_reduce_lr_on_plateau_a
 
 // Returns the learning rate of an epoch (from 0) from the one before it.
 typedef double mu_epoch_schedule(int epoch, double learning_rate, void *arg);
-// mu_learning_rate_scheduler sets the optimizer's learning rate at the beginning of every epoch. `arg` must live as
-// long as the callback.
-MU_API mu_callback *mu_learning_rate_scheduler(mu_epoch_schedule *schedule, void *arg);
+typedef struct mu_learning_rate_scheduler_args {
+    size_t size;
+    const char *given;
+    mu_epoch_schedule *schedule;
+    void *arg;                               // passed to it; must live as long as the callback
+    mu_keyword_only only_;
+    bool verbose;                            // print the learning rate of each epoch
+} mu_learning_rate_scheduler_args;
+// mu_learning_rate_scheduler sets the optimizer's learning rate at the beginning of every epoch.
+#define mu_learning_rate_scheduler(...) \
+    mu_learning_rate_scheduler_with(MU_ARGS(mu_learning_rate_scheduler_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_callback *mu_learning_rate_scheduler_with(const mu_learning_rate_scheduler_args *args);
 
 typedef struct mu_csv_logger_args {
     size_t size;
@@ -105,11 +114,12 @@ typedef struct mu_tensorboard_args {
     int64_t update_freq;                     // write the values of every so many steps too; default: of epochs only
     int histogram_freq;                      // histograms of all weights every so many epochs; default: none
     bool write_images;                       // with histogram_freq: the weights as images too
+    bool write_steps_per_second;             // of each epoch, and with update_freq of each step that is written
 } mu_tensorboard_args;
 // mu_tensorboard writes values for TensorBoard: event files in the folders "train" and "validation" of log_dir, with
 // the tags "epoch_loss", "epoch_learning_rate", "batch_loss", "evaluation_loss_vs_iterations", and so for each metric;
-// of weights "dense/kernel/histogram" and "dense/kernel/image". Loops of one's own: muster/summary.h.
-// Errors while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED with the file's name.
+// "epoch_steps_per_second", "batch_steps_per_second"; of weights "dense/kernel/histogram" and "dense/kernel/image".
+// Loops of one's own: muster/summary.h. Errors while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED.
 #define mu_tensorboard(...) mu_tensorboard_with(MU_ARGS(mu_tensorboard_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_tensorboard_with(const mu_tensorboard_args *args);
 

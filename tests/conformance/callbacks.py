@@ -36,8 +36,15 @@ CALLBACKS = [
     ("LearningRateScheduler", {}, 0.4), ("CSVLogger", {"separator": ";"}, 0.05), ("CSVLogger", {"append": True}, 0.05),
     ("TerminateOnNaN", {}, 1e200), ("SwapEMAWeights", {}, 0.1), ("SwapEMAWeights", {"swap_on_epoch": True}, 0.1),
 ]
+
+
+def halve(epoch, rate):
+    return rate / 2 if epoch % 3 == 2 else rate
+
+
 # What callbacks say, with "verbose", in ten epochs.
 SAYING = [
+    ("LearningRateScheduler", {"schedule": halve}),
     ("EarlyStopping", {"monitor": "loss", "patience": 2, "restore_best_weights": True, "mode": "max"}),
     ("EarlyStopping", {"monitor": "val_loss", "patience": 3, "restore_best_weights": True}),
     ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.3, "patience": 1, "min_delta": 10, "min_lr": 0.01}),
@@ -51,16 +58,12 @@ SAYING = [
 DEFAULTS = [("EarlyStopping", 40, 0.0256, 2.02), ("ReduceLROnPlateau", 40, 0.0256, 2.0), ("ReduceLROnPlateau", 40, 0.0256, 2.02)]
 
 
-def halve(epoch, rate):
-    return rate / 2 if epoch % 3 == 2 else rate
-
-
 def callback_of(mu, name, options, folder, kept):
     """Keras's callback and ours; CSV files lie in the folder."""
     if name == "LearningRateScheduler":
         kept.append(SCHEDULE(lambda epoch, rate, _: halve(epoch, rate)))
         pointer = ctypes.cast(kept[-1], ctypes.c_void_p)
-        return tf.keras.callbacks.LearningRateScheduler(halve), mu.mu_learning_rate_scheduler(pointer, None)
+        return tf.keras.callbacks.LearningRateScheduler(halve), mu.mu_learning_rate_scheduler(schedule=pointer)
     theirs, ours = dict(options), dict(options)
     if name == "CSVLogger":
         theirs["filename"], ours["filename"] = f"{folder}/theirs.csv", f"{folder}/ours.csv"
@@ -234,7 +237,9 @@ def compare_saying(report, mu, floatx, row):
                        callbacks=[getattr(tf.keras.callbacks, name)(**given, verbose=1)])
         ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, kernel_initializer="zeros", name="dense")])
         mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.5, momentum=0.5), loss="mse")
-        given = {"path" if key == "filepath" else key: value for key, value in given.items()}
+        kept = SCHEDULE(lambda epoch, rate, _: halve(epoch, rate))
+        given = {"path" if key == "filepath" else key: ctypes.cast(kept, ctypes.c_void_p) if key == "schedule" else value
+                 for key, value in given.items()}
         with printed(ctypes.CDLL(None), seen):
             mu.mu_fit(model=ours, x=mu.tensor(x[:16]), y=mu.tensor(y[:16]), batch_size=4, epochs=10, no_shuffle=True,
                       validation_data=mu.values([mu.tensor(x[16:]), mu.tensor(y[16:])]), verbose=MU_VERBOSE_SILENT,
@@ -336,7 +341,7 @@ def compare_tensorboard(report, mu, floatx, _):
                       metrics=mu.mu_metric_named("mae"))
         data = mu.values([mu.tensor(x), mu.tensor(y)])
         history = mu.mu_fit(model=model, x=data, validation_data=data, batch_size=8, epochs=3, verbose=MU_VERBOSE_SILENT,
-                            callbacks=mu.mu_tensorboard(log_dir=f"{folder}/run", update_freq=2))
+                            callbacks=mu.mu_tensorboard(log_dir=f"{folder}/run", update_freq=2, write_steps_per_second=True))
         names = ("loss", "mean_absolute_error")
         train = {(f"epoch_{name}", i): mu.mu_history_at(history, name, i) for name in names for i in range(3)}
         train |= {("epoch_learning_rate", i): 0.125 * 0.5 ** ((i + 1) * 3 / 6) for i in range(3)}
@@ -344,8 +349,11 @@ def compare_tensorboard(report, mu, floatx, _):
         other |= {(f"evaluation_{name}_vs_iterations", 3 * (i + 1)): mu.mu_history_at(history, f"val_{name}", i)
                   for name in names for i in range(3)}
         seen, validation = events_of(f"{folder}/run/train"), events_of(f"{folder}/run/validation")
+        speeds = {key: seen.pop(key) for key in list(seen) if key[0].endswith("_steps_per_second")}
         batches = {key for key in seen if key[0].startswith("batch_")}
     right = batches == {(f"batch_{name}", step) for name in names for step in (2, 4, 6, 8)}
+    right &= speeds.keys() == {("epoch_steps_per_second", i) for i in range(3)} | {("batch_steps_per_second", i) for i in (2, 4, 6, 8)}
+    right &= all(speed > 0 for speed in speeds.values())
     right &= seen.keys() - batches == train.keys() and validation.keys() == other.keys()
     far = max(abs(both[key] - value) for both, wanted in ((seen, train), (validation, other))
               for key, value in wanted.items()) if right else np.inf

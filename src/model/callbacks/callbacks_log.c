@@ -27,35 +27,35 @@ mu_status mu__learning_rate_write(const mu_model *model, double rate)
     return status;
 }
 
-typedef struct scheduler {
-    mu_epoch_schedule *schedule;
-    void *arg;
-} scheduler;
-
 static mu_status set_rate(const mu_logs *logs, void *arg)
 {
-    const scheduler *state = arg;
+    const mu_learning_rate_scheduler_args *state = arg;
     double rate;
+    char text[32];
     MU_TRY(mu__learning_rate_read(logs->model, &rate));
     const double next = state->schedule(logs->epoch, rate, state->arg);
     MU_TRY(mu_error_code());
     if (!isfinite(next) || next < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_scheduler: the schedule returned %g for epoch %d; it "
                          "must return a learning rate of 0 or more", next, logs->epoch);
+    mu__number_text(next, sizeof text, text);
+    if (state->verbose)
+        mu__callback_say(logs, "Epoch %d: LearningRateScheduler setting learning rate to %s.\n", logs->epoch + 1, text);
     return mu__learning_rate_write(logs->model, next);
 }
 
-mu_callback *mu_learning_rate_scheduler(mu_epoch_schedule *schedule, void *arg)
+mu_callback *mu_learning_rate_scheduler_with(const mu_learning_rate_scheduler_args *given)
 {
-    if (mu__pending())
+    mu_learning_rate_scheduler_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_learning_rate_scheduler") != MU_OK)
         return NULL;
-    if (!schedule) {
+    if (!args.schedule) {
         mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_scheduler: the schedule is NULL");
         return NULL;
     }
-    scheduler *state = mu__calloc(1, sizeof *state);
+    mu_learning_rate_scheduler_args *state = mu__calloc(1, sizeof *state);
     if (state)
-        *state = (scheduler){schedule, arg};
+        *state = args;
     mu_callback *callback = mu__callback_built_in((mu_callback_args){.on_epoch_begin = set_rate}, state);
     if (callback)
         callback->sets_rate = true;

@@ -13,12 +13,15 @@ static const mu_field fields[] = {
     MU_FIELD(mu_tensorboard_args, update_freq, INT64, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_tensorboard_args, histogram_freq, INT, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_tensorboard_args, write_images, FLAG),
+    MU_FIELD(mu_tensorboard_args, write_steps_per_second, FLAG),
     {0},
 };
 
 typedef struct board {
     mu_event_file *train, *validation;  // NULL: not made yet
     int64_t steps;                      // of training since it began
+    int64_t epoch_began, step_began;    // nanoseconds of mu__now_ns
+    int64_t iterations;                 // of the optimizer when the epoch began
 } board;
 
 static mu_status complete(void *arguments)
@@ -100,6 +103,32 @@ static mu_status flush(const board *state)
     return state->validation ? mu__event_file_flush(state->validation) : MU_OK;
 }
 
+static mu_status read_iterations(const mu_model *model, int64_t *out)
+{
+    mu_variable *variable = mu_optimizer_iterations(model->trainer->optimizer);
+    mu_tensor *value = variable ? mu_variable_read(variable) : NULL;
+    return value ? mu_tensor_copy_to(value, out, sizeof *out) : mu_error_code();
+}
+
+static mu_status begin_epoch(const mu_logs *logs, void *arg)
+{
+    board *state = ((const mu_callback *)arg)->state;
+    state->epoch_began = mu__now_ns();
+    return read_iterations(logs->model, &state->iterations);
+}
+
+static mu_status begin_step(const mu_logs *logs, void *arg)
+{
+    (void)logs;
+    ((board *)((const mu_callback *)arg)->state)->step_began = mu__now_ns();
+    return MU_OK;
+}
+
+static double rate_since(int64_t began, int64_t steps)
+{
+    return (double)steps * 1e9 / (double)MU_MAX(mu__now_ns() - began, 1);
+}
+
 static mu_status write_batch(const mu_logs *logs, void *arg)
 {
     const mu_callback *callback = arg;
@@ -112,14 +141,9 @@ static mu_status write_batch(const mu_logs *logs, void *arg)
         snprintf(tag, sizeof tag, "batch_%s", logs->names[i]);
         MU_TRY(add(callback, false, tag, step, logs->values[i]));
     }
+    if (((const mu_tensorboard_args *)callback->args)->write_steps_per_second)
+        MU_TRY(add(callback, false, "batch_steps_per_second", step, rate_since(state->step_began, 1)));
     return flush(state);
-}
-
-static mu_status read_iterations(const mu_model *model, int64_t *out)
-{
-    mu_variable *variable = mu_optimizer_iterations(model->trainer->optimizer);
-    mu_tensor *value = variable ? mu_variable_read(variable) : NULL;
-    return value ? mu_tensor_copy_to(value, out, sizeof *out) : mu_error_code();
 }
 
 // A value of validation, by epoch and by the optimizer's steps.
@@ -136,6 +160,7 @@ static mu_status add_validation(const mu_callback *callback, const mu_logs *logs
 static mu_status write_epoch(const mu_logs *logs, void *arg)
 {
     const mu_callback *callback = arg;
+    const board *state = callback->state;
     char tag[128];
     double rate;
     int64_t iterations;
@@ -156,6 +181,9 @@ static mu_status write_epoch(const mu_logs *logs, void *arg)
             MU_TRY(add(callback, false, tag, logs->epoch, logs->values[i]));
     }
     MU_TRY(add(callback, false, "epoch_learning_rate", logs->epoch, rate));
+    if (((const mu_tensorboard_args *)callback->args)->write_steps_per_second)
+        MU_TRY(add(callback, false, "epoch_steps_per_second", logs->epoch,
+                   rate_since(state->epoch_began, iterations - state->iterations)));
     return flush(callback->state);
 }
 
@@ -164,10 +192,15 @@ mu_callback *mu_tensorboard_with(const mu_tensorboard_args *given)
     static const mu_callback_class class = {
         .class = {"tensorboard", "TensorBoard", "mu_tensorboard", MU_OPTIONS(mu_tensorboard_args), fields, complete},
         .state_bytes = sizeof(board), .on_destroy = close_files,
-        .hooks = {.on_train_begin = start_anew, .on_batch_end = write_batch, .on_epoch_end = write_epoch,
-                  .on_train_end = start_anew}};
+        .hooks = {.on_train_begin = start_anew, .on_epoch_begin = begin_epoch, .on_batch_begin = begin_step,
+                  .on_batch_end = write_batch, .on_epoch_end = write_epoch, .on_train_end = start_anew}};
     mu_callback *callback = mu__callback_of_class(&class, given);
-    if (callback && ((const mu_tensorboard_args *)callback->args)->update_freq == 0)
-        callback->hooks.on_batch_end = NULL;
+    if (!callback)
+        return NULL;
+    const mu_tensorboard_args *args = callback->args;
+    if (args->update_freq == 0)
+        callback->hooks.on_batch_end = callback->hooks.on_batch_begin = NULL;
+    if (!args->write_steps_per_second)
+        callback->hooks.on_epoch_begin = callback->hooks.on_batch_begin = NULL;
     return callback;
 }
