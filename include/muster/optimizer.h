@@ -345,6 +345,42 @@ typedef struct mu_lion_args {
 #define mu_lion(...) mu_lion_with(MU_ARGS(mu_lion_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_optimizer *mu_lion_with(const mu_lion_args *args);
 
+typedef struct mu_muon_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double learning_rate;                    // default 0.001
+    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double weight_decay;                     // of matrices; default 0.004
+    double clipnorm, global_clipnorm, clipvalue;
+    bool use_ema;
+    double ema_momentum;
+    int ema_overwrite_frequency;
+    double loss_scale_factor;
+    int gradient_accumulation_steps;
+    const char *name;
+    double adam_beta_1, adam_beta_2;         // of the variables that Adam updates; default 0.9, 0.999
+    double adam_weight_decay;                // of these; default 0.004, 0: none
+    double epsilon;                          // likewise; default 1e-7
+    // Adam also updates variables in whose path one of these regular expressions (POSIX extended) occurs, such as that
+    // of the last layer: "logits"
+    int n_exclude_layers;
+    const char *const *exclude_layers;
+    bool no_exclude_embeddings;              // Muon also updates matrices with "embedding" in their path
+    double muon_a, muon_b, muon_c;           // of the iteration; default 3.4445, -4.775, 2.0315
+    double adam_lr_ratio;                    // Adam's share of the learning rate; default 1
+    double momentum;                         // default 0.95
+    int ns_steps;                            // iterations; default 5
+    bool no_nesterov;
+    double rms_rate;                         // steps are as large as Adam's with 0.2, the default; 0: not scaled
+} mu_muon_args;
+// mu_muon makes a Muon optimizer (Jordan et al., 2024; Liu et al., 2025): each step of a matrix is its momentum with
+// singular values near 1, by ns_steps of Newton and Schulz's iteration. Adam with decoupled weight decay updates all
+// other variables, embeddings among them. State: momentum, and for Adam's variables velocity. Errors, when variables
+// are updated: UNIMPLEMENTED for a matrix that is divided among servers.
+#define mu_muon(...) mu_muon_with(MU_ARGS(mu_muon_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_optimizer *mu_muon_with(const mu_muon_args *args);
+
 typedef struct mu_adafactor_args {
     size_t size;
     const char *given;

@@ -22,6 +22,7 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-5}
 SHAPES = {"kernel": (5, 4), "bias": (4,), "table": (ROWS, WIDTH)}
 
 BETAS = {"beta_1": single(0.9), "beta_2": single(0.999), "epsilon": single(1e-7)}
+ADAM_OF_MUON = {"adam_beta_1": single(0.9), "adam_beta_2": single(0.999), "epsilon": single(1e-7)}
 # Keras's class, options. Keras rounds its Python numbers to f32, so these have only such as f32 has.
 OPTIMIZERS = [
     ("SGD", {"learning_rate": single(0.01)}), ("SGD", {"learning_rate": single(0.01), "momentum": single(0.9)}),
@@ -39,6 +40,9 @@ OPTIMIZERS = [
     ("Ftrl", {"learning_rate": 0.125, "learning_rate_power": -0.25, "l1_regularization_strength": single(0.01),
               "l2_regularization_strength": single(0.02), "l2_shrinkage_regularization_strength": 0.125, "beta": 0.5}),
     ("Lion", {"beta_1": single(0.9), "beta_2": single(0.99)}),
+    ("Muon", {"learning_rate": single(0.01), "weight_decay": 0.125, "adam_weight_decay": 0.25, "exclude_layers": ["tab.e$"]} | ADAM_OF_MUON),
+    ("Muon", {"learning_rate": 0.125, "nesterov": False, "ns_steps": 3, "rms_rate": None, "weight_decay": None, "momentum": 0.5,
+              "adam_lr_ratio": 0.5, "adam_weight_decay": None} | ADAM_OF_MUON),
 ]
 # What every class has.
 SHARED = [
@@ -74,9 +78,10 @@ SCHEDULES = [
 def ours_of(options):
     """Options as our functions take them: those that are true by default have the opposite name."""
     options = dict(options)
-    if "relative_step" in options:
-        options["no_relative_step"] = not options.pop("relative_step")
-    return options
+    for name in ("relative_step", "exclude_embeddings", *(["nesterov"] if "ns_steps" in options else [])):
+        if name in options:
+            options[f"no_{name}"] = not options.pop(name)
+    return {name: 0.0 if value is None else value for name, value in options.items()}
 
 
 def snake(name):
@@ -299,7 +304,7 @@ def compare_slots(report, mu, floatx, row):
         train_muster(mu, optimizer, floatx, repeats(options))
         seen = mu.read_state(optimizer)
     own = snake(name)
-    names = {key.removeprefix(f"{own}/") for key in seen} - {"iterations", "learning_rate", "u_product"}
+    names = {key.removeprefix(f"{own}/") for key, value in seen.items() if np.ndim(value) > 0}  # not numbers of the optimizer's
     names -= {f"{variable}/{factor}" for variable in SHAPES for factor in "rc"}  # Keras's Adafactor gives these no names
     far = max((off(seen[f"{own}/{key}"], value) for key, value in wanted.items() if f"{own}/{key}" in seen), default=0)
     report.check(f"state of {name}, {floatx}", f"{text_of(options)}: {len(names)} tensors within {far:.1e}",

@@ -31,6 +31,7 @@ static int make_optimizers(mu_optimizer *out[MOST])
         mu_adafactor(.learning_rate = .1),
         mu_ftrl(.learning_rate = .1, .l1_regularization_strength = .01),
         mu_lion(.learning_rate = .1),
+        mu_muon(.learning_rate = .1),
         mu_loss_scale_optimizer(mu_sgd(.learning_rate = .1, .weight_decay = .25), .dynamic_growth_steps = 2),
     };
     memcpy(out, all, sizeof all);

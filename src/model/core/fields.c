@@ -425,7 +425,7 @@ static json_t *item_json(const void *args, const mu_field *field, int i)
 static json_t *list_json(const void *args, const mu_field *field)
 {
     if (!*list_at(args, field))
-        return json_null();
+        return field->none_is_empty ? json_array() : json_null();
     if (field->single && list_length(args, field) == 1)
         return item_json(args, field, 0);
     json_t *list = json_array();
@@ -733,6 +733,8 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
         if (field && field->null_choice && json_is_null(value))
             *text_at(args, field) = field->null_choice;
         const bool empty = json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0);
+        if (field && field->none_is_empty && empty)
+            continue;
         if (field && field->empty && empty) {
             *(bool *)((char *)args + field->empty) = true;
             continue;
@@ -745,13 +747,19 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
     return MU_OK;
 }
 
+// Whether Keras's None is a number that is not the default here.
+static bool none_is_zero(const mu_field *field)
+{
+    return field->kind == MU_FIELD_DOUBLE && field->none && field->number != 0;
+}
+
 // The options that a configuration gives, as a caller writes them. Keras gives a schedule in the place of the rate.
 static char *written(const mu_class *class, const json_t *config)
 {
     char *text = mu__strdup("");
     for (const mu_field *field = class->fields; text && field && field->kind != MU_FIELD_END; field++) {
         const json_t *value = json_object_get(config, field->keras ? field->keras : field->name);
-        if (field->internal || !value || json_is_null(value))
+        if (field->internal || !value || (json_is_null(value) && !none_is_zero(field)))
             continue;
         const bool schedule = field->kind == MU_FIELD_RATE && json_is_object(value);
         char *longer = mu__sprintf("%s.%s,", text, schedule ? "schedule" : field->name);

@@ -72,6 +72,7 @@ typedef struct mu_field {
     size_t empty;               // MU_FIELD_INTS: offset of a bool that stands for a list without numbers, which Keras
                                 // has as None besides a default; 0: there is none
     bool up_to;                 // MU_FIELD_LONGS: a number in Keras's JSON is the list from 1 to that number
+    bool none_is_empty;         // MU_FIELD_TEXTS: Keras has an empty list where none is given, not None
     bool single;                // MU_FIELD_INTS, MU_FIELD_DOUBLES: Keras writes a list of one number as the number
     bool none;                  // MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT, MU_FIELD_INT64: `number` is;
                                 // MU_FIELD_DIMS: an empty shape is

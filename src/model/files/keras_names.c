@@ -356,8 +356,7 @@ static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, con
         if (!slots)
             return mu_error_code();
         for (int s = slot; s < slot + together; s++)
-            // Means over rows and columns exist only of matrices.
-            if (optimizer->slot_kinds[s].without == 0 || variable->resource.spec.shape.rank >= 2)
+            if (!mu__optimizer_lacks(optimizer, variable, s))
                 MU_TRY(add_state(out, slots[s], number));
     }
     return MU_OK;

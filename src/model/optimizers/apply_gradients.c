@@ -165,9 +165,11 @@ static mu_tensor *rate_of(const mu_variable *variable, mu_tensor *rate)
 
 static mu_status decay(const pairs *p, mu_variable *variable, mu_tensor *rate)
 {
-    if (p->args->weight_decay == 0 || !mu__optimizer_decays(p->optimizer, variable))
+    const mu_optimizer_ops *ops = p->optimizer->ops;
+    const double amount = ops->decay ? ops->decay(p->args, variable) : p->args->weight_decay;
+    if (amount == 0 || !mu__optimizer_decays(p->optimizer, variable))
         return MU_OK;
-    mu_tensor *share = mu_multiply(mu__variable_read(variable), like(variable, p->args->weight_decay));
+    mu_tensor *share = mu_multiply(mu__variable_read(variable), like(variable, amount));
     mu_tensor *lost = mu_multiply(share, mu_cast(rate, variable->resource.spec.dtype));
     return lost ? mu__variable_update(variable, MU_UPDATE_SUB, lost) : mu_error_code();
 }

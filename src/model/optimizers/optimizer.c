@@ -183,39 +183,48 @@ static mu_status slice_slot(const mu_optimizer *optimizer, mu_variable *made, co
     return status;
 }
 
-// The variable's shape without one axis; a scalar for a variable with fewer than two.
+// The variable's shape without one axis.
 static mu_shape slot_shape(const mu_shape *shape, int without)
 {
     mu_shape result = *shape;
     if (without == 0)
         return result;
-    if (shape->rank < 2)
-        return (mu_shape){0};
     for (int i = shape->rank + without; i + 1 < shape->rank; i++)
         result.dims[i] = result.dims[i + 1];
     result.rank--;
     return result;
 }
 
-static mu_tensor *first_value(const mu_spec *spec, const mu_optimizer_slot *slot)
+bool mu__optimizer_lacks(const mu_optimizer *optimizer, const mu_variable *variable, int slot)
 {
-    const mu_shape shape = slot_shape(&spec->shape, slot->without);
+    const mu_optimizer_ops *ops = optimizer->ops;
+    if (optimizer->slot_kinds[slot].without != 0)
+        return variable->resource.spec.shape.rank < 2;
+    return ops->lacks && slot != optimizer->average && slot != optimizer->accumulator &&
+           ops->lacks(optimizer->args, variable, slot);
+}
+
+static mu_tensor *first_value(const mu_spec *spec, const mu_optimizer_slot *slot, bool lacks)
+{
+    const mu_shape shape = lacks ? (mu_shape){0} : slot_shape(&spec->shape, slot->without);
     return slot->initial == 0 ? mu_tensor_new(spec->dtype, shape.rank, shape.dims, NULL)
                               : mu_broadcast_to(mu_constant(spec->dtype, slot->initial), shape.rank, shape.dims);
 }
 
-static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable, const mu_optimizer_slot *slot)
+static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable, int s)
 {
+    const mu_optimizer_slot *slot = &optimizer->slot_kinds[s];
+    const bool lacks = mu__optimizer_lacks(optimizer, variable, s), alike = slot->without == 0 && !lacks;
     char *full = mu__sprintf("%s/%s/%s", mu__optimizer_name(optimizer), variable->resource.name, slot->name);
     mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *initial = full ? first_value(&variable->resource.spec, slot) : NULL;
+    mu_tensor *initial = full ? first_value(&variable->resource.spec, slot, lacks) : NULL;
     mu__trace_resume(suspended);
     mu_scope_change scope;
     mu__scope_beside(&scope, variable);
     mu_variable *made = initial ? mu_variable_new(initial, full, .not_trainable = true) : NULL;
     mu__scope_restore(&scope);
     mu__free(full);
-    if (!made || (slot->without == 0 && slice_slot(optimizer, made, variable, slot->name) != MU_OK) ||
+    if (!made || (alike && slice_slot(optimizer, made, variable, slot->name) != MU_OK) ||
         MU_PUSH(&optimizer->slots, made) != MU_OK)
         return mu_error_code();
     mu_retain(made);
@@ -229,7 +238,7 @@ static int index_of(mu_optimizer *optimizer, mu_variable *variable)
         if (optimizer->variables.items[i] == variable)
             return (int)i;
     for (int s = 0; s < optimizer->n_slots; s++)
-        if (make_slot(optimizer, variable, &optimizer->slot_kinds[s]) != MU_OK)
+        if (make_slot(optimizer, variable, s) != MU_OK)
             return -1;
     if (MU_PUSH(&optimizer->variables, variable) != MU_OK)
         return -1;
@@ -331,26 +340,17 @@ static bool holds(const mu_value *value, const mu_variable *variable)
     return found;
 }
 
-// Whether the expression occurs in the name without the layer's; it was compiled before.
-static bool matches(const char *expression, const char *name)
+bool mu__expression_occurs(const char *expression, const char *text)
 {
     regex_t compiled;
-    const char *slash = strrchr(name, '/');
     if (regcomp(&compiled, expression, REG_EXTENDED | REG_NOSUB) != 0)
         return false;
-    const bool found = regexec(&compiled, slash ? slash + 1 : name, 0, NULL, 0) == 0;
+    const bool found = regexec(&compiled, text, 0, NULL, 0) == 0;
     regfree(&compiled);
     return found;
 }
 
-bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *variable)
-{
-    const char *name = variable->slice ? variable->slice->full_name : variable->resource.name;
-    return !(optimizer->excluded && holds(optimizer->excluded, variable)) &&
-           !(optimizer->excluded_names && matches(optimizer->excluded_names, name));
-}
-
-static mu_status check_expression(const char *expression)
+mu_status mu__expression_check(const char *option, const char *expression)
 {
     regex_t compiled;
     char reason[120];
@@ -360,8 +360,26 @@ static mu_status check_expression(const char *expression)
         return MU_OK;
     }
     regerror(code, &compiled, reason, sizeof reason);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_exclude_from_weight_decay: names is '%.60s', which is not a regular "
-                     "expression: %s", expression, reason);
+    return mu__error(MU_INVALID_ARGUMENT, "%s is '%.60s', which is not a regular expression: %s", option, expression,
+                     reason);
+}
+
+// Whether the expression occurs in the name without the layer's.
+static bool matches(const char *expression, const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return mu__expression_occurs(expression, slash ? slash + 1 : name);
+}
+
+const char *mu__optimizer_path(const mu_variable *variable)
+{
+    return variable->slice ? variable->slice->full_name : variable->resource.name;
+}
+
+bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *variable)
+{
+    return !(optimizer->excluded && holds(optimizer->excluded, variable)) &&
+           !(optimizer->excluded_names && matches(optimizer->excluded_names, mu__optimizer_path(variable)));
 }
 
 mu_status mu_exclude_from_weight_decay_with(const mu_exclude_from_weight_decay_args *given)
@@ -376,7 +394,7 @@ mu_status mu_exclude_from_weight_decay_with(const mu_exclude_from_weight_decay_a
         return mu__error(MU_FAILED_PRECONDITION, "mu_exclude_from_weight_decay: '%s' has updated variables already; "
                          "call it before the first update", mu__optimizer_name(optimizer));
     if (args.names)
-        MU_TRY(check_expression(args.names));
+        MU_TRY(mu__expression_check("mu_exclude_from_weight_decay: names", args.names));
     char *names = args.names ? mu__strdup(args.names) : NULL;
     if (args.names && !names)
         return mu_error_code();

@@ -63,6 +63,11 @@ typedef struct mu_optimizer_ops {
     // How many slots, from the first on, Keras makes for one variable before it takes the next one: the order of the
     // state in its files. 0: one. What is left comes slot by slot.
     int slots_together;
+    // lacks tells whether a variable is without one of these slots, which then is a scalar that counts for nothing and
+    // is not in Keras's files. Optional: as `without` of the slot says of variables with fewer than two axes.
+    bool (*lacks)(const void *args, const mu_variable *variable, int slot);
+    // decay returns the weight decay of a variable. Optional: the option weight_decay.
+    double (*decay)(const void *args, const mu_variable *variable);
     // scalars writes what the optimizer has, at most MU_MAX_OPTIMIZER_SCALARS, and returns how many. Optional: none.
     int (*scalars)(const void *args, mu_optimizer_scalar *scalars);
     // The function of the gradient's size that the formula has: mu_square or mu_abs. Slices count separately in it.
@@ -116,7 +121,14 @@ mu_status mu__optimizer_need(mu_optimizer *optimizer);
 mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const *variables);
 // mu__optimizer_slots returns the slots of a variable, made if they are missing; NULL on error.
 mu_variable *const *mu__optimizer_slots(mu_optimizer *optimizer, mu_variable *variable);
+bool mu__optimizer_lacks(const mu_optimizer *optimizer, const mu_variable *variable, int slot);
 bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *variable);
+// mu__optimizer_path returns the variable's path; of a part of a variable that is divided, that of the whole.
+const char *mu__optimizer_path(const mu_variable *variable);
+// mu__expression_check refuses text that is not a regular expression (POSIX extended), as an option of the caller's;
+// mu__expression_occurs tells whether one occurs in a text.
+mu_status mu__expression_check(const char *option, const char *expression);
+bool mu__expression_occurs(const char *expression, const char *text);
 // mu__optimizer_forget_left frees `left`; what workers have left is then never applied.
 void mu__optimizer_forget_left(mu_optimizer *optimizer);
 // mu__loss_scale_update changes the scale after a step whose gradients are all finite (a bool scalar), or are not.

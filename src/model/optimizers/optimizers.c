@@ -7,6 +7,8 @@
 #include "model/optimizers/optimizer.h"
 #include "ops/nn/nn.h"
 
+#include <math.h>
+#include <muster/nn.h>
 #include <muster/ops.h>
 #include <strings.h>
 
@@ -445,6 +447,93 @@ static mu_status lion_update(const mu_optimizer_update *u)
                                                                                                    : mu_error_code();
 }
 
+// ---- Muon ---------------------------------------------------------------------------------------
+
+static mu_status muon_complete(void *arguments)
+{
+    const mu_muon_args *args = arguments;
+    for (int i = 0; i < args->n_exclude_layers; i++)
+        MU_TRY(mu__expression_check("mu_muon: exclude_layers", args->exclude_layers[i]));
+    return MU_OK;
+}
+
+// Whether Adam updates a variable.
+static bool muon_leaves(const mu_muon_args *args, const mu_variable *variable)
+{
+    const char *path = mu__optimizer_path(variable);
+    bool leaves = variable->resource.spec.shape.rank != 2 ||
+                  (!args->no_exclude_embeddings && strcasestr(path, "embedding") != NULL);
+    for (int i = 0; !leaves && i < args->n_exclude_layers; i++)
+        leaves = mu__expression_occurs(args->exclude_layers[i], path);
+    return leaves;
+}
+
+enum { MUON_MOMENTUM, MUON_VELOCITY };
+
+static int muon_slots(const void *args, mu_optimizer_slot *slots)
+{
+    (void)args;
+    slots[MUON_MOMENTUM] = (mu_optimizer_slot){.name = "momentum"};
+    slots[MUON_VELOCITY] = (mu_optimizer_slot){.name = "velocity"};
+    return 2;
+}
+
+static bool muon_lacks(const void *args, const mu_variable *variable, int slot)
+{
+    return slot == MUON_VELOCITY && !muon_leaves(args, variable);
+}
+
+static double muon_decay(const void *arguments, const mu_variable *variable)
+{
+    const mu_muon_args *args = arguments;
+    return muon_leaves(args, variable) ? args->adam_weight_decay : args->weight_decay;
+}
+
+// The matrix with singular values near 1, by the iteration x ← a x + (b A + c A²) x, where A = x xᵀ.
+static mu_tensor *with_equal_values(const mu_optimizer_update *u, const mu_muon_args *args, mu_tensor *x)
+{
+    const int64_t *dims = u->variable->resource.spec.shape.dims;
+    const bool tall = dims[0] > dims[1];
+    x = tall ? mu_transpose(x, NULL) : x;
+    mu_tensor *size = mu_sqrt(mu_reduce_sum(mu_square(x), MU_ALL_AXES));
+    x = mu_divide(x, mu_add(size, number(u, 1e-7)));
+    for (int i = 0; i < args->ns_steps && x; i++) {
+        mu_tensor *square = mu_matmul_transposed(x, x, false, true);
+        mu_tensor *factor = mu_add(times(u, args->muon_b, square),
+                                   mu_matmul(times(u, args->muon_c, square), square));
+        x = mu_add(times(u, args->muon_a, x), mu_matmul(factor, x));
+    }
+    return tall ? mu_transpose(x, NULL) : x;
+}
+
+static mu_status muon_step(const mu_optimizer_update *u, const mu_muon_args *args)
+{
+    const int64_t *dims = u->variable->resource.spec.shape.dims;
+    if (u->variable->slice)
+        return mu__error(MU_UNIMPLEMENTED, "mu_muon: '%s' is divided among servers, and its steps need the whole "
+                         "matrix; name it in .exclude_layers, so that Adam updates it, or do not divide it",
+                         mu__optimizer_path(u->variable));
+    mu_tensor *gradient = u->gradient.dense;
+    mu_tensor *momentum = set(u, MUON_MOMENTUM, mu_add(times(u, args->momentum, slot(u, MUON_MOMENTUM)), gradient));
+    mu_tensor *ahead = args->no_nesterov ? momentum : mu_add(gradient, times(u, args->momentum, momentum));
+    mu_tensor *step = mu_multiply(u->rate, with_equal_values(u, args, ahead));
+    const double scale = args->rms_rate == 0 ? 1 : sqrt((double)MU_MAX(dims[0], dims[1])) * args->rms_rate;
+    return subtract(u, times(u, scale, step));
+}
+
+static mu_status muon_update(const mu_optimizer_update *u)
+{
+    const mu_muon_args *args = u->optimizer->args;
+    if (!muon_leaves(args, u->variable))
+        return muon_step(u, args);
+    mu_tensor *momentum = blend(u, MUON_MOMENTUM, args->adam_beta_1, u->gradient.dense);
+    mu_tensor *velocity = blend(u, MUON_VELOCITY, args->adam_beta_2, u->magnitude);
+    mu_tensor *rate = mu_divide(mu_multiply(times(u, args->adam_lr_ratio, u->rate),
+                                            mu_sqrt(correction(u, args->adam_beta_2))),
+                                correction(u, args->adam_beta_1));
+    return subtract(u, mu_divide(mu_multiply(momentum, rate), root_plus(u, velocity, args->epsilon)));
+}
+
 // ---- Options ------------------------------------------------------------------------------------
 
 // The rows of mu_optimizer_args: SHARED(type, default rate, default of weight_decay).
@@ -513,6 +602,23 @@ static const mu_field ftrl_fields[] = {
     MU_FIELD(mu_ftrl_args, l2_shrinkage_regularization_strength, DOUBLE, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_ftrl_args, beta, DOUBLE), {0},
 };
+static const mu_field muon_fields[] = {
+    SHARED(mu_muon_args, .001, .number = .004, .none = true),
+    MU_FIELD(mu_muon_args, adam_beta_1, DOUBLE, .limit = MU_BELOW_ONE, .number = .9),
+    MU_FIELD(mu_muon_args, adam_beta_2, DOUBLE, .limit = MU_BELOW_ONE, .number = .999),
+    MU_FIELD(mu_muon_args, adam_weight_decay, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .004, .none = true),
+    EPSILON(mu_muon_args),
+    MU_FIELD(mu_muon_args, exclude_layers, TEXTS, .second = offsetof(mu_muon_args, n_exclude_layers),
+             .none_is_empty = true),
+    MU_FIELD(mu_muon_args, no_exclude_embeddings, NOT, .keras = "exclude_embeddings"),
+    MU_FIELD(mu_muon_args, muon_a, DOUBLE, .number = 3.4445), MU_FIELD(mu_muon_args, muon_b, DOUBLE, .number = -4.775),
+    MU_FIELD(mu_muon_args, muon_c, DOUBLE, .number = 2.0315),
+    MU_FIELD(mu_muon_args, adam_lr_ratio, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1),
+    MU_FIELD(mu_muon_args, momentum, DOUBLE, .limit = MU_BELOW_ONE, .number = .95),
+    MU_FIELD(mu_muon_args, ns_steps, INT, .limit = MU_POSITIVE, .number = 5),
+    MU_FIELD(mu_muon_args, no_nesterov, NOT, .keras = "nesterov"),
+    MU_FIELD(mu_muon_args, rms_rate, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .2, .none = true), {0},
+};
 static const mu_field lion_fields[] = {
     SHARED(mu_lion_args, .001, .none = true),
     MU_FIELD(mu_lion_args, beta_1, DOUBLE, .limit = MU_INSIDE, .number = .9),
@@ -523,8 +629,10 @@ static const mu_field lion_fields[] = {
 
 // OPTIMIZER(the word of mu_WORD, Keras's class, the words of mu_WORD_args and of WORD_fields, functions …)
 #define OPTIMIZER(word, keras_name, options, rows, ...)                                                           \
+    OPTIMIZER_CHECKED(word, keras_name, options, rows, NULL, __VA_ARGS__)
+#define OPTIMIZER_CHECKED(word, keras_name, options, rows, complete, ...)                                         \
     static const mu_optimizer_ops word##_ops = {                                                                  \
-        .class = {#word, keras_name, "mu_" #word, MU_OPTIONS(mu_##options##_args), rows##_fields, NULL},          \
+        .class = {#word, keras_name, "mu_" #word, MU_OPTIONS(mu_##options##_args), rows##_fields, complete},      \
         __VA_ARGS__};                                                                                             \
     mu_optimizer *mu_##word##_with(const mu_##options##_args *args) { return mu__optimizer_make(&word##_ops, args); }
 
@@ -557,11 +665,13 @@ OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots,
           .slots_together = 2, .magnitude = mu_square, .update = ftrl_update,
           .takes_slices = ftrl_takes_slices, .update_slices = ftrl_slices)
 OPTIMIZER(lion, "Lion", lion, lion, .slots = lion_slots, .update = lion_update)
+OPTIMIZER_CHECKED(muon, "Muon", muon, muon, muon_complete, .slots = muon_slots, .slots_together = 2,
+                  .lacks = muon_lacks, .decay = muon_decay, .magnitude = mu_square, .update = muon_update)
 
 // All but the last have defaults for every option.
 static const mu_optimizer_ops *const classes[] = {
     &sgd_ops, &adam_ops, &adamw_ops, &adamax_ops, &nadam_ops, &lamb_ops, &rmsprop_ops, &adagrad_ops, &adadelta_ops,
-    &adafactor_ops, &ftrl_ops, &lion_ops, &mu__loss_scale_ops,
+    &adafactor_ops, &ftrl_ops, &lion_ops, &muon_ops, &mu__loss_scale_ops,
 };
 
 const mu_optimizer_ops *mu__optimizer_find(const char *name)

@@ -38,10 +38,11 @@ static mu_optimizer *adadelta(void) { return mu_adadelta(.learning_rate = 1, .lo
 static mu_optimizer *ftrl(void) { return mu_ftrl(.learning_rate = .1, .l1_regularization_strength = .01); }
 static mu_optimizer *adafactor(void) { return mu_adafactor(.learning_rate = .1); }
 static mu_optimizer *lion(void) { return mu_lion(.learning_rate = .1); }
+static mu_optimizer *muon(void) { return mu_muon(.learning_rate = .1, .use_ema = true); }
 static mu_optimizer *scaled(void) { return mu_loss_scale_optimizer(nadam(), .dynamic_growth_steps = 2); }
 
 static make_optimizer *const makers[] = {sgd, adam, amsgrad, adamw, adamax, nadam, lamb, rmsprop, adagrad, adadelta,
-                                         adafactor, ftrl, lion, scaled};
+                                         adafactor, ftrl, lion, muon, scaled};
 
 typedef struct job {
     mu_variable *kernel, *table;
@@ -345,6 +346,8 @@ static void options_are_checked(void **state)
     expect_error(MU_INVALID_ARGUMENT, "mu_ftrl: learning_rate_power is 0.5; it must be 0 or less");
     assert_null(mu_lion(.beta_1 = 0));
     expect_error(MU_INVALID_ARGUMENT, "mu_lion: beta_1 is 0");
+    assert_null(mu_muon(.n_exclude_layers = 1, .exclude_layers = (const char *const[]){"("}));
+    expect_error(MU_INVALID_ARGUMENT, "mu_muon: exclude_layers is '(', which is not a regular expression");
     assert_null(mu_adagrad(.gradient_accumulation_steps = 1));
     expect_error(MU_INVALID_ARGUMENT, "mu_adagrad: gradient_accumulation_steps is 1");
     assert_null(mu_nadam(.clipnorm = 1, .clipvalue = 1));

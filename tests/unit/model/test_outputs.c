@@ -289,7 +289,7 @@ static void layers_have_metrics(void **state)
 // ---- Learning rates of layers -------------------------------------------------------------------
 
 static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam",
-                                         "ftrl", "lion", "lamb", "adafactor"};
+                                         "ftrl", "lion", "lamb", "adafactor", "muon"};
 
 // The weights after a few steps with this rate, and factors for the model and its second layer (negative: none).
 static double *trained(const char *optimizer, double rate, double of_model, double of_second, int64_t *n)
