@@ -39,8 +39,13 @@ def module_named(module):
     return value
 
 
+# Classes of which the page lists what their base class does not have.
+BESIDES = {"keras.Sequential": "keras.Model"}
+
+
 def public_names(module):
-    return {name for name in dir(module_named(module)) if not name.startswith("_")}
+    names = {name for name in dir(module_named(module)) if not name.startswith("_")}
+    return names - public_names(BESIDES[module]) if module in BESIDES else names
 
 
 def declared():
