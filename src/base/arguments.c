@@ -95,8 +95,8 @@ static mu_status refuse_positional(const char *given, const char *function)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the member only_ of the argument struct is set; leave it NULL",
                          function);
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: argument %d, %s, has no name, and only the arguments before it can go without; write its "
-                     "name, as in .name = %s",
+                     "%s: argument %d, %s, has no name, and only the arguments before it can go without; write which "
+                     "option it is, as in .OPTION = %s",
                      function, number, text, text);
 }
 

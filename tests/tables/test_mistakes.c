@@ -159,6 +159,14 @@ static mu_status no_weights_file(void)
     return mu_load_weights(built(), path_of("notes.txt"));
 }
 
+static const char *csv_with_header(void)
+{
+    FILE *file = fopen(path_of("header.csv"), "w");
+    fputs("a,b\n1,2\n", file);
+    fclose(file);
+    return path_of("header.csv");
+}
+
 #define DIMS(...) (int)MU_COUNT(((const int64_t[]){__VA_ARGS__})), (const int64_t[]){__VA_ARGS__}
 #define IMAGE DIMS(2, 8, 8, 1)
 
@@ -287,7 +295,49 @@ typedef struct mistake {
         "the value is float32[3], but variable 'dense/bias' is float64[3]", "mu_cast")                                \
     ROW(numbers_of_an_input, mu_tensor_data(mu_input({3})), "symbolic and has no elements", "mu_model_new")           \
     ROW(mask_of_features, mu_call(mu_lstm(2), numbers(DIMS(2, 3, 4), 1), .mask = mu_ones(MU_BOOL, DIMS(2, 3, 4))),    \
-        "its mask has shape [2, 3, 4]", "the first 2 axes of the input")
+        "its mask has shape [2, 3, 4]", "the first 2 axes of the input")                                              \
+    ROW(arrays_without_labels, FIT(model, numbers(DIMS(8, 4), 1)), "1 part", "give the labels as y")                  \
+    ROW(weights_without_a_length,                                                                                     \
+        mu_compile(two_outputs(BOTH_LOSSES), .loss = BOTH_LOSSES, .loss_weights = &(double){1}),                      \
+        ".loss_weights has 0 elements", "give 2, one for each loss")                                                  \
+    ROW(metric_as_loss,                                                                                               \
+        mu_compile(model, .loss = mu_mean_metric("a")), "the loss is of type metric", "expected loss or a name")      \
+    ROW(loss_as_metric,                                                                                               \
+        mu_compile(model, .loss = "mse", .metrics = mu_mean_squared_error_loss()),                                    \
+        "the metric is of type loss", "expected metric or a name")                                                    \
+    ROW(file_as_data, FIT(model, "train.csv"), "x is of type text", "expected a dataset")                             \
+    ROW(split_of_a_dataset,                                                                                           \
+        FIT(model, rows, .validation_split = .2), "validation_split takes rows of arrays", "mu_dataset_take")         \
+    ROW(split_in_percent,                                                                                             \
+        FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1), .validation_split = 20),                                 \
+        "validation_split is 20", "below 1")                                                                          \
+    ROW(batch_size_of_batches,                                                                                        \
+        FIT(model, rows, .batch_size = 16), "has its batches already", "leave out .batch_size")                       \
+    ROW(weights_in_a_file_of_models,                                                                                  \
+        mu_save_weights(built(), path_of("m.keras")), "not weights alone", "use mu_save_model")                       \
+    ROW(model_in_a_file_of_weights,                                                                                   \
+        (mu_save_weights(built(), path_of("w.safetensors")), mu_load_model(path_of("w.safetensors"))),                \
+        "holds no model", "mu_load_weights")                                                                          \
+    ROW(attention_of_one,                                                                                             \
+        mu_call(mu_multi_head_attention(2, 3), numbers(DIMS(2, 3, 4), 1)),                                            \
+        "it was given 1 tensor", "mu_list(query, value, MU_END)")                                                     \
+    ROW(sum_of_one,                                                                                                   \
+        mu_call(mu_add_layer(), numbers(DIMS(2, 3), 1)), "combines 2 or more tensors", "mu_list(a, b, MU_END)")       \
+    ROW(input_left_out,                                                                                               \
+        mu_model_new(mu_input({3}), mu_call(mu_dense(1), mu_input({3}, .name = "other"))),                            \
+        "the input 'other'", "add it to .inputs")                                                                     \
+    ROW(class_weights_without_a_length,                                                                               \
+        FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1), .class_weight = (double[]){1, 2, 3}),                    \
+        "n_class_weight is 0", "its length")                                                                          \
+    ROW(optimizer_with_arguments,                                                                                     \
+        mu_compile(model, .loss = "mse", .optimizer = "Adam(0.1)"), "'Adam(0.1)'", "expected an object or one of")    \
+    ROW(callback_by_name, mu_fit(model, rows, .callbacks = "early_stopping"), "'early_stopping'", "give an object")   \
+    ROW(metric_twice,                                                                                                 \
+        mu_compile(model, .loss = "mse", .metrics = MU_METRICS("mae", "mae")), "logged as 'mae'", "different names")  \
+    ROW(labels_from_minus_one,                                                                                        \
+        FIT(model, numbers(DIMS(8, 4), 1), mu_fill(MU_I64, DIMS(8), -1)), "label -1", "Count labels from 0")          \
+    ROW(header_read_as_numbers,                                                                                       \
+        mu_next(mu_iterate(mu_dataset_csv(csv_with_header(), .columns = 2))), "column 1: \"a\"", ".skip_lines = 1")
 
 #define RUN(name, call, cause, cure) \
     static void run_##name(void) { (void)(call); }

@@ -226,24 +226,33 @@ static mu_tensor *sparse_valid(const mu_loss *loss, mu_tensor *y_true, mu_tensor
     return labels ? mu_not_equal(labels, like(labels, args->ignore_class)) : NULL;
 }
 
-// Labels that are no integers are refused by the op, which says what to do.
-static mu_status need_class_numbers(const mu_loss *loss, const mu_tensor *labels, const mu_tensor *y_pred)
+// Whether labels have the shape of the predictions without the classes.
+static bool are_class_numbers(const mu_tensor *labels, const mu_tensor *y_pred)
 {
-    char given[MU_SHAPE_TEXT], predictions[MU_SHAPE_TEXT];
-    if (!labels || !y_pred || !mu__dtype_is_integer(labels->dtype))
-        return mu_error_code();
     const int rank = mu_tensor_rank(labels);
     bool fits = rank + 1 == mu_tensor_rank(y_pred);
     for (int i = 0; fits && i < rank; i++)
         fits = labels->shape.dims[i] == y_pred->shape.dims[i] || labels->shape.dims[i] == MU_UNKNOWN ||
                y_pred->shape.dims[i] == MU_UNKNOWN;
-    if (fits)
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "loss '%s': the labels have shape %s and the predictions %s; labels must "
-                     "have the shape of the predictions without the axis of the classes. For a label of each sample, "
-                     "mu_flatten or a global pool in front of the last layer joins the other axes, or a recurrent "
-                     "layer without .return_sequences gives its last step alone", mu_loss_name(loss),
-                     mu__shape_text(&labels->shape, given), mu__shape_text(&y_pred->shape, predictions));
+    return fits;
+}
+
+// Class numbers may be floats, as a CSV file has them, of which the whole part counts, as in Keras. Other floats, such
+// as one-hot labels, are refused by the op, which says what to do.
+static mu_tensor *checked_numbers(const mu_loss *loss, mu_tensor *labels, const mu_tensor *y_pred)
+{
+    char given[MU_SHAPE_TEXT], predictions[MU_SHAPE_TEXT];
+    if (!labels || !y_pred)
+        return NULL;
+    const bool integers = mu__dtype_is_integer(labels->dtype), fits = are_class_numbers(labels, y_pred);
+    if (fits || !integers)
+        return fits && mu__dtype_is_float(labels->dtype) ? mu_cast(labels, MU_I64) : labels;
+    mu__error(MU_INVALID_ARGUMENT, "loss '%s': the labels have shape %s and the predictions %s; labels must have the "
+              "shape of the predictions without the axis of the classes. For a label of each sample, mu_flatten or a "
+              "global pool in front of the last layer joins the other axes, or a recurrent layer without "
+              ".return_sequences gives its last step alone", mu_loss_name(loss), mu__shape_text(&labels->shape, given),
+              mu__shape_text(&y_pred->shape, predictions));
+    return NULL;
 }
 
 static mu_tensor *sparse_entropy(mu_tensor *labels, mu_tensor *y_pred, bool from_logits)
@@ -258,8 +267,8 @@ static mu_tensor *sparse_categorical_crossentropy(const mu_loss *loss, mu_tensor
 {
     const mu_sparse_crossentropy_args *args = loss->args;
     y_pred = axis_last(y_pred, args->axis);
-    mu_tensor *labels = class_numbers(y_true, y_pred);
-    if (need_class_numbers(loss, labels, y_pred) != MU_OK)
+    mu_tensor *labels = checked_numbers(loss, class_numbers(y_true, y_pred), y_pred);
+    if (!labels)
         return NULL;
     mu_tensor *valid = sparse_valid(loss, y_true, y_pred, NULL);
     if (!valid)

@@ -171,8 +171,10 @@ static mu_status fit_epoch(fitting *f, int epoch)
     const bool validates = validates_after(&f->args, epoch) && (f->validation.dataset || f->validation.creator);
     mu_status status = train_epoch(f, epoch, &train);
     if (status == MU_OK && train.steps > 0 && validates &&
-        (status = mu__measure(&validation, &f->validation)) != MU_OK)
+        (status = mu__measure(&validation, &f->validation)) != MU_OK) {
+        mu__error_context("in the validation after epoch %d (validation_data, validation_split)", epoch + 1);
         put_back_metrics(&train);
+    }
     if (status == MU_OK && train.steps == 0) {
         f->args.model->trainer->stop = true;
     } else if (status == MU_OK) {

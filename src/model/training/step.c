@@ -26,7 +26,7 @@ static mu_status take_apart(mu_value *batch, example *out)
                          "list of inputs and labels, each of which may be a map", n > 0 ? mu_value_key(batch, 0) : "");
     if (n < 2)
         return mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; expected a list of inputs "
-                         "and labels", n, n == 1 ? "" : "s");
+                         "and labels. Beside inputs in an array, give the labels as y", n, n == 1 ? "" : "s");
     *out = (example){.x = mu_value_at(batch, 0), .y = mu_value_at(batch, 1),
                      .weights = n > 2 ? mu_value_at(batch, 2) : NULL};
     return mu_error_code();

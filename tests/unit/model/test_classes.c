@@ -247,6 +247,25 @@ static void ignored_class(void **state)
     assert_number(mu_metric_result(mean), mu_metric_result(wanted), 1e-15);
 }
 
+// Labels in floats, as files of numbers have them, count with their whole part, as in Keras.
+static void class_numbers_in_floats(void **state)
+{
+    (void)state;
+    mu_tensor *scores = numbers(2, (int64_t[]){2, 3}, 3);
+    mu_tensor *whole = mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){1, 2});
+    mu_tensor *parts = mu_tensor_new(MU_F64, 1, (int64_t[]){2}, (double[]){1.7, 2.2});
+    mu_tensor *column = mu_tensor_new(MU_F32, 2, (int64_t[]){2, 1}, (float[]){1, 2});
+    mu_loss *loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true);
+    mu_tensor *expected = mu_loss_call(loss, whole, scores);
+    mu_tensor *of_parts = mu_loss_call(loss, parts, scores), *of_column = mu_loss_call(loss, column, scores);
+    for (int i = 0; i < 2; i++) {
+        assert_true(mu_tensor_item(of_parts, i) == mu_tensor_item(expected, i));
+        assert_true(mu_tensor_item(of_column, i) == mu_tensor_item(expected, i));
+    }
+    assert_null(mu_loss_call(loss, scores, scores));  // one-hot labels are no class numbers
+    expect_error(MU_INVALID_ARGUMENT, "");
+}
+
 static void regularizers_and_initializers(void **state)
 {
     (void)state;
@@ -301,6 +320,7 @@ int main(void)
         MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
         MODEL_TEST(given_thresholds_are_listed),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
+        MODEL_TEST(class_numbers_in_floats),
         MODEL_TEST(regularizers_and_initializers), MODEL_TEST(functions_of_the_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
