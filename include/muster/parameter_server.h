@@ -94,7 +94,7 @@ typedef struct mu_parameter_server_strategy_args {
 // evaluators, a cluster without workers or servers, replicas for less than two servers, snapshot_every without a
 // folder, and with replicas_to_aggregate or visitation_guarantee, because going back undoes steps; UNAVAILABLE for a
 // server that does not answer; PERMISSION_DENIED if this process has the key of one worker (`muster key --for`);
-// NOT_FOUND, FAILED_PRECONDITION and UNIMPLEMENTED of a plugin whose devices this process is to use.
+// NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED and DEADLINE_EXCEEDED of a plugin whose devices this process is to use.
 #define mu_parameter_server_strategy(...) \
     mu_parameter_server_strategy_with(MU_ARGS(mu_parameter_server_strategy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_strategy *mu_parameter_server_strategy_with(const mu_parameter_server_strategy_args *args);
