@@ -1,8 +1,8 @@
 // Names of the logical devices. All names here belong to the library and live until mu_exit.
 //
 // Errors (0, NULL): those of the plugin whose devices are listed: NOT_FOUND if it is not there, FAILED_PRECONDITION if
-// it cannot be used, UNIMPLEMENTED if it lacks a function that is needed, DEADLINE_EXCEEDED if it does not end its trial
-// with the options for LLVM in XLA_FLAGS.
+// it cannot be used, UNIMPLEMENTED if it lacks a function that is needed, DEADLINE_EXCEEDED if it does not end its
+// trial with the options for LLVM in XLA_FLAGS.
 #ifndef MUSTER_ENGINE_H
 #define MUSTER_ENGINE_H
 
