@@ -141,10 +141,12 @@ static mu_status still_running(const mu_closure_queue *queue)
                      queue->running ? queue->running->worker : -1, queue->error.message);
 }
 
-// Waits for the calls that were cancelled, and cancels those that wait. Called with the lock held.
+// Cancels the calls that wait, and waits for those that run and were cancelled: if these do not end, whoever fetches
+// one of the others is told all the same. Called with the lock held.
 static mu_status drain(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
+    cancel_all(&queue->waiting);
     while (queue->in_flight > 0 && status == MU_OK && mu__monitor_wait(&queue->monitor, deadline_ns))
         status = mu__check_stop();
     if (status == MU_OK && queue->in_flight > 0)
@@ -152,7 +154,6 @@ static mu_status drain(mu_closure_queue *queue, int64_t deadline_ns)
     mu_cancellation *fresh = status == MU_OK ? new_cancellation() : NULL;
     if (!fresh)
         return mu_error_code();
-    cancel_all(&queue->waiting);
     mu_release(queue->cancellation);
     queue->cancellation = fresh;
     queue->cancelled_ns = 0;

@@ -1,10 +1,10 @@
 // The queue of a coordinator: calls that wait for a worker, calls that a worker runs, and the first error.
 //
 // The order of events is TensorFlow's. One error is kept, the first. Whoever then puts, waits or asks
-// (mu__closures_put, _wait, _done) raises it: the calls that run are cancelled and awaited, those that wait are
-// cancelled, and the queue is as new. So after an error was raised nothing runs, and no error is raised twice. If calls
-// do not end although they are cancelled, the raise fails with DEADLINE_EXCEEDED at its deadline, MUSTER_TIMEOUT at the
-// latest, and the error stays for the next.
+// (mu__closures_put, _wait, _done) raises it: all calls are cancelled, those that run are awaited, and the queue is as
+// new. So after an error was raised nothing runs, and no error is raised twice. If calls do not end although they are
+// cancelled, the raise fails with DEADLINE_EXCEEDED at its deadline, MUSTER_TIMEOUT at the latest, and the error stays
+// for the next; what waited is cancelled at once all the same, and so is the call that was to be put.
 //
 // A call with a tag is for one worker only; it is taken before all others, joins do not wait for it, and no error of
 // another call cancels it.

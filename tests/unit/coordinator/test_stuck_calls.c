@@ -9,11 +9,17 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-static atomic_bool goes_on, runs;
+static atomic_bool goes_on, runs, holds, held;
 
 static mu_status stay_kernel(const mu_array *in, const mu_array *out, void *arg)
 {
     (void)arg;
+    if (*(const float *)in[0].data < 0) {
+        held = true;
+        while (holds)
+            usleep(1000);
+        return mu__error(MU_INVALID_ARGUMENT, "not positive");
+    }
     runs = true;
     while (goes_on)
         usleep(1000);
@@ -88,7 +94,7 @@ static void test_who_waits_for_a_stuck_call_is_told(void **state)
     assert_true(seconds_of(join, c, "still run") >= 2); // MUSTER_TIMEOUT
     assert_true(seconds_of(ask, c, "still run") >= 2);
     assert_true(seconds_of(schedule, c, "still run") >= 2);
-    assert_int_equal(mu_coordinator_queued(c), 1); // nothing is handed out
+    assert_int_equal(mu_coordinator_queued(c), 0); // the call was cancelled
     goes_on = false;
     assert_int_equal(join(c), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "not positive");
@@ -96,6 +102,38 @@ static void test_who_waits_for_a_stuck_call_is_told(void **state)
     for (int i = 0; i < 8; i++)
         assert_non_null(mu_schedule(c, positive, one()));
     assert_int_equal(join(c), MU_OK); // as new
+    mu_pool_close(pool);
+}
+
+// Calls stay on both workers, another one has failed, and one waits: who waits for that is told although the two stay.
+static void test_who_waits_for_a_waiting_call_is_told(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_function *stay = mu_function_new(staying_step);
+    mu_coordinator *c = mu_coordinator_new(mu_parameter_server_strategy(cluster_of(2, 1), .in_process = true));
+    goes_on = holds = true;
+    runs = held = false;
+    assert_non_null(mu_schedule(c, stay, one()));
+    mu_value *bad = mu_schedule(c, stay, mu_list(mu_constant(MU_F32, -1), MU_END));
+    while (!runs || !held)
+        usleep(1000);
+    assert_non_null(mu_schedule(c, stay, one())); // takes the place of the one that fails
+    mu_value *waits = mu_schedule(c, stay, one());
+    assert_int_equal(mu_coordinator_queued(c), 2);
+    runs = holds = false;
+    assert_null(mu_fetch(bad));
+    expect_error(MU_INVALID_ARGUMENT, "not positive");
+    while (!runs)
+        usleep(1000);
+    assert_int_equal(mu_coordinator_queued(c), 1);
+    seconds_of(join_shortly, c, "2 still run");
+    assert_int_equal(mu_coordinator_queued(c), 0);
+    assert_null(mu_fetch(waits));
+    expect_error(MU_CANCELLED, "another one failed");
+    goes_on = false;
+    assert_int_equal(join(c), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "not positive");
     mu_pool_close(pool);
 }
 
@@ -166,6 +204,7 @@ static int start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_who_waits_for_a_stuck_call_is_told),
+                                       cmocka_unit_test(test_who_waits_for_a_waiting_call_is_told),
                                        cmocka_unit_test(test_the_end_names_a_stuck_call),
                                        cmocka_unit_test(test_the_watchdog_names_a_stuck_call)};
     return cmocka_run_group_tests_name("coordinator/stuck_calls", tests, start, end_library);
