@@ -125,14 +125,16 @@ static verdict judge(mu_dispatcher *d, const outcome *o)
 
 // ---- A worker that is not there -------------------------------------------------------------------
 
-// If no worker has been reachable for long, joins and fetches fail instead of waiting for ever.
+// If no worker has been reachable for long, joins and fetches fail instead of waiting for ever. As long as there is no
+// call, nobody waits for a worker.
 static void look_for_any(mu_coordinator *c, const mu_error_value *why)
 {
     const double limit = mu__setting_real(MU_SETTING_TIMEOUT);
-    const int64_t silent = mu__now_ns() - c->last_seen_ns;
     int64_t waiting, in_flight;
     mu__closures_count(c->queue, &waiting, &in_flight);
-    if (c->n_away < c->n_workers || (double)silent / 1e9 < limit || waiting + in_flight == 0)
+    if (waiting + in_flight == 0)
+        c->last_seen_ns = mu__now_ns();
+    if (c->n_away < c->n_workers || (double)(mu__now_ns() - c->last_seen_ns) / 1e9 < limit)
         return;
     mu_error_value error = {.code = MU_UNAVAILABLE, .file = __FILE__, .line = __LINE__};
     snprintf(error.message, sizeof error.message, "none of the %d workers has been reachable for %g s "
