@@ -254,7 +254,7 @@ void mu__message_copy(const mu_message *message, size_t offset, void *to, size_t
 typedef struct reader {
     mu_cursor cursor;
     const uint8_t *first; // of the value: padding counts from here
-    size_t n_items;       // of lists and maps so far
+    size_t n_items, most_items; // of lists and maps so far, and at most
     mu_message *message;
 } reader;
 
@@ -387,7 +387,7 @@ static mu_status get_items(reader *r, bool map, int depth, mu_value **out)
     const uint32_t n = mu__cursor_u32_little(&r->cursor);
     if (r->cursor.bad || n > mu__cursor_left(&r->cursor)) // each takes at least a byte
         return damaged("a list is longer than its bytes");
-    if ((r->n_items += n) > MOST_ITEMS) // an element of 4 bytes takes a hundred times as many here
+    if ((r->n_items += n) > r->most_items) // an element of 4 bytes takes a hundred times as many here
         return damaged("its lists and maps have too many elements");
     mu_value **items = mu__calloc(n + 1, sizeof *items);
     char **keys = mu__calloc(n + 1, sizeof *keys);
@@ -431,9 +431,9 @@ static mu_status get_value(reader *r, int depth, mu_value **out)
     }
 }
 
-mu_status mu__message_value(mu_message *message, size_t offset, mu_value **out)
+static mu_status read_message(mu_message *message, size_t offset, size_t most_items, mu_value **out)
 {
-    reader r = {.message = message};
+    reader r = {.message = message, .most_items = most_items};
     *out = NULL;
     if (offset > message->bytes)
         return damaged("it ends early");
@@ -445,4 +445,14 @@ mu_status mu__message_value(mu_message *message, size_t offset, mu_value **out)
     mu_release(*out);
     *out = NULL;
     return status != MU_OK ? status : damaged("bytes follow its end");
+}
+
+mu_status mu__message_value(mu_message *message, size_t offset, mu_value **out)
+{
+    return read_message(message, offset, MOST_ITEMS, out);
+}
+
+mu_status mu__message_value_of_file(mu_message *message, mu_value **out)
+{
+    return read_message(message, 0, SIZE_MAX, out);
 }

@@ -54,6 +54,9 @@ void mu__message_copy(const mu_message *message, size_t offset, void *to, size_t
 // mu__message_value decodes untrusted bytes from `offset` to the message's end; `out` is owned by the caller, NULL:
 // nothing. Large tensors use the message's memory and retain it. Errors: DATA_LOSS.
 mu_status mu__message_value(mu_message *message, size_t offset, mu_value **out);
+// mu__message_value_of_file does so for what a server has written itself, perhaps before there was a limit of elements:
+// there are as many as the file has bytes for.
+mu_status mu__message_value_of_file(mu_message *message, mu_value **out);
 
 // ---- Signatures (signature.c) -------------------------------------------------------------------
 

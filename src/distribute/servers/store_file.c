@@ -29,7 +29,7 @@ static mu_value *value_of(const mu_tensor *bytes)
     if (message != NULL && n > 0)
         memcpy(message->data, mu__host_read(bytes), n);
     if (message != NULL)
-        mu__message_value(message, 0, &value);
+        mu__message_value_of_file(message, &value);
     mu_release(message);
     return mu__give(value);
 }

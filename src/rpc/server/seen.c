@@ -1,23 +1,27 @@
 // The table of requests seen: what makes a request that is sent again, or comes twice, be applied once.
 //
 // It is bounded: a client has at most MOST_WAITING unanswered requests, and the client that was silent for longest goes
-// when there are too many. A client that ends leaves its last requests here for good, and their answers may be large:
-// those go once nobody can ask for them any more, and earlier where they would fill the memory. Linear searches do,
-// because a table has one client for each process and few requests each.
+// when there are too many clients or requests. A client that ends leaves its last requests here for good, and their
+// answers may be large: those go once nobody can ask for them any more, and earlier where they would fill the memory.
+// A copy and a snapshot get the table as one value, which must not have more elements than a message may: the limits
+// of requests and of their answers' elements are together well below that. Linear searches do, because a table has one
+// client for each process and few requests each.
 #include "rpc/stores/store.h"
 
 #include "base/system.h"
 
-enum { MOST_CLIENTS = 8192, MOST_WAITING = 4096, HEAD = 3 };
+enum { MOST_CLIENTS = 8192, MOST_WAITING = 4096, MOST_REQUESTS = 1 << 18, MOST_ELEMENTS = 1 << 18, HEAD = 3 };
 #define MOST_BYTES ((size_t)1 << 30)
 #define LOOK_NS 1000000000
 
-static void drop_answer(mu_seen *seen, mu_seen_request *request)
+static void drop_answer(mu_seen *seen, mu_seen_client *client, mu_seen_request *request)
 {
     seen->bytes -= request->bytes;
+    seen->n_elements -= request->n_elements;
+    client->n_answers -= request->answer != NULL;
     mu_release(request->answer);
     request->answer = NULL;
-    request->bytes = 0;
+    request->bytes = request->n_elements = 0;
 }
 
 static void forget_requests(mu_seen *seen, mu_seen_client *client, int64_t before)
@@ -28,14 +32,17 @@ static void forget_requests(mu_seen *seen, mu_seen_client *client, int64_t befor
         if (request->number >= before)
             client->requests.items[kept++] = *request;
         else
-            drop_answer(seen, request);
+            drop_answer(seen, client, request);
     }
+    seen->n_requests -= client->requests.n - kept;
     client->requests.n = kept;
 }
 
 static void free_client(mu_seen *seen, mu_seen_client *client)
 {
-    forget_requests(seen, client, INT64_MAX);
+    for (size_t i = 0; i < client->requests.n; i++)
+        drop_answer(seen, client, &client->requests.items[i]);
+    seen->n_requests -= client->requests.n;
     mu__free(client->requests.items);
 }
 
@@ -74,15 +81,19 @@ mu_seen_state mu__seen_find(mu_seen *seen, int64_t client, int64_t number, int64
     return number < known->oldest ? MU_SEEN_LATE : MU_SEEN_NEW;
 }
 
-// A client that is silent for longest and waits for nothing makes room.
-static void make_room(mu_seen *seen)
+// The client that was silent for longest makes room for one that asks.
+static void make_room(mu_seen *seen, int64_t asks)
 {
-    size_t oldest = 0;
-    for (size_t i = 1; i < seen->clients.n; i++)
-        if (seen->clients.items[i].used < seen->clients.items[oldest].used)
-            oldest = i;
-    free_client(seen, &seen->clients.items[oldest]);
-    seen->clients.items[oldest] = seen->clients.items[--seen->clients.n];
+    mu_seen_client *silent = NULL;
+    for (size_t i = 0; i < seen->clients.n; i++) {
+        mu_seen_client *client = &seen->clients.items[i];
+        if (client->client != asks && (silent == NULL || client->used < silent->used))
+            silent = client;
+    }
+    if (silent == NULL)
+        return;
+    free_client(seen, silent);
+    *silent = seen->clients.items[--seen->clients.n];
 }
 
 static mu_seen_client *add_client(mu_seen *seen, int64_t client, int64_t oldest)
@@ -91,25 +102,23 @@ static mu_seen_client *add_client(mu_seen *seen, int64_t client, int64_t oldest)
     if (known != NULL)
         return known;
     if (seen->clients.n == MOST_CLIENTS)
-        make_room(seen);
+        make_room(seen, client);
     const mu_seen_client fresh = {.client = client, .oldest = oldest, .used = seen->calls, .used_ns = mu__now_ns()};
     return MU_PUSH(&seen->clients, fresh) == MU_OK ? &seen->clients.items[seen->clients.n - 1] : NULL;
 }
 
-static bool has_answers(const mu_seen_client *client)
+static bool is_above_limits(const mu_seen *seen)
 {
-    size_t k = 0;
-    while (k < client->requests.n && client->requests.items[k].answer == NULL)
-        k++;
-    return k < client->requests.n;
+    return seen->bytes > MOST_BYTES || seen->n_elements > MOST_ELEMENTS;
 }
 
-static void drop_answers(mu_seen *seen, mu_seen_client *client)
+// The first to be given goes first. `all`: also once the answers of all clients are within the limits.
+static void drop_answers(mu_seen *seen, mu_seen_client *client, bool all)
 {
-    for (size_t k = 0; k < client->requests.n; k++)
+    for (size_t k = 0; k < client->requests.n && (all || is_above_limits(seen)); k++)
         if (client->requests.items[k].answer != NULL) {
             client->requests.items[k].sequence = 0;
-            drop_answer(seen, &client->requests.items[k]);
+            drop_answer(seen, client, &client->requests.items[k]);
         }
 }
 
@@ -119,20 +128,24 @@ static mu_seen_client *longest_silent(mu_seen *seen)
     mu_seen_client *found = NULL;
     for (size_t i = 0; i < seen->clients.n; i++) {
         mu_seen_client *client = &seen->clients.items[i];
-        if (has_answers(client) && (found == NULL || client->used < found->used))
+        if (client->n_answers > 0 && (found == NULL || client->used < found->used))
             found = client;
     }
     return found;
 }
 
-// However many large answers there are that clients do not take, and whatever these call themselves.
+// However many large answers there are that clients do not take, and whatever these call themselves. Those that are
+// dropped may still be asked for, so no more go than must.
 static void drop_most(mu_seen *seen)
 {
-    mu_seen_client *client = seen->bytes > MOST_BYTES ? longest_silent(seen) : NULL;
-    while (client != NULL && seen->bytes > MOST_BYTES / 2) {
-        drop_answers(seen, client);
-        client = longest_silent(seen);
-    }
+    mu_seen_client *client;
+    if (is_above_limits(seen) && !seen->warned)
+        mu__log(MU_LOG_WARNING, "clients of a store have not taken %zu bytes of answers, with %zu elements of lists; "
+                "those of the client that was silent for longest are dropped, which is told that its request was done "
+                "if it sends it again", seen->bytes, seen->n_elements);
+    seen->warned |= is_above_limits(seen);
+    while (is_above_limits(seen) && (client = longest_silent(seen)) != NULL)
+        drop_answers(seen, client, false);
 }
 
 // A client sends a request again until its deadline, so one that was silent for longer does not. If it does all the
@@ -145,7 +158,7 @@ static void drop_silent(mu_seen *seen)
     seen->look_ns = now + LOOK_NS;
     for (size_t i = 0; i < seen->clients.n; i++)
         if (seen->clients.items[i].used_ns < before_ns)
-            drop_answers(seen, &seen->clients.items[i]);
+            drop_answers(seen, &seen->clients.items[i], true);
 }
 
 mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest)
@@ -158,34 +171,59 @@ mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest)
     if (known->requests.n == MOST_WAITING)
         return mu__error(MU_RESOURCE_EXHAUSTED, "a client has %d requests without an answer; wait for answers first",
                          MOST_WAITING);
+    while (seen->n_requests >= MOST_REQUESTS && seen->clients.n > 1)
+        make_room(seen, client);
+    known = find_client(seen, client);
     MU_TRY(MU_PUSH(&known->requests, (mu_seen_request){0}));
     known->requests.n--;
     return MU_OK;
 }
 
-// An answer that cannot be counted could not be sent either.
-static size_t bytes_of(const mu_value *answer)
+// Of lists and maps in each other, at most as deep as a message may be.
+static size_t elements_of(const mu_value *value)
 {
-    size_t bytes = 0;
+    const bool nested = value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP;
+    size_t n = 1;
+    for (int i = 0; nested && i < value->n; i++)
+        n += elements_of(value->items[i]);
+    return n;
+}
+
+// Whether an answer can be kept; how large it is. One that cannot be sent to its client cannot go to a copy either.
+static bool may_keep(const mu_value *answer, size_t *bytes, size_t *n_elements)
+{
     mu_error_value ignored;
-    if (answer != NULL && mu__message_bytes(answer, "the answer to a request", &bytes) != MU_OK)
+    if (answer == NULL)
+        return true;
+    if (mu__message_bytes(answer, "the answer to a request", bytes) != MU_OK) {
         mu__error_move(&ignored);
-    return bytes;
+        return false;
+    }
+    *n_elements = elements_of(answer);
+    return *n_elements <= MOST_ELEMENTS;
 }
 
 void mu__seen_done(mu_seen *seen, int64_t client, int64_t number, int64_t sequence, mu_value *answer)
 {
     mu_seen_client *known = find_client(seen, client);
     mu_seen_request *request = find_request(known, number);
+    size_t bytes = 0, n_elements = 0;
     if (known == NULL)
         return;
-    if (request == NULL)
+    if (request == NULL) {
         request = &known->requests.items[known->requests.n++];
-    else
-        drop_answer(seen, request);
-    *request = (mu_seen_request){.number = number, .sequence = sequence, .answer = mu_retain(answer),
-                                 .bytes = bytes_of(answer)};
-    seen->bytes += request->bytes;
+        seen->n_requests++;
+    } else {
+        drop_answer(seen, known, request);
+    }
+    *request = (mu_seen_request){.number = number};
+    if (!may_keep(answer, &bytes, &n_elements))
+        return;
+    *request = (mu_seen_request){.number = number, .sequence = sequence, .answer = mu_retain(answer), .bytes = bytes,
+                                 .n_elements = n_elements};
+    known->n_answers += answer != NULL;
+    seen->bytes += bytes;
+    seen->n_elements += n_elements;
 }
 
 void mu__seen_clear(mu_seen *seen)
@@ -236,13 +274,13 @@ static mu_status load_client(mu_seen *seen, const mu_value *row)
     mu_seen_client *client = add_client(seen, head[0], head[1]);
     if (client == NULL)
         return mu_error_code();
-    client->oldest = head[1];
+    const int64_t number = client->client, oldest = client->oldest = head[1];
     for (int i = 1; i < mu_value_count(row); i++) {
         MU_TRY(mu__numbers_of(mu_value_at(row, i), head, HEAD));
         mu_value *answer = head[2] != 0 ? mu_value_at(row, ++i) : NULL;
-        if (mu__pending() || mu__seen_add(seen, client->client, client->oldest) != MU_OK)
+        if (mu__pending() || mu__seen_add(seen, number, oldest) != MU_OK)
             return mu_error_code();
-        mu__seen_done(seen, client->client, head[0], head[1], answer);
+        mu__seen_done(seen, number, head[0], head[1], answer);
     }
     return MU_OK;
 }

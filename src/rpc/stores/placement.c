@@ -316,6 +316,26 @@ static void note_order(mu_placement *p, int number, int from)
     }
 }
 
+// A server that is there and still does not take a copy, such as one that is too slow for it, holds updates up while it
+// is tried: the pause before the next copy grows.
+static void wait_before_copying(const mu_placement *p, store_view *store, int64_t now)
+{
+    const int64_t heartbeat_ns = (int64_t)(p->heartbeat * 1e9);
+    store->copy_pause_ns = MU_MIN(MU_MAX(2 * store->copy_pause_ns, heartbeat_ns), MOST_COPY_PAUSE * heartbeat_ns);
+    store->slow = store->copy;
+    store->slow_ns = now;
+}
+
+// A primary that cannot begin a copy, for want of memory or because of what it has, leads on without one.
+static void note_no_copy(mu_placement *p, int number, const mu_error_value *error)
+{
+    store_view *store = &p->stores[number];
+    wait_before_copying(p, store, mu__now_ns());
+    mu__log(MU_LOG_WARNING, "store %d has no copy, because parameter server %d cannot begin one; the next is begun in "
+            "%.0f s, or when a server starts: %s", number, store->primary, (double)store->copy_pause_ns / 1e9,
+            error->message);
+}
+
 static void take_order(mu_placement *p, int number)
 {
     store_view *store = &p->stores[number];
@@ -342,6 +362,8 @@ static void take_order(mu_placement *p, int number)
     } else if (store->order == MU_ORDER_CONTINUE && error.code == MU_FAILED_PRECONDITION) {
         store->primary_process = 0; // it has stepped down, as muster.store.state told it
     } else if (store->order == MU_ORDER_CONTINUE && is_there(p, store->primary, store->primary_process)) {
+        if (store->copy != NOBODY && !unheard)
+            note_no_copy(p, number, &error);
         store->copy = NOBODY;
     } else if (store->order == MU_ORDER_RESTORE) {
         mu__log(MU_LOG_WARNING, "store %d cannot come back from snapshot %lld now: %s", number, (long long)p->written,
@@ -426,16 +448,6 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
         p->restoring = true; // all stores go back to one cut
     else if (nobody_has(p, number, now))
         tell_lost(p, number, now);
-}
-
-// A server that is there and still does not take a copy, such as one that is too slow for it, holds updates up while it
-// is tried: the pause before the next copy grows.
-static void wait_before_copying(const mu_placement *p, store_view *store, int64_t now)
-{
-    const int64_t heartbeat_ns = (int64_t)(p->heartbeat * 1e9);
-    store->copy_pause_ns = MU_MIN(MU_MAX(2 * store->copy_pause_ns, heartbeat_ns), MOST_COPY_PAUSE * heartbeat_ns);
-    store->slow = store->copy;
-    store->slow_ns = now;
 }
 
 // The server for the next copy: the one after the slow one, or, while that is waited for, a process that has come since

@@ -109,13 +109,14 @@ int64_t mu__state_rows(const mu_value *answer, const int64_t **rows);
 typedef struct mu_seen_request {
     int64_t number, sequence; // sequence 0: it was done, and its answer is no longer kept
     mu_value *answer; // retained; NULL: nothing
-    size_t bytes;     // of the answer
+    size_t bytes, n_elements; // of the answer
 } mu_seen_request;
 
 typedef struct mu_seen_client {
     int64_t client, oldest;
     uint64_t used; // when, in calls of mu__seen_find
     int64_t used_ns;
+    size_t n_answers;
     struct {
         mu_seen_request *items;
         size_t n, capacity;
@@ -124,7 +125,9 @@ typedef struct mu_seen_client {
 
 typedef struct mu_seen {
     uint64_t calls;
-    size_t bytes;    // of all answers
+    size_t n_requests;
+    size_t bytes, n_elements; // of all answers
+    bool warned;     // that answers are dropped which clients may still ask for
     int64_t look_ns; // when answers of silent clients are looked for next
     struct {
         mu_seen_client *items;
@@ -137,7 +140,10 @@ typedef enum mu_seen_state { MU_SEEN_NEW, MU_SEEN_DONE, MU_SEEN_LATE } mu_seen_s
 // mu__seen_find says what is known of a request, which is `out` if it is done, and forgets what the client has.
 // mu__seen_add makes room for one that is about to change something, so that mu__seen_done, which notes its answer,
 // cannot fail. Where answers have more than MU_SEEN_BYTES, it drops those of clients that were silent for longer than
-// MUSTER_TIMEOUT; the requests stay. Errors: RESOURCE_EXHAUSTED.
+// MUSTER_TIMEOUT; the requests stay. Where they have more than 1 GiB, or 262144 elements of lists, it drops answers
+// until they have not, whenever they were given: first those of the client that was silent for longest. With 262144
+// requests or 8192 clients, it forgets the client that was silent for longest, never the one that asks, and its
+// requests with it. Errors: RESOURCE_EXHAUSTED.
 #define MU_SEEN_BYTES ((size_t)64 << 20)
 mu_seen_state mu__seen_find(mu_seen *seen, int64_t client, int64_t number, int64_t oldest,
                             const mu_seen_request **out);

@@ -89,7 +89,10 @@ static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *c
         return MU_OK;
     store->copy = mu_retain(copy);
     store->copy_process = (uint64_t)lead[MU_LEAD_COPY_PROCESS];
-    return mu__copying_begin(store, captured, mu__seen_value(&store->seen));
+    const mu_status status = mu__copying_begin(store, captured, mu__seen_value(&store->seen));
+    if (status != MU_OK)
+        mu__copying_end(store); // a copy that lacks a part would never be complete
+    return status;
 }
 
 // With `changing` held: takes the role, and begins to send everything to the copy.

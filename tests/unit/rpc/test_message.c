@@ -155,6 +155,15 @@ static void test_lists_have_a_limit(void **state)
         expect_error(MU_DATA_LOSS, "too many elements");
     }
     mu_release(message);
+    message = mu__message_new(1 + 4 + (MOST + 1) * 5);
+    memset(message->data, 0, message->bytes);
+    memcpy(message->data, "\2\1\0\20", 4); // MOST + 1 empty lists, in a file
+    for (int i = 0; i <= MOST; i++)
+        message->data[5 + i * 5] = 2;
+    assert_int_equal(mu__message_value_of_file(message, &value), MU_OK);
+    assert_int_equal(mu_value_count(value), MOST + 1);
+    mu_release(value);
+    mu_release(message);
     mu_value **items = mu__calloc(MOST + 1, sizeof *items), *item = number(1);
     assert_non_null(items);
     for (int i = 0; i <= MOST; i++)

@@ -33,6 +33,7 @@ static atomic_int n_questions[MOST];           // to server i
 static atomic_llong told[MOST][MOST];          // with the last one: the epoch in which others lead store k; 0: nothing
 static atomic_int n_copied;                    // orders to send a server store 0 as its copy
 static atomic_ullong copy_process;             // in the last of them
+static atomic_bool cannot_copy;                // orders to begin a copy of store 0 are refused
 static atomic_int n_unfollowed;                // orders to stay primary of store 0 alone that are refused from now on
 static atomic_bool stuck;                      // the primary of store 0 does not reach its copy, which lacks something
 
@@ -106,8 +107,9 @@ static mu_value *lead(mu_value *arguments, void *arg)
     }
     while (busy && stay)
         mu__sleep_ns(1000000);
-    if (stay && head[MU_LEAD_STORE] == 0 && head[MU_LEAD_COPY_PROCESS] == 0 && n_unfollowed > 0) {
-        n_unfollowed--;
+    const bool alone = head[MU_LEAD_COPY_PROCESS] == 0;
+    if (stay && head[MU_LEAD_STORE] == 0 && (alone ? n_unfollowed > 0 : cannot_copy)) {
+        n_unfollowed -= alone;
         mu__error(MU_RESOURCE_EXHAUSTED, "no memory for it");
         return NULL;
     }
@@ -691,6 +693,26 @@ static void test_the_order_to_go_on_without_a_copy_is_repeated(void **state)
     mu_pool_close(pool);
 }
 
+// A primary that cannot begin a copy leads on without one, and is not asked for one without end.
+static void test_a_copy_that_cannot_begin_is_tried_less_often(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cannot_copy = true;
+    cluster c = place_servers(2, 1, HEARTBEAT, 0);
+    STEP_UNTIL(c.placement, n_copied == 1);
+    step_for(c.placement, 0.5);
+    assert_int_equal(n_copied, 1);
+    assert_int_equal(followed[0], last_epoch[0]); // without one
+    pass(c, 1.1);
+    STEP_UNTIL(c.placement, n_copied == 2);
+    pass(c, 1.1); // the pause is longer now
+    assert_int_equal(n_copied, 2);
+    cannot_copy = false;
+    end_cluster(c);
+    mu_pool_close(pool);
+}
+
 // Store 0 has been given a copy, which does not end and is taken away.
 static void take_first_copy_away(cluster c)
 {
@@ -753,7 +775,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_slow_disk_does_not_hold_up_what_is_lost),
                                        cmocka_unit_test(test_the_coordinator_knows_of_its_cuts),
-        cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
+                                       cmocka_unit_test(test_who_comes_back_in_time_loses_nothing),
                                        cmocka_unit_test(test_a_copy_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_primary_that_is_away_is_waited_for),
                                        cmocka_unit_test(test_a_connection_that_ends_ends_no_primary),
@@ -771,6 +793,7 @@ int main(void)
                                        cmocka_unit_test(test_who_is_back_has_nothing),
                                        cmocka_unit_test(test_a_copy_that_never_ends_is_tried_less_often),
                                        cmocka_unit_test(test_the_order_to_go_on_without_a_copy_is_repeated),
+                                       cmocka_unit_test(test_a_copy_that_cannot_begin_is_tried_less_often),
                                        cmocka_unit_test(test_a_server_that_starts_again_is_given_a_copy),
                                        cmocka_unit_test(test_the_next_copy_is_on_another_server)};
     return cmocka_run_group_tests(tests, start, end_library);

@@ -103,6 +103,7 @@ static void test_answers_that_nobody_takes(void **state)
             mu__seen_done(&seen, client, number, i + 1, answer);
             assert_true(seen.bytes <= (size_t)MOST + ANSWER_BYTES + 100);
         }
+        assert_true(seen.bytes > (size_t)MOST - ANSWER_BYTES - 100); // no more are dropped than must be
         for (int i = 0; i < REQUESTS; i++) {
             assert_int_equal(mu__seen_find(&seen, i % names, i / names + 1, 1, &done), MU_SEEN_DONE);
             assert_int_equal(done->answer != NULL, done->sequence == i + 1);
@@ -111,6 +112,66 @@ static void test_answers_that_nobody_takes(void **state)
         mu__seen_clear(&seen);
         mu_pool_close(pool);
     }
+}
+
+// More requests than the table keeps, with answers of several elements: it goes to a copy as one message all the same,
+// and who asks is never the one that is forgotten.
+static void test_a_full_table_can_be_sent(void **state)
+{
+    enum { NAMES = 600, EACH = 512, MOST_KEPT = 1 << 18 };
+    mu_seen seen = {0}, copy = {0};
+    const mu_seen_request *done;
+    size_t bytes = 0;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_value *answer = mu_list(mu_constant(MU_F32, 1), mu_list(mu_constant(MU_F32, 2), MU_END), MU_END);
+    for (int client = 0; client < NAMES; client++)
+        for (int number = 1; number <= EACH; number++) {
+            assert_int_equal(mu__seen_find(&seen, client, number, 1, &done), MU_SEEN_NEW);
+            assert_int_equal(mu__seen_add(&seen, client, 1), MU_OK);
+            mu__seen_done(&seen, client, number, (int64_t)client * EACH + number, answer);
+        }
+    assert_true(seen.n_requests <= MOST_KEPT && seen.n_requests > MOST_KEPT - 2 * EACH);
+    mu_value *sent = mu__seen_value(&seen);
+    assert_int_equal(mu__message_bytes(sent, "the table", &bytes), MU_OK);
+    assert_int_equal(mu__seen_load(&copy, sent), MU_OK);
+    for (int i = 0; i < 2; i++) {
+        mu_seen *table = i == 0 ? &seen : &copy;
+        assert_int_equal(mu__seen_find(table, 0, 1, 1, &done), MU_SEEN_NEW);
+        assert_int_equal(mu__seen_find(table, NAMES / 2, 1, 1, &done), MU_SEEN_DONE);
+        assert_true(done->answer == NULL && done->sequence == 0);
+        assert_int_equal(mu__seen_find(table, NAMES - 1, 1, 1, &done), MU_SEEN_DONE);
+        assert_true(done->answer != NULL && done->sequence == (NAMES - 1) * EACH + 1);
+    }
+    assert_true(copy.n_requests == seen.n_requests && copy.n_elements == seen.n_elements);
+    mu__seen_clear(&seen);
+    mu__seen_clear(&copy);
+    mu_pool_close(pool);
+}
+
+// An answer that no message can hold is not kept, the request is; and no number of a request is beyond forgetting.
+static void test_what_the_table_does_not_keep(void **state)
+{
+    enum { MANY = (1 << 18) + 1 };
+    static mu_value *items[MANY];
+    mu_seen seen = {0};
+    const mu_seen_request *done;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_value *small = mu_of(mu_constant(MU_F32, 1));
+    for (int i = 0; i < MANY; i++)
+        items[i] = small;
+    ask_once(&seen, 1, mu_list_of(MANY, items));
+    assert_int_equal(mu__seen_find(&seen, 1, 1, 1, &done), MU_SEEN_DONE);
+    assert_true(done->answer == NULL && done->sequence == 0);
+    mu_value *last = mu_of(mu_constant(MU_F32, 2));
+    const int references = last->object.references;
+    assert_int_equal(mu__seen_add(&seen, 1, 1), MU_OK);
+    mu__seen_done(&seen, 1, INT64_MAX, 2, last);
+    assert_int_equal(last->object.references, references + 1);
+    mu__seen_clear(&seen);
+    assert_int_equal(last->object.references, references);
+    mu_pool_close(pool);
 }
 
 static int start(void **state)
@@ -126,6 +187,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_of_clients_that_have_ended),
                                        cmocka_unit_test(test_answers_that_may_be_asked_for),
-                                       cmocka_unit_test(test_answers_that_nobody_takes)};
+                                       cmocka_unit_test(test_answers_that_nobody_takes),
+                                       cmocka_unit_test(test_a_full_table_can_be_sent),
+                                       cmocka_unit_test(test_what_the_table_does_not_keep)};
     return cmocka_run_group_tests(tests, start, end_library);
 }
