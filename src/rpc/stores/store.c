@@ -194,6 +194,7 @@ static void store_destroy(void *object)
 {
     mu_store *store = object;
     mu__copying_end(store);
+    mu__holder_end(&store->arrived.holder);
     mu__blocked_free(store);
     free_parts(store);
     mu__seen_clear(&store->seen);
@@ -213,6 +214,9 @@ mu_store *mu__store_new(mu_stores *stores, int number)
     store->stores = stores;
     store->number = number;
     store->restored_at = -1;
+    snprintf(store->arrived.name, sizeof store->arrived.name, "%d", number);
+    mu__holder_begin(&store->arrived.holder, &stores->kept->budget, "changes ahead of their place for store",
+                     store->arrived.name);
     store->has_lock = mu__lock_init(&store->changing, "a store of a server");
     if (store->has_lock)
         return store;

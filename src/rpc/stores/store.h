@@ -85,7 +85,8 @@ enum { MU_COPY_STORE, MU_COPY_EPOCH, MU_COPY_PROCESS, MU_COPY_KIND, MU_COPY_POSI
 enum { MU_RECORD_SEQUENCE, MU_RECORD_CLIENT, MU_RECORD_REQUEST, MU_RECORD_OLDEST, MU_N_RECORD,
        MU_RECORD_AHEAD = MU_N_RECORD, MU_N_RECORD_AHEAD };
 // Numbers of "muster.store.ahead": arguments of a large change, under a number. `oldest` is the lowest number that the
-// primary still uses.
+// primary still uses. Number 0 comes with nothing, and only says which that is.
+enum { MU_NOTHING_AHEAD = 0 };
 enum { MU_AHEAD_STORE, MU_AHEAD_EPOCH, MU_AHEAD_PROCESS, MU_AHEAD_NUMBER, MU_AHEAD_OLDEST, MU_N_AHEAD };
 
 // A row of "muster.store.state".
@@ -234,6 +235,7 @@ typedef struct mu_store {
     int64_t lease_ns;           // until when the copy's word holds
     struct mu_ahead *first_ahead; // large changes whose arguments the copy gets before them (store_ahead.c)
     int64_t n_ahead;              // so far
+    int64_t dropped_ahead;        // the last of them that the copy may keep for no change, as it was not told; 0: none
 
     // As a copy.
     int64_t led_epoch;          // the last in which another server leads it, as the coordinator says; 0: none
@@ -244,6 +246,8 @@ typedef struct mu_store {
         mu_arrived_ahead *items;
         size_t n, capacity, bytes;
         int64_t oldest;         // those below are no longer used
+        char name[16];          // of the holder: the store's number
+        mu_holder holder;       // of the bytes
     } arrived;
 
     // Snapshots (snapshot.c).
@@ -346,7 +350,7 @@ mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments);
 // ---- Large changes (store_ahead.c) --------------------------------------------------------------
 
 // From how many bytes of arguments on a change is sent ahead, and how many bytes a copy keeps of such changes before
-// they have their place (or one of any size).
+// they have their place (or one of any size), if its budget has room for them.
 #ifdef MU_PLANT_DEFECTS
 extern size_t mu__large_change;
 #define MU_LARGE_CHANGE mu__large_change
@@ -357,16 +361,17 @@ extern size_t mu__large_change;
 // With the lock held, as the primary. mu__ahead_wait tells whether a request with these arguments must wait before it
 // changes something, because the copy does not have them; it begins to send them if need be, under *number (0: they
 // have none yet). mu__ahead_record notes the change that was made with them; false: the copy does not have them.
-// mu__ahead_drop gives up what no change was made with. mu__ahead_step sends and takes answers; mu__ahead_copied
-// forgets what the copy has repeated. mu__ahead_bytes counts what it has not.
+// mu__ahead_drop gives up what no change was made with, which the copy is told. mu__ahead_step sends and takes answers;
+// mu__ahead_copied forgets what the copy has repeated. mu__ahead_bytes counts what it has not.
 bool mu__ahead_wait(mu_store *store, int64_t *number, mu_value *arguments);
 bool mu__ahead_record(mu_store *store, int64_t number, int64_t sequence);
 void mu__ahead_drop(mu_store *store, int64_t number);
 void mu__ahead_step(mu_store *store);
 void mu__ahead_copied(mu_store *store);
 size_t mu__ahead_bytes(const mu_store *store);
-// As the copy, without the lock. mu__ahead_take takes "muster.store.ahead". mu__ahead_arrived returns what came under a
-// number, once, of the pool. Errors: DATA_LOSS.
+// As the copy, without the lock. mu__ahead_take takes "muster.store.ahead". Errors: INVALID_ARGUMENT; its answer has
+// RESOURCE_EXHAUSTED if there is no room: the change is then sent in its place. mu__ahead_arrived returns what came
+// under a number, once, of the pool. Errors: DATA_LOSS.
 mu_value *mu__ahead_take(mu_stores *stores, mu_value *arguments);
 mu_value *mu__ahead_arrived(mu_store *store, int64_t number);
 // mu__ahead_end forgets everything, with the lock held: the store is no copy any more, or has another one.

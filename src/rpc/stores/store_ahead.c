@@ -83,11 +83,17 @@ bool mu__ahead_wait(mu_store *store, int64_t *number, mu_value *arguments)
     return ahead != NULL && ahead->state < AHEAD_THERE;
 }
 
+// What the copy has of it, or gets although the call is cancelled, stays there until it hears which is the oldest.
 void mu__ahead_drop(mu_store *store, int64_t number)
 {
     struct mu_ahead **at = find(store, number);
-    if (*at != NULL && (*at)->sequence == 0)
-        take_out(at);
+    if (*at == NULL || (*at)->sequence != 0)
+        return;
+    if ((*at)->state != AHEAD_WAITS)
+        store->dropped_ahead = MU_MAX(store->dropped_ahead, number);
+    take_out(at);
+    if (store->dropped_ahead > 0)
+        mu__stores_wake(store->stores);
 }
 
 bool mu__ahead_record(mu_store *store, int64_t number, int64_t sequence)
@@ -125,16 +131,28 @@ static void take_answer(mu_store *store, struct mu_ahead *ahead)
     mu__blocked_due(store, ahead->number);
 }
 
-static void send(mu_store *store, struct mu_ahead *ahead)
+static int64_t oldest_used(const mu_store *store)
+{
+    return store->first_ahead != NULL ? store->first_ahead->number : store->n_ahead + 1;
+}
+
+static mu_rpc_result *begin_sending(mu_store *store, int64_t number, mu_value *arguments)
 {
     static const mu_wire_need need = {MU_WIRE_AHEAD, "changes that are sent to a copy before their place"};
-    const int64_t head[MU_N_AHEAD] = {store->number, store->epoch, (int64_t)store->copy_process, ahead->number,
-                                      store->first_ahead->number};
+    const int64_t oldest = oldest_used(store);
+    const int64_t head[MU_N_AHEAD] = {store->number, store->epoch, (int64_t)store->copy_process, number, oldest};
     const double seconds = store->stores->heartbeat + mu__setting_real(MU_SETTING_TIMEOUT) / 2;
+    if (oldest > store->dropped_ahead)
+        store->dropped_ahead = 0;
+    return mu__client_call_since(store->copy, &need, "muster.store.ahead",
+                                 mu_list(mu__numbers_value(head, MU_N_AHEAD), arguments, MU_END), seconds,
+                                 number != MU_NOTHING_AHEAD ? ended : NULL, store->stores);
+}
+
+static void send(mu_store *store, struct mu_ahead *ahead)
+{
     mu_error_value ignored;
-    ahead->result = mu__client_call_since(store->copy, &need, "muster.store.ahead",
-                                          mu_list(mu__numbers_value(head, MU_N_AHEAD), ahead->value, MU_END), seconds,
-                                          ended, store->stores);
+    ahead->result = begin_sending(store, ahead->number, ahead->value);
     ahead->state = ahead->result != NULL ? AHEAD_SENT : AHEAD_FAILED;
     if (ahead->result != NULL)
         return;
@@ -142,8 +160,19 @@ static void send(mu_store *store, struct mu_ahead *ahead)
     mu__blocked_due(store, ahead->number);
 }
 
+// If nothing that is sent says so, the copy is told once that what was dropped is no longer used, as soon as nothing
+// before it is. If that is lost, what it keeps is bounded anyway.
+static void tell_dropped(mu_store *store)
+{
+    mu_error_value ignored;
+    if (store->dropped_ahead == 0 || oldest_used(store) <= store->dropped_ahead || store->copy == NULL)
+        return;
+    mu_release(begin_sending(store, MU_NOTHING_AHEAD, mu_list(MU_END)));
+    mu__error_move(&ignored);
+}
+
 // What is on its way, or there and without its place, is at most MU_AHEAD_BYTES, or one change: the copy keeps it.
-void mu__ahead_step(mu_store *store)
+static void send_each(mu_store *store)
 {
     size_t bytes = 0;
     for (struct mu_ahead *at = store->first_ahead; at != NULL; at = at->next) {
@@ -161,6 +190,12 @@ void mu__ahead_step(mu_store *store)
     }
 }
 
+void mu__ahead_step(mu_store *store)
+{
+    send_each(store);
+    tell_dropped(store);
+}
+
 void mu__ahead_copied(mu_store *store)
 {
     for (struct mu_ahead **at = &store->first_ahead; *at != NULL;)
@@ -172,17 +207,22 @@ void mu__ahead_copied(mu_store *store)
 
 // ---- The copy's end -----------------------------------------------------------------------------
 
+static void release_arrived(mu_store *store, const mu_arrived_ahead *arrived)
+{
+    store->arrived.bytes -= arrived->bytes;
+    mu__holder_give(&store->arrived.holder, arrived->bytes);
+    mu_release(arrived->value);
+}
+
 static void forget_before(mu_store *store, int64_t number)
 {
     size_t kept = 0;
     for (size_t i = 0; i < store->arrived.n; i++) {
         const mu_arrived_ahead at = store->arrived.items[i];
-        if (at.number >= number) {
+        if (at.number >= number)
             store->arrived.items[kept++] = at;
-        } else {
-            store->arrived.bytes -= at.bytes;
-            mu_release(at.value);
-        }
+        else
+            release_arrived(store, &at);
     }
     store->arrived.n = kept;
 }
@@ -195,13 +235,18 @@ static int64_t keep(mu_store *store, const int64_t *head, mu_value *value, size_
         return MU_ABORTED;
     store->arrived.oldest = MU_MAX(store->arrived.oldest, head[MU_AHEAD_OLDEST]);
     forget_before(store, store->arrived.oldest);
+    if (arrived.number == MU_NOTHING_AHEAD)
+        return MU_OK;
     if (arrived.number < store->arrived.oldest)
         return MU_ABORTED; // it comes late: the primary has given it up
     const size_t has = store->arrived.bytes;
     if (store->arrived.n > 0 && (has > MU_AHEAD_BYTES || bytes > MU_AHEAD_BYTES - has))
         return MU_RESOURCE_EXHAUSTED;
+    if (!mu__holder_take(&store->arrived.holder, bytes))
+        return MU_RESOURCE_EXHAUSTED;
     if (MU_PUSH(&store->arrived, arrived) != MU_OK) {
         mu__error_move(&ignored);
+        mu__holder_give(&store->arrived.holder, bytes);
         return MU_RESOURCE_EXHAUSTED;
     }
     store->arrived.bytes += bytes;
@@ -215,6 +260,11 @@ mu_value *mu__ahead_take(mu_stores *stores, mu_value *arguments)
     size_t bytes = 0;
     if (mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_AHEAD) != MU_OK)
         return NULL;
+    if (head[MU_AHEAD_NUMBER] < MU_NOTHING_AHEAD || head[MU_AHEAD_NUMBER] == INT64_MAX) {
+        mu__error(MU_INVALID_ARGUMENT, "what a primary sends ahead has number %lld; give 1 to %lld, or %d with nothing",
+                  (long long)head[MU_AHEAD_NUMBER], (long long)INT64_MAX - 1, MU_NOTHING_AHEAD);
+        return NULL;
+    }
     mu_value *value = mu_value_at(arguments, 1);
     if (value == NULL || mu__message_bytes(value, "what a primary sends ahead", &bytes) != MU_OK)
         return NULL;
@@ -238,8 +288,8 @@ mu_value *mu__ahead_arrived(mu_store *store, int64_t number)
     pthread_mutex_lock(&store->stores->lock);
     for (size_t i = 0; i < store->arrived.n && value == NULL; i++)
         if (store->arrived.items[i].number == number) {
-            value = store->arrived.items[i].value;
-            store->arrived.bytes -= store->arrived.items[i].bytes;
+            value = mu_retain(store->arrived.items[i].value);
+            release_arrived(store, &store->arrived.items[i]);
             store->arrived.items[i] = store->arrived.items[--store->arrived.n];
         }
     pthread_mutex_unlock(&store->stores->lock);
@@ -256,8 +306,12 @@ void mu__ahead_end(mu_store *store)
 {
     while (store->first_ahead != NULL)
         take_out(&store->first_ahead);
-    forget_before(store, INT64_MAX);
+    for (size_t i = 0; i < store->arrived.n; i++)
+        release_arrived(store, &store->arrived.items[i]);
     mu__free(store->arrived.items);
-    memset(&store->arrived, 0, sizeof store->arrived);
+    store->arrived.items = NULL;
+    store->arrived.n = store->arrived.capacity = 0;
+    store->arrived.oldest = 0;
+    store->dropped_ahead = 0;
     store->blocked_ns = 0; // requests that waited for this look again
 }

@@ -55,10 +55,10 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
                           mu_value *arguments)
 {
     mu_blocked **last = &store->first_blocked;
-    int n = 0;
-    for (; *last != NULL; n++)
-        last = &(*last)->next;
-    if (n == MOST_BLOCKED)
+    int n = 0; // that wait for others' changes; the others are bounded by what the server takes
+    for (; *last != NULL; last = &(*last)->next)
+        n += (*last)->name != NULL;
+    if (n >= MOST_BLOCKED && change->waits_for != NULL)
         return mu__error(MU_RESOURCE_EXHAUSTED, "%d requests wait at store %d for others' changes, which is the "
                          "limit; let fewer takes wait at a time, or add servers", MOST_BLOCKED, store->number);
     mu_blocked *blocked = mu__calloc(1, sizeof *blocked);

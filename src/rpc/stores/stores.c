@@ -139,6 +139,14 @@ mu_value *mu__store_finish(mu_change *change, mu_server_call *call, const char *
     return NULL;
 }
 
+static mu_status check_request(int64_t number)
+{
+    if (number >= 1 && number < INT64_MAX)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "a request to a store has number %lld; give 1 to %lld", (long long)number,
+                     (long long)INT64_MAX - 1);
+}
+
 static mu_value *call_store(mu_value *arguments, void *arg)
 {
     mu_stores *stores = arg;
@@ -146,7 +154,7 @@ static mu_value *call_store(mu_value *arguments, void *arg)
     char *method = NULL;
     if (mu__numbers_of(mu_value_at(arguments, 0), change.ask, MU_N_ASK) != MU_OK ||
         mu__value_text(mu_value_at(arguments, 1), "a method's name", &method) != MU_OK ||
-        mu__call_may(method) != MU_OK) {
+        mu__call_may(method) != MU_OK || check_request(change.ask[MU_ASK_REQUEST]) != MU_OK) {
         mu__free(method);
         return NULL;
     }

@@ -8,6 +8,7 @@ enum { LARGE_MIB = 9 };
 // What a copy of the test's own does with what comes ahead: nothing until it is released, then it says `ahead_code`.
 static atomic_bool held;
 static atomic_int ahead_code, n_ahead;
+static atomic_llong told_oldest; // by a message with nothing else
 static atomic_size_t largest; // of its messages with a place
 
 static mu_value *take_copied(mu_value *arguments, void *arg)
@@ -26,6 +27,10 @@ static mu_value *take_ahead(mu_value *arguments, void *arg)
     int64_t head[MU_N_AHEAD];
     (void)arg;
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_AHEAD), MU_OK);
+    if (head[MU_AHEAD_NUMBER] == MU_NOTHING_AHEAD) {
+        told_oldest = head[MU_AHEAD_OLDEST];
+        return mu__numbers_value((int64_t[]){head[MU_AHEAD_EPOCH], MU_OK}, 2);
+    }
     n_ahead++;
     while (held)
         mu__sleep_ns(1000000);
@@ -45,6 +50,7 @@ static updates begin(mu_status code, bool holds)
     held = false;
     ahead_code = (int)code;
     n_ahead = 0;
+    told_oldest = 0;
     give_copy(&u, server, 0);
     wait_until_complete(&u);
     largest = 0;
@@ -72,6 +78,13 @@ static void expect_none_ahead(updates *u)
     for (int i = 0; i < 20000 && has_ahead(u); i++)
         mu__sleep_ns(1000000);
     assert_false(has_ahead(u));
+}
+
+static void expect_told(int64_t oldest)
+{
+    for (int i = 0; i < 20000 && told_oldest < oldest; i++)
+        mu__sleep_ns(1000000);
+    assert_int_equal(told_oldest, oldest);
 }
 
 static mu_rpc_result *create_later(updates *u)
@@ -184,7 +197,8 @@ static void test_an_older_copy_is_sent_nothing_ahead(void **state)
     mu_pool_close(pool);
 }
 
-// A change that fails is none for the copy, and a request that is cancelled or led elsewhere waits no longer.
+// A change that fails is none for the copy, and a request that is cancelled or led elsewhere waits no longer. The copy
+// hears that nothing comes of them.
 static void test_what_is_for_no_change_is_given_up(void **state)
 {
     (void)state;
@@ -193,16 +207,38 @@ static void test_what_is_for_no_change_is_given_up(void **state)
     expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_OK);
     expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_ALREADY_EXISTS);
     expect_none_ahead(&u);
+    expect_told(3);
     held = true;
     mu_rpc_result *cancelled = create_later(&u);
     wait_until_ahead(3);
     assert_int_equal(mu_rpc_result_cancel(cancelled), MU_OK);
     expect_none_ahead(&u);
+    expect_told(4);
     mu_rpc_result *late = create_later(&u);
     wait_until_ahead(4);
     assert_non_null(lead(&u.e, EPOCH + 2, MU_ORDER_CONTINUE));
     expect_answer(mu_rpc_result_value(late), EPOCH + 2, 0, MU_NOT_PRIMARY);
     held = false;
+    mu_release(u.w);
+    mu_pool_close(pool);
+}
+
+// What is given up behind a change that the copy still needs: it is told once that change is made.
+static void test_what_is_given_up_behind_another(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    updates u = begin(MU_OK, true);
+    u.e.oldest = u.e.n_requests + 1;
+    mu_rpc_result *first = create_later(&u), *second = create_later(&u);
+    wait_until_ahead(2);
+    assert_int_equal(mu_rpc_result_cancel(second), MU_OK);
+    mu__sleep_ns(300000000);
+    assert_int_equal(told_oldest, 0);
+    held = false;
+    expect_answer(mu_rpc_result_value(first), EPOCH + 1, 0, MU_OK);
+    expect_told(3);
+    expect_none_ahead(&u);
     mu_release(u.w);
     mu_pool_close(pool);
 }
@@ -282,6 +318,87 @@ static void test_what_a_copy_takes_ahead(void **state)
     mu_pool_close(pool);
 }
 
+static size_t kept_bytes(const mu_store *store) { return store->stores->kept->budget.used; }
+
+// What came ahead counts among the bytes that a server keeps, until its change comes or its primary gives it up;
+// without room it is sent in its place.
+static void test_what_comes_ahead_is_in_the_budget(void **state)
+{
+    int64_t row[MU_N_STATE];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
+    poll_with(&e, 0, (int64_t[]){0, EPOCH + 1}, 2, row);
+    assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_BEGIN, 0, mu_list(MU_END)), MU_OK);
+    const size_t before = kept_bytes(store);
+    assert_int_equal(send_ahead(&e, EPOCH + 1, 1, 1), MU_OK);
+    const size_t one = kept_bytes(store) - before;
+    assert_true(one > 0);
+    store->stores->kept->budget.limit = before + 2 * one;
+    assert_int_equal(send_ahead(&e, EPOCH + 1, 2, 1), MU_OK);
+    assert_int_equal(send_ahead(&e, EPOCH + 1, 3, 1), MU_RESOURCE_EXHAUSTED);
+    assert_non_null(mu__ahead_arrived(store, 1));
+    assert_int_equal(send_ahead(&e, EPOCH + 1, 3, 2), MU_OK);
+    assert_int_equal(kept_bytes(store), before + 2 * one);
+    assert_int_equal(send_ahead(&e, EPOCH + 1, MU_NOTHING_AHEAD, 3), MU_OK);
+    assert_int_equal(kept_bytes(store), before + one);
+    assert_int_equal(send_ahead(&e, EPOCH + 1, MU_NOTHING_AHEAD, 4), MU_OK);
+    assert_true(kept_bytes(store) == before && store->arrived.n == 0 && store->arrived.bytes == 0);
+    assert_int_equal(send_ahead(&e, EPOCH + 1, 4, 4), MU_OK);
+    assert_non_null(lead(&e, EPOCH + 2, MU_ORDER_EMPTY));
+    assert_int_equal(kept_bytes(store), before);
+    mu_pool_close(pool);
+}
+
+static void expect_no_number(env *e, int64_t number)
+{
+    const int64_t head[MU_N_AHEAD] = {0, EPOCH, (int64_t)mu_rpc_client_server(e->coordinator), number, 1};
+    assert_null(mu_rpc_result_value(
+        mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.ahead",
+                    mu_list(mu__numbers_value(head, MU_N_AHEAD), mu_list(mu_constant(MU_F32, 1), MU_END), MU_END))));
+    expect_error(MU_INVALID_ARGUMENT, "what a primary sends ahead has number");
+}
+
+static void test_numbers_that_nothing_has(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    expect_no_number(&e, -1);
+    expect_no_number(&e, INT64_MAX);
+    const int64_t none[] = {0, -1, INT64_MAX};
+    for (size_t i = 0; i < MU_COUNT(none); i++) {
+        e.n_requests = none[i] == INT64_MAX ? INT64_MAX - 1 : none[i] - 1;
+        assert_null(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.create", mu_list(MU_END)));
+        expect_error(MU_INVALID_ARGUMENT, "a request to a store has number");
+    }
+    mu_pool_close(pool);
+}
+
+// However many takes wait for others' changes, a large change waits beside them until the copy has its arguments.
+static void test_waiting_takes_leave_room_for_large_changes(void **state)
+{
+    enum { MOST_TAKES = 1024 };
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
+    pthread_mutex_lock(&store->stores->lock);
+    mu_change take = {.store = store, .until_ns = MU_FOREVER}, large = take;
+    for (int i = 0; i <= MOST_TAKES; i++) {
+        take.waits_for = mu__strdup("a");
+        assert_int_equal(mu__blocked_add(store, NULL, &take, "take", NULL),
+                         i < MOST_TAKES ? MU_OK : MU_RESOURCE_EXHAUSTED);
+    }
+    mu__free(take.waits_for);
+    expect_error(MU_RESOURCE_EXHAUSTED, "1024 requests wait at store 0 for others' changes");
+    assert_int_equal(mu__blocked_add(store, NULL, &large, "large", NULL), MU_OK);
+    mu__blocked_free(store);
+    pthread_mutex_unlock(&store->stores->lock);
+    mu_pool_close(pool);
+}
+
 // A record of what did not come ahead: the copy cannot follow, and has nothing any more.
 static void test_a_record_of_what_did_not_come(void **state)
 {
@@ -310,8 +427,12 @@ int main(void)
         cmocka_unit_test(test_what_cannot_be_sent_ahead_is_sent_in_its_place),
         cmocka_unit_test(test_an_older_copy_is_sent_nothing_ahead),
         cmocka_unit_test(test_what_is_for_no_change_is_given_up),
+        cmocka_unit_test(test_what_is_given_up_behind_another),
         cmocka_unit_test(test_a_copy_keeps_little_of_what_comes_ahead),
         cmocka_unit_test(test_what_a_copy_takes_ahead),
+        cmocka_unit_test(test_what_comes_ahead_is_in_the_budget),
+        cmocka_unit_test(test_numbers_that_nothing_has),
+        cmocka_unit_test(test_waiting_takes_leave_room_for_large_changes),
         cmocka_unit_test(test_a_record_of_what_did_not_come),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
