@@ -101,6 +101,8 @@ mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n);
 // It is 0 if the answer is something else, or if a row has an epoch, a cut or a count of lost updates that is negative
 // or above MU_STATE_MOST: the coordinator counts on from there, and adds up those of all stores.
 #define MU_STATE_MOST ((int64_t)1 << 48)
+// mu__cut_valid tells whether a client believes that there is a cut of this number, which it sends on.
+static inline bool mu__cut_valid(int64_t cut) { return cut >= 0 && cut <= MU_STATE_MOST; }
 int64_t mu__state_rows(const mu_value *answer, const int64_t **rows);
 
 // ---- Requests seen (seen.c) ---------------------------------------------------------------------
@@ -449,7 +451,8 @@ typedef struct mu_store_request mu_store_request;
 mu_store_client *mu__store_client_new(int n, mu_rpc_client *const *servers);
 mu_rpc_client *const *mu__store_client_servers(const mu_store_client *client, int *n);
 // mu__store_client_hear tells it the number of a cut that the coordinator has begun: its requests have this number
-// then, as after an answer with it. mu__store_client_cut is the highest that it knows.
+// then, as after an answer with it; it ignores numbers that cannot be. mu__store_client_cut is the highest that it
+// knows.
 void mu__store_client_hear(mu_store_client *client, int64_t cut);
 int64_t mu__store_client_cut(mu_store_client *client);
 

@@ -126,7 +126,7 @@ mu_rpc_client *const *mu__store_client_servers(const mu_store_client *client, in
 void mu__store_client_hear(mu_store_client *client, int64_t cut)
 {
     pthread_mutex_lock(&client->lock);
-    if (mu__epoch_valid(cut))
+    if (mu__cut_valid(cut))
         client->cut = MU_MAX(client->cut, cut);
     pthread_mutex_unlock(&client->lock);
 }
@@ -323,7 +323,7 @@ static mu_status check_head(const mu_store_request *request, mu_status read, con
 {
     const bool good = read == MU_OK && head[MU_ANSWER_CODE] >= MU_NOT_PRIMARY &&
                       head[MU_ANSWER_CODE] <= MU_UNAUTHENTICATED && mu__epoch_valid(head[MU_ANSWER_EPOCH]) &&
-                      mu__epoch_valid(head[MU_ANSWER_CUT]);
+                      mu__cut_valid(head[MU_ANSWER_CUT]);
     if (read != MU_OK)
         mu_error_take();
     return good ? MU_OK

@@ -80,6 +80,38 @@ static void test_a_cut_that_the_coordinator_told(void **state)
     mu_pool_close(pool);
 }
 
+static mu_value *answer_with_cut(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_list(mu__numbers_value((int64_t[]){1, *(const int64_t *)arg, MU_OK, 1}, MU_N_ANSWER), MU_END);
+}
+
+// A client does not send on a cut that no coordinator can have begun.
+static void test_a_client_believes_no_cut_that_cannot_be(void **state)
+{
+    static int64_t cut;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(
+        mu__server_add(server, &(mu_rpc_server_register_args){.name = "muster.store.call", .fn = answer_with_cut,
+                                                              .arg = &cut}), MU_OK);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = client_with(server, MU_ROLE_WORKER);
+    mu_store_client *stores = mu__store_client_new(1, &client);
+    for (cut = MU_STATE_MOST; cut <= MU_STATE_MOST + 1; cut++) {
+        mu_store_request *request = mu__store_request_new(stores, 0, "muster.apply", NULL, 20);
+        while (!mu__store_request_step(request))
+            mu__sleep_ns(1000000);
+        mu__store_request_value(request);
+        assert_int_equal(mu_error_take().code, cut > MU_STATE_MOST ? MU_DATA_LOSS : MU_OK);
+        assert_int_equal(mu__store_client_cut(stores), MU_STATE_MOST);
+        mu__store_request_free(request);
+    }
+    mu_release(stores);
+    mu_pool_close(pool);
+}
+
 // Orders and messages of copies with numbers from which no coordinator could count on are refused.
 static void test_numbers_are_bounded(void **state)
 {
@@ -642,6 +674,7 @@ int main(void)
         cmocka_unit_test(test_a_client_cannot_end_a_store),
         cmocka_unit_test(test_a_client_that_knows_too_much),
         cmocka_unit_test(test_a_cut_that_the_coordinator_told),
+        cmocka_unit_test(test_a_client_believes_no_cut_that_cannot_be),
         cmocka_unit_test(test_numbers_are_bounded),
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
         cmocka_unit_test(test_a_request_to_forget_is_read_first),
