@@ -513,6 +513,56 @@ def check_parts(report, mu, keras):
                  max(far) < LIMIT and apart(read, wanted) < LIMIT and same)
 
 
+# On values of every type.
+ON_TYPES = {
+    "Sum": lambda ops, x: ops.sum(x, axis=1), "Prod": lambda ops, x: ops.prod(x, axis=0), "Any": lambda ops, x: ops.any(x, axis=1),
+    "All": lambda ops, x: ops.all(x, axis=1), "Max": lambda ops, x: ops.max(x, axis=1), "Amin": lambda ops, x: ops.amin(x, axis=1),
+    "Mean": lambda ops, x: ops.mean(x, axis=1), "LogicalNot": lambda ops, x: ops.logical_not(x), "LogicalAnd": lambda ops, x: ops.logical_and(x, x),
+    "Floor": lambda ops, x: ops.floor(x), "Ceil": lambda ops, x: ops.ceil(x), "Square": lambda ops, x: ops.square(x), "Clip": lambda ops, x: ops.clip(x, 0, 3),
+    "Cumsum": lambda ops, x: ops.cumsum(x, axis=1), "Absolute": lambda ops, x: ops.abs(x), 
+    "Relu": lambda ops, x: ops.relu(x), "Relu6": lambda ops, x: ops.relu6(x), "Sqrt": lambda ops, x: ops.sqrt(ops.abs(x)),
+    "TrueDivide": lambda ops, x: ops.true_divide(x, 7), "Divide": lambda ops, x: ops.divide(x, 2 * ops.cast(x, "int32") + 1),
+}
+TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+WITHOUT_TYPES = {"Relu": ("bool",), "Relu6": ("bool",)}  # TensorFlow has none of these
+HELD_AS = {"uint32": "int64"}  # the type here that has all its values
+
+
+def operation_difference(mu, model, x):
+    """What differs between a model's results there and here, empty if nothing does."""
+    wanted = keras_predict(model, x)
+    with mu.pool():
+        seen = muster_predict(mu, mu.mu_layer_from_config(model.to_json()), x)
+    for a, b in zip(seen, wanted, strict=True):
+        if a.dtype != HELD_AS.get(b.dtype.name, b.dtype.name) or a.shape != b.shape:
+            return f"{a.dtype} {a.shape}, not {b.dtype} {b.shape}"
+        if not np.allclose(a.astype(np.float64), b.astype(np.float64), 1e-5 if b.dtype != np.float16 else 2e-3, 1e-6, equal_nan=True):
+            return f"apart by {np.nanmax(np.abs(a.astype(np.float64) - b)):.1e}"
+    return ""
+
+
+def operation_case(mu, keras, make, *x):
+    inputs = [keras.Input(array.shape[1:], dtype=array.dtype.name) for array in x]
+    try:
+        model = keras.Model(inputs, make(keras.ops, *inputs))
+        return operation_difference(mu, model, list(x)), {layer.__class__.__name__ for layer in model.operations}
+    except MusterError as error:
+        return str(error), set()
+
+
+def check_operation_types(report, mu, keras):
+    """Operations of values of every type, of which some become another."""
+    random = np.random.default_rng(5)
+    for name, make in ON_TYPES.items():
+        types, failures = [t for t in TYPES if t not in WITHOUT_TYPES.get(name, ())], []
+        for dtype in types:
+            low, high = {"b": (0, 2), "u": (0, 256)}.get(np.dtype(dtype).kind, (-100, 100))
+            x = random.integers(low, high, (4, 5)).astype(dtype)
+            difference, _ = operation_case(mu, keras, make, x)
+            failures += [f"{name} of {dtype}: {difference}"] if difference else []
+        report.row(f"types of {name}", f"{len(types)} types", len(types) - len(failures), failures)
+
+
 def check_applications(report, mu, keras):
     """A network of keras.applications that is full of operators, as Python saves it, with random weights."""
     keras.utils.set_random_seed(1)
@@ -583,6 +633,9 @@ def main(library, only=""):
     if only in "parts":
         with report.guard("parts"):
             check_parts(report, mu, keras)
+    if only in "types":
+        with report.guard("types"):
+            check_operation_types(report, mu, keras)
     if only in "applications":
         with report.guard("applications"):
             check_applications(report, mu, keras)

@@ -72,16 +72,56 @@ static mu_dtype wider(mu_dtype a, mu_dtype b)
     return float_a ? MU_F32 : a == MU_BOOL ? b : b == MU_BOOL ? a : MU_I16;
 }
 
-// The operands from the first one on in the type in which all meet.
-static mu_status meet(const mu_operation_call *c, int first, mu_tensor **out)
+static mu_dtype meeting_type(const mu_operation_call *c, int first)
 {
     mu_dtype dtype = mu_tensor_dtype(c->x[first]);
     for (int i = first; i < c->n; i++)
         dtype = wider(dtype, mu_tensor_dtype(c->x[i]));
+    return dtype;
+}
+
+// The operands from the first one on in the type in which all meet.
+static mu_status meet(const mu_operation_call *c, int first, mu_tensor **out)
+{
+    const mu_dtype dtype = meeting_type(c, first);
     for (int i = first; i < c->n; i++)
         out[i] = mu_cast(c->x[i], dtype);
     return mu_error_code();
 }
+
+static bool is_bool(const mu_tensor *x) { return mu_tensor_dtype(x) == MU_BOOL; }
+static mu_tensor *truth(mu_tensor *x) { return mu_cast(x, MU_BOOL); }
+static mu_tensor *counted(mu_tensor *x) { return is_bool(x) ? mu_cast(x, MU_I32) : x; }
+
+// Small integers would overflow in a sum. Keras adds up uint8 as uint32; the type here that has all its values is
+// int64.
+static mu_dtype sum_type(const mu_tensor *x)
+{
+    const mu_dtype dtype = mu_tensor_dtype(x);
+    return dtype == MU_BOOL || dtype == MU_I8 || dtype == MU_I16 ? MU_I32 : dtype == MU_U8 ? MU_I64 : dtype;
+}
+
+static mu_tensor *reduce_as(mu_dtype dtype, const mu_reduction_args *args,
+                            mu_tensor *(*reduce)(const mu_reduction_args *args))
+{
+    mu_reduction_args of_type = *args;
+    of_type.x = mu_cast(args->x, dtype);
+    return reduce(&of_type);
+}
+
+static mu_tensor *sum(const mu_reduction_args *a) { return reduce_as(sum_type(a->x), a, mu_reduce_sum_with); }
+static mu_tensor *prod(const mu_reduction_args *a) { return reduce_as(sum_type(a->x), a, mu_reduce_prod_with); }
+static mu_tensor *any(const mu_reduction_args *a) { return reduce_as(MU_BOOL, a, mu_reduce_any_with); }
+static mu_tensor *all(const mu_reduction_args *a) { return reduce_as(MU_BOOL, a, mu_reduce_all_with); }
+static mu_tensor *max(const mu_reduction_args *a) { return is_bool(a->x) ? any(a) : mu_reduce_max_with(a); }
+static mu_tensor *min(const mu_reduction_args *a) { return is_bool(a->x) ? all(a) : mu_reduce_min_with(a); }
+
+static mu_tensor *logical_and(mu_tensor *a, mu_tensor *b) { return mu_logical_and(truth(a), truth(b)); }
+static mu_tensor *logical_or(mu_tensor *a, mu_tensor *b) { return mu_logical_or(truth(a), truth(b)); }
+static mu_tensor *logical_xor(mu_tensor *a, mu_tensor *b) { return mu_logical_xor(truth(a), truth(b)); }
+static mu_tensor *logical_not(mu_tensor *x) { return mu_logical_not(truth(x)); }
+static mu_tensor *absolute(mu_tensor *x) { return is_bool(x) ? mu_identity(x) : mu_abs(x); }
+static mu_tensor *square(mu_tensor *x) { return mu_square(counted(x)); }
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -308,8 +348,9 @@ static mu_tensor *ones_like(const mu_operation_call *c) { return typed(c, mu_one
 static mu_tensor *clip(const mu_operation_call *c)
 {
     const json_t *low = json_object_get(c->config, "x_min"), *high = json_object_get(c->config, "x_max");
-    const mu_dtype dtype = mu_tensor_dtype(c->x[0]);
-    mu_tensor *y = json_is_number(low) ? mu_maximum(c->x[0], mu_constant(dtype, json_number_value(low))) : c->x[0];
+    mu_tensor *x = counted(c->x[0]);
+    const mu_dtype dtype = mu_tensor_dtype(x);
+    mu_tensor *y = json_is_number(low) ? mu_maximum(x, mu_constant(dtype, json_number_value(low))) : x;
     return json_is_number(high) ? mu_minimum(y, mu_constant(dtype, json_number_value(high))) : y;
 }
 
@@ -338,7 +379,7 @@ static mu_tensor *leaky_relu(const mu_operation_call *c)
 static mu_tensor *cumsum(const mu_operation_call *c)
 {
     const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
-    return axis < 0 ? NULL : mu_cumsum(c->x[0], axis, false, false);
+    return axis < 0 ? NULL : mu_cumsum(counted(c->x[0]), axis, false, false);
 }
 
 static mu_tensor *einsum(const mu_operation_call *c)
@@ -355,7 +396,7 @@ static mu_tensor *where(const mu_operation_call *c)
     mu_tensor *x[MU_MAX_MODEL_INPUTS];
     if (c->n != 3)
         return refuse(c, "a condition without two choices");
-    return meet(c, 1, x) == MU_OK ? mu_where(mu_cast(c->x[0], MU_BOOL), x[1], x[2]) : NULL;
+    return meet(c, 1, x) == MU_OK ? mu_where(truth(c->x[0]), x[1], x[2]) : NULL;
 }
 
 static mu_tensor *index_of(const mu_operation_call *c, mu_tensor *(*find)(mu_tensor *x, int axis))
@@ -416,27 +457,27 @@ static mu_tensor *normalize(const mu_operation_call *c)
 static const mu_operation_kind kinds[] = {
     TWO("Add", mu_add), TWO("Subtract", mu_subtract), TWO("Multiply", mu_multiply), TWO("Power", mu_pow),
     TWO("FloorDivide", mu_floor_divide), TWO("Mod", mu_mod), TWO("Maximum", mu_maximum), TWO("Minimum", mu_minimum),
-    TWO("Matmul", mu_matmul), TWO("Arctan2", mu_atan2), TWO("Equal", mu_equal), TWO("NotEqual", mu_not_equal),
+    TWO("Matmul", mu_matmul), TWO("Equal", mu_equal), TWO("NotEqual", mu_not_equal),
     TWO("Less", mu_less), TWO("LessEqual", mu_less_equal), TWO("Greater", mu_greater),
-    TWO("GreaterEqual", mu_greater_equal), TWO("LogicalAnd", mu_logical_and), TWO("LogicalOr", mu_logical_or),
-    TWO("LogicalXor", mu_logical_xor),
+    TWO("GreaterEqual", mu_greater_equal), TWO("LogicalAnd", logical_and), TWO("LogicalOr", logical_or),
+    TWO("LogicalXor", logical_xor), {.keras = "Arctan2", .two = mu_atan2, .real = true},
     {.keras = "TrueDivide", .two = mu_divide, .real = true}, {.keras = "Divide", .two = mu_divide, .real = true},
     {.keras = "DivideNoNan", .two = mu_divide_no_nan, .real = true},
-    ONE("Absolute", mu_abs), ONE("Negative", mu_neg), ONE("Sign", mu_sign), ONE("Square", mu_square),
-    ONE("LogicalNot", mu_logical_not), ONE("Copy", mu_identity), ONE("StopGradient", mu_stop_gradient),
-    ONE("Floor", mu_floor), ONE("Ceil", mu_ceil),
+    ONE("Absolute", absolute), ONE("Negative", mu_neg), ONE("Sign", mu_sign), ONE("Square", square),
+    ONE("LogicalNot", logical_not), ONE("Copy", mu_identity), ONE("StopGradient", mu_stop_gradient),
+    REAL("Floor", mu_floor), REAL("Ceil", mu_ceil),
     ONE("Isnan", mu_is_nan), ONE("Isinf", mu_is_inf), ONE("Isfinite", mu_is_finite),
     REAL("Exp", mu_exp), REAL("Expm1", mu_expm1), REAL("Log", mu_log), REAL("Log1p", mu_log1p), REAL("Sqrt", mu_sqrt),
     REAL("Rsqrt", mu_rsqrt), REAL("Reciprocal", mu_reciprocal), REAL("Erf", mu_erf), REAL("Sin", mu_sin),
     REAL("Cos", mu_cos), REAL("Tan", mu_tan), REAL("Tanh", mu_tanh), REAL("Sinh", mu_sinh), REAL("Cosh", mu_cosh),
     REAL("Arcsin", mu_asin), REAL("Arccos", mu_acos), REAL("Arctan", mu_atan), REAL("Sigmoid", mu_sigmoid),
-    REDUCE("Sum", mu_reduce_sum_with, false), REDUCE("Mean", mu_reduce_mean_with, true),
-    REDUCE("Max", mu_reduce_max_with, false), REDUCE("Min", mu_reduce_min_with, false),
-    REDUCE("Amax", mu_reduce_max_with, false), REDUCE("Amin", mu_reduce_min_with, false),
-    REDUCE("Prod", mu_reduce_prod_with, false), REDUCE("Var", mu_reduce_variance_with, true),
+    REDUCE("Sum", sum, false), REDUCE("Mean", mu_reduce_mean_with, true),
+    REDUCE("Max", max, false), REDUCE("Min", min, false),
+    REDUCE("Amax", max, false), REDUCE("Amin", min, false),
+    REDUCE("Prod", prod, false), REDUCE("Var", mu_reduce_variance_with, true),
     REDUCE("Std", mu_reduce_std_with, true), REDUCE("Logsumexp", mu_reduce_logsumexp_with, true),
-    REDUCE("Any", mu_reduce_any_with, false), REDUCE("All", mu_reduce_all_with, false),
-    ACTIVATE("Relu", "relu"), ACTIVATE("Relu6", "relu6"), ACTIVATE("Silu", "silu"),
+    REDUCE("Any", any, false), REDUCE("All", all, false),
+    ONE("Relu", mu_nn_relu), ONE("Relu6", mu_nn_relu6), ACTIVATE("Silu", "silu"),
     ACTIVATE("Softplus", "softplus"), ACTIVATE("Softsign", "softsign"), ACTIVATE("Selu", "selu"),
     ACTIVATE("LogSigmoid", "log_sigmoid"), ACTIVATE("HardSigmoid", "hard_sigmoid"),
     ACTIVATE("HardSilu", "hard_silu"), ACTIVATE("HardTanh", "hard_tanh"),
@@ -486,16 +527,21 @@ static mu_tensor *apply_two(const mu_operation_call *c)
     return meet(c, 0, x) == MU_OK ? c->kind->two(x[0], x[1]) : NULL;
 }
 
+static mu_status meet_in_floats(mu_operation_call *c)
+{
+    const mu_dtype dtype = meeting_type(c, 0);
+    for (int i = 0; i < c->n; i++)
+        c->x[i] = mu_cast(c->x[i], mu__dtype_is_float(dtype) ? dtype : mu__floatx());
+    return mu_error_code();
+}
+
 mu_value *mu__operation_apply(mu_operation_call *c)
 {
     const mu_operation_kind *kind = c->kind;
     const int wanted = kind->two ? 2 : kind->one || kind->reduce || kind->activation ? 1 : 0;
     if (c->n == 0 || (wanted > 0 && c->n != wanted))
         return refuse(c, "another number of operands"), NULL;
-    for (int i = 0; i < c->n && kind->real; i++)
-        if (!mu__dtype_is_float(mu_tensor_dtype(c->x[i])))
-            c->x[i] = mu_cast(c->x[i], mu__floatx());
-    if (mu__pending())
+    if (kind->real && meet_in_floats(c) != MU_OK)
         return NULL;
     if (kind->several)
         return kind->several(c);
