@@ -513,6 +513,61 @@ def check_parts(report, mu, keras):
                  max(far) < LIMIT and apart(read, wanted) < LIMIT and same)
 
 
+# Every class of keras.ops that is read (docs/porting.md), as what makes a model have it: x are floats, n integers.
+OPERATIONS = {
+    "Absolute": lambda ops, x, n: ops.abs(x), "Add": lambda ops, x, n: ops.add(x, n), "All": lambda ops, x, n: ops.all(x > -1, axis=1),
+    "Amax": lambda ops, x, n: ops.amax(x, axis=1), "Amin": lambda ops, x, n: ops.amin(x, axis=(1, 2), keepdims=True),
+    "Any": lambda ops, x, n: ops.any(x > 1.5, axis=-1), "Arccos": lambda ops, x, n: ops.arccos(x / 4), "Arcsin": lambda ops, x, n: ops.arcsin(x / 4),
+    "Arctan": lambda ops, x, n: ops.arctan(x), "Arctan2": lambda ops, x, n: ops.arctan2(x, n), "Argmax": lambda ops, x, n: ops.argmax(x, axis=1),
+    "Argmin": lambda ops, x, n: ops.argmin(x, axis=-1, keepdims=True), "Cast": lambda ops, x, n: ops.cast(x, "int32"), "Ceil": lambda ops, x, n: ops.ceil(x),
+    "Celu": lambda ops, x, n: ops.celu(x), "Clip": lambda ops, x, n: ops.clip(x, -0.5, 1), "Concatenate": lambda ops, x, n: ops.concatenate([x, n], axis=1),
+    "Copy": lambda ops, x, n: ops.copy(x), "Cos": lambda ops, x, n: ops.cos(x), "Cosh": lambda ops, x, n: ops.cosh(x),
+    "Cumsum": lambda ops, x, n: ops.cumsum(x, axis=1), "Divide": lambda ops, x, n: ops.divide(n, 3), "DivideNoNan": lambda ops, x, n: ops.divide_no_nan(x, n),
+    "Einsum": lambda ops, x, n: ops.einsum("bij,bkj->bik", x, x), "Elu": lambda ops, x, n: ops.elu(x), "Equal": lambda ops, x, n: ops.equal(n, 1),
+    "Erf": lambda ops, x, n: ops.erf(x), "Exp": lambda ops, x, n: ops.exp(n), "ExpandDims": lambda ops, x, n: ops.expand_dims(x, 1),
+    "Expm1": lambda ops, x, n: ops.expm1(x), "Flip": lambda ops, x, n: ops.flip(x, axis=1), "Floor": lambda ops, x, n: ops.floor(x),
+    "FloorDivide": lambda ops, x, n: ops.floor_divide(n, -2), "Gelu": lambda ops, x, n: ops.gelu(x), "GetItem": lambda ops, x, n: x[:, ::-2, None, 1],
+    "Glu": lambda ops, x, n: ops.glu(x), "Greater": lambda ops, x, n: ops.greater(x, n), "GreaterEqual": lambda ops, x, n: ops.greater_equal(n, 0),
+    "HardSigmoid": lambda ops, x, n: ops.hard_sigmoid(x), "HardSilu": lambda ops, x, n: ops.hard_silu(3 * x), "HardTanh": lambda ops, x, n: ops.hard_tanh(x),
+    "Isfinite": lambda ops, x, n: ops.isfinite(x / (n * 1.0)), "Isinf": lambda ops, x, n: ops.isinf(x / (n * 1.0)),
+    "Isnan": lambda ops, x, n: ops.isnan(ops.sqrt(x)), "LeakyRelu": lambda ops, x, n: ops.leaky_relu(x, 0.3), "Less": lambda ops, x, n: ops.less(x, n),
+    "LessEqual": lambda ops, x, n: ops.less_equal(n, 0), "Log": lambda ops, x, n: ops.log(ops.abs(x)), "Log1p": lambda ops, x, n: ops.log1p(ops.abs(x)),
+    "LogSigmoid": lambda ops, x, n: ops.log_sigmoid(x), "LogSoftmax": lambda ops, x, n: ops.log_softmax(x, axis=1),
+    "LogicalAnd": lambda ops, x, n: ops.logical_and(x > 0, n), "LogicalNot": lambda ops, x, n: ops.logical_not(n),
+    "LogicalOr": lambda ops, x, n: ops.logical_or(x > 0, n), "LogicalXor": lambda ops, x, n: ops.logical_xor(x, n > 0),
+    "Logsumexp": lambda ops, x, n: ops.logsumexp(x, axis=1, keepdims=True), "Matmul": lambda ops, x, n: ops.matmul(x, ops.transpose(x, (0, 2, 1))),
+    "Max": lambda ops, x, n: ops.max(n, axis=1), "Maximum": lambda ops, x, n: ops.maximum(x, n), "Mean": lambda ops, x, n: ops.mean(n, axis=-1),
+    "Min": lambda ops, x, n: ops.min(x, axis=-1), "Minimum": lambda ops, x, n: ops.minimum(x, 0.5), "Mod": lambda ops, x, n: ops.mod(n, -3),
+    "Multiply": lambda ops, x, n: ops.multiply(x, n), "Negative": lambda ops, x, n: ops.negative(n), "Normalize": lambda ops, x, n: ops.normalize(x, axis=1),
+    "NotEqual": lambda ops, x, n: ops.not_equal(n, 2), "OneHot": lambda ops, x, n: ops.one_hot(n, 3), "OnesLike": lambda ops, x, n: ops.ones_like(x, dtype="int32"),
+    "Pad": lambda ops, x, n: ops.pad(x, ((0, 0), (1, 2), (0, 3)), mode="reflect"), "Power": lambda ops, x, n: ops.power(x, 2),
+    "Prod": lambda ops, x, n: ops.prod(x, axis=1), "Reciprocal": lambda ops, x, n: ops.reciprocal(x), "Relu": lambda ops, x, n: ops.relu(n),
+    "Relu6": lambda ops, x, n: ops.relu6(4 * x), "Repeat": lambda ops, x, n: ops.repeat(x, 2, axis=1), "Reshape": lambda ops, x, n: ops.reshape(x, (-1, 2, 6)),
+    "Round": lambda ops, x, n: ops.round(2 * x), "Rsqrt": lambda ops, x, n: ops.rsqrt(ops.abs(x)), "Selu": lambda ops, x, n: ops.selu(x),
+    "Sigmoid": lambda ops, x, n: ops.sigmoid(x), "Sign": lambda ops, x, n: ops.sign(n), "Silu": lambda ops, x, n: ops.silu(x), "Sin": lambda ops, x, n: ops.sin(x),
+    "Sinh": lambda ops, x, n: ops.sinh(x), "Softmax": lambda ops, x, n: ops.softmax(x, axis=1), "Softplus": lambda ops, x, n: ops.softplus(x),
+    "Softsign": lambda ops, x, n: ops.softsign(x), "Split": lambda ops, x, n: ops.split(x, [1, 3], axis=-1)[1], "Sqrt": lambda ops, x, n: ops.sqrt(ops.abs(x)),
+    "Square": lambda ops, x, n: ops.square(n), "Squeeze": lambda ops, x, n: ops.squeeze(x[:, :1], axis=1), "Stack": lambda ops, x, n: ops.stack([x, n], axis=-1),
+    "Std": lambda ops, x, n: ops.std(x, axis=1), "StopGradient": lambda ops, x, n: ops.stop_gradient(x), "Subtract": lambda ops, x, n: ops.subtract(1.5, x),
+    "Sum": lambda ops, x, n: ops.sum(x > 0, axis=1), "Swapaxes": lambda ops, x, n: ops.swapaxes(x, 1, -1),
+    "Take": lambda ops, x, n: ops.take(x, np.array([[-1, 0], [2, -3]]), axis=1), "Tan": lambda ops, x, n: ops.tan(x), "Tanh": lambda ops, x, n: ops.tanh(x),
+    "TanhShrink": lambda ops, x, n: ops.tanh_shrink(x), "Tile": lambda ops, x, n: ops.tile(x, (1, 2, 3)), "Transpose": lambda ops, x, n: ops.transpose(x, (0, 2, 1)),
+    "TrueDivide": lambda ops, x, n: ops.true_divide(n, 4), "Var": lambda ops, x, n: ops.var(x, axis=(1, 2)), "Where": lambda ops, x, n: ops.where(n, x, -1),
+    "ZerosLike": lambda ops, x, n: ops.zeros_like(n),
+}
+# Other ways to call them, and options that are legal in Python but seldom seen.
+CALLS = {
+    "Gelu, 0": lambda ops, x, n: ops.gelu(x, approximate=0), "Gelu, 1": lambda ops, x, n: ops.gelu(x, approximate=1),
+    "Sum, keepdims=1": lambda ops, x, n: ops.sum(x, axis=1, keepdims=1), "Argmax, keepdims=1": lambda ops, x, n: ops.argmax(x, axis=1, keepdims=1),
+    "Clip, no lower bound": lambda ops, x, n: ops.maximum(ops.clip(x, -9, 0.25), 0), "Arctan2 of integers": lambda ops, x, n: ops.arctan2(n, n + 2),
+    "Take of one": lambda ops, x, n: ops.take(x, -1, axis=1), "Take of a list": lambda ops, x, n: ops.take(x, [-1, 0, 1], axis=2),
+    "Take of a list of one": lambda ops, x, n: ops.take(x, [-2], axis=1), "Take of integers": lambda ops, x, n: ops.take(x, n - 2, axis=2),
+    "Take along the batch": lambda ops, x, n: ops.take(x, [-1, 0], axis=0), "Tile, fewer": lambda ops, x, n: ops.tile(x, (2,)),
+    "Transpose, no axes": lambda ops, x, n: ops.transpose(ops.transpose(x)), "Squeeze, no axis": lambda ops, x, n: ops.squeeze(x[:, :1, :1]),
+    "Argmax, no axis": lambda ops, x, n: ops.argmax(x), "Argmin, no axis, keepdims": lambda ops, x, n: ops.argmin(x, keepdims=True),
+    "Cumsum, no axis": lambda ops, x, n: ops.cumsum(x), "Repeat, no axis": lambda ops, x, n: ops.repeat(x, 2),
+    "Take, no axis": lambda ops, x, n: ops.take(x, n - 2),
+}
 # On values of every type.
 ON_TYPES = {
     "Sum": lambda ops, x: ops.sum(x, axis=1), "Prod": lambda ops, x: ops.prod(x, axis=0), "Any": lambda ops, x: ops.any(x, axis=1),
@@ -548,6 +603,24 @@ def operation_case(mu, keras, make, *x):
         return operation_difference(mu, model, list(x)), {layer.__class__.__name__ for layer in model.operations}
     except MusterError as error:
         return str(error), set()
+
+
+def check_operations(report, mu, keras):
+    """Every class of keras.ops that is read: values, shapes and types."""
+    random = np.random.default_rng(4)
+    x, n = random.uniform(-2, 2, (5, 3, 4)).astype(np.float32), random.integers(0, 4, (5, 3, 4)).astype(np.int32)
+    failures = []
+    for name, make in (*OPERATIONS.items(), *CALLS.items()):
+        difference, seen = operation_case(mu, keras, make, x, n)
+        if not difference and name.split(",")[0].split(" ")[0] not in seen:
+            difference = f"the model has {', '.join(sorted(seen))}"
+        failures += [f"{name}: {difference}"] if difference else []
+    with open(os.path.join(os.path.dirname(__file__), "../../docs/porting.md")) as page:
+        listed = page.read().split("## Operations in models")[1].split("write them again: ")[1].split(". Others")[0]
+    listed = {name.strip("` ") for name in listed.replace("\n", " ").split(",")}
+    failures += [f"{name}: listed in one of docs/porting.md and this table" for name in sorted(listed ^ set(OPERATIONS))]
+    n_cases = len(OPERATIONS) + len(CALLS)
+    report.row("operations", f"{len(OPERATIONS)} classes in {n_cases} calls", n_cases - len(failures), failures)
 
 
 def check_operation_types(report, mu, keras):
@@ -633,6 +706,9 @@ def main(library, only=""):
     if only in "parts":
         with report.guard("parts"):
             check_parts(report, mu, keras)
+    if only in "operations":
+        with report.guard("operations"):
+            check_operations(report, mu, keras)
     if only in "types":
         with report.guard("types"):
             check_operation_types(report, mu, keras)

@@ -16,6 +16,15 @@ static mu_tensor *refuse(const mu_operation_call *c, const char *what)
 
 // ---- Options ------------------------------------------------------------------------------------
 
+static bool is_none(const json_t *json) { return !json || json_is_null(json); }
+
+// Python takes a number other than 0 for True.
+static bool flag(const mu_operation_call *c, const char *option)
+{
+    const json_t *json = json_object_get(c->config, option);
+    return json_is_true(json) || json_number_value(json) != 0;
+}
+
 // An axis of a result of this rank, from 0; -1 and an error for another.
 static int axis_of(const mu_operation_call *c, const json_t *json, int rank)
 {
@@ -31,7 +40,7 @@ static int axis_of(const mu_operation_call *c, const json_t *json, int rank)
 static int axes_of(const mu_operation_call *c, const char *option, int rank, int *out)
 {
     const json_t *json = json_object_get(c->config, option);
-    const bool all = !json || json_is_null(json), list = json_is_array(json);
+    const bool all = is_none(json), list = json_is_array(json);
     const int n = all ? rank : list ? (int)MU_MIN(json_array_size(json), (size_t)MU_MAX_RANK) : 1;
     for (int i = 0; i < n; i++) {
         out[i] = all ? i : axis_of(c, list ? json_array_get(json, (size_t)i) : json, rank);
@@ -44,6 +53,14 @@ static int axes_of(const mu_operation_call *c, const char *option, int rank, int
 static int one_axis(const mu_operation_call *c, const char *option, int rank)
 {
     return axis_of(c, json_object_get(c->config, option), rank);
+}
+
+// The first operand and the axis in the option 'axis'. Without an axis Keras flattens the operand. NULL: an error.
+static mu_tensor *along(const mu_operation_call *c, int *axis)
+{
+    const bool flat = is_none(json_object_get(c->config, "axis"));
+    *axis = flat ? 0 : one_axis(c, "axis", mu_tensor_rank(c->x[0]));
+    return *axis < 0 ? NULL : flat ? mu_reshape(c->x[0], 1, (int64_t[]){-1}) : c->x[0];
 }
 
 // Whole numbers in a value; null is an unknown size. Returns how many, -1 and an error if they are no such list.
@@ -136,7 +153,7 @@ static mu_tensor *transpose(const mu_operation_call *c)
 {
     const int rank = mu_tensor_rank(c->x[0]);
     int axes[MU_MAX_RANK];
-    if (json_is_null(json_object_get(c->config, "axes")))
+    if (is_none(json_object_get(c->config, "axes")))
         return mu_transpose(c->x[0], NULL);
     const int n = axes_of(c, "axes", rank, axes);
     return n < 0 ? NULL : n == rank ? mu_transpose(c->x[0], axes) : refuse(c, "another number of axes than its input");
@@ -159,7 +176,7 @@ static mu_tensor *expand_dims(const mu_operation_call *c)
 
 static mu_tensor *squeeze(const mu_operation_call *c)
 {
-    if (json_is_null(json_object_get(c->config, "axis")))
+    if (is_none(json_object_get(c->config, "axis")))
         return mu_squeeze(c->x[0], MU_ALL_AXES);
     const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
     return axis < 0 ? NULL : mu_squeeze(c->x[0], axis);
@@ -192,20 +209,24 @@ static mu_tensor *flip(const mu_operation_call *c)
 static mu_tensor *repeat(const mu_operation_call *c)
 {
     const json_t *times = json_object_get(c->config, "repeats");
-    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
-    if (axis < 0)
+    int axis;
+    mu_tensor *x = along(c, &axis);
+    if (!x)
         return NULL;
-    return json_is_integer(times) ? mu_repeat(c->x[0], json_integer_value(times), axis)
+    return json_is_integer(times) ? mu_repeat(x, json_integer_value(times), axis)
                                   : refuse(c, "a number of repeats for each element");
 }
 
+// Repeats fewer than the axes are those of the last ones.
 static mu_tensor *tile(const mu_operation_call *c)
 {
-    int64_t times[MU_MAX_RANK];
-    const int n = sizes_of(c, json_object_get(c->config, "repeats"), times);
-    if (n < 0)
-        return NULL;
-    return n == mu_tensor_rank(c->x[0]) ? mu_tile(c->x[0], times) : refuse(c, "another number of repeats than axes");
+    int64_t given[MU_MAX_RANK], times[MU_MAX_RANK];
+    const int n = sizes_of(c, json_object_get(c->config, "repeats"), given), rank = mu_tensor_rank(c->x[0]);
+    if (n < 0 || n > rank)
+        return n < 0 ? NULL : refuse(c, "more repeats than axes");
+    for (int i = 0; i < rank; i++)
+        times[i] = i < rank - n ? 1 : given[i - (rank - n)];
+    return mu_tile(c->x[0], times);
 }
 
 // ---- Parts --------------------------------------------------------------------------------------
@@ -227,12 +248,17 @@ static bool is_class(const json_t *item, const char *name)
 
 static bool is_ellipsis(const json_t *item) { return is_class(item, "__ellipsis__"); }
 
-// One bound of a slice; the bit of its axis says that it is left open.
-static int64_t bound(const json_t *slice, const char *name, int axis, unsigned *open)
+// One number of a slice; `none` without one, and then the bit of its axis in `open`, unless that is NULL.
+static mu_status bound(const mu_operation_call *c, const json_t *slice, const char *name, int axis, int64_t none,
+                       int64_t *out, unsigned *open)
 {
     const json_t *json = json_object_get(slice, name);
-    *open |= json_is_integer(json) ? 0 : 1u << axis;
-    return json_integer_value(json);
+    if (!is_none(json) && !json_is_integer(json))
+        return refuse(c, "a slice whose bounds or step are not whole numbers"), mu_error_code();
+    if (open && is_none(json))
+        *open |= 1u << axis;
+    *out = is_none(json) ? none : json_integer_value(json);
+    return MU_OK;
 }
 
 static void keep_axes(slicing *s, int n)
@@ -244,14 +270,14 @@ static void keep_axes(slicing *s, int n)
     }
 }
 
-static void take_slice(slicing *s, const json_t *slice)
+static mu_status take_slice(const mu_operation_call *c, slicing *s, const json_t *slice)
 {
-    const json_t *step = json_object_get(slice, "step");
-    s->begin[s->axis] = bound(slice, "start", s->axis, &s->open_begin);
-    s->end[s->axis] = bound(slice, "stop", s->axis, &s->open_end);
-    s->strides[s->axis] = json_is_integer(step) ? json_integer_value(step) : 1;
+    MU_TRY(bound(c, slice, "start", s->axis, 0, &s->begin[s->axis], &s->open_begin));
+    MU_TRY(bound(c, slice, "stop", s->axis, 0, &s->end[s->axis], &s->open_end));
+    MU_TRY(bound(c, slice, "step", s->axis, 1, &s->strides[s->axis], NULL));
     s->axis++;
     s->place++;
+    return MU_OK;
 }
 
 static mu_status take_item(const mu_operation_call *c, slicing *s, const json_t *item, int rank, int n_axes)
@@ -265,7 +291,7 @@ static mu_status take_item(const mu_operation_call *c, slicing *s, const json_t 
         s->strides[s->axis] = 1;
         s->single |= 1u << s->axis++;
     } else if (is_class(item, "__slice__"))
-        take_slice(s, json_object_get(item, "config"));
+        return take_slice(c, s, json_object_get(item, "config"));
     else
         return refuse(c, "a key that is not made of whole numbers and slices"), mu_error_code();
     return MU_OK;
@@ -277,11 +303,16 @@ static mu_tensor *get_item(const mu_operation_call *c)
     const int rank = mu_tensor_rank(c->x[0]);
     slicing s = {0};
     int n_axes = 0, n_ellipses = 0;
+    if (!items) {
+        if (key)
+            mu__error(MU_RESOURCE_EXHAUSTED, "'%s' (%s): no memory for its key", c->name, c->kind->keras);
+        return key ? NULL : refuse(c, "no key");
+    }
     for (size_t i = 0; i < json_array_size(items); i++) {
         n_ellipses += is_ellipsis(json_array_get(items, i));
         n_axes += !json_is_null(json_array_get(items, i)) && !is_ellipsis(json_array_get(items, i));
     }
-    mu_status status = n_axes <= rank && n_ellipses <= 1 && items
+    mu_status status = n_axes <= rank && n_ellipses <= 1
                            ? MU_OK : (refuse(c, "a key with more parts than its input has axes"), mu_error_code());
     for (size_t i = 0; status == MU_OK && i < json_array_size(items); i++)
         status = take_item(c, &s, json_array_get(items, i), rank, n_axes);
@@ -296,12 +327,35 @@ static mu_tensor *get_item(const mu_operation_call *c)
     return y;
 }
 
+// Indices in Python's numbers are not the operands that were made of them: these have the type of x, and lose the list.
+static mu_tensor *indices_of(const mu_operation_call *c)
+{
+    const json_t *given = json_array_get(c->args, 1);
+    const bool list = json_is_array(given);
+    const size_t n = list ? json_array_size(given) : 1;
+    int64_t values[MU_MAX_MODEL_INPUTS];
+    if (!list && !json_is_integer(given))
+        return c->n == 2 ? mu_cast(c->x[1], MU_I64) : refuse(c, "another number of operands");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = list ? json_array_get(given, i) : given;
+        if (!json_is_integer(item) || n > MU_COUNT(values))
+            return refuse(c, "a list of indices that are not whole numbers, or too many");
+        values[i] = json_integer_value(item);
+    }
+    if ((size_t)c->n != n + 1)
+        return refuse(c, "another number of operands");
+    return mu_tensor_new(MU_I64, list, (int64_t[]){(int64_t)n}, values);
+}
+
+// Negative indices count from the end.
 static mu_tensor *take(const mu_operation_call *c)
 {
-    const int axis = c->n == 2 ? one_axis(c, "axis", mu_tensor_rank(c->x[0])) : -1;
-    if (axis < 0)
-        return c->n == 2 ? NULL : refuse(c, "another number of operands");
-    return mu_gather(c->x[0], mu_cast(c->x[1], MU_I64), axis, 0);
+    int axis;
+    mu_tensor *x = along(c, &axis), *i = x ? indices_of(c) : NULL;
+    if (!i)
+        return NULL;
+    i = mu_where(mu_less(i, mu_constant(MU_I64, 0)), mu_add(i, mu_dim_size(x, axis)), i);
+    return mu_gather(x, i, axis, 0);
 }
 
 // Parts of equal size, or up to each of the given places.
@@ -315,7 +369,11 @@ static mu_value *split(const mu_operation_call *c)
     int64_t sizes[MU_MAX_MODEL_INPUTS], before = 0;
     if (axis < 0 || n < 1 || n > MU_MAX_MODEL_INPUTS)
         return axis < 0 ? NULL : (refuse(c, "too many parts"), NULL);
+    if (!json_is_integer(parts) && !json_is_array(parts))
+        return refuse(c, "parts that are neither a number nor a list of places"), NULL;
     for (size_t i = 0; i + 1 < n && json_is_array(parts); i++) {
+        if (!json_is_integer(json_array_get(parts, i)))
+            return refuse(c, "places of parts that are not whole numbers"), NULL;
         const int64_t end = json_integer_value(json_array_get(parts, i));
         sizes[i] = end - before;
         before = end;
@@ -345,13 +403,21 @@ static mu_tensor *cast(const mu_operation_call *c) { return typed(c, c->x[0]); }
 static mu_tensor *zeros_like(const mu_operation_call *c) { return typed(c, mu_zeros_like(c->x[0])); }
 static mu_tensor *ones_like(const mu_operation_call *c) { return typed(c, mu_ones_like(c->x[0])); }
 
+// x on one side of the bound in an option, if that has one.
+static mu_tensor *limit(const mu_operation_call *c, const char *option, mu_tensor *x,
+                        mu_tensor *(*nearer)(mu_tensor *a, mu_tensor *b))
+{
+    const json_t *json = json_object_get(c->config, option);
+    if (!x || is_none(json))
+        return x;
+    if (!json_is_number(json))
+        return refuse(c, "bounds that are not numbers");
+    return nearer(x, mu_constant(mu_tensor_dtype(x), json_number_value(json)));
+}
+
 static mu_tensor *clip(const mu_operation_call *c)
 {
-    const json_t *low = json_object_get(c->config, "x_min"), *high = json_object_get(c->config, "x_max");
-    mu_tensor *x = counted(c->x[0]);
-    const mu_dtype dtype = mu_tensor_dtype(x);
-    mu_tensor *y = json_is_number(low) ? mu_maximum(x, mu_constant(dtype, json_number_value(low))) : x;
-    return json_is_number(high) ? mu_minimum(y, mu_constant(dtype, json_number_value(high))) : y;
+    return limit(c, "x_max", limit(c, "x_min", counted(c->x[0]), mu_maximum), mu_minimum);
 }
 
 static mu_tensor *softmax(const mu_operation_call *c)
@@ -368,18 +434,21 @@ static mu_tensor *log_softmax(const mu_operation_call *c)
 
 static mu_tensor *gelu(const mu_operation_call *c)
 {
-    return mu_nn_gelu(c->x[0], json_is_true(json_object_get(c->config, "approximate")));
+    return mu_nn_gelu(c->x[0], flag(c, "approximate"));
 }
 
 static mu_tensor *leaky_relu(const mu_operation_call *c)
 {
-    return mu_nn_leaky_relu(c->x[0], json_number_value(json_object_get(c->config, "negative_slope")));
+    const json_t *slope = json_object_get(c->config, "negative_slope");
+    return json_is_number(slope) ? mu_nn_leaky_relu(c->x[0], json_number_value(slope))
+                                 : refuse(c, "a slope that is not a number");
 }
 
 static mu_tensor *cumsum(const mu_operation_call *c)
 {
-    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
-    return axis < 0 ? NULL : mu_cumsum(counted(c->x[0]), axis, false, false);
+    int axis;
+    mu_tensor *x = along(c, &axis);
+    return x ? mu_cumsum(counted(x), axis, false, false) : NULL;
 }
 
 static mu_tensor *einsum(const mu_operation_call *c)
@@ -394,16 +463,16 @@ static mu_tensor *einsum(const mu_operation_call *c)
 static mu_tensor *where(const mu_operation_call *c)
 {
     mu_tensor *x[MU_MAX_MODEL_INPUTS];
-    if (c->n != 3)
-        return refuse(c, "a condition without two choices");
     return meet(c, 1, x) == MU_OK ? mu_where(truth(c->x[0]), x[1], x[2]) : NULL;
 }
 
 static mu_tensor *index_of(const mu_operation_call *c, mu_tensor *(*find)(mu_tensor *x, int axis))
 {
-    const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
-    mu_tensor *index = axis < 0 ? NULL : mu_cast(find(c->x[0], axis), MU_I32);
-    return index && json_is_true(json_object_get(c->config, "keepdims")) ? mu_expand_dims(index, axis) : index;
+    int axis;
+    mu_tensor *x = along(c, &axis), *index = x ? mu_cast(find(x, axis), MU_I32) : NULL;
+    for (int rank = mu_tensor_rank(c->x[0]); index && flag(c, "keepdims") && mu_tensor_rank(index) < rank;)
+        index = mu_expand_dims(index, axis);
+    return index;
 }
 
 static mu_tensor *argmax(const mu_operation_call *c) { return index_of(c, mu_argmax); }
@@ -412,10 +481,12 @@ static mu_tensor *argmin(const mu_operation_call *c) { return index_of(c, mu_arg
 static mu_tensor *one_hot(const mu_operation_call *c)
 {
     const int rank = mu_tensor_rank(c->x[0]) + 1;
-    const json_int_t classes = json_integer_value(json_object_get(c->config, "num_classes"));
+    const json_t *classes = json_object_get(c->config, "num_classes");
+    if (!json_is_integer(classes))
+        return refuse(c, "a number of classes that is not a whole number");
     if (one_axis(c, "axis", rank) != rank - 1)
         return mu__pending() ? NULL : refuse(c, "another axis than the last");
-    return typed(c, mu_one_hot(mu_cast(c->x[0], MU_I64), classes, mu__floatx()));
+    return typed(c, mu_one_hot(mu_cast(c->x[0], MU_I64), json_integer_value(classes), mu__floatx()));
 }
 
 static mu_tensor *pad(const mu_operation_call *c)
@@ -518,13 +589,21 @@ static mu_tensor *reduce(const mu_operation_call *c)
         return NULL;
     return c->kind->reduce(&(mu_reduction_args){.size = sizeof(mu_reduction_args), .x = c->x[0], .axes = axes,
                                                 .n_axes = n,
-                                                .keep_dims = json_is_true(json_object_get(c->config, "keepdims"))});
+                                                .keep_dims = flag(c, "keepdims")});
 }
 
 static mu_tensor *apply_two(const mu_operation_call *c)
 {
     mu_tensor *x[MU_MAX_MODEL_INPUTS];
     return meet(c, 0, x) == MU_OK ? c->kind->two(x[0], x[1]) : NULL;
+}
+
+// How many operands an operation has; 0: any number, or what it finds itself.
+static int operands_of(const mu_operation_kind *kind)
+{
+    if (kind->other == concatenate || kind->other == stack || kind->other == einsum || kind->other == take)
+        return 0;
+    return kind->two ? 2 : kind->other == where ? 3 : 1;
 }
 
 static mu_status meet_in_floats(mu_operation_call *c)
@@ -538,7 +617,7 @@ static mu_status meet_in_floats(mu_operation_call *c)
 mu_value *mu__operation_apply(mu_operation_call *c)
 {
     const mu_operation_kind *kind = c->kind;
-    const int wanted = kind->two ? 2 : kind->one || kind->reduce || kind->activation ? 1 : 0;
+    const int wanted = operands_of(kind);
     if (c->n == 0 || (wanted > 0 && c->n != wanted))
         return refuse(c, "another number of operands"), NULL;
     if (kind->real && meet_in_floats(c) != MU_OK)

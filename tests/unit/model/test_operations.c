@@ -116,6 +116,29 @@ static void shapes_and_reductions(void **state)
     assert_number(doubles(result_of("Clip", ", \"x_min\": 2, \"x_max\": 5.5", TENSOR("x")))[9], 5.5, 0);
 }
 
+// What Python also takes: 1 for True, axes left out, negative indices in a list or alone.
+static void spellings(void **state)
+{
+    (void)state;
+    assert_result(result_of("Sum", ", \"axis\": [-1, 1], \"keepdims\": 1", TENSOR("x")), DIMS(2, 1, 1),
+                  NUMBERS(66, 210));
+    assert_result(result_of("Sum", ", \"axis\": [-1, 1], \"keepdims\": 0", TENSOR("x")), DIMS(2), NUMBERS(66, 210));
+    assert_result(result_of("Argmax", ", \"axis\": 2, \"keepdims\": 1.0", TENSOR("x")), DIMS(2, 3, 1),
+                  NUMBERS(3, 3, 3, 3, 3, 3));
+    assert_result(result_of("Argmax", ", \"axis\": null, \"keepdims\": true", TENSOR("x")), DIMS(1, 1, 1), NUMBERS(23));
+    mu_tensor *y = result_of("Transpose", "", TENSOR("x"));
+    assert_int_equal(mu_tensor_dim(y, 0), 4);
+    assert_number(doubles(y)[1], 12, 0);
+    assert_int_equal(mu_tensor_rank(result_of("Squeeze", "", TENSOR("x"))), 3);
+    assert_result(result_of("Take", ", \"axis\": 2", TENSOR("x") ", -1"), DIMS(2, 3), NUMBERS(3, 7, 11, 15, 19, 23));
+    assert_result(result_of("Take", ", \"axis\": 1", TENSOR("x") ", [-1]"), DIMS(2, 1, 4),
+                  NUMBERS(8, 9, 10, 11, 20, 21, 22, 23));
+    assert_result(result_of("Take", ", \"axis\": null", TENSOR("x") ", [5, -2]"), DIMS(2), NUMBERS(5, 22));
+    const double *above = doubles(result_of("Clip", ", \"x_min\": 22, \"x_max\": null", TENSOR("x")));
+    assert_number(above[0], 22, 0);
+    assert_number(above[23], 23, 0);
+}
+
 static void refuse_with(const char *class_name, const char *config, const char *args, const char *kwargs,
                         mu_status code, const char *part)
 {
@@ -123,6 +146,33 @@ static void refuse_with(const char *class_name, const char *config, const char *
     if (model)
         mu_call(model, mu_zeros(MU_F64, 3, (int64_t[]){2, 3, 4}));
     expect_error(code, part);
+}
+
+// What is not a number where one is wanted, and operands too many, must not be left out silently.
+static void refuses_options(void **state)
+{
+    (void)state;
+    const mu_status unknown = MU_UNIMPLEMENTED;
+    refuse_with("Clip", ", \"x_min\": \"0\", \"x_max\": 1", TENSOR("x"), "", unknown, "bounds that are not numbers");
+    refuse_with("Clip", ", \"x_min\": 0, \"x_max\": [1]", TENSOR("x"), "", unknown, "bounds that are not numbers");
+    refuse_with("GetItem", "", TENSOR("x") ", [" SLICE("0.5", "null", "null") "]", "", unknown, "bounds or step");
+    refuse_with("GetItem", "", TENSOR("x") ", [" SLICE("null", "\"1\"", "null") "]", "", unknown, "bounds or step");
+    refuse_with("GetItem", "", TENSOR("x") ", [" SLICE("null", "null", "2.0") "]", "", unknown, "bounds or step");
+    refuse_with("Softmax", ", \"axis\": -1", TENSOR("x") ", " TENSOR("x"), "", unknown, "another number of operands");
+    refuse_with("Reshape", ", \"newshape\": [-1]", TENSOR("x") ", 5", "", unknown, "another number of operands");
+    refuse_with("Split", ", \"indices_or_sections\": 2, \"axis\": 2", TENSOR("x") ", 5", "", unknown,
+                "another number of operands");
+    refuse_with("Where", "", TENSOR("x") ", 1", "", unknown, "another number of operands");
+    refuse_with("Take", ", \"axis\": 1", TENSOR("x") ", 1, 2.5, 3", "", unknown, "another number of operands");
+    refuse_with("Take", ", \"axis\": 1", TENSOR("x") ", [0, 0.5]", "", unknown, "not whole numbers");
+    refuse_with("Take", ", \"axis\": 1", TENSOR("x") ", -4", "", MU_INVALID_ARGUMENT, "index -1");
+    refuse_with("LeakyRelu", ", \"negative_slope\": \"a\"", TENSOR("x"), "", unknown, "a slope that is not a number");
+    refuse_with("Split", ", \"indices_or_sections\": [1, 1.5], \"axis\": 2", TENSOR("x"), "", unknown,
+                "not whole numbers");
+    refuse_with("Split", ", \"indices_or_sections\": null, \"axis\": 2", TENSOR("x"), "", unknown, "neither a number");
+    refuse_with("OneHot", ", \"num_classes\": null, \"axis\": -1", TENSOR("x"), "", unknown, "number of classes");
+    refuse_with("GetItem", "", TENSOR("x"), "", unknown, "has no key");
+    refuse_with("Tile", ", \"repeats\": [1, 1, 1, 2]", TENSOR("x"), "", unknown, "more repeats than axes");
 }
 
 static void refuses(void **state)
@@ -149,7 +199,8 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(operators), MODEL_TEST(parts), MODEL_TEST(shapes_and_reductions), MODEL_TEST(refuses),
+        MODEL_TEST(operators), MODEL_TEST(parts), MODEL_TEST(shapes_and_reductions), MODEL_TEST(spellings),
+        MODEL_TEST(refuses_options), MODEL_TEST(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
