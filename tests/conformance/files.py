@@ -574,9 +574,11 @@ ON_TYPES = {
     "All": lambda ops, x: ops.all(x, axis=1), "Max": lambda ops, x: ops.max(x, axis=1), "Amin": lambda ops, x: ops.amin(x, axis=1),
     "Mean": lambda ops, x: ops.mean(x, axis=1), "LogicalNot": lambda ops, x: ops.logical_not(x), "LogicalAnd": lambda ops, x: ops.logical_and(x, x),
     "Floor": lambda ops, x: ops.floor(x), "Ceil": lambda ops, x: ops.ceil(x), "Square": lambda ops, x: ops.square(x), "Clip": lambda ops, x: ops.clip(x, 0, 3),
-    "Cumsum": lambda ops, x: ops.cumsum(x, axis=1), "Absolute": lambda ops, x: ops.abs(x), 
+    "Cumsum": lambda ops, x: ops.cumsum(x, axis=1), "Absolute": lambda ops, x: ops.abs(x), "Mod": lambda ops, x: ops.mod(x, 7),
     "Relu": lambda ops, x: ops.relu(x), "Relu6": lambda ops, x: ops.relu6(x), "Sqrt": lambda ops, x: ops.sqrt(ops.abs(x)),
     "TrueDivide": lambda ops, x: ops.true_divide(x, 7), "Divide": lambda ops, x: ops.divide(x, 2 * ops.cast(x, "int32") + 1),
+    "Less": lambda ops, x: ops.less(x, 100), "GreaterEqual": lambda ops, x: ops.greater_equal(7, x),
+    "Equal": lambda ops, x: ops.equal(ops.ones_like(x) * 0.1, 0.1), "Arctan2": lambda ops, x: ops.arctan2(x, 2.5),
 }
 TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 WITHOUT_TYPES = {"Relu": ("bool",), "Relu6": ("bool",)}  # TensorFlow has none of these

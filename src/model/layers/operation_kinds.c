@@ -598,6 +598,31 @@ static mu_tensor *apply_two(const mu_operation_call *c)
     return meet(c, 0, x) == MU_OK ? c->kind->two(x[0], x[1]) : NULL;
 }
 
+static bool takes_tensors_alone(const mu_operation_kind *kind)
+{
+    static mu_tensor *(*const operations[])(mu_tensor *a, mu_tensor *b) = {
+        mu_equal, mu_not_equal, mu_less, mu_less_equal, mu_greater, mu_greater_equal, mu_mod, mu_atan2,
+    };
+    for (size_t i = 0; i < MU_COUNT(operations); i++)
+        if (kind->two == operations[i])
+            return true;
+    return false;
+}
+
+// An operand, of which Keras makes a tensor before it meets the other: a number in Python does not get the type beside
+// it then: x % 7 of uint8 is int32, and 0.1 is not the 0.1 of float16.
+static mu_tensor *operand_alone(const mu_operation_call *c, int i)
+{
+    const json_t *json = json_array_get(c->args, (size_t)i);
+    const json_int_t whole = json_integer_value(json);
+    if (!json_is_number(json))
+        return c->x[i];
+    if (!json_is_integer(json))
+        return mu_constant(mu__floatx(), json_number_value(json));
+    const bool small = whole >= INT32_MIN && whole <= INT32_MAX;
+    return mu_cast(mu_tensor_new(MU_I64, 0, NULL, &(int64_t){whole}), small ? MU_I32 : MU_I64);
+}
+
 // How many operands an operation has; 0: any number, or what it finds itself.
 static int operands_of(const mu_operation_kind *kind)
 {
@@ -620,7 +645,9 @@ mu_value *mu__operation_apply(mu_operation_call *c)
     const int wanted = operands_of(kind);
     if (c->n == 0 || (wanted > 0 && c->n != wanted))
         return refuse(c, "another number of operands"), NULL;
-    if (kind->real && meet_in_floats(c) != MU_OK)
+    for (int i = 0; i < c->n && takes_tensors_alone(kind); i++)
+        c->x[i] = operand_alone(c, i);
+    if (mu__pending() || (kind->real && meet_in_floats(c) != MU_OK))
         return NULL;
     if (kind->several)
         return kind->several(c);
