@@ -566,7 +566,9 @@ CALLS = {
     "Transpose, no axes": lambda ops, x, n: ops.transpose(ops.transpose(x)), "Squeeze, no axis": lambda ops, x, n: ops.squeeze(x[:, :1, :1]),
     "Argmax, no axis": lambda ops, x, n: ops.argmax(x), "Argmin, no axis, keepdims": lambda ops, x, n: ops.argmin(x, keepdims=True),
     "Cumsum, no axis": lambda ops, x, n: ops.cumsum(x), "Repeat, no axis": lambda ops, x, n: ops.repeat(x, 2),
-    "Take, no axis": lambda ops, x, n: ops.take(x, n - 2),
+    "Take, no axis": lambda ops, x, n: ops.take(x, n - 2), "Where of two numbers": lambda ops, x, n: ops.where(x, 1, 0),
+    "Where of a number": lambda ops, x, n: ops.where(x, n, 0), "Where, the number first": lambda ops, x, n: ops.where(n > 1, 2.5, n),
+    "Where of floats": lambda ops, x, n: ops.where(n, 2, x),
 }
 # On values of every type.
 ON_TYPES = {
@@ -578,6 +580,7 @@ ON_TYPES = {
     "Relu": lambda ops, x: ops.relu(x), "Relu6": lambda ops, x: ops.relu6(x), "Sqrt": lambda ops, x: ops.sqrt(ops.abs(x)),
     "TrueDivide": lambda ops, x: ops.true_divide(x, 7), "Divide": lambda ops, x: ops.divide(x, 2 * ops.cast(x, "int32") + 1),
     "Less": lambda ops, x: ops.less(x, 100), "GreaterEqual": lambda ops, x: ops.greater_equal(7, x),
+    "Isnan": lambda ops, x: ops.isnan(x), "Isinf": lambda ops, x: ops.isinf(x), "Isfinite": lambda ops, x: ops.isfinite(x),
     "Equal": lambda ops, x: ops.equal(ops.ones_like(x) * 0.1, 0.1), "Arctan2": lambda ops, x: ops.arctan2(x, 2.5),
 }
 TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")

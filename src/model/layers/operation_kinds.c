@@ -140,6 +140,20 @@ static mu_tensor *logical_not(mu_tensor *x) { return mu_logical_not(truth(x)); }
 static mu_tensor *absolute(mu_tensor *x) { return is_bool(x) ? mu_identity(x) : mu_abs(x); }
 static mu_tensor *square(mu_tensor *x) { return mu_square(counted(x)); }
 
+// An operand, of which Keras makes a tensor before it meets the other: a number in Python does not get the type beside
+// it then: x % 7 of uint8 is int32, and 0.1 is not the 0.1 of float16.
+static mu_tensor *operand_alone(const mu_operation_call *c, int i)
+{
+    const json_t *json = json_array_get(c->args, (size_t)i);
+    const json_int_t whole = json_integer_value(json);
+    if (!json_is_number(json))
+        return c->x[i];
+    if (!json_is_integer(json))
+        return mu_constant(mu__floatx(), json_number_value(json));
+    const bool small = whole >= INT32_MIN && whole <= INT32_MAX;
+    return mu_cast(mu_tensor_new(MU_I64, 0, NULL, &(int64_t){whole}), small ? MU_I32 : MU_I64);
+}
+
 // ---- Shapes -------------------------------------------------------------------------------------
 
 static mu_tensor *reshape(const mu_operation_call *c)
@@ -460,10 +474,24 @@ static mu_tensor *einsum(const mu_operation_call *c)
     return meet(c, 0, x) == MU_OK ? mu_einsum(equation, c->n, x) : NULL;
 }
 
+// A choice of where: a number in Python has the type of the other choice, not of the condition.
+static mu_tensor *choice(const mu_operation_call *c, int i)
+{
+    const json_t *json = json_array_get(c->args, (size_t)i), *other = json_array_get(c->args, (size_t)(3 - i));
+    const mu_dtype beside = mu_tensor_dtype(c->x[3 - i]);
+    const bool fits = mu__dtype_is_float(beside) || (json_is_integer(json) && beside != MU_BOOL);
+    return json_is_number(json) && !json_is_number(other) && fits ? mu_constant(beside, json_number_value(json))
+                                                                  : operand_alone(c, i);
+}
+
 static mu_tensor *where(const mu_operation_call *c)
 {
+    mu_operation_call of_choices = *c;
     mu_tensor *x[MU_MAX_MODEL_INPUTS];
-    return meet(c, 1, x) == MU_OK ? mu_where(truth(c->x[0]), x[1], x[2]) : NULL;
+    for (int i = 1; i <= 2; i++)
+        if (!(of_choices.x[i] = choice(c, i)))
+            return NULL;
+    return meet(&of_choices, 1, x) == MU_OK ? mu_where(truth(c->x[0]), x[1], x[2]) : NULL;
 }
 
 static mu_tensor *index_of(const mu_operation_call *c, mu_tensor *(*find)(mu_tensor *x, int axis))
@@ -537,7 +565,7 @@ static const mu_operation_kind kinds[] = {
     ONE("Absolute", absolute), ONE("Negative", mu_neg), ONE("Sign", mu_sign), ONE("Square", square),
     ONE("LogicalNot", logical_not), ONE("Copy", mu_identity), ONE("StopGradient", mu_stop_gradient),
     REAL("Floor", mu_floor), REAL("Ceil", mu_ceil),
-    ONE("Isnan", mu_is_nan), ONE("Isinf", mu_is_inf), ONE("Isfinite", mu_is_finite),
+    REAL("Isnan", mu_is_nan), REAL("Isinf", mu_is_inf), REAL("Isfinite", mu_is_finite),
     REAL("Exp", mu_exp), REAL("Expm1", mu_expm1), REAL("Log", mu_log), REAL("Log1p", mu_log1p), REAL("Sqrt", mu_sqrt),
     REAL("Rsqrt", mu_rsqrt), REAL("Reciprocal", mu_reciprocal), REAL("Erf", mu_erf), REAL("Sin", mu_sin),
     REAL("Cos", mu_cos), REAL("Tan", mu_tan), REAL("Tanh", mu_tanh), REAL("Sinh", mu_sinh), REAL("Cosh", mu_cosh),
@@ -607,20 +635,6 @@ static bool takes_tensors_alone(const mu_operation_kind *kind)
         if (kind->two == operations[i])
             return true;
     return false;
-}
-
-// An operand, of which Keras makes a tensor before it meets the other: a number in Python does not get the type beside
-// it then: x % 7 of uint8 is int32, and 0.1 is not the 0.1 of float16.
-static mu_tensor *operand_alone(const mu_operation_call *c, int i)
-{
-    const json_t *json = json_array_get(c->args, (size_t)i);
-    const json_int_t whole = json_integer_value(json);
-    if (!json_is_number(json))
-        return c->x[i];
-    if (!json_is_integer(json))
-        return mu_constant(mu__floatx(), json_number_value(json));
-    const bool small = whole >= INT32_MIN && whole <= INT32_MAX;
-    return mu_cast(mu_tensor_new(MU_I64, 0, NULL, &(int64_t){whole}), small ? MU_I32 : MU_I64);
 }
 
 // How many operands an operation has; 0: any number, or what it finds itself.
