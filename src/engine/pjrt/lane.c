@@ -137,7 +137,7 @@ mu_status mu__pjrt_lane_begin(mu_pjrt_lane *lane, mu_device *device, const mu_ru
 {
     lane->device = device;
     lane->args = args;
-    lane->changed = false;
+    lane->changed = lane->ended = false;
     for (size_t i = 0; !lane->first && i < mu__pjrt_n_results(lane->plan); i++)
         args->out[i] = NULL;
     for (int i = 0; i < lane->plan->n_inputs; i++)

@@ -148,6 +148,8 @@ mu_status mu__pjrt_finish(mu_launch *launch)
 {
     mu_pjrt_run *run = (mu_pjrt_run *)launch;
     const mu_status status = await(run);
+    for (int i = 0; i < run->n; i++)
+        run->lanes[i].ended = status == MU_OK;
     if (status != MU_OK && run->shared)
         run->plan->client->world->fail(run->plan->client->world);  // the others wait for what failed here
     return end(run, status == MU_OK ? mu__pjrt_check_fault(run) : status);

@@ -75,6 +75,7 @@ typedef struct mu_pjrt_lane {
     pj_event **transfers;         // [inputs] of copies from the host; NULL: none
     pj_buffer *fault;             // which op has failed (mu_emitter.fault); NULL: none can
     bool changed;                 // a program has taken over memory of variables, or new values were put in
+    bool ended;                   // the programs launched so far have ended without an error of the plugin
 } mu_pjrt_lane;
 
 // One run, with all memory that it needs; runs are used again.
@@ -206,9 +207,11 @@ bool mu__pjrt_is_shared(const mu_pjrt_lane *lane, int resource);
 void mu__pjrt_lend(mu_pjrt_lane *lane, const mu_pjrt_part *part);
 void mu__pjrt_take_back(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool launched);
 // mu__pjrt_find_fresh finds the new values, before any variable changes, and mu__pjrt_commit puts them in and commits
-// them. mu__pjrt_let_go ends the hold on the variables; mu__pjrt_doubt poisons those that the run has changed.
+// them. mu__pjrt_commit_draws does it for the generators of a run that has failed behind programs that ended.
+// mu__pjrt_let_go ends the hold on the variables; mu__pjrt_doubt poisons those that the run has changed.
 mu_status mu__pjrt_find_fresh(mu_pjrt_lane *lane);
 mu_status mu__pjrt_commit(mu_pjrt_lane *lane);
+mu_status mu__pjrt_commit_draws(mu_pjrt_lane *lane);
 void mu__pjrt_let_go(mu_pjrt_lane *lane);
 void mu__pjrt_doubt(mu_pjrt_lane *lane);
 // mu__pjrt_buffer_with returns the acquired buffer of a variable whose value after the run is in this slot; NULL: none.

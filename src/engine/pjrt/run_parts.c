@@ -90,10 +90,12 @@ static mu_status learn_whole(mu_pjrt_run *run, const mu_node *node)
 
 static mu_status execute(mu_pjrt_run *run, int part)
 {
+    run->lanes[0].ended = false;
     MU_TRY(mu__pjrt_execute(run, part, 0));
     pj_event *complete = run->complete[0];
     run->complete[0] = NULL;
     MU_TRY(mu__pjrt_await(run->plan->client, complete, run->plan->graph->name));
+    run->lanes[0].ended = true;
     return mu__pjrt_check_fault(run);
 }
 
@@ -139,6 +141,8 @@ static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
     if (status == MU_OK)
         status = run_all(run, id);
     mu__pjrt_drop(run->plan->client, &id);
+    if (status != MU_OK && lane->ended)
+        MU_TRY(mu__pjrt_commit_draws(lane));
     MU_TRY(status);
     MU_TRY(mu__pjrt_lane_results(lane));
     MU_TRY(mu__pjrt_commit(lane));

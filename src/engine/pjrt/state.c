@@ -2,7 +2,8 @@
 //
 // A program takes over the memory of the variables that it writes where it can (mu_pjrt_donation); what it leaves for
 // the others replaces their buffers after the launch. A run that fails after that loses the old values, so the
-// variables that it writes are then in doubt.
+// variables that it writes are then in doubt. Where the programs have ended and a check has failed, that leaves out the
+// generators: their values are whole, and an extra draw does no harm, as on the native engine.
 //
 // Replicas may share a variable (central storage). Each takes a copy of its value to its own device and computes the
 // new value there, which is the same on all of them, because what they assign has been combined before; the first
@@ -238,6 +239,25 @@ mu_status mu__pjrt_commit(mu_pjrt_lane *lane)
     return MU_OK;
 }
 
+static bool only_draws(const mu_pjrt_plan *plan, int i)
+{
+    const mu_node *node = after(plan, i).node;
+    while (node->op->pure_of == &mu_op_generator_next)
+        node = node->in[0].node;
+    return plan->access[i] != MU_ACCESS_READ && node == before(plan, i).node;
+}
+
+// A part may have taken over the memory of a generator and left the new value there, which other copies do not have.
+mu_status mu__pjrt_commit_draws(mu_pjrt_lane *lane)
+{
+    const mu_pjrt_plan *plan = lane->plan;
+    for (int i = 0; lane->changed && i < n_resources(plan); i++)
+        if (only_draws(plan, i) && commits(lane, i))
+            MU_TRY(resource_at(plan, i)->kind->commit(resource_at(plan, i), lane->args->replica, plan->access[i],
+                                                      lane->held[i]));
+    return MU_OK;
+}
+
 void mu__pjrt_let_go(mu_pjrt_lane *lane)
 {
     for (int i = 0; i < n_resources(lane->plan); i++) {
@@ -251,7 +271,7 @@ void mu__pjrt_doubt(mu_pjrt_lane *lane)
 {
     const mu_pjrt_plan *plan = lane->plan;
     for (int i = 0; lane->changed && !lane->first && i < n_resources(plan); i++)
-        if (plan->access[i] != MU_ACCESS_READ)
+        if (plan->access[i] != MU_ACCESS_READ && !(lane->ended && only_draws(plan, i)))
             resource_at(plan, i)->kind->poison(resource_at(plan, i), lane->args->replica);
 }
 
