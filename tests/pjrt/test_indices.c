@@ -289,6 +289,59 @@ static void test_a_loop_ends(void **state)
     expect_failure("XLA", run_on("XLA_CPU:0", follow, MU_I32, broken), "gather", ": index 9 (element 0 of");
 }
 
+static mu_tensor *is_below_a_hundred(mu_value *loop, void *arg)
+{
+    (void)arg;
+    return mu_less(mu_at(loop, 0), mu_constant(MU_I64, 100));
+}
+
+static mu_value *one_step(mu_value *loop, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_of(mu_add(mu_at(loop, 0), mu_at(loop, 1))), mu_value_at(loop, 1), MU_END);
+}
+
+static mu_value *count_up(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_while_loop(is_below_a_hundred, one_step,
+                         mu_list(mu_of(mu_constant(MU_I64, 0)), mu_value_at(arguments, 0), MU_END), NULL);
+}
+
+// A step that a check before the loop has found wrong: XLA divides by 0 to -1. The loop has no check of its own.
+static mu_value *count_by_a_quotient(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *step = mu_floor_divide(mu_constant(MU_I64, 8), mu_reduce_sum(given(arguments), MU_ALL_AXES));
+    return count_up(mu_list(mu_of(step), MU_END), NULL);
+}
+
+static mu_value *count_in_a_round(mu_value *state, mu_value *step, void *arg)
+{
+    (void)state;
+    return mu_value_at(count_up(mu_list(step, MU_END), arg), 0);
+}
+
+// The same in each round of a loop that the number of slices ends.
+static mu_value *count_in_rows(mu_value *arguments, void *arg)
+{
+    mu_tensor *steps = mu_floor_divide(mu_fill(MU_I64, 1, (int64_t[]){N}, 8), given(arguments));
+    return mu_scan(count_in_a_round, mu_of(steps), mu_of(mu_constant(MU_I64, 0)), .arg = arg);
+}
+
+static void test_a_loop_behind_a_failure_ends(void **state)
+{
+    (void)state;
+    static const double good[N] = {1, 1, 1, 1}, bad[N] = {1, -1, 0, 0};
+    static mu_traceable *const counts[] = {count_by_a_quotient, count_in_rows};
+    for (size_t i = 0; i < MU_COUNT(counts); i++) {
+        if (!run_on("XLA_CPU:0", counts[i], MU_I64, good))
+            fail_msg("%s", mu_error_message());
+        expect_failure("CPU", run_on("CPU:0", counts[i], MU_I64, bad), "floor_divide", ": integer division by 0");
+        expect_failure("XLA", run_on("XLA_CPU:0", counts[i], MU_I64, bad), "floor_divide", ": integer division by 0");
+    }
+}
+
 // ---- Replicas -----------------------------------------------------------------------------------
 
 static mu_value *words_of(mu_strategy *strategy, const int64_t sizes[REPLICAS], int32_t last)
@@ -325,6 +378,56 @@ static void test_replicas(void **state)
         expect_failure("XLA", mu_run(xla, on_xla, words_of(xla, sizes[i], 4)), "gather",
                        ": index 4 (element 2 of the indices) is outside 0 to 3");
     }
+}
+
+static mu_tensor *is_below_three(mu_value *loop, void *arg)
+{
+    (void)arg;
+    return mu_less(mu_at(loop, 0), mu_constant(MU_I32, 3));
+}
+
+static mu_value *add_looked_up(mu_value *loop, void *arg)
+{
+    (void)arg;
+    mu_tensor *sum = mu_reduce_sum(mu_gather(table(4, 2), mu_at(loop, 2), 0, 0), MU_ALL_AXES);
+    return mu_list(mu_of(mu_add(mu_at(loop, 0), mu_constant(MU_I32, 1))), mu_of(mu_add(mu_at(loop, 1), sum)),
+                   mu_value_at(loop, 2), MU_END);
+}
+
+static mu_value *reduced(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_of(mu_all_reduce(MU_SUM, mu_at(arguments, 0))), MU_END);
+}
+
+static mu_value *as_given(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return arguments;
+}
+
+// A loop without a collective ends early on the replica with the wrong word alone; its count then decides on one.
+static mu_value *reduce_behind_a_loop(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_value *end = mu_while_loop(is_below_three, add_looked_up,
+                                  mu_list(mu_of(mu_constant(MU_I32, 0)), mu_of(mu_constant(MU_F32, 0)),
+                                          mu_value_at(arguments, 0), MU_END), NULL);
+    return mu_cond(mu_equal(mu_at(end, 0), mu_constant(MU_I32, 3)), reduced, as_given,
+                   mu_list(mu_value_at(end, 1), MU_END), NULL);
+}
+
+static void test_a_collective_behind_a_loop(void **state)
+{
+    (void)state;
+    static const int64_t sizes[REPLICAS] = {3, 3};
+    mu_strategy *xla = mu_mirrored_strategy(.devices = devices);
+    mu_function *function = mu_function_new(reduce_behind_a_loop, NULL);
+    if (!mu_run(xla, function, words_of(xla, sizes, 3)))
+        fail_msg("%s", mu_error_message());
+    assert_int_equal(plugin.most_devices, REPLICAS);
+    expect_failure("XLA", mu_run(xla, function, words_of(xla, sizes, 4)), "gather",
+                   ": index 4 (element 2 of the indices) is outside 0 to 3");
 }
 
 // ---- Training -----------------------------------------------------------------------------------
@@ -448,7 +551,8 @@ int main(void)
         INDEX_TEST(test_each_op),       INDEX_TEST(test_labels_of_other_types), INDEX_TEST(test_many_indices),
         INDEX_TEST(test_known_indices), INDEX_TEST(test_branches),              INDEX_TEST(test_a_loop_ends),
         INDEX_TEST(test_replicas),      INDEX_TEST(test_training),              INDEX_TEST(test_rows_of_a_variable),
-        INDEX_TEST(test_training_after_a_failure),
+        INDEX_TEST(test_a_loop_behind_a_failure_ends),
+        INDEX_TEST(test_a_collective_behind_a_loop), INDEX_TEST(test_training_after_a_failure),
     };
     if (plugin_missing())
         return SKIPPED;

@@ -461,6 +461,7 @@ static mu_status write_nodes(writer *w, mu_pjrt_part *part)
     bool own = false;
     if (w->whole.uniform || (graph->effects & MU_OP_MAY_FAIL))
         w->emitter.fault = mu__hlo_number(&w->emitter, MU_I64, 0);
+    w->emitter.failing = false;
     mu_status status = w->emitter.status;
     for (int i = part->begin; status == MU_OK && i < part->end; i++)
         if (graph->nodes.items[i]->op != &mu_op_input)

@@ -10,7 +10,8 @@
 //
 // Which op has failed (mu_emitter.fault) is a further result of control flow with ops inside that may fail: replicas
 // that did not agree, and checks, of indices and of the program's own. A loop with a check ends where that has failed,
-// since what follows may rely on it; where the body has a collective, on all replicas.
+// since what follows may rely on it; where the body has a collective, on all replicas. So does a loop with a condition
+// behind a check, because what has failed may keep the condition true for ever.
 #include "graph/passes/uniform.h"
 #include "ops/core/lower.h"
 
@@ -96,7 +97,7 @@ typedef struct loop_state {
     const mu_loop_attrs *attrs;
     int n_carried, n_rows, n_fixed, n;
     bool joint, agreed;             // replicas run a collective in it; and they agree on each round
-    bool checked, may_fail;         // ends after a check that fails; has the fault
+    bool checked, may_fail;         // ends after a check that fails, in it or before it; has the fault
     bool decides_first;             // each round is decided before its condition's region
     bool *uniform;                  // [n_carried] carried values that are the same on all replicas
     mu_hlo *begin, *end, *now;      // [n] before the loop, after it, in a region
@@ -177,8 +178,8 @@ static mu_status make_state(mu_lowering *l, loop_state *s)
     s->n_rows = l->n_out - 1 - s->n_carried;
     s->n_fixed = l->n_in - s->n_carried;
     s->joint = is_joint(e, s->attrs->body) || is_joint(e, s->attrs->condition);
-    s->checked = has_checks(s->attrs->body) || has_checks(s->attrs->condition);
-    s->may_fail = s->joint || s->checked;
+    s->checked = has_checks(s->attrs->body) || has_checks(s->attrs->condition) || (s->attrs->condition && e->failing);
+    s->may_fail = s->joint || s->checked || e->failing;
     const mu_status status = find_uniform(s);
     if (status != MU_OK)
         return e->status = status;

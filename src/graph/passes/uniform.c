@@ -121,11 +121,16 @@ out:
     return status;
 }
 
+// A loop in which or before which a check has failed ends early (lower_control.c): with a collective inside on all
+// replicas, else on those alone where it has failed.
 static mu_status loop_values(const mu_node *node, const bool *in, bool *out)
 {
     const mu_loop_attrs *attrs = node->attrs;
     MU_TRY(mu__uniform_loop(attrs, node->n_in, in, out + 1, out + 1 + attrs->n_carried, out));
-    out[0] |= (node->flags & MU_OP_COLLECTIVE) != 0;
+    if (node->flags & MU_OP_COLLECTIVE)
+        out[0] = true;
+    else if (attrs->condition || (node->flags & MU_OP_MAY_FAIL))
+        out[0] = false;
     for (int i = 1; i < node->n_out; i++)
         out[i] &= out[0];
     return MU_OK;

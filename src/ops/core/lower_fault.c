@@ -70,6 +70,7 @@ void mu__hlo_fail(mu_emitter *e, const mu_fault *fault, mu_hlo fails, mu_hlo val
                                        mu__hlo_number(e, MU_I64, number));
     const mu_hlo first = mu__hlo_binary(e, "stablehlo.and", fails, mu__hlo_faultless(e));
     e->fault = mu__hlo_select(e, first, what, e->fault);
+    e->failing = true;
 }
 
 // ---- Checks of integers -------------------------------------------------------------------------

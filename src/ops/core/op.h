@@ -227,6 +227,7 @@ struct mu_emitter {
     // The first failure so far, an int64 scalar: its number, and in the low MU_HLO_FAULT_BITS the place and the value
     // there; 0: none. A region with ops that may fail returns it.
     mu_hlo fault;
+    bool failing;         // an op written so far may have set it
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
     // regions, if any, followed by its attributes; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
