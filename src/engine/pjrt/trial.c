@@ -2,8 +2,9 @@
 // options (xla_backend_extra_options) when the first program is compiled, and ends the process over a value that it
 // cannot read; which values those are is not in the library.
 //
-// The process is a copy of this one without its other threads, which loads the plugin, compiles a small program and
-// ends. Its output is read for LLVM's own words.
+// The process is a copy of this one without its other threads, which loads the plugin, compiles a small program, says
+// that it is done and ends. Its output is read for that, and for LLVM's own words. How it ended cannot be relied on:
+// a program that ignores SIGCHLD, or waits for any process, takes that away.
 #include "engine/pjrt/pjrt_plan.h"
 
 #include <errno.h>
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 enum { WAIT_SECONDS = 60, OUTPUT_BYTES = 4096 };
+
+static const char done_mark = '\0';  // not in any text
 
 // ---- In the new process -------------------------------------------------------------------------
 
@@ -44,6 +47,8 @@ static void run_trial(const char *path, mu_pjrt_load *load)
     pj_client_create_args made = PJ_ARGS(pj_client_create_args, .n_options = 0);
     if (api && mu__pjrt_call(api, PJ_CLIENT_CREATE, &made, "a trial") == MU_OK)
         compile(api, made.client);
+    while (write(STDOUT_FILENO, &done_mark, 1) < 0 && errno == EINTR)
+        continue;
     _exit(0);
 }
 
@@ -59,8 +64,8 @@ static void become_trial(const char *path, mu_pjrt_load *load, int out)
 
 // ---- In this process ----------------------------------------------------------------------------
 
-// Keeps the end of what the process says, until it ends its output; false if it does not in time.
-static bool hear(int in, char output[OUTPUT_BYTES])
+// Keeps the end of what the process says, until it is done or ends its output; false if it does neither in time.
+static bool hear(int in, char output[OUTPUT_BYTES], bool *done)
 {
     const int64_t deadline = mu__now_ns() + (int64_t)WAIT_SECONDS * 1000000000;
     size_t used = 0;
@@ -76,9 +81,10 @@ static bool hear(int in, char output[OUTPUT_BYTES])
         if (poll(&wait, 1, (int)left_ms) <= 0)
             continue;
         const ssize_t n = read(in, output + used, OUTPUT_BYTES - 1 - used);
+        *done = n > 0 && memchr(output + used, done_mark, (size_t)n) != NULL;
         used += n > 0 ? (size_t)n : 0;
         output[used] = '\0';
-        if (n == 0 || (n < 0 && errno != EINTR))
+        if (*done || n == 0 || (n < 0 && errno != EINTR))
             return true;
     }
 }
@@ -96,9 +102,9 @@ static const char *reason_of(char *output)
     return about ? about : last;
 }
 
-static mu_status judge(const char *path, bool heard, int status, char *output)
+static mu_status judge(const char *path, bool heard, bool done, char *output)
 {
-    if (heard && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    if (done)
         return MU_OK;
     if (!heard)
         return mu__error(MU_DEADLINE_EXCEEDED, "plugin %s, tried with the options for LLVM in XLA_FLAGS in a process "
@@ -111,20 +117,21 @@ static mu_status judge(const char *path, bool heard, int status, char *output)
 mu_status mu__pjrt_try(const char *path, mu_pjrt_load *load)
 {
     char output[OUTPUT_BYTES] = "";
-    int ends[2], status = 0;
+    bool done = false;
+    int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
         return mu__error(mu__errno_code(errno), "plugin %s cannot be tried: no pipe: %s", path, strerror(errno));
     const pid_t child = fork();
     if (child == 0)
         become_trial(path, load, ends[1]);
     close(ends[1]);
-    const bool heard = child > 0 && hear(ends[0], output);
+    const bool heard = child > 0 && hear(ends[0], output, &done);
     close(ends[0]);
     if (child < 0)
         return mu__error(MU_RESOURCE_EXHAUSTED, "plugin %s cannot be tried: no process can be started", path);
     if (!heard)
         kill(child, SIGKILL);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         continue;
-    return judge(path, heard, status, output);
+    return judge(path, heard, done, output);
 }
