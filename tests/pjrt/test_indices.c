@@ -194,6 +194,27 @@ static void test_many_indices(void **state)
                    "(element 69998 of the indices) is outside 0 to 4; the number may be even further from 0");
 }
 
+// Beside 32,768 places every int32 just fits, so the furthest are exact.
+static void test_the_furthest_indices(void **state)
+{
+    (void)state;
+    static const double far[N] = {1e18, 0, 0, 0};
+    static const struct { int32_t index; const char *message; } furthest[] = {
+        {INT32_MAX, ": index 2147483647 (element 32767 of"}, {INT32_MIN, ": index -2147483648 (element 32767 of"}};
+    const int64_t n = 32768;
+    mu_function *function = mu_function_new(many_rows, NULL);
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    for (size_t i = 0; i < MU_COUNT(furthest); i++) {
+        mu_tensor *indices = mu_zeros(MU_I32, 1, &n);
+        ((int32_t *)mu__host_write(indices))[n - 1] = furthest[i].index;
+        assert_null(mu_run(strategy, function, mu_list(mu_of(indices), MU_END)));
+        const mu_error error = mu_error_take();
+        assert_non_null(strstr(error.message, furthest[i].message));
+        assert_null(strstr(error.message, "even further"));
+    }
+    expect_failure("i64", run_on("XLA_CPU:0", rows, MU_I64, far), "gather", "; the number may be even further from 0");
+}
+
 // ---- What is known when the program is written --------------------------------------------------
 
 static mu_value *take_first(mu_value *arguments, void *arg)
@@ -551,7 +572,7 @@ int main(void)
         INDEX_TEST(test_each_op),       INDEX_TEST(test_labels_of_other_types), INDEX_TEST(test_many_indices),
         INDEX_TEST(test_known_indices), INDEX_TEST(test_branches),              INDEX_TEST(test_a_loop_ends),
         INDEX_TEST(test_replicas),      INDEX_TEST(test_training),              INDEX_TEST(test_rows_of_a_variable),
-        INDEX_TEST(test_a_loop_behind_a_failure_ends),
+        INDEX_TEST(test_the_furthest_indices), INDEX_TEST(test_a_loop_behind_a_failure_ends),
         INDEX_TEST(test_a_collective_behind_a_loop), INDEX_TEST(test_training_after_a_failure),
     };
     if (plugin_missing())

@@ -21,7 +21,7 @@ mu_status mu__fault_raise(const mu_fault *fault, int64_t what)
 {
     const int64_t end = values_end(fault->places), value = (what & (2 * end - 1)) - end;
     const mu_status status = fault->raise(fault, what >> value_bits(fault->places), value);
-    if (value == -end || value == end - 1)
+    if (fault->clamped && (value == -end || value == end - 1))
         mu__error_append("; the number may be even further from 0, a device program does not say more of it");
     return status;
 }
@@ -65,7 +65,9 @@ void mu__hlo_fail(mu_emitter *e, const mu_fault *fault, mu_hlo fails, mu_hlo val
     }
     if (value.spec.shape.rank > 0)
         value = mu__hlo_reshape(e, mu__hlo_part(e, value, 0, place, 1), &scalar);
-    const double number = (double)e->may_fail(e, fault) * (double)(INT64_C(1) << MU_HLO_FAULT_BITS);
+    mu_fault described = *fault;
+    described.clamped = 8 * (int)mu_dtype_bytes(value.spec.dtype) > value_bits(fault->places);
+    const double number = (double)e->may_fail(e, &described) * (double)(INT64_C(1) << MU_HLO_FAULT_BITS);
     const mu_hlo what = mu__hlo_binary(e, "stablehlo.add", packed(e, fault->places, place, value),
                                        mu__hlo_number(e, MU_I64, number));
     const mu_hlo first = mu__hlo_binary(e, "stablehlo.and", fails, mu__hlo_faultless(e));

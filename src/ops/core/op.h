@@ -212,6 +212,7 @@ struct mu_fault {
     int64_t places;
     mu_shape limits;        // of indices: at place i those from limits.dims[i % limits.rank] on are outside
     bool common;            // if it is a replica's fault, it is that of all replicas of the program
+    bool clamped;           // set by mu__hlo_fail: not all numbers of their type fit beside the places
 };
 // mu__fault_raise raises the error of a fault, of which a program says this below its number (mu_emitter.fault).
 enum { MU_HLO_FAULT_BITS = 47 };
