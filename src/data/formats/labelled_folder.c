@@ -58,15 +58,16 @@ static mu_status list_folder(const char *path, const char *function, names *out)
 
 typedef enum entry_kind { OTHER, FOLDER, SAMPLE } entry_kind;
 
-// What a name in a folder is; links to folders are not followed. *path is owned by the caller.
-static entry_kind kind_of(const mu_folder_kind *kind, const char *folder, const char *name, char **path)
+// What a name in a folder is; a link to a folder is one only with `follow`, else folders could contain themselves.
+// *path is owned by the caller.
+static entry_kind kind_of(const mu_folder_kind *kind, const char *folder, const char *name, bool follow, char **path)
 {
     struct stat found, link;
     *path = mu__sprintf("%s/%s", folder, name);
     if (*path == NULL || stat(*path, &found) != 0 || lstat(*path, &link) != 0)
         return OTHER;
     if (S_ISDIR(found.st_mode))
-        return S_ISLNK(link.st_mode) ? OTHER : FOLDER;
+        return S_ISLNK(link.st_mode) && !follow ? OTHER : FOLDER;
     return S_ISREG(found.st_mode) && has_end(kind, name) ? SAMPLE : OTHER;
 }
 
@@ -79,7 +80,7 @@ static mu_status add_samples(const mu_folder_kind *of, const char *folder, int d
                                                    "%s", of->function, DEEPEST, folder);
     for (size_t i = 0; i < entries.n && status == MU_OK; i++) {
         char *path = NULL;
-        const entry_kind kind = kind_of(of, folder, entries.items[i], &path);
+        const entry_kind kind = kind_of(of, folder, entries.items[i], false, &path);
         if (kind == SAMPLE && (status = MU_PUSH(samples, path)) == MU_OK)
             path = NULL;
         else if (kind == FOLDER)
@@ -91,14 +92,14 @@ static mu_status add_samples(const mu_folder_kind *of, const char *folder, int d
     return status;
 }
 
-// The folders in a folder: the classes.
+// The folders in a folder, and links to folders: the classes, as in Keras.
 static mu_status list_classes(const mu_folder_kind *of, const char *directory, names *classes)
 {
     names entries = {0};
     mu_status status = list_folder(directory, of->function, &entries);
     for (size_t i = 0; i < entries.n && status == MU_OK; i++) {
         char *path = NULL;
-        const bool folder = kind_of(of, directory, entries.items[i], &path) == FOLDER;
+        const bool folder = kind_of(of, directory, entries.items[i], true, &path) == FOLDER;
         char *name = folder ? mu__strdup(entries.items[i]) : NULL;
         mu__free(path);
         if (name != NULL && (status = MU_PUSH(classes, name)) != MU_OK)

@@ -60,6 +60,21 @@ static void texts_have_labels(void **state)
     assert_int_equal(mu_dataset_cardinality(mu_dataset_text_folder_with(&args)), 2);
 }
 
+// A link to a folder of samples is a class, as in Keras; one deeper is not followed.
+static void links_are_classes(void **state)
+{
+    (void)state;
+    char path[200], deeper[200];
+    snprintf(path, sizeof path, "%s/linked", root);
+    snprintf(deeper, sizeof deeper, "%s/pos/deep/up", root);
+    assert_int_equal(symlink("neg", path), 0);
+    assert_int_equal(symlink("../../neg", deeper), 0);
+    mu_dataset *data = mu_dataset_text_folder(root, .batch_size = -1, .no_shuffle = true);
+    assert_elements(data, "('bad film',0) ('so\nso',0) ('bad film',1) ('so\nso',1) ('',2)");
+    unlink(path);
+    unlink(deeper);
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -79,7 +94,7 @@ static void refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {DATA_TEST(texts_have_labels), DATA_TEST(refuses)};
+    const struct CMUnitTest tests[] = {DATA_TEST(texts_have_labels), DATA_TEST(links_are_classes), DATA_TEST(refuses)};
     if (mkdtemp(root) == NULL)
         return 1;
     put(files[0], "so\nso");
