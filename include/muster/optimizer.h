@@ -362,8 +362,8 @@ typedef struct mu_muon_args {
     double adam_beta_1, adam_beta_2;         // of the variables that Adam updates; default 0.9, 0.999
     double adam_weight_decay;                // of these; default 0.004, 0: none
     double epsilon;                          // likewise; default 1e-7
-    // Adam also updates variables in whose path one of these regular expressions (POSIX extended) occurs, such as that
-    // of the last layer: "logits"
+    // Adam also updates variables in whose path one of these regular expressions occurs, such as that of the last
+    // layer, "logits": POSIX extended, at most 1000 bytes and 8 times '+', without '{' and without \d and the like of Python
     int n_exclude_layers;
     const char *const *exclude_layers;
     bool no_exclude_embeddings;              // Muon also updates matrices with "embedding" in their path
@@ -464,7 +464,7 @@ typedef struct mu_exclude_from_weight_decay_args {
 // mu_exclude_from_weight_decay makes weight_decay leave variables alone: those given, and those in whose name, without
 // the layer's, the expression occurs. Call it before the first update; a second call replaces the first. Retains:
 // variables. Errors: FAILED_PRECONDITION after the first update; INVALID_ARGUMENT for something that is no regular
-// expression.
+// expression, or not such a one as mu_muon's exclude_layers may be.
 #define mu_exclude_from_weight_decay(...) \
     mu_exclude_from_weight_decay_with(MU_ARGS(mu_exclude_from_weight_decay_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_exclude_from_weight_decay_with(const mu_exclude_from_weight_decay_args *args);

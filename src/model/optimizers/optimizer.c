@@ -4,6 +4,7 @@
 #include "model/core/layer.h"
 #include "model/optimizers/optimizer.h"
 
+#include <ctype.h>
 #include <muster/ops.h>
 #include <regex.h>
 
@@ -350,10 +351,35 @@ bool mu__expression_occurs(const char *expression, const char *text)
     return found;
 }
 
+// Refuses what the C library takes unbounded memory or stack for, as text of a file may ask: each "+" within another
+// doubles what is compiled, "{" multiplies it, and references back make the search exponential. Escapes that Python has
+// and POSIX does not, like \d, would match the letter.
+static mu_status check_size(const char *option, const char *expression)
+{
+    enum { LONGEST = 1000, MOST_PLUS = 8 };
+    int n_plus = 0;
+    if (strlen(expression) > LONGEST)
+        return mu__error(MU_INVALID_ARGUMENT, "%s is an expression of %zu bytes, '%.60s...'; expected at most %d",
+                         option, strlen(expression), expression, LONGEST);
+    for (const char *at = expression; *at; at++) {
+        if (*at == '{')
+            return mu__error(MU_INVALID_ARGUMENT, "%s is '%.60s', which has a '{'; write the repetition out, or use "
+                             "'*'", option, expression);
+        if (*at == '+' && ++n_plus > MOST_PLUS)
+            return mu__error(MU_INVALID_ARGUMENT, "%s is '%.60s', which has more than %d times '+'; use '*'", option,
+                             expression, MOST_PLUS);
+        if (*at == '\\' && at[1] && isalnum((unsigned char)*++at) && !strchr("wWsSbB", *at))
+            return mu__error(MU_INVALID_ARGUMENT, "%s is '%.60s', which has '\\%c'; a POSIX extended expression has "
+                             "only \\w, \\W, \\s, \\S, \\b and \\B: write digits as [0-9]", option, expression, *at);
+    }
+    return MU_OK;
+}
+
 mu_status mu__expression_check(const char *option, const char *expression)
 {
     regex_t compiled;
     char reason[120];
+    MU_TRY(check_size(option, expression));
     const int code = regcomp(&compiled, expression, REG_EXTENDED | REG_NOSUB);
     if (code == 0) {
         regfree(&compiled);

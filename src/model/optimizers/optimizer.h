@@ -125,8 +125,9 @@ bool mu__optimizer_lacks(const mu_optimizer *optimizer, const mu_variable *varia
 bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *variable);
 // mu__optimizer_path returns the variable's path; of a part of a variable that is divided, that of the whole.
 const char *mu__optimizer_path(const mu_variable *variable);
-// mu__expression_check refuses text that is not a regular expression (POSIX extended), as an option of the caller's;
-// mu__expression_occurs tells whether one occurs in a text.
+// mu__expression_check refuses text that is not a regular expression (POSIX extended), or is one that takes much to
+// compile, as an option of the caller's or of a file: INVALID_ARGUMENT. mu__expression_occurs tells whether one occurs
+// in a text.
 mu_status mu__expression_check(const char *option, const char *expression);
 bool mu__expression_occurs(const char *expression, const char *text);
 // mu__optimizer_forget_left frees `left`; what workers have left is then never applied.

@@ -361,6 +361,29 @@ static void options_are_checked(void **state)
     assert_non_null(mu_optimizer_named("RMSprop"));
 }
 
+// Text that takes gigabytes or the stack to compile, or that means something else than in Python.
+static void expressions_are_bounded(void **state)
+{
+    (void)state;
+    static const char *const refused[][2] = {
+        {"x{1,255}{1,255}{1,255}", "which has a '{'"},
+        {"x++++++++++++++++++++++++++++++", "more than 8 times '+'"},
+        {"layer_\\d", "which has '\\d'"},
+        {"(a)\\1", "which has '\\1'"},
+    };
+    for (size_t i = 0; i < MU_COUNT(refused); i++) {
+        assert_null(mu_muon(.n_exclude_layers = 1, .exclude_layers = &refused[i][0]));
+        expect_error(MU_INVALID_ARGUMENT, refused[i][1]);
+    }
+    char *deep = calloc(1, 100001);
+    assert_non_null(deep);
+    memset(deep, '(', 100000);
+    assert_null(mu_muon(.n_exclude_layers = 1, .exclude_layers = (const char *const[]){deep}));
+    expect_error(MU_INVALID_ARGUMENT, "an expression of 100000 bytes");
+    free(deep);
+    assert_non_null(mu_muon(.n_exclude_layers = 1, .exclude_layers = (const char *const[]){"^out\\.[0-9]+\\b|last$"}));
+}
+
 static void configurations_are_read(void **state)
 {
     (void)state;
@@ -463,7 +486,7 @@ int main(void)
         MODEL_TEST(loss_scale_adapts),
         MODEL_TEST(schedules_replace_the_rate),
         MODEL_TEST(schedules_refuse),
-        MODEL_TEST(options_are_checked),
+        MODEL_TEST(options_are_checked), MODEL_TEST(expressions_are_bounded),
         MODEL_TEST(configurations_are_read),
         MODEL_TEST(failed_allocations_are_said),
     };
