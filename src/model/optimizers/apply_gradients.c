@@ -166,7 +166,7 @@ static mu_tensor *rate_of(const mu_variable *variable, mu_tensor *rate)
 static mu_status decay(const pairs *p, mu_variable *variable, mu_tensor *rate)
 {
     const mu_optimizer_ops *ops = p->optimizer->ops;
-    const double amount = ops->decay ? ops->decay(p->args, variable) : p->args->weight_decay;
+    const double amount = ops->decay ? ops->decay(p->optimizer, variable) : p->args->weight_decay;
     if (amount == 0 || !mu__optimizer_decays(p->optimizer, variable))
         return MU_OK;
     mu_tensor *share = mu_multiply(mu__variable_read(variable), like(variable, amount));

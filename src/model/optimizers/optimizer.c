@@ -196,11 +196,18 @@ static mu_shape slot_shape(const mu_shape *shape, int without)
     return result;
 }
 
+// Slots that have been made stay, even if the variable's layer gets another name, by which the class may go.
 bool mu__optimizer_lacks(const mu_optimizer *optimizer, const mu_variable *variable, int slot)
 {
     const mu_optimizer_ops *ops = optimizer->ops;
+    const int rank = variable->resource.spec.shape.rank;
     if (optimizer->slot_kinds[slot].without != 0)
-        return variable->resource.spec.shape.rank < 2;
+        return rank < 2;
+    for (size_t i = 0; ops->lacks && i < optimizer->variables.n; i++) {
+        const size_t index = i * (size_t)optimizer->n_slots + (size_t)slot;
+        if (optimizer->variables.items[i] == variable)
+            return optimizer->slots.items[index]->resource.spec.shape.rank < rank;
+    }
     return ops->lacks && slot != optimizer->average && slot != optimizer->accumulator &&
            ops->lacks(optimizer->args, variable, slot);
 }

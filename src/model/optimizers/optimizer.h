@@ -67,7 +67,7 @@ typedef struct mu_optimizer_ops {
     // is not in Keras's files. Optional: as `without` of the slot says of variables with fewer than two axes.
     bool (*lacks)(const void *args, const mu_variable *variable, int slot);
     // decay returns the weight decay of a variable. Optional: the option weight_decay.
-    double (*decay)(const void *args, const mu_variable *variable);
+    double (*decay)(const mu_optimizer *optimizer, const mu_variable *variable);
     // scalars writes what the optimizer has, at most MU_MAX_OPTIMIZER_SCALARS, and returns how many. Optional: none.
     int (*scalars)(const void *args, mu_optimizer_scalar *scalars);
     // The function of the gradient's size that the formula has: mu_square or mu_abs. Slices count separately in it.
@@ -121,6 +121,7 @@ mu_status mu__optimizer_need(mu_optimizer *optimizer);
 mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const *variables);
 // mu__optimizer_slots returns the slots of a variable, made if they are missing; NULL on error.
 mu_variable *const *mu__optimizer_slots(mu_optimizer *optimizer, mu_variable *variable);
+// mu__optimizer_lacks returns whether a variable's slot is a scalar that counts for nothing.
 bool mu__optimizer_lacks(const mu_optimizer *optimizer, const mu_variable *variable, int slot);
 bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *variable);
 // mu__optimizer_path returns the variable's path; of a part of a variable that is divided, that of the whole.

@@ -457,7 +457,7 @@ static mu_status muon_complete(void *arguments)
     return MU_OK;
 }
 
-// Whether Adam updates a variable.
+// Whether Adam is to update a variable; once it has slots, they tell (mu__optimizer_lacks).
 static bool muon_leaves(const mu_muon_args *args, const mu_variable *variable)
 {
     const char *path = mu__optimizer_path(variable);
@@ -483,10 +483,10 @@ static bool muon_lacks(const void *args, const mu_variable *variable, int slot)
     return slot == MUON_VELOCITY && !muon_leaves(args, variable);
 }
 
-static double muon_decay(const void *arguments, const mu_variable *variable)
+static double muon_decay(const mu_optimizer *optimizer, const mu_variable *variable)
 {
-    const mu_muon_args *args = arguments;
-    return muon_leaves(args, variable) ? args->adam_weight_decay : args->weight_decay;
+    const mu_muon_args *args = optimizer->args;
+    return !mu__optimizer_lacks(optimizer, variable, MUON_VELOCITY) ? args->adam_weight_decay : args->weight_decay;
 }
 
 // The matrix with singular values near 1, by the iteration x ← a x + (b A + c A²) x, where A = x xᵀ.
@@ -524,7 +524,7 @@ static mu_status muon_step(const mu_optimizer_update *u, const mu_muon_args *arg
 static mu_status muon_update(const mu_optimizer_update *u)
 {
     const mu_muon_args *args = u->optimizer->args;
-    if (!muon_leaves(args, u->variable))
+    if (mu__optimizer_lacks(u->optimizer, u->variable, MUON_VELOCITY))
         return muon_step(u, args);
     mu_tensor *momentum = blend(u, MUON_MOMENTUM, args->adam_beta_1, u->gradient.dense);
     mu_tensor *velocity = blend(u, MUON_VELOCITY, args->adam_beta_2, u->magnitude);

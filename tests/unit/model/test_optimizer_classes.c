@@ -384,6 +384,35 @@ static void expressions_are_bounded(void **state)
     assert_non_null(mu_muon(.n_exclude_layers = 1, .exclude_layers = (const char *const[]){"^out\\.[0-9]+\\b|last$"}));
 }
 
+// A matrix that Muon has updated stays Muon's when its layer becomes part of a model of a name that is excluded.
+static void names_change_no_rule(void **state)
+{
+    (void)state;
+    mu_tensor *results[2];
+    for (int renamed = 0; renamed < 2; renamed++) {
+        mu_layer *dense = mu_dense(2, .no_bias = true);
+        mu_tensor *x = numbers(2, (int64_t[]){2, 3}, 3);
+        mu_call(dense, x);
+        mu_variable *kernel = mu_value_variable(mu_value_at(mu_trainable_variables(dense), 0));
+        mu_variable_assign(kernel, numbers(2, (int64_t[]){3, 2}, 5));
+        mu_optimizer *optimizer = mu_muon(.learning_rate = .1, .n_exclude_layers = 1,
+                                          .exclude_layers = (const char *const[]){"inner"});
+        for (int i = 0; i < 2; i++) {
+            mu_value *gradients = mu_list(numbers(2, (int64_t[]){3, 2}, 7), MU_END);
+            mu_apply_gradients(optimizer, gradients, .variables = mu_variables(kernel, MU_END));
+            if (i == 0 && renamed) {
+                mu_tensor *input = mu_input({3}, .dtype = MU_F64);
+                mu_sequential(mu_model_new(input, mu_call(dense, input), .name = "inner"));
+                assert_non_null(strstr(mu__optimizer_path(kernel), "inner"));
+            }
+        }
+        results[renamed] = mu_variable_read(kernel);
+        if (mu_error_code())
+            fail_msg("%s", mu_error_message());
+    }
+    assert_near(doubles(results[1]), doubles(results[0]), 6, 0);
+}
+
 static void configurations_are_read(void **state)
 {
     (void)state;
@@ -486,7 +515,7 @@ int main(void)
         MODEL_TEST(loss_scale_adapts),
         MODEL_TEST(schedules_replace_the_rate),
         MODEL_TEST(schedules_refuse),
-        MODEL_TEST(options_are_checked), MODEL_TEST(expressions_are_bounded),
+        MODEL_TEST(options_are_checked), MODEL_TEST(expressions_are_bounded), MODEL_TEST(names_change_no_rule),
         MODEL_TEST(configurations_are_read),
         MODEL_TEST(failed_allocations_are_said),
     };
