@@ -85,11 +85,20 @@ static mu_tensor *number_of(const json_t *json, mu_dtype beside)
 
 mu_status mu__operation_tensors(const json_t *args, json_t *tensors)
 {
-    if (is_tensor(args))
-        return json_array_append(tensors, (json_t *)(uintptr_t)args) == 0 ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (is_tensor(args) && json_array_append(tensors, (json_t *)(uintptr_t)args) != 0)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the %zu tensors in the arguments of a call",
+                         json_array_size(tensors) + 1);
     for (size_t i = 0; i < json_array_size(args); i++)
         MU_TRY(mu__operation_tensors(json_array_get(args, i), tensors));
     return MU_OK;
+}
+
+static int count_tensors(const json_t *args)
+{
+    int n = is_tensor(args);
+    for (size_t i = 0; i < json_array_size(args); i++)
+        n += count_tensors(json_array_get(args, i));
+    return n;
 }
 
 // A call in progress: the next of the tensors that it was given, and the type of those that numbers are beside.
@@ -129,11 +138,31 @@ static mu_status gather(gathering *g, const json_t *json, int depth)
     else
         return mu__error(MU_UNIMPLEMENTED, "'%s' (%s) has an argument that is neither a tensor nor a number", c->name,
                          c->kind->keras);
-    if (x && c->n == MU_MAX_MODEL_INPUTS)
+    if (!x)
+        return mu_error_code();
+    if (c->n == MU_MAX_MODEL_INPUTS)
         return mu__error(MU_UNIMPLEMENTED, "'%s' (%s) has more than %d operands", c->name, c->kind->keras,
                          MU_MAX_MODEL_INPUTS);
     c->x[c->n++] = x;
-    return x ? MU_OK : mu_error_code();
+    return MU_OK;
+}
+
+// The tensors that the operation is called on, which must be as many as its configuration names.
+static mu_status take_tensors(gathering *g, const mu_value *inputs)
+{
+    const mu_operation_call *c = g->call;
+    const int n = mu__value_flatten(inputs, g->leaves, MU_MAX_MODEL_INPUTS), wanted = count_tensors(c->args);
+    if (n == 0 || n > MU_MAX_MODEL_INPUTS || n != wanted)
+        return mu__error(MU_INVALID_ARGUMENT, "'%s' (%s) is called on %d tensors; expected %d, as in its configuration",
+                         c->name, c->kind->keras, n, wanted);
+    for (int i = 0; i < n; i++)
+        if (!mu__is(g->leaves[i], &mu__tensor_type))
+            return mu__error(MU_INVALID_ARGUMENT, "'%s' (%s) is called on an object of type %s as input %d; expected a "
+                             "tensor: read a variable with mu_variable_read first", c->name, c->kind->keras,
+                             g->leaves[i]->type->name, i);
+    g->n = n;
+    g->beside = beside_type(g);
+    return MU_OK;
 }
 
 static mu_value *operation_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -143,8 +172,8 @@ static mu_value *operation_call(mu_layer *layer, mu_value *inputs, const mu_call
                               .name = mu_layer_name(layer)};
     gathering g = {.call = &call};
     (void)context;
-    g.n = MU_MIN(mu__value_flatten(inputs, g.leaves, MU_MAX_MODEL_INPUTS), MU_MAX_MODEL_INPUTS);
-    g.beside = beside_type(&g);
+    if (take_tensors(&g, inputs) != MU_OK)
+        return NULL;
     for (size_t i = 0; i < (o->kind->first_alone ? 1 : json_array_size(o->args)); i++)
         if (gather(&g, json_array_get(o->args, i), 0) != MU_OK)
             return NULL;

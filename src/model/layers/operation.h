@@ -14,7 +14,7 @@ bool mu__is_operation_json(const json_t *json);
 // mu__operation_from makes the layer of an entry with its one call. Belongs to the pool. Errors (NULL): UNIMPLEMENTED
 // for an operation or option that Muster lacks; INVALID_ARGUMENT for an entry that Keras does not write.
 mu_layer *mu__operation_from(const json_t *json);
-// mu__operation_tensors adds the tensors in the arguments of a call to a list, in order.
+// mu__operation_tensors adds the tensors in the arguments of a call to a list, in order. Errors: RESOURCE_EXHAUSTED.
 mu_status mu__operation_tensors(const json_t *args, json_t *tensors);
 // mu__operation_class returns Keras's class of such a layer; mu__operation_json the entry without its calls, and
 // mu__operation_args the arguments of its call with `tensors` in the places of those that it was made of. Both return

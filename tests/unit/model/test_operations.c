@@ -196,11 +196,42 @@ static void refuses(void **state)
                 "too many parts");
 }
 
+// What a program calls the layer of an operation on itself.
+static void refuses_other_tensors(void **state)
+{
+    (void)state;
+    mu_model *model = mu_layer_from_config(model_of("Add", "", TENSOR("x") ", " TENSOR("x"), ""));
+    mu_layer *add = model ? mu_model_layer(model, "op") : NULL;
+    if (!add)
+        fail_msg("%s", mu_error_message());
+    mu_tensor *x = mu_ones(MU_F64, 1, (int64_t[]){2});
+    mu_variable *v = mu_variable_new(x, "v");
+    assert_null(mu_call(add, .inputs = mu_list_of(0, NULL)));
+    expect_error(MU_INVALID_ARGUMENT, "'op' (Add) is called on 0 tensors; expected 2");
+    assert_null(mu_call(add, .inputs = mu_list(x, x, x, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "'op' (Add) is called on 3 tensors; expected 2");
+    assert_null(mu_call(add, .inputs = mu_variables(v, v, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "is called on an object of type variable as input 0; expected a tensor");
+    assert_number(doubles(mu_call(add, .inputs = mu_list(x, x, MU_END)))[1], 2, 0);
+}
+
+// A constant that cannot be read behind as many operands as there may be.
+static void refuses_operand_after_the_last(void **state)
+{
+    (void)state;
+    char args[TEXT / 2] = TENSOR("x");
+    for (int i = 1; i < MU_MAX_MODEL_INPUTS; i++)
+        strcat(args, ", 1");
+    strcat(args, ", " ARRAY("[]"));
+    refuse_with("Concatenate", ", \"axis\": 1", args, "", MU_UNIMPLEMENTED, "constants of 1 to");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(operators), MODEL_TEST(parts), MODEL_TEST(shapes_and_reductions), MODEL_TEST(spellings),
-        MODEL_TEST(refuses_options), MODEL_TEST(refuses),
+        MODEL_TEST(refuses_options), MODEL_TEST(refuses), MODEL_TEST(refuses_other_tensors),
+        MODEL_TEST(refuses_operand_after_the_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
