@@ -98,16 +98,40 @@ void mu__order_free(mu_order_graph *graph);
 // (model_parts.c).
 void mu__sequential_release(mu_layer *model);
 
-// mu__functional_json and mu__functional_from (functional_config.c) are mu__layer_json and mu__layer_from_json of a
-// functional model.
+// How the calls of Keras's layers differ from those here (functional_config.c). Attention layers with heads take their
+// operands one by one in Keras, and as one list here; recurrent layers take their first states as the argument
+// "initial_state", and behind the sequence here. mu__first_call returns the number that Keras gives to the first call
+// of a layer; mu__operand_masks are its arguments for the masks of the operands.
+enum { MU_OPERAND_MASKS = 3 };
+extern const char *const mu__operand_masks[MU_OPERAND_MASKS];
+bool mu__takes_operands(const mu_layer_ops *ops);
+bool mu__takes_states(const mu_layer *layer);
+int mu__first_call(const mu_layer *layer);
+// mu__functional_json (functional_config.c) and mu__functional_from (functional_read.c) are mu__layer_json and
+// mu__layer_from_json of a functional model.
 json_t *mu__functional_json(const mu_layer *model);
 mu_layer *mu__functional_from(const json_t *config, int depth);
 // Keras writes the operations with which it computes masks into a model; Muster's layers compute masks themselves
-// (mask_config.c). mu__is_mask_operation returns whether an operation of a configuration is one, and
-// mu__computes_mask whether an argument of a call is a mask that Keras computed for layers of the list. `steps` counts
-// down what the search may take; at 0 an operation is none.
-bool mu__is_mask_operation(const json_t *layers, const json_t *operation, int *steps);
-bool mu__computes_mask(const json_t *layers, const char *argument, const json_t *value);
+// (mask_config.c). The search for them in the entries of a configuration, which belong to the caller:
+typedef struct mu_mask_search {
+    const json_t *layers;        // all entries
+    json_t *indices;             // by name: the index among them
+    json_t *sources;             // the layers that make masks
+    json_t *passing;             // by name: the layers that pass masks on, and the number of their first call
+    int steps;                   // that are left
+} mu_mask_search;
+// mu__mask_search_begin makes a search; end it, whether it failed or not. mu__mask_search_passes says that a layer may
+// pass a mask on. mu__is_mask_operation returns whether an operation is of those that Keras computes masks with, as far
+// as the layers' masks tell; if the steps have run out, it is none. mu__computes_mask tells whether the mask of a call
+// (a tensor, or a list as the operand is one) is what Keras computed because the operand carries it; operand NULL: what
+// it computes for any layer. Errors: RESOURCE_EXHAUSTED.
+mu_status mu__mask_search_begin(mu_mask_search *search, const json_t *layers);
+void mu__mask_search_end(mu_mask_search *search);
+mu_status mu__mask_search_passes(mu_mask_search *search, const char *name, int first_call);
+bool mu__is_mask_operation(mu_mask_search *search, const json_t *operation);
+mu_status mu__computes_mask(mu_mask_search *search, const json_t *operand, const json_t *value, bool *computed);
+// mu__may_pass_mask returns whether outputs of a layer may carry masks of its inputs (mask_order.c).
+bool mu__may_pass_mask(const mu_layer *layer);
 // mu__input_shape returns the shape of an input with its batch axis (keras_config.c).
 mu_shape mu__input_shape(const mu_input_args *args);
 // mu__input_json writes an input as Keras's InputLayer (keras_config.c). mu__input_args reads its configuration.

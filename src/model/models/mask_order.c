@@ -50,11 +50,6 @@ static bool any_mask(const mu_order_graph *g, const mu_order_call *c)
     return false;
 }
 
-static bool takes_operands(const mu_layer_ops *ops)
-{
-    return ops == &mu__multi_head_attention_ops || ops == &mu__grouped_query_attention_ops;
-}
-
 // Whether Keras's class takes the masks of its inputs as the argument "mask". (A recurrent layer that is called with
 // first states does not take that of the sequence.)
 static bool takes_mask(const mu_layer *layer, int n_inputs)
@@ -68,6 +63,17 @@ static bool takes_mask(const mu_layer *layer, int n_inputs)
         if (layer->ops == takers[i])
             return true;
     return layer->trainer || mu__recurrent_of(layer);
+}
+
+bool mu__may_pass_mask(const mu_layer *layer)
+{
+    static const mu_layer_ops *const others[] = {&mu__concatenate_ops, &mu__attention_ops, &mu__additive_attention_ops};
+    const mu_layer_ops *ops = layer->ops;
+    const mu_recurrent *recurrent = mu__recurrent_of(ops == &mu__bidirectional_ops ? layer->sublayers.items[0] : layer);
+    bool may = ops->passes_mask || layer->trainer || mu__layer_is_own(layer) || mu__takes_operands(ops);
+    for (size_t i = 0; i < MU_COUNT(others); i++)
+        may |= ops == others[i];
+    return recurrent ? recurrent->sequences : may;
 }
 
 // The mask of the outputs that a call adds to the graph. Keras's multi-head attention takes the masks off the tensors
@@ -85,7 +91,7 @@ static int made_mask(mu_order_graph *g, const mu_layer *layer, const mu_order_ca
         return ((const mu_embedding_args *)layer->args)->mask_zero ? add_operation(g, c->inputs[0].node, NONE) : NONE;
     if (ops == &mu__concatenate_ops)
         return any_mask(g, c) ? UNKNOWN : NONE;
-    if (takes_operands(ops))
+    if (mu__takes_operands(ops))
         g->unknown |= any_mask(g, c);
     else if (recurrent)
         return recurrent->sequences ? first : NONE;

@@ -170,9 +170,10 @@ static void assert_refused(const char *json, mu_status code, const char *words)
 #define CONFIGURED(module, class_name, name, options, args, kwargs) "{\"module\":\"" module "\",\"class_name\":\"" \
     class_name "\",\"config\":{\"name\":\"" name "\"" options "},\"name\":\"" name "\",\"inbound_nodes\":[{\"args\":[" \
     args "],\"kwargs\":{" kwargs "}}]}"
-#define MODEL(layers, output) \
+#define MODEL(layers, output) MODEL_OF(layers, output, "0")
+#define MODEL_OF(layers, output, call) \
     "{\"module\":\"keras\",\"class_name\":\"Functional\",\"config\":{\"name\":\"m\",\"layers\":[" layers \
-    "],\"input_layers\":[\"a\",0,0],\"output_layers\":[\"" output "\",0,0]}}"
+    "],\"input_layers\":[\"a\",0,0],\"output_layers\":[\"" output "\"," call ",0]}}"
 
 static void refuses(void **state)
 {
@@ -200,6 +201,7 @@ static void refuses(void **state)
          MU_UNIMPLEMENTED, "the operation Sort of keras.ops"},
         {MODEL(INPUT("a") "," OPERATION("keras.src.ops.numpy", "Exp", "e", TENSOR("a"), ""), "e"), MU_UNIMPLEMENTED,
          "the option 'units'"},
+        {MODEL_OF(INPUT("a"), "a", "5"), MU_INVALID_ARGUMENT, "an input or output that does not exist"},
     };
     for (size_t i = 0; i < MU_COUNT(lies); i++)
         assert_refused(lies[i].json, lies[i].code, lies[i].words);
@@ -217,6 +219,58 @@ static void keeps_computed_masks(void **state)
     const char *config = mu_layer_config(model);
     assert_non_null(strstr(config, "\"NotEqual\""));
     assert_non_null(strstr(config, "\"mask\""));
+}
+
+#define EMBEDDING(name, of) \
+    CONFIGURED("keras.layers", "Embedding", name, ",\"input_dim\":9,\"output_dim\":2,\"mask_zero\":true", \
+               TENSOR(of), "")
+#define UNEQUAL(name, of) CONFIGURED("keras.src.ops.numpy", "NotEqual", name, "", TENSOR(of) ",0", "")
+#define OF_NUMPY(class_name, name, options, args) \
+    CONFIGURED("keras.src.ops.numpy", class_name, name, options, args, "")
+#define POOLING(of, mask) \
+    CONFIGURED("keras.layers", "GlobalAveragePooling1D", "p", "", TENSOR(of), "\"mask\":" TENSOR(mask))
+
+// Loads a model; `kept`: whether its configuration still has the NotEqual. The results for two samples differ by the
+// factor.
+static void assert_pooled(const char *json, bool kept, const float *first, const float *second, double factor)
+{
+    mu_model *model = mu_layer_from_config(json);
+    mu_tensor *a = model ? mu_call(model, mu_tensor_new(MU_F32, 2, (int64_t[]){1, 4}, first)) : NULL;
+    mu_tensor *b = a ? mu_call(model, mu_tensor_new(MU_F32, 2, (int64_t[]){1, 4}, second)) : NULL;
+    if (!b)
+        fail_msg("%s", mu_error_message());
+    assert_int_equal(strstr(mu_layer_config(model), "\"NotEqual\"") != NULL, kept);
+    assert_true(largest_difference(a, mu_multiply(b, mu_constant(MU_F32, factor))) < 1e-6);
+}
+
+// A mask of a call is Keras's own only if the tensor that it is for carries it. An operation drops it, and a mask of
+// another layer's input is the program's too. What is computed with Keras's operations is kept if the program uses it.
+static void tells_given_masks(void **state)
+{
+    (void)state;
+    const float padded[] = {1, 2, 0, 0}, twice[] = {1, 1, 2, 2}, early[] = {2, 3, 1, 1}, early_twice[] = {2, 2, 3, 3};
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
+                        CONFIGURED("keras.layers", "Dropout", "d", ",\"rate\":0.5", TENSOR("e"), "") ","
+                        POOLING("d", "n"), "p"), false, padded, twice, 1);
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
+                        OF_NUMPY("ConvertToTensor", "c", "", TENSOR("n")) "," POOLING("e", "c"), "p"), false, padded,
+                  twice, 1);
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
+                        OF_NUMPY("Multiply", "h", "", TENSOR("e") ",2.0") "," POOLING("h", "n"), "p"), true, padded,
+                  twice, 1);
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," OF_NUMPY("Subtract", "s", "", TENSOR("a") ",1") ","
+                        EMBEDDING("f", "s") "," UNEQUAL("n", "s") "," POOLING("e", "n"), "p"), true, early,
+                  early_twice, 1);
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
+                        OF_NUMPY("Cast", "c", ",\"dtype\":\"float32\"", TENSOR("n")) ","
+                        OF_NUMPY("ExpandDims", "m", ",\"axis\":-1", TENSOR("c")) ","
+                        OF_NUMPY("Multiply", "h", "", TENSOR("e") "," TENSOR("m")) ","
+                        OF_NUMPY("Mean", "p", ",\"axis\":1", TENSOR("h")), "p"), true, padded, twice, .5);
+    mu_model *model = mu_layer_from_config(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a"), "n"));
+    mu_tensor *mask = model ? mu_call(model, mu_tensor_new(MU_F32, 2, (int64_t[]){1, 4}, padded)) : NULL;
+    if (!mask)
+        fail_msg("%s", mu_error_message());
+    assert_true(mu_tensor_item(mask, 1) == 1 && mu_tensor_item(mask, 2) == 0);
 }
 
 // A model inside of a model, very deep, ends with an error and not with the stack.
@@ -264,6 +318,7 @@ int main(void)
         cmocka_unit_test(loads_keras), cmocka_unit_test(weights_in_every_format), cmocka_unit_test(goes_on),
         cmocka_unit_test(refuses),     cmocka_unit_test(refuses_depth),           cmocka_unit_test(refuses_damage),
         cmocka_unit_test(numbers_masks), cmocka_unit_test(keeps_computed_masks),
+        cmocka_unit_test(tells_given_masks),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }
