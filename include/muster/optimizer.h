@@ -363,7 +363,7 @@ typedef struct mu_muon_args {
     double adam_weight_decay;                // of these; default 0.004, 0: none
     double epsilon;                          // likewise; default 1e-7
     // Adam also updates variables in whose path one of these regular expressions occurs, such as that of the last
-    // layer, "logits": POSIX extended, at most 1000 bytes and 8 times '+', without '{' and without \d and the like of Python
+    // layer, "logits": POSIX extended, at most 1000 bytes and 8 times '+', without '{' and Python's \d
     int n_exclude_layers;
     const char *const *exclude_layers;
     bool no_exclude_embeddings;              // Muon also updates matrices with "embedding" in their path
