@@ -63,6 +63,7 @@ def masked_attention(keras):
     x, memory = keras.Input((6, 8), name="x"), keras.Input((7, 8), name="memory")
     mask = keras.Input((6, 7), dtype="int32", name="mask")
     y = L.MultiHeadAttention(2, 4)(x, memory, attention_mask=mask)
+    y = L.GroupQueryAttention(4, 4, 2)(y, memory)
     y = L.Attention(use_scale=True)([y, memory])
     z = L.AdditiveAttention()([y, x])
     model = keras.Model([x, memory, mask], L.Flatten()(L.Concatenate()([y, z])), name="masked")

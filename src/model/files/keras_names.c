@@ -115,9 +115,11 @@ static mu_status add_weight(const mu_layer *layer, const mu_weight *weight, cons
     const char *inner = length ? attribute_of(weight->name, length) : NULL;
     const char *last = variable_attribute(layer, length ? weight->name + length + 1 : weight->name);
     const char *slash = inner ? "/" : "";
+    // Keras's grouped-query attention, unlike its multi-head attention, has these layers as private attributes only.
+    const char *private = inner && layer->ops == &mu__grouped_query_attention_ops ? "_" : "";
     inner = inner ? inner : "";
-    char *vars = mu__sprintf("%s%svars/%d", inner, slash, number_of(layer, weight));
-    char *attribute = mu__sprintf("%s%s%s", inner, slash, last);
+    char *vars = mu__sprintf("%s%s%svars/%d", private, inner, slash, number_of(layer, weight));
+    char *attribute = mu__sprintf("%s%s%s%s", private, inner, slash, last);
     const mu_status status = vars && attribute ? add(out, weight->variable, joined(keras, vars),
                                                      joined(object, attribute), false) : MU_RESOURCE_EXHAUSTED;
     mu__free(vars);
