@@ -127,6 +127,24 @@ static mu_status complain_arguments(const struct mu_eager_replicas *run, int r)
                      source_text(first->counts[to], text), id + r, source_text(other->counts[to], text_r));
 }
 
+// Another type is INTERNAL, which is TensorFlow's code, though the program is at fault: its exit code is 64, as between
+// processes.
+static mu_status complain_elements(const struct mu_eager_replicas *run, int r)
+{
+    const rendezvous *first = run->replicas[0].rendezvous, *other = run->replicas[r].rendezvous;
+    const int id = run->strategy->first_replica;
+    const bool alike = other->dtype == first->dtype && other->reduction == first->reduction;
+    char text[RENDEZVOUS_TEXT];
+    const mu_status status =
+        mu__error(alike ? MU_INVALID_ARGUMENT : MU_INTERNAL,
+                  "%s: replica %d has %lld elements of %s, replica %d has %lld of %s, or they ask for different "
+                  "operations; all replicas must ask for the same",
+                  rendezvous_text(first, text), id, (long long)first->count, mu_dtype_name(first->dtype), id + r,
+                  (long long)other->count, mu_dtype_name(other->dtype));
+    mu__error_of_caller();
+    return status;
+}
+
 static mu_status check_rendezvous(const struct mu_eager_replicas *run)
 {
     const rendezvous *first = run->replicas[0].rendezvous;
@@ -151,11 +169,7 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
         if (first->kind > RENDEZVOUS_ASSIGN &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
              (first->kind != RENDEZVOUS_GATHER && other->count != first->count)))
-            return mu__error(same_type && other->reduction == first->reduction ? MU_INVALID_ARGUMENT : MU_INTERNAL,
-                             "%s: replica %d has %lld elements of %s, replica %d has %lld of %s, or they ask for "
-                             "different operations; all replicas must ask for the same",
-                             rendezvous_text(first, mine), id, (long long)first->count, mu_dtype_name(first->dtype),
-                             id + r, (long long)other->count, mu_dtype_name(other->dtype));
+            return complain_elements(run, r);
     }
     return MU_OK;
 }

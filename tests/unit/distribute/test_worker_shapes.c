@@ -483,6 +483,24 @@ static int exit_of_mismatch(int rank, void *arg)
     _exit(mu_exit(true) != 64);
 }
 
+static mu_value *other_type_on_replica_1(mu_value *arguments, void *arg)
+{
+    is_odd = mu_scalar(mu_replica_id()) == 1;
+    return other_type(arguments, arg);
+}
+
+static int exit_of_one_process(int rank, void *arg)
+{
+    (void)rank, (void)arg;
+    setenv("MUSTER_CPU_DEVICES", "2", 1);
+    mu_pool *pool = mu_pool_open();
+    on_replicas(mu_mirrored_strategy(), false, other_type_on_replica_1);
+    CHECK(mu_error_code() == MU_INTERNAL);
+    mu_pool_close(pool);
+    CHECK(freopen("/dev/null", "w", stderr) != NULL);
+    _exit(mu_exit(true) != 64);
+}
+
 static void test_mismatches_are_the_programs_fault(void **state)
 {
     (void)state;
@@ -491,6 +509,7 @@ static void test_mismatches_are_the_programs_fault(void **state)
                       .fn = (i & 4) != 0 ? other_operation : other_type};
         run_ranks(2, exit_of_mismatch, &m);
     }
+    run_ranks(1, exit_of_one_process, NULL);
 }
 
 // ---- What one worker runs alone ------------------------------------------------------------------
