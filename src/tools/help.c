@@ -6,11 +6,11 @@ enum { WIDTH = 79, OPTION_COLUMN = 30, COMMAND_COLUMN = 14 };
 const mu_tool_exit_code mu__tool_exit_codes[] = {
     {0, "success"},
     {1, "the check failed, or an error of no kind below"},
-    {64, "wrong usage: an argument or a setting is invalid"},
+    {64, "wrong usage: an invalid argument or setting, or replicas disagree"},
     {65, "a file is damaged"},
     {66, "a file, program or device does not exist"},
     {69, "another process is unreachable or did not answer in time"},
-    {70, "replicas that run different operations, or a fault of the library"},
+    {70, "a fault of the library"},
     {74, "memory or disk is full, or the output cannot be written"},
     {77, "permission denied, or a wrong cluster key"},
     {78, "the configuration or the installation does not allow it"},
