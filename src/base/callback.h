@@ -5,8 +5,8 @@
 #ifndef MU_SRC_BASE_CALLBACK_H
 #define MU_SRC_BASE_CALLBACK_H
 
-// mu__callback_enter marks this thread as inside a callback, named for example "a callback of mu_fit" (static
-// storage). Callbacks nest: pass the result of mu__callback_enter to mu__callback_leave.
+// mu__callback_enter marks this thread as inside a callback, named for example "a callback of mu_fit"; the name must
+// outlive the callback. Callbacks nest: pass the result of mu__callback_enter to mu__callback_leave.
 const char *mu__callback_enter(const char *what);
 void mu__callback_leave(const char *before);
 

@@ -62,6 +62,7 @@ struct mu_model_use {
     const char *function;        // "mu_fit"
     pthread_t thread;
     bool in_callback;            // a callback of this call is running
+    char callback[40];           // "a callback of mu_fit"
     const char *callback_before; // for mu__callback_leave
     mu_fit_position *position;   // only for fit
 };

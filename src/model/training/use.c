@@ -56,10 +56,12 @@ mu_status mu__model_need_idle(const mu_model *model, const char *function)
 
 void mu__model_callback_begin(mu_model *model)
 {
+    mu_model_use *use = model->trainer->use;
     pthread_mutex_lock(&lock);
-    model->trainer->use->in_callback = true;
+    use->in_callback = true;
     pthread_mutex_unlock(&lock);
-    model->trainer->use->callback_before = mu__callback_enter("a callback of mu_fit");
+    snprintf(use->callback, sizeof use->callback, "a callback of %s", use->function);
+    use->callback_before = mu__callback_enter(use->callback);
 }
 
 void mu__model_callback_end(mu_model *model)

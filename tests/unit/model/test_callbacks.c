@@ -175,6 +175,8 @@ static void exit_inside_a_callback_is_refused(void **state)
     assert_null(mu_fit(model, small_data(), .callbacks = WATCH(.on_batch_end = leave, .arg = &code), QUIET));
     assert_int_equal(code, 78);
     expect_error(MU_FAILED_PRECONDITION, "mu_exit is called inside a callback of mu_fit");
+    assert_null(mu_evaluate(model, small_data(), .callbacks = WATCH(.on_test_batch_end = leave, .arg = &code), QUIET));
+    expect_error(MU_FAILED_PRECONDITION, "mu_exit is called inside a callback of mu_evaluate");
     check_fit(mu_fit(model, small_data(), QUIET));
 }
 
