@@ -9,7 +9,10 @@ mu_status mu__slice_range(const mu_slice_attrs *attrs, int axis, int64_t n, mu_s
 {
     int64_t stride = attrs->strides.at[axis], begin = attrs->begin.at[axis], end = attrs->end.at[axis];
     bool open_begin = attrs->begin_mask >> axis & 1, open_end = attrs->end_mask >> axis & 1;
-    if (attrs->exact && (begin < 0 || begin > n || (!open_end && (end < begin || end > n))))
+    if (attrs->exact && open_end && (begin < 0 || begin > n))
+        return mu__error(MU_INVALID_ARGUMENT, "slice: from %lld on, the rest of axis %d, which has %lld",
+                         (long long)begin, axis, (long long)n);
+    if (attrs->exact && !open_end && (begin < 0 || begin > n || end < begin || end > n))
         return mu__error(MU_INVALID_ARGUMENT, "slice: from %lld on, %lld elements of axis %d, which has %lld",
                          (long long)begin, (long long)((uint64_t)end - (uint64_t)begin), axis, (long long)n);
     int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? n : n - 1;

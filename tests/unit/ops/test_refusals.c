@@ -45,6 +45,7 @@ static void test_ranges(void **state)
     REFUSED(mu_broadcast_to(x, 3, (int64_t[]){-1, 2, 3}), "shape [?, 2, 3] is not known");
     REFUSED(mu_slice(x, (int64_t[]){0, 0}, (int64_t[]){-2, 3}), "size -2 of axis 0");
     REFUSED(mu_slice(x, (int64_t[]){0, 1}, (int64_t[]){2, INT64_MAX}), "axis 1, which has 3");
+    REFUSED(mu_slice(x, (int64_t[]){0, INT64_MAX}, (int64_t[]){2, -1}), "on, the rest of axis 1, which has 3");
     REFUSED(mu_strided_slice(x, (int64_t[]){1, 0}, (int64_t[]){0, 3}, (int64_t[]){-1, 1}, 0, 0, 1),
             "stride -1 of axis 0");
 }
