@@ -11,6 +11,7 @@
 #include "comm/comm.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
+#include "ops/state/embedding_table.h"
 
 #include <muster/accumulator.h>
 #include <muster/distribute.h>
@@ -106,6 +107,7 @@ typedef struct mu_cross_worker_ops {
     mu_tensor *(*common_value)(mu_strategy *strategy, const char *what, bool mean, mu_tensor *value);
     // Makes unknown the sizes in which the workers' tensors differ. Errors: INVALID_ARGUMENT for another type or rank.
     mu_status (*join_specs)(mu_strategy *strategy, int n, mu_spec *specs);
+    bool chief_writes;               // files are written by the chief, when all workers have read what they hold
     // Sums two numbers over the workers, and tells all whether a signal asked one of them to stop. Then all set
     // strategy->stopping and note the signal (mu__stop_signal), after the same call on each.
     mu_status (*agree)(mu_strategy *strategy, const char *what, int64_t numbers[2]);
@@ -140,6 +142,8 @@ typedef struct mu_strategy_ops {
     bool between_graph;              // what mu_strategy_between_graph reports
     bool replica_pipelines;          // input may have a pipeline for each replica (MU_PER_REPLICA)
     bool static_shapes;              // what mu_strategy_require_static_shapes reports
+    bool scheduled;                  // workers of a coordinator read distributed datasets and do the steps of mu_fit
+    bool eager_on_device;            // eager ops in its scope run on its device, if that launches programs
     // Whether the strategy can still be used; NULL: always.
     mu_status (*usable)(const mu_strategy *strategy);
     // The name of local device i for the program, in the pool; NULL: the name of the engine's device.
@@ -149,6 +153,8 @@ typedef struct mu_strategy_ops {
     // Optional: accumulators are in this process. NULL on error, or without one for an accumulator of this process.
     mu_accumulator *(*make_accumulator)(mu_strategy *strategy, const mu_conditional_accumulator_args *args,
                                         bool sparse);
+    // Optional: embedding tables are in this process. Owned; NULL on error.
+    mu_resource *(*make_table)(const mu_strategy *strategy, const mu_table_options *options, const char *name);
     const mu_variable_rules *on_write, *on_read;  // reads and updates of variables by their synchronization
     // Whether every replica of every worker has a copy of the variable for itself.
     bool (*has_copies)(const mu_strategy *strategy, const mu_variable *variable);
@@ -178,6 +184,8 @@ mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_a
 mu_variable *mu__make_per_worker_variable(mu_strategy *strategy, const mu_variable_args *args);
 mu_accumulator *mu__make_served_accumulator(mu_strategy *strategy, const mu_conditional_accumulator_args *args,
                                             bool sparse);
+mu_resource *mu__make_served_table(const mu_strategy *strategy, const mu_table_options *options, const char *name);
+mu_resource *mu__refuse_table(const mu_strategy *strategy, const mu_table_options *options, const char *name);
 extern const mu_variable_rules mu__mirrored_rules, mu__central_rules, mu__on_read_rules;
 mu_status mu__mirrored_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);

@@ -105,6 +105,7 @@ const mu_strategy_ops mu__default_ops = {
 const mu_strategy_ops mu__one_device_ops = {
     ONE_PROCESS,
     .name = "OneDeviceStrategy",
+    .eager_on_device = true,
     .make_variable = mu__make_plain_variable,
     .values = &plain_values,
 };
@@ -132,8 +133,10 @@ const mu_strategy_ops mu__parameter_server_ops = {
     ONE_PROCESS,
     .name = "ParameterServerStrategy",
     .between_graph = true,
+    .scheduled = true,
     .make_variable = mu__make_served_variable,
     .make_accumulator = mu__make_served_accumulator,
+    .make_table = mu__make_served_table,
     .values = &server_values,
 };
 
@@ -161,10 +164,11 @@ const mu_strategy_ops mu__lone_worker_ops = {
 };
 
 // Slots of mirrored strategies of several processes.
-#define MANY_PROCESSES                                                                                  \
-    .make_variable = mu__make_mirrored_variable, .on_write = &mu__mirrored_rules,                       \
-    .on_read = &mu__on_read_rules, .has_copies = mu__has_own_copies, .next_step = mu__next_step_workers, \
-    .distribute_dataset = mu__shard_workers, .traced = &traced_worker_values, .cross_worker = &mu__many_workers
+#define MANY_PROCESSES                                                                                    \
+    .make_variable = mu__make_mirrored_variable, .make_table = mu__refuse_table,                          \
+    .on_write = &mu__mirrored_rules, .on_read = &mu__on_read_rules, .has_copies = mu__has_own_copies,     \
+    .next_step = mu__next_step_workers, .distribute_dataset = mu__shard_workers,                          \
+    .traced = &traced_worker_values, .cross_worker = &mu__many_workers
 
 const mu_strategy_ops mu__multi_worker_ops = {
     MANY_PROCESSES,

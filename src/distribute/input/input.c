@@ -264,7 +264,7 @@ static void learn_spec(distributed_iterator *iterator, mu_dataset *dataset)
     if (!iterator->pieces || !mu__setting_bool(MU_SETTING_TF_COMPAT))
         return;
     iterator->spec = mu_retain(mu__known_spec(dataset));
-    iterator->drops_rest = iterator->spec && iterator->strategy->n_workers == 1 && sizes_known(iterator->spec);
+    iterator->drops_rest = iterator->spec && iterator->strategy->ops->known_rows && sizes_known(iterator->spec);
 }
 
 static mu_iterator *distributed_iterate(mu_iterable *iterable)
@@ -297,7 +297,7 @@ static mu_iterator *distributed_iterate(mu_iterable *iterable)
 static mu_iterator *iterate_by_program(mu_iterable *iterable)
 {
     const mu_strategy *strategy = ((mu_distributed_dataset *)iterable)->strategy;
-    if (!strategy->servers)
+    if (!strategy->ops->scheduled)
         return distributed_iterate(iterable);
     mu__error(MU_INVALID_ARGUMENT,
               "a dataset that was distributed by %s is iterated here, but the workers read it: give "

@@ -433,6 +433,7 @@ static mu_status check_stop(const mu_strategy *strategy)
 }
 
 const mu_cross_worker_ops mu__many_workers = {
+    .chief_writes = true,
     .all_reduce = all_reduce,
     .all_gather = all_gather,
     .broadcast = broadcast,

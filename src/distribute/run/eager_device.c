@@ -336,6 +336,5 @@ static mu_status apply(struct mu_scope *scope, const mu_op *op, const void *attr
 
 mu_eager_apply *mu__eager_apply_of(const mu_strategy *strategy)
 {
-    const bool alone = strategy->n_replicas == 1 && strategy->ops == &mu__one_device_ops;
-    return alone && strategy->devices[0]->engine->launch ? apply : NULL;
+    return strategy->ops->eager_on_device && strategy->devices[0]->engine->launch ? apply : NULL;
 }

@@ -94,19 +94,31 @@ static mu_resource *make_on_servers(const mu_servers *servers, const char *name,
     return resource;
 }
 
+static mu_resource *make_here(const mu_table_options *options, const char *name)
+{
+    mu_table *table = mu__table_new(options, name, NULL);
+    return table ? &table->resource : NULL;
+}
+
+mu_resource *mu__make_served_table(const mu_strategy *strategy, const mu_table_options *options, const char *name)
+{
+    return strategy->servers->elsewhere ? make_on_servers(strategy->servers, name, options) : make_here(options, name);
+}
+
+mu_resource *mu__refuse_table(const mu_strategy *strategy, const mu_table_options *options, const char *name)
+{
+    (void)options;
+    mu__error(MU_UNIMPLEMENTED, "%s: '%s' would be another table on each of the %d workers of %s; use "
+              "ParameterServerStrategy, whose servers all workers reach", constructor, name, strategy->n_workers,
+              strategy->ops->name);
+    return NULL;
+}
+
 static mu_resource *make_resource(const mu_table_options *options, const char *name)
 {
     const mu_strategy *strategy = mu__current_strategy();
-    if (strategy && strategy->servers && strategy->servers->elsewhere)
-        return make_on_servers(strategy->servers, name, options);
-    if (strategy && strategy->n_workers > 1) {
-        mu__error(MU_UNIMPLEMENTED, "%s: '%s' would be another table on each of the %d workers of %s; use "
-                  "ParameterServerStrategy, whose servers all workers reach", constructor, name, strategy->n_workers,
-                  strategy->ops->name);
-        return NULL;
-    }
-    mu_table *table = mu__table_new(options, name, NULL);
-    return table ? &table->resource : NULL;
+    return strategy && strategy->ops->make_table ? strategy->ops->make_table(strategy, options, name)
+                                                 : make_here(options, name);
 }
 
 mu_embedding_table *mu_embedding_table_new_with(const mu_embedding_table_args *given)

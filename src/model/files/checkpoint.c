@@ -87,12 +87,12 @@ static mu_status metadata_of(const mu_checkpoint *checkpoint, const char *const 
     return MU_PUSH(all, end);
 }
 
-// The strategy whose workers save together; NULL: there is only one worker.
+// The strategy whose workers save together; NULL: this process saves alone.
 static mu_strategy *strategy_of(const mu_entries *all)
 {
     for (size_t i = 0; i < all->n; i++) {
         mu_strategy *owner = all->items[i].variable->owner;
-        if (owner && mu_strategy_worker_count(owner) > 1)
+        if (owner && owner->ops->cross_worker->chief_writes)
             return owner;
     }
     return NULL;

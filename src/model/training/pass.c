@@ -6,11 +6,10 @@
 #include "model/training/training.h"
 
 #include <math.h>
-#include <muster/parameter_server.h>
 
 const mu_step_runner *mu__step_runner(const mu_model *model)
 {
-    if (mu_strategy_ps_worker_count(model->strategy) > 0)
+    if (model->strategy->ops->scheduled)
         return &mu__worker_steps;
     return model->trainer->run_eagerly ? &mu__eager_steps : &mu__replica_steps;
 }
