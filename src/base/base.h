@@ -444,13 +444,15 @@ static inline void mu__cpu_pause(void)
 // mu__condition_init makes a condition whose waits end by the clock of mu__now_ns, which never jumps; false: the system
 // has no room for it.
 bool mu__condition_init(pthread_cond_t *condition);
+// mu__condition_wait sleeps until somebody signals the condition, for 0.1 s at most, so that the caller's loop can look
+// for a signal or a cancellation; the caller holds the lock. It returns false, and does not sleep, once the deadline
+// has passed.
+bool mu__condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 // mu__lock_init makes a lock; false: the system has no memory for it, which the error says of `what`.
 bool mu__lock_init(pthread_mutex_t *lock, const char *what);
 
-// A monitor is a lock and a condition (monitor.c). mu__monitor_wait sleeps until somebody signals `changed`, for 0.1 s
-// at most, so that the caller's loop can look for a signal or a cancellation; the caller holds the lock. It returns
-// false, and does not sleep, once the deadline has passed. `what` names the owner in the error of an init that fails;
-// mu__monitor_free accepts a zeroed monitor.
+// A monitor is a lock and a condition (monitor.c). mu__monitor_wait is mu__condition_wait for `changed`. `what` names
+// the owner in the error of an init that fails; mu__monitor_free accepts a zeroed monitor.
 typedef struct mu_monitor {
     pthread_mutex_t lock;
     pthread_cond_t changed;

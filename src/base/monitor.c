@@ -45,7 +45,7 @@ void mu__monitor_free(mu_monitor *monitor)
     monitor->made = false;
 }
 
-bool mu__monitor_wait(mu_monitor *monitor, int64_t deadline_ns)
+bool mu__condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns)
 {
     enum { SECOND = 1000000000 };
     static const int64_t longest = SECOND / 10;
@@ -54,6 +54,11 @@ bool mu__monitor_wait(mu_monitor *monitor, int64_t deadline_ns)
         return false;
     const int64_t until = deadline_ns - now < longest ? deadline_ns : now + longest;
     const struct timespec time = {.tv_sec = until / SECOND, .tv_nsec = until % SECOND};
-    pthread_cond_timedwait(&monitor->changed, &monitor->lock, &time);
+    pthread_cond_timedwait(condition, lock, &time);
     return true;
+}
+
+bool mu__monitor_wait(mu_monitor *monitor, int64_t deadline_ns)
+{
+    return mu__condition_wait(&monitor->changed, &monitor->lock, deadline_ns);
 }

@@ -1,9 +1,9 @@
 // The door to the outside: clock, random bytes, waiting, sockets, look-ups of names, and the files of protocols.
 //
-// Protocols (comm, cluster, distribute) reach the outside through this table only. A test can put a virtual system in
-// its place and run many tasks of the library in one thread: there, time passes only when no task has anything to do,
-// and the same seed gives the same run (tests/simulator). The default is Linux; its functions are the system's own
-// calls. A file descriptor is a number that only the same table understands.
+// Protocols (comm, cluster, rpc, distribute, coordinator) reach the outside through this table only. A test can put a
+// virtual system in its place and run many tasks of the library in one thread: there, time passes only when no task has
+// anything to do, and the same seed gives the same run (tests/simulator). The default is Linux; its functions are the
+// system's own calls. A file descriptor is a number that only the same table understands.
 #ifndef MU_SRC_BASE_SYSTEM_H
 #define MU_SRC_BASE_SYSTEM_H
 

@@ -6,24 +6,17 @@
 #include "comm/mesh/mesh_private.h"
 
 #include <stdarg.h>
-#include <time.h>
 
 #define LINGER_NS     2000000000
 #define LEAVE_NS      1000000000
 #define LEAVE_POLL_NS 500000
-enum { PAUSE_MS = 200 };
 enum { MOST_GREETING = MU_MAX_GREETING - 80 }; // limit for the caller's part of the greeting
 
 // ---- Waiting ------------------------------------------------------------------------------------
 
 mu_status mu__mesh_pause(mu_mesh *mesh)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PAUSE_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&mesh->changed, &mesh->lock, &until);
+    mu__condition_wait(&mesh->changed, &mesh->lock, MU_FOREVER);
     return mu__check_stop();
 }
 

@@ -7,9 +7,7 @@
 #include "data/dataset.h"
 #include "data/formats/file_stream.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 #define CHUNK_BYTES ((size_t)1 << 20)
 
@@ -149,12 +147,9 @@ static mu_status wait_more(mu_idx *idx, size_t wanted)
     mu_status status = MU_OK;
     pthread_mutex_lock(&idx->lock);
     while (status == MU_OK && !atomic_load(&idx->failed) && atomic_load(&idx->ready) < wanted) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += 1;
-        pthread_cond_timedwait(&idx->more, &idx->lock, &until);
+        const bool late = !mu__condition_wait(&idx->more, &idx->lock, deadline_ns);
         status = mu__check_stop();
-        if (status == MU_OK && mu__now_ns() > deadline_ns)
+        if (status == MU_OK && late)
             status = mu__error(MU_DEADLINE_EXCEEDED,
                                "%s is read only up to byte %zu of %zu after %g s; is its disk or network well?",
                                mu__file_stream_path(idx->stream), atomic_load(&idx->ready), idx->bytes,

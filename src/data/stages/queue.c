@@ -4,9 +4,7 @@
 // itself. So the reader never waits for an input that it does not need yet.
 #include "data/stages/queue.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 typedef struct queue_slot {
     bool full, end;
@@ -90,20 +88,12 @@ static void make_all(void *arg)
 
 // ---- The reader ---------------------------------------------------------------------------------
 
-#define POLL_NS 100000000  // interval between checks for a signal or the deadline
-
 static mu_status wait_filled(mu_queue *queue, const queue_slot *slot, int64_t deadline_ns)
 {
     while (!slot->full) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += POLL_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        if (pthread_cond_timedwait(&queue->not_empty, &queue->lock, &until) != ETIMEDOUT)
-            continue;
+        const bool late = !mu__condition_wait(&queue->not_empty, &queue->lock, deadline_ns);
         MU_TRY(mu__check_stop());
-        if (mu__now_ns() > deadline_ns)
+        if (late)
             return mu__error(MU_DEADLINE_EXCEEDED,
                              "%s has made no element for %g s; raise MUSTER_TIMEOUT if it may take longer",
                              queue->ops->name, mu__setting_real(MU_SETTING_TIMEOUT));

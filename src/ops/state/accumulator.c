@@ -4,9 +4,6 @@
 // the sum or the queue serves as many heads as the sum suffices for, so a take may be served by an applying thread.
 #include "ops/state/accumulator.h"
 
-#include <errno.h>
-#include <time.h>
-
 // One take that waits: on the stack of its thread, linked into the queue.
 typedef struct mu_take_request {
     struct mu_take_request *next;
@@ -380,15 +377,6 @@ static mu_status interrupted(const mu_accumulator *a, const take_request *reques
                      a->first == request ? "" : ", behind an earlier take,", limit_s);
 }
 
-// Sleeps at most 100 ms, after which a signal or the deadline is noticed. Spurious wake-ups are fine.
-static void sleep_shortly(mu_accumulator *a, int64_t deadline_ns)
-{
-    enum { POLL_NS = 100000000 };
-    const int64_t until = MU_MIN(mu__now_ns() + POLL_NS, deadline_ns);
-    const struct timespec time = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
-    pthread_cond_timedwait(&a->taken, &a->lock, &time);
-}
-
 static mu_status misfit(const mu_accumulator *a, const take_request *request)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
@@ -433,7 +421,7 @@ mu_status mu__accumulator_take(mu_accumulator *a, int64_t required, double timeo
         enqueue(a, &request);
         serve_takes(a);
         while (!request.served && status == MU_OK) {
-            sleep_shortly(a, deadline_ns);
+            mu__condition_wait(&a->taken, &a->lock, deadline_ns);
             status = request.served ? MU_OK : interrupted(a, &request, deadline_ns, limit_s);
         }
         if (!request.served)

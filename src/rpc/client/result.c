@@ -2,9 +2,6 @@
 #include "rpc/client/client.h"
 
 #include <muster/cancellation.h>
-#include <time.h>
-
-enum { PAUSE_MS = 200 };
 
 static void result_destroy(void *object)
 {
@@ -114,18 +111,8 @@ static void wake(void *arg)
     pthread_mutex_unlock(&result->lock);
 }
 
-// With the result's lock held. The client's thread ends the call at its deadline, so this wait ends.
-static void sleep_until_changed(mu_rpc_result *result)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PAUSE_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&result->changed, &result->lock, &until);
-}
-
-// Waits for the end; a signal or the thread's cancellation cancels the call.
+// Waits for the end; a signal or the thread's cancellation cancels the call. The client's thread ends the call at its
+// deadline, so this wait has none.
 static void wait_for_end(mu_rpc_result *result)
 {
     mu_cancellation *cancellation = mu__context()->cancellation;
@@ -135,7 +122,7 @@ static void wait_for_end(mu_rpc_result *result)
     mu__error_move(&before);
     pthread_mutex_lock(&result->lock);
     while (!result->done && stopped.code == MU_OK && !mu_cancellation_is_cancelled(cancellation)) {
-        sleep_until_changed(result);
+        mu__condition_wait(&result->changed, &result->lock, MU_FOREVER);
         if (mu__check_stop() != MU_OK)
             mu__error_move(&stopped);
     }

@@ -153,7 +153,7 @@ mu_value *mu__remote_apply_arguments(const mu_op *op, const void *attrs, int n_i
     return arguments;
 }
 
-static mu_status send(mu_rpc_client *client, const mu_graph *graph, int n_in, mu_tensor *const *in, mu_tensor **out)
+static mu_status send_op(mu_rpc_client *client, const mu_graph *graph, int n_in, mu_tensor *const *in, mu_tensor **out)
 {
     const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
     mu_remote_call request = {.client = client, .arguments = arguments_of(graph, n_in, in),
@@ -186,7 +186,7 @@ static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *
     mu_graph *graph = graph_of(op, attrs, n_in, in, n_resources, resources);
     const int n_out = graph != NULL ? (int)graph->outputs.n : 0;
     const mu_status status =
-        graph != NULL ? send((mu_rpc_client *)resources[0]->home, graph, n_in, in, out) : mu_error_code();
+        graph != NULL ? send_op((mu_rpc_client *)resources[0]->home, graph, n_in, in, out) : mu_error_code();
     mu_release(graph);
     mu_pool_close(pool);
     for (int k = 0; k < n_out; k++) {

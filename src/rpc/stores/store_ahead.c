@@ -149,7 +149,7 @@ static mu_rpc_result *begin_sending(mu_store *store, int64_t number, mu_value *a
                                  number != MU_NOTHING_AHEAD ? ended : NULL, store->stores);
 }
 
-static void send(mu_store *store, struct mu_ahead *ahead)
+static void send_ahead(mu_store *store, struct mu_ahead *ahead)
 {
     mu_error_value ignored;
     ahead->result = begin_sending(store, ahead->number, ahead->value);
@@ -186,7 +186,7 @@ static void send_each(mu_store *store)
         if (bytes > 0 && bytes + at->bytes > MU_AHEAD_BYTES)
             return;
         bytes += at->bytes;
-        send(store, at);
+        send_ahead(store, at);
     }
 }
 
