@@ -413,6 +413,12 @@ typedef enum mu_auto_shard_policy {
     MU_AUTO_SHARD_HINT = 3
 } mu_auto_shard_policy;
 
+// mu_auto_shard_policy_name returns "OFF", "AUTO", "FILE", "DATA" or "HINT", and "UNRECOGNIZED" for another number
+// (static storage). mu_auto_shard_policy_from_name returns the value of a name, in any case. Errors (-2):
+// INVALID_ARGUMENT.
+MU_API const char *mu_auto_shard_policy_name(mu_auto_shard_policy policy);
+MU_API int mu_auto_shard_policy_from_name(const char *name);
+
 typedef struct mu_dataset_options_args {
     size_t size;
     const char *given;

@@ -429,6 +429,12 @@ MU_API mu_distributed_dataset *mu_distribute_dataset(mu_strategy *strategy, mu_d
 // How many input pipelines: one per worker, or one per replica.
 typedef enum mu_input_replication_mode { MU_PER_WORKER = 0, MU_PER_REPLICA = 1 } mu_input_replication_mode;
 
+// mu_input_replication_mode_name returns "PER_WORKER" or "PER_REPLICA", and "UNRECOGNIZED" for another number (static
+// storage). mu_input_replication_mode_from_name returns the value of a name, in any case. Errors (-1):
+// INVALID_ARGUMENT.
+MU_API const char *mu_input_replication_mode_name(mu_input_replication_mode mode);
+MU_API int mu_input_replication_mode_from_name(const char *name);
+
 // As TensorFlow's InputOptions. Batches are in host memory, which CPU devices use directly, so only replication_mode
 // has an effect. Combinations that TensorFlow rejects are rejected too.
 typedef struct mu_input_options {

@@ -35,6 +35,9 @@ typedef enum mu_dtype {
 MU_API const char *mu_dtype_name(mu_dtype dtype);
 MU_API size_t mu_dtype_bytes(mu_dtype dtype);
 
+// mu_dtype_from_name returns the type of a name, in any case. Errors (MU_DTYPE_DEFAULT): INVALID_ARGUMENT.
+MU_API mu_dtype mu_dtype_from_name(const char *name);
+
 #define MU_MAX_RANK 8
 #define MU_UNKNOWN ((int64_t)-1)  // a dimension that a trace does not know
 

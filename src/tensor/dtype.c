@@ -85,6 +85,16 @@ mu_dtype mu__dtype_from_name(const char *name)
     return strcmp(name, string_name) == 0 ? MU_STRING : MU_DTYPE_DEFAULT;
 }
 
+mu_dtype mu_dtype_from_name(const char *name)
+{
+    static const mu_enum_name names[] = {
+#define MU_DTYPE(id, text, type, number, hlo_name, safe_name, type_kind) {number, text},
+#include "tensor/dtype.def"
+#undef MU_DTYPE
+        {MU_STRING, string_name}, {0, NULL}};
+    return (mu_dtype)mu__enum_number(names, name, MU_DTYPE_DEFAULT, "mu_dtype_from_name");
+}
+
 static uint32_t float_bits(float value)
 {
     uint32_t bits;

@@ -53,6 +53,12 @@ QUERY(strategy_there, mu_get_strategy() == mu_default_strategy())
 QUERY(cross_replica, mu_in_cross_replica_context())
 QUERY(sum, mu_reduce_op_from_name("mean"))
 QUERY(no_sum, mu_reduce_op_from_name("median"))
+QUERY(type, mu_dtype_from_name("int8"))
+QUERY(no_type, (int)mu_dtype_from_name("int9") - 1)
+QUERY(policy, mu_auto_shard_policy_from_name("data"))
+QUERY(no_policy, mu_auto_shard_policy_from_name("all") + 1)
+QUERY(mode, mu_input_replication_mode_from_name("per_replica"))
+QUERY(no_mode, mu_input_replication_mode_from_name("per_device"))
 QUERY(ring, mu_communication_from_name("ring"))
 QUERY(no_ring, mu_communication_from_name("star"))
 QUERY(batch_size, mu_per_replica_batch_size(&(mu_input_context){.num_replicas_in_sync = 3}, 12))
@@ -118,6 +124,7 @@ static const struct {
     ROW(device_count), ROW(device), FAILS(no_device), FAILS(no_devices), ROW(parameter_count), ROW(parameter_device),
     ROW(parameter_devices), ROW(strategy_name), ROW(replicas), ROW(workers), ROW(worker), ROW(checkpoints),
     ROW(replica_count), ROW(strategy_there), ROW(cross_replica), ROW(sum), FAILS(no_sum), ROW(ring), FAILS(no_ring),
+    ROW(type), FAILS(no_type), ROW(policy), FAILS(no_policy), ROW(mode), FAILS(no_mode),
     ROW(batch_size), FAILS(no_batch_size), ROW(devices), ROW(device_name), ROW(variable_name), ROW(variable_dtype),
     ROW(variable_rank), ROW(trainable), ROW(copies), ROW(copy_name), ROW(owner), ROW(made_in), ROW(dtype), ROW(dim),
     ROW(how_many), ROW(data), ROW(number), FAILS(no_number), ROW(count), ROW(kind), ROW(key), ROW(element),

@@ -561,6 +561,20 @@ const mu_stage_ops mu__options_stage = {
     .batch_size = mu__batch_size_of_inputs,
 };
 
+static const mu_enum_name policies[] = {{MU_AUTO_SHARD_OFF, "OFF"},   {MU_AUTO_SHARD_AUTO, "AUTO"},
+                                        {MU_AUTO_SHARD_FILE, "FILE"}, {MU_AUTO_SHARD_DATA, "DATA"},
+                                        {MU_AUTO_SHARD_HINT, "HINT"}, {0, NULL}};
+
+const char *mu_auto_shard_policy_name(mu_auto_shard_policy policy)
+{
+    return mu__enum_name(policies, (int)policy, "UNRECOGNIZED");
+}
+
+int mu_auto_shard_policy_from_name(const char *name)
+{
+    return mu__enum_number(policies, name, MU_AUTO_SHARD_OFF - 1, "mu_auto_shard_policy_from_name");
+}
+
 mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args)
 {
     mu_dataset_options_args a;

@@ -338,6 +338,19 @@ mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *da
     return mu_distribute_dataset_options(given, dataset, NULL);
 }
 
+static const mu_enum_name replication_modes[] = {
+    {MU_PER_WORKER, "PER_WORKER"}, {MU_PER_REPLICA, "PER_REPLICA"}, {0, NULL}};
+
+const char *mu_input_replication_mode_name(mu_input_replication_mode mode)
+{
+    return mu__enum_name(replication_modes, (int)mode, "UNRECOGNIZED");
+}
+
+int mu_input_replication_mode_from_name(const char *name)
+{
+    return mu__enum_number(replication_modes, name, -1, "mu_input_replication_mode_from_name");
+}
+
 static bool for_each_replica(const mu_input_options *options)
 {
     return options->replication_mode == MU_PER_REPLICA;

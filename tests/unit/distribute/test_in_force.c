@@ -86,6 +86,16 @@ static void names_of_settings(void **state)
     assert_string_equal(mu_variable_aggregation_name(MU_AGGREGATION_ONLY_FIRST_REPLICA), "ONLY_FIRST_REPLICA");
     assert_string_equal(mu_variable_aggregation_name((mu_variable_aggregation)-1), "UNRECOGNIZED");
     assert_string_equal(mu_reduce_op_name(MU_MEAN), "MEAN");
+    assert_string_equal(mu_auto_shard_policy_name(MU_AUTO_SHARD_OFF), "OFF");
+    assert_string_equal(mu_auto_shard_policy_name((mu_auto_shard_policy)4), "UNRECOGNIZED");
+    assert_string_equal(mu_input_replication_mode_name(MU_PER_REPLICA), "PER_REPLICA");
+    assert_string_equal(mu_input_replication_mode_name((mu_input_replication_mode)2), "UNRECOGNIZED");
+    assert_int_equal(mu_auto_shard_policy_from_name("off"), MU_AUTO_SHARD_OFF);
+    assert_int_equal(mu_input_replication_mode_from_name("Per_Replica"), MU_PER_REPLICA);
+    assert_int_equal(mu_dtype_from_name("bfloat16"), MU_BF16);
+    assert_int_equal(mu_dtype_from_name("string"), MU_STRING);
+    assert_int_equal(mu_dtype_from_name("float"), MU_DTYPE_DEFAULT);
+    expect_error(MU_INVALID_ARGUMENT, "'float' is not a name; expected one of float32, float64");
     assert_int_equal(mu_variable_synchronization_from_name("on_write"), MU_SYNCHRONIZATION_ON_WRITE);
     assert_int_equal(mu_variable_aggregation_from_name("Mean"), MU_AGGREGATION_MEAN);
     assert_int_equal(mu_variable_aggregation_from_name("median"), -1);
