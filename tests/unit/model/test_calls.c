@@ -42,6 +42,8 @@ static void constructors_name_their_line(void **state)
     assert_named("axis");
     HERE; assert_true(isnan(mu_scalar((mu_value *)NULL)));
     assert_named("mu_scalar");
+    HERE; mu_tensor_print(mu_constant(MU_F32, 1), NULL);
+    assert_named("mu_tensor_print");
 }
 
 static void fit_names_its_line(void **state)
