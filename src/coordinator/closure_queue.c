@@ -13,6 +13,7 @@ struct mu_closure_queue {
     mu_monitor monitor;
     bool called;                    // a thread is in mu__closures_put or mu__closures_wait
     int64_t capacity;               // 0: no limit
+    int64_t wakes_at;               // threads that wait for space are woken when as few calls wait; -1: none waits
     closures waiting, tagged;
     int64_t in_flight;
     int64_t n_begun;                // different calls without a tag that workers have taken
@@ -100,6 +101,7 @@ mu_closure_queue *mu__closures_new(int64_t capacity)
     if (!queue)
         return NULL;
     queue->capacity = capacity;
+    queue->wakes_at = -1;
     if (mu__monitor_init(&queue->monitor, "coordinator") == MU_OK && (queue->cancellation = new_cancellation()) &&
         (queue->ending = new_cancellation()))
         return queue;
@@ -212,12 +214,20 @@ static bool full(const mu_closure_queue *queue)
     return queue->capacity > 0 && queue->waiting.n >= queue->capacity && queue->error.code == MU_OK;
 }
 
+// Sleeps until calls have been taken, and `enough` or fewer wait: a thread that was woken for each call would cost as
+// much as a short call does. Called with the lock held; also returns now and then, as mu__monitor_wait does.
+static bool sleep_for_space(mu_closure_queue *queue, int64_t enough, int64_t deadline_ns)
+{
+    queue->wakes_at = MU_MAX(queue->wakes_at, enough);
+    return mu__monitor_wait(&queue->monitor, deadline_ns);
+}
+
 // While another thread raises an error, what is appended would be cancelled, and nobody would be told.
 static mu_status wait_for_space(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
     while ((queue->raising || full(queue)) && !queue->stopped && status == MU_OK &&
-           mu__monitor_wait(&queue->monitor, deadline_ns))
+           sleep_for_space(queue, queue->capacity / 2, deadline_ns))
         status = mu__check_stop();
     if (status != MU_OK)
         return status;
@@ -269,7 +279,7 @@ mu_status mu__closures_wait_space(mu_closure_queue *queue, int64_t most)
     mu_status status = MU_OK;
     pthread_mutex_lock(&queue->monitor.lock);
     while (queue->waiting.n >= most && queue->error.code == MU_OK && !queue->stopped && status == MU_OK &&
-           mu__monitor_wait(&queue->monitor, MU_FOREVER))
+           sleep_for_space(queue, most / 2, MU_FOREVER))
         status = mu__check_stop();
     pthread_mutex_unlock(&queue->monitor.lock);
     return status;
@@ -449,7 +459,10 @@ mu_closure *mu__closures_get(mu_closure_queue *queue, int tag, int64_t deadline_
            (mu__monitor_wait(&queue->monitor, look_again_ns(queue, deadline_ns)) || mu__now_ns() < deadline_ns))
         ;
     *cancellation = closure ? mu_retain(closure->tag == MU_NO_TAG ? queue->cancellation : queue->ending) : NULL;
-    pthread_cond_broadcast(&queue->monitor.changed);  // there is a free place
+    if (queue->waiting.n <= queue->wakes_at) {
+        queue->wakes_at = -1;
+        pthread_cond_broadcast(&queue->monitor.changed);
+    }
     pthread_mutex_unlock(&queue->monitor.lock);
     return closure;
 }
@@ -480,7 +493,9 @@ static void end_one(mu_closure_queue *queue, const mu_closure *closure)
     assert(queue->in_flight > 0);
     queue->in_flight--;
     stop_running(queue, closure);
-    pthread_cond_broadcast(&queue->monitor.changed);
+    // Threads wait for the last call, for the end of those that are cancelled, or for a place among those that run.
+    if (!busy(queue) || queue->error.code != MU_OK || queue->most_in_flight > 0)
+        pthread_cond_broadcast(&queue->monitor.changed);
 }
 
 void mu__closures_finished(mu_closure_queue *queue, const mu_closure *closure)
@@ -510,6 +525,7 @@ void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure)
     else
         append(&queue->waiting, mu_retain(closure));
     end_one(queue, closure);
+    pthread_cond_broadcast(&queue->monitor.changed);
     pthread_mutex_unlock(&queue->monitor.lock);
 }
 
