@@ -418,6 +418,7 @@ void mu__team_share(int64_t n, int64_t grain, int index, int count, int64_t *beg
 typedef struct mu_worker mu_worker;
 mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runtime *runtime);
 mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg);  // in order
+bool mu__worker_is_here(const mu_worker *worker);  // whether this is its thread
 void mu__worker_free(mu_worker *worker);  // runs what was posted, then ends the thread
 
 // A latch counts down arrivals; a wait spins briefly, then sleeps. After a wait returned MU_OK, the latch may be

@@ -96,7 +96,7 @@ int mu__fork_count(void)
     return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-static bool is_here(const mu_worker *worker)
+static bool exists(const mu_worker *worker)
 {
     return worker->forks == mu__fork_count();
 }
@@ -125,7 +125,7 @@ static mu_status ring_grow(mu_worker *worker)
 mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg)
 {
     mu_status status = MU_OK;
-    if (!is_here(worker))
+    if (!exists(worker))
         return mu__error(MU_FAILED_PRECONDITION, "the thread %s does not exist in this forked process; fork "
                          "before the library is used, or start a new program in the child (exec)", worker->name);
     pthread_mutex_lock(&worker->lock);
@@ -151,6 +151,8 @@ static void wait_for_job(mu_worker *worker)
         atomic_store(&worker->sleeps, 0);
     }
 }
+
+bool mu__worker_is_here(const mu_worker *worker) { return pthread_equal(worker->thread, pthread_self()) != 0; }
 
 // Takes the next job; returns false if the worker must end and has no jobs left.
 static bool take_job(mu_worker *worker, job *out)
@@ -251,7 +253,7 @@ void mu__worker_free(mu_worker *worker)
 {
     if (worker == NULL)
         return;
-    if (!is_here(worker)) {  // its lock may be held forever
+    if (!exists(worker)) {  // its lock may be held forever
         worker_discard(worker);
         return;
     }

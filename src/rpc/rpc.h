@@ -80,6 +80,10 @@ bool mu__server_drain(mu_rpc_server *server, double seconds);
 // mu__server_metrics_port returns the port of the loopback at which a server shows its numbers; -1: none.
 int mu__server_metrics_port(const mu_rpc_server *server);
 
+// mu__server_run_on has the calls of a method run on a thread, one after the other, from now on: on a device's thread,
+// so that a call does not pass through two. The first thread stays. Without threads (mu__system) nothing changes.
+mu_status mu__server_run_on(mu_rpc_server *server, const char *method, mu_worker *thread);
+
 // mu__server_add_writer registers a method that writes its answer itself; NULL with an error recorded if it fails.
 typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);
 mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg);

@@ -34,6 +34,7 @@ typedef struct cluster {
 
 typedef struct service {
     mu_object object;
+    mu_rpc_server *server; // which keeps this
     pthread_mutex_t lock; // of the lists
     bool has_lock;
     int64_t n_registered;
@@ -308,6 +309,13 @@ static mu_status add(service *s, function *f)
     return MU_OK;
 }
 
+// A worker with one device runs all functions on that device's thread.
+static mu_status run_on_only_device(service *s, mu_device *device)
+{
+    mu_worker *thread = mu__device_count(mu__runtime()) == 1 ? mu__device_worker(device) : NULL;
+    return thread != NULL ? mu__server_run_on(s->server, "muster.function.run", thread) : mu_error_code();
+}
+
 static mu_value *register_function(mu_value *arguments, void *arg)
 {
     service *s = arg;
@@ -321,6 +329,8 @@ static mu_value *register_function(mu_value *arguments, void *arg)
     if (status == MU_OK)
         status = add(s, f);
     pthread_mutex_unlock(&s->lock);
+    if (status == MU_OK)
+        status = run_on_only_device(s, f->device);
     const int64_t number = status == MU_OK ? f->number : -1;
     mu_release(f);
     return status == MU_OK ? mu_of(mu_tensor_new(MU_I64, 0, NULL, &number)) : NULL;
@@ -459,6 +469,7 @@ mu_status mu__function_service_add(mu_rpc_server *server, mu_kept *kept)
     service *s = mu__new(&service_type, sizeof *s);
     if (s == NULL)
         return MU_RESOURCE_EXHAUSTED;
+    s->server = server;
     s->has_lock = mu__lock_init(&s->lock, "functions of a server");
     mu_status status = s->has_lock ? mu__server_keep(server, s) : mu_error_code();
     if (status == MU_OK)

@@ -262,9 +262,8 @@ static mu_status run_steps(const served_call *call)
     return status;
 }
 
-static void do_call(void *argument)
+static void do_call(served_call *call)
 {
-    served_call *call = argument;
     mu_context context = {0};
     call->status = mu__context_enter(&context, mu__context());
     if (call->status != MU_OK) {
@@ -275,6 +274,12 @@ static void do_call(void *argument)
         call->status = run_steps(call);
         mu__context_leave(&context, NULL, &call->error);
     }
+}
+
+static void do_posted_call(void *argument)
+{
+    served_call *call = argument;
+    do_call(call);
     mu__latch_arrive(&call->done);
 }
 
@@ -353,7 +358,7 @@ static mu_status fill_run(served_run *run, mu_device *device, int component, mu_
     MU_TRY(mu__latch_init(&call->done, 1));
     run->posted = true;
     mu_worker *worker = mu__device_worker(device);
-    return worker ? mu__worker_post(worker, do_call, call) : mu_error_code();
+    return worker ? mu__worker_post(worker, do_posted_call, call) : mu_error_code();
 }
 
 // Posts a call to a device's thread; NULL on error.
@@ -427,7 +432,7 @@ static void take_order(void *arg)
 {
     order *o = arg;
     if (order_becomes(o, ORDER_TAKEN))
-        do_call(o->call);
+        do_posted_call(o->call);
     else
         mu__free(o);
 }
@@ -447,10 +452,9 @@ static mu_status wait_for_order(order *o)
 }
 
 // Gives a call to its device's thread and waits for the end.
-static mu_status post_and_wait(served_call *call)
+static mu_status post_and_wait(mu_worker *worker, served_call *call)
 {
-    mu_worker *worker = mu__device_worker(call->device);
-    order *o = worker ? mu__calloc(1, sizeof *o) : NULL;
+    order *o = mu__calloc(1, sizeof *o);
     if (!o)
         return mu_error_code();
     o->call = call;
@@ -462,6 +466,18 @@ static mu_status post_and_wait(served_call *call)
         mu__free(o);
     mu__latch_free(&call->done);
     return status;
+}
+
+static mu_status run_on_device(served_call *call)
+{
+    mu_worker *worker = mu__device_worker(call->device);
+    if (!worker)
+        return mu_error_code();
+    if (!mu__worker_is_here(worker))
+        return post_and_wait(worker, call);
+    do_call(call);
+    mu__error_raise(&call->error);
+    return call->status;
 }
 
 mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *const *in, mu_tensor **out)
@@ -476,7 +492,7 @@ mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *co
     for (size_t i = 0; i < concrete->graph->inputs.n; i++)
         call.values[i] = mu_retain(in[i]);
     take_constants(&call);
-    const mu_status status = post_and_wait(&call);
+    const mu_status status = run_on_device(&call);
     for (size_t i = 0; i < concrete->graph->outputs.n && status == MU_OK; i++)
         out[i] = mu_retain(call.values[segments->outputs[i]]);
     free_values(&call);

@@ -270,24 +270,43 @@ bool mu__call_cancelled(mu_server_call *call)
     return cancelled;
 }
 
-static mu_server_call *take_waiting(mu_rpc_server *server)
+static void append(mu_call_list *list, mu_server_call *call)
 {
-    mu_server_call *call = server->first_waiting;
-    if (call != NULL) {
-        server->first_waiting = call->next_waiting;
-        server->n_waiting--;
-    }
+    *(list->first != NULL ? &list->last->next_waiting : &list->first) = call;
+    list->last = call;
+    list->n++;
+    call->list = list;
+}
+
+static void take_out(mu_server_call *call)
+{
+    mu_call_list *list = call->list;
+    mu_server_call *before = NULL;
+    for (mu_server_call *at = list->first; at != call; at = at->next_waiting)
+        before = at;
+    *(before != NULL ? &before->next_waiting : &list->first) = call->next_waiting;
+    if (list->last == call)
+        list->last = before;
+    list->n--;
+    call->list = NULL;
+}
+
+static mu_server_call *take_first(mu_call_list *list)
+{
+    mu_server_call *call = list->first;
+    if (call != NULL)
+        take_out(call);
     return call;
 }
 
 static mu_server_call *next_call(mu_rpc_server *server)
 {
-    while (server->first_waiting == NULL && !server->stopping) {
+    while (server->waiting.first == NULL && !server->stopping) {
         server->n_idle++;
         pthread_cond_wait(&server->work, &server->lock);
         server->n_idle--;
     }
-    return take_waiting(server);
+    return take_first(&server->waiting);
 }
 
 // With the lock held, which it gives up while the method runs.
@@ -316,8 +335,30 @@ static void run_calls(void *arg)
 void mu__server_run_waiting(mu_rpc_server *server)
 {
     mu_server_call *call;
-    while ((call = take_waiting(server)) != NULL)
+    while ((call = take_first(&server->waiting)) != NULL)
         run_and_finish(server, call);
+}
+
+// On the thread of a queue: the next of its calls, unless it was cancelled.
+static void run_queued(void *arg)
+{
+    mu_call_queue *queue = arg;
+    pthread_mutex_lock(&queue->lock);
+    mu_rpc_server *server = queue->server;
+    if (server != NULL) {
+        pthread_mutex_lock(&server->lock);
+        server->n_queued++;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    if (server != NULL) {
+        mu_server_call *call = take_first(&queue->waiting);
+        if (call != NULL)
+            run_and_finish(server, call);
+        server->n_queued--;
+        pthread_cond_broadcast(&server->work);
+        pthread_mutex_unlock(&server->lock);
+    }
+    mu_release(queue);
 }
 
 static mu_status add_thread(mu_rpc_server *server)
@@ -347,7 +388,7 @@ mu_status mu__call_wait_begin(void)
                            MU_MOST_BLOCKED, server->address);
     else
         server->n_blocked++;
-    if (status == MU_OK && server->n_waiting > server->n_idle && !server->stopping && may_add_thread(server) &&
+    if (status == MU_OK && server->waiting.n > server->n_idle && !server->stopping && may_add_thread(server) &&
         add_thread(server) != MU_OK)
         mu__error_move(&ignored); // the other threads continue
     pthread_mutex_unlock(&server->lock);
@@ -431,19 +472,30 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
     return find_method(server, name, call);
 }
 
+// Gives a call to the thread of its method.
+static mu_status post(mu_call_queue *queue, mu_server_call *call)
+{
+    const mu_status status = mu__worker_post(queue->thread, run_queued, mu_retain(queue));
+    if (status == MU_OK)
+        append(&queue->waiting, call);
+    else
+        mu_release(queue);
+    return status;
+}
+
 // Queues a call for a thread, and adds one if none is idle.
 static mu_status enqueue(mu_rpc_server *server, mu_server_call *call)
 {
     mu_error_value ignored;
-    if (mu__system->threads && server->n_waiting >= server->n_idle && may_add_thread(server) &&
+    if (call->entry != NULL && call->entry->queue != NULL)
+        return post(call->entry->queue, call);
+    if (mu__system->threads && server->waiting.n >= server->n_idle && may_add_thread(server) &&
         add_thread(server) != MU_OK) {
         if (server->n_threads == 0)
             return mu_error_code();
         mu__error_move(&ignored); // the other threads take it
     }
-    *(server->first_waiting != NULL ? &server->last_waiting->next_waiting : &server->first_waiting) = call;
-    server->last_waiting = call;
-    server->n_waiting++;
+    append(&server->waiting, call);
     pthread_cond_signal(&server->work);
     return MU_OK;
 }
@@ -470,21 +522,29 @@ static mu_status take_call(mu_rpc_server *server, int member, const mu_request *
     return status;
 }
 
+// A call that waits is answered at once: the thread that it waits for may be busy for long.
 static void cancel(mu_server_call *call)
 {
+    const mu_error_value error = {.code = MU_CANCELLED, .message = "the call was cancelled before it began"};
     call->cancelled = true;
     call->deadline_ns = MU_FOREVER;
     if (call->cancellation != NULL)
         mu_cancellation_cancel(call->cancellation);
+    if (call->list == NULL)
+        return;
+    take_out(call);
+    finish_call(call, &error);
 }
 
 static mu_status take_cancel(mu_rpc_server *server, int member, const mu_request *request)
 {
     mu_cursor cursor = mu__cursor(request->data, request->bytes);
     const uint64_t id = mu__cursor_u64_little(&cursor), client = server->connections[member].number;
-    for (mu_server_call *call = server->calls; call != NULL; call = call->next)
+    for (mu_server_call *call = server->calls, *next; call != NULL; call = next) {
+        next = call->next;
         if (call->client == client && call->id == id)
             cancel(call);
+    }
     return mu__session_reply(&server->connections[member].member.session, request->id, MU_OK, NULL, 0);
 }
 
@@ -512,35 +572,53 @@ void mu__server_asked(mu_node *node, int member, const mu_request *request)
 
 void mu__server_cancel_of(mu_rpc_server *server, uint64_t client)
 {
-    for (mu_server_call *call = server->calls; call != NULL; call = call->next)
+    for (mu_server_call *call = server->calls, *next; call != NULL; call = next) {
+        next = call->next;
         if (call->client == client)
             cancel(call);
+    }
 }
 
 int64_t mu__server_overdue(mu_rpc_server *server, int64_t now)
 {
-    int64_t next = MU_FOREVER;
-    for (mu_server_call *call = server->calls; call != NULL; call = call->next) {
-        if (now >= call->deadline_ns) {
-            call->overdue = true;
-            cancel(call);
-        }
-        mu__sooner(&next, call->deadline_ns);
+    int64_t due = MU_FOREVER;
+    for (mu_server_call *call = server->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        mu__sooner(&due, now >= call->deadline_ns ? MU_FOREVER : call->deadline_ns);
+        if (now < call->deadline_ns)
+            continue;
+        call->overdue = true;
+        cancel(call);
     }
-    return next;
+    return due;
+}
+
+static void end_queue(mu_call_queue *queue)
+{
+    if (queue == NULL)
+        return;
+    pthread_mutex_lock(&queue->lock);
+    queue->server = NULL;
+    pthread_mutex_unlock(&queue->lock);
 }
 
 void mu__server_stop_calls(mu_rpc_server *server)
 {
     pthread_mutex_lock(&server->lock);
     server->stopping = true;
-    for (mu_server_call *call = server->calls; call != NULL; call = call->next)
+    for (mu_server_call *call = server->calls, *next; call != NULL; call = next) {
+        next = call->next;
         cancel(call);
+    }
     pthread_cond_broadcast(&server->work);
     pthread_mutex_unlock(&server->lock);
     for (int i = 0; i < server->n_threads; i++)
         mu__worker_free(server->threads[i]);
+    for (size_t i = 0; i < server->methods.n; i++)
+        end_queue(server->methods.items[i].queue);
     pthread_mutex_lock(&server->lock);
+    while (server->n_queued > 0)
+        pthread_cond_wait(&server->work, &server->lock);
     server->n_threads = 0;
     for (mu_server_call *call = server->calls, *next; call != NULL; call = next) {
         next = call->next;

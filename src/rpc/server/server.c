@@ -164,11 +164,11 @@ static mu_status begin(mu_rpc_server *server)
 
 static mu_status put_gauges(mu_rpc_server *server, mu_text *out)
 {
-    int connections = 0, waiting = server->n_waiting, calls = 0;
+    int connections = 0, waiting = 0, calls = 0;
     for (int i = 0; i < server->node.n_members; i++)
         connections += mu__session_is_open(&server->node.members[i]->session);
-    for (const mu_server_call *call = server->calls; call != NULL; call = call->next)
-        calls++;
+    for (const mu_server_call *call = server->calls; call != NULL; call = call->next, calls++)
+        waiting += call->list != NULL;
     MU_TRY(mu__metrics_gauge(out, "connections", connections));
     MU_TRY(mu__metrics_gauge(out, "calls_waiting", waiting));
     MU_TRY(mu__metrics_gauge(out, "calls_running", calls - waiting));
@@ -299,6 +299,7 @@ static void server_destroy(void *object)
         mu__free(entry->input);
         mu__free(entry->output);
         mu_release(entry->function);
+        mu_release(entry->queue);
     }
     for (size_t i = 0; i < server->kept.n; i++)
         mu_release(server->kept.items[i]);
@@ -446,6 +447,44 @@ mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_
     MU_TRY(mu__server_add(server, &(mu_rpc_server_register_args){.name = name, .arg = arg}));
     server->methods.items[server->methods.n - 1].writer = writer;
     return MU_OK;
+}
+
+static void queue_destroy(void *object)
+{
+    mu_call_queue *queue = object;
+    if (queue->has_lock)
+        pthread_mutex_destroy(&queue->lock);
+}
+
+static mu_type queue_type = {.name = "queue of calls", .destroy = queue_destroy};
+
+static mu_call_queue *queue_new(mu_rpc_server *server, mu_worker *thread)
+{
+    mu_call_queue *queue = mu__new(&queue_type, sizeof *queue);
+    if (queue == NULL)
+        return NULL;
+    queue->has_lock = mu__lock_init(&queue->lock, "calls of a server");
+    queue->server = server;
+    queue->thread = thread;
+    if (queue->has_lock)
+        return queue;
+    mu_release(queue);
+    return NULL;
+}
+
+mu_status mu__server_run_on(mu_rpc_server *server, const char *method, mu_worker *thread)
+{
+    mu_status status = MU_OK;
+    if (!mu__system->threads)
+        return MU_OK;
+    pthread_mutex_lock(&server->lock);
+    for (size_t i = 0; i < server->methods.n; i++) {
+        mu_rpc_entry *entry = &server->methods.items[i];
+        if (strcmp(entry->name, method) == 0 && entry->queue == NULL)
+            status = (entry->queue = queue_new(server, thread)) != NULL ? MU_OK : mu_error_code();
+    }
+    pthread_mutex_unlock(&server->lock);
+    return status;
 }
 
 void mu__server_accept_workers(mu_rpc_server *server) { server->node.accepts = MU_BEARER_ANY_WORKER; }

@@ -2,8 +2,8 @@
 // answers calls.
 //
 // One thread drives the node and does nothing else, so that heartbeats go out while functions run; functions run on
-// threads of their own, as many as there are calls, up to a limit. The server's lock protects everything; it is not
-// held while a function runs.
+// threads of their own, as many as there are calls, up to a limit, or on the thread of a device. The server's lock
+// protects everything; it is not held while a function runs.
 #ifndef MU_SRC_RPC_SERVER_H
 #define MU_SRC_RPC_SERVER_H
 
@@ -16,6 +16,23 @@
 
 enum { MU_MOST_BLOCKED = 1024 };
 
+// Calls that wait for a thread, the first to come first.
+typedef struct mu_call_list {
+    mu_server_call *first, *last;
+    int n;
+} mu_call_list;
+
+// Calls of a method that run on a thread of somebody else, one after the other. That thread may get to a call only when
+// the server has ended long ago.
+typedef struct mu_call_queue {
+    mu_object object;
+    mu_worker *thread;
+    mu_call_list waiting;  // with the server's lock
+    pthread_mutex_t lock;  // of `server`; taken before the server's
+    bool has_lock;
+    mu_rpc_server *server; // NULL: it has stopped
+} mu_call_queue;
+
 typedef struct mu_rpc_entry {
     char *name, *input, *output; // signatures; NULL: not known
     mu_rpc_method *fn;
@@ -23,6 +40,7 @@ typedef struct mu_rpc_entry {
     mu_function *function; // retained; NULL: fn
     mu_method_metrics metrics;
     mu_rpc_writer *writer; // instead of either
+    mu_call_queue *queue;  // retained; NULL: calls run on the server's threads
 } mu_rpc_entry;
 
 typedef struct mu_connection {
@@ -35,6 +53,7 @@ typedef struct mu_connection {
 
 struct mu_server_call {
     struct mu_server_call *next_waiting, *next;
+    mu_call_list *list; // in which it waits; NULL: it runs, or has run
     mu_rpc_server *server;
     mu_connection *connection;
     uint64_t client;  // connection->number when it came
@@ -63,8 +82,9 @@ struct mu_rpc_server {
     bool has_lock, started, draining, stopping, said_goodbye, ended;
     int64_t goodbye_ns;   // when a stopped server no longer waits for its clients to hear of it
     char *wanted, *address; // as given; with the port that it has
-    int max_threads, credits, n_threads, n_idle, n_waiting;
+    int max_threads, credits, n_threads, n_idle;
     int n_blocked; // threads whose methods wait for other calls; at most MU_MOST_BLOCKED
+    int n_queued;  // calls that run on the threads of queues
     mu_worker *driver, **threads;
     pthread_mutex_t function_lock; // traced functions run one after the other
     struct {
@@ -105,7 +125,7 @@ struct mu_rpc_server {
     mu_metrics_http *metrics; // NULL: not served
     mu_budget budget;
     mu_server_call *calls;                  // all
-    mu_server_call *first_waiting, *last_waiting; // for a thread
+    mu_call_list waiting;                   // for one of the server's threads
 };
 
 static inline mu_rpc_server *mu__server_of(mu_node *node)

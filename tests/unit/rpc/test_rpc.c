@@ -1,4 +1,5 @@
 // Servers and clients in one process: calls of every kind, errors, deadlines, cancelling, limits.
+#include "rpc/rpc.h"
 #include "rpc_test.h"
 
 #include "tensor/tensor.h"
@@ -221,6 +222,41 @@ static void test_a_server_that_stops_ends_its_calls(void **state)
     mu_pool_close(pool);
 }
 
+static void wait_for_word(void *arg) { await(arg, 1); }
+
+static mu_value *is_there(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return number(mu__worker_is_here(arg));
+}
+
+// Of two calls that wait for a busy thread, one is cancelled and the server ends before the other; the thread then gets
+// to both.
+static void test_calls_on_a_given_thread(void **state)
+{
+    (void)state;
+    atomic_int go = 0;
+    mu_worker *thread = mu__worker_new("device", NULL, 1, mu__runtime());
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    mu_rpc_server_register(server, "is_there", .fn = is_there, .arg = thread);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server), .timeout_in_ms = 60000);
+    assert_true(mu_scalar(mu_rpc_result_value(mu_rpc_call(client, "is_there"))) == 0);
+    assert_int_equal(mu__server_run_on(server, "is_there", thread), MU_OK);
+    assert_true(mu_scalar(mu_rpc_result_value(mu_rpc_call(client, "is_there"))) == 1);
+    assert_int_equal(mu__worker_post(thread, wait_for_word, &go), MU_OK);
+    mu_rpc_result *cancelled = mu_rpc_call(client, "is_there"), *late = mu_rpc_call(client, "is_there");
+    expect_result(mu_rpc_call(client, "is_there", .timeout_in_ms = 50), MU_DEADLINE_EXCEEDED, "");
+    assert_int_equal(mu_rpc_result_cancel(cancelled), MU_OK);
+    expect_result(cancelled, MU_CANCELLED, "was cancelled");
+    assert_int_equal(mu_rpc_server_stop(server), MU_OK);
+    assert_false(mu_rpc_result_is_ok(late));
+    mu_pool_close(pool);
+    atomic_store(&go, 1);
+    mu__worker_free(thread);
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -373,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_cancelling),
         cmocka_unit_test(test_a_client_that_leaves_cancels_its_calls),
         cmocka_unit_test(test_a_server_that_stops_ends_its_calls),
+        cmocka_unit_test(test_calls_on_a_given_thread),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_the_cancellation_of_a_waiting_thread),
         cmocka_unit_test(test_a_traced_function_with_state),

@@ -155,7 +155,7 @@ static void wait_until_it_waits(mu_rpc_server *server)
     for (int i = 0; i < 5000 && !running; i++) {
         mu__sleep_ns(1000000);
         pthread_mutex_lock(&server->lock);
-        running = server->calls != NULL && server->first_waiting == NULL;
+        running = server->calls != NULL && server->waiting.first == NULL;
         pthread_mutex_unlock(&server->lock);
     }
     assert_true(running);
