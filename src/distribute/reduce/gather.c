@@ -5,20 +5,39 @@
 
 // ---- Gather -------------------------------------------------------------------------------------
 
-// Concatenates components, on several workers those of all. `whose` (" of 'state'") is for the workers to compare.
-static mu_value *gather_parts(mu_strategy *strategy, const char *whose, int n, mu_tensor *const *parts, int axis)
+// Checks that parts differ only in size along the axis; mu_concat would name its own inputs.
+static mu_status fit_together(const char *whose, int n, mu_tensor *const *parts, int axis)
+{
+    char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    const int at = mu__axis(axis, parts[0]->shape.rank, "mu_strategy_gather");
+    for (int i = 1; i < n && at >= 0; i++) {
+        mu_shape alike = parts[i]->shape;
+        if (at < alike.rank)
+            alike.dims[at] = parts[0]->shape.dims[at];
+        if (parts[i]->dtype == parts[0]->dtype && mu__shape_compatible(&alike, &parts[0]->shape))
+            continue;
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_strategy_gather along axis %d: %s 0 has %s%s, but %s %d has %s%s; they may differ in size "
+                         "along that axis, and must agree in all else",
+                         axis, whose, mu_dtype_name(parts[0]->dtype), mu__shape_text(&parts[0]->shape, first), whose, i,
+                         mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other));
+    }
+    return at < 0 ? MU_INVALID_ARGUMENT : MU_OK;
+}
+
+// Concatenates components, on several workers those of all. `of` (" of 'state'") is for the workers to compare.
+static mu_value *gather_parts(mu_strategy *strategy, const char *of, int n, mu_tensor *const *parts, int axis)
 {
     for (int i = 0; i < n; i++)
         if (!parts[i])
             return NULL;
     char what[MU_WHAT_BYTES];
     int n_all;
-    snprintf(what, sizeof what, "gather along axis %d%s", axis, whose);
+    snprintf(what, sizeof what, "gather along axis %d%s", axis, of);
     mu_tensor **all = strategy->ops->cross_worker->gather(strategy, what, n, parts, &n_all);
-    mu_tensor *whole = all ? mu_concat(n_all, all, axis) : NULL;
+    const bool fit = all && fit_together(n < strategy->n_local ? "worker" : "replica", n_all, all, axis) == MU_OK;
+    mu_tensor *whole = fit ? mu_concat(n_all, all, axis) : NULL;
     mu__free(all);
-    if (!whole)
-        mu__error_context("in mu_strategy_gather along axis %d", axis);
     return whole ? mu_of(whole) : NULL;
 }
 
