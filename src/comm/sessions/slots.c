@@ -1,6 +1,8 @@
 // Makes and finds slots; see slots.h. Does not know what is passed in them, nor who uses which slot.
 #include "comm/sessions/slots.h"
 
+#include "comm/sessions/backed_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -57,7 +59,7 @@ mu_slots *mu__slots_new(const uint8_t proof[MU_KEY_BYTES], char address[MU_SLOTS
         complain("cannot be made", errno);
         return NULL;
     }
-    const int error = posix_fallocate(fd, 0, TOTAL);
+    const int error = mu__memory_back(fd, 0, TOTAL);
     if (error != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0 || fstat(fd, &about) != 0) {
         complain("cannot be had", error != 0 ? error : errno);
         close(fd);

@@ -4,17 +4,16 @@
 // ever grow, but only allocated blocks are backed by memory. They are backed completely at once, so that a lack of
 // memory is an error at allocation and not a signal later. Independent of groups.
 #include "comm/comm.h"
+#include "comm/sessions/backed_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, ATTEMPTS = 100 };
+enum { PAGE = 4096 };
 
 // A used part of a heap; the list is sorted by position.
 typedef struct extent {
@@ -75,61 +74,6 @@ static mu_status complain(const char *what, size_t bytes, int error)
                      what, strerror(error));
 }
 
-// ulimit -f applies to this memory too, and exceeding it raises a signal that ends the program. The signal is blocked,
-// and discarded if it was raised here, so that only the error remains.
-typedef struct no_signal {
-    sigset_t before;
-    bool was_pending;
-} no_signal;
-
-static bool is_pending(void)
-{
-    sigset_t pending;
-    sigemptyset(&pending);
-    sigpending(&pending);
-    return sigismember(&pending, SIGXFSZ) == 1;
-}
-
-static no_signal hold_signal(void)
-{
-    no_signal held = {.was_pending = is_pending()};
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &one, &held.before);
-    return held;
-}
-
-static void let_signal_go(const no_signal *held)
-{
-    const struct timespec now = {0};
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, SIGXFSZ);
-    while (!held->was_pending && is_pending() && sigtimedwait(&one, NULL, &now) < 0 && errno == EINTR)
-        continue;
-    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
-}
-
-static int back_by_memory(int fd, size_t at, size_t bytes)
-{
-    int error = EINTR;
-    const no_signal held = hold_signal();
-    for (int i = 0; i < ATTEMPTS && error == EINTR; i++)
-        error = posix_fallocate(fd, (off_t)at, (off_t)bytes);
-    let_signal_go(&held);
-    return error;
-}
-
-// Returns 0 or an errno.
-static int lengthen(int fd, size_t bytes)
-{
-    const no_signal held = hold_signal();
-    const int error = ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
-    let_signal_go(&held);
-    return error;
-}
-
 // Takes ownership of the descriptor, also on failure.
 static mu_segment *map_segment(int fd, size_t bytes, int n)
 {
@@ -168,9 +112,9 @@ mu_segment *mu__segment_new(size_t bytes, int n, char address[MU_SEGMENT_ADDRESS
         complain("cannot be made", bytes, errno);
         return NULL;
     }
-    int error = lengthen(fd, round_up(bytes) + heap_bytes() * (size_t)n);
+    int error = mu__memory_lengthen(fd, round_up(bytes) + heap_bytes() * (size_t)n);
     if (error == 0)
-        error = back_by_memory(fd, 0, round_up(bytes));
+        error = mu__memory_back(fd, 0, round_up(bytes));
     if (error == 0 && fstat(fd, &about) != 0)
         error = errno;
     if (error != 0) {
@@ -264,7 +208,7 @@ mu_buffer *mu__segment_take(mu_segment *segment, int heap_number, size_t bytes)
     pthread_mutex_unlock(&segment->lock);
     if (taken)
         block->buffer.data = segment->memory + at;
-    if (!taken || back_by_memory(segment->fd, at, round_up(bytes)) != 0) {
+    if (!taken || mu__memory_back(segment->fd, at, round_up(bytes)) != 0) {
         mu_release(block);
         return NULL;
     }

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -189,6 +190,25 @@ static void test_memory_that_can_shrink(void **state)
     close(fd);
 }
 
+// The limit counts for memory shared between processes too, and exceeding it raises a signal that ends a program.
+static void test_a_limit_on_files(void **state)
+{
+    const uint8_t proof[MU_KEY_BYTES] = {0};
+    char address[MU_SLOTS_ADDRESS];
+    struct rlimit kept;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &kept), 0);
+    const struct rlimit small = {.rlim_cur = 10000, .rlim_max = kept.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_null(mu__slots_new(proof, address));
+    assert_int_equal(mu_error_take().code, MU_RESOURCE_EXHAUSTED);
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server();
+    send_all_sizes(mu_rpc_client_new("muster", mu_rpc_server_address(server)));
+    mu_pool_close(pool);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &kept), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_the_setting_ends_it),
         cmocka_unit_test(test_only_the_other_ends_memory),
         cmocka_unit_test(test_memory_that_can_shrink),
+        cmocka_unit_test(test_a_limit_on_files),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
