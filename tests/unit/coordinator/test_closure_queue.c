@@ -171,6 +171,45 @@ static void a_call_that_does_not_end_holds_the_error_back(void **state)
     mu__closures_free(queue);
 }
 
+typedef struct asking {
+    mu_closure_queue *queue;
+    mu_closure *handed_out;
+    int asked;
+} asking;
+
+static void ask_for_another(void *arg)
+{
+    asking *a = arg;
+    a->asked++;
+    a->handed_out = get(a->queue, 1);
+}
+
+// A worker that asks while the calls that run are being cancelled gets none of those that wait: they are cancelled too.
+static void nothing_is_handed_out_while_calls_are_cancelled(void **state)
+{
+    (void)state;
+    mu_closure_queue *queue = mu__closures_new(0);
+    mu_cancellation *cancellation = NULL;
+    for (int i = 0; i < 3; i++)
+        mu__closures_put(queue, closure(MU_NO_TAG), soon());
+    mu_closure *running = mu__closures_get(queue, 0, soon(), &cancellation);
+    asking a = {.queue = queue};
+    mu_cancel_hook hook = {.wake = ask_for_another, .arg = &a};
+    mu__cancel_hook_add(cancellation, &hook);
+    mu__closures_failed(queue, get(queue, 1), &(mu_error_value){.code = MU_ABORTED, .message = "failed"});
+    assert_int_equal(mu__closures_wait(queue, soon()), MU_DEADLINE_EXCEEDED);
+    mu_error_take();
+    assert_int_equal(a.asked, 1);
+    assert_null(a.handed_out);
+    mu__cancel_hook_remove(cancellation, &hook);
+    mu__closures_finished(queue, running);
+    assert_int_equal(mu__closures_wait(queue, soon()), MU_ABORTED);
+    mu_error_take();
+    mu_release(cancellation);
+    mu_release(running);
+    mu__closures_free(queue);
+}
+
 // What a worker has for itself is made although another call fails meanwhile.
 static void a_call_with_a_tag_is_cancelled_by_the_end_alone(void **state)
 {
@@ -238,6 +277,7 @@ int main(void)
         DATA_TEST(a_join_of_another_thread_is_waited_for_until_the_deadline),
         DATA_TEST(a_call_that_does_not_end_holds_the_error_back),
         DATA_TEST(a_call_with_a_tag_is_cancelled_by_the_end_alone),
+        DATA_TEST(nothing_is_handed_out_while_calls_are_cancelled),
         DATA_TEST(a_call_goes_back_to_the_end),             DATA_TEST(a_stopped_queue_hands_nothing_out),
         DATA_TEST(remote_values_have_one_outcome),
     };
