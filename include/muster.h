@@ -1,5 +1,5 @@
-// Muster: training on many devices and many machines, from C. The one header that a program includes.
-// The parts below stand in reading order; base.h has the conventions that hold for all of them.
+// Muster: training on many devices and many machines, from C. The one header that a program includes. The headers below
+// are in reading order; base.h has the conventions that hold for all of them.
 #ifndef MUSTER_H
 #define MUSTER_H
 

@@ -85,7 +85,7 @@ typedef struct mu_multi_head_attention_args {
 // mu_multi_head_attention makes a layer that projects query, key and value to several heads, which attend separately,
 // and projects what they take. Inputs may have more axes, [batch, …, features], all but the batch's known, and the
 // weights of their keys are [batch, …, heads, queries…, keys…], with the axes that no query takes from in front of the
-// heads. Its own weights are query/kernel [features, heads, key_dim], query/bias, and likewise key, gate, value and
+// heads. Its own weights are query/kernel [features, heads, key_dim], query/bias, and the same for key, gate, value and
 // attention_output. Vaswani et al., "Attention is all you need", 2017. Errors: INVALID_ARGUMENT for .use_causal_mask or
 // .sliding_window along several axes, which have no order.
 #define mu_multi_head_attention(...) \

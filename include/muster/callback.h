@@ -78,7 +78,7 @@ typedef struct mu_reduce_lr_on_plateau_args {
     mu_reduce_lr_on_plateau_with(MU_ARGS(mu_reduce_lr_on_plateau_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_reduce_lr_on_plateau_with(const mu_reduce_lr_on_plateau_args *args);
 
-// Returns the learning rate of an epoch (from 0) from the one before it.
+// Returns the learning rate of an epoch (from 0), given that of the previous epoch.
 typedef double mu_epoch_schedule(int epoch, double learning_rate, void *arg);
 typedef struct mu_learning_rate_scheduler_args {
     size_t size;
@@ -99,7 +99,7 @@ typedef struct mu_csv_logger_args {
     const char *filename;
     mu_keyword_only only_;
     const char *separator;                   // one character; default ","
-    bool append;                             // keep what the file has; default: begin it anew
+    bool append;                             // append to the file; default: overwrite it
 } mu_csv_logger_args;
 // mu_csv_logger writes a line with the values of every epoch to a file, after a first line with their names. Errors
 // while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED with the file's name.

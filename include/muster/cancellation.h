@@ -21,8 +21,8 @@ MU_API mu_cancellation *mu_cancellation_new(void);
 MU_API mu_cancellation *mu_cancellation_use(mu_cancellation *cancellation);
 
 // mu_cancellation_cancel ends the waits of all threads that use the cancellation: they fail with MU_CANCELLED, as do
-// their later waits. The waits concerned are those for gradients (mu_accumulator_take_grad and its like). A second
-// call does nothing. Works with an error pending.
+// their later waits. This applies to waits for gradients: mu_accumulator_take_grad and the other functions that take. A
+// second call does nothing. Works with an error pending.
 MU_API mu_status mu_cancellation_cancel(mu_cancellation *cancellation);
 
 // mu_cancellation_is_cancelled returns whether it was cancelled; false for NULL.

@@ -106,7 +106,7 @@ MU_API mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args 
 
 // ---- Preemption in custom loops -----------------------------------------------------------------
 
-typedef struct mu_preemption_handler mu_preemption_handler;  // the save and the end of a loop that is told to stop
+typedef struct mu_preemption_handler mu_preemption_handler;  // saves and ends a training loop when it is asked to stop
 
 typedef struct mu_preemption_handler_args {
     size_t size;

@@ -17,7 +17,7 @@ extern "C" {
 // ---- Specifications -----------------------------------------------------------------------------
 
 // Jobs ("chief", "worker", "ps", "evaluator") and their tasks. A task has an index and an address "host:port". The
-// address is "" if only the task itself will know it (RANK, MPI); the task then tells the leader when it joins.
+// address is "" if only the task itself will know it (RANK, MPI); the task then sends it to the leader when it joins.
 typedef struct mu_cluster_spec mu_cluster_spec;
 
 // mu_cluster_spec_parse reads JSON: {"worker": ["a:2222", "b:2222"], "ps": {"3": "c:2222"}}; NULL or "{}" is empty.
@@ -201,11 +201,11 @@ typedef struct mu_tpu_cluster_resolver_args {
 } mu_tpu_cluster_resolver_args;
 
 // mu_tpu_cluster_resolver finds a TPU. A name is looked up when the cluster is queried: if TPU_NAME has this name, the
-// workers are those of TPU_WORKER_HOSTNAMES; else the metadata server is asked, if its address is known, which gives up
-// after 5 s. A TPU whose only worker is this host has an empty specification, as "local". The task is the worker that
-// TPU_WORKER_ID names, without it number 0, the RPC layer "grpc". The number of accelerators ("TPU") is that of this
-// host's cores once mu_tpu_initialize has run, 0 before. Errors: INVALID_ARGUMENT for an address without a port or a
-// coordinator's name without an address; at the query: NOT_FOUND for a name that nobody knows; INVALID_ARGUMENT for a
+// workers are those of TPU_WORKER_HOSTNAMES; else the metadata server is asked, if its address is known, which times
+// out after 5 s. A TPU whose only worker is this host has an empty specification, as "local". The task is the worker
+// that TPU_WORKER_ID names, without it number 0, the RPC layer "grpc". The number of accelerators ("TPU") is that of
+// this host's cores once mu_tpu_initialize has run, 0 before. Errors: INVALID_ARGUMENT for an address without a port or
+// a coordinator's name without an address; at the query: NOT_FOUND for an unknown name; INVALID_ARGUMENT for a
 // TPU_WORKER_ID that is none of the workers, unless mu_cluster_set_task_id gave one; those of the metadata server.
 #define mu_tpu_cluster_resolver(...) \
     mu_tpu_cluster_resolver_with(MU_ARGS(mu_tpu_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))

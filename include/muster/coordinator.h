@@ -6,8 +6,8 @@
 //
 // Errors. The first call that fails is remembered. The next mu_schedule, mu_join or mu_done cancels all other calls,
 // waits until none runs, and fails with that error. Afterwards the coordinator is as new, and no error is raised twice.
-// If a call goes on although it is cancelled, the wait for it ends after MUSTER_TIMEOUT with DEADLINE_EXCEEDED, which
-// names its worker; the error stays for the next function that asks, and until then no call begins. A coordinator that
+// If a cancelled call does not end, the wait for it ends after MUSTER_TIMEOUT with DEADLINE_EXCEEDED, which names its
+// worker; the next call of one of these functions returns the error, and until then no call begins. A coordinator that
 // has ended gives FAILED_PRECONDITION.
 #ifndef MUSTER_COORDINATOR_H
 #define MUSTER_COORDINATOR_H
@@ -37,7 +37,7 @@ typedef struct mu_coordinator_args {
 
 // mu_coordinator_new makes the coordinator of a strategy, with a thread for each worker. Each strategy has one: a
 // second call returns the same, whatever its arguments. Its end cancels all calls and waits for those that run; the log
-// names a worker whose call goes on for longer than a heartbeat. Errors: INVALID_ARGUMENT for another kind of strategy;
+// names a worker whose call runs for longer than a heartbeat. Errors: INVALID_ARGUMENT for another kind of strategy;
 // ALREADY_EXISTS if the port of MUSTER_METRICS_PORT is taken.
 #define mu_coordinator_new(...) mu_coordinator_new_with(MU_ARGS(mu_coordinator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_coordinator *mu_coordinator_new_with(const mu_coordinator_args *args);
@@ -51,7 +51,7 @@ typedef struct mu_schedule_args {
     mu_function *function;            // retained until the call has ended
     mu_value *arguments;              // default: none; retained likewise
     mu_keyword_only only_;
-    bool no_wait;                     // fails instead of waiting for a free place or for another thread's mu_join
+    bool no_wait;                     // fails instead of waiting for space in the queue or for another thread's mu_join
 } mu_schedule_args;
 
 // mu_schedule puts a call of a function into the queue, and returns its result, which is not there yet (a value of kind
@@ -89,7 +89,7 @@ MU_API mu_status mu_done(mu_coordinator *coordinator, bool *done);
 // per-worker value.
 MU_API mu_value *mu_fetch(mu_value *value);
 
-// ---- What every worker has for itself -------------------------------------------------------------
+// ---- What every worker has for itself -----------------------------------------------------------
 
 typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
 
@@ -115,13 +115,13 @@ typedef struct mu_create_per_worker_dataset_args {
 // INVALID_ARGUMENT for both or neither of fn and .dataset, and for a distributed dataset of another strategy; of calls
 // that use it: those of fn; INVALID_ARGUMENT if fn makes a variable; those of elements, naming the worker.
 //
-// A worker in another process gets a description of the dataset, makes the pipeline there, and reads ahead; calls name
-// it, and no element is sent. It opens the files that the dataset names under their paths as this process has them. It
-// frees the dataset when the result is released or this process is gone. What calls a function of this program (a map
-// without a traced function, a filter, a generator, flat_map, interleave, scan, take_while, bucket_by_sequence_length),
-// writes a file (a cache with a path), reads a folder of images, or has more than 1 GiB in memory stays here: its
-// elements are drawn here and sent with each call, and so they are to a worker of an older version. The log says so
-// once, at level info, with the stage.
+// A worker in another process gets a description of the dataset, makes the pipeline there, and prefetches; calls refer
+// to it, and no element is sent. It opens the files that the dataset names under their paths as this process has them.
+// It frees the dataset when the result is released or this process is gone. What calls a function of this program (a
+// map without a traced function, a filter, a generator, flat_map, interleave, scan, take_while,
+// bucket_by_sequence_length), writes a file (a cache with a path), reads a folder of images, or has more than 1 GiB in
+// memory stays here: its elements are drawn here and sent with each call, and so they are to a worker of an older
+// version. The log says so once, at level info, with the stage.
 //
 // A worker that was lost and is back begins again with a new dataset. A call that is run again takes the next element
 // of the worker that runs it then, as in TensorFlow, so the element of the lost attempt is not used again.

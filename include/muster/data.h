@@ -83,7 +83,7 @@ MU_API mu_dataset *mu_dataset_npz(const char *path);
 
 // mu_dataset_paths makes a dataset of n file names, for the readers below, so that files can be shuffled, sharded and
 // interleaved. Elements are uint8 vectors. mu_dataset_path_of returns the name in an element; it belongs to the pool.
-// Errors of the latter: INVALID_ARGUMENT for an element that is no name.
+// Errors of the latter: INVALID_ARGUMENT for an element that is not a name.
 MU_API mu_dataset *mu_dataset_paths(int n, const char *const *paths);
 MU_API const char *mu_dataset_path_of(const mu_value *element);
 
@@ -379,7 +379,7 @@ typedef struct mu_choose_from_datasets_args {
 MU_API mu_dataset *mu_choose_from_datasets_with(const mu_choose_from_datasets_args *args);
 
 // mu_dataset_scan calls fn(state, element, arg) for every element in order; it returns a list of the new state and the
-// element that takes the place of the old one. Retains: initial.
+// element that replaces the old one. Retains: initial.
 MU_API mu_dataset *mu_dataset_scan(mu_dataset *dataset, mu_value *initial,
                                    mu_value *(*fn)(mu_value *state, mu_value *element, void *arg), void *arg);
 
@@ -399,7 +399,7 @@ typedef struct mu_dataset_cache_args {
 
 // mu_dataset_cache stores the elements of the first complete iteration in memory or in a file. Later iterations read
 // them from there; with a file, later runs of the program too. The file belongs to one pipeline: delete it if that
-// changes. Errors, where it is read: DATA_LOSS for a file that is no cache, or damaged.
+// changes. Errors, where it is read: DATA_LOSS for a file that is damaged or not a cache.
 #define mu_dataset_cache(...) \
     mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args);
@@ -438,8 +438,8 @@ MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 MU_API int64_t mu_dataset_cardinality(const mu_dataset *dataset);
 
 // mu_dataset_element_spec returns the structure of the elements: symbolic tensors with type and shape; a dimension that
-// may vary is MU_UNKNOWN. Errors: FAILED_PRECONDITION if only reading an element would tell: after a map with a
-// callback (use a traced function), and for a generator without `like`.
+// may vary is MU_UNKNOWN. Errors: FAILED_PRECONDITION if the structure is known only once an element is read: after a
+// map with a callback (use a traced function), and for a generator without `like`.
 MU_API mu_value *mu_dataset_element_spec(const mu_dataset *dataset);
 
 // ---- Iteration ----------------------------------------------------------------------------------

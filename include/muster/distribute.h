@@ -171,9 +171,9 @@ MU_API mu_status mu_set_strategy(mu_strategy *strategy);
 
 // mu_set_device makes one device current, such as "CPU:1" (NULL: none): variables that are made and functions that run
 // from here on use it, as under mu_one_device_strategy. On an XLA device ("GPU:0") eager ops use it too: each is
-// compiled once for the types and shapes of its inputs, and its result stays on the device until somebody reads it.
-// What a device program cannot do, the host does. It lasts as mu_set_strategy does. Errors: those of
-// mu_one_device_strategy and mu_set_strategy.
+// compiled once for the types and shapes of its inputs, and its result stays on the device until it is read. What a
+// device program cannot do, the host does. It lasts as mu_set_strategy does. Errors: those of mu_one_device_strategy
+// and mu_set_strategy.
 MU_API mu_status mu_set_device(const char *device);
 
 // mu_colocate_open is mu_scope_open for variables that go on the devices of `variable`. Errors: FAILED_PRECONDITION
@@ -330,7 +330,7 @@ typedef struct mu_broadcast_to_devices_args {
 MU_API mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *args);
 
 // mu_update_variable calls fn once for each copy of a variable, on the copy's device. Inside fn the variable (and every
-// other distributed variable) stands for that copy, and per-replica arguments for their component. On replicas it is a
+// other distributed variable) is that copy, and a per-replica argument is its component. On replicas it is a
 // mu_merge_call. The results are grouped as a mirrored value or, with .local_results, as a list with one for each copy.
 typedef struct mu_update_variable_args {
     size_t size;
@@ -401,10 +401,10 @@ MU_API mu_value *mu_all_gather_value(mu_value *value, int axis);
 // replica if shapes, axes or operations differ; types that differ are INTERNAL, as in mu_all_reduce. Collective.
 MU_API mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis);
 
-// mu_collective_permute sends each source's tensor to its target, for all pairs at once. A replica that is nobody's
-// target gets zeros; one may be its own source. All replicas bring the same shape and the same pairs. Its gradient goes
-// back along the pairs. Errors: INVALID_ARGUMENT for an id that no replica has, for a source or a target in two pairs,
-// and with more than 1024 replicas; on every replica if shapes or pairs differ. Collective.
+// mu_collective_permute sends each source's tensor to its target, for all pairs at once. A replica that no pair names
+// as target gets zeros; a replica may be its own source. All replicas bring the same shape and the same pairs. Its
+// gradient goes back along the pairs. Errors: INVALID_ARGUMENT for an id that no replica has, for a source or a target
+// in two pairs, and with more than 1024 replicas; on every replica if shapes or pairs differ. Collective.
 typedef struct mu_replica_pair {
     int source, target; // ids of replicas
 } mu_replica_pair;
@@ -475,7 +475,8 @@ mu_distribute_datasets_from_function_options(mu_strategy *strategy,
 
 // mu_distributed_element_spec returns the structure of what a step gets: symbolic tensors with type and shape (a
 // dimension that may vary, such as the rows of a replica's part, is MU_UNKNOWN), per replica if this worker has
-// several. Errors: FAILED_PRECONDITION if only reading an element would tell, as in mu_dataset_element_spec.
+// several. Errors: FAILED_PRECONDITION if the structure is known only once an element is read, as in
+// mu_dataset_element_spec.
 MU_API mu_value *mu_distributed_element_spec(mu_distributed_dataset *distributed);
 
 // mu_per_replica_batch_size returns global_batch_size / number of replicas. Errors (-1): INVALID_ARGUMENT if that is

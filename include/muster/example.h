@@ -27,14 +27,14 @@ typedef struct mu_feature {
     mu_feature_length length;
     mu_shape shape;           // of the value, or of a step; default: scalar
     // The value where the feature is missing, of `shape` or a scalar; FIXED without it: the feature must be there.
-    // VARIABLE: a scalar behind the end of shorter examples; default 0 or "". Retains: nothing after the call
+    // VARIABLE: a scalar that pads shorter examples at their end; default 0 or "". Retains: nothing after the call
     mu_tensor *default_value;
     const char *lengths;      // VARIABLE: also give the numbers of steps (int64), under this name
 } mu_feature;
 
 // mu_parse_example parses serialised Examples: a scalar of MU_STRING or a vector of uint8 is one, a vector of MU_STRING
-// is a batch, whose features have a further axis 0. Features that are not asked for are skipped. A VARIABLE feature of
-// a batch has the steps of the longest example; shorter ones are padded. (The sparse tensor of VarLenFeature has the
+// is a batch, whose features have a further axis 0. Features that are not listed are skipped. A VARIABLE feature of a
+// batch has the steps of the longest example; shorter ones are padded. (The sparse tensor of VarLenFeature has the
 // values in front of the padding; `lengths` says how many.) Of one example it has that example's steps. The result is a
 // map. Errors: INVALID_ARGUMENT naming feature and example, for one that is missing, has another type, or another
 // number of values; DATA_LOSS for bytes that are not an Example.

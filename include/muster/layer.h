@@ -169,8 +169,8 @@ typedef struct mu_einsum_dense_args {
     const char *dtype;
 } mu_einsum_dense_args;
 // mu_einsum_dense makes a dense layer whose product is an einsum (mu_einsum): mu_einsum_dense("abc,cde->abde", {-1, 8,
-// 64}, .bias_axes = "de"). "..." may stand in front of the input's and output's letters, or behind them. Errors:
-// INVALID_ARGUMENT for an equation of another form, or sizes that do not fit it.
+// 64}, .bias_axes = "de"). "..." may precede or follow the letters of input and output. Errors: INVALID_ARGUMENT for an
+// equation of another form, or sizes that do not fit it.
 #define mu_einsum_dense(...) mu_einsum_dense_with(MU_ARGS(mu_einsum_dense_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_einsum_dense_with(const mu_einsum_dense_args *args);
 
@@ -220,7 +220,7 @@ typedef struct mu_activation_args {
     const char *activation;                  // a name listed above
     mu_keyword_only only_;
     const char *name;
-    const char *dtype;                       // "float32" for the softmax behind layers of "mixed_float16"
+    const char *dtype;                       // "float32" for the softmax after layers of "mixed_float16"
 } mu_activation_args;
 // mu_activation makes a layer that applies an activation by its name.
 #define mu_activation(...) mu_activation_with(MU_ARGS(mu_activation_args, #__VA_ARGS__, __VA_ARGS__))
@@ -460,8 +460,8 @@ typedef struct mu_merge_args {
     const char *name;
     const char *dtype;
 } mu_merge_args;
-// Layers of several inputs, called with .inputs = mu_list(a, b, MU_END); the shapes broadcast. Inputs of fewer
-// axes than others get axes of size 1 behind the batch axis, as in Keras.
+// Layers of several inputs, called with .inputs = mu_list(a, b, MU_END); the shapes broadcast. Inputs of fewer axes
+// than others get axes of size 1 after the batch axis, as in Keras.
 #define mu_add_layer(...) mu_add_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_add_layer_with(const mu_merge_args *args);
 #define mu_subtract_layer(...) mu_subtract_layer_with(MU_ARGS(mu_merge_args, #__VA_ARGS__, __VA_ARGS__))
@@ -517,7 +517,7 @@ MU_API mu_status mu_layer_set_learning_rate_multiplier(mu_layer *layer, double m
 
 // ---- Layers of your own -------------------------------------------------------------------------
 
-// What a layer's call is told besides its inputs.
+// What a layer's call gets in addition to its inputs.
 typedef struct mu_call_context {
     bool training;                           // apply dropout, and normalize by the batch's statistics
     // Masks (bool) of the inputs, in their structure; an empty list for an input without one. NULL: there are none.
@@ -541,9 +541,9 @@ typedef struct mu_layer_args {
     void *arg;                               // must live as long as the layer
     const char *name;
     const char *dtype;
-    // clone makes the layer anew for mu_clone_model, by mu_layer_new, with sublayers and an `arg` of its own; the clone
-    // gets the layer's name and policy. Returns NULL on error. Left out, a layer without `arg` and sublayers is made of
-    // the same functions, and other layers cannot be cloned.
+    // clone makes a copy of the layer for mu_clone_model, by mu_layer_new, with sublayers and an `arg` of its own; the
+    // clone gets the layer's name and policy. Returns NULL on error. Left out, a layer without `arg` and sublayers is
+    // made of the same functions, and other layers cannot be cloned.
     mu_layer *(*clone)(const mu_layer *layer, void *arg);
 } mu_layer_args;
 // mu_layer_new makes a layer whose weights and outputs are made by C functions.
@@ -591,8 +591,8 @@ MU_API mu_status mu_layer_add_metric(mu_layer *layer, mu_metric *metric);
 // mu_call_set_mask sets the masks of a call's outputs, in their structure; NULL, or an empty list for an output, is no
 // mask. Without it, an output has the mask of the layer inside that returned it, or none.
 MU_API void mu_call_set_mask(const mu_call_context *context, mu_value *mask);
-// mu_mask_of returns the mask (bool) of a tensor that a layer returned, for steps and losses of your own; NULL: it has
-// none, which is no error. A mask travels with the tensor: layers that mu_call gives it find the mask, unless .mask is
+// mu_mask_of returns the mask (bool) of a tensor that a layer returned, for steps and losses of your own; NULL, without
+// an error, if it has none. A mask travels with the tensor: layers that mu_call gives it find the mask, unless .mask is
 // given. It belongs to the pool in which the layer was called. What ops make of the tensor has none. In a layer's call,
 // its inputs have the masks that the call was given.
 MU_API mu_tensor *mu_mask_of(const mu_tensor *tensor);

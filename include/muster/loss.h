@@ -3,8 +3,8 @@
 // A loss is computed for each sample; its reduction makes one number of the samples of all replicas. A metric adds up
 // over steps and replicas. Names, defaults and formulas are those of Keras 3.
 //
-// Errors: INVALID_ARGUMENT for an option outside of its range or a name that is none; when it is computed, for labels
-// and predictions whose shapes or types do not fit, and for a label that is no class.
+// Errors: INVALID_ARGUMENT for an option outside of its range or an unknown name; when it is computed, for labels and
+// predictions whose shapes or types do not fit, and for a label that is not a class.
 #ifndef MUSTER_LOSS_H
 #define MUSTER_LOSS_H
 
@@ -199,7 +199,7 @@ typedef struct mu_circle_args {
 MU_API mu_loss *mu_circle_loss_with(const mu_circle_args *args);
 
 // mu_ctc_loss makes a loss for sequences without alignment (connectionist temporal classification). Labels are class
-// numbers [batch, labels] from 1, with 0 behind the last label of a sample; predictions are logits [batch, time,
+// numbers [batch, labels] from 1, padded with 0 after the last label of a sample; predictions are logits [batch, time,
 // classes], where class 0 is the blank. The loss is infinite if the time is too short for the labels.
 #define mu_ctc_loss(...) mu_ctc_loss_with(MU_ARGS(mu_loss_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_ctc_loss_with(const mu_loss_args *args);

@@ -42,8 +42,8 @@ typedef struct mu_input_args {
     const char *name;
     int64_t batch_size;                      // of all batches, which stateful layers need to know; default: any
 } mu_input_args;
-// mu_input makes a tensor that stands for a model's input: mu_input({28, 28, 1}). Calling a layer on it (mu_call) makes
-// the layer's weights and returns a tensor that stands for the output. Ops do not take such tensors; layers do.
+// mu_input makes a placeholder for a model's input: mu_input({28, 28, 1}). Calling a layer on it (mu_call) makes the
+// layer's weights and returns a placeholder for the output. Ops do not take such tensors; layers do.
 #define mu_input(...) mu_input_with(MU_ARGS(mu_input_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_input_with(const mu_input_args *args);
 // mu_input_layer makes a layer that begins a sequential model and says the shape of its input.
@@ -81,14 +81,13 @@ typedef struct mu_model_subclass_args {
     mu_layer *(*clone)(const mu_layer *model, void *arg);
 } mu_model_subclass_args;
 // mu_model_subclass makes a model whose weights and outputs are made by C functions: what a subclass of keras.Model is.
-// It is compiled, trained, summarised and saved like any other. Its layers are its attributes
-// (mu_layer_set_attribute); weights (mu_layer_add_weight), losses and metrics (mu_layer_add_loss,
-// mu_layer_add_metric) of its own are those of a layer. Inputs and outputs are one tensor, or a list or map of several:
-// mu_compile takes losses in the list's order, or by the map's keys. Layers that `call` calls without saying .training
-// are told the model's mode and get the masks of what they are given (mu_mask_of). The weights are made by the first
-// call, or by mu_call with tensors of mu_input. Look-ups of strings run before a step, so put them in front of it, in a
-// functional model that calls this one. What needs a configuration (mu_save_model, mu_layer_config) is refused;
-// mu_save_weights, mu_load_weights and checkpoints are not.
+// It is compiled, trained, summarised and saved like any other. Its layers are its attributes (mu_layer_set_attribute);
+// weights (mu_layer_add_weight), losses and metrics (mu_layer_add_loss, mu_layer_add_metric) of its own are those of a
+// layer. Inputs and outputs are one tensor, or a list or map of several: mu_compile takes losses in the list's order,
+// or by the map's keys. Layers that `call` calls without .training use the model's mode and get the masks of their
+// inputs (mu_mask_of). The weights are made by the first call, or by mu_call with tensors of mu_input. Look-ups of
+// strings run before a step, so put them in front of it, in a functional model that calls this one. What needs a
+// configuration (mu_save_model, mu_layer_config) is refused; mu_save_weights, mu_load_weights and checkpoints are not.
 //     mu_model *model = mu_model_subclass("autoencoder", .call = encode_and_decode);
 //     mu_layer_set_attribute(model, "encoder", mu_dense(8, .activation = "relu"));
 //     mu_layer_set_attribute(model, "decoder", mu_dense(64));
@@ -136,7 +135,7 @@ MU_API mu_layer *mu_model_layer(mu_model *model, const char *name);
 MU_API int mu_model_layer_count(const mu_model *model);
 MU_API mu_layer *mu_model_layer_at(mu_model *model, int i);
 // A model of parts of another, which shares the layers and their weights: Keras's model.input, model.output and
-// layer.output. mu_model_input and mu_model_output return what stands for input or output i of a functional or
+// layer.output. mu_model_input and mu_model_output return the placeholder of input or output i of a functional or
 // sequential model, mu_model_layer_output for output i of the layer of this name where the model first calls it; layers
 // are called on these, and mu_model_new takes them. A sequential model must have its weights (mu_model_build). Errors:
 // NOT_FOUND for a layer, OUT_OF_RANGE for an i that is none; FAILED_PRECONDITION without weights; INVALID_ARGUMENT for
@@ -147,8 +146,8 @@ MU_API mu_tensor *mu_model_input(mu_model *model, int i);
 MU_API mu_tensor *mu_model_output(mu_model *model, int i);
 MU_API mu_tensor *mu_model_layer_output(mu_model *model, const char *layer, int i);
 // mu_model_input_name and mu_model_output_name return the name of input or output i of a functional model: the key in a
-// map; in a list that of mu_input, or of the layer that makes the output. It belongs to the model; NULL behind the
-// last, and for other models.
+// map; in a list that of mu_input, or of the layer that makes the output. It belongs to the model; NULL past the last,
+// and for other models.
 MU_API const char *mu_model_input_name(const mu_model *model, int i);
 MU_API const char *mu_model_output_name(const mu_model *model, int i);
 
@@ -184,7 +183,7 @@ MU_API const char *mu_layer_config(const mu_layer *layer);
 MU_API mu_layer *mu_layer_from_config(const char *json);
 
 // mu_model_weight finds a weight by its path, as Keras's variables have one: "conv2d/kernel", in a nested model
-// "encoder/conv2d/kernel". mu_model_weights lists them all, mu_variable_name tells the path of each; mu_variable_read
+// "encoder/conv2d/kernel". mu_model_weights lists them all, mu_variable_name returns the path of each; mu_variable_read
 // and mu_variable_assign get and set it; it belongs to the model. Errors: NOT_FOUND; FAILED_PRECONDITION for a model
 // without weights yet.
 MU_API mu_variable *mu_model_weight(mu_model *model, const char *path);
@@ -205,21 +204,21 @@ typedef struct mu_load_weights_args {
     bool skip_mismatch;                      // leave weights that the file lacks, or has in another shape or type
 } mu_load_weights_args;
 // mu_load_weights reads weights of a file; of Keras's formats also the optimizer's state, if all weights are loaded.
-// Either all that is asked for changes, or nothing. Errors: NOT_FOUND, DATA_LOSS; INVALID_ARGUMENT if names or shapes
-// do not match the model, or no weight is asked for; FAILED_PRECONDITION for a model without weights yet; UNIMPLEMENTED
-// for a type or a form of file that Muster lacks.
+// Either all selected weights change, or none. Errors: NOT_FOUND, DATA_LOSS; INVALID_ARGUMENT if names or shapes do not
+// match the model, or no weight is selected; FAILED_PRECONDITION for a model without weights yet; UNIMPLEMENTED for a
+// type or a form of file that Muster lacks.
 #define mu_load_weights(...) mu_load_weights_with(MU_ARGS(mu_load_weights_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_load_weights_with(const mu_load_weights_args *args);
 
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
 
 // mu_dataset_creator_new makes what Keras calls a DatasetCreator: a function that makes a dataset where it is read.
-// Under mu_parameter_server_strategy it is called once for each worker (mu_get_current_worker_index tells which), and
-// each worker reads its own dataset; under other strategies it is that of mu_distribute_datasets_from_function. mu_fit,
-// mu_evaluate and mu_predict read what it returns on and on, so they need a number of steps: repeat the dataset. With
-// replicas_to_aggregate or visitation_guarantee this process reads the workers' datasets, an element of each in
-// rotation, and a pass without a number of steps ends when all have ended: every element is used once in each epoch. In
-// a synchronous step each call gets an element. `arg` must live as long as the creator is used.
+// Under mu_parameter_server_strategy it is called once for each worker (mu_get_current_worker_index returns its index),
+// and each worker reads its own dataset; under other strategies it is that of mu_distribute_datasets_from_function.
+// mu_fit, mu_evaluate and mu_predict read what it returns on and on, so they need a number of steps: repeat the
+// dataset. With replicas_to_aggregate or visitation_guarantee this process reads the workers' datasets, an element of
+// each in rotation, and a pass without a number of steps ends when all have ended: every element is used once in each
+// epoch. In a synchronous step each call gets an element. `arg` must live as long as the creator is used.
 typedef struct mu_dataset_creator mu_dataset_creator;
 MU_API mu_dataset_creator *mu_dataset_creator_new(mu_dataset *(*fn)(const mu_input_context *context, void *arg),
                                                   void *arg);
@@ -391,7 +390,7 @@ MU_API int mu_history_epochs(const mu_history *history);
 MU_API double mu_history_at(const mu_history *history, const char *name, int epoch);  // NaN if there is none
 MU_API double mu_history_last(const mu_history *history, const char *name);
 MU_API int mu_history_names(const mu_history *history);  // how many names there are; -1 for NULL
-MU_API const char *mu_history_name(const mu_history *history, int i);  // the i-th, belongs to it; NULL behind the last
+MU_API const char *mu_history_name(const mu_history *history, int i);  // the i-th, belongs to it; NULL past the last
 MU_API double mu_history_seconds(const mu_history *history);  // time in training steps
 MU_API int64_t mu_history_samples(const mu_history *history); // number of samples in them
 

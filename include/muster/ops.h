@@ -243,9 +243,8 @@ MU_API mu_tensor *mu_segment_min(mu_tensor *x, mu_tensor *segments);
 // ---- Linear algebra -----------------------------------------------------------------------------
 
 // mu_einsum sums products of n tensors by an equation such as "ij,jk->ik", as tf.einsum does. A letter that occurs
-// twice in an operand selects its diagonal; "..." stands for axes that broadcast. Without "->" the result has the
-// letters that occur once, in alphabetical order. Errors: INVALID_ARGUMENT for an invalid equation or for sizes that
-// differ.
+// twice in an operand selects its diagonal; "..." means axes that broadcast. Without "->" the result has the letters
+// that occur once, in alphabetical order. Errors: INVALID_ARGUMENT for an invalid equation or for sizes that differ.
 MU_API mu_tensor *mu_einsum(const char *equation, int n, mu_tensor *const *tensors);
 typedef struct mu_tensordot_args {
     size_t size;

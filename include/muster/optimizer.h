@@ -97,7 +97,7 @@ typedef struct mu_cosine_decay_restarts_args {
     double initial_learning_rate;            // required
     int64_t first_decay_steps;               // required: steps of the first period
     mu_keyword_only only_;
-    double t_mul;                            // each period is so many times as long as the one before it; default 2
+    double t_mul;                            // each period is this many times as long as the previous one; default 2
     double m_mul;                            // and begins with so many times its first rate; default 1
     double alpha;                            // the last rate, as a share of the first; default 0
     const char *name;
@@ -463,8 +463,8 @@ typedef struct mu_exclude_from_weight_decay_args {
 } mu_exclude_from_weight_decay_args;
 // mu_exclude_from_weight_decay makes weight_decay leave variables alone: those given, and those in whose name, without
 // the layer's, the expression occurs. Call it before the first update; a second call replaces the first. Retains:
-// variables. Errors: FAILED_PRECONDITION after the first update; INVALID_ARGUMENT for something that is no regular
-// expression, or not such a one as mu_muon's exclude_layers may be.
+// variables. Errors: FAILED_PRECONDITION after the first update; INVALID_ARGUMENT for an invalid regular expression, or
+// one that mu_muon's exclude_layers may not be.
 #define mu_exclude_from_weight_decay(...) \
     mu_exclude_from_weight_decay_with(MU_ARGS(mu_exclude_from_weight_decay_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_exclude_from_weight_decay_with(const mu_exclude_from_weight_decay_args *args);

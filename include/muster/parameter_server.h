@@ -41,7 +41,7 @@ typedef struct mu_parameter_server_strategy_args {
 // The tasks are processes of mu_server_main or `muster serve`, at their addresses in the cluster, and this process is
 // their coordinator. A cluster has one coordinator at a time: making the strategy deletes all variables that are on the
 // servers. A variable's value is on its server only; a read, an assignment or an optimizer's update of it is one
-// request. Servers tell variables apart by name, so one whose name is taken gets a number: "kernel", "kernel_1". A
+// request. Servers identify variables by name; if a name is taken, a number is appended: "kernel", "kernel_1". A
 // variable's last release here deletes it there, with the next request. A function for workers uses variables of the
 // strategy only.
 //
@@ -55,10 +55,10 @@ typedef struct mu_parameter_server_strategy_args {
 // computes in this process, on its devices in turn.
 //
 // With replicas_to_aggregate (the name of TensorFlow's SyncReplicasOptimizer) training is synchronous: so many calls,
-// in the order of their schedules, make a step. mu_apply_gradients in their functions leaves gradients at accumulators
-// beside the variables; when all calls of the step have ended, the sums are applied at once, and only then the next
-// step's calls begin. A batch of mu_fit is divided among the calls as among so many replicas, so the weights are those
-// of mu_mirrored_strategy with as many (a loss that a mask shortens is weighted by the rows of each part);
+// in the order of their schedules, make a step. mu_apply_gradients in their functions leaves gradients in accumulators
+// on the variables' servers; when all calls of the step have ended, the sums are applied at once, and only then the
+// next step's calls begin. A batch of mu_fit is divided among the calls as among so many replicas, so the weights are
+// those of mu_mirrored_strategy with as many (a loss that a mask shortens is weighted by the rows of each part);
 // mu_num_replicas_in_sync is this number. A call whose worker is lost is run by another, and counts once. Workers
 // beyond the number are backups: they run copies of calls that take more than twice the usual time; what ends first
 // counts, and the gradients of the other are dropped. Every run of a call gets the same data, also where that is an
@@ -128,8 +128,8 @@ typedef struct mu_ps_recovery {
     int copies_behind;        // servers whose variables have no complete copy now
 } mu_ps_recovery;
 
-// mu_parameter_server_recovery tells what became of lost servers; all 0 without copies and snapshots. Works with an
-// error pending. Errors: INVALID_ARGUMENT for another strategy.
+// mu_parameter_server_recovery returns counts of lost servers and of how they recovered; all 0 without copies and
+// snapshots. Works with an error pending. Errors: INVALID_ARGUMENT for another strategy.
 MU_API mu_status mu_parameter_server_recovery(mu_strategy *strategy, mu_ps_recovery *out);
 
 // MU_CACHE_VARIABLE_READS { … } reads each variable of a parameter server once: later reads in the block return the

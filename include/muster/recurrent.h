@@ -296,12 +296,12 @@ typedef struct mu_time_distributed_args {
     const char *name;
     const char *dtype;
 } mu_time_distributed_args;
-// mu_time_distributed makes a layer that applies `layer`, which has one input and one output, to each step of
-// [batch, steps, …] by itself; y: [batch, steps, …]. Retains: layer. Errors: INVALID_ARGUMENT if a dimension behind the
-// steps is unknown; if `layer` has weights that training does not change by gradients (batch normalization), the number
-// of steps must be known too, as for a stateful layer, whose states go on from step to step. A mask [batch, steps] says
+// mu_time_distributed makes a layer that applies `layer`, which has one input and one output, to each step of [batch,
+// steps, …] by itself; y: [batch, steps, …]. Retains: layer. Errors: INVALID_ARGUMENT if a dimension after the steps is
+// unknown; if `layer` has weights that training does not change by gradients (batch normalization), the number of steps
+// must be known too, as for a stateful layer, whose states are carried from step to step. A mask [batch, steps] says
 // which rows count in a step: batch normalization and layers of your own, also inside of `layer`, get this mask
-// [batch]; all others compute each row by itself. Of a mask with more axes, `layer` gets those behind the steps. The
+// [batch]; all others compute each row by itself. Of a mask with more axes, `layer` gets those after the steps. The
 // mask of y has the axes that y still has; where it has lost some, a step counts if any of its elements did.
 #define mu_time_distributed(...) mu_time_distributed_with(MU_ARGS(mu_time_distributed_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_time_distributed_with(const mu_time_distributed_args *args);

@@ -25,11 +25,11 @@ typedef struct mu_rpc_server_args {
     const char *rpc_layer;  // "muster", the only one
     const char *address;    // "host:port" where the server listens; port 0: the system chooses
     mu_keyword_only only_;
-    int max_clients;        // connections at one time; default 256
-    int max_threads;        // calls that run at one time; default 64
-    int credits;            // calls of one client that the server holds at one time; default 256
-    // bytes of arguments and results that the server holds at one time; further calls fail with RESOURCE_EXHAUSTED;
-    // default 4 GiB
+    int max_clients;        // connections at the same time; default 256
+    int max_threads;        // calls that run at the same time; default 64
+    int credits;            // calls of one client that the server holds at the same time; default 256
+    // bytes of arguments and results that the server holds at the same time; further calls fail with
+    // RESOURCE_EXHAUSTED; default 4 GiB
     int64_t max_bytes;
 } mu_rpc_server_args;
 
@@ -39,8 +39,8 @@ typedef struct mu_rpc_server_args {
 #define mu_rpc_server_new(...) mu_rpc_server_new_with(MU_ARGS(mu_rpc_server_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_rpc_server *mu_rpc_server_new_with(const mu_rpc_server_args *args);
 
-// A function that a server calls: returns the result, or NULL, which is no result or, after mu_fail, an error. Several
-// threads of the server call it at the same time. A cancelled call's waits end (mu_cancellation_use).
+// A function that a server calls: returns the result; NULL means no result or, after mu_fail, an error. Several threads
+// of the server call it at the same time. A cancelled call's waits end (mu_cancellation_use).
 typedef mu_value *mu_rpc_method(mu_value *arguments, void *arg);
 
 typedef struct mu_rpc_server_register_args {
@@ -98,7 +98,7 @@ typedef struct mu_rpc_client_args {
     // While the server cannot be reached, calls fail with UNAVAILABLE; default: they wait for it until their deadline.
     bool fail_fast;
     int max_waiting;       // calls that wait to be sent; further ones fail with RESOURCE_EXHAUSTED; default 65536
-    int64_t max_bytes;     // bytes of results that arrive at one time; default 4 GiB
+    int64_t max_bytes;     // bytes of results that arrive at the same time; default 4 GiB
 } mu_rpc_client_args;
 
 // mu_rpc_client_new makes a client, which begins to connect; the server may start later. Errors: INVALID_ARGUMENT for
@@ -111,7 +111,7 @@ MU_API mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *args);
 // mu_rpc_client_methods asks for the server's methods: a list of names in the order of their registration, or NULL.
 // mu_rpc_client_signature returns a method's signatures as text, "(int32[]) -> int32[]", with "?" for one that is not
 // known; list and text belong to the client. Blocks: up to the client's timeout. Errors: NOT_FOUND for another method;
-// DATA_LOSS for an answer that is no list of methods; those of a call.
+// DATA_LOSS for an answer that is not a list of methods; those of a call.
 MU_API const char *const *mu_rpc_client_methods(mu_rpc_client *client);
 MU_API const char *mu_rpc_client_signature(mu_rpc_client *client, const char *method);
 
@@ -135,10 +135,10 @@ typedef struct mu_rpc_call_args {
 #define mu_rpc_call(...) mu_rpc_call_with(MU_ARGS(mu_rpc_call_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *args);
 
-// mu_rpc_result_is_done tells without waiting whether the call has ended.
+// mu_rpc_result_is_done returns without waiting whether the call has ended.
 MU_API bool mu_rpc_result_is_done(mu_rpc_result *result);
 
-// mu_rpc_result_is_ok waits for the end of the call and tells whether it succeeded. mu_rpc_result_error waits and
+// mu_rpc_result_is_ok waits for the end of the call and returns whether it succeeded. mu_rpc_result_error waits and
 // returns how the call ended, MU_OK or an error whose message belongs to the result; it records nothing. Both return at
 // the call's deadline at the latest; a signal or this thread's cancellation ends the wait and cancels the call.
 MU_API bool mu_rpc_result_is_ok(mu_rpc_result *result);

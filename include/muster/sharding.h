@@ -70,14 +70,14 @@ MU_API mu_partitioner *mu_partitioner_new(int (*fn)(const mu_shape *shape, mu_dt
                                                     int64_t counts[MU_MAX_RANK], void *arg), void *arg);
 
 // mu_partitioner_call returns the number of counts that the partitioner writes, the shape's rank. Only `axis` may get
-// more than one part; a function of the program is not told the axis. Errors (-1): INVALID_ARGUMENT for an axis that
+// more than one part; a function of the program does not get the axis. Errors (-1): INVALID_ARGUMENT for an axis that
 // the shape does not have, and for a shape with unknown dimensions.
 MU_API int mu_partitioner_call(mu_partitioner *partitioner, const mu_shape *shape, mu_dtype dtype, int axis,
                                int64_t counts[MU_MAX_RANK]);
 
 // ---- Making sharded variables -------------------------------------------------------------------
 
-// The part of a variable that an initial value is asked for.
+// The part of a variable whose initial value is requested.
 typedef struct mu_partition_info {
     mu_shape full_shape;              // of the whole variable
     mu_shape shape;                   // of the part
@@ -176,7 +176,7 @@ typedef struct mu_nn_embedding_lookup_sparse_args {
     const char *combiner;             // "mean" (default), "sum" or "sqrtn" (sum / root of the sum of squared weights)
     const char *partition_strategy;   // as above
     double max_norm;                  // as above, before combining
-    // Of the safe lookup only: the id whose row stands for a result row without ids; default: zeros.
+    // Of the safe lookup only: the id whose row is used for a result row without ids; default: zeros.
     int64_t default_id;
     bool has_default_id;              // set it to use default_id
 } mu_nn_embedding_lookup_sparse_args;

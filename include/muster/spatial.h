@@ -2,10 +2,10 @@
 // height, width, channels]: convolution, pooling, up-sampling, padding and cropping. Names ending in 1d, 2d and 3d are
 // the same layer for each of the three.
 //
-// Options such as `strides` are one number for all spatial axes; with `_per_axis` behind the name they are an array
-// with a number for each axis, in the order of the input's axes. Give one of the two: mu_conv2d(8, 3, .strides = 2), or
-// mu_conv2d(8, .kernel_size_per_axis = {3, 5}). Channels are the last axis. Names of activations, initializers and
-// paddings are those of muster/layer.h, and so is what holds for all layers.
+// Options such as `strides` are one number for all spatial axes; with `_per_axis` appended to the name they are an
+// array with a number for each axis, in the order of the input's axes. Give one of the two: mu_conv2d(8, 3, .strides =
+// 2), or mu_conv2d(8, .kernel_size_per_axis = {3, 5}). Channels are the last axis. Names of activations, initializers
+// and paddings are those of muster/layer.h, and so is what holds for all layers.
 //
 // Errors: as for all layers (muster/layer.h).
 #ifndef MUSTER_SPATIAL_H
@@ -72,9 +72,8 @@ typedef struct mu_conv_transpose_args {
 // mu_conv1d_transpose, mu_conv2d_transpose and mu_conv3d_transpose enlarge their input: they are what the gradient of a
 // convolution is. An axis of n elements becomes n · strides with "same", and n · strides + max(size - strides, 0) with
 // "valid", where size is the dilated kernel's. With output_padding it becomes (n - 1) · strides + size +
-// output_padding, and with "same" size % 2 takes the place of size. Weights: kernel [sizes…, filters, channels], bias.
-// Errors: INVALID_ARGUMENT if a spatial axis is unknown, or for a size from which the convolution would not lead back
-// to n.
+// output_padding, and with "same" size % 2 replaces size. Weights: kernel [sizes…, filters, channels], bias. Errors:
+// INVALID_ARGUMENT if a spatial axis is unknown, or for a size from which the convolution would not lead back to n.
 #define mu_conv1d_transpose(...) mu_conv1d_transpose_with(MU_ARGS(mu_conv_transpose_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_conv1d_transpose_with(const mu_conv_transpose_args *args);
 #define mu_conv2d_transpose(...) mu_conv2d_transpose_with(MU_ARGS(mu_conv_transpose_args, #__VA_ARGS__, __VA_ARGS__))

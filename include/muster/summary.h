@@ -39,7 +39,7 @@ typedef struct mu_summary_histogram_args {
     int buckets;                  // of equal widths from the least number to the greatest; default 30
     mu_tensor *step_tensor;       // instead of step: an integer scalar
 } mu_summary_histogram_args;
-// mu_summary_histogram records how many numbers lie in each bucket. If all numbers are the same, the last one has them.
+// mu_summary_histogram records how many numbers are in each bucket. If all numbers are the same, the last one has them.
 #define mu_summary_histogram(...) \
     mu_summary_histogram_with(MU_ARGS(mu_summary_histogram_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_summary_histogram_with(const mu_summary_histogram_args *args);

@@ -107,10 +107,10 @@ typedef struct mu_string {
     size_t n;
 } mu_string;
 
-// Tensors of strings (MU_STRING) cannot be changed and lie in the host's memory. Datasets, remote calls and the layers
-// that look strings up take them; ops, traced functions, variables and collectives refuse them.
-// mu_tensor_strings makes one of C strings in row-major order, mu_tensor_byte_strings of byte strings; both copy them.
-// mu_string_scalar makes a scalar of a C string.
+// Tensors of strings (MU_STRING) cannot be changed and are in the host's memory. Datasets, remote calls and the layers
+// that look strings up take them; ops, traced functions, variables and collectives refuse them. mu_tensor_strings makes
+// one of C strings in row-major order, mu_tensor_byte_strings of byte strings; both copy them. mu_string_scalar makes a
+// scalar of a C string.
 MU_API mu_tensor *mu_tensor_strings(int rank, const int64_t *dims, const char *const *texts);
 MU_API mu_tensor *mu_tensor_byte_strings(int rank, const int64_t *dims, const mu_string *strings);
 MU_API mu_tensor *mu_string_scalar(const char *text);

@@ -6,7 +6,7 @@
 // (mu_compile's .train_step) calls the model on the inputs of its batch, in which bools are in place of strings; it
 // cannot call the model on other inputs of the look-ups, nor a look-up alone. A traced function and a layer of the
 // program's own cannot call them; there, call them in the function of mu_dataset_map. A vocabulary is part of the
-// layer's configuration; mu_load_model also reads those that Keras's adapt has left beside it.
+// layer's configuration; mu_load_model also reads vocabularies that Keras stores separately after adapt.
 //
 // Errors: as for all layers (muster/layer.h). In a traced function, and before there is a vocabulary, they fail with
 // FAILED_PRECONDITION.
@@ -103,9 +103,9 @@ typedef struct mu_text_vectorization_args {
     const char *dtype;
 } mu_text_vectorization_args;
 // mu_text_vectorization makes a layer that splits texts into words and gives their indices ("int": int64 [batch,
-// words], index 0 behind the end of shorter texts, 1 for words that are not in the vocabulary) or their encoding.
-// Input: strings [batch] or [batch, 1]; a scalar is one text, whose result has no batch axis. With split "none":
-// [batch, words].
+// words], index 0 as padding after the end of shorter texts, 1 for words that are not in the vocabulary) or their
+// encoding. Input: strings [batch] or [batch, 1]; a scalar is one text, whose result has no batch axis. With split
+// "none": [batch, words].
 #define mu_text_vectorization(...) \
     mu_text_vectorization_with(MU_ARGS(mu_text_vectorization_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_text_vectorization_with(const mu_text_vectorization_args *args);

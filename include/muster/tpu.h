@@ -35,14 +35,14 @@ typedef struct mu_tpu_topology_args {
 #define mu_tpu_topology_new(...) mu_tpu_topology_new_with(MU_ARGS(mu_tpu_topology_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tpu_topology *mu_tpu_topology_new_with(const mu_tpu_topology_args *args);
 
-// Task, and device of that task, at a place of the mesh; -1, without an error, if the device is missing. Errors (-1):
-// OUT_OF_RANGE for coordinates outside of the mesh.
+// Task, and device of that task, at a position of the mesh; -1, without an error, if the device is missing. Errors
+// (-1): OUT_OF_RANGE for coordinates outside of the mesh.
 MU_API int mu_tpu_topology_task(const mu_tpu_topology *topology, const int coordinates[MU_TPU_RANK]);
 MU_API int mu_tpu_topology_device(const mu_tpu_topology *topology, const int coordinates[MU_TPU_RANK]);
-MU_API int mu_tpu_topology_missing(const mu_tpu_topology *topology);  // number of places without a device
+MU_API int mu_tpu_topology_missing(const mu_tpu_topology *topology);  // number of positions without a device
 
-// The names "/job:JOB/task:T/device:TPU:D" and "/job:JOB/task:T/device:CPU:0" of the device at a place and of its host;
-// without the first part if job is NULL. They belong to the pool. Errors (NULL): NOT_FOUND for a missing device,
+// The names "/job:JOB/task:T/device:TPU:D" and "/job:JOB/task:T/device:CPU:0" of the device at a position and of its
+// host; without the first part if job is NULL. They belong to the pool. Errors (NULL): NOT_FOUND for a missing device,
 // OUT_OF_RANGE outside of the mesh.
 MU_API const char *mu_tpu_topology_tpu_name(const mu_tpu_topology *topology, const int coordinates[MU_TPU_RANK],
                                             const char *job);
@@ -90,8 +90,8 @@ MU_API mu_tpu_device_assignment *mu_tpu_device_assignment_new(mu_tpu_topology *t
 MU_API int mu_tpu_device_assignment_num_replicas(const mu_tpu_device_assignment *assignment);
 MU_API int mu_tpu_device_assignment_num_cores_per_replica(const mu_tpu_device_assignment *assignment);
 
-// For one logical core of one replica: its place, its device's number in its task, and the names of the device and of
-// its host, which belong to the pool. Errors (-1, NULL): OUT_OF_RANGE for a replica or core that is none.
+// For one logical core of one replica: its position, its device's number in its task, and the names of the device and
+// of its host, which belong to the pool. Errors (-1, NULL): OUT_OF_RANGE for a replica or core that is none.
 MU_API mu_status mu_tpu_device_assignment_coordinates(const mu_tpu_device_assignment *assignment, int replica, int core,
                                                       int coordinates[MU_TPU_RANK]);
 MU_API int mu_tpu_device_assignment_tpu_ordinal(const mu_tpu_device_assignment *assignment, int replica, int core);

@@ -33,18 +33,18 @@ extern "C" {
 // ends. This host's own TPU (an empty specification), or a single worker that is this host, needs nothing. Call it
 // before any device of a plugin is made. Between hosts it needs the cluster's key (MUSTER_CLUSTER_KEY or its file).
 // Retains: cluster. Collective: every worker. Blocks until all are there, at most MUSTER_TIMEOUT. Errors:
-// FAILED_PRECONDITION if it cannot be told which worker this is, or for another cluster than before; DEADLINE_EXCEEDED
+// FAILED_PRECONDITION if it is unknown which worker this is, or for another cluster than before; DEADLINE_EXCEEDED
 // naming the workers that are missing; UNAUTHENTICATED for an address of this worker that is not on the loopback if
 // there is no key; PERMISSION_DENIED if this process has the key of one worker (`muster key --for`).
 MU_API mu_status mu_connect_to_cluster(mu_cluster *cluster);
 
 // mu_tpu_initialize starts the TPU of a cluster (NULL: the one that this process has connected to, else this host's)
-// and returns its topology, with a task for each host: the mesh that the coordinates of all cores span, where their
-// plugin tells them, else [n/2, 1, 1, 2] for n cores, an even number on each host, or [n, 1, 1, 1]. The cores of this
-// host are then devices "TPU:0", "TPU:1", … wherever a device is named. Initialising again warns, and what was made on
-// the TPU before is lost: its strategies and their variables fail with FAILED_PRECONDITION. Collective: every host of
-// the cluster. Blocks until all have started their cores. Errors: FAILED_PRECONDITION before mu_connect_to_cluster for
-// a cluster of several hosts, if hosts differ in the kind or number of their cores, and inside a scope or a replica;
+// and returns its topology, with a task for each host: the mesh that the coordinates of all cores span, if the plugin
+// reports them, else [n/2, 1, 1, 2] for n cores, an even number on each host, or [n, 1, 1, 1]. The cores of this host
+// are then devices "TPU:0", "TPU:1", … wherever a device is named. Initialising again warns, and what was made on the
+// TPU before is lost: its strategies and their variables fail with FAILED_PRECONDITION. Collective: every host of the
+// cluster. Blocks until all have started their cores. Errors: FAILED_PRECONDITION before mu_connect_to_cluster for a
+// cluster of several hosts, if hosts differ in the kind or number of their cores, and inside a scope or a replica;
 // those of the plugin; UNAVAILABLE naming a host that has died.
 MU_API mu_tpu_topology *mu_tpu_initialize(mu_cluster *cluster);
 

@@ -1,7 +1,7 @@
 // Argument structs of callers: their versions, and which arguments the caller named.
 //
-// The struct's text, as the macros of the headers set it, tells an argument that is 0 from one that is left out. It is
-// read only where that makes a difference: where an argument is 0 and its default is not.
+// The struct's text, which the macros of the headers set, distinguishes an argument that is 0 from one that is left
+// out. It is read only where that makes a difference: where an argument is 0 and its default is not.
 #include "base/base.h"
 
 enum { MAX_ARGS_BYTES = 1 << 16 };

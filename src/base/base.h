@@ -32,7 +32,7 @@
 // mu__need records INVALID_ARGUMENT, "`what` is NULL", if the argument is NULL.
 mu_status mu__need(const void *argument, const char *what);
 
-// mu__pending tells whether this thread has a recorded error: every entry point that builds or runs something starts
+// mu__pending returns whether this thread has a recorded error: every entry point that builds or runs something starts
 // with `if (mu__pending()) return NULL;`.
 bool mu__pending(void);
 
@@ -96,14 +96,14 @@ typedef struct mu_args_head {
     mu__args_take(out, bytes, offsetof(__typeof__(*(out)), only_), args, function)
 mu_status mu__args_take(void *out, size_t size, size_t only, const void *args, const char *function);
 
-// mu__args_given tells whether the text of the arguments names this one: then its 0 is not the default.
-// MU_GIVEN(&args, field) tells whether the caller set an argument, to 0 or anything else.
+// mu__args_given returns whether the text of the arguments names this one: then its 0 is not the default.
+// MU_GIVEN(&args, field) is true if the caller set the argument, to 0 or to anything else.
 bool mu__args_given(const void *args, const char *name);
 #define MU_GIVEN(args, field) ((args)->field != 0 || mu__args_given(args, #field))
 
 // mu__args_text returns the text of an argument, by its name or its number among those without one: where it begins, up
-// to the next comma outside of parentheses. NULL if it is not there. mu__in_name tells whether a character can be part
-// of an identifier.
+// to the next comma outside of parentheses. NULL if it is not there. mu__in_name returns whether a character can be
+// part of an identifier.
 const char *mu__args_text(const void *args, const char *name, int position);
 bool mu__in_name(char c);
 
@@ -139,7 +139,7 @@ typedef struct mu_enum_name {
 const char *mu__enum_name(const mu_enum_name *names, int number, const char *unknown);
 int mu__enum_number(const mu_enum_name *names, const char *name, int failed, const char *function);
 
-// ---- Loops ------------------------------------------------------------------------------------------
+// ---- Loops --------------------------------------------------------------------------------------
 
 // The loop's iterations are independent although an output may be the same array as an input. clang would warn of
 // each loop that it cannot vectorise, so it checks for overlap at run time instead.
@@ -228,7 +228,7 @@ __attribute__((warn_unused_result)) void *mu__give(void *object);
 // pool. Retains the object as needed; call it just before mu_pool_close(pool).
 void *mu__pool_return(mu_pool *pool, void *object);
 
-// mu__is tells whether an object (first member mu_object) has this type.
+// mu__is returns whether an object (first member mu_object) has this type.
 bool mu__is(const void *object, const mu_type *type);
 
 // A list of objects and names, from mu_items_of or mu_named_items_of; both belong to it.
@@ -277,12 +277,12 @@ typedef struct mu_context {
     int n_components;           // how many components there are, on a replica
     int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
     int n_layers;               // layer calls in progress (model)
-    bool training;              // the mode of the innermost of them that is no functional or sequential model (model)
+    bool training;              // the mode of the innermost one that is neither functional nor sequential
     int autocast;               // mu_dtype that reads of a layer's weights are converted to; 0: none (model, graph)
     const void *policy;         // mu_layer_policy of the layers that are being made; NULL: the program's (model)
     struct mu_host_results *host_results;  // of the look-ups of the model whose step this is; NULL: none (model)
-    void *clones;               // layers of one's own in the model that is being cloned; NULL: none is (model)
-    void *added_losses;         // that layers added on this thread; belongs to a pool; NULL: none (model)
+    void *clones;                          // layers of one's own in the model that is being cloned; NULL: none is
+    void *added_losses;                    // that layers added on this thread; belongs to a pool; NULL: none
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_inlined;              // depth of traced functions that call each other (graph)
     uint64_t n_calls;           // public calls so far that no other one made
@@ -413,8 +413,8 @@ void mu__team_unlimit(int before);
 void mu__team_share(int64_t n, int64_t grain, int index, int count, int64_t *begin, int64_t *end);
 
 // A worker is a thread with a queue, such as a replica's thread. It pins itself to the `n_cpus` processors of `cpus`
-// (NULL: not pinned) and tells oneDNN its team size, n_cpus (0: OpenMP's default). It blocks all signals. A function
-// that it runs must pass its errors on (mu__context_leave); an error left behind is only logged.
+// (NULL: not pinned) and sets oneDNN's team size, n_cpus (0: OpenMP's default). It blocks all signals. A function that
+// it runs must pass its errors on (mu__context_leave); an error left behind is only logged.
 typedef struct mu_worker mu_worker;
 mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runtime *runtime);
 mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg);  // in order

@@ -47,14 +47,15 @@ typedef struct mu_lookup mu_lookup;
 // and sets errno as the system call of that name does. Every descriptor is non-blocking and closed by exec.
 typedef struct mu_system {
     const char *name;
-    // threads: whether protocols may start threads of their own; if not, whoever made them repeats their steps.
+    // threads: whether protocols may start threads of their own; if not, their owner calls their step functions
+    // repeatedly.
     bool threads;
 
     // now_ns: nanoseconds on a clock that never goes back and never jumps.
     int64_t (*now_ns)(void);
     // sleep_ns blocks for `ns` nanoseconds, or less if a signal arrives.
     void (*sleep_ns)(int64_t ns);
-    // random fills `out` with bytes that nobody can guess. May block shortly after the host has started.
+    // random fills `out` with unpredictable bytes. May block shortly after the host has started.
     bool (*random)(void *out, size_t bytes);
     // process: the number of this process, for messages.
     uint32_t (*process)(void);

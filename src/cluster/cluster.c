@@ -436,7 +436,7 @@ mu_status mu__cluster_print(mu_cluster *cluster, FILE *out)
             const bool own = view.task_id == task->index && view.task_type != NULL &&
                              strcmp(view.task_type, view.spec->items[i].name) == 0;
             fprintf(out, "  %-10s %4d  %s%s\n", view.spec->items[i].name, task->index,
-                    task->address[0] != '\0' ? task->address : "(tells its address when it joins)",
+                    task->address[0] != '\0' ? task->address : "(sends its address when it joins)",
                     own ? "  <- this process" : "");
         }
     mu__view_clear(&view);

@@ -1,7 +1,7 @@
 // Clusters of numbered processes: RANK and WORLD_SIZE as torchrun sets them, and the variables of horovodrun, Open MPI
 // and PMI.
 //
-// Such launchers tell each process its rank, and at most the address of rank 0. All other addresses are "" here: each
+// Such launchers pass each process its rank, and at most the address of rank 0. All other addresses are "" here: each
 // process sends its own to rank 0 when it joins. Under MPI even rank 0's may be unknown; the MPI module then finds it.
 #include "cluster/cluster.h"
 

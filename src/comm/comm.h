@@ -95,10 +95,10 @@ typedef enum mu_step_kind {
     MU_STEP_RECV,       // the owner's to[to_at, +count] from `peer`
     MU_STEP_FLUSH,      // waits until the memory of every earlier SEND may be reused
     MU_STEP_COPY,       // the owner's to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
-    MU_STEP_REDUCE,     // the owner's to[to_at] = `parts` operands combined: operand `place` is to[to_at] (-1: none),
-                        // the others are consecutive in this rank's `from`
-    MU_STEP_REDUCE_ALL // combines from[from_at] of ranks `low` to `low` + `parts`, in rank order, into the owner's
-                       // to[to_at]; with `push` into that of all these ranks
+    MU_STEP_REDUCE,     // the owner's to[to_at] = `parts` operands combined: operand `own_operand` is to[to_at] (-1:
+                        // none), the others are consecutive in this rank's `from`
+    MU_STEP_REDUCE_ALL  // combines from[from_at] of ranks `low` to `low` + `parts`, in rank order, into the owner's
+                        // to[to_at]; with `push` into that of all these ranks
 } mu_step_kind;
 const char *mu__step_name(mu_step_kind kind); // "send"
 
@@ -108,10 +108,11 @@ typedef struct mu_step {
     mu_area from, to;
     int64_t from_at, to_at, count; // elements
     int low, parts;
-    int64_t place;
+    int own_operand;    // REDUCE
+    int64_t partial_at; // REDUCE_ALL in a chain
     bool push;
     bool last; // REDUCE, REDUCE_ALL: the last addition, so a mean divides here
-    // REDUCE_ALL in a chain: starts from, or leaves, an unrounded sum in SCRATCH at element `place`.
+    // REDUCE_ALL in a chain: starts from, or leaves, an unrounded sum in SCRATCH at element `partial_at`.
     bool continues, leaves_partial;
 } mu_step;
 
@@ -189,7 +190,7 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
 // mu__policy_check_order fails if the policy has an algorithm that does not add in rank order.
 mu_status mu__policy_check_order(const mu_policy *policy);
 
-// ---- Transports (shm.c, interhost.c) -------------------------------------------------------------
+// ---- Transports (shm.c, interhost.c) ------------------------------------------------------------
 
 // What a rank says about the operation that it enters. `same` must be equal byte by byte on all ranks, so it is zeroed
 // before it is filled. Hosts send each other this struct unchanged.
@@ -365,7 +366,7 @@ typedef struct mu_eventcount {
 void mu__eventcount_notify(mu_eventcount *changes);
 mu_status mu__eventcount_wait(mu_eventcount *changes, bool (*so)(const void *arg), const void *arg, mu_backoff backoff);
 
-// ---- The work queue (work_queue.c) -------------------------------------------------------------------
+// ---- The work queue (work_queue.c) --------------------------------------------------------------
 
 // The queue, in zeroed shared memory, to which the ranks of one host post nonblocking operations. A rank that waits for
 // an operation which all have posted reduces slices of it until none is left.
@@ -414,7 +415,7 @@ typedef struct mu_cost {
 
 // mu__schedule_simulate runs the lists of all ranks in this thread, in an order drawn from `seed`; schedules[r].areas
 // holds rank r's memory, including WINDOW and STAGING. Messages are read as late as possible. Errors: INTERNAL for a
-// deadlock, a message of the wrong size or one that nobody receives; the message names rank and step.
+// deadlock, a message of the wrong size or a message that no rank receives; the message names rank and step.
 mu_status mu__schedule_simulate(const mu_steps *lists, const mu_problem *problem, const mu_schedule *schedules,
                                 uint64_t seed, mu_cost *cost);
 

@@ -1,7 +1,7 @@
 // The queue of a coordinator: see closure_queue.h.
 //
 // One thread at a time is in mu__closures_put or mu__closures_wait, so that nothing is scheduled while a join waits.
-// TensorFlow has a lock for that; here whoever waits for another thread still has a deadline, and hears of a signal.
+// TensorFlow has a lock for that; here a thread that waits for another one still has a deadline, and notices a signal.
 #include "coordinator/closure_queue.h"
 
 typedef struct closures {
@@ -17,7 +17,7 @@ struct mu_closure_queue {
     closures waiting, tagged;
     int64_t in_flight;
     int64_t n_begun;                // different calls without a tag that workers have taken
-    int64_t most_in_flight;         // calls without a tag that may run at one time; 0: any number
+    int64_t most_in_flight;         // calls without a tag that may run at the same time; 0: any number
     mu_closure *running;            // calls without a tag that run, the first to begin first
     int most_copies, n_copies;
     int64_t usual_ns;               // mean time of calls, of which later ones count more; 0: not known
@@ -123,7 +123,7 @@ void mu__closures_free(mu_closure_queue *queue)
 
 // ---- The error ----------------------------------------------------------------------------------
 
-// Called with the lock held, which it gives up for the cancellation: hooks may lock what a call waits for.
+// Called with the lock held, which it releases during the cancellation: hooks may lock what a call waits for.
 static void cancel_running(mu_closure_queue *queue)
 {
     mu_cancellation *cancelled = mu_retain(queue->cancellation);
@@ -143,8 +143,8 @@ static mu_status still_running(const mu_closure_queue *queue)
                      queue->running ? queue->running->worker : -1, queue->error.message);
 }
 
-// Cancels the calls that wait, and waits for those that run and were cancelled: if these do not end, whoever fetches
-// one of the others is told all the same. Called with the lock held.
+// Cancels the calls that wait, and waits for those that run and were cancelled. If these do not end, a fetch of one of
+// the others still returns the error. Called with the lock held.
 static mu_status drain(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
@@ -222,7 +222,7 @@ static bool sleep_for_space(mu_closure_queue *queue, int64_t enough, int64_t dea
     return mu__monitor_wait(&queue->monitor, deadline_ns);
 }
 
-// While another thread raises an error, what is appended would be cancelled, and nobody would be told.
+// While another thread raises an error, a call that is appended would be cancelled without a report.
 static mu_status wait_for_space(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
@@ -444,7 +444,7 @@ static mu_closure *next_for(mu_closure_queue *queue, int tag)
     return closure ? closure : copy_of_late(queue);
 }
 
-// Copies begin when time has passed, which nobody announces.
+// Copies begin when time has passed, which signals no condition variable.
 static int64_t look_again_ns(const mu_closure_queue *queue, int64_t deadline_ns)
 {
     enum { LOOK_NS = 20000000 };

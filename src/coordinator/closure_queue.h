@@ -1,10 +1,10 @@
 // The queue of a coordinator: calls that wait for a worker, calls that a worker runs, and the first error.
 //
-// The order of events is TensorFlow's. One error is kept, the first. Whoever then puts, waits or asks
-// (mu__closures_put, _wait, _done) raises it: all calls are cancelled, those that run are awaited, and the queue is as
-// new. So after an error was raised nothing runs, and no error is raised twice. If calls do not end although they are
-// cancelled, the raise fails with DEADLINE_EXCEEDED at its deadline, MUSTER_TIMEOUT at the latest, and the error stays
-// for the next; what waited is cancelled at once all the same, and so is the call that was to be put.
+// The order of events is TensorFlow's. One error is kept, the first. The next mu__closures_put, _wait or _done raises
+// it: all calls are cancelled, running calls are awaited, and the queue is as new. So after an error was raised nothing
+// runs, and no error is raised twice. If calls do not end although they are cancelled, the raise fails with
+// DEADLINE_EXCEEDED at its deadline, MUSTER_TIMEOUT at the latest, and the error stays for the next; what waited is
+// cancelled at once all the same, and so is the call that was to be put.
 //
 // A call with a tag is for one worker only; it is taken before all others, joins do not wait for it, and no error of
 // another call cancels it.
@@ -17,12 +17,12 @@
 
 enum { MU_NO_TAG = -1 };
 
-// One call. Whoever embeds it says what is called.
+// One call. The struct that embeds it says what is called.
 typedef struct mu_closure {
     mu_object object;
     struct mu_closure *next;        // in the queue
     int tag;                        // number of the worker that must run it; MU_NO_TAG: any
-    mu_remote_value *output;        // retained; NULL: nobody asks for it
+    mu_remote_value *output;        // retained; NULL: the result is not needed
     int64_t order;                  // among calls without a tag, as workers first took them, from 1; 0: none has
     // Of the queue, while a worker runs it:
     struct mu_closure *next_running;
@@ -47,16 +47,16 @@ mu_status mu__closures_put(mu_closure_queue *queue, mu_closure *closure, int64_t
 // mu__closures_put_tagged appends a call with a tag; it neither waits nor raises.
 void mu__closures_put_tagged(mu_closure_queue *queue, mu_closure *closure);
 
-// mu__closures_in_steps lets at most `calls` calls without a tag run at one time. One that is put back comes first
-// again. Workers beyond that get copies, at most `copies` at one time, of calls that run for more than twice the usual
-// time.
+// mu__closures_in_steps lets at most `calls` calls without a tag run at the same time. One that is put back comes first
+// again. Workers beyond that get copies, at most `copies` at the same time, of calls that run for more than twice the
+// usual time.
 void mu__closures_in_steps(mu_closure_queue *queue, int calls, int copies);
 
 // mu__closures_get takes the next call for a worker, and what cancels it (retained, as the call); NULL when the
 // deadline has passed, or after mu__closures_stop. One of the three functions below must follow for each call.
 mu_closure *mu__closures_get(mu_closure_queue *queue, int tag, int64_t deadline_ns, mu_cancellation **cancellation);
-// Before, mu__closures_attempt_ended tells whether that decides: false for a copy of a call that has succeeded, or that
-// another worker still runs; then none of the three may follow.
+// Before, mu__closures_attempt_ended returns whether that decides: false for a copy of a call that has succeeded, or
+// that another worker still runs; then none of the three may follow.
 bool mu__closures_attempt_ended(mu_closure_queue *queue, mu_closure *closure, bool succeeded);
 void mu__closures_finished(mu_closure_queue *queue, const mu_closure *closure);
 void mu__closures_failed(mu_closure_queue *queue, const mu_closure *closure, const mu_error_value *error);
@@ -65,8 +65,8 @@ void mu__closures_failed(mu_closure_queue *queue, const mu_closure *closure, con
 void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure);
 // mu__closures_raise makes an error the queue's, unless it has one.
 void mu__closures_raise(mu_closure_queue *queue, const mu_error_value *error);
-// mu__closures_give_up does so when nobody is left who could run a call, and ends the calls that wait with the error:
-// whoever fetches their results is told.
+// mu__closures_give_up does so when no worker is left that could run a call, and ends the waiting calls with the error,
+// which fetching their results returns.
 void mu__closures_give_up(mu_closure_queue *queue, const mu_error_value *error);
 // mu__closures_clear_tag drops the calls for one worker that wait.
 void mu__closures_clear_tag(mu_closure_queue *queue, int tag);

@@ -36,7 +36,7 @@ void mu__commit_abandoned(mu_dispatcher *d)
 
 // ---- Ending calls -------------------------------------------------------------------------------
 
-// It is counted before whoever waits for the result can ask.
+// The commit is counted before a thread that waits for the result can query the count.
 static void count(mu_dispatcher *d, const mu_call *call, void *result)
 {
     const int64_t begin = mu__now_ns();

@@ -45,7 +45,7 @@ void mu__commit_ended(struct mu_dispatcher *worker, struct mu_call *call, void *
 // mu__commit_abandoned ends an attempt that does not count.
 void mu__commit_abandoned(struct mu_dispatcher *worker);
 
-// mu__commit_joining is called with 1 before all calls are waited for, and with -1 behind: the last step may have fewer
+// mu__commit_joining is called with 1 before the wait for all calls, and with -1 after it: the last step may have fewer
 // calls than the others.
 void mu__commit_joining(struct mu_coordinator *coordinator, int change);
 

@@ -185,7 +185,7 @@ mu_coordinator *mu_coordinator_new_with(const mu_coordinator_args *given)
     pthread_mutex_lock(&servers->coordinator_lock);
     mu_coordinator *c = existing(servers);
     if (!c)
-        c = mu__coordinator_new(&args, servers->elsewhere ? mu__remote_task : mu__local_task, NULL);
+        c = mu__coordinator_new(&args, servers->remote ? mu__remote_task : mu__local_task, NULL);
     servers->coordinator = c;
     if (c)
         c->registered = true;

@@ -123,10 +123,10 @@ static verdict judge(mu_dispatcher *d, const outcome *o)
     return o->failure.blame == MU_BLAME_WORKER && !mu__closures_cancelling(c->queue) ? VERDICT_LOST : VERDICT_ERROR;
 }
 
-// ---- A worker that is not there -------------------------------------------------------------------
+// ---- A worker that is not there -----------------------------------------------------------------
 
 // If no worker has been reachable for long, joins and fetches fail instead of waiting for ever. As long as there is no
-// call, nobody waits for a worker.
+// call, no thread waits for a worker.
 static void look_for_any(mu_coordinator *c, const mu_error_value *why)
 {
     const double limit = mu__setting_real(MU_SETTING_TIMEOUT);
@@ -279,7 +279,8 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
     mu__commit_abandoned(d);
     const bool decides = mu__closures_attempt_ended(queue, &call->closure, false);
     if (v == VERDICT_ERROR && decides) {
-        // Before the result has the error: whoever fetches it and schedules next is told at once.
+        // Set before the result has the error, so that a thread that fetches the result and then schedules gets the
+        // error at once.
         if (!call->maker)
             mu__closures_raise(queue, &o->error);
         mu__remote_value_fail(call->closure.output, &o->error);

@@ -26,7 +26,7 @@ void mu__draws_free(mu_draws *draws);
 // every attempt gets the same.
 mu_value *mu__draws_arguments(struct mu_coordinator *coordinator, struct mu_call *call);
 
-// mu__draws_pass lets the calls behind one draw that ended before it came to draw; otherwise it does nothing.
+// mu__draws_pass lets the calls after this one draw if this one ended before it drew; otherwise it does nothing.
 void mu__draws_pass(struct mu_coordinator *coordinator, const struct mu_call *call);
 
 #endif

@@ -1,7 +1,7 @@
 // A worker that is another process: functions are sent to it once as graphs, and run there by their numbers.
 //
 // The variables of a function are on the parameter servers, to which the worker sends its effects itself. A worker that
-// starts again is a new process, which knows no function: its number (mu_rpc_client_server) tells.
+// starts again is a new process without functions; mu_rpc_client_server, the number of the process, shows that.
 #include "coordinator/task.h"
 
 #include "data/dataset.h"
@@ -202,7 +202,7 @@ static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments,
     return NULL;
 }
 
-// ---- What each worker has for itself --------------------------------------------------------------
+// ---- What each worker has for itself ------------------------------------------------------------
 
 // Only tensors can be sent.
 static bool all_tensors(const mu_value *value)
@@ -240,7 +240,7 @@ static void *keep(mu_task *task, void *made, mu_task_failure *failure)
 }
 
 // The client connects by itself. A call shows that the worker takes calls: one that is stopping still has its
-// connection. Whoever is there now is told everything again.
+// connection. The process that answers now is sent everything again.
 static mu_status recover(mu_task *task)
 {
     remote_task *t = (remote_task *)task;

@@ -9,9 +9,9 @@
 
 // Why a call failed.
 typedef enum mu_blame {
-    MU_BLAME_CALL,    // the call itself: nobody can run it
-    MU_BLAME_WORKER,  // the worker is lost
-    MU_BLAME_SERVER   // the worker did not reach a parameter server
+    MU_BLAME_CALL,   // the call itself: no worker can run it
+    MU_BLAME_WORKER, // the worker is lost
+    MU_BLAME_SERVER  // the worker did not reach a parameter server
 } mu_blame;
 
 typedef struct mu_task_failure {

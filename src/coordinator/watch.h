@@ -1,7 +1,7 @@
 // Watches the calls that run: a worker that is alive but does not get on with its call is named, and so is a
 // coordinator of which no call ends, and a call that does not let the coordinator end.
 //
-// A heartbeat tells whether a worker is there, not whether its call ends. A call that takes many times the usual time
+// A heartbeat shows that a worker is reachable, not that its call ends. A call that takes many times the usual time
 // makes its worker slow: it is logged once, and counted until the call ends. Nothing is done about it: with backup
 // workers the queue hands out a copy long before (closure_queue.h).
 #ifndef MU_SRC_COORDINATOR_WATCH_H

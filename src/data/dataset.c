@@ -186,8 +186,8 @@ mu_value *mu_dataset_element_spec(const mu_dataset *dataset)
     mu_value *spec = mu__dataset_spec(dataset);
     if (!spec && !mu__pending())
         mu__error(MU_FAILED_PRECONDITION,
-                  "mu_dataset_element_spec: only an element would tell what a '%s' gives: map with a traced function "
-                  "(.function), give a generator an example (.like), or take the first element",
+                  "mu_dataset_element_spec: the elements of a '%s' are known only once they are read: map with a "
+                  "traced function (.function), give a generator an example (.like), or take the first element",
                   dataset->ops->name);
     return mu__give(spec);
 }

@@ -88,11 +88,11 @@ typedef struct mu_numbers {
 typedef struct mu_object_form mu_object_form;
 typedef enum mu_sent_kind {
     MU_SENT_END = 0,
-    MU_SENT_INT,         // an int, int64_t, bool, char or enum of `bytes`
-    MU_SENT_NUMBERS,     // mu_numbers: at least one, each within the bounds
-    MU_SENT_TEXT,        // char *, from mu__strdup; NULL only if `may_lack`
-    MU_SENT_OBJECT,      // pointer to a reference-counted object, by its form; likewise
-    MU_SENT_NOTHING,     // pointer of this process, such as a function of the program: only NULL can be sent
+    MU_SENT_INT,     // an int, int64_t, bool, char or enum of `bytes`
+    MU_SENT_NUMBERS, // mu_numbers: at least one, each within the bounds
+    MU_SENT_TEXT,    // char *, from mu__strdup; NULL only if `may_lack`
+    MU_SENT_OBJECT,  // pointer to a reference-counted object, by its form; NULL only if `may_lack`
+    MU_SENT_NOTHING, // pointer of this process, such as a function of the program: only NULL can be sent
 } mu_sent_kind;
 
 typedef struct mu_sent_field {
@@ -264,7 +264,7 @@ void mu__iterator_close(mu_iterator *iterator);
 #define MU_MAX_PREFETCH 65536
 #define MU_MAX_PARALLEL_CALLS 256
 
-// ---- Calling C code (map_filter.c) -----------------------------------------------------------
+// ---- Calling C code (map_filter.c) --------------------------------------------------------------
 
 typedef struct mu_traced_map mu_traced_map;
 
@@ -286,7 +286,7 @@ mu_value *mu__map_result_spec(const mu_dataset *dataset);  // as mu__dataset_spe
 // is no memory, or if no callback was given.
 char *mu__callback_name(const char *name, const char *stage, bool given);
 
-// ---- Maps by traced functions (traced.c) ------------------------------------------------------
+// ---- Maps by traced functions (traced.c) --------------------------------------------------------
 
 mu_traced_map *mu__traced_map_new(mu_function *function);  // owned by the caller
 // mu__traced_map_spec traces for elements of this spec and returns the spec of the result; NULL on error, or without an

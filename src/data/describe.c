@@ -210,7 +210,7 @@ static mu_status write_inputs(writer *w, const mu_dataset *dataset, int depth, m
     return mu_error_code();
 }
 
-// Adds a stage, behind its inputs, and returns its number; -1 on error.
+// Adds a stage after its inputs and returns its number; -1 on error.
 static int64_t write_stage(writer *w, const mu_dataset *dataset, int depth)
 {
     for (size_t i = 0; i < w->seen.n; i++)

@@ -2,7 +2,7 @@
 //
 // A description is a list of stages, each after its inputs; the last one is the dataset. A stage is a list of its name,
 // the numbers of its inputs, and what its file says is sent of its arguments. A dataset that is used twice is one
-// stage. Whoever reads one trusts nothing: names, numbers and structures are checked before a stage exists.
+// stage. A reader trusts nothing: names, numbers and structures are checked before a stage exists.
 #ifndef MU_SRC_DATA_DESCRIBE_H
 #define MU_SRC_DATA_DESCRIBE_H
 
@@ -11,7 +11,7 @@
 enum { MU_MOST_STAGES = 1024 };
 
 // mu__dataset_describe makes the description of a dataset; it belongs to the pool and uses the dataset's rows. Errors:
-// UNIMPLEMENTED naming the stage that cannot be sent: it calls a function of the program, or is no stage of
+// UNIMPLEMENTED naming the stage that cannot be sent: it calls a function of the program, or is not a stage of
 // stages.def.
 mu_value *mu__dataset_describe(const mu_dataset *dataset);
 

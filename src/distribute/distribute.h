@@ -78,7 +78,7 @@ int mu__first_devices(const char *function, int replicas, mu_device *first, int 
                       mu_device *devices[MU_MAX_REPLICAS]);
 // mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
-// mu__another returns "another " if the second strategy is of the same kind, else "": what stands before its name in
+// mu__another returns "another " if the second strategy is of the same kind, else "", to be written before its name in
 // messages.
 const char *mu__another(const mu_strategy *strategy, const mu_strategy *other);
 // mu__set_strategy is mu_set_strategy; its errors name `function`.
@@ -106,7 +106,7 @@ typedef struct mu_strategy_replica {
     int local;                            // index among the local replicas
     // Of a call on a worker that leaves its gradients (aggregation.h), while it is traced; NULL: none
     mu_tensor *attempt, *ratio;
-    struct mu_left_trace *left;
+    struct mu_deferred_trace *deferred;
     bool sync_on_read;                    // reads of ON_READ variables aggregate all copies
 } mu_strategy_replica;
 
@@ -150,7 +150,7 @@ bool mu__updating(void);
 mu_strategy_replica *mu__replica(void);
 mu_strategy_replica *mu__traced_replica(void);
 
-// ---- Eager replicas (eager_replicas.c) -------------------------------------------------------
+// ---- Eager replicas (eager_replicas.c) ----------------------------------------------------------
 
 // mu__eager_run calls fn for every local replica, one at a time, and returns the regrouped
 // results. Owned; NULL on error.
@@ -212,7 +212,7 @@ mu_value *mu__map_parts(const mu_value *value, bool deep, mu_part_fn *fn, const 
 // mu__need_value fails with INVALID_ARGUMENT for a pointer that is neither NULL nor a mu_value.
 mu_status mu__need_value(const mu_value *value, const char *function);
 
-// ---- Parts of replicas (replica_parts.c) ----------------------------------------------------------------
+// ---- Parts of replicas (replica_parts.c) --------------------------------------------------------
 
 // mu__need_components fails with INVALID_ARGUMENT if a part of a nest has a number of components other than the
 // strategy's number of local replicas. NULL passes.
@@ -239,7 +239,7 @@ mu_status mu__need_reduce_op(mu_reduce_op op, const char *function);
 // result belongs to the pool.
 mu_value *mu__mirror(mu_value *value, int copies);
 
-// ---- What functions are traced for (like.c) -------------------------------------------------------
+// ---- What functions are traced for (like.c) -----------------------------------------------------
 
 // mu__like_all returns the first local replica's arguments, as mu__select_for returns them. A size that differs between
 // replicas is unknown; with `agree` (then a collective of all workers) also one that differs between workers. Owned.
@@ -255,11 +255,11 @@ mu_concrete *mu__trace_for_replicas(mu_strategy *strategy, mu_function *function
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 // mu__run_wait waits for the run, frees it and returns the regrouped results, which belong to the pool; NULL on error.
 mu_value *mu__run_wait(mu_running *running);
-// mu__strategy_find_world tells the other workers which devices this one's replicas are, and sets world_ids if the
-// devices of all of them can run one program; not if a worker is not willing. A collective of the workers' mesh.
+// mu__strategy_find_world sends the other workers the devices of this worker's replicas, and sets world_ids if the
+// devices of all workers can run one program and no worker declines. A collective of the workers' mesh.
 mu_status mu__strategy_find_world(mu_strategy *strategy, bool willing);
-// mu__world_read reads what a worker has told of its n devices into ids [n]; false unless it is willing, and in a world
-// of as many devices of each worker.
+// mu__world_read reads what a worker has sent about its n devices into ids [n]; false if the worker declines, or if its
+// world has another number of devices per worker.
 bool mu__world_read(const void *block, size_t bytes, int worker, int n_workers, int n, int64_t *ids);
 // mu__strategy_launches returns whether one program can run on all of the strategy's devices (launched_run.c), with
 // those of other workers if there are some.
@@ -297,8 +297,8 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
 // mu__cross_device_supports returns whether `ops` has its own way for this reduction and type. mu__reduce_arrays uses
 // it on one array of each of n replicas, and writes the result to n_out arrays (which may be the inputs).
 bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
-// mu__cross_device_default returns whether XLA devices reduce in their own program: nothing else was asked for, or
-// NCCL, which XLA uses on GPUs.
+// mu__cross_device_default returns whether XLA devices reduce in their own program: no other implementation was chosen,
+// or NCCL, which XLA uses on GPUs.
 bool mu__cross_device_default(const mu_cross_device_ops *ops);
 mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
                             int n, void *const *parts, int n_out, void *const *out);

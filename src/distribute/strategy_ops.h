@@ -108,8 +108,8 @@ typedef struct mu_cross_worker_ops {
     // Makes unknown the sizes in which the workers' tensors differ. Errors: INVALID_ARGUMENT for another type or rank.
     mu_status (*join_specs)(mu_strategy *strategy, int n, mu_spec *specs);
     bool chief_writes;               // files are written by the chief, when all workers have read what they hold
-    // Sums two numbers over the workers, and tells all whether a signal asked one of them to stop. Then all set
-    // strategy->stopping and note the signal (mu__stop_signal), after the same call on each.
+    // Sums two numbers over the workers, and returns on all of them whether a signal asked one of them to stop. Then
+    // all set strategy->stopping and note the signal (mu__stop_signal), after the same call on each.
     mu_status (*agree)(mu_strategy *strategy, const char *what, int64_t numbers[2]);
     const char *(*worker_name)(const mu_strategy *strategy, int worker);  // for errors; borrowed
     // What this worker is busy with, for messages of workers that wait for it (number -1: none); `done` ends it.
@@ -167,7 +167,7 @@ typedef struct mu_strategy_ops {
 } mu_strategy_ops;
 
 extern const mu_strategy_ops mu__default_ops, mu__one_device_ops, mu__mirrored_ops, mu__central_ops,
-    mu__multi_worker_ops, mu__lone_worker_ops, mu__tpu_ops,
+    mu__multi_worker_ops, mu__single_worker_ops, mu__tpu_ops,
     mu__tpu_workers_ops, mu__parameter_server_ops;
 extern const mu_cross_worker_ops mu__one_process, mu__many_workers;
 
@@ -192,7 +192,7 @@ mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indice
 // mu__parts_scatter is for a sharded variable whose parts are on servers: one op on all of them.
 mu_status mu__parts_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
-mu_status mu__left_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
+mu_status mu__deferred_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 bool mu__has_local_copies(const mu_strategy *strategy, const mu_variable *variable);
 bool mu__has_own_copies(const mu_strategy *strategy, const mu_variable *variable);
 mu_tensor *mu__read_components(mu_variable *variable);

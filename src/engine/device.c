@@ -154,7 +154,7 @@ static void *create_devices(mu_runtime *runtime)
     for (int i = 0; i < n; i++) {
         snprintf(table->devices[i].name, sizeof table->devices[i].name, "CPU:%d", i);
         table->devices[i].engine = &mu__engine_cpu;
-        table->devices[i].place = &mu__place_host;
+        table->devices[i].memory_space = &mu__host_memory;
         table->devices[i].index = i;
     }
     share_cores(table, 0, n_cores);
@@ -417,8 +417,8 @@ const char *mu_device_name(int index)
 
 // ---- Devices by type ----------------------------------------------------------------------------
 
-// The devices of a kind: of the processors, or of the first plugin for the kind that starts. That none does is no
-// error, as for TensorFlow, but the log says why.
+// The devices of a kind: of the processors, or of the first plugin for the kind that starts. As in TensorFlow, it is
+// not an error if none starts, but the log says why.
 static int devices_of_kind(device_table *table, const char *kind, mu_device **first)
 {
     char plugin[MU_PJRT_NAME];

@@ -1,7 +1,7 @@
 // Interface of an engine, which compiles a function graph for one device and given shapes, and runs it there.
 //
-// The interface does not assume that tensors lie in host memory that everybody can read: inputs and outputs are
-// tensors, state is reached through resources, and a device has only a name. engine.c lists the engines.
+// The interface does not assume that tensors are in host memory: inputs and outputs are tensors, state is reached
+// through resources, and a device has only a name. engine.c lists the engines.
 #ifndef MU_SRC_ENGINE_H
 #define MU_SRC_ENGINE_H
 
@@ -14,7 +14,7 @@
 typedef struct mu_device {
     const struct mu_engine *engine;
     char name[32];        // "CPU:0"
-    const mu_place *place;  // where its plans acquire resources
+    const mu_memory_space *memory_space; // where its plans acquire resources
     int index;            // among the devices of this kind
     int *cpus;            // cores that its threads use
     int n_cpus;
@@ -42,7 +42,7 @@ typedef struct mu_run_args {
 } mu_run_args;
 
 // A program that devices of several processes run together. Each process launches it on its own devices, and all of
-// them must: whoever calls has agreed with the others that they do.
+// them must: the caller has agreed with the other processes that they do.
 typedef struct mu_launch_world {
     int n_replicas;              // of all processes
     const int64_t *ids;          // [n_replicas * partitions] all devices, by the numbers that mu_engine.identify gives
@@ -70,20 +70,20 @@ typedef struct mu_engine {
     // A plan is for all devices of one engine_client, not for one device. Such plans do not depend on the thread.
     bool shares_plans;
     // Optional, for devices that work by themselves: launch queues the work of n replicas on devices of one client, in
-    // one program with their collectives inside, and returns without waiting. Replica i has the logical devices
-    // devices[i * partitions] and those behind it: variables and results are on the first, and annotations of the
-    // graph divide work among all. Inputs and arguments must live, and must not change, until finish, which waits for
-    // the end and frees the launch. It returns the first error; then variables that the run writes are poisoned. One
-    // thread at a time launches on a device. With a world (NULL: this process alone) the program is that of all
-    // processes, which `join` has compiled, and args->run numbers the launch; if another process fails meanwhile, or
-    // the program does not end within MUSTER_TIMEOUT, launch and finish fail, and the devices cannot be used any more.
-    // When finish fails the other processes hear of it; when launch fails, the caller tells them.
+    // one program with their collectives inside, and returns without waiting. Replica i has the logical devices from
+    // devices[i * partitions] on: variables and results are on the first, and annotations of the graph divide work
+    // among all. Inputs and arguments must live, and must not change, until finish, which waits for the end and frees
+    // the launch. It returns the first error; then variables that the run writes are poisoned. One thread at a time
+    // launches on a device. With a world (NULL: this process alone) the program is that of all processes, which `join`
+    // has compiled, and args->run numbers the launch; if another process fails meanwhile, or the program does not end
+    // within MUSTER_TIMEOUT, launch and finish fail, and the devices cannot be used any more. When finish fails, it
+    // informs the other processes; when launch fails, the caller does.
     mu_status (*launch)(mu_plan *plan, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
                         const mu_launch_world *world, mu_launch **out);
     mu_status (*finish)(mu_launch *launch);
     // Optional, for devices of several processes. identify says where a device is among them; false: its process is
-    // alone. join tells which program of a world's processes a plan has: a hash of its text, never 0. If it is not
-    // compiled, it is compiled now, or without `compile` *hash is 0.
+    // alone. join identifies the program that a plan shares with the other processes: a hash of its text, never 0. If
+    // it is not compiled, it is compiled now, or without `compile` *hash is 0.
     bool (*identify)(const mu_device *device, mu_world_device *out);
     int most_joined;             // devices of one program
     mu_status (*join)(mu_plan *plan, const mu_launch_world *world, int n, int partitions, mu_device *const *devices,
@@ -116,10 +116,10 @@ mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n);
 
 // ---- Devices of several processes ---------------------------------------------------------------
 
-// What a plugin needs to make one world of the devices of several processes: which of them this one is, and a
-// key-value store that all have. An object. Its functions are called on any thread; they fail when the job has ended.
-// get waits at most `seconds` (0: not at all, and NOT_FOUND); the caller frees the value with mu__free. check fails if
-// one of the processes has failed; fail tells the others that this one has, with the pending error.
+// What a plugin needs to make one world of the devices of several processes: which of them this one is, and a key-value
+// store that all have. An object. Its functions are called on any thread; they fail when the job has ended. get waits
+// at most `seconds` (0: not at all, and NOT_FOUND); the caller frees the value with mu__free. check fails if one of the
+// processes has failed; fail reports to the others that this one has failed, with the pending error.
 typedef struct mu_device_world mu_device_world;
 struct mu_device_world {
     mu_object object;    // first

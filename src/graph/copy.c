@@ -1,4 +1,5 @@
-// Copying one graph into another: see copy.h. Which nodes are copied, and what else stands for them, is the caller's.
+// Copying one graph into another: see copy.h. The caller chooses which nodes are copied, and which values replace the
+// others.
 #include "graph/copy.h"
 
 mu_status mu__copy_begin(mu_copying *c, const mu_graph *from, mu_graph *to)

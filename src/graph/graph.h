@@ -31,7 +31,8 @@ struct mu_node {
     mu_spec *out;
     int *resources;         // indices into graph->resources
     const char *name;       // for messages and timelines; may be NULL. Of an assignment to a part of a variable: the
-                            // whole variable's, so that whoever runs the effects can ask all parts at the same time
+                            // whole variable's, so that the code that runs the effects can request all parts at the
+                            // same time
     const char *file;       // where the op was made
     int line;
     const char *layer;      // layer that it is part of; NULL: none
@@ -99,7 +100,7 @@ mu_graph *mu__graph_inline(const mu_graph *graph, bool all);
 // mu__admit_bodies sets a new node's flags. It fails for bodies nested too deep, or that use resources the node lacks.
 mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources);
 
-// ---- Passes (pass*.c): each leaves a valid graph -------------------------------------------------
+// ---- Passes (pass*.c): each leaves a valid graph ------------------------------------------------
 
 mu_status mu__pass_prune(mu_graph *graph);    // removes nodes that reach no output and no effect
 mu_status mu__pass_share(mu_graph *graph);    // merges common subexpressions and repeated reads
@@ -246,7 +247,7 @@ struct mu_variable {
     double rate_factor;
     void *constraint;                 // what optimizers apply after an update (model); retained; NULL: none
     const mu_variable_rules *rules;
-    mu_object *left;                  // what calls on workers leave for its updates (distribute); retained; NULL: none
+    mu_object *deferred;              // its deferred updates by calls on workers (distribute); retained; NULL: none
     atomic_bool in_doubt;             // a step of several calls failed half applied (distribute/servers/aggregation.h)
     int n_components;
     mu_tensor **components;           // the host's storage, written in place by effects only
@@ -260,8 +261,8 @@ struct mu_variable {
 };
 
 extern mu_type mu__variable_type;
-// mu__autocast converts what was read of a variable to the type that the layer in progress computes in; most often
-// that is no change.
+// mu__autocast converts what was read of a variable to the type that the layer in progress computes in; usually the
+// types are equal and nothing is converted.
 mu_tensor *mu__autocast(const mu_variable *variable, mu_tensor *value);
 
 // The storage of components (variable_storage.c). mu__variable_fill makes them with an initial value, and
@@ -272,8 +273,8 @@ void mu__variable_empty(mu_variable *variable);
 
 // For a server that sends and receives large values without copying them; with the lock of the variable's resource.
 // mu__variable_lend returns the value of a variable on the host, whose memory later writes leave as it is: it belongs
-// to the pool. NULL without a record: read it with an op. mu__variable_take makes the memory of `value`, which nobody
-// may write any more, the variable's own, which no later write changes while somebody holds `value`. False: its memory
+// to the pool. NULL without a record: read it with an op. mu__variable_take makes the memory of `value`, which must not
+// be written any more, the variable's own; later writes do not change it while `value` is held. False: its memory
 // cannot be used, assign it with an op; or an error.
 mu_tensor *mu__variable_lend(mu_variable *variable);
 bool mu__variable_take(mu_variable *variable, mu_tensor *value);

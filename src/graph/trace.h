@@ -19,7 +19,8 @@ struct mu_graph_trace {
     bool keep;                  // a tape is open outside, so values that its gradient may need are kept
     mu_graph_trace *outer;      // the enclosing trace, whose tensors it may use; NULL: none
     struct { mu_captured *items; size_t n, capacity; } captured;  // captured tensors
-    // resolve finds what stands here for a tensor of another graph; `edge` is untouched where it does not know it.
+    // resolve finds the edge of this graph that represents a tensor of another graph; `edge` is unchanged if there is
+    // none.
     mu_status (*resolve)(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);
     void *resolve_arg;
     const mu_graph *resolves;   // the graph whose tensors it resolves

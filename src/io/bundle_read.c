@@ -1,4 +1,4 @@
-// Reads TensorFlow's checkpoints: the index in memory, elements from the shards when they are asked for.
+// Reads TensorFlow's checkpoints: the index at once, elements from the shards on demand.
 //
 // Names of shards follow from the checkpoint's own, none is read from the file. Each tensor's checksum is verified. A
 // variable that was partitioned is put together from its slices. Texts other than the object graph are left out.
@@ -34,7 +34,7 @@ typedef struct bundle {
     bool has_header;
     struct { raw_slice *items; size_t n, capacity; } slices;
     struct { part *items; size_t n, capacity; } parts;
-    // of entries whose place is SLICED + i: their first part and how many there are
+    // of entries whose part is SLICED + i: their first part and how many there are
     struct { uint32_t *items; size_t n, capacity; } sliced;
 } bundle;
 
@@ -124,7 +124,7 @@ static bool location_of(const bundle *b, const Mu__BundleEntry *entry, uint64_t 
     if (entry->shard_id < 0 || entry->shard_id >= b->n_shards || entry->size < 0 || entry->offset < 0 ||
         size != bytes || size > b->shard_bytes[entry->shard_id] || offset > b->shard_bytes[entry->shard_id] - size)
         return false;
-    out->place = (uint32_t)entry->shard_id;
+    out->part = (uint32_t)entry->shard_id;
     out->begin = offset;
     out->end = offset + size;
     out->crc = entry->crc32c;
@@ -226,7 +226,7 @@ static mu_status add_part(mu_tensor_file *file, const char *name, const mu_spec 
     MU_TRY(status);
     if (!found || found->at.end - found->at.begin != size)
         return damaged(file, name, "a slice has no entry, or one of another size");
-    p.at.place = found->at.place;
+    p.at.part = found->at.part;
     p.at.begin = found->at.begin;
     p.at.end = found->at.end;
     p.at.crc = found->at.crc;
@@ -261,7 +261,7 @@ static mu_status add_sliced(mu_tensor_file *file, const char *name, const Mu__Bu
     const uint32_t count = (uint32_t)b->parts.n - first;
     MU_TRY(MU_PUSH(&b->sliced, first));
     MU_TRY(MU_PUSH(&b->sliced, count));
-    out->place = SLICED + number;
+    out->part = SLICED + number;
     out->begin = 0;
     out->end = wanted;
     return MU_OK;
@@ -347,7 +347,7 @@ static mu_status read_elements(const mu_tensor_file *file, const mu_file_entry *
     char *path = NULL;
     int fd = -1;
     uint64_t size;
-    mu_status status = open_shard(file->state, (int)at->place, &path, &fd, &size);
+    mu_status status = open_shard(file->state, (int)at->part, &path, &fd, &size);
     if (status == MU_OK)
         status = mu__file_read_at(fd, path, at->begin, out, (size_t)(at->end - at->begin));
     if (fd >= 0)
@@ -364,7 +364,7 @@ static mu_status read_checked(const mu_tensor_file *file, const char *name, cons
     return mu__crc32c_mask(crc) == at->crc ? MU_OK : damaged(file, name, "the checksum of its elements does not fit");
 }
 
-// Copies a part's elements, row by row, to their places in the whole.
+// Copies a part's elements, row by row, to their offsets in the whole.
 static void copy_part(const mu_spec *whole, const part *p, const uint8_t *from, uint8_t *out)
 {
     const int rank = whole->shape.rank;
@@ -374,10 +374,10 @@ static void copy_part(const mu_spec *whole, const part *p, const uint8_t *from, 
     for (int d = 0; d + 1 < rank; d++)
         rows *= p->at.spec.shape.dims[d];
     for (int64_t r = 0; row > 0 && r < rows; r++) {
-        int64_t place = 0;
+        int64_t row_at = 0;
         for (int d = 0; d < rank; d++)
-            place = place * whole->shape.dims[d] + p->start[d] + index[d];
-        memcpy(out + (size_t)place * element, from, (size_t)row * element);
+            row_at = row_at * whole->shape.dims[d] + p->start[d] + index[d];
+        memcpy(out + (size_t)row_at * element, from, (size_t)row * element);
         from += (size_t)row * element;
         for (int d = rank - 2; d >= 0 && ++index[d] == p->at.spec.shape.dims[d]; d--)
             index[d] = 0;
@@ -387,7 +387,7 @@ static void copy_part(const mu_spec *whole, const part *p, const uint8_t *from, 
 static mu_status read_parts(const mu_tensor_file *file, const mu_file_entry *entry, void *out)
 {
     const bundle *b = file->state;
-    const uint32_t *range = &b->sliced.items[2 * (size_t)(entry->place - SLICED)];
+    const uint32_t *range = &b->sliced.items[2 * (size_t)(entry->part - SLICED)];
     mu_status status = MU_OK;
     for (uint32_t i = range[0]; status == MU_OK && i < range[0] + range[1]; i++) {
         const part *p = &b->parts.items[i];
@@ -402,7 +402,7 @@ static mu_status read_parts(const mu_tensor_file *file, const mu_file_entry *ent
 
 static mu_status read_tensor(const mu_tensor_file *file, const mu_file_entry *entry, void *out)
 {
-    MU_TRY(entry->place >= SLICED ? read_parts(file, entry, out) : read_checked(file, entry->name, entry, out));
+    MU_TRY(entry->part >= SLICED ? read_parts(file, entry, out) : read_checked(file, entry->name, entry, out));
     for (uint64_t i = 0; entry->spec.dtype == MU_BOOL && i < entry->end - entry->begin; i++)
         ((uint8_t *)out)[i] = ((uint8_t *)out)[i] != 0;
     return MU_OK;

@@ -1,7 +1,7 @@
 // Sorted tables of keys and values, as in LevelDB and in the index of TensorFlow's checkpoints.
 //
 // A table is blocks, an index block with the last key and the place of each, and a footer. In a block a key leaves out
-// what it shares with the one before. Every block ends with its checksum.
+// the prefix that it shares with the previous key. Every block ends with its checksum.
 #include "io/tensor_bundle.h"
 
 #include "data/formats/crc32c.h"

@@ -1,7 +1,7 @@
 // Event files: TFRecords of messages Event, as TensorFlow's tf.summary writes them.
 //
 // An event is written as a protobuf by hand, in the order of its field numbers; a nested message is written to a buffer
-// first, because its length stands before it. Formats: tensorflow/core/util/event.proto, framework/summary.proto.
+// first, because its length precedes it. Formats: tensorflow/core/util/event.proto, framework/summary.proto.
 #include "io/events.h"
 
 #include "data/formats/crc32c.h"

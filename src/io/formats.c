@@ -129,7 +129,7 @@ bool mu__spec_file_bytes(const mu_spec *spec, uint64_t *bytes)
     return true;
 }
 
-// The format by the first bytes of the file; for what is no file, or has no format's bytes, by its name.
+// The format by the first bytes of the file; by its name if there is no file, or if no format has these bytes.
 static const mu_file_format *format_by_contents(const char *path)
 {
     uint8_t head[MU_FILE_HEAD];

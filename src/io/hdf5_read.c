@@ -355,7 +355,7 @@ static mu_status add_dataset(scan *s, const object *o)
     if (o->refused)
         return refuse(s, o->refused);
     if (!o->has_shape || !o->has_type || !o->has_layout)
-        return damaged(s, "a dataset has no shape, type or place");
+        return damaged(s, "a dataset has no shape, type or layout");
     if (!mu__spec_file_bytes(&o->spec, &bytes))
         return damaged(s, "the product of the dimensions does not fit 63 bits");
     mu_file_entry entry = {.spec = o->spec};

@@ -15,7 +15,7 @@ typedef struct mu_file_entry {
     char *name;
     mu_spec spec;
     uint64_t begin, end;  // bytes, counted from where the format says
-    uint32_t place;       // of the format: a shard, a member of an archive
+    uint32_t part;        // of the format: the number of a shard, or of a member of an archive
     uint32_t crc;         // of the format
 } mu_file_entry;
 
@@ -33,7 +33,7 @@ struct mu_tensor_file {
 
 // The names of tensors in files of a format, from which mu_save_weights chooses what it writes.
 #define MU_BUNDLE_SUFFIX "/.ATTRIBUTES/VARIABLE_VALUE"  // the end of a variable's name in an object graph
-#define MU_BUNDLE_TABLE "/.ATTRIBUTES/table"  // and of a hash table's, with "-keys" and "-values" behind it for tensors
+#define MU_BUNDLE_TABLE  "/.ATTRIBUTES/table" // and of a hash table's, with "-keys" and "-values" appended for tensors
 typedef enum mu_file_names {
     MU_NAMES_OWN,         // "dense/kernel", Keras's paths of variables
     MU_NAMES_KERAS,       // "layers/dense/vars/0", Keras's files
@@ -63,15 +63,15 @@ struct mu_file_format {
     void (*close)(mu_tensor_file *file);
     // read writes the elements of an entry.
     mu_status (*read)(const mu_tensor_file *file, const mu_file_entry *entry, void *out);
-    // find returns the index of a name that is not that of an entry, -1 if it stands for none. Optional: none does.
+    // find resolves a name that is not that of an entry: returns an entry's index, or -1. Optional: none does.
     int (*find)(const mu_tensor_file *file, const char *name);
     // save writes a file, atomically.
     mu_status (*save)(const char *path, const mu_tensors *all);
 };
 enum { MU_FILE_HEAD = 64 };
 
-// The formats in the order in which they are tried; ends with NULL. The first is written where a path's extension is no
-// format's.
+// The formats in the order in which they are tried; ends with NULL. The first is written if a path's extension belongs
+// to no format.
 extern const mu_file_format *const mu__file_formats[];
 extern const mu_file_format mu__safetensors_format, mu__npz_format, mu__hdf5_format, mu__keras_format,
     mu__checkpoint_format;
@@ -127,7 +127,7 @@ mu_status mu__hdf5_scan(mu_tensor_file *file, const uint8_t *data, size_t bytes)
 // mu__hdf5_read copies the elements of an entry out of the file in memory.
 void mu__hdf5_read(const mu_file_entry *entry, const uint8_t *data, void *out);
 
-// The bytes of an HDF5 file to write: the headers, then the elements of each tensor behind `padding` zeros.
+// The bytes of an HDF5 file to write: the headers, then the elements of each tensor, preceded by `padding` zeros.
 typedef struct mu_hdf5_layout {
     uint8_t *head;
     size_t head_bytes;

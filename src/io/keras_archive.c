@@ -15,7 +15,7 @@
 
 enum { MOST_TEXT = 64 << 20, MOST_ASSETS = 256 << 20 };
 
-// An open archive and its weights, which lie in it unless they are packed.
+// An open archive and its weights, which are read in place unless they are compressed.
 typedef struct keras_archive {
     void *data;
     uint8_t *inflated;

@@ -6,7 +6,7 @@
 #include "data/formats/npy.h"
 #include "data/formats/zip.h"
 
-// An open archive. An entry's place is the number of its member.
+// An open archive. An entry's part is the number of its member.
 typedef struct npz {
     void *data;
     mu_zip zip;
@@ -26,7 +26,7 @@ static mu_status add_array(mu_tensor_file *file, npz *archive, size_t i)
     const uint8_t *bytes;
     uint8_t *own;
     MU_TRY(mu__zip_read(&archive->zip, member, &bytes, &own));
-    mu_file_entry entry = {.place = (uint32_t)i};
+    mu_file_entry entry = {.part = (uint32_t)i};
     mu_status status = mu__npy_spec(member->name, bytes, (size_t)member->size, &entry.spec);
     mu__free(own);
     if (status != MU_OK || !(entry.name = mu__npz_name(member->name)))
@@ -55,8 +55,8 @@ static mu_status read_array(const mu_tensor_file *file, const mu_file_entry *ent
     npz *archive = file->state;
     const uint8_t *bytes;
     uint8_t *own;
-    MU_TRY(mu__zip_read(&archive->zip, &archive->zip.entries.items[entry->place], &bytes, &own));
-    mu_tensor *tensor = mu__npy_parse(entry->name, bytes, (size_t)archive->zip.entries.items[entry->place].size);
+    MU_TRY(mu__zip_read(&archive->zip, &archive->zip.entries.items[entry->part], &bytes, &own));
+    mu_tensor *tensor = mu__npy_parse(entry->name, bytes, (size_t)archive->zip.entries.items[entry->part].size);
     if (tensor)
         memcpy(out, mu__host_read(tensor), (size_t)entry->end);
     archive->zip.inflated = 0;

@@ -134,7 +134,7 @@ static int by_offset(const void *left, const void *right)
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
-// The tensors must lie end to end and fill the data: a hole could hide bytes, an overlap could alias.
+// The tensors must be contiguous and fill the data: a hole could hide bytes, an overlap could alias.
 static mu_status check_cover(const mu_tensor_file *file)
 {
     const size_t n = file->entries.n;

@@ -67,8 +67,8 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
         memcpy((char *)to + (size_t)i * to_step, (const char *)from + (size_t)i * from_step, bytes);
 }
 
-// Such blocks are in no cache. A processor waits for as many at the same time as it sees ahead, so there is nothing
-// between them; and while other programs use the memory too, it helps to ask for the lines of a later one.
+// Such blocks are in no cache. The loop has nothing else in it, so that out-of-order execution overlaps as many cache
+// misses as possible; prefetching the lines of a later block helps while other programs use the memory too.
 MU_PER_ISA(copy_scattered, (char *restrict to, const char *const *from, size_t bytes, int64_t n),
            (to, from, bytes, n))
 {

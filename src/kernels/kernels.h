@@ -42,7 +42,7 @@ typedef struct mu_pool_shape {
     int64_t out_height, out_width;
     int64_t window_height, window_width;  // at most 256 elements together
     int64_t stride_height, stride_width;
-    int64_t pad_top, pad_left;  // zeros before the image; the padding behind it follows from the output size
+    int64_t pad_top, pad_left;  // zeros before the image; the padding after it follows from the output size
 } mu_pool_shape;
 
 // Adam as in Keras: alpha = learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t). rest_1 and rest_2 are 1 - beta_1 and

@@ -72,8 +72,8 @@ MU_INLINE void v_prefetch(const void *p, int64_t bytes)
     __builtin_prefetch((const char *)p + bytes);
 }
 
-// Prefetches into the second-level cache only, for prefetching much data far ahead: the first-level cache would evict
-// it again, and its few fill buffers would be missing for other loads.
+// Prefetches into the second-level cache only, for data that is needed much later: the first-level cache would evict it
+// again, and other loads would lack its few fill buffers.
 MU_INLINE void v_prefetch_l2(const void *p, int64_t bytes)
 {
     __builtin_prefetch((const char *)p + bytes, 0, 2);

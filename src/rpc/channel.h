@@ -85,7 +85,7 @@ mu_message *mu__channel_take(mu_channel *channel, uint64_t transfer);
 // mu__budget_take reserves bytes; false: they are not there.
 bool mu__budget_take(mu_budget *budget, size_t bytes);
 
-// ---- Shared memory (sharing.c) -------------------------------------------------------------------
+// ---- Shared memory (sharing.c) ------------------------------------------------------------------
 
 // mu__sharing_ask begins to agree on memory that this end writes, unless that is impossible.
 void mu__sharing_ask(mu_channel *channel);
@@ -99,10 +99,10 @@ void mu__sharing_end(mu_channel *channel);
 uint8_t *mu__put_number(uint8_t *to, uint64_t number, int bytes);
 uint8_t *mu__put_bytes(uint8_t *to, const void *from, size_t bytes);
 
-// ---- What both ends say of themselves (greeting.c) -----------------------------------------------
+// ---- What both ends say of themselves (greeting.c) ----------------------------------------------
 
 typedef struct mu_rpc_greeting {
-    int credits;         // of a server: calls that it takes at one time
+    int credits;         // of a server: calls that it takes at the same time
     double heartbeat;    // seconds
     int64_t most_bytes;  // of a server: of one message, if it has room for nothing else; 0: it does not say
 } mu_rpc_greeting;

@@ -1,8 +1,8 @@
 // Messages: a value, a nest of tensors, as bytes that another process can read.
 //
 // A node of the nest is a byte with its kind, then what docs/rpc.md says. Numbers are little-endian. The elements of a
-// large tensor begin at a multiple of 64 bytes, so that the receiver can use them where they lie. A first pass counts
-// the bytes, a second writes them. What is read is untrusted.
+// large tensor begin at a multiple of 64 bytes, so that the receiver can use them in place. A first pass counts the
+// bytes, a second writes them. What is read is untrusted.
 #include "rpc/channel.h"
 
 enum { NOTHING, TENSOR, LIST, MAP, SLICES };
@@ -271,8 +271,12 @@ static mu_tensor *borrow(reader *r, const mu_spec *spec, const uint8_t *elements
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (buffer == NULL)
         return NULL;
-    *buffer = (mu_buffer){.object = buffer->object, .data = (void *)(uintptr_t)elements, .bytes = bytes,
-                          .place = &mu__place_host, .release = release_message, .arg = mu_retain(r->message)};
+    *buffer = (mu_buffer){.object = buffer->object,
+                          .data = (void *)(uintptr_t)elements,
+                          .bytes = bytes,
+                          .memory_space = &mu__host_memory,
+                          .release = release_message,
+                          .arg = mu_retain(r->message)};
     mu_tensor *tensor = mu__tensor_view(buffer, 0, spec->dtype, &spec->shape);
     mu_release(buffer);
     return tensor;

@@ -27,7 +27,7 @@ typedef struct mu_message {
     struct {
         mu_extent *items;
         size_t n, capacity;
-    } extents; // n 0: the message lies in `data`
+    } extents; // n 0: the message is in `data`
 } mu_message;
 
 // mu__message_new makes a message with undefined bytes; the caller owns it. NULL: RESOURCE_EXHAUSTED, recorded.
@@ -88,7 +88,7 @@ mu_status mu__server_run_on(mu_rpc_server *server, const char *method, mu_worker
 typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);
 mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg);
 
-// mu__call_wait_begin tells that the running method waits for other calls, and mu__call_wait_end that it no longer
+// mu__call_wait_begin announces that the running method waits for other calls, and mu__call_wait_end that it no longer
 // does: its thread does not count meanwhile, so that the others get through. Errors: RESOURCE_EXHAUSTED if too many
 // wait.
 mu_status mu__call_wait_begin(void);
@@ -107,7 +107,7 @@ void mu__client_forget(mu_rpc_client *client, mu_released what, const char *name
 typedef struct mu_server_call mu_server_call;
 mu_server_call *mu__call_defer(void);
 void mu__call_answer(mu_server_call *call, const mu_value *value);
-// mu__call_cancelled tells whether nobody waits for such a call any more; it must be answered all the same.
+// mu__call_cancelled returns whether the client no longer waits for such a call; it must be answered all the same.
 bool mu__call_cancelled(mu_server_call *call);
 void mu__server_at_stop(mu_rpc_server *server, void (*stop)(void *arg), void *arg);
 
@@ -132,7 +132,7 @@ mu_client_state mu__server_client(mu_rpc_server *server, uint64_t client);
 // mu__server_owned registers, before the server has started, how something is freed that coordinators make on it.
 // mu__server_free_owned frees all of it. mu__server_free_orphans does so if a coordinator has been gone for long
 // enough, and returns when it is due again; without the server's lock. mu__server_on_owner_left registers a function
-// that is called when that time has become sooner, with the server's lock held: it may only wake somebody up.
+// that is called when that time has become sooner, with the server's lock held: it may only wake another thread.
 mu_status mu__server_owned(mu_rpc_server *server, void (*free)(void *arg), void *arg);
 void mu__server_free_owned(mu_rpc_server *server);
 int64_t mu__server_free_orphans(mu_rpc_server *server, int64_t now);
@@ -140,8 +140,8 @@ void mu__server_on_owner_left(mu_rpc_server *server, void (*left)(void *arg), vo
 
 // ---- Without threads ----------------------------------------------------------------------------
 
-// In a system without threads (mu_system.threads) whoever made a server or a client repeats its steps. Each returns
-// when it is due again.
+// In a system without threads (mu_system.threads) the owner of a server or a client calls its step function repeatedly.
+// Each returns when it is due again.
 int64_t mu__server_step(mu_rpc_server *server);
 int64_t mu__client_step(mu_rpc_client *client);
 
@@ -156,22 +156,22 @@ static inline uint64_t mu__request_of(uint64_t call) { return call >> MU_CALL_BI
 // ---- Clients ------------------------------------------------------------------------------------
 
 // mu__client_call is mu_rpc_call with a function that is called once, when the call has ended, on any thread and with
-// locks held: it may only wake somebody up. Owned by the caller.
+// locks held: it may only wake another thread. Owned by the caller.
 mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_value *arguments, double seconds,
                                void (*ended)(void *arg), void *arg);
 // mu__client_call_since is mu__client_call of what came with a version of the wire. If the server speaks an older one
 // the call ends with UNIMPLEMENTED, which names both, and is not sent. need NULL: every version has it.
 mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *need, const char *method,
                                      mu_value *arguments, double seconds, void (*ended)(void *arg), void *arg);
-// mu__result_too_large tells of a call that has failed whether its server could not take it at any time, because of its
-// size.
+// mu__result_too_large returns whether a failed call exceeds what its server can ever take.
 bool mu__result_too_large(const mu_rpc_result *result);
 // mu__client_sent returns how many bytes of a large call's arguments are on their way or have arrived; SIZE_MAX: all
 // are.
 size_t mu__client_sent(mu_rpc_client *client, const mu_rpc_result *result);
 double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
-// mu__call_failure writes why a call failed, and returns `text`. A program's own method stands first: "f" at ADDRESS:
-// why. One of the library's, which no program has called, is behind the first line of `why`, in brackets.
+// mu__call_failure writes why a call failed, and returns `text`. For a program's own method the text begins with it:
+// "f" at ADDRESS: why. For a method of the library, which no program has called, it follows the first line of `why`, in
+// brackets.
 enum { MU_FAILURE_TEXT = 900 };
 const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, const char *address, const char *why);
 // mu__client_watch registers such a function for every change of what mu__client_server returns; NULL: none any more.

@@ -86,7 +86,7 @@ mu_status mu__sharing_asked(mu_channel *channel, const mu_request *request, uint
         return MU_OK;
     }
     if (request->bytes >= sizeof address || !channel->challenged || channel->theirs != NULL)
-        return mu__error(MU_DATA_LOSS, "memory is offered twice, or without having been asked for");
+        return mu__error(MU_DATA_LOSS, "memory is offered twice, or was not requested");
     memcpy(address, request->data, request->bytes);
     mu__printable(address, false);
     MU_TRY(sign(channel, channel->challenge, channel->session->incarnation, proof));

@@ -1,6 +1,6 @@
 // Signatures: which arguments a method takes, as text, and whether given arguments match.
 //
-// One walk reads the text and goes through the value beside it; without a value it checks the text alone.
+// One walk reads the text and traverses the value along with it; without a value it checks the text alone.
 #include "rpc/rpc.h"
 
 #include <ctype.h>
@@ -139,7 +139,7 @@ static mu_status walk_items(walk *w, const mu_value *value, bool map)
     const int given = value == NULL ? 0 : value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP ? value->n : 1;
     if (!w->check || given == n)
         return MU_OK;
-    snprintf(text, sizeof text, "%d values where %d belong", given, n);
+    snprintf(text, sizeof text, "%d values; expected %d", given, n);
     return differs(w, text);
 }
 

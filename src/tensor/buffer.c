@@ -1,18 +1,18 @@
-// Buffers: elements at a place, which is the host's memory unless somebody asks for another.
+// Buffers: elements in a memory space, which is the host's memory unless the caller names another.
 //
-// The host's memory costs nothing here: its elements have an address. Elements at other places are copied from and to
-// the host through the place's functions.
+// Elements in the host's memory have an address, so reaching them costs nothing. Elements in other memory spaces are
+// copied from and to the host through the space's functions.
 #include "tensor/tensor.h"
 
-const mu_place mu__place_host = {.name = "host", .addressable = true};
-const mu_place mu__place_segment = {.name = "shared segment", .addressable = true};
+const mu_memory_space mu__host_memory = {.name = "host", .addressable = true};
+const mu_memory_space mu__shared_memory = {.name = "shared segment", .addressable = true};
 
 static void destroy_elsewhere(mu_buffer *buffer)
 {
     void *fetched = atomic_load_explicit(&buffer->fetched, memory_order_acquire);
     if (fetched && !buffer->mapped)
         mu__free_data(fetched, MU_MAX(buffer->bytes, (size_t)1));
-    buffer->place->free(buffer->place, buffer->handle);
+    buffer->memory_space->free(buffer->memory_space, buffer->handle);
 }
 
 static void destroy_buffer(void *object)
@@ -22,7 +22,7 @@ static void destroy_buffer(void *object)
         buffer->release(buffer->arg);
     else if (buffer->data && !buffer->arg)
         mu__free_data(buffer->data, buffer->bytes);
-    else if (!buffer->data && !buffer->place->addressable)
+    else if (!buffer->data && !buffer->memory_space->addressable)
         destroy_elsewhere(buffer);
 }
 
@@ -33,7 +33,7 @@ mu_buffer *mu__buffer_new(size_t bytes)
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (!buffer)
         return NULL;
-    buffer->place = &mu__place_host;
+    buffer->memory_space = &mu__host_memory;
     buffer->bytes = MU_MAX(bytes, (size_t)1);
     buffer->data = mu__alloc_data(buffer->bytes);
     if (!buffer->data) {
@@ -43,20 +43,20 @@ mu_buffer *mu__buffer_new(size_t bytes)
     return buffer;
 }
 
-mu_buffer *mu__buffer_at(const mu_place *place, const mu_spec *spec)
+mu_buffer *mu__buffer_at(const mu_memory_space *space, const mu_spec *spec)
 {
     const size_t bytes = mu__spec_bytes(spec);
-    if (place == &mu__place_host)
+    if (space == &mu__host_memory)
         return mu__buffer_new(bytes);
-    assert(!place->addressable);
-    void *handle = place->allocate(place, spec);
+    assert(!space->addressable);
+    void *handle = space->allocate(space, spec);
     mu_buffer *buffer = handle ? mu__new(&mu__buffer_type, sizeof *buffer) : NULL;
     if (!buffer) {
         if (handle)
-            place->free(place, handle);
+            space->free(space, handle);
         return NULL;
     }
-    buffer->place = place;
+    buffer->memory_space = space;
     buffer->bytes = bytes;
     buffer->handle = handle;
     return buffer;
@@ -64,16 +64,16 @@ mu_buffer *mu__buffer_at(const mu_place *place, const mu_spec *spec)
 
 mu_status mu__buffer_from_host(mu_buffer *buffer, const void *data)
 {
-    if (!buffer->place->addressable)
-        return buffer->place->from_host(buffer->place, buffer->handle, data, buffer->bytes);
+    if (!buffer->memory_space->addressable)
+        return buffer->memory_space->from_host(buffer->memory_space, buffer->handle, data, buffer->bytes);
     memcpy(buffer->data, data, buffer->bytes);
     return MU_OK;
 }
 
 mu_status mu__buffer_to_host(const mu_buffer *buffer, void *data)
 {
-    if (!buffer->place->addressable)
-        return buffer->place->to_host(buffer->place, buffer->handle, data, buffer->bytes);
+    if (!buffer->memory_space->addressable)
+        return buffer->memory_space->to_host(buffer->memory_space, buffer->handle, data, buffer->bytes);
     memcpy(data, buffer->data, buffer->bytes);
     return MU_OK;
 }
@@ -81,7 +81,8 @@ mu_status mu__buffer_to_host(const mu_buffer *buffer, void *data)
 // Two threads may fetch at the same time; the first one's copy stays.
 static void *fetch(mu_buffer *buffer)
 {
-    void *there = buffer->place->map ? (void *)buffer->place->map(buffer->place, buffer->handle) : NULL;
+    void *there =
+        buffer->memory_space->map ? (void *)buffer->memory_space->map(buffer->memory_space, buffer->handle) : NULL;
     if (there) {
         buffer->mapped = true;
         atomic_store_explicit(&buffer->fetched, there, memory_order_release);

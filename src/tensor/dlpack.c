@@ -130,7 +130,7 @@ static mu_status read_spec(const dl_tensor *t, mu_spec *out)
     *out = (mu_spec){.dtype = MU_DTYPE_DEFAULT};
     if (t->device.type != ON_CPU && t->device.type != ON_PINNED)
         return mu__error(MU_UNIMPLEMENTED,
-                         "mu_from_dlpack: the tensor lies on a device of type %d; copy it to the CPU first",
+                         "mu_from_dlpack: the tensor is on a device of type %d; copy it to the CPU first",
                          t->device.type);
     for (size_t i = 0; i < MU_COUNT(types); i++)
         if (types[i].code == t->dtype.code && types[i].bits == t->dtype.bits && t->dtype.lanes == 1)
@@ -187,7 +187,7 @@ static mu_tensor *borrow(const dl_tensor *t, const mu_spec *spec, void *managed,
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (!buffer)
         return NULL;
-    buffer->place = &mu__place_host;
+    buffer->memory_space = &mu__host_memory;
     buffer->data = t->data ? (char *)t->data + t->byte_offset : nothing;  // no elements
     buffer->bytes = mu__spec_bytes(spec);
     buffer->arg = managed;  // any non-NULL value: the buffer does not own the memory

@@ -1,7 +1,7 @@
 // Tensors of strings: one buffer with the offsets of the elements and then their bytes.
 //
 // Offsets count from the begin of the buffer, so that a view of some elements is an offset into the table, as it is for
-// numbers, and shares the buffer. Behind each string stands a zero, for C. A tensor is made at once and never changed.
+// numbers, and shares the buffer. Each string is followed by a zero, for C. A tensor is made at once and never changed.
 #include "tensor/tensor.h"
 
 static const int64_t *table_of(const mu_tensor *tensor)
@@ -82,7 +82,7 @@ mu_tensor *mu__strings_text(const void *bytes, size_t n)
     return NULL;
 }
 
-// ---- As bytes for files and other processes ---------------------------------------------------
+// ---- As bytes for files and other processes -----------------------------------------------------
 
 size_t mu__strings_wire_bytes(const mu_tensor *tensor)
 {

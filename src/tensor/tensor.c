@@ -135,7 +135,7 @@ mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *d
     if (!buffer)
         return NULL;
     const mu_spec spec = {.dtype = dtype, .shape = shape};
-    buffer->place = &mu__place_host;
+    buffer->memory_space = &mu__host_memory;
     buffer->data = data ? data : nothing;
     buffer->bytes = mu__spec_bytes(&spec);
     buffer->arg = buffer;  // any non-NULL value: the buffer does not own the memory

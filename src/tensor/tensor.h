@@ -65,41 +65,42 @@ int mu__axis(int axis, int rank, const char *what);
 #define MU_SHAPE_TEXT 160
 const char *mu__shape_text(const mu_shape *shape, char text[MU_SHAPE_TEXT]);
 
-// ---- Buffers and their places (buffer.c) --------------------------------------------------------
+// ---- Buffers and memory spaces (buffer.c) -------------------------------------------------------
 
-// Where elements live: in the host's memory, in a segment that processes of the host share, on a device of an engine,
-// in another process. At an addressable place they lie at mu_buffer.data. Elsewhere only the place reaches them, by a
-// handle of its own, and the host works on copies. A place outlives the buffers that are there.
-typedef struct mu_place mu_place;
+// Where elements are stored: in the host's memory, in a segment that processes of the host share, on a device of an
+// engine, in another process. In an addressable memory space the elements are at mu_buffer.data. Otherwise only the
+// functions of the memory space reach them, through a handle, and the host works on copies. A memory space outlives its
+// buffers.
+typedef struct mu_memory_space mu_memory_space;
 typedef struct mu_buffer mu_buffer;
-struct mu_place {
+struct mu_memory_space {
     const char *name;  // for messages: "host", "XLA_CPU:0"
     bool addressable;  // then the functions are NULL
     // allocate returns a handle for elements of this type and shape, undefined until from_host; NULL on error.
-    void *(*allocate)(const mu_place *place, const mu_spec *spec);
-    void (*free)(const mu_place *place, void *handle);
+    void *(*allocate)(const mu_memory_space *space, const mu_spec *spec);
+    void (*free)(const mu_memory_space *space, void *handle);
     // from_host and to_host copy all `bytes` of the elements, dense and row-major; they may block.
-    mu_status (*from_host)(const mu_place *place, void *handle, const void *data, size_t bytes);
-    mu_status (*to_host)(const mu_place *place, void *handle, void *data, size_t bytes);
+    mu_status (*from_host)(const mu_memory_space *space, void *handle, const void *data, size_t bytes);
+    mu_status (*to_host)(const mu_memory_space *space, void *handle, void *data, size_t bytes);
     // Optional. map returns the address at which the host can read the elements as long as the handle lives and is not
-    // written; NULL: it cannot. share gives `handle`, which is new, the elements of a buffer at this place without
-    // copying them: whoever writes the new one leaves those of the buffer as they are.
-    const void *(*map)(const mu_place *place, void *handle);
-    mu_status (*share)(const mu_place *place, void *handle, mu_buffer *from);
+    // written; NULL: it cannot. share makes `handle`, which is new, refer to the elements of a buffer in this memory
+    // space without copying them; a later write to the new handle does not change the buffer.
+    const void *(*map)(const mu_memory_space *space, void *handle);
+    mu_status (*share)(const mu_memory_space *space, void *handle, mu_buffer *from);
 };
 
-extern const mu_place mu__place_host;     // memory of this process
-extern const mu_place mu__place_segment;  // memory that processes of this host map together
+extern const mu_memory_space mu__host_memory;    // memory of this process
+extern const mu_memory_space mu__shared_memory; // memory that processes of this host map together
 
 struct mu_buffer {
     mu_object object;
-    void *data;                  // address; NULL: the place is not addressable
+    void *data; // address; NULL: the memory space is not addressable
     size_t bytes;
-    const mu_place *place;
+    const mu_memory_space *memory_space;
     void (*release)(void *arg);  // NULL: data came from mu__alloc_data
     union {
         void *arg;
-        void *handle;            // of the place, where it is not addressable
+        void *handle; // of the memory space, if it is not addressable
     };
     void *_Atomic fetched;       // elements elsewhere for the host, from the first mu__host_read on: a copy,
     atomic_bool mapped;          // or where they are
@@ -107,7 +108,8 @@ struct mu_buffer {
 
 // These functions return a reference that the caller owns, with undefined elements; NULL on error.
 mu_buffer *mu__buffer_new(size_t bytes);                               // on the host
-mu_buffer *mu__buffer_at(const mu_place *place, const mu_spec *spec);  // a segment's owner makes those there itself
+mu_buffer *mu__buffer_at(const mu_memory_space *space,
+                         const mu_spec *spec); // a segment's owner makes those there itself
 
 // mu__buffer_from_host and mu__buffer_to_host copy all elements of a buffer anywhere.
 mu_status mu__buffer_from_host(mu_buffer *buffer, const void *data);
@@ -143,8 +145,8 @@ mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run);  // another h
 // mu__tensor_unset is mu_tensor_new with elements left for the caller to write; it belongs to the innermost pool.
 mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims);
 
-// mu__host_read returns the address on the host of a tensor's elements, for reading. Elements at another place are
-// fetched once, by mu__host_fetch (buffer.c); NULL if that fails.
+// mu__host_read returns the address on the host of a tensor's elements, for reading. Elements in another memory space
+// are fetched once, by mu__host_fetch (buffer.c); NULL if that fails.
 const void *mu__host_fetch(const mu_tensor *tensor);
 static inline const void *mu__host_read(const mu_tensor *tensor)
 {
@@ -152,14 +154,14 @@ static inline const void *mu__host_read(const mu_tensor *tensor)
     return data ? (const char *)data + tensor->offset : mu__host_fetch(tensor);
 }
 
-// mu__host_write is for writing. The tensor is on the host; its caller made it, and nobody else reads it yet.
+// mu__host_write is for writing. The tensor is on the host; its caller made it, and no other thread reads it yet.
 static inline void *mu__host_write(const mu_tensor *tensor)
 {
     assert(tensor->buffer->data);
     return (char *)tensor->buffer->data + tensor->offset;
 }
 
-// mu__made_here tells whether the active replica function made the tensor, or received it as this replica's component
+// mu__made_here returns whether the active replica function made the tensor, or received it as this replica's component
 // of an argument. Such a tensor is per-replica even if all replicas have equal values; a tensor from outside the
 // function is one value for all replicas.
 static inline bool mu__made_here(const mu_tensor *tensor)
@@ -175,9 +177,9 @@ static inline mu_spec mu__spec_of(const mu_tensor *tensor)
 
 // ---- Strings (strings.c) ------------------------------------------------------------------------
 
-// A tensor of n strings has one buffer: n + 1 offsets (int64), counted from the buffer's begin, then the strings, each
-// with a zero behind it. So an element is 8 bytes wide, views are what they are for numbers, and what copies 8 bytes an
-// element without knowing strings would copy offsets without strings: mu__tensor_alloc refuses MU_STRING, so that it
+// A tensor of n strings has one buffer: n + 1 offsets (int64), counted from the start of the buffer, then the strings,
+// each followed by a zero. So an element is 8 bytes wide, views are what they are for numbers, and what copies 8 bytes
+// an element without knowing strings would copy offsets without strings: mu__tensor_alloc refuses MU_STRING, so that it
 // fails.
 static inline bool mu__has_strings(const mu_tensor *tensor) { return tensor->dtype == MU_STRING; }
 mu_string mu__string_at(const mu_tensor *tensor, int64_t i);  // unchecked; never NULL
@@ -222,7 +224,7 @@ struct mu_value {
 mu_value *mu__value_leaf(mu_value_kind kind, void *object);
 mu_value *mu__value_container(mu_value_kind kind, int n, mu_value *const *items, const char *const *keys);
 
-// mu__value_is_remote tells whether a leaf stands for something on workers: it has neither tensor nor variable.
+// mu__value_is_remote returns whether a leaf refers to an object on workers: it has neither tensor nor variable.
 static inline bool mu__value_is_remote(const mu_value *leaf)
 {
     return leaf->kind == MU_VALUE_PER_WORKER || leaf->kind == MU_VALUE_REMOTE;

@@ -22,7 +22,7 @@ static void destroy_value(void *object)
     mu__free(value->keys);
 }
 
-// What nothing else holds; a tensor that stands in a pool too counts there.
+// Bytes that nothing else holds; a tensor that is also in a pool is counted there.
 static size_t value_bytes(const void *object)
 {
     const mu_value *value = object;
@@ -246,7 +246,7 @@ const char *mu_value_key(const mu_value *map, int i)
 }
 
 // The component of a distributed value that the calling thread sees: on an eager replica its own; outside, the first
-// component of a mirrored value, since all are equal. A trace stands for all replicas, so it has no component of its
+// component of a mirrored value, since all are equal. A trace represents all replicas, so it has no component of its
 // own.
 static const mu_value *own_component(const mu_value *value)
 {

@@ -168,7 +168,7 @@ static bool is_named(const char *text, const char *name)
     return strncmp(text, name, n) == 0 && text[n] == '=';
 }
 
-// A worker beside parameter servers does not see the cluster's key.
+// A worker in a cluster with parameter servers does not see the cluster's key.
 static bool has_own_key(const mu_launch_options *options, int rank)
 {
     return options->keyring && rank > 0 && rank <= options->workers;
@@ -228,7 +228,7 @@ static char *trace_variable(const char *file, int rank)
     return mu__sprintf("MUSTER_TRACE=%s.%d", file, rank);
 }
 
-// A fixed port is one process's, so each rank has one of its own behind rank 0's.
+// Only one process can use a fixed port, so rank N uses rank 0's port plus N.
 static int metrics_port(int rank)
 {
     const int port = (int)mu__setting_int(MU_SETTING_METRICS_PORT);

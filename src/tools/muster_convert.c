@@ -85,13 +85,14 @@ const mu_tool_command mu__tool_convert = {
     .name = "muster convert",
     .usage = "[--model FILE] IN OUT",
     .summary = "convert a file of tensors to another format",
-    .description = "Converts between safetensors, Keras's .weights.h5 and .keras, TensorFlow's checkpoints (a name "
-                   "with .ckpt, or the .index file) and .npz; OUT may also be Keras's JSON, the configuration of the "
-                   "model without its weights. The contents of IN tell its format, the extension of OUT its own. "
-                   "With --model, and from a .keras file, the tensors get the names by which Keras "
-                   "(keras.Model.load_weights), TensorFlow (tf.train.Checkpoint) or Muster (mu_load_weights) finds "
-                   "them, and .weights.h5, .keras and checkpoints include the state of the optimizer. Without, "
-                   "they keep their names.",
+    .description =
+        "Converts between safetensors, Keras's .weights.h5 and .keras, TensorFlow's checkpoints (a name "
+        "with .ckpt, or the .index file) and .npz; OUT may also be Keras's JSON, the configuration of the "
+        "model without its weights. The contents of IN determine its format, the extension of OUT that of OUT. "
+        "With --model, and from a .keras file, the tensors get the names by which Keras "
+        "(keras.Model.load_weights), TensorFlow (tf.train.Checkpoint) or Muster (mu_load_weights) finds "
+        "them, and .weights.h5, .keras and checkpoints include the state of the optimizer. Without, "
+        "they keep their names.",
     .example = "muster convert model.keras model.safetensors\n"
                "muster convert model.keras model.json\n"
                "muster convert --model model.json weights.safetensors model.ckpt\n",

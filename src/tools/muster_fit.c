@@ -27,10 +27,10 @@ static const mu_tool_option options[] = {
                   .text = "the strategy to train with"},
     [EPOCHS] = {.name = "epochs", .value = "N", .initial = "1", .text = "passes over the data"},
     [BATCH_SIZE] = {.name = "batch-size", .value = "N", .initial = "32", .text = "samples of a step, on all replicas"},
-    [OPTIMIZER] = {.name = "optimizer", .value = "NAME", .text = "Keras's name, if the model was not compiled or "
-                   "another one is wanted (default adam)"},
-    [LOSS] = {.name = "loss", .value = "NAME", .text = "Keras's name, if the model was not compiled or another one is "
-              "wanted"},
+    [OPTIMIZER] = {.name = "optimizer", .value = "NAME", .text = "Keras's name of an optimizer; replaces "
+                   "that of a compiled model (default adam)"},
+    [LOSS] = {.name = "loss", .value = "NAME", .text = "Keras's name of a loss; replaces that of a compiled "
+              "model"},
     [METRICS] = {.name = "metrics", .value = "NAMES", .text = "Keras's names, with commas"},
     [WEIGHTS] = {.name = "weights", .value = "FILE", .text = "weights to start from, in any format of muster convert"},
     [OUTPUT] = {.name = "output", .letter = 'o', .value = "FILE", .text = "where the trained model (.keras) or its "

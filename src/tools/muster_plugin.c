@@ -1,8 +1,9 @@
 // `muster plugin install NAME`: fetches the published PJRT plugin for a kind of device through pip, and puts its
 // library where programs find it.
 //
-// pip compares the wheel with the hash that stands here before it accepts it. Everything happens in a temporary folder
-// beside the plugins, and the library gets its name last, so that an interrupted installation leaves no plugin behind.
+// pip compares the wheel with the hash in the table below before it accepts it. Everything happens in a temporary
+// folder next to the plugins, and the library is renamed last, so that an interrupted installation leaves no plugin
+// behind.
 #include "engine/pjrt/pjrt.h"
 #include "model/files/checkpoint.h"
 #include "tools/tools.h"
@@ -37,9 +38,9 @@ enum { PATH_BYTES = 4096 };
 
 // ---- Files --------------------------------------------------------------------------------------
 
-static int remove_one(const char *path, const struct stat *what, int type, struct FTW *place)
+static int remove_one(const char *path, const struct stat *what, int type, struct FTW *walk)
 {
-    (void)what, (void)type, (void)place;
+    (void)what, (void)type, (void)walk;
     return remove(path);
 }
 

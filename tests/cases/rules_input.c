@@ -150,7 +150,7 @@ static void every_strategy(void)
 static mu_strategy *as_worker(int w, int workers)
 {
     mu_strategy *strategy = mirrored(1);
-    strategy->ops = workers > 1 ? &mu__multi_worker_ops : &mu__lone_worker_ops;
+    strategy->ops = workers > 1 ? &mu__multi_worker_ops : &mu__single_worker_ops;
     strategy->n_workers = strategy->n_replicas = workers;
     strategy->worker = strategy->first_replica = w;
     return strategy;

@@ -8,7 +8,7 @@
 static mu_strategy *as_worker(int w, int workers, int replicas)
 {
     mu_strategy *strategy = mirrored(replicas);
-    strategy->ops = workers > 1 ? &mu__multi_worker_ops : &mu__lone_worker_ops;
+    strategy->ops = workers > 1 ? &mu__multi_worker_ops : &mu__single_worker_ops;
     strategy->n_workers = workers;
     strategy->worker = w;
     strategy->n_replicas = workers * replicas;

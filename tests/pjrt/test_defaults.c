@@ -62,7 +62,7 @@ static void test_all_gpus_are_the_default(void **state)
     expect_devices(mu_mirrored_strategy(), "GPU:", GPUS);
     expect_devices(mu_mirrored_strategy(.replicas = 2), "GPU:", 2);
     assert_null(mu_mirrored_strategy(.replicas = GPUS + 1));
-    expect_error(MU_INVALID_ARGUMENT, "5 replicas asked for, but there are 4 devices (GPU:0");
+    expect_error(MU_INVALID_ARGUMENT, "5 replicas are requested, but there are 4 devices (GPU:0");
     expect_devices(mu_central_storage_strategy(), "GPU:", GPUS);
     expect_devices(mu_central_storage_strategy(.replicas = 1), "GPU:", 1);
     expect_devices(mu_multi_worker_mirrored_strategy(), "GPU:", GPUS);

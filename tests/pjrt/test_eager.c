@@ -63,7 +63,7 @@ static void test_ops_run_on_the_device_that_is_set(void **state)
     (void)state;
     assert_int_equal(mu_set_device("XLA_CPU:0"), MU_OK);
     mu_tensor *x = row(1, 2, 3), *y = mu_multiply(mu_add(x, x), x);
-    assert_ptr_equal(y->buffer->place, device->place);
+    assert_ptr_equal(y->buffer->memory_space, device->memory_space);
     expect_counts(2, 2, 3);
     mu_tensor *z = mu_reshape(mu_add(y, y), 2, (const int64_t[]){3, 1});  // compiled before; on the device already
     expect_counts(1, 2, 0);
@@ -72,7 +72,7 @@ static void test_ops_run_on_the_device_that_is_set(void **state)
     expect_elements(mu_add(wide, wide), 4, (const double[]){2, 2, 2, 2});  // another shape
     assert_int_equal(compiled, 1);
     assert_int_equal(mu_set_device(NULL), MU_OK);
-    assert_ptr_equal(mu_add(x, x)->buffer->place, &mu__place_host);
+    assert_ptr_equal(mu_add(x, x)->buffer->memory_space, &mu__host_memory);
 }
 
 static void test_a_scope_of_one_device(void **state)
@@ -81,14 +81,14 @@ static void test_a_scope_of_one_device(void **state)
     mu_tensor *x = row(1, 2, 3), *y = NULL, *z = NULL;
     MU_SCOPE(mu_one_device_strategy("XLA_CPU:0"))
         y = mu_exp(x);
-    assert_ptr_equal(y->buffer->place, device->place);
+    assert_ptr_equal(y->buffer->memory_space, device->memory_space);
     MU_SCOPE(mu_one_device_strategy("CPU:1"))
         z = mu_exp(x);
-    assert_ptr_equal(z->buffer->place, &mu__place_host);
+    assert_ptr_equal(z->buffer->memory_space, &mu__host_memory);
     expect_elements(y, 3, (const double[]){exp(1), exp(2), exp(3)});
     MU_SCOPE(mu_mirrored_strategy(.devices = (const char *[]){"XLA_CPU:0", "XLA_CPU:1", NULL}))
         z = mu_exp(x);
-    assert_ptr_equal(z->buffer->place, &mu__place_host);
+    assert_ptr_equal(z->buffer->memory_space, &mu__host_memory);
 }
 
 static mu_value *square(mu_value *arguments, void *arg)
@@ -106,7 +106,7 @@ static void test_a_callback_runs_there(void **state)
     mu_value *out = mu_run_callback(mu_one_device_strategy("XLA_CPU:1"), square, &seen,
                                     mu_list(mu_of(row(1, 2, 3)), MU_END));
     assert_non_null(out);
-    assert_ptr_equal(seen->buffer->place, mu__device_by_name(mu__runtime(), "XLA_CPU:1")->place);
+    assert_ptr_equal(seen->buffer->memory_space, mu__device_by_name(mu__runtime(), "XLA_CPU:1")->memory_space);
     expect_elements(mu_value_tensor(out), 3, (const double[]){1, 4, 9});
 }
 
@@ -122,7 +122,7 @@ static void test_gradients(void **state)
     mu_tape_close(tape);
     if (!dx)
         fail_msg("%s", mu_error_message());
-    assert_ptr_equal(dx->buffer->place, device->place);
+    assert_ptr_equal(dx->buffer->memory_space, device->memory_space);
     expect_elements(dx, 3, (const double[]){3, 12, 27});
     const double h = 1e-2;  // numerically, by float32 on the host
     mu_set_device(NULL);
@@ -138,10 +138,10 @@ static void test_variables(void **state)
     mu_variable *v = mu_variable_new(.initial_value = row(1, 2, 3), .name = "v");
     mu_set_device("XLA_CPU:0");
     mu_tensor *before = mu_variable_read(v);
-    assert_ptr_equal(before->buffer->place, device->place);
+    assert_ptr_equal(before->buffer->memory_space, device->memory_space);
     mu_variable_assign_add(v, row(1, 1, 1));
     mu_variable_assign_sub(v, mu_add(before, before));
-    assert_ptr_equal(mu_variable_read(v)->buffer->place, device->place);
+    assert_ptr_equal(mu_variable_read(v)->buffer->memory_space, device->memory_space);
     expect_elements(before, 3, (const double[]){1, 2, 3});  // as it was when it was read
     expect_elements(mu_variable_read(v), 3, (const double[]){0, -1, -2});
     mu_tensor *column = mu_reshape(mu_add(row(1, 2, 3), row(3, 3, 3)), 2, (const int64_t[]){3, 1});
@@ -153,7 +153,7 @@ static void test_variables(void **state)
     mu_variable_assign_add(v, row(1, 1, 1));
     expect_elements(mu_variable_read(v), 3, (const double[]){5, 6, 7});
     mu_variable_assign(v, row(7, 8, 9));
-    assert_ptr_equal(mu_variable_read(v)->buffer->place, device->place);
+    assert_ptr_equal(mu_variable_read(v)->buffer->memory_space, device->memory_space);
     mu_set_device(NULL);
     expect_elements(mu_variable_read(v), 3, (const double[]){7, 8, 9});
     assert_int_equal(mu_error_code(), MU_OK);
@@ -175,7 +175,7 @@ static void test_the_host_does_the_rest(void **state)
     for (int i = 0; i < 2; i++) {  // a window beyond the limit of the lowering
         mu_tensor *most = mu_nn_max_pool2d(image, {20, 20});
         expect_elements(most, 1, (const double[]){1});
-        assert_ptr_equal(most->buffer->place, &mu__place_host);
+        assert_ptr_equal(most->buffer->memory_space, &mu__host_memory);
     }
     assert_int_equal(mu_error_code(), MU_OK);
     assert_null(mu_add(x, mu_vector_f32(2, (float[]){1, 2})));
@@ -219,7 +219,7 @@ static int many_again(void **state)
 static mu_value *plus_one(mu_value *element, void *arg)
 {
     mu_tensor *x = mu_value_tensor(element), *y = mu_add(x, mu_constant(x->dtype, 1));
-    *(const mu_place **)arg = y->buffer->place;
+    *(const mu_memory_space **)arg = y->buffer->memory_space;
     return mu_of(y);
 }
 
@@ -227,12 +227,12 @@ static mu_value *plus_one(mu_value *element, void *arg)
 static void test_pipelines_and_weights(void **state)
 {
     (void)state;
-    const mu_place *place = NULL;
+    const mu_memory_space *space = NULL;
     mu_set_device("XLA_CPU:0");
-    mu_dataset *set = mu_dataset_map(mu_dataset_from_tensor_slices(mu_of(row(1, 2, 3))), plus_one, &place);
+    mu_dataset *set = mu_dataset_map(mu_dataset_from_tensor_slices(mu_of(row(1, 2, 3))), plus_one, &space);
     MU_EACH(element, set)
-        assert_ptr_equal(mu_value_tensor(element)->buffer->place, &mu__place_host);
-    assert_ptr_equal(place, &mu__place_host);
+        assert_ptr_equal(mu_value_tensor(element)->buffer->memory_space, &mu__host_memory);
+    assert_ptr_equal(space, &mu__host_memory);
     mu_model *model = mu_sequential(mu_dense(4), mu_dense(2));
     mu_model_build(model, 1, (const int64_t[]){3});
     assert_int_equal(compiled, 0);
@@ -240,7 +240,7 @@ static void test_pipelines_and_weights(void **state)
     mu_tensor *y = mu_call(model, x);
     if (!y)
         fail_msg("%s", mu_error_message());
-    assert_ptr_equal(y->buffer->place, device->place);
+    assert_ptr_equal(y->buffer->memory_space, device->memory_space);
     mu_set_device(NULL);
     mu_tensor *again = mu_call(model, x);
     for (int i = 0; i < 2; i++)

@@ -83,7 +83,7 @@ static void test_wrong_options_are_refused(void **state)
     static const struct { const char *flags, *error; } cases[] = {
         {"--xla_cpu_enable_fast_math=false --xla_no_such_option=1", "the option '--xla_no_such_option=1', which "},
         {" --xla_dump_to='/tmp/a b' --xla_gpu_nothing", "'--xla_gpu_nothing'"},
-        {"--xla_dump_to=/tmp word", "XLA_FLAGS has 'word', which is no option"},
+        {"--xla_dump_to=/tmp word", "XLA_FLAGS has 'word', which is not an option"},
         {"--=1", "'--=1'"}, {"--", "'--'"}, {"/nowhere/options", "/nowhere/options"},
         {"--xla_cpu_enable_fast_math", NULL}, {"  ", NULL},
         {"--xla_dump_to='/tmp/a b' --xla_cpu_enable_fast_math=\"true\"", NULL},

@@ -482,7 +482,8 @@ static void test_copies_end_although_the_job_fails(void **state)
     for (int i = 0; i < MANY; i++)
         data[i] = (float)i;
     mu_view view = {.dtype = MU_F32, .shape = mu_shape_make(1, (int64_t[]){MANY}), .data = data};
-    assert_int_equal(mu__pjrt_upload((const mu_pjrt_place *)device->place, &view, "data", &buffer), MU_OK);
+    assert_int_equal(mu__pjrt_upload((const mu_pjrt_memory_space *)device->memory_space, &view, "data", &buffer),
+                     MU_OK);
     client->world = &world;
     client->n_shared++;
     plugin.shared = true;

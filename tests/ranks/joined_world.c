@@ -52,7 +52,7 @@ static int upload(mu_pjrt_client *client, pj_buffer **arguments)
         const float r = (float)(EACH * client->process + i);
         float values[NUMBERS] = {r, 10 * r, 1};
         const mu_view view = {.dtype = MU_F32, .shape = {.rank = 1, .dims = {NUMBERS}}, .data = values};
-        if (mu__pjrt_upload(&client->places[i], &view, "argument", &arguments[i]) != MU_OK)
+        if (mu__pjrt_upload(&client->memory_spaces[i], &view, "argument", &arguments[i]) != MU_OK)
             return complain("there is no argument");
     }
     return 0;

@@ -120,7 +120,7 @@ mu_status mu__all_reduce_hierarchical_ring(const mu_problem *problem, mu_steps *
 // ---- All-reduce along a chain of hosts ----------------------------------------------------------
 
 // One message more than may be in flight, so that the next can be built; each has its own part of SCRATCH.
-enum { CHAIN_PLACES = MU_SENDS_IN_FLIGHT + 1 };
+enum { CHAIN_SLOTS = MU_SENDS_IN_FLIGHT + 1 };
 
 typedef struct chain {
     position at;
@@ -134,10 +134,10 @@ static mu_status chain_there(const chain *c, const mu_problem *problem, int inde
 {
     const mu_part segment = mu__part_of(c->count, 1, index, c->segments);
     const bool first = c->at.host == 0, last = c->at.host == c->at.hosts - 1;
-    const int64_t place = index % CHAIN_PLACES * c->longest * c->width, wide = segment.count * c->width;
+    const int64_t slot_at = index % CHAIN_SLOTS * c->longest * c->width, wide = segment.count * c->width;
     if (!first)
-        MU_TRY(mu__add_recv(out, leader_of(problem, c->at.host - 1), MU_AREA_SCRATCH, place, wide));
-    out->scratch = MU_MAX(out->scratch, place + wide);
+        MU_TRY(mu__add_recv(out, leader_of(problem, c->at.host - 1), MU_AREA_SCRATCH, slot_at, wide));
+    out->scratch = MU_MAX(out->scratch, slot_at + wide);
     MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
                                        .owner = problem->rank,
                                        .from = MU_AREA_DATA,
@@ -147,11 +147,11 @@ static mu_status chain_there(const chain *c, const mu_problem *problem, int inde
                                        .count = segment.count,
                                        .low = c->at.leader,
                                        .parts = c->at.here,
-                                       .place = place,
+                                       .partial_at = slot_at,
                                        .last = last,
                                        .continues = !first,
                                        .leaves_partial = !last}));
-    return last ? MU_OK : mu__add_send(out, leader_of(problem, c->at.host + 1), MU_AREA_SCRATCH, place, wide);
+    return last ? MU_OK : mu__add_send(out, leader_of(problem, c->at.host + 1), MU_AREA_SCRATCH, slot_at, wide);
 }
 
 static mu_status chain_back(const chain *c, const mu_problem *problem, int index, mu_steps *out)
@@ -351,7 +351,7 @@ static mu_status add_sums_of_hosts(const mu_problem *problem, mu_steps *out)
                                            .from_at = sum_at(problem, 0, to),
                                            .count = problem->count,
                                            .parts = at.hosts,
-                                           .place = -1,
+                                           .own_operand = -1,
                                            .last = true}));
     }
     return MU_OK;
@@ -375,16 +375,16 @@ mu_status mu__reduce_scatter_hierarchical(const mu_problem *problem, mu_steps *o
 }
 
 // One block's way along the chain of hosts. The last host's sum is the result: it is written to the rank here, or waits
-// behind the places of the chain until the leader of another host has it.
+// behind the slots of the chain until the leader of another host has it.
 static mu_status add_block_there(const mu_problem *problem, int to, mu_steps *out)
 {
     const position at = position_of(problem);
     const bool last = at.host == at.hosts - 1, leaves = last && host_of(problem, to) != at.host;
-    const int64_t wide = problem->count * MU_MAX(problem->width, 1), place = to % CHAIN_PLACES * wide;
-    const int64_t result = leaves ? CHAIN_PLACES * wide + to * problem->count : 0;
+    const int64_t wide = problem->count * MU_MAX(problem->width, 1), slot_at = to % CHAIN_SLOTS * wide;
+    const int64_t result = leaves ? CHAIN_SLOTS * wide + to * problem->count : 0;
     if (at.host > 0)
-        MU_TRY(mu__add_recv(out, leader_of(problem, at.host - 1), MU_AREA_SCRATCH, place, wide));
-    out->scratch = MU_MAX(out->scratch, MU_MAX(place + wide, result + problem->count));
+        MU_TRY(mu__add_recv(out, leader_of(problem, at.host - 1), MU_AREA_SCRATCH, slot_at, wide));
+    out->scratch = MU_MAX(out->scratch, MU_MAX(slot_at + wide, result + problem->count));
     MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
                                        .owner = last && !leaves ? to : problem->rank,
                                        .from = MU_AREA_INPUT,
@@ -394,12 +394,12 @@ static mu_status add_block_there(const mu_problem *problem, int to, mu_steps *ou
                                        .count = problem->count,
                                        .low = at.leader,
                                        .parts = at.here,
-                                       .place = place,
+                                       .partial_at = slot_at,
                                        .last = last,
                                        .continues = at.host > 0,
                                        .leaves_partial = !last}));
     if (!last)
-        return mu__add_send(out, leader_of(problem, at.host + 1), MU_AREA_SCRATCH, place, wide);
+        return mu__add_send(out, leader_of(problem, at.host + 1), MU_AREA_SCRATCH, slot_at, wide);
     return leaves ? mu__add_send(out, leader_of(problem, host_of(problem, to)), MU_AREA_SCRATCH, result,
                                  problem->count) : MU_OK;
 }

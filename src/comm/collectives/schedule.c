@@ -48,7 +48,8 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
 {
     const bool mean = step->last && m->schedule->reduction == MU_REDUCTION_MEAN;
     void **pointers = m->schedule->pointers;
-    void *open = step->continues || step->leaves_partial ? address_of(m, m->rank, MU_AREA_SCRATCH, step->place) : NULL;
+    void *open =
+        step->continues || step->leaves_partial ? address_of(m, m->rank, MU_AREA_SCRATCH, step->partial_at) : NULL;
     mu__reduce(&(mu_local_reduce_args){
         .dtype = m->schedule->dtype,
         .reduction = m->schedule->reduction,
@@ -71,8 +72,8 @@ static void reduce_step(const memory *m, const mu_step *step)
     int64_t received = 0;
     m->schedule->pointers[0] = address_of(m, step->owner, step->to, step->to_at);
     for (int i = 0; i < step->parts; i++)
-        src[i] = i == step->place ? m->schedule->pointers[0]
-                                  : address_of(m, m->rank, step->from, step->from_at + received++ * step->count);
+        src[i] = i == step->own_operand ? m->schedule->pointers[0]
+                                        : address_of(m, m->rank, step->from, step->from_at + received++ * step->count);
     reduce_into(m, step, 1, step->parts);
 }
 
@@ -236,7 +237,7 @@ static mu_status sim_recv(simulation *sim, int rank, const mu_step *step, bool *
     const sim_message message = pair->waiting[0];
     if (message.count != step->count)
         return mu__error(MU_INTERNAL,
-                         "In the simulation rank %d's step %zu wants %lld elements of rank %d, whose message "
+                         "In the simulation rank %d's step %zu expects %lld elements of rank %d, whose message "
                          "has %lld; both lists must agree.",
                          rank, sim->rank[rank].at, (long long)step->count, step->peer, (long long)message.count);
     memcpy(address_of(&m, step->owner, step->to, step->to_at), message.data, (size_t)message.count * sim->element);

@@ -46,7 +46,7 @@ mu_status mu__add_copy(mu_steps *out, int peer, mu_area from, int64_t from_at, m
                                        .count = count});
 }
 
-mu_status mu__add_reduce(mu_steps *out, int64_t at, int64_t count, int parts, int place, bool last)
+mu_status mu__add_reduce(mu_steps *out, int64_t at, int64_t count, int parts, int own_operand, bool last)
 {
     return mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE,
                                        .owner = out->rank,
@@ -55,7 +55,7 @@ mu_status mu__add_reduce(mu_steps *out, int64_t at, int64_t count, int parts, in
                                        .to_at = at,
                                        .count = count,
                                        .parts = parts,
-                                       .place = place,
+                                       .own_operand = own_operand,
                                        .last = last});
 }
 

@@ -13,7 +13,7 @@ mu_status mu__add_recv(mu_steps *out, int peer, mu_area to, int64_t at, int64_t 
 mu_status mu__add_copy(mu_steps *out, int peer, mu_area from, int64_t from_at, mu_area to, int64_t to_at,
                        int64_t count);
 // Reduces into DATA; the received parts are consecutive at the start of SCRATCH.
-mu_status mu__add_reduce(mu_steps *out, int64_t at, int64_t count, int parts, int place, bool last);
+mu_status mu__add_reduce(mu_steps *out, int64_t at, int64_t count, int parts, int own_operand, bool last);
 
 // A part of [0, n): first element and length.
 typedef struct mu_part {

@@ -2,8 +2,8 @@
 //
 // Each process connects to all lower ranks and accepts connections from all higher ones (incoming.c). It retries a
 // connection, with growing pauses, until the deadline: the other process may not have started, its name may not be in
-// the DNS yet, or its port may still belong to the previous job. A process that is connected to all others tells rank
-// 0; when all have, rank 0 sends GO. A process that dies earlier only counts as away again, and may come back.
+// the DNS yet, or its port may still belong to the previous job. A process that is connected to all others reports it
+// to rank 0; when all have, rank 0 sends GO. A process that dies earlier only counts as away again, and may come back.
 #include "comm/mesh/mesh_private.h"
 
 #define FIRST_PAUSE_NS   10000000
@@ -59,7 +59,7 @@ static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int6
     if (mesh->joined && mesh->failure.code != MU_OK)
         snprintf(why->message, bytes, "the job that runs there has failed and is ending");
     else if (mesh->joined && hello->ranks == mesh->ranks && peer->state == MU_PEER_HERE)
-        mu__refusal_of_twin(mesh, hello, why, now);
+        mu__refusal_of_duplicate(mesh, hello, why, now);
     else if (mesh->joined)
         snprintf(why->message, bytes, "a job runs there already, without this process; it must end first");
     else if (mesh->failure.code != MU_OK || mu__hello_differs(mesh, hello, why->message, bytes)) {
@@ -71,7 +71,7 @@ static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int6
     } else if (hello->rank <= mesh->rank)
         snprintf(why->message, bytes, "rank %d must not connect to rank %d", hello->rank, mesh->rank);
     else if (peer->state == MU_PEER_HERE)
-        mu__refusal_of_twin(mesh, hello, why, now);
+        mu__refusal_of_duplicate(mesh, hello, why, now);
     else
         return true;
     return false;
@@ -86,7 +86,7 @@ static bool may_stream(const mu_mesh *mesh, const mu_hello *hello, mu_failure *w
            memcmp(hello->peer, mesh->node.own.incarnation, MU_INCARNATION) == 0;
 }
 
-int mu__equals_admit(mu_node *node, const mu_hello *hello, mu_failure *why, int64_t now)
+int mu__peers_admit(mu_node *node, const mu_hello *hello, mu_failure *why, int64_t now)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     *why = (mu_failure){.code = MU_UNAVAILABLE};
@@ -94,7 +94,7 @@ int mu__equals_admit(mu_node *node, const mu_hello *hello, mu_failure *why, int6
     return may ? hello->rank : -1;
 }
 
-bool mu__equals_welcomed(mu_node *node, int rank, const mu_hello *hello)
+bool mu__peers_welcomed(mu_node *node, int rank, const mu_hello *hello)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     char text[600];
@@ -191,7 +191,7 @@ static void try_again_later(mu_mesh *mesh, int rank, int64_t now)
         refused_for_good(mesh, rank);
 }
 
-void mu__equals_unreached(mu_node *node, int rank, int64_t now)
+void mu__peers_unreached(mu_node *node, int rank, int64_t now)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     mu_peer *peer = &mesh->peers[rank];
@@ -227,7 +227,7 @@ static int64_t dial_when_due(mu_mesh *mesh, int rank, int64_t now)
 
 // ---- State of the bootstrap ---------------------------------------------------------------------
 
-void mu__equals_joined(mu_node *node, int rank, const mu_hello *hello)
+void mu__peers_joined(mu_node *node, int rank, const mu_hello *hello)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     mu_peer *peer = &mesh->peers[hello->rank];
@@ -368,7 +368,7 @@ static int64_t next_turn(const mu_mesh *mesh, int64_t now)
     return next;
 }
 
-int64_t mu__equals_step(mu_node *node, int64_t now)
+int64_t mu__peers_step(mu_node *node, int64_t now)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     int64_t next = MU_FOREVER;

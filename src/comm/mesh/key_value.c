@@ -334,7 +334,7 @@ typedef struct question {
     size_t bytes;
 } question;
 
-// With the lock held, or when the mesh ends and nobody waits.
+// With the lock held, or when the mesh ends and no thread waits.
 static void heard(void *arg, mu_status code, const void *data, size_t bytes)
 {
     question *q = arg;
@@ -359,7 +359,7 @@ static void heard(void *arg, mu_status code, const void *data, size_t bytes)
     pthread_cond_broadcast(&q->mesh->changed);
 }
 
-// With the lock held. Whoever is dead has made the job fail, and that error names it.
+// With the lock held. A process that died has made the job fail, and that error names the process.
 static mu_status may_wait(mu_mesh *mesh, int rank)
 {
     if (mesh->failure.code != MU_OK)
@@ -508,7 +508,7 @@ mu_status mu__key_value_get(mu_mesh *mesh, const void *key, size_t key_bytes, do
     *bytes = 0;
     MU_TRY(check_sizes(&get));
     pthread_mutex_lock(&mesh->lock);
-    // Rank 0 tells when the time is over, and for whom it waits; this end only waits a little longer.
+    // Rank 0 reports the timeout and the processes that it waits for; this end only waits a little longer.
     const mu_status status = mesh->rank == 0 ? get_own(mesh, &get, value, bytes)
                                              : ask(mesh, &get, limited + REPLY_GRACE_SECONDS, value, bytes);
     pthread_mutex_unlock(&mesh->lock);

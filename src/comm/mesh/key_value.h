@@ -1,6 +1,6 @@
 // A key-value store of a job: bytes by name, written once, read by every process. Rank 0 keeps the values.
 //
-// Runtimes that form one world of several processes' devices tell each other of their devices through it (PJRT's
+// Runtimes whose devices form one world over several processes exchange their devices' descriptions through it (PJRT's
 // key-value callbacks). Keys and values are bytes; sizes are bounded, so that no process can fill rank 0's memory.
 #ifndef MU_SRC_COMM_KEY_VALUE_H
 #define MU_SRC_COMM_KEY_VALUE_H
@@ -37,7 +37,7 @@ typedef struct mu_key_request {
     const uint8_t *key, *value;  // point into the request; value NULL in a get
     size_t key_bytes, bytes;
 } mu_key_request;
-// mu__key_request_read reads a request that nobody has checked; false: it is none, or beyond the limits.
+// mu__key_request_read reads an unchecked request; false: it is malformed, or beyond the limits.
 bool mu__key_request_read(const char *method, const void *data, size_t bytes, mu_key_request *out);
 
 #endif

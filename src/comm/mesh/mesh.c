@@ -249,29 +249,29 @@ static void lost(mu_node *node, int rank, const char *why)
 
 static int64_t on_step(mu_node *node, int64_t now)
 {
-    const int64_t next = mu__equals_step(node, now);
+    const int64_t next = mu__peers_step(node, now);
     return MU_MIN(next, mu__key_value_step(mu__mesh_of(node), now));
 }
 
 static const mu_membership equal_ranks = {
     .name = "equal ranks",
-    .admit = mu__equals_admit,
-    .welcomed = mu__equals_welcomed,
-    .joined = mu__equals_joined,
+    .admit = mu__peers_admit,
+    .welcomed = mu__peers_welcomed,
+    .joined = mu__peers_joined,
     .received = received,
     .asked = mu__key_value_asked,
-    .stream = mu__equals_stream,
+    .stream = mu__peers_stream,
     .left = left,
     .lost = lost,
-    .unreached = mu__equals_unreached,
-    .refused = mu__equals_refused,
+    .unreached = mu__peers_unreached,
+    .refused = mu__peers_refused,
     .on_step = on_step,
 };
 
 // ---- Steps, and the thread ----------------------------------------------------------------------
 
 // Says goodbye once, and is done when other hosts have received it; closing earlier could discard it. A network that is
-// cut for less than the heartbeat's limit must not turn that into a death; after a failure nobody depends on it.
+// cut for less than the heartbeat's limit must not turn that into a death; after a failure no process depends on it.
 static int64_t continue_leaving(mu_mesh *mesh, int64_t next)
 {
     const int64_t now = mu__now_ns(), heartbeat_ns = (int64_t)(mesh->node.heartbeat_seconds * 1e9);

@@ -136,9 +136,9 @@ mu_status mu__stream_recv(mu_stream *stream, void *data, size_t bytes, size_t *m
 // mu__stream_fd returns the descriptor to poll when a call transferred nothing; -1: there is none, call again.
 int mu__stream_fd(const mu_stream *stream);
 
-// mu__mesh_partner returns the partner of `rank` in one round of a round-robin tournament, in which each rank meets
-// every other. It has ranks - 1 rounds; if `ranks` is odd, one more, and in one round each rank has no partner: the
-// function then returns `ranks`.
+// mu__mesh_partner returns the partner of `rank` in one round of a round-robin tournament, in which each rank is paired
+// with every other one once. It has ranks - 1 rounds; if `ranks` is odd, one more, and in one round each rank has no
+// partner: the function then returns `ranks`.
 int mu__mesh_partner(int rank, int round, int ranks);
 
 // ---- Life and death -----------------------------------------------------------------------------
@@ -169,8 +169,9 @@ typedef void mu_mesh_failed(void *arg, const mu_error_value *error);
 mu_status mu__mesh_watch(mu_mesh *mesh, mu_mesh_failed *failed, void *arg);
 void mu__mesh_unwatch(mu_mesh *mesh, mu_mesh_failed *failed, void *arg);
 
-// mu__mesh_fail tells all peers that this process failed with `error`: the job fails on all of them with that error,
-// prefixed with this process's name. mu__mesh_has_failed copies the first failure; false: the job has not failed.
+// mu__mesh_fail reports to all peers that this process failed with `error`: the job fails on all of them with that
+// error, prefixed with this process's name. mu__mesh_has_failed copies the first failure; false: the job has not
+// failed.
 void mu__mesh_fail(mu_mesh *mesh, const mu_error_value *error);
 bool mu__mesh_has_failed(mu_mesh *mesh, mu_error_value *out);
 

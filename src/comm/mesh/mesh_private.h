@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-enum { MU_MAX_PROCESSES = 4096, MU_MAX_PEER_NAME = 100, MU_MAX_STRANGERS = 3 };
+enum { MU_MAX_PROCESSES = 4096, MU_MAX_PEER_NAME = 100, MU_MAX_UNPROVEN = 3 };
 
 // A block received for an exchange.
 typedef struct mu_exchange_block {
@@ -39,16 +39,16 @@ typedef struct mu_peer {
     int64_t retry_ns, pause_ns; // of dialling it
     int64_t refused_ns; // since when it, which has the key, has refused this process; 0: it has not
     mu_exchange_block exchange_blocks[2]; // indexed by the parity of the exchange's number
-    mu_refusals twins; // other processes that have the key and claim to be this task
+    mu_refusals duplicates; // other processes that have the key and claim to be this task
 } mu_peer;
 
 // Connections from one address that did not prove the key, during the bootstrap.
-typedef struct mu_strangers {
+typedef struct mu_unproven {
     char address[80];
     unsigned long n; // 0: this entry is free
     mu_status why;   // of the last connection; `reason` completes the sentence
     const char *reason;
-} mu_strangers;
+} mu_unproven;
 
 // A stream that the other side has opened and that this process has not opened yet.
 typedef struct mu_pending_stream {
@@ -82,8 +82,8 @@ struct mu_mesh {
     mu_error_value failure; // code MU_OK: no failure
     int64_t failed_ns;
     mu_peer *peers;
-    mu_strangers strangers[MU_MAX_STRANGERS];
-    unsigned long more_strangers; // connections from addresses that have no entry
+    mu_unproven unproven[MU_MAX_UNPROVEN];
+    unsigned long more_unproven; // connections from addresses that have no entry
     struct {
         mu_pending_stream *items;
         size_t n, capacity;
@@ -94,7 +94,7 @@ struct mu_mesh {
     } watches;
     bool calling;      // a watcher's callback is running
     uint64_t exchange; // number of the exchange in progress, or of the next
-    mu_key_values *key_values; // on rank 0, as soon as somebody has asked; NULL: not yet
+    mu_key_values *key_values; // on rank 0, from the first request on; NULL: none yet
 };
 
 static inline mu_session *mu__peer_session(mu_mesh *mesh, int rank) { return &mesh->peers[rank].member.session; }
@@ -105,7 +105,7 @@ static inline mu_mesh *mu__mesh_of(mu_node *node) { return (mu_mesh *)((char *)n
 // mu__mesh_pause waits for `changed`, at most 200 ms; the caller then checks again. Errors: CANCELLED by a signal.
 mu_status mu__mesh_pause(mu_mesh *mesh);
 
-// mu__mesh_fail_with makes the job fail and tells all peers; the first failure is kept.
+// mu__mesh_fail_with makes the job fail and informs all peers; the first failure is kept.
 void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error);
 void mu__mesh_fail_text(mu_mesh *mesh, mu_status code, const char *format, ...) MU_PRINTF(3, 4);
 
@@ -129,13 +129,13 @@ void mu__key_values_free(mu_key_values *values); // accepts NULL
 // ---- The membership policy of equal ranks (mesh.c, bootstrap.c, refusal.c) ----------------------
 
 // Its slots (struct mu_membership), without the three that mesh.c has itself.
-int mu__equals_admit(mu_node *node, const mu_hello *hello, mu_failure *why, int64_t now);
-bool mu__equals_welcomed(mu_node *node, int rank, const mu_hello *hello);
-void mu__equals_joined(mu_node *node, int rank, const mu_hello *hello);
-void mu__equals_unreached(mu_node *node, int rank, int64_t now);
-void mu__equals_refused(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why);
-void mu__equals_stream(mu_node *node, mu_handshake *handshake, const mu_hello *hello);
-int64_t mu__equals_step(mu_node *node, int64_t now);
+int mu__peers_admit(mu_node *node, const mu_hello *hello, mu_failure *why, int64_t now);
+bool mu__peers_welcomed(mu_node *node, int rank, const mu_hello *hello);
+void mu__peers_joined(mu_node *node, int rank, const mu_hello *hello);
+void mu__peers_unreached(mu_node *node, int rank, int64_t now);
+void mu__peers_refused(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why);
+void mu__peers_stream(mu_node *node, mu_handshake *handshake, const mu_hello *hello);
+int64_t mu__peers_step(mu_node *node, int64_t now);
 
 // ---- Joining (bootstrap.c) ----------------------------------------------------------------------
 
@@ -154,9 +154,9 @@ int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes);
 // mu__refusal_unproven returns why an incoming connection, or the listener at the address of a missing task, did not
 // prove the key.
 mu_status mu__refusal_unproven(const mu_mesh *mesh);
-// mu__refusal_of_twin handles a second process that claims a task which has already joined, and fills `why`. The job
-// fails if that process keeps trying.
-void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now);
+// mu__refusal_of_duplicate handles a second process that claims a task which has already joined, and fills `why`. The
+// job fails if that process keeps trying.
+void mu__refusal_of_duplicate(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now);
 
 // ---- Exchange (exchange.c), streams (stream.c, stream_open.c) -----------------------------------
 

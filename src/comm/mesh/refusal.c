@@ -28,7 +28,7 @@ const char *mu__refusal_remedy(mu_status why)
 }
 
 // Notes one more refused connection; true when the series has lasted long enough. The connecting side waits a little
-// longer, so that both sides have seen the same connections when it gives up.
+// longer, so that both sides have seen the same connections when it times out.
 static bool continues(const mu_mesh *mesh, mu_refusals *calls, mu_status why, int64_t now)
 {
     if (calls->last_ns == 0 || now - calls->last_ns > PAUSE_NS)
@@ -39,10 +39,10 @@ static bool continues(const mu_mesh *mesh, mu_refusals *calls, mu_status why, in
 
 // ---- Connections without proof ------------------------------------------------------------------
 
-static mu_strangers *find_strangers(mu_mesh *mesh, const char *address)
+static mu_unproven *find_unproven(mu_mesh *mesh, const char *address)
 {
-    for (int i = 0; i < MU_MAX_STRANGERS; i++) {
-        mu_strangers *at = &mesh->strangers[i];
+    for (int i = 0; i < MU_MAX_UNPROVEN; i++) {
+        mu_unproven *at = &mesh->unproven[i];
         if (at->n == 0)
             snprintf(at->address, sizeof at->address, "%s", address);
         if (strcmp(at->address, address) == 0)
@@ -51,7 +51,7 @@ static mu_strangers *find_strangers(mu_mesh *mesh, const char *address)
     return NULL;
 }
 
-void mu__equals_refused(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why)
+void mu__peers_refused(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     mu_endpoint at = *there;
@@ -65,9 +65,9 @@ void mu__equals_refused(mu_node *node, const mu_endpoint *there, const mu_link *
     if (claimed > mesh->rank && claimed < mesh->ranks && mesh->peers[claimed].state == MU_PEER_AWAY)
         snprintf(mesh->peers[claimed].reason, sizeof mesh->peers[claimed].reason, "somebody at %s came as it, but %s",
                  address, mu__link_reason(link));
-    mu_strangers *from = find_strangers(mesh, address);
+    mu_unproven *from = find_unproven(mesh, address);
     if (from == NULL) {
-        mesh->more_strangers++;
+        mesh->more_unproven++;
         return;
     }
     from->why = why;
@@ -81,8 +81,8 @@ int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes)
 {
     int n = 0;
     text[0] = '\0';
-    for (int i = 0; i < MU_MAX_STRANGERS && n < (int)bytes; i++) {
-        const mu_strangers *from = &mesh->strangers[i];
+    for (int i = 0; i < MU_MAX_UNPROVEN && n < (int)bytes; i++) {
+        const mu_unproven *from = &mesh->unproven[i];
         if (from->n == 0)
             continue;
         n += snprintf(text + n, bytes - (size_t)n, "; %lu connection%s from %s ", from->n, from->n == 1 ? "" : "s",
@@ -93,8 +93,8 @@ int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes)
             n += snprintf(text + n, bytes - (size_t)n, "%s turned away: %s", from->n == 1 ? "was" : "were",
                           from->reason);
     }
-    if (mesh->more_strangers > 0 && n < (int)bytes)
-        n += snprintf(text + n, bytes - (size_t)n, "; %lu more from other addresses", mesh->more_strangers);
+    if (mesh->more_unproven > 0 && n < (int)bytes)
+        n += snprintf(text + n, bytes - (size_t)n, "; %lu more from other addresses", mesh->more_unproven);
     return MU_MIN(n, (int)bytes - 1);
 }
 
@@ -105,12 +105,12 @@ mu_status mu__refusal_unproven(const mu_mesh *mesh)
         if (rank != mesh->rank && peer->state == MU_PEER_AWAY && peer->member.dial.unproven != MU_OK)
             return peer->member.dial.unproven;
     }
-    return mesh->strangers[0].why;
+    return mesh->unproven[0].why;
 }
 
 // ---- Two processes of one task ------------------------------------------------------------------
 
-void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now)
+void mu__refusal_of_duplicate(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now)
 {
     mu_peer *peer = &mesh->peers[hello->rank];
     const size_t bytes = sizeof why->message;
@@ -123,7 +123,7 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, 
     // A host that was switched off leaves a connection open; only its silence shows that it is gone.
     const double silent = (double)(now - peer->member.session.heard_ns) / 1e9;
     if (silent > SILENT_HEARTBEATS * mu__heartbeat_seconds(&mesh->node)) {
-        peer->twins = (mu_refusals){0};
+        peer->duplicates = (mu_refusals){0};
         snprintf(why->message, bytes,
                  "the process that was %s before has been silent for %.1f s; it counts as lost after %g s "
                  "(MUSTER_HEARTBEAT)",
@@ -132,7 +132,7 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, 
     }
     why->code = MU_INVALID_ARGUMENT;
     snprintf(why->message, bytes, "another process is %s already; are there two with the same task index?", peer->name);
-    mesh->refusing = mesh->refusing || continues(mesh, &peer->twins, why->code, now);
+    mesh->refusing = mesh->refusing || continues(mesh, &peer->duplicates, why->code, now);
     if (mesh->refusing)
         mu__mesh_fail_text(mesh, why->code, "two processes say that they are %s: the one at %s, and process %lu; %s",
                            peer->name, mu__peer_where(peer), (unsigned long)hello->process,

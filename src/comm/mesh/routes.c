@@ -14,7 +14,8 @@ enum { PROBE = 256 << 10, ROUNDS = 2, ADDRESS = 17, USUAL = 0xfe, DONE = 0xff };
 #define PROBE_SECONDS 5.0 // for one measurement
 #define BETTER        1.3 // another route must be faster than the usual one by this factor
 
-// The circle method: all ranks but the last rotate on a ring; the last meets the rank that would meet itself.
+// The circle method: all ranks but the last rotate on a ring; the last is paired with the rank that would be paired
+// with itself.
 int mu__mesh_partner(int rank, int round, int ranks)
 {
     const int n = ranks + ranks % 2, ring = n - 1;

@@ -11,7 +11,7 @@ typedef struct link_stream {
     mu_link *link;
 } link_stream;
 
-// ---- Streams that the other end has opened ----------------------------------------------------
+// ---- Streams that the other end has opened ------------------------------------------------------
 
 enum { MAX_PENDING = 4096 };
 
@@ -22,7 +22,7 @@ void mu__pending_streams_end(mu_mesh *mesh)
     mu__free(mesh->pending_streams.items);
 }
 
-void mu__equals_stream(mu_node *node, mu_handshake *handshake, const mu_hello *hello)
+void mu__peers_stream(mu_node *node, mu_handshake *handshake, const mu_hello *hello)
 {
     mu_mesh *mesh = mu__mesh_of(node);
     mu_pending_stream pending = {.link = handshake->link, .rank = hello->rank};

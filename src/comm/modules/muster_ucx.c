@@ -152,7 +152,7 @@ static void *open_endpoints(network *n, mu_network_args *args)
             status = connect_to(n, i, &all[i]);
     free(all);
     if (!known)
-        return fail(args, "the processes could not tell each other their UCX addresses", UCS_ERR_UNREACHABLE);
+        return fail(args, "the processes could not exchange their UCX addresses", UCS_ERR_UNREACHABLE);
     return status == UCS_OK ? n : fail(args, "ucp_ep_create", status);
 }
 

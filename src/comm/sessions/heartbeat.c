@@ -23,7 +23,7 @@ void mu__heartbeat_send(mu_node *node, int member)
     beat.age_ns = (uint64_t)(mu__now_ns() - node->doing_since_ns);
     memcpy(beat.doing, node->doing, sizeof beat.doing);
     pthread_mutex_unlock(&node->doing_lock);
-    // Without memory there is no heartbeat, like on a busy host; the next one may go.
+    // Without memory this heartbeat is skipped, as on a busy host; the next one may be sent.
     mu_error_value ignored;
     if (mu__session_queued(session, mu__frame_put_heartbeat(&session->handshake.out, session->number, &beat)) != MU_OK)
         mu__error_move(&ignored);
@@ -65,7 +65,7 @@ static void lose_silent(mu_node *node, int64_t now, int64_t *next)
         }
         snprintf(why, sizeof why, "no sign of life for %.3g s (MUSTER_HEARTBEAT is %g s)%s",
                  (double)(now - session->heard_ns) / 1e9, node->heartbeat_seconds,
-                 session->paused                ? ": it takes nothing of what is sent to it"
+                 session->paused                ? ": it does not read what is sent to it"
                  : silent == open && silent > 1 ? ", nor of any other process: this host may be cut off"
                                               : ": it is stopped, or the network between is cut");
         mu__session_lost(node, i, why);

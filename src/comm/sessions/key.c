@@ -127,7 +127,7 @@ mu_status mu__key_suits_role(int bearer, const char *who)
     return bearer == MU_BEARER_ALL ? MU_OK : not_its_own(bearer, who, "the cluster's key");
 }
 
-// Whoever reads the key to use it warns of a file that others may open.
+// The call that reads the key to use it also warns about a key file that other users may open.
 mu_status mu__key_suits_task(const char *job, int index)
 {
     char *key = NULL, who[80], wants[120] = "the cluster's key";

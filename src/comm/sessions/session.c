@@ -167,7 +167,7 @@ void mu__session_open(mu_node *node, int member, const mu_hello *hello, mu_hands
     mu__session_event(node, member, now);
 }
 
-// `why` NULL: nobody knows.
+// `why` NULL: the reason is unknown.
 static void close_session(mu_session *session, const char *why)
 {
     char ended[300];
@@ -264,8 +264,7 @@ static bool handle(mu_node *node, int member, const mu_frame *frame)
 }
 
 // Whether the other end has ended the connection: it closed it, or its system did when its process died. That system
-// resets a connection with input that nobody has read; so may any firewall on the way, but none is between processes of
-// one host.
+// resets a connection with unread input; so may any firewall on the way, but none is between processes of one host.
 static bool is_closed_there(const mu_session *session)
 {
     const int error = mu__link_error(session->handshake.link);

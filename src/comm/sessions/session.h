@@ -119,7 +119,7 @@ typedef struct mu_dial {
     int offers;         // version to offer: the last try has met an end that takes only that; 0: the newest
     bool not_open;      // the name is not on the loopback, and the node may only use the loopback
     mu_endpoint reached; // to which the last session was opened; bytes 0: there was none
-    bool refused_there;  // since then, connections to it are refused: nobody listens there
+    bool refused_there;  // since then, connections to it are refused: no process listens there
 } mu_dial;
 
 // mu__dial_start dials a member at "host:port". The outcome is membership->joined or membership->unreached.
@@ -159,7 +159,7 @@ typedef struct mu_membership {
     void (*lost)(mu_node *node, int member, const char *why);
     // unreached: no address of the dialled end has led to a session; the dial says why. Optional.
     void (*unreached)(mu_node *node, int member, int64_t now);
-    // refused: somebody who connected did not prove the key, or has another version. Optional.
+    // refused: a process that connected did not prove the key, or has another version. Optional.
     void (*refused)(mu_node *node, const mu_endpoint *there, const mu_link *link, mu_status why);
     // on_step: called once in each step, for the policy's own timers; returns when the next one is due. Optional.
     int64_t (*on_step)(mu_node *node, int64_t now);
@@ -208,7 +208,7 @@ struct mu_node {
     mu_error_value failure; // why it cannot listen; code MU_OK: it can, or does not yet
     int poller, waker;
     mu_incoming incoming[MU_MAX_INCOMING];
-    int64_t rests_until_ns; // nothing is accepted before, for want of descriptors; 0: listeners are watched
+    int64_t rests_until_ns; // out of descriptors: accepts again from then on; 0: listeners are watched
     bool warned_of_rest;
     int64_t beat_ns, poll_ns;
     int64_t spins_until_ns; // since the last input
@@ -239,7 +239,7 @@ void mu__node_hello(const mu_node *node, int to, mu_hello *out);
 void mu__node_leave(mu_node *node);
 bool mu__node_all_sent(const mu_node *node);
 
-// mu__node_doing sets what this process is doing, which its heartbeats tell; on any thread, without the lock.
+// mu__node_doing sets what this process is doing, which its heartbeats report; on any thread, without the lock.
 // mu__node_own_word writes it: "saving (for 5.0 s)".
 void mu__node_doing(mu_node *node, const char *text);
 void mu__node_own_word(mu_node *node, char *text, size_t bytes);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum { HEAD = 4096, TOTAL = HEAD + MU_SLOTS * MU_SLOT_BYTES };
-// Nobody, not even the writer, can make the file shorter under the reader, or remove a seal.
+// No process, not even the writer, can shorten the file while it is read, or remove a seal.
 static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct mu_slots {

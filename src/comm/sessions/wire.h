@@ -36,7 +36,7 @@ typedef enum mu_role {
 const char *mu__role_name(mu_role role); // "worker"
 
 // Whose key proves a link: 0 that of the cluster, whose holder can be anybody; i + 1 the own key of worker i, who has
-// no other. The number is sent. As what an end accepts, MU_BEARER_ANY_WORKER is any worker's key beside the cluster's.
+// no other. The number is sent. As what an end accepts, MU_BEARER_ANY_WORKER is any worker's key or the cluster's key.
 enum { MU_BEARER_ALL = 0, MU_BEARER_ANY_WORKER = -1, MU_MOST_BEARER = 65535 };
 
 #endif

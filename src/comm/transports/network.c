@@ -248,7 +248,7 @@ mu_status mu__network_bootstrap(const void *communicator, bool first, mu_mpi_boo
     if (first)
         make_up(out, kept);
     if (!module->broadcast(communicator, out, sizeof *out, why, sizeof why))
-        return mu__error(MU_FAILED_PRECONDITION, "MPI cannot tell the processes the address of the first: %s", why);
+        return mu__error(MU_FAILED_PRECONDITION, "MPI cannot send the first process's address to the others: %s", why);
     if (memchr(out->address, 0, sizeof out->address) == NULL || memchr(out->key, 0, sizeof out->key) == NULL ||
         !out->address[0])
         return mu__error(MU_UNAVAILABLE,

@@ -118,7 +118,7 @@ mu_segment *mu__segment_new(size_t bytes, int n, char address[MU_SEGMENT_ADDRESS
     if (error == 0 && fstat(fd, &about) != 0)
         error = errno;
     if (error != 0) {
-        complain("cannot be had; free some, or raise the limit on shared memory or file sizes", bytes, error);
+        complain("cannot be allocated; free some, or raise the limit on shared memory or file sizes", bytes, error);
         close(fd);
         return NULL;
     }
@@ -201,7 +201,7 @@ mu_buffer *mu__segment_take(mu_segment *segment, int heap_number, size_t bytes)
         return NULL;
     block->segment = mu_retain(segment);
     block->heap_number = heap_number;
-    block->buffer.place = &mu__place_segment;
+    block->buffer.memory_space = &mu__shared_memory;
     block->buffer.data = segment->memory; // not allocated in the heap yet
     pthread_mutex_lock(&segment->lock);
     const bool taken = take_extent(&segment->heaps[heap_number], round_up(bytes > 0 ? bytes : 1), &at);

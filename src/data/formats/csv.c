@@ -74,7 +74,11 @@ typedef struct csv_state {
     int64_t line;
     locale_t c_locale;
     int pushed;                     // a character put back; 0: none
-    struct { char *items; size_t n, capacity; bool quoted; } field;  // with a zero behind it
+    struct {
+        char *items;
+        size_t n, capacity;
+        bool quoted;
+    } field; // followed by a zero
 } csv_state;
 
 enum { END_OF_FILE = -1 };

@@ -1,7 +1,7 @@
 // Parses batches of tf.train.Example and tf.train.SequenceExample into tensors.
 //
 // A feature is a column of rows: one for each example or, of a sequence, for each step of each. A first pass over the
-// rows checks them and counts their values; the second writes them, and the padding behind them, into one tensor.
+// rows checks them and counts their values; the second writes them, followed by their padding, into one tensor.
 #include "data/formats/example.h"
 
 #include "data/formats/example_form.h"

@@ -1,4 +1,4 @@
-// Messages of tf.train.Example as they lie in bytes: entries of maps, and the values of a feature.
+// The wire form of tf.train.Example: entries of maps, and the values of a feature.
 //
 // Nothing is copied; all positions are borrowed from the message. Bytes are untrusted.
 #ifndef MU_SRC_DATA_EXAMPLE_H

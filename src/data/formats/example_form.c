@@ -4,7 +4,7 @@
 
 static const char parse_example[] = "mu_parse_example", parse_sequence[] = "mu_parse_sequence_example";
 
-// ---- Features asked for -------------------------------------------------------------------------
+// ---- Requested features -------------------------------------------------------------------------
 
 static void list_free(mu_feature_list *list)
 {

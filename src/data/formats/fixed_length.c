@@ -1,5 +1,5 @@
 // Records of one length from binary files, plain or gzip, between a header and a footer of known lengths (CIFAR's
-// format, for one). A window of a record and the footer behind it is read, so the end of a file need not be known
+// format, for one). A window holds a record and the following footer, so the end of a file need not be known
 // beforehand.
 #include "data/formats/filenames.h"
 

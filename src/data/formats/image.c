@@ -1,7 +1,7 @@
 // Decodes JPEG (libjpeg-turbo) and PNG (libpng) as TensorFlow's decode_image does, and writes PNG.
 //
-// Both libraries report errors by longjmp; what must be freed then lies in a struct outside of the jumping function.
-// Sizes are checked before memory is taken: a file of a few bytes may claim an image of any size.
+// Both libraries report errors by longjmp; memory to free is therefore recorded in a struct outside of the function
+// that calls setjmp. Sizes are checked before memory is taken: a file of a few bytes may claim an image of any size.
 #include "data/formats/image.h"
 
 #include <jpeglib.h>
@@ -128,7 +128,7 @@ static void png_take(png_structp png, png_bytep out, png_size_t n)
     d->at += n;
 }
 
-// Asks libpng for 8 bits and as many channels as wanted, as TensorFlow does.
+// Asks libpng for 8 bits and the requested number of channels, as TensorFlow does.
 static int want_channels(const decoding *d, png_structp png, png_infop info)
 {
     const int type = png_get_color_type(png, info);
@@ -213,9 +213,10 @@ mu_tensor *mu_decode_image(mu_tensor *contents, int channels)
     if (contents->buffer == NULL || !(string || (contents->dtype == MU_U8 && contents->shape.rank == 1))
         || channels < 0 ||
         channels > 4) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_decode_image: the contents are %s of rank %d, and %d channels are wanted; "
-                  "expected one string or a vector of uint8, and 0 to 4 channels", mu_dtype_name(contents->dtype),
-                  contents->shape.rank, channels);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_decode_image: the contents are %s of rank %d, and %d channels are requested; "
+                  "expected one string or a vector of uint8, and 0 to 4 channels",
+                  mu_dtype_name(contents->dtype), contents->shape.rank, channels);
         return NULL;
     }
     const mu_string bytes = string ? mu__string_at(contents, 0)

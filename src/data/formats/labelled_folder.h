@@ -37,8 +37,8 @@ mu_tensor *mu__folder_classes(const mu_folder_kind *kind, const char *directory)
 // mu__folder_word checks an option that is one of some words.
 mu_status mu__folder_word(const char *function, const char *option, const char *word, const char *const *words);
 
-// Slots of the stage behind it. mu__folder_next makes an element of what `load` returns for a file's path, which gets
-// the stage's arguments; mu__folder_spec is the spec of an element, and takes over that of a sample.
+// Slots of the stage that reads it. mu__folder_next makes an element of what `load` returns for a file's path, which
+// gets the stage's arguments; mu__folder_spec is the spec of an element, and takes over that of a sample.
 mu_status mu__folder_next(mu_stage *stage, const mu_folder_labels *labels, mu_item *item, bool *end,
                           mu_tensor *(*load)(const void *args, const char *path));
 mu_status mu__folder_skip(mu_stage *stage, int64_t count, int64_t *skipped);

@@ -18,7 +18,7 @@ static bool unused(const mu_buffer *buffer)
     return atomic_load_explicit(&buffer->object.references, memory_order_acquire) == 1;
 }
 
-// Returns a buffer of these bytes that nobody else holds, with a reference for the caller.
+// Returns a buffer of these bytes without other holders; the caller owns the reference.
 static mu_buffer *cached_buffer(mu_buffer_cache *buffer_cache, size_t bytes)
 {
     int free_slot = -1;

@@ -27,8 +27,11 @@ static mu_tensor *whole_column(mu_rows *rows, const mu_column *column, size_t *b
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (buffer == NULL)
         return NULL;
-    *buffer = (mu_buffer){.object = buffer->object, .data = (void *)(uintptr_t)column->data,
-                          .bytes = mu__spec_bytes(&spec), .place = &mu__place_host, .release = release_rows,
+    *buffer = (mu_buffer){.object = buffer->object,
+                          .data = (void *)(uintptr_t)column->data,
+                          .bytes = mu__spec_bytes(&spec),
+                          .memory_space = &mu__host_memory,
+                          .release = release_rows,
                           .arg = mu_retain(rows)};
     mu_tensor *tensor = mu__tensor_view(buffer, 0, spec.dtype, &spec.shape);
     mu_release(buffer);

@@ -1,5 +1,5 @@
-// Stages that take each element from one of several datasets: sample_from_datasets draws which, choose_from_datasets is
-// told by a dataset of numbers.
+// Stages that take each element from one of several datasets: sample_from_datasets draws its number,
+// choose_from_datasets reads its number from another dataset.
 #include "data/describe.h"
 
 typedef struct select_args {

@@ -28,7 +28,7 @@ pthread_mutex_t *mu__job_launches(mu_job *job);
 // mu__job_next_launch numbers such a program, in that order. Called with the lock held.
 int64_t mu__job_next_launch(mu_job *job);
 
-// ---- The devices of all processes (device_world.c) -----------------------------------------------------
+// ---- The devices of all processes (device_world.c) ----------------------------------------------
 
 // mu__world_new makes the world of a mesh's processes (retained); the caller owns it, NULL on error. While the process
 // is in a job, the devices that a plugin makes are part of that job's world. mu__world_end ends it (NULL: nothing):
@@ -38,9 +38,9 @@ void mu__world_end(mu_device_world *world);
 
 // ---- What workers compare (multi_worker.c) ------------------------------------------------------
 
-// mu__arithmetic_text writes what the bits of a result depend on beside the program: the instruction sets of kernels
-// and of oneDNN, the type in which oneDNN multiplies bfloat16 (which also depends on the processor's maker), and
-// whether the compiler has made loops for each set (MU_PER_ISA), whose sums it then fuses with products.
+// mu__arithmetic_text writes what the bits of a result depend on in addition to the program: the instruction sets of
+// kernels and of oneDNN, the type in which oneDNN multiplies bfloat16 (which also depends on the processor's maker),
+// and whether the compiler has made loops for each set (MU_PER_ISA), whose sums it then fuses with products.
 enum { MU_ARITHMETIC_TEXT = 160 };
 void mu__arithmetic_text(char text[MU_ARITHMETIC_TEXT]);
 

@@ -122,10 +122,11 @@ int mu__first_devices(const char *function, int replicas, mu_device *first, int 
 {
     const int most = MU_MIN(available, MU_MAX_REPLICAS), n = replicas == 0 ? most : replicas;
     if (n < 1 || n > most) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "%s: %d replicas asked for, but there are %d devices (%s and on); choose 1 to %d, name devices, or "
-                  "make more CPU devices with mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n",
-                  function, replicas, available, first->name, most);
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: %d replicas are requested, but there are %d devices (%s and on); choose 1 to %d, name devices, or "
+            "make more CPU devices with mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n",
+            function, replicas, available, first->name, most);
         return -1;
     }
     for (int i = 0; i < n; i++)

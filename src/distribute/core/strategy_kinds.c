@@ -153,7 +153,7 @@ const mu_strategy_ops mu__tpu_ops = {
 };
 
 // The only worker of a cluster needs no other process.
-const mu_strategy_ops mu__lone_worker_ops = {
+const mu_strategy_ops mu__single_worker_ops = {
     ONE_PROCESS,
     .name = "MultiWorkerMirroredStrategy",
     .between_graph = true,

@@ -58,7 +58,7 @@ static void say_rows(mu_strategy *strategy, const mu_dataset *dataset, const mu_
     tell_once(strategy, text);
 }
 
-// What a worker reads, behind its number.
+// What a worker reads; written after its number.
 enum { READS_TEXT = MU_LOGGED_BYTES - 40 };
 
 static void say(mu_strategy *strategy, const mu_division *by, const char *what)
@@ -146,8 +146,8 @@ static bool has_scalar(const mu_value *spec)
     return found;
 }
 
-// Elements that several replicas are to share have rows. Where only reading one would tell, the first one that is read
-// is refused instead.
+// Elements that several replicas are to share have rows. Where only reading an element would show that, the first
+// element that is read is refused instead.
 static mu_status need_rows(const mu_strategy *strategy, const mu_dataset *dataset)
 {
     const mu_value *spec = strategy->n_replicas > 1 ? mu__known_spec(dataset) : NULL;

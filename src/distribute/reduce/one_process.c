@@ -1,4 +1,4 @@
-// The cross-worker slots of a strategy whose replicas are all in this process: there is nobody to exchange with.
+// The cross-worker slots of a strategy whose replicas are all in this process: there is no other worker.
 #include "distribute/distribute.h"
 #include "kernels/kernels.h"
 

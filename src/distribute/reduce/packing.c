@@ -226,7 +226,7 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
     return status;
 }
 
-// ---- Arrays of replicas that meet in a collective -----------------------------------------------
+// ---- Arrays of replicas that take part in a collective ------------------------------------------
 
 bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype)
 {

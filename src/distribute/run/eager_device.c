@@ -1,5 +1,5 @@
 // Eager ops under one XLA device: each is compiled as a program of its own, once for its attributes and the types and
-// shapes of its inputs, and its results stay on the device until somebody reads them.
+// shapes of its inputs, and its results stay on the device until they are read.
 //
 // What a device program cannot do (collectives, shapes that depend on elements, effects other than on variables, ops
 // without a lowering) is left to the host, as TensorFlow's soft placement does. Variables are acquired at the device;
@@ -226,7 +226,7 @@ static mu_status run_on(mu_device *device, const mu_op *op, const void *attrs, i
 static mu_status value_of(mu_device *device, mu_resource *resource, mu_tensor **out)
 {
     mu_buffer *buffer = NULL;
-    MU_TRY(resource->kind->acquire(resource, mu__context()->component, device->place, MU_ACCESS_READ, &buffer));
+    MU_TRY(resource->kind->acquire(resource, mu__context()->component, device->memory_space, MU_ACCESS_READ, &buffer));
     *out = mu__tensor_view(buffer, 0, resource->spec.dtype, &resource->spec.shape);
     mu_release(buffer);
     return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -237,19 +237,19 @@ static mu_status become(mu_device *device, mu_resource *resource, const mu_tenso
 {
     const int component = mu__context()->component;
     mu_buffer *buffer = NULL;
-    if (value->buffer->place == device->place && value->offset == 0) {
+    if (value->buffer->memory_space == device->memory_space && value->offset == 0) {
         buffer = mu_retain(value->buffer);
     } else {
         const mu_spec spec = mu__spec_of(value);
         const void *data = mu__host_read(value);
-        buffer = data ? mu__buffer_at(device->place, &spec) : NULL;
+        buffer = data ? mu__buffer_at(device->memory_space, &spec) : NULL;
         if (!buffer || mu__buffer_from_host(buffer, data) != MU_OK) {
             mu_release(buffer);
             return mu_error_code();
         }
     }
     mu_buffer *before = NULL;
-    mu_status status = resource->kind->acquire(resource, component, device->place, MU_ACCESS_WRITE, &before);
+    mu_status status = resource->kind->acquire(resource, component, device->memory_space, MU_ACCESS_WRITE, &before);
     if (status == MU_OK)
         status = resource->kind->commit(resource, component, MU_ACCESS_WRITE, buffer);
     mu_release(before);
@@ -257,7 +257,7 @@ static mu_status become(mu_device *device, mu_resource *resource, const mu_tenso
     return status;
 }
 
-// The pure form of an effect takes the variables' values behind the op's inputs, and gives their new values behind its
+// The pure form of an effect takes the variables' values after the op's inputs, and returns their new values after its
 // outputs.
 static mu_status run_effect(mu_device *device, const mu_op *effect, const void *attrs, int n_in, mu_tensor *const *in,
                             int n_resources, mu_resource *const *resources, int n_out, mu_tensor **out, bool *done)
@@ -273,7 +273,7 @@ static mu_status run_effect(mu_device *device, const mu_op *effect, const void *
     if (status == MU_OK)
         status = run_on(device, pure, attrs, n_in + n_resources, all, results, done);
     for (int i = 0; i < n_resources; i++)
-        mu_release(all[n_in + i]);  // before the new value: nobody else may have the old one
+        mu_release(all[n_in + i]); // before the new value: nothing else may hold the old one
     for (int i = 0; *done && status == MU_OK && i < n_resources; i++)
         status = become(device, resources[i], results[n_out + i]);
     for (int i = 0; i < n_out + n_resources; i++)

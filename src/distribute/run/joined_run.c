@@ -66,7 +66,7 @@ static int64_t hash_of_specs(const mu_replica_run *running)
     return hash;
 }
 
-// Whoever enters the exchange takes a number, also if it fails: all do.
+// Every worker that enters the exchange takes a number, also if the exchange fails.
 static int64_t take_number(mu_strategy *strategy)
 {
     pthread_mutex_lock(&strategy->order);
@@ -278,8 +278,8 @@ mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function)
     return mu__error_raise(&a.error);
 }
 
-// Nobody waits for this worker before a function without collectives, which it may run alone, and nobody can tell what
-// one would have had that has failed before its first collective.
+// No worker waits for this one before a function without collectives, which it may run alone; and a function that
+// failed before its first collective does not show which collectives it would have had.
 void mu__refuse_run(mu_strategy *strategy, mu_function *function, const mu_concrete *concrete)
 {
     const bool known = concrete ? concrete->graph->collective : mu__function_is_collective(function, strategy);

@@ -1,4 +1,4 @@
-// Launches a run on devices that work by themselves: one call for all replicas, on the thread that asked for it.
+// Launches a run on devices that work by themselves: one call for all replicas, on the calling thread.
 //
 // One thread starts every replica's work and has compared their shapes first, or has agreed with the other workers
 // (joined_run.c), and inside of the program replicas agree on the way that they take through control flow

@@ -6,7 +6,7 @@
 
 #include <muster/ops.h>
 
-void mu__left_site_release(const mu_left_site *site)
+void mu__deferred_site_release(const mu_deferred_site *site)
 {
     mu_release(site->owner);
     mu_release(site->first);
@@ -33,7 +33,7 @@ void mu__aggregation_free(mu_aggregation *aggregation)
     if (!aggregation)
         return;
     for (size_t i = 0; i < aggregation->sites.n; i++)
-        mu__left_site_release(&aggregation->sites.items[i]);
+        mu__deferred_site_release(&aggregation->sites.items[i]);
     mu__free(aggregation->sites.items);
     if (aggregation->n_locks > 0)
         pthread_mutex_destroy(&aggregation->lock);
@@ -47,18 +47,18 @@ void mu__aggregation_free(mu_aggregation *aggregation)
 static mu_value *with_attempt(mu_value *arguments, void *arg)
 {
     mu_strategy_replica *replica = mu__replica();
-    mu_left_trace left = {0};
+    mu_deferred_trace deferred = {0};
     mu_value *own = mu_value_at(arguments, 0);
     if (!own || !replica)
         return NULL;
     replica->attempt = mu_at(arguments, 1);
     replica->ratio = mu_at(arguments, 2);
-    replica->left = &left;
+    replica->deferred = &deferred;
     mu_value *result = mu__function_inline(arg, own);
     replica->attempt = replica->ratio = NULL;
-    replica->left = NULL;
-    mu__free(left.assigned.items);
-    mu__free(left.applied.items);
+    replica->deferred = NULL;
+    mu__free(deferred.assigned.items);
+    mu__free(deferred.applied.items);
     return result;
 }
 
@@ -98,7 +98,7 @@ int mu__step_shares(void)
 
 // ---- Sites --------------------------------------------------------------------------------------
 
-mu_accumulator *mu__left_accumulator(const mu_variable *variable, const char *what, const mu_spec *values)
+mu_accumulator *mu__deferred_accumulator(const mu_variable *variable, const char *what, const mu_spec *values)
 {
     char *name = mu__sprintf("%s/%s", variable->resource.name, what);
     const mu_conditional_accumulator_args args = {.size = sizeof args, .dtype = values->dtype, .shape = &values->shape,
@@ -115,7 +115,7 @@ mu_accumulator *mu__left_accumulator(const mu_variable *variable, const char *wh
     return made;
 }
 
-mu_status mu__aggregation_add(mu_strategy *strategy, const mu_left_site *site)
+mu_status mu__aggregation_add(mu_strategy *strategy, const mu_deferred_site *site)
 {
     mu_aggregation *aggregation = strategy->servers->aggregation;
     pthread_mutex_lock(&aggregation->lock);
@@ -130,11 +130,11 @@ mu_status mu__aggregation_add(mu_strategy *strategy, const mu_left_site *site)
 
 // Takes the first site of an owner out of the list; false: there is none. The others keep their order, which is that of
 // their updates.
-static bool take_site(mu_aggregation *aggregation, const void *owner, mu_left_site *out)
+static bool take_site(mu_aggregation *aggregation, const void *owner, mu_deferred_site *out)
 {
     size_t i = 0;
     pthread_mutex_lock(&aggregation->lock);
-    mu_left_site *items = aggregation->sites.items;
+    mu_deferred_site *items = aggregation->sites.items;
     while (i < aggregation->sites.n && (const void *)items[i].owner != owner)
         i++;
     const bool found = i < aggregation->sites.n;
@@ -149,9 +149,9 @@ static bool take_site(mu_aggregation *aggregation, const void *owner, mu_left_si
 void mu__aggregation_forget(mu_strategy *strategy, const void *owner)
 {
     mu_aggregation *aggregation = strategy && strategy->servers ? strategy->servers->aggregation : NULL;
-    mu_left_site site;
+    mu_deferred_site site;
     while (aggregation && take_site(aggregation, owner, &site))
-        mu__left_site_release(&site);
+        mu__deferred_site_release(&site);
 }
 
 bool mu__graph_leaves(const mu_graph *graph, const mu_accumulator *accumulator)
@@ -162,9 +162,9 @@ bool mu__graph_leaves(const mu_graph *graph, const mu_accumulator *accumulator)
     return false;
 }
 
-mu_status mu__aggregation_sites(mu_aggregation *aggregation, mu_left_sites *out)
+mu_status mu__aggregation_sites(mu_aggregation *aggregation, mu_deferred_sites *out)
 {
-    *out = (mu_left_sites){0};
+    *out = (mu_deferred_sites){0};
     pthread_mutex_lock(&aggregation->lock);
     const size_t n = aggregation->sites.n;
     out->items = mu__calloc(n + 1, sizeof *out->items);
@@ -177,10 +177,10 @@ mu_status mu__aggregation_sites(mu_aggregation *aggregation, mu_left_sites *out)
     return out->items ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-void mu__left_sites_free(mu_left_sites *sites)
+void mu__deferred_sites_free(mu_deferred_sites *sites)
 {
     for (size_t i = 0; i < sites->n; i++)
-        mu__left_site_release(&sites->items[i]);
+        mu__deferred_site_release(&sites->items[i]);
     mu__free(sites->items);
 }
 

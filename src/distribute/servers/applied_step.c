@@ -9,14 +9,14 @@
 
 #include <muster/ops.h>
 
-// ---- The functions of a set of sites -------------------------------------------------------------
+// ---- The functions of a set of sites ------------------------------------------------------------
 
 // Two functions for one set of sites: one takes everything that the calls have left, the other applies it. So what is
 // not there, and an update that cannot be traced, is seen before anything changes.
 struct mu_step_plan {
     mu_object object;
     int n;
-    mu_left_site *sites;           // [n] their owners are retained
+    mu_deferred_site *sites;           // [n] their owners are retained
     mu_function *take, *update;
     mu_concrete *traced;           // of `update`, which has it; NULL: not traced so far
 };
@@ -27,7 +27,7 @@ static void plan_destroy(void *object)
     mu_release(plan->take);
     mu_release(plan->update);
     for (int i = 0; plan->sites && i < plan->n; i++)
-        mu__left_site_release(&plan->sites[i]);
+        mu__deferred_site_release(&plan->sites[i]);
     mu__free(plan->sites);
 }
 
@@ -58,7 +58,7 @@ static mu_value *take_sums(mu_value *arguments, void *arg)
     mu_value **sums = mu__calloc((size_t)n_sums(plan) + 1, sizeof *sums);
     int n = 0;
     for (int i = 0; sums && i < plan->n; i++) {
-        const mu_left_site *site = &plan->sites[i];
+        const mu_deferred_site *site = &plan->sites[i];
         mu_tensor *attempts = mu_at(arguments, i + 1);
         if (site->only_first)
             attempts = mu_slice(attempts, (int64_t[]){0}, (int64_t[]){1});
@@ -71,7 +71,7 @@ static mu_value *take_sums(mu_value *arguments, void *arg)
     return result;
 }
 
-static mu_status update_site(const mu_left_site *site, mu_value *sums, int *next, mu_tensor *calls)
+static mu_status update_site(const mu_deferred_site *site, mu_value *sums, int *next, mu_tensor *calls)
 {
     mu_tensor **own = mu__calloc((size_t)site->n + 1, sizeof *own);
     for (int k = 0; own && k < site->n; k++)
@@ -96,7 +96,7 @@ static mu_value *update_all(mu_value *arguments, void *arg)
     return zero ? mu_of(zero) : NULL;
 }
 
-static mu_step_plan *new_plan(int n, const mu_left_site *sites)
+static mu_step_plan *new_plan(int n, const mu_deferred_site *sites)
 {
     mu_step_plan *plan = mu__new(&plan_type, sizeof *plan);
     if (!plan || !(plan->sites = mu__calloc((size_t)n + 1, sizeof *plan->sites))) {
@@ -116,7 +116,7 @@ static mu_step_plan *new_plan(int n, const mu_left_site *sites)
     return NULL;
 }
 
-static bool is_known(const mu_left_sites *all, const mu_left_site *wanted)
+static bool is_known(const mu_deferred_sites *all, const mu_deferred_site *wanted)
 {
     for (size_t i = 0; i < all->n; i++)
         if (all->items[i].first == wanted->first)
@@ -125,7 +125,7 @@ static bool is_known(const mu_left_sites *all, const mu_left_site *wanted)
 }
 
 // Those with a site that was forgotten are never used again.
-static void drop_old(const mu_left_sites *all, mu_step_plans *plans)
+static void drop_old(const mu_deferred_sites *all, mu_step_plans *plans)
 {
     for (size_t i = 0; i < plans->n;) {
         mu_step_plan *plan = plans->items[i];
@@ -142,7 +142,7 @@ static void drop_old(const mu_left_sites *all, mu_step_plans *plans)
 }
 
 // Borrowed; NULL on error.
-static mu_step_plan *plan_for(const mu_left_sites *all, mu_step_plans *plans, int n, const mu_left_site *sites)
+static mu_step_plan *plan_for(const mu_deferred_sites *all, mu_step_plans *plans, int n, const mu_deferred_site *sites)
 {
     for (size_t i = 0; i < plans->n; i++) {
         const mu_step_plan *plan = plans->items[i];
@@ -165,7 +165,7 @@ static mu_step_plan *plan_for(const mu_left_sites *all, mu_step_plans *plans, in
 static void put_one_in_doubt(mu_aggregation *aggregation, mu_resource *resource)
 {
     mu_variable *variable = mu__is(&resource->object, &mu__variable_type) ? (mu_variable *)resource : NULL;
-    if (variable && variable->rules == &mu__left_rules && !atomic_exchange(&variable->in_doubt, true))
+    if (variable && variable->rules == &mu__deferred_rules && !atomic_exchange(&variable->in_doubt, true))
         aggregation->in_doubt++;
 }
 
@@ -197,13 +197,13 @@ mu_status mu__aggregation_check(const mu_strategy *strategy, const mu_graph *gra
 
 // What is applied: of all sites those where something was left, the attempts of each, and how many they are.
 typedef struct step_parts {
-    mu_left_sites all;
+    mu_deferred_sites all;
     int n;
-    mu_left_site *sites;
+    mu_deferred_site *sites;
     mu_value **attempts, **calls;  // [n]
 } step_parts;
 
-static mu_status add_part(step_parts *parts, const mu_left_site *site, int64_t n, const int64_t *attempts)
+static mu_status add_part(step_parts *parts, const mu_deferred_site *site, int64_t n, const int64_t *attempts)
 {
     mu_tensor *own = mu_tensor_new(MU_I64, 1, &n, attempts), *calls = mu_constant(MU_I64, (double)n);
     if (!own || !calls)
@@ -219,7 +219,7 @@ static mu_status collect(int n, mu_graph *const *graphs, const int64_t *attempts
     int64_t *own = mu__calloc((size_t)n + 1, sizeof *own);
     mu_status status = own ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; status == MU_OK && i < parts->all.n; i++) {
-        const mu_left_site *site = &parts->all.items[i];
+        const mu_deferred_site *site = &parts->all.items[i];
         int n_own = 0;
         for (int k = 0; k < n; k++)
             if (mu__graph_leaves(graphs[k], site->first))
@@ -290,6 +290,6 @@ mu_status mu__aggregation_apply(mu_strategy *strategy, mu_step_plans *plans, int
     mu_pool_close(pool);
     mu__free(parts.sites);
     mu__free(parts.attempts);
-    mu__left_sites_free(&parts.all);
+    mu__deferred_sites_free(&parts.all);
     return mu_error_code();
 }

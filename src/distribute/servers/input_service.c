@@ -2,7 +2,7 @@
 //
 // What arrives is hostile until verified: mu__dataset_described checks a description, and an element reaches a graph
 // only if it fits. The files that a description names are opened with the rights of the worker's process, as everything
-// is that a coordinator has it do: permissions.c lets nobody else call these methods.
+// is that a coordinator has it do: permissions.c lets only the coordinator call these methods.
 #include "distribute/servers/input_service.h"
 
 #include "base/system.h"
@@ -114,7 +114,7 @@ static mu_status add(mu_worker_inputs *s, input *in)
     return status;
 }
 
-// The iterator of a description, which reads ahead in a thread of its own.
+// The iterator of a description, which prefetches on a thread of its own.
 static mu_iterator *iterate(const mu_value *description)
 {
     mu_dataset *dataset = mu__give(mu__dataset_described(description));

@@ -28,18 +28,18 @@ mu_status mu__worker_inputs_take(mu_worker_inputs *inputs, const mu_graph *graph
 
 // ---- In the coordinator -------------------------------------------------------------------------
 
-// An input on one worker. Its end tells the worker to free it, without waiting.
+// An input on one worker. When it is destroyed, the worker is asked to free the input, without waiting.
 typedef struct mu_remote_input {
     mu_object object;
     mu_rpc_client *client;  // retained
     uint64_t process;       // that has it (mu_rpc_client_server)
     int64_t number;         // there
     bool dataset;
-    mu_value *element;      // spec of the value, or of the next element; NULL: not asked for. Retained
+    mu_value *element; // spec of the value, or of the next element; NULL: not requested yet. Retained
 } mu_remote_input;
 extern mu_type mu__remote_input_type;
 
-// mu__remote_input_value sends a value, mu__remote_input_dataset the description of a dataset; `name` stands in the
+// mu__remote_input_value sends a value, mu__remote_input_dataset the description of a dataset; `name` is used in the
 // worker's messages. Owned by the caller. Errors: UNIMPLEMENTED if the dataset cannot be described, or the worker
 // speaks an older version of the wire; those of a call.
 mu_remote_input *mu__remote_input_value(mu_rpc_client *worker, const char *name, mu_value *value);
@@ -53,7 +53,7 @@ mu_remote_input *mu__remote_input_leaf(const mu_value *leaf);
 // It asks the worker for specs that are not known.
 mu_value *mu__remote_input_specs(mu_value *arguments);
 
-// Where the inputs among some arguments stand in the order of their tensors.
+// The positions of the inputs among the tensors of some arguments.
 typedef struct mu_input_positions {
     struct {
         int64_t *items;     // position, number of the input, position, …
@@ -66,7 +66,8 @@ typedef struct mu_input_positions {
 } mu_input_positions;
 mu_status mu__input_positions_find(mu_input_positions *positions, const mu_value *arguments);
 void mu__input_positions_free(mu_input_positions *positions);
-// mu__input_positions_forget has the specs of next elements asked for again: they were others than expected.
+// mu__input_positions_forget makes the next call request the specs of next elements again, because they differed from
+// the expected ones.
 void mu__input_positions_forget(const mu_input_positions *positions);
 
 #endif

@@ -158,7 +158,7 @@ static mu_value *number_and_cut(const mu_graph *graph, int64_t number)
     return mu_of(route != NULL ? mu_tensor_new(MU_I64, 1, &n, numbers) : mu_tensor_new(MU_I64, 0, NULL, numbers));
 }
 
-// A step may take any time: whether the worker is there, the heartbeat tells.
+// A step may take any time: the heartbeat shows whether the worker is alive.
 static const mu_value *call_run(mu_rpc_client *worker, const mu_graph *graph, mu_value *arguments)
 {
     mu_remote_call call = {.client = worker, .subject = about(graph), .arguments = arguments, .seconds = INFINITY};

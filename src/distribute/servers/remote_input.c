@@ -9,7 +9,7 @@ static const mu_wire_need need = {MU_WIRE_INPUTS, "datasets and values that work
 
 // ---- Making and ending --------------------------------------------------------------------------
 
-// Nobody waits for the answer; a process that is gone has nothing to free.
+// The answer is not awaited; a process that is gone has nothing to free.
 static void tell_end(const mu_remote_input *input)
 {
     enum { SECONDS = 10 };

@@ -1,5 +1,5 @@
-// Variables of a strategy that survive their servers: the thread that repeats the steps of the placement (store.h),
-// and what it tells.
+// Variables of a strategy that survive their servers: the thread that repeats the steps of the placement (store.h), and
+// the numbers that it reports.
 #include "distribute/strategies/parameter_server.h"
 #include "rpc/stores/store.h"
 

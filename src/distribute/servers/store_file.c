@@ -1,5 +1,5 @@
-// Snapshots of stores as safetensors files: each tensor under the name of its part and its own; what is no tensor, and
-// the table of requests, as the bytes that the RPC protocol has for it.
+// Snapshots of stores as safetensors files: each tensor under the name of its part and its own; other values, and the
+// table of requests, as the bytes of the RPC protocol.
 #include "io/io.h"
 #include "rpc/rpc.h"
 #include "rpc/services/service.h"

@@ -22,7 +22,7 @@ static mu_mesh *living_mesh(mu_device_world *base)
     return mesh;
 }
 
-// Likewise; NULL with an error.
+// The same; NULL on error.
 static mu_mesh *mesh_of(mu_device_world *base)
 {
     mu_mesh *mesh = living_mesh(base);

@@ -36,7 +36,7 @@ void mu__bootstrap_free(mu_bootstrap *bootstrap);
 // it.
 mu_status mu__membership_enter(mu_membership *membership);
 void mu__membership_leave(mu_membership *membership);
-// mu__membership_tell tells the other workers of the pending error: without this process they would wait for it.
+// mu__membership_tell sends the pending error to the other workers, which would otherwise wait for this process.
 void mu__membership_tell(mu_mesh *mesh);
 // mu__membership_take_part makes a strategy of local replicas (owned; NULL: there is an error) one of all workers'. It
 // takes the job over. NULL on error.

@@ -170,7 +170,7 @@ static mu_status check_tally(const mu_mesh *mesh, const mu_blocks *blocks, const
     for (int rank = 0; rank < blocks->n; rank++) {
         tally theirs;
         if (blocks->bytes[rank] != sizeof theirs)
-            return mu__error(MU_DATA_LOSS, "%s tells %zu bytes of its replicas; %zu are expected: install the same "
+            return mu__error(MU_DATA_LOSS, "%s sends %zu bytes about its replicas; %zu are expected: install the same "
                              "version everywhere", mu__mesh_name(mesh, rank), blocks->bytes[rank], sizeof theirs);
         memcpy(&theirs, blocks->data[rank], sizeof theirs);
         if (rank == 0)
@@ -207,8 +207,8 @@ static mu_status agree_on_replicas(const mu_strategy *strategy, bool determinist
     return status;
 }
 
-// Whether XLA may reduce between the workers, inside of one program: where the user named another way, or asked for the
-// bits of a fixed order, the host does.
+// Whether XLA may reduce between the workers, inside of one program: if the user chose another implementation or a
+// fixed order of sums, the host reduces.
 static bool may_share_program(const mu_strategy *strategy, const mu_communication_options *options)
 {
     const mu_communication how = options->implementation;
@@ -395,7 +395,7 @@ static mu_strategy *make_strategy(mu_membership *j)
         mu__mesh_doing(j->mesh, "starting its devices", -1, NULL);
     mu_strategy *strategy = NULL;
     if (!j->mesh || agree_on_gpus(j) == MU_OK)
-        strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__lone_worker_ops, j);
+        strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__single_worker_ops, j);
     return mu__membership_take_part(j, strategy);
 }
 

@@ -1,6 +1,6 @@
-// ParameterServerStrategy: makes it, and places its variables on the servers in turn.
+// ParameterServerStrategy: its constructor, and the round-robin placement of its variables on the servers.
 //
-// A server in this process is a lock that is held for one effect on its variables (served_run.c); served_elsewhere.c
+// A server in this process is a lock that is held for one effect on its variables (served_run.c); remote_servers.c
 // has those in other processes. The coordinator decides which function runs on which worker.
 #include "distribute/strategies/parameter_server.h"
 
@@ -18,7 +18,7 @@ int mu__variable_server(const mu_variable *variable)
     const mu_strategy *strategy = variable->owner;
     const mu_servers *servers = strategy ? strategy->servers : NULL;
     for (int i = 0; servers && i < servers->n; i++)
-        if (servers->elsewhere ? variable->resource.home == servers->servers[i].client
+        if (servers->remote ? variable->resource.home == servers->servers[i].client
                                : variable->resource.lock == &servers->servers[i].lock)
             return i;
     return -1;
@@ -37,8 +37,8 @@ static mu_variable *make_parts(int64_t parts, const mu_variable_args *args)
 static mu_variable *make_whole(mu_strategy *strategy, const mu_variable_args *args, int server)
 {
     mu_servers *servers = strategy->servers;
-    if (servers->elsewhere && server >= 0)
-        return mu__make_variable_elsewhere(strategy, args, server);
+    if (servers->remote && server >= 0)
+        return mu__make_remote_variable(strategy, args, server);
     mu_variable *variable = mu__make_plain_variable(strategy, args);
     if (variable)
         variable->resource.lock = server >= 0 ? &servers->servers[server].lock : NULL;
@@ -58,7 +58,7 @@ mu_variable *mu__make_served_variable(mu_strategy *strategy, const mu_variable_a
     const int server = colocated ? scope->server : (int)(atomic_fetch_add(&servers->n_placed, 1) % servers->n);
     mu_variable *variable = make_whole(strategy, args, server);
     if (variable && servers->aggregation)
-        variable->rules = &mu__left_rules;
+        variable->rules = &mu__deferred_rules;
     return variable;
 }
 
@@ -68,7 +68,7 @@ mu_accumulator *mu__make_served_accumulator(mu_strategy *strategy, const mu_cond
 {
     mu_servers *servers = strategy->servers;
     const int server = (int)(atomic_fetch_add(&servers->n_placed, 1) % servers->n);
-    if (!servers->elsewhere)
+    if (!servers->remote)
         return NULL;
     const char *wanted = args->shared_name ? args->shared_name : args->name ? args->name : "conditional_accumulator";
     const char *name = mu__new_name(servers, wanted);
@@ -150,7 +150,7 @@ static mu_status make_servers(mu_servers *servers, int n_servers, int n_workers)
 
 static mu_status reach(mu_servers *servers, const mu_cluster_spec *spec, const mu_parameter_server_strategy_args *args)
 {
-    if (!servers->elsewhere)
+    if (!servers->remote)
         return MU_OK;
     MU_TRY(mu__servers_reach(servers, spec));
     return mu__served_copies_begin(servers, args);
@@ -165,7 +165,7 @@ static mu_servers *new_servers(mu_cluster *cluster, const mu_parameter_server_st
         pthread_mutex_init(&servers->coordinator_lock, NULL);
         pthread_mutex_init(&servers->names_lock, NULL);
         servers->partitioner = mu_retain(args->partitioner);
-        servers->elsewhere = !args->in_process;
+        servers->remote = !args->in_process;
         if (make_servers(servers, mu__spec_count(view.spec, "ps"), mu__spec_count(view.spec, "worker")) != MU_OK ||
             reach(servers, view.spec, args) != MU_OK) {
             mu__servers_free(servers);

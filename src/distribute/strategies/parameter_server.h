@@ -13,7 +13,7 @@ typedef struct mu_parameter_server {
     mu_rpc_client *client;             // of a server in another process, retained; NULL: in this process
 } mu_parameter_server;
 
-// What a ParameterServerStrategy has beside the rest of a strategy.
+// What a ParameterServerStrategy has in addition to other strategies.
 typedef struct mu_servers {
     int n;
     int n_made;                        // servers whose lock exists
@@ -28,7 +28,7 @@ typedef struct mu_servers {
     mu_device **worker_devices;        // [n_workers] several workers may share a device
     void *coordinator;                 // the strategy's only coordinator, not retained; NULL: none (coordinator)
     pthread_mutex_t coordinator_lock;  // guards it
-    bool elsewhere;                    // the tasks are other processes
+    bool remote;                       // the tasks are other processes
     mu_rpc_client **workers;           // [n_workers] retained; NULL unless they are
     pthread_mutex_t names_lock;        // guards `names`
     struct mu_served_copies *copies;   // NULL: a variable is on one server only (served_copies.c)
@@ -40,15 +40,15 @@ void mu__servers_free(mu_servers *servers);
 // mu__variable_server returns the index of the server that has the variable, -1 if none has.
 int mu__variable_server(const mu_variable *variable);
 
-// ---- Servers in other processes (served_elsewhere.c) --------------------------------------------
+// ---- Servers in other processes (remote_servers.c) ----------------------------------------------
 
 // mu__servers_reach connects to the servers of a cluster, and deletes what a coordinator before this one left there. It
 // blocks until every server is there; it begins to connect to the workers, but waits for none. Errors: UNAVAILABLE
 // naming the server that is not there after MUSTER_TIMEOUT.
 mu_status mu__servers_reach(mu_servers *servers, const mu_cluster_spec *spec);
 
-// mu__new_name returns a name that nothing on the servers has yet: the wanted one, or with a number behind it. It
-// belongs to the servers; NULL on error.
+// mu__new_name returns a name that is free on the servers: the requested one, or the requested one with a number
+// appended. It belongs to the servers; NULL on error.
 const char *mu__new_name(mu_servers *servers, const char *wanted);
 // ---- Copies and snapshots (served_copies.c) -----------------------------------------------------
 
@@ -58,13 +58,13 @@ const char *mu__new_name(mu_servers *servers, const char *wanted);
 mu_status mu__served_copies_begin(mu_servers *servers, const mu_parameter_server_strategy_args *args);
 void mu__served_copies_end(mu_servers *servers);
 
-// ---- Servers in other processes (served_elsewhere.c), continued ---------------------------------
+// ---- Servers in other processes (remote_servers.c), continued -----------------------------------
 
-// mu__make_variable_elsewhere makes a variable on a server, which tells variables apart by their names: one whose name
-// is taken gets a number behind it. Owned by the caller.
-mu_variable *mu__make_variable_elsewhere(mu_strategy *strategy, const mu_variable_args *args, int server);
+// mu__make_remote_variable makes a variable on a server, which identifies variables by name: if the name is taken, a
+// number is appended. Owned by the caller.
+mu_variable *mu__make_remote_variable(mu_strategy *strategy, const mu_variable_args *args, int server);
 
-// ---- Values that each worker has for itself (per_worker_variable.c) ------------------------------
+// ---- Values that each worker has for itself (per_worker_variable.c) -----------------------------
 
 // mu__per_worker_values_make gives a worker in another process its values of a graph's per-worker variables, unless it
 // has them.

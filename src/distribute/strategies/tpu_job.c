@@ -93,7 +93,7 @@ static mu_status find_self(mu_cluster *cluster, const mu_cluster_spec *spec, con
     if (j->worker >= 0)
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
-                     "%s: which of the TPU's %d workers this process is cannot be told (%s); each of them runs the "
+                     "%s: cannot determine which of the TPU's %d workers this process is (%s); each of them runs the "
                      "program. Set TPU_WORKER_ID there to its number, 0 to %d, or use the TPU of this host alone, with "
                      "mu_tpu_cluster_resolver(.tpu = \"local\")",
                      function, j->n_workers, mu_cluster_spec_json(spec), j->n_workers - 1);

@@ -101,7 +101,7 @@ static mu_strategy *make_own(const mu_tpu_strategy_args *args, const mu_membersh
     return strategy;
 }
 
-// What a host tells the others of its part of the strategy; if it has none, its error's message follows.
+// What a host sends the others about its part of the strategy; if it has none, its error's message follows.
 typedef struct part_status {
     int32_t code;  // MU_OK: it has made its part
     char message[700];

@@ -2,7 +2,7 @@
 //
 // The mesh is what the cores' coordinates say, which TPUs have, counted from the first chip of all hosts. Other devices
 // are laid out as TPUs v2 to v4, with two cores on each chip: [n/2, 1, 1, 2]. Which devices the cores are is the engine
-// layer's choice (engine/tpu.c). Several hosts tell each other of their cores; each is a task.
+// layer's choice (engine/tpu.c). Several hosts exchange the coordinates of their cores; each host is a task.
 #include "cluster/tpu_topology.h"
 #include "distribute/strategies/tpu.h"
 #include "engine/pjrt/pjrt.h"
@@ -11,7 +11,7 @@
 
 _Static_assert(MU_PJRT_COORDINATES == MU_TPU_RANK, "a core has as many coordinates as the mesh has axes");
 
-// Whether no two cores are at one place.
+// Whether all cores have different coordinates.
 static bool are_apart(int n, const int *coordinates)
 {
     for (int i = 0; i < n; i++)
@@ -44,7 +44,7 @@ static mu_status read_own(core_table *p)
 // Counts reported coordinates from 0 on, and finds the mesh that holds them. False: they cannot be those of cores.
 static bool span(const core_table *p, int mesh[MU_TPU_RANK])
 {
-    enum { MOST_PLACES = 1 << 20 };
+    enum { MOST_POSITIONS = 1 << 20 };
     const int n = p->tasks * p->each;
     int64_t size = 1;
     for (int axis = 0; axis < MU_TPU_RANK; axis++) {
@@ -53,7 +53,7 @@ static bool span(const core_table *p, int mesh[MU_TPU_RANK])
             first = MU_MIN(first, p->coordinates[i * MU_TPU_RANK + axis]);
             last = MU_MAX(last, p->coordinates[i * MU_TPU_RANK + axis]);
         }
-        if ((size *= last - first + 1) > MOST_PLACES)
+        if ((size *= last - first + 1) > MOST_POSITIONS)
             return false;
         for (int i = 0; i < n; i++)
             p->coordinates[i * MU_TPU_RANK + axis] -= (int)first;
@@ -101,7 +101,7 @@ mu_tpu_device_assignment *mu__tpu_core_by_core(mu_tpu_topology *topology)
 
 // ---- The cores of all hosts ---------------------------------------------------------------------
 
-// What a host tells the others; the coordinates follow.
+// What a host sends the others; the coordinates follow.
 typedef struct host_cores {
     int32_t cores, reported;
     char kind[MU_PJRT_KIND];  // of the devices' names

@@ -1,4 +1,4 @@
-// Which device of all processes each replica is: workers tell each other when they make a strategy.
+// Maps each replica to one of the devices of all processes; workers exchange this when they make a strategy.
 //
 // A program of XLA can run on the devices of several processes only if their plugin has made one world of them, with
 // the processes in the order of the workers. Every worker decides the same from the same list; where anything does not
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-// What a worker tells of its replicas' devices; their numbers follow.
+// What a worker sends about its replicas' devices; their numbers follow.
 typedef struct own_world {
     int32_t willing;   // 0: the host is to reduce
     int32_t process, n_all;

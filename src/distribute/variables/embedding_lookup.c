@@ -1,6 +1,6 @@
 // Embedding lookups: rows of a table by id, and combinations of several rows.
 //
-// The table is a variable, sharded or not; only the rows asked for leave their part, each once. What is combined, and
+// The table is a variable, sharded or not; only the requested rows leave their part, each once. What is combined, and
 // how, follows tf.nn.embedding_lookup_sparse and tf.nn.safe_embedding_lookup_sparse.
 #include "distribute/variables/sharded_variable.h"
 

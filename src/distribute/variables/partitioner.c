@@ -33,7 +33,7 @@ static mu_status need_positive(int64_t number, const char *function, const char 
                                    (long long)number);
 }
 
-// The value of an argument; the default if it is left out. A 0 that is written is no default.
+// The value of an argument; the default if it is left out. An explicit 0 does not mean the default.
 static int64_t or_default(const void *args, const char *field, int position, int64_t number, int64_t value)
 {
     return number != 0 || mu__args_text(args, field, position) ? number : value;

@@ -1,9 +1,9 @@
 // Per-worker variables: each worker has a value of its own, and so has this process.
 //
-// Workers in this process have a component each, behind that of the process. A worker in another process is a server
+// Workers in this process have a component each, after that of the process. A worker in another process is a server
 // too: it keeps its value under the variable's name, and a function that runs there reaches it as it reaches any
 // variable of a server, with the worker itself as the server. Here component 1 is then the initial value, from which a
-// worker's value is made when the worker is told of the first function that uses it.
+// worker's value is made when the worker gets the first function that uses it.
 #include "base/system.h"
 #include "distribute/strategies/parameter_server.h"
 #include "rpc/rpc.h"
@@ -27,7 +27,7 @@ static mu_status check(const mu_strategy *strategy, const mu_variable_args *args
     return MU_OK;
 }
 
-// The kind of variables, and workers in other processes are told when the last handle goes.
+// The kind of variables; when the last handle is released, workers in other processes are informed.
 static mu_resource_kind kind;
 static pthread_once_t kind_once = PTHREAD_ONCE_INIT;
 
@@ -52,7 +52,7 @@ mu_variable *mu__make_per_worker_variable(mu_strategy *strategy, const mu_variab
         return NULL;
     args.not_trainable = true;
     args.name = mu__new_name(strategy->servers, args.name ? args.name : no_name);
-    const int n = strategy->servers->elsewhere ? 2 : 1 + strategy->servers->n_workers;
+    const int n = strategy->servers->remote ? 2 : 1 + strategy->servers->n_workers;
     mu_variable *variable = args.name ? mu__variable_make(&args, args.initial_value, n) : NULL;
     if (!variable)
         return NULL;
@@ -117,7 +117,7 @@ static mu_tensor *wait_for(mu_rpc_client *worker, const mu_variable *variable)
 static mu_tensor *read_of(mu_variable *variable, int worker)
 {
     const mu_servers *servers = ((const mu_strategy *)variable->owner)->servers;
-    return servers->elsewhere ? wait_for(servers->workers[worker], variable)
+    return servers->remote ? wait_for(servers->workers[worker], variable)
                               : mu__variable_component(variable, 1 + worker);
 }
 

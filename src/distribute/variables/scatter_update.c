@@ -179,7 +179,7 @@ mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indice
 }
 
 // Of variables whose updates calls leave (aggregation.h).
-mu_status mu__left_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
+mu_status mu__deferred_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
 {
     char what[160];
     snprintf(what, sizeof what, "%s: variable '%s' is scattered into", names[kind], variable->resource.name);

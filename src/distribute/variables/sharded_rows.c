@@ -51,8 +51,7 @@ static row_range resolve_range(int64_t rows, int64_t begin, int64_t end, int64_t
     return (row_range){.first = first, .step = n > 1 ? step : 1, .n = n};  // a step that reaches no row may be huge
 }
 
-// The part of a range that lies in rows [offset, offset + rows): its number of elements, and the first, counted in the
-// range.
+// The part of a range within rows [offset, offset + rows): its number of elements, and the first, counted in the range.
 static int64_t part_of_range(const row_range *range, int64_t offset, int64_t rows, int64_t *begin)
 {
     const int64_t size = range->step < 0 ? -range->step : range->step;
@@ -173,7 +172,7 @@ mu_tensor *mu_variable_boolean_mask(mu_variable *variable, mu_tensor *mask)
 
 // Ids sorted by part: of each part its local rows, and where in the list of ids they stood.
 typedef struct routed {
-    mu_tensor **local, **places;
+    mu_tensor **local, **positions;
     mu_tensor *numbers;       // the part of each id
 } routed;
 
@@ -236,16 +235,16 @@ static mu_status route(const mu_variable *variable, mu_tensor *ids, bool mod, ro
     *out = (routed){.local = mu__calloc(2 * n, sizeof *out->local)};
     if (!out->local)
         return MU_RESOURCE_EXHAUSTED;
-    out->places = out->local + n;
+    out->positions = out->local + n;
     MU_TRY(check_ids(variable, ids));
     MU_TRY(find_parts(variable, ids, mod, &out->numbers, &local));
     MU_TRY(mu__dynamic_partition(local, out->numbers, (int64_t)n, out->local));
-    return mu__dynamic_partition(mu__positions(ids), out->numbers, (int64_t)n, out->places);
+    return mu__dynamic_partition(mu__positions(ids), out->numbers, (int64_t)n, out->positions);
 }
 
 // ---- Gathering ----------------------------------------------------------------------------------
 
-// The rows of each part that were asked for, one part after the other.
+// The requested rows of each part, one part after the other.
 static mu_tensor *gather_parts(mu_variable *variable, const routed *r)
 {
     const int n = variable->n_shards;
@@ -300,7 +299,7 @@ mu_tensor *mu__sharded_gather(mu_variable *variable, mu_tensor *ids, bool mod)
     mu_tensor *flat = mu_reshape(mu_cast(ids, MU_I64), 1, (int64_t[]){-1});
     if (flat && route(variable, flat, mod, &r) == MU_OK) {
         mu_tensor *all = gather_parts(variable, &r);
-        mu_tensor *order = mu__inverse_permutation(mu_concat(variable->n_shards, r.places, 0));
+        mu_tensor *order = mu__inverse_permutation(mu_concat(variable->n_shards, r.positions, 0));
         rows = mu_gather(all, mu_reshape_like(order, ids), 0, 0);
     }
     free_routed(&r);

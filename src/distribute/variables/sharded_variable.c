@@ -1,8 +1,8 @@
 // Sharded variables: made of parts, read by concatenation, assigned part by part.
 //
 // A sharded variable is a variable without storage. Its rules go through the public functions of its parts, so each
-// part may live wherever its own strategy keeps it. An update is not one atomic change: parts on servers are all asked
-// at the same time (in a function by whoever runs it), others are updated one after the other.
+// part may live wherever its own strategy keeps it. An update is not one atomic change: parts on servers are all
+// requested at the same time (in a function by the engine that runs it), others are updated one after the other.
 #include "distribute/variables/sharded_variable.h"
 
 #include "base/callback.h"
@@ -14,9 +14,10 @@
 
 // ---- The resource -------------------------------------------------------------------------------
 
-static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
+static mu_status acquire(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
+                         mu_buffer **out)
 {
-    (void)replica, (void)place, (void)access, (void)out;
+    (void)replica, (void)space, (void)access, (void)out;
     return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is sharded and has no storage of its own; use its parts",
                      resource->name);
 }

@@ -102,7 +102,7 @@ static mu_resource *make_here(const mu_table_options *options, const char *name)
 
 mu_resource *mu__make_served_table(const mu_strategy *strategy, const mu_table_options *options, const char *name)
 {
-    return strategy->servers->elsewhere ? make_on_servers(strategy->servers, name, options) : make_here(options, name);
+    return strategy->servers->remote ? make_on_servers(strategy->servers, name, options) : make_here(options, name);
 }
 
 mu_resource *mu__refuse_table(const mu_strategy *strategy, const mu_table_options *options, const char *name)

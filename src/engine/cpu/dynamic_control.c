@@ -5,8 +5,8 @@
 // nothing again.
 #include "engine/cpu/control_run.h"
 
-// Infers the output shapes from the actual input shapes, which may tell more than the graph. Free the result with
-// mu__free.
+// Infers the output shapes from the actual input shapes, which may be known more precisely than in the graph. Free the
+// result with mu__free.
 static mu_spec *inferred(const struct control *c, const mu_spec *specs)
 {
     const mu_node *node = c->node;

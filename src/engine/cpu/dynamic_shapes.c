@@ -253,7 +253,7 @@ static mu_status hold_resources(const mu_plan *plan, int replica, mu_buffer **he
     const mu_node *node = plan->dynamic_plan->node;
     for (int r = 0; r < node->n_resources; r++) {
         mu_resource *resource = plan->graph->resources.items[node->resources[r]];
-        MU_TRY(resource->kind->acquire(resource, replica, &mu__place_host, mu__access_of(node->flags), &held[r]));
+        MU_TRY(resource->kind->acquire(resource, replica, &mu__host_memory, mu__access_of(node->flags), &held[r]));
         views[r] = (mu_view){.dtype = resource->spec.dtype, .shape = resource->spec.shape, .data = held[r]->data};
     }
     return MU_OK;
@@ -287,8 +287,8 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
         views[i] = (mu_view){.dtype = specs[i].dtype, .shape = specs[i].shape, .data = data[i]};
     }
     mu_view *resources = views ? views + node->n_in + node->n_out : NULL;
-    const bool elsewhere = mu__is_elsewhere(plan->graph, node);
-    const bool holds = status == MU_OK && !dynamic_plan->control && !elsewhere && node->n_resources > 0;
+    const bool is_remote = mu__is_remote_effect(plan->graph, node);
+    const bool holds = status == MU_OK && !dynamic_plan->control && !is_remote && node->n_resources > 0;
     if (holds)
         status = hold_resources(plan, call->run->replica, (mu_buffer **)(data + node->n_in), resources);
     mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = views,
@@ -297,7 +297,7 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
                         .replica = call->run->replica_id};
     if (status == MU_OK)
         status = dynamic_plan->control ? mu__control_dynamic(dynamic_plan->control, call, data, specs, results)
-                 : elsewhere           ? mu__elsewhere_apply(plan->graph, node, &kernel, results)
+                 : is_remote           ? mu__remote_effect_apply(plan->graph, node, &kernel, results)
                                        : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in,
                                                       results);
     if (holds)

@@ -93,20 +93,20 @@ static mu_status pool_and_mark(const mu_kernel *kernel, const mu_view *x)
 mu_status mu__unpool_marked(const mu_kernel *kernel, const mu_view *dy, const mu_view *mark, mu_view *dx)
 {
     mu_status status = MU_RESOURCE_EXHAUSTED;
-    const mu_view alive = temporary(dy->dtype, &dy->shape), place = temporary(MU_U8, &mark->shape);
-    if (!alive.data || !place.data)
+    const mu_view alive = temporary(dy->dtype, &dy->shape), winner = temporary(MU_U8, &mark->shape);
+    if (!alive.data || !winner.data)
         goto out;
     for (int64_t i = 0; i < mu__elements(&dy->shape); i++) {
         const uint8_t at = ((const uint8_t *)mark->data)[i];
         const double value = at == MU_MARK_DEAD ? 0 : mu__read_element(dy->dtype, dy->data, i);
         mu__write_element(alive.dtype, alive.data, i, value);
-        ((uint8_t *)place.data)[i] = at == MU_MARK_DEAD ? 0 : at;
+        ((uint8_t *)winner.data)[i] = at == MU_MARK_DEAD ? 0 : at;
     }
-    const mu_view in[] = {alive, place, *dx};
+    const mu_view in[] = {alive, winner, *dx};
     status = mu__run_plain(&mu_op_max_pool2d_grad, &two, kernel, 3, in, 1, dx);
 out:
     mu__free(alive.data);
-    mu__free(place.data);
+    mu__free(winner.data);
     return status;
 }
 

@@ -1,11 +1,11 @@
 // Fuses element-wise ops into one loop: decides which ops to group, and builds the fused op.
 //
 // Works on the graph after the engine's other rewrites. Ops of one shape that lead to one another become one node,
-// whose body is a small graph of its own; fusion_run.c computes it. A value that ops behind the group need as well is
-// a further output of the node. An update of a variable joins like an op: the node writes the new value to the
-// variable's memory, so the formula of an optimizer is one pass over a variable and its slots. The members of a group
-// move to the place of the last one: a group leaves out what another op needs before that place, and updates of a
-// variable that another op uses on the way.
+// whose body is a small graph of its own; fusion_run.c computes it. A value that ops after the group also need is a
+// further output of the node. An update of a variable joins like an op: the node writes the new value to the variable's
+// memory, so the formula of an optimizer is one pass over a variable and its slots. The members of a group move to the
+// place of the last one: a group leaves out what another op needs before that place, and updates of a variable that
+// another op uses on the way.
 #include "engine/cpu/fusion.h"
 
 static int results_of(const void *attrs)
@@ -65,8 +65,7 @@ static const mu_attr_spec fusion_attrs[] = {{"body", MU_ATTR_GRAPH, offsetof(mu_
                                             {"n_variables", MU_ATTR_INT, offsetof(mu_fusion_attrs, n_variables)},
                                             {0}};
 
-// An output may lie in an input's memory: it is written directly only behind the last op that reads the input's
-// elements.
+// An output may share an input's memory: it is written directly only after the last op that reads the input's elements.
 const mu_op mu__op_fusion = {
     .name = "chain", .n_in = 0, .max_in = MU_VARIADIC, .attr_outputs = results_of, .in_place = ~0u,
     .flags = MU_OP_ELEMENTWISE,
@@ -181,7 +180,7 @@ static void grow(grouping *g, mu_node *last)
     add_member(g, last);
     for (int i = last->id - 1; i >= g->lowest && g->n < MU_FUSION_MEMBERS; i--) {
         mu_node *node = g->graph->nodes.items[i];
-        if (g->taken[i])  // moved behind the last member
+        if (g->taken[i]) // moved after the last member
             continue;
         if (belongs(g, node))
             add_member(g, node);
@@ -219,7 +218,7 @@ typedef struct body_maker {
     const grouping *group;
     mu_edge outside[MU_FUSION_NODES];  // inputs of the fused op in the graph
     mu_node *inputs[MU_FUSION_NODES];  // the same in the body
-    mu_node *old[MU_FUSION_RESULTS];   // the inputs of the body that stand for variables
+    mu_node *old[MU_FUSION_RESULTS];   // the inputs of the body that represent variables
     mu_edge made[MU_FUSION_MEMBERS];   // the value that each member computes; of an update, the variable's new value
     mu_node *outputs[MU_FUSION_RESULTS]; // members whose values are the fused op's outputs
     int n_inputs, n_outputs;

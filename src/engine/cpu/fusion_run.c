@@ -1,11 +1,11 @@
 // Computes a fused element-wise op in tiles that fit the cache, member by member, with each op's own kernel.
 //
-// The result is treated as a table of rows: an input covers the whole table, one row, one column or one element. A
-// tile is a range of rows; values between members lie in registers, which are blocks of scratch memory that are
-// reused once no member needs them. A result goes straight to its memory, unless that is an input's memory which a
-// later member still reads: then it stays in its register until all members have seen the tile. The team's threads
-// share the tiles. If an input broadcasts in another way, every member is computed as a whole. The kernels are those
-// of the ops, so the results are bit-identical.
+// The result is treated as a table of rows: an input covers the whole table, one row, one column or one element. A tile
+// is a range of rows; values between members are kept in registers: blocks of scratch memory that are reused once no
+// member needs them. A result goes straight to its memory, unless that is an input's memory which a later member still
+// reads: then it stays in its register until all members have seen the tile. The team's threads share the tiles. If an
+// input broadcasts in another way, every member is computed as a whole. The kernels are those of the ops, so the
+// results are bit-identical.
 #include "engine/cpu/fusion.h"
 
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ typedef struct call {
 
 typedef struct fusion {
     const mu_graph *body;
-    int n, n_in, first;       // nodes of the body; inputs of the node; the first node of the body that is no input
+    int n, n_in, first; // nodes of the body; inputs of the node; the first node of the body that is not an input
     bool tiled;
     int64_t rows, width, tile_rows;
     int n_registers, n_parts; // registers per part; parts, one per thread

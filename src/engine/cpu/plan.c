@@ -154,7 +154,7 @@ static void find_lifetimes(mu_plan *plan)
     for (size_t i = 0; i < graph->outputs.n; i++)
         plan->values[plan->values[mu__value_index(plan, graph->outputs.items[i])].root].last = END_OF_PLAN;
     for (size_t i = 0; i < graph->nodes.n; i++)
-        if (graph->nodes.items[i]->op == &mu_op_read_variable && !mu__is_elsewhere(graph, graph->nodes.items[i]))
+        if (graph->nodes.items[i]->op == &mu_op_read_variable && !mu__is_remote_effect(graph, graph->nodes.items[i]))
             alias_read(plan, graph->nodes.items[i]);
 }
 
@@ -197,7 +197,7 @@ static void work_in_place(mu_plan *plan, const mu_node *node)
     }
 }
 
-// An all-reduce works in place on one bucket if all its inputs lie in the arena and have no later use.
+// An all-reduce works in place on one bucket if all its inputs are in the arena and have no later use.
 static mu_status make_bucket(mu_plan *plan, const mu_node *node)
 {
     int base = plan->first_value[node->id];
@@ -338,7 +338,7 @@ static mu_status make_step(mu_plan *plan, const mu_node *node)
     if (!in || !out || !resources)
         return MU_RESOURCE_EXHAUSTED;
     *s = (step){.node = node, .bucket = -1, .awaits = -1, .shared = writes_shared(plan->graph, node),
-                .elsewhere = mu__is_elsewhere(plan->graph, node)};
+                .is_remote = mu__is_remote_effect(plan->graph, node)};
     for (int i = 0; i < node->n_in; i++)
         bind_value(plan, &in[i], mu__value_index(plan, node->in[i]));
     for (int i = 0; i < node->n_out; i++)
@@ -404,9 +404,9 @@ static int collect_blocks(mu_plan *plan, block *blocks)
     return n;
 }
 
-// The members of a bucket lie one after the other, each aligned. The bucket lives as long as any member: ops that
-// work in place on a reduced value may have extended its life.
-static void fill_buckets(mu_plan *plan, bool place)
+// The members of a bucket are contiguous, each aligned. The bucket lives as long as any member: ops that work in place
+// on a reduced value may have extended its life.
+static void fill_buckets(mu_plan *plan, bool assign_offsets)
 {
     for (int b = 0; b < plan->n_buckets; b++) {
         const mu_node *node = plan->graph->nodes.items[plan->buckets[b].node];
@@ -415,7 +415,7 @@ static void fill_buckets(mu_plan *plan, bool place)
             value *owner = &plan->values[plan->values[mu__value_index(plan, node->in[k])].root];
             plan->buckets[b].first = MU_MIN(plan->buckets[b].first, owner->first);
             plan->buckets[b].last = MU_MAX(plan->buckets[b].last, owner->last);
-            if (place)
+            if (assign_offsets)
                 owner->offset = plan->buckets[b].offset + at;
             at += (owner->bytes + 63) / 64 * 64;
         }
@@ -433,7 +433,7 @@ static mu_status place_shared(mu_plan *plan, block *blocks)
     return mu__memory_plan(blocks, plan->n_buckets, &plan->shared_bytes);
 }
 
-static mu_status place(mu_plan *plan)
+static mu_status assign_storage(mu_plan *plan)
 {
     size_t most = (size_t)(plan->n_values + plan->n_buckets + plan->n_steps);
     block *blocks = mu__arena_alloc(&plan->memory, sizeof *blocks * most);
@@ -473,7 +473,7 @@ static mu_status build(mu_plan *plan, const mu_spec *inputs)
     MU_TRY(find_results(plan));
     MU_TRY(make_steps(plan));
     mu__overlap_plan(plan);
-    return place(plan);
+    return assign_storage(plan);
 }
 
 mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs)

@@ -39,7 +39,7 @@ typedef struct value {
     size_t offset;     // in the arena
 } value;
 
-// The operand of an all-reduce: its members lie side by side in one block of memory.
+// The operand of an all-reduce: its members are contiguous in one block of memory.
 typedef struct bucket {
     int node;
     size_t bytes, offset;
@@ -58,7 +58,7 @@ typedef struct step {
     int bucket;             // the bucket whose all-reduce this step starts; -1: none
     int awaits;             // the first bucket that this step waits for; -1: none
     bool shared;            // writes memory that all replicas share
-    bool elsewhere;         // is sent to the process that keeps its resources
+    bool is_remote;         // is sent to the process that keeps its resources
     size_t scratch_bytes, scratch_offset;
     struct control *control;  // for ops with bodies
 } step;
@@ -96,7 +96,7 @@ struct mu_plan {
     void **input_data;      // [graph inputs] the addresses that mu__cpu_run passes on
     size_t arena_bytes;
     size_t shared_bytes;    // of all buckets
-    char *shared;           // the collective's memory for the buckets during a run; NULL: they lie in the arena
+    char *shared;           // the collective's memory for the buckets during a run; NULL: they are in the arena
     int break_at;           // node after which the plan continues in a second plan; -1: none
     struct dynamic_plan *dynamic_plan;
 };
@@ -140,13 +140,13 @@ void mu__cpu_poison(const mu_plan *plan, int replica, int last);
 size_t mu__cpu_bytes(const mu_plan *plan);
 void mu__cpu_close_device(mu_device *device);
 
-// ---- Overlapped all-reduces (overlap.c) -------------------------------------------------------
+// ---- Overlapped all-reduces (overlap.c) ---------------------------------------------------------
 
 // mu__overlap_plan finds the step before which each bucket's all-reduce must be complete, and keeps the bucket's
 // memory until then.
 void mu__overlap_plan(mu_plan *plan);
-// mu__overlap_start starts the all-reduce of a step's bucket, which lies at `data`. mu__overlap_wait waits for a list
-// of buckets. mu__overlap_abandon cleans up after a run that failed.
+// mu__overlap_start starts the all-reduce of a step's bucket at `data`. mu__overlap_wait waits for a list of buckets.
+// mu__overlap_abandon cleans up after a run that failed.
 mu_status mu__overlap_start(const mu_plan *plan, const step *s, void *data);
 mu_status mu__overlap_wait(const mu_plan *plan, int first, const cpu_call *call);
 void mu__overlap_abandon(const mu_plan *plan, const cpu_call *call);
@@ -187,13 +187,14 @@ mu_status mu__dynamic_call(mu_plan *plan, const cpu_call *call);
 void mu__dynamic_free(struct dynamic_plan *dynamic_plan);
 size_t mu__dynamic_bytes(const struct dynamic_plan *dynamic_plan);
 
-// ---- Resources in other processes (elsewhere.c) -------------------------------------------------
+// ---- Resources in other processes (remote_effects.c) --------------------------------------------
 
-// mu__is_elsewhere returns whether an effect is on resources that another process keeps. A plan does not acquire those.
-bool mu__is_elsewhere(const mu_graph *graph, const mu_node *node);
-// mu__elsewhere_apply sends an effect there with the kernel's inputs; out [n_out] gets owned references.
-// mu__elsewhere_run copies the results to the kernel's outputs.
-mu_status mu__elsewhere_apply(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel, mu_tensor **out);
-mu_status mu__elsewhere_run(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel);
+// mu__is_remote_effect returns whether an effect is on resources that another process keeps. A plan does not acquire
+// those.
+bool mu__is_remote_effect(const mu_graph *graph, const mu_node *node);
+// mu__remote_effect_apply sends an effect there with the kernel's inputs; out [n_out] gets owned references.
+// mu__remote_effect_run copies the results to the kernel's outputs.
+mu_status mu__remote_effect_apply(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel, mu_tensor **out);
+mu_status mu__remote_effect_run(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel);
 
 #endif

@@ -113,7 +113,7 @@ static mu_status acquire_resources(mu_plan *plan, int replica)
         mu_resource *resource = graph->resources.items[i];
         if (resource->kind->apply)
             continue;  // another process keeps it
-        MU_TRY(resource->kind->acquire(resource, replica, &mu__place_host, plan->access[i], &plan->held[i]));
+        MU_TRY(resource->kind->acquire(resource, replica, &mu__host_memory, plan->access[i], &plan->held[i]));
         plan->resources[i] = (mu_view){.dtype = resource->spec.dtype, .shape = resource->spec.shape,
                                        .data = plan->held[i]->data};
     }
@@ -170,8 +170,8 @@ static mu_status run_step(const mu_plan *plan, step *s, const cpu_call *call, ch
 {
     if (s->control)
         return mu__control_run(s->control, &s->kernel, call);
-    if (s->elsewhere)
-        return mu__elsewhere_run(plan->graph, s->node, &s->kernel);
+    if (s->is_remote)
+        return mu__remote_effect_run(plan->graph, s->node, &s->kernel);
     if (s->shared)
         return run_shared(s);
     if (s->bucket >= 0)

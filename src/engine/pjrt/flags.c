@@ -351,7 +351,7 @@ static mu_status check_words(const library *l, const char *from, const char *tex
     for (const char *at = text + strspn(text, blanks); *at; at += strspn(at, blanks)) {
         const char *end = end_of(at);
         if (strncmp(at, "--", 2) != 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s has '%.*s', which is no option; XLA would end the process. "
+            return mu__error(MU_INVALID_ARGUMENT, "%s has '%.*s', which is not an option; XLA would end the process. "
                              "Options begin with \"--\" and have blanks between them", from,
                              (int)MU_MIN(end - at, LONGEST_NAME), at);
         MU_TRY(check_option(l, from, at, (size_t)(end - at)));

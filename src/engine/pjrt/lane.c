@@ -109,7 +109,7 @@ void mu__pjrt_run_give(mu_pjrt_run *run)
 static mu_pjrt_memory *on_device(const mu_pjrt_lane *lane, const mu_tensor *tensor)
 {
     const mu_device *device = (lane->first ? lane->first : lane)->device;
-    if (tensor->buffer->place != device->place)
+    if (tensor->buffer->memory_space != device->memory_space)
         return NULL;
     mu_pjrt_memory *memory = tensor->buffer->handle;
     const bool whole = memory->spec.dtype == tensor->dtype && mu__shape_equal(&memory->spec.shape, &tensor->shape);
@@ -129,7 +129,7 @@ static mu_status pass_in(mu_pjrt_lane *lane, int i)
     const mu_view view = {.dtype = in->dtype, .shape = in->shape, .data = (void *)mu__host_read(in)};
     if (!view.data)
         return mu_error_code();
-    return mu__pjrt_send((const mu_pjrt_place *)lane->device->place, &view, lane->plan->graph->name,
+    return mu__pjrt_send((const mu_pjrt_memory_space *)lane->device->memory_space, &view, lane->plan->graph->name,
                          &lane->slots[slot], &lane->transfers[i]);
 }
 
@@ -158,7 +158,7 @@ static mu_status copy_to_host(mu_pjrt_lane *lane, int slot, mu_tensor **out)
 static mu_status leave_on_device(mu_pjrt_lane *lane, int slot, mu_tensor **out)
 {
     const mu_spec *spec = &lane->programs->specs[slot];
-    mu_buffer *buffer = mu__buffer_at(lane->device->place, spec);
+    mu_buffer *buffer = mu__buffer_at(lane->device->memory_space, spec);
     if (!buffer)
         return mu_error_code();
     ((mu_pjrt_memory *)buffer->handle)->buffer = lane->slots[slot];

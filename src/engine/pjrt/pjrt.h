@@ -33,8 +33,8 @@ bool mu__pjrt_installed(const char *name);  // whether a file for this plugin ex
 bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file
 
 // mu__pjrt_check_flags fails with INVALID_ARGUMENT if XLA_FLAGS has an option that the library at `path` does not know
-// or cannot read (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done (cures.c), if
-// that is known.
+// or cannot read (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done
+// (plugin_advice.c), if that is known.
 mu_status mu__pjrt_check_flags(const char *path);
 // mu__pjrt_flags_have returns whether XLA_FLAGS, or the file of options that it names, has an option of this name.
 bool mu__pjrt_flags_have(const char *name);
@@ -58,18 +58,18 @@ const char *mu__pjrt_folder(char folder[MU_PJRT_FOLDER]);
 enum { MU_PJRT_NAME = 256 };
 int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity);
 
-// ---- Clients (pjrt_client.c) -------------------------------------------------------------------------
+// ---- Clients (pjrt_client.c) --------------------------------------------------------------------
 
 enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
 
 typedef struct mu_pjrt_client mu_pjrt_client;
 
 // The memory of one device.
-typedef struct mu_pjrt_place {
-    mu_place place;               // first
+typedef struct mu_pjrt_memory_space {
+    mu_memory_space memory_space; // first
     mu_pjrt_client *client;       // which holds this
     pj_device *device;
-} mu_pjrt_place;
+} mu_pjrt_memory_space;
 
 struct mu_pjrt_client {
     mu_object object;
@@ -83,7 +83,7 @@ struct mu_pjrt_client {
     int n_devices;                // of this process
     bool avoids_xnnpack;          // its programs are compiled without that library (pjrt_client.c)
     mu_device *devices;           // engine_device is the pj_device
-    mu_pjrt_place *places;        // of each device
+    mu_pjrt_memory_space *memory_spaces; // of each device
     atomic_int n_shared;          // programs under way that other processes run too
     atomic_bool lost;             // one of them did not end (pending.c)
 };
@@ -139,16 +139,17 @@ mu_status mu__pjrt_await_copy(mu_pjrt_client *client, pj_event *event, const cha
 mu_status mu__pjrt_await_buffer(mu_pjrt_client *client, pj_buffer *buffer, const char *what);
 mu_status mu__pjrt_call_execute(mu_pjrt_client *client, pj_execute_args *args, const char *what);
 
-// ---- Buffers (place.c) --------------------------------------------------------------------------
+// ---- Buffers (memory_space.c) -------------------------------------------------------------------
 
-const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client, const mu_device *device);
+const mu_memory_space *mu__pjrt_memory_space_init(mu_pjrt_memory_space *space, mu_pjrt_client *client,
+                                                  const mu_device *device);
 
 // mu__pjrt_upload and mu__pjrt_download copy elements, dense and row-major on the host, to a new buffer of the plugin
 // and back; both wait. mu__pjrt_send starts an upload: until *done (NULL: it is over) and whatever uses the buffer have
 // ended, the elements must neither move nor change. mu__pjrt_read_number reads an int64 scalar. Their errors start with
 // `what`. mu__pjrt_drop destroys a buffer and sets it to NULL; one of a lost client is left.
-mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out);
-mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out,
+mu_status mu__pjrt_upload(const mu_pjrt_memory_space *space, const mu_view *from, const char *what, pj_buffer **out);
+mu_status mu__pjrt_send(const mu_pjrt_memory_space *space, const mu_view *from, const char *what, pj_buffer **out,
                         pj_event **done);
 mu_status mu__pjrt_download(mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what);
 mu_status mu__pjrt_read_number(mu_pjrt_client *client, pj_buffer *from, const char *what, int64_t *out);
@@ -246,7 +247,7 @@ void mu__pjrt_forget_known(mu_pjrt_known *known, int n_values);
 // FUNCTION.PROCESS.NUMBER.mlir. What goes wrong is logged as a warning.
 void mu__pjrt_dump(const char *function, const mu_pjrt_text *text);
 
-// ---- Plans (pjrt_plan.h, launch.c) -------------------------------------------------------------------
+// ---- Plans (pjrt_plan.h, launch.c) --------------------------------------------------------------
 
 extern const mu_engine mu__engine_pjrt;
 

@@ -12,7 +12,7 @@ static void destroy(void *object)
         mu__pjrt_destroy(client->api, PJ_CLIENT_DESTROY, &args);
     mu_release(client->world);
     mu__free(client->devices);
-    mu__free(client->places);
+    mu__free(client->memory_spaces);
 }
 
 static mu_type client_type = {.name = "PJRT client", .destroy = destroy};
@@ -73,8 +73,8 @@ static mu_status make_devices(mu_pjrt_client *client)
         return mu__error(MU_FAILED_PRECONDITION, "the plugin for %s offers %zu devices; expected at least one",
                          client->kind, args.n);
     client->devices = mu__calloc(args.n, sizeof *client->devices);
-    client->places = mu__calloc(args.n, sizeof *client->places);
-    if (!client->devices || !client->places)
+    client->memory_spaces = mu__calloc(args.n, sizeof *client->memory_spaces);
+    if (!client->devices || !client->memory_spaces)
         return MU_RESOURCE_EXHAUSTED;
     client->n_devices = (int)args.n;
     for (int i = 0; i < client->n_devices; i++) {
@@ -85,7 +85,7 @@ static mu_status make_devices(mu_pjrt_client *client)
         device->team = (mu_team){.n_threads = 1};
         device->engine_device = args.devices[i];
         device->engine_client = client;
-        device->place = mu__pjrt_place_init(&client->places[i], client, device);
+        device->memory_space = mu__pjrt_memory_space_init(&client->memory_spaces[i], client, device);
     }
     return MU_OK;
 }

@@ -124,20 +124,21 @@ enum { MU_PJRT_MOST_REPLICAS = 1024, MU_PJRT_OPTIONS_BYTES = 128 + 20 * MU_PJRT_
 size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, bool avoids_xnnpack,
                                 char out[MU_PJRT_OPTIONS_BYTES]);
 
-// ---- compile_call.c, blame.c, memory_need.c -----------------------------------------------------
+// ---- compile_call.c, error_origin.c, memory_need.c ----------------------------------------------
 
 // mu__pjrt_compile_text compiles a program's text and waits for that, at most MUSTER_COMPILE_TIMEOUT. The caller owns
 // *out. Errors: DEADLINE_EXCEEDED; the plugin's.
 mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const mu_pjrt_text *text,
                                 const char *options, size_t options_bytes, pj_loaded **out);
-// mu__pjrt_blame puts the op, layer and line that the pending error of a compilation is about in front of it.
-void mu__pjrt_blame(const mu_pjrt_text *text);
+// mu__pjrt_add_error_origin puts the op, layer and line that the pending error of a compilation is about in front of
+// it.
+void mu__pjrt_add_error_origin(const mu_pjrt_text *text);
 // mu__pjrt_check_memory fails with RESOURCE_EXHAUSTED if a compiled program needs more memory than its device has, as
 // far as the plugin tells. mu__pjrt_name_largest adds the largest values to such an error.
 mu_status mu__pjrt_check_memory(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, pj_loaded *loaded);
 void mu__pjrt_name_largest(const mu_pjrt_plan *plan, const mu_pjrt_programs *p);
 
-// ---- compile_program.c ----------------------------------------------------------------------------------
+// ---- compile_program.c --------------------------------------------------------------------------
 
 // mu__pjrt_plan_for_parts returns the plan for runs in parts: the plan itself, or that of its unrolled graph, which
 // belongs to it; NULL on error.
@@ -185,7 +186,7 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number, int64_t launch);
 // mu__pjrt_check_fault fails with the error of the op, if one has failed in a program of the run that has ended.
 mu_status mu__pjrt_check_fault(const mu_pjrt_run *run);
 
-// ---- launch.c, run_parts.c --------------------------------------------------------------------------
+// ---- launch.c, run_parts.c ----------------------------------------------------------------------
 
 mu_status mu__pjrt_launch(mu_plan *plan, int n, int partitions, mu_device *const *devices, const mu_run_args *args,
                           const mu_launch_world *world, mu_launch **out);

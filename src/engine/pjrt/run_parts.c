@@ -48,7 +48,7 @@ static mu_status reduce_on_host(mu_pjrt_lane *lane, const mu_node *node)
     const mu_kernel kernel = kernel_of(lane, node, views);
     MU_GO(mu__run_direct(&kernel));
     for (int i = 0; i < node->n_out; i++)
-        MU_GO(mu__pjrt_upload((const mu_pjrt_place *)lane->device->place, &views[node->n_in + i], what,
+        MU_GO(mu__pjrt_upload((const mu_pjrt_memory_space *)lane->device->memory_space, &views[node->n_in + i], what,
                               &lane->slots[p->cut.first[node->id] + i]));
 out:
     for (int i = 0; tensors && i < n; i++)
@@ -137,7 +137,7 @@ static mu_status run_lane(mu_pjrt_run *run, const mu_run_args *args)
     MU_TRY(mu__pjrt_lane_begin(lane, args->device, args));
     MU_TRY(wait_for_others(run->plan, args->collective));
     mu_status status =
-        mu__pjrt_upload((const mu_pjrt_place *)args->device->place, &view, run->plan->graph->name, &id);
+        mu__pjrt_upload((const mu_pjrt_memory_space *)args->device->memory_space, &view, run->plan->graph->name, &id);
     if (status == MU_OK)
         status = run_all(run, id);
     mu__pjrt_drop(run->plan->client, &id);

@@ -91,7 +91,7 @@ mu_status mu__pjrt_acquire(mu_pjrt_lane *lane)
     for (int i = 0; i < n_resources(plan); i++) {
         mu_resource *resource = resource_at(plan, i);
         const int slot = mu__pjrt_slot(lane->programs, before(plan, i));
-        MU_TRY(resource->kind->acquire(resource, lane->args->replica, lane->device->place, plan->access[i],
+        MU_TRY(resource->kind->acquire(resource, lane->args->replica, lane->device->memory_space, plan->access[i],
                                        &lane->held[i]));
         lane->slots[slot] = memory_of(lane, i)->buffer;
         lane->borrowed[slot] = true;
@@ -150,7 +150,8 @@ static mu_status copy_argument(const mu_pjrt_lane *lane, int argument, pj_buffer
 {
     const mu_tensor *in = lane->args->in[argument];
     const mu_view view = {.dtype = in->dtype, .shape = in->shape, .data = (void *)mu__host_read(in)};
-    return view.data ? mu__pjrt_upload((const mu_pjrt_place *)lane->device->place, &view, lane->plan->graph->name, out)
+    return view.data ? mu__pjrt_upload((const mu_pjrt_memory_space *)lane->device->memory_space, &view,
+                                       lane->plan->graph->name, out)
                      : mu_error_code();
 }
 
@@ -166,7 +167,7 @@ static mu_status copy_value(const mu_pjrt_lane *lane, int slot, pj_buffer **out)
     const mu_view view = {.dtype = spec->dtype, .shape = spec->shape, .data = data};
     mu_status status = mu__pjrt_download(lane->plan->client, lane->slots[slot], &view, what);
     if (status == MU_OK)
-        status = mu__pjrt_upload((const mu_pjrt_place *)lane->device->place, &view, what, out);
+        status = mu__pjrt_upload((const mu_pjrt_memory_space *)lane->device->memory_space, &view, what, out);
     mu__free_data(data, bytes);
     return status;
 }

@@ -1,4 +1,4 @@
-// Tries a plugin in a process of its own, where nothing else tells whether it will end the process: LLVM reads its
+// Tries a plugin in a process of its own, because only a trial shows whether it ends the process: LLVM reads its
 // options (xla_backend_extra_options) when the first program is compiled, and ends the process over a value that it
 // cannot read; which values those are is not in the library.
 //

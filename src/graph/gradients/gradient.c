@@ -73,7 +73,7 @@ static mu_status keep_name(graph_tape *tape, const char *before, const char **na
     return *name ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-// The tape may outlive the layer, and the graph whose node the entry stands for: it keeps copies of both names.
+// The tape may outlive the layer and the graph of the entry's node, so it keeps copies of both names.
 static mu_status keep_site(graph_tape *tape, mu_site *site)
 {
     const mu_site before = tape->entries.n ? tape->entries.items[tape->entries.n - 1]->site : (mu_site){0};

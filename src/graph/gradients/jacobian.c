@@ -63,7 +63,7 @@ static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *s
     for (int k = 0; k < y->rank; k++)
         unknown += y->dims[k] == MU_UNKNOWN;
     if (y->rank + source->shape.rank > MU_MAX_RANK) {
-        mu__error(MU_INVALID_ARGUMENT, "a Jacobian of rank %d was asked for; at most %d is possible",
+        mu__error(MU_INVALID_ARGUMENT, "the Jacobian would have rank %d; the limit is %d",
                   y->rank + source->shape.rank,
                   MU_MAX_RANK);
         return NULL;

@@ -5,7 +5,7 @@
 // attributes). This pass
 // - packs them into buckets, in the order in which the gradients become ready: from the last layer to the first;
 // - moves every all-reduce to where its inputs are ready;
-// - moves what waits for buckets behind everything else, in the order of the buckets, so that the first gradients are
+// - moves what waits for buckets after everything else, in the order of the buckets, so that the first gradients are
 //   applied while others are being reduced.
 // Engines follow the order of the graph. It depends on the trace only, so it is the same on every replica.
 #include "graph/graph.h"
@@ -194,8 +194,8 @@ typedef struct accesses {
     int effect;
 } accesses;
 
-// A node keeps its place behind its inputs, behind accesses of its resources that it conflicts with, and behind earlier
-// effects. Updates that exchange slices with other replicas come last: they would delay reductions in progress.
+// A node stays after its inputs, after accesses of its resources that it conflicts with, and after earlier effects.
+// Updates that exchange slices with other replicas come last: they would delay reductions in progress.
 static int stage_of(const reductions *r, const accesses *a, const mu_node *node, int buckets)
 {
     int stage = 0;

@@ -1,7 +1,7 @@
 // Cuts a graph into effects and segments without effects: see segments.h.
 //
 // Every node gets a stage. A segment of stage s runs before the effects of stage s: a node without effect that needs
-// the result of an effect belongs to the next stage, and an effect comes no earlier than the one before it on the same
+// the result of an effect belongs to the next stage, and an effect never runs before an earlier effect on the same
 // resource. Constants are copied into each segment that needs them.
 #include "graph/passes/segments.h"
 #include "graph/copy.h"
@@ -12,7 +12,7 @@ typedef struct cutting {
     int n_stages;
     int *stage;              // [nodes]
     int *first;              // [nodes] of each node's values in `number`
-    int *number;             // [values of all nodes] number between steps; -1: needed by nobody else
+    int *number;             // [values of all nodes] number between steps; -1: not needed elsewhere
     struct { mu_graph_step *items; size_t n, capacity; } steps;
 } cutting;
 

@@ -1,8 +1,8 @@
 // A graph as a sequence of steps: effects on resources one by one, and between them segments without effects.
 //
-// For variables that others change at the same time: each effect is one request to whoever keeps the variable, and what
-// lies between needs no variable at all. The order of effects on each resource is the graph's. Segments are as large as
-// they can be: a training step reads all its variables, computes, and applies all its updates.
+// For variables that others change at the same time: each effect is one request to the process that keeps the variable,
+// and the nodes between need no variable at all. The order of effects on each resource is the graph's. Segments are as
+// large as they can be: a training step reads all its variables, computes, and applies all its updates.
 #ifndef MU_SRC_GRAPH_SEGMENTS_H
 #define MU_SRC_GRAPH_SEGMENTS_H
 

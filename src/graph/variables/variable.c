@@ -12,7 +12,7 @@
 static void variable_destroy(void *object)
 {
     mu_variable *variable = object;
-    mu_release(variable->left);  // it knows the owner
+    mu_release(variable->deferred);  // it knows the owner
     mu__variable_empty(variable);
     if (variable->slice)
         mu__free(variable->slice->full_name);

@@ -1,9 +1,9 @@
-// The storage of variables: where the newest value of each component lies.
+// The storage of variables: where the newest value of each component is kept.
 //
-// Every component has memory on the host, and nothing else until somebody acquires it at another place. From then on
-// the places that have the newest value are known: a read copies it to where it is read, a write leaves it only where
-// it was written. So a variable that a device trains stays there. Reading it gives a tensor that shares the buffer
-// there, which the host fetches when somebody looks at its elements; the next write goes to another buffer then.
+// Every component has memory on the host, and nothing else until it is acquired in another memory space. From then on
+// the storage knows which memory spaces hold the newest value: a read copies it to where it is read, a write leaves it
+// only where it was written. So a variable that a device trains stays there. Reading it gives a tensor that shares the
+// buffer there, which the host fetches when its elements are first read; the next write then goes to another buffer.
 #include "graph/graph.h"
 
 #include <pthread.h>
@@ -59,10 +59,10 @@ static void drop_copies(mu_residence *residence)
         mu_release(residence->copies.items[--residence->copies.n]);
 }
 
-static mu_buffer *copy_at(const mu_residence *residence, const mu_place *place)
+static mu_buffer *copy_at(const mu_residence *residence, const mu_memory_space *space)
 {
     for (size_t i = 0; i < residence->copies.n; i++)
-        if (residence->copies.items[i]->place == place)
+        if (residence->copies.items[i]->memory_space == space)
             return residence->copies.items[i];
     return NULL;
 }
@@ -109,27 +109,27 @@ static bool is_seen(const mu_buffer *copy)
 }
 
 // A buffer for a write that leaves `copy` to those who share it.
-static mu_buffer *beside(const mu_place *place, const mu_spec *spec, mu_access access, mu_buffer *copy)
+static mu_buffer *beside(const mu_memory_space *space, const mu_spec *spec, mu_access access, mu_buffer *copy)
 {
-    mu_buffer *other = mu__buffer_at(place, spec);
-    if (!other || access == MU_ACCESS_WRITE || place->share(place, other->handle, copy) == MU_OK)
+    mu_buffer *other = mu__buffer_at(space, spec);
+    if (!other || access == MU_ACCESS_WRITE || space->share(space, other->handle, copy) == MU_OK)
         return other;
     mu_release(other);
     return NULL;
 }
 
-static mu_status at_place(mu_residence *residence, const mu_tensor *host, const mu_place *place, mu_access access,
-                          mu_buffer **out)
+static mu_status at_device(mu_residence *residence, const mu_tensor *host, const mu_memory_space *space,
+                           mu_access access, mu_buffer **out)
 {
     const mu_spec spec = mu__spec_of(host);
-    mu_buffer *copy = copy_at(residence, place);
-    if (copy && access != MU_ACCESS_READ && place->share && is_seen(copy)) {
-        *out = beside(place, &spec, access, copy);
+    mu_buffer *copy = copy_at(residence, space);
+    if (copy && access != MU_ACCESS_READ && space->share && is_seen(copy)) {
+        *out = beside(space, &spec, access, copy);
         return *out ? MU_OK : mu_error_code();
     }
     mu_retain(copy);
     if (!copy) {
-        copy = mu__buffer_at(place, &spec);
+        copy = mu__buffer_at(space, &spec);
         if (!copy || bring(residence, host->buffer, access, copy) != MU_OK) {
             mu_release(copy);
             return mu_error_code();
@@ -184,7 +184,7 @@ mu_tensor *mu__variable_lend(mu_variable *variable)
 bool mu__variable_take(mu_variable *variable, mu_tensor *value)
 {
     const mu_tensor *own = variable->components[0];
-    if (variable->n_components != 1 || variable->residences[0] || value->buffer->place != &mu__place_host ||
+    if (variable->n_components != 1 || variable->residences[0] || value->buffer->memory_space != &mu__host_memory ||
         value->offset != 0 || value->dtype != own->dtype || value->dtype == MU_STRING ||
         !mu__shape_equal(&value->shape, &own->shape))
         return false;
@@ -200,7 +200,8 @@ bool mu__variable_take(mu_variable *variable, mu_tensor *value)
     return true;
 }
 
-static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
+static mu_status acquire(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
+                         mu_buffer **out)
 {
     mu_variable *variable = (mu_variable *)resource;
     const int i = component_of(variable, replica);
@@ -210,15 +211,15 @@ static mu_status acquire(mu_resource *resource, int replica, const mu_place *pla
     if (access != MU_ACCESS_WRITE)
         MU_TRY(check_whole(variable, i));
     mu_residence *residence = atomic_load_explicit(&variable->residences[i], memory_order_acquire);
-    if (!residence && place == &mu__place_host) {
+    if (!residence && space == &mu__host_memory) {
         *out = mu_retain(host->buffer);
         return MU_OK;
     }
     if (!residence && !(residence = residence_of(variable, i)))
         return mu_error_code();
     pthread_mutex_lock(&residence->lock);
-    const mu_status status = place->addressable ? at_host(residence, host->buffer, access, out)
-                                                : at_place(residence, host, place, access, out);
+    const mu_status status = space->addressable ? at_host(residence, host->buffer, access, out)
+                                                : at_device(residence, host, space, access, out);
     pthread_mutex_unlock(&residence->lock);
     return status;
 }
@@ -232,7 +233,7 @@ static mu_status commit(mu_resource *resource, int replica, mu_access access, mu
         pthread_mutex_lock(&residence->lock);
         mu_retain(buffer);
         drop_copies(residence);
-        residence->host_stale = !buffer->place->addressable;
+        residence->host_stale = !buffer->memory_space->addressable;
         if (residence->host_stale)
             residence->copies.items[residence->copies.n++] = buffer;
         else
@@ -252,11 +253,12 @@ static void poison(mu_resource *resource, int replica)
 
 // ---- Reading and assigning without the host -----------------------------------------------------
 
-// The only place of the newest value, where that is not the host; NULL: the host has it, or nobody shares there.
+// The only buffer with the newest value, if that is not on the host; NULL: the host has the value, or the memory space
+// cannot share elements.
 static mu_buffer *only_copy(const mu_residence *residence)
 {
     mu_buffer *copy = residence->copies.n > 0 ? residence->copies.items[0] : NULL;
-    return copy && residence->host_stale && copy->place->share ? copy : NULL;
+    return copy && residence->host_stale && copy->memory_space->share ? copy : NULL;
 }
 
 static mu_status read_there(mu_resource *resource, int replica, mu_tensor **out)
@@ -277,14 +279,15 @@ static mu_status read_there(mu_resource *resource, int replica, mu_tensor **out)
     return *out ? MU_OK : mu_error_code();
 }
 
-// A buffer at the place with the tensor's elements: its own, if it is there as a whole.
-static mu_buffer *buffer_of(const mu_place *place, const mu_tensor *value)
+// A buffer in the memory space with the tensor's elements: the tensor's own buffer if it holds exactly these elements
+// there.
+static mu_buffer *buffer_of(const mu_memory_space *space, const mu_tensor *value)
 {
     const mu_spec spec = mu__spec_of(value);
     const void *data = NULL;
-    if (value->buffer->place == place && value->offset == 0 && value->buffer->bytes == mu__spec_bytes(&spec))
+    if (value->buffer->memory_space == space && value->offset == 0 && value->buffer->bytes == mu__spec_bytes(&spec))
         return mu_retain(value->buffer);
-    mu_buffer *made = (data = mu__host_read(value)) != NULL ? mu__buffer_at(place, &spec) : NULL;
+    mu_buffer *made = (data = mu__host_read(value)) != NULL ? mu__buffer_at(space, &spec) : NULL;
     if (!made || mu__buffer_from_host(made, data) == MU_OK)
         return made;
     mu_release(made);
@@ -302,11 +305,11 @@ static mu_status assign_there(mu_resource *resource, int replica, mu_tensor *val
         return MU_OK;
     pthread_mutex_lock(&residence->lock);
     const mu_buffer *copy = only_copy(residence);
-    const mu_place *place = copy ? copy->place : NULL;
+    const mu_memory_space *space = copy ? copy->memory_space : NULL;
     pthread_mutex_unlock(&residence->lock);
-    mu_buffer *made = place ? buffer_of(place, value) : NULL;
+    mu_buffer *made = space ? buffer_of(space, value) : NULL;
     if (!made)
-        return place ? mu_error_code() : MU_OK;
+        return space ? mu_error_code() : MU_OK;
     const mu_status status = commit(resource, replica, MU_ACCESS_WRITE, made);
     mu_release(made);
     *done = status == MU_OK;

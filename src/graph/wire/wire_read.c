@@ -160,7 +160,7 @@ static mu_status read_attr(reader *r, const mu_attr_spec *spec, const Mu__WireAt
     case MU_ATTR_TENSOR: return read_tensor(r, wire->tensor, spec->name, field);
     case MU_ATTR_GRAPH: return read_nested(r, &wire->graph, field);
     }
-    return mu__error(MU_INTERNAL, "attribute '%s' has no kind that can be read", spec->name);
+    return mu__error(MU_INTERNAL, "attribute '%s' is of a kind that cannot be read", spec->name);
 }
 
 static mu_status read_attrs(reader *r, const mu_op *op, const Mu__WireNode *wire, void *attrs)
@@ -189,7 +189,7 @@ static mu_status read_edges(reader *r, size_t n, const uint32_t *nodes, size_t n
         return mu__error(MU_DATA_LOSS, "the graph has more than %d edges", MU_WIRE_EDGES);
     for (size_t i = 0; i < n; i++) {
         if (nodes[i] >= r->graph->nodes.n)
-            return mu__error(MU_DATA_LOSS, "input or output %zu comes from node %u, which does not stand before it", i,
+            return mu__error(MU_DATA_LOSS, "input or output %zu comes from node %u, which does not come before it", i,
                              nodes[i]);
         mu_node *node = r->graph->nodes.items[nodes[i]];
         if (outputs[i] >= (uint32_t)node->n_out)

@@ -90,7 +90,7 @@ static mu_status write_attr(writer *w, const mu_attr_spec *spec, const void *att
     case MU_ATTR_TENSOR: return write_tensor(w, *(mu_tensor *const *)field, &wire->tensor);
     case MU_ATTR_GRAPH: return write_nested(w, *(mu_graph *const *)field, &wire->graph);
     }
-    return mu__error(MU_INTERNAL, "attribute '%s' has no kind that can be written", spec->name);
+    return mu__error(MU_INTERNAL, "attribute '%s' is of a kind that cannot be written", spec->name);
 }
 
 static mu_status write_attrs(writer *w, const mu_node *node, Mu__WireNode *wire)

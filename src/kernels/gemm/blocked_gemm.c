@@ -5,8 +5,8 @@
 #include "simd.h"
 
 // A tile of c has HIGH rows of SIDES vectors, which leaves registers for SIDES vectors of b and one element of a.
-// DEPTH: rows of a block of b. BLOCK_ROWS: rows of c that meet all blocks before the next rows do, so that their part
-// of a stays in the third-level cache. PREFETCH: prefetch distance in rows of a panel of b.
+// DEPTH: rows of a block of b. BLOCK_ROWS: rows of c that are multiplied with all blocks before the next rows are, so
+// that their part of a stays in the third-level cache. PREFETCH: prefetch distance in rows of a panel of b.
 #if MU_LANES == 16
 enum { HIGH = 8, SIDES = 3 };
 #else

@@ -23,7 +23,7 @@ MU_INLINE FN(vector) FN(load)(const T *p)
     return v;
 }
 
-// Writes the part of a tile that lies in c: `columns` by `rows`.
+// Writes the part of a tile that is inside c: `columns` by `rows`.
 MU_INLINE void FN(put)(int sides, FN(vector) sums[HIGH][SIDES], const FN(part) *to, T *c, int64_t rows,
                        int64_t columns)
 {

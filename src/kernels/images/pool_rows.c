@@ -316,7 +316,7 @@ static bool has_squares_apart(const mu_pool_shape *s)
            && (s->out_width - 1) * s->stride_width + 2 <= s->width;
 }
 
-// Pools one vector of channels of a 2x2 window; the next row of windows lies `prefetch` bytes further on.
+// Pools one vector of channels of a 2x2 window; the next row of windows begins `prefetch` bytes later.
 typedef void square_body(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark);
 
 MU_INLINE void max_of_square(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark)

@@ -44,9 +44,9 @@ typedef struct mu_watched {
     bool seen;  // `best` is a value to improve on
 } mu_watched;
 extern const char *const mu__monitor_modes[];
-// mu__is_maximized tells whether larger values of what has this name are better.
+// mu__is_maximized returns whether larger values of what has this name are better.
 bool mu__is_maximized(const mu_model *model, const char *name, const char *mode);
-// mu__improved tells whether the value is the best so far, which it then is from now on. NaN is never an improvement.
+// mu__improved returns whether the value is the best so far, which it then is from now on. NaN is never an improvement.
 bool mu__improved(mu_watched *watched, double value, bool maximized, double min_delta);
 // mu__number_text writes the shortest text that reads as this number, as Python does; bytes: 32 or more.
 void mu__number_text(double value, size_t bytes, char *text);

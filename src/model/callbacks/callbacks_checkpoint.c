@@ -73,7 +73,7 @@ static bool format_value(double value, bool whole, const char *spec, size_t byte
     char form[24];
     const size_t n = strlen(spec), digits = strspn(spec, "0123456789.");
     const char kind = n > 0 ? spec[n - 1] : '\0';
-    const bool one_point = strchr(spec, '.') == strrchr(spec, '.');  // "1.2.3f" is no format of printf either
+    const bool one_point = strchr(spec, '.') == strrchr(spec, '.');  // printf does not accept "1.2.3f" either
     if (n == 0 && !whole)
         mu__number_text(value, bytes, out);
     else if ((n == 0 || (kind == 'd' && digits == n - 1 && !strchr(spec, '.'))) && whole && n < 8) {
@@ -100,7 +100,7 @@ static mu_status bad_field(const char *path, const char *field, const mu_logs *l
                      "(with .save_freq)%s, and after a colon a format such as 02d or .3f", path, field, known);
 }
 
-// Writes the value that "name:spec" stands for.
+// Writes the value for "name:spec".
 static mu_status put_field(const char *path, char *field, const mu_logs *logs, bool in_batch, size_t bytes, char *out)
 {
     char *colon = strchr(field, ':');

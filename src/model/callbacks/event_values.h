@@ -1,4 +1,4 @@
-// Tensors as values of event files: what mu_tensorboard and mu_summary_histogram and its like share.
+// Tensors as values of event files: what mu_tensorboard and the mu_summary_ functions share.
 #ifndef MU_SRC_MODEL_EVENT_VALUES_H
 #define MU_SRC_MODEL_EVENT_VALUES_H
 

@@ -1,6 +1,6 @@
 // The preemption handler: saves and stops a custom training loop, between two steps, when the job must end.
 //
-// Before every step the workers exchange whether any of them was told to stop. So all learn it at the same step and
+// Before every step the workers exchange whether any of them was asked to stop. So all learn it at the same step and
 // save the same state, whichever worker got the signal. The checkpoint includes the number of steps run. This file does
 // not depend on what a step does.
 #include "base/callback.h"

@@ -1,5 +1,5 @@
-// Values for TensorBoard from loops of one's own: mu_summary_scalar and its like. The first replica of the chief
-// records. A writer is a recorder: traced functions record in each run (ops/state/recorder.h).
+// Values for TensorBoard from custom loops: mu_summary_scalar and the other mu_summary_ functions. The first replica of
+// the chief records. A writer is a recorder: traced functions record in each run (ops/state/recorder.h).
 #include "distribute/distribute.h"
 #include "model/callbacks/event_values.h"
 #include "ops/state/recorder.h"

@@ -414,7 +414,7 @@ static mu_value *with_masks(const mu_layer *layer, mu_value *outputs, mu_value *
     return outputs;
 }
 
-// Runs a layer, or a model that is a function in C. Layers that the function calls are told the same mode.
+// Runs a layer, or a model that is a function in C. Layers that the function calls get the same mode.
 static mu_value *run_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     mu_site site = mu__line();

@@ -126,8 +126,8 @@ mu_status mu__losses_activity(mu_layer *layer, const mu_value *outputs);
 // mu__layer_make makes a layer of a class from the caller's options (NULL: the defaults). The result belongs to the
 // pool; NULL on error.
 mu_layer *mu__layer_make(const mu_layer_ops *ops, const void *args);
-// mu__layer_call calls a layer, built first if needed, and gives the masks of its outputs to `mask` (NULL: not wanted).
-// The result belongs to the pool; NULL on error.
+// mu__layer_call calls a layer, built first if needed, and writes the masks of its outputs to `mask` (may be NULL). The
+// result belongs to the pool; NULL on error.
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask);
 // mu__host_layer_call calls a layer that runs on the host, or returns what it returned before the step (host_part.c).
 mu_value *mu__host_layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
@@ -141,15 +141,15 @@ mu_tensor *mu__mask_at(const mu_value *mask, int i);
 // mask may be 1; NULL without an error if `mask` is NULL. Errors: INVALID_ARGUMENT, which names the layer.
 mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, int n_axes);
 // mu__mask_for_steps does so for a layer that hands a mask [batch, steps, …] to another one for each step: the axes
-// behind the steps are x's, in x's sizes, or others, which that layer has to know what to do with.
+// after the steps are x's, in x's sizes, or others, which that layer must interpret.
 mu_tensor *mu__mask_for_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask);
 // mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
 mu_value *mu__mask_join(mu_value *mask);
-// A mask [rows] of a step says of whole rows whether they count. It goes on through all layers, as these keep the rows;
-// those that do not ask for rows are not told. mu__row_mask_set makes `mask` (NULL: none) the one of the calls that
-// follow on this thread, and returns the one before. mu__mask_has_rows tells whether the masks of values are or have
-// it; mu__mask_without_rows returns them without, mu__mask_of_rows it for each of the values (NULL without an error if
-// no mask is left).
+// A mask [rows] of a step says of whole rows whether they count. It reaches all layers, as these keep the rows; layers
+// that do not use row masks do not get it. mu__row_mask_set makes `mask` (NULL: none) that of the following calls on
+// this thread, and returns the previous one. mu__mask_has_rows returns whether the masks of values are or have it;
+// mu__mask_without_rows returns them without, mu__mask_of_rows it for each of the values (NULL without an error if no
+// mask is left).
 const mu_tensor *mu__row_mask_set(const mu_tensor *mask);
 bool mu__is_row_mask(const mu_tensor *mask);
 bool mu__mask_has_rows(const mu_value *values, const mu_value *mask);

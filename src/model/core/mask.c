@@ -68,7 +68,7 @@ static bool fits(const mu_tensor *x, const mu_tensor *mask, int n_axes)
     return all;
 }
 
-// The mask with all sizes that x has in its first n_axes axes; the mask may have others behind them.
+// The mask with all sizes that x has in its first n_axes axes; the mask may have further axes after them.
 static mu_tensor *spread(mu_tensor *mask, mu_tensor *x, int n_axes)
 {
     const int64_t begin[MU_MAX_RANK] = {0};
@@ -170,7 +170,7 @@ mu_value *mu__mask_of_rows(const mu_value *values)
 
 // ---- Masks that travel with tensors -------------------------------------------------------------
 
-// Tensors know nothing of masks, so this is a note beside them. It belongs to the pool in which the layer was called,
+// Tensors have no masks, so the mask is recorded next to them. It belongs to the pool in which the layer was called,
 // and keeps the tensor, whose address therefore names no other one.
 typedef struct note {
     mu_object object;

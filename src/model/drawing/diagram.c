@@ -298,7 +298,7 @@ static mu_value *trace_chain(mu_value *arguments, void *arg)
     return value;
 }
 
-// The type of a sequential model's input, as far as its first layer tells.
+// The type of a sequential model's input, if its first layer determines it.
 static mu_spec input_spec(const mu_layer *model)
 {
     const mu_layer *first = model->sublayers.items[0];

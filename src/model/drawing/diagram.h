@@ -35,7 +35,7 @@ enum { MU_GROUP_MARGIN = 16, MU_GROUP_TITLE = 26 };
 mu_diagram *mu__diagram_new(const mu_layer *model, const mu_plot_model_args *options);
 void mu__diagram_free(mu_diagram *diagram);
 
-// mu__box_row returns the label and the text of a row of a box's body; false behind the last one.
+// mu__box_row returns the label and the text of a row of a box's body; false past the last one.
 typedef struct mu_box_row {
     const char *label;
     char text[MU_SHAPE_TEXT + 32];

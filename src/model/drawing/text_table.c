@@ -76,7 +76,7 @@ static int lines_of(const char *text, int width)
     return n;
 }
 
-// Prints a row; texts of fewer lines than others stand at its top, or at its bottom.
+// Prints a row; texts of fewer lines than others are aligned to its top, or to its bottom.
 static void print_cells(const mu_text_table *table, const char *const *cells, const char *side, bool at_bottom)
 {
     const char *rest[MU_TABLE_COLUMNS];

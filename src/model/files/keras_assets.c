@@ -1,6 +1,6 @@
-// What Keras keeps of adapted look-ups beside the configuration: vocabularies among the assets of a .keras file, and
-// idf weights among its weights. Both are put into the configuration before the model is made of it, where a vocabulary
-// that was given to a layer stands from the beginning; so sizes are known when layers are built.
+// What Keras stores of adapted look-ups outside of the configuration: vocabularies among the assets of a .keras file,
+// and idf weights among its weights. Both are put into the configuration before the model is made of it, where a
+// vocabulary that was given to a layer stands from the beginning; so sizes are known when layers are built.
 #include "model/files/keras_names.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static json_t *integer_of(const char *text, size_t n)
     return errno == 0 && *end == '\0' ? json_integer(value) : NULL;
 }
 
-// Keras joins tokens by line feeds, without one behind the last.
+// Keras joins tokens by line feeds, without one after the last.
 static mu_status tokens_of(const mu_tensor_file *file, const char *asset, const char *text, bool integers, json_t *list)
 {
     for (size_t line = 0;; line++) {
@@ -87,7 +87,7 @@ static mu_status take_vocabulary(const mu_tensor_file *file, const char *asset, 
 
 // ---- Weights of tokens --------------------------------------------------------------------------
 
-// Those of padding behind the vocabulary are left out.
+// Those of the padding after the vocabulary are left out.
 static mu_status take_weights(const mu_tensor_file *file, const char *path, json_t *config)
 {
     char *name = mu__sprintf("%s/vars/idf_weights", path);

@@ -1,7 +1,7 @@
 // The names of a model's variables in Keras's files and in TensorFlow's checkpoints.
 //
-// Keras walks the attributes of the model's objects: layers lie in "layers" under their class's name with a number,
-// inner layers under the attribute that holds them, and variables under "vars" with theirs (keras.src.saving).
+// Keras walks the attributes of the model's objects: layers are stored in "layers" under their class's name with a
+// number, inner layers under the attribute that holds them, and variables under "vars" with theirs (keras.src.saving).
 // TensorFlow's object graph has the same attributes, numbers the operations, and names each variable.
 #include "model/files/keras_names.h"
 
@@ -170,8 +170,8 @@ static mu_status add_table(const mu_lookup *l, const char *object, const char *n
     return add_constant(numbers, object, name, MU_BUNDLE_TABLE "-values", out);
 }
 
-// What Keras's checkpoints have besides of a look-up that was adapted, and whoever restores all objects looks for: the
-// counts of tokens and the number of documents, which adapt leaves at none.
+// What Keras's checkpoints have besides of a look-up that was adapted, and a program that restores all objects expects:
+// the counts of tokens and the number of documents, which adapt leaves at none.
 static mu_status add_counts(const mu_layer *layer, const char *object, mu_named_variables *out)
 {
     const bool text = layer->ops == &mu__text_vectorization_ops;
@@ -218,7 +218,7 @@ static char *listed_name(const char *around, const char *list, mu_layer *const *
                   : mu__sprintf("%s%s%s/%s", around, slash, list, class_name);
 }
 
-// Walks the layers of a list, in which an operation that is no layer is NULL.
+// Walks the layers of a list, in which an operation that is not a layer is NULL.
 static mu_status walk_list(mu_layer *const *layers, size_t n, const char *list, const char *keras, const char *object,
                            mu_named_variables *out)
 {

@@ -54,7 +54,7 @@ mu_model *mu__model_from_json(const char *text, const mu_tensor_file *file, bool
 // mu__model_json returns the configuration of a model and of what it was compiled with, as Keras's to_json(); NULL on
 // error (saved_model.c).
 json_t *mu__model_json(const mu_model *model);
-// mu__model_check_config tells whether a .keras file can hold the model, which need not have weights (saved_model.c).
+// mu__model_check_config returns whether a .keras file can hold the model, which need not have weights (saved_model.c).
 // Errors: those of mu_save_model about layers, losses and metrics.
 mu_status mu__model_check_config(const mu_model *model, const char *function);
 

@@ -228,8 +228,8 @@ static mu_status check_wanted(const loading *l, const mu_named_variable *named, 
     return MU_OK;
 }
 
-// Where the file has the idf weights of a look-up; -1: it has none, or they are not wanted. Files are older than these
-// weights in checkpoints, so none is no error.
+// Where the file has the idf weights of a look-up; -1: it has none, or they are not selected. Older files lack these
+// weights, so their absence is not an error.
 static int find_idf(const loading *l, const mu_named_variable *named)
 {
     return named->look_up && !l->only ? mu_tensor_file_find(l->file, mu__named_as(named, l->names)) : -1;
@@ -271,7 +271,7 @@ static mu_status load_chosen(const loading *l, const mu_named_variables *list, b
     }
     if (n == 0 && l->options && (l->only || l->options->skip_mismatch))
         return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' has no weight to load: %s", l->function, l->file->path,
-                         l->only ? "none of the model's has a path with .only; mu_variable_name tells the paths"
+                         l->only ? "none of the model's has a path with .only; mu_variable_name returns the paths"
                                  : "none of the model's is in it with this shape");
     for (size_t i = 0; i < list->n; i++)
         if (fits[i])

@@ -23,7 +23,7 @@ mu_tensor *mu__image_chosen_from(const mu_layer *layer, mu_tensor *x, const doub
 mu_tensor *mu__image_stretched(mu_tensor *x, const double from[2], const double to[2]);
 extern const double mu__image_bytes[2];
 mu_tensor *mu__image_limited(mu_tensor *x, const double range[2]);
-// mu__image_brighter and mu__image_contrasted apply factors that they draw, as mu_random_brightness and its like do.
+// mu__image_brighter and mu__image_contrasted apply factors that they draw, as the layers for single adjustments do.
 mu_tensor *mu__image_brighter(const mu_layer *layer, mu_tensor *x, const double factor[2], const double value_range[2]);
 mu_tensor *mu__image_contrasted(const mu_layer *layer, mu_tensor *x, const double factor[2],
                                 const double value_range[2]);

@@ -1,6 +1,6 @@
 // Cells of recurrent layers: simple RNN, LSTM, GRU, and cells stacked on each other.
 //
-// The kernels of all gates lie side by side, so that a step is one matrix product of the state. With dropout of the
+// The kernels of all gates are concatenated, so that a step is one matrix product of the state. With dropout of the
 // state each gate drops others of its elements, and the products are done gate by gate, as in Keras.
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"

@@ -353,7 +353,7 @@ static mu_tensor *project_output(const mu_layer *layer, mu_tensor *taken)
     return shift ? mu_nn_bias_add(y, shift) : y;
 }
 
-// Whether the fused op's causal mask, which aligns the last query with the last key, is the one that is wanted.
+// Whether the fused op's causal mask, which aligns the last query with the last key, is the required one.
 static bool causal_is_fused(const heads *h, const operands *o)
 {
     const int64_t queries = mu_tensor_dim(o->query, 1);

@@ -137,7 +137,7 @@ static mu_status transpose_build(mu_layer *layer, int n, const mu_shape *input)
     return args->no_bias ? MU_OK : mu__weight(layer, "bias", MU_SHAPE(args->filters), MU_OPTIONS_OF(args, bias));
 }
 
-// The size of the result along each axis; 0: mu_nn_conv2d_transpose and its like choose as Keras does.
+// The size of the result along each axis; 0: the transposed convolution chooses it as Keras does.
 static mu_status result_sizes(const mu_layer *layer, const mu_tensor *x, int64_t *sizes)
 {
     const mu_conv_transpose_args *args = layer->args;

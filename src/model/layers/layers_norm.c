@@ -231,8 +231,9 @@ static mu_status move_statistic(const mu_layer *layer, const char *name, mu_tens
     if (!parts[0])
         return mu_error_code();
     if (mu__attempt_number())
-        return mu__leave(variable, &(mu_leaving){.what = "moved", .n = 2, .values = parts, .update = move,
-                                                 .number = args->momentum});
+        return mu__defer_change(
+            variable,
+            &(mu_deferred_change){.what = "moved", .n = 2, .values = parts, .update = move, .number = args->momentum});
     MU_TRY(mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, NULL, 0));
     return move(variable, sums, NULL, args->momentum);
 }

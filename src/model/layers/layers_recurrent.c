@@ -32,7 +32,7 @@ typedef struct sequence {
     mu_tensor *states[MU_MAX_CELL_STATES + 1];
 } sequence;
 
-// A cell of the program's own is a layer that takes and returns lists; its output is put behind its states.
+// A cell of the program's own is a layer that takes and returns lists; its output is appended to its states.
 static mu_status step_own_cell(const sequence *s, mu_tensor *x, mu_tensor *const *states, mu_tensor **next)
 {
     mu_value *inputs[MU_MAX_CELL_STATES + 1] = {mu_of(x)};
@@ -170,7 +170,7 @@ static mu_tensor *zero_state(const sequence *s, mu_tensor *first, int64_t size)
     return zeros ? mu_add(zeros, mu_zeros(zeros->dtype, shape.rank, shape.dims)) : NULL;
 }
 
-// The states that the caller gave behind the sequence, those of the batch before, or zeros.
+// The states that the caller gave after the sequence, those of the previous batch, or zeros.
 static mu_status first_states(sequence *s, mu_layer *layer, const mu_value *inputs, mu_tensor *first)
 {
     const bool kept = s->options->stateful;

@@ -113,7 +113,7 @@ static mu_tensor *resize_by_matrices(mu_tensor *x, const mu_resizing_args *args)
 
 // ---- The layer ----------------------------------------------------------------------------------
 
-// What lacks to the proportion of height to width is filled at both sides.
+// The image is padded on both sides to the proportion of height to width.
 static mu_tensor *pad_to_ratio(mu_tensor *x, const mu_resizing_args *args)
 {
     const int64_t h = mu_tensor_dim(x, 1), w = mu_tensor_dim(x, 2);

@@ -68,7 +68,7 @@ static void text_release(mu_layer *layer)
 
 // ---- Words --------------------------------------------------------------------------------------
 
-// The words of one text: parts of `bytes`, which have a zero behind each.
+// The words of one text: parts of `bytes`, each followed by a zero.
 typedef struct word_lists {
     mu_strings plain;   // as split
     mu_strings grams;   // with n-grams, if there are any

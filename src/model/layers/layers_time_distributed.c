@@ -80,7 +80,7 @@ static mu_tensor *unfold(mu_tensor *y, mu_tensor *x)
         shape.dims[1] = mu_tensor_dim(x, 1);
         return mu_reshape(y, rank, shape.dims);
     }
-    // Batch and steps are unknown: a tensor of the result's shape tells both.
+    // Batch and steps are unknown: a tensor of the result's shape provides both.
     mu_tensor *steps = mu_zeros_like(mu_slice(x, begin, size));
     if (mu_tensor_rank(x) > 2)
         steps = mu_reduce_sum(steps, .axes = axes, .n_axes = mu_tensor_rank(x) - 2);

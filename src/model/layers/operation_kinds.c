@@ -78,7 +78,7 @@ static int sizes_of(const mu_operation_call *c, const json_t *json, int64_t *out
 
 // ---- Types --------------------------------------------------------------------------------------
 
-// The type in which two tensors meet.
+// The type to which two tensors are promoted.
 static mu_dtype wider(mu_dtype a, mu_dtype b)
 {
     const bool float_a = mu__dtype_is_float(a), float_b = mu__dtype_is_float(b);
@@ -97,7 +97,7 @@ static mu_dtype meeting_type(const mu_operation_call *c, int first)
     return dtype;
 }
 
-// The operands from the first one on in the type in which all meet.
+// The operands from the first one on, converted to the type to which all are promoted.
 static mu_status meet(const mu_operation_call *c, int first, mu_tensor **out)
 {
     const mu_dtype dtype = meeting_type(c, first);

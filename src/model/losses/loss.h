@@ -16,7 +16,7 @@ typedef struct mu_loss_ops {
     mu_tensor *(*call)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);
     // valid returns which of these losses count, bool of their shape; NULL without an error: all. Optional.
     mu_tensor *(*valid)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *losses);
-    // joins_replicas tells whether `call`, for predictions of this rank, returns the losses of the batch of all
+    // joins_replicas returns whether `call`, for predictions of this rank, returns the losses of the batch of all
     // replicas, the same on each of them. Optional.
     bool (*joins_replicas)(const mu_loss *loss, int rank);
 } mu_loss_ops;

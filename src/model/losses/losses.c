@@ -484,7 +484,7 @@ static const mu_field circle_fields[] = {
     MU_FIELD(mu_circle_args, keep_diagonal, NOT, .keras = "remove_diagonal"),
     {0},
 };
-// Of Keras's categorical class the balancing is no option.
+// Keras's categorical class has no option for the balancing.
 #define FOCAL_FIELDS(categorical)                                                                           \
     {                                                                                                       \
         MU_LOSS_FIELDS(mu_focal_args),                                                                      \

@@ -1,7 +1,7 @@
 // Functional models: layers called on tensors that stand for values to come, and the models made of these calls.
 //
 // mu_input makes such a layer tensor; calling a layer on layer tensors builds the layer and makes others. Each knows
-// the call that made it, so a model is what lies between its inputs and its outputs. To run the model is to repeat the
+// the call that made it, so a model is the graph between its inputs and its outputs. To run the model is to repeat the
 // calls, in the order in which each finds its inputs: eagerly or in a trace, like any other layer.
 #include "model/models/functional.h"
 

@@ -94,7 +94,7 @@ mu_status mu__order_add(mu_order_graph *graph, mu_layer *layer, const mu_layer_c
                         const mu_order_call *arguments, int *out);
 void mu__order_free(mu_order_graph *graph);
 
-// mu__sequential_release frees the state of a sequential model: its layer tensors, if they were asked for
+// mu__sequential_release frees the state of a sequential model: its layer tensors, if they were requested
 // (model_parts.c).
 void mu__sequential_release(mu_layer *model);
 
@@ -122,9 +122,9 @@ typedef struct mu_mask_search {
 } mu_mask_search;
 // mu__mask_search_begin makes a search; end it, whether it failed or not. mu__mask_search_passes says that a layer may
 // pass a mask on. mu__is_mask_operation returns whether an operation is of those that Keras computes masks with, as far
-// as the layers' masks tell; if the steps have run out, it is none. mu__computes_mask tells whether the mask of a call
-// (a tensor, or a list as the operand is one) is what Keras computed because the operand carries it; operand NULL: what
-// it computes for any layer. Errors: RESOURCE_EXHAUSTED.
+// as the layers' masks tell; if the steps have run out, it is none. mu__computes_mask returns whether the mask of a
+// call (a tensor, or a list as the operand is one) is what Keras computed because the operand carries it; operand NULL:
+// what it computes for any layer. Errors: RESOURCE_EXHAUSTED.
 mu_status mu__mask_search_begin(mu_mask_search *search, const json_t *layers);
 void mu__mask_search_end(mu_mask_search *search);
 mu_status mu__mask_search_passes(mu_mask_search *search, const char *name, int first_call);

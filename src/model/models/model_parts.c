@@ -1,8 +1,8 @@
 // What a model is made of, for models that are made of others: its layers by their numbers, and the layer tensors of
 // its inputs, its outputs and the outputs of its layers.
 //
-// A functional model has these tensors. A sequential one gets them when they are first asked for, by calling its layers
-// on an input; they are its state.
+// A functional model has these tensors. A sequential one gets them on first use, by calling its layers on an input;
+// they are its state.
 #include "model/models/functional.h"
 #include "model/models/host_part.h"
 #include "model/models/model.h"

@@ -392,7 +392,7 @@ static mu_status update(pairs *p)
     return p->scaling ? take_step_if_finite(p) : take_step(p);
 }
 
-// ---- Gradients that are applied later (distribute/servers/aggregation.h) --------------------------------
+// ---- Gradients that are applied later (distribute/servers/aggregation.h) ------------------------
 
 // What calls on workers leave for one update: a sum for each gradient, and for each magnitude.
 typedef struct left_gradients {
@@ -477,7 +477,7 @@ static mu_status fill_left(left_gradients *left, const pairs *p)
     left->n = p->n;
     memcpy(left->variables, p->variables, sizeof *left->variables * (size_t)p->n);
     for (int i = 0; i < 2 * p->n; i++)
-        if (left_tensor(p, i) && !(left->sums[i] = mu__left_accumulator(p->variables[i % p->n], i < p->n
+        if (left_tensor(p, i) && !(left->sums[i] = mu__deferred_accumulator(p->variables[i % p->n], i < p->n
                                                                         ? "gradient" : "magnitude",
                                                                         &p->variables[i % p->n]->resource.spec)))
             return mu_error_code();
@@ -494,7 +494,7 @@ static mu_status add_left(const pairs *p, left_gradients *left)
         return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: there is no gradient to apply");
     MU_TRY(MU_PUSH(&optimizer->left, &left->object));
     mu_retain(left);
-    const mu_left_site site = {.first = first, .n = 2 * left->n, .sums = left->sums, .update = update_with_left,
+    const mu_deferred_site site = {.first = first, .n = 2 * left->n, .sums = left->sums, .update = update_with_left,
                                .owner = &left->object};
     if (mu__aggregation_add(mu_get_strategy(), &site) == MU_OK)
         return MU_OK;
@@ -524,7 +524,7 @@ static mu_status leave_gradients(const pairs *p)
     for (int i = 0; left && i < 2 * p->n; i++)
         if (left->sums[i])
             MU_TRY(mu__accumulator_keep(left->sums[i], mu__attempt_number(), left_tensor(p, i)));
-    return left ? mu__left_applied(p->n, p->variables) : mu_error_code();
+    return left ? mu__deferred_applied(p->n, p->variables) : mu_error_code();
 }
 
 static mu_status apply(pairs *p)

@@ -148,7 +148,7 @@ mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer)
     optimizer = optimizer->inner ? optimizer->inner : optimizer;
     if (!optimizer->learning_rate)
         mu__error(MU_FAILED_PRECONDITION, "mu_optimizer_learning_rate: '%s' follows a schedule; "
-                  "mu_optimizer_current_rate tells its rate", mu__optimizer_name(optimizer));
+                  "mu_optimizer_current_rate returns its rate", mu__optimizer_name(optimizer));
     return optimizer->learning_rate;
 }
 

@@ -63,8 +63,8 @@ typedef struct mu_optimizer_ops {
     // How many slots, from the first on, Keras makes for one variable before it takes the next one: the order of the
     // state in its files. 0: one. What is left comes slot by slot.
     int slots_together;
-    // lacks tells whether a variable is without one of these slots, which then is a scalar that counts for nothing and
-    // is not in Keras's files. Optional: as `without` of the slot says of variables with fewer than two axes.
+    // lacks returns whether a variable is without one of these slots, which then is a scalar that counts for nothing
+    // and is not in Keras's files. Optional: as `without` of the slot says of variables with fewer than two axes.
     bool (*lacks)(const void *args, const mu_variable *variable, int slot);
     // decay returns the weight decay of a variable. Optional: the option weight_decay.
     double (*decay)(const mu_optimizer *optimizer, const mu_variable *variable);
@@ -77,7 +77,7 @@ typedef struct mu_optimizer_ops {
     mu_status (*begin)(mu_optimizer *optimizer, mu_tensor *earlier);
     // update updates a variable and its slots, with ops.
     mu_status (*update)(const mu_optimizer_update *update);
-    // takes_slices tells whether update_slices updates this variable from this replica's slices, and itself combines
+    // takes_slices returns whether update_slices updates this variable from this replica's slices, and itself combines
     // those of all replicas. Optional: slices become dense first.
     bool (*takes_slices)(const void *args, const mu_variable *variable);
     mu_status (*update_slices)(const mu_optimizer_update *update);
@@ -127,8 +127,8 @@ bool mu__optimizer_decays(const mu_optimizer *optimizer, const mu_variable *vari
 // mu__optimizer_path returns the variable's path; of a part of a variable that is divided, that of the whole.
 const char *mu__optimizer_path(const mu_variable *variable);
 // mu__expression_check refuses text that is not a regular expression (POSIX extended), or is one that takes much to
-// compile, as an option of the caller's or of a file: INVALID_ARGUMENT. mu__expression_occurs tells whether one occurs
-// in a text.
+// compile, as an option of the caller's or of a file: INVALID_ARGUMENT. mu__expression_occurs returns whether one
+// occurs in a text.
 mu_status mu__expression_check(const char *option, const char *expression);
 bool mu__expression_occurs(const char *expression, const char *text);
 // mu__optimizer_forget_left frees `left`; what workers have left is then never applied.

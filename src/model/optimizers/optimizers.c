@@ -410,7 +410,7 @@ static mu_status ftrl_update(const mu_optimizer_update *u)
     return next ? mu__variable_update(u->variable, MU_UPDATE_ASSIGN, next) : mu_error_code();
 }
 
-// Keras computes every row anew. That costs a server nothing on the wire; elsewhere the dense formula is as good.
+// Keras recomputes every row. That costs a server nothing on the wire; elsewhere the dense formula is as good.
 static bool ftrl_takes_slices(const void *args, const mu_variable *variable)
 {
     return variable->resource.home && takes_slices(args, variable);

@@ -1,5 +1,5 @@
 // Learning rate schedules: the rate as a function of the number of earlier updates, written with ops, so that a traced
-// step computes it anew each time.
+// step recomputes it each time.
 //
 // Formulas and defaults are Keras 3's; they compute in the type of mu_set_floatx.
 

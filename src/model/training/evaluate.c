@@ -90,7 +90,7 @@ mu_status mu__no_batches(const char *function)
                      "filter or .drop_remainder leaves nothing", function);
 }
 
-// With several workers only the chief shows the progress, unless the user asked for lines.
+// With several workers only the chief shows the progress, unless the user chose lines.
 mu_verbose mu__verbose_on(const mu_model *model, mu_verbose verbose)
 {
     return mu_strategy_should_checkpoint(model->strategy) || verbose == MU_VERBOSE_LINES ? verbose : MU_VERBOSE_SILENT;

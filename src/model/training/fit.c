@@ -23,8 +23,8 @@ typedef struct fitting {
     mu_class_weights by_class;
 } fitting;
 
-// Opens an epoch's data: a new iteration, or the position where the last epoch or a restored run stopped. What a
-// creator makes begins anew in each run.
+// Opens an epoch's data: a new iteration, or the position where the last epoch or a restored run stopped. A creator is
+// called again in each run.
 static mu_status open_data(fitting *f)
 {
     mu_fit_position *at = &f->position;

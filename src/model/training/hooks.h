@@ -22,7 +22,7 @@ bool mu__watches(mu_callback *const *callbacks, mu_hook which);  // whether any 
 // mu__call_hooks calls a hook of each callback in order, and stops at the first that fails. Errors: INVALID_ARGUMENT if
 // one returns a code without recording an error.
 mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_logs *logs);
-// mu__hooks_set_rate tells whether one of the callbacks sets the learning rate.
+// mu__hooks_set_rate returns whether one of the callbacks sets the learning rate.
 bool mu__hooks_set_rate(mu_callback *const *callbacks);
 
 #endif

@@ -6,7 +6,8 @@
 #include "model/training/arguments.h"
 
 
-// What an argument may be: its type, what it is called in messages, and who makes one of a name (NULL: no names).
+// What an argument may be: its type, what it is called in messages, and the function that makes one from a name (NULL:
+// no names).
 typedef struct argument_kind {
     const mu_type *type;
     const char *what;

@@ -40,7 +40,7 @@ typedef struct mu_step_runner {
     mu_status (*add)(mu_pass *pass, mu_value *result);
     // read makes pass->sums the metrics' states after the steps so far; `last`: the pass is over.
     mu_status (*read)(mu_pass *pass, bool last);
-    // note tells the progress bar what it shows besides the values. Optional.
+    // note gives the progress bar a text to show in addition to the values. Optional.
     void (*note)(const mu_pass *pass, mu_progress *progress);
 } mu_step_runner;
 extern const mu_step_runner mu__replica_steps, mu__eager_steps, mu__worker_steps;  // (replica_steps.c, worker_steps.c)

@@ -162,7 +162,7 @@ static mu_status add(mu_pass *p, mu_value *result)
 static mu_status read(mu_pass *p, bool last)
 {
     if (last && mu__is(p->opened, &mu__value_type) && p->sums)
-        p->samples = (int64_t)p->sums[1];  // of the mean loss: nobody here has seen the batches of a creator
+        p->samples = (int64_t)p->sums[1];  // of the mean loss: this process has not seen the batches of a creator
     return p->sums && (last || p->in_step) ? mu__pass_write(p) : MU_OK;
 }
 

@@ -1,4 +1,4 @@
-// Distinct ids: so that a row is sent, read or updated once however often it is asked for.
+// Distinct ids, so that a row is sent, read or updated once, however often it is requested.
 #ifndef MU_SRC_OPS_DISTINCT_H
 #define MU_SRC_OPS_DISTINCT_H
 

@@ -168,7 +168,8 @@ mu_tensor *mu_batch_gather(mu_tensor *x, mu_tensor *indices)
     if (mu__pending())
         return NULL;
     if (batches < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "batch_gather: the indices are a scalar; their last axis tells what to take");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "batch_gather: the indices are a scalar; their last axis must select what to take");
         return NULL;
     }
     return mu__composed2("batch_gather", x, indices, mu_gather(x, indices, batches, batches));
@@ -247,7 +248,7 @@ const mu_op mu_op_gather_grad = {
     .lower = mu__lower_gather_grad,
 };
 
-// ---- gather_nd and tensor_scatter_*: indices [..., k] name slices of the first k axes ------------
+// ---- gather_nd and tensor_scatter_*: indices [..., k] name slices of the first k axes -----------
 
 // The shape of the slices that indices select: indices without the last axis, then the remaining axes of x.
 static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu_shape *indices, mu_shape *out)

@@ -35,7 +35,7 @@ static mu_status check_numbers(int variant, const void *attrs, int axis, int64_t
                          (long long)counts->counts.at[axis], (long long)n);
     if (variant == ROLL && counts->counts.at[axis] == INT64_MIN)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "roll: axis %d by %lld places, which cannot be rolled back; give a shift above "
+                         "roll: axis %d by %lld positions, which cannot be rolled back; give a shift above "
                          "that",
                          axis, (long long)INT64_MIN);
     return MU_OK;

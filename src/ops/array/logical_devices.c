@@ -42,7 +42,7 @@ static mu_status infer(mu_infer *infer)
     return mu__infer_same(infer);
 }
 
-// The gradient lies where its tensor lies.
+// The gradient is divided as its tensor is.
 static mu_tensor *grad(mu_grad *g, int i)
 {
     (void)i;

@@ -110,10 +110,10 @@ mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo in
     return mu__hlo_reshape(e, sum, shape);
 }
 
-static mu_status raise_index(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_index(const mu_fault *fault, int64_t position, int64_t value)
 {
     const mu_kernel k = {.op = fault->op};
-    return mu__index_error(&k, place, value, fault->limits.dims[place % fault->limits.rank]);
+    return mu__index_error(&k, position, value, fault->limits.dims[position % fault->limits.rank]);
 }
 
 mu_status mu__lower_gather(mu_lowering *l)

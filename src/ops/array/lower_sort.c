@@ -56,19 +56,19 @@ mu_status mu__lower_sort(mu_lowering *l)
 
 // ---- Search -------------------------------------------------------------------------------------
 
-// Whether elements x of the sequences stand before the positions of the values.
+// Whether elements x of the sequences come before the positions of the values.
 static mu_hlo stands_before(mu_emitter *e, mu_hlo x, mu_hlo value, bool right)
 {
     const mu_hlo before = mu__hlo_compare(e, right ? "LE" : "LT", x, value);
     if (!mu__dtype_is_float(x.spec.dtype))
         return before;
-    mu_hlo last = mu__hlo_compare(e, "NE", value, value);  // a NaN stands after all numbers
+    mu_hlo last = mu__hlo_compare(e, "NE", value, value); // a NaN is ordered after all numbers
     if (!right)
         last = mu__hlo_binary(e, "stablehlo.and", last, mu__hlo_compare(e, "EQ", x, x));
     return mu__hlo_binary(e, "stablehlo.or", before, last);
 }
 
-// Moves on by `length` where the element `length - 1` after the position stands before the value.
+// Advances by `length` where the element `length - 1` after the position is ordered before the value.
 static mu_hlo moved_on(mu_emitter *e, mu_hlo sequences, mu_hlo values, mu_hlo at, int64_t length, bool right)
 {
     const mu_shape *shape = &at.spec.shape;

@@ -95,7 +95,7 @@ static search *search_for(mu_dtype dtype)
     }
 }
 
-// Whether element i of the sequence stands before the position of value j.
+// Whether element i of the sequence is ordered before the position of value j.
 static bool stands_before(const mu_kernel *k, int64_t i, int64_t j, bool right)
 {
     if (!mu__dtype_is_float(k->in[0].dtype)) {

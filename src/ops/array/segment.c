@@ -427,8 +427,9 @@ static const mu_sample samples_sorted[] = {
     {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS, \
      .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
      .ref = segment_ref, .cpu = {.run = segment_fast}, .samples = some, .lower = mu__lower_segment}
-#define SORTED_REASON                                                                                       \
-    "the last segment's number tells how many segments there are; use the unsorted form, which is given their number"
+#define SORTED_REASON                                                                                                \
+    "the last segment's number determines how many segments there are; use the unsorted form, which is given their " \
+    "number"
 #define SORTED(text, which, types, rule)                                                                 \
     {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = types, .flags = MU_OP_DATA_DEPENDENT, \
      .infer = segment_infer, .grad = rule, .ref = segment_ref, .cpu = {.run = segment_fast},                \

@@ -1,8 +1,8 @@
 // Elements as 64-bit words with the same order, for sort and top_k.
 //
 // A word holds an element's key in the high bits and its index in the row in the low bits. So equal elements keep their
-// order, and a sorted word tells where its element was. NaNs come last in both directions; -0 equals 0. Independent of
-// op definitions.
+// order, and a sorted word contains the original index of its element. NaNs come last in both directions; -0 equals 0.
+// Independent of op definitions.
 #ifndef MU_SRC_OPS_SORT_KEYS_H
 #define MU_SRC_OPS_SORT_KEYS_H
 

@@ -413,7 +413,7 @@ static mu_tensor *broadcast_grad(mu_grad *g, int i)
     return i == 0 ? mu__unbroadcast(g, g->dy, 0) : NULL;
 }
 
-// The input must reach the wanted shape by broadcasting alone.
+// The input must broadcast to the requested shape.
 static mu_status broadcast_into(const mu_infer *infer, const mu_shape *wanted, mu_spec *out)
 {
     mu_shape result;

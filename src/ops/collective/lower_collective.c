@@ -80,9 +80,9 @@ mu_status mu__lower_all_reduce(mu_lowering *l)
     return e->status;
 }
 
-static mu_status raise_difference(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_difference(const mu_fault *fault, int64_t position, int64_t value)
 {
-    (void)place;
+    (void)position;
     (void)value;
     return mu__error(MU_FAILED_PRECONDITION,
                      "%s has a collective inside, and the replicas differ in %s; all replicas must perform it "
@@ -95,7 +95,7 @@ static mu_status raise_difference(const mu_fault *fault, int64_t place, int64_t 
 mu_hlo mu__hlo_agree(mu_lowering *l, mu_hlo predicate)
 {
     mu_emitter *e = l->emitter;
-    const mu_fault fault = {.raise = raise_difference, .op = l->op, .places = 1, .common = true};
+    const mu_fault fault = {.raise = raise_difference, .op = l->op, .positions = 1, .common = true};
     const mu_hlo own = mu__hlo_convert(e, predicate, MU_I32), zero = mu__hlo_number(e, MU_I32, 0);
     mu_hlo count = {.id = -1, .spec = own.spec};
     mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = 1, .in = &own, .n_out = 1, .out = &count};

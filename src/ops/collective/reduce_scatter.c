@@ -41,7 +41,7 @@ static mu_status reduce_scatter_infer(mu_infer *infer)
 // ---- Kernel -------------------------------------------------------------------------------------
 
 typedef struct layout {
-    int64_t outer;   // parts of a block that lie apart in the input
+    int64_t outer;   // parts of a block that are not contiguous in the input
     size_t bytes;    // of the part of a block that is contiguous
 } layout;
 

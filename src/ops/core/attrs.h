@@ -31,7 +31,7 @@ typedef struct mu_reduce_attrs {   // axes ascending, not negative
     bool keep_dims;
 } mu_reduce_attrs;
 
-// The arguments of a call of mu_reduce_sum and its like, with the axes spelled out. Returns false on error.
+// The arguments of a call of mu_reduce_sum or another reduction, with the axes spelled out. Returns false on error.
 typedef struct mu_reduce_call {
     mu_tensor *x;
     int n;

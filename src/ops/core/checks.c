@@ -50,10 +50,10 @@ static mu_hlo flat(mu_emitter *e, mu_hlo a)
 // A fault has a whole number, so in a device program it is the kind that is said.
 enum { IS_NAN, IS_INFINITE, IS_MINUS_INFINITE, KINDS };
 
-static mu_status raise_not_finite(const mu_fault *fault, int64_t place, int64_t kind)
+static mu_status raise_not_finite(const mu_fault *fault, int64_t position, int64_t kind)
 {
     static const double values[KINDS] = {[IS_NAN] = NAN, [IS_INFINITE] = INFINITY, [IS_MINUS_INFINITE] = -INFINITY};
-    return not_finite(fault->attrs, place, values[MU_MAX(MU_MIN(kind, KINDS - 1), 0)]);
+    return not_finite(fault->attrs, position, values[MU_MAX(MU_MIN(kind, KINDS - 1), 0)]);
 }
 
 static mu_status check_numerics_lower(mu_lowering *l)
@@ -61,9 +61,9 @@ static mu_status check_numerics_lower(mu_lowering *l)
     mu_emitter *e = l->emitter;
     const mu_hlo x = flat(e, l->in[0]);
     const mu_shape *shape = &x.spec.shape;
-    const mu_fault fault = {.raise = raise_not_finite, .op = l->op, .attrs = l->attrs, .places = shape->dims[0]};
+    const mu_fault fault = {.raise = raise_not_finite, .op = l->op, .attrs = l->attrs, .positions = shape->dims[0]};
     l->out[0] = l->in[0];
-    if (fault.places == 0)
+    if (fault.positions == 0)
         return e->status;
     const mu_hlo zero = mu__hlo_fill(e, x.spec.dtype, shape, 0);
     const mu_hlo infinite = mu__hlo_select(e, mu__hlo_compare(e, "GT", x, zero),
@@ -121,18 +121,19 @@ static mu_status assert_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-static mu_status raise_false(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_false(const mu_fault *fault, int64_t position, int64_t value)
 {
     (void)value;
-    return is_false(fault->attrs, place);
+    return is_false(fault->attrs, position);
 }
 
 static mu_status assert_lower(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_hlo holds = flat(e, l->in[0]);
-    const mu_fault fault = {.raise = raise_false, .op = l->op, .attrs = l->attrs, .places = holds.spec.shape.dims[0]};
-    if (fault.places > 0)
+    const mu_fault fault = {
+        .raise = raise_false, .op = l->op, .attrs = l->attrs, .positions = holds.spec.shape.dims[0]};
+    if (fault.positions > 0)
         mu__hlo_fail(e, &fault, mu__hlo_unary(e, "stablehlo.not", holds), (mu_hlo){.id = -1});
     return e->status;
 }

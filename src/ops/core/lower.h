@@ -62,7 +62,7 @@ mu_hlo mu__hlo_put_part(mu_emitter *e, mu_hlo a, int axis, mu_hlo at, mu_hlo par
 // ---- Slices by index (lower_index.c) ------------------------------------------------------------
 
 // mu__hlo_take takes the slices `index` ([m]) of a along an axis. mu__hlo_combine combines slices along the first axis
-// with those of `a` at the places `index`, in any order; operation NULL: replaces them. An index outside the axis is
+// with those of `a` at the positions `index`, in any order; operation NULL: replaces them. An index outside the axis is
 // clamped by the first and ignored by the second, so an op whose indices may be outside checks them.
 mu_hlo mu__hlo_take(mu_emitter *e, mu_hlo a, int axis, mu_hlo index);
 mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo index, mu_hlo slices);
@@ -92,15 +92,16 @@ const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
 
 // ---- Failures (lower_fault.c) -------------------------------------------------------------------
 
-// mu__hlo_fail makes `fault` that of the program where `fails` (i1, a scalar or [places]) is true somewhere, unless the
-// program has one: at the first such place, with the value there (integers, a scalar or [places]; id -1: none matters).
-// mu__hlo_faultless returns whether the program has none. mu__hlo_share_fault makes that of one replica that of all.
+// mu__hlo_fail makes `fault` that of the program where `fails` (i1, a scalar or [positions]) is true somewhere, unless
+// the program has one: at the first such position, with the value there (integers, a scalar or [positions]; id -1: none
+// matters). mu__hlo_faultless returns whether the program has none. mu__hlo_share_fault makes that of one replica that
+// of all.
 void mu__hlo_fail(mu_emitter *e, const mu_fault *fault, mu_hlo fails, mu_hlo values);
 mu_hlo mu__hlo_faultless(mu_emitter *e);
 void mu__hlo_share_fault(mu_emitter *e);
 
 // mu__hlo_check lets the program fail where an element of the op's input `i`, integers, is wrong. `limits`, for the
-// first two checks: the element at place p has to be below limits.dims[p % limits.rank]. An input that is
+// first two checks: the element at position p has to be below limits.dims[p % limits.rank]. An input that is
 // known is checked at once: the emitter gets the error, unless it writes a region, which may not run.
 typedef enum mu_check { MU_CHECK_INDEX, MU_CHECK_BELOW, MU_CHECK_NOT_ZERO, MU_CHECK_NOT_NEGATIVE } mu_check;
 void mu__hlo_check(mu_lowering *l, int i, mu_check check, const mu_shape *limits, mu_fault_raise *raise);
@@ -109,7 +110,7 @@ void mu__hlo_check(mu_lowering *l, int i, mu_check check, const mu_shape *limits
 // program fails.
 mu_hlo mu__hlo_agree(mu_lowering *l, mu_hlo predicate);
 
-// ---- Lowerings that ops share ------------------------------------------------------------------
+// ---- Lowerings that ops share -------------------------------------------------------------------
 
 mu_status mu__lower_elementwise(mu_lowering *l);  // of ops with an `hlo` name; broadcasts the operands first
 mu_status mu__lower_reshape(mu_lowering *l);      // output 0 has input 0's elements in another shape

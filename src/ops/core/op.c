@@ -124,7 +124,7 @@ static mu_status eager_acquire(eager_call *call, mu_resource *const *resources)
         mu_resource *resource = resources[i];
         mu_view *view = &call->resources[i];
         call->resource_specs[i] = resource->spec;
-        MU_TRY(resource->kind->acquire(resource, call->component, &mu__place_host, access, &call->held[i]));
+        MU_TRY(resource->kind->acquire(resource, call->component, &mu__host_memory, access, &call->held[i]));
         call->n_held++;
         view->dtype = resource->spec.dtype;
         view->shape = resource->spec.shape;
@@ -259,7 +259,7 @@ out:
 }
 
 // Resources that another process keeps: all of an op's, or none.
-static mu_status apply_elsewhere(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+static mu_status apply_remotely(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                                  mu_resource *const *resources, mu_tensor **out)
 {
     for (int i = 1; i < n_resources; i++)
@@ -271,7 +271,7 @@ static mu_status apply_elsewhere(const mu_op *op, const void *attrs, int n_in, m
     return resources[0]->kind->apply(op, attrs, n_in, in, n_resources, resources, out);
 }
 
-static bool is_elsewhere(int n_resources, mu_resource *const *resources)
+static bool is_remote(int n_resources, mu_resource *const *resources)
 {
     for (int i = 0; i < n_resources; i++)
         if (resources[i]->kind->apply != NULL)
@@ -370,8 +370,8 @@ mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *con
     mu_context *context = mu__context();
     if (context->trace)
         MU_TRY(context->trace->add(context->trace, op, attrs, n_in, in, n_resources, resources, out));
-    else if (is_elsewhere(n_resources, resources))
-        MU_TRY(apply_elsewhere(op, attrs, n_in, in, n_resources, resources, out));
+    else if (is_remote(n_resources, resources))
+        MU_TRY(apply_remotely(op, attrs, n_in, in, n_resources, resources, out));
     else
         MU_TRY(apply_locked(op, attrs, n_in, in, n_resources, resources, n_out, out));
     for (struct mu_tape *tape = context->tape; tape; tape = tape->outer)

@@ -202,17 +202,17 @@ typedef struct mu_hlo_operation {
 } mu_hlo_operation;
 
 // How an op can fail in a program. A program cannot stop with an error: it runs to its end, and then says which op
-// failed, at which of its places (elements of its indices, matrices, …), and which whole number it has there.
+// failed, at which of its positions (elements of its indices, matrices, …), and which whole number it has there.
 typedef struct mu_fault mu_fault;
-typedef mu_status mu_fault_raise(const mu_fault *fault, int64_t place, int64_t value);
+typedef mu_status mu_fault_raise(const mu_fault *fault, int64_t position, int64_t value);
 struct mu_fault {
     mu_fault_raise *raise;  // raises the error
     const mu_op *op;
     const void *attrs;      // NULL: raise needs none
-    int64_t places;
-    mu_shape limits;        // of indices: at place i those from limits.dims[i % limits.rank] on are outside
+    int64_t positions;
+    mu_shape limits;        // of indices: at position i those from limits.dims[i % limits.rank] on are outside
     bool common;            // if it is a replica's fault, it is that of all replicas of the program
-    bool clamped;           // set by mu__hlo_fail: not all numbers of their type fit beside the places
+    bool clamped;           // set by mu__hlo_fail: not all numbers of their type fit beside the positions
 };
 // mu__fault_raise raises the error of a fault, of which a program says this below its number (mu_emitter.fault).
 enum { MU_HLO_FAULT_BITS = 47 };
@@ -225,8 +225,8 @@ struct mu_emitter {
     int replicas;         // that run the program together; 0: each runs it for itself, and `replica` is its id
     mu_hlo replica;
     int partitions;       // logical devices of each replica, which XLA's partitioner divides the program among
-    // The first failure so far, an int64 scalar: its number, and in the low MU_HLO_FAULT_BITS the place and the value
-    // there; 0: none. A region with ops that may fail returns it.
+    // The first failure so far, an int64 scalar: its number, and in the low MU_HLO_FAULT_BITS the position and the
+    // value there; 0: none. A region with ops that may fail returns it.
     mu_hlo fault;
     bool failing;         // an op written so far may have set it
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
@@ -357,9 +357,9 @@ const mu_op *mu__op_at(int i);
 
 // The state that effects act on: variables, generators, iterators, accumulators. First member of each such struct.
 //
-// A resource has a component for each replica of this process, or one for all. Its value is reached at a place: whoever
-// works on it acquires the buffer there, and commits it after writing. Where the newest value lies is the resource's
-// affair; it copies it from place to place when somebody acquires it elsewhere.
+// A resource has a component for each replica of this process, or one for all. Code that works on the value acquires a
+// buffer in the memory space that it can address, and commits the buffer after writing. The resource tracks which
+// memory space holds the newest value, and copies it when another one needs it.
 typedef enum mu_access {
     MU_ACCESS_READ,
     MU_ACCESS_READ_WRITE,
@@ -369,12 +369,13 @@ typedef enum mu_access {
 typedef struct mu_resource mu_resource;
 typedef struct mu_resource_kind {
     const char *name;  // "variable"
-    // acquire gives the storage of replica `replica`'s component at a place: the newest value, or undefined elements
-    // for MU_ACCESS_WRITE. The caller releases the buffer. Errors: FAILED_PRECONDITION if a failed step left the value
-    // in doubt and it is not overwritten; errors of the places if the value has to be copied.
-    mu_status (*acquire)(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out);
-    // commit makes the value in `buffer` the newest one: the buffer that acquire gave for this access, or another at
-    // the same place, which the resource retains.
+    // acquire returns the storage of replica `replica`'s component in a memory space: the newest value, or undefined
+    // elements for MU_ACCESS_WRITE. The caller releases the buffer. Errors: FAILED_PRECONDITION if a failed step left
+    // the value in doubt and it is not overwritten; errors of the memory spaces if the value has to be copied.
+    mu_status (*acquire)(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
+                         mu_buffer **out);
+    // commit makes the value in `buffer` the newest one: the buffer that acquire returned for this access, or another
+    // one in the same memory space, which the resource retains.
     mu_status (*commit)(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer);
     // poison records that a failed step may have written the value; it is unusable until assigned or restored.
     void (*poison)(mu_resource *resource, int replica);
@@ -412,7 +413,7 @@ void mu__resources_unlock(int n, mu_resource *const *resources);
 // What kinds of opaque resources have in common (opaque_resource.c): acquire and commit, and mu__opaque_begin, which
 // makes resource->self; release that with the resource. Kernels get the struct that begins with the resource.
 mu_status mu__opaque_begin(mu_resource *resource);
-mu_status mu__opaque_acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access,
+mu_status mu__opaque_acquire(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
                              mu_buffer **out);
 mu_status mu__opaque_commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer);
 

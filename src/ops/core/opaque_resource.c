@@ -7,18 +7,18 @@ mu_status mu__opaque_begin(mu_resource *resource)
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (!buffer)
         return MU_RESOURCE_EXHAUSTED;
-    buffer->place = &mu__place_host;
+    buffer->memory_space = &mu__host_memory;
     buffer->data = resource;
     buffer->arg = resource;  // any non-NULL value: the buffer does not own the memory
     resource->self = buffer;
     return MU_OK;
 }
 
-mu_status mu__opaque_acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access,
+mu_status mu__opaque_acquire(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
                              mu_buffer **out)
 {
     (void)replica, (void)access;
-    if (place != &mu__place_host)
+    if (space != &mu__host_memory)
         return mu__error(MU_UNIMPLEMENTED, "%s '%s' is in the host's memory; use it on a CPU device",
                          resource->kind->what, resource->name);
     *out = mu_retain(resource->self);

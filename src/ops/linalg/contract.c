@@ -132,8 +132,9 @@ static bool sizes_fit(const contraction *c)
         if (m == n || m == MU_UNKNOWN || n == MU_UNKNOWN || (c->stretched & bit(label) && (m == 1 || n == 1)))
             continue;
         char a_text[MU_SHAPE_TEXT], b_text[MU_SHAPE_TEXT];
-        mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of shape %s meets axis %d of shape %s; their sizes must be equal",
-                  c->op, i, mu__shape_text(&c->a->x->shape, a_text), axis, mu__shape_text(&c->b->x->shape, b_text));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: axis %d of shape %s is contracted with axis %d of shape %s; their sizes must be equal", c->op, i,
+                  mu__shape_text(&c->a->x->shape, a_text), axis, mu__shape_text(&c->b->x->shape, b_text));
         return false;
     }
     return true;
@@ -279,7 +280,7 @@ static mu_term matrix_product(const contraction *c)
     return unfolded(c, a && b ? mu_matmul_transposed(a, b, transpose_a, transpose_b) : NULL);
 }
 
-// Whether exchanging the factors, and only that, gives the result in the wanted order.
+// Whether exchanging the factors alone yields the result in the requested order.
 static bool better_exchanged(const contraction *c, const mu_term *wanted)
 {
     label_list order = {.n = 0};

@@ -1,8 +1,8 @@
 // einsum and tensordot: sums of products in Einstein notation.
 //
-// The equation is converted to labels: one per letter, and one per axis that "..." stands for, counted from the right.
-// A letter that occurs twice in an operand takes the diagonal. Several operands are multiplied in pairs, starting with
-// the pair whose product grows least. contract.c computes the sums.
+// The equation is converted to labels: one per letter, and one per axis of "...", counted from the right. A letter that
+// occurs twice in an operand takes the diagonal. Several operands are multiplied in pairs, starting with the pair whose
+// product grows least. contract.c computes the sums.
 #include "ops/core/composed.h"
 #include "ops/linalg/contract.h"
 

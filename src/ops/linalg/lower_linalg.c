@@ -60,10 +60,10 @@ mu_status mu__lower_cumulate(mu_lowering *l)
 
 // ---- Factors and systems ------------------------------------------------------------------------
 
-static mu_status raise_not_definite(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_not_definite(const mu_fault *fault, int64_t position, int64_t value)
 {
     (void)value;
-    return mu__not_definite(place, fault->places);
+    return mu__not_definite(position, fault->positions);
 }
 
 // A matrix that is not positive definite has numbers on the diagonal of its factor that are not positive, or none.
@@ -72,7 +72,7 @@ static void check_definite(mu_lowering *l, mu_hlo factor, mu_hlo on_diagonal)
     mu_emitter *e = l->emitter;
     const mu_shape *shape = &factor.spec.shape;
     const int64_t matrices = mu__elements_between(shape, 0, shape->rank - 2);
-    const mu_fault fault = {.raise = raise_not_definite, .op = l->op, .places = matrices};
+    const mu_fault fault = {.raise = raise_not_definite, .op = l->op, .positions = matrices};
     const mu_hlo zero = mu__hlo_fill(e, factor.spec.dtype, shape, 0);
     const mu_hlo not_positive = mu__hlo_unary(e, "stablehlo.not", mu__hlo_compare(e, "GT", factor, zero));
     const mu_shape flat = MU_SHAPE(matrices, shape->dims[shape->rank - 1] * shape->dims[shape->rank - 1]);

@@ -265,8 +265,8 @@ static combiner *combiner_for(mu_dtype dtype)
     }
 }
 
-// A row is written after it has been read, so the processor cannot run far enough ahead to hide that it is in memory
-// and not in the cache. The rest of a row longer than this follows by itself.
+// A row is written after it has been read, so out-of-order execution cannot hide the cache miss: the row is prefetched.
+// The rest of a row longer than this follows by itself.
 enum { ROWS_AHEAD = 8, MOST_AHEAD = 512 };
 
 static void prefetch_row(const char *row, size_t bytes)

@@ -9,11 +9,11 @@
 
 #include <math.h>
 
-// ---- Powers, whole division -----------------------------------------------------------------------------
+// ---- Powers, whole division ---------------------------------------------------------------------
 
-static mu_status raise_integer(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_integer(const mu_fault *fault, int64_t position, int64_t value)
 {
-    return mu__integer_error(fault->op, value, place);
+    return mu__integer_error(fault->op, value, position);
 }
 
 // An integer is not divided by zero, nor taken to a negative power.

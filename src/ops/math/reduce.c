@@ -167,8 +167,8 @@ static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
     }
 }
 
-// Folds `width` columns of 16-bit floats in float32. A tile of rows is widened at a time, behind a row with the result
-// so far, so that it stays in the first-level cache.
+// Folds `width` columns of 16-bit floats in float32. A tile of rows is widened at a time, after a row with the result
+// so far, so that the tile stays in the first-level cache.
 static void fold_float16(const fold_job *job, const uint16_t *x, int64_t width, uint16_t *out)
 {
     float tile[FLOAT16_TILE + FLOAT16_COLUMNS], totals[FLOAT16_COLUMNS];
@@ -611,7 +611,7 @@ mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like)
     return mu__apply2(&mu_op_sum_to_like, NULL, x, like);
 }
 
-// ---- Along one axis: running sums ----------------------------------------------------------------
+// ---- Along one axis: running sums ---------------------------------------------------------------
 
 static void split_at_axis(const mu_shape *shape, int64_t axis, fold_job *job)
 {

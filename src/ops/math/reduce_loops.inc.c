@@ -84,7 +84,7 @@ MU_PER_ISA(FN(sum_columns), (const T *x, int64_t n, int64_t stride, int64_t widt
 }
 #undef FOUR
 
-// Folds a row. Compilers vectorise this for integers. For floats each step depends on the one before, so the row is
+// Folds a row. Compilers vectorise this for integers. For floats each step depends on the previous one, so the row is
 // first folded in many lanes. Columns are folded in parallel.
 #if IS_FLOAT
 enum { FN(LANES) = 256 / sizeof(T) };

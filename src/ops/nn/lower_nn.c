@@ -356,9 +356,9 @@ static mu_hlo sum_of_classes(mu_emitter *e, const exponentials *x, mu_hlo a)
     return mu__hlo_reduce(e, "stablehlo.add", a, mu__hlo_number(e, a.spec.dtype, 0), &x->classes);
 }
 
-static mu_status raise_label(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_label(const mu_fault *fault, int64_t position, int64_t value)
 {
-    return mu__label_error(fault->op, value, fault->limits.dims[0], place);
+    return mu__label_error(fault->op, value, fault->limits.dims[0], position);
 }
 
 // One-hot mask of each row's label. An invalid label selects nothing, and the program fails.

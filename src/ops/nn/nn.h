@@ -19,7 +19,7 @@ typedef struct mu_matmul_attrs {
 typedef struct mu_conv_attrs {
     mu_ints strides, dilations;        // height, width
     mu_ints pads;                      // top, bottom, left, right; for "explicit"
-    mu_ints image; // height, width of the result of an input gradient, where no input tells them
+    mu_ints image; // height, width of the result of an input gradient, which its inputs do not determine
     char padding[MU_ATTR_TEXT_BYTES];  // "valid", "same" or "explicit"
     int64_t groups;
     bool relu;                         // conv2d_bias only
@@ -68,7 +68,7 @@ typedef struct mu_broadcast_attrs {
 typedef struct mu_all_gather_attrs {
     int64_t axis;
     int64_t ranks;      // replicas
-    bool uneven;        // sizes of the parts may differ; the total size is known only when the replicas meet
+    bool uneven;        // sizes of the parts may differ; the replicas exchange them at run time
     char name[MU_ATTR_TEXT_BYTES];
 } mu_all_gather_attrs;
 

@@ -1,7 +1,8 @@
 // Accumulators: the resource, its queue of takes, and the table of shared names.
 //
-// One lock per accumulator protects everything. Takes wait in a queue whose head alone is examined; whoever changes
-// the sum or the queue serves as many heads as the sum suffices for, so a take may be served by an applying thread.
+// One lock per accumulator protects everything. Takes wait in a queue whose head alone is examined; a thread that
+// changes the sum or the queue serves as many heads as the sum suffices for, so a take may be served by an applying
+// thread.
 #include "ops/state/accumulator.h"
 
 // One take that waits: on the stack of its thread, linked into the queue.
@@ -342,7 +343,7 @@ static void enqueue(mu_accumulator *a, take_request *request)
     a->n_waiting++;
 }
 
-// A request that gives up leaves the queue; the next head may be content with less.
+// A request that times out leaves the queue; the next head may need fewer gradients.
 static void withdraw(mu_accumulator *a, take_request *request)
 {
     take_request *before = NULL, **at = &a->first;

@@ -67,7 +67,7 @@ mu_status mu__accumulator_budget(mu_accumulator *accumulator, mu_byte_budget *bu
 // mu__accumulator_reserve reserves bytes for a gradient. Errors: RESOURCE_EXHAUSTED, which names the largest holders.
 mu_status mu__accumulator_reserve(mu_accumulator *accumulator, size_t bytes);
 
-// mu__accumulator_seconds returns how long an op with these attributes waits; 0: it is no take, or MUSTER_TIMEOUT.
+// mu__accumulator_seconds returns how long an op with these attributes waits; 0: it is not a take, or MUSTER_TIMEOUT.
 double mu__accumulator_seconds(const mu_op *op, const void *attrs);
 
 extern const mu_resource_kind mu__dense_accumulator_kind, mu__sparse_accumulator_kind;
@@ -91,14 +91,14 @@ mu_status mu__accumulator_take(mu_accumulator *accumulator, int64_t required, do
 
 mu_status mu__accumulator_set_step(mu_accumulator *accumulator, int64_t step);
 mu_status mu__accumulator_count(mu_accumulator *accumulator, int64_t *out);
-// mu__accumulator_ready tells whether a take would not wait: enough gradients are there, or it is closed.
+// mu__accumulator_ready returns whether a take would not wait: enough gradients are there, or it is closed.
 bool mu__accumulator_ready(mu_accumulator *accumulator, int64_t required);
 
 // mu__accumulator_result writes what a take returns: the values of `sum`, divided if the accumulator averages. `out`
 // may be the sum's own values.
 void mu__accumulator_result(const mu_accumulator *accumulator, const mu_gradient_sum *sum, void *out);
 
-// ---- Gradients that are kept apart (accumulator_kept.c) ------------------------------------------
+// ---- Gradients that are kept apart (accumulator_kept.c) -----------------------------------------
 
 // mu__accumulator_keep keeps a gradient under an attempt's number (an int64 scalar), unless that is below the global
 // step. mu__accumulator_take_kept returns the sum of those of `attempts` (int64 [n]) in this order, and sets the global

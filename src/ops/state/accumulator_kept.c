@@ -147,7 +147,7 @@ static mu_status take_ref(const mu_kernel *k)
 }
 
 enum { CHANGES = MU_OP_READS | MU_OP_WRITES };
-#define NO_LOWERING "accumulators live on the host, where workers meet; use them outside of the function"
+#define NO_LOWERING "accumulators are kept in host memory; use them outside of the function"
 
 const mu_op mu_op_accumulator_keep_gradient = {
     .name = "accumulator_keep_gradient", .n_in = 2, .n_resources = 1, .flags = CHANGES,

@@ -183,7 +183,7 @@ static mu_status sparse_take_ref(const mu_kernel *k)
 enum { CHANGES = MU_OP_READS | MU_OP_WRITES };
 
 #define NO_LOWERING                                                                                           \
-    "accumulators live on the host, where workers meet; use them outside of the function, or run the function on a " \
+    "accumulators are kept in host memory; use them outside of the function, or run the function on a " \
     "CPU device"
 
 const mu_op mu_op_resource_accumulator_apply_gradient = {

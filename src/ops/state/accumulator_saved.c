@@ -2,7 +2,7 @@
 //
 // A list: what it is and its numbers (int64), the attempts' numbers of the gradients that are kept apart (int64) and
 // these gradients, then the values of its sum if it has one, and of a sparse sum the indices and counts of the rows.
-// Whoever reads it trusts nothing.
+// The reader trusts nothing in it.
 #include "ops/state/accumulator.h"
 
 enum { SPARSE, MEAN, DTYPE, RANK, DIMS, STEP = DIMS + MU_MAX_RANK, CLOSED, SUMMED, KEPT, N_NUMBERS };

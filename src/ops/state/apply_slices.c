@@ -3,7 +3,7 @@
 //
 // Follows Keras 3 with TensorFlow's IndexedSlices: every slice counts separately, so second moments get the sum of
 // squares of all slices of a row. Gradient descent without momentum and Adagrad touch only the rows that are named. All
-// rows of the other moments decay, and Ftrl computes every row anew. On several replicas the slices are concatenated in
+// rows of the other moments decay, and Ftrl recomputes every row. On several replicas the slices are concatenated in
 // rank order, even if their counts differ; if the dense sums over the variable are smaller, those are all-reduced
 // instead. Both orders are deterministic.
 #include "ops/array/index.h"
@@ -33,7 +33,7 @@ typedef struct slices_job {
     double power, l1, l2, shrinkage;  // Ftrl
 } slices_job;
 
-// How many dense sums stand for slices: rules with second moments also need those of the squares.
+// The number of dense sums that replace slices: rules with second moments also need the sums of squares.
 static int sums_of(const slices_job *j)
 {
     return j->rule == DESCENT ? 1 : 2;

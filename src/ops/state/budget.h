@@ -1,6 +1,8 @@
-// The bytes that a server may keep, whoever keeps them: variables, rows of embedding tables, gradients of accumulators.
+// The bytes that a server may keep, in all kinds of objects: variables, rows of embedding tables, gradients of
+// accumulators.
 //
-// Each of them is a holder, so that the error of whoever finds no room can name the largest of all kinds.
+// Each of them is a holder, so that an allocation that exceeds the budget can name the largest holder of all kinds in
+// its error.
 #ifndef MU_SRC_OPS_BUDGET_H
 #define MU_SRC_OPS_BUDGET_H
 

@@ -149,7 +149,7 @@ mu_table_row *mu__table_row_at(const mu_table *t, const mu_table_stripe *s, uint
     return (void *)(s->slabs[i >> t->slab_shift] + (i & ((1u << t->slab_shift) - 1)) * t->row_bytes);
 }
 
-// The place of a key, or of the free entry where it would be.
+// The entry of a key, or the free entry where it would be.
 static size_t entry_of(const mu_table_stripe *s, uint64_t key, uint64_t hash)
 {
     size_t i = hash & s->mask;
@@ -185,7 +185,7 @@ static mu_status grow(mu_table *t, mu_table_stripe *s)
     return MU_OK;
 }
 
-// Shifts back what would not be found any more behind a free place (Knuth, volume 3, 6.4, algorithm R).
+// Shifts back entries that a search would no longer find after a free entry (Knuth, volume 3, 6.4, algorithm R).
 static void remove_entry(mu_table_stripe *s, size_t free)
 {
     for (size_t i = (free + 1) & s->mask; s->index[i].row != 0; i = (i + 1) & s->mask) {
@@ -269,7 +269,7 @@ static mu_status add_slab(mu_table *t, mu_table_stripe *s)
     return MU_OK;
 }
 
-// The number of a row that nobody uses; 0 on error.
+// The number of an unused row; 0 on error.
 static uint32_t take_row(mu_table *t, mu_table_stripe *s)
 {
     const uint32_t number = s->free;

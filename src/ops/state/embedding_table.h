@@ -37,7 +37,7 @@ typedef struct mu_table_options {
 enum { MU_TABLE_INTS = 8, MU_TABLE_REALS = 6 };
 
 // mu__table_options_check checks options that may come from elsewhere. mu__table_slots returns how many float32 numbers
-// beside its values a row has.
+// a row has in addition to its values.
 mu_status mu__table_options_check(const mu_table_options *options, const char *name);
 int64_t mu__table_slots(const mu_table_options *options);
 

@@ -101,9 +101,9 @@ static mu_hlo of_all(const mu_lowering *l, mu_hlo slices)
     return reduce ? mu__hlo_gather_replicas(l->emitter, slices, 0) : slices;
 }
 
-static mu_status raise_row(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_row(const mu_fault *fault, int64_t position, int64_t value)
 {
-    return mu__row_error(fault->op->name, place, value, fault->limits.dims[0]);
+    return mu__row_error(fault->op->name, position, value, fault->limits.dims[0]);
 }
 
 // Checks the replica's own indices, the op's last input.
@@ -179,9 +179,9 @@ mu_status mu__lower_gather_variable(mu_lowering *l)
     return mu__lower_gather(&inner);
 }
 
-static mu_status raise_scatter(const mu_fault *fault, int64_t place, int64_t value)
+static mu_status raise_scatter(const mu_fault *fault, int64_t position, int64_t value)
 {
-    return mu__row_error("scatter", place, value, fault->limits.dims[0]);
+    return mu__row_error("scatter", position, value, fault->limits.dims[0]);
 }
 
 // Inputs: indices, values. Subtracting is adding the negative.

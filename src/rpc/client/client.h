@@ -22,7 +22,7 @@ struct mu_rpc_result {
     size_t offset;
     mu_value *value; // decoded by the first who asked
     bool decoded;
-    void (*ended)(void *arg); // called once, when done; NULL: nobody asked for it
+    void (*ended)(void *arg); // called once, when done; may be NULL
     void *ended_arg;
     char method[MU_RPC_NAME + 1];
 
@@ -79,7 +79,7 @@ struct mu_rpc_client {
         size_t n, capacity;
     } deletions;                  // on their way
     bool closed, gone;            // the last connection, by the server; its process is gone (mu__client_server)
-    void (*changed)(void *arg);   // mu__client_watch; NULL: nobody asked for it
+    void (*changed)(void *arg);   // mu__client_watch; may be NULL
     void *changed_arg;
     void *route; // of mu__remote_call; NULL: this client
     int store;

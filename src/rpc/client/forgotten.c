@@ -1,8 +1,8 @@
 // What a process has released that a server keeps for it: the server deletes it with the process's next request.
 //
-// A release must not fail, and must not wait: it only notes the name. Whoever makes something on the server waits until
-// what was released is deleted, so that its name and its bytes are free again. A request that did not reach the server
-// is made again, with a later one.
+// A release must not fail, and must not wait: it only notes the name. A request that makes an object on the server
+// first waits until released objects are deleted, so that their names and bytes are free again. A request that did not
+// reach the server is made again, with a later one.
 #include "rpc/client/client.h"
 #include "rpc/services/service.h"
 

@@ -1,8 +1,8 @@
-// Rows of a variable on servers: each row that is asked for crosses the wire once, and all servers that have some are
-// asked at the same time. So are those whose rows change.
+// Rows of a variable on servers: each requested row crosses the wire once, and all servers that have some of the rows
+// are asked at the same time. So are those whose rows change.
 //
-// A server gathers them into the bytes of its answer (service.c). They are used where they arrived if one server has
-// all, each wanted once; otherwise they are copied once, from the answers to where they are wanted.
+// A server gathers them into the bytes of its answer (service.c). Rows are used where they arrived if one server has
+// all of them and they are distinct; otherwise they are copied once, from the answers to the result.
 #include "ops/array/distinct.h"
 #include "ops/array/index.h"
 #include "ops/core/loops.h"

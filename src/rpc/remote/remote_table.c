@@ -1,8 +1,8 @@
 // Embedding tables on servers, as this process sees them: ops are split by key and sent to all servers concerned at the
 // same time.
 //
-// Each key is sent once, with the sum of its gradients. What comes back is copied once, from the answers to where the
-// rows are wanted; or not at all, if one server has all keys and they are distinct.
+// Each key is sent once, with the sum of its gradients. Rows are copied once, from the answers to the result; or not at
+// all, if one server has all keys and they are distinct.
 #include "rpc/remote/remote_table.h"
 
 #include "ops/array/distinct.h"
@@ -172,9 +172,10 @@ static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *
     return apply_in_pool(t, op, attrs, in, &spec, out);
 }
 
-static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
+static mu_status acquire(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
+                         mu_buffer **out)
 {
-    (void)replica, (void)place, (void)access, (void)out;
+    (void)replica, (void)space, (void)access, (void)out;
     return mu__error(MU_UNIMPLEMENTED, "embedding table '%s' is on servers: ops on it are sent there one by one, and "
                      "it cannot be used in a branch or a loop", resource->name);
 }

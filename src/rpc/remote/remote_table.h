@@ -12,8 +12,8 @@ extern const mu_resource_kind mu__remote_table_kind;
 // one of the keys, all at the same time. It retains the clients and belongs to the caller.
 mu_resource *mu__remote_table(int n, mu_rpc_client *const *clients, const char *name, int64_t dimension);
 
-// mu__remote_table_own makes the servers delete the table when the resource goes: for whoever has made the table there,
-// and not for those that only use it, such as functions on workers.
+// mu__remote_table_own makes the servers delete the table when the resource is freed: for the process that made the
+// table, not for those that only use it, such as functions on workers.
 void mu__remote_table_own(mu_resource *resource);
 
 // mu__remote_table_clients returns the clients of such a resource, borrowed; NULL for any other resource.

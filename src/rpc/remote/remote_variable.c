@@ -216,9 +216,10 @@ mu_status mu__remote_update_each(const mu_op *op, int n, mu_resource *const *var
 
 // ---- The resource -------------------------------------------------------------------------------
 
-static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
+static mu_status acquire(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
+                         mu_buffer **out)
 {
-    (void)replica, (void)place, (void)access, (void)out;
+    (void)replica, (void)space, (void)access, (void)out;
     return mu__error(MU_UNIMPLEMENTED, "'%s' is on a server: ops on it are sent there one by one, and it has no memory "
                      "here; use it on a CPU device", resource->name);
 }

@@ -1,4 +1,4 @@
-// Rows by server: which ids each server is asked for, and where its rows go.
+// Rows by server: which ids each server is asked for, and where its rows are written.
 #ifndef MU_SRC_RPC_ROW_ROUTE_H
 #define MU_SRC_RPC_ROW_ROUTE_H
 

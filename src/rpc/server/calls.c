@@ -27,7 +27,7 @@ static void call_free(mu_server_call *call)
     mu__free(call);
 }
 
-// Answers and ends a call. What cannot be queued for want of memory runs into the client's deadline.
+// Answers and ends a call. If memory is too short to queue the answer, the client's deadline ends the call.
 static void answer(mu_server_call *call, mu_status code, const void *data, size_t bytes)
 {
     mu_error_value ignored;
@@ -164,7 +164,7 @@ static bool let_cancel(mu_server_call *call, mu_cancellation *cancellation)
     return !cancelled;
 }
 
-// Runs the function in a context of its own; `error` tells how it ended.
+// Runs the function in a context of its own; `error` receives how it ended.
 static void run_call(mu_server_call *call, mu_error_value *error)
 {
     mu_context context = {0};
@@ -309,7 +309,7 @@ static mu_server_call *next_call(mu_rpc_server *server)
     return take_first(&server->waiting);
 }
 
-// With the lock held, which it gives up while the method runs.
+// With the lock held, which it releases while the method runs.
 static void run_and_finish(mu_rpc_server *server, mu_server_call *call)
 {
     mu_error_value error = {.code = MU_OK};

@@ -77,8 +77,8 @@ static const mu_task *own_task(const mu_server_args *args, const mu_cluster_view
 
 // ---- Making -------------------------------------------------------------------------------------
 
-// What SIGTERM does, asked for by whoever has the cluster's key: from here on it takes no new calls, and mu_server_join
-// ends it.
+// Does what SIGTERM does, for a client with the cluster's key: the server takes no new calls from here on, and
+// mu_server_join ends it.
 static mu_value *drain(mu_value *arguments, void *arg)
 {
     mu_server *server = arg;

@@ -1,6 +1,6 @@
 // Answers GET /metrics on the loopback: one connection after the other, each with a deadline and a bounded request.
 //
-// Whoever reaches the loopback may read the numbers; nothing can be changed here, and no request has a body.
+// Any process that reaches the loopback may read the numbers; nothing can be changed here, and no request has a body.
 #include "rpc/server/call_metrics.h"
 
 #include "base/system.h"
@@ -115,7 +115,7 @@ static void serve(void *arg)
     while (!atomic_load(&http->ending)) {
         const int fd = mu__system->accept(http->listener);
         if (fd < 0) {
-            // A connection that cannot be taken, for want of descriptors, stays: then only time helps.
+            // If descriptors are short, the connection stays in the backlog until one is free.
             const short events = errno == EAGAIN || errno == EWOULDBLOCK ? POLLIN : 0;
             mu__system->wait(http->listener, events, mu__deadline_ns(IDLE_SECONDS));
             continue;

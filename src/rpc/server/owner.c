@@ -2,8 +2,8 @@
 //
 // A coordinator is gone when the last connection of that role has ended and none has come for a while. The while is a
 // heartbeat if the connections were closed, as those of a process that dies are, and MUSTER_TIMEOUT if they became
-// silent or were reset by the network, because a network that is cut may heal. A coordinator that comes frees what the
-// one before it has left at once (muster.variable.clear). That waits for whoever is freeing it at that moment, so that
+// silent or were reset by the network, because a network that is cut may heal. A new coordinator frees what the
+// previous one has left (muster.variable.clear). That waits for a thread that is freeing it at that moment, so that
 // nothing is freed that the new coordinator has made.
 #include "rpc/server/server.h"
 

@@ -1,8 +1,8 @@
 // Who may call what: the role that a client has proven with the key (comm/sessions/link.c) against the method's row.
 //
-// Whoever has no role of the cluster, such as a program with an mu_rpc_client of its own, may call everything, as the
-// coordinator may. A worker runs functions that others wrote, so it may use variables and nothing that makes or ends
-// them. An end that speaks a version without roles has proven none, and may do what a worker may.
+// A client without a role of the cluster, such as a program with an mu_rpc_client of its own, may call everything, as
+// the coordinator may. A worker runs functions that others wrote, so it may use variables and nothing that makes or
+// ends them. An end that speaks a version without roles has proven none, and may do what a worker may.
 #include "rpc/server/server.h"
 
 #define ROLE(role) (1u << (role))

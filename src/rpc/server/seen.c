@@ -2,10 +2,10 @@
 //
 // It is bounded: a client has at most MOST_WAITING unanswered requests, and the client that was silent for longest goes
 // when there are too many clients or requests. A client that ends leaves its last requests here for good, and their
-// answers may be large: those go once nobody can ask for them any more, and earlier where they would fill the memory.
-// A copy and a snapshot get the table as one value, which must not have more elements than a message may: the limits
-// of requests and of their answers' elements are together well below that. Linear searches do, because a table has one
-// client for each process and few requests each.
+// answers may be large: answers are freed once no client can request them any more, or earlier if they would fill the
+// memory. A copy and a snapshot get the table as one value, which must not have more elements than a message may: the
+// limits of requests and of their answers' elements are together well below that. Linear searches do, because a table
+// has one client for each process and few requests each.
 #include "rpc/stores/store.h"
 
 #include "base/system.h"
@@ -122,7 +122,7 @@ static void drop_answers(mu_seen *seen, mu_seen_client *client, bool all)
         }
 }
 
-// The client with answers that has asked for nothing for longest; NULL: none has any.
+// Of the clients with answers, the one whose last request is oldest; NULL: no client has answers.
 static mu_seen_client *longest_silent(mu_seen *seen)
 {
     mu_seen_client *found = NULL;
@@ -149,7 +149,7 @@ static void drop_most(mu_seen *seen)
 }
 
 // A client sends a request again until its deadline, so one that was silent for longer does not. If it does all the
-// same, it is told that the request was done.
+// same, it gets the error that the request was done.
 static void drop_silent(mu_seen *seen)
 {
     const int64_t now = mu__now_ns(), before_ns = now - (int64_t)(mu__setting_real(MU_SETTING_TIMEOUT) * 1e9);

@@ -1,4 +1,4 @@
-// A server: what it was told, its node and the thread that drives it, its clients, its end.
+// A server: its options, its node and the thread that drives it, its clients, its end.
 #include "rpc/server/server.h"
 
 #include "base/system.h"
@@ -120,8 +120,8 @@ static mu_status check_not_started(const mu_rpc_server *server, const char *func
                                         server->wanted);
 }
 
-// What clients use. A node that chooses its port listens on the loopback alone without a key (listen.c), whatever
-// host was wanted.
+// What clients use. A node that chooses its port listens on the loopback alone without a key (listen.c), whatever host
+// was requested.
 static char *address_of(const mu_rpc_server *server, bool any_port)
 {
     const int host = (int)(strrchr(server->wanted, ':') - server->wanted), port = server->node.listener.port;

@@ -75,7 +75,7 @@ struct mu_server_call {
 
 struct mu_rpc_server {
     mu_object object;
-    mu_runtime *runtime; // of whoever made it: the functions run with it
+    mu_runtime *runtime; // of the thread that made it: the functions run with it
     mu_node node;
     pthread_mutex_t lock;
     pthread_cond_t work; // a call waits, or the threads shall end
@@ -98,7 +98,7 @@ struct mu_rpc_server {
     mu_connection *connections; // [node.n_members]
     uint64_t n_clients;
     // [node.n_members]: numbers of the clients that ended their connections last, in a ring. Not in the connection: its
-    // slot may belong to another client by the time somebody asks.
+    // slot may belong to another client by the time of the query.
     uint64_t *closed;
     size_t n_closed; // since the start
     void (*at_stop)(void *arg);

@@ -1,5 +1,5 @@
-// The accumulators that a server keeps beside its variables. Ops on them come as "muster.apply" (service.c); making,
-// closing and waiting outside of functions are methods of their own.
+// The accumulators that a server keeps in addition to its variables. Ops on them come as "muster.apply" (service.c);
+// making, closing and waiting outside of functions are methods of their own.
 //
 // In a store a take is a change that begins when enough gradients are there (mu__change_begin_when). Elsewhere it
 // occupies its thread, and the server runs another in its place (mu__call_wait_begin), so that the gradients that it

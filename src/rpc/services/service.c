@@ -423,7 +423,7 @@ static mu_message *gather(mu_resource *table, const mu_tensor *ids)
         return NULL;
     }
     mu_buffer *buffer = NULL;
-    if (table->kind->acquire(table, 0, &mu__place_host, MU_ACCESS_READ, &buffer) != MU_OK)
+    if (table->kind->acquire(table, 0, &mu__host_memory, MU_ACCESS_READ, &buffer) != MU_OK)
         return NULL;
     g.from = buffer->data;
     mu_message *message = mu__message_filled(&spec, gather_into, &g);
@@ -437,12 +437,12 @@ static mu_status check_ids(const mu_tensor *ids, const mu_resource *table)
         return mu_error_code();
     if ((ids->dtype == MU_I32 || ids->dtype == MU_I64) && ids->shape.rank == 1 && table->spec.shape.rank >= 1)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "rows of '%s' of rank %d are asked for by a tensor of %s of rank %d; the "
+    return mu__error(MU_INVALID_ARGUMENT, "rows of '%s' of rank %d are requested by a tensor of %s of rank %d; the "
                      "indices must be a vector of int32 or int64, and the variable needs rows", table->name,
                      table->spec.shape.rank, mu_dtype_name(ids->dtype), ids->shape.rank);
 }
 
-// Sends the rows asked for and never the table.
+// Sends the requested rows and never the table.
 static mu_message *rows(const mu_value *arguments, void *arg)
 {
     char *name = NULL;

@@ -1,7 +1,8 @@
 // What a server of a cluster does for others: it keeps variables and applies ops to them.
 //
-// The variables of a server belong to whoever has the cluster's key. An op on them is one request: nobody sees a state
-// in between, and no value that the op only changes is sent. remote_variable.c is the other end.
+// Any process that has the cluster's key may use the variables of a server. An op on them is one request: no other
+// client sees an intermediate state, and values that the op only changes are not sent. remote_variable.c is the other
+// end.
 #ifndef MU_SRC_RPC_SERVICE_H
 #define MU_SRC_RPC_SERVICE_H
 
@@ -19,8 +20,8 @@ int mu__server_metrics(const mu_server *server);
 // ---- Parts of a store ---------------------------------------------------------------------------
 
 // One kind of things that a server keeps: the methods on them, and how they become a value. It is the seam for what
-// copies and snapshots (store.h) must follow. All functions may be called by several threads at one time, except where
-// mu__change_begin says otherwise.
+// copies and snapshots (store.h) must follow. All functions may be called by several threads at the same time, except
+// where mu__change_begin says otherwise.
 typedef struct mu_store_method {
     const char *name;  // "muster.apply"
     const char *input; // signature; NULL: any
@@ -63,13 +64,12 @@ mu_status mu__change_begin(void);
 // mu__change_begin_when is mu__change_begin for a change that needs what others bring, such as a take of gradients. It
 // begins when ready(arg), which may be called several times, and no earlier request waits for the same name. Until then
 // it fails with ABORTED; the method then returns, and the store runs it again after later changes, for at most
-// `seconds` since the request came (DEADLINE_EXCEEDED). Outside of stores it does nothing: mu__change_in_store tells.
+// `seconds` since the request came (DEADLINE_EXCEEDED). Outside of stores (mu__change_in_store) it does nothing.
 mu_status mu__change_begin_when(const char *name, double seconds, bool (*ready)(void *arg), void *arg);
 bool mu__change_in_store(void);
 // mu__change_concerns says that the change may be what requests wait for under this name: they are run again after it.
 void mu__change_concerns(const char *name);
-// mu__change_torn tells that a change which fails has happened in part: the copy, which cannot repeat that, gets
-// everything again.
+// mu__change_torn marks a failed change as partly applied: the copy cannot repeat that and is sent everything again.
 void mu__change_torn(void);
 
 // mu__service_add registers the methods "muster.variable.create", "muster.variable.delete", "muster.variable.clear",

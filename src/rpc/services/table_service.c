@@ -162,7 +162,7 @@ typedef struct looking_up {
     bool make, done;
 } looking_up;
 
-// What fails for want of room has changed some rows.
+// A change that exceeds the budget has changed some rows.
 static mu_status whole(mu_status status)
 {
     if (status != MU_OK)

@@ -230,7 +230,7 @@ static void test_a_step_that_fails_in_the_middle_leaves_doubt(void **state)
     mu_pool_close(pool);
 }
 
-// ---- A call that waits for the other one of its step ---------------------------------------------
+// ---- A call that waits for the other one of its step --------------------------------------------
 
 // Schedules the first call of a step of two, and returns its result when the call has ended.
 static mu_value *half_a_step(mu_coordinator *c, mu_function *function)
@@ -330,7 +330,7 @@ static void *come_and_go(void *arg)
     mu_strategy *strategy = arg;
     mu_pool *pool = mu_pool_open();
     mu_accumulator *own = mu_conditional_accumulator(MU_F64);
-    const mu_left_site site = {.first = own, .owner = (mu_object *)own};
+    const mu_deferred_site site = {.first = own, .owner = (mu_object *)own};
     mu_status status = MU_OK;
     for (int i = 0; i < ROUNDS && status == MU_OK; i++) {
         for (int k = 0; k < 1 + i % 3; k++)

@@ -40,7 +40,7 @@ static void test_refusals(void **state)
     expect_error(MU_DATA_LOSS, "the image cannot be decoded");
     free(huge);
     assert_null(mu_decode_image(mu_string_scalar(""), 5));
-    expect_error(MU_INVALID_ARGUMENT, "5 channels are wanted");
+    expect_error(MU_INVALID_ARGUMENT, "5 channels are requested");
     assert_null(mu_encode_png(mu_constant(MU_F32, 1)));
     expect_error(MU_INVALID_ARGUMENT, "expected uint8 [height, width, 1 to 4]");
 }

@@ -124,7 +124,7 @@ static void devices_and_defaults(void **state)
     assert_null(mu_central_storage_strategy(twice));
     expect_error(MU_INVALID_ARGUMENT, "twice");
     assert_null(mu_central_storage_strategy(.replicas = DEVICES + 1));
-    expect_error(MU_INVALID_ARGUMENT, "replicas asked for");
+    expect_error(MU_INVALID_ARGUMENT, "replicas are requested");
     assert_null(mu_central_storage_strategy(compute, "CPU:99"));
     expect_error(MU_INVALID_ARGUMENT, "CPU:99");
 }

@@ -205,7 +205,7 @@ static void expect_pure(const mu_graph *graph)
 static mu_tensor *value_of(mu_resource *resource)
 {
     mu_buffer *held = NULL;
-    assert_int_equal(resource->kind->acquire(resource, 0, &mu__place_host, MU_ACCESS_READ, &held), MU_OK);
+    assert_int_equal(resource->kind->acquire(resource, 0, &mu__host_memory, MU_ACCESS_READ, &held), MU_OK);
     mu_tensor *value = mu_tensor_new(resource->spec.dtype, resource->spec.shape.rank, resource->spec.shape.dims,
                                      held->data);
     mu_release(held);

@@ -10,12 +10,12 @@ typedef struct cell {
     mu_tensor *value;
 } cell;
 
-static mu_status acquire_cell(mu_resource *resource, int replica, const mu_place *place, mu_access access,
+static mu_status acquire_cell(mu_resource *resource, int replica, const mu_memory_space *space, mu_access access,
                               mu_buffer **out)
 {
     (void)replica;
     (void)access;
-    assert_ptr_equal(place, &mu__place_host);
+    assert_ptr_equal(space, &mu__host_memory);
     *out = mu_retain(((cell *)resource)->value->buffer);
     return MU_OK;
 }

@@ -20,7 +20,7 @@ static void test_matches(void **state)
         {"((int32[]), float32[3,64])", mu_list(mu_list(number(1), MU_END), rows, MU_END), NULL},
         {"(int32[])", NULL, "argument 0 is missing"},
         {"(int32[], int32[])", mu_list(number(1), MU_END), "argument 1 is missing"},
-        {"(int32[])", pair(1, 2), "2 values where 1 belong"},
+        {"(int32[])", pair(1, 2), "2 values; expected 1"},
         {"(int64[])", mu_list(number(1), MU_END), "a tensor is int32, not int64"},
         {"(float32[?, 32])", mu_list(rows, MU_END), "has the shape [3, 64]"},
         {"(float32[?])", mu_list(rows, MU_END), "has the shape [3, 64]"},

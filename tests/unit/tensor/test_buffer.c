@@ -1,18 +1,18 @@
 // Tests of buffers and positions: elements elsewhere are fetched once, by whoever reads them, or that reader fails.
 #include "tensor_test.h"
 
-#include "own_place.h"
+#include "own_memory_space.h"
 
-static own_place far = OWN_PLACE("FAR:0");
+static own_memory_space far = OWN_MEMORY_SPACE("FAR:0");
 
-// A tensor at the place with the elements 1 to n.
+// A tensor in that memory space with the elements 1 to n.
 static mu_tensor *far_tensor(int64_t n)
 {
     float data[16];
     const mu_spec spec = {.dtype = MU_F32, .shape = mu_shape_make(1, &n)};
     for (int64_t i = 0; i < n; i++)
         data[i] = (float)(i + 1);
-    mu_buffer *buffer = mu__give(mu__buffer_at(&far.place, &spec));
+    mu_buffer *buffer = mu__give(mu__buffer_at(&far.memory_space, &spec));
     assert_non_null(buffer);
     assert_int_equal(mu__buffer_from_host(buffer, data), MU_OK);
     return mu__give(mu__tensor_view(buffer, 0, MU_F32, &spec.shape));
@@ -22,9 +22,9 @@ static void test_the_host_costs_nothing(void **state)
 {
     (void)state;
     const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(4)};
-    mu_buffer *buffer = mu__buffer_at(&mu__place_host, &spec);
+    mu_buffer *buffer = mu__buffer_at(&mu__host_memory, &spec);
     float in[] = {1, 2, 3, 4}, out[4];
-    assert_ptr_equal(buffer->place, &mu__place_host);
+    assert_ptr_equal(buffer->memory_space, &mu__host_memory);
     assert_int_equal(mu__buffer_from_host(buffer, in), MU_OK);
     assert_memory_equal(buffer->data, in, sizeof in);
     assert_int_equal(mu__buffer_to_host(buffer, out), MU_OK);
@@ -36,7 +36,7 @@ static void test_elements_elsewhere_are_fetched_once(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    far = (own_place)OWN_PLACE("FAR:0");
+    far = (own_memory_space)OWN_MEMORY_SPACE("FAR:0");
     mu_tensor *tensor = far_tensor(6);
     mu_tensor *part = mu__give(mu__tensor_view(tensor->buffer, 3 * sizeof(float), MU_F32, &mu__scalar_shape));
     assert_int_equal(far.to_host, 0);
@@ -47,11 +47,11 @@ static void test_elements_elsewhere_are_fetched_once(void **state)
     assert_int_equal(far.live, 0);
 }
 
-static void test_a_place_that_fails(void **state)
+static void test_a_memory_space_that_fails(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    far = (own_place)OWN_PLACE("FAR:0");
+    far = (own_memory_space)OWN_MEMORY_SPACE("FAR:0");
     mu_tensor *tensor = far_tensor(2);
     float out[2];
     far.fails = true;
@@ -71,7 +71,7 @@ static void test_printing_says_what_is_wrong(void **state)
     (void)state;
     char text[200] = "";
     mu_pool *pool = mu_pool_open();
-    far = (own_place)OWN_PLACE("FAR:0");
+    far = (own_memory_space)OWN_MEMORY_SPACE("FAR:0");
     FILE *out = fmemopen(text, sizeof text, "w");
     mu_tensor *tensor = far_tensor(3);
     far.fails = true;
@@ -91,10 +91,10 @@ static void test_without_memory(void **state)
     const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(4)};
     int failures = 0;
     mu_buffer *buffer = NULL;
-    far = (own_place)OWN_PLACE("FAR:0");
+    far = (own_memory_space)OWN_MEMORY_SPACE("FAR:0");
     for (; !buffer && failures < 10; failures++) {
         mu__alloc_fail_at(failures + 1);
-        buffer = mu__buffer_at(&far.place, &spec);
+        buffer = mu__buffer_at(&far.memory_space, &spec);
         mu__alloc_fail_at(0);
         if (!buffer)
             assert_taken(MU_RESOURCE_EXHAUSTED, "");
@@ -107,8 +107,10 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_host_costs_nothing), cmocka_unit_test(test_elements_elsewhere_are_fetched_once),
-        cmocka_unit_test(test_a_place_that_fails),     cmocka_unit_test(test_printing_says_what_is_wrong),
+        cmocka_unit_test(test_the_host_costs_nothing),
+        cmocka_unit_test(test_elements_elsewhere_are_fetched_once),
+        cmocka_unit_test(test_a_memory_space_that_fails),
+        cmocka_unit_test(test_printing_says_what_is_wrong),
         cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

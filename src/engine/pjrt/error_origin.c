@@ -35,7 +35,7 @@ static const char *comment_above(const char *text, long line)
     return found;
 }
 
-void mu__pjrt_blame(const mu_pjrt_text *text)
+void mu__pjrt_add_error_origin(const mu_pjrt_text *text)
 {
     mu_error_value error;
     mu__error_move(&error);

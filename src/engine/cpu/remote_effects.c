@@ -1,10 +1,10 @@
 // Effects on resources that another process keeps, as steps of a plan: the op is sent there with its inputs.
 //
-// Only bodies (branches and loops) have such steps: outside of them whoever runs the graph applies effects itself
-// (graph/passes/segments.h).
+// Only bodies (branches and loops) have such steps: outside of them the caller that runs the graph applies effects
+// itself (graph/passes/segments.h).
 #include "engine/cpu/plan.h"
 
-bool mu__is_elsewhere(const mu_graph *graph, const mu_node *node)
+bool mu__is_remote_effect(const mu_graph *graph, const mu_node *node)
 {
     return node->n_resources > 0 && (node->op->flags & MU_OP_CONTROL) == 0 &&
            graph->resources.items[node->resources[0]]->kind->apply != NULL;
@@ -19,7 +19,7 @@ static mu_tensor *copy_of(const mu_view *view)
     return tensor;
 }
 
-mu_status mu__elsewhere_apply(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel, mu_tensor **out)
+mu_status mu__remote_effect_apply(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel, mu_tensor **out)
 {
     mu_pool *pool = mu_pool_open();
     mu_tensor **in = mu__calloc((size_t)node->n_in + 1, sizeof *in);
@@ -51,10 +51,10 @@ static mu_status take(const mu_node *node, const mu_tensor *result, const mu_vie
     return MU_OK;
 }
 
-mu_status mu__elsewhere_run(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel)
+mu_status mu__remote_effect_run(const mu_graph *graph, const mu_node *node, const mu_kernel *kernel)
 {
     mu_tensor **out = mu__calloc((size_t)node->n_out + 1, sizeof *out);
-    mu_status status = out ? mu__elsewhere_apply(graph, node, kernel, out) : MU_RESOURCE_EXHAUSTED;
+    mu_status status = out ? mu__remote_effect_apply(graph, node, kernel, out) : MU_RESOURCE_EXHAUSTED;
     for (int k = 0; out && k < node->n_out; k++) {
         if (status == MU_OK)
             status = take(node, out[k], &kernel->out[k]);

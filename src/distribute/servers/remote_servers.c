@@ -11,7 +11,7 @@
 
 // ---- Reaching them ------------------------------------------------------------------------------
 
-// A call fails at once while a task is away: whoever made it decides what that means. A worker may have only its own
+// A call fails at once while a task is unreachable; the caller decides what that means. A worker may have only its own
 // key; a parameter server has the cluster's.
 static mu_rpc_client *client_of(const mu_cluster_spec *spec, const char *job, int i)
 {
@@ -102,7 +102,7 @@ static mu_status move_to_server(mu_variable *variable, mu_rpc_client *client)
     return MU_OK;
 }
 
-mu_variable *mu__make_variable_elsewhere(mu_strategy *strategy, const mu_variable_args *given, int server)
+mu_variable *mu__make_remote_variable(mu_strategy *strategy, const mu_variable_args *given, int server)
 {
     mu_servers *servers = strategy->servers;
     mu_variable_args args = *given;

@@ -1,4 +1,4 @@
-// The memory of a plugin's device as a place, and transfers between it and the host.
+// The memory of a plugin's device as a memory space, and transfers between it and the host.
 #include "engine/pjrt/pjrt.h"
 
 static int buffer_type(mu_dtype dtype)
@@ -28,29 +28,28 @@ void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer)
     *buffer = NULL;
 }
 
-static mu_status from_host_buffer(const mu_pjrt_place *place, const mu_view *from, pj_host_semantics semantics,
+static mu_status from_host_buffer(const mu_pjrt_memory_space *space, const mu_view *from, pj_host_semantics semantics,
                                   const char *what, pj_buffer **out, pj_event **done)
 {
-    pj_from_host_args args =
-        PJ_ARGS(pj_from_host_args, .client = place->client->client, .data = from->data,
-                .type = buffer_type(from->dtype), .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank,
-                .semantics = semantics, .device = place->device);
-    MU_TRY(mu__pjrt_usable(place->client, what));
-    MU_TRY(mu__pjrt_call(place->client->api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, what));
+    pj_from_host_args args = PJ_ARGS(
+        pj_from_host_args, .client = space->client->client, .data = from->data, .type = buffer_type(from->dtype),
+        .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank, .semantics = semantics, .device = space->device);
+    MU_TRY(mu__pjrt_usable(space->client, what));
+    MU_TRY(mu__pjrt_call(space->client->api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, what));
     *out = args.buffer;
     *done = args.done;
     return MU_OK;
 }
 
-mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out)
+mu_status mu__pjrt_upload(const mu_pjrt_memory_space *space, const mu_view *from, const char *what, pj_buffer **out)
 {
     pj_event *done = NULL;
-    MU_TRY(from_host_buffer(place, from, PJ_HOST_DURING_CALL, what, out, &done));
-    return mu__pjrt_await(place->client, done, what);
+    MU_TRY(from_host_buffer(space, from, PJ_HOST_DURING_CALL, what, out, &done));
+    return mu__pjrt_await(space->client, done, what);
 }
 
 // Few elements are copied at once, which is faster than an event. More are used where they lie, if the device can.
-mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out,
+mu_status mu__pjrt_send(const mu_pjrt_memory_space *space, const mu_view *from, const char *what, pj_buffer **out,
                         pj_event **done)
 {
     enum { FEW_BYTES = 4096 };
@@ -58,8 +57,8 @@ mu_status mu__pjrt_send(const mu_pjrt_place *place, const mu_view *from, const c
     const bool few = mu__spec_bytes(&spec) <= FEW_BYTES;
     *done = NULL;
     if (few)
-        return mu__pjrt_upload(place, from, what, out);
-    return from_host_buffer(place, from, PJ_HOST_IMMUTABLE_ALIAS, what, out, done);
+        return mu__pjrt_upload(space, from, what, out);
+    return from_host_buffer(space, from, PJ_HOST_IMMUTABLE_ALIAS, what, out, done);
 }
 
 // Row-major on the host, whatever the device's layout is.
@@ -76,19 +75,19 @@ mu_status mu__pjrt_download(mu_pjrt_client *client, pj_buffer *from, const mu_vi
     if (args.bytes == 0)
         return MU_OK;
     if (client->world)
-        MU_TRY(mu__pjrt_await_buffer(client, from, what));  // some plugins wait in the call itself
+        MU_TRY(mu__pjrt_await_buffer(client, from, what)); // some plugins wait in the call itself
     MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_TO_HOST_BUFFER, &args, what));
     return mu__pjrt_await_copy(client, args.event, what);
 }
 
-// ---- The place ----------------------------------------------------------------------------------
+// ---- The memory space ---------------------------------------------------------------------------
 
-static void *allocate(const mu_place *place, const mu_spec *spec)
+static void *allocate(const mu_memory_space *space, const mu_spec *spec)
 {
     mu_pjrt_memory *memory = mu__calloc(1, sizeof *memory);
     if (!memory)
         return NULL;
-    memory->client = mu_retain(((const mu_pjrt_place *)place)->client);
+    memory->client = mu_retain(((const mu_pjrt_memory_space *)space)->client);
     memory->spec = *spec;
     pthread_mutex_init(&memory->lock, NULL);
     return memory;
@@ -150,7 +149,7 @@ void mu__pjrt_keep_copy(mu_pjrt_memory *memory, int partition, pj_buffer *buffer
     if (reserved)
         mu__pjrt_drop(memory->client, &memory->copies[partition - 1]);
     else
-        mu__error_move(&ignored);  // the next run makes it anew
+        mu__error_move(&ignored); // the next run makes it anew
     if (reserved)
         memory->copies[partition - 1] = buffer;
     else
@@ -168,9 +167,9 @@ void mu__pjrt_put(mu_pjrt_memory *memory, pj_buffer *buffer)
     memory->buffer = buffer;
 }
 
-static void free_memory(const mu_place *place, void *handle)
+static void free_memory(const mu_memory_space *space, void *handle)
 {
-    (void)place;
+    (void)space;
     mu_pjrt_memory *memory = handle;
     mu_pjrt_client *client = memory->client;
     mu__pjrt_put(memory, NULL);
@@ -184,13 +183,13 @@ static mu_view view_of(const mu_pjrt_memory *memory, void *data)
     return (mu_view){.dtype = memory->spec.dtype, .shape = memory->spec.shape, .data = data};
 }
 
-static mu_status from_host(const mu_place *place, void *handle, const void *data, size_t bytes)
+static mu_status from_host(const mu_memory_space *space, void *handle, const void *data, size_t bytes)
 {
     (void)bytes;
     mu_pjrt_memory *memory = handle;
     pj_buffer *buffer = NULL;
     const mu_view view = view_of(memory, (void *)data);
-    const mu_status status = mu__pjrt_upload((const mu_pjrt_place *)place, &view, place->name, &buffer);
+    const mu_status status = mu__pjrt_upload((const mu_pjrt_memory_space *)space, &view, space->name, &buffer);
     if (status != MU_OK) {
         mu__pjrt_drop(memory->client, &buffer);
         return status;
@@ -201,24 +200,24 @@ static mu_status from_host(const mu_place *place, void *handle, const void *data
     return MU_OK;
 }
 
-static mu_status to_host(const mu_place *place, void *handle, void *data, size_t bytes)
+static mu_status to_host(const mu_memory_space *space, void *handle, void *data, size_t bytes)
 {
     (void)bytes;
     mu_pjrt_memory *memory = handle;
     const mu_view view = view_of(memory, data);
     pthread_mutex_lock(&memory->lock);
     const mu_status status = memory->buffer
-                                 ? mu__pjrt_download(memory->client, memory->buffer, &view, place->name)
-                                 : mu__error(MU_FAILED_PRECONDITION, "a buffer on %s has no value", place->name);
+                                 ? mu__pjrt_download(memory->client, memory->buffer, &view, space->name)
+                                 : mu__error(MU_FAILED_PRECONDITION, "a buffer on %s has no value", space->name);
     pthread_mutex_unlock(&memory->lock);
     return status;
 }
 
 // ---- Elements that are not copied ---------------------------------------------------------------
 
-static mu_status share(const mu_place *place, void *handle, mu_buffer *from)
+static mu_status share(const mu_memory_space *space, void *handle, mu_buffer *from)
 {
-    (void)place;
+    (void)space;
     mu_pjrt_memory *memory = handle;
     const mu_pjrt_memory *other = from->handle;
     memory->buffer = other->buffer;
@@ -263,9 +262,9 @@ mu_status mu__pjrt_read_number(mu_pjrt_client *client, pj_buffer *from, const ch
 }
 
 // What goes wrong here goes wrong again when the elements are copied, which reports it.
-static const void *map(const mu_place *place, void *handle)
+static const void *map(const mu_memory_space *space, void *handle)
 {
-    (void)place;
+    (void)space;
     mu_pjrt_memory *memory = handle;
     const void *address = NULL;
     mu_error_value ignored;
@@ -278,13 +277,19 @@ static const void *map(const mu_place *place, void *handle)
     return address;
 }
 
-const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client, const mu_device *device)
+const mu_memory_space *mu__pjrt_memory_space_init(mu_pjrt_memory_space *space, mu_pjrt_client *client,
+                                                  const mu_device *device)
 {
-    *place = (mu_pjrt_place){
-        .place = {.name = device->name, .allocate = allocate, .free = free_memory, .from_host = from_host,
-                  .to_host = to_host, .map = map, .share = share},
+    *space = (mu_pjrt_memory_space){
+        .memory_space = {.name = device->name,
+                         .allocate = allocate,
+                         .free = free_memory,
+                         .from_host = from_host,
+                         .to_host = to_host,
+                         .map = map,
+                         .share = share},
         .client = client,
         .device = device->engine_device,
     };
-    return &place->place;
+    return &space->memory_space;
 }

@@ -1,10 +1,10 @@
-// What to do about a plugin that cannot be opened or started: advice beside its own words, found by what they have in
-// common.
+// What to do about a plugin that cannot be opened or started: advice that follows the plugin's own message, chosen by
+// words in it.
 #include "engine/pjrt/pjrt.h"
 
 static const struct {
-    const char *words, *cure;
-} cures[] = {
+    const char *words, *text;
+} advice[] = {
     {"No visible GPU",
      "check that nvidia-smi lists a GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver is new enough "
      "for the plugin's CUDA (580 or later for cuda13)"},
@@ -33,9 +33,9 @@ void mu__pjrt_advise(void)
     mu_error_value error;
     size_t i = 0;
     mu__error_move(&error);
-    while (i < MU_COUNT(cures) && !strstr(error.message, cures[i].words))
+    while (i < MU_COUNT(advice) && !strstr(error.message, advice[i].words))
         i++;
     mu__error_raise(&error);
-    if (i < MU_COUNT(cures))
-        mu__error_append("; %s", cures[i].cure);
+    if (i < MU_COUNT(advice))
+        mu__error_append("; %s", advice[i].text);
 }

@@ -1,4 +1,4 @@
-// Assignments in calls that are applied together: they leave their values, and the step assigns once.
+// Assignments in calls that are applied together: each call adds its values to accumulators, and the step assigns once.
 //
 // A step of several calls has the weights that MirroredStrategy has with as many replicas. There an assignment on
 // replicas first combines the replicas' values by the variable's aggregation; here the values travel under the number
@@ -47,12 +47,12 @@ static bool is_among(size_t n, const mu_variable *const *items, const mu_variabl
     return false;
 }
 
-mu_status mu__left_applied(int n, mu_variable *const *variables)
+mu_status mu__deferred_applied(int n, mu_variable *const *variables)
 {
-    mu_left_trace *left = mu__replica()->left;
+    mu_deferred_trace *deferred = mu__replica()->deferred;
     for (int i = 0; i < n; i++) {
         MU_TRY(refuse_in_body(variables[i]));
-        MU_TRY(MU_PUSH(&left->applied, variables[i]));
+        MU_TRY(MU_PUSH(&deferred->applied, variables[i]));
     }
     return MU_OK;
 }
@@ -60,33 +60,33 @@ mu_status mu__left_applied(int n, mu_variable *const *variables)
 // ---- Sites of a variable ------------------------------------------------------------------------
 
 // The values that calls leave for one assignment of a variable, which may have several in a function.
-typedef struct left_update {
+typedef struct deferred_update {
     mu_object object;
     mu_aggregation *aggregation;   // whose lock guards `variable`; not retained
     mu_variable *variable;         // not retained: it has this; NULL: it was released
     int index;                     // among the variable's updates in a function
-    mu_leaving leaving;            // without values
-    mu_accumulator *sums[MU_MOST_LEFT];
-} left_update;
+    mu_deferred_change change;            // without values
+    mu_accumulator *sums[MU_MOST_DEFERRED];
+} deferred_update;
 
-typedef struct left_updates {
+typedef struct deferred_updates {
     mu_object object;
     mu_strategy *strategy;         // not retained: the variable's owner
-    struct { left_update **items; size_t n, capacity; } list; // retained
-} left_updates;
+    struct { deferred_update **items; size_t n, capacity; } list; // retained
+} deferred_updates;
 
 static void update_destroy(void *object)
 {
-    left_update *update = object;
-    for (int i = 0; i < MU_MOST_LEFT; i++)
+    deferred_update *update = object;
+    for (int i = 0; i < MU_MOST_DEFERRED; i++)
         mu_release(update->sums[i]);
 }
 
 static void updates_destroy(void *object)
 {
-    left_updates *updates = object;
+    deferred_updates *updates = object;
     for (size_t i = 0; i < updates->list.n; i++) {
-        left_update *update = updates->list.items[i];
+        deferred_update *update = updates->list.items[i];
         pthread_mutex_lock(&update->aggregation->lock);
         update->variable = NULL;
         pthread_mutex_unlock(&update->aggregation->lock);
@@ -101,113 +101,115 @@ static mu_type updates_type = {.name = "assignments of calls", .destroy = update
 
 static mu_status apply(void *owner, mu_tensor *const *sums, mu_tensor *calls)
 {
-    const left_update *update = owner;
+    const deferred_update *update = owner;
     pthread_mutex_lock(&update->aggregation->lock);
     mu_variable *variable = mu__retain_living(update->variable); // another thread may be releasing it
     pthread_mutex_unlock(&update->aggregation->lock);
     if (!variable)
         return mu__error(MU_FAILED_PRECONDITION, "a variable that calls have assigned was released before their step "
                          "was applied; release it after mu_join");
-    const mu_status status = update->leaving.update(variable, sums, calls, update->leaving.number);
+    const mu_status status = update->change.update(variable, sums, calls, update->change.number);
     mu_release(variable);
     return status;
 }
 
-static bool is_for(const left_update *update, int index, const mu_leaving *leaving)
+static bool is_for(const deferred_update *update, int index, const mu_deferred_change *change)
 {
-    bool same = update->index == index && update->leaving.update == leaving->update &&
-                update->leaving.number == leaving->number && update->leaving.only_first == leaving->only_first &&
-                update->leaving.n == leaving->n;
-    for (int i = 0; same && i < leaving->n; i++)
-        same = update->sums[i]->resource.spec.dtype == leaving->values[i]->dtype;
+    bool same = update->index == index && update->change.update == change->update &&
+                update->change.number == change->number && update->change.only_first == change->only_first &&
+                update->change.n == change->n;
+    for (int i = 0; same && i < change->n; i++)
+        same = update->sums[i]->resource.spec.dtype == change->values[i]->dtype;
     return same;
 }
 
 // The accumulators' names are those of the variable; a value without a known shape has the variable's.
-static mu_status fill_update(left_update *update, mu_variable *variable, int index, const mu_leaving *leaving)
+static mu_status fill_update(deferred_update *update, mu_variable *variable, int index,
+                             const mu_deferred_change *change)
 {
     update->aggregation = ((mu_strategy *)variable->owner)->servers->aggregation;
     update->variable = variable;
     update->index = index;
-    update->leaving = *leaving;
-    update->leaving.values = NULL;
-    for (int i = 0; i < leaving->n; i++) {
-        mu_spec spec = {.dtype = leaving->values[i]->dtype, .shape = leaving->values[i]->shape};
+    update->change = *change;
+    update->change.values = NULL;
+    for (int i = 0; i < change->n; i++) {
+        mu_spec spec = {.dtype = change->values[i]->dtype, .shape = change->values[i]->shape};
         if (!mu__shape_known(&spec.shape))
             spec.shape = variable->resource.spec.shape;
-        if (!(update->sums[i] = mu__left_accumulator(variable, leaving->what, &spec)))
+        if (!(update->sums[i] = mu__deferred_accumulator(variable, change->what, &spec)))
             return mu_error_code();
     }
     return MU_OK;
 }
 
 // Owned by `updates`; NULL on error.
-static left_update *new_update(left_updates *updates, mu_variable *variable, int index, const mu_leaving *leaving)
+static deferred_update *new_update(deferred_updates *updates, mu_variable *variable, int index,
+                                   const mu_deferred_change *change)
 {
-    left_update *update = mu__new(&update_type, sizeof *update);
-    if (!update || fill_update(update, variable, index, leaving) != MU_OK ||
+    deferred_update *update = mu__new(&update_type, sizeof *update);
+    if (!update || fill_update(update, variable, index, change) != MU_OK ||
         MU_PUSH(&updates->list, update) != MU_OK) {
         mu_release(update);
         return NULL;
     }
-    const mu_left_site site = {.first = update->sums[0], .n = leaving->n, .sums = update->sums,
-                               .only_first = leaving->only_first, .update = apply, .owner = &update->object};
+    const mu_deferred_site site = {.first = update->sums[0], .n = change->n, .sums = update->sums,
+                               .only_first = change->only_first, .update = apply, .owner = &update->object};
     if (mu__aggregation_add(updates->strategy, &site) == MU_OK)
         return update;
     mu_release(updates->list.items[--updates->list.n]);  // the next trace must not find it: no step would apply it
     return NULL;
 }
 
-static left_updates *updates_of(mu_variable *variable)
+static deferred_updates *updates_of(mu_variable *variable)
 {
-    left_updates *updates = (left_updates *)variable->left;
+    deferred_updates *updates = (deferred_updates *)variable->deferred;
     if (updates || !(updates = mu__new(&updates_type, sizeof *updates)))
         return updates;
     updates->strategy = variable->owner;
-    variable->left = &updates->object;
+    variable->deferred = &updates->object;
     return updates;
 }
 
 // That of an earlier trace, or a new one.
-static left_update *update_for(mu_variable *variable, int index, const mu_leaving *leaving)
+static deferred_update *update_for(mu_variable *variable, int index, const mu_deferred_change *change)
 {
-    left_updates *updates = updates_of(variable);
+    deferred_updates *updates = updates_of(variable);
     for (size_t i = 0; updates && i < updates->list.n; i++)
-        if (is_for(updates->list.items[i], index, leaving))
+        if (is_for(updates->list.items[i], index, change))
             return updates->list.items[i];
-    return updates ? new_update(updates, variable, index, leaving) : NULL;
+    return updates ? new_update(updates, variable, index, change) : NULL;
 }
 
 // ---- Leaving values -----------------------------------------------------------------------------
 
-static mu_status check_context(const mu_variable *variable, const mu_left_trace *left)
+static mu_status check_context(const mu_variable *variable, const mu_deferred_trace *deferred)
 {
     MU_TRY(refuse_in_body(variable));
-    if (!IS_AMONG(left->applied, variable) && !left->read_late)
+    if (!IS_AMONG(deferred->applied, variable) && !deferred->read_late)
         return MU_OK;
-    const bool late = left->read_late != NULL;
+    const bool late = deferred->read_late != NULL;
     return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is assigned after mu_apply_gradients, and '%s' was %s: "
                      "calls of this function are applied together, when all have ended, so that value is the one from "
                      "before the update; assign first, or outside of the function", variable->resource.name,
-                     late ? left->read_late->resource.name : variable->resource.name,
+                     late ? deferred->read_late->resource.name : variable->resource.name,
                      late ? "read in between" : "updated there");
 }
 
-mu_status mu__leave(mu_variable *variable, const mu_leaving *leaving)
+mu_status mu__defer_change(mu_variable *variable, const mu_deferred_change *change)
 {
     const mu_strategy_replica *replica = mu__replica();
-    mu_left_trace *left = replica->left;
-    MU_TRY(check_context(variable, left));
+    mu_deferred_trace *deferred = replica->deferred;
+    MU_TRY(check_context(variable, deferred));
     int index = 0;
-    for (size_t i = 0; i < left->assigned.n; i++)
-        index += left->assigned.items[i] == variable;
+    for (size_t i = 0; i < deferred->assigned.n; i++)
+        index += deferred->assigned.items[i] == variable;
     mu_aggregation *aggregation = replica->strategy->servers->aggregation;
     pthread_mutex_lock(&aggregation->updates_lock);
-    const left_update *update = update_for(variable, index, leaving);
+    const deferred_update *update = update_for(variable, index, change);
     pthread_mutex_unlock(&aggregation->updates_lock);
-    for (int i = 0; update && i < leaving->n; i++)
-        MU_TRY(mu__accumulator_keep(update->sums[i], replica->attempt, leaving->values[i]));
-    return update ? MU_PUSH(&left->assigned, variable) : mu_error_code();
+    for (int i = 0; update && i < change->n; i++)
+        MU_TRY(mu__accumulator_keep(update->sums[i], replica->attempt, change->values[i]));
+    return update ? MU_PUSH(&deferred->assigned, variable) : mu_error_code();
 }
 
 // ---- Assignments --------------------------------------------------------------------------------
@@ -263,10 +265,10 @@ static mu_status leave_value(mu_variable *variable, mu_update kind, mu_tensor *v
     if (several)
         MU_TRY(check_aggregation(variable));
     mu_tensor *number = as_number(variable, value);
-    const mu_leaving leaving = {.what = "assigned", .n = 1, .values = &number, .update = update_with_sum,
+    const mu_deferred_change change = {.what = "assigned", .n = 1, .values = &number, .update = update_with_sum,
                                 .only_first = several && variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA,
                                 .number = kind + (several && variable->aggregation == MU_AGGREGATION_MEAN ? MEAN : 0)};
-    return number ? mu__leave(variable, &leaving) : mu_error_code();
+    return number ? mu__defer_change(variable, &change) : mu_error_code();
 }
 
 // ---- The rules ----------------------------------------------------------------------------------
@@ -281,7 +283,7 @@ static mu_tensor *read(mu_variable *variable)
                   "variables of the step, or restore a checkpoint", variable->resource.name);
         return NULL;
     }
-    if (IS_AMONG(replica->left->assigned, variable)) {
+    if (IS_AMONG(replica->deferred->assigned, variable)) {
         mu__error(MU_FAILED_PRECONDITION, "variable '%s' is read after it was assigned in a function whose calls are "
                   "applied together: its new value exists when all have ended; use the assigned tensor, or read it in "
                   "the next step", variable->resource.name);
@@ -293,8 +295,8 @@ static mu_tensor *read(mu_variable *variable)
                   variable->resource.name);
         return NULL;
     }
-    if (IS_AMONG(replica->left->applied, variable))
-        replica->left->read_late = variable;
+    if (IS_AMONG(replica->deferred->applied, variable))
+        replica->deferred->read_late = variable;
     return mu__variable_read(variable);
 }
 
@@ -309,5 +311,5 @@ static mu_status assign(mu_variable *variable, mu_update kind, mu_tensor *value)
     return MU_OK;
 }
 
-const mu_variable_rules mu__left_rules = {
-    .read = read, .update = assign, .scatter = mu__left_scatter, .one_copy = true};
+const mu_variable_rules mu__deferred_rules = {
+    .read = read, .update = assign, .scatter = mu__deferred_scatter, .one_copy = true};
