@@ -6,11 +6,11 @@
 // lies in each process's own memory, like a program's other tensors. Every size is checked, then timed in batches;
 // prints one line "bytes microseconds" per size, the median of the batches. run.py compares these with other
 // libraries.
+#include "../rivals/pin_rank.h"
 #include "comm/comm.h"
 #include "comm/sessions/net.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,19 +19,6 @@ enum { MOST = 16, BATCHES = 7, MEGABYTE = 1 << 20 };
 
 static mu_mesh_peer peers[MOST];
 static char names[MOST][32], addresses[MOST][32];
-
-static void pin(int rank)
-{
-    cpu_set_t all, one;
-    int seen = 0;
-    if (sched_getaffinity(0, sizeof all, &all) != 0)
-        return;
-    CPU_ZERO(&one);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && seen++ == rank % CPU_COUNT(&all))
-            CPU_SET(cpu, &one);
-    (void)sched_setaffinity(0, sizeof one, &one); // where that is forbidden, the measurement runs unpinned
-}
 
 static bool add(mu_collective *c, float *data, int64_t n)
 {
@@ -116,7 +103,7 @@ typedef struct seat {
 static void *run_rank(void *arg)
 {
     seat *s = arg;
-    pin(s->c->rank);
+    pin_rank(s->c->rank);
     return run(s->c, s->private) == 0 ? NULL : s;
 }
 
@@ -143,7 +130,7 @@ static int run_ranks(mu_group *group, const job *j)
 static int run_process(int process, const job *j)
 {
     if (j->ranks_each == 1)
-        pin(process);
+        pin_rank(process);
     mu_mesh *mesh =
         mu__mesh_join(&(mu_mesh_options){.rank = process, .ranks = j->n, .peers = peers, .key = j->key});
     const mu_communication_options options = {.size = sizeof options, .deterministic = j->deterministic};

@@ -3,6 +3,8 @@
 // Argument: the number of processes. Uses the same sizes, batches, pinning and check as bench_processes; takes the
 // best of Gloo's ring, bcube, halving-doubling and chunked ring algorithms. Prints one line "bytes microseconds" per
 // size.
+#include "pin_rank.h"
+
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
@@ -19,7 +21,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -27,18 +28,6 @@
 namespace {
 
 constexpr int batches = 5;
-
-void pin(int rank) {
-  cpu_set_t all, one;
-  int seen = 0;
-  if (sched_getaffinity(0, sizeof all, &all) != 0)
-    return;
-  CPU_ZERO(&one);
-  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-    if (CPU_ISSET(cpu, &all) && seen++ == rank % CPU_COUNT(&all))
-      CPU_SET(cpu, &one);
-  sched_setaffinity(0, sizeof one, &one);
-}
 
 using Context = std::shared_ptr<gloo::Context>;
 
@@ -114,7 +103,7 @@ double best(const std::vector<Context> &contexts, float *data, size_t n) {
 int run(int rank, int ranks, const char *folder) {
   static const size_t sizes[] = {4,      64,      1024,    4096,    16384,    65536,
                                  262144, 1048576, 4194304, 8388608, 16777216, 67108864};
-  pin(rank);
+  pin_rank(rank);
   gloo::rendezvous::FileStore files(folder);
   auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
   std::vector<Context> contexts;

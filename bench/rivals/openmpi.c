@@ -2,8 +2,9 @@
 //
 // Uses the same sizes, batches, pinning and check as bench_processes; takes the better of in-place and out-of-place.
 // Rank 0 prints one line "bytes microseconds" per size.
+#include "pin_rank.h"
+
 #include <mpi.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +17,6 @@ static double now_us(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static void pin(int rank)
-{
-    cpu_set_t all, one;
-    int seen = 0;
-    if (sched_getaffinity(0, sizeof all, &all) != 0)
-        return;
-    CPU_ZERO(&one);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && seen++ == rank % CPU_COUNT(&all))
-            CPU_SET(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
 }
 
 static int by_value(const void *a, const void *b)
@@ -79,7 +67,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    pin(rank);
+    pin_rank(rank);
     float *in = calloc(67108864, 1), *out = calloc(67108864, 1);
     if (in == NULL || out == NULL)
         MPI_Abort(MPI_COMM_WORLD, 1);

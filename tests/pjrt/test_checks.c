@@ -1,7 +1,7 @@
 // Checks in device programs: assert and check_numerics fail with the native engine's error, also in branches and loops,
 // on one device and on several replicas, in one program and in parts; what surely holds or fails is decided when the
 // program is compiled.
-#include "changed_table.h"
+#include "counted_calls.h"
 #include "compare_leaves.h"
 #include "skip.h"
 
@@ -204,33 +204,7 @@ static void test_the_message_is_the_native_ones(void **state)
 
 // ---- What is known when the program is compiled -------------------------------------------------
 
-static struct {
-    const pj_api *api;  // the plugin's own table
-    int launched, checks, most_devices;
-} plugin;
-
-static pj_error *compile(void *args)
-{
-    plugin.checks += strstr(((const pj_compile_args *)args)->program->code, "// assert") != NULL;
-    return plugin.api->functions[PJ_CLIENT_COMPILE](args);
-}
-
-static pj_error *execute(void *args)
-{
-    plugin.launched++;
-    plugin.most_devices = MU_MAX(plugin.most_devices, (int)((const pj_execute_args *)args)->n_devices);
-    return plugin.api->functions[PJ_LOADED_EXECUTE](args);
-}
-
-static int start(void **state)
-{
-    mu_init(.cpu_devices = REPLICAS, .seed = 3);
-    mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
-    static const changed_function counted[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
-    memset(&plugin, 0, sizeof plugin);
-    *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
-    return 0;
-}
+static int start(void **state) { return start_counting(state, REPLICAS, "// assert"); }
 
 typedef struct job {
     mu_variable *count;
@@ -270,11 +244,11 @@ static void test_conditions_on_shapes(void **state)
     mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
     open_job(strategy, &j, N);
     assert_non_null(mu_run(strategy, mu_function_new(count_rows, &j), argument(data)));
-    assert_int_equal(plugin.checks, 0);
-    const int before = plugin.launched;
+    assert_int_equal(calls.containing, 0);
+    const int before = calls.launched;
     j.rows = 3;
     expect_failure("rows", mu_run(strategy, mu_function_new(count_rows, &j), argument(data)), "other rows (element 0");
-    assert_int_equal(plugin.launched, before);
+    assert_int_equal(calls.launched, before);
     assert_true(count_of(&j, 0) == 2);
 }
 
@@ -303,17 +277,17 @@ static void test_conditions_on_shapes_of_all(void **state)
     open_job(strategy, &j, 6);
     mu_function *function = mu_function_new(count_rows, &j);
     assert_non_null(mu_run(strategy, function, parts(strategy, equal, 0)));
-    assert_int_equal(plugin.checks, 0);
-    assert_int_equal(plugin.most_devices, REPLICAS);
+    assert_int_equal(calls.containing, 0);
+    assert_int_equal(calls.most_devices, REPLICAS);
     expect_failure("parts", mu_run(strategy, function, parts(strategy, unequal, 0)), "other rows (element 0");
     for (int r = 0; r < REPLICAS; r++)
         assert_true(count_of(&j, r) == 2);
     j.rows = 7;
     assert_non_null(mu_run(strategy, mu_function_new(count_rows, &j), parts(strategy, unequal, 0)));
-    const int before = plugin.launched;
+    const int before = calls.launched;
     expect_failure("one program", mu_run(strategy, mu_function_new(count_rows, &j), parts(strategy, equal, 0)),
                    "other rows (element 0");
-    assert_int_equal(plugin.launched, before);
+    assert_int_equal(calls.launched, before);
     for (int r = 0; r < REPLICAS; r++)
         assert_true(count_of(&j, r) == 3);
 }
@@ -384,7 +358,7 @@ static void test_replicas(void **state)
     (void)state;
     check_replicas("one program", sum_small, equal, 1, 7, "x is large (element 1");
     check_replicas("a loop to a number", loop_to_a_number, equal, 1, 22, "a replica runs away (element 0");
-    assert_int_equal(plugin.most_devices, REPLICAS);
+    assert_int_equal(calls.most_devices, REPLICAS);
     check_replicas("parts", sum_small, unequal, 1, 6, "x is large (element 1");
     expect_failure("a loop that only the check ends",
                    mu_run(mu_mirrored_strategy(.devices = devices), mu_function_new(loop_until_large, NULL),

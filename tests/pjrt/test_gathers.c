@@ -1,7 +1,7 @@
 // all_gather of parts whose sizes differ between the replicas: each replica runs the parts of its program between the
 // collectives, and those behind the gather are compiled for each size of the whole. Values and gradients are those of
 // the native engine.
-#include "changed_table.h"
+#include "counted_calls.h"
 #include "compare_leaves.h"
 #include "skip.h"
 
@@ -30,32 +30,7 @@ static mu_strategy *on(const char *const names[MOST], int n)
 
 // ---- The plugin, counted ------------------------------------------------------------------------
 
-static struct {
-    const pj_api *api;  // the plugin's own table
-    int compiled, most_devices;
-} plugin;
-
-static pj_error *compile(void *args)
-{
-    plugin.compiled++;
-    return plugin.api->functions[PJ_CLIENT_COMPILE](args);
-}
-
-static pj_error *execute(void *args)
-{
-    plugin.most_devices = MU_MAX(plugin.most_devices, (int)((const pj_execute_args *)args)->n_devices);
-    return plugin.api->functions[PJ_LOADED_EXECUTE](args);
-}
-
-static int start(void **state)
-{
-    mu_init(.cpu_devices = MOST, .seed = 3);
-    mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
-    static const changed_function counted[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
-    memset(&plugin, 0, sizeof plugin);
-    *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
-    return 0;
-}
+static int start(void **state) { return start_counting(state, MOST, NULL); }
 
 // ---- Comparing ----------------------------------------------------------------------------------
 
@@ -144,7 +119,7 @@ static void test_sizes_and_axes(void **state)
             }
     for (size_t k = 0; k < 2; k++)
         check("two gathers", &(program){gather_twice, NULL, MU_F32, 0, MOST}, unequal[k], 1e-5);
-    assert_int_equal(plugin.most_devices, 1);
+    assert_int_equal(calls.most_devices, 1);
 }
 
 static void test_types(void **state)
@@ -168,16 +143,16 @@ static void test_sizes_that_change(void **state)
     mu_function *function = mu_function_new(differentiate, (void *)&axis);
     mu_function *reference = mu_function_new(differentiate, (void *)&axis);
     for (size_t k = 0; k < MU_COUNT(sizes); k++) {
-        const int before = plugin.compiled;
+        const int before = calls.compiled;
         mu_value *seen = mu_run(xla, function, parts(xla, MU_F32, 0, MOST, sizes[k]));
         mu_value *wanted = mu_run(native, reference, parts(native, MU_F32, 0, MOST, sizes[k]));
         if (!seen || !wanted)
             fail_msg("step %zu: %s", k, mu_error_message());
         compare_leaves("a step", mu_local_results(native, wanted), mu_local_results(xla, seen), 1e-5);
-        assert_int_equal(plugin.compiled - before, compiled[k]);
+        assert_int_equal(calls.compiled - before, compiled[k]);
     }
     assert_int_equal(mu_function_trace_count(function), 1);
-    assert_int_equal(plugin.most_devices, MOST);
+    assert_int_equal(calls.most_devices, MOST);
 }
 
 // With room for one set of programs behind the gather the others are freed, and compiled again.
@@ -208,12 +183,12 @@ static void test_room_for_each_gather(void **state)
     for (int k = 0; k < 6; k++) {
         if (!mu_run(strategy, function, parts(strategy, MU_F32, 0, MOST, sizes[k % 2])))
             fail_msg("step %d: %s", k, mu_error_message());
-        compiled = k < 2 ? plugin.compiled : compiled;
+        compiled = k < 2 ? calls.compiled : compiled;
     }
-    assert_int_equal(plugin.compiled, compiled);
+    assert_int_equal(calls.compiled, compiled);
 }
 
-// ---- What gathers are part of ---------------------------------------------------------------------
+// ---- What gathers are part of -------------------------------------------------------------------
 
 // Loops over known rows, whose body gathers.
 static mu_value *gather_row(mu_value *state, mu_value *element, void *arg)
@@ -259,7 +234,7 @@ static void test_loops_and_slices(void **state)
     check("a loop that gathers", &(program){scan, NULL, MU_F32, 1, MOST}, unequal[0], 1e-6);
     check("a loop over what was gathered", &(program){scan_gathered, NULL, MU_F32, 0, MOST}, unequal[0], 1e-6);
     check("slices", &(program){reduce_slices, NULL, MU_F32, 0, MOST}, unequal[0], 1e-6);
-    assert_int_equal(plugin.most_devices, 1);
+    assert_int_equal(calls.most_devices, 1);
 }
 
 // The host also gathers parts of equal sizes, where the user asks for another way to reduce.
@@ -276,7 +251,7 @@ static void test_another_way_to_reduce(void **state)
         fail_msg("%s", mu_error_message());
     mu_value *wanted = mu_run(native, mu_function_new(gather, (void *)&axis), parts(native, MU_F32, 0, MOST, equal));
     compare_leaves("a gather", mu_local_results(native, wanted), mu_local_results(xla, seen), 0);
-    assert_int_equal(plugin.most_devices, 1);
+    assert_int_equal(calls.most_devices, 1);
 }
 
 // Parts that differ along another axis are an error on every replica.

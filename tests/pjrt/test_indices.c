@@ -1,7 +1,7 @@
 // Indices, labels, divisors and matrices that are wrong fail device programs with the native engine's error: in every
 // op whose plain loops can fail, in branches and loops, on one device and on several replicas, in one program and in
 // parts, in training and eagerly. What is known when the program is written is checked then, and costs it nothing.
-#include "changed_table.h"
+#include "counted_calls.h"
 #include "skip.h"
 
 #include "distribute/distribute.h"
@@ -23,34 +23,7 @@ static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", NULL};
 
 // ---- The plugin's calls -------------------------------------------------------------------------
 
-static struct {
-    const pj_api *api;  // the plugin's own table
-    int compiled, launched, faults, most_devices;
-} plugin;
-
-static pj_error *compile(void *args)
-{
-    plugin.compiled++;
-    plugin.faults += strstr(((const pj_compile_args *)args)->program->code, ", tensor<i64>) {") != NULL;
-    return plugin.api->functions[PJ_CLIENT_COMPILE](args);
-}
-
-static pj_error *execute(void *args)
-{
-    plugin.launched++;
-    plugin.most_devices = MU_MAX(plugin.most_devices, (int)((const pj_execute_args *)args)->n_devices);
-    return plugin.api->functions[PJ_LOADED_EXECUTE](args);
-}
-
-static int start(void **state)
-{
-    mu_init(.cpu_devices = REPLICAS, .seed = 3);
-    mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
-    static const changed_function counted[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
-    memset(&plugin, 0, sizeof plugin);
-    *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
-    return 0;
-}
+static int start(void **state) { return start_counting(state, REPLICAS, ", tensor<i64>) {"); }
 
 // ---- Every op that can fail ---------------------------------------------------------------------
 
@@ -237,13 +210,13 @@ static void test_known_indices(void **state)
     assert_true(last && mu_scalar(last) == 8);
     last = mu_run(strategy, mu_function_new(last_row, NULL), integers(MU_I32, data));
     assert_true(last && mu_scalar(last) == 8);
-    assert_int_equal(plugin.compiled, 2);
-    assert_int_equal(plugin.faults, 0);
+    assert_int_equal(calls.compiled, 2);
+    assert_int_equal(calls.containing, 0);
     index = 4;
     expect_failure("a constant", mu_run(strategy, mu_function_new(take_first, &index), integers(MU_I32, data)),
                    "gather", ": index 4 (element 0 of the indices) is outside 0 to 3");
-    assert_int_equal(plugin.compiled, 2);
-    assert_int_equal(plugin.launched, 2);
+    assert_int_equal(calls.compiled, 2);
+    assert_int_equal(calls.launched, 2);
 }
 
 // ---- Branches and loops -------------------------------------------------------------------------
@@ -390,10 +363,10 @@ static void test_replicas(void **state)
     mu_strategy *native = mu_mirrored_strategy(.devices = processors), *xla = mu_mirrored_strategy(.devices = devices);
     mu_function *on_native = mu_function_new(sum_of_rows, NULL), *on_xla = mu_function_new(sum_of_rows, NULL);
     for (size_t i = 0; i < MU_COUNT(sizes); i++) {
-        plugin.most_devices = 0;
+        calls.most_devices = 0;
         if (!mu_run(xla, on_xla, words_of(xla, sizes[i], 3)))
             fail_msg("%s", mu_error_message());
-        assert_int_equal(plugin.most_devices, i == 0 ? REPLICAS : 1);
+        assert_int_equal(calls.most_devices, i == 0 ? REPLICAS : 1);
         expect_failure("CPU", mu_run(native, on_native, words_of(native, sizes[i], 4)), "gather",
                        ": index 4 (element 2 of the indices) is outside 0 to 3");
         expect_failure("XLA", mu_run(xla, on_xla, words_of(xla, sizes[i], 4)), "gather",
@@ -446,7 +419,7 @@ static void test_a_collective_behind_a_loop(void **state)
     mu_function *function = mu_function_new(reduce_behind_a_loop, NULL);
     if (!mu_run(xla, function, words_of(xla, sizes, 3)))
         fail_msg("%s", mu_error_message());
-    assert_int_equal(plugin.most_devices, REPLICAS);
+    assert_int_equal(calls.most_devices, REPLICAS);
     expect_failure("XLA", mu_run(xla, function, words_of(xla, sizes, 4)), "gather",
                    ": index 4 (element 2 of the indices) is outside 0 to 3");
 }
