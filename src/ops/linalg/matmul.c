@@ -1,10 +1,10 @@
 // matmul, and matmul with bias and ReLU: op definitions and public functions.
 //
 // float32 and bfloat16 use oneDNN's matmul on row-major arrays (a transpose only swaps strides); float16, and bfloat16
-// where the processor multiplies float32 faster, are computed as float32. Large products of float64 and of integers
-// use our kernels (small integers as int32). Everything else uses the products of gemm.c, also vector-matrix products,
+// where the processor multiplies float32 faster, are computed as float32. Large products of float64 and of integers use
+// our kernels (small integers as int32). Everything else uses the products of gemm.c, also vector-matrix products,
 // which are bound by memory. Leading axes are batch axes and broadcast; one oneDNN call gets as many trailing batch
-// axes as it handles efficiently. Only engine passes make the fused op.
+// axes as it handles efficiently. Only the native engine's patterns make the op with bias (decision 135).
 #include "kernels/kernels.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"

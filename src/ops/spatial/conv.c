@@ -5,7 +5,7 @@
 // conv_loops.c. oneDNN reads images in our layout. Kernels are reordered at each run into the layout that the primitive
 // prefers, because they change every step and the reorder is cheap. With stride 1 an input gradient is computed as a
 // forward convolution; most filter gradients use conv_filter.c. Each of the three ops is linear in both operands, so
-// the ops are each other's gradients. Only engine passes make the fused op.
+// the ops are each other's gradients. Only the native engine's patterns make the op with bias (decision 135).
 #include "ops/spatial/conv.h"
 #include "ops/core/lower.h"
 #include "ops/onednn/onednn.h"
@@ -350,7 +350,7 @@ static const mu_spec *spec_at(const mu_prepare *prepare, int i)
     return i < prepare->n_in ? &prepare->in[i] : &prepare->out[i - prepare->n_in];
 }
 
-// Whether some tap of the kernel meets only padding.
+// Whether some tap of the kernel covers only padding.
 static bool has_idle_tap(const mu_window_axis *axis)
 {
     bool idle = false;
@@ -362,8 +362,8 @@ static bool has_idle_tap(const mu_window_axis *axis)
     return idle;
 }
 
-// oneDNN 2.6's filter gradient in bfloat16 leaves some taps unwritten if a stride is larger than 1: taps that meet only
-// padding and, in 3-D, taps whose windows reach beyond the end.
+// oneDNN 2.6's filter gradient in bfloat16 leaves some taps unwritten if a stride is larger than 1: taps that cover
+// only padding and, in 3-D, taps whose windows reach beyond the end.
 static bool leaves_taps(mu_window *w)
 {
     bool leaves = false;
@@ -395,7 +395,7 @@ static bool sums_wrong_pixels(mu_window *w)
     return isa > dnnl_cpu_isa_sse41 && isa < dnnl_cpu_isa_avx512_core && is_strided_tap(w);
 }
 
-// oneDNN 2.6 multiplies bfloat16 channels in pairs, and with AMX it reads pixels beside the window if there are few
+// oneDNN 2.6 multiplies bfloat16 channels in pairs, and with AMX it reads pixels outside the window if there are few
 // channels. What it reads too much is multiplied by zero, so infinity and NaN reach results that do not depend on them.
 static bool reads_beyond(mu_conv_kind kind, const mu_window *w, const mu_shape *kernel, int64_t groups)
 {
