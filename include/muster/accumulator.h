@@ -106,7 +106,7 @@ MU_API mu_status mu_accumulator_set_global_step(mu_accumulator *accumulator, int
 MU_API mu_status mu_sparse_accumulator_apply_grad(mu_accumulator *accumulator, mu_tensor *indices, mu_tensor *values,
                                                   mu_tensor *shape, int64_t local_step);
 
-// mu_sparse_accumulator_apply_indexed_slices_grad does so for indexed slices, such as mu_gradients returns.
+// mu_sparse_accumulator_apply_indexed_slices_grad applies a gradient of indexed slices, such as mu_gradients returns.
 MU_API mu_status mu_sparse_accumulator_apply_indexed_slices_grad(mu_accumulator *accumulator, mu_value *slices,
                                                                  int64_t local_step);
 

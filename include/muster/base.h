@@ -169,8 +169,8 @@ template <typename T, typename... Items> inline mu_list_holder<T, sizeof...(Item
 #endif
 
 // A list of objects and names for an argument that takes several. mu_items_of retains the objects and copies the names;
-// `items` ends with MU_END. MU_ITEMS(a, "b") makes a list. mu_named_items_of makes one whose items have names, where an
-// argument takes them by name, such as a loss for each output: name, item, name, item, …, MU_END. The same is
+// `items` ends with MU_END. MU_ITEMS(a, "b") makes a list. mu_named_items_of makes a list whose items have names, where
+// an argument takes them by name, such as a loss for each output: name, item, name, item, …, MU_END. The same is
 // MU_BY_NAME("first", a, "second", "b"). Errors of the latter: INVALID_ARGUMENT for a name without an item or given
 // twice.
 typedef struct mu_items mu_items;

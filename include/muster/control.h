@@ -71,9 +71,10 @@ MU_API mu_value *mu_scan_with(const mu_scan_args *args);
 // mu_map_fn calls fn(element, arg) for each slice of elems along the first axis and stacks the results.
 MU_API mu_value *mu_map_fn(mu_body *fn, mu_value *elems, void *arg);
 
-// mu_vectorized_map computes the same for all slices at once: a rule for each op of fn adds a batch axis. An op without
-// a rule runs slice by slice (MUSTER_LOG=info names it). With a tape inside fn the result is per-example gradients.
-// mu_generator_next draws separately for each slice. Errors: UNIMPLEMENTED for effects that depend on the slices.
+// mu_vectorized_map computes what mu_map_fn does, for all slices at once: a rule for each op of fn adds a batch axis.
+// An op without a rule runs slice by slice (MUSTER_LOG=info names it). With a tape inside fn the result is per-example
+// gradients. mu_generator_next draws separately for each slice. Errors: UNIMPLEMENTED for effects that depend on the
+// slices.
 MU_API mu_value *mu_vectorized_map(mu_body *fn, mu_value *elems, void *arg);
 
 // ---- Custom gradients ---------------------------------------------------------------------------

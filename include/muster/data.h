@@ -93,7 +93,7 @@ MU_API const char *mu_dataset_path_of(const mu_value *element);
 MU_API mu_dataset *mu_dataset_tfrecord(const char *path);
 MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 
-// mu_dataset_text_line reads the lines of a text file, plain or gzip, as strings without their ends ("\n" or "\r\n").
+// mu_dataset_text_line reads the lines of a text file, plain or gzip, as strings without their ends (LF or CR LF).
 // mu_dataset_text_lines reads those of every file in a dataset of file names. DATA_LOSS, where it is read, for a line
 // of more than 256 MiB.
 MU_API mu_dataset *mu_dataset_text_line(const char *path);

@@ -50,22 +50,23 @@ MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *a
 // Ways to reduce the values of several replicas. num_packs: tensors reduced together are split into this many packs of
 // equal size, and the last pack takes the remainder; 0: each tensor by itself.
 MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // adds in replica order
-// adds within each half first; any number of devices
+// mu_hierarchical_copy adds within each half of the devices first, then the two sums; any number of devices.
+// num_packs: as above.
 MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);
 // mu_nccl_all_reduce is for functions that replicas on XLA GPU devices run. Outside of functions and on other devices
 // values are reduced in replica order, with one warning in the log.
 MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
-// mu_cross_device_ops_new makes a user-defined one. `reduce` returns the sum or mean of n tensors of one type and
-// shape, with that type and shape; to fail, it calls mu_fail and returns NULL. In compiled functions every replica
+// mu_cross_device_ops_new makes a user-defined way to reduce. `reduce` returns the sum or mean of n tensors of one type
+// and shape, with that type and shape; to fail, it calls mu_fail and returns NULL. In compiled functions every replica
 // calls it at the same time with the same tensors, so it must be thread-safe and return the same result to all.
 MU_API mu_cross_device_ops *
 mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg), void *arg);
 
 // Direct use. mu_cross_device_reduce reduces the components of a value (a per-replica or mirrored value, a variable, or
 // one tensor) and puts the result on the devices of `like`: mirrored if there are several. mu_cross_device_batch_reduce
-// does so for a list of values and a list of as many destinations. mu_cross_device_broadcast copies a tensor to the
-// devices of `like`; the result is always mirrored. Indexed slices are concatenated. Errors: INVALID_ARGUMENT for a
-// list or map as value or destination, lists of different lengths, NULL, and components that differ in type or shape.
+// reduces a list of values to a list of as many destinations. mu_cross_device_broadcast copies a tensor to the devices
+// of `like`; the result is always mirrored. Indexed slices are concatenated. Errors: INVALID_ARGUMENT for a list or map
+// as value or destination, lists of different lengths, NULL, and components that differ in type or shape.
 MU_API mu_value *mu_cross_device_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *value, mu_value *like);
 MU_API mu_value *mu_cross_device_batch_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *values,
                                               mu_value *likes);
@@ -126,8 +127,9 @@ MU_API int mu_strategy_worker_count(const mu_strategy *strategy);
 MU_API int mu_strategy_worker_index(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_checkpoint(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_save_summary(const mu_strategy *strategy);
-// Properties of TensorFlow's StrategyExtended. between_graph is true for central storage and for several workers,
-// should_init is always true (each process makes its variables), require_static_shapes is true for mu_tpu_strategy.
+// mu_strategy_between_graph, _should_init and _require_static_shapes are properties of TensorFlow's StrategyExtended:
+// between_graph is true for central storage and for several workers, should_init is always true (each process makes its
+// variables), require_static_shapes is true for mu_tpu_strategy.
 MU_API bool mu_strategy_between_graph(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_init(const mu_strategy *strategy);
 MU_API bool mu_strategy_require_static_shapes(const mu_strategy *strategy);
@@ -465,9 +467,10 @@ MU_API mu_distributed_dataset *
 mu_distribute_datasets_from_function(mu_strategy *strategy,
                                      mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg);
 
-// mu_distribute_datasets_from_function_options is the same with options (NULL: defaults). With MU_PER_REPLICA, fn is
-// called once per replica, and each replica is an input pipeline. Errors: UNIMPLEMENTED for that mode under a strategy
-// other than mu_mirrored_strategy; INVALID_ARGUMENT for options that contradict each other. Retains: strategy.
+// mu_distribute_datasets_from_function_options is mu_distribute_datasets_from_function with options (NULL: defaults).
+// With MU_PER_REPLICA, fn is called once per replica, and each replica is an input pipeline. Errors: UNIMPLEMENTED for
+// that mode under a strategy other than mu_mirrored_strategy; INVALID_ARGUMENT for options that contradict each other.
+// Retains: strategy.
 MU_API mu_distributed_dataset *
 mu_distribute_datasets_from_function_options(mu_strategy *strategy,
                                              mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,

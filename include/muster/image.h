@@ -45,7 +45,7 @@ typedef struct mu_dataset_image_folder_args {
     mu_dataset_image_folder_with(MU_ARGS(mu_dataset_image_folder_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_image_folder_with(const mu_dataset_image_folder_args *args);
 
-// mu_image_folder_classes returns the names of the classes of such a folder, in order of their numbers.
+// mu_image_folder_classes returns the names of the classes of a folder of images, in order of their numbers.
 MU_API mu_tensor *mu_image_folder_classes(const char *directory);
 
 #ifdef __cplusplus

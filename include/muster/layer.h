@@ -571,11 +571,11 @@ MU_API mu_variable *mu_layer_weight(const mu_layer *layer, const char *name);
 // mu_layer_add_sublayer makes a layer part of another, whose `call` calls it: its weights become the other's. Call it
 // before the layer is used. Retains: sublayer. Errors, which add nothing: INVALID_ARGUMENT.
 MU_API mu_status mu_layer_add_sublayer(mu_layer *layer, mu_layer *sublayer);
-// mu_layer_set_attribute does so under a name, as `self.encoder = …` in Keras: Keras's weight files and TensorFlow's
-// checkpoints keep the sublayer under this name, which need not be the layer's own (mu_layer_name), with which its
-// weights' paths begin. mu_layer_attribute finds the sublayer again, for `call`; it belongs to the layer. Layers of
-// mu_layer_new and models of mu_model_subclass have attributes. Retains: sublayer. Errors: ALREADY_EXISTS for a name
-// that is taken; INVALID_ARGUMENT for another layer; NOT_FOUND for a name that was not set.
+// mu_layer_set_attribute adds a sublayer under a name, as `self.encoder = …` in Keras: Keras's weight files and
+// TensorFlow's checkpoints keep the sublayer under this name, which need not be the layer's own (mu_layer_name), with
+// which its weights' paths begin. mu_layer_attribute finds the sublayer again, for `call`; it belongs to the layer.
+// Layers of mu_layer_new and models of mu_model_subclass have attributes. Retains: sublayer. Errors: ALREADY_EXISTS for
+// a name that is taken; INVALID_ARGUMENT for another layer; NOT_FOUND for a name that was not set.
 MU_API mu_status mu_layer_set_attribute(mu_layer *layer, const char *name, mu_layer *sublayer);
 MU_API mu_layer *mu_layer_attribute(const mu_layer *layer, const char *name);
 // mu_layer_add_loss adds a scalar to the loss of the model that the layer is part of: called in `call`, for this call.

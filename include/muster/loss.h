@@ -134,7 +134,7 @@ typedef struct mu_focal_args {
 #define mu_binary_focal_crossentropy_loss(...) \
     mu_binary_focal_crossentropy_loss_with(MU_ARGS(mu_focal_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_binary_focal_crossentropy_loss_with(const mu_focal_args *args);
-// mu_categorical_focal_crossentropy_loss is the same for one-hot labels [batch, …, classes].
+// mu_categorical_focal_crossentropy_loss is the focal cross-entropy for one-hot labels [batch, …, classes].
 #define mu_categorical_focal_crossentropy_loss(...) \
     mu_categorical_focal_crossentropy_loss_with(MU_ARGS(mu_focal_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_categorical_focal_crossentropy_loss_with(const mu_focal_args *args);
@@ -447,7 +447,7 @@ typedef struct mu_top_k_args {
 #define mu_top_k_categorical_accuracy_metric(...) \
     mu_top_k_categorical_accuracy_metric_with(MU_ARGS(mu_top_k_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_top_k_categorical_accuracy_metric_with(const mu_top_k_args *args);
-// mu_sparse_top_k_categorical_accuracy_metric does so for class numbers [batch, …].
+// mu_sparse_top_k_categorical_accuracy_metric is that metric for class numbers [batch, …].
 #define mu_sparse_top_k_categorical_accuracy_metric(...) \
     mu_sparse_top_k_categorical_accuracy_metric_with(MU_ARGS(mu_top_k_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_sparse_top_k_categorical_accuracy_metric_with(const mu_top_k_args *args);

@@ -114,8 +114,8 @@ typedef struct mu_call_args {
     mu_value *masks;                         // instead of mask: a list for .inputs; an empty list for none
     bool reverse;                            // the reverse of mu_reversible_embedding, or of a layer of your own
 } mu_call_args;
-// mu_call runs a model or a layer on x: [batch, …]. mu_call_values does so where there are several outputs, and returns
-// them in the structure of the model's .outputs. Errors of mu_call: INVALID_ARGUMENT for several outputs.
+// mu_call runs a model or a layer on x: [batch, …]. mu_call_values calls a layer or model that has several outputs, and
+// returns them in the structure of the model's .outputs. Errors of mu_call: INVALID_ARGUMENT for several outputs.
 #define mu_call(...) mu_call_with(MU_ARGS(mu_call_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_tensor *mu_call_with(const mu_call_args *args);
 #define mu_call_values(...) mu_call_values_with(MU_ARGS(mu_call_args, #__VA_ARGS__, __VA_ARGS__))
@@ -177,7 +177,7 @@ typedef struct mu_summary_args {
 MU_API mu_status mu_summary_with(const mu_summary_args *args);
 
 // mu_layer_config returns a layer's or model's configuration as Keras's JSON (valid until the pool closes), from which
-// keras.layers.deserialize makes the same layer. mu_layer_from_config makes a layer of such text. Errors:
+// keras.layers.deserialize makes the same layer. mu_layer_from_config makes a layer from such a configuration. Errors:
 // INVALID_ARGUMENT for text that is not such a configuration; UNIMPLEMENTED for a class or option that Muster lacks.
 MU_API const char *mu_layer_config(const mu_layer *layer);
 MU_API mu_layer *mu_layer_from_config(const char *json);
@@ -350,8 +350,8 @@ typedef struct mu_evaluate_args {
 MU_API mu_history *mu_evaluate_with(const mu_evaluate_args *args);
 #define mu_predict(...) mu_predict_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 // mu_predict returns the output for all samples, in order: [samples, …]. Elements may be inputs alone; those of several
-// are a map, or a list as the only part of a list. mu_predict_values does so where there are several outputs, and
-// returns them in the structure of the model's .outputs. A model need not be compiled.
+// are a map, or a list as the only part of a list. mu_predict_values predicts with a model that has several outputs,
+// and returns them in the structure of the model's .outputs. A model need not be compiled.
 MU_API mu_tensor *mu_predict_with(const mu_evaluate_args *args);
 #define mu_predict_values(...) mu_predict_values_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_predict_values_with(const mu_evaluate_args *args);

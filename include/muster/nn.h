@@ -207,8 +207,8 @@ typedef struct mu_nn_pool3d_args {
     int64_t pads[6];        // front, back, top, bottom, left, right, for "explicit"
 } mu_nn_pool3d_args;
 
-// mu_nn_max_pool1d, mu_nn_avg_pool1d, mu_nn_max_pool3d and mu_nn_avg_pool3d do the same for 1-D and 3-D data; the
-// result has the axes of x: [batch, length out, channels] or [batch, depth out, height out, width out, channels].
+// mu_nn_max_pool1d, mu_nn_avg_pool1d, mu_nn_max_pool3d and mu_nn_avg_pool3d pool 1-D and 3-D data; the result has the
+// axes of x: [batch, length out, channels] or [batch, depth out, height out, width out, channels].
 #define mu_nn_max_pool1d(...) mu_nn_max_pool1d_with(MU_ARGS(mu_nn_pool1d_args, #__VA_ARGS__, __VA_ARGS__))
 #define mu_nn_avg_pool1d(...) mu_nn_avg_pool1d_with(MU_ARGS(mu_nn_pool1d_args, #__VA_ARGS__, __VA_ARGS__))
 #define mu_nn_max_pool3d(...) mu_nn_max_pool3d_with(MU_ARGS(mu_nn_pool3d_args, #__VA_ARGS__, __VA_ARGS__))
@@ -267,7 +267,8 @@ MU_API mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis);
 // mu_nn_sparse_softmax_cross_entropy returns the loss of each row: labels [...] integers, logits [..., classes]; result
 // [...]. Errors: INVALID_ARGUMENT naming the row whose label is not a class.
 MU_API mu_tensor *mu_nn_sparse_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
-// mu_nn_softmax_cross_entropy does so for labels that are distributions which sum to 1: [..., classes].
+// mu_nn_softmax_cross_entropy returns the cross-entropy for labels that are distributions which sum to 1: [...,
+// classes].
 MU_API mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
 // mu_nn_sigmoid_cross_entropy works per element; labels are in [0, 1] and have the shape of the logits.
 MU_API mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits);

@@ -446,10 +446,10 @@ MU_API mu_status mu_variable_set_learning_rate_multiplier(mu_variable *variable,
 MU_API mu_status mu_optimizer_build(mu_optimizer *optimizer, mu_value *variables);
 
 // mu_optimizer_config returns an optimizer's configuration as Keras's JSON (valid until the pool closes), from which
-// keras.optimizers.deserialize makes the same optimizer. mu_optimizer_from_config makes an optimizer of such text.
-// Errors: INVALID_ARGUMENT for text that is not such a configuration; UNIMPLEMENTED for a class or option that Muster
-// lacks, and for a schedule that is a function. Both together clone an optimizer: the options and the learning rate
-// that it has now, without the state of the variables.
+// keras.optimizers.deserialize makes the same optimizer. mu_optimizer_from_config makes an optimizer from such a
+// configuration. Errors: INVALID_ARGUMENT for text that is not such a configuration; UNIMPLEMENTED for a class or
+// option that Muster lacks, and for a schedule that is a function. Both together clone an optimizer: the options and
+// the learning rate that it has now, without the state of the variables.
 MU_API const char *mu_optimizer_config(const mu_optimizer *optimizer);
 MU_API mu_optimizer *mu_optimizer_from_config(const char *json);
 
