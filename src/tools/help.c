@@ -5,7 +5,7 @@ enum { WIDTH = 79, OPTION_COLUMN = 30, COMMAND_COLUMN = 14 };
 
 const mu_tool_exit_code mu__tool_exit_codes[] = {
     {0, "success"},
-    {1, "the check failed, or an error of no kind below"},
+    {1, "the check failed, or an error of another kind"},
     {64, "wrong usage: an invalid argument or setting, or replicas disagree"},
     {65, "a file is damaged"},
     {66, "a file, program or device does not exist"},

@@ -206,14 +206,16 @@ const mu_tool_command mu__tool_fit = {
     .name = "muster fit",
     .usage = "--model FILE --data FILE [OPTION]...",
     .summary = "train a model of Keras's on data in files",
-    .description = "Makes the model that FILE describes, compiles it as the file says or by --optimizer, --loss and "
-                   "--metrics, trains it and writes the result to --output. Arrays of .npz and features of .tfrecord "
-                   "are named by --inputs and --labels; features get the shapes of the model's inputs, and those of "
-                   "bytes are images (JPEG, PNG) or elements of uint8; lines of .csv are numbers, of which the last "
-                   "--label-columns are labels; .npy and IDX files have their labels in a second file, --labels. "
-                   "With --strategy multi_worker it runs in every process of a cluster: muster launch -n 2 -- "
-                   "muster fit ARGUMENTS; with parameter_server so does muster launch --workers 2 --ps 1 -- muster fit "
-                   "ARGUMENTS, and without a cluster the workers and the server are threads.",
+    .description =
+        "Makes the model that FILE describes, compiles it as the file says or as --optimizer, --loss and "
+        "--metrics say, trains it, and writes the result to --output.\n\n"
+        "Samples of .npz and .tfrecord are the arrays and features that --inputs and --labels name. Features "
+        "get the shapes of the model's inputs; features of bytes are images (JPEG, PNG) or elements of "
+        "uint8. Lines of .csv are numbers, and the last --label-columns of them are labels. .npy and IDX "
+        "files have their labels in a second file, --labels.\n\n"
+        "With --strategy multi_worker, run it in every process of a cluster: muster launch -n 2 -- muster "
+        "fit ARGUMENTS. With --strategy parameter_server, run muster launch --workers 2 --ps 1 -- muster fit "
+        "ARGUMENTS; without a cluster, the workers and the server are threads.",
     .example = "muster fit --model model.json --data train.npz --loss mse --epochs 5 -o trained.keras\n"
                "muster fit --model model.json --data train.tfrecord --inputs image --labels label --strategy mirrored\n"
                "muster fit --model model.keras --data train.csv --strategy mirrored -o trained.safetensors\n",

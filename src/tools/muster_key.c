@@ -64,13 +64,13 @@ const mu_tool_command mu__tool_key = {
     .name = "muster key",
     .usage = "[--for worker:N]",
     .summary = "make a key for a cluster, or for one of its workers",
-    .description = "Prints a new random key for a cluster. Whoever has it can be every task.\n\n"
+    .description = "Prints a new random key for a cluster. A process that has it can be any task.\n\n"
                    "With --for worker:N it prints the key of one worker of a cluster with parameter servers, derived "
                    "from the cluster's key, which it reads from MUSTER_CLUSTER_KEY_FILE or MUSTER_CLUSTER_KEY. A "
-                   "worker that is given this in place of the cluster's key (in the same variables) proves with it "
-                   "that it is worker N, and can be no other task: it cannot stop a server, nor clear it. The "
-                   "coordinator and the parameter servers keep the cluster's key, and need not be told. `muster "
-                   "launch --workers` gives each worker its own.",
+                   "worker that gets this key instead of the cluster's (in the same variables) proves with it that it "
+                   "is worker N. It cannot be another task, and cannot stop or clear a server. The coordinator and the "
+                   "parameter servers keep the cluster's key; their settings do not change. `muster launch --workers` "
+                   "gives each worker its own key.",
     .example = "umask 077\nmuster key > cluster.key\n"
                "MUSTER_CLUSTER_KEY_FILE=cluster.key muster key --for worker:3 > worker-3.key\n",
     .options = options,

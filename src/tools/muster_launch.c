@@ -455,14 +455,14 @@ const mu_tool_command mu__tool_launch = {
     .usage = "-n PROCESSES | --workers N --ps N [OPTION]... [--] PROGRAM [ARGUMENT]...",
     .summary = "run a program as several processes on this machine that make up a cluster",
     .description = "Runs a program as several processes (ranks) on this machine. Each one gets the whole cluster in "
-                   "TF_CONFIG, a key for the job, and its share of the cores. Lines of output are printed behind the "
+                   "TF_CONFIG, a key for the job, and its share of the cores. Lines of output are prefixed with the "
                    "rank that wrote them; one progress bar is shown.\n\n"
                    "When the first rank fails, the launcher ends the others, with all processes that they started. "
                    "The exit code is that of the first failure; 128 + N if signal N killed the rank.\n\n"
                    "With --workers and --ps, the program runs once, as the chief that coordinates workers and "
                    "parameter servers. A worker or server that ends is started again. When the program ends, all "
-                   "end, and its exit code is the launcher's. The chief and the parameter servers get the job's key, "
-                   "each worker only a key of its own (`muster key`), with which it can be no other task.",
+                   "others are ended, and its exit code is the launcher's. The chief and the parameter servers get the "
+                   "job's key, each worker only a key of its own (`muster key`), with which it cannot be another task.",
     .example = "muster launch -n 2 -- ./program --epochs 3\nmuster launch --workers 4 --ps 2 -- ./program\n",
     .options = options,
     .needs = "the program is missing",

@@ -13,14 +13,23 @@ enum { JOB, TASK, ADDRESS, MAX_BYTES, DRAIN };
 static const char *const jobs[] = {"worker", "ps", NULL};
 
 static const mu_tool_option options[] = {
-    [JOB] = {.name = "job", .value = "JOB", .choices = jobs, .text = "job of this task; default: the cluster's word"},
-    [TASK] = {.name = "task", .value = "N", .text = "index of this task in its job; default: the cluster's word"},
-    [ADDRESS] = {.name = "address", .value = "HOST:PORT",
+    [JOB] = {.name = "job",
+             .value = "JOB",
+             .choices = jobs,
+             .text = "job of this task; default: as in the cluster's description"},
+    [TASK] = {.name = "task",
+              .value = "N",
+              .text = "index of this task in its job; default: as in the cluster's description"},
+    [ADDRESS] = {.name = "address",
+                 .value = "HOST:PORT",
                  .text = "where to listen, port 0: the system chooses; then no other description of the cluster is "
                          "needed; default: the task's in the cluster"},
-    [MAX_BYTES] = {.name = "max-bytes", .value = "BYTES", .initial = "0",
+    [MAX_BYTES] = {.name = "max-bytes",
+                   .value = "BYTES",
+                   .initial = "0",
                    .text = "most bytes of all its variables together, copies of others' among them; 0: no limit"},
-    [DRAIN] = {.name = "drain", .value = "HOST:PORT",
+    [DRAIN] = {.name = "drain",
+               .value = "HOST:PORT",
                .text = "serve nothing: ask the server at this address to end, and wait until it has"},
     {.text = NULL},
 };
@@ -111,15 +120,16 @@ const mu_tool_command mu__tool_serve = {
     .name = "muster serve",
     .usage = "[OPTION]...",
     .summary = "be a worker or a parameter server of a cluster",
-    .description = "Serves a coordinator: keeps variables, and applies to them what the coordinator and the workers "
-                   "send. Its task and the addresses come from TF_CONFIG or another source that `muster config` lists, "
-                   "or from the options.\n\n"
-                   "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
-                   "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
-                   "with the exit code 0. `muster serve --drain HOST:PORT` asks for the same from anywhere, with the "
-                   "cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers GET "
-                   "/metrics on the loopback. Between hosts, all processes need the same MUSTER_CLUSTER_KEY; a worker "
-                   "may have the key of its own that `muster key --for worker:N` makes of it.",
+    .description =
+        "Serves a coordinator: keeps variables, and applies to them what the coordinator and the workers "
+        "send. Its task and the addresses come from TF_CONFIG or another source that `muster config` lists, "
+        "or from the options.\n\n"
+        "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
+        "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
+        "with the exit code 0. `muster serve --drain HOST:PORT` requests the same from another machine, with the "
+        "cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers GET "
+        "/metrics on the loopback. Between hosts, all processes need the same MUSTER_CLUSTER_KEY; a worker "
+        "may use a key of its own instead, which `muster key --for worker:N` derives from it.",
     .example = "muster serve --job ps --address 127.0.0.1:2222\nmuster serve --drain 127.0.0.1:2222\n",
     .options = options,
     .needs = "it takes no operands",

@@ -1,5 +1,6 @@
-// One call of the plugin's compiler, on a thread of its own: it cannot be interrupted, so that whoever waits for it can
-// say how long it takes, and give up. What was given up ends in the background, and its result is dropped.
+// One call of the plugin's compiler, on a thread of its own: it cannot be interrupted, so the waiting thread reports
+// how long it takes, and stops waiting after a limit. What was given up ends in the background, and its result is
+// dropped.
 #include "engine/pjrt/pjrt_plan.h"
 
 // How often a compilation that lasts is reported, at the default level of the log: the program does nothing else.

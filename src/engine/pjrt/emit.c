@@ -16,8 +16,8 @@ typedef struct graph_values {
     const mu_graph *graph;
     const int *first;         // slot of each node's output 0
     mu_hlo *slots;            // outputs of all nodes
-    bool *uniform;            // [slots] surely the same on all replicas; NULL: nobody asks
-    mu_pjrt_known *known;     // values that are known; NULL: nobody asks
+    bool *uniform;            // [slots] surely the same on all replicas; NULL: not needed
+    mu_pjrt_known *known;     // values that are known; NULL: not needed
 } graph_values;
 
 typedef struct writer {

@@ -1,7 +1,7 @@
 // What a run holds on each of its devices: inputs on their way there, values, the results as tensors.
 //
 // Runs are kept and used again, because a step may take less time than their memory would. Inputs are copied while the
-// caller continues; whoever ends the run waits for that.
+// caller continues; the end of the run waits for that.
 #include "engine/pjrt/pjrt_plan.h"
 #include "ops/core/attrs.h"
 
@@ -177,7 +177,7 @@ static mu_status share(mu_pjrt_lane *lane, int slot, mu_tensor **out)
 }
 
 // An argument is its own result, as a tensor of its own: replicas that were given one tensor have a result each.
-// Another value that somebody else has too, such as a variable's old value, is copied to the host.
+// Another value that is also held elsewhere, such as a variable's old value, is copied to the host.
 static mu_status take_result(mu_pjrt_lane *lane, mu_edge edge, mu_tensor **out)
 {
     const int slot = mu__pjrt_slot(lane->programs, edge), argument = mu__pjrt_argument(lane->plan, edge);

@@ -1,7 +1,7 @@
 // Waits for the plugin that end although it may never answer.
 //
-// A call of the plugin cannot be interrupted, so one that may last runs on a thread of its own, and whoever waits for
-// it can give up. Where programs span several processes, one that fails leaves the programs of the others without an
+// A call of the plugin cannot be interrupted, so one that may last runs on a thread of its own, and the waiting thread
+// can stop waiting. Where programs span several processes, one that fails leaves the programs of the others without an
 // end, and whatever follows these on their devices: while such a program is under way, a wait for the plugin also ends
 // when the job fails, or after MUSTER_TIMEOUT. Then the client is lost: nothing more is asked of it, and what the
 // plugin may still use is kept for ever.
@@ -21,7 +21,7 @@ void mu__pjrt_pending_init(mu_pjrt_pending *pending, mu_pjrt_pending_free *free)
     mu__latch_init(&pending->done, 1);
 }
 
-// Unless it was given up, whoever waits frees it, so that no thread holds a client after mu_exit.
+// Unless the wait was abandoned, the waiting thread frees it, so that no thread holds a client after mu_exit.
 void mu__pjrt_pending_end(mu_pjrt_pending *pending)
 {
     if (atomic_fetch_sub(&pending->holders, 1) > 1)
@@ -138,7 +138,7 @@ static event_wait *announce(mu_pjrt_client *client, pj_event *event, const char 
     atomic_fetch_add(&wait->pending.holders, 1);
     if (mu__pjrt_call(client->api, PJ_EVENT_ON_READY, &args, what) == MU_OK)
         return wait;
-    mu__pjrt_pending_end(&wait->pending);  // nobody else will
+    mu__pjrt_pending_end(&wait->pending);  // no other thread will
     mu__pjrt_pending_leave(&wait->pending);
     return NULL;
 }

@@ -110,9 +110,9 @@ bool mu__pjrt_coordinates(const mu_device *device, int out[MU_PJRT_COORDINATES])
 
 // ---- Waits that end (pending.c) -----------------------------------------------------------------
 
-// Something that ends on another thread, while whoever waits for it may give up: the last of both frees it. The first
-// member of a struct with what it is about. mu__pjrt_pending_start begins a call on a thread of its own, which calls
-// mu__pjrt_pending_end; who waits ends with mu__pjrt_pending_leave.
+// An operation that ends on another thread, while the waiting thread may stop waiting: the last of the two frees it.
+// The first member of a struct with what it is about. mu__pjrt_pending_start begins a call on a thread of its own,
+// which calls mu__pjrt_pending_end; who waits ends with mu__pjrt_pending_leave.
 typedef struct mu_pjrt_pending mu_pjrt_pending;
 typedef void mu_pjrt_pending_free(mu_pjrt_pending *pending);
 struct mu_pjrt_pending {
@@ -155,8 +155,8 @@ mu_status mu__pjrt_download(mu_pjrt_client *client, pj_buffer *from, const mu_vi
 mu_status mu__pjrt_read_number(mu_pjrt_client *client, pj_buffer *from, const char *what, int64_t *out);
 void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer);
 
-// The handle of a mu_buffer on a device. The plugin's buffers never change, so whoever writes replaces them, with the
-// lock held: other threads may be copying the old one. mu__pjrt_put replaces it (NULL: no value), under the lock.
+// The handle of a mu_buffer on a device. The plugin's buffers never change, so a write replaces them, with the lock
+// held: other threads may be copying the old one. mu__pjrt_put replaces it (NULL: no value), under the lock.
 typedef struct mu_pjrt_memory {
     mu_pjrt_client *client;       // retained
     mu_spec spec;
@@ -177,7 +177,7 @@ void mu__pjrt_keep_copy(mu_pjrt_memory *memory, int partition, pj_buffer *buffer
 // ---- Programs (partition.c, emit.c) -------------------------------------------------------------
 
 // A variable whose memory a program takes over for the variable's new value: the old value is an argument of the
-// program, and nobody needs it afterwards.
+// program, and is not needed afterwards.
 typedef struct mu_pjrt_donation {
     int resource, argument, result;
 } mu_pjrt_donation;

@@ -118,7 +118,7 @@ bool mu__pjrt_identify(const mu_device *device, mu_world_device *out)
     mu_error_value ignored;
     *out = (mu_world_device){.process = client->process, .n_devices = client->n_all};
     if (!client->world || client->n_all <= client->n_devices || !client->world->lasts(client->world))
-        return false;  // after the job's end nobody would tell that another process has died
+        return false;  // after the job's end the death of another process is not reported
     if (mu__pjrt_device_id(device, &out->id) == MU_OK)
         return true;
     mu__error_move(&ignored);  // a plugin that does not number its devices

@@ -158,7 +158,7 @@ static mu_status add(mu_pass *p, mu_value *result)
     return status;
 }
 
-// Callbacks, and whoever saves the model, find the metrics in their variables.
+// Callbacks, and code that saves the model, find the metrics in their variables.
 static mu_status read(mu_pass *p, bool last)
 {
     if (last && mu__is(p->opened, &mu__value_type) && p->sums)
