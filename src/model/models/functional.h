@@ -100,13 +100,13 @@ void mu__sequential_release(mu_layer *model);
 
 // How the calls of Keras's layers differ from those here (functional_config.c). Attention layers with heads take their
 // operands one by one in Keras, and as one list here; recurrent layers take their first states as the argument
-// "initial_state", and behind the sequence here. mu__first_call returns the number that Keras gives to the first call
-// of a layer; mu__operand_masks are its arguments for the masks of the operands.
+// "initial_state", and behind the sequence here. mu__first_end returns the number of a layer's first call where its
+// outputs are inputs or outputs of the model; mu__operand_masks are its arguments for the masks of the operands.
 enum { MU_OPERAND_MASKS = 3 };
 extern const char *const mu__operand_masks[MU_OPERAND_MASKS];
 bool mu__takes_operands(const mu_layer_ops *ops);
 bool mu__takes_states(const mu_layer *layer);
-int mu__first_call(const mu_layer *layer);
+int mu__first_end(const mu_layer *layer);
 // mu__functional_json (functional_config.c) and mu__functional_from (functional_read.c) are mu__layer_json and
 // mu__layer_from_json of a functional model.
 json_t *mu__functional_json(const mu_layer *model);
@@ -117,7 +117,7 @@ typedef struct mu_mask_search {
     const json_t *layers;        // all entries
     json_t *indices;             // by name: the index among them
     json_t *sources;             // the layers that make masks
-    json_t *passing;             // by name: the layers that pass masks on, and the number of their first call
+    json_t *passing;             // by name: the layers that pass masks on
     int steps;                   // that are left
 } mu_mask_search;
 // mu__mask_search_begin makes a search; end it, whether it failed or not. mu__mask_search_passes says that a layer may
@@ -127,7 +127,7 @@ typedef struct mu_mask_search {
 // what it computes for any layer. Errors: RESOURCE_EXHAUSTED.
 mu_status mu__mask_search_begin(mu_mask_search *search, const json_t *layers);
 void mu__mask_search_end(mu_mask_search *search);
-mu_status mu__mask_search_passes(mu_mask_search *search, const char *name, int first_call);
+mu_status mu__mask_search_passes(mu_mask_search *search, const char *name);
 bool mu__is_mask_operation(mu_mask_search *search, const json_t *operation);
 mu_status mu__computes_mask(mu_mask_search *search, const json_t *operand, const json_t *value, bool *computed);
 // mu__may_pass_mask returns whether outputs of a layer may carry masks of its inputs (mask_order.c).

@@ -1,8 +1,9 @@
 // Functional models written as Keras's JSON (read: functional_read.c).
 //
 // The configuration lists the operations with the calls of each ("inbound_nodes"); an argument of a call names the
-// operation, which of its calls, and which of that call's outputs it is. A nested functional model counts its calls
-// from 1. What a call takes besides tensors (a causal mask) is an option of the layer here.
+// operation, which of its calls, and which of that call's outputs it is. Calls count from 0, but those of a nested
+// functional model count from 1 where they are inputs or outputs of the model around it. What a call takes besides
+// tensors (a causal mask) is an option of the layer here.
 #include "model/models/functional.h"
 #include "model/layers/operation.h"
 #include "model/layers/recurrent.h"
@@ -22,7 +23,7 @@ bool mu__takes_states(const mu_layer *layer)
     return mu__recurrent_of(layer) || layer->ops == &mu__bidirectional_ops;
 }
 
-int mu__first_call(const mu_layer *layer) { return layer && layer->ops == &mu__functional_ops; }
+int mu__first_end(const mu_layer *layer) { return layer && layer->ops == &mu__functional_ops; }
 
 // ---- Writing ------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ mu_status mu__name_inputs(const mu_operation_list *operations, char **names)
 
 int mu__call_number(const mu_functional *f, const mu_layer_call *call)
 {
-    int number = mu__first_call(call->layer);
+    int number = 0;
     for (size_t i = 0; i < f->calls.n; i++)
         number += call->layer && f->calls.items[i]->layer == call->layer && f->calls.items[i]->moment < call->moment;
     return number;
@@ -88,17 +89,23 @@ int mu__call_number(const mu_functional *f, const mu_layer_call *call)
 const mu_layer_call *mu__nth_call(const mu_functional *f, const mu_layer *layer, int n)
 {
     for (size_t i = f->n_inputs; i < f->calls.n; i++)
-        if (f->calls.items[i]->layer == layer && mu__call_number(f, f->calls.items[i]) - mu__first_call(layer) == n)
+        if (f->calls.items[i]->layer == layer && mu__call_number(f, f->calls.items[i]) == n)
             return f->calls.items[i];
     return NULL;
 }
 
-// [operation, call, output]
-static json_t *history_json(const writer *w, const mu_tensor *tensor)
+// [operation, call, output]; `first`: the number of the operation's first call.
+static json_t *history_json(const writer *w, const mu_tensor *tensor, int first)
 {
     const mu_layer_call *call = mu__call_of(tensor);
     const int operation = operation_of(w, call);
-    return json_pack("[s, i, i]", name_of(w, operation), mu__call_number(w->f, call), tensor->node->id);
+    return json_pack("[s, i, i]", name_of(w, operation), first + mu__call_number(w->f, call), tensor->node->id);
+}
+
+// An input or an output of the model.
+static json_t *end_json(const writer *w, const mu_tensor *tensor)
+{
+    return history_json(w, tensor, mu__first_end(mu__call_of(tensor)->layer));
 }
 
 static json_t *shape_json(const mu_shape *shape)
@@ -140,7 +147,7 @@ static json_t *tensor_json(const writer *w, const mu_tensor *tensor)
 {
     return json_pack("{s:s, s:{s:o, s:s, s:o}}", "class_name", "__keras_tensor__", "config", "shape",
                      shape_json(&tensor->shape), "dtype", mu_dtype_name(tensor->dtype), "keras_history",
-                     history_json(w, tensor));
+                     history_json(w, tensor, 0));
 }
 
 // Masks of inputs that the caller gave: null where an input has none. NULL on error.
@@ -281,8 +288,8 @@ static json_t *model_json(const writer *w)
         json_t *operation = operation_json(w, (int)i);
         whole = operation != NULL && json_array_append_new(layers, operation) == 0;
     }
-    inputs = whole ? nest_json(w, w->f->inputs, history_json) : NULL;
-    outputs = inputs ? nest_json(w, w->f->outputs, history_json) : NULL;
+    inputs = whole ? nest_json(w, w->f->inputs, end_json) : NULL;
+    outputs = inputs ? nest_json(w, w->f->outputs, end_json) : NULL;
     if (outputs)
         return mu__keras_json("keras.src.models.functional", "Functional",
                               json_pack("{s:s, s:b, s:o, s:o, s:o}", "name", mu_layer_name(w->model), "trainable", 1,

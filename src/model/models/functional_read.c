@@ -33,8 +33,9 @@ static mu_status wrong(const char *what)
                      "model.to_json() of Keras 3", what);
 }
 
-// The tensor that [operation, call, output] stands for; NULL without an error: it is not there yet.
-static mu_tensor *tensor_of(reader *r, const json_t *history)
+// The tensor that [operation, call, output] stands for; NULL without an error: it is not there yet. `end`: it is an
+// input or an output of the model.
+static mu_tensor *tensor_of(reader *r, const json_t *history, bool end)
 {
     const char *name = json_string_value(json_array_get(history, 0));
     const json_int_t call = json_integer_value(json_array_get(history, 1)),
@@ -43,7 +44,7 @@ static mu_tensor *tensor_of(reader *r, const json_t *history)
         const operation *o = &r->operations[i];
         if (strcmp(o->name, name) != 0)
             continue;
-        const json_int_t number = call - mu__first_call(o->layer);
+        const json_int_t number = call - (end ? mu__first_end(o->layer) : 0);
         mu_object *leaves[MU_MAX_MODEL_INPUTS];
         if (number < 0 || output < 0 || output >= MU_MAX_MODEL_INPUTS)
             break;
@@ -73,15 +74,18 @@ static bool is_history(const json_t *value)
            json_is_integer(json_array_get(value, 1));
 }
 
-// A nest of tensors; `bare`: they are histories, else each is an object around one. NULL: an error, or r->waits.
+static bool is_map(const json_t *value) { return json_is_object(value) && !json_object_get(value, "class_name"); }
+
+// A nest of tensors; `bare`: the model's inputs or outputs, which are histories, else each is an object around one.
+// NULL: an error, or r->waits.
 static mu_value *nest_of(reader *r, const json_t *json, bool bare, int depth)
 {
     const json_t *history = bare ? (is_history(json) ? json : NULL) : history_of(json);
     if (history) {
-        mu_tensor *tensor = tensor_of(r, history);
+        mu_tensor *tensor = tensor_of(r, history, bare);
         return tensor ? mu_of(tensor) : NULL;
     }
-    const size_t n = json_is_array(json) ? json_array_size(json) : bare ? json_object_size(json) : 0;
+    const size_t n = json_is_array(json) ? json_array_size(json) : bare || is_map(json) ? json_object_size(json) : 0;
     if (n == 0 || n > MU_MAX_MODEL_INPUTS || depth > 8) {
         wrong("an argument that is neither a tensor nor a list of tensors");
         return NULL;
@@ -105,13 +109,18 @@ static mu_value *nest_of(reader *r, const json_t *json, bool bare, int depth)
     return mu_map_of((int)n, keys, items);
 }
 
-// Whether an option of a call says nothing: no mask, not in training.
+// Whether an option of a call says nothing: no mask, for none of several inputs, not in training.
 static bool says_nothing(const json_t *value)
 {
+    const char *key;
+    json_t *item;
     for (size_t i = 0; i < json_array_size(value); i++)
         if (!json_is_null(json_array_get(value, i)))
             return false;
-    return json_is_null(value) || json_is_false(value) || json_is_array(value);
+    json_object_foreach((json_t *)(uintptr_t)value, key, item)
+        if (!json_is_null(item))
+            return false;
+    return json_is_null(value) || json_is_false(value) || json_is_array(value) || is_map(value);
 }
 
 static operation *operation_named(const reader *r, const char *name)
@@ -394,7 +403,7 @@ static mu_status read_layer(reader *r, operation *o, json_t *json, int depth)
     o->layer = mu__layer_from_json(json, depth + 1);
     if (!o->layer)
         return mu_error_code();
-    return mu__may_pass_mask(o->layer) ? mu__mask_search_passes(&r->search, o->name, mu__first_call(o->layer)) : MU_OK;
+    return mu__may_pass_mask(o->layer) ? mu__mask_search_passes(&r->search, o->name) : MU_OK;
 }
 
 // Adds the tensors that an entry's calls take to a list, except for masks that Keras computed.

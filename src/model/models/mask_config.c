@@ -153,17 +153,16 @@ void mu__mask_search_end(mu_mask_search *s)
     json_decref(s->passing);
 }
 
-mu_status mu__mask_search_passes(mu_mask_search *s, const char *name, int first_call)
+mu_status mu__mask_search_passes(mu_mask_search *s, const char *name)
 {
-    return json_object_set_new(s->passing, name, json_integer(first_call)) == 0 ? MU_OK : no_memory();
+    return json_object_set_new(s->passing, name, json_true()) == 0 ? MU_OK : no_memory();
 }
 
 // Adds the arguments of the call that returned a tensor to the queue, unless the call has been seen.
 static mu_status step_back(const mu_mask_search *s, const json_t *history, json_t *seen, json_t *queue)
 {
     const char *name = json_string_value(json_array_get(history, 0)), *key;
-    const json_int_t number = json_integer_value(json_array_get(history, 1)) -
-                              json_integer_value(json_object_get(s->passing, name));
+    const json_int_t number = json_integer_value(json_array_get(history, 1));
     const json_t *calls = json_object_get(entry_named(s, name), "inbound_nodes");
     const json_t *call = number >= 0 ? json_array_get(calls, (size_t)number) : NULL;
     char *id = mu__sprintf("%lld %s", (long long)number, name);

@@ -319,6 +319,31 @@ static void assert_outputs(mu_model *model, mu_value *inputs, mu_tensor *const w
     assert_near(doubles(mu_at(seen, 1)), doubles(wanted[1]), 2 * 5 * 3, 1e-14);
 }
 
+// Keras counts the calls of a nested model from 0 where a layer takes the output, from 1 where the model returns it.
+static void calls_of_nested_models_are_counted_as_in_keras(void **state)
+{
+    (void)state;
+    mu_tensor *in = mu_input({3}, .name = "in"), *left = mu_input({3}, .name = "left"),
+              *right = mu_input({3}, .name = "right");
+    mu_model *inner = mu_model_new(in, mu_call(mu_dense(2, .name = "inside"), in), .name = "inner");
+    mu_tensor *first = mu_call(inner, left), *second = mu_call(inner, right);
+    mu_tensor *sum = mu_call(mu_add_layer(.name = "sum"), .inputs = mu_list(first, second, MU_END));
+    mu_model *model = mu_model_new(.inputs = mu_list(left, right, MU_END), .outputs = mu_list(sum, second, MU_END));
+    const char *text = mu_layer_config(model);
+    assert_non_null(strstr(text, "\"keras_history\":[\"inner\",0,0]"));
+    assert_non_null(strstr(text, "\"keras_history\":[\"inner\",1,0]"));
+    assert_non_null(strstr(text, "[\"inner\",2,0]]"));
+    mu_model *again = mu_layer_from_config(text);
+    assert_string_equal(mu_layer_config(again), text);
+    mu_value *inputs = mu_list(numbers(2, (int64_t[]){4, 3}, 1), numbers(2, (int64_t[]){4, 3}, 2), MU_END);
+    mu_value *wanted = mu_call_values(model, .inputs = inputs);
+    mu_variable_assign(mu_model_weight(again, "inner/inside/kernel"),
+                       mu_variable_read(mu_model_weight(model, "inner/inside/kernel")));
+    mu_value *seen = mu_call_values(again, .inputs = inputs);
+    for (int i = 0; i < 2; i++)
+        assert_near(doubles(mu_at(seen, i)), doubles(mu_at(wanted, i)), 8, 0);
+}
+
 // Masks given to calls are those of the run, also after the model went through its configuration.
 static void given_masks_are_kept(void **state)
 {
@@ -428,7 +453,7 @@ int main(void)
         MODEL_TEST(a_last_axis_of_one_is_fitted),
         MODEL_TEST(given_masks_are_kept),
         MODEL_TEST(sample_weights_count),
-        MODEL_TEST(configurations_come_back),
+        MODEL_TEST(configurations_come_back), MODEL_TEST(calls_of_nested_models_are_counted_as_in_keras),
         MODEL_TEST(wrong_models_are_refused),
         MODEL_TEST(outputs_in_a_map_are_met_by_key),
     };
