@@ -111,7 +111,9 @@ typedef struct mu_call_args {
     mu_value *inputs;                        // instead of x: a list of several inputs
     // bool, [batch, steps]: false leaves a step out (mu_softmax: an element of x); default: mu_mask_of(x)
     mu_tensor *mask;
-    mu_value *masks;                         // instead of mask: a list for .inputs; an empty list for none
+    // instead of mask: a list for .inputs; an empty list for none. mu_multi_head_attention and
+    // mu_grouped_query_attention: an empty list in the list is the mask that the input carries
+    mu_value *masks;
     bool reverse;                            // the reverse of mu_reversible_embedding, or of a layer of your own
 } mu_call_args;
 // mu_call runs a model or a layer on x: [batch, …]. mu_call_values calls a layer or model that has several outputs, and

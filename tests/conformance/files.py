@@ -207,7 +207,42 @@ def masked_operators(keras):
     return model
 
 
-MODELS = (resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted, language, operators,
+def nested(keras):
+    """Models in models whose outputs other layers take: a backbone, called twice, and one inside of another, by name."""
+    L = keras.layers
+    image, parts = keras.Input((6, 6, 2), name="image"), {"a": keras.Input((4,), name="a"), "b": keras.Input((4,), name="b")}
+    x = L.Conv2D(3, 3, activation="relu", name="conv")(image)
+    backbone = keras.Model(image, [L.Flatten()(x), L.GlobalAveragePooling2D()(x)], name="backbone")
+    pair = keras.Model(parts, L.Dense(3, name="joined")(L.Concatenate()([parts["a"], parts["b"]])), name="pair")
+    left, right = keras.Input((6, 6, 2), name="left"), keras.Input((6, 6, 2), name="right")
+    seen = [L.Dense(4, name="head")(wide) for wide, _ in [backbone(left)]]
+    (wide, _), (_, mean) = backbone(right), backbone(right + left)
+    both = L.Add()([L.Dense(4, name="wide")(wide), L.Dense(4, name="mean")(mean)])
+    inner = keras.Model([left, right], pair({"a": seen[0], "b": both}), name="inner")
+    again = [keras.Input((6, 6, 2), name=f"again_{i}") for i in range(2)]
+    rows = keras.Sequential([keras.Input((3,)), L.Dense(2, activation="tanh")], name="rows")
+    model = keras.Model(again, [L.Dense(1, name="last")(rows(inner(again))), inner(again[::-1])], name="nested")
+    model.compile(keras.optimizers.Adam(0.01), ["mse", "mae"])
+    return model
+
+
+def mixed_masks(keras):
+    """Attention whose query carries a mask and whose value is given one, and the other way round."""
+    L = keras.layers
+    tokens, memory, given = keras.Input((6,), dtype="int32", name="tokens"), keras.Input((7, 8), name="memory"), keras.Input((7,), name="given")
+    few = keras.Input((6,), name="few")
+    x = L.Embedding(20, 8, mask_zero=True)(tokens)
+    first = L.MultiHeadAttention(2, 4)(x, memory, value_mask=given > 0.1)
+    second = L.GroupQueryAttention(4, 4, 2)(L.Dense(8)(x), memory, value_mask=given)
+    third = L.GroupQueryAttention(4, 4, 2)(memory, L.Dense(8)(x), query_mask=given)
+    fourth = L.MultiHeadAttention(2, 4)(L.Dense(8)(x), memory, query_mask=few)  # which Keras ignores
+    pooled = [L.GlobalAveragePooling1D()(y) for y in (first, second, third, fourth)]
+    model = keras.Model([tokens, memory, given, few], L.Dense(3)(L.Concatenate()(pooled)), name="mixed_masks")
+    model.compile(keras.optimizers.Adam(0.003), "mse")
+    return model
+
+
+MODELS = (nested, mixed_masks, resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted, language, operators,
           masked_operators)
 
 
@@ -580,7 +615,7 @@ ON_TYPES = {
     "Cumsum": lambda ops, x: ops.cumsum(x, axis=1), "Absolute": lambda ops, x: ops.abs(x), "Mod": lambda ops, x: ops.mod(x, 7),
     "Relu": lambda ops, x: ops.relu(x), "Relu6": lambda ops, x: ops.relu6(x), "Sqrt": lambda ops, x: ops.sqrt(ops.abs(x)),
     "TrueDivide": lambda ops, x: ops.true_divide(x, 7), "Divide": lambda ops, x: ops.divide(x, 2 * ops.cast(x, "int32") + 1),
-    "Less": lambda ops, x: ops.less(x, 100), "GreaterEqual": lambda ops, x: ops.greater_equal(7, x),
+    "Less": lambda ops, x: ops.less(x, 256), "NotEqual": lambda ops, x: ops.not_equal(x, -1), "GreaterEqual": lambda ops, x: ops.greater_equal(7, x),
     "Isnan": lambda ops, x: ops.isnan(x), "Isinf": lambda ops, x: ops.isinf(x), "Isfinite": lambda ops, x: ops.isfinite(x),
     "Equal": lambda ops, x: ops.equal(ops.ones_like(x) * 0.1, 0.1), "Arctan2": lambda ops, x: ops.arctan2(x, 2.5),
 }

@@ -144,6 +144,9 @@ mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, i
 // after the steps are x's, in x's sizes, or others, which that layer must interpret.
 mu_tensor *mu__mask_for_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask);
 // mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
+// mu__masks_complete returns the masks that a call was given for n inputs, and the carried ones of inputs that it was
+// given none for; an empty list is none for all of them.
+mu_value *mu__masks_complete(mu_value *given, const mu_value *carried, int n);
 mu_value *mu__mask_join(mu_value *mask);
 // A mask [rows] of a step says of whole rows whether they count. It reaches all layers, as these keep the rows; layers
 // that do not use row masks do not get it. mu__row_mask_set makes `mask` (NULL: none) that of the following calls on

@@ -112,6 +112,19 @@ mu_tensor *mu__mask_for_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *ma
     return mu__step_mask(layer, x, mask, mask && x && rank > 2 && fits(x, mask, rank) ? rank : 2);
 }
 
+mu_value *mu__masks_complete(mu_value *given, const mu_value *carried, int n)
+{
+    mu_value *items[MU_MAX_MODEL_INPUTS];
+    if (!given || !carried || (!given->leaf && given->n == 0))
+        return given;
+    n = MU_MIN(n, MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < n; i++) {
+        mu_tensor *mask = mu__mask_at(given, i), *own = mask ? mask : mu__mask_at(carried, i);
+        items[i] = own ? mu_of(own) : mu_list_of(0, NULL);
+    }
+    return mu_list_of(n, items);
+}
+
 mu_value *mu__mask_join(mu_value *mask)
 {
     if (!mask || mask->leaf)

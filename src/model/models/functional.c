@@ -299,6 +299,16 @@ mu_value *mu__functional_replace(const mu_functional_run *r, const mu_value *nes
     return value;
 }
 
+// The masks of a call's inputs. NULL: an error, or none.
+static mu_value *call_mask(const mu_functional_run *r, const mu_layer_call *call, const mu_value *inputs)
+{
+    mu_value *given = call->mask ? mu__functional_replace(r, call->mask, false) : NULL;
+    if (call->mask && !mu__takes_operands(call->layer->ops))
+        return given;
+    mu_value *carried = mu__pending() ? NULL : mu__functional_replace(r, call->inputs, true);
+    return call->mask ? mu__masks_complete(given, carried, inputs->n) : carried;
+}
+
 static mu_status run_calls(mu_functional_run *r, bool training)
 {
     for (size_t i = r->f->n_inputs; i < r->f->calls.n; i++) {
@@ -306,8 +316,7 @@ static mu_status run_calls(mu_functional_run *r, bool training)
         mu_value *inputs = mu__functional_replace(r, call->inputs, false);
         if (!inputs)
             return mu_error_code();
-        mu_value *mask = call->mask ? mu__functional_replace(r, call->mask, false)
-                                     : mu__functional_replace(r, call->inputs, true);
+        mu_value *mask = call_mask(r, call, inputs);
         if (mu__pending())
             return mu_error_code();
         const mu_call_context context = {.training = training, .mask = mask, .reverse = call->reverse};

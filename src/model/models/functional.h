@@ -103,6 +103,9 @@ void mu__sequential_release(mu_layer *model);
 // "initial_state", and behind the sequence here. mu__first_end returns the number of a layer's first call where its
 // outputs are inputs or outputs of the model; mu__operand_masks are its arguments for the masks of the operands.
 enum { MU_OPERAND_MASKS = 3 };
+// A member of a call whose query mask counts: Keras's multi-head attention takes the one that its query carries,
+// whichever it is given, and takes no notice of this member.
+#define MU_QUERY_MASK_COUNTS "query_mask_counts"
 extern const char *const mu__operand_masks[MU_OPERAND_MASKS];
 bool mu__takes_operands(const mu_layer_ops *ops);
 bool mu__takes_states(const mu_layer *layer);

@@ -247,8 +247,10 @@ static json_t *calls_json(const writer *w, const mu_layer *layer)
     for (int n = 0; (call = mu__nth_call(w->f, layer, n)); n++) {
         json_t *args = json_array(), *kwargs = json_object();
         const mu_status status = add_arguments(w, call, args, kwargs);
-        json_array_append_new(list, json_pack("{s:o, s:o}", "args", args, "kwargs", kwargs));
-        if (status != MU_OK) {
+        json_t *entry = json_pack("{s:o, s:o}", "args", args, "kwargs", kwargs);
+        if (layer->ops == &mu__multi_head_attention_ops && json_object_get(kwargs, mu__operand_masks[0]))
+            json_object_set_new(entry, MU_QUERY_MASK_COUNTS, json_true());
+        if (json_array_append_new(list, entry) != 0 || status != MU_OK) {
             json_decref(list);
             return NULL;
         }

@@ -182,9 +182,9 @@ static mu_status is_computed(reader *r, const operation *o, const json_t *call, 
     *computed = false;
     if (says_nothing(value) || is_operand(o, key) || length < 4 || strcmp(key + length - 4, "mask") != 0)
         return MU_OK;
-    // Keras's multi-head attention takes the mask that its query carries, whichever it is given.
-    const bool ignored = o->layer->ops == &mu__multi_head_attention_ops && mask_index(o, key) == 0;
-    return mu__computes_mask(&r->search, ignored ? NULL : masked_operand(o, call, key), value, computed);
+    *computed = o->layer->ops == &mu__multi_head_attention_ops && mask_index(o, key) == 0 &&
+                !json_is_true(json_object_get(call, MU_QUERY_MASK_COUNTS));
+    return *computed ? MU_OK : mu__computes_mask(&r->search, masked_operand(o, call, key), value, computed);
 }
 
 // The arguments of a call that has been read: its operands, in the order of the layers here (query, value, key, mask),
@@ -230,7 +230,7 @@ static mu_status add_keywords(reader *r, const operation *o, const json_t *call,
     const json_t *kwargs = json_object_get(call, "kwargs");
     const char *key;
     json_t *value;
-    bool computes = false, computed;
+    bool computed;
     json_object_foreach((json_t *)(uintptr_t)kwargs, key, value)
     {
         const bool known = says_nothing(value) || mu__fields_call_option(&o->layer->ops->class, key) ||
@@ -241,17 +241,12 @@ static mu_status add_keywords(reader *r, const operation *o, const json_t *call,
             out->reverse = true;
         else if (!known && mu__takes_states(o->layer) && strcmp(key, "initial_state") == 0)
             add_states_of(value, out);
-        else if (!known && computed)
-            computes = true;
-        else if (index >= 0 && is_given_mask(r, value)) {
+        else if (!computed && index >= 0 && is_given_mask(r, value)) {
             out->masks[index] = value;
             out->n_masks = MU_MAX(out->n_masks, index + 1);
-        } else if (!known)
+        } else if (!known && !computed)
             return refuse_argument(o, key);
     }
-    // Layers compute either all masks of a call or none.
-    if (computes && out->n_masks > 0)
-        return refuse_argument(o, mask_index(o, "mask") == 0 ? "mask" : mu__operand_masks[out->n_masks - 1]);
     add_operands_of(o, kwargs, out);
     return MU_OK;
 }

@@ -1,4 +1,5 @@
 // What every model has: calls, building from a shape, and its variables.
+#include "model/models/functional.h"
 #include "model/models/host_part.h"
 #include "model/models/model.h"
 #include "model/training/training.h"
@@ -49,10 +50,15 @@ static bool inherits_mode(const mu_call_args *args)
     return mu__context()->n_layers > 0 && !MU_GIVEN(args, training);
 }
 
-// Left out, the masks are those that came with the inputs, as in Keras.
+// Left out, the masks are those that came with the inputs, as in Keras, where operands of attention with heads are
+// arguments with a mask each.
 static mu_value *mask_of(const mu_call_args *args, const mu_value *inputs)
 {
-    return args->mask ? mu_of(args->mask) : args->masks ? args->masks : mu__masks_kept(inputs);
+    mu_value *given = args->mask ? mu_of(args->mask) : args->masks;
+    if (given && !mu__takes_operands(args->model->ops))
+        return given;
+    mu_value *carried = mu__pending() ? NULL : mu__masks_kept(inputs);
+    return given ? mu__masks_complete(given, carried, inputs->n) : carried;
 }
 
 static mu_value *call(const mu_call_args *given, const char *function)

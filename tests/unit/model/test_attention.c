@@ -128,6 +128,29 @@ static void replicas_train_alike(void **state)
     free(wanted);
 }
 
+// Operands without a mask of their own in .masks have the one that they carry, as in Keras; no masks at all are none.
+static void operands_keep_masks_that_they_carry(void **state)
+{
+    (void)state;
+    mu_tensor *tokens = mu_tensor_new(MU_I64, 2, (int64_t[]){2, 3}, (int64_t[]){1, 0, 2, 2, 1, 0});
+    mu_tensor *memory = numbers(3, (int64_t[]){2, 4, 5}, 1), *in = mu_input({3}, .dtype = MU_I64);
+    mu_tensor *given = mu_tensor_new(MU_BOOL, 2, (int64_t[]){2, 4}, (bool[]){1, 0, 1, 1, 1, 1, 0, 0});
+    mu_layer *table = mu_embedding(3, 5, .mask_zero = true);
+    mu_value *none = mu_list_of(0, NULL), *mixed = mu_list(none, given, MU_END);
+    for (int i = 2; i < 4; i++) {
+        mu_layer *layer = i == 2 ? mu_multi_head_attention(2, 3) : mu_grouped_query_attention(3, 4, 2);
+        mu_tensor *x = mu_call(table, tokens), *carried = mu_mask_of(x);
+        mu_value *both = mu_list(x, memory, MU_END);
+        mu_tensor *seen = mu_call(layer, .inputs = both, .masks = mixed);
+        mu_tensor *wanted = mu_call(layer, .inputs = both, .masks = mu_list(carried, given, MU_END));
+        assert_near(doubles(seen), doubles(wanted), 2 * 3 * 5, 0);
+        assert_ptr_equal(mu_mask_of(seen), carried);
+        assert_null(mu_mask_of(mu_call(layer, .inputs = both, .masks = none)));
+        mu_tensor *y = mu_call(layer, .inputs = mu_list(mu_call(table, in), memory, MU_END), .masks = mixed);
+        assert_near(doubles(mu_call(mu_model_new(in, y), tokens)), doubles(wanted), 2 * 3 * 5, 0);
+    }
+}
+
 // Inputs of rank 4 are sequences of a larger batch, with their masks.
 static void deep_inputs_are_sequences(void **state)
 {
@@ -245,6 +268,7 @@ int main(void)
         MODEL_TEST(any_length),         MODEL_TEST(causal_queries),       MODEL_TEST(drops_weights),
         MODEL_TEST(weights_have_names), MODEL_TEST(replicas_train_alike), MODEL_TEST(deep_inputs_are_sequences),
         MODEL_TEST(masks_of_pairs_spread), MODEL_TEST(batches_of_batches_agree), MODEL_TEST(refuses),
+        MODEL_TEST(operands_keep_masks_that_they_carry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
