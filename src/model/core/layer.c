@@ -457,17 +457,28 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
     return outputs && !mu__pending() ? with_masks(layer, outputs, output_mask, mask) : NULL;
 }
 
+static mu_status check_call(const mu_layer *layer, const mu_value *inputs, const mu_call_context *context)
+{
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    if (context->reverse && !layer->ops->takes_reverse)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse, but a %s has no reverse; leave it "
+                         "out, or call a layer of mu_reversible_embedding", mu_layer_name(layer),
+                         mu__layer_keras_class(layer));
+    return n == 1 || layer->ops->takes_several
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "layer '%s' (%s) takes one tensor; it was given %d. Join them with "
+                           "mu_concat or mu_concatenate, or make a model that has an mu_input for each with "
+                           "mu_model_new", mu_layer_name(layer), mu__layer_keras_class(layer), n);
+}
+
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
     mu_context *thread = mu__context();
     if (mu__pending() || !inputs || (thread->host_results && mu__host_enter(layer, inputs) != MU_OK) ||
         !(inputs = mu__layer_convert(layer, inputs)))
         return NULL;
-    if (context->reverse && !layer->ops->takes_reverse) {
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse, but a %s has no reverse; leave it out, or "
-                  "call a layer of mu_reversible_embedding", mu_layer_name(layer), mu__layer_keras_class(layer));
+    if (check_call(layer, inputs, context) != MU_OK)
         return NULL;
-    }
     if (!layer->built && build_for(layer, inputs) != MU_OK)
         return NULL;
     if (thread->n_layers == 0)

@@ -73,6 +73,7 @@ struct mu_layer_ops {
     mu_class class;
     bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
     bool takes_strings;        // and strings stay strings
+    bool takes_several;        // inputs may be several tensors; else they are one
     bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
     bool takes_reverse;        // may be called with .reverse
@@ -143,10 +144,10 @@ mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, i
 // mu__mask_for_steps does so for a layer that hands a mask [batch, steps, …] to another one for each step: the axes
 // after the steps are x's, in x's sizes, or others, which that layer must interpret.
 mu_tensor *mu__mask_for_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask);
-// mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
 // mu__masks_complete returns the masks that a call was given for n inputs, and the carried ones of inputs that it was
 // given none for; an empty list is none for all of them.
 mu_value *mu__masks_complete(mu_value *given, const mu_value *carried, int n);
+// mu__mask_join returns the mask of the steps that count in any of several inputs; NULL if one has no mask.
 mu_value *mu__mask_join(mu_value *mask);
 // A mask [rows] of a step says of whole rows whether they count. It reaches all layers, as these keep the rows; layers
 // that do not use row masks do not get it. mu__row_mask_set makes `mask` (NULL: none) that of the following calls on

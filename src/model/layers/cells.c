@@ -396,7 +396,7 @@ static mu_value *cell_call(mu_layer *cell, mu_value *inputs, const mu_call_conte
 #define CELL(word, keras_class, its_fields, operations)                                                            \
     const mu_layer_ops mu__##word##_ops = {                                                                        \
         .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(mu_##word##_args), its_fields, NULL},                \
-        .cell = &operations, .build = word##_build, .call = cell_call,                                             \
+        .takes_several = true, .cell = &operations, .build = word##_build, .call = cell_call,                      \
     };                                                                                                             \
     mu_layer *mu_##word##_with(const mu_##word##_args *args)                                                       \
     {                                                                                                              \
@@ -410,7 +410,7 @@ CELL(gru_cell, "GRUCell", gru_cell_fields, gru_ops)
 const mu_layer_ops mu__stacked_rnn_cells_ops = {
     .class = {"stacked_rnn_cells", "StackedRNNCells", "mu_stacked_rnn_cells", MU_OPTIONS(stacked_args), stacked_fields,
               NULL},
-    .cell = &stacked_ops, .build = stacked_build, .call = cell_call,
+    .takes_several = true, .cell = &stacked_ops, .build = stacked_build, .call = cell_call,
 };
 
 static mu_status adopt_cells(mu_layer *stack, mu_layer *const *cells)

@@ -216,7 +216,7 @@ static mu_value *attention_call(mu_layer *layer, mu_value *inputs, const mu_call
 
 const mu_layer_ops mu__attention_ops = {
     .class = {"attention", "Attention", "mu_attention", MU_OPTIONS(mu_attention_args), attention_fields, NULL},
-    .build = attention_build, .call = attention_call,
+    .takes_several = true, .build = attention_build, .call = attention_call,
 };
 
 mu_layer *mu_attention_with(const mu_attention_args *args)
@@ -267,7 +267,7 @@ static mu_value *additive_attention_call(mu_layer *layer, mu_value *inputs, cons
 const mu_layer_ops mu__additive_attention_ops = {
     .class = {"additive_attention", "AdditiveAttention", "mu_additive_attention",
               MU_OPTIONS(mu_additive_attention_args), additive_attention_fields, NULL},
-    .build = additive_attention_build, .call = additive_attention_call,
+    .takes_several = true, .build = additive_attention_build, .call = additive_attention_call,
 };
 
 mu_layer *mu_additive_attention_with(const mu_additive_attention_args *args)
@@ -502,7 +502,7 @@ static mu_value *multi_head_attention_call(mu_layer *layer, mu_value *inputs, co
 const mu_layer_ops mu__multi_head_attention_ops = {
     .class = {"multi_head_attention", "MultiHeadAttention", "mu_multi_head_attention",
               MU_OPTIONS(mu_multi_head_attention_args), multi_head_attention_fields, multi_head_attention_complete},
-    .build = multi_head_attention_build, .call = multi_head_attention_call,
+    .takes_several = true, .build = multi_head_attention_build, .call = multi_head_attention_call,
 };
 
 mu_layer *mu_multi_head_attention_with(const mu_multi_head_attention_args *args)
@@ -553,7 +553,7 @@ const mu_layer_ops mu__grouped_query_attention_ops = {
     .class = {"grouped_query_attention", "GroupQueryAttention", "mu_grouped_query_attention",
               MU_OPTIONS(mu_grouped_query_attention_args), grouped_query_attention_fields,
               grouped_query_attention_complete},
-    .build = grouped_query_attention_build, .call = grouped_query_attention_call,
+    .takes_several = true, .build = grouped_query_attention_build, .call = grouped_query_attention_call,
 };
 
 mu_layer *mu_grouped_query_attention_with(const mu_grouped_query_attention_args *args)

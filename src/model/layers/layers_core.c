@@ -203,7 +203,7 @@ static mu_value *same_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
 
 const mu_layer_ops mu__identity_ops = {
     .class = {"identity", "Identity", "mu_identity_layer", MU_OPTIONS(mu_identity_layer_args), identity_fields, NULL},
-    .moves_only = true, .passes_mask = true, .call = same_call,
+    .moves_only = true, .takes_several = true, .passes_mask = true, .call = same_call,
 };
 
 mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args)
@@ -228,8 +228,8 @@ static mu_status activity_make(mu_layer *layer)
 }
 
 MU_LAYER_CLASS(activity_regularization, "activity_regularization", "ActivityRegularization",
-               mu_activity_regularization_args, activity_fields, NULL, .passes_mask = true, .make = activity_make,
-               .call = same_call)
+               mu_activity_regularization_args, activity_fields, NULL, .takes_several = true, .passes_mask = true,
+               .make = activity_make, .call = same_call)
 
 // ---- The input of a sequential model ------------------------------------------------------------
 

@@ -149,5 +149,5 @@ static mu_status crossing_spec(const mu_layer *layer, int n, const mu_spec *in, 
 }
 
 MU_LAYER_CLASS(hashed_crossing, "hashed_crossing", "HashedCrossing", mu_hashed_crossing_args, crossing_fields, NULL,
-               .takes_integers = true, .takes_strings = true, .typed_by_mode = true, .call = crossing_call,
-               .host_spec = crossing_spec)
+               .takes_integers = true, .takes_strings = true, .takes_several = true, .typed_by_mode = true,
+               .call = crossing_call, .host_spec = crossing_spec)

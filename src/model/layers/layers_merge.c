@@ -95,7 +95,7 @@ static mu_value *subtract_call(mu_layer *layer, mu_value *inputs, const mu_call_
 #define MERGE(word, keras_class, builder)                                                                         \
     const mu_layer_ops mu__##word##_ops = {                                                                       \
         .class = {#word, keras_class, "mu_" #word "_layer", MU_OPTIONS(mu_merge_args), merge_fields, NULL},           \
-        .passes_mask = true, .build = builder, .call = word##_call,                                               \
+        .takes_several = true, .passes_mask = true, .build = builder, .call = word##_call,                        \
     };                                                                                                            \
     mu_layer *mu_##word##_layer_with(const mu_merge_args *args)                                                   \
     {                                                                                                             \
@@ -160,7 +160,7 @@ static mu_value *concatenate_call(mu_layer *layer, mu_value *inputs, const mu_ca
 const mu_layer_ops mu__concatenate_ops = {
     .class = {"concatenate", "Concatenate", "mu_concatenate", MU_OPTIONS(mu_concatenate_args),
               concatenate_fields, NULL},
-    .build = merge_build, .call = concatenate_call,
+    .takes_several = true, .build = merge_build, .call = concatenate_call,
 };
 
 mu_layer *mu_concatenate_with(const mu_concatenate_args *args)
@@ -234,7 +234,7 @@ static mu_value *dot_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
 
 const mu_layer_ops mu__dot_ops = {
     .class = {"dot", "Dot", "mu_dot", MU_OPTIONS(mu_dot_args), dot_fields, NULL},
-    .build = dot_build, .call = dot_call,
+    .takes_several = true, .build = dot_build, .call = dot_call,
 };
 
 mu_layer *mu_dot_with(const mu_dot_args *args)

@@ -183,7 +183,7 @@ static mu_value *bidirectional_call(mu_layer *layer, mu_value *inputs, const mu_
 const mu_layer_ops mu__bidirectional_ops = {
     .class = {"bidirectional", "Bidirectional", "mu_bidirectional", MU_OPTIONS(mu_bidirectional_args),
               bidirectional_fields, bidirectional_complete},
-    .make = bidirectional_make, .build = bidirectional_build, .call = bidirectional_call,
+    .takes_several = true, .make = bidirectional_make, .build = bidirectional_build, .call = bidirectional_call,
 };
 
 mu_layer *mu_bidirectional_with(const mu_bidirectional_args *args)

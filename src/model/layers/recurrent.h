@@ -121,8 +121,8 @@ mu_status mu__keep_states(mu_layer *layer, int n, mu_tensor *const *states);
 #define MU_RECURRENT(word, keras_class, args_type, makes, completes, n_axes)                                           \
     const mu_layer_ops mu__##word##_ops = {                                                                       \
         .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(args_type), word##_fields, completes},              \
-        .axes = n_axes, .make = makes, .build = mu__recurrent_build, .call = mu__recurrent_call,            \
-        .release = mu__recurrent_release,                                                                         \
+        .axes = n_axes, .takes_several = true, .make = makes, .build = mu__recurrent_build,                       \
+        .call = mu__recurrent_call, .release = mu__recurrent_release,                                             \
     };                                                                                                            \
     mu_layer *mu_##word##_with(const args_type *args)                                                             \
     {                                                                                                             \

@@ -409,7 +409,7 @@ static const mu_field functional_fields[] = {MU_FIELD(functional_args, name, NAM
 
 const mu_layer_ops mu__functional_ops = {
     .class = {"functional", "Functional", "mu_model_new", MU_OPTIONS(functional_args), functional_fields, NULL},
-    .takes_integers = true, .call = functional_call, .release = functional_release,
+    .takes_integers = true, .takes_several = true, .call = functional_call, .release = functional_release,
 };
 
 // ---- Making the model ---------------------------------------------------------------------------

@@ -24,7 +24,7 @@ static mu_value *sequential_call(mu_layer *layer, mu_value *inputs, const mu_cal
 
 const mu_layer_ops mu__sequential_ops = {
     .class = {"sequential", "Sequential", "mu_sequential", MU_OPTIONS(sequential_args), sequential_fields, NULL},
-    .call = sequential_call, .release = mu__sequential_release,
+    .takes_several = true, .call = sequential_call, .release = mu__sequential_release,
 };
 
 static mu_status check_layers(mu_layer *const *layers, int *n)

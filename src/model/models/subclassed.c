@@ -58,14 +58,16 @@ const mu_layer_ops mu__own_layer_ops = {
     .class = {.name = "layer", .keras = "Layer", .function = "mu_layer_new",
               .args_bytes = sizeof(mu_layer_args), .only = offsetof(mu_layer_args, only_),
               .fields = layer_fields, .complete = complete_layer},
-    .takes_integers = true, .takes_reverse = true, .asks_for_rows = true, .build = own_build, .call = own_call,
+    .takes_integers = true, .takes_several = true, .takes_reverse = true, .asks_for_rows = true, .build = own_build,
+    .call = own_call,
 };
 
 const mu_layer_ops mu__subclassed_ops = {
     .class = {.name = "model", .keras = "Model", .function = "mu_model_subclass",
               .args_bytes = sizeof(mu_model_subclass_args), .only = offsetof(mu_model_subclass_args, only_),
               .fields = model_fields, .complete = complete_model},
-    .takes_integers = true, .takes_reverse = true, .asks_for_rows = true, .build = own_build, .call = own_call,
+    .takes_integers = true, .takes_several = true, .takes_reverse = true, .asks_for_rows = true, .build = own_build,
+    .call = own_call,
 };
 
 const char *mu__layer_class(const mu_layer *layer)
